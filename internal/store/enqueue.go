@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// NewJob is a job on its way into the ledger.
+type NewJob struct {
+	Tenant        string
+	Queue         string
+	Kind          string
+	Payload       []byte
+	Meta          []byte // nil: none
+	Priority      int16
+	MaxAttempts   int // 0: the kind's
+	CorrelationID string
+	UniqueKey     string
+	DueAt         time.Time     // zero: see DueIn
+	DueIn         time.Duration // 0: now; counted from the database's clock
+}
+
+// Later tells whether the job becomes a timer.
+func (j *NewJob) Later() bool { return !j.DueAt.IsZero() || j.DueIn > 0 }
+
+// Lane is where the job will wait.
+func (j *NewJob) Lane() Lane { return Lane{Queue: j.Queue, Tenant: j.Tenant, Priority: j.Priority} }
+
+// uniqueTries bounds the repeats of an enqueue whose key was just taken by a
+// transaction that its snapshot did not see.
+const uniqueTries = 3
+
+// Enqueue adds one job on db, which may be a transaction of the caller's.
+// duplicate: an unfinished job of the tenant has the same unique key, and id is
+// that one's. ErrWrongPool: db is not the pool with this number.
+func Enqueue(ctx context.Context, db DB, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
+	args := []any{pool, j.Tenant, j.Queue, j.Kind, j.Payload, j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta), nullable(j.CorrelationID)}
+	sql := sqlEnqueueNow
+	tries := 1
+	switch {
+	case j.UniqueKey != "":
+		sql, tries = sqlEnqueueUnique, uniqueTries
+		args = append(args, dueAt(j), dueIn(j), j.UniqueKey)
+	case j.Later():
+		sql = sqlEnqueueLater
+		args = append(args, dueAt(j), dueIn(j))
+	}
+	for range tries {
+		err = db.QueryRow(ctx, sql, args...).Scan(&id, &duplicate)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return 0, false, ErrWrongPool
+	case err != nil:
+		return 0, false, translate(err)
+	}
+	return id, duplicate, nil
+}
+
+func dueAt(j *NewJob) *time.Time {
+	if j.DueAt.IsZero() {
+		return nil
+	}
+	return &j.DueAt
+}
+
+func dueIn(j *NewJob) *int64 {
+	if !j.DueAt.IsZero() || j.DueIn <= 0 {
+		return nil
+	}
+	ms := j.DueIn.Milliseconds()
+	return &ms
+}
+
+func nullableInt(n int) *int {
+	if n == 0 {
+		return nil
+	}
+	return &n
+}
+
+func nullableJSON(b []byte) *string {
+	if b == nil {
+		return nil
+	}
+	s := string(b)
+	return &s
+}
+
+// EnqueueMany adds jobs on a transaction: those with a unique key one by one,
+// the others by COPY. It returns how many it added; jobs whose
+// unique key is taken are not. ErrWrongPool: tx is not on that pool.
+func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added int, err error) {
+	var xid string
+	var now time.Time
+	if err := tx.QueryRow(ctx, sqlEnqueueBegin, pool).Scan(&xid, &now); err != nil {
+		if errors.Is(err, pgx.ErrNoRows) {
+			return 0, ErrWrongPool
+		}
+		return 0, translate(err)
+	}
+	var waiting, timers []*NewJob
+	for i := range jobs {
+		switch j := &jobs[i]; {
+		case j.UniqueKey != "":
+			_, duplicate, err := Enqueue(ctx, tx, pool, j)
+			if err != nil {
+				return 0, err
+			}
+			if !duplicate {
+				added++
+			}
+		case j.Later():
+			timers = append(timers, j)
+		default:
+			waiting = append(waiting, j)
+		}
+	}
+	for _, part := range []struct {
+		jobs []*NewJob
+		sql  string
+		due  bool
+	}{
+		{waiting, "COPY tenure.job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id) FROM STDIN BINARY", false},
+		{timers, "COPY tenure.timer_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, due_at) FROM STDIN BINARY", true},
+	} {
+		if len(part.jobs) == 0 {
+			continue
+		}
+		src := &copySource{jobs: part.jobs, due: part.due, now: now}
+		if _, err := tx.Conn().PgConn().CopyFrom(ctx, io.Reader(src), part.sql); err != nil {
+			return 0, translate(err)
+		}
+		added += len(part.jobs)
+	}
+	return added, nil
+}
+
+// PoolError says that something is wrong with a pool's database.
+type PoolError struct {
+	Pool string
+	What string
+	Fix  string
+}
+
+func (e *PoolError) Error() string {
+	if e.Fix == "" {
+		return fmt.Sprintf("pool %s: %s", e.Pool, e.What)
+	}
+	return fmt.Sprintf("pool %s: %s: %s", e.Pool, e.What, e.Fix)
+}

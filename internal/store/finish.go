@@ -1,0 +1,183 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// Finished is a run that came to its end.
+type Finished struct {
+	Record  *job.Record
+	Outcome job.Outcome
+}
+
+// Finish writes the outcomes of many runs and removes the claims that are at
+// their end, in one transaction and one round trip. Runs whose claim was lost
+// change nothing; lost counts them. It can be repeated after an ambiguous error:
+// what the first call did is then counted as lost. node goes into the errors;
+// keep says whether finished jobs are retained.
+func Finish(ctx context.Context, db DB, node string, keep bool, runs []Finished, claims []int64) (lost int, err error) {
+	f := finishBatch{keep: keep, node: node}
+	for _, r := range runs {
+		f.add(r)
+	}
+	f.queue()
+	if len(claims) > 0 {
+		f.batch.Queue(sqlClaimRelease, claims)
+	}
+	res := db.SendBatch(ctx, &f.batch)
+	moved := int64(0)
+	for range f.moves {
+		tag, execErr := res.Exec()
+		if execErr != nil {
+			err = execErr
+			break
+		}
+		moved += tag.RowsAffected()
+	}
+	if closeErr := res.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return 0, fmt.Errorf("finish %d jobs: %w", len(runs), translate(err))
+	}
+	return max(0, f.counted-int(moved)), nil
+}
+
+// finishBatch sorts runs by what becomes of them.
+type finishBatch struct {
+	node    string
+	keep    bool
+	batch   pgx.Batch
+	moves   int // statements at the head of the batch whose rows are counted
+	counted int // rows they should touch
+
+	done      map[int32][]int64 // by turn
+	later     laterColumns
+	dead      deadColumns
+	cancelled idColumns
+	returned  idColumns
+	uniques   uniqueColumns
+}
+
+type idColumns struct {
+	ids   []int64
+	turns []int32
+}
+
+func (c *idColumns) add(r *job.Record) {
+	c.ids = append(c.ids, int64(r.ID))
+	c.turns = append(c.turns, r.Turn)
+}
+
+type laterColumns struct {
+	idColumns
+	delays         []int64
+	charged        []bool
+	errors, stacks []string
+}
+
+type deadColumns struct {
+	idColumns
+	errors, stacks []string
+}
+
+type uniqueColumns struct {
+	tenants, keys []string
+	ids           []int64
+}
+
+func (f *finishBatch) add(r Finished) {
+	o := r.Outcome
+	switch o.State {
+	case job.Done:
+		if f.done == nil {
+			f.done = map[int32][]int64{}
+		}
+		f.done[r.Record.Turn] = append(f.done[r.Record.Turn], int64(r.Record.ID))
+		if r.Record.UniqueKey != "" {
+			f.uniques.tenants = append(f.uniques.tenants, r.Record.Tenant)
+			f.uniques.keys = append(f.uniques.keys, r.Record.UniqueKey)
+			f.uniques.ids = append(f.uniques.ids, int64(r.Record.ID))
+		}
+	case job.Retrying, job.Snoozed:
+		f.later.add(r.Record)
+		f.later.delays = append(f.later.delays, o.Delay.Milliseconds())
+		f.later.charged = append(f.later.charged, o.State == job.Retrying)
+		f.later.errors = append(f.later.errors, errorText(o.Err))
+		f.later.stacks = append(f.later.stacks, cut(o.Stack))
+	case job.Dead:
+		f.dead.add(r.Record)
+		f.dead.errors = append(f.dead.errors, errorText(o.Err))
+		f.dead.stacks = append(f.dead.stacks, cut(o.Stack))
+	case job.Cancelled:
+		f.cancelled.add(r.Record)
+	case job.Returned:
+		f.returned.add(r.Record)
+	default:
+		panic(fmt.Sprintf("store.Finish: outcome %v", o.State)) // every state is listed above
+	}
+}
+
+func (f *finishBatch) queue() {
+	move := func(rows int, sql string, args ...any) {
+		f.batch.Queue(sql, args...)
+		f.moves++
+		f.counted += rows
+	}
+	for turn, ids := range f.done {
+		if f.keep {
+			move(len(ids), sqlFinishDone, ids, turn)
+		} else {
+			move(len(ids), sqlFinishUnkept, ids, turn)
+		}
+	}
+	if c := f.later; len(c.ids) > 0 {
+		move(len(c.ids), sqlFinishLater, c.ids, c.turns, c.delays, c.charged, c.errors, c.stacks, f.node)
+	}
+	if c := f.dead; len(c.ids) > 0 {
+		move(len(c.ids), sqlFinishDead, c.ids, c.turns, c.errors, c.stacks, f.node)
+	}
+	if c := f.returned; len(c.ids) > 0 {
+		move(len(c.ids), sqlFinishReturned, c.ids, c.turns)
+	}
+	if c := f.cancelled; len(c.ids) > 0 { // without retention it returns no count
+		f.batch.Queue(sqlFinishCancel, c.ids, c.turns, f.keep)
+	}
+	if c := f.uniques; len(c.ids) > 0 {
+		f.batch.Queue(sqlUniqueFree, c.tenants, c.keys, c.ids)
+	}
+}
+
+// QueueFinishInTx adds the finishing of one job to a batch that runs in the
+// handler's transaction. When the claim was lost the statement fails with
+// job.ErrClaimLost (see TranslateFinish) and nothing of the transaction commits.
+func QueueFinishInTx(b *pgx.Batch, r *job.Record, keep bool) {
+	b.Queue(sqlFinishInTx, int64(r.ID), r.Turn, keep)
+}
+
+// TranslateFinish gives an error of such a batch its meaning.
+func TranslateFinish(err error) error { return translate(err) }
+
+// maxErrorText bounds an error or a stack in the ledger, in bytes.
+const maxErrorText = 16 << 10
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return cut(err.Error())
+}
+
+// cut makes text fit for Postgres: bounded, valid UTF-8, without NUL.
+func cut(s string) string {
+	if len(s) > maxErrorText {
+		s = s[:maxErrorText] + "… (cut)"
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", `\0`), "�")
+}

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Lock is what the acquire_lock row says.
+type Lock struct {
+	Holder    string // member name; "" when nobody holds it
+	Session   uuid.UUID
+	Next      string // member it is reserved for
+	Epoch     int64
+	RenewSeq  int64
+	Remaining time.Duration // until it expires, or, unheld, until its reservation ends
+	Paused    bool
+	Removals  int64
+	TakenAt   time.Time
+}
+
+// Fence names a term of holding the lock. Statements that only the holder may
+// run change nothing once the lock's row names another.
+type Fence struct {
+	Session uuid.UUID
+	Epoch   int64
+}
+
+// ReadLock reads the lock without touching it.
+func ReadLock(ctx context.Context, db DB) (Lock, error) {
+	var l Lock
+	var holder, next *string
+	var session *uuid.UUID
+	var ms int64
+	var taken *time.Time
+	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken)
+	if err != nil {
+		return Lock{}, fmt.Errorf("read the acquire lock: %w", translate(err))
+	}
+	l.Holder, l.Next = deref(holder), deref(next)
+	l.Remaining = time.Duration(ms) * time.Millisecond
+	l.Session, l.TakenAt = deref(session), deref(taken)
+	return l, nil
+}
+
+// Claimant is who takes a lock, and what it knows about the present holder.
+type Claimant struct {
+	Session    uuid.UUID
+	Member     string
+	SeenSeq    int64 // the renew_seq it saw stand still; -1: none
+	HolderGone bool  // gossip says that the holder is dead or left
+}
+
+// TakeLock takes the lock if it is free for c, and tells who has it if not.
+func TakeLock(ctx context.Context, db DB, c Claimant, ttl time.Duration) (mine bool, l Lock, err error) {
+	var holder, next *string
+	var ms int64
+	err = db.QueryRow(ctx, sqlLockTake, c.Session, c.Member, ttl.Milliseconds(), c.SeenSeq, c.HolderGone).
+		Scan(&mine, &l.Epoch, &holder, &next, &l.RenewSeq, &ms, &l.Paused, &l.Removals)
+	if err != nil {
+		return false, Lock{}, fmt.Errorf("take the acquire lock: %w", translate(err))
+	}
+	l.Holder, l.Next = deref(holder), deref(next)
+	l.Remaining = time.Duration(ms) * time.Millisecond
+	return mine, l, nil
+}
+
+// RenewLock renews a held lock and the session behind it in one transaction and
+// one round trip. ErrFenced: the lock is lost. ErrSessionLost: so is the session.
+func RenewLock(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration) error {
+	var b pgx.Batch
+	b.Queue(sqlLockRenew, f.Session, f.Epoch, lockTTL.Milliseconds())
+	b.Queue(sqlSessionBeat, f.Session, sessionTTL.Milliseconds())
+	r := db.SendBatch(ctx, &b)
+	var removals, seq int64
+	renewErr := r.QueryRow().Scan(&removals)
+	beatErr := r.QueryRow().Scan(&seq)
+	if err := r.Close(); err != nil {
+		return fmt.Errorf("renew the acquire lock: %w", translate(err))
+	}
+	switch {
+	case beatErr == pgx.ErrNoRows:
+		return ErrSessionLost
+	case renewErr == pgx.ErrNoRows:
+		return ErrFenced
+	case renewErr != nil:
+		return fmt.Errorf("renew the acquire lock: %w", translate(renewErr))
+	}
+	return nil
+}
+
+// OfferLock lets go of the lock, reserved for the member to for a moment; ""
+// reserves it for nobody. Without the lock it does nothing.
+func OfferLock(ctx context.Context, db DB, f Fence, to string, reserve time.Duration) error {
+	if _, err := db.Exec(ctx, sqlLockOffer, f.Session, f.Epoch, nullable(to), reserve.Milliseconds()); err != nil {
+		return fmt.Errorf("let go of the acquire lock: %w", translate(err))
+	}
+	return nil
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}

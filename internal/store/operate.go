@@ -1,0 +1,83 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// Cancel ends an unfinished job wherever it stands. A running one is asked to
+// end: its session sees the request with its next heartbeat. keep retains it
+// among the finished ones. ErrNotFound: no unfinished job has this id.
+func Cancel(ctx context.Context, db Beginner, id job.ID, keep bool) (running bool, err error) {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return false, fmt.Errorf("cancel job %d: %w", id, err)
+	}
+	defer tx.Rollback(ctx) // after a commit it does nothing
+	if err := LockOutClaims(ctx, tx); err != nil {
+		return false, fmt.Errorf("cancel job %d: %w", id, err)
+	}
+	var cancelled, claimed int
+	if err := tx.QueryRow(ctx, sqlCancelJob, int64(id), keep).Scan(&cancelled, &claimed); err != nil {
+		return false, fmt.Errorf("cancel job %d: %w", id, translate(err))
+	}
+	if cancelled+claimed == 0 {
+		return false, ErrNotFound
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return false, fmt.Errorf("cancel job %d: %w", id, err)
+	}
+	return claimed > 0, nil
+}
+
+// LockOutClaims begins the work of somebody who takes waiting jobs away from
+// outside the acquire loop: until tx ends no claim commits, and claims made from
+// what was read before are void.
+func LockOutClaims(ctx context.Context, tx pgx.Tx) error {
+	var removals int64
+	if err := tx.QueryRow(ctx, sqlRemovalLock).Scan(&removals); err != nil {
+		return translate(err)
+	}
+	_, err := tx.Exec(ctx, sqlRemovalCount)
+	return translate(err)
+}
+
+// Retry makes a dead, retrying or scheduled job wait to run now. ErrNotFound:
+// none of that id, or its unique key was taken by another job meanwhile.
+func Retry(ctx context.Context, db DB, id job.ID) (Lane, error) {
+	var l Lane
+	err := db.QueryRow(ctx, sqlRetryJob, int64(id)).Scan(&l.Tenant, &l.Queue, &l.Priority)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return l, ErrNotFound
+	case err != nil:
+		return l, fmt.Errorf("retry job %d: %w", id, translate(err))
+	}
+	return l, nil
+}
+
+// CancelRequests lists the running jobs that somebody wants ended.
+func CancelRequests(ctx context.Context, db DB) ([]job.ID, error) {
+	rows, err := db.Query(ctx, sqlCancelList)
+	if err != nil {
+		return nil, fmt.Errorf("list cancel requests: %w", translate(err))
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[job.ID])
+	if err != nil {
+		return nil, fmt.Errorf("list cancel requests: %w", translate(err))
+	}
+	return ids, nil
+}
+
+// ForgetCancelRequests removes the requests for ids and those whose job ended.
+func ForgetCancelRequests(ctx context.Context, db DB, ids []int64) error {
+	if _, err := db.Exec(ctx, sqlCancelForget, notNil(ids)); err != nil {
+		return fmt.Errorf("forget cancel requests: %w", translate(err))
+	}
+	return nil
+}

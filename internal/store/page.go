@@ -1,0 +1,214 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// Lane is where jobs wait in order: one queue, tenant and priority.
+type Lane struct {
+	Queue    string
+	Tenant   string
+	Priority int16
+}
+
+// PageRequest says how far to read on in each lane; the slices go together.
+type PageRequest struct {
+	Queues     []string
+	Tenants    []string
+	Priorities []int16
+	After      []int64
+	Quotas     []int32
+}
+
+// Add asks for up to quota jobs of a lane after a position.
+func (p *PageRequest) Add(l Lane, after int64, quota int) {
+	p.Queues = append(p.Queues, l.Queue)
+	p.Tenants = append(p.Tenants, l.Tenant)
+	p.Priorities = append(p.Priorities, l.Priority)
+	p.After = append(p.After, after)
+	p.Quotas = append(p.Quotas, int32(quota))
+}
+
+// Waiting is a job as a page shows it.
+type Waiting struct {
+	Lane     int // index into the request
+	Position int64
+	Record   job.Record
+}
+
+// Page is what ReadPage saw.
+type Page struct {
+	PageState
+	Jobs []Waiting // lane by lane, each in order of position
+}
+
+// PageState is the ledger's state just before a page was read.
+type PageState struct {
+	Removals int64 // to be named by the claim that is made from the page
+	Position int64 // the last position given out
+	XMin     int64 // every transaction before it has ended
+	XMax     int64 // no transaction from it on had begun
+}
+
+// ReadPage reads waiting jobs of the given kinds; in one round trip, without a
+// lock. kinds maps each kind to itself: its strings are used for the records, so
+// that reading a page does not allocate one per job. lanes of p give the records
+// their queue, tenant and priority.
+func ReadPage(ctx context.Context, db DB, p *PageRequest, kindList []string, kinds map[string]string) (Page, error) {
+	var b pgx.Batch
+	b.Queue(sqlPageState)
+	b.Queue(sqlPageRead, p.Queues, p.Tenants, p.Priorities, p.After, p.Quotas, kindList)
+	r := db.SendBatch(ctx, &b)
+	defer r.Close()
+	page, err := readPage(r, p, kinds)
+	if err != nil {
+		return Page{}, fmt.Errorf("read waiting jobs: %w", translate(err))
+	}
+	return page, r.Close()
+}
+
+// ReadPageState reads the state alone.
+func ReadPageState(ctx context.Context, db DB) (s PageState, err error) {
+	if err := db.QueryRow(ctx, sqlPageState).Scan(&s.Removals, &s.Position, &s.XMin, &s.XMax); err != nil {
+		return s, fmt.Errorf("read the ledger's state: %w", translate(err))
+	}
+	return s, nil
+}
+
+func readPage(r pgx.BatchResults, p *PageRequest, kinds map[string]string) (Page, error) {
+	var page Page
+	s := &page.PageState
+	if err := r.QueryRow().Scan(&s.Removals, &s.Position, &s.XMin, &s.XMax); err != nil {
+		return page, err
+	}
+	rows, err := r.Query()
+	if err != nil {
+		return page, err
+	}
+	defer rows.Close()
+	total := 0
+	for _, q := range p.Quotas {
+		total += int(q)
+	}
+	page.Jobs = make([]Waiting, 0, min(total, 4096))
+	var arena []byte
+	var d rowDecoder
+	for rows.Next() {
+		if d.fields == nil {
+			d.fields = rows.FieldDescriptions()
+		}
+		page.Jobs = append(page.Jobs, Waiting{})
+		arena = d.decode(rows.RawValues(), &page.Jobs[len(page.Jobs)-1], p, kinds, arena)
+		if d.err != nil {
+			return page, d.err
+		}
+	}
+	return page, rows.Err()
+}
+
+// rowDecoder reads rows of page_read.sql from the wire format: at 100,000 jobs a
+// second, scanning through reflection was a fifth of all the time.
+type rowDecoder struct {
+	fields []pgconn.FieldDescription
+	err    error
+}
+
+func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[string]string, arena []byte) []byte {
+	rec := &w.Record
+	w.Lane = int(d.int(v, 0)) - 1
+	w.Position = d.int(v, 1)
+	rec.ID = job.ID(d.int(v, 2))
+	rec.Turn = int32(d.int(v, 3))
+	kind, ok := kinds[string(v[4])]
+	if !ok {
+		kind = string(v[4])
+	}
+	rec.Kind = kind
+	rec.Attempt = int(d.int(v, 5)) + 1
+	rec.MaxAttempts = int(d.int(v, 6))
+	rec.Losses = int(d.int(v, 7))
+	rec.Timeout = time.Duration(d.int(v, 8)) * time.Millisecond
+	rec.CreatedAt = time.UnixMicro(d.int(v, 9) + postgresEpoch)
+	rec.Payload, arena = d.json(v, 10, arena)
+	if v[11] != nil {
+		rec.Meta, arena = d.json(v, 11, arena)
+	}
+	if v[12] != nil {
+		rec.UniqueKey = string(v[12])
+	}
+	if v[13] != nil {
+		rec.CorrelationID = string(v[13])
+	}
+	if w.Lane < 0 || w.Lane >= len(p.Queues) {
+		d.err = fmt.Errorf("row of lane %d among %d", w.Lane, len(p.Queues))
+		return arena
+	}
+	rec.Queue, rec.Tenant, rec.Priority = p.Queues[w.Lane], p.Tenants[w.Lane], p.Priorities[w.Lane]
+	return arena
+}
+
+// postgresEpoch is 2000-01-01 in µs after 1970.
+const postgresEpoch = 946_684_800_000_000
+
+// int reads a smallint, integer, bigint or timestamptz; NULL is 0.
+func (d *rowDecoder) int(v [][]byte, i int) int64 {
+	b := v[i]
+	if b == nil {
+		return 0
+	}
+	if d.fields[i].Format != pgx.BinaryFormatCode {
+		d.err = fmt.Errorf("column %s is not in binary format", d.fields[i].Name)
+		return 0
+	}
+	switch len(b) {
+	case 2:
+		return int64(int16(binary.BigEndian.Uint16(b)))
+	case 4:
+		return int64(int32(binary.BigEndian.Uint32(b)))
+	case 8:
+		return int64(binary.BigEndian.Uint64(b))
+	}
+	d.err = fmt.Errorf("column %s has %d bytes", d.fields[i].Name, len(b))
+	return 0
+}
+
+// arenaSize holds the payloads of some hundred jobs per allocation.
+const arenaSize = 64 << 10
+
+// json copies a jsonb value out of the read buffer.
+func (d *rowDecoder) json(v [][]byte, i int, arena []byte) (value, rest []byte) {
+	b := v[i]
+	if d.fields[i].Format == pgx.BinaryFormatCode && len(b) > 0 {
+		b = b[1:] // jsonb's version
+	}
+	if cap(arena)-len(arena) < len(b) {
+		arena = make([]byte, 0, max(arenaSize, len(b)))
+	}
+	start := len(arena)
+	arena = append(arena, b...)
+	return arena[start:len(arena):len(arena)], arena
+}
+
+// Lanes lists every lane that has a row, at most max of them.
+func Lanes(ctx context.Context, db DB, max int) ([]Lane, error) {
+	rows, err := db.Query(ctx, sqlLaneList, max)
+	if err != nil {
+		return nil, fmt.Errorf("list lanes: %w", translate(err))
+	}
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lane, err error) {
+		err = row.Scan(&l.Queue, &l.Tenant, &l.Priority)
+		return l, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list lanes: %w", translate(err))
+	}
+	return out, nil
+}

@@ -1,0 +1,114 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Identity is what a pool's database says of itself.
+type Identity struct {
+	Version        int // server_version_num
+	Standby        bool
+	ReadOnly       bool
+	Encoding       string
+	StandardString bool
+	MaxConnections int
+	Database       string // system identifier and database name: the same only for the same database
+	Migrated       bool
+	LockLogged     bool
+	LockKeyed      bool
+}
+
+// Identify asks a database who it is; it needs no ledger.
+func Identify(ctx context.Context, db DB) (i Identity, err error) {
+	err = db.QueryRow(ctx, sqlPoolIdentity).Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString,
+		&i.MaxConnections, &i.Database, &i.Migrated, &i.LockLogged, &i.LockKeyed)
+	if err != nil {
+		return i, fmt.Errorf("identify the database: %w", err)
+	}
+	return i, nil
+}
+
+const minVersion = 13_00_00
+
+// Usable says why the database cannot be a pool at all, migrated or not; nil
+// when it can.
+func (i Identity) Usable(pool string) error {
+	switch {
+	case i.Version < minVersion:
+		return &PoolError{pool, fmt.Sprintf("PostgreSQL %d is too old", i.Version/10000), "13 or newer is needed"}
+	case i.Standby:
+		return &PoolError{pool, "the server is a standby", "point the DSN at the primary, or add target_session_attrs=read-write"}
+	case i.ReadOnly:
+		return &PoolError{pool, "its transactions are read-only", "unset default_transaction_read_only for this user and database"}
+	case i.Encoding != "UTF8":
+		return &PoolError{pool, "its encoding is " + i.Encoding, "use a database created with ENCODING 'UTF8'"}
+	case !i.StandardString:
+		return &PoolError{pool, "standard_conforming_strings is off", "turn it on for this database"}
+	case !i.LockLogged:
+		return &PoolError{pool, "tenure.acquire_lock is UNLOGGED, so a crash would let an old holder in again", "ALTER TABLE tenure.acquire_lock SET LOGGED"}
+	case !i.LockKeyed:
+		return &PoolError{pool, "tenure.acquire_lock has lost UNIQUE (name, epoch), so nothing would fence an old holder", "ALTER TABLE tenure.acquire_lock ADD UNIQUE (name, epoch)"}
+	}
+	return nil
+}
+
+// Verify returns the pool's number when its ledger is the one this program was
+// built for, and an error that says which command helps when it is not.
+func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
+	i, err := Identify(ctx, db)
+	if err != nil {
+		return 0, err
+	}
+	if err := i.Usable(pool); err != nil {
+		return 0, err
+	}
+	want := newestMigration()
+	have, err := schemaVersion(ctx, db)
+	switch {
+	case err != nil:
+		return 0, err
+	case have == 0:
+		return 0, fmt.Errorf("%w: %w", ErrNotMigrated, &PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)})
+	case have < want:
+		return 0, &PoolError{pool, fmt.Sprintf("schema version %d, this program needs %d", have, want), fmt.Sprintf("run: tenure migrate --pool %s", pool)}
+	case have > want:
+		return 0, &PoolError{pool, fmt.Sprintf("schema version %d is newer than this program's %d", have, want), "run the newer tenure"}
+	}
+	number, name, err := poolNumber(ctx, db)
+	switch {
+	case err != nil:
+		return 0, err
+	case number == 0:
+		return 0, &PoolError{pool, "its ledger has no number yet", fmt.Sprintf("run: tenure migrate --pool %s", pool)}
+	case name != pool:
+		return 0, &PoolError{pool, fmt.Sprintf("the database says that it is pool %q", name), "correct the DSN, or name the pool as it was named"}
+	}
+	return number, nil
+}
+
+func schemaVersion(ctx context.Context, db DB) (int64, error) {
+	var v int64
+	err := translate(db.QueryRow(ctx, sqlSchemaVersion).Scan(&v))
+	if errors.Is(err, ErrNotMigrated) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the schema version: %w", err)
+	}
+	return v, nil
+}
+
+func poolNumber(ctx context.Context, db DB) (number int, name string, err error) {
+	err = db.QueryRow(ctx, sqlPoolNumber).Scan(&number, &name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, "", nil
+	}
+	if err != nil {
+		return 0, "", fmt.Errorf("read the pool's number: %w", translate(err))
+	}
+	return number, name, nil
+}

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"embed"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+//go:embed queries/*.sql
+var queryFiles embed.FS
+
+// queries maps a file's name without its ending to its text without comments,
+// which would only cost bytes on the wire.
+var queries = loadQueries()
+
+func loadQueries() map[string]string {
+	files, err := fs.Glob(queryFiles, "queries/*.sql")
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	out := make(map[string]string, len(files))
+	for _, f := range files {
+		text, err := queryFiles.ReadFile(f)
+		if err != nil {
+			panic(err) // embedded
+		}
+		var lines []string
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasPrefix(line, "--") {
+				lines = append(lines, line)
+			}
+		}
+		name := strings.TrimSuffix(path.Base(f), ".sql")
+		out[name] = strings.TrimSuffix(strings.TrimSpace(strings.Join(lines, "")), ";")
+	}
+	return out
+}
+
+// query returns the statement of queries/<name>.sql. A name without a file is a
+// programmer's mistake and ends the process at start.
+func query(name string) string {
+	q, ok := queries[name]
+	if !ok {
+		panic("store: no queries/" + name + ".sql")
+	}
+	return q
+}
+
+var (
+	sqlLockTake       = query("lock_take")
+	sqlLockRead       = query("lock_read")
+	sqlLockRenew      = query("lock_renew")
+	sqlLockOffer      = query("lock_offer")
+	sqlSessionOpen    = query("session_open")
+	sqlSessionBeat    = query("session_beat")
+	sqlSessionLeave   = query("session_leave")
+	sqlSessionList    = query("session_list")
+	sqlSessionReap    = query("session_reap")
+	sqlSessionForget  = query("session_forget")
+	sqlClaimReap      = query("claim_reap")
+	sqlClaimInsert    = query("claim_insert")
+	sqlClaimList      = query("claim_list")
+	sqlClaimRelease   = query("claim_release")
+	sqlClaimReturn    = query("claim_return")
+	sqlClaimSweep     = query("claim_sweep")
+	sqlPageState      = query("page_state")
+	sqlPageRead       = query("page_read")
+	sqlLaneList       = query("lane_list")
+	sqlTimerFire      = query("timer_fire")
+	sqlTimerNext      = query("timer_next")
+	sqlFinishDone     = query("finish_done")
+	sqlFinishUnkept   = query("finish_done_unkept")
+	sqlFinishInTx     = query("finish_in_tx")
+	sqlFinishLater    = query("finish_later")
+	sqlFinishDead     = query("finish_dead")
+	sqlFinishCancel   = query("finish_cancelled")
+	sqlFinishReturned = query("finish_returned")
+	sqlUniqueFree     = query("unique_free")
+	sqlEnqueueNow     = query("enqueue_now")
+	sqlEnqueueLater   = query("enqueue_later")
+	sqlEnqueueUnique  = query("enqueue_unique")
+	sqlEnqueueBegin   = query("enqueue_begin")
+	sqlPoolIdentity   = query("pool_identity")
+	sqlPoolNumber     = query("pool_number")
+	sqlPoolName       = query("pool_name")
+	sqlPoolSeed       = query("pool_seed")
+	sqlSchemaVersion  = query("schema_version")
+	sqlRemovalLock    = query("removal_lock")
+	sqlRemovalCount   = query("removal_count")
+	sqlCancelJob      = query("cancel_job")
+	sqlCancelList     = query("cancel_list")
+	sqlCancelForget   = query("cancel_forget")
+	sqlRetryJob       = query("retry_job")
+	sqlJobList        = query("job_list")
+	sqlJobErrors      = query("job_errors")
+	sqlJobCount       = query("job_count")
+	sqlUnhandled      = query("waiting_unhandled")
+	sqlRetentionDays  = query("retention_days")
+	sqlRetentionToday = query("retention_today")
+	sqlRetentionTrim  = query("retention_trim")
+)

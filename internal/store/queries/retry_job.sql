@@ -1,0 +1,24 @@
+-- Makes a dead or back-off-waiting or delayed job wait to run now. A dead one gets
+-- all its attempts again. No row: it stands in neither table, or its unique key has
+-- been taken by another job meanwhile. $1 id.
+WITH dead AS (
+    SELECT * FROM tenure.dead_letter_job WHERE id = $1 FOR UPDATE),
+keyed AS (
+    INSERT INTO tenure.unique_job (tenant_id, key, job_id)
+    SELECT tenant_id, unique_key, id FROM dead WHERE unique_key IS NOT NULL
+    ON CONFLICT (tenant_id, key) DO NOTHING
+    RETURNING job_id),
+risen AS (
+    DELETE FROM tenure.dead_letter_job d
+    WHERE d.id = $1 AND (d.unique_key IS NULL OR EXISTS (SELECT FROM keyed))
+    RETURNING *),
+hurried AS (
+    DELETE FROM tenure.timer_job WHERE id = $1 RETURNING *)
+INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
+    tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)
+SELECT id, created_at, turn + 1, timeout_ms, priority, 0, max_attempts, 0,
+    tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM risen
+UNION ALL
+SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
+    tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM hurried
+RETURNING tenant_id, queue, priority;

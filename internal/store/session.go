@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Session is a process that works on a pool. Everything that protects its jobs
+// refers to the session, never to a node's name, so that two nodes of one name, or
+// one that restarts, are never taken for one another.
+type Session struct {
+	ID         uuid.UUID
+	Node       string
+	Member     string
+	GossipAddr string
+	Version    string
+	Kinds      []string
+	State      string // live, left, dead
+	Beat       int64
+	StartedAt  time.Time
+	LastSeen   time.Time
+	Expired    bool // by the database's clock
+	Claims     int
+}
+
+// OpenSession makes s live for ttl.
+func OpenSession(ctx context.Context, db DB, s Session, ttl time.Duration) error {
+	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, s.Node, s.Member, s.GossipAddr, s.Version, s.Kinds, ttl.Milliseconds())
+	if err != nil {
+		return fmt.Errorf("open a session: %w", translate(err))
+	}
+	return nil
+}
+
+// BeatSession says that the session lives. ErrSessionLost: it was reaped.
+func BeatSession(ctx context.Context, db DB, id uuid.UUID, ttl time.Duration) error {
+	var seq int64
+	err := db.QueryRow(ctx, sqlSessionBeat, id, ttl.Milliseconds()).Scan(&seq)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrSessionLost
+	case err != nil:
+		return fmt.Errorf("send a heartbeat: %w", translate(err))
+	}
+	return nil
+}
+
+// LeaveSession ends a session; false when it still has claims or is not live.
+func LeaveSession(ctx context.Context, db DB, id uuid.UUID) (bool, error) {
+	tag, err := db.Exec(ctx, sqlSessionLeave, id)
+	if err != nil {
+		return false, fmt.Errorf("end the session: %w", translate(err))
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// Sessions lists the pool's sessions.
+func Sessions(ctx context.Context, db DB) ([]Session, error) {
+	rows, err := db.Query(ctx, sqlSessionList)
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", translate(err))
+	}
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Session, err error) {
+		err = row.Scan(&s.ID, &s.Node, &s.Member, &s.GossipAddr, &s.Version, &s.Kinds, &s.State, &s.Beat,
+			&s.StartedAt, &s.LastSeen, &s.Expired, &s.Claims)
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", translate(err))
+	}
+	return out, nil
+}
+
+// DeclareDead ends a session that expired and whose heartbeat the caller saw
+// stand still at beat; false when it came back to life or the caller is fenced.
+func DeclareDead(ctx context.Context, db DB, f Fence, id uuid.UUID, beat int64) (bool, error) {
+	tag, err := db.Exec(ctx, sqlSessionReap, id, beat, f.Session, f.Epoch)
+	if err != nil {
+		return false, fmt.Errorf("declare session %s dead: %w", id, translate(err))
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// ForgetSessions removes sessions that ended long ago.
+func ForgetSessions(ctx context.Context, db DB) error {
+	if _, err := db.Exec(ctx, sqlSessionForget); err != nil {
+		return fmt.Errorf("forget old sessions: %w", translate(err))
+	}
+	return nil
+}

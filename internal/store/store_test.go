@@ -1,0 +1,448 @@
+package store_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/job"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestEveryStatementPrepares(t *testing.T) {
+	t.Parallel()
+	conn, err := storetest.Pool(t).Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	files, err := filepath.Glob("queries/*.sql")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 40)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(text), "-- "), "%s begins with a comment that says what it does", f)
+		_, err = conn.Conn().Prepare(t.Context(), filepath.Base(f), string(text))
+		require.NoError(t, err, f)
+	}
+}
+
+// bundle is a pool with one session that holds the lock.
+type bundle struct {
+	db    *pgxpool.Pool
+	fence store.Fence
+}
+
+const ttl = 10 * time.Second
+
+func openSession(t *testing.T, db store.DB, member string) uuid.UUID {
+	id := uuid.New()
+	require.NoError(t, store.OpenSession(t.Context(), db, store.Session{ID: id, Node: member, Member: member, Kinds: []string{"k"}}, ttl))
+	return id
+}
+
+func setup(t *testing.T) *bundle {
+	db := storetest.Pool(t)
+	id := openSession(t, db, "a")
+	mine, l, err := store.TakeLock(t.Context(), db, store.Claimant{Session: id, Member: "a", SeenSeq: -1}, ttl)
+	require.NoError(t, err)
+	require.True(t, mine)
+	return &bundle{db: db, fence: store.Fence{Session: id, Epoch: l.Epoch}}
+}
+
+func (b *bundle) enqueue(t *testing.T, j store.NewJob) job.ID {
+	if j.Kind == "" {
+		j.Kind = "k"
+	}
+	if j.Queue == "" {
+		j.Queue = "default"
+	}
+	if j.Tenant == "" {
+		j.Tenant = "acme"
+	}
+	if j.Payload == nil {
+		j.Payload = []byte(`{"n": 1}`)
+	}
+	id, _, err := store.Enqueue(t.Context(), b.db, 1, &j)
+	require.NoError(t, err)
+	return id
+}
+
+func (b *bundle) page(t *testing.T, after int64) store.Page {
+	lanes, err := store.Lanes(t.Context(), b.db, 100)
+	require.NoError(t, err)
+	var req store.PageRequest
+	for _, l := range lanes {
+		req.Add(l, after, 100)
+	}
+	p, err := store.ReadPage(t.Context(), b.db, &req, []string{"k"}, map[string]string{"k": "k"})
+	require.NoError(t, err)
+	return p
+}
+
+func (b *bundle) claim(t *testing.T, p store.Page) map[int32]int64 {
+	ids, turns := columns(p)
+	claims, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
+	require.NoError(t, err)
+	return claims
+}
+
+func columns(p store.Page) (ids []int64, turns []int32) {
+	for _, j := range p.Jobs {
+		ids = append(ids, int64(j.Record.ID))
+		turns = append(turns, j.Record.Turn)
+	}
+	return ids, turns
+}
+
+func counts(t *testing.T, db store.DB) store.Counts {
+	c, err := store.Count(t.Context(), db)
+	require.NoError(t, err)
+	return c
+}
+
+func TestPageShowsWhatWasEnqueued(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue(t, store.NewJob{Tenant: "globex", Queue: "mail", Priority: -3, MaxAttempts: 7, Meta: []byte(`{"m": true}`), CorrelationID: "c", UniqueKey: "u"})
+	b.enqueue(t, store.NewJob{})
+	b.enqueue(t, store.NewJob{Kind: "unknown"})
+	require.Equal(t, 1, store.PoolOf(int64(id)))
+
+	p := b.page(t, 0)
+	require.Len(t, p.Jobs, 2)
+	r := p.Jobs[1].Record
+	require.Equal(t, id, r.ID)
+	require.Equal(t, "globex", r.Tenant)
+	require.Equal(t, "mail", r.Queue)
+	require.EqualValues(t, -3, r.Priority)
+	require.Equal(t, 1, r.Attempt)
+	require.Equal(t, 7, r.MaxAttempts)
+	require.JSONEq(t, `{"n": 1}`, string(r.Payload))
+	require.JSONEq(t, `{"m": true}`, string(r.Meta))
+	require.Equal(t, "c", r.CorrelationID)
+	require.Equal(t, "u", r.UniqueKey)
+	require.WithinDuration(t, time.Now(), r.CreatedAt, time.Minute)
+	require.LessOrEqual(t, p.Jobs[1].Position, p.Position)
+}
+
+func TestCopyEqualsInsert(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	jobs := []store.NewJob{
+		{Tenant: "a", Queue: "q", Kind: "k", Payload: []byte(`{"x":"é"}`), Meta: []byte(`{}`), Priority: 5, MaxAttempts: 3, CorrelationID: "c"},
+		{Tenant: "b", Queue: "q", Kind: "k", Payload: []byte(`[1]`)},
+		{Tenant: "b", Queue: "q", Kind: "k", Payload: []byte(`1`), DueIn: time.Hour},
+		{Tenant: "b", Queue: "q", Kind: "k", Payload: []byte(`2`), DueAt: time.Date(2040, 1, 2, 3, 4, 5, 6000, time.UTC)},
+		{Tenant: "b", Queue: "q", Kind: "k", Payload: []byte(`3`), UniqueKey: "u"},
+		{Tenant: "b", Queue: "q", Kind: "k", Payload: []byte(`3`), UniqueKey: "u"},
+	}
+	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+		n, err := store.EnqueueMany(t.Context(), tx, 1, jobs)
+		require.Equal(t, 5, n)
+		return err
+	})
+	require.NoError(t, err)
+	all, err := store.List(t.Context(), b.db, store.Filter{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, all, 5)
+	p := b.page(t, 0)
+	require.Len(t, p.Jobs, 3)
+	require.JSONEq(t, `{"x":"é"}`, string(p.Jobs[0].Record.Payload))
+	require.EqualValues(t, 5, p.Jobs[0].Record.Priority)
+	require.Equal(t, 3, p.Jobs[0].Record.MaxAttempts)
+	later, err := store.List(t.Context(), b.db, store.Filter{State: "scheduled", Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, later, 2)
+	require.WithinDuration(t, time.Now().Add(time.Hour), later[1].At, time.Minute)
+	require.True(t, later[0].At.Equal(jobs[3].DueAt), later[0].At)
+
+	err = pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+		_, err := store.EnqueueMany(t.Context(), tx, 2, jobs)
+		return err
+	})
+	require.ErrorIs(t, err, store.ErrWrongPool)
+	_, _, err = store.Enqueue(t.Context(), b.db, 2, &jobs[0])
+	require.ErrorIs(t, err, store.ErrWrongPool)
+}
+
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 6 {
+		b.enqueue(t, store.NewJob{UniqueKey: uuid.NewString()})
+	}
+	p := b.page(t, 0)
+	claims := b.claim(t, p)
+	runs := []store.Finished{
+		{Record: &p.Jobs[0].Record, Outcome: job.Outcome{State: job.Done}},
+		{Record: &p.Jobs[1].Record, Outcome: job.Outcome{State: job.Retrying, Delay: time.Hour, Err: job.ErrTimeout, Stack: "s\x00\xff"}},
+		{Record: &p.Jobs[2].Record, Outcome: job.Outcome{State: job.Snoozed, Delay: time.Hour}},
+		{Record: &p.Jobs[3].Record, Outcome: job.Outcome{State: job.Dead, Err: job.ErrTimeout}},
+		{Record: &p.Jobs[4].Record, Outcome: job.Outcome{State: job.Cancelled}},
+		{Record: &p.Jobs[5].Record, Outcome: job.Outcome{State: job.Returned}},
+	}
+	lost, err := store.Finish(t.Context(), b.db, "a", true, runs, []int64{claims[0]})
+	require.NoError(t, err)
+	require.Zero(t, lost)
+	require.Equal(t, store.Counts{Waiting: 1, Timers: 2, Dead: 1, Finished: 2}, counts(t, b.db))
+
+	again, err := store.Finish(t.Context(), b.db, "a", true, runs, nil)
+	require.NoError(t, err)
+	require.Equal(t, 5, again, "all but the cancelled one, which is not counted")
+	require.Equal(t, store.Counts{Waiting: 1, Timers: 2, Dead: 1, Finished: 2}, counts(t, b.db))
+
+	for i, state := range []string{"done", "retrying", "scheduled", "dead", "cancelled", "waiting"} {
+		got, err := store.List(t.Context(), b.db, store.Filter{ID: runs[i].Record.ID, Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Equal(t, state, got[0].State)
+	}
+	errs, err := store.Errors(t.Context(), b.db, runs[1].Record.ID)
+	require.NoError(t, err)
+	require.Len(t, errs, 1)
+	require.Equal(t, job.ErrTimeout.Error(), errs[0].Error)
+
+	var keys int
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.unique_job").Scan(&keys))
+	require.Equal(t, 3, keys, "the unfinished ones keep their keys")
+
+	lane, err := store.Retry(t.Context(), b.db, runs[3].Record.ID)
+	require.NoError(t, err)
+	require.Equal(t, "acme", lane.Tenant)
+	_, err = store.Retry(t.Context(), b.db, runs[1].Record.ID)
+	require.NoError(t, err)
+	_, err = store.Retry(t.Context(), b.db, runs[0].Record.ID)
+	require.ErrorIs(t, err, store.ErrNotFound)
+	require.Len(t, b.page(t, 0).Jobs, 3)
+}
+
+func TestClaimIsFenced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(t, store.NewJob{})
+	p := b.page(t, 0)
+	ids, turns := columns(p)
+
+	_, err := store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch - 1}, p.Removals, ids, turns)
+	require.ErrorIs(t, err, store.ErrFenced, "another epoch")
+	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals+1, ids, turns)
+	require.ErrorIs(t, err, store.ErrFenced, "somebody took jobs away")
+
+	other := openSession(t, b.db, "b")
+	mine, l, err := store.TakeLock(t.Context(), b.db, store.Claimant{Session: other, Member: "b", SeenSeq: 1}, ttl)
+	require.NoError(t, err)
+	require.False(t, mine)
+	require.Equal(t, "a", l.Holder)
+	mine, _, err = store.TakeLock(t.Context(), b.db, store.Claimant{Session: other, Member: "b", SeenSeq: l.RenewSeq, HolderGone: true}, ttl)
+	require.NoError(t, err)
+	require.True(t, mine, "gossip says the holder is gone, and its renewals stood still")
+	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
+	require.ErrorIs(t, err, store.ErrFenced, "the lock was taken over")
+	require.ErrorIs(t, store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl), store.ErrFenced)
+}
+
+func TestOfferReservesTheLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	sb, sc := openSession(t, b.db, "b"), openSession(t, b.db, "c")
+	require.NoError(t, store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl))
+	require.NoError(t, store.OfferLock(t.Context(), b.db, b.fence, "b", time.Hour))
+	mine, l, err := store.TakeLock(t.Context(), b.db, store.Claimant{Session: sc, Member: "c", SeenSeq: -1}, ttl)
+	require.NoError(t, err)
+	require.False(t, mine)
+	require.Equal(t, "b", l.Next)
+	require.Greater(t, l.Remaining, time.Minute)
+	mine, l, err = store.TakeLock(t.Context(), b.db, store.Claimant{Session: sb, Member: "b", SeenSeq: -1}, ttl)
+	require.NoError(t, err)
+	require.True(t, mine)
+	require.Greater(t, l.Epoch, b.fence.Epoch)
+}
+
+func TestReapRaisesTurnsAndBuriesKillers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue(t, store.NewJob{UniqueKey: "u"})
+	for loss := 1; loss <= 3; loss++ {
+		p := b.page(t, 0)
+		require.Len(t, p.Jobs, 1)
+		require.Equal(t, loss-1, p.Jobs[0].Record.Losses)
+		victim := openSession(t, b.db, "v")
+		_, err := b.db.Exec(t.Context(), "INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, $2, $3, now())",
+			victim, p.Jobs[0].Record.Turn, []int64{int64(id)})
+		require.NoError(t, err)
+		dead, err := store.DeclareDead(t.Context(), b.db, b.fence, victim, 0)
+		require.NoError(t, err)
+		require.False(t, dead, "it is not expired")
+		_, err = b.db.Exec(t.Context(), "UPDATE tenure.node_session SET expires_at = now() - interval '1 s' WHERE session_id = $1", victim)
+		require.NoError(t, err)
+		dead, err = store.DeclareDead(t.Context(), b.db, b.fence, victim, 0)
+		require.NoError(t, err)
+		require.True(t, dead)
+		require.ErrorIs(t, store.BeatSession(t.Context(), b.db, victim, ttl), store.ErrSessionLost)
+		r, err := store.ReapClaims(t.Context(), b.db, b.fence, 3)
+		require.NoError(t, err)
+		require.Equal(t, 1, r.Claims)
+		if loss < 3 {
+			require.Equal(t, 1, r.Back)
+			lost, err := store.Finish(t.Context(), b.db, "v", true, []store.Finished{{Record: &p.Jobs[0].Record, Outcome: job.Outcome{State: job.Done}}}, nil)
+			require.NoError(t, err)
+			require.Equal(t, 1, lost, "the old run reports in vain")
+		} else {
+			require.Equal(t, 1, r.Dead)
+		}
+	}
+	require.Equal(t, store.Counts{Dead: 1}, counts(t, b.db))
+	errs, err := store.Errors(t.Context(), b.db, id)
+	require.NoError(t, err)
+	require.Len(t, errs, 3)
+}
+
+func TestFinishInTransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(t, store.NewJob{UniqueKey: "u"})
+	p := b.page(t, 0)
+	b.claim(t, p)
+	rec := p.Jobs[0].Record
+	finish := func() error {
+		return pgx.BeginFunc(context.Background(), b.db, func(tx pgx.Tx) error {
+			var batch pgx.Batch
+			store.QueueFinishInTx(&batch, &rec, true)
+			return store.TranslateFinish(tx.SendBatch(context.Background(), &batch).Close())
+		})
+	}
+	require.NoError(t, finish())
+	require.Equal(t, store.Counts{Claimed: 1, Finished: 1}, counts(t, b.db))
+	require.ErrorIs(t, finish(), job.ErrClaimLost)
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	waiting, claimed := b.enqueue(t, store.NewJob{Tenant: "b", UniqueKey: "u"}), b.enqueue(t, store.NewJob{})
+	timer := b.enqueue(t, store.NewJob{DueIn: time.Hour})
+	p := b.page(t, 0)
+	_, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, []int64{int64(claimed)}, []int32{0})
+	require.NoError(t, err)
+
+	for _, id := range []job.ID{waiting, timer} {
+		running, err := store.Cancel(t.Context(), b.db, id, true)
+		require.NoError(t, err)
+		require.False(t, running)
+		_, err = store.Cancel(t.Context(), b.db, id, true)
+		require.ErrorIs(t, err, store.ErrNotFound)
+	}
+	running, err := store.Cancel(t.Context(), b.db, claimed, true)
+	require.NoError(t, err)
+	require.True(t, running)
+	asked, err := store.CancelRequests(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, []job.ID{claimed}, asked)
+	require.Equal(t, store.Counts{Waiting: 1, Claimed: 1, Finished: 2}, counts(t, b.db))
+
+	ids, turns := columns(p)
+	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
+	require.ErrorIs(t, err, store.ErrFenced, "the page that still shows the cancelled job is void")
+}
+
+func TestTimersFire(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(t, store.NewJob{DueAt: time.Now().Add(-time.Hour)})
+	b.enqueue(t, store.NewJob{DueIn: time.Hour})
+	in, ok, err := store.NextTimer(t.Context(), b.db)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Zero(t, in)
+	fired, err := store.FireTimers(t.Context(), b.db, b.fence, 10)
+	require.NoError(t, err)
+	require.Equal(t, []store.Fired{{Lane: store.Lane{Queue: "default", Tenant: "acme"}, Count: 1}}, fired)
+	in, ok, err = store.NextTimer(t.Context(), b.db)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.InDelta(t, time.Hour, in, float64(time.Minute))
+	require.EqualValues(t, 1, b.page(t, 0).Jobs[0].Record.Turn)
+}
+
+func TestReturnAndSweepClaims(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := b.enqueue(t, store.NewJob{}), b.enqueue(t, store.NewJob{})
+	claim := b.claim(t, b.page(t, 0))[0]
+	require.NoError(t, store.ReturnUnstarted(t.Context(), b.db, []int64{claim}, []int64{int64(first)}))
+	list, err := store.Claims(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, []store.Claim{{ID: claim, Session: b.fence.Session, Jobs: []job.ID{second}}}, list)
+
+	n, err := store.SweepClaims(t.Context(), b.db, b.fence.Session, nil)
+	require.NoError(t, err)
+	require.Zero(t, n, "too young: its INSERT may still be on its way")
+	_, err = b.db.Exec(t.Context(), "UPDATE tenure.claim SET claimed_at = now() - interval '1 min'")
+	require.NoError(t, err)
+	n, err = store.SweepClaims(t.Context(), b.db, b.fence.Session, []int64{claim})
+	require.NoError(t, err)
+	require.Zero(t, n, "known")
+	n, err = store.SweepClaims(t.Context(), b.db, b.fence.Session, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	left, err := store.LeaveSession(t.Context(), b.db, b.fence.Session)
+	require.NoError(t, err)
+	require.True(t, left)
+}
+
+func TestKeepDays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.NoError(t, store.KeepDays(t.Context(), b.db, 24*time.Hour))
+	require.NoError(t, store.KeepDays(t.Context(), b.db, 24*time.Hour))
+	_, err := b.db.Exec(t.Context(), `CREATE TABLE tenure.completed_job_20200101 PARTITION OF tenure.completed_job
+		FOR VALUES FROM ('2020-01-01 00:00+00') TO ('2020-01-02 00:00+00')`)
+	require.NoError(t, err)
+	require.NoError(t, store.KeepDays(t.Context(), b.db, 24*time.Hour))
+	var n int
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'tenure.completed_job'::regclass").Scan(&n))
+	require.Equal(t, 4, n, "today, two days ahead and the default")
+}
+
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	db, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer db.Close(context.Background())
+	_, err = store.Verify(t.Context(), db, "main")
+	require.ErrorIs(t, err, store.ErrNotMigrated)
+	require.ErrorContains(t, err, "tenure migrate --pool main")
+	require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 7))
+	n, err := store.Verify(t.Context(), db, "main")
+	require.NoError(t, err)
+	require.Equal(t, 7, n)
+	_, err = store.Verify(t.Context(), db, "other")
+	require.ErrorContains(t, err, `says that it is pool "main"`)
+	for change, says := range map[string]string{
+		"ALTER TABLE tenure.acquire_lock SET UNLOGGED":                                "UNLOGGED",
+		"ALTER TABLE tenure.acquire_lock DROP CONSTRAINT acquire_lock_name_epoch_key": "lost UNIQUE",
+		"INSERT INTO tenure.migration (version_id, is_applied) VALUES (9999, true)":   "newer than this program",
+		"UPDATE tenure.migration SET is_applied = false":                              "has no ledger",
+	} {
+		tx, err := db.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), change)
+		require.NoError(t, err)
+		_, err = store.Verify(t.Context(), tx, "main")
+		require.ErrorContains(t, err, says)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+}

@@ -1,0 +1,148 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrClaimLost tells that a job was taken away from the run that reports on it,
+// because its node was thought dead. What that run wrote in the job's
+// transaction is rolled back. Work done elsewhere may happen a second time: use
+// the job's ID as idempotency key.
+var ErrClaimLost = errors.New("the claim on this job was lost")
+
+// Causes with which a handler's context is cancelled; see context.Cause.
+var (
+	// ErrTimeout: the job ran longer than its timeout.
+	ErrTimeout = errors.New("the job ran into its timeout")
+	// ErrCancelled: somebody cancelled the job while it ran.
+	ErrCancelled = errors.New("the job was cancelled")
+	// ErrStopping: the node is stopping and the time to finish is over. The job
+	// goes back to the queue without a charged attempt.
+	ErrStopping = errors.New("the node is stopping")
+)
+
+// State is where an outcome sends a job.
+type State int8
+
+// The states an outcome can lead to.
+const (
+	Done      State = iota + 1 // finished
+	Retrying                   // failed; runs again after Delay
+	Snoozed                    // runs again after Delay, no attempt charged
+	Dead                       // dead letter
+	Cancelled                  // ended on purpose, without a dead letter
+	Returned                   // interrupted by the node's stop; waits again, no attempt charged
+)
+
+// String is the word used in logs, metrics and the ledger.
+func (s State) String() string {
+	switch s {
+	case Done:
+		return "done"
+	case Retrying:
+		return "retrying"
+	case Snoozed:
+		return "snoozed"
+	case Dead:
+		return "dead"
+	case Cancelled:
+		return "cancelled"
+	case Returned:
+		return "returned"
+	}
+	return fmt.Sprintf("State(%d)", int8(s))
+}
+
+// Outcome is what became of one run.
+type Outcome struct {
+	State State
+	Delay time.Duration // Retrying, Snoozed
+	Err   error         // Retrying, Dead, Cancelled
+	Stack string        // of a panic
+}
+
+type snoozeError struct{ delay time.Duration }
+
+func (e *snoozeError) Error() string { return "snooze for " + e.delay.String() }
+
+type discardError struct{ err error }
+
+func (e *discardError) Error() string { return "discard: " + e.err.Error() }
+func (e *discardError) Unwrap() error { return e.err }
+
+type cancelError struct{ err error }
+
+func (e *cancelError) Error() string { return "cancel: " + e.err.Error() }
+func (e *cancelError) Unwrap() error { return e.err }
+
+type retryInError struct {
+	delay time.Duration
+	err   error
+}
+
+func (e *retryInError) Error() string { return e.err.Error() }
+func (e *retryInError) Unwrap() error { return e.err }
+
+// Snooze makes a handler's job run again after d, without charging an attempt.
+// A handler that runs in a transaction has it rolled back.
+func Snooze(d time.Duration) error { return &snoozeError{max(d, 0)} }
+
+// Discard sends a handler's job to the dead letters at once, whatever attempts
+// are left. A nil err is reported as "no reason given".
+func Discard(err error) error { return &discardError{orUnsaid(err)} }
+
+// Cancel ends a handler's job for good without a dead letter: the work has
+// become unnecessary. A nil err is reported as "no reason given".
+func Cancel(err error) error { return &cancelError{orUnsaid(err)} }
+
+// RetryIn is a failure like any other, but overrides the policy's delay: for a
+// peer that says when to come back.
+func RetryIn(d time.Duration, err error) error { return &retryInError{max(d, 0), orUnsaid(err)} }
+
+func orUnsaid(err error) error {
+	if err == nil {
+		return errors.New("no reason given")
+	}
+	return err
+}
+
+// PanicError is a handler's panic as an error; it is charged like any failure.
+type PanicError struct {
+	Value any
+	Stack string
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Decide turns a handler's error into an outcome: nil is Done, the errors made
+// by [Snooze], [Discard] and [Cancel] mean what they say wherever they stand in
+// the chain, and anything else is charged as an attempt and retried by policy
+// until maxAttempts are used up.
+func Decide(err error, attempt, maxAttempts int, p Policy) Outcome {
+	if err == nil {
+		return Outcome{State: Done}
+	}
+	var stack string
+	if pe := new(PanicError); errors.As(err, &pe) {
+		stack = pe.Stack
+	}
+	if e := new(snoozeError); errors.As(err, &e) {
+		return Outcome{State: Snoozed, Delay: e.delay}
+	}
+	if e := new(discardError); errors.As(err, &e) {
+		return Outcome{State: Dead, Err: err, Stack: stack}
+	}
+	if e := new(cancelError); errors.As(err, &e) {
+		return Outcome{State: Cancelled, Err: err}
+	}
+	if attempt >= maxAttempts {
+		return Outcome{State: Dead, Err: err, Stack: stack}
+	}
+	delay := p.Delay(attempt)
+	if e := new(retryInError); errors.As(err, &e) {
+		delay = e.delay
+	}
+	return Outcome{State: Retrying, Delay: delay, Err: err, Stack: stack}
+}

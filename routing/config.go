@@ -1,0 +1,162 @@
+package routing
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tenurehq/tenure/internal/fault"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Config says which pools there are and which tenant lives in which.
+type Config struct {
+	// Pools by name.
+	Pools map[string]PoolConfig `yaml:"pools"`
+	// Tenants: how a tenant's id leads to its pool, schema and role.
+	Tenants TenantsConfig `yaml:"tenants"`
+}
+
+// PoolConfig is one Postgres database that hosts tenants.
+type PoolConfig struct {
+	// DSN is a URL or a keyword/value string as libpq reads it. Keep passwords out of the file: ${env:NAME} or ${file:/path}.
+	DSN string `yaml:"dsn"`
+	// MaxConns bounds this node's connections to the pool, the lock's own included.
+	MaxConns int `yaml:"max_conns"`
+}
+
+// TenantsConfig maps tenants. Static entries win over the table.
+type TenantsConfig struct {
+	// Static maps a tenant's id to its pool, as a name or as {pool, schema, role}.
+	Static map[tenancy.ID]TenantConfig `yaml:"static"`
+	// Table is asked for tenants that Static does not list.
+	Table *TableConfig `yaml:"table"`
+	// Schema is the pattern of a tenant's schema; {tenant} stands for its id.
+	Schema string `yaml:"schema"`
+	// Role is the pattern of the role that a tenant's transactions take; empty keeps the pool's user.
+	Role string `yaml:"role"`
+}
+
+// TenantConfig places one tenant. Empty Schema and Role follow the patterns.
+type TenantConfig struct {
+	Pool   string `yaml:"pool"`
+	Schema string `yaml:"schema"`
+	Role   string `yaml:"role"`
+}
+
+// TableConfig is a lookup table of the application's own.
+type TableConfig struct {
+	// Pool whose database holds the table.
+	Pool string `yaml:"pool"`
+	// Query takes the tenant's id as $1 and returns one row: pool, schema, role. Schema and role may be left
+	// out or be null or empty; the patterns hold then. No row: the tenant is unknown.
+	Query string `yaml:"query"`
+	// Cache is how long an answer is kept, also that a tenant is unknown.
+	Cache time.Duration `yaml:"cache"`
+}
+
+// DefaultConfig has no pools; a file must name at least one.
+func DefaultConfig() Config {
+	return Config{Tenants: TenantsConfig{Schema: "{tenant}"}}
+}
+
+// defaultMaxConns and defaultCache stand in for settings left at zero.
+const (
+	defaultMaxConns = 20
+	minMaxConns     = 4 // lock, claims, completion, and one for handlers
+	defaultCache    = 30 * time.Second
+)
+
+// WithDefaults fills what the file left out.
+func (c Config) WithDefaults() Config {
+	c.Pools = maps.Clone(c.Pools)
+	for name, p := range c.Pools {
+		p.MaxConns = cmp.Or(p.MaxConns, defaultMaxConns)
+		c.Pools[name] = p
+	}
+	if c.Tenants.Table != nil {
+		t := *c.Tenants.Table
+		t.Cache = cmp.Or(t.Cache, defaultCache)
+		c.Tenants.Table = &t
+	}
+	return c
+}
+
+// Validate returns every fault of c, joined.
+func (c Config) Validate() error {
+	var l fault.List
+	c = c.WithDefaults()
+	if len(c.Pools) == 0 {
+		l.Add("pools", "name at least one:  pools: {main: {dsn: postgres://…}}", "there is no pool")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
+		p := c.Pools[name]
+		path := "pools." + name
+		if err := validatePoolName(name); err != nil {
+			l.Add(path, "", "%v", err)
+		}
+		if p.DSN == "" {
+			l.Add(path+".dsn", "write dsn: ${env:NAME} or dsn: ${file:/path}", "is empty")
+		} else if _, err := pgconn.ParseConfig(p.DSN); err != nil {
+			l.Add(path+".dsn", "write postgres://user@host:5432/database?sslmode=verify-full", "cannot be read as a Postgres connection string") // err may quote the password
+		}
+		if p.MaxConns < minMaxConns || p.MaxConns > 1000 {
+			l.Add(path+".max_conns", "", "%d connections: %d to 1000 are allowed", p.MaxConns, minMaxConns)
+		}
+	}
+	c.Tenants.validate(&l, c.Pools)
+	return l.Err()
+}
+
+func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
+	if t.Schema == "" {
+		l.Add("tenants.schema", `write a pattern such as "t_{tenant}"`, "is empty")
+	}
+	place := map[[2]string]tenancy.ID{} // pool, schema
+	folded := map[string]tenancy.ID{}
+	for _, id := range slices.Sorted(maps.Keys(t.Static)) {
+		path := "tenants.static." + string(id)
+		if err := id.Validate(); err != nil {
+			l.Add(path, "", "%v", err)
+			continue
+		}
+		if other, dup := folded[strings.ToLower(string(id))]; dup {
+			l.Add(path, "rename one of them", "differs from tenant %q only in case", other)
+		}
+		folded[strings.ToLower(string(id))] = id
+		entry := t.Static[id]
+		if entry.Pool == "" {
+			l.Add(path+".pool", "name one of pools", "is empty")
+		} else if _, ok := pools[entry.Pool]; !ok {
+			l.Add(path, suggest(entry.Pool, pools), "tenant %q is mapped to pool %q, which is not under pools", id, entry.Pool)
+		}
+		tenant, err := t.place(id, entry.Pool, entry.Schema, entry.Role)
+		if err != nil {
+			l.Add(path, "", "%v", err)
+			continue
+		}
+		key := [2]string{tenant.Pool, tenant.Schema}
+		if other, dup := place[key]; dup {
+			l.Add(path, "give each its own schema", "tenants %q and %q share schema %q in pool %q", other, id, tenant.Schema, tenant.Pool)
+		}
+		place[key] = id
+	}
+	if t.Table == nil {
+		return
+	}
+	if _, ok := pools[t.Table.Pool]; !ok {
+		l.Add("tenants.table.pool", suggest(t.Table.Pool, pools), "%q is not under pools", t.Table.Pool)
+	}
+	if strings.TrimSpace(t.Table.Query) == "" {
+		l.Add("tenants.table.query", "such as: SELECT pool, schema_name FROM app.tenant WHERE id = $1", "is empty")
+	} else if !strings.Contains(t.Table.Query, "$1") {
+		l.Add("tenants.table.query", "such as: SELECT pool, schema_name FROM app.tenant WHERE id = $1", "does not use $1, the tenant's id")
+	}
+	if t.Table.Cache < 0 {
+		l.Add("tenants.table.cache", "", "%v is negative", t.Table.Cache)
+	}
+}

@@ -51,24 +51,27 @@ func (c Config) Validate() error {
 	if c.Batch < 1 || c.Batch > 10_000 {
 		l.Add("acquire.batch", "", "%d jobs: 1 to 10000 are allowed", c.Batch)
 	}
-	for path, d := range map[string]time.Duration{
-		"acquire.idle_wait":               c.IdleWait,
-		"acquire.lock.ttl":                c.Lock.TTL,
-		"acquire.lock.renew_every":        c.Lock.RenewEvery,
-		"acquire.session.ttl":             c.Session.TTL,
-		"acquire.session.heartbeat_every": c.Session.HeartbeatEvery,
-	} {
+	inRange := func(path string, d time.Duration) bool {
 		if d < 50*time.Millisecond || d > time.Hour {
 			l.Add(path, "", "%v: 50ms to 1h are allowed", d)
+			return false
 		}
+		return true
 	}
-	if c.Lock.RenewEvery*2 >= c.Lock.TTL {
+	inRange("acquire.idle_wait", c.IdleWait)
+	lockTTL := inRange("acquire.lock.ttl", c.Lock.TTL)
+	renew := inRange("acquire.lock.renew_every", c.Lock.RenewEvery)
+	sessionTTL := inRange("acquire.session.ttl", c.Session.TTL)
+	heartbeat := inRange("acquire.session.heartbeat_every", c.Session.HeartbeatEvery)
+
+	// Compared only where both are in range: a fault that follows from another one confuses.
+	if lockTTL && renew && c.Lock.RenewEvery*2 >= c.Lock.TTL {
 		l.Add("acquire.lock.renew_every", "a quarter of the TTL is usual", "%v leaves no second try within acquire.lock.ttl %v", c.Lock.RenewEvery, c.Lock.TTL)
 	}
-	if c.Session.HeartbeatEvery*3 > c.Session.TTL {
+	if sessionTTL && heartbeat && c.Session.HeartbeatEvery*3 > c.Session.TTL {
 		l.Add("acquire.session.heartbeat_every", "a fifth of the TTL is usual", "%v allows fewer than three heartbeats within acquire.session.ttl %v", c.Session.HeartbeatEvery, c.Session.TTL)
 	}
-	if c.Session.TTL < c.Lock.TTL {
+	if sessionTTL && lockTTL && c.Session.TTL < c.Lock.TTL {
 		l.Add("acquire.session.ttl", "make it the longer one", "%v is shorter than acquire.lock.ttl %v: jobs would be taken from a node that still acquires", c.Session.TTL, c.Lock.TTL)
 	}
 	return l.Err()

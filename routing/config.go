@@ -132,7 +132,7 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 		if entry.Pool == "" {
 			l.Add(path+".pool", "name one of pools", "is empty")
 		} else if _, ok := pools[entry.Pool]; !ok {
-			l.Add(path, suggest(entry.Pool, pools), "tenant %q is mapped to pool %q, which is not under pools", id, entry.Pool)
+			l.Add(path+".pool", suggest(entry.Pool, pools), "tenant %q is mapped to pool %q, which is not under pools", id, entry.Pool)
 		}
 		tenant, err := t.place(id, entry.Pool, entry.Schema, entry.Role)
 		if err != nil {

@@ -68,7 +68,8 @@ func ReturnUnstarted(ctx context.Context, db DB, claims, jobs []int64) error {
 }
 
 // SweepClaims removes claims of a session that it does not know of, because the
-// answer to its InsertClaim got lost.
+// answer to its InsertClaim got lost. The caller must have taken the lock anew
+// since, so that no such INSERT can still be on its way.
 func SweepClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) (int, error) {
 	tag, err := db.Exec(ctx, sqlClaimSweep, session, notNil(known))
 	if err != nil {

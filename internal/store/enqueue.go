@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -37,10 +36,13 @@ func (j *NewJob) Lane() Lane { return Lane{Queue: j.Queue, Tenant: j.Tenant, Pri
 // transaction that its snapshot did not see.
 const uniqueTries = 3
 
-// Enqueue adds one job on db, which may be a transaction of the caller's.
+// QueryRow is the one method of a DB that adding a job needs.
+type QueryRow func(ctx context.Context, sql string, args ...any) pgx.Row
+
+// Enqueue adds one job by row, which may belong to a transaction of the caller's.
 // duplicate: an unfinished job of the tenant has the same unique key, and id is
-// that one's. ErrWrongPool: db is not the pool with this number.
-func Enqueue(ctx context.Context, db DB, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
+// that one's. ErrWrongPool: this is not the pool with this number.
+func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
 	args := []any{pool, j.Tenant, j.Queue, j.Kind, j.Payload, j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta), nullable(j.CorrelationID)}
 	sql := sqlEnqueueNow
 	tries := 1
@@ -53,7 +55,7 @@ func Enqueue(ctx context.Context, db DB, pool int, j *NewJob) (id job.ID, duplic
 		args = append(args, dueAt(j), dueIn(j))
 	}
 	for range tries {
-		err = db.QueryRow(ctx, sql, args...).Scan(&id, &duplicate)
+		err = row(ctx, sql, args...).Scan(&id, &duplicate)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}
@@ -113,7 +115,7 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 	for i := range jobs {
 		switch j := &jobs[i]; {
 		case j.UniqueKey != "":
-			_, duplicate, err := Enqueue(ctx, tx, pool, j)
+			_, duplicate, err := Enqueue(ctx, tx.QueryRow, pool, j)
 			if err != nil {
 				return 0, err
 			}
@@ -144,18 +146,4 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 		added += len(part.jobs)
 	}
 	return added, nil
-}
-
-// PoolError says that something is wrong with a pool's database.
-type PoolError struct {
-	Pool string
-	What string
-	Fix  string
-}
-
-func (e *PoolError) Error() string {
-	if e.Fix == "" {
-		return fmt.Sprintf("pool %s: %s", e.Pool, e.What)
-	}
-	return fmt.Sprintf("pool %s: %s: %s", e.Pool, e.What, e.Fix)
 }

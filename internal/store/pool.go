@@ -112,3 +112,17 @@ func poolNumber(ctx context.Context, db DB) (number int, name string, err error)
 	}
 	return number, name, nil
 }
+
+// PoolError says that something is wrong with a pool's database.
+type PoolError struct {
+	Pool string
+	What string
+	Fix  string
+}
+
+func (e *PoolError) Error() string {
+	if e.Fix == "" {
+		return fmt.Sprintf("pool %s: %s", e.Pool, e.What)
+	}
+	return fmt.Sprintf("pool %s: %s: %s", e.Pool, e.What, e.Fix)
+}

@@ -1,0 +1,316 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// acquirer tries for the acquire lock of one pool and, while it holds it, claims
+// jobs there. Everything but seen is used by its own goroutine only.
+type acquirer struct {
+	pool     *routing.Pool
+	cfg      Config
+	keeper   *keeper
+	router   *routing.Router
+	workers  *execution.Workers
+	elector  Elector
+	kindList []string
+	kinds    map[string]string
+	metrics  *metrics
+	log      *zap.Logger
+	changed  chan struct{} // one place: the view of the members changed
+
+	standing watching // what this node saw of the present holder
+	unsure   bool     // a claim may have been committed that this node does not know of
+
+	mu   sync.Mutex
+	seen Held // guarded by mu
+}
+
+// watching is how long a holder's renewals have been seen to stand still.
+type watching struct {
+	holder string
+	epoch  int64
+	seq    int64
+	since  time.Time
+}
+
+// Times of the watch over a lock that somebody else holds. rankDelay keeps nodes
+// from trying at once; those of low rank hardly look, so that the cost of a pool
+// does not grow with the number of nodes.
+const (
+	rankDelay   = 500 * time.Millisecond
+	lowRank     = 3
+	reservation = 1500 * time.Millisecond
+	poolRetry   = time.Second
+)
+
+// run alternates between waiting for the lock and holding it.
+func (a *acquirer) run(ctx context.Context) {
+	select {
+	case <-a.pool.Ready():
+	case <-ctx.Done():
+		return
+	}
+	for ctx.Err() == nil {
+		t := a.await(ctx)
+		if t == nil {
+			continue
+		}
+		a.hold(ctx, t)
+	}
+	if a.unsure {
+		a.resolve()
+	}
+}
+
+// resolve takes the lock anew at the end of a stop, because it is not known whether
+// a claim of this node was committed, removes that claim, and lets go again.
+func (a *acquirer) resolve() {
+	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+	defer cancel()
+	t, err := a.take(ctx)
+	if err == nil && t != nil {
+		defer a.keeper.release(t.holding)
+		if err = t.load(ctx); err == nil {
+			a.letGo(t)
+		}
+	}
+	if err != nil {
+		a.log.Warn("a claim may be left whose answer was lost; it is taken back when the session ends", zap.Error(err))
+	}
+}
+
+// await waits for its turn to look at the lock, looks, and takes it if it is free.
+// nil: not yet, call again.
+func (a *acquirer) await(ctx context.Context) *term {
+	rank, eligible := a.elector.Rank(a.pool.Name)
+	if !eligible {
+		a.pause(ctx, poolRetry, false)
+		return nil
+	}
+	l, err := a.look(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.log.Warn("acquire lock could not be read", zap.Error(err))
+		}
+		a.pause(ctx, poolRetry+rand.N(poolRetry), false)
+		return nil
+	}
+	if wait := a.untilFree(l, rank); wait > 0 {
+		a.pause(ctx, wait, true)
+		return nil
+	}
+	t, err := a.take(ctx)
+	switch {
+	case err != nil:
+		if ctx.Err() == nil {
+			a.log.Warn("acquire lock could not be taken", zap.Error(err))
+		}
+		a.pause(ctx, poolRetry+rand.N(poolRetry), false)
+	case t == nil:
+		a.pause(ctx, rankDelay, true)
+	}
+	return t
+}
+
+// pause waits; a change in the view, or an offer of the lock, ends it early when
+// heed is set, at most once per rankDelay or so because that is what follows.
+func (a *acquirer) pause(ctx context.Context, d time.Duration, heed bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-a.changed:
+			return
+		case <-a.keeper.inbox.nudge:
+			if m := a.keeper.inbox.take(); heed && m.offered {
+				return
+			}
+		}
+	}
+}
+
+// look reads the lock and notes whether its holder still renews.
+func (a *acquirer) look(ctx context.Context) (store.Lock, error) {
+	var l store.Lock
+	err := a.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		l, err = store.ReadLock(ctx, conn)
+		return err
+	})
+	if err != nil {
+		return l, err
+	}
+	now := time.Now()
+	if w := &a.standing; w.holder != l.Holder || w.epoch != l.Epoch || w.seq != l.RenewSeq {
+		a.standing = watching{holder: l.Holder, epoch: l.Epoch, seq: l.RenewSeq, since: now}
+	}
+	a.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
+	return l, nil
+}
+
+// untilFree is how long to wait before the lock may be taken, as far as l tells; 0:
+// it may be taken now.
+func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
+	me := a.keeper.self.Member
+	delay := time.Duration(rank) * rankDelay
+	idle := 5*a.cfg.Lock.RenewEvery/4 + rand.N(a.cfg.Lock.RenewEvery/4)
+	switch {
+	case l.Paused:
+		return idle + delay
+	case l.Holder == "" && (l.Next == "" || l.Next == me):
+		if l.Next == me {
+			delay = 0
+		}
+		return a.vacantFor(delay)
+	case l.Holder == "":
+		return l.Remaining + delay + a.jitter()
+	case l.Holder == me: // of a term that ended without letting go
+		return 0
+	}
+	still := time.Since(a.standing.since)
+	quiet := 2*a.cfg.Lock.RenewEvery + a.cfg.Lock.RenewEvery/4
+	if !a.elector.Alive(l.Holder) { // it is thought dead: two renewals missed are enough
+		return max(quiet-still, 0) + delay
+	}
+	if l.Remaining > 0 {
+		if rank >= lowRank {
+			return 4*a.cfg.Lock.TTL + rand.N(a.cfg.Lock.TTL)
+		}
+		return min(l.Remaining+delay, idle+delay) + a.jitter()
+	}
+	// Expired, but gossip says that it lives. It may not be taken before this node
+	// itself has seen it stand still, for the database's clock may have jumped.
+	return max(quiet-still, 0) + delay
+}
+
+// vacantFor gives nodes of better rank time to take a vacant lock first.
+func (a *acquirer) vacantFor(delay time.Duration) time.Duration {
+	if delay == 0 || time.Since(a.standing.since) >= delay {
+		return 0
+	}
+	return delay - time.Since(a.standing.since)
+}
+
+func (a *acquirer) jitter() time.Duration { return rand.N(rankDelay / 2) }
+
+// take tries for the lock; nil without an error: somebody else was quicker.
+func (a *acquirer) take(ctx context.Context) (*term, error) {
+	s, err := a.keeper.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := store.Claimant{Session: s.id, Member: a.keeper.self.Member, SeenSeq: a.standing.seq,
+		HolderGone: a.standing.holder != "" && !a.elector.Alive(a.standing.holder)}
+	var mine bool
+	var l store.Lock
+	sent := time.Now()
+	err = a.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		mine, l, err = store.TakeLock(ctx, conn, c, a.cfg.Lock.TTL)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !mine {
+		a.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
+		return nil, nil
+	}
+	f := store.Fence{Session: s.id, Epoch: l.Epoch}
+	held, holding := a.keeper.hold(f, sent)
+	a.note(Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
+	a.metrics.changes.WithLabelValues(a.pool.Name, "taken").Inc()
+	a.metrics.held.WithLabelValues(a.pool.Name).Set(1)
+	a.metrics.epoch.WithLabelValues(a.pool.Name).Set(float64(l.Epoch))
+	a.log.Info("acquire lock taken", zap.Int64("epoch", l.Epoch), zap.String("from", a.standing.holder))
+	return newTerm(a, s, f, holding, held), nil
+}
+
+// hold is one term: while it runs this node is the one that claims jobs here.
+func (a *acquirer) hold(ctx context.Context, t *term) {
+	why := t.run(ctx)
+	a.unsure = errors.Is(why, errUnsure)
+	a.keeper.release(t.holding)
+	a.metrics.held.WithLabelValues(a.pool.Name).Set(0)
+	a.standing = watching{since: time.Now()}
+	switch {
+	case errors.Is(why, errMoved), errors.Is(why, context.Canceled):
+		a.letGo(t)
+		a.metrics.changes.WithLabelValues(a.pool.Name, "offered").Inc()
+	case errors.Is(why, errUnsure): // taking it anew decides what was sent; see term.load
+		a.note(Held{Pool: a.pool.Name})
+		a.metrics.changes.WithLabelValues(a.pool.Name, "unsure").Inc()
+		a.log.Warn("acquire lock is taken anew", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
+		a.pause(ctx, rankDelay/2, false)
+	default:
+		a.note(Held{Pool: a.pool.Name})
+		a.metrics.changes.WithLabelValues(a.pool.Name, "lost").Inc()
+		a.log.Warn("acquire lock lost", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
+		a.pause(ctx, rankDelay+a.jitter(), false) // others first
+	}
+}
+
+// letGo offers the lock to the elected node and tells it.
+func (a *acquirer) letGo(t *term) {
+	to := a.elector.Elected(a.pool.Name)
+	if to == a.keeper.self.Member {
+		to = ""
+	}
+	// The stop that brings us here may have ended every context: this one is bounded by callTimeout.
+	err := a.keeper.call(context.Background(), func(ctx context.Context, conn *pgx.Conn) error {
+		return store.OfferLock(ctx, conn, t.fence, to, reservation)
+	})
+	a.note(Held{Pool: a.pool.Name, Holder: to})
+	if err != nil {
+		a.log.Warn("acquire lock could not be let go of; it will expire", zap.Int64("epoch", t.fence.Epoch), zap.Error(err))
+		return
+	}
+	a.log.Info("acquire lock let go of", zap.Int64("epoch", t.fence.Epoch), zap.String("to", to))
+	if to == "" {
+		return
+	}
+	if err := a.elector.Send(to, MessageOffer, Offer{Pool: a.pool.Name}.Encode()); err != nil {
+		a.log.Debug("offer could not be sent; the node finds the lock by itself", zap.String("to", to), zap.Error(err))
+	}
+}
+
+// hint takes a hint in, or sends it on to the holder if that is known and is
+// another node.
+func (a *acquirer) hint(h Hint) {
+	seen := a.seenLock()
+	if !seen.Holding && !h.Forwarded && seen.Holder != "" && seen.Holder != a.keeper.self.Member {
+		h.Forwarded = true
+		if a.elector.Send(seen.Holder, MessageHint, h.Encode()) == nil {
+			return
+		}
+	}
+	a.keeper.inbox.hint(h)
+}
+
+func (a *acquirer) note(h Held) {
+	a.mu.Lock()
+	a.seen = h
+	a.mu.Unlock()
+}
+
+func (a *acquirer) seenLock() Held {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h := a.seen
+	h.Pool = a.pool.Name
+	return h
+}

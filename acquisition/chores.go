@@ -1,0 +1,262 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// chore does what is due besides claiming.
+func (t *term) chore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	for _, c := range []struct {
+		at    *time.Time
+		every time.Duration
+		do    func(context.Context) error
+	}{
+		{&t.chores.election, electionEvery, t.heedElection},
+		{&t.chores.timers, t.cfg.IdleWait, t.fireTimers},
+		{&t.chores.reap, t.cfg.Session.TTL / 6, t.reap},
+		{&t.chores.older, olderEvery, t.refreshOlder},
+		{&t.chores.sweep, sweepEvery, t.sweep},
+		{&t.chores.rewind, rewindEvery, t.rewind},
+		{&t.chores.discover, t.discoverEvery(), t.discover},
+		{&t.chores.retention, retentionEvery, t.retain},
+		{&t.chores.unhandled, sweepEvery, t.reportUnhandled},
+	} {
+		began := time.Now()
+		if began.Before(*c.at) {
+			continue
+		}
+		planned := began.Add(c.every)
+		*c.at = planned // before, so that a chore may set it itself
+		if err := c.do(ctx); err != nil {
+			return err
+		}
+		if rest := time.Now().Add(dutyFactor * time.Since(began)); c.at.Equal(planned) && planned.Before(rest) {
+			*c.at = rest
+		}
+	}
+	return nil
+}
+
+func (t *term) nextChore() time.Time {
+	c := &t.chores
+	next := c.election
+	for _, at := range []time.Time{c.timers, c.reap, c.older, c.sweep, c.rewind, c.discover, c.retention, c.unhandled} {
+		next = earlier(next, at)
+	}
+	return next
+}
+
+// discoverEvery is how often to look for lanes: when idle that is the poll.
+func (t *term) discoverEvery() time.Duration {
+	if t.lanes.hasWork() {
+		return discoverEvery
+	}
+	return t.cfg.IdleWait
+}
+
+// discover looks for lanes that hold jobs. Hints make it unnecessary in the normal
+// case: it is for the lost ones, and for jobs that were added by SQL.
+func (t *term) discover(ctx context.Context) error {
+	found, err := store.Lanes(ctx, t.pool.Jobs(), maxLanes)
+	if err != nil {
+		return err
+	}
+	for _, l := range found {
+		t.lanes.see(l)
+	}
+	return nil
+}
+
+// rewind makes the lanes be read again from where all is known to be read.
+func (t *term) rewind(ctx context.Context) error {
+	s, err := store.ReadPageState(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	t.lanes.rewind(t.horizon.observe(s))
+	return nil
+}
+
+// sweep makes every lane be read from its start: the safety net under the cursors.
+func (t *term) sweep(ctx context.Context) error {
+	t.lanes.forget()
+	t.lanes.sweep()
+	t.suspects = nil // they are found again
+	return t.discover(ctx)
+}
+
+// heedElection lets another node have the lock when the members have agreed on it
+// for a while.
+func (t *term) heedElection(context.Context) error {
+	elected := t.elector.Elected(t.pool.Name)
+	if elected == "" || elected == t.keeper.self.Member || t.elector.StableFor() < rebalanceAfter {
+		return nil
+	}
+	return errMoved
+}
+
+// fireTimers moves due timers, and finds out when the next one is due.
+func (t *term) fireTimers(ctx context.Context) error {
+	for {
+		fired, err := store.FireTimers(ctx, t.pool.Jobs(), t.fence, maxTimers)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, f := range fired {
+			t.lanes.see(f.Lane)
+			n += f.Count
+		}
+		t.metrics.fired.WithLabelValues(t.pool.Name).Add(float64(n))
+		if n < maxTimers {
+			break
+		}
+		if t.flightFull() { // the rest must not wait behind, but neither may claiming
+			t.chores.timers = time.Now()
+			return nil
+		}
+	}
+	in, ok, err := store.NextTimer(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	t.due = time.Time{}
+	if ok {
+		t.due = time.Now().Add(in)
+		t.chores.timers = earlier(t.chores.timers, t.due)
+	}
+	return nil
+}
+
+func (t *term) flightFull() bool { return len(t.flight.own) > t.cfg.Batch }
+
+// refreshOlder looks which claims from before this term have come to their end.
+func (t *term) refreshOlder(ctx context.Context) error {
+	if len(t.flight.older) == 0 {
+		return nil
+	}
+	claims, err := store.Claims(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	if t.flight.refresh(claims) {
+		t.chores.sweep = time.Now() // a job that was given back stands behind the cursors
+	}
+	return nil
+}
+
+// watchlist is what this node itself has seen of other sessions' heartbeats.
+type watchlist map[uuid.UUID]beatSeen
+
+type beatSeen struct {
+	beat  int64
+	since time.Time
+}
+
+// still notes a heartbeat and returns how long it has stood still.
+func (w watchlist) still(s store.Session, now time.Time) time.Duration {
+	seen, ok := w[s.ID]
+	if !ok || seen.beat != s.Beat {
+		w[s.ID] = beatSeen{s.Beat, now}
+		return 0
+	}
+	return now.Sub(seen.since)
+}
+
+// reap takes jobs back from sessions that ended. A live one is declared dead only
+// when the database's clock says that it expired and this node has itself seen its
+// heartbeat stand still for the whole time to live: after an outage of the database
+// every session looks expired, and a jump of its clock proves nothing.
+func (t *term) reap(ctx context.Context) error {
+	if !t.flight.othersClaim(t.session.id) {
+		return nil
+	}
+	sessions, err := store.Sessions(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	ended := 0
+	for _, s := range sessions {
+		if s.ID == t.session.id {
+			continue
+		}
+		if s.State == "live" {
+			if t.watch.still(s, now) < t.cfg.Session.TTL || !s.Expired {
+				continue
+			}
+			dead, err := store.DeclareDead(ctx, t.pool.Jobs(), t.fence, s.ID, s.Beat)
+			if err != nil {
+				return err
+			}
+			if !dead {
+				continue
+			}
+			delete(t.watch, s.ID)
+			t.log.Warn("session declared dead; its jobs run again", zap.Stringer("session", s.ID), zap.String("node", s.Node),
+				zap.Time("last_seen", s.LastSeen), zap.Int("claims", s.Claims))
+		}
+		ended += s.Claims
+	}
+	if ended == 0 {
+		return nil
+	}
+	return t.reapClaims(ctx)
+}
+
+func (t *term) reapClaims(ctx context.Context) error {
+	var total store.Reaped
+	for {
+		r, err := store.ReapClaims(ctx, t.pool.Jobs(), t.fence, maxLosses)
+		if errors.Is(err, store.ErrFenced) {
+			return errLockLost
+		}
+		if err != nil {
+			return err
+		}
+		total.Back += r.Back
+		total.Dead += r.Dead
+		if r.Claims == 0 {
+			break
+		}
+	}
+	t.metrics.reaped.WithLabelValues(t.pool.Name, "back").Add(float64(total.Back))
+	t.metrics.reaped.WithLabelValues(t.pool.Name, "dead").Add(float64(total.Dead))
+	t.log.Info("jobs taken back from ended sessions", zap.Int("jobs", total.Back), zap.Int("dead_letters", total.Dead))
+	t.chores.older = time.Now()
+	t.chores.sweep = time.Now()
+	return store.ForgetSessions(ctx, t.pool.Jobs())
+}
+
+// retain keeps the partitions of finished jobs in order. That it fails is no reason
+// not to acquire jobs.
+func (t *term) retain(ctx context.Context) error {
+	if !t.keeper.keep() {
+		return nil
+	}
+	if err := store.KeepDays(ctx, t.pool.Jobs(), t.keeper.retention); err != nil {
+		t.log.Warn("finished jobs could not be tidied; they go to the default partition", zap.Error(err))
+	}
+	return nil
+}
+
+// reportUnhandled says which jobs wait in vain: deployment's mistake number one.
+func (t *term) reportUnhandled(ctx context.Context) error {
+	kinds, err := store.Unhandled(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	if len(kinds) > 0 {
+		t.log.Warn("jobs wait and no live node has a handler for their kind", zap.Any("kinds", kinds))
+	}
+	return nil
+}

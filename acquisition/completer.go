@@ -1,0 +1,257 @@
+package acquisition
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// Outcomes are written together: after flushEvery, or as soon as flushSize of them
+// wait, but never more than flushMost at a time, so that no transaction holds its
+// rows for long.
+const (
+	flushEvery = 5 * time.Millisecond
+	flushSize  = 1000
+	flushMost  = 4000
+)
+
+// completer writes the ends of a session's runs in batches.
+type completer struct {
+	session *session
+	nudge   chan struct{} // one place; written by add, read by run
+
+	mu      sync.Mutex
+	waiting []ending      // guarded by mu
+	claims  map[int64]int // guarded by mu; jobs of each claim that have not ended
+	idle    chan struct{} // guarded by mu; closed while claims is empty
+}
+
+// ending is how the time of a claimed job with the workers came to its end.
+type ending struct {
+	claim   *execution.Claim
+	outcome job.Outcome
+	how     how
+}
+
+type how int8
+
+const (
+	ran       how = iota // the outcome is to be written
+	ranInTx              // it was written in the handler's transaction
+	unstarted            // to be given back as it is
+)
+
+func newCompleter(s *session) *completer {
+	idle := make(chan struct{})
+	close(idle)
+	return &completer{session: s, nudge: make(chan struct{}, 1), claims: map[int64]int{}, idle: idle}
+}
+
+// open notes a claim of n jobs.
+func (c *completer) open(claim int64, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.claims) == 0 {
+		c.idle = make(chan struct{})
+	}
+	c.claims[claim] += n
+}
+
+// known lists the claims that are open.
+func (c *completer) known() []int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids := make([]int64, 0, len(c.claims))
+	for id := range c.claims {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// busy tells whether any claim is open.
+func (c *completer) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.claims) > 0
+}
+
+// whenIdle is closed once no claim is open.
+func (c *completer) whenIdle() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idle
+}
+
+func (c *completer) add(e ending) {
+	c.mu.Lock()
+	c.waiting = append(c.waiting, e)
+	n := len(c.waiting)
+	c.mu.Unlock()
+	if n == 1 || n == flushSize {
+		nudge(c.nudge)
+	}
+}
+
+// nudge makes the reader of a one-place channel look again.
+func nudge(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// run flushes until ctx ends and nothing waits.
+func (c *completer) run(ctx context.Context) {
+	timer := time.NewTimer(flushEvery)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.nudge:
+		case <-ctx.Done():
+			c.flushAll(ctx)
+			return
+		}
+		timer.Reset(flushEvery)
+		for full := c.size() >= flushSize; !full; {
+			select {
+			case <-c.nudge:
+				full = c.size() >= flushSize
+			case <-timer.C:
+				full = true
+			case <-ctx.Done():
+				full = true
+			}
+		}
+		timer.Stop()
+		c.flushAll(ctx)
+		if c.size() > 0 { // came in meanwhile
+			nudge(c.nudge)
+		}
+	}
+}
+
+func (c *completer) size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting)
+}
+
+// flushAll writes what waits now, batch by batch.
+func (c *completer) flushAll(ctx context.Context) {
+	for left := c.size(); left > 0; {
+		n := c.flush(ctx)
+		if n == 0 {
+			return
+		}
+		left -= n
+	}
+}
+
+// flush writes one batch, trying until it succeeds or ctx ends and the database
+// does not answer. It returns how many endings it took care of.
+func (c *completer) flush(ctx context.Context) int {
+	c.mu.Lock()
+	batch := c.waiting
+	if len(batch) > flushMost {
+		batch = batch[:flushMost]
+	}
+	c.waiting = c.waiting[len(batch):]
+	if len(c.waiting) == 0 {
+		c.waiting = nil
+	}
+	ended := map[int64]int{}
+	for i := range batch {
+		ended[batch[i].claim.ID]++
+	}
+	var over []int64 // claims whose last job is in this batch
+	for id, n := range ended {
+		if c.claims[id] == n {
+			over = append(over, id)
+		}
+	}
+	c.mu.Unlock()
+	if len(batch) == 0 {
+		return 0
+	}
+	if !c.write(ctx, batch, over) {
+		c.mu.Lock()
+		c.waiting = append(batch, c.waiting...)
+		c.mu.Unlock()
+		return 0
+	}
+	c.mu.Lock()
+	for id, n := range ended {
+		if c.claims[id] -= n; c.claims[id] <= 0 {
+			delete(c.claims, id)
+		}
+	}
+	if len(c.claims) == 0 {
+		select {
+		case <-c.idle:
+		default:
+			close(c.idle)
+		}
+	}
+	c.mu.Unlock()
+	c.session.ended(batch)
+	return len(batch)
+}
+
+// Waits between tries to write a batch, and the bound on one try.
+const (
+	firstRewrite = 50 * time.Millisecond
+	lastRewrite  = 2 * time.Second
+	writeTimeout = 30 * time.Second
+)
+
+// write puts a batch into the ledger; false when it gave up because ctx ended. The
+// time it may take after that is bounded by the caller's patience, not by ctx: a
+// stop must not lose outcomes that can still be written.
+func (c *completer) write(ctx context.Context, batch []ending, over []int64) bool {
+	s := c.session
+	runs := make([]store.Finished, 0, len(batch))
+	gone := map[int64]bool{}
+	for _, id := range over {
+		gone[id] = true
+	}
+	var returnClaims, returnJobs []int64
+	for i := range batch {
+		switch e := &batch[i]; e.how {
+		case ran:
+			runs = append(runs, store.Finished{Record: &e.claim.Record, Outcome: e.outcome})
+		case unstarted:
+			if !gone[e.claim.ID] {
+				returnClaims = append(returnClaims, e.claim.ID)
+				returnJobs = append(returnJobs, int64(e.claim.Record.ID))
+			}
+		}
+	}
+	wait := firstRewrite
+	for try := 1; ; try++ {
+		tryCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+		lost, err := s.writeOnce(tryCtx, runs, over, returnClaims, returnJobs)
+		cancel()
+		if err == nil {
+			if lost > 0 && try == 1 { // a repeated write counts what the first one did
+				s.keeper.metrics.lost.Add(float64(lost))
+				s.log.Info("runs ended after their claim was lost", zap.Int("runs", lost))
+			}
+			return true
+		}
+		s.log.Warn("outcomes could not be written; trying again", zap.Int("runs", len(runs)), zap.Int("try", try), zap.Error(err))
+		select {
+		case <-time.After(wait + rand.N(wait/2)):
+		case <-ctx.Done():
+			return false
+		}
+		wait = min(2*wait, lastRewrite)
+	}
+}

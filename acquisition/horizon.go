@@ -1,0 +1,57 @@
+package acquisition
+
+import "github.com/tenurehq/tenure/internal/store"
+
+// horizon finds out up to which position of the queue nothing can appear any more.
+//
+// Positions are given out in order, but committed in any order: a transaction may
+// commit minutes later with a position that cursors have long gone by. What bounds
+// it is its transaction id. A sample pairs the last position given out with the
+// next sample's xmax: whoever drew a position up to there has, by the time of the
+// next sample, an id below that xmax. (The next one's, because an INSERT draws its
+// position a moment before it gets its id.) Once every transaction below that xmax
+// has ended, no row up to that position is still to come.
+//
+// Final is not yet read: rows up to there may have been committed after the cursor
+// went by and before now. So a rewind goes back to the floor, up to which all has
+// been read since it became final, and only then does the floor rise.
+type horizon struct {
+	floor    int64 // everything up to here is final and has been read since
+	rising   int64 // final as of the last rewind; the next floor
+	samples  []sample
+	position int64 // of the sample that waits for its xmax; -1: none
+}
+
+type sample struct {
+	position int64
+	xmax     int64
+}
+
+// maxSamples bounds the memory; when a transaction stays open for long, samples
+// are thinned out, which only makes the floor rise in larger steps.
+const maxSamples = 128
+
+func newHorizon() *horizon { return &horizon{position: -1} }
+
+// observe takes a look at the ledger's state and returns the position to rewind
+// cursors to.
+func (h *horizon) observe(s store.PageState) (rewindTo int64) {
+	if h.position >= 0 {
+		h.samples = append(h.samples, sample{h.position, s.XMax})
+		if len(h.samples) > maxSamples {
+			kept := h.samples[:0]
+			for i := 1; i < len(h.samples); i += 2 {
+				kept = append(kept, h.samples[i])
+			}
+			h.samples = kept
+		}
+	}
+	h.position = s.Position
+	// What was final at the last rewind has been read since then.
+	h.floor = h.rising
+	for len(h.samples) > 0 && h.samples[0].xmax <= s.XMin {
+		h.rising = h.samples[0].position
+		h.samples = h.samples[1:]
+	}
+	return h.floor
+}

@@ -1,0 +1,95 @@
+package acquisition
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// inbox gathers what concerns a pool's acquirer until it looks: any number of
+// messages, one nudge. Safe for concurrent use.
+type inbox struct {
+	nudge chan struct{} // one place; read by the acquirer
+
+	mu   sync.Mutex
+	mail mail // guarded by mu
+}
+
+// mail is what has come in since the last look.
+type mail struct {
+	ended    []endedJob
+	returned bool // some of them are waiting again
+	lanes    []store.Lane
+	discover bool      // jobs were enqueued, it is not known where
+	due      time.Time // a timer was set that is due then, by this node's monotonic clock; zero: none
+	offered  bool      // the lock was let go of in favour of this node
+}
+
+type endedJob struct {
+	id   job.ID
+	turn int32
+}
+
+func newInbox() *inbox { return &inbox{nudge: make(chan struct{}, 1)} }
+
+// take empties the inbox.
+func (b *inbox) take() mail {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.mail
+	b.mail = mail{}
+	return m
+}
+
+func (b *inbox) update(f func(*mail)) {
+	b.mu.Lock()
+	f(&b.mail)
+	b.mu.Unlock()
+	nudge(b.nudge)
+}
+
+// roomy: the workers have room again.
+func (b *inbox) roomy() { nudge(b.nudge) }
+
+// endings: these runs' ends are committed.
+func (b *inbox) endings(batch []ending) {
+	now := time.Now()
+	b.update(func(m *mail) {
+		for i := range batch {
+			e := &batch[i]
+			m.ended = append(m.ended, endedJob{e.claim.Record.ID, e.claim.Record.Turn})
+			switch {
+			case e.how == unstarted || e.outcome.State == job.Returned:
+				m.returned = true
+			case e.outcome.State == job.Retrying || e.outcome.State == job.Snoozed:
+				m.dueBy(now.Add(e.outcome.Delay))
+			}
+		}
+	})
+}
+
+// hint: jobs were enqueued.
+func (b *inbox) hint(h Hint) {
+	now := time.Now()
+	b.update(func(m *mail) {
+		switch {
+		case h.DueIn > 0:
+			m.dueBy(now.Add(h.DueIn))
+		case len(h.Lanes) == 0:
+			m.discover = true
+		default:
+			m.lanes = append(m.lanes, h.Lanes...)
+		}
+	})
+}
+
+// offer: the lock is free for this node.
+func (b *inbox) offer() { b.update(func(m *mail) { m.offered = true }) }
+
+func (m *mail) dueBy(at time.Time) {
+	if m.due.IsZero() || at.Before(m.due) {
+		m.due = at
+	}
+}

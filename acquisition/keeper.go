@@ -1,0 +1,356 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// keeper keeps this process' session in one pool alive, and the lock while a term
+// holds it. It owns the connection for both, apart from everything a handler or a
+// slow query could block. A pool that this node has nothing to do with has no
+// session and no connection.
+type keeper struct {
+	pool      *routing.Pool
+	cfg       Config
+	retention time.Duration
+	self      Self
+	workers   *execution.Workers
+	log       *zap.Logger
+	metrics   *metrics
+	inbox     *inbox
+
+	nudge  chan struct{}  // one place: something to keep has come up
+	losing sync.WaitGroup // lost sessions whose last runs have not reported
+	cancel context.CancelFunc
+	done   chan struct{} // closed when run has ended; nil before start
+
+	connMu sync.Mutex // held during a call on conn
+	conn   *pgx.Conn  // guarded by connMu; nil: not connected
+
+	mu      sync.Mutex
+	current *session  // guarded by mu; nil: none is open
+	held    *holding  // guarded by mu; nil: no lock is held
+	wanted  time.Time // guarded by mu; until then an idle session is kept open
+}
+
+// holding is a lock as the keeper renews it.
+type holding struct {
+	fence store.Fence
+	trust trust
+	lost  context.CancelCauseFunc // ends the term
+}
+
+// Causes that end a term.
+var (
+	errLockLost  = errors.New("the acquire lock was lost")
+	errTrustOver = errors.New("the acquire lock could not be renewed in time")
+)
+
+// errSessionLost ends a session; it is what handlers see as the cause.
+var errSessionLost = fmt.Errorf("the node's session was declared dead: %w", job.ErrClaimLost)
+
+func (k *keeper) keep() bool { return k.retention > 0 }
+
+// callTimeout bounds a call on the lock's connection; the server gives up a little
+// earlier by itself.
+const callTimeout = 4 * time.Second
+
+// call runs fn on the lock's connection, connecting if need be. A connection on
+// which a call failed is not used again: nobody knows what it would answer next.
+func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("pool %s did not answer within %v", k.pool.Name, callTimeout))
+	defer cancel()
+	k.connMu.Lock()
+	defer k.connMu.Unlock()
+	if k.conn == nil || k.conn.IsClosed() {
+		conn, err := k.pool.ConnectLock(ctx)
+		if err != nil {
+			return err
+		}
+		k.conn = conn
+	}
+	err := fn(ctx, k.conn)
+	if err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, store.ErrSessionLost) {
+		k.disconnect()
+	}
+	return err
+}
+
+// disconnect closes the connection; connMu is held.
+func (k *keeper) disconnect() {
+	if k.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = k.conn.Close(ctx)
+	k.conn = nil
+}
+
+// keepOpen is how long a session that is not needed stays open.
+func (k *keeper) keepOpen() time.Duration { return 2 * k.cfg.Session.TTL }
+
+// session returns the open session, and opens one if there is none.
+func (k *keeper) session(ctx context.Context) (*session, error) {
+	k.mu.Lock()
+	s := k.current
+	k.wanted = time.Now().Add(k.keepOpen())
+	k.mu.Unlock()
+	if s != nil && s.trust.stands() {
+		return s, nil
+	}
+	if s != nil { // nobody knows whether it still lives: ask
+		if err := k.beat(ctx, s); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	s = newSession(k)
+	row := store.Session{ID: s.id, Node: k.self.Node, Member: k.self.Member, GossipAddr: k.self.GossipAddr, Version: k.self.Version, Kinds: k.self.Kinds}
+	sent := time.Now()
+	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return store.OpenSession(ctx, conn, row, k.cfg.Session.TTL)
+	})
+	if err != nil {
+		s.end(err)
+		return nil, err
+	}
+	s.trust.extend(sent, k.cfg.Session.TTL)
+	k.mu.Lock()
+	k.current = s
+	k.mu.Unlock()
+	nudge(k.nudge)
+	return s, nil
+}
+
+// hold makes the keeper renew a lock that was taken when sent until the returned
+// context ends or release is called.
+func (k *keeper) hold(f store.Fence, sent time.Time) (ctx context.Context, h *holding) {
+	ctx, lost := context.WithCancelCause(context.Background())
+	h = &holding{fence: f, lost: lost}
+	h.trust.extend(sent, k.cfg.Lock.TTL)
+	k.mu.Lock()
+	k.held = h
+	k.mu.Unlock()
+	nudge(k.nudge)
+	return ctx, h
+}
+
+// release stops renewing; nothing is acquired any more when it is called.
+func (k *keeper) release(h *holding) {
+	k.mu.Lock()
+	if k.held == h {
+		k.held = nil
+	}
+	k.mu.Unlock()
+	h.lost(errLockLost)
+}
+
+func (k *keeper) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	k.done = make(chan struct{})
+	go func() {
+		defer close(k.done)
+		k.run(ctx)
+	}()
+}
+
+// run beats and renews as long as there is something to keep.
+func (k *keeper) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.nudge:
+		case <-timer.C:
+		}
+		timer.Reset(k.tick(ctx))
+	}
+}
+
+// tick does what is due and returns when to come back.
+func (k *keeper) tick(ctx context.Context) time.Duration {
+	k.mu.Lock()
+	s, h, wanted := k.current, k.held, k.wanted
+	k.mu.Unlock()
+	switch {
+	case h != nil && s != nil:
+		return k.renew(ctx, s, h)
+	case s == nil:
+		return time.Hour // until the next nudge
+	case s.completer.busy() || time.Now().Before(wanted):
+		if err := k.beat(ctx, s); err != nil && !errors.Is(err, store.ErrSessionLost) {
+			return k.again(s.trust.left())
+		}
+		return k.cfg.Session.HeartbeatEvery
+	}
+	if err := k.leave(ctx, s); err != nil {
+		k.log.Warn("session could not be ended; it will expire", zap.Error(err))
+	}
+	return time.Hour
+}
+
+// again is how soon to retry while some trust is left.
+func (k *keeper) again(left time.Duration) time.Duration {
+	return max(50*time.Millisecond, min(k.cfg.Lock.RenewEvery/4, left/3))
+}
+
+// renew renews the lock together with the session.
+func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duration {
+	sent := time.Now()
+	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return store.RenewLock(ctx, conn, h.fence, k.cfg.Lock.TTL, k.cfg.Session.TTL)
+	})
+	switch {
+	case err == nil:
+		h.trust.extend(sent, k.cfg.Lock.TTL)
+		s.trust.extend(sent, k.cfg.Session.TTL)
+		k.heedCancels(ctx, s)
+		return k.cfg.Lock.RenewEvery
+	case errors.Is(err, store.ErrSessionLost):
+		h.lost(errLockLost)
+		k.lose(s)
+	case errors.Is(err, store.ErrFenced):
+		s.trust.extend(sent, k.cfg.Session.TTL) // the heartbeat beside it was accepted
+		h.lost(errLockLost)
+	default:
+		k.log.Warn("acquire lock could not be renewed", zap.Duration("trusted_for", h.trust.left()), zap.Error(err))
+		if !h.trust.stands() {
+			h.lost(errTrustOver)
+		}
+	}
+	return k.again(h.trust.left())
+}
+
+// beat says that the session lives.
+func (k *keeper) beat(ctx context.Context, s *session) error {
+	sent := time.Now()
+	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return store.BeatSession(ctx, conn, s.id, k.cfg.Session.TTL)
+	})
+	switch {
+	case err == nil:
+		s.trust.extend(sent, k.cfg.Session.TTL)
+		k.heedCancels(ctx, s)
+	case errors.Is(err, store.ErrSessionLost):
+		k.lose(s)
+	default:
+		k.log.Warn("heartbeat failed", zap.Duration("trusted_for", s.trust.left()), zap.Error(err))
+	}
+	return err
+}
+
+// heedCancels cancels runs that somebody wants ended.
+func (k *keeper) heedCancels(ctx context.Context, s *session) {
+	if !s.completer.busy() {
+		return
+	}
+	var asked []job.ID
+	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		asked, err = store.CancelRequests(ctx, conn)
+		return err
+	})
+	if err != nil {
+		k.log.Warn("cancel requests could not be read", zap.Error(err))
+		return
+	}
+	for _, id := range asked {
+		if k.workers.Cancel(id) {
+			k.log.Info("running job cancelled on request", zap.Stringer("job", id))
+		}
+	}
+}
+
+// lose ends a session that was declared dead: its runs are cancelled, and what
+// they still report finds no row.
+func (k *keeper) lose(s *session) {
+	k.mu.Lock()
+	if k.current == s {
+		k.current = nil
+	}
+	k.mu.Unlock()
+	if !s.lost.CompareAndSwap(false, true) {
+		return
+	}
+	k.metrics.sessionsLost.Inc()
+	k.log.Error("session was declared dead, because its heartbeats did not arrive in time; its jobs are cancelled here and run again elsewhere",
+		zap.Stringer("session", s.id), zap.Duration("session_ttl", k.cfg.Session.TTL))
+	s.cancel(errSessionLost)
+	// The completer goes on until the last run has reported, then it ends.
+	k.losing.Go(func() {
+		<-s.completer.whenIdle()
+		s.end(errSessionLost)
+	})
+}
+
+// leave ends an idle session properly and closes the connection.
+func (k *keeper) leave(ctx context.Context, s *session) error {
+	var left bool
+	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		left, err = store.LeaveSession(ctx, conn, s.id)
+		return err
+	})
+	k.mu.Lock()
+	if k.current == s {
+		k.current = nil
+	}
+	k.mu.Unlock()
+	s.end(errors.New("the session was ended"))
+	k.connMu.Lock()
+	k.disconnect()
+	k.connMu.Unlock()
+	if err == nil && !left {
+		return errors.New("claims are left in the ledger, or it was declared dead")
+	}
+	return err
+}
+
+// stop writes the last outcomes, ends the session and closes the connection.
+// Nothing may be acquired or started any more.
+func (k *keeper) stop(ctx context.Context) error {
+	if k.done == nil {
+		return nil
+	}
+	k.mu.Lock()
+	s := k.current
+	k.mu.Unlock()
+	var err error
+	if s != nil {
+		select {
+		case <-s.completer.whenIdle():
+		case <-ctx.Done():
+			err = fmt.Errorf("pool %s: %d claims could not be brought to an end: %w", k.pool.Name, len(s.completer.known()), context.Cause(ctx))
+		}
+	}
+	k.cancel()
+	<-k.done
+	k.losing.Wait()
+	if s == nil {
+		k.connMu.Lock()
+		defer k.connMu.Unlock()
+		k.disconnect()
+		return nil
+	}
+	if err != nil {
+		s.end(err) // the session's row stays: it expires, and its jobs are run by others
+		return err
+	}
+	if err := k.leave(ctx, s); err != nil {
+		return fmt.Errorf("pool %s: end the session: %w", k.pool.Name, err)
+	}
+	return nil
+}

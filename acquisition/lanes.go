@@ -1,0 +1,146 @@
+package acquisition
+
+import (
+	"slices"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// lanes decides whose jobs to read next. Tenants take turns with equal shares; a
+// share that a tenant cannot use goes to the others in the next round, at once.
+// Within a tenant the lane of the highest priority goes first. It belongs to one
+// term and is used by its goroutine only.
+type lanes struct {
+	byKey  map[store.Lane]*lane
+	active []*tenantLanes // tenants with an active lane; the next to be served first
+	tenant map[string]*tenantLanes
+}
+
+// lane is where jobs of one queue, tenant and priority wait.
+type lane struct {
+	store.Lane
+	owner  *tenantLanes
+	after  int64 // read up to this position
+	active bool  // there may be more behind it
+}
+
+// tenantLanes is a tenant with its lanes, highest priority first.
+type tenantLanes struct {
+	place   *tenancy.Tenant // where the tenant lives; nil: not resolved yet
+	lanes   []*lane
+	waiting bool // it is in lanes.active
+}
+
+func newLanes() *lanes {
+	return &lanes{byKey: map[store.Lane]*lane{}, tenant: map[string]*tenantLanes{}}
+}
+
+// see notes that a lane may hold jobs behind its cursor.
+func (ls *lanes) see(key store.Lane) *lane {
+	l := ls.byKey[key]
+	if l == nil {
+		t := ls.tenant[key.Tenant]
+		if t == nil {
+			t = &tenantLanes{}
+			ls.tenant[key.Tenant] = t
+		}
+		l = &lane{Lane: key, owner: t}
+		ls.byKey[key] = l
+		t.lanes = append(t.lanes, l)
+		slices.SortStableFunc(t.lanes, func(a, b *lane) int { return int(b.Priority) - int(a.Priority) })
+	}
+	ls.activate(l)
+	return l
+}
+
+func (ls *lanes) activate(l *lane) {
+	l.active = true
+	if !l.owner.waiting {
+		l.owner.waiting = true
+		ls.active = append(ls.active, l.owner)
+	}
+}
+
+// rewind makes lanes that were read beyond a position be read from there again.
+func (ls *lanes) rewind(to int64) (any bool) {
+	for _, l := range ls.byKey {
+		if l.after > to {
+			l.after = to
+			ls.activate(l)
+			any = true
+		}
+	}
+	return any
+}
+
+// sweep makes every lane be read from its start.
+func (ls *lanes) sweep() { ls.rewind(0) }
+
+// forget drops lanes that have nothing behind their cursor, so that tenants that
+// came by once are not kept for ever. A dropped lane begins at its start when it
+// is seen again.
+func (ls *lanes) forget() {
+	for key, l := range ls.byKey {
+		if l.active || l.owner.waiting {
+			continue
+		}
+		delete(ls.byKey, key)
+		l.owner.lanes = slices.DeleteFunc(l.owner.lanes, func(o *lane) bool { return o == l })
+		if len(l.owner.lanes) == 0 {
+			delete(ls.tenant, key.Tenant)
+		}
+	}
+}
+
+// hasWork tells whether some lane may have jobs.
+func (ls *lanes) hasWork() bool { return len(ls.active) > 0 }
+
+// plan shares n places among the tenants and returns what to read: one lane per
+// tenant, its first active one.
+func (ls *lanes) plan(n int) []portion {
+	tenants := min(n, len(ls.active))
+	if tenants == 0 {
+		return nil
+	}
+	out := make([]portion, 0, tenants)
+	share, rest := n/tenants, n%tenants
+	for i, t := range ls.active[:tenants] {
+		quota := share
+		if i < rest {
+			quota++
+		}
+		out = append(out, portion{lane: t.first(), quota: quota})
+	}
+	ls.active = append(slices.Clone(ls.active[tenants:]), ls.active[:tenants]...)
+	return out
+}
+
+// portion is how many jobs to read from a lane.
+type portion struct {
+	lane  *lane
+	quota int
+}
+
+func (t *tenantLanes) first() *lane {
+	for _, l := range t.lanes {
+		if l.active {
+			return l
+		}
+	}
+	return nil
+}
+
+// read notes that a lane was read up to a position, and whether there is more.
+func (l *lane) read(upTo int64, more bool) {
+	l.after = max(l.after, upTo)
+	l.active = more
+}
+
+// settle drops tenants from the round that have no active lane any more.
+func (ls *lanes) settle() {
+	ls.active = slices.DeleteFunc(ls.active, func(t *tenantLanes) bool {
+		t.waiting = t.first() != nil
+		return !t.waiting
+	})
+}

@@ -1,0 +1,53 @@
+package acquisition
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics is what acquisition tells an operator; Manager exposes it as a Collector.
+type metrics struct {
+	held         *prometheus.GaugeVec
+	epoch        *prometheus.GaugeVec
+	changes      *prometheus.CounterVec
+	claimed      *prometheus.CounterVec
+	claimSeconds *prometheus.HistogramVec
+	reaped       *prometheus.CounterVec
+	fired        *prometheus.CounterVec
+	fenced       *prometheus.CounterVec
+	lost         prometheus.Counter
+	sessionsLost prometheus.Counter
+}
+
+func newMetrics() *metrics {
+	pool := []string{"pool"}
+	return &metrics{
+		held:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_lock_held", Help: "1 while this node holds the pool's acquire lock."}, pool),
+		epoch: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_lock_epoch", Help: "Epoch of the last term of this node."}, pool),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_lock_changes_total",
+			Help: "Terms begun and ended: taken, offered, lost, expired."}, []string{"pool", "reason"}),
+		claimed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_claimed_total", Help: "Jobs claimed by this node."}, pool),
+		claimSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_claim_seconds", Help: "Reading a page and committing its claim.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100}, pool),
+		reaped:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_reaped_total", Help: "Jobs taken back from dead sessions: back, dead."}, []string{"pool", "to"}),
+		fired:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_timers_fired_total", Help: "Timers moved to the waiting jobs."}, pool),
+		fenced:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_claims_fenced_total", Help: "Claims refused because the lock moved on or jobs were taken away."}, pool),
+		lost:         prometheus.NewCounter(prometheus.CounterOpts{Name: "tenure_runs_lost_total", Help: "Runs that ended after their claim was lost."}),
+		sessionsLost: prometheus.NewCounter(prometheus.CounterOpts{Name: "tenure_sessions_lost_total", Help: "Sessions of this node that were declared dead."}),
+	}
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.held, m.epoch, m.changes, m.claimed, m.claimSeconds, m.reaped, m.fired, m.fenced, m.lost, m.sessionsLost}
+}
+
+// Describe implements prometheus.Collector.
+func (s *Sessions) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range s.metrics.all() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *Sessions) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range s.metrics.all() {
+		c.Collect(ch)
+	}
+}

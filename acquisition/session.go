@@ -1,0 +1,114 @@
+package acquisition
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// session is one life of this process in a pool: what its claims belong to. It is
+// an execution.Owner, so its methods are called from all workers.
+type session struct {
+	id        uuid.UUID
+	keeper    *keeper
+	log       *zap.Logger
+	trust     trust
+	lost      atomic.Bool // it was declared dead
+	completer *completer
+
+	ctx    context.Context         // of every run; done when the session is lost
+	cancel context.CancelCauseFunc // of ctx
+
+	flushing context.Context // of the completer
+	stop     context.CancelFunc
+	stopped  chan struct{} // closed when the completer has ended
+}
+
+var _ execution.Owner = (*session)(nil)
+
+func newSession(k *keeper) *session {
+	s := &session{id: uuid.New(), keeper: k, stopped: make(chan struct{})}
+	s.log = k.log.With(zap.Stringer("session", s.id))
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.flushing, s.stop = context.WithCancel(context.Background())
+	s.completer = newCompleter(s)
+	go func() {
+		defer close(s.stopped)
+		s.completer.run(s.flushing)
+	}()
+	return s
+}
+
+// end stops the completer after a last try to write what waits, and waits for it.
+func (s *session) end(cause error) {
+	s.cancel(cause)
+	s.stop()
+	<-s.stopped
+	s.keeper.workers.Forget(s)
+}
+
+// Context implements execution.Owner.
+func (s *session) Context() context.Context { return s.ctx }
+
+// MayStart implements execution.Owner: a job must not begin when the session may
+// already have been declared dead.
+func (s *session) MayStart() bool { return s.trust.stands() && s.ctx.Err() == nil }
+
+// Tenants implements execution.Owner.
+func (s *session) Tenants() *pgxpool.Pool { return s.keeper.pool.Tenants() }
+
+// QueueFinish implements execution.Owner.
+func (s *session) QueueFinish(b *pgx.Batch, c *execution.Claim) {
+	store.QueueFinishInTx(b, &c.Record, s.keeper.keep())
+}
+
+// FinishError implements execution.Owner.
+func (s *session) FinishError(err error) error { return store.TranslateFinish(err) }
+
+// FinishedInTx implements execution.Owner.
+func (s *session) FinishedInTx(c *execution.Claim) {
+	s.completer.add(ending{claim: c, how: ranInTx, outcome: job.Outcome{State: job.Done}})
+}
+
+// Finish implements execution.Owner.
+func (s *session) Finish(c *execution.Claim, o job.Outcome) {
+	s.completer.add(ending{claim: c, outcome: o})
+}
+
+// Return implements execution.Owner.
+func (s *session) Return(c *execution.Claim) { s.completer.add(ending{claim: c, how: unstarted}) }
+
+// Roomy implements execution.Owner.
+func (s *session) Roomy() { s.keeper.inbox.roomy() }
+
+// ended passes on to the term, if there is one, whose ends have been written.
+func (s *session) ended(batch []ending) { s.keeper.inbox.endings(batch) }
+
+func (s *session) writeOnce(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error) {
+	db := s.keeper.pool.Jobs()
+	if len(returnJobs) > 0 {
+		if err := store.ReturnUnstarted(ctx, db, returnClaims, returnJobs); err != nil {
+			return 0, err
+		}
+	}
+	if len(runs) == 0 && len(over) == 0 {
+		return 0, nil
+	}
+	return store.Finish(ctx, db, s.keeper.self.Node, s.keeper.keep(), runs, over)
+}
+
+// margin is how much earlier than its time-to-live a lock or a session is given up
+// on this side, for what the two clocks may drift apart in that time.
+const margin = 1500 * time.Millisecond
+
+// marginOf keeps the margin sensible for the short times that tests use.
+func marginOf(ttl time.Duration) time.Duration { return min(margin, ttl/5) }

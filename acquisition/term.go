@@ -1,0 +1,395 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// term is one time of holding a pool's acquire lock. It is used by the acquirer's
+// goroutine only.
+type term struct {
+	*acquirer
+	session *session
+	fence   store.Fence
+	holding *holding
+	ctx     context.Context // ends, with a cause, when the lock is lost
+
+	flight   *flight
+	lanes    *lanes
+	horizon  *horizon
+	suspects []suspect
+	suspect  *endedJob // the suspect that is in flight; nil: none
+	watch    watchlist
+
+	due    time.Time // when the next timer is due; zero: none known
+	chores chores
+}
+
+// Causes of a term's end that begin here.
+var (
+	errMoved  = errors.New("another node is elected")
+	errUnsure = errors.New("it is not known whether a claim was committed")
+)
+
+// suspect is a job whose node was lost while it ran. It is claimed alone, and no
+// other suspect of this pool beside it, so that a job which kills its node is found
+// without dragging others down with it.
+type suspect struct {
+	store.Waiting
+	removals int64
+	place    *tenancy.Tenant
+}
+
+// chores is when to do what has to be done now and then.
+type chores struct {
+	discover, rewind, sweep, older, reap, timers, retention, unhandled, election time.Time
+}
+
+// How often chores are done. A chore that takes long is done less often, so that
+// it takes a tenth of the time at most.
+const (
+	discoverEvery  = time.Second
+	rewindEvery    = time.Second
+	sweepEvery     = time.Minute
+	olderEvery     = time.Second
+	retentionEvery = 10 * time.Minute
+	electionEvery  = time.Second
+	dutyFactor     = 10
+)
+
+// Bounds of a term.
+const (
+	maxLanes       = 50_000
+	maxTimers      = 5000 // fired at a time
+	maxLosses      = 3    // of a node under one job, then it is dead
+	rebalanceAfter = 10 * time.Second
+	queryTimeout   = 30 * time.Second
+	claimTimeout   = 4 * time.Second
+)
+
+func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
+	return &term{acquirer: a, session: s, fence: f, holding: h, ctx: ctx,
+		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), watch: watchlist{}}
+}
+
+// run claims jobs until the lock is lost, another node should have it, or stop
+// ends; it returns why.
+func (t *term) run(stop context.Context) error {
+	ctx, cancel := context.WithCancelCause(t.ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(stop, func() { cancel(context.Canceled) })()
+	err := t.load(ctx)
+	for err == nil {
+		t.open(t.keeper.inbox.take())
+		if err = t.chore(ctx); err != nil {
+			break
+		}
+		var claimed int
+		if claimed, err = t.acquire(ctx); err != nil || claimed > 0 {
+			continue
+		}
+		err = t.rest(ctx)
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, errUnsure) {
+		return cause
+	}
+	return err
+}
+
+// load learns what is in flight. It sees every claim that was ever committed,
+// because the fence made the take wait for them.
+func (t *term) load(ctx context.Context) error {
+	n, err := store.SweepClaims(ctx, t.pool.Jobs(), t.session.id, t.session.completer.known())
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		t.log.Info("claims removed whose answer was lost", zap.Int("claims", n))
+	}
+	claims, err := store.Claims(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	t.flight.begin(claims)
+	now := time.Now()
+	t.chores = chores{discover: now, timers: now, reap: now, retention: now, rewind: now,
+		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery)}
+	return nil
+}
+
+// open heeds what has come in.
+func (t *term) open(m mail) {
+	for _, e := range m.ended {
+		t.flight.end(e.id, e.turn)
+		if t.suspect != nil && *t.suspect == e {
+			t.suspect = nil
+		}
+	}
+	for _, l := range m.lanes {
+		t.lanes.see(l)
+	}
+	if m.discover {
+		t.chores.discover = time.Now()
+	}
+	if m.returned {
+		t.chores.sweep = time.Now()
+	}
+	if !m.due.IsZero() && (t.due.IsZero() || m.due.Before(t.due)) {
+		t.due = m.due
+		t.chores.timers = earlier(t.chores.timers, m.due)
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// rest waits until something comes in or a chore is due.
+func (t *term) rest(ctx context.Context) error {
+	timer := time.NewTimer(time.Until(t.nextChore()))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.keeper.inbox.nudge:
+	case <-timer.C:
+	case <-t.changed:
+		t.chores.election = time.Now()
+	}
+	return nil
+}
+
+// acquire claims as many jobs as there is room for and some are waiting, and hands
+// them to the workers.
+func (t *term) acquire(ctx context.Context) (claimed int, err error) {
+	if n, err := t.acquireSuspect(ctx); n > 0 || err != nil {
+		return n, err
+	}
+	// What has ended but is not written yet still counts, so that a slow database
+	// slows the claiming down.
+	want := min(t.cfg.Batch, 3*t.cfg.Batch-len(t.flight.own))
+	if want <= 0 || !t.lanes.hasWork() {
+		return 0, nil
+	}
+	room := t.workers.Reserve(t.session, want)
+	if room == 0 {
+		return 0, nil
+	}
+	began := time.Now()
+	claims, err := t.claim(ctx, room)
+	t.workers.Release(room - len(claims))
+	if err != nil {
+		return 0, err
+	}
+	if len(claims) > 0 {
+		t.metrics.claimSeconds.WithLabelValues(t.pool.Name).Observe(time.Since(began).Seconds())
+		t.metrics.claimed.WithLabelValues(t.pool.Name).Add(float64(len(claims)))
+		t.workers.Submit(t.session, claims)
+	}
+	if len(claims) == 0 && t.lanes.hasWork() {
+		return 1, nil // what was read is in flight or another tenant's turn has come: read on
+	}
+	return len(claims), nil
+}
+
+// claim reads up to room jobs and commits a claim on them.
+func (t *term) claim(ctx context.Context, room int) ([]execution.Claim, error) {
+	portions, err := t.portions(ctx, room)
+	if err != nil || len(portions) == 0 {
+		return nil, err
+	}
+	var req store.PageRequest
+	for _, p := range portions {
+		req.Add(p.lane.Lane, p.lane.after, p.quota)
+	}
+	readCtx, cancel := context.WithTimeout(ctx, queryTimeout)
+	page, err := store.ReadPage(readCtx, t.pool.Jobs(), &req, t.kindList, t.kinds)
+	cancel()
+	if err != nil {
+		return nil, err
+	}
+	before := make([]int64, len(portions))
+	for i, p := range portions {
+		before[i] = p.lane.after
+	}
+	picked := t.pick(page, portions)
+	if len(picked) == 0 {
+		return nil, nil
+	}
+	claims, err := t.commit(ctx, page.Removals, picked, portions)
+	if errors.Is(err, store.ErrFenced) {
+		return nil, t.voided(ctx, portions, before)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return claims, nil
+}
+
+// portions chooses lanes, leaving out tenants that do not live here.
+func (t *term) portions(ctx context.Context, room int) ([]portion, error) {
+	plan := t.lanes.plan(room)
+	kept := plan[:0]
+	for _, p := range plan {
+		place, err := t.place(ctx, p.lane)
+		switch {
+		case err != nil:
+			t.log.Warn("jobs wait because their tenant cannot be placed", zap.String("tenant", p.lane.Tenant), zap.Error(err))
+			p.lane.active = false // until the next discovery
+		case place != nil:
+			kept = append(kept, p)
+		}
+	}
+	t.lanes.settle()
+	return kept, nil
+}
+
+// place resolves a lane's tenant, once a term or until it is found elsewhere.
+func (t *term) place(ctx context.Context, l *lane) (*tenancy.Tenant, error) {
+	if l.owner.place != nil {
+		return l.owner.place, nil
+	}
+	tenant, pool, err := t.router.Resolve(ctx, tenancy.ID(l.Tenant))
+	if err != nil {
+		return nil, err
+	}
+	if pool != t.pool {
+		return nil, fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: move them there, or correct its route", l.Tenant, pool.Name, t.pool.Name)
+	}
+	l.owner.place = &tenant
+	return l.owner.place, nil
+}
+
+// pick moves the cursors on and leaves out what is in flight and what is suspect.
+func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
+	got := make([]int, len(portions))
+	picked := page.Jobs[:0]
+	for i := range page.Jobs {
+		j := &page.Jobs[i]
+		got[j.Lane]++
+		l := portions[j.Lane].lane
+		l.after = max(l.after, j.Position)
+		switch {
+		case t.flight.has(j.Record.ID, j.Record.Turn):
+		case j.Record.Losses > 0:
+			t.suspects = append(t.suspects, suspect{Waiting: *j, removals: page.Removals, place: l.owner.place})
+		default:
+			picked = append(picked, *j)
+		}
+	}
+	for i, p := range portions {
+		p.lane.read(p.lane.after, got[i] >= p.quota)
+	}
+	t.lanes.settle()
+	return picked
+}
+
+// commit claims what was picked. The claim is durable before any of its jobs starts.
+func (t *term) commit(ctx context.Context, removals int64, picked []store.Waiting, portions []portion) ([]execution.Claim, error) {
+	ids := make([]int64, len(picked))
+	turns := make([]int32, len(picked))
+	for i := range picked {
+		ids[i], turns[i] = int64(picked[i].Record.ID), picked[i].Record.Turn
+	}
+	byTurn, err := t.insert(ctx, removals, ids, turns)
+	if err != nil {
+		return nil, err
+	}
+	perClaim := map[int64]int{}
+	claims := make([]execution.Claim, len(picked))
+	for i := range picked {
+		c := &claims[i]
+		c.ID = byTurn[turns[i]]
+		c.Record = picked[i].Record
+		c.Tenant = portions[picked[i].Lane].lane.owner.place
+		c.Owner = t.session
+		perClaim[c.ID]++
+		t.flight.add(c.Record.ID, c.Record.Turn)
+	}
+	for id, n := range perClaim {
+		t.session.completer.open(id, n)
+	}
+	return claims, nil
+}
+
+// insert commits a claim. An error other than ErrFenced leaves it open whether
+// the claim stands, and ends the term: see errUnsure.
+func (t *term) insert(ctx context.Context, removals int64, ids []int64, turns []int32) (map[int32]int64, error) {
+	if !t.holding.trust.stands() {
+		return nil, errTrustOver
+	}
+	// Not to be cut short by a stop: the answer would be lost for nothing.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	byTurn, err := store.InsertClaim(ctx, t.pool.Jobs(), t.fence, removals, ids, turns)
+	if err != nil && !errors.Is(err, store.ErrFenced) {
+		return nil, fmt.Errorf("%w: %w", errUnsure, err)
+	}
+	return byTurn, err
+}
+
+// voided finds out why a claim was refused. When jobs were taken away since they
+// were read, the same lanes are read again; when the lock is lost, the term ends.
+func (t *term) voided(ctx context.Context, portions []portion, before []int64) error {
+	t.metrics.fenced.WithLabelValues(t.pool.Name).Inc()
+	if err := t.stillMine(ctx); err != nil {
+		return err
+	}
+	for i, p := range portions {
+		p.lane.after = before[i]
+		t.lanes.activate(p.lane)
+	}
+	return nil
+}
+
+func (t *term) stillMine(ctx context.Context) error {
+	l, err := store.ReadLock(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	if l.Session != t.fence.Session || l.Epoch != t.fence.Epoch || l.Paused || l.Remaining == 0 {
+		return errLockLost
+	}
+	return nil
+}
+
+// acquireSuspect claims one suspect job, alone, while none other is in flight.
+func (t *term) acquireSuspect(ctx context.Context) (int, error) {
+	if t.suspect != nil || len(t.suspects) == 0 {
+		return 0, nil
+	}
+	if t.workers.Reserve(t.session, 1) == 0 {
+		return 0, nil
+	}
+	s := t.suspects[0]
+	t.suspects = t.suspects[1:]
+	rec := s.Record
+	byTurn, err := t.insert(ctx, s.removals, []int64{int64(rec.ID)}, []int32{rec.Turn})
+	if err != nil {
+		t.workers.Release(1)
+		if errors.Is(err, store.ErrFenced) {
+			t.suspects = nil // what was read is void; the sweep finds them again
+			t.chores.sweep = time.Now()
+			return 0, t.stillMine(ctx)
+		}
+		return 0, err
+	}
+	id := byTurn[rec.Turn]
+	t.flight.add(rec.ID, rec.Turn)
+	t.suspect = &endedJob{rec.ID, rec.Turn}
+	t.session.completer.open(id, 1)
+	t.metrics.claimed.WithLabelValues(t.pool.Name).Inc()
+	t.workers.Submit(t.session, []execution.Claim{{ID: id, Record: rec, Tenant: s.place, Owner: t.session}})
+	return 1, nil
+}

@@ -1,0 +1,362 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+var (
+	// ErrUnknownTenant is returned when no routing rule knows the tenant.
+	ErrUnknownTenant = tenancy.ErrUnknownTenant
+	// ErrWrongPool is returned when a transaction is on another database than the
+	// one its tenant lives in.
+	ErrWrongPool = store.ErrWrongPool
+	// ErrUnknownKind is returned when no handler is registered for the kind; see [Elsewhere].
+	ErrUnknownKind = errors.New("no handler is registered for this kind")
+	// ErrNotFound is returned when no job has the id, or none in a state the call could act on.
+	ErrNotFound = store.ErrNotFound
+	// ErrPoolDown is returned while a pool's database cannot be used.
+	ErrPoolDown = routing.ErrPoolDown
+)
+
+// Client enqueues jobs and operates on them. A Node has one; a process that runs
+// no jobs makes its own with [NewClient].
+type Client struct {
+	router   *routing.Router
+	registry *job.Registry // nil: kinds are not checked
+	bell     *doorbell
+	keep     bool // whether cancelled jobs are kept among the finished ones
+
+	cluster *membership.Cluster // of a client of its own; nil: the node's, or none
+}
+
+// NewClient returns a client for a process that runs no jobs, such as a web
+// server. Kinds are not checked, as their handlers are elsewhere. Where the
+// configuration has a cluster section it joins the gossip, as a member that is
+// never elected, so that its jobs start at once instead of at the next look. It
+// opens nothing before Start.
+func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	o := nodeOptions(opts)
+	router, err := routing.New(cfg.Routing(), o.log)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := newCluster(cfg, membership.RoleClient, o)
+	if err != nil {
+		return nil, errors.Join(err, router.Stop(context.Background()))
+	}
+	return &Client{router: router, bell: newDoorbell(cluster, nil), keep: cfg.Execution.Retention > 0, cluster: cluster}, nil
+}
+
+// Start opens the pools and joins the gossip. It is not needed for a Node's client.
+func (c *Client) Start(ctx context.Context) error {
+	if c.cluster == nil {
+		return nil
+	}
+	if err := c.router.Start(ctx); err != nil {
+		return err
+	}
+	if err := c.cluster.Start(ctx); err != nil {
+		return errors.Join(err, c.router.Stop(ctx))
+	}
+	return nil
+}
+
+// Stop leaves the gossip and closes the pools.
+func (c *Client) Stop(ctx context.Context) error {
+	c.bell.stop()
+	if c.cluster == nil {
+		return nil
+	}
+	return errors.Join(c.cluster.Stop(ctx), c.router.Stop(ctx))
+}
+
+// Enqueued is a job that was added.
+type Enqueued struct {
+	ID job.ID
+	// Duplicate: nothing was added, because an unfinished job with the same unique
+	// key has this ID.
+	Duplicate bool
+}
+
+// Enqueue adds a job for the context's tenant (see tenancy.For) in a transaction
+// of its own. When it returns without an error the job is durable.
+func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (Enqueued, error) {
+	tenant, pool, err := c.tenant(ctx)
+	if err != nil {
+		return Enqueued{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
+	}
+	out, err := c.enqueue(ctx, pool.Jobs().QueryRow, tenant, pool, args, opts)
+	if err != nil {
+		return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+	}
+	c.bell.ring(out.hint)
+	return out.Enqueued, nil
+}
+
+// EnqueueTx adds a job for the context's tenant in a transaction on that tenant's
+// database: the job exists if and when tx commits. ErrWrongPool: tx is on another
+// database. Any pgx transaction will do, also the one a [HandleTx] handler or
+// [Client.InTx] was given. As only the caller sees tx commit, the job may start
+// some milliseconds later than with Enqueue or InTx.
+func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts ...Option) (Enqueued, error) {
+	tenant, pool, err := c.tenant(ctx)
+	if err != nil {
+		return Enqueued{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
+	}
+	row := tx.QueryRow
+	if t, ok := tx.(interface {
+		AsPool(ctx context.Context, sql string, args ...any) pgx.Row
+	}); ok { // a tenant's role has no business in the ledger
+		row = t.AsPool
+	}
+	out, err := c.enqueue(ctx, row, tenant, pool, args, opts)
+	switch {
+	case errors.Is(err, store.ErrWrongPool) || errors.Is(err, store.ErrNotMigrated):
+		database := tx.Conn().Config().Database
+		return Enqueued{}, fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on database %q: %w", args.Kind(), tenant.ID, pool.Name, database, ErrWrongPool)
+	case store.IsAborted(err):
+		return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", args.Kind(), tenant.ID, err)
+	case err != nil:
+		return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+	}
+	if pending, ok := ctx.Value(pendingKey{}).(*pending); ok {
+		pending.hints = append(pending.hints, out.hint)
+	} else {
+		c.bell.ringLater(out.hint)
+	}
+	return out.Enqueued, nil
+}
+
+// pending gathers the hints of an InTx until it has committed.
+type pending struct{ hints []hint }
+
+type pendingKey struct{}
+
+// InTx runs fn in a transaction on the database of the context's tenant, with its
+// schema, role and app.tenant_id set, and commits it when fn returns nil.
+func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	tenant, pool, err := c.tenant(ctx)
+	if err != nil {
+		return err
+	}
+	var p pending
+	ctx = context.WithValue(tenancy.NewContext(ctx, tenant), pendingKey{}, &p)
+	if err := execution.InTx(ctx, pool.Tenants(), tenant, fn); err != nil {
+		return err
+	}
+	for _, h := range p.hints {
+		c.bell.ring(h)
+	}
+	return nil
+}
+
+// Entry is one job of an [Client.EnqueueMany].
+type Entry struct {
+	Tenant  tenancy.ID // empty: the context's
+	Args    job.Args
+	Options []Option
+}
+
+// PoolErrors says which pools an EnqueueMany failed on.
+type PoolErrors map[string]error
+
+// Error lists them.
+func (e PoolErrors) Error() string { return errors.Join(e.Unwrap()...).Error() }
+
+// Unwrap returns the errors.
+func (e PoolErrors) Unwrap() (errs []error) {
+	for pool, err := range e {
+		errs = append(errs, fmt.Errorf("enqueue many in pool %s: %w", pool, err))
+	}
+	return errs
+}
+
+// EnqueueMany adds jobs of any tenants, one COPY per pool, and returns how many it
+// added; those whose unique key is taken are not. Everything is checked before
+// anything is added. Each pool is a transaction of its own: if one fails, the
+// others' jobs are added all the same, and the error is a [PoolErrors].
+func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, err error) {
+	batches, err := c.batches(ctx, entries)
+	if err != nil {
+		return 0, err
+	}
+	failed := PoolErrors{}
+	for pool, b := range batches {
+		n, err := b.insert(ctx)
+		if err != nil {
+			failed[pool.Name] = err
+			continue
+		}
+		added += n
+		c.bell.ring(b.hint)
+	}
+	if len(failed) > 0 {
+		return added, failed
+	}
+	return added, nil
+}
+
+// batch is what goes to one pool.
+type batch struct {
+	pool *routing.Pool
+	jobs []store.NewJob
+	hint hint
+}
+
+func (b *batch) insert(ctx context.Context) (added int, err error) {
+	number, err := b.pool.Number()
+	if err != nil {
+		return 0, err
+	}
+	err = pgx.BeginFunc(ctx, b.pool.Jobs(), func(tx pgx.Tx) error {
+		added, err = store.EnqueueMany(ctx, tx, number, b.jobs)
+		return err
+	})
+	return added, err
+}
+
+func (c *Client) batches(ctx context.Context, entries []Entry) (map[*routing.Pool]*batch, error) {
+	type place struct {
+		tenant tenancy.Tenant
+		pool   *routing.Pool
+	}
+	places := map[tenancy.ID]place{}
+	out := map[*routing.Pool]*batch{}
+	var faults []error
+	for i, e := range entries {
+		id := e.Tenant
+		if id == "" {
+			t, ok := tenancy.FromContext(ctx)
+			if !ok {
+				faults = append(faults, fmt.Errorf("entry %d: %w", i, tenancy.ErrNoTenant))
+				continue
+			}
+			id = t.ID
+		}
+		p, ok := places[id]
+		if !ok {
+			var err error
+			if p.tenant, p.pool, err = c.router.Resolve(ctx, id); err != nil {
+				faults = append(faults, fmt.Errorf("entry %d: %w", i, err))
+				continue
+			}
+			places[id] = p
+		}
+		j, err := c.build(p.tenant, e.Args, e.Options)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("entry %d, kind %s: %w", i, e.Args.Kind(), err))
+			continue
+		}
+		b := out[p.pool]
+		if b == nil {
+			b = &batch{pool: p.pool, hint: hint{pool: p.pool.Name}}
+			out[p.pool] = b
+		}
+		b.jobs = append(b.jobs, j)
+		b.hint.add(&j)
+	}
+	if len(faults) > 0 {
+		const shown = 10
+		if n := len(faults); n > shown {
+			faults = append(faults[:shown], fmt.Errorf("and %d more", n-shown))
+		}
+		return nil, fmt.Errorf("nothing was enqueued: %w", errors.Join(faults...))
+	}
+	return out, nil
+}
+
+// added is an enqueued job with what to tell its pool's acquirer.
+type added struct {
+	Enqueued
+	hint hint
+}
+
+func (c *Client) enqueue(ctx context.Context, row store.QueryRow, tenant tenancy.Tenant, pool *routing.Pool, args job.Args, opts []Option) (added, error) {
+	j, err := c.build(tenant, args, opts)
+	if err != nil {
+		return added{}, err
+	}
+	number, err := pool.Number()
+	if err != nil {
+		return added{}, err
+	}
+	id, duplicate, err := store.Enqueue(ctx, row, number, &j)
+	if err != nil {
+		return added{}, err
+	}
+	out := added{Enqueued: Enqueued{ID: id, Duplicate: duplicate}, hint: hint{pool: pool.Name}}
+	if !duplicate {
+		out.hint.add(&j)
+	}
+	return out, nil
+}
+
+// build checks a job and fills in its defaults.
+func (c *Client) build(tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
+	kind := args.Kind()
+	if err := job.ValidateKind("kind", kind); err != nil {
+		return store.NewJob{}, err
+	}
+	e := enqueue{job: store.NewJob{Tenant: string(tenant.ID), Kind: kind, Queue: job.DefaultQueue}}
+	var spec *job.Spec
+	if c.registry != nil {
+		if spec, _ = c.registry.Lookup(kind); spec != nil {
+			e.job.Queue = spec.Queue
+		}
+	}
+	for _, o := range opts {
+		if err := o(&e); err != nil {
+			return store.NewJob{}, err
+		}
+	}
+	if c.registry != nil && spec == nil && !e.elsewhere {
+		return store.NewJob{}, fmt.Errorf("%w: register a handler before New, or pass tenure.Elsewhere() if another node has one", ErrUnknownKind)
+	}
+	if raw, ok := args.(RawArgs); ok {
+		if err := job.CheckPayload(raw.Payload); err != nil {
+			return store.NewJob{}, fmt.Errorf("arguments of kind %q: %w", kind, err)
+		}
+		e.job.Payload = raw.Payload
+		return e.job, nil
+	}
+	payload, err := job.Encode(args)
+	if err != nil {
+		return store.NewJob{}, err
+	}
+	e.job.Payload = payload
+	return e.job, nil
+}
+
+// RawArgs are arguments that are JSON already, of a kind named at run time: for
+// tools that enqueue what somebody typed.
+type RawArgs struct {
+	Name    string // the kind
+	Payload []byte // JSON
+}
+
+// Kind implements job.Args.
+func (r RawArgs) Kind() string { return r.Name }
+
+// tenant resolves the context's tenant.
+func (c *Client) tenant(ctx context.Context) (tenancy.Tenant, *routing.Pool, error) {
+	t, ok := tenancy.FromContext(ctx)
+	if !ok {
+		return tenancy.Tenant{}, nil, tenancy.ErrNoTenant
+	}
+	return c.router.Resolve(ctx, t.ID)
+}

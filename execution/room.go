@@ -1,0 +1,102 @@
+package execution
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// lookahead is how much work may wait for a worker, in time: long enough to hide
+// the round trips of a claim, short enough that a job which was claimed for this
+// node does not wait behind others while a peer is idle.
+const lookahead = 100 * time.Millisecond
+
+// maxAhead bounds the lookahead in jobs.
+const maxAhead = 6000
+
+// room counts places for claims: one per worker, and as many more as the workers
+// have lately got through in the time of the lookahead.
+type room struct {
+	workers  int
+	used     atomic.Int64 // reserved, waiting or running
+	finished atomic.Int64
+	ahead    atomic.Int64
+
+	mu      sync.Mutex
+	rate    float64 // jobs per second; guarded by mu
+	since   time.Time
+	counted int64
+	wanting map[Owner]struct{} // those that were given less than they asked for
+	wanted  atomic.Bool        // wanting is not empty
+}
+
+func newRoom(workers int) *room {
+	return &room{workers: workers, since: time.Now(), wanting: map[Owner]struct{}{}}
+}
+
+// reserve grants up to want places.
+func (r *room) reserve(o Owner, want int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.measure()
+	free := int64(r.workers) + r.ahead.Load() - r.used.Load()
+	granted := int(min(int64(want), max(free, 0)))
+	if granted < want {
+		r.wanting[o] = struct{}{}
+		r.wanted.Store(true)
+	}
+	r.used.Add(int64(granted))
+	return granted
+}
+
+// release gives places back that were reserved and not used.
+func (r *room) release(n int) { r.used.Add(-int64(n)) }
+
+// left says that a claim has left the workers. It wakes who wanted more once a
+// good part of the lookahead is free, so that claims stay large under load, and
+// at once when jobs are long and every free worker counts.
+func (r *room) left(done bool) {
+	used := r.used.Add(-1)
+	if done {
+		r.finished.Add(1)
+	}
+	if !r.wanted.Load() || int64(r.workers)+r.ahead.Load()-used < max(1, r.ahead.Load()/2) {
+		return
+	}
+	r.mu.Lock()
+	owners := make([]Owner, 0, len(r.wanting))
+	for o := range r.wanting {
+		owners = append(owners, o)
+	}
+	clear(r.wanting)
+	r.wanted.Store(false)
+	r.mu.Unlock()
+	for _, o := range owners {
+		o.Roomy()
+	}
+}
+
+// forget drops an owner that has stopped.
+func (r *room) forget(o Owner) {
+	r.mu.Lock()
+	delete(r.wanting, o)
+	r.mu.Unlock()
+}
+
+// rateWindow is the least time over which a rate is measured.
+const rateWindow = 20 * time.Millisecond
+
+// measure brings the rate up to date; mu is held.
+func (r *room) measure() {
+	now := time.Now()
+	passed := now.Sub(r.since)
+	if passed < rateWindow {
+		return
+	}
+	n := r.finished.Load()
+	rate := float64(n-r.counted) / passed.Seconds()
+	r.since, r.counted = now, n
+	// Quick to rise and slow to fall: one slow window should not shrink the claims.
+	r.rate = max(rate, 0.7*r.rate+0.3*rate)
+	r.ahead.Store(int64(min(maxAhead, r.rate*lookahead.Seconds())))
+}

@@ -1,0 +1,297 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Workers is the shared set of goroutines that run handlers.
+type Workers struct {
+	cfg      Config
+	registry *job.Registry
+	retry    job.Policy
+	log      *zap.Logger
+	metrics  *metrics
+
+	room    *room
+	backlog *backlog
+	slots   []*slot
+	group   sync.WaitGroup
+
+	stop      sync.Once
+	stopped   chan struct{} // closed when every worker has ended
+	interrupt context.Context
+	cancel    context.CancelCauseFunc // of interrupt: cancels what is still running
+}
+
+// slot is one worker's place; it says what runs there.
+type slot struct {
+	mu     sync.Mutex
+	claim  *Claim                  // guarded by mu; nil: idle
+	cancel context.CancelCauseFunc // guarded by mu
+}
+
+// New returns workers that run the handlers of a frozen registry. It starts nothing.
+func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	retry, err := job.ParsePolicy(cfg.Retry)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &Workers{
+		cfg: cfg, registry: registry, retry: retry, log: log.Named("workers"), metrics: newMetrics(cfg.Workers),
+		room: newRoom(cfg.Workers), backlog: newBacklog(),
+		stopped: make(chan struct{}), interrupt: ctx, cancel: cancel,
+	}, nil
+}
+
+// Start starts the workers.
+func (w *Workers) Start(context.Context) error {
+	w.slots = make([]*slot, w.cfg.Workers)
+	for i := range w.slots {
+		w.slots[i] = &slot{}
+		w.group.Add(1)
+		go w.work(w.slots[i])
+	}
+	return nil
+}
+
+// Stop gives back what has not started, lets handlers finish within the
+// configured time or until ctx ends, whichever comes first, then cancels them
+// with job.ErrStopping, and returns when every worker has ended. Handlers that
+// ignore the cancelling for another grace period are reported by kind; their
+// claims stay, so that nobody runs their jobs while they still do.
+func (w *Workers) Stop(ctx context.Context) error {
+	w.stop.Do(func() {
+		for _, c := range w.backlog.close() {
+			w.room.left(false)
+			c.Owner.Return(c)
+		}
+		go func() {
+			w.group.Wait()
+			close(w.stopped)
+		}()
+	})
+	finish := time.NewTimer(w.cfg.FinishWithin)
+	defer finish.Stop()
+	select {
+	case <-w.stopped:
+		w.cancel(job.ErrStopping)
+		return nil
+	case <-finish.C:
+	case <-ctx.Done():
+	}
+	if n := w.running(); len(n) > 0 {
+		w.log.Warn("cancelling handlers that did not finish in time", zap.Any("running", n), zap.Duration("finish_within", w.cfg.FinishWithin))
+	}
+	w.cancel(job.ErrStopping)
+	grace := time.NewTimer(cancelGrace)
+	defer grace.Stop()
+	select {
+	case <-w.stopped:
+		return nil
+	case <-grace.C:
+		return fmt.Errorf("stop workers: handlers ignore that their context was cancelled: %v", w.running())
+	}
+}
+
+// cancelGrace is how long a cancelled handler may take to return.
+const cancelGrace = 5 * time.Second
+
+// running counts the running handlers by kind.
+func (w *Workers) running() map[string]int {
+	out := map[string]int{}
+	for _, s := range w.slots {
+		s.mu.Lock()
+		if s.claim != nil {
+			out[s.claim.Record.Kind]++
+		}
+		s.mu.Unlock()
+	}
+	return out
+}
+
+// Reserve grants places for up to want claims, to be submitted or released. When
+// it grants fewer, o.Roomy is called once there is room again.
+func (w *Workers) Reserve(o Owner, want int) int { return w.room.reserve(o, want) }
+
+// Release gives back reserved places that no claim was found for.
+func (w *Workers) Release(n int) { w.room.release(n) }
+
+// Submit takes claims of one owner for which places were reserved. The slice and
+// what it points to belong to the workers from then on.
+func (w *Workers) Submit(o Owner, claims []Claim) {
+	if len(claims) == 0 || w.backlog.push(o, claims) {
+		return
+	}
+	for i := range claims {
+		w.room.left(false)
+		o.Return(&claims[i])
+	}
+}
+
+// Forget drops an owner that has stopped, so that it is not called any more.
+func (w *Workers) Forget(o Owner) { w.room.forget(o) }
+
+// Cancel cancels the run of a job, if it runs here, with job.ErrCancelled.
+func (w *Workers) Cancel(id job.ID) bool {
+	for _, s := range w.slots {
+		s.mu.Lock()
+		if s.claim != nil && s.claim.Record.ID == id {
+			s.cancel(job.ErrCancelled)
+			s.mu.Unlock()
+			return true
+		}
+		s.mu.Unlock()
+	}
+	return false
+}
+
+// work is one worker.
+func (w *Workers) work(s *slot) {
+	normal := false
+	defer func() {
+		if !normal { // a handler called runtime.Goexit: its outcome was reported on the way out
+			go w.work(s)
+			return
+		}
+		w.group.Done()
+	}()
+	for {
+		c := w.backlog.pop()
+		if c == nil {
+			normal = true
+			return
+		}
+		w.run(s, c)
+	}
+}
+
+// errGoexit stands for a handler that ended its goroutine.
+var errGoexit = errors.New("the handler called runtime.Goexit")
+
+// run takes one claim to its end.
+func (w *Workers) run(s *slot, c *Claim) {
+	spec, known := w.registry.Lookup(c.Record.Kind)
+	if !known || !c.Owner.MayStart() {
+		w.room.left(false)
+		c.Owner.Return(c)
+		return
+	}
+	ctx, cancel := w.context(c, spec)
+	s.mu.Lock()
+	s.claim, s.cancel = c, cancel
+	s.mu.Unlock()
+
+	began := time.Now()
+	r := &run{workers: w, claim: c, spec: spec, err: errGoexit}
+	defer func() {
+		cause := context.Cause(ctx)
+		s.mu.Lock()
+		s.claim, s.cancel = nil, nil
+		s.mu.Unlock()
+		cancel(nil)
+		r.report(cause, time.Since(began))
+		w.room.left(true)
+	}()
+	r.do(ctx)
+}
+
+// context is what a run sees: its tenant, its job, its deadline, and the causes
+// that can end it early.
+func (w *Workers) context(c *Claim, spec *job.Spec) (context.Context, context.CancelCauseFunc) {
+	timeout := w.cfg.Timeout
+	if spec.Timeout > 0 {
+		timeout = spec.Timeout
+	}
+	if c.Record.Timeout > 0 {
+		timeout = c.Record.Timeout
+	}
+	ctx, cancel := context.WithCancelCause(c.Owner.Context())
+	ctx, stopTimer := context.WithTimeoutCause(ctx, timeout, job.ErrTimeout)
+	unlink := context.AfterFunc(w.interrupt, func() { cancel(context.Cause(w.interrupt)) })
+	ctx = tenancy.NewContext(ctx, *c.Tenant)
+	ctx = job.NewContext(ctx, &c.Record)
+	return ctx, func(cause error) {
+		unlink()
+		cancel(cause)
+		if cause == nil {
+			stopTimer()
+		}
+	}
+}
+
+// run is one execution of a handler.
+type run struct {
+	workers *Workers
+	claim   *Claim
+	spec    *job.Spec
+	err     error // what the handler said
+	inTx    bool  // the job was finished in the handler's transaction
+}
+
+// do calls the handler and turns a panic into an error.
+func (r *run) do(ctx context.Context) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.err = &job.PanicError{Value: v, Stack: string(debug.Stack())}
+		}
+	}()
+	if r.spec.InTx {
+		r.inTx, r.err = r.doInTx(ctx)
+		return
+	}
+	r.err = r.spec.Handle(ctx, &r.claim.Record)
+}
+
+// report tells the owner how the run ended.
+func (r *run) report(cause error, took time.Duration) {
+	c := r.claim
+	if r.inTx {
+		r.workers.metrics.ran(c, job.Done, took)
+		c.Owner.FinishedInTx(c)
+		return
+	}
+	o := r.outcome(cause)
+	r.workers.metrics.ran(c, o.State, took)
+	if o.State == job.Dead {
+		r.workers.log.Warn("job goes to the dead letters", zap.Stringer("job", c.Record.ID), zap.String("kind", c.Record.Kind),
+			zap.String("tenant", c.Record.Tenant), zap.Int("attempt", c.Record.Attempt), zap.Error(o.Err))
+	}
+	c.Owner.Finish(c, o)
+}
+
+// outcome is what the handler's error means, given what its context was ended by.
+func (r *run) outcome(cause error) job.Outcome {
+	if r.err != nil {
+		switch {
+		case errors.Is(cause, job.ErrCancelled):
+			return job.Outcome{State: job.Cancelled, Err: r.err}
+		case errors.Is(cause, job.ErrStopping):
+			return job.Outcome{State: job.Returned, Err: r.err}
+		case errors.Is(cause, job.ErrTimeout) && !errors.Is(r.err, job.ErrTimeout):
+			r.err = fmt.Errorf("%w: %w", job.ErrTimeout, r.err)
+		}
+	}
+	policy := r.workers.retry
+	if r.spec.Retry != nil {
+		policy = *r.spec.Retry
+	}
+	limit := policy.Attempts()
+	if r.claim.Record.MaxAttempts > 0 {
+		limit = r.claim.Record.MaxAttempts
+	}
+	return job.Decide(r.err, r.claim.Record.Attempt, limit, policy)
+}

@@ -1,0 +1,156 @@
+package tenure
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/fx"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/acquisition"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// Module provides a *Node and its *Client to an Fx application and ties them to
+// its life. It needs a config.Config and a *zap.Logger, and takes any number of
+// registrars (see [AsRegistrar]). A prometheus.Registerer is used if there is one.
+// Pass fx.StopTimeout(tenure.StopTimeout(cfg)) to the application.
+var Module = fx.Module("tenure", core, fx.Provide(registryOf, settingsOf), fx.Invoke(func(*Node) {}))
+
+// Registrar is a part of an application that has handlers.
+type Registrar interface{ Register(*job.Registry) }
+
+// AsRegistrar makes what a constructor returns, which must be a [Registrar],
+// register its handlers with the node.
+func AsRegistrar(constructor any) any {
+	return fx.Annotate(constructor, fx.As(new(Registrar)), fx.ResultTags(`group:"tenure.registrars"`))
+}
+
+type registrars struct {
+	fx.In
+	All []Registrar `group:"tenure.registrars"`
+}
+
+func registryOf(r registrars) *job.Registry {
+	registry := job.NewRegistry()
+	for _, one := range r.All {
+		one.Register(registry)
+	}
+	return registry
+}
+
+type settingsIn struct {
+	fx.In
+	Log        *zap.Logger
+	Registerer prometheus.Registerer `optional:"true"`
+}
+
+func settingsOf(in settingsIn) nodeSettings {
+	return nodeSettings{log: in.Log, registerer: in.Registerer, version: buildVersion()}
+}
+
+// core is the wiring, the same behind New and Module. Hooks are appended in the
+// order in which the parts are to be started; they are stopped in the reverse
+// order, which is the order that keeps claims protected to the last:
+//
+//	start: pools, gossip, sessions, workers, acquirers
+//	stop:  acquirers (no more claims, locks offered), workers (handlers finish),
+//	       sessions (last outcomes written), gossip, pools
+var core = fx.Options(
+	fx.Provide(fx.Private, provideRouter),
+	fx.Provide(fx.Private, provideCluster),
+	fx.Provide(fx.Private, newWorkers),
+	fx.Provide(fx.Private, provideSessions),
+	fx.Provide(fx.Private, provideManager),
+	fx.Provide(provideNode),
+	fx.Provide(func(n *Node) *Client { return n.Client() }),
+)
+
+func provideRouter(lc fx.Lifecycle, cfg config.Config, s nodeSettings) (*routing.Router, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	r, err := routing.New(cfg.Routing(), s.log)
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(fx.StartStopHook(r.Start, r.Stop))
+	return r, nil
+}
+
+// provideCluster takes the router so that pools are opened first.
+func provideCluster(lc fx.Lifecycle, cfg config.Config, r *routing.Router, s nodeSettings) (*membership.Cluster, error) {
+	c, err := newCluster(cfg, membership.RoleNode, s)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, p := range r.Pools() {
+		names = append(names, p.Name)
+	}
+	c.SetPools(names)
+	lc.Append(fx.StartStopHook(c.Start, c.Stop))
+	return c, nil
+}
+
+// provideSessions appends the workers' hook too, behind its own: the sessions know
+// the workers, but must outlive them.
+func provideSessions(lc fx.Lifecycle, cfg config.Config, r *routing.Router, c *membership.Cluster, w *execution.Workers, registry *job.Registry, s nodeSettings) (*acquisition.Sessions, error) {
+	registry.Freeze()
+	me := c.Self()
+	self := acquisition.Self{Node: me.Node, Member: me.Name, GossipAddr: me.Addr, Version: s.version, Kinds: registry.Kinds()}
+	ss, err := acquisition.NewSessions(cfg.Acquire, cfg.Execution.Retention, self, r, w, s.log)
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(fx.StartStopHook(ss.Start, ss.Stop))
+	lc.Append(fx.StartStopHook(w.Start, w.Stop))
+	return ss, nil
+}
+
+func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions, r *routing.Router, w *execution.Workers, registry *job.Registry, c *membership.Cluster, s nodeSettings) (*acquisition.Manager, error) {
+	m, err := acquisition.NewManager(cfg.Acquire, ss, r, w, registry, elector{c}, s.log)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range []byte{acquisition.MessageHint, acquisition.MessageOffer} {
+		c.Handle(kind, func(from string, payload []byte) {
+			if err := m.Receive(kind, payload); err != nil {
+				s.log.Debug("message dropped", zap.String("from", from), zap.Error(err))
+			}
+		})
+	}
+	lc.Append(fx.StartStopHook(m.Start, m.Stop))
+	return m, nil
+}
+
+func provideNode(cfg config.Config, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *acquisition.Sessions, m *acquisition.Manager, registry *job.Registry, s nodeSettings) (*Node, error) {
+	bell := newDoorbell(c, m)
+	own := prometheus.NewRegistry()
+	all := []prometheus.Collector{w, ss, c.Metrics(), buildInfo(s.version)}
+	for _, m := range all {
+		if err := own.Register(m); err != nil {
+			return nil, err
+		}
+		if s.registerer == nil {
+			continue
+		}
+		if err := s.registerer.Register(m); err != nil {
+			return nil, err
+		}
+	}
+	own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return &Node{
+		cfg: cfg, router: r, cluster: c, manager: m, gatherer: own,
+		client: &Client{router: r, registry: registry, bell: bell, keep: cfg.Execution.Retention > 0},
+	}, nil
+}
+
+func buildInfo(version string) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "tenure_build_info", Help: "1, with the program's version.", ConstLabels: prometheus.Labels{"version": version}})
+	g.Set(1)
+	return g
+}

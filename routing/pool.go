@@ -1,0 +1,217 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// ErrPoolDown is returned while a pool's database cannot be used; the error
+// around it says why.
+var ErrPoolDown = errors.New("pool is down")
+
+// Pool is one Postgres database that hosts tenants.
+type Pool struct {
+	Name string
+
+	cfg PoolConfig
+	log *zap.Logger
+
+	jobs    *pgxpool.Pool
+	tenants *pgxpool.Pool
+	lock    *pgx.ConnConfig
+
+	mu       sync.Mutex
+	number   int    // guarded by mu; 0 until verified
+	identity string // guarded by mu; which database it is
+	down     error  // guarded by mu; why it cannot be used; nil: it can
+	ready    chan struct{}
+}
+
+// Share of max_conns: one connection for the lock, some for job SQL, the rest for
+// tenants' transactions.
+const (
+	lockConns   = 1
+	maxJobConns = 6
+)
+
+func newPool(name string, cfg PoolConfig, log *zap.Logger) (*Pool, error) {
+	p := &Pool{Name: name, cfg: cfg, log: log.With(zap.String("pool", name)), ready: make(chan struct{}),
+		down: fmt.Errorf("%w: not reached yet", ErrPoolDown)}
+	jobConns := min(maxJobConns, (cfg.MaxConns-lockConns+1)/2)
+	var err error
+	if p.jobs, err = open(cfg.DSN, "jobs", jobConns, tuneForJobs); err != nil {
+		return nil, fmt.Errorf("pool %s: %w", name, err)
+	}
+	if p.tenants, err = open(cfg.DSN, "tenants", cfg.MaxConns-lockConns-jobConns, tuneForTenants); err != nil {
+		p.jobs.Close()
+		return nil, fmt.Errorf("pool %s: %w", name, err)
+	}
+	lock, err := pgx.ParseConfig(cfg.DSN)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", name, errBadDSN)
+	}
+	tuneCommon(lock, "lock")
+	tuneForLock(lock)
+	p.lock = lock
+	return p, nil
+}
+
+// errBadDSN stands in for the parser's error, which may quote a password.
+var errBadDSN = errors.New("its dsn cannot be read as a Postgres connection string")
+
+// open makes a connection pool without connecting.
+func open(dsn, purpose string, maxConns int, tune func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, errBadDSN
+	}
+	cfg.MaxConns = int32(maxConns)
+	cfg.MinConns = 0
+	cfg.MaxConnIdleTime = time.Minute
+	tuneCommon(cfg.ConnConfig, purpose)
+	tune(cfg)
+	return pgxpool.NewWithConfig(context.Background(), cfg)
+}
+
+// connectTimeout bounds a connect whose DSN sets no bound.
+const connectTimeout = 5 * time.Second
+
+func tuneCommon(c *pgx.ConnConfig, purpose string) {
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectTimeout
+	}
+	c.RuntimeParams["application_name"] = "tenure " + purpose
+	// A cancelled call asks the server to stop and keeps the connection if it does,
+	// so that a burst of timeouts is no storm of reconnects.
+	c.BuildContextWatcherHandler = func(pc *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: pc, DeadlineDelay: time.Second}
+	}
+}
+
+// tuneForJobs gives job SQL the one right plan: every statement walks an index,
+// and a plan made while a table was small must not become a scan of millions.
+func tuneForJobs(c *pgxpool.Config) {
+	p := c.ConnConfig.RuntimeParams
+	p["search_path"] = ""
+	p["enable_seqscan"] = "off"
+	p["enable_bitmapscan"] = "off"
+	p["enable_hashjoin"] = "off"
+	p["enable_mergejoin"] = "off"
+	p["plan_cache_mode"] = "force_generic_plan"
+	p["jit"] = "off"
+	p["idle_in_transaction_session_timeout"] = "60s"
+}
+
+// tuneForTenants keeps descriptions of statements on this side and the statements
+// themselves unnamed: a named one would be planned again for each tenant's search
+// path, or fail when two tenants' tables differ. Every connection is scrubbed
+// after use.
+func tuneForTenants(c *pgxpool.Config) {
+	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	c.AfterRelease = scrub
+}
+
+// tuneForLock makes a statement on the lock fail long before the lock expires.
+func tuneForLock(c *pgx.ConnConfig) {
+	c.RuntimeParams["search_path"] = ""
+	c.RuntimeParams["statement_timeout"] = "3000"
+	c.RuntimeParams["lock_timeout"] = "2000"
+	c.RuntimeParams["idle_in_transaction_session_timeout"] = "5000"
+}
+
+// scrubTimeout bounds the scrubbing of one connection.
+const scrubTimeout = 5 * time.Second
+
+// scrub takes off a connection what a handler may have left on its session. It is
+// DISCARD ALL but for the prepared statements, which this side remembers.
+func scrub(c *pgx.Conn) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), scrubTimeout)
+	defer cancel()
+	_, err := c.Exec(ctx, "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; "+
+		"SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES")
+	return err == nil
+}
+
+// Jobs is for job SQL.
+func (p *Pool) Jobs() *pgxpool.Pool { return p.jobs }
+
+// Tenants is for tenants' transactions.
+func (p *Pool) Tenants() *pgxpool.Pool { return p.tenants }
+
+// ConnectLock opens a connection for the acquire lock and the session; the caller
+// closes it.
+func (p *Pool) ConnectLock(ctx context.Context) (*pgx.Conn, error) {
+	c, err := pgx.ConnectConfig(ctx, p.lock)
+	if err != nil {
+		return nil, fmt.Errorf("connect to pool %s: %w", p.Name, err)
+	}
+	return c, nil
+}
+
+// Number is the pool's number in its ledger, or an error with ErrPoolDown while
+// the database has not been reached or cannot be used.
+func (p *Pool) Number() (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down != nil {
+		return 0, p.down
+	}
+	return p.number, nil
+}
+
+// Ready is closed once the pool has been verified for the first time.
+func (p *Pool) Ready() <-chan struct{} { return p.ready }
+
+// verify checks that the database can be used and who it is.
+func (p *Pool) verify(ctx context.Context) error {
+	number, identity, err := p.inspect(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.down = fmt.Errorf("%w: %w", ErrPoolDown, err)
+		return err
+	}
+	first := p.number == 0
+	p.number, p.identity, p.down = number, identity, nil
+	if first {
+		close(p.ready)
+	}
+	return nil
+}
+
+func (p *Pool) inspect(ctx context.Context) (number int, identity string, err error) {
+	i, err := store.Identify(ctx, p.jobs)
+	if err != nil {
+		return 0, "", fmt.Errorf("pool %s: %w", p.Name, err)
+	}
+	p.mu.Lock()
+	known := p.identity
+	p.mu.Unlock()
+	if known != "" && known != i.Database {
+		return 0, "", &store.PoolError{Pool: p.Name, What: "another database answers at its address than before", Fix: "restart the node if that is meant"}
+	}
+	number, err = store.Verify(ctx, p.jobs, p.Name)
+	return number, i.Database, err
+}
+
+// permanent tells whether waiting cannot mend err: somebody has to do something.
+func permanent(err error) bool {
+	var pe *store.PoolError
+	return errors.As(err, &pe)
+}
+
+func (p *Pool) close() {
+	p.tenants.Close()
+	p.jobs.Close()
+}

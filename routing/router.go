@@ -1,0 +1,271 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Router maps tenants to pools.
+type Router struct {
+	cfg   Config
+	log   *zap.Logger
+	pools map[string]*Pool
+
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+	closed sync.Once
+
+	mu    sync.Mutex
+	cache map[tenancy.ID]answer // guarded by mu; of the lookup table
+}
+
+// answer is what the lookup table said, and until when that is believed.
+type answer struct {
+	tenant tenancy.Tenant
+	err    error // tenancy.ErrUnknownTenant, or a row that cannot be used
+	until  time.Time
+}
+
+// New checks cfg and prepares the pools without connecting to them.
+func New(cfg Config, log *zap.Logger) (*Router, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	r := &Router{cfg: cfg.WithDefaults(), log: log.Named("routing"), pools: map[string]*Pool{}, cache: map[tenancy.ID]answer{}}
+	for name, pc := range r.cfg.Pools {
+		p, err := newPool(name, pc, r.log)
+		if err != nil {
+			r.closePools()
+			return nil, err
+		}
+		r.pools[name] = p
+	}
+	return r, nil
+}
+
+// Start verifies every pool. A database that answers but cannot be used (not
+// migrated, read-only, two pools in one database, …) is an error, with what to do
+// about each of them; one that does not answer is tried again in the background.
+func (r *Router) Start(ctx context.Context) error {
+	run, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	errs := make([]error, len(r.pools))
+	var group sync.WaitGroup
+	for i, p := range r.Pools() {
+		group.Go(func() { errs[i] = p.verify(ctx) })
+	}
+	group.Wait()
+	var refused []error
+	for i, p := range r.Pools() {
+		switch err := errs[i]; {
+		case err == nil:
+		case permanent(err):
+			refused = append(refused, err)
+		default:
+			r.log.Warn("pool does not answer; trying again in the background", zap.String("pool", p.Name), zap.Error(err))
+		}
+	}
+	refused = append(refused, r.twins()...)
+	if err := errors.Join(refused...); err != nil {
+		cancel()
+		return err
+	}
+	for _, p := range r.pools {
+		r.group.Go(func() { r.watch(run, p) })
+	}
+	return nil
+}
+
+// twins finds pools that turned out to be one database, or to have one number.
+func (r *Router) twins() (errs []error) {
+	byDatabase, byNumber := map[string]string{}, map[int]string{}
+	for _, p := range r.Pools() {
+		p.mu.Lock()
+		identity, number := p.identity, p.number
+		p.mu.Unlock()
+		if number == 0 {
+			continue
+		}
+		if other, dup := byDatabase[identity]; dup {
+			errs = append(errs, fmt.Errorf("pools %s and %s are the same database: remove one of them", other, p.Name))
+		} else if other, dup := byNumber[number]; dup {
+			errs = append(errs, fmt.Errorf("pools %s and %s have the same number %d, so their job ids would collide: they were migrated apart; migrate new pools with one configuration that names all of them", other, p.Name, number))
+		}
+		byDatabase[identity], byNumber[number] = p.Name, p.Name
+	}
+	return errs
+}
+
+// Waits between tries to reach a pool, with up to half as much again of jitter.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// watch verifies a pool that is down until it is up.
+func (r *Router) watch(ctx context.Context, p *Pool) {
+	wait := firstRetry
+	for {
+		if _, err := p.Number(); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait + rand.N(wait/2)):
+		}
+		tryCtx, cancel := context.WithTimeout(ctx, connectTimeout)
+		err := p.verify(tryCtx)
+		cancel()
+		switch {
+		case err == nil:
+			r.log.Info("pool is up", zap.String("pool", p.Name))
+			return
+		case permanent(err):
+			r.log.Error("pool cannot be used", zap.String("pool", p.Name), zap.Error(err))
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// Stop closes every connection.
+func (r *Router) Stop(context.Context) error {
+	r.closed.Do(func() {
+		if r.cancel != nil {
+			r.cancel()
+		}
+		r.group.Wait()
+		r.closePools()
+	})
+	return nil
+}
+
+func (r *Router) closePools() {
+	for _, p := range r.pools {
+		p.close()
+	}
+}
+
+// Pools lists the pools by name.
+func (r *Router) Pools() []*Pool {
+	out := make([]*Pool, 0, len(r.pools))
+	for _, name := range slices.Sorted(maps.Keys(r.pools)) {
+		out = append(out, r.pools[name])
+	}
+	return out
+}
+
+// Pool returns a pool by name.
+func (r *Router) Pool(name string) (*Pool, bool) {
+	p, ok := r.pools[name]
+	return p, ok
+}
+
+// Resolve says where a tenant lives. ErrUnknownTenant: no rule knows it. Other
+// errors mean that the lookup table could not be asked.
+func (r *Router) Resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *Pool, error) {
+	t, err := r.place(ctx, id)
+	if err != nil {
+		return tenancy.Tenant{}, nil, err
+	}
+	p, ok := r.pools[t.Pool]
+	if !ok {
+		return tenancy.Tenant{}, nil, fmt.Errorf("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the lookup table", id, t.Pool)
+	}
+	return t, p, nil
+}
+
+func (r *Router) place(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
+	if err := id.Validate(); err != nil {
+		return tenancy.Tenant{}, err
+	}
+	if s, ok := r.cfg.Tenants.Static[id]; ok {
+		return r.cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
+	}
+	if r.cfg.Tenants.Table == nil {
+		return tenancy.Tenant{}, fmt.Errorf("%w %q: it is not under tenants.static, and there is no tenants.table", tenancy.ErrUnknownTenant, id)
+	}
+	return r.lookUp(ctx, id)
+}
+
+// lookUp asks the table, unless a fresh answer is at hand.
+func (r *Router) lookUp(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
+	r.mu.Lock()
+	a, ok := r.cache[id]
+	r.mu.Unlock()
+	if ok && time.Now().Before(a.until) {
+		return a.tenant, a.err
+	}
+	tenant, err := r.ask(ctx, id)
+	var unusable *rowError
+	if err == nil || errors.Is(err, tenancy.ErrUnknownTenant) || errors.As(err, &unusable) {
+		r.remember(id, answer{tenant: tenant, err: err, until: time.Now().Add(r.cfg.Tenants.Table.Cache)})
+	}
+	return tenant, err
+}
+
+// maxCached bounds the cache: somebody may ask for ever new ids.
+const maxCached = 100_000
+
+func (r *Router) remember(id tenancy.ID, a answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.cache) >= maxCached {
+		clear(r.cache)
+	}
+	r.cache[id] = a
+}
+
+// rowError is a row of the lookup table that cannot be used.
+type rowError struct{ err error }
+
+func (e *rowError) Error() string { return "tenants.table: " + e.err.Error() }
+func (e *rowError) Unwrap() error { return e.err }
+
+func (r *Router) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
+	table := r.cfg.Tenants.Table
+	rows, err := r.pools[table.Pool].tenants.Query(ctx, table.Query, string(id))
+	if err != nil {
+		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)
+	}
+	values, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) ([3]string, error) {
+		var v [3]*string
+		n := min(len(row.FieldDescriptions()), 3)
+		dest := []any{&v[0], &v[1], &v[2]}[:n]
+		if err := row.Scan(dest...); err != nil {
+			return [3]string{}, &rowError{fmt.Errorf("its columns must be text: pool, schema, role: %w", err)}
+		}
+		var out [3]string
+		for i, s := range v {
+			if s != nil {
+				out[i] = strings.TrimSpace(*s)
+			}
+		}
+		return out, nil
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return tenancy.Tenant{}, fmt.Errorf("%w %q: neither tenants.static nor tenants.table knows it", tenancy.ErrUnknownTenant, id)
+	case errors.Is(err, pgx.ErrTooManyRows):
+		return tenancy.Tenant{}, &rowError{fmt.Errorf("more than one row for tenant %q", id)}
+	case err != nil:
+		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)
+	}
+	t, err := r.cfg.Tenants.place(id, values[0], values[1], values[2])
+	if err != nil {
+		return tenancy.Tenant{}, &rowError{err}
+	}
+	return t, nil
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,10 +28,9 @@ type Workers struct {
 	slots   []*slot
 	group   sync.WaitGroup
 
-	stop      sync.Once
-	stopped   chan struct{} // closed when every worker has ended
-	interrupt context.Context
-	cancel    context.CancelCauseFunc // of interrupt: cancels what is still running
+	stop        sync.Once
+	stopped     chan struct{} // closed when every worker has ended
+	interrupted atomic.Bool   // what still runs is being cancelled
 }
 
 // slot is one worker's place; it says what runs there.
@@ -49,11 +49,10 @@ func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
 	return &Workers{
 		cfg: cfg, registry: registry, retry: retry, log: log.Named("workers"), metrics: newMetrics(cfg.Workers),
 		room: newRoom(cfg.Workers), backlog: newBacklog(),
-		stopped: make(chan struct{}), interrupt: ctx, cancel: cancel,
+		stopped: make(chan struct{}),
 	}, nil
 }
 
@@ -88,7 +87,6 @@ func (w *Workers) Stop(ctx context.Context) error {
 	defer finish.Stop()
 	select {
 	case <-w.stopped:
-		w.cancel(job.ErrStopping)
 		return nil
 	case <-finish.C:
 	case <-ctx.Done():
@@ -96,7 +94,7 @@ func (w *Workers) Stop(ctx context.Context) error {
 	if n := w.running(); len(n) > 0 {
 		w.log.Warn("cancelling handlers that did not finish in time", zap.Any("running", n), zap.Duration("finish_within", w.cfg.FinishWithin))
 	}
-	w.cancel(job.ErrStopping)
+	w.interrupt()
 	grace := time.NewTimer(cancelGrace)
 	defer grace.Stop()
 	select {
@@ -104,6 +102,18 @@ func (w *Workers) Stop(ctx context.Context) error {
 		return nil
 	case <-grace.C:
 		return fmt.Errorf("stop workers: handlers ignore that their context was cancelled: %v", w.running())
+	}
+}
+
+// interrupt cancels what runs, and what a worker was just about to run.
+func (w *Workers) interrupt() {
+	w.interrupted.Store(true)
+	for _, s := range w.slots {
+		s.mu.Lock()
+		if s.claim != nil {
+			s.cancel(job.ErrStopping)
+		}
+		s.mu.Unlock()
 	}
 }
 
@@ -194,6 +204,9 @@ func (w *Workers) run(s *slot, c *Claim) {
 	s.mu.Lock()
 	s.claim, s.cancel = c, cancel
 	s.mu.Unlock()
+	if w.interrupted.Load() { // see interrupt: one of the two sees the other
+		cancel(job.ErrStopping)
+	}
 
 	began := time.Now()
 	r := &run{workers: w, claim: c, spec: spec, err: errGoexit}
@@ -210,7 +223,9 @@ func (w *Workers) run(s *slot, c *Claim) {
 }
 
 // context is what a run sees: its tenant, its job, its deadline, and the causes
-// that can end it early.
+// that can end it early. It is made of one cancelable context and one timer; the
+// standard WithTimeoutCause on top of WithCancelCause would be another microsecond
+// a job.
 func (w *Workers) context(c *Claim, spec *job.Spec) (context.Context, context.CancelCauseFunc) {
 	timeout := w.cfg.Timeout
 	if spec.Timeout > 0 {
@@ -220,18 +235,23 @@ func (w *Workers) context(c *Claim, spec *job.Spec) (context.Context, context.Ca
 		timeout = c.Record.Timeout
 	}
 	ctx, cancel := context.WithCancelCause(c.Owner.Context())
-	ctx, stopTimer := context.WithTimeoutCause(ctx, timeout, job.ErrTimeout)
-	unlink := context.AfterFunc(w.interrupt, func() { cancel(context.Cause(w.interrupt)) })
+	timer := time.AfterFunc(timeout, func() { cancel(job.ErrTimeout) })
+	ctx = deadlineContext{ctx, time.Now().Add(timeout)}
 	ctx = tenancy.NewContext(ctx, *c.Tenant)
 	ctx = job.NewContext(ctx, &c.Record)
 	return ctx, func(cause error) {
-		unlink()
+		timer.Stop()
 		cancel(cause)
-		if cause == nil {
-			stopTimer()
-		}
 	}
 }
+
+// deadlineContext tells when a timer will cancel the context in it.
+type deadlineContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c deadlineContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // run is one execution of a handler.
 type run struct {

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// bed is a Postgres of its own with pools and tenants in it.
+type bed struct {
+	server  *devpg.Server
+	cfg     config.Config
+	tenants []tenancy.ID
+}
+
+// newBed starts Postgres with its default durability and makes pools with tenants
+// spread over them.
+func newBed(ctx context.Context, pools, tenants int) (*bed, error) {
+	server, err := devpg.Start(ctx, devpg.Options{Durable: true})
+	if err != nil {
+		return nil, err
+	}
+	b := &bed{server: server, cfg: config.Default()}
+	b.cfg.Node.Name = "loadtest"
+	b.cfg.Pools = map[string]routing.PoolConfig{}
+	b.cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
+	if err := b.fill(ctx, pools, tenants); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bed) fill(ctx context.Context, pools, tenants int) error {
+	for p := range pools {
+		name := fmt.Sprintf("pool-%d", p+1)
+		if err := b.server.CreateDatabase(ctx, name); err != nil {
+			return err
+		}
+		b.cfg.Pools[name] = routing.PoolConfig{DSN: b.server.DSN(name), MaxConns: 24}
+	}
+	schemas := map[string]string{} // by pool: statements
+	for i := range tenants {
+		id := tenancy.ID(fmt.Sprintf("tenant_%04d", i+1))
+		pool := fmt.Sprintf("pool-%d", i%pools+1)
+		b.tenants = append(b.tenants, id)
+		b.cfg.Tenants.Static[id] = routing.TenantConfig{Pool: pool}
+		schemas[pool] += fmt.Sprintf("CREATE SCHEMA %s; CREATE TABLE %s.effect (job_id bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());", id, id)
+	}
+	if _, err := tenure.Migrate(ctx, b.cfg); err != nil {
+		return err
+	}
+	for pool, sql := range schemas {
+		if err := b.exec(ctx, pool, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exec runs statements in a pool's database.
+func (b *bed) exec(ctx context.Context, pool, sql string) error {
+	conn, err := pgx.Connect(ctx, b.cfg.Pools[pool].DSN)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+func (b *bed) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := b.server.Stop(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "loadtest: stop Postgres:", err)
+	}
+}
+
+// node makes a node that runs registry's handlers.
+func (b *bed) node(registry *job.Registry) (*tenure.Node, error) {
+	return tenure.New(b.cfg, registry, tenure.WithLogger(stderrLog()))
+}
+
+// stderrLog says on standard error what an operator would want to know.
+func stderrLog() *zap.Logger {
+	enc := zap.NewDevelopmentEncoderConfig()
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), zapcore.Lock(os.Stderr), zap.WarnLevel))
+}
+
+// stop stops a node within its time.
+func stop(n *tenure.Node, cfg config.Config) error {
+	ctx, cancel := context.WithTimeout(context.Background(), tenure.StopTimeout(cfg))
+	defer cancel()
+	return n.Stop(ctx)
+}

@@ -1,0 +1,194 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tenurehq/tenure/acquisition"
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/fault"
+	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Config is everything a node can be told. Build it with [Load], or from
+// [Default] in a program that embeds a node.
+type Config struct {
+	Node Node `yaml:"node"`
+	// Cluster is nil on a single node, which then does not gossip.
+	Cluster   *membership.Config            `yaml:"cluster"`
+	Pools     map[string]routing.PoolConfig `yaml:"pools"`
+	Tenants   routing.TenantsConfig         `yaml:"tenants"`
+	Acquire   acquisition.Config            `yaml:"acquire"`
+	Execution execution.Config              `yaml:"execution"`
+	Handlers  Handlers                      `yaml:"handlers"`
+
+	// references by path, so that Show can print them and no fault prints what
+	// they stood for. Never written to after Parse, hence shared by copies.
+	references map[string]reference
+}
+
+// Handlers configures the handlers that the daemon brings along.
+type Handlers struct {
+	HTTPRequest HTTPRequest `yaml:"http_request"`
+}
+
+// HTTPRequest configures the handler that calls webhooks.
+type HTTPRequest struct {
+	// Allow lists the private and loopback networks that may be called. Empty:
+	// none, since a tenant who chooses the URL could reach inside.
+	Allow []netip.Prefix `yaml:"allow"`
+}
+
+// Minimal is the shortest file that makes a useful node.
+const Minimal = `pools:
+  main:
+    dsn: ${env:DATABASE_URL}
+tenants:
+  static:
+    acme: main
+`
+
+// Default is the configuration of a single node, without pools.
+func Default() Config {
+	return Config{
+		Node:      DefaultNode(),
+		Tenants:   routing.DefaultConfig().Tenants,
+		Acquire:   acquisition.DefaultConfig(),
+		Execution: execution.DefaultConfig(),
+	}
+}
+
+// Gossip says whether the node joins a cluster.
+func (c Config) Gossip() bool { return c.Cluster != nil }
+
+// Routing is what package routing takes.
+func (c Config) Routing() routing.Config {
+	return routing.Config{Pools: c.Pools, Tenants: c.Tenants}
+}
+
+// Validate is for programs that build a Config themselves: the faults that
+// [Parse] would find in a file of the same content, as an [*Error] without places.
+func (c Config) Validate() error {
+	e := &Error{}
+	for _, f := range c.faults() {
+		c.polish(f)
+		e.add(Fault{Path: f.Path, What: sentence(f, false), Fix: f.Fix})
+	}
+	return e.err()
+}
+
+// faults asks every package, and adds the rules that concern several of them. Its
+// texts may hold what references stood for: see polish.
+func (c Config) faults() []*fault.Fault {
+	var l fault.List
+	c.Node.validate(&l)
+	c.validateAddresses(&l)
+	c.validateDatabases(&l)
+	for i, p := range c.Handlers.HTTPRequest.Allow {
+		path := "handlers.http_request.allow[" + strconv.Itoa(i) + "]"
+		switch {
+		case !p.IsValid():
+			l.Add(path, "write a network such as 10.20.0.0/16", "is not a network")
+		case p.Bits() == 0:
+			l.Add(path, "name the networks that webhooks need", "opens every network, a cloud's metadata service included")
+		}
+	}
+	errs := []error{l.Err(), c.Routing().Validate(), c.Acquire.Validate(), c.Execution.Validate()}
+	if c.Cluster != nil {
+		errs = append(errs, c.Cluster.Validate())
+	}
+	return fault.All(errors.Join(errs...))
+}
+
+// polish makes a package's fault fit to be shown.
+func (c Config) polish(f *fault.Fault) {
+	c.suggestPool(f)
+	pool, _ := strings.CutPrefix(f.Path, "pools.")
+	pool, isDSN := strings.CutSuffix(pool, ".dsn")
+	if isDSN && brokenPassword(c.Pools[pool].DSN) {
+		f.Fix = brokenPasswordFix
+	}
+	c.conceal(f)
+}
+
+// validateAddresses refuses two listeners on one TCP port.
+func (c Config) validateAddresses(l *fault.List) {
+	if c.Cluster == nil {
+		return
+	}
+	listen, err := c.Node.listenAddr()
+	bind, bindErr := netip.ParseAddrPort(c.Cluster.Bind)
+	if err != nil || bindErr != nil || listen.Port() == 0 || listen.Port() != bind.Port() {
+		return
+	}
+	if listen.Addr() == bind.Addr() || listen.Addr().IsUnspecified() || bind.Addr().IsUnspecified() {
+		l.Add("node.listen", "choose another port for one of them", "has the port of cluster.bind, where gossip listens")
+	}
+}
+
+// validateDatabases refuses two names for one database: its jobs would be taken
+// twice. Here only equal texts are found; what hides behind another host name or
+// a proxy shows when the pools are opened and asked for their system identifier.
+func (c Config) validateDatabases(l *fault.List) {
+	first := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
+		dsn := c.Pools[name].DSN
+		parsed, err := pgconn.ParseConfig(dsn)
+		if dsn == "" || err != nil {
+			continue // routing says so
+		}
+		if brokenPassword(dsn) { // pgx would look for a host and a port in it
+			l.Add("pools."+name+".dsn", brokenPasswordFix, "has a password with / ? or # in it, which end it there")
+			continue
+		}
+		// The fallbacks repeat a host with and without TLS, and name further hosts.
+		hosts := []string{fmt.Sprintf("%s:%d", parsed.Host, parsed.Port)}
+		for _, f := range parsed.Fallbacks {
+			hosts = append(hosts, fmt.Sprintf("%s:%d", f.Host, f.Port))
+		}
+		slices.Sort(hosts)
+		key := fmt.Sprintf("%q %q", slices.Compact(hosts), parsed.Database)
+		if other, dup := first[key]; dup {
+			l.Add("pools."+name+".dsn", "remove one of them", "pools %s and %s are the same database", other, name)
+			continue
+		}
+		first[key] = name
+	}
+}
+
+const brokenPasswordFix = "in the password, write / as %2F, ? as %3F and # as %23"
+
+// brokenPassword says whether a URL's password ends before its writer thought.
+func brokenPassword(dsn string) bool {
+	_, rest, isURL := cutScheme(dsn)
+	from, to := passwordIn(rest)
+	return isURL && strings.ContainsAny(rest[from:to], "/?#")
+}
+
+// suggestPool turns the fix for a pool that does not exist into the name that was
+// probably meant.
+func (c Config) suggestPool(f *fault.Fault) {
+	id, isTenant := strings.CutPrefix(f.Path, "tenants.static.")
+	id, isPool := strings.CutSuffix(id, ".pool")
+	meant := ""
+	switch {
+	case f.Path == "tenants.table.pool":
+		meant = c.Tenants.Table.Pool
+	case isTenant && isPool:
+		meant = c.Tenants.Static[tenancy.ID(id)].Pool
+	default:
+		return
+	}
+	if near := nearest(meant, slices.Sorted(maps.Keys(c.Pools))); near != "" {
+		f.Fix = "did you mean " + near + "?"
+	}
+}

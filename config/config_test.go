@@ -1,0 +1,350 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	c, err := Parse("node.yaml", []byte("\uFEFF"+`node:
+  name: ${env:HOSTNAME}
+  listen: off
+  log: {level: "debug", format:}
+cluster:
+  keys: ['${env:KEY}']
+pools:
+  1: {dsn: '${env:DATABASE_URL}', max_conns: "${env:TEN}"}
+  eu-2: {dsn: 'host=${env:HOSTNAME} dbname=x'}
+tenants:
+  static:
+    acme: 1
+    globex: {pool: eu-2, schema: '$${env:X}', role: r}
+    null: eu-2
+  table:
+    pool: eu-2
+    query: |
+      SELECT pool
+      FROM t WHERE id = $1
+acquire:
+  idle_wait: PT1M
+  lock:
+execution:
+  timeout: '${env:SHORT}'
+  retention: 0
+handlers: {http_request: {allow: [10.0.0.0/8, '::1/128']}}
+`))
+	require.NoError(t, err)
+	require.Equal(t, "node-1", c.Node.Name)
+	require.Empty(t, c.Node.Address())
+	require.Equal(t, Log{Level: "debug", Format: "json"}, c.Node.Log)
+	require.True(t, c.Gossip())
+	cluster := membership.DefaultConfig()
+	cluster.Keys = []string{os.Getenv("KEY")}
+	require.Equal(t, cluster, *c.Cluster)
+	require.Equal(t, map[string]routing.PoolConfig{
+		"1":    {DSN: os.Getenv("DATABASE_URL"), MaxConns: 10},
+		"eu-2": {DSN: "host=node-1 dbname=x", MaxConns: 20},
+	}, c.Pools)
+	require.Equal(t, routing.TenantsConfig{
+		Static: map[tenancy.ID]routing.TenantConfig{
+			"acme": {Pool: "1"}, "globex": {Pool: "eu-2", Schema: "${env:X}", Role: "r"}, "null": {Pool: "eu-2"},
+		},
+		Table:  &routing.TableConfig{Pool: "eu-2", Query: "SELECT pool\nFROM t WHERE id = $1\n", Cache: 30 * time.Second},
+		Schema: "{tenant}",
+	}, c.Tenants)
+	require.Equal(t, time.Minute, c.Acquire.IdleWait)
+	require.Equal(t, Default().Acquire.Lock, c.Acquire.Lock)
+	require.Equal(t, 5*time.Second, c.Execution.Timeout)
+	require.Zero(t, c.Execution.Retention)
+	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}, c.Handlers.HTTPRequest.Allow)
+	require.NoError(t, c.Validate())
+}
+
+// A secret with YAML's own characters is a value and nothing else.
+func TestSecretsCannotChangeTheFile(t *testing.T) {
+	t.Parallel()
+	c, err := Parse("node.yaml", []byte(ok+"tenants: {table: {pool: main, query: \"SELECT $1 ${env:YAML}\"}}\n"))
+	require.NoError(t, err)
+	require.Equal(t, "SELECT $1 x: [1, *y]\n# \"z\"", c.Tenants.Table.Query)
+}
+
+func TestMinimal(t *testing.T) {
+	t.Parallel()
+	c, err := Parse("node.yaml", []byte(Minimal))
+	require.NoError(t, err)
+	require.False(t, c.Gossip())
+	require.LessOrEqual(t, strings.Count(Minimal, "\n"), 6)
+}
+
+// A program that builds its Config sees the same faults, by path.
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	c := Default()
+	c.Node.Name = "n"
+	c.Cluster = &membership.Config{Bind: "0.0.0.0:7946", Profile: "lan", Label: "x"}
+	c.Pools = map[string]routing.PoolConfig{"eu-1": {DSN: "postgres://app:hunter2@h/a"}, "eu-2": {DSN: "host=h dbname=a user=b"}, "eu-3": {DSN: "postgres://app:p/q@h/a"}, "eu-4": {DSN: "postgres://app:/q@h/a"}}
+	c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "eu1"}}
+	c.Tenants.Table = &routing.TableConfig{Pool: "eu-5", Query: "SELECT $1"}
+	c.Execution.Workers = 0
+	c.Handlers.HTTPRequest.Allow = make([]netip.Prefix, 1)
+	err := c.Validate()
+	var faults *Error
+	require.True(t, errors.As(err, &faults))
+	require.Equal(t, `error: cluster.keys: no key, but cluster.bind 0.0.0.0 is not loopback: anybody who reaches it could join
+      = make one with: openssl rand -base64 32; or set cluster.insecure: true if the network is trusted
+error: execution.workers: 0 workers: 1 to 10000 are allowed
+error: handlers.http_request.allow[0] is not a network
+      = write a network such as 10.20.0.0/16
+error: pools eu-1 and eu-2 are the same database
+      = remove one of them
+error: pools.eu-3.dsn cannot be read as a Postgres connection string
+      = in the password, write / as %2F, ? as %3F and # as %23
+error: pools.eu-4.dsn has a password with / ? or # in it, which end it there
+      = in the password, write / as %2F, ? as %3F and # as %23
+error: tenant "acme" is mapped to pool "eu1", which is not under pools
+      = did you mean eu-1?
+error: tenants.table.pool: "eu-5" is not under pools
+      = did you mean eu-1?
+8 problems in the configuration; nothing was changed`, strings.NewReplacer("pools.eu-2.dsn: ", "", "tenants.static.acme.pool: ", "").Replace(err.Error()))
+	c.Pools = nil
+	require.ErrorContains(t, c.Validate(), "pools: there is no pool")
+}
+
+func TestManyFaults(t *testing.T) {
+	t.Parallel()
+	var file strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&file, "key%d: x\n", i)
+	}
+	_, err := Parse("node.yaml", []byte(file.String()))
+	require.ErrorContains(t, err, "\nmore than 100 problems in node.yaml; nothing was changed")
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	keys := []string{"dsn", "max_conns", "renew_every", "ttl", "eu-1"}
+	for word, want := range map[string]string{
+		"dns": "dsn", "DSN": "dsn", "max_con": "max_conns", "maxConns": "max_conns", "max-conns": "max_conns", "conns": "max_conns",
+		"renew": "renew_every", "tll": "ttl", "eu1": "eu-1", "eu_1": "eu-1", "": "", "x": "", "password": "", "eu": "eu-1",
+		strings.Repeat("a", 1000): "",
+	} {
+		require.Equal(t, want, nearest(word, keys), word)
+	}
+}
+
+func TestShow(t *testing.T) {
+	t.Parallel()
+	c, err := Parse("node.yaml", []byte(`node: {name: "${env:HOSTNAME}"}
+cluster: {bind: '127.0.0.1:1234', keys: ['${env:KEY}', AQIDBAUGBwgJCgsMDQ4PEA==]}
+pools:
+  a: {dsn: '${env:DATABASE_URL}', max_conns: "${env:TEN}"}
+  b: {dsn: 'postgres://app:hunter2@db/b'}
+  c: {dsn: 'host=db dbname=c password=hunter2'}
+  d: {dsn: 'postgres://app:hun${env:TEN}@db/d'}
+tenants: {static: {acme: a, globex: {pool: b, schema: '$${x'}}}
+execution: {timeout: "${env:SHORT}"}
+handlers: {http_request: {allow: [10.0.0.0/8]}}
+`))
+	require.NoError(t, err)
+	shown, err := c.Show()
+	require.NoError(t, err)
+	require.Equal(t, `node:
+  name: ${env:HOSTNAME}
+  listen: 127.0.0.1:8080
+  insecure_listen: false
+  log:
+    level: info
+    format: json
+cluster:
+  bind: 127.0.0.1:1234
+  advertise: ""
+  join: []
+  keys:
+  - ${env:KEY}
+  - ${env:TENURE_CLUSTER_KEY_2}
+  label: tenure
+  insecure: false
+  profile: lan
+pools:
+  a:
+    dsn: ${env:DATABASE_URL}
+    max_conns: ${env:TEN}
+  b:
+    dsn: postgres://app:***@db/b
+    max_conns: 20
+  c:
+    dsn: host=db dbname=c password=***
+    max_conns: 20
+  d:
+    dsn: postgres://app:***@db/d
+    max_conns: 20
+tenants:
+  static:
+    acme:
+      pool: a
+      schema: ""
+      role: ""
+    globex:
+      pool: b
+      schema: $${x
+      role: ""
+  schema: '{tenant}'
+  role: ""
+acquire:
+  batch: 2000
+  idle_wait: 2s
+  lock:
+    ttl: 8s
+    renew_every: 2s
+  session:
+    ttl: 15s
+    heartbeat_every: 3s
+execution:
+  workers: 64
+  timeout: ${env:SHORT}
+  retry: exponential(10, 10s, 6h)
+  retention: 24h0m0s
+  finish_within: 1m0s
+handlers:
+  http_request:
+    allow:
+    - 10.0.0.0/8
+`, string(shown))
+	requireRoundTrip(t, c)
+
+	c.Execution.Timeout = time.Minute // set by a program: the reference no longer holds
+	shown, err = c.Show()
+	require.NoError(t, err)
+	require.Contains(t, string(shown), "timeout: 1m0s")
+
+	c.Pools["a"] = routing.PoolConfig{DSN: "postgres://app:hunter2@db:port/a"} // cannot be read
+	shown, err = c.Show()
+	require.NoError(t, err)
+	require.NotContains(t, string(shown), "hunter2")
+}
+
+// requireRoundTrip checks that what Show prints parses and shows the same again.
+func requireRoundTrip(t *testing.T, c Config) {
+	t.Helper()
+	shown, err := c.Show()
+	require.NoError(t, err)
+	again, err := Parse("shown.yaml", shown)
+	require.NoError(t, err, string(shown))
+	shownAgain, err := again.Show()
+	require.NoError(t, err)
+	require.Equal(t, string(shown), string(shownAgain))
+	require.Equal(t, c.Node, again.Node)
+	require.Equal(t, c.Acquire, again.Acquire)
+	require.Equal(t, c.Execution, again.Execution)
+	require.Equal(t, c.Gossip(), again.Gossip())
+	require.Len(t, again.Pools, len(c.Pools))
+	require.Len(t, again.Tenants.Static, len(c.Tenants.Static))
+	for id, tenant := range c.Tenants.Static {
+		require.Equal(t, tenant, again.Tenants.Static[id])
+	}
+	require.Equal(t, c.Tenants.Table, again.Tenants.Table)
+	require.Equal(t, c.Tenants.Schema, again.Tenants.Schema)
+}
+
+const referenceFile = "../deploy/node.yaml"
+
+func TestReferenceFile(t *testing.T) {
+	t.Parallel()
+	c, err := Load(referenceFile)
+	require.NoError(t, err)
+	require.NoError(t, c.Validate())
+	require.False(t, c.Gossip())
+	require.Equal(t, Default().Acquire, c.Acquire)
+	requireRoundTrip(t, c)
+}
+
+// setting is a line of the reference file that is a setting when the # is taken
+// away: no space behind it, or an even number of them.
+var setting = regexp.MustCompile(`(?m)^( *)#((?:  )*(?:[a-z_]+:|# |- |$).*)$`)
+
+// Taking the # away from every setting must leave all keys there are, with their
+// defaults; so the file can neither miss a key nor keep a dead one or a wrong value.
+func TestReferenceFileIsComplete(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(referenceFile)
+	require.NoError(t, err)
+	full := setting.ReplaceAll(data, []byte("$1$2"))
+	c, err := Parse("node.yaml", full)
+	require.NoError(t, err)
+
+	d := &document{places: map[string]place{}, references: map[string]reference{}}
+	root, syntax := parseYAML(full)
+	require.Nil(t, syntax)
+	d.decode(root)
+	user := regexp.MustCompile(`^(pools|tenants\.static)\.[^.]+`) // a name of the user's choice
+	present := map[string]bool{}
+	for path := range d.places {
+		present[user.ReplaceAllString(path, "$1.<name>")] = true
+	}
+	for _, path := range allKeys() {
+		require.True(t, present[path], "%s is missing in %s", path, referenceFile)
+	}
+
+	want := Default()
+	want.Node.Name = "node-1"
+	require.Equal(t, want.Node, c.Node)
+	require.Equal(t, want.Acquire, c.Acquire)
+	require.Equal(t, want.Execution, c.Execution)
+	require.Empty(t, c.Handlers.HTTPRequest.Allow)
+	cluster := membership.DefaultConfig()
+	cluster.Join, cluster.Keys = []string{}, []string{}
+	require.Equal(t, cluster, *c.Cluster)
+	require.Equal(t, want.Tenants.Schema, c.Tenants.Schema)
+	require.Equal(t, want.Tenants.Role, c.Tenants.Role)
+	require.Equal(t, 20, c.Pools["main"].MaxConns)
+	require.Equal(t, 30*time.Second, c.Tenants.Table.Cache)
+	require.Equal(t, routing.Config{Pools: map[string]routing.PoolConfig{"x": {}}}.WithDefaults().Pools["x"].MaxConns, c.Pools["main"].MaxConns)
+}
+
+func FuzzParse(f *testing.F) {
+	data, err := os.ReadFile(referenceFile)
+	require.NoError(f, err)
+	// Without comments: Go takes its time to minimise long inputs.
+	f.Add(regexp.MustCompile(`(?m)^ *#.*\n|^\n`).ReplaceAll(setting.ReplaceAll(data, []byte("$1$2")), nil))
+	f.Add([]byte(Minimal))
+	f.Add(fmt.Appendf(nil, strings.ReplaceAll(referring, "%s", "%q"), anys(plausible)...))
+	for _, s := range []string{"pools: {a: {dsn: 'postgres://u:p@h/d'}}\ncluster: {keys: [AAECAwQFBgcICQoLDA0ODw==]}", "a: &x [*x]\n<<: *x", "pools:\n\t- a", "? {a: b}\n: c", "---\n...\n---\n", "a: !!binary x", "pools: {a: {dsn: \"$${x\", max_conns: 0x5}}"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("node.yaml", data)
+		if err != nil {
+			var faults *Error
+			require.True(t, errors.As(err, &faults))
+			require.NotEmpty(t, faults.Faults)
+			require.NotContains(t, err.Error(), "mistake in Tenure")
+			return
+		}
+		require.NoError(t, c.Validate())
+		requireRoundTrip(t, c)
+	})
+}
+
+func anys(s []string) []any {
+	out := make([]any, len(s))
+	for i := range s {
+		out[i] = s[i]
+	}
+	return out
+}
+
+func allKeys() []string { return keyPaths(reflect.TypeFor[Config](), "") }

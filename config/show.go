@@ -1,0 +1,84 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.yaml.in/yaml/v4"
+)
+
+// Show prints the effective configuration, defaults included, as YAML that [Parse]
+// reads again. What came from a reference is shown as the reference. A password
+// that a DSN spells out is shown as ***. A cluster key that the file spells out is
+// shown as a reference to TENURE_CLUSTER_KEY_1 and so on: any stand-in that Parse
+// takes would be a key that everybody knows.
+func (c Config) Show() ([]byte, error) {
+	full := c.Routing().WithDefaults()
+	c.Pools, c.Tenants = full.Pools, full.Tenants
+	var root yaml.Node
+	if err := root.Encode(c); err != nil {
+		return nil, fmt.Errorf("show configuration: %w", err)
+	}
+	c.show(&root, "")
+	out, err := yaml.Dump(&root, yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, fmt.Errorf("show configuration: %w", err)
+	}
+	return out, nil
+}
+
+// show masks secrets and drops what is not set.
+func (c Config) show(n *yaml.Node, path string) {
+	switch n.Kind {
+	case yaml.DocumentNode:
+		c.show(n.Content[0], path)
+	case yaml.MappingNode:
+		var kept []*yaml.Node
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			if value.Tag == "!!null" {
+				continue
+			}
+			c.show(value, join(path, key.Value))
+			kept = append(kept, key, value)
+		}
+		n.Content = kept
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			c.show(item, path+"["+strconv.Itoa(i)+"]")
+		}
+	case yaml.ScalarNode:
+		c.showScalar(n, path)
+	}
+}
+
+func (c Config) showScalar(n *yaml.Node, path string) {
+	r, referred := c.references[path]
+	// A program may have set another value since the file was read.
+	referred = referred && r.value == n.Value
+	isKey := strings.HasPrefix(path, "cluster.keys[")
+	isDSN := strings.HasPrefix(path, "pools.") && strings.HasSuffix(path, ".dsn")
+	switch {
+	case referred && isDSN:
+		n.SetString(maskDSN(r.source))
+	case referred && !(isKey && isLiteral(r.source)):
+		n.SetString(r.source)
+	case isDSN:
+		masked := maskDSN(n.Value)
+		if _, err := pgconn.ParseConfig(n.Value); err != nil {
+			masked = mask // of what cannot be read nobody knows what is a password
+		}
+		n.SetString(escape(masked))
+	case isKey:
+		number := strings.TrimSuffix(strings.TrimPrefix(path, "cluster.keys["), "]")
+		i, _ := strconv.Atoi(number)
+		n.SetString("${env:TENURE_CLUSTER_KEY_" + strconv.Itoa(i+1) + "}")
+	case n.Tag == "!!str":
+		n.Value = escape(n.Value)
+	}
+}
+
+// escape keeps text from being read as a reference.
+func escape(text string) string { return strings.ReplaceAll(text, "${", "$${") }

@@ -59,6 +59,11 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 	if err != nil {
 		return nil, errors.Join(err, router.Stop(context.Background()))
 	}
+	var names []string
+	for _, p := range router.Pools() {
+		names = append(names, p.Name)
+	}
+	cluster.SetPools(names)
 	return &Client{router: router, bell: newDoorbell(cluster, nil), keep: cfg.Execution.Retention > 0, cluster: cluster}, nil
 }
 

@@ -151,6 +151,16 @@ func (c *Client) LockStatuses(ctx context.Context) []LockStatus {
 	return out
 }
 
+// Elected names the node that this process' view of the cluster proposes as the
+// holder of a pool's acquire lock; "" when it sees none.
+func (c *Client) Elected(pool string) string {
+	m, ok := c.bell.cluster.Elected(pool)
+	if !ok {
+		return ""
+	}
+	return m.Node
+}
+
 // SessionStatus is a node's session in a pool.
 type SessionStatus struct {
 	Pool string

@@ -172,7 +172,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	switch {
 	case l.Paused:
 		return idle + delay
-	case l.Holder == "" && (l.Next == "" || l.Next == me):
+	case l.Holder == "" && (l.Next == "" || l.Next == me || l.Remaining == 0):
 		if l.Next == me {
 			delay = 0
 		}
@@ -182,10 +182,11 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	case l.Holder == me: // of a term that ended without letting go
 		return 0
 	}
-	still := time.Since(a.standing.since)
-	quiet := 2*a.cfg.Lock.RenewEvery + a.cfg.Lock.RenewEvery/4
-	if !a.elector.Alive(l.Holder) { // it is thought dead: two renewals missed are enough
-		return max(quiet-still, 0) + delay
+	quiet := 2*a.cfg.Lock.RenewEvery + a.cfg.Lock.RenewEvery/8
+	if !a.elector.Alive(l.Holder) {
+		// It is thought dead: two renewals missed are enough. That only the database's
+		// clock says so does no harm, as the take still fails if another renewal arrives.
+		return max(quiet-l.Quiet, 0) + delay
 	}
 	if l.Remaining > 0 {
 		if rank >= lowRank {
@@ -195,7 +196,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	}
 	// Expired, but gossip says that it lives. It may not be taken before this node
 	// itself has seen it stand still, for the database's clock may have jumped.
-	return max(quiet-still, 0) + delay
+	return max(quiet-time.Since(a.standing.since), 0) + delay
 }
 
 // vacantFor gives nodes of better rank time to take a vacant lock first.

@@ -20,6 +20,7 @@ type Lock struct {
 	Paused    bool
 	Removals  int64
 	TakenAt   time.Time
+	Quiet     time.Duration // since the last renewal
 }
 
 // Fence names a term of holding the lock. Statements that only the holder may
@@ -34,14 +35,15 @@ func ReadLock(ctx context.Context, db DB) (Lock, error) {
 	var l Lock
 	var holder, next *string
 	var session *uuid.UUID
-	var ms int64
+	var ms, quiet int64
 	var taken *time.Time
-	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken)
+	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet)
 	if err != nil {
 		return Lock{}, fmt.Errorf("read the acquire lock: %w", translate(err))
 	}
 	l.Holder, l.Next = deref(holder), deref(next)
 	l.Remaining = time.Duration(ms) * time.Millisecond
+	l.Quiet = time.Duration(quiet) * time.Millisecond
 	l.Session, l.TakenAt = deref(session), deref(taken)
 	return l, nil
 }

@@ -171,6 +171,7 @@ CREATE TABLE tenure.acquire_lock (
     holder         uuid,                     -- a session
     holder_member  text,                     -- its name in gossip
     taken_at       timestamptz,
+    renewed_at     timestamptz NOT NULL DEFAULT to_timestamp(0),
     expires_at     timestamptz NOT NULL DEFAULT to_timestamp(0),
     renew_seq      bigint      NOT NULL DEFAULT 0,
     next_holder    text,                     -- member the lock was offered to

@@ -12,7 +12,7 @@ WITH taken AS (
     UPDATE tenure.acquire_lock AS l
     SET epoch = greatest(l.epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
         holder = $1, holder_member = $2,
-        taken_at = clock_timestamp(),
+        taken_at = clock_timestamp(), renewed_at = clock_timestamp(),
         expires_at = clock_timestamp() + $3::bigint * interval '1 ms',
         renew_seq = l.renew_seq + 1,
         next_holder = NULL, reserved_until = to_timestamp(0)

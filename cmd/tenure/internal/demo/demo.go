@@ -1,0 +1,159 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// options are the demo's flags.
+type options struct {
+	jobs, pools, tenants, nodes int
+	stay, json                  bool
+	dsn, traffic                string
+	over                        time.Duration
+}
+
+// result is the demo's last line with --json.
+type result struct {
+	Pools           int     `json:"pools"`
+	Tenants         int     `json:"tenants"`
+	Nodes           int     `json:"nodes"`
+	Enqueued        int     `json:"enqueued"`
+	Finished        int     `json:"finished"`
+	Lost            int     `json:"lost"`
+	Doubled         int     `json:"doubled"`
+	TakeoverSeconds float64 `json:"takeover_seconds"`
+	Killed          string  `json:"killed"`
+}
+
+// Commands returns `demo` and the hidden command that each of its nodes runs.
+func Commands() []*cobra.Command { return []*cobra.Command{command(), nodeCommand()} }
+
+func command() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a cluster on this machine, kill a node, and prove that nothing was lost",
+		Long: "Starts a throwaway Postgres with several databases and several nodes as processes of their own,\n" +
+			"replays traffic, kills a node that holds an acquire lock half-way, and counts what was done.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return run(c.Context(), o, c.OutOrStdout())
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&o.jobs, "jobs", 4000, "how many jobs to run")
+	f.IntVar(&o.pools, "pools", 3, "databases")
+	f.IntVar(&o.tenants, "tenants", 12, "tenants, each with a schema of its own")
+	f.IntVar(&o.nodes, "nodes", 3, "node processes")
+	f.DurationVar(&o.over, "over", 20*time.Second, "how long the jobs take to arrive")
+	f.BoolVar(&o.stay, "stay", false, "keep the cluster running until interrupted")
+	f.BoolVar(&o.json, "json", false, "print one JSON object as the last line")
+	f.StringVar(&o.dsn, "dsn", "", "use this server instead of a throwaway one; databases are created in it, and dropped again")
+	f.StringVar(&o.traffic, "traffic", "../shared/data", "folder with recorded traffic; without one it is generated")
+	return c
+}
+
+func (o options) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		name          string
+		value, lo, hi int
+	}{{"jobs", o.jobs, 1, 1_000_000}, {"pools", o.pools, 1, 50}, {"tenants", o.tenants, 1, 1000}, {"nodes", o.nodes, 1, 20}} {
+		if f.value < f.lo || f.value > f.hi {
+			errs = append(errs, fmt.Errorf("--%s %d: %d to %d are allowed", f.name, f.value, f.lo, f.hi))
+		}
+	}
+	if o.tenants < o.pools {
+		errs = append(errs, fmt.Errorf("--tenants %d: at least one per pool is needed, and there are %d pools", o.tenants, o.pools))
+	}
+	if o.over < time.Second || o.over > time.Hour {
+		errs = append(errs, fmt.Errorf("--over %v: 1s to 1h are allowed", o.over))
+	}
+	return errors.Join(errs...)
+}
+
+// errBroken is returned when the proof fails: the demo then exits with 1.
+var errBroken = errors.New("the proof failed: jobs were lost or effects doubled")
+
+func run(ctx context.Context, o options, out io.Writer) (err error) {
+	calls, source := loadTraffic(o)
+	say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	say("Tenure demo: %d pools, %d tenants, %d nodes, %d jobs", o.pools, o.tenants, o.nodes, o.jobs)
+	say("traffic: %s", source)
+
+	s, err := newStage(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	say("Postgres is up with %d databases in %.1f s", o.pools, s.took.Seconds())
+
+	if err := s.startNodes(ctx, o.nodes); err != nil {
+		return err
+	}
+	holders, err := s.untilHeld(ctx)
+	if err != nil {
+		return errors.Join(err, s.logTails())
+	}
+	say("%d nodes gossip, every pool has a holder: %s", o.nodes, holders)
+
+	p := newPlay(s, calls)
+	screen := newScreen(out, s, p)
+	stopScreen := screen.start(ctx)
+	err = p.perform(ctx)
+	stopScreen()
+	if err != nil {
+		return errors.Join(err, s.logTails())
+	}
+
+	proof, err := s.prove(ctx, p)
+	if err != nil {
+		return err
+	}
+	r := result{
+		Pools: o.pools, Tenants: o.tenants, Nodes: o.nodes,
+		Enqueued: p.enqueuedCount(), Finished: proof.finished, Lost: proof.lost, Doubled: proof.doubled,
+		TakeoverSeconds: math.Round(p.takeover.Seconds()*1000) / 1000, Killed: p.killed,
+	}
+	if p.killed != "" {
+		say("%s was killed with SIGKILL while it held %d of %d locks; they were taken over within %.2f s,", p.killed, p.killedHeld, o.pools, r.TakeoverSeconds)
+		say("and the %d jobs that it had claimed ran again elsewhere.", p.orphans)
+	}
+	say("proof, counted in the tenants' effect tables: %d enqueued, %d finished, %d lost, %d effects doubled", r.Enqueued, r.Finished, r.Lost, r.Doubled)
+	if o.stay {
+		s.stay(ctx, say)
+	}
+	if o.json {
+		b, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, string(b))
+	}
+	if r.Lost != 0 || r.Doubled != 0 {
+		return errBroken
+	}
+	return nil
+}
+
+// isTerminal tells whether out is a terminal that can be drawn on.
+func isTerminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb" && os.Getenv("CI") == ""
+}

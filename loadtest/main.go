@@ -24,7 +24,7 @@ func main() {
 		Use: "loadtest", Short: "Measure Tenure and prove that nothing was lost",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDrain())
+	root.AddCommand(newDrain(), newReplay())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)

@@ -1,0 +1,150 @@
+package membership
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"strconv"
+	"unicode"
+
+	"github.com/tenurehq/tenure/internal/fault"
+)
+
+// Config is the cluster section of the configuration.
+type Config struct {
+	// Bind is the address gossip listens on, TCP and UDP: an IP literal and a port; port 0 takes a free one.
+	Bind string `yaml:"bind"`
+	// Advertise is the address other nodes reach this one at, an IP with or without a port. Empty: the bound
+	// address, or, when that is a wildcard, $POD_IP or the address of the interface with the default route.
+	Advertise string `yaml:"advertise"`
+	// Join lists seeds as host:port or dns:name:port (every A and AAAA record is a seed). One list can serve all
+	// nodes: a node skips itself. Empty: this node waits to be joined.
+	Join []string `yaml:"join"`
+	// Keys are base64 of 16, 24 or 32 bytes; the first encrypts, all decrypt. Required when Bind is not loopback.
+	// To change the key, restart the nodes one by one three times: with the new key last, with it first, without
+	// the old one. Do so every month: random nonces under one key must not grow too many.
+	Keys []string `yaml:"keys"`
+	// Label keeps clusters apart that could reach one another; nodes with different labels never merge.
+	Label string `yaml:"label"`
+	// Insecure allows gossip without keys on addresses that are not loopback.
+	Insecure bool `yaml:"insecure"`
+	// Profile sets gossip's timing: local (one machine, and tests), lan, or wan.
+	Profile string `yaml:"profile"`
+}
+
+// maxLabel is less than memberlist allows: every packet carries the label.
+const maxLabel = 64
+
+// DefaultConfig gossips on loopback only.
+func DefaultConfig() Config {
+	return Config{Bind: "127.0.0.1:7946", Label: "tenure", Profile: "lan"}
+}
+
+// Validate returns every fault of c, joined.
+func (c Config) Validate() error {
+	var l fault.List
+	bind := c.validateBind(&l)
+	c.validateAdvertise(&l, bind)
+	c.validateKeys(&l, bind)
+	if c.Label == "" || len(c.Label) > maxLabel {
+		l.Add("cluster.label", "give 1 to "+strconv.Itoa(maxLabel)+" bytes", "has %d bytes", len(c.Label))
+	}
+	for _, r := range c.Label {
+		if !unicode.IsPrint(r) {
+			l.Add("cluster.label", "", "has the unprintable character %U", r)
+			break
+		}
+	}
+	for i, s := range c.Join {
+		if _, err := parseSeed(s); err != nil {
+			l.Add("cluster.join["+strconv.Itoa(i)+"]", "write host:port, or dns:name:port for every address of a name", "%q: %v", s, err)
+		}
+	}
+	switch c.Profile {
+	case "local", "lan", "wan":
+	default:
+		l.Add("cluster.profile", "choose local, lan or wan", "%q is not a profile", c.Profile)
+	}
+	return l.Err()
+}
+
+// validateBind matters more than it looks: memberlist takes whatever it cannot
+// parse, a zone included, as a wish to listen on every interface.
+func (c Config) validateBind(l *fault.List) netip.AddrPort {
+	bind, err := netip.ParseAddrPort(c.Bind)
+	const fix = "write an IP literal and a port, such as 0.0.0.0:7946"
+	switch {
+	case err != nil:
+		l.Add("cluster.bind", fix, "%q is not an address; gossip would listen on every interface", c.Bind)
+	case bind.Addr().Zone() != "" || bind.Addr().IsMulticast():
+		l.Add("cluster.bind", fix, "%s is not an address gossip can listen on", bind.Addr())
+	case bind.Addr().Unmap().IsLoopback() && c.hasRemoteSeed():
+		l.Add("cluster.bind", "bind an address of this machine, or 0.0.0.0", "is loopback (%s) while cluster.join names other machines, which cannot be reached from there", bind.Addr())
+	default:
+		return netip.AddrPortFrom(bind.Addr().Unmap(), bind.Port())
+	}
+	return netip.AddrPort{}
+}
+
+func (c Config) validateAdvertise(l *fault.List, bind netip.AddrPort) {
+	if c.Advertise == "" {
+		return
+	}
+	a, err := parseAdvertise(c.Advertise, bind.Port())
+	const fix = "write the IP, with or without a port, at which the other nodes reach this one"
+	switch {
+	case err != nil:
+		l.Add("cluster.advertise", fix, "%q is not an IP address", c.Advertise)
+	case a.Addr().Zone() != "" || !a.Addr().IsLoopback() && !a.Addr().IsGlobalUnicast():
+		l.Add("cluster.advertise", fix, "%s cannot be reached from another node", a.Addr())
+	case bind.IsValid() && !bind.Addr().IsUnspecified() && a.Addr().Is4() != bind.Addr().Is4():
+		l.Add("cluster.advertise", "use the same address family for both", "%s and cluster.bind %s are of different address families", a.Addr(), bind.Addr())
+	case a.Port() == 0 && bind.IsValid() && bind.Port() != 0:
+		l.Add("cluster.advertise", fix, "has port 0, at which nobody can be reached")
+	case a.Addr().IsLoopback() && bind.IsValid() && !bind.Addr().IsLoopback() && c.hasRemoteSeed():
+		l.Add("cluster.advertise", fix, "is loopback (%s) while cluster.join names other machines", a.Addr())
+	}
+}
+
+func (c Config) hasRemoteSeed() bool {
+	for _, s := range c.Join {
+		seed, err := parseSeed(s)
+		if err != nil {
+			continue
+		}
+		if ip, err := netip.ParseAddr(seed.host); err == nil && !ip.IsLoopback() {
+			return true
+		}
+	}
+	return false
+}
+
+func (c Config) validateKeys(l *fault.List, bind netip.AddrPort) {
+	if len(c.Keys) == 0 && bind.IsValid() && !bind.Addr().IsLoopback() && !c.Insecure {
+		l.Add("cluster.keys", "make one with: openssl rand -base64 32; or set cluster.insecure: true if the network is trusted",
+			"no key, but cluster.bind %s is not loopback: anybody who reaches it could join", bind.Addr())
+	}
+	if len(c.Keys) > 3 {
+		l.Add("cluster.keys", "remove the old ones", "%d keys: 3 are enough for a rotation", len(c.Keys))
+	}
+	for i, k := range c.Keys {
+		path := "cluster.keys[" + strconv.Itoa(i) + "]"
+		const fix = "make one with: openssl rand -base64 32"
+		raw, err := base64.StdEncoding.DecodeString(k)
+		switch {
+		case err != nil:
+			l.Add(path, fix, "is not base64")
+		case len(raw) != 16 && len(raw) != 24 && len(raw) != 32:
+			l.Add(path, fix, "has %d bytes: 16, 24 or 32 are allowed", len(raw))
+		case distinct(raw) < 8:
+			l.Add(path, fix, "has only %d different bytes, so it is not random", distinct(raw))
+		}
+	}
+}
+
+func distinct(b []byte) int {
+	seen := map[byte]bool{}
+	for _, c := range b {
+		seen[c] = true
+	}
+	return len(seen)
+}

@@ -1,0 +1,73 @@
+package membership
+
+import (
+	"github.com/hashicorp/memberlist"
+	"go.uber.org/zap"
+)
+
+// delegate is what memberlist calls. It is a type of its own to keep these
+// methods out of Cluster's API.
+//
+// Event methods run under memberlist's node lock: they copy and signal. Calling
+// memberlist from them, or waiting for anybody who does, would deadlock. The
+// order of locks is memberlist's, then Cluster.mu.
+type delegate struct{ c *Cluster }
+
+var (
+	_ memberlist.Delegate         = delegate{}
+	_ memberlist.EventDelegate    = delegate{}
+	_ memberlist.ConflictDelegate = delegate{}
+)
+
+// NotifyJoin also reports members that were dead and came back.
+func (d delegate) NotifyJoin(n *memberlist.Node) { d.c.put(n) }
+
+// NotifyUpdate reports changed metadata.
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.put(n) }
+
+// NotifyLeave reports members that left and members declared dead.
+func (d delegate) NotifyLeave(n *memberlist.Node) { d.c.drop(n.Name) }
+
+// NotifyConflict reports two addresses under one member name. Names are random
+// per process, so this is a copied machine or a forged packet.
+func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
+	d.c.conflict(existing.Name, existing.Address(), other.Address())
+}
+
+// NodeMeta is called from Create and UpdateNode, without memberlist's lock.
+func (d delegate) NodeMeta(int) []byte { return d.c.meta() }
+
+// NotifyMsg is called from memberlist's packet loop, and concurrently from
+// streams. The buffer is not ours to keep.
+func (d delegate) NotifyMsg(b []byte) {
+	m, err := decodeMessage(b)
+	if err != nil {
+		d.c.metrics.malformed.WithLabelValues("message").Inc()
+		return
+	}
+	d.c.receive(m)
+}
+
+// GetBroadcasts is called whenever memberlist fills a packet with broadcasts of
+// its own, to which nothing is added. See spread.
+func (d delegate) GetBroadcasts(_, _ int) [][]byte {
+	if d.c.unsent.Load() > 0 && d.c.unsent.Add(-1) == 0 {
+		nudge(d.c.gone)
+	}
+	return nil
+}
+
+// There is no state to merge beyond metadata.
+func (delegate) LocalState(bool) []byte            { return nil }
+func (delegate) MergeRemoteState(_ []byte, _ bool) {}
+
+func (c *Cluster) meta() []byte {
+	c.mu.Lock()
+	self := c.self
+	c.mu.Unlock()
+	b, err := encodeMeta(self)
+	if err != nil { // New has encoded the same names
+		c.log.Error("metadata cannot be announced", zap.Error(err))
+	}
+	return b
+}

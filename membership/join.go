@@ -1,0 +1,213 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"go.uber.org/zap"
+)
+
+const (
+	// lookupTimeout bounds all name lookups of one attempt, and the call of Self.Seeds.
+	lookupTimeout = 2 * time.Second
+	// joinWorkers addresses are tried at a time, so that a dead one does not hold up the others.
+	joinWorkers = 4
+	// joinTargets bounds one attempt. One answer is enough to learn of everybody
+	// the answering member knows, and what is left over has its turn later.
+	joinTargets = 16
+)
+
+// runJoin looks for members that are not in the view, for as long as this process
+// lives. memberlist alone does not: once it has declared a member dead it probes
+// it no more, and forgets it a minute later, so the two sides of a longer
+// partition would stay apart for ever.
+func (c *Cluster) runJoin(ctx context.Context, ml *memberlist.Memberlist) {
+	var (
+		first  = true
+		warned bool
+		retry  = c.times.retryFirst
+	)
+	for {
+		missing, reached, err := c.join(ctx, ml)
+		if ctx.Err() != nil {
+			return
+		}
+		if first && (missing == 0 || reached > 0) {
+			close(c.joined)
+			first = false
+		}
+		wait := c.times.rejoinEvery
+		switch alone := len(c.view().members) == 1; {
+		case reached > 0 || !alone || missing == 0:
+			retry, warned = c.times.retryFirst, false
+		default:
+			if !warned {
+				warned = true
+				c.log.Warn("no seed answered; alone until one does or somebody joins", zap.Int("seeds", missing), zap.Error(err))
+			}
+			wait = retry
+			retry = min(2*retry, c.times.rejoinEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(jitter(wait)):
+		}
+	}
+}
+
+// jitter spreads d by ± 20 %, lest all members look for one another at once.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
+
+// join tries to reach who is not in the view: how many there may be, how many
+// answered, and one reason for the others.
+func (c *Cluster) join(ctx context.Context, ml *memberlist.Memberlist) (missing, reached int, err error) {
+	targets, unresolved, err := c.targets(ctx)
+	missing = len(targets) + unresolved
+	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+	if len(targets) > joinTargets {
+		targets = targets[:joinTargets]
+	}
+	var (
+		mu   sync.Mutex
+		wg   sync.WaitGroup
+		next = make(chan target)
+	)
+	for range min(joinWorkers, len(targets)) {
+		wg.Go(func() {
+			for t := range next {
+				// An earlier answer may have brought it into the view.
+				if ctx.Err() != nil || c.knows(t) {
+					continue
+				}
+				joinErr := joinAt(ctx, ml, t)
+				mu.Lock()
+				if joinErr == nil {
+					reached++
+					c.metrics.joins.WithLabelValues("reached").Inc()
+				} else {
+					err = joinErr
+					c.metrics.joins.WithLabelValues("failed").Inc()
+					c.log.Debug("seed did not answer", zap.Error(joinErr))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, t := range targets {
+		next <- t
+	}
+	close(next)
+	wg.Wait()
+	return missing, reached, err
+}
+
+// joinAt joins at the first of t's addresses that answers. Each takes at most the
+// transport's dial timeout and a stream timeout, and ends with ctx.
+func joinAt(ctx context.Context, ml *memberlist.Memberlist, t target) error {
+	var errs []error
+	for _, addr := range t {
+		if ctx.Err() != nil {
+			break
+		}
+		_, err := ml.Join([]string{addr.String()})
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// targets resolves every seed and leaves out this process and its members.
+// unresolved counts seeds without an address; err is the last reason.
+func (c *Cluster) targets(ctx context.Context) (targets []target, unresolved int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	seeds := slices.Clone(c.seeds)
+	if c.more != nil {
+		for _, s := range c.more(ctx) {
+			parsed, err := parseSeed(s)
+			if err != nil {
+				c.log.Debug("seed ignored", zap.String("seed", s), zap.Error(err))
+				continue
+			}
+			seeds = append(seeds, parsed)
+		}
+	}
+	seen := map[seed]bool{}
+	for _, s := range seeds {
+		if seen[s] {
+			continue
+		}
+		seen[s] = true
+		found, lookErr := s.resolve(ctx, c.family(), c.look)
+		if lookErr != nil || len(found) == 0 {
+			unresolved++
+			if lookErr != nil {
+				err = lookErr
+			}
+			continue
+		}
+		for _, t := range found {
+			if !c.knows(t) {
+				targets = append(targets, t)
+			}
+		}
+	}
+	return targets, unresolved, err
+}
+
+// knows reports whether t is this process or in the view.
+func (c *Cluster) knows(t target) bool {
+	for _, m := range c.view().members {
+		if addr, err := netip.ParseAddrPort(m.Addr); err == nil && slices.Contains(t, netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(t, c.isSelf)
+}
+
+// isSelf reports whether this process listens at addr, under whatever address it
+// advertises: one list of seeds usually serves all nodes.
+func (c *Cluster) isSelf(addr netip.AddrPort) bool {
+	return addr == c.bound || c.bound.Addr().IsUnspecified() && addr.Port() == c.bound.Port() && isLocal(addr.Addr())
+}
+
+// family is the address family that can be reached from the bound address.
+func (c *Cluster) family() string {
+	switch ip := c.bound.Addr(); {
+	case ip.IsUnspecified():
+		return "ip" // Linux takes both on a wildcard, also on 0.0.0.0
+	case ip.Is4():
+		return "ip4"
+	default:
+		return "ip6"
+	}
+}
+
+// isLocal reports whether ip is one of this machine's addresses.
+func isLocal(ip netip.Addr) bool {
+	if ip.IsLoopback() {
+		return true
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(net.IP(ip.AsSlice())) {
+			return true
+		}
+	}
+	return false
+}

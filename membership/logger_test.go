@@ -1,0 +1,106 @@
+package membership
+
+import (
+	"log"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestBridgeLevels(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zapcore.DebugLevel)
+	m := newMetrics(Single(Self{Node: "a"}))
+	std := log.New(newBridge(zap.New(core), m), "", 0)
+	for _, tc := range []struct {
+		line, text string
+		level      zapcore.Level
+	}{
+		{"[DEBUG] memberlist: Stream connection from=x", "Stream connection from=x", zapcore.DebugLevel},
+		{"[INFO] memberlist: Suspect b has failed", "Suspect b has failed", zapcore.DebugLevel},
+		{"[WARN] memberlist: Refuting a suspect message", "Refuting a suspect message", zapcore.WarnLevel},
+		{"[ERR] memberlist: Failed to send ping", "Failed to send ping", zapcore.WarnLevel},
+		{"[ERROR] memberlist: Failed to compress payload", "Failed to compress payload", zapcore.WarnLevel},
+		{"Err: Could not set the deadline", "Err: Could not set the deadline", zapcore.WarnLevel},
+		{"[odd", "[odd", zapcore.WarnLevel},
+		{"", "", zapcore.WarnLevel},
+	} {
+		std.Print(tc.line)
+		entries := logs.TakeAll()
+		require.Len(t, entries, 1, tc.line)
+		require.Equal(t, "memberlist", entries[0].Message)
+		require.Equal(t, tc.level, entries[0].Level, tc.line)
+		require.Equal(t, tc.text, entries[0].ContextMap()["text"])
+	}
+	require.Equal(t, 6.0, counter(t, m.warnings))
+}
+
+func TestBridgeRate(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zapcore.InfoLevel)
+	b := newBridge(zap.New(core), newMetrics(Single(Self{Node: "a"})))
+	now := time.Now()
+	b.now = func() time.Time { return now }
+	write := func(n int) []observer.LoggedEntry {
+		for range n {
+			_, err := b.Write([]byte("[ERR] memberlist: again\n"))
+			require.NoError(t, err)
+		}
+		return logs.TakeAll()
+	}
+	require.Len(t, write(100), warnBurst)
+	now = now.Add(time.Second)
+	require.Empty(t, write(10))
+	now = now.Add(4 * time.Second)
+	entries := write(10)
+	require.Len(t, entries, 1)
+	require.EqualValues(t, 100, entries[0].ContextMap()["skipped"], "what was held back is told")
+	now = now.Add(time.Hour)
+	require.Len(t, write(100), warnBurst)
+}
+
+func TestLogbook(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zapcore.InfoLevel)
+	b := newLogbook(zap.New(core), time.Minute)
+	lines := func() (all []string) {
+		for _, e := range logs.TakeAll() {
+			all = append(all, e.Message)
+		}
+		return all
+	}
+	one, web := live("a-00000001"), Member{Name: "web-00000000", Role: RoleClient}
+	b.members([]Member{one, web})
+	require.Equal(t, []string{"member joined"}, lines(), "clients are not for operators")
+	b.members([]Member{one, web})
+	require.Empty(t, lines())
+	one.Draining = true
+	b.members([]Member{one})
+	require.Equal(t, []string{"member changed state"}, lines())
+	b.members(nil)
+	require.Equal(t, []string{"member left or failed"}, lines())
+
+	// A restarted node and its former self share a name for a while.
+	twin := live("a-00000002")
+	b.members([]Member{one, twin})
+	lines()
+	b.twins(time.Now())
+	require.Empty(t, lines())
+	b.twins(time.Now().Add(time.Minute))
+	b.twins(time.Now().Add(time.Hour))
+	require.Len(t, lines(), 1, "one warning")
+	b.members([]Member{twin})
+	b.members([]Member{one, twin})
+	lines()
+	b.twins(time.Now().Add(time.Minute))
+	require.Len(t, lines(), 1, "and another for another time")
+
+	for range 3 {
+		b.conflicts(map[string][2]string{"a-00000001": {"10.0.0.1:1", "10.0.0.2:1"}})
+	}
+	require.Len(t, lines(), 1)
+}

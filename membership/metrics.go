@@ -1,0 +1,101 @@
+package membership
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics is what a Cluster counts. It is a Collector of its own: nothing is
+// registered globally.
+type metrics struct {
+	c *Cluster
+
+	sent       *prometheus.CounterVec // transport
+	sendFailed *prometheus.CounterVec // transport
+	received   prometheus.Counter
+	dropped    *prometheus.CounterVec // reason
+	malformed  *prometheus.CounterVec // what
+	joins      *prometheus.CounterVec // result
+	conflicts  prometheus.Counter
+	warnings   prometheus.Counter
+	udpBlocked prometheus.Counter
+
+	members *prometheus.Desc
+	stable  *prometheus.Desc
+	health  *prometheus.Desc
+}
+
+var _ prometheus.Collector = (*metrics)(nil)
+
+// Metrics returns the Cluster's metrics, to be registered by the caller.
+func (c *Cluster) Metrics() prometheus.Collector { return c.metrics }
+
+func newMetrics(c *Cluster) *metrics {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "tenure", Subsystem: "membership", Name: name, Help: help}
+	}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName("tenure", "membership", name), help, labels, nil)
+	}
+	return &metrics{
+		c: c,
+		sent: prometheus.NewCounterVec(counter("messages_sent_total",
+			"Messages handed to the network (udp, tcp) or to this process itself (local)."), []string{"transport"}),
+		sendFailed: prometheus.NewCounterVec(counter("messages_send_errors_total",
+			"Messages the network refused."), []string{"transport"}),
+		received: prometheus.NewCounter(counter("messages_received_total",
+			"Messages accepted for a handler.")),
+		dropped: prometheus.NewCounterVec(counter("messages_dropped_total",
+			"Messages received and dropped: queue_full (an older one, handlers are too slow), misaddressed (meant for a process that is gone), unknown_kind (another version's)."), []string{"reason"}),
+		malformed: prometheus.NewCounterVec(counter("malformed_total",
+			"Messages and metadata that could not be decoded."), []string{"what"}),
+		joins: prometheus.NewCounterVec(counter("joins_total",
+			"Attempts to join at an address that is not in the view."), []string{"result"}),
+		conflicts: prometheus.NewCounter(counter("name_conflicts_total",
+			"Alive messages that gave another address for a known member name.")),
+		warnings: prometheus.NewCounter(counter("memberlist_warnings_total",
+			"Warnings and errors of memberlist, logged or not.")),
+		udpBlocked: prometheus.NewCounter(counter("udp_blocked_total",
+			"Probes that only TCP answered: a firewall blocks UDP on the gossip port.")),
+		members: desc("members", "Members in this process' view, itself included.", "role", "state"),
+		stable:  desc("stable_seconds", "How long no node came, went or changed state."),
+		health:  desc("health_score", "How far memberlist believes this process itself is lagging; 0 is healthy."),
+	}
+}
+
+func (m *metrics) counters() []prometheus.Collector {
+	return []prometheus.Collector{m.sent, m.sendFailed, m.received, m.dropped, m.malformed, m.joins, m.conflicts, m.warnings, m.udpBlocked}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.counters() {
+		c.Describe(ch)
+	}
+	ch <- m.members
+	ch <- m.stable
+	ch <- m.health
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.counters() {
+		c.Collect(ch)
+	}
+	type group struct {
+		role  Role
+		state State
+	}
+	// The usual groups are always there, so that a drop to zero shows.
+	count := map[group]int{{RoleNode, StateLive}: 0, {RoleNode, StateJoining}: 0, {RoleNode, StateDraining}: 0, {RoleClient, StateLive}: 0}
+	for _, member := range m.c.view().members {
+		count[group{member.Role, member.State()}]++
+	}
+	for g, n := range count {
+		ch <- prometheus.MustNewConstMetric(m.members, prometheus.GaugeValue, float64(n), string(g.role), string(g.state))
+	}
+	ch <- prometheus.MustNewConstMetric(m.stable, prometheus.GaugeValue, m.c.StableFor().Seconds())
+	m.c.mu.Lock()
+	ml := m.c.ml
+	m.c.mu.Unlock()
+	if ml != nil {
+		ch <- prometheus.MustNewConstMetric(m.health, prometheus.GaugeValue, float64(ml.GetHealthScore()))
+	}
+}

@@ -57,7 +57,7 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 	}
 	cluster, err := newCluster(cfg, membership.RoleClient, o)
 	if err != nil {
-		return nil, errors.Join(err, router.Stop(context.Background()))
+		return nil, err
 	}
 	var names []string
 	for _, p := range router.Pools() {

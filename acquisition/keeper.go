@@ -198,9 +198,13 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 		}
 		return k.cfg.Session.HeartbeatEvery
 	}
-	if err := k.leave(ctx, s); err != nil {
-		k.log.Warn("session could not be ended; it will expire", zap.Error(err))
+	switch left, err := k.leave(ctx, s); {
+	case err != nil: // the database does not answer: the session goes on until it does
+		return k.cfg.Session.HeartbeatEvery
+	case !left:
+		k.log.Warn("idle session has claims in the ledger that it does not know of; they are taken back when it expires")
 	}
+	k.drop(s)
 	return time.Hour
 }
 
@@ -297,26 +301,38 @@ func (k *keeper) lose(s *session) {
 	})
 }
 
-// leave ends an idle session properly and closes the connection.
-func (k *keeper) leave(ctx context.Context, s *session) error {
-	var left bool
-	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+// leave ends a session in the ledger; left is false while it has claims there.
+func (k *keeper) leave(ctx context.Context, s *session) (left bool, err error) {
+	err = k.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		left, err = store.LeaveSession(ctx, conn, s.id)
 		return err
 	})
+	return left, err
+}
+
+// drop lets go of a session on this side, and of the connection.
+func (k *keeper) drop(s *session) {
 	k.mu.Lock()
 	if k.current == s {
 		k.current = nil
 	}
 	k.mu.Unlock()
-	s.end(errors.New("the session was ended"))
+	s.end(errSessionEnded)
 	k.connMu.Lock()
 	k.disconnect()
 	k.connMu.Unlock()
-	if err == nil && !left {
-		return errors.New("claims are left in the ledger, or it was declared dead")
+}
+
+var errSessionEnded = errors.New("the session was ended")
+
+// stopPatience is how long a stop waits for the last outcomes: half of what is left
+// of its time, since what is stopped after the sessions needs some too.
+func stopPatience(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return writeTimeout
 	}
-	return err
+	return time.Until(deadline) / 2
 }
 
 // stop writes the last outcomes, ends the session and closes the connection.
@@ -330,10 +346,12 @@ func (k *keeper) stop(ctx context.Context) error {
 	k.mu.Unlock()
 	var err error
 	if s != nil {
+		patience := time.NewTimer(stopPatience(ctx))
+		defer patience.Stop()
 		select {
 		case <-s.completer.whenIdle():
-		case <-ctx.Done():
-			err = fmt.Errorf("pool %s: %d claims could not be brought to an end: %w", k.pool.Name, len(s.completer.known()), context.Cause(ctx))
+		case <-patience.C:
+			err = fmt.Errorf("pool %s: %d claims could not be brought to an end; they are taken back when the session expires", k.pool.Name, len(s.completer.known()))
 		}
 	}
 	k.cancel()
@@ -349,8 +367,13 @@ func (k *keeper) stop(ctx context.Context) error {
 		s.end(err) // the session's row stays: it expires, and its jobs are run by others
 		return err
 	}
-	if err := k.leave(ctx, s); err != nil {
+	left, err := k.leave(ctx, s)
+	k.drop(s)
+	switch {
+	case err != nil:
 		return fmt.Errorf("pool %s: end the session: %w", k.pool.Name, err)
+	case !left:
+		return fmt.Errorf("pool %s: claims are left in the ledger; they are taken back when the session expires", k.pool.Name)
 	}
 	return nil
 }

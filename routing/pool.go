@@ -27,9 +27,11 @@ type Pool struct {
 	cfg PoolConfig
 	log *zap.Logger
 
-	jobs    *pgxpool.Pool
-	tenants *pgxpool.Pool
-	lock    *pgx.ConnConfig
+	jobsConfig, tenantsConfig *pgxpool.Config
+	lockConfig                *pgx.ConnConfig
+
+	jobs    *pgxpool.Pool // nil before open
+	tenants *pgxpool.Pool // nil before open
 
 	mu       sync.Mutex
 	number   int    // guarded by mu; 0 until verified
@@ -45,43 +47,52 @@ const (
 	maxJobConns = 6
 )
 
+// newPool checks what can be checked without connecting. It opens nothing.
 func newPool(name string, cfg PoolConfig, log *zap.Logger) (*Pool, error) {
 	p := &Pool{Name: name, cfg: cfg, log: log.With(zap.String("pool", name)), ready: make(chan struct{}),
 		down: fmt.Errorf("%w: not reached yet", ErrPoolDown)}
 	jobConns := min(maxJobConns, (cfg.MaxConns-lockConns+1)/2)
 	var err error
-	if p.jobs, err = open(cfg.DSN, "jobs", jobConns, tuneForJobs); err != nil {
-		return nil, fmt.Errorf("pool %s: %w", name, err)
+	if p.jobsConfig, err = poolConfig(cfg.DSN, "jobs", jobConns); err == nil {
+		p.tenantsConfig, err = poolConfig(cfg.DSN, "tenants", cfg.MaxConns-lockConns-jobConns)
 	}
-	if p.tenants, err = open(cfg.DSN, "tenants", cfg.MaxConns-lockConns-jobConns, tuneForTenants); err != nil {
-		p.jobs.Close()
-		return nil, fmt.Errorf("pool %s: %w", name, err)
+	if err == nil {
+		p.lockConfig, err = pgx.ParseConfig(cfg.DSN)
 	}
-	lock, err := pgx.ParseConfig(cfg.DSN)
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", name, errBadDSN)
 	}
-	tuneCommon(lock, "lock")
-	tuneForLock(lock)
-	p.lock = lock
+	tuneForJobs(p.jobsConfig)
+	tuneForTenants(p.tenantsConfig)
+	tuneCommon(p.lockConfig, "lock")
+	tuneForLock(p.lockConfig)
 	return p, nil
+}
+
+// open makes the connection pools, which connect when they are first used.
+func (p *Pool) open(ctx context.Context) (err error) {
+	if p.jobs, err = pgxpool.NewWithConfig(ctx, p.jobsConfig); err == nil {
+		p.tenants, err = pgxpool.NewWithConfig(ctx, p.tenantsConfig)
+	}
+	if err != nil {
+		return fmt.Errorf("open pool %s: %w", p.Name, err)
+	}
+	return nil
 }
 
 // errBadDSN stands in for the parser's error, which may quote a password.
 var errBadDSN = errors.New("its dsn cannot be read as a Postgres connection string")
 
-// open makes a connection pool without connecting.
-func open(dsn, purpose string, maxConns int, tune func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+func poolConfig(dsn, purpose string, maxConns int) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, errBadDSN
+		return nil, err
 	}
 	cfg.MaxConns = int32(maxConns)
 	cfg.MinConns = 0
 	cfg.MaxConnIdleTime = time.Minute
 	tuneCommon(cfg.ConnConfig, purpose)
-	tune(cfg)
-	return pgxpool.NewWithConfig(context.Background(), cfg)
+	return cfg, nil
 }
 
 // connectTimeout bounds a connect whose DSN sets no bound.
@@ -152,7 +163,7 @@ func (p *Pool) Tenants() *pgxpool.Pool { return p.tenants }
 // ConnectLock opens a connection for the acquire lock and the session; the caller
 // closes it.
 func (p *Pool) ConnectLock(ctx context.Context) (*pgx.Conn, error) {
-	c, err := pgx.ConnectConfig(ctx, p.lock)
+	c, err := pgx.ConnectConfig(ctx, p.lockConfig)
 	if err != nil {
 		return nil, fmt.Errorf("connect to pool %s: %w", p.Name, err)
 	}
@@ -212,6 +223,10 @@ func permanent(err error) bool {
 }
 
 func (p *Pool) close() {
-	p.tenants.Close()
-	p.jobs.Close()
+	if p.tenants != nil {
+		p.tenants.Close()
+	}
+	if p.jobs != nil {
+		p.jobs.Close()
+	}
 }

@@ -47,7 +47,6 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	for name, pc := range r.cfg.Pools {
 		p, err := newPool(name, pc, r.log)
 		if err != nil {
-			r.closePools()
 			return nil, err
 		}
 		r.pools[name] = p
@@ -61,6 +60,11 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 func (r *Router) Start(ctx context.Context) error {
 	run, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
+	for _, p := range r.pools {
+		if err := p.open(run); err != nil {
+			return errors.Join(err, r.Stop(ctx))
+		}
+	}
 	errs := make([]error, len(r.pools))
 	var group sync.WaitGroup
 	for i, p := range r.Pools() {
@@ -79,8 +83,7 @@ func (r *Router) Start(ctx context.Context) error {
 	}
 	refused = append(refused, r.twins()...)
 	if err := errors.Join(refused...); err != nil {
-		cancel()
-		return err
+		return errors.Join(err, r.Stop(ctx))
 	}
 	for _, p := range r.pools {
 		r.group.Go(func() { r.watch(run, p) })

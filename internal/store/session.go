@@ -50,7 +50,8 @@ func BeatSession(ctx context.Context, db DB, id uuid.UUID, ttl time.Duration) er
 	return nil
 }
 
-// LeaveSession ends a session; false when it still has claims or is not live.
+// LeaveSession ends a session; false when it still has claims. One that was declared
+// dead stays so.
 func LeaveSession(ctx context.Context, db DB, id uuid.UUID) (bool, error) {
 	tag, err := db.Exec(ctx, sqlSessionLeave, id)
 	if err != nil {

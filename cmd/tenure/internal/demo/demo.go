@@ -34,10 +34,8 @@ type result struct {
 	Killed          string  `json:"killed"`
 }
 
-// Commands returns `demo` and the hidden command that each of its nodes runs.
-func Commands() []*cobra.Command { return []*cobra.Command{command(), nodeCommand()} }
-
-func command() *cobra.Command {
+// Command returns `demo`.
+func Command() *cobra.Command {
 	var o options
 	c := &cobra.Command{
 		Use:   "demo",

@@ -15,9 +15,9 @@ import (
 
 const nodeCommandName = "demo-node"
 
-// nodeCommand is what each node process of the demo runs. Its standard input is a
+// NodeCommand returns what each node process of the demo runs. Its standard input is a
 // pipe from the demo: when that closes, the demo is gone, and so is the node.
-func nodeCommand() *cobra.Command {
+func NodeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: nodeCommandName + " CONFIG", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

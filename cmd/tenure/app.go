@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// app is what the commands share: the outside world, and the flags of the root.
+// It lives for one run and is used by one goroutine.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	now            func() time.Time
+
+	config  string // --config
+	reached bool   // a command's own code was reached, so that usage was right so far
+}
+
+// run is the program without its process: tests call it. ctx ending stops it.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now}
+	root := newRoot(a)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	return a.report(cmd, err)
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := newGroup("tenure", "Run background jobs for many tenants in many Postgres databases")
+	root.SilenceUsage, root.SilenceErrors = true, true
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration `file` (default: $"+configEnv+", then "+defaultConfig+")")
+	for _, make := range commands {
+		root.AddCommand(make(a))
+	}
+	a.watch(root)
+	return root
+}
+
+// watch notes when a command's own code is reached: an error before that is about
+// usage, whichever part of cobra found it.
+func (a *app) watch(cmd *cobra.Command) {
+	if own := cmd.RunE; own != nil && !cmd.HasSubCommands() {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.reached = true
+			return own(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		a.watch(sub)
+	}
+}
+
+// newGroup is a command that only holds others. Cobra would take a misspelt one
+// for a wish for help, and succeed.
+func newGroup(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			near := ""
+			if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
+				near = "; did you mean " + strings.Join(s, " or ") + "?"
+			}
+			return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), near)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var names []string
+			for _, sub := range cmd.Commands() {
+				if sub.IsAvailableCommand() {
+					names = append(names, sub.Name())
+				}
+			}
+			return fmt.Errorf("%s needs a command: %s", cmd.CommandPath(), strings.Join(names, ", "))
+		},
+		SuggestionsMinimumDistance: 2,
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+)
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2 // also for a refused configuration
+)
+
+// usageError is a command line that cannot be meant.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// configError is a configuration that cannot be had; config's own errors are told
+// apart by their type.
+type configError struct{ err error }
+
+func (e *configError) Error() string { return e.err.Error() }
+func (e *configError) Unwrap() error { return e.err }
+
+// advised is an error whose text lacks what to do.
+type advised struct {
+	err    error
+	advice string
+}
+
+func (e *advised) Error() string { return e.err.Error() + ": " + e.advice }
+func (e *advised) Unwrap() error { return e.err }
+
+// report prints err and returns the exit code.
+func (a *app) report(cmd *cobra.Command, err error) int {
+	var usage *usageError
+	var refused *config.Error
+	var missing *configError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &refused):
+		fmt.Fprintln(a.stderr, refused)
+		return exitUsage
+	case errors.As(err, &missing):
+		a.complain(err)
+		return exitUsage
+	case errors.As(err, &usage) || !a.reached:
+		fmt.Fprintf(a.stderr, "tenure: %s\nrun: %s --help\n", strings.TrimSpace(err.Error()), cmd.CommandPath())
+		return exitUsage
+	}
+	a.complain(err)
+	return exitFailed
+}
+
+// complain prints an error, one line for each that was joined into it.
+func (a *app) complain(err error) {
+	for _, e := range joined(err) {
+		fmt.Fprintf(a.stderr, "tenure: %s\n", oneLine(advise(e).Error()))
+	}
+}
+
+// joined takes apart what errors.Join put together.
+func joined(err error) []error {
+	list, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var out []error
+	var texts []string
+	for _, e := range list.Unwrap() {
+		out = append(out, joined(e)...)
+		texts = append(texts, e.Error())
+	}
+	if strings.Join(texts, "\n") != err.Error() {
+		return []error{err} // it has words of its own
+	}
+	return out
+}
+
+// oneLine keeps an error on its line: pgx breaks them, and a handler's or a
+// server's text may hold anything.
+func oneLine(text string) string {
+	return clean(strings.NewReplacer(":\n\t", ": ", "\n\t", ", ", "\n", "; ").Replace(strings.TrimSpace(text)))
+}
+
+// advise adds what to do to an error that does not say it.
+func advise(err error) error {
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, new(*advised)), errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, tenure.ErrUnknownTenant):
+		return &advised{err, "correct --tenant, or add the tenant"}
+	case errors.As(err, &connect):
+		return &advised{err, "check that the database runs, and the pool's dsn"}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &advised{err, "the database is slow or cannot be reached; try again once it answers"}
+	}
+	return err
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure"
+)
+
+func newNodes(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "List the nodes that work on the pools, or did within a day",
+		Long: "A node has a session in every pool that it works on. This shows the nodes of which\n" +
+			"the databases know; one that has not worked on any pool yet is not among them.",
+		Args: cobra.NoArgs,
+	}
+	output := outputFlag(cmd)
+	live := cmd.Flags().Bool("live", false, "only those that live")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := a.loadConfig()
+		if err != nil {
+			return err
+		}
+		return a.read(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) (unanswered, err error) {
+			sessions, unanswered := client.SessionStatuses(ctx)
+			nodes := groupSessions(sessions)
+			if *live {
+				nodes = slices.DeleteFunc(nodes, func(n jsonNode) bool { return !slices.Contains(n.states(), "live") })
+			}
+			if *output == asJSON {
+				return unanswered, printJSON(a.stdout, nodes)
+			}
+			return unanswered, a.printNodes(nodes)
+		})
+	}
+	return cmd
+}
+
+// jsonNode is one process of a node as -o json prints it.
+type jsonNode struct {
+	Node     string        `json:"node"`
+	Member   string        `json:"member"`
+	Version  string        `json:"version"`
+	Address  string        `json:"gossip_address,omitempty"`
+	Kinds    []string      `json:"kinds"`
+	Sessions []jsonSession `json:"sessions"`
+}
+
+// jsonSession is its session in one pool.
+type jsonSession struct {
+	Pool     string     `json:"pool"`
+	ID       string     `json:"id"`
+	State    string     `json:"state"` // live, expired (not seen in time, and not declared dead yet), left or dead
+	Started  *time.Time `json:"started_at"`
+	LastSeen *time.Time `json:"last_seen"`
+	Claims   int        `json:"claims"`
+}
+
+// groupSessions puts the sessions of each process together, oldest process last.
+func groupSessions(sessions []tenure.SessionStatus) []jsonNode {
+	nodes := []jsonNode{}
+	at := map[string]int{}
+	slices.SortStableFunc(sessions, func(a, b tenure.SessionStatus) int { return b.StartedAt.Compare(a.StartedAt) })
+	for _, s := range sessions {
+		i, known := at[s.Member]
+		if !known {
+			i = len(nodes)
+			at[s.Member] = i
+			nodes = append(nodes, jsonNode{Node: s.Node, Member: s.Member, Version: s.Version, Address: s.GossipAddr, Kinds: s.Kinds})
+		}
+		state := s.State
+		if state == "live" && s.Expired {
+			state = "expired"
+		}
+		nodes[i].Sessions = append(nodes[i].Sessions, jsonSession{
+			Pool: s.Pool, ID: s.ID.String(), State: state,
+			Started: jsonTime(s.StartedAt), LastSeen: jsonTime(s.LastSeen), Claims: s.Claims,
+		})
+	}
+	for _, n := range nodes {
+		slices.SortFunc(n.Sessions, func(a, b jsonSession) int { return cmp.Compare(a.Pool, b.Pool) })
+	}
+	slices.SortStableFunc(nodes, func(a, b jsonNode) int { return cmp.Compare(a.Node, b.Node) })
+	return nodes
+}
+
+// states are the states of its sessions.
+func (n jsonNode) states() []string {
+	var states []string
+	for _, s := range n.Sessions {
+		states = append(states, s.State)
+	}
+	slices.Sort(states)
+	return slices.Compact(states)
+}
+
+func (a *app) printNodes(nodes []jsonNode) error {
+	var rows [][]string
+	for _, n := range nodes {
+		var pools []string
+		var seen time.Time
+		claims := 0
+		for _, s := range n.Sessions {
+			pools = append(pools, s.Pool)
+			claims += s.Claims
+			if t := deref(s.LastSeen); t.After(seen) {
+				seen = t
+			}
+		}
+		rows = append(rows, []string{n.Node, n.Member, n.Version, strings.Join(slices.Compact(pools), ","),
+			strings.Join(n.states(), ","), a.when(seen), strconv.Itoa(claims), strconv.Itoa(len(n.Kinds))})
+	}
+	return printTable(a.stdout, []string{"NODE", "MEMBER", "VERSION", "POOLS", "STATE", "LAST SEEN", "CLAIMS", "KINDS"}, rows)
+}

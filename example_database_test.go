@@ -1,0 +1,41 @@
+package tenure_test
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// exampleConfig is what config.Load reads from a file in a real program: here one
+// pool on a throwaway PostgreSQL, and in it the tenant acme with a table of its own.
+func exampleConfig() (cfg config.Config, stop func()) {
+	ctx := context.Background()
+	server, err := devpg.Start(ctx, devpg.Options{})
+	check(err)
+	check(server.CreateDatabase(ctx, "app"))
+
+	cfg = config.Default()
+	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: server.DSN("app")}}
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main"}}
+
+	_, err = tenure.Migrate(ctx, cfg) // the command line's "tenure migrate"
+	check(err)
+	conn, err := pgx.Connect(ctx, server.DSN("app"))
+	check(err)
+	_, err = conn.Exec(ctx, "CREATE SCHEMA acme; CREATE TABLE acme.invoice (id bigint PRIMARY KEY, sent boolean NOT NULL DEFAULT false)")
+	check(err)
+	check(conn.Close(ctx))
+	return cfg, func() { check(server.Stop(ctx)) }
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

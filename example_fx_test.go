@@ -1,0 +1,65 @@
+package tenure_test
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/fx"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Greet is a job.
+type Greet struct {
+	Name string `json:"name"`
+}
+
+// Kind implements job.Args.
+func (Greet) Kind() string { return "greet" }
+
+// Greeter is a part of the application, with what it needs and its handlers.
+type Greeter struct{ greeted chan string }
+
+// NewGreeter is a constructor like any other.
+func NewGreeter(greeted chan string) *Greeter { return &Greeter{greeted} }
+
+// Register implements tenure.Registrar.
+func (g *Greeter) Register(r *job.Registry) { job.Handle(r, g.Greet) }
+
+// Greet is the handler.
+func (g *Greeter) Greet(ctx context.Context, j *job.Job[Greet]) error {
+	g.greeted <- fmt.Sprintf("hello %s of %s", j.Args.Name, tenancy.Must(ctx).ID)
+	return nil
+}
+
+// The same with Fx: Module provides the node and its client, and starts and stops
+// them with the application.
+func Example_fx() {
+	cfg, stop := exampleConfig()
+	defer stop()
+
+	greeted := make(chan string, 1)
+	var jobs *tenure.Client
+	app := fx.New(
+		tenure.Module,
+		fx.Supply(cfg, greeted),
+		fx.Provide(
+			zap.NewNop,
+			tenure.AsRegistrar(NewGreeter), // any number of these
+		),
+		fx.Populate(&jobs),
+		fx.StopTimeout(tenure.StopTimeout(cfg)), // handlers may finish
+		fx.NopLogger,
+	)
+	ctx := context.Background()
+	check(app.Start(ctx)) // or app.Run
+	defer func() { check(app.Stop(ctx)) }()
+
+	_, err := jobs.Enqueue(tenancy.For(ctx, "acme"), Greet{"Ada"})
+	check(err)
+	fmt.Println(<-greeted)
+	// Output: hello Ada of acme
+}

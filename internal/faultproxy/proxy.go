@@ -1,0 +1,216 @@
+package faultproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Event is what a client is about to do.
+type Event struct {
+	App string // the connection's application_name
+	SQL string // the statement to be executed; "": the connection is being opened
+}
+
+// Verdict is what becomes of an event.
+type Verdict int
+
+const (
+	// Pass lets it go by.
+	Pass Verdict = iota
+	// CutBefore breaks the connection; the server does not see the statement.
+	CutBefore
+	// CutAfter passes the statement and the rest of its batch on, waits until the
+	// server has answered, drops the answer and breaks the connection.
+	CutAfter
+)
+
+// Rule decides about events. It is called from many connections at once.
+type Rule func(Event) Verdict
+
+// Proxy listens on loopback for one server.
+type Proxy struct {
+	network, address string // the server's
+	dsn              string
+	listener         net.Listener
+	group            sync.WaitGroup
+	done             chan struct{} // closed by Close
+
+	mu      sync.Mutex
+	rule    Rule                   // guarded by mu; nil: everything passes
+	limit   func(app string) int64 // guarded by mu; nil: no limits
+	latency time.Duration          // guarded by mu
+	held    func(app string) bool  // guarded by mu; whose bytes are held back
+	moved   chan struct{}          // guarded by mu; closed when held changes
+	links   map[*link]struct{}     // guarded by mu; nil: closed
+}
+
+// New starts a proxy in front of the server that dsn points at.
+func New(dsn string) (*Proxy, error) {
+	cfg, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the fault proxy: %w", err)
+	}
+	u := url.URL{Scheme: "postgres", User: url.User(cfg.User), Host: listener.Addr().String(), Path: "/" + cfg.Database, RawQuery: "sslmode=disable"}
+	if cfg.Password != "" {
+		u.User = url.UserPassword(cfg.User, cfg.Password)
+	}
+	p := &Proxy{dsn: u.String(), listener: listener, done: make(chan struct{}), moved: make(chan struct{}), links: map[*link]struct{}{}}
+	p.network, p.address = pgconn.NetworkAddress(cfg.Host, cfg.Port)
+	p.group.Go(p.accept)
+	return p, nil
+}
+
+// DSN reaches the server's database through the proxy.
+func (p *Proxy) DSN() string { return p.dsn }
+
+// SetRule replaces the rule; nil lets everything pass.
+func (p *Proxy) SetRule(r Rule) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rule = r
+}
+
+// SetLimit makes connections break once the server has received so many bytes of
+// them; limit is asked once per connection, and 0 or less means never.
+func (p *Proxy) SetLimit(limit func(app string) int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = limit
+}
+
+// SetLatency delays everything that clients send.
+func (p *Proxy) SetLatency(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency = d
+}
+
+// Hold holds back the bytes of chosen connections in both directions, as a
+// black hole would, until it is called again; nil holds nothing.
+func (p *Proxy) Hold(which func(app string) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = which
+	close(p.moved)
+	p.moved = make(chan struct{})
+}
+
+// Cut breaks the open connections of which; nil breaks all.
+func (p *Proxy) Cut(which func(app string) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if which == nil || which(l.app()) {
+			l.close()
+		}
+	}
+}
+
+// Close breaks all connections and waits until nothing is left of them.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	links := p.links
+	p.links = nil
+	p.mu.Unlock()
+	if links == nil {
+		return nil
+	}
+	close(p.done)
+	err := p.listener.Close()
+	for l := range links {
+		l.close()
+	}
+	p.group.Wait()
+	return err
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		p.group.Go(func() { p.serve(client) })
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	l := &link{proxy: p, client: client, ended: make(chan struct{})}
+	defer l.close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	server, err := new(net.Dialer).DialContext(ctx, p.network, p.address)
+	cancel()
+	if err != nil {
+		return // the server is down: so are we
+	}
+	l.server = server
+	p.mu.Lock()
+	if p.links == nil {
+		p.mu.Unlock()
+		_ = server.Close()
+		return
+	}
+	p.links[l] = struct{}{}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.links, l)
+		p.mu.Unlock()
+	}()
+	var both sync.WaitGroup
+	both.Go(func() { defer l.close(); l.fromServer() })
+	both.Go(func() { defer l.close(); l.fromClient() })
+	both.Wait()
+}
+
+func (p *Proxy) judge(e Event) Verdict {
+	p.mu.Lock()
+	rule := p.rule
+	p.mu.Unlock()
+	if rule == nil {
+		return Pass
+	}
+	return rule(e)
+}
+
+// wait returns when bytes of l may travel.
+func (p *Proxy) wait(l *link, delayed bool) {
+	p.mu.Lock()
+	latency := p.latency
+	p.mu.Unlock()
+	if delayed && latency > 0 {
+		timer := time.NewTimer(latency)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-l.ended:
+		}
+	}
+	for {
+		p.mu.Lock()
+		held, moved := p.held != nil && p.held(l.app()), p.moved
+		p.mu.Unlock()
+		if !held {
+			return
+		}
+		select {
+		case <-moved:
+		case <-l.ended:
+			return
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package jobtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Main runs the tests of a package with one PostgreSQL for all of them, which
+// starts when the first test asks for it. Call it from TestMain; without it every
+// test that no other one overlaps starts a server of its own.
+func Main(m *testing.M) { pgtest.Main(m) }
+
+// Env is a set of pools with tenants in them, and the handlers of one registry.
+// Jobs run when [Tenant.Run] or [Env.Drain] says so, one at a time, and never by
+// themselves. It ends with its test.
+type Env struct {
+	cfg      config.Config
+	registry *job.Registry
+	node     *tenure.Node // lends its client; acquires nothing, because we hold the locks
+	router   *routing.Router
+	workers  *execution.Workers
+	pools    []*pool // by name
+
+	mu    sync.Mutex // held while jobs run
+	nodes bool       // guarded by mu; the locks were let go of for real nodes
+}
+
+// Option changes what an Env is made of.
+type Option func(*settings)
+
+type settings struct {
+	pools    int
+	tenants  []tenancy.ID
+	register []func(*job.Registry)
+	schema   []string
+}
+
+// Pools makes n pools, named pool-1, pool-2, and so on. Default: 1.
+func Pools(n int) Option { return func(s *settings) { s.pools = n } }
+
+// Tenants makes these tenants, spread over the pools in turn, each with a schema
+// named like it. Default: one tenant, acme.
+func Tenants(ids ...tenancy.ID) Option {
+	return func(s *settings) { s.tenants = append(s.tenants, ids...) }
+}
+
+// Register registers handlers; given several times, all of them. The Register
+// method of a [tenure.Registrar] fits:
+//
+//	jobtest.Register(invoices.Register)
+func Register(register func(*job.Registry)) Option {
+	return func(s *settings) { s.register = append(s.register, register) }
+}
+
+// Schema runs statements in each tenant's schema, as the application's migrations
+// would; given several times, in that order.
+func Schema(sql string) Option { return func(s *settings) { s.schema = append(s.schema, sql) } }
+
+// New makes an Env for t and ends it with t. It needs nothing but PostgreSQL's
+// binaries, or TEST_DATABASE_URL.
+func New(t testing.TB, opts ...Option) *Env {
+	t.Helper()
+	s := settings{pools: 1}
+	for _, o := range opts {
+		o(&s)
+	}
+	if s.pools < 1 {
+		t.Fatalf("jobtest: Pools(%d): at least 1", s.pools)
+	}
+	if len(s.tenants) == 0 {
+		s.tenants = []tenancy.ID{"acme"}
+	}
+	e := &Env{cfg: s.config(t), registry: job.NewRegistry()}
+	for _, register := range s.register {
+		register(e.registry)
+	}
+	if err := e.open(t); err != nil {
+		t.Fatalf("jobtest: %v", err)
+	}
+	for _, id := range s.tenants {
+		if err := e.prepare(t.Context(), id, s.schema); err != nil {
+			t.Fatalf("jobtest: prepare tenant %q: %v", id, err)
+		}
+	}
+	return e
+}
+
+// name is what jobtest calls itself in the ledger.
+const name = "jobtest"
+
+// config describes pools on databases made for t.
+func (s *settings) config(t testing.TB) config.Config {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Node.Name, cfg.Node.Listen = name, "off"
+	cfg.Pools = map[string]routing.PoolConfig{}
+	for i := range s.pools {
+		pool := fmt.Sprintf("pool-%d", i+1)
+		cfg.Pools[pool] = routing.PoolConfig{DSN: storetest.DSN(t, pool, i+1)}
+	}
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
+	for i, id := range s.tenants {
+		cfg.Tenants.Static[id] = routing.TenantConfig{Pool: fmt.Sprintf("pool-%d", i%s.pools+1)}
+	}
+	cfg.Execution.FinishWithin = finishWithin
+	return cfg
+}
+
+// finishWithin is what handlers get when their node is stopped; the env's own
+// workers, which nobody waits for any more when they are stopped, give them nothing.
+const finishWithin = 5 * time.Second
+
+// asleep gives a node that finds the locks held by somebody else times with which
+// it looks again in an hour, after any test.
+func asleep(cfg config.Config) config.Config {
+	a := &cfg.Acquire
+	a.IdleWait = time.Hour
+	a.Lock.TTL, a.Lock.RenewEvery = time.Hour, 29*time.Minute
+	a.Session.TTL, a.Session.HeartbeatEvery = time.Hour, 20*time.Minute
+	return cfg
+}
+
+// open starts everything, and takes the acquire locks before the node could.
+func (e *Env) open(t testing.TB) (err error) {
+	log := logger(t)
+	if e.router, err = routing.New(e.cfg.Routing(), log); err != nil {
+		return err
+	}
+	stopLater(t, e.router)
+	if e.node, err = tenure.New(asleep(e.cfg), e.registry, tenure.WithLogger(log)); err != nil {
+		return err
+	}
+	stopLater(t, e.node)
+	atOnce := e.cfg.Execution
+	atOnce.FinishWithin = time.Nanosecond
+	if e.workers, err = execution.New(atOnce, e.registry, log); err != nil {
+		return err
+	}
+	stopLater(t, e.workers)
+	ctx := t.Context()
+	if err := e.router.Start(ctx); err != nil {
+		return err
+	}
+	for _, p := range e.router.Pools() {
+		if _, err := p.Number(); err != nil {
+			return err
+		}
+		own, err := takeOver(ctx, p, e.registry)
+		if err != nil {
+			return err
+		}
+		e.pools = append(e.pools, own)
+	}
+	if err := e.node.Start(ctx); err != nil {
+		return err
+	}
+	return e.workers.Start(ctx)
+}
+
+// logger writes what an operator should see to the test's log.
+func logger(t testing.TB) *zap.Logger { return zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)) }
+
+// stopLimit bounds the stop of one component at the end of a test.
+const stopLimit = 30 * time.Second
+
+func stopLater(t testing.TB, c interface{ Stop(context.Context) error }) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopLimit) // the test's own context is over
+		defer cancel()
+		if err := c.Stop(ctx); err != nil {
+			t.Errorf("jobtest: %v", err)
+		}
+	})
+}
+
+// prepare makes a tenant's schema and fills it.
+func (e *Env) prepare(ctx context.Context, id tenancy.ID, schema []string) error {
+	tenant, p, err := e.router.Resolve(ctx, id)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Tenants().Exec(ctx, "CREATE SCHEMA "+pgx.Identifier{tenant.Schema}.Sanitize()); err != nil {
+		return err
+	}
+	if len(schema) == 0 {
+		return nil
+	}
+	return e.Client().InTx(tenancy.For(ctx, id), func(ctx context.Context, tx pgx.Tx) error {
+		for _, sql := range schema {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Client is the client of the env's node: it knows the kinds that were registered,
+// and what it enqueues waits for Drain.
+func (e *Env) Client() *tenure.Client { return e.node.Client() }
+
+// Tenant returns the tenant id for use by t, the test or one of its subtests.
+func (e *Env) Tenant(t testing.TB, id tenancy.ID) *Tenant {
+	t.Helper()
+	if _, ok := e.cfg.Tenants.Static[id]; !ok {
+		var known []string
+		for _, id := range slices.Sorted(maps.Keys(e.cfg.Tenants.Static)) {
+			known = append(known, string(id))
+		}
+		t.Fatalf("jobtest: the env has no tenant %q: its tenants are %s", id, strings.Join(known, ", "))
+	}
+	return &Tenant{Context: tenancy.For(t.Context(), id), ID: id, t: t, env: e}
+}

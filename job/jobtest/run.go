@@ -1,0 +1,303 @@
+package jobtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Result is one run of a job, with its end as it stands in the ledger: State, Err,
+// Stack and, when it is to run again, Delay. Attempt is 1 for the first run.
+type Result struct {
+	job.Record
+	job.Outcome
+}
+
+// String says it in a line.
+func (r Result) String() string {
+	s := fmt.Sprintf("%s %s of tenant %s, attempt %d: %s", r.Kind, r.Payload, r.Tenant, r.Attempt, r.State)
+	if r.State == job.Retrying || r.State == job.Snoozed {
+		s += " in " + r.Delay.String()
+	}
+	if r.Err != nil {
+		s += ": " + r.Err.Error()
+	}
+	return s
+}
+
+// Runs are runs in the order in which they took place.
+type Runs []Result
+
+// Count is how many of them ended so.
+func (r Runs) Count(s job.State) (n int) {
+	for i := range r {
+		if r[i].State == s {
+			n++
+		}
+	}
+	return n
+}
+
+// String has a line for each.
+func (r Runs) String() string {
+	lines := make([]string, len(r))
+	for i := range r {
+		lines[i] = r[i].String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Run enqueues a job for the tenant and runs it, it alone, once: through its
+// claim, the tenant's set-up, middleware and the handler, to its outcome in the
+// ledger. A delay before the next run is in the result and is not waited for. Jobs
+// that the handler enqueues wait for [Env.Drain].
+func (c *Tenant) Run(args job.Args, opts ...tenure.Option) Result {
+	c.t.Helper()
+	e := c.env
+	e.begin(c.t)
+	defer e.mu.Unlock()
+	added, err := e.Client().Enqueue(c, args, opts...)
+	if err != nil {
+		c.t.Fatalf("jobtest: %v", err)
+	}
+	if added.Duplicate {
+		c.t.Fatalf("jobtest: run %s: nothing was enqueued, as the unfinished job %s has the same unique key", args.Kind(), added.ID)
+	}
+	s, _, err := e.Client().Job(c, added.ID)
+	if err != nil {
+		c.t.Fatalf("jobtest: %v", err)
+	}
+	if s.State != "waiting" {
+		c.t.Fatalf("jobtest: run %s: it is %s for later; enqueue it with the client, then call Advance and Drain", args.Kind(), s.State)
+	}
+	i := slices.IndexFunc(e.pools, func(p *pool) bool { return p.Name == s.Pool })
+	lane := store.Lane{Queue: s.Queue, Tenant: s.Tenant, Priority: s.Priority}
+	res, err := e.run(c, e.pools[i], theOne(lane, added.ID))
+	switch {
+	case err != nil:
+		c.t.Fatalf("jobtest: run %s: %v", args.Kind(), err)
+	case res == nil:
+		c.t.Fatalf("jobtest: run %s: it was gone before it could start; is there a handler for its kind?", args.Kind())
+	}
+	return *res
+}
+
+// maxRuns is where Drain gives up on jobs that enqueue one another without end.
+const maxRuns = 10_000
+
+// Drain runs every job that is due when it is called, and every job that these
+// enqueue to be run at once, until none waits. It runs them one after another:
+// pool by pool, and there those of higher priority first and else in the order in
+// which they were enqueued. Whatever is to happen after a delay, be it 0, such as
+// a retry, is left for the next Drain. So are jobs of kinds without a handler.
+func (e *Env) Drain(t testing.TB) Runs {
+	t.Helper()
+	e.begin(t)
+	defer e.mu.Unlock()
+	for _, p := range e.pools {
+		if err := p.fire(t.Context()); err != nil {
+			t.Fatalf("jobtest: %v", err)
+		}
+	}
+	var runs Runs
+	for before := -1; before < len(runs); { // a handler may enqueue into a pool that was done
+		before = len(runs)
+		for _, p := range e.pools {
+			var err error
+			if runs, err = e.drain(t.Context(), p, runs); err != nil {
+				t.Fatalf("jobtest: drain: %v", err)
+			}
+		}
+	}
+	return runs
+}
+
+// drain runs what waits in one pool.
+func (e *Env) drain(ctx context.Context, p *pool, runs Runs) (Runs, error) {
+	for {
+		res, err := e.run(ctx, p, first)
+		if err != nil || res == nil {
+			return runs, err
+		}
+		if runs = append(runs, *res); len(runs) >= maxRuns {
+			return runs, fmt.Errorf("%d jobs ran and some still wait: do they enqueue one another without end? The last ones were %s", maxRuns, kindsOf(runs[maxRuns-100:]))
+		}
+	}
+}
+
+// kindsOf names the kinds among runs.
+func kindsOf(runs Runs) string {
+	kinds := map[string]bool{}
+	for i := range runs {
+		kinds[runs[i].Kind] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
+}
+
+// Advance makes delays, retries and snoozes that stand in the ledger due as if d
+// had passed. Nothing runs until [Env.Drain]. Handlers and PostgreSQL see the time
+// as it is, and what is enqueued later counts from that: to follow a chain of
+// delays, take turns with Drain.
+func (e *Env) Advance(t testing.TB, d time.Duration) {
+	t.Helper()
+	if d < 0 {
+		t.Fatalf("jobtest: Advance(%v): time does not go back", d)
+	}
+	e.begin(t)
+	defer e.mu.Unlock()
+	for _, p := range e.pools {
+		if err := p.advance(t.Context(), d); err != nil {
+			t.Fatalf("jobtest: %v", err)
+		}
+	}
+}
+
+// begin takes mu, or fails t if the jobs are not ours to run.
+func (e *Env) begin(t testing.TB) {
+	t.Helper()
+	e.mu.Lock()
+	if e.nodes {
+		e.mu.Unlock()
+		t.Fatalf("jobtest: nodes run the jobs of this env (Env.Nodes): use Nodes.Wait, or another env")
+	}
+}
+
+// run claims the job that pick chooses, runs it and writes its outcome; nil: there
+// is none. mu is held.
+func (e *Env) run(ctx context.Context, p *pool, pick pickFunc) (*Result, error) {
+	c, err := p.claim(ctx, pick)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	tenant, home, err := e.router.Resolve(ctx, tenancy.ID(c.record.Tenant))
+	if err != nil {
+		return nil, err
+	}
+	if home != p.Pool {
+		return nil, fmt.Errorf("job %s stands in pool %s, but its tenant %q lives in %s", c.record.ID, p.Name, tenant.ID, home.Name)
+	}
+	o := &owner{pool: p, keep: e.cfg.Execution.Retention > 0, ended: make(chan ending, 1)}
+	if e.workers.Reserve(o, 1) != 1 {
+		return nil, errors.New("no worker is free") // cannot be: one job runs at a time
+	}
+	e.workers.Submit(o, []execution.Claim{{ID: c.claim, Record: c.record, Tenant: &tenant, Owner: o}})
+	end, err := e.await(ctx, p, o, c.record.ID)
+	if err != nil {
+		return nil, fmt.Errorf("wait for job %s (%s): %w", c.record.ID, c.record.Kind, err)
+	}
+	var written []store.Finished
+	switch end.how {
+	case unstarted:
+		return nil, fmt.Errorf("job %s (%s) was not started", c.record.ID, c.record.Kind)
+	case ran:
+		written = []store.Finished{{Record: &c.record, Outcome: end.outcome}}
+	}
+	lost, err := store.Finish(ctx, p.Jobs(), name, o.keep, written, []int64{c.claim})
+	switch {
+	case err != nil:
+		return nil, err
+	case lost > 0:
+		return nil, fmt.Errorf("finish job %s (%s): %w", c.record.ID, c.record.Kind, job.ErrClaimLost)
+	}
+	return &Result{Record: c.record, Outcome: end.outcome}, nil
+}
+
+// cancelPoll is how often a running job is looked at for a Client.Cancel.
+const cancelPoll = 20 * time.Millisecond
+
+// await waits for the end of a run, and cancels it if somebody asks for that.
+func (e *Env) await(ctx context.Context, p *pool, o *owner, id job.ID) (ending, error) {
+	look := time.NewTicker(cancelPoll)
+	defer look.Stop()
+	for {
+		select {
+		case end := <-o.ended:
+			return end, nil
+		case <-ctx.Done():
+			return ending{}, context.Cause(ctx)
+		case <-look.C:
+			asked, err := store.CancelRequests(ctx, p.Jobs())
+			if err != nil {
+				return ending{}, err
+			}
+			if slices.Contains(asked, id) {
+				e.workers.Cancel(id)
+			}
+		}
+	}
+}
+
+// ending is how the time of a job with the workers came to its end.
+type ending struct {
+	how     how
+	outcome job.Outcome
+}
+
+type how int8
+
+const (
+	ran       how = iota // the outcome is to be written
+	ranInTx              // it was written in the handler's transaction
+	unstarted            // the workers gave it back
+)
+
+// owner is what one run belongs to.
+type owner struct {
+	pool  *pool
+	keep  bool
+	ended chan ending // one place; written once, by a worker
+}
+
+var _ execution.Owner = (*owner)(nil)
+
+// Context implements execution.Owner. The run outlives the call that waits for it;
+// what still runs when the test ends is cancelled by the workers' stop.
+func (o *owner) Context() context.Context { return context.Background() }
+
+// MayStart implements execution.Owner: nobody else could have taken the job.
+func (o *owner) MayStart() bool { return true }
+
+// Tenants implements execution.Owner.
+func (o *owner) Tenants() *pgxpool.Pool { return o.pool.Tenants() }
+
+// QueueFinish implements execution.Owner.
+func (o *owner) QueueFinish(b *pgx.Batch, c *execution.Claim) {
+	store.QueueFinishInTx(b, &c.Record, o.keep)
+}
+
+// FinishError implements execution.Owner.
+func (o *owner) FinishError(err error) error { return store.TranslateFinish(err) }
+
+// FinishedInTx implements execution.Owner.
+func (o *owner) FinishedInTx(*execution.Claim) {
+	o.ended <- ending{how: ranInTx, outcome: job.Outcome{State: job.Done}}
+}
+
+// Finish implements execution.Owner.
+func (o *owner) Finish(_ *execution.Claim, out job.Outcome) { o.ended <- ending{outcome: out} }
+
+// Return implements execution.Owner.
+func (o *owner) Return(*execution.Claim) { o.ended <- ending{how: unstarted} }
+
+// Roomy implements execution.Owner.
+func (o *owner) Roomy() {}
+
+// byAge orders jobs as they were enqueued.
+func byAge(a, b tenure.JobStatus) int {
+	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+}

@@ -1,0 +1,137 @@
+package tenure_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+)
+
+// long is a job that runs until its context ends, and some longer.
+type long struct {
+	Ignore time.Duration `json:"ignore"` // how long it ignores that
+	Fail   bool          `json:"fail"`
+}
+
+func (long) Kind() string { return "long" }
+
+// stubborn is a job that does not return.
+type stubborn struct{}
+
+func (stubborn) Kind() string { return "stubborn" }
+
+// TestP11ExitZeroLeavesNothingClaimed stops a node in the midst of short jobs, jobs
+// that would run for ever, jobs that ignore for a while that they are cancelled, and
+// claims that wait for a worker.
+func TestP11ExitZeroLeavesNothingClaimed(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 2)
+	cfg := b.named("a")
+	cfg.Execution.Workers = 32
+	cfg.Execution.FinishWithin = 500 * time.Millisecond
+	runs := newRuns()
+	var mu sync.Mutex
+	longs := 0
+	all := make(chan struct{})
+	const longJobs = 16
+	r := job.NewRegistry()
+	job.Handle(r, func(ctx context.Context, j *job.Job[plain]) error {
+		defer runs.start(j.ID)()
+		pause(ctx, time.Duration(j.Args.N)*time.Millisecond)
+		return nil
+	})
+	job.Handle(r, func(ctx context.Context, j *job.Job[long]) error {
+		mu.Lock()
+		if longs++; longs == longJobs {
+			close(all)
+		}
+		mu.Unlock()
+		<-ctx.Done()
+		pause(context.WithoutCancel(ctx), j.Args.Ignore)
+		if j.Args.Fail {
+			return context.Cause(ctx)
+		}
+		return nil
+	})
+	n := b.start(cfg, r)
+	var entries []tenure.Entry
+	tenants := b.tenants()
+	for i := range longJobs {
+		entries = append(entries, tenure.Entry{Tenant: tenants[i%4], Args: long{Ignore: time.Duration(i/4) * 400 * time.Millisecond, Fail: i%2 == 0}})
+	}
+	_, err := n.Client().EnqueueMany(t.Context(), entries)
+	require.NoError(t, err)
+	<-all
+	entries = entries[:0]
+	for i := range 6000 {
+		entries = append(entries, tenure.Entry{Tenant: tenants[i%4], Args: plain{i % 20}})
+	}
+	_, err = n.Client().EnqueueMany(t.Context(), entries)
+	require.NoError(t, err)
+	total := longJobs + len(entries)
+	require.Eventually(t, func() bool { starts, _ := runs.sum(); return starts > 300 }, patience, time.Millisecond)
+	n.stop()
+
+	finished, waiting := 0, 0
+	for pool := range b.db {
+		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.claim"))
+		require.Equal(t, 1, b.count(pool, "SELECT count(*) FROM tenure.node_session WHERE state = 'left'"))
+		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.node_session WHERE state <> 'left'"))
+		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.acquire_lock WHERE holder IS NOT NULL"))
+		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.job_error"), "nothing is charged")
+		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.job WHERE attempt > 0 OR losses > 0"))
+		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.timer_job"))
+		finished += b.count(pool, "SELECT count(*) FROM tenure.completed_job")
+		waiting += b.count(pool, "SELECT count(*) FROM tenure.job")
+		require.Equal(t, longJobs/4, b.count(pool, "SELECT count(*) FROM tenure.job WHERE kind = 'long'"), "those that gave up wait again")
+	}
+	require.Equal(t, total, finished+waiting)
+	require.NotZero(t, waiting, "the node was not under load")
+
+	// Another node runs the rest, and nothing twice but what was interrupted.
+	next := job.NewRegistry()
+	job.Handle(next, func(_ context.Context, j *job.Job[plain]) error { defer runs.start(j.ID)(); return nil })
+	job.Handle(next, func(context.Context, *job.Job[long]) error { return nil })
+	b.finished(b.node(b.named("b"), next).Client(), total)
+	starts, overlaps := runs.sum()
+	require.Equal(t, len(entries), starts)
+	require.Zero(t, overlaps)
+}
+
+// TestP11AHandlerThatStays: while a handler does not return, Stop does not say that
+// all is well, and the job stays claimed.
+func TestP11AHandlerThatStays(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	cfg := b.named("a")
+	cfg.Execution.FinishWithin = 100 * time.Millisecond
+	started, end := make(chan struct{}), make(chan struct{})
+	r := job.NewRegistry()
+	job.Handle(r, func(context.Context, *job.Job[stubborn]) error {
+		close(started)
+		<-end
+		return nil
+	})
+	n, err := tenure.New(cfg, r, tenure.WithLogger(b.log.logger("a")))
+	require.NoError(t, err)
+	require.NoError(t, n.Start(t.Context()))
+	defer func() { // what is left ends with the handler
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = n.Stop(ctx) // its first answer is what counts
+	}()
+	defer sync.OnceFunc(func() { close(end) })()
+	_, err = n.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: stubborn{}}})
+	require.NoError(t, err)
+	<-started
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+	defer cancel()
+	require.Error(t, n.Stop(ctx))
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.claim c JOIN tenure.node_session s USING (session_id) WHERE s.state = 'live'"))
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job WHERE attempt = 0 AND turn = 0"))
+}

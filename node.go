@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,9 @@ type Node struct {
 	gatherer prometheus.Gatherer
 
 	app *fx.App // of a node made by New; nil: the node belongs to somebody else's app
+
+	stopping sync.Mutex // held during Stop
+	stopped  error      // guarded by stopping; what kept an earlier Stop from its end
 }
 
 // NodeOption changes how a node or a client is made.
@@ -113,12 +117,17 @@ func (n *Node) Start(ctx context.Context) error {
 // Stop stops claiming, offers the held locks to other nodes, lets running handlers
 // finish for the configured time, then cancels them, gives back what had not
 // started, and leaves. When it returns nil nothing is claimed by this node any
-// more.
+// more. After an error it returns that error again: there is no second try.
 func (n *Node) Stop(ctx context.Context) error {
 	if n.app == nil {
 		return errors.New("this node belongs to an fx application, which starts and stops it")
 	}
-	return n.app.Stop(ctx)
+	n.stopping.Lock()
+	defer n.stopping.Unlock()
+	if n.stopped == nil {
+		n.stopped = n.app.Stop(ctx)
+	}
+	return n.stopped
 }
 
 // Run starts the node, waits until ctx ends, and stops it.

@@ -120,11 +120,6 @@ func TestP11AHandlerThatStays(t *testing.T) {
 	n, err := tenure.New(cfg, r, tenure.WithLogger(b.log.logger("a")))
 	require.NoError(t, err)
 	require.NoError(t, n.Start(t.Context()))
-	defer func() { // what is left ends with the handler
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		_ = n.Stop(ctx) // its first answer is what counts
-	}()
 	defer sync.OnceFunc(func() { close(end) })()
 	_, err = n.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: stubborn{}}})
 	require.NoError(t, err)
@@ -132,6 +127,33 @@ func TestP11AHandlerThatStays(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 	defer cancel()
 	require.Error(t, n.Stop(ctx))
+	require.Error(t, n.Stop(t.Context()), "nothing has changed since")
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.claim c JOIN tenure.node_session s USING (session_id) WHERE s.state = 'live'"))
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job WHERE attempt = 0 AND turn = 0"))
+}
+
+// TestP11LittleTime: the caller has less time than handlers were promised. They are
+// cancelled early enough for what they left to be written.
+func TestP11LittleTime(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	cfg := b.named("a")
+	cfg.Execution.FinishWithin = time.Minute
+	started := make(chan struct{})
+	r := job.NewRegistry()
+	job.Handle(r, func(ctx context.Context, j *job.Job[long]) error {
+		close(started)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	n := b.start(cfg, r)
+	_, err := n.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: long{}}})
+	require.NoError(t, err)
+	<-started
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	require.NoError(t, n.Stop(ctx))
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.claim"))
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job WHERE attempt = 0"))
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
 }

@@ -20,75 +20,60 @@ import (
 // job is the first to be there.
 func TestP4LongJobIsNotStartedTwice(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name              string
-		lockTTL, session  time.Duration
-		outage, late      time.Duration
-		holderSeesNothing bool // the outage is so short that the other node goes on holding the lock
-	}{
-		{name: "outage longer than the session", lockTTL: time.Second, session: 1500 * time.Millisecond,
-			outage: 2500 * time.Millisecond, late: 400 * time.Millisecond},
-		{name: "outage that the lock survives", lockTTL: 4 * time.Second, session: 4 * time.Second,
-			outage: 2700 * time.Millisecond, late: 1700 * time.Millisecond, holderSeesNothing: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			server := pgtest.Server(t, devpg.Options{Durable: true, SharedBuffers: "64MB"})
-			b := newTestbedOn(t, server, 1, 1)
-			b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = c.lockTTL, c.lockTTL/10
-			b.cfg.Acquire.Session.TTL, b.cfg.Acquire.Session.HeartbeatEvery = c.session, c.session/3
-			runs := newRuns()
-			started, end := make(chan struct{}, 10), make(chan struct{})
-			registry := func() *job.Registry {
-				r := job.NewRegistry()
-				job.Handle(r, func(ctx context.Context, j *job.Job[plain]) error {
-					defer runs.start(j.ID)()
-					started <- struct{}{}
-					<-end
-					return ctx.Err()
-				})
-				return r
-			}
-			cfgA, proxy := b.behind(b.named("a"), "p1")
-			a := b.start(cfgA, registry())
-			id, err := a.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: plain{1}}})
-			require.NoError(t, err)
-			require.Equal(t, 1, id)
-			<-started
-			other := b.start(b.named("b"), registry())
-			// From here on b holds the lock, and a only runs its job.
-			lock := func(app string) bool { return app == "tenure lock" }
-			proxy.Hold(lock)
-			other.holds("p1")
-			proxy.Cut(lock)
-			proxy.Hold(nil)
-			seen := b.count("p1", "SELECT hb_seq FROM tenure.node_session WHERE node = 'a'")
-			require.Eventually(t, func() bool {
-				return b.count("p1", "SELECT hb_seq FROM tenure.node_session WHERE node = 'a'") > seen+1
-			}, patience, 10*time.Millisecond)
-
-			require.NoError(t, server.Crash(t.Context()))
-			proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore }) // a is late to come back
-			timer(t, c.outage)
-			require.NoError(t, server.Resume(t.Context()))
-			if !c.holderSeesNothing {
-				require.Eventually(t, func() bool {
-					var n int
-					err := b.db["p1"].QueryRow(t.Context(), "SELECT count(*) FROM tenure.acquire_lock WHERE holder_member LIKE 'b-%' AND expires_at > clock_timestamp()").Scan(&n)
-					return err == nil && n == 1
-				}, patience, 10*time.Millisecond)
-			}
-			timer(t, c.late)
-			proxy.SetRule(nil)
-			timer(t, 2*c.session) // in which the job would be taken back, and started again
-			close(end)
-			b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE attempt = 1 AND losses = 0")
-			starts, _ := runs.sum()
-			require.Equal(t, 1, starts)
-			require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
-			require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.node_session WHERE state = 'dead'"))
+	const (
+		lockTTL = time.Second
+		session = 1500 * time.Millisecond
+		outage  = 2500 * time.Millisecond
+		late    = 400 * time.Millisecond
+	)
+	server := pgtest.Server(t, devpg.Options{Durable: true, SharedBuffers: "64MB"})
+	b := newTestbedOn(t, server, 1, 1)
+	b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = lockTTL, lockTTL/10
+	b.cfg.Acquire.Session.TTL, b.cfg.Acquire.Session.HeartbeatEvery = session, session/3
+	runs := newRuns()
+	started, end := make(chan struct{}, 10), make(chan struct{})
+	registry := func() *job.Registry {
+		r := job.NewRegistry()
+		job.Handle(r, func(ctx context.Context, j *job.Job[plain]) error {
+			defer runs.start(j.ID)()
+			started <- struct{}{}
+			<-end
+			return ctx.Err()
 		})
+		return r
 	}
+	cfgA, proxy := b.behind(b.named("a"), "p1")
+	a := b.start(cfgA, registry())
+	id, err := a.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: plain{1}}})
+	require.NoError(t, err)
+	require.Equal(t, 1, id)
+	<-started
+	other := b.start(b.named("b"), registry())
+	// From here on b holds the lock, and a only runs its job.
+	lock := func(app string) bool { return app == "tenure lock" }
+	proxy.Hold(lock)
+	other.holds("p1")
+	proxy.Cut(lock)
+	proxy.Hold(nil)
+	seen := b.count("p1", "SELECT hb_seq FROM tenure.node_session WHERE node = 'a'")
+	require.Eventually(t, func() bool {
+		return b.count("p1", "SELECT hb_seq FROM tenure.node_session WHERE node = 'a'") > seen+1
+	}, patience, 10*time.Millisecond)
+
+	require.NoError(t, server.Crash(t.Context()))
+	proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore }) // a is late to come back
+	timer(t, outage)
+	require.NoError(t, server.Resume(t.Context()))
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE holder_member LIKE 'b-%' AND expires_at > clock_timestamp()")
+	timer(t, late)
+	proxy.SetRule(nil)
+	timer(t, 2*session) // in which the job would be taken back, and started again
+	close(end)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE attempt = 1 AND losses = 0")
+	starts, _ := runs.sum()
+	require.Equal(t, 1, starts)
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.node_session WHERE state = 'dead'"))
 }
 
 // timer lets time pass that is itself what is tested: an outage, a job's length.

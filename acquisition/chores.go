@@ -158,18 +158,24 @@ func (t *term) refreshOlder(ctx context.Context) error {
 type watchlist map[uuid.UUID]beatSeen
 
 type beatSeen struct {
-	beat  int64
-	since time.Time
+	beat   int64
+	looked time.Time     // the last time
+	still  time.Duration // how long it was seen to stand still
 }
 
-// still notes a heartbeat and returns how long it has stood still.
-func (w watchlist) still(s store.Session, now time.Time) time.Duration {
+// still notes a heartbeat and returns how long it was seen to stand still. Of the
+// time between two looks no more than most counts: while this node could not look,
+// the database may have been away for everybody.
+func (w watchlist) still(s store.Session, now time.Time, most time.Duration) time.Duration {
 	seen, ok := w[s.ID]
 	if !ok || seen.beat != s.Beat {
-		w[s.ID] = beatSeen{s.Beat, now}
+		w[s.ID] = beatSeen{beat: s.Beat, looked: now}
 		return 0
 	}
-	return now.Sub(seen.since)
+	seen.still += min(now.Sub(seen.looked), most)
+	seen.looked = now
+	w[s.ID] = seen
+	return seen.still
 }
 
 // reap takes jobs back from sessions that ended. A live one is declared dead only
@@ -191,7 +197,7 @@ func (t *term) reap(ctx context.Context) error {
 			continue
 		}
 		if s.State == "live" {
-			if t.watch.still(s, now) < t.cfg.Session.TTL || !s.Expired {
+			if t.watch.still(s, now, t.cfg.Session.TTL/3) < t.cfg.Session.TTL || !s.Expired {
 				continue
 			}
 			dead, err := store.DeclareDead(ctx, t.pool.Jobs(), t.fence, s.ID, s.Beat)

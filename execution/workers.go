@@ -68,7 +68,7 @@ func (w *Workers) Start(context.Context) error {
 }
 
 // Stop gives back what has not started, lets handlers finish within the
-// configured time or until ctx ends, whichever comes first, then cancels them
+// configured time, or less if ctx ends too soon after that for the rest, then cancels them
 // with job.ErrStopping, and returns when every worker has ended. Handlers that
 // ignore the cancelling for another grace period are reported by kind; their
 // claims stay, so that nobody runs their jobs while they still do.
@@ -83,7 +83,11 @@ func (w *Workers) Stop(ctx context.Context) error {
 			close(w.stopped)
 		}()
 	})
-	finish := time.NewTimer(w.cfg.FinishWithin)
+	within := w.cfg.FinishWithin
+	if deadline, ok := ctx.Deadline(); ok {
+		within = min(within, max(0, time.Until(deadline)-cancelGrace-writeGrace))
+	}
+	finish := time.NewTimer(within)
 	defer finish.Stop()
 	select {
 	case <-w.stopped:
@@ -92,7 +96,7 @@ func (w *Workers) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	if n := w.running(); len(n) > 0 {
-		w.log.Warn("cancelling handlers that did not finish in time", zap.Any("running", n), zap.Duration("finish_within", w.cfg.FinishWithin))
+		w.log.Warn("cancelling handlers that did not finish in time", zap.Any("running", n), zap.Duration("finish_within", within))
 	}
 	w.interrupt()
 	grace := time.NewTimer(cancelGrace)
@@ -119,6 +123,9 @@ func (w *Workers) interrupt() {
 
 // cancelGrace is how long a cancelled handler may take to return.
 const cancelGrace = 5 * time.Second
+
+// writeGrace is what is left of a stop's time for writing how the last runs ended.
+const writeGrace = 5 * time.Second
 
 // running counts the running handlers by kind.
 func (w *Workers) running() map[string]int {

@@ -247,7 +247,7 @@ BEGIN
             USING ERRCODE = 'TN002', HINT = 'Create the schema, or correct where the tenant is routed to.';
     END IF;
     PERFORM pg_catalog.set_config('role', CASE WHEN role_name OPERATOR(pg_catalog.=) '' THEN 'none' ELSE role_name END, true);
-    IF NOT pg_catalog.has_schema_privilege(pg_catalog.quote_ident(schema_name), 'USAGE') THEN
+    IF NOT pg_catalog.has_schema_privilege(schema_name, 'USAGE') THEN
         RAISE EXCEPTION 'role % may not use schema % of tenant %', CURRENT_USER, schema_name, tenant_id
             USING ERRCODE = 'TN002', HINT = 'GRANT USAGE ON SCHEMA to that role.';
     END IF;

@@ -209,6 +209,8 @@ func TestRedirects(t *testing.T) {
 	b := setup(t, func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		switch code := q.Get("code"); {
+		case r.URL.Path == "/loop":
+			http.Redirect(w, r, "/loop", http.StatusTemporaryRedirect)
 		case code != "":
 			var status int
 			_, _ = fmt.Sscan(code, &status)

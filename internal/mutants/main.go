@@ -1,0 +1,115 @@
+// Command mutants breaks Tenure on purpose, one promise at a time, and sees the
+// test fail that proves the promise. A test that cannot fail proves nothing.
+//
+//	go run ./internal/mutants [-run REGEXP]
+//
+// The tree is not touched: each broken file is laid over its original by
+// `go test -overlay`, which holds for embedded SQL as well. It must be run from the
+// module's root. Exit code 1: some mutant survived, or its text was not found.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+func main() {
+	only := flag.String("run", "", "run only the mutants whose name or promise matches")
+	flag.Parse()
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants: -run:", err)
+		os.Exit(2)
+	}
+	passed, failed := 0, 0
+	for _, m := range mutants {
+		if !pattern.MatchString(m.promise + " " + m.name) {
+			continue
+		}
+		began := time.Now()
+		err := m.try()
+		verdict := "caught by " + m.test
+		if err != nil {
+			verdict = "SURVIVED: " + err.Error()
+			failed++
+		} else {
+			passed++
+		}
+		fmt.Printf("%-7s %-55s %s (%.1f s)\n", m.promise, m.name, verdict, time.Since(began).Seconds())
+	}
+	fmt.Printf("%d passed, %d failed\n", passed, failed)
+	if failed > 0 {
+		os.Exit(1)
+	}
+}
+
+// mutant is one deliberate fault.
+type mutant struct {
+	promise string
+	name    string
+	file    string // relative to the module's root
+	old     string // stands exactly once in file
+	new     string
+	pkg     string
+	test    string // the test of pkg that must fail
+}
+
+// try runs the mutant's test on the broken tree; an error says that it passed, or
+// why it could not be run.
+func (m mutant) try() error {
+	text, err := os.ReadFile(m.file)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		return fmt.Errorf("its text stands %d times in %s, not once: mend the table", n, m.file)
+	}
+	dir, err := os.MkdirTemp("", "tenure-mutant-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := m.overlay(dir, strings.Replace(string(text), m.old, m.new, 1))
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-timeout=180s", "-run", "^"+m.test+"$", m.pkg).CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return errors.New("the test passed")
+	case !errors.As(err, &exit):
+		return err
+	case strings.Contains(string(out), "[build failed]"), strings.Contains(string(out), "[setup failed]"):
+		return fmt.Errorf("it does not compile:\n%s", out)
+	case strings.Contains(string(out), "no tests to run"):
+		return fmt.Errorf("there is no test %s in %s", m.test, m.pkg)
+	}
+	return nil
+}
+
+// overlay writes the broken file and the JSON that puts it in the original's place.
+func (m mutant) overlay(dir, broken string) (string, error) {
+	original, err := filepath.Abs(m.file)
+	if err != nil {
+		return "", err
+	}
+	replacement := filepath.Join(dir, filepath.Base(m.file))
+	if err := os.WriteFile(replacement, []byte(broken), 0o600); err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(map[string]map[string]string{"Replace": {original: replacement}})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, b, 0o600)
+}

@@ -42,7 +42,8 @@ type Client struct {
 }
 
 // NewClient returns a client for a process that runs no jobs, such as a web
-// server. Kinds are not checked, as their handlers are elsewhere. Where the
+// server. Kinds are not checked, and a kind's default queue is not known, unless
+// [WithKinds] says what the nodes handle. Where the
 // configuration has a cluster section it joins the gossip, as a member that is
 // never elected, so that its jobs start at once instead of at the next look. It
 // opens nothing before Start.
@@ -64,7 +65,7 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 		names = append(names, p.Name)
 	}
 	cluster.SetPools(names)
-	return &Client{router: router, bell: newDoorbell(cluster, nil), keep: cfg.Execution.Retention > 0, cluster: cluster}, nil
+	return &Client{router: router, registry: o.registry, bell: newDoorbell(cluster, nil), keep: cfg.Execution.Retention > 0, cluster: cluster}, nil
 }
 
 // Start opens the pools and joins the gossip. It is not needed for a Node's client.
@@ -83,10 +84,10 @@ func (c *Client) Start(ctx context.Context) error {
 
 // Stop leaves the gossip and closes the pools.
 func (c *Client) Stop(ctx context.Context) error {
-	c.bell.stop()
-	if c.cluster == nil {
+	if c.cluster == nil { // a node's: the node stops it
 		return nil
 	}
+	c.bell.stop()
 	return errors.Join(c.cluster.Stop(ctx), c.router.Stop(ctx))
 }
 

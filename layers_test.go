@@ -39,7 +39,7 @@ var layers = map[string][]string{
 	"internal/traffic":         {},
 	"internal/mutants":         {},
 	"internal/faultproxy":      {},
-	"job/jobtest":              {"", "job", "tenancy", "routing", "execution", "config", "membership", "acquisition", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},
+	"job/jobtest":              {"", "job", "tenancy", "routing", "execution", "config", "membership", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},
 
 	"cmd/tenure":                   {"", "config", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers"},
 	"cmd/tenure/internal/demo":     {"", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic"},

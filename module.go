@@ -65,8 +65,8 @@ var core = fx.Options(
 	fx.Provide(fx.Private, newWorkers),
 	fx.Provide(fx.Private, provideSessions),
 	fx.Provide(fx.Private, provideManager),
+	fx.Provide(provideClient),
 	fx.Provide(provideNode),
-	fx.Provide(func(n *Node) *Client { return n.Client() }),
 )
 
 func provideRouter(lc fx.Lifecycle, cfg config.Config, s nodeSettings) (*routing.Router, error) {
@@ -127,8 +127,14 @@ func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions
 	return m, nil
 }
 
-func provideNode(cfg config.Config, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *acquisition.Sessions, m *acquisition.Manager, registry *job.Registry, s nodeSettings) (*Node, error) {
-	bell := newDoorbell(c, m)
+// provideClient makes the node's client before the registry is filled, because what
+// has handlers may want to enqueue. provideNode completes it.
+func provideClient(cfg config.Config, r *routing.Router, c *membership.Cluster) *Client {
+	return &Client{router: r, bell: newDoorbell(c, nil), keep: cfg.Execution.Retention > 0}
+}
+
+func provideNode(cfg config.Config, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *acquisition.Sessions, m *acquisition.Manager, registry *job.Registry, client *Client, s nodeSettings) (*Node, error) {
+	client.registry, client.bell.manager = registry, m
 	own := prometheus.NewRegistry()
 	all := []prometheus.Collector{w, ss, c.Metrics(), buildInfo(s.version)}
 	for _, m := range all {
@@ -143,10 +149,7 @@ func provideNode(cfg config.Config, r *routing.Router, c *membership.Cluster, w 
 		}
 	}
 	own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &Node{
-		cfg: cfg, router: r, cluster: c, manager: m, gatherer: own,
-		client: &Client{router: r, registry: registry, bell: bell, keep: cfg.Execution.Retention > 0},
-	}, nil
+	return &Node{cfg: cfg, router: r, cluster: c, manager: m, gatherer: own, client: client}, nil
 }
 
 func buildInfo(version string) prometheus.Collector {

@@ -44,6 +44,7 @@ type nodeSettings struct {
 	log        *zap.Logger
 	registerer prometheus.Registerer
 	version    string
+	registry   *job.Registry // of a client that runs no jobs
 }
 
 // WithLogger makes the node log there. Default: nothing is logged.
@@ -57,6 +58,11 @@ func WithMetrics(r prometheus.Registerer) NodeOption {
 // WithVersion names the release of the program, for display. Default: the main
 // module's version, if the program was built with one.
 func WithVersion(v string) NodeOption { return func(s *nodeSettings) { s.version = v } }
+
+// WithKinds lets a client that runs no jobs know the kinds and default queues of
+// the nodes: it then refuses unknown kinds, as a node's own client does. The
+// handlers are not called. A Node ignores it.
+func WithKinds(r *job.Registry) NodeOption { return func(s *nodeSettings) { s.registry = r } }
 
 func nodeOptions(opts []NodeOption) nodeSettings {
 	s := nodeSettings{log: zap.NewNop(), version: buildVersion()}

@@ -186,7 +186,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	if !a.elector.Alive(l.Holder) {
 		// It is thought dead: two renewals missed are enough. That only the database's
 		// clock says so does no harm, as the take still fails if another renewal arrives.
-		return max(quiet-l.Quiet, 0) + delay
+		return max(quiet+delay-l.Quiet, 0)
 	}
 	if l.Remaining > 0 {
 		if rank >= lowRank {
@@ -196,7 +196,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	}
 	// Expired, but gossip says that it lives. It may not be taken before this node
 	// itself has seen it stand still, for the database's clock may have jumped.
-	return max(quiet-time.Since(a.standing.since), 0) + delay
+	return max(quiet+delay-time.Since(a.standing.since), 0)
 }
 
 // vacantFor gives nodes of better rank time to take a vacant lock first.

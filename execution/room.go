@@ -39,28 +39,47 @@ func (r *room) reserve(o Owner, want int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.measure()
-	free := int64(r.workers) + r.ahead.Load() - r.used.Load()
-	granted := int(min(int64(want), max(free, 0)))
+	granted := r.grant(want)
 	if granted < want {
 		r.wanting[o] = struct{}{}
 		r.wanted.Store(true)
+		// Once more: a place that was given up just before that has woken nobody.
+		granted += r.grant(want - granted)
 	}
-	r.used.Add(int64(granted))
 	return granted
 }
 
-// release gives places back that were reserved and not used.
-func (r *room) release(n int) { r.used.Add(-int64(n)) }
+// grant takes up to want places; mu is held, so that nobody else takes any.
+func (r *room) grant(want int) int {
+	n := min(int64(want), max(r.free(r.used.Load()), 0))
+	r.used.Add(n)
+	return int(n)
+}
 
-// left says that a claim has left the workers. It wakes who wanted more once a
-// good part of the lookahead is free, so that claims stay large under load, and
-// at once when jobs are long and every free worker counts.
+func (r *room) free(used int64) int64 { return int64(r.workers) + r.ahead.Load() - used }
+
+// release gives places back that were reserved and not used.
+func (r *room) release(n int) {
+	if n > 0 {
+		r.wake(r.used.Add(-int64(n)))
+	}
+}
+
+// left says that a claim has left the workers.
 func (r *room) left(done bool) {
 	used := r.used.Add(-1)
 	if done {
 		r.finished.Add(1)
 	}
-	if !r.wanted.Load() || int64(r.workers)+r.ahead.Load()-used < max(1, r.ahead.Load()/2) {
+	r.wake(used)
+}
+
+// wake tells who wanted more once a good part of the lookahead is free, so that
+// claims stay large under load, and at once when jobs are long and every free
+// worker counts. Whoever gives up the last place does wake them: nobody waits for
+// ever.
+func (r *room) wake(used int64) {
+	if !r.wanted.Load() || r.free(used) < max(1, r.ahead.Load()/2) {
 		return
 	}
 	r.mu.Lock()

@@ -62,7 +62,7 @@ func (a *app) watch(cmd *cobra.Command) {
 // for a wish for help, and succeed.
 func newGroup(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short,
+		Use: use + " COMMAND", Short: short,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -80,9 +80,10 @@ func newGroup(use, short string, subs ...*cobra.Command) *cobra.Command {
 					names = append(names, sub.Name())
 				}
 			}
-			return fmt.Errorf("%s needs a command: %s", cmd.CommandPath(), strings.Join(names, ", "))
+			return fmt.Errorf("a command is missing: %s", strings.Join(names, ", "))
 		},
 		SuggestionsMinimumDistance: 2,
+		DisableFlagsInUseLine:      true,
 	}
 	cmd.AddCommand(subs...)
 	return cmd

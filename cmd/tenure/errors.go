@@ -58,7 +58,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 		a.complain(err)
 		return exitUsage
 	case errors.As(err, &usage) || !a.reached:
-		fmt.Fprintf(a.stderr, "tenure: %s\nrun: %s --help\n", strings.TrimSpace(err.Error()), cmd.CommandPath())
+		fmt.Fprintf(a.stderr, "tenure: %s\nusage: %s\nsee:   %s --help\n", oneLine(err.Error()), cmd.UseLine(), cmd.CommandPath())
 		return exitUsage
 	}
 	a.complain(err)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/tenurehq/tenure"
@@ -21,30 +24,91 @@ const (
 // operation is the databases of a configuration, opened for one command.
 type operation struct {
 	client *tenure.Client
-	// refused says which databases answered but cannot be used. The others can:
-	// one pool that was forgotten to migrate must not stop an operator.
+	// refused says which databases answered but cannot be used: not migrated, or a
+	// standby after a failover, when an operator needs the others all the more.
 	refused error
 }
 
-// operate runs fn on the databases. Without gossip: its address may be taken by
-// the node on this machine, and joining would take longer than most commands.
+// operate runs fn on the databases that can be used. Without gossip: its address
+// may be taken by the node on this machine, and joining would take longer than most
+// commands.
 func operate(ctx context.Context, cfg config.Config, fn func(context.Context, *operation) error) error {
 	cfg.Cluster = nil
+	client, err := open(ctx, cfg)
+	var refused error
+	if err != nil {
+		if cfg, refused = without(ctx, cfg); refused == nil || len(cfg.Pools) == 0 {
+			return err
+		}
+		if client, err = open(ctx, cfg); err != nil {
+			return errors.Join(refused, err)
+		}
+	}
+	runCtx, cancel := context.WithTimeout(ctx, operateLimit)
+	defer cancel()
+	return errors.Join(fn(runCtx, &operation{client, refused}), stopClient(ctx, client))
+}
+
+func open(ctx context.Context, cfg config.Config) (*tenure.Client, error) {
 	client, err := tenure.NewClient(cfg, tenure.WithVersion(buildVersion()))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	startCtx, cancel := context.WithTimeout(ctx, startLimit)
-	o := &operation{client: client, refused: client.Start(startCtx)}
-	cancel()
-
-	runCtx, cancel := context.WithTimeout(ctx, operateLimit)
-	err = fn(runCtx, o)
-	cancel()
-
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit) // also after Ctrl-C
 	defer cancel()
-	return errors.Join(err, client.Stop(stopCtx))
+	if err := client.Start(startCtx); err != nil {
+		return nil, errors.Join(err, stopClient(ctx, client))
+	}
+	return client, nil
+}
+
+func stopClient(ctx context.Context, client *tenure.Client) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit) // also after Ctrl-C
+	defer cancel()
+	return client.Stop(ctx)
+}
+
+// without opens each pool alone to find those that cannot be used, and returns the
+// configuration without them and their tenants.
+func without(ctx context.Context, cfg config.Config) (rest config.Config, refused error) {
+	names := slices.Sorted(maps.Keys(cfg.Pools))
+	errs := make([]error, len(names))
+	var group sync.WaitGroup
+	for i, name := range names {
+		group.Go(func() {
+			alone := cfg
+			alone.Pools = maps.Clone(cfg.Pools)
+			for other := range cfg.Pools {
+				if other != name {
+					delete(alone.Pools, other)
+				}
+			}
+			alone.Tenants.Static, alone.Tenants.Table = nil, nil
+			client, err := open(ctx, alone)
+			if err == nil {
+				err = stopClient(ctx, client)
+			}
+			errs[i] = err
+		})
+	}
+	group.Wait()
+	rest = cfg
+	rest.Pools, rest.Tenants.Static = maps.Clone(cfg.Pools), maps.Clone(cfg.Tenants.Static)
+	for i, name := range names {
+		if errs[i] == nil {
+			continue
+		}
+		delete(rest.Pools, name)
+		for id, t := range cfg.Tenants.Static {
+			if t.Pool == name {
+				delete(rest.Tenants.Static, id)
+			}
+		}
+		if rest.Tenants.Table != nil && rest.Tenants.Table.Pool == name {
+			rest.Tenants.Table = nil
+		}
+	}
+	return rest, errors.Join(errs...)
 }
 
 // read is operate for commands that print what all pools say. What came is printed

@@ -30,7 +30,7 @@ type Session struct {
 
 // OpenSession makes s live for ttl.
 func OpenSession(ctx context.Context, db DB, s Session, ttl time.Duration) error {
-	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, s.Node, s.Member, s.GossipAddr, s.Version, s.Kinds, ttl.Milliseconds())
+	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, s.Node, s.Member, s.GossipAddr, s.Version, append([]string{}, s.Kinds...), ttl.Milliseconds()) // an empty list, not NULL
 	if err != nil {
 		return fmt.Errorf("open a session: %w", translate(err))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -27,7 +28,7 @@ import (
 // Main runs the tests of a package with one PostgreSQL for all of them, which
 // starts when the first test asks for it. Call it from TestMain; without it every
 // test that no other one overlaps starts a server of its own.
-func Main(m *testing.M) { pgtest.Main(m) }
+func Main(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 // Env is a set of pools with tenants in them, and the handlers of one registry.
 // Jobs run when [Tenant.Run] or [Env.Drain] says so, one at a time, and never by

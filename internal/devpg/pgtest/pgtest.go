@@ -29,6 +29,10 @@ func Main(m *testing.M, options ...goleak.Option) {
 	goleak.VerifyTestMain(runner{m}, options...)
 }
 
+// Run is Main without the search for leaks and without the exit, for tests of
+// programs whose libraries leave goroutines behind.
+func Run(m *testing.M) int { return runner{m}.Run() }
+
 type runner struct{ m *testing.M }
 
 // Run stops the server before goleak looks: the server's goroutine is no leak.

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+)
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1?", "p2?")
+	out := b.ok("migrate", "--pool", "p2")
+	require.Regexp(t, `^p2: applied 0001_ledger.sql \(\d+ms\)\n`, out)
+	require.NotContains(t, out, "p1")
+	require.Regexp(t, `^p1: applied 0001_ledger.sql \(\d+ms\)\n(p1: .*\n)*p2: up to date\n$`, b.ok("migrate"))
+	require.Equal(t, "p1: up to date\np2: up to date\n", b.ok("migrate"))
+	require.Equal(t, "p1: up to date\n", b.ok("migrate", "--pool", "p1", "--pool", "p1"))
+	require.NotEmpty(t, b.enqueue("k", "{}", "--tenant", "P1"))
+}
+
+func TestMigratePoolDown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2!")
+	require.Equal(t, "p1: up to date\n", b.ok("migrate", "--pool", "p1"))
+	r := b.fails(exitFailed, "migrate")
+	require.Regexp(t, `(?m)^tenure: connect to pool p2: .*connection refused.*: check that the database runs, and the pool's dsn$`, r.errors)
+	require.Contains(t, r.errors, "run migrate again")
+}
+
+func TestEnqueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	id := b.enqueue("mail.send", `{"n": 9007199254740993}`, "--tenant", "P2", "--queue", "mail", "--priority", "-7",
+		"--max-attempts", "3", "--unique", "k1", "--meta", `{"by": 9007199254740993}`)
+	var shown struct {
+		jsonJob
+		ID string `json:"id"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(b.ok("jobs", "show", id, "-o", "json")), &shown))
+	require.Equal(t, id, shown.ID)
+	require.Equal(t, jsonJob{
+		State: "waiting", Pool: "p2", Tenant: "P2", Queue: "mail", Kind: "mail.send", Priority: -7, MaxAttempts: 3, UniqueKey: "k1",
+		CreatedAt: shown.CreatedAt, Payload: shown.Payload, Meta: shown.Meta,
+	}, shown.jsonJob)
+	require.JSONEq(t, `{"n": 9007199254740993}`, string(shown.Payload))
+	require.Contains(t, string(shown.Meta), "9007199254740993")
+
+	r := b.run("enqueue", "mail.send", "{}", "--tenant", "P2", "--unique", "k1")
+	require.Equal(t, result{0, id + "\n", "tenure: nothing was added: job " + id + " has this unique key and is not finished\n"}, r)
+	require.JSONEq(t, `{"id": "`+id+`", "duplicate": true}`, b.ok("enqueue", "mail.send", "{}", "--tenant", "P2", "--unique", "k1", "-o", "json"))
+
+	r = b.runWith(`{"from": "stdin"}`, "enqueue", "k", "-", "--tenant", "P1")
+	require.Zero(t, r.code, r.errors)
+	require.Contains(t, b.ok("jobs", "show", strings.TrimSpace(r.out)), `"from": "stdin"`)
+
+	later := b.enqueue("k", "{}", "--tenant", "P1", "--in", "PT5M")
+	require.Regexp(t, `(?m)^due +\S+ \(in 4m\)$`, b.ok("jobs", "show", later))
+	at := b.enqueue("k", "{}", "--tenant", "P1", "--at", "2999-01-01T00:00:00+01:00")
+	require.Contains(t, b.ok("jobs", "show", at), "2998-12-31T23:00:00Z")
+}
+
+func TestEnqueueRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2!", "p3?")
+	r := b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "nobody")
+	require.Contains(t, r.errors, `unknown tenant "nobody"`)
+	require.Contains(t, r.errors, "correct --tenant, or add the tenant")
+	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P2")
+	require.Contains(t, r.errors, "pool is down")
+	require.Contains(t, r.errors, "check that the database runs")
+	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P3")
+	require.Contains(t, r.errors, "run: tenure migrate --pool p3")
+	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P1", "--at", "0001-01-01T00:00:00Z")
+	require.Contains(t, r.errors, "years 1970 to 9999")
+	// Pools that have nothing to do with a tenant do not stop its jobs.
+	r = b.run("enqueue", "k", "{}", "--tenant", "P1")
+	require.Zero(t, r.code)
+	require.Regexp(t, `^\d+\n$`, r.out)
+	require.Contains(t, r.errors, "tenure: note: ")
+}
+
+func TestJobsList(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	one := b.enqueue("a", "{}", "--tenant", "P1")
+	two := b.enqueue("b", "{}", "--tenant", "P2", "--queue", "q")
+	three := b.enqueue("b", "{}", "--tenant", "P1", "--in", "1h")
+	ids := func(args ...string) (ids []string) {
+		for _, row := range rows(b.ok(append([]string{"jobs", "list"}, args...)...)) {
+			ids = append(ids, row[0])
+		}
+		return ids
+	}
+	require.Equal(t, []string{three, two, one}, ids())
+	require.Equal(t, []string{two, one}, ids("--state", "waiting"))
+	require.Equal(t, []string{three}, ids("--state", "scheduled"))
+	require.Equal(t, []string{three, one}, ids("--tenant", "P1"))
+	require.Equal(t, []string{three, two}, ids("--kind", "b"))
+	require.Equal(t, []string{two}, ids("--queue", "q"))
+	require.Equal(t, []string{two}, ids("--pool", "p2"))
+	require.Nil(t, ids("--state", "dead"))
+	r := b.run("jobs", "list", "--limit", "2")
+	require.Zero(t, r.code)
+	require.Len(t, rows(r.out), 2)
+	require.Equal(t, "tenure: there may be more than these 2: see --limit\n", r.errors)
+
+	lines := strings.Split(b.ok("jobs", "list"), "\n")
+	require.Equal(t, []string{"ID", "STATE", "TENANT", "KIND", "QUEUE", "POOL", "ATTEMPTS", "CREATED", "DETAIL"}, strings.Fields(lines[0]))
+	require.Regexp(t, `^`+three+` +scheduled +P1 +b +default +p1 +0 +\S+Z \(.*\) +due in 59m$`, lines[1])
+	require.Regexp(t, `^`+two+` +waiting \(no handler\) +P2 +b +q +p2 +0 +\S+Z \(.*\) +-$`, lines[2])
+
+	var list []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(b.ok("jobs", "list", "-o", "json")), &list))
+	require.Len(t, list, 3)
+	require.Equal(t, "waiting", list[1]["state"])
+	require.Equal(t, false, list[1]["handled"])
+	require.Equal(t, "[]\n", b.ok("jobs", "list", "--state", "done", "-o", "json"))
+}
+
+func TestCancelAndRetry(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	one := b.enqueue("a", "{}", "--tenant", "P1")
+	two := b.enqueue("a", "{}", "--tenant", "P2", "--in", "1h")
+	three := b.enqueue("a", "{}", "--tenant", "P2", "--in", "1h")
+	missing := "999"
+
+	r := b.fails(exitFailed, "jobs", "cancel", one, missing, two)
+	require.Equal(t, "job "+one+" is cancelled\njob "+two+" is cancelled\n", r.out)
+	require.Equal(t, "tenure: cancel job 999: no such job: only unfinished jobs can be cancelled; see: tenure jobs show 999\n", r.errors)
+	require.Contains(t, b.ok("jobs", "show", one), "cancelled")
+	b.fails(exitFailed, "jobs", "cancel", one)
+
+	require.Equal(t, "job "+three+" runs now\n", b.ok("jobs", "retry", three))
+	require.Equal(t, "waiting (no handler)", rows(b.ok("jobs", "list", "--state", "waiting"))[0][1])
+	r = b.fails(exitFailed, "jobs", "retry", three)
+	require.Contains(t, r.errors, "only dead, retrying and scheduled jobs can be retried")
+	r = b.fails(exitFailed, "jobs", "show", missing)
+	require.Equal(t, "tenure: job 999: no such job: finished jobs are kept for execution.retention; see: tenure jobs list\n", r.errors)
+}
+
+// failing is a job whose handler fails in a way that tests the terminal.
+type failing struct{}
+
+func (failing) Kind() string { return "failing" }
+
+func TestFailedRunsAreShown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	cfg, err := loadConfig(b.path)
+	require.NoError(t, err)
+	runs := 0
+	r := job.NewRegistry()
+	job.Handle(r, func(context.Context, *job.Job[failing]) error {
+		if runs++; runs == 1 {
+			return errors.New("first\x1b[2J\nline")
+		}
+		panic("second")
+	}, job.Retry("R2/PT0.01S"))
+	node, err := tenure.New(cfg, r)
+	require.NoError(t, err)
+	require.NoError(t, node.Start(t.Context()))
+	id := b.enqueue("failing", `{"a": {"b": 1}}`, "--tenant", "P1", "--meta", `{"by": "me"}`)
+	require.Eventually(t, func() bool { return strings.Contains(b.ok("jobs", "list", "--state", "dead"), id) }, patience, tick)
+	require.NoError(t, node.Stop(context.WithoutCancel(t.Context())))
+
+	require.Regexp(t, `^\d+ +dead +P1 +failing +default +p1 +2 +\S+Z \(.*\) +.*, panic: second$`, strings.Split(b.ok("jobs", "list"), "\n")[1])
+	out := b.ok("jobs", "show", id)
+	require.Regexp(t, `(?s)^id +`+id+`\nstate +dead\nkind +failing\n.*error +panic: second\n\npayload:\n  \{\n    "a": \{\n      "b": 1\n    \}\n  \}\n\nmeta:\n  \{\n    "by": "me"\n  \}\n\n`+
+		`attempt 1 failed \S+Z \(.*\) on test:\n  first \[2J\n  line\n\nattempt 2 failed \S+Z \(.*\) on test:\n  panic: second\n$`, out)
+	stack := command(t.Context(), "", "jobs", "show", id, "--stack", "--config", b.path)
+	require.Contains(t, stack.out, "goroutine ")
+	var shown jsonShow
+	text := command(t.Context(), "", "jobs", "show", id, "-o", "json", "--config", b.path).out
+	require.NoError(t, json.Unmarshal([]byte(strings.Replace(text, `"id": "`+id+`",`, "", 1)), &shown))
+	require.Len(t, shown.Runs, 2)
+	require.Contains(t, shown.Runs[1].Stack, "goroutine ")
+
+	require.Equal(t, "job "+id+" runs now\n", b.ok("jobs", "retry", id))
+}
+
+// What answers is printed, what does not is told, and the command fails.
+func TestPoolDown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2!", "p3?")
+	r := b.run("enqueue", "k", "{}", "--tenant", "P1")
+	id := strings.TrimSpace(r.out)
+	for _, args := range []string{"jobs list", "locks", "nodes", "jobs list -o json", "locks -o json", "nodes -o json"} {
+		r := b.fails(exitFailed, strings.Fields(args)...)
+		require.NotEmpty(t, r.out)
+		require.Regexp(t, `(?m)^tenure: pool p2: .*connection refused.*: check that the database runs, and the pool's dsn$`, r.errors)
+		require.Contains(t, r.errors, "run: tenure migrate --pool p3")
+		require.Contains(t, r.errors, "tenure: what is shown is incomplete")
+		if strings.HasPrefix(args, "jobs") {
+			require.Contains(t, r.out, id)
+		}
+	}
+	r = b.run("jobs", "show", id)
+	require.Zero(t, r.code, r.errors)
+	r = b.run("jobs", "cancel", id)
+	require.Zero(t, r.code, r.errors)
+	r = b.fails(exitFailed, "jobs", "cancel", id)
+	require.Contains(t, r.errors, "pool p2: ")
+	r = b.fails(exitFailed, "jobs", "show", strconv.Itoa(1<<50))
+	require.Contains(t, r.errors, "no such job")
+	require.Contains(t, r.errors, "pool p2: ")
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := command(ctx, "", "jobs", "list", "--config", b.path)
+	require.Equal(t, exitFailed, r.code)
+}

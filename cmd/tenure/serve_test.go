@@ -1,0 +1,297 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// logs are the lines that a serve prints, as they come.
+type logs struct {
+	t     *testing.T
+	lines chan map[string]any
+}
+
+// newLogs reads r to its end.
+func newLogs(t *testing.T, r io.Reader) *logs {
+	l := &logs{t: t, lines: make(chan map[string]any, 1000)}
+	go func() {
+		defer close(l.lines)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			line := map[string]any{}
+			if json.Unmarshal(s.Bytes(), &line) != nil {
+				line["msg"] = s.Text()
+			}
+			l.lines <- line
+		}
+	}()
+	return l
+}
+
+// until waits for a message.
+func (l *logs) until(msg string) map[string]any {
+	l.t.Helper()
+	var seen []map[string]any
+	for line := range l.lines {
+		if text, _ := line["msg"].(string); strings.HasPrefix(text, msg) {
+			return line
+		}
+		seen = append(seen, line)
+	}
+	l.t.Fatalf("no line %q in %v", msg, seen)
+	return nil
+}
+
+// serving is a node that runs in this process.
+type serving struct {
+	*logs
+	stop context.CancelFunc
+	code chan int
+	url  string
+}
+
+func (b *bed) serve() *serving {
+	r, w := io.Pipe()
+	ctx, stop := context.WithCancel(context.WithoutCancel(b.t.Context()))
+	s := &serving{logs: newLogs(b.t, r), stop: stop, code: make(chan int, 1)}
+	go func() {
+		s.code <- run(ctx, []string{"serve", "--config", b.path}, nil, io.Discard, w)
+		w.Close()
+	}()
+	b.t.Cleanup(func() { // closes the pipe's other end, if the test did not
+		stop()
+		for range s.lines {
+		}
+	})
+	started := s.until("starting")
+	require.Equal(b.t, []any{"http.request", "sql.exec"}, started["kinds"])
+	require.Len(b.t, started["pools"], len(b.dsn))
+	require.NotEmpty(b.t, started["version"])
+	s.url = "http://" + started["address"].(string)
+	s.until("started")
+	return s
+}
+
+// get returns a page of the node.
+func (s *serving) get(path string) (status int, body string) {
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+path, nil)
+	require.NoError(s.t, err)
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(s.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(s.t, err)
+	return response.StatusCode, string(text)
+}
+
+// states waits until the job is in this state.
+func (b *bed) reaches(id, state string) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool { return strings.Contains(b.ok("jobs", "list", "--state", state), id) }, patience, tick)
+}
+
+func TestServe(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	b.sql("p2", "CREATE SCHEMA t; CREATE TABLE t.v (n bigint, tenant text DEFAULT current_setting('app.tenant_id'))")
+	calls := make(chan *http.Request, 10)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls <- r
+		if r.URL.Path == "/gone" {
+			http.Error(w, "nobody\x1b[2J lives here", http.StatusGone)
+		}
+	}))
+	t.Cleanup(hook.Close)
+
+	s := b.serve()
+	require.Eventually(t, func() bool { status, _ := s.get("/readyz"); return status == http.StatusOK }, patience, tick)
+	status, _ := s.get("/healthz")
+	require.Equal(t, http.StatusOK, status)
+
+	called := b.enqueue("http.request", `{"url": "`+hook.URL+`/hook"}`, "--tenant", "P1")
+	gone := b.enqueue("http.request", `{"url": "`+hook.URL+`/gone"}`, "--tenant", "P1")
+	inside := b.enqueue("http.request", `{"url": "http://169.254.169.254/latest"}`, "--tenant", "P1")
+	executed := b.enqueue("sql.exec", `{"sql": "INSERT INTO v (n) SELECT n FROM generate_series($1::bigint, $2) n", "args": [9007199254740993, 9007199254740995]}`, "--tenant", "P2")
+	wrong := b.enqueue("sql.exec", `{"sql": "INSERT INTO missing VALUES (1)"}`, "--tenant", "P2")
+	several := b.enqueue("sql.exec", `{"sql": "INSERT INTO v VALUES (1); COMMIT"}`, "--tenant", "P2")
+	unknown := b.enqueue("mail.send", `{}`, "--tenant", "P1")
+	b.reaches(called, "done")
+	b.reaches(executed, "done")
+	for id, why := range map[string]string{gone: "410 Gone: nobody [2J lives here", inside: "169.254.169.254 is not public", wrong: "42P01", several: "42601"} {
+		b.reaches(id, "dead")
+		require.Contains(t, b.ok("jobs", "show", id), why)
+	}
+	require.ElementsMatch(t, []string{called, gone}, []string{(<-calls).Header.Get("Idempotency-Key"), (<-calls).Header.Get("Idempotency-Key")})
+	b.sql("p2", `DO $$ BEGIN
+		ASSERT (SELECT count(*) = 3 AND min(n) = 9007199254740993 AND bool_and(tenant = 'P2') FROM t.v), 'not what was inserted';
+	END $$`)
+	require.Contains(t, b.ok("jobs", "show", unknown), "waiting (no handler)")
+
+	status, metrics := s.get("/metrics")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, metrics, "tenure_build_info")
+
+	require.Len(t, rows(b.ok("locks")), 2)
+	for _, row := range rows(b.ok("locks")) {
+		require.Equal(t, "test", row[1])
+		require.Equal(t, "no", row[len(row)-1])
+	}
+	nodes := rows(b.ok("nodes"))
+	require.Len(t, nodes, 1)
+	require.Equal(t, "test", nodes[0][0])
+	require.Equal(t, []string{"p1,p2", "live"}, nodes[0][3:5])
+	require.Equal(t, "2", nodes[0][len(nodes[0])-1])
+
+	s.stop()
+	require.Zero(t, <-s.code)
+	s.until("stopped, nothing is claimed")
+	var list []jsonNode
+	require.NoError(t, json.Unmarshal([]byte(b.ok("nodes", "-o", "json")), &list))
+	require.Len(t, list, 1)
+	require.Equal(t, []string{"http.request", "sql.exec"}, list[0].Kinds)
+	require.Equal(t, []string{"left"}, list[0].states())
+	for _, session := range list[0].Sessions {
+		require.Zero(t, session.Claims)
+	}
+	require.Equal(t, "[]\n", b.ok("nodes", "--live", "-o", "json"))
+	for _, row := range rows(b.ok("locks")) {
+		require.Equal(t, []string{"-", "nobody"}, row[1:3])
+	}
+}
+
+func TestServeRefusals(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	b := setup(t, "p1")
+	text, err := os.ReadFile(b.path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(b.path, []byte(strings.Replace(string(text), "127.0.0.1:0", l.Addr().String(), 1)), 0o600))
+	r := b.fails(exitFailed, "serve")
+	require.Equal(t, "tenure: node.listen "+l.Addr().String()+" is in use: stop what uses it, or choose another port\n", r.errors)
+}
+
+func TestServeUnmigrated(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2?")
+	r := b.fails(exitFailed, "serve")
+	require.Contains(t, r.errors, "pool p2: has no ledger: run: tenure migrate --pool p2\n")
+	require.NotContains(t, r.errors, "p1:")
+	require.Empty(t, rows(b.run("nodes").out))
+}
+
+// A pool that does not answer does not keep the others from being worked on.
+func TestServePoolDown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2!")
+	b.sql("p1", "CREATE SCHEMA t; CREATE TABLE t.v (n int)")
+	s := b.serve()
+	r := b.run("enqueue", "sql.exec", `{"sql": "INSERT INTO v VALUES (1)"}`, "--tenant", "P1")
+	require.Zero(t, r.code, r.errors)
+	require.Eventually(t, func() bool {
+		return strings.Contains(b.run("jobs", "list", "--state", "done").out, strings.TrimSpace(r.out))
+	}, patience, tick)
+	s.stop()
+	require.Zero(t, <-s.code)
+}
+
+// process is a serve in a process of its own.
+func (b *bed) process() (*exec.Cmd, *logs) {
+	self, err := os.Executable()
+	require.NoError(b.t, err)
+	cmd := exec.CommandContext(b.t.Context(), self, "serve", "--config", b.path)
+	cmd.Env = append(os.Environ(), mainEnv+"=1")
+	r, w := io.Pipe()
+	cmd.Stderr = w
+	l := newLogs(b.t, r)
+	require.NoError(b.t, cmd.Start())
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it has ended already unless the test failed
+		_ = cmd.Wait()
+		w.Close()
+		for range l.lines {
+		}
+	})
+	l.until("started")
+	return cmd, l
+}
+
+// hanging is a server whose callers wait until release is called.
+func hanging(t *testing.T) (url string, arrived chan struct{}, release func()) {
+	arrived, gate := make(chan struct{}, 10), make(chan struct{})
+	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-gate
+	}))
+	release = func() {
+		select {
+		case <-gate:
+		default:
+			close(gate)
+		}
+	}
+	t.Cleanup(func() {
+		release()
+		hook.Close()
+	})
+	return hook.URL, arrived, release
+}
+
+func TestFirstSignalLetsHandlersFinish(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	url, arrived, release := hanging(t)
+	cmd, l := b.process()
+	id := b.enqueue("http.request", `{"url": "`+url+`"}`, "--tenant", "P1")
+	<-arrived
+	require.Equal(t, "test", strings.Fields(rows(b.ok("jobs", "list", "--state", "running"))[0][8])[1][:4])
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	l.until("stopping")
+	release()
+	l.until("stopped, nothing is claimed")
+	require.NoError(t, cmd.Wait())
+	b.reaches(id, "done")
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	url, arrived, _ := hanging(t)
+	cmd, l := b.process()
+	b.enqueue("http.request", `{"url": "`+url+`"}`, "--tenant", "P1")
+	<-arrived
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	l.until("stopping")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	l.until("tenure: second signal")
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.Equal(t, 1, exit.ExitCode())
+}
+
+// A running job is asked to end, and its node does so.
+func TestCancelRunning(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	url, arrived, _ := hanging(t)
+	s := b.serve()
+	id := b.enqueue("http.request", `{"url": "`+url+`"}`, "--tenant", "P1")
+	<-arrived
+	require.Equal(t, "job "+id+" is running and was asked to end\n", b.ok("jobs", "cancel", id))
+	b.reaches(id, "cancelled")
+	s.stop()
+	require.Zero(t, <-s.code)
+}

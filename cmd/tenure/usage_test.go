@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/config"
+)
+
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	for args, why := range map[string]string{
+		"":                                   "a command is missing",
+		"jobs":                               "list, retry, show",
+		"jobs lsit":                          "did you mean list?",
+		"srve":                               "did you mean serve?",
+		"config chekc":                       "did you mean check?",
+		"serve now":                          "unknown command",
+		"migrate --bogus":                    "unknown flag: --bogus",
+		"migrate --pool p9":                  `pool "p9" is not under pools in the configuration; there are: p1`,
+		"jobs list -o xml":                   "choose table or json",
+		"jobs list --state ready":            `--state "ready" is not one of waiting, running`,
+		"jobs list --limit 0":                "--limit 0: 1 to 10000",
+		"jobs list --pool p9":                `pool "p9"`,
+		"jobs show":                          "accepts 1 arg",
+		"jobs show abc":                      `"abc" is not a job id`,
+		"jobs retry 1 x":                     `"x" is not a job id`,
+		"jobs cancel -- -5":                  `"-5" is not a job id`,
+		"enqueue a":                          "accepts 2 arg",
+		"enqueue a {}":                       `"tenant" not set`,
+		"enqueue a {} --tenant=":             "tenant id is empty",
+		"enqueue a|b {} --tenant P1":         "kind",
+		"enqueue a {] --tenant P1":           "not valid JSON",
+		"enqueue a - --tenant P1":            "not valid JSON",
+		"enqueue a {} --tenant P1 --in 5":    "no unit",
+		"enqueue a {} --tenant P1 --in -5s":  "past",
+		"enqueue a {} --tenant P1 --at noon": "is not a time",
+		"enqueue a {} --tenant P1 --in 1s --at x":   "[at in]",
+		"enqueue a {} --tenant P1 --priority 1001":  "-1000 to 1000",
+		"enqueue a {} --tenant P1 --max-attempts 0": "1 to 1000",
+		"enqueue a {} --tenant P1 --unique=":        "key is empty",
+		"enqueue a {} --tenant P1 --meta []":        "not a JSON object",
+		"enqueue a {} --tenant P1 --meta null":      "not a JSON object",
+		"enqueue a {} --tenant P1 --meta {}{}":      "not a JSON object",
+		"enqueue a {} --tenant P1 --queue a|b":      "queue",
+	} {
+		r := b.fails(exitUsage, strings.Fields(args)...)
+		require.Contains(t, r.errors, why, args)
+		require.Contains(t, r.errors, "\nusage: tenure", args)
+		require.Empty(t, r.out, args)
+	}
+	require.Empty(t, rows(b.ok("jobs", "list")))
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--help"}, {"help", "jobs"}, {"version"}, {"enqueue", "-h"}, {"completion", "bash"}} {
+		r := command(t.Context(), "", args...)
+		require.Zero(t, r.code)
+		require.NotEmpty(t, r.out)
+		require.Empty(t, r.errors)
+	}
+}
+
+func TestNoConfiguration(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "missing.yaml")
+	for _, args := range [][]string{{"serve"}, {"migrate"}, {"locks"}, {"config", "show"}, {"config", "check"}} {
+		r := command(t.Context(), "", append(args, "--config", path)...)
+		require.Equal(t, exitUsage, r.code)
+		require.Empty(t, r.out)
+		require.Contains(t, r.errors, "name the file with --config or $TENURE_CONFIG")
+		require.Equal(t, args[0] == "serve", strings.Contains(r.errors, config.Minimal))
+	}
+}
+
+func TestConfigCheck(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	good := write("good.yaml", "pools: {main: {dsn: '"+nowhere+"'}}\n")
+	for _, args := range [][]string{{good}, {"--config", good}} {
+		r := command(t.Context(), "", append([]string{"config", "check"}, args...)...)
+		require.Equal(t, result{0, "ok\n", ""}, r)
+	}
+	bad := write("bad.yaml", `pools:
+  main:
+    dsn: `+nowhere+`
+    max_con: 5
+acquire:
+  lock: {ttl: 5 minutes}
+tenants:
+  static: {acme: mian}
+`)
+	want := strings.ReplaceAll(`FILE:4:5: error: unknown key "max_con"
+    4 |     max_con: 5
+      |     ^
+      = did you mean max_conns?
+FILE:6:15: error: "5 minutes" is not a duration: write 90s, 5m, 1h30m or PT5M
+    6 |   lock: {ttl: 5 minutes}
+      |               ^
+FILE:8:18: error: tenant "acme" is mapped to pool "mian", which is not under pools
+    8 |   static: {acme: mian}
+      |                  ^
+      = did you mean main?
+3 problems in FILE; nothing was changed
+`, "FILE", bad)
+	require.Equal(t, result{exitUsage, "", want}, command(t.Context(), "", "config", "check", bad))
+	// The same faults keep every other command from doing anything.
+	for _, args := range [][]string{{"serve"}, {"migrate"}, {"jobs", "list"}, {"config", "show"}, {"enqueue", "a", "{}", "--tenant", "acme"}} {
+		require.Equal(t, result{exitUsage, "", want}, command(t.Context(), "", append(args, "--config", bad)...))
+	}
+	r := command(context.Background(), "", "config", "check", bad, "-o", "json")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.out, `"path": "pools.main.max_con"`)
+	require.Equal(t, want, r.errors)
+	r = command(t.Context(), "", "config", "check", good, "-o", "json")
+	require.JSONEq(t, `{"file": "`+good+`", "faults": []}`, r.out)
+}
+
+func TestConfigShow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1!")
+	out := b.ok("config", "show")
+	require.Contains(t, out, "dsn: postgres://app:***@127.0.0.1:1/nowhere")
+	require.Contains(t, out, "heartbeat_every: 500ms")
+	require.Contains(t, out, "retention: 24h0m0s")
+}

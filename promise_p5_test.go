@@ -1,0 +1,90 @@
+package tenure_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// TestP5AttemptIsRecordedBeforeTheNextStart: each run finds all runs before it in
+// the ledger.
+func TestP5AttemptIsRecordedBeforeTheNextStart(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	const attempts = 5
+	recorded := make(chan string, attempts)
+	r := job.NewRegistry()
+	job.Handle(r, func(ctx context.Context, j *job.Job[plain]) error {
+		var errs, charged int
+		err := b.db["p1"].QueryRow(ctx, `SELECT (SELECT count(*) FROM tenure.job_error WHERE job_id = $1),
+			(SELECT attempt FROM tenure.job WHERE id = $1)`, int64(j.ID)).Scan(&errs, &charged)
+		recorded <- fmt.Sprint(j.Attempt-1, errs, charged, err)
+		return fmt.Errorf("attempt %d", j.Attempt)
+	}, job.Retry(fmt.Sprintf("R%d/PT0.01S", attempts)))
+	n := b.node(b.cfg, r)
+	_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
+	require.NoError(t, err)
+	for i := range attempts {
+		select {
+		case got := <-recorded:
+			require.Equal(t, fmt.Sprint(i, i, i, nil), got, "attempts before this run, by its record and twice by the ledger")
+		case <-time.After(patience):
+			require.FailNow(t, "no further run", "after %d", i)
+		}
+	}
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.dead_letter_job WHERE attempt = 5")
+}
+
+// TestP5AKillerIsBuried: a job that kills its node is run three times and no more,
+// and the jobs that were claimed with it all finish.
+func TestP5AKillerIsBuried(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = time.Second, 200*time.Millisecond
+	b.cfg.Acquire.Session.TTL, b.cfg.Acquire.Session.HeartbeatEvery = 1200*time.Millisecond, 300*time.Millisecond
+	client, err := tenure.NewClient(b.cfg)
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, client.Stop(context.Background())) })
+	const innocents = 50
+	entries := []tenure.Entry{{Tenant: "t1", Args: poison{By: "kill"}}}
+	for i := range innocents {
+		entries = append(entries, tenure.Entry{Tenant: "t1", Args: plain{i}})
+	}
+	_, err = client.EnqueueMany(t.Context(), entries)
+	require.NoError(t, err)
+
+	deaths := 0
+	for deaths < 10 {
+		c := b.startChild(b.named(fmt.Sprintf("n%d", deaths)))
+		buried := make(chan struct{})
+		go func() {
+			defer close(buried)
+			b.eventually(1, "p1", "SELECT count(*) FROM tenure.dead_letter_job WHERE kind = 'poison' AND losses = 3")
+		}()
+		select {
+		case <-c.exited:
+			deaths++
+			continue
+		case <-buried:
+		}
+		b.drained("p1", innocents)
+		c.stop()
+		break
+	}
+	require.Equal(t, 3, deaths)
+	require.Equal(t, 3, b.count("p1", "SELECT count(*) FROM tenure.job_error WHERE error LIKE 'the node was lost%' AND job_id = (SELECT id FROM tenure.dead_letter_job)"))
+}
+
+// drained waits until a pool has so many finished jobs and none waits.
+func (b *testbed) drained(pool string, want int) {
+	b.t.Helper()
+	b.eventually(want, pool, "SELECT count(*) FROM tenure.completed_job WHERE NOT EXISTS (SELECT FROM tenure.job) AND NOT EXISTS (SELECT FROM tenure.timer_job)")
+}

@@ -1,0 +1,203 @@
+package tenure_test
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// feed adds jobs by SQL, which hints at nothing, every few milliseconds until ctx
+// ends, so that the times at which jobs finish show the gaps in acquiring.
+func (b *testbed) feed(ctx context.Context, pool string) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, err := b.db[pool].Exec(ctx, `INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('t1', 'default', 'plain', '{"n": 0}')`)
+			if err != nil && ctx.Err() == nil {
+				b.t.Errorf("feed: %v", err)
+			}
+			pause(ctx, 10*time.Millisecond)
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// gap is the longest time without a finished job since then.
+func (b *testbed) gap(pool string, since time.Time) time.Duration {
+	b.t.Helper()
+	var ms float64
+	require.NoError(b.t, b.db[pool].QueryRow(b.t.Context(), `
+		SELECT max(extract(epoch FROM gap)) * 1000 FROM (
+			SELECT at - lag(at) OVER (ORDER BY at) AS gap
+			FROM (SELECT finished_at FROM tenure.completed_job WHERE finished_at > $1 UNION ALL SELECT $1::timestamptz) AS finished (at)
+		) t`, since).Scan(&ms))
+	return time.Duration(ms) * time.Millisecond
+}
+
+func (b *testbed) now(pool string) (now time.Time) {
+	b.t.Helper()
+	require.NoError(b.t, b.db[pool].QueryRow(b.t.Context(), "SELECT clock_timestamp()").Scan(&now))
+	return now
+}
+
+// holder waits until one of the children holds the lock, other than not, and has
+// finished jobs since.
+func (b *testbed) holder(pool string, not string, of ...*child) (found *child) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		var member string
+		err := b.db[pool].QueryRow(b.t.Context(), "SELECT coalesce(holder_member, '') FROM tenure.acquire_lock WHERE expires_at > clock_timestamp()").Scan(&member)
+		for _, c := range of {
+			if err == nil && c.member == member && member != not {
+				found = c
+				return true
+			}
+		}
+		return false
+	}, patience, 5*time.Millisecond, "one of the nodes should hold the lock")
+	b.flows(pool)
+	return found
+}
+
+// flows waits until jobs finish.
+func (b *testbed) flows(pool string) {
+	b.t.Helper()
+	since := b.now(pool)
+	require.Eventually(b.t, func() bool {
+		return b.count(pool, "SELECT count(*) FROM tenure.completed_job WHERE finished_at > $1", since) > 10
+	}, patience, 10*time.Millisecond, "jobs should be acquired")
+}
+
+// acquireBound is how long a pool may go without acquisition when its holder
+// vanishes: the lock's time to live, the time the others watch before they believe
+// it, their delays by rank, and some for a slow machine.
+func (b *testbed) acquireBound() time.Duration {
+	const ranks, machine = 3 * 750 * time.Millisecond, 2 * time.Second
+	return b.cfg.Acquire.Lock.TTL + 3*b.cfg.Acquire.Lock.RenewEvery + b.cfg.Acquire.IdleWait + ranks + machine
+}
+
+// TestP9SomebodyAcquires loses the holder of a pool in every way.
+func TestP9SomebodyAcquires(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = 1500*time.Millisecond, 300*time.Millisecond
+	b.cfg.Acquire.Session.TTL, b.cfg.Acquire.Session.HeartbeatEvery = 2*time.Second, 400*time.Millisecond
+	b.cfg.Acquire.IdleWait = 50 * time.Millisecond
+	b.cfg.Execution.FinishWithin = time.Second
+
+	first := b.startChild(b.gossiping("n1"))
+	nodes := []*child{first, b.startChild(b.gossiping("n2", first.addr)), b.startChild(b.gossiping("n3", first.addr))}
+	defer b.feed(context.WithoutCancel(t.Context()), "p1")()
+	without := func(gone *child) (rest []*child) {
+		for _, c := range nodes {
+			if c != gone {
+				rest = append(rest, c)
+			}
+		}
+		return rest
+	}
+	replaced := 3
+	replace := func(gone *child) {
+		rest := without(gone)
+		replaced++
+		nodes = append(rest, b.startChild(b.gossiping(fmt.Sprintf("n%d", replaced), rest[0].addr, rest[1].addr)))
+	}
+	check := func(what string, since time.Time, bound time.Duration) {
+		b.flows("p1")
+		gap := b.gap("p1", since)
+		t.Logf("%s: %v without acquisition (bound %v)", what, gap.Round(time.Millisecond), bound)
+		require.Less(t, gap, bound, what)
+	}
+
+	holder := b.holder("p1", "", nodes...)
+	since := b.now("p1")
+	holder.kill()
+	b.holder("p1", holder.member, without(holder)...)
+	check("kill -9", since, b.acquireBound())
+	replace(holder)
+
+	holder = b.holder("p1", "", nodes...)
+	since = b.now("p1")
+	holder.stop()
+	b.holder("p1", holder.member, without(holder)...)
+	check("graceful stop", since, time.Second)
+	replace(holder)
+
+	holder = b.holder("p1", "", nodes...)
+	since = b.now("p1")
+	holder.signal(syscall.SIGSTOP)
+	b.holder("p1", holder.member, without(holder)...)
+	check("frozen", since, b.acquireBound())
+	since = b.now("p1")
+	holder.signal(syscall.SIGCONT)
+	b.holder("p1", "", nodes...)
+	check("thawed", since, b.acquireBound())
+
+	// All but one freeze, whoever holds or is elected; the one that is left has no rank to wait for.
+	holder = b.holder("p1", "", nodes...)
+	last := without(holder)[0]
+	since = b.now("p1")
+	for _, c := range without(last) {
+		c.signal(syscall.SIGSTOP)
+	}
+	b.holder("p1", "", last)
+	check("one of three left", since, b.acquireBound())
+	for _, c := range without(last) {
+		c.kill()
+	}
+	last.stop()
+
+	nodes = []*child{b.startChild(b.named("alone1")), b.startChild(b.named("alone2"))}
+	holder = b.holder("p1", "", nodes...)
+	since = b.now("p1")
+	holder.kill()
+	b.holder("p1", holder.member, without(holder)...)
+	check("kill -9 without any gossip", since, b.acquireBound())
+}
+
+// TestP9OfferedToAGhost: the lock was let go of in favour of a node that never takes it.
+func TestP9OfferedToAGhost(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.exec("p1", "UPDATE tenure.acquire_lock SET next_holder = 'ghost', reserved_until = clock_timestamp() + interval '700 ms'")
+	b.start(b.named("a"), b.registry(nil))
+	defer b.feed(context.WithoutCancel(t.Context()), "p1")()
+	require.Eventually(t, func() bool {
+		return b.count("p1", "SELECT count(*) FROM tenure.completed_job") > 0
+	}, b.acquireBound(), 10*time.Millisecond)
+}
+
+// TestP9TheElectedDoesNothing: of four pools no node is elected for all. One node
+// looks alive in gossip and cannot reach any database: the other acquires from all.
+func TestP9TheElectedDoesNothing(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 4, 1)
+	cfg := b.gossiping("a")
+	for pool := range b.cfg.Pools {
+		var proxy *faultproxy.Proxy
+		cfg, proxy = b.behind(cfg, pool)
+		proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
+	}
+	a := b.start(cfg, b.registry(nil))
+	other := b.start(b.gossiping("b", a.Self().Addr), b.registry(nil))
+	require.Eventually(t, func() bool { return len(other.Members()) == 2 && len(a.Members()) == 2 }, patience, 10*time.Millisecond)
+	for pool := range b.db {
+		other.holds(pool)
+	}
+	for id := range b.cfg.Tenants.Static {
+		_, err := other.Client().Enqueue(tenancy.For(t.Context(), id), plain{1})
+		require.NoError(t, err)
+	}
+	for pool := range b.db {
+		b.eventually(1, pool, "SELECT count(*) FROM tenure.completed_job")
+	}
+}

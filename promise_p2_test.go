@@ -559,6 +559,7 @@ func TestP2NoGossip(t *testing.T) {
 	t.Parallel()
 	const lasts = 6 * time.Second
 	b := newTestbed(t, 1, 3)
+	b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = 800*time.Millisecond, 150*time.Millisecond
 	runs := newRuns()
 	var nodes []*running
 	var proxies []*faultproxy.Proxy
@@ -591,7 +592,7 @@ func TestP2NoGossip(t *testing.T) {
 			proxy.Cut(lock)
 		case 1, 2:
 			proxy.Hold(lock)
-			pause(ctx, b.cfg.Acquire.Lock.TTL/2+rand.N(b.cfg.Acquire.Lock.TTL/2))
+			pause(ctx, b.cfg.Acquire.Lock.TTL*3/4+rand.N(b.cfg.Acquire.Lock.TTL)) // longer than it lives, or not
 			proxy.Hold(nil)
 		}
 		pause(ctx, 200*time.Millisecond)
@@ -600,7 +601,7 @@ func TestP2NoGossip(t *testing.T) {
 		takes[l.Epoch] = true
 	}
 	b.finished(client, total)
-	require.Greater(t, len(takes), 2, "the lock did not change hands")
+	require.Greater(t, len(takes), 1, "the lock did not change hands")
 	starts, overlaps := runs.sum()
 	require.Zero(t, overlaps)
 	require.Equal(t, total, starts, "every job starts once")

@@ -30,6 +30,22 @@ var (
 	ErrPoolDown = routing.ErrPoolDown
 )
 
+// Refused tells whether err says that what was asked for, or what was configured,
+// is wrong, so that trying again unchanged is of no use: an unknown tenant or kind,
+// arguments or options that cannot be, a transaction on another database, a pool
+// that is not migrated, a standby, or the same as another.
+func Refused(err error) bool {
+	var pool *store.PoolError
+	var input *inputError
+	return errors.As(err, &pool) || errors.As(err, &input) || errors.Is(err, ErrUnknownTenant) ||
+		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, tenancy.ErrNoTenant)
+}
+
+// inputError is the caller's mistake.
+type inputError struct{ error }
+
+func (e *inputError) Unwrap() error { return e.error }
+
 // Client enqueues jobs and operates on them. A Node has one; a process that runs
 // no jobs makes its own with [NewClient].
 type Client struct {
@@ -314,6 +330,14 @@ func (c *Client) enqueue(ctx context.Context, row store.QueryRow, tenant tenancy
 
 // build checks a job and fills in its defaults.
 func (c *Client) build(tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
+	j, err := c.check(tenant, args, opts)
+	if err != nil {
+		return store.NewJob{}, &inputError{err}
+	}
+	return j, nil
+}
+
+func (c *Client) check(tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
 	kind := args.Kind()
 	if err := job.ValidateKind("kind", kind); err != nil {
 		return store.NewJob{}, err
@@ -363,6 +387,9 @@ func (c *Client) tenant(ctx context.Context) (tenancy.Tenant, *routing.Pool, err
 	t, ok := tenancy.FromContext(ctx)
 	if !ok {
 		return tenancy.Tenant{}, nil, tenancy.ErrNoTenant
+	}
+	if err := t.ID.Validate(); err != nil {
+		return tenancy.Tenant{}, nil, &inputError{err}
 	}
 	return c.router.Resolve(ctx, t.ID)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,7 +26,7 @@ type Migration struct {
 //
 // A pool that is migrated for the first time gets a number, which is part of its
 // job ids; for the numbers to be different, every other configured pool must answer
-// then.
+// then. A pool that fails does not keep the others from being migrated.
 func Migrate(ctx context.Context, cfg config.Config, pools ...string) ([]Migration, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -39,16 +40,23 @@ func Migrate(ctx context.Context, cfg config.Config, pools ...string) ([]Migrati
 			return done, fmt.Errorf("pool %q is not under pools", name)
 		}
 	}
+	var failed []error
+	var migrated []string
 	for _, name := range pools {
 		steps, err := migrateOne(ctx, cfg, name)
 		for _, s := range steps {
 			done = append(done, Migration{Pool: name, Migration: s})
 		}
 		if err != nil {
-			return done, err
+			failed = append(failed, err)
+			continue
 		}
+		migrated = append(migrated, name)
 	}
-	return done, number(ctx, cfg, pools)
+	if err := number(ctx, cfg, migrated); err != nil {
+		failed = append(failed, err)
+	}
+	return done, errors.Join(failed...)
 }
 
 func migrateOne(ctx context.Context, cfg config.Config, name string) ([]store.Migration, error) {
@@ -115,6 +123,9 @@ func onPool(ctx context.Context, cfg config.Config, name string, fn func(*pgx.Co
 	connCfg, err := pgx.ParseConfig(cfg.Pools[name].DSN)
 	if err != nil {
 		return fmt.Errorf("pool %s: its dsn cannot be read as a Postgres connection string", name) // err may quote the password
+	}
+	if connCfg.ConnectTimeout == 0 {
+		connCfg.ConnectTimeout = 10 * time.Second
 	}
 	conn, err := pgx.ConnectConfig(ctx, connCfg)
 	if err != nil {

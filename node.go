@@ -138,7 +138,8 @@ func (n *Node) Stop(ctx context.Context) error {
 
 // Run starts the node, waits until ctx ends, and stops it.
 func (n *Node) Run(ctx context.Context) error {
-	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	// A start that is cut short could not undo itself: ctx is heeded right after it.
+	startCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	err := n.Start(startCtx)
 	cancel()
 	if err != nil {

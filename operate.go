@@ -46,6 +46,9 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
 	if f.State != "" && !slices.Contains(States, f.State) {
 		return nil, fmt.Errorf("state %q is not one of %v", f.State, States)
 	}
+	if _, ok := c.router.Pool(f.Pool); f.Pool != "" && !ok {
+		return nil, fmt.Errorf("pool %q is not configured", f.Pool)
+	}
 	limit := cmp.Or(f.Limit, 100)
 	out, err := gather(ctx, c.poolsNamed(f.Pool), func(ctx context.Context, p *routing.Pool) ([]JobStatus, error) {
 		rows, err := store.List(ctx, p.Tenants(), store.Filter{State: f.State, Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, Limit: limit})

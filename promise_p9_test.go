@@ -176,28 +176,59 @@ func TestP9OfferedToAGhost(t *testing.T) {
 	}, b.acquireBound(), 10*time.Millisecond)
 }
 
-// TestP9TheElectedDoesNothing: of four pools no node is elected for all. One node
-// looks alive in gossip and cannot reach any database: the other acquires from all.
-func TestP9TheElectedDoesNothing(t *testing.T) {
+// TestP9NoRankZero: of four pools no node is elected for all. One node looks alive
+// in gossip and cannot reach any database, from the beginning or while it holds the
+// locks: the other acquires from all pools.
+func TestP9NoRankZero(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t, 4, 1)
-	cfg := b.gossiping("a")
-	for pool := range b.cfg.Pools {
-		var proxy *faultproxy.Proxy
-		cfg, proxy = b.behind(cfg, pool)
-		proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
-	}
-	a := b.start(cfg, b.registry(nil))
-	other := b.start(b.gossiping("b", a.Self().Addr), b.registry(nil))
-	require.Eventually(t, func() bool { return len(other.Members()) == 2 && len(a.Members()) == 2 }, patience, 10*time.Millisecond)
-	for pool := range b.db {
-		other.holds(pool)
-	}
-	for id := range b.cfg.Tenants.Static {
-		_, err := other.Client().Enqueue(tenancy.For(t.Context(), id), plain{1})
-		require.NoError(t, err)
-	}
-	for pool := range b.db {
-		b.eventually(1, pool, "SELECT count(*) FROM tenure.completed_job")
+	for _, held := range []bool{false, true} {
+		t.Run(fmt.Sprintf("it held the locks %v", held), func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t, 4, 1)
+			cfg := b.gossiping("a")
+			var proxies []*faultproxy.Proxy
+			for pool := range b.cfg.Pools {
+				var proxy *faultproxy.Proxy
+				cfg, proxy = b.behind(cfg, pool)
+				proxies = append(proxies, proxy)
+			}
+			cut := func() {
+				for _, p := range proxies {
+					p.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
+					p.Cut(nil)
+				}
+			}
+			if !held {
+				cut()
+			}
+			a := b.start(cfg, b.registry(nil))
+			if held {
+				for pool := range b.db {
+					a.holds(pool)
+				}
+			}
+			other := b.start(b.gossiping("b", a.Self().Addr), b.registry(nil))
+			require.Eventually(t, func() bool { return len(other.Members()) == 2 && len(a.Members()) == 2 }, patience, 10*time.Millisecond)
+			if held {
+				cut()
+			}
+			began := time.Now()
+			for pool := range b.db {
+				other.holds(pool)
+			}
+			took := time.Since(began)
+			t.Logf("took all locks after %v (bound %v)", took.Round(time.Millisecond), b.acquireBound())
+			require.Less(t, took, b.acquireBound())
+			for id := range b.cfg.Tenants.Static {
+				_, err := other.Client().Enqueue(tenancy.For(t.Context(), id), plain{1})
+				require.NoError(t, err)
+			}
+			for pool := range b.db {
+				b.eventually(1, pool, "SELECT count(*) FROM tenure.completed_job")
+			}
+			for _, p := range proxies {
+				p.SetRule(nil) // so that it can stop in order
+			}
+		})
 	}
 }

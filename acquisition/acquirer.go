@@ -30,8 +30,8 @@ type acquirer struct {
 	log      *zap.Logger
 	changed  chan struct{} // one place: the view of the members changed
 
-	standing watching // what this node saw of the present holder
-	unsure   bool     // a claim may have been committed that this node does not know of
+	standing watching    // what this node saw of the present holder
+	unsure   store.Fence // under which a claim may have been committed that this node does not know of; zero: none
 
 	mu   sync.Mutex
 	seen Held // guarded by mu
@@ -69,17 +69,42 @@ func (a *acquirer) run(ctx context.Context) {
 		}
 		a.hold(ctx, t)
 	}
-	if a.unsure {
+	if a.unsure != (store.Fence{}) {
 		a.resolve()
 	}
 }
 
-// resolve takes the lock anew at the end of a stop, because it is not known whether
-// a claim of this node was committed, removes that claim, and lets go again.
+// settle removes a claim of this node that it does not know of, once somebody else
+// has taken the lock since: no such claim can still be on its way then. Nobody else
+// would remove it, as long as this session lives.
+func (a *acquirer) settle(ctx context.Context, l store.Lock) error {
+	if a.unsure == (store.Fence{}) || l.Epoch <= a.unsure.Epoch {
+		return nil
+	}
+	if s := a.keeper.opened(); s != nil && s.id == a.unsure.Session { // else its claims are taken back with the session
+		n, err := store.SweepClaims(ctx, a.pool.Jobs(), s.id, s.completer.known())
+		if err != nil {
+			return err
+		}
+		a.log.Info("claims removed whose answer was lost", zap.Int("claims", n))
+	}
+	a.unsure = store.Fence{}
+	return nil
+}
+
+// resolve finds out at the end of a stop whether a claim of this node was committed,
+// and removes it. If nobody has taken the lock since, it does that itself for a moment.
 func (a *acquirer) resolve() {
 	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 	defer cancel()
-	t, err := a.take(ctx)
+	l, err := a.look(ctx)
+	if err == nil {
+		err = a.settle(ctx, l)
+	}
+	var t *term
+	if err == nil && a.unsure != (store.Fence{}) {
+		t, err = a.take(ctx)
+	}
 	if err == nil && t != nil {
 		defer a.keeper.release(t.holding)
 		if err = t.load(ctx); err == nil {
@@ -106,6 +131,9 @@ func (a *acquirer) await(ctx context.Context) *term {
 		}
 		a.pause(ctx, poolRetry+rand.N(poolRetry), false)
 		return nil
+	}
+	if err := a.settle(ctx, l); err != nil && ctx.Err() == nil {
+		a.log.Warn("claims whose answer was lost could not be removed; trying again", zap.Error(err))
 	}
 	if wait := a.untilFree(l, rank); wait > 0 {
 		a.pause(ctx, wait, true)
@@ -244,7 +272,9 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 // hold is one term: while it runs this node is the one that claims jobs here.
 func (a *acquirer) hold(ctx context.Context, t *term) {
 	why := t.run(ctx)
-	a.unsure = errors.Is(why, errUnsure)
+	if errors.Is(why, errUnsure) {
+		a.unsure = t.fence
+	}
 	a.keeper.release(t.holding)
 	a.metrics.held.WithLabelValues(a.pool.Name).Set(0)
 	a.standing = watching{since: time.Now()}

@@ -90,7 +90,7 @@ func (t *term) rewind(ctx context.Context) error {
 func (t *term) sweep(ctx context.Context) error {
 	t.lanes.forget()
 	t.lanes.sweep()
-	t.suspects = nil // they are found again
+	t.suspects.clear() // they are found again
 	return t.discover(ctx)
 }
 

@@ -134,6 +134,13 @@ func (k *keeper) session(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
+// opened is the open session; nil: none is.
+func (k *keeper) opened() *session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.current
+}
+
 // hold makes the keeper renew a lock that was taken when sent until the returned
 // context ends or release is called.
 func (k *keeper) hold(f store.Fence, sent time.Time) (ctx context.Context, h *holding) {

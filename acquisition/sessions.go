@@ -59,14 +59,8 @@ func (s *Sessions) Start(context.Context) error {
 
 // Stop writes the last outcomes and ends the sessions. An error says which pool
 // still has claims of this process: its database did not answer, or a handler did
-// not return. They are safe there, and run again once the session expires. It gives
-// up a moment before ctx ends, for the sake of what is stopped after it.
+// not return. They are safe there, and run again once the session expires.
 func (s *Sessions) Stop(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(stopReserve, time.Until(deadline)/4)))
-		defer cancel()
-	}
 	errs := make([]error, len(s.keepers))
 	var group sync.WaitGroup
 	for i, k := range s.keepers {
@@ -75,7 +69,3 @@ func (s *Sessions) Stop(ctx context.Context) error {
 	group.Wait()
 	return errors.Join(errs...)
 }
-
-// stopReserve is what Stop leaves of its time to gossip, which has to say that this
-// node leaves, and to the pools.
-const stopReserve = 2 * time.Second

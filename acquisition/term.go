@@ -25,7 +25,7 @@ type term struct {
 	flight   *flight
 	lanes    *lanes
 	horizon  *horizon
-	suspects []suspect
+	suspects suspects
 	suspect  *endedJob // the suspect that is in flight; nil: none
 	watch    watchlist
 
@@ -38,15 +38,6 @@ var (
 	errMoved  = errors.New("another node is elected")
 	errUnsure = errors.New("it is not known whether a claim was committed")
 )
-
-// suspect is a job whose node was lost while it ran. It is claimed alone, and no
-// other suspect of this pool beside it, so that a job which kills its node is found
-// without dragging others down with it.
-type suspect struct {
-	store.Waiting
-	removals int64
-	place    *tenancy.Tenant
-}
 
 // chores is when to do what has to be done now and then.
 type chores struct {
@@ -77,7 +68,7 @@ const (
 
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
 	return &term{acquirer: a, session: s, fence: f, holding: h, ctx: ctx,
-		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), watch: watchlist{}}
+		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, watch: watchlist{}}
 }
 
 // run claims jobs until the lock is lost, another node should have it, or stop
@@ -114,6 +105,7 @@ func (t *term) load(ctx context.Context) error {
 	if n > 0 {
 		t.log.Info("claims removed whose answer was lost", zap.Int("claims", n))
 	}
+	t.unsure = store.Fence{}
 	claims, err := store.Claims(ctx, t.pool.Jobs())
 	if err != nil {
 		return err
@@ -283,7 +275,7 @@ func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
 		switch {
 		case t.flight.has(j.Record.ID, j.Record.Turn):
 		case j.Record.Losses > 0:
-			t.suspects = append(t.suspects, suspect{Waiting: *j, removals: page.Removals, place: l.owner.place})
+			t.suspects.add(suspect{Waiting: *j, removals: page.Removals, place: l.owner.place})
 		default:
 			picked = append(picked, *j)
 		}
@@ -366,20 +358,19 @@ func (t *term) stillMine(ctx context.Context) error {
 
 // acquireSuspect claims one suspect job, alone, while none other is in flight.
 func (t *term) acquireSuspect(ctx context.Context) (int, error) {
-	if t.suspect != nil || len(t.suspects) == 0 {
+	if t.suspect != nil || t.suspects.none() {
 		return 0, nil
 	}
 	if t.workers.Reserve(t.session, 1) == 0 {
 		return 0, nil
 	}
-	s := t.suspects[0]
-	t.suspects = t.suspects[1:]
+	s := t.suspects.next()
 	rec := s.Record
 	byTurn, err := t.insert(ctx, s.removals, []int64{int64(rec.ID)}, []int32{rec.Turn})
 	if err != nil {
 		t.workers.Release(1)
 		if errors.Is(err, store.ErrFenced) {
-			t.suspects = nil // what was read is void; the sweep finds them again
+			t.suspects.clear() // what was read is void; the sweep finds them again
 			t.chores.sweep = time.Now()
 			return 0, t.stillMine(ctx)
 		}

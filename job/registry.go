@@ -4,12 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // DefaultQueue is where jobs wait when nothing else was said.
@@ -71,6 +78,7 @@ type Registry struct {
 	specs      map[string]*Spec
 	middleware []Middleware
 	frozen     atomic.Bool
+	freeze     sync.Once
 }
 
 // NewRegistry returns an empty registry.
@@ -104,6 +112,9 @@ func (r *Registry) Add(s Spec, opts ...Option) {
 	for _, o := range opts {
 		o(&s)
 	}
+	if err := ValidateKind("queue", s.Queue); err != nil {
+		panic("job.Registry.Add: " + err.Error())
+	}
 	r.specs[s.Kind] = &s
 }
 
@@ -114,16 +125,17 @@ func (r *Registry) mustBeOpen(call string) {
 }
 
 // Freeze ends registration and puts the middleware around the handlers. A node
-// calls it; calling it again does nothing.
+// calls it; calling it again does nothing. Every call returns with the work done,
+// also when two nodes share the registry and start at once.
 func (r *Registry) Freeze() {
-	if r.frozen.Swap(true) {
-		return
-	}
-	for _, s := range r.specs {
-		for _, m := range slices.Backward(r.middleware) {
-			s.Handle = m(s.Handle)
+	r.freeze.Do(func() {
+		r.frozen.Store(true)
+		for _, s := range r.specs {
+			for _, m := range slices.Backward(r.middleware) {
+				s.Handle = m(s.Handle)
+			}
 		}
-	}
+	})
 }
 
 // Lookup returns the spec of a kind; it must not be changed.
@@ -171,12 +183,19 @@ func Decode[A Args](rec *Record) (*Job[A], error) {
 // MaxPayload is the most that a job's encoded arguments or meta may have, in bytes.
 const MaxPayload = 256 << 10
 
-// maxDepth is how deep a payload may nest.
-const maxDepth = 100
+// Limits within a payload. Postgres keeps numbers exactly and writes them out in
+// full, so that 1e100000 would come back as 100,001 bytes; what a float64 holds
+// passes.
+const (
+	maxDepth    = 100
+	maxDigits   = 10_000
+	maxExponent = 400
+)
 
 // Encode turns arguments into the JSON that the ledger keeps. It refuses what
 // Postgres could not store or nobody could work with: over [MaxPayload] bytes,
-// a NUL character in a string, nesting deeper than 100.
+// a NUL character or half a surrogate pair in a string, nesting deeper than 100,
+// numbers far beyond a float64.
 func Encode(a Args) ([]byte, error) {
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -193,21 +212,31 @@ func CheckPayload(b []byte) error {
 	if len(b) > MaxPayload {
 		return fmt.Errorf("%d bytes of JSON: %d are allowed; store the data elsewhere and pass its key", len(b), MaxPayload)
 	}
+	if !utf8.Valid(b) {
+		return errors.New("not UTF-8, as JSON must be")
+	}
 	if !json.Valid(b) {
 		return fmt.Errorf("not valid JSON: %.64q", b)
-	}
-	if i := bytes.Index(b, []byte(`\u0000`)); i >= 0 && !endsEscaping(b[:i]) {
-		return fmt.Errorf("a string holds the character \\u0000, which Postgres cannot store: remove it")
 	}
 	depth := 0
 	inString := false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
 		case inString && c == '\\':
-			i++
+			n, err := checkEscape(b[i:])
+			if err != nil {
+				return err
+			}
+			i += n - 1
 		case c == '"':
 			inString = !inString
 		case inString:
+		case c == '-' || c >= '0' && c <= '9':
+			n, err := checkNumber(b[i:])
+			if err != nil {
+				return err
+			}
+			i += n - 1
 		case c == '{' || c == '[':
 			if depth++; depth > maxDepth {
 				return fmt.Errorf("nested deeper than %d", maxDepth)
@@ -219,12 +248,49 @@ func CheckPayload(b []byte) error {
 	return nil
 }
 
-// endsEscaping tells whether b ends in an odd run of backslashes, which
-// would make the \u0000 after it plain text behind an escaped backslash.
-func endsEscaping(b []byte) bool {
-	n := 0
-	for n < len(b) && b[len(b)-1-n] == '\\' {
-		n++
+// checkEscape looks at the escape sequence that valid JSON text b begins with and
+// returns its length; the two halves of a surrogate pair are one.
+func checkEscape(b []byte) (length int, err error) {
+	switch r := escapedRune(b); {
+	case r == notEscaped:
+		return 2, nil
+	case r == 0:
+		return 0, errors.New("a string holds the character \\u0000, which Postgres cannot store: remove it")
+	case !utf16.IsSurrogate(r):
+		return 6, nil
+	case utf16.DecodeRune(r, escapedRune(b[6:])) == unicode.ReplacementChar:
+		return 0, fmt.Errorf("a string holds %s, half of a surrogate pair, which Postgres cannot store: remove it, or send whole characters", b[:6])
 	}
-	return n%2 == 1
+	return 12, nil
+}
+
+const notEscaped rune = -1
+
+// escapedRune reads the \uXXXX that b begins with.
+func escapedRune(b []byte) rune {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return notEscaped
+	}
+	n, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	if err != nil {
+		return notEscaped
+	}
+	return rune(n)
+}
+
+// checkNumber looks at the number that valid JSON text b begins with and returns
+// its length.
+func checkNumber(b []byte) (length int, err error) {
+	number := b[:len(b)-len(bytes.TrimLeft(b, "+-.0123456789eE"))]
+	digits, exponent, _ := strings.Cut(strings.ToLower(string(number)), "e")
+	if exponent != "" {
+		e, err := strconv.Atoi(exponent)
+		if err != nil || e < -maxExponent || e > maxExponent {
+			return 0, fmt.Errorf("the number %.32s has an exponent beyond %d: pass it as a string", number, maxExponent)
+		}
+	}
+	if len(digits) > maxDigits {
+		return 0, fmt.Errorf("the number %.32s… has more than %d digits: pass it as a string", number, maxDigits)
+	}
+	return len(number), nil
 }

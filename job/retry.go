@@ -111,7 +111,13 @@ func (p Policy) Delay(attempt int) time.Duration {
 // String is the form [ParsePolicy] reads.
 func (p Policy) String() string { return p.text }
 
-var isoForm = regexp.MustCompile(`^P(?:(\d+)W)?(?:(\d+)D)?(T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$`)
+var (
+	numberForm = regexp.MustCompile(`^[+-]?\d+(?:\.\d+)?$`)
+	isoForm    = regexp.MustCompile(`^P(?:(\d+)W)?(?:(\d+)D)?(T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$`)
+)
+
+// longestDuration leaves callers room to calculate with what they got.
+const longestDuration = time.Duration(math.MaxInt64 / 2)
 
 // ParseDuration reads a duration in Go's form (90s, 1h30m) or in ISO 8601's
 // (PT90S, P1DT12H). A day is 24 hours; years and months, whose length depends
@@ -120,31 +126,36 @@ var isoForm = regexp.MustCompile(`^P(?:(\d+)W)?(?:(\d+)D)?(T(?:(\d+)H)?(?:(\d+)M
 func ParseDuration(s string) (time.Duration, error) {
 	if !strings.HasPrefix(s, "P") {
 		d, err := time.ParseDuration(s)
-		if err != nil {
-			if _, numErr := strconv.ParseFloat(s, 64); numErr == nil {
-				return 0, fmt.Errorf("%q has no unit: write %ss, %sm or %sh", s, s, s, s)
-			}
-			return 0, fmt.Errorf("%q is not a duration: write 90s, 5m, 1h30m or PT5M", s)
+		switch {
+		case err == nil:
+			return d, nil
+		case numberForm.MatchString(s):
+			return 0, fmt.Errorf("%q has no unit: write %ss, %sm or %sh", s, s, s, s)
 		}
-		return d, nil
+		return 0, fmt.Errorf("%q is not a duration: write 90s, 5m, 1h30m or PT5M", s)
 	}
 	m := isoForm.FindStringSubmatch(s)
 	if m == nil || s == "P" || m[3] == "T" {
 		return 0, fmt.Errorf("%q is not a duration: write PT90S, PT5M or P1DT12H, without years and months", s)
 	}
-	total := 0.0
-	for i, unit := range map[int]time.Duration{1: 7 * 24 * time.Hour, 2: 24 * time.Hour, 4: time.Hour, 5: time.Minute, 6: time.Second} {
+	errTooLong := fmt.Errorf("%q is too long a duration", s)
+	var total time.Duration
+	for i, unit := range map[int]time.Duration{1: 7 * 24 * time.Hour, 2: 24 * time.Hour, 4: time.Hour, 5: time.Minute} {
 		if m[i] == "" {
 			continue
 		}
-		n, err := strconv.ParseFloat(m[i], 64)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not a duration: %w", s, err)
+		n, err := strconv.ParseInt(m[i], 10, 64)
+		if err != nil || n > int64((longestDuration-total)/unit) {
+			return 0, errTooLong
 		}
-		total += n * float64(unit)
+		total += time.Duration(n) * unit
 	}
-	if total > float64(math.MaxInt64/2) {
-		return 0, fmt.Errorf("%q is too long a duration", s)
+	if m[6] != "" {
+		seconds, err := time.ParseDuration(m[6] + "s")
+		if err != nil || seconds > longestDuration-total {
+			return 0, errTooLong
+		}
+		total += seconds
 	}
-	return time.Duration(math.Round(total)), nil
+	return total, nil
 }

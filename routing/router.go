@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -102,9 +103,10 @@ func (r *Router) twins() (errs []error) {
 			continue
 		}
 		if other, dup := byDatabase[identity]; dup {
-			errs = append(errs, fmt.Errorf("pools %s and %s are the same database: remove one of them", other, p.Name))
+			errs = append(errs, &store.PoolError{Pool: p.Name, What: fmt.Sprintf("pools %s and %s are the same database", other, p.Name), Fix: "remove one of them"})
 		} else if other, dup := byNumber[number]; dup {
-			errs = append(errs, fmt.Errorf("pools %s and %s have the same number %d, so their job ids would collide: they were migrated apart; migrate new pools with one configuration that names all of them", other, p.Name, number))
+			errs = append(errs, &store.PoolError{Pool: p.Name, What: fmt.Sprintf("pools %s and %s have the same number %d, so their job ids would collide", other, p.Name, number),
+				Fix: "they were migrated apart; migrate new pools with one configuration that names all of them"})
 		}
 		byDatabase[identity], byNumber[number] = p.Name, p.Name
 	}

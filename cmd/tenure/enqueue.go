@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -57,7 +58,11 @@ func newEnqueue(a *app) *cobra.Command {
 			return err
 		}
 		return a.act(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) error {
-			added, err := client.Enqueue(tenancy.For(ctx, tenancy.ID(f.tenant)), raw, options...)
+			id := tenancy.ID(f.tenant)
+			added, err := client.Enqueue(tenancy.For(ctx, id), raw, options...)
+			if place, known := cfg.Tenants.Static[id]; known && errors.Is(err, tenure.ErrUnknownTenant) {
+				return fmt.Errorf("tenant %q lives in pool %s, which cannot be used", id, place.Pool) // act says why
+			}
 			if err != nil {
 				return err
 			}

@@ -62,7 +62,12 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 		return exitUsage
 	}
 	a.complain(err)
-	return exitFailed
+	for _, e := range joined(err) {
+		if !tenure.Refused(e) {
+			return exitFailed
+		}
+	}
+	return exitUsage
 }
 
 // complain prints an error, one line for each that was joined into it.

@@ -73,18 +73,11 @@ const maxDetail = 60
 // detail is what matters about a job in its state.
 func (a *app) detail(j tenure.JobStatus) string {
 	var parts []string
-	switch j.State {
-	case "running":
-		// A claim that is not started yet has a node and no time.
+	if j.Node != "" {
 		parts = append(parts, "on "+j.Node)
-		if !j.At.IsZero() {
-			parts = append(parts, "started "+a.relative(j.At))
-		}
-	case "scheduled", "retrying":
-		parts = append(parts, "due "+a.relative(j.At))
-	case "waiting":
-	default:
-		parts = append(parts, a.relative(j.At))
+	}
+	if what := atMeans[j.State]; what != "" && !j.At.IsZero() { // a claim that is not started yet has a node and no time
+		parts = append(parts, what+" "+a.relative(j.At))
 	}
 	if j.Error != "" {
 		parts = append(parts, cut(oneLine(j.Error), maxDetail))

@@ -70,15 +70,15 @@ func TestEnqueue(t *testing.T) {
 func TestEnqueueRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1", "p2!", "p3?")
-	r := b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "nobody")
+	r := b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "nobody")
 	require.Contains(t, r.errors, `unknown tenant "nobody"`)
 	require.Contains(t, r.errors, "correct --tenant, or add the tenant")
 	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P2")
 	require.Contains(t, r.errors, "pool is down")
 	require.Contains(t, r.errors, "check that the database runs")
 	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P3")
-	require.Contains(t, r.errors, "run: tenure migrate --pool p3")
-	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P1", "--at", "0001-01-01T00:00:00Z")
+	require.Regexp(t, `(?s)^tenure: .*run: tenure migrate --pool p3\ntenure: tenant "P3" lives in pool p3, which cannot be used\n$`, r.errors)
+	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P1", "--at", "0001-01-01T00:00:00Z")
 	require.Contains(t, r.errors, "years 1970 to 9999")
 	// Pools that have nothing to do with a tenant do not stop its jobs.
 	r = b.run("enqueue", "k", "{}", "--tenant", "P1")

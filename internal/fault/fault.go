@@ -15,12 +15,16 @@ type Fault struct {
 	Fix  string // how to mend it; may be empty when What says it all
 }
 
-// Error renders the fault as "path: what; fix".
+// Error renders the fault as "path: what; fix", without what is empty.
 func (f *Fault) Error() string {
-	if f.Fix == "" {
-		return f.Path + ": " + f.What
+	text := f.What
+	if f.Path != "" {
+		text = f.Path + ": " + text
 	}
-	return f.Path + ": " + f.What + "; " + f.Fix
+	if f.Fix != "" {
+		text += "; " + f.Fix
+	}
+	return text
 }
 
 // List gathers faults so that a user sees all of them in one go.

@@ -43,7 +43,7 @@ type QueryRow func(ctx context.Context, sql string, args ...any) pgx.Row
 // duplicate: an unfinished job of the tenant has the same unique key, and id is
 // that one's. ErrWrongPool: this is not the pool with this number.
 func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
-	args := []any{pool, j.Tenant, j.Queue, j.Kind, j.Payload, j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta), nullable(j.CorrelationID)}
+	args := []any{pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta), nullable(j.CorrelationID)}
 	sql := sqlEnqueueNow
 	tries := 1
 	switch {

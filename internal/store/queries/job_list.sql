@@ -1,4 +1,4 @@
--- Jobs in any state, newest first. $1 state or null, $2 tenant or null, $3 kind or
+-- Jobs in any state, the newest first. $1 state or null, $2 tenant or null, $3 kind or
 -- null, $4 queue or null, $5 id or null, $6 how many. A waiting job's "handled" says
 -- whether some live node has a handler for its kind.
 WITH running AS (
@@ -53,4 +53,5 @@ WHERE ($1::text IS NULL OR $1 = f.outcome)
   AND ($2::text IS NULL OR f.tenant_id = $2) AND ($3::text IS NULL OR f.kind = $3)
   AND ($4::text IS NULL OR f.queue = $4) AND ($5::bigint IS NULL OR f.id = $5)
 ORDER BY f.finished_at DESC LIMIT $6)
+ORDER BY created_at DESC, id DESC
 LIMIT $6;

@@ -211,7 +211,7 @@ func (c *caller) outcome(target string, r *http.Response, body []byte) error {
 		}
 		return err
 	case code >= 300 && code < 400:
-		return job.Discard(fmt.Errorf("%w: it leads to %q, which is not followed: redirects must keep the method (307, 308) and https, and be no more than %d", err, r.Header.Get("Location"), maxRedirects))
+		return job.Discard(fmt.Errorf("%w: it leads to %.200q, which is not followed: redirects must keep the method (307, 308) and https, and be no more than %d", err, r.Header.Get("Location"), maxRedirects))
 	}
 	return job.Discard(err)
 }

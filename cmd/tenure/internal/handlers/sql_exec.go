@@ -83,7 +83,11 @@ func firstWord(sql string) string {
 		sql = strings.TrimLeft(sql, "; \t\r\n\f\v")
 		switch {
 		case strings.HasPrefix(sql, "--"):
-			_, sql, _ = strings.Cut(sql, "\n")
+			end := strings.IndexAny(sql, "\r\n") // Postgres takes either
+			if end < 0 {
+				return ""
+			}
+			sql = sql[end:]
 		case strings.HasPrefix(sql, "/*"):
 			sql = afterComment(sql)
 		default:

@@ -86,6 +86,7 @@ func TestSQLOutcomes(t *testing.T) {
 		`{"sql": "; -- x\n /* a /* b */ */ copy v FROM STDIN"}`: "COPY would wait",
 		`{"sql": "PREPARE TRANSACTION 'x'"}`:                    "PREPARE",
 		`{"sql": "/* open"}`:                                    "sql is empty",
+		`{"sql": "-- x\rCOPY v FROM STDIN"}`:                    "COPY would wait",
 		`{"sql": "-- only"}`:                                    "sql is empty",
 		`{"sql": "ROLLBACK"}`:                                   "would end the transaction",
 	} {

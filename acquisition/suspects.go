@@ -1,0 +1,52 @@
+package acquisition
+
+import (
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// suspect is a job whose node was lost while it ran. It is claimed alone, and no
+// other suspect of this pool beside it, so that a job which kills its node is found
+// without dragging others down with it.
+type suspect struct {
+	store.Waiting
+	removals int64
+	place    *tenancy.Tenant
+}
+
+// suspects are those that wait for their turn, in the order they were read. Each
+// stands there once, however often it is read: it would be claimed again after it
+// is finished, as nothing else remembers it then. It belongs to one term and is
+// used by its goroutine only.
+type suspects struct {
+	queue []suspect
+	known map[endedJob]int // to the number in the queue, the first that ever stood there being 0
+	taken int              // how many have left the queue
+}
+
+func (q *suspects) add(s suspect) {
+	key := endedJob{s.Record.ID, s.Record.Turn}
+	if at, ok := q.known[key]; ok {
+		q.queue[at-q.taken] = s // as it was read last: with the latest count of removals
+		return
+	}
+	q.known[key] = q.taken + len(q.queue)
+	q.queue = append(q.queue, s)
+}
+
+func (q *suspects) none() bool { return len(q.queue) == 0 }
+
+// next takes the first one out.
+func (q *suspects) next() suspect {
+	s := q.queue[0]
+	q.queue[0] = suspect{} // let its payload go
+	q.queue = q.queue[1:]
+	q.taken++
+	delete(q.known, endedJob{s.Record.ID, s.Record.Turn})
+	return s
+}
+
+func (q *suspects) clear() {
+	q.queue, q.taken = nil, 0
+	clear(q.known)
+}

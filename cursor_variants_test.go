@@ -60,7 +60,7 @@ func TestCursorVariants(t *testing.T) {
 		require.NoError(t, err)
 		return func() { require.NoError(t, tx.Commit(ctx)) }
 	}
-	commits := []func(){late(-3, "t1", 0), late(-4, "t1", 5), late(-5, "t2", 0), late(-6, "t1", -7)}
+	commits := []func(){late(-3, "t1", 0), late(-4, "t1", 5), late(-5, "t2", 0), late(-6, "t1", 7)}
 
 	stopped := make(chan struct{})
 	done := make(chan struct{})
@@ -95,7 +95,7 @@ func TestCursorVariants(t *testing.T) {
 	soon(-7, "busy, no hint, of higher priority")
 	exec(-8, "t2", 0)
 	soon(-8, "busy, no hint")
-	exec(-9, "t2", -20)
+	exec(-9, "t2", 20)
 	soon(-9, "busy, no hint, in a lane nobody knows")
 	close(stopped)
 	<-done

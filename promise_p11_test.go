@@ -157,3 +157,36 @@ func TestP11LittleTime(t *testing.T) {
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job WHERE attempt = 0"))
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
 }
+
+// TestP11TheBacklogIsGivenBack: claims wait behind workers that are all taken by long
+// jobs when the stop comes.
+func TestP11TheBacklogIsGivenBack(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	cfg := b.named("a")
+	cfg.Execution.Workers = 4
+	cfg.Execution.FinishWithin = 100 * time.Millisecond
+	r := b.registry(nil)
+	job.Handle(r, func(ctx context.Context, j *job.Job[long]) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	n := b.start(cfg, r)
+	var entries []tenure.Entry
+	for i := range 4000 { // so that the workers look quick, and much is claimed ahead
+		entries = append(entries, tenure.Entry{Tenant: "t1", Args: plain{i}})
+	}
+	const longJobs = 500
+	for range longJobs {
+		entries = append(entries, tenure.Entry{Tenant: "t1", Args: long{}})
+	}
+	_, err := n.Client().EnqueueMany(t.Context(), entries)
+	require.NoError(t, err)
+	const claimed = "SELECT count(*) FROM tenure.job j JOIN tenure.claim c ON j.id = ANY (c.job_ids) WHERE kind = 'long' AND NOT EXISTS (SELECT FROM tenure.job WHERE kind = 'plain')"
+	require.Eventually(t, func() bool { return b.count("p1", claimed) > cfg.Execution.Workers }, patience, 10*time.Millisecond, "claims should wait for workers")
+	n.stop()
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.claim"))
+	require.Equal(t, longJobs, b.count("p1", "SELECT count(*) FROM tenure.job WHERE attempt = 0 AND losses = 0"))
+	require.Equal(t, cfg.Execution.Workers, b.count("p1", "SELECT count(*) FROM tenure.job WHERE turn > 0"), "only what had started gets a new turn")
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
+}

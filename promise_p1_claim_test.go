@@ -80,3 +80,39 @@ func TestP3ASuspectRunsOnce(t *testing.T) {
 	require.Equal(t, suspects, starts)
 	require.Zero(t, overlaps)
 }
+
+// TestP3OutcomesOutliveAnOutage: jobs finish while the database is away for longer
+// than the lock lives. Their outcomes are written when it is back; none runs again.
+func TestP3OutcomesOutliveAnOutage(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = time.Second, 200*time.Millisecond
+	b.cfg.Acquire.Session.TTL = 30 * time.Second
+	const jobs = 40
+	cfg, proxy := b.behind(b.cfg, "p1")
+	runs, end := newRuns(), make(chan struct{})
+	r := job.NewRegistry()
+	job.Handle(r, func(ctx context.Context, j *job.Job[plain]) error {
+		defer runs.start(j.ID)()
+		<-end
+		if j.Args.N%4 == 0 && j.Attempt == 1 {
+			return job.RetryIn(time.Millisecond, job.ErrTimeout)
+		}
+		return nil
+	})
+	b.start(cfg, r)
+	b.exec("p1", `INSERT INTO tenure.job (tenant_id, queue, kind, payload)
+		SELECT 't1', 'default', 'plain', jsonb_build_object('n', n) FROM generate_series(1, $1) n`, jobs)
+	require.Eventually(t, func() bool { starts, _ := runs.sum(); return starts == jobs }, patience, 10*time.Millisecond)
+	proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
+	proxy.Cut(nil)
+	close(end)
+	timer(t, 2*b.cfg.Acquire.Lock.TTL)
+	proxy.SetRule(nil)
+	b.eventually(jobs, "p1", "SELECT count(*) FROM tenure.completed_job")
+	b.eventually(0, "p1", "SELECT count(*) FROM tenure.claim")
+	starts, overlaps := runs.sum()
+	require.Equal(t, jobs+jobs/4, starts, "each once, and once more those that were to be retried")
+	require.Zero(t, overlaps)
+	require.Equal(t, jobs/4, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
+}

@@ -207,10 +207,16 @@ func TestP9NoRankZero(t *testing.T) {
 					a.holds(pool)
 				}
 			}
+			for pool := range b.db { // nobody takes a lock before both nodes know of one another
+				b.exec(pool, "UPDATE tenure.acquire_lock SET paused = true WHERE holder IS NULL")
+			}
 			other := b.start(b.gossiping("b", a.Self().Addr), b.registry(nil))
-			require.Eventually(t, func() bool { return len(other.Members()) == 2 && len(a.Members()) == 2 }, patience, 10*time.Millisecond)
+			b.agree(a, other)
 			if held {
 				cut()
+			}
+			for pool := range b.db {
+				b.exec(pool, "UPDATE tenure.acquire_lock SET paused = false")
 			}
 			began := time.Now()
 			for pool := range b.db {
@@ -231,4 +237,21 @@ func TestP9NoRankZero(t *testing.T) {
 			}
 		})
 	}
+}
+
+// agree waits until two nodes have the same view, by which neither is elected for
+// all pools.
+func (b *testbed) agree(x, y *running) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		elected := map[string]bool{}
+		for pool := range b.db {
+			e := x.Client().Elected(pool)
+			if e == "" || e != y.Client().Elected(pool) {
+				return false
+			}
+			elected[e] = true
+		}
+		return len(elected) == 2
+	}, patience, 10*time.Millisecond)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/tenancy"
@@ -72,13 +73,14 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 type handle struct {
 	conn *pgxpool.Conn
 	role string
-	// lock is held, by having its one place, during a call. A channel, so that
-	// waiting for it can be given up.
-	lock    chan struct{}
-	revoked bool // guarded by lock
-	raw     bool // guarded by lock; the handler has had the bare connection
+	// lock is held, by having its one place, during a call; the end of the job takes
+	// it for good. A channel, so that waiting for it can be given up.
+	lock chan struct{}
+	dead chan struct{} // closed when nothing of the transaction reaches the connection any more
+	raw  bool          // guarded by lock; the handler has had the bare connection
 
 	returned bool // written by the owner only: the handler returned, rather than panicked
+	revoked  bool // written by the owner only: lock is its own
 	ended    bool // written by the owner only: committed, nothing left to do
 }
 
@@ -105,7 +107,7 @@ func beginTenantTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant) (*te
 		discard(conn) // it may stand in the failed transaction
 		return nil, fmt.Errorf("open a transaction for tenant %q: %w", t.ID, err)
 	}
-	return &tenantTx{handle: &handle{conn: conn, role: t.Role, lock: make(chan struct{}, 1)}, tx: tx}, nil
+	return &tenantTx{handle: &handle{conn: conn, role: t.Role, lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
 }
 
 // literal quotes s for SQL; standard_conforming_strings is on, and routing has
@@ -123,6 +125,8 @@ func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch)) error {
 		return err
 	}
 	switch pc := h.conn.Conn().PgConn(); {
+	case pc.IsClosed():
+		return errors.New("the connection broke while the handler ran, but the handler returned nil: return the error")
 	case pc.IsBusy():
 		return errors.New("the handler returned with open rows or an open batch: close them")
 	case pc.TxStatus() == 'E':
@@ -136,26 +140,58 @@ func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch)) error {
 		finish(&b)
 	}
 	b.Queue("COMMIT")
-	if err := h.conn.SendBatch(ctx, &b).Close(); err != nil {
+	if _, err := h.send(ctx, &b); err != nil {
 		return err
 	}
 	h.ended = true
+	_ = t.tx.Commit(over) // pgx' own handle has not seen the COMMIT: this closes it, and sends nothing
 	return nil
+}
+
+// over is a context that has ended.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// send runs statements in one round trip. Each is parsed only when those before it
+// have run: pgx' own batch would have them described first, in the tenant's role,
+// which may not look into the ledger. Arguments go as text.
+func (h *handle) send(ctx context.Context, b *pgx.Batch) ([]*pgconn.Result, error) {
+	conn := h.conn.Conn()
+	var eqb pgx.ExtendedQueryBuilder
+	var batch pgconn.Batch
+	for _, q := range b.QueuedQueries {
+		if err := eqb.Build(conn.TypeMap(), nil, q.Arguments); err != nil {
+			return nil, err
+		}
+		batch.ExecParams(q.SQL, eqb.ParamValues, nil, eqb.ParamFormats, eqb.ResultFormats)
+	}
+	return conn.PgConn().ExecBatch(ctx, &batch).ReadAll()
 }
 
 // close takes the handle away and gives the connection back, to be scrubbed by
 // its pool; after a panic, raw access or anything unclean it is destroyed.
 func (t *tenantTx) close() {
 	h := t.handle
-	clean := h.revoke() == nil && h.returned
+	defer close(h.dead)
 	pc := h.conn.Conn().PgConn()
-	if !clean || h.raw || pc.IsClosed() || pc.IsBusy() {
+	inCall := h.revoke() != nil
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout) // the run's own context may be over
+	defer cancel()
+	if inCall {
+		_ = pc.CancelRequest(ctx) // ends that call; if it does not, the next step does
+		if h.revoke() != nil {
+			_ = h.conn.Hijack().PgConn().Conn().Close() // all else on it belongs to who is in the call
+			return
+		}
+	}
+	if !h.returned || h.raw || pc.IsClosed() || pc.IsBusy() {
 		discard(h.conn)
 		return
 	}
 	if !h.ended {
-		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout) // the run's own context may be over
-		defer cancel()
 		if err := t.tx.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
 			discard(h.conn)
 			return
@@ -167,15 +203,17 @@ func (t *tenantTx) close() {
 // releaseTimeout bounds what is done to a connection after its job.
 const releaseTimeout = time.Second
 
-// revoke makes the handle dead. It waits a moment for a call that some goroutine
+// revoke takes the lock for good. It waits a moment for a call that some goroutine
 // of the handler left behind is still in.
 func (h *handle) revoke() error {
+	if h.revoked {
+		return nil
+	}
 	wait := time.NewTimer(releaseTimeout)
 	defer wait.Stop()
 	select {
 	case h.lock <- struct{}{}:
 		h.revoked = true
-		<-h.lock
 		return nil
 	case <-wait.C:
 		return errors.New("the handler returned while another goroutine of it uses the transaction")
@@ -193,15 +231,18 @@ func discard(conn *pgxpool.Conn) {
 // enter begins a call; leave ends it.
 func (h *handle) enter(ctx context.Context) error {
 	select {
+	case <-h.dead: // first, as the context has mostly ended as well
+		return ErrTxRevoked
+	default:
+	}
+	select {
 	case h.lock <- struct{}{}:
+		return nil
+	case <-h.dead:
+		return ErrTxRevoked
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if h.revoked {
-		<-h.lock
-		return ErrTxRevoked
-	}
-	return nil
 }
 
 func (h *handle) leave() { <-h.lock }
@@ -297,49 +338,60 @@ func (t *tenantTx) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 // is destroyed after the job.
 func (t *tenantTx) LargeObjects() pgx.LargeObjects {
 	t.bare()
-	return t.tx.LargeObjects()
+	return t.tx.LargeObjects() // after the job they fail, because t.tx is closed
 }
 
 // Conn gives the bare connection, which is destroyed after the job: nobody can
-// know what was done to it.
+// know what was done to it. nil once the job has ended.
 func (t *tenantTx) Conn() *pgx.Conn {
-	t.bare()
-	return t.handle.conn.Conn()
+	if !t.bare() {
+		return nil // it is destroyed, or another job's
+	}
+	return t.tx.Conn()
 }
 
-func (t *tenantTx) bare() {
-	if t.handle.enter(context.Background()) == nil { // a revoked connection gets destroyed or is another job's
-		t.handle.raw = true
-		t.handle.leave()
+func (t *tenantTx) bare() bool {
+	if t.handle.enter(context.Background()) != nil {
+		return false
 	}
+	t.handle.raw = true
+	t.handle.leave()
+	return true
 }
 
 // AsPool runs one statement of the ledger in this transaction as the pool's own
-// user, not the tenant's role, in one round trip.
+// user, not the tenant's role, in one round trip. It has run when AsPool returns.
 func (t *tenantTx) AsPool(ctx context.Context, sql string, args ...any) pgx.Row {
-	if t.handle.role == "" {
+	h := t.handle
+	if h.role == "" {
 		return t.QueryRow(ctx, sql, args...)
 	}
+	if err := h.enter(ctx); err != nil {
+		return failed{err}
+	}
+	defer h.leave()
 	var b pgx.Batch
 	b.Queue("SELECT set_config('role', 'none', true)")
 	b.Queue(sql, args...)
-	b.Queue("SELECT set_config('role', $1, true)", t.handle.role)
-	return &asPoolRow{t.SendBatch(ctx, &b)}
+	b.Queue("SELECT set_config('role', $1, true)", h.role)
+	results, err := h.send(ctx, &b)
+	if err != nil {
+		return failed{err}
+	}
+	return poolRow{h.conn.Conn().TypeMap(), results[1]}
 }
 
-// asPoolRow is the second result of AsPool's batch.
-type asPoolRow struct{ results pgx.BatchResults }
+// poolRow is the first row that a statement returned.
+type poolRow struct {
+	types  *pgtype.Map
+	result *pgconn.Result
+}
 
-func (r *asPoolRow) Scan(dest ...any) error {
-	if _, err := r.results.Exec(); err != nil {
-		return errors.Join(err, r.results.Close())
+func (r poolRow) Scan(dest ...any) error {
+	if len(r.result.Rows) == 0 {
+		return pgx.ErrNoRows
 	}
-	scanErr := r.results.QueryRow().Scan(dest...)
-	closeErr := r.results.Close()
-	if scanErr != nil {
-		return scanErr
-	}
-	return closeErr
+	return pgx.ScanRow(r.types, r.result.FieldDescriptions, r.result.Rows[0], dest...)
 }
 
 // failed answers every use of a batch or row with one error.

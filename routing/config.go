@@ -99,17 +99,30 @@ func (c Config) Validate() error {
 		if err := validatePoolName(name); err != nil {
 			l.Add(path, "", "%v", err)
 		}
-		if p.DSN == "" {
-			l.Add(path+".dsn", "write dsn: ${env:NAME} or dsn: ${file:/path}", "is empty")
-		} else if _, err := pgconn.ParseConfig(p.DSN); err != nil {
-			l.Add(path+".dsn", "write postgres://user@host:5432/database?sslmode=verify-full", "cannot be read as a Postgres connection string") // err may quote the password
-		}
+		validateDSN(&l, path+".dsn", p.DSN)
 		if p.MaxConns < minMaxConns || p.MaxConns > 1000 {
 			l.Add(path+".max_conns", "", "%d connections: %d to 1000 are allowed", p.MaxConns, minMaxConns)
 		}
 	}
 	c.Tenants.validate(&l, c.Pools)
 	return l.Err()
+}
+
+func validateDSN(l *fault.List, path, dsn string) {
+	if dsn == "" {
+		l.Add(path, "write dsn: ${env:NAME} or dsn: ${file:/path}", "is empty")
+		return
+	}
+	cfg, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		l.Add(path, "write postgres://user@host:5432/database?sslmode=verify-full", "cannot be read as a Postgres connection string") // err may quote the password
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.RuntimeParams)) {
+		if strings.HasPrefix(name, "pool_") { // pgxpool's; the lock's connection would send it to the server, which knows no such setting
+			l.Add(path, "use max_conns", "sets %s, which has no effect", name)
+		}
+	}
 }
 
 func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
@@ -147,6 +160,9 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 	}
 	if t.Table == nil {
 		return
+	}
+	if t.Schema != "" && !strings.Contains(t.Schema, "{tenant}") {
+		l.Add("tenants.schema", `write a pattern such as "t_{tenant}"`, "%q has no {tenant}: tenants to whom the table gives no schema would share one", t.Schema)
 	}
 	if _, ok := pools[t.Table.Pool]; !ok {
 		l.Add("tenants.table.pool", suggest(t.Table.Pool, pools), "%q is not under pools", t.Table.Pool)

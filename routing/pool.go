@@ -33,11 +33,10 @@ type Pool struct {
 	jobs    *pgxpool.Pool // nil before open
 	tenants *pgxpool.Pool // nil before open
 
-	mu       sync.Mutex
-	number   int    // guarded by mu; 0 until verified
-	identity string // guarded by mu; which database it is
-	down     error  // guarded by mu; why it cannot be used; nil: it can
-	ready    chan struct{}
+	mu     sync.Mutex
+	number int   // guarded by mu; 0 until admitted
+	down   error // guarded by mu; why it cannot be used; nil: it can
+	ready  chan struct{}
 }
 
 // Share of max_conns: one connection for the lock, some for job SQL, the rest for
@@ -124,12 +123,15 @@ func tuneForJobs(c *pgxpool.Config) {
 	p["idle_in_transaction_session_timeout"] = "60s"
 }
 
-// tuneForTenants keeps descriptions of statements on this side and the statements
-// themselves unnamed: a named one would be planned again for each tenant's search
-// path, or fail when two tenants' tables differ. Every connection is scrubbed
-// after use.
+// tuneForTenants has every statement described anew and keeps none. The next
+// tenant's tables may differ: a named statement would fail there, or be planned
+// again, and a remembered description would have arguments sent as the types of the
+// tenant before, of which an enum does not even exist in the next schema. Every
+// connection is scrubbed after use.
 func tuneForTenants(c *pgxpool.Config) {
-	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec
+	c.ConnConfig.StatementCacheCapacity = 0
+	c.ConnConfig.DescriptionCacheCapacity = 0
 	c.AfterRelease = scrub
 }
 
@@ -145,13 +147,21 @@ func tuneForLock(c *pgx.ConnConfig) {
 const scrubTimeout = 5 * time.Second
 
 // scrub takes off a connection what a handler may have left on its session. It is
-// DISCARD ALL but for the prepared statements, which this side remembers.
+// DISCARD ALL but for the plans, which PL/pgSQL would have to make again for every
+// job.
 func scrub(c *pgx.Conn) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), scrubTimeout)
 	defer cancel()
-	_, err := c.Exec(ctx, "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; "+
+	_, err := c.Exec(ctx, "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; DEALLOCATE ALL; "+
 		"SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES")
-	return err == nil
+	if err != nil {
+		return false
+	}
+	cancel()
+	for err == nil { // what was notified has arrived by now, and is handed out although ctx has ended
+		_, err = c.WaitForNotification(ctx)
+	}
+	return !c.IsClosed()
 }
 
 // Jobs is for job SQL.
@@ -184,36 +194,25 @@ func (p *Pool) Number() (int, error) {
 // Ready is closed once the pool has been verified for the first time.
 func (p *Pool) Ready() <-chan struct{} { return p.ready }
 
-// verify checks that the database can be used and who it is.
-func (p *Pool) verify(ctx context.Context) error {
-	number, identity, err := p.inspect(ctx)
+// inspect asks the database whether it can be used, and for its number.
+func (p *Pool) inspect(ctx context.Context) (number int, err error) {
+	number, err = store.Verify(ctx, p.jobs, p.Name)
+	if err != nil && !permanent(err) { // those name the pool themselves
+		err = fmt.Errorf("pool %s: %w", p.Name, err)
+	}
+	return number, err
+}
+
+// admit puts the pool into service, or keeps it out for the reason err.
+func (p *Pool) admit(number int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
 		p.down = fmt.Errorf("%w: %w", ErrPoolDown, err)
-		return err
+		return
 	}
-	first := p.number == 0
-	p.number, p.identity, p.down = number, identity, nil
-	if first {
-		close(p.ready)
-	}
-	return nil
-}
-
-func (p *Pool) inspect(ctx context.Context) (number int, identity string, err error) {
-	i, err := store.Identify(ctx, p.jobs)
-	if err != nil {
-		return 0, "", fmt.Errorf("pool %s: %w", p.Name, err)
-	}
-	p.mu.Lock()
-	known := p.identity
-	p.mu.Unlock()
-	if known != "" && known != i.Database {
-		return 0, "", &store.PoolError{Pool: p.Name, What: "another database answers at its address than before", Fix: "restart the node if that is meant"}
-	}
-	number, err = store.Verify(ctx, p.jobs, p.Name)
-	return number, i.Database, err
+	p.number, p.down = number, nil
+	close(p.ready) // nobody looks at a pool again that is in service
 }
 
 // permanent tells whether waiting cannot mend err: somebody has to do something.

@@ -24,9 +24,12 @@ type Router struct {
 	log   *zap.Logger
 	pools map[string]*Pool
 
-	cancel context.CancelFunc
-	group  sync.WaitGroup
-	closed sync.Once
+	cancel  context.CancelFunc
+	group   sync.WaitGroup
+	stop    sync.Once
+	stopped chan struct{} // closed when every connection is
+
+	admission sync.Mutex // held while a pool is let into service
 
 	mu    sync.Mutex
 	cache map[tenancy.ID]answer // guarded by mu; of the lookup table
@@ -44,7 +47,8 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{cfg: cfg.WithDefaults(), log: log.Named("routing"), pools: map[string]*Pool{}, cache: map[tenancy.ID]answer{}}
+	r := &Router{cfg: cfg.WithDefaults(), log: log.Named("routing"), pools: map[string]*Pool{},
+		stopped: make(chan struct{}), cache: map[tenancy.ID]answer{}}
 	for name, pc := range r.cfg.Pools {
 		p, err := newPool(name, pc, r.log)
 		if err != nil {
@@ -69,7 +73,7 @@ func (r *Router) Start(ctx context.Context) error {
 	errs := make([]error, len(r.pools))
 	var group sync.WaitGroup
 	for i, p := range r.Pools() {
-		group.Go(func() { errs[i] = p.verify(ctx) })
+		group.Go(func() { errs[i] = r.verify(ctx, p) })
 	}
 	group.Wait()
 	var refused []error
@@ -82,7 +86,6 @@ func (r *Router) Start(ctx context.Context) error {
 			r.log.Warn("pool does not answer; trying again in the background", zap.String("pool", p.Name), zap.Error(err))
 		}
 	}
-	refused = append(refused, r.twins()...)
 	if err := errors.Join(refused...); err != nil {
 		return errors.Join(err, r.Stop(ctx))
 	}
@@ -92,25 +95,35 @@ func (r *Router) Start(ctx context.Context) error {
 	return nil
 }
 
-// twins finds pools that turned out to be one database, or to have one number.
-func (r *Router) twins() (errs []error) {
-	byDatabase, byNumber := map[string]string{}, map[int]string{}
-	for _, p := range r.Pools() {
-		p.mu.Lock()
-		identity, number := p.identity, p.number
-		p.mu.Unlock()
-		if number == 0 {
+// verifyTimeout bounds one look at a database, so that one which hangs delays
+// neither Start nor the next try. A connection that takes longer still serves that.
+const verifyTimeout = 5 * time.Second
+
+// verify lets p into service when its database can be used.
+func (r *Router) verify(ctx context.Context, p *Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	number, err := p.inspect(ctx)
+	r.admission.Lock() // of two pools with one number only one gets in
+	defer r.admission.Unlock()
+	if err == nil {
+		err = r.checkUnique(p, number)
+	}
+	p.admit(number, err)
+	return err
+}
+
+// checkUnique refuses p when a pool in service has its number. Two pools in one
+// database do not get here: it has one name, and knows it.
+func (r *Router) checkUnique(p *Pool, number int) error {
+	for _, other := range r.Pools() {
+		if n, err := other.Number(); err != nil || other == p || n != number {
 			continue
 		}
-		if other, dup := byDatabase[identity]; dup {
-			errs = append(errs, &store.PoolError{Pool: p.Name, What: fmt.Sprintf("pools %s and %s are the same database", other, p.Name), Fix: "remove one of them"})
-		} else if other, dup := byNumber[number]; dup {
-			errs = append(errs, &store.PoolError{Pool: p.Name, What: fmt.Sprintf("pools %s and %s have the same number %d, so their job ids would collide", other, p.Name, number),
-				Fix: "they were migrated apart; migrate new pools with one configuration that names all of them"})
-		}
-		byDatabase[identity], byNumber[number] = p.Name, p.Name
+		return &store.PoolError{Pool: p.Name, What: fmt.Sprintf("it has the same number %d as pool %s, so their job ids would collide", number, other.Name),
+			Fix: "they were migrated apart; migrate new pools with one configuration that names all of them"}
 	}
-	return errs
+	return nil
 }
 
 // Waits between tries to reach a pool, with up to half as much again of jitter.
@@ -131,10 +144,7 @@ func (r *Router) watch(ctx context.Context, p *Pool) {
 			return
 		case <-time.After(wait + rand.N(wait/2)):
 		}
-		tryCtx, cancel := context.WithTimeout(ctx, connectTimeout)
-		err := p.verify(tryCtx)
-		cancel()
-		switch {
+		switch err := r.verify(ctx, p); {
 		case err == nil:
 			r.log.Info("pool is up", zap.String("pool", p.Name))
 			return
@@ -145,21 +155,26 @@ func (r *Router) watch(ctx context.Context, p *Pool) {
 	}
 }
 
-// Stop closes every connection.
-func (r *Router) Stop(context.Context) error {
-	r.closed.Do(func() {
+// Stop closes every connection and waits for those that are in use. When ctx ends
+// first, they are closed as they are given back.
+func (r *Router) Stop(ctx context.Context) error {
+	r.stop.Do(func() {
 		if r.cancel != nil {
 			r.cancel()
 		}
-		r.group.Wait()
-		r.closePools()
+		go func() {
+			defer close(r.stopped)
+			r.group.Wait()
+			for _, p := range r.pools {
+				p.close()
+			}
+		}()
 	})
-	return nil
-}
-
-func (r *Router) closePools() {
-	for _, p := range r.pools {
-		p.close()
+	select {
+	case <-r.stopped:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop routing: connections are still in use: %w", context.Cause(ctx))
 	}
 }
 

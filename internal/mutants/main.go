@@ -93,6 +93,9 @@ func (m mutant) try() error {
 	case strings.Contains(string(out), "no tests to run"):
 		return fmt.Errorf("there is no test %s in %s", m.test, m.pkg)
 	}
+	if !strings.Contains(string(out), "--- FAIL: "+m.test) {
+		return fmt.Errorf("its test did not fail, it broke down:\n%s", out)
+	}
 	return nil
 }
 

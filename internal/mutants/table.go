@@ -44,7 +44,7 @@ var mutants = []mutant{
 	{"P9", "an offer to a dead node reserves the lock for ever", "acquisition/acquirer.go",
 		"l.Next == me || l.Remaining == 0)", "l.Next == me)", root, "TestP9OfferedToAGhost"},
 	{"P1", "outcomes are forgotten when they cannot be written", "acquisition/completer.go",
-		"		select {\n		case <-time.After(wait", "		if err != nil {\n			return true\n		}\n		select {\n		case <-time.After(wait", root, "TestP1UnderFaults"},
+		"		select {\n		case <-time.After(wait", "		if err != nil {\n			return true\n		}\n		select {\n		case <-time.After(wait", root, "TestP3OutcomesOutliveAnOutage"},
 	{"P1", "a claim whose answer was lost is not looked for", "acquisition/acquirer.go",
 		"|| l.Epoch <= a.unsure.Epoch {", "|| l.Epoch > 0 {", root, "TestP1AClaimNobodyKnowsOf"},
 	{"P1", "jobs are found by hints alone", "acquisition/chores.go",
@@ -64,7 +64,7 @@ var mutants = []mutant{
 	{"P11", "an interrupted run is charged", "execution/workers.go",
 		"job.Outcome{State: job.Returned, Err: r.err}", "job.Outcome{State: job.Retrying, Err: r.err}", root, "TestP11ExitZeroLeavesNothingClaimed"},
 	{"P11", "what waits for a worker is not given back", "execution/workers.go",
-		"			w.room.left(false)\n			c.Owner.Return(c)\n		}\n		go func() {", "			w.room.left(false)\n			_ = c\n		}\n		go func() {", root, "TestP11ExitZeroLeavesNothingClaimed"},
+		"			w.room.left(false)\n			c.Owner.Return(c)\n		}\n		go func() {", "			w.room.left(false)\n			_ = c\n		}\n		go func() {", root, "TestP11TheBacklogIsGivenBack"},
 	{"P11", "a stop does not wait for the last outcomes", "acquisition/keeper.go",
 		"case <-s.completer.whenIdle():\n		case <-patience.C:\n			err =", "default:\n			err =", root, "TestP11ExitZeroLeavesNothingClaimed"},
 }

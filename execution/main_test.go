@@ -1,0 +1,158 @@
+package execution
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// end is one way out of the workers.
+type end struct {
+	how     string // finish, in tx, return
+	claim   *Claim
+	outcome job.Outcome
+}
+
+// fakeOwner keeps in memory what it is told.
+type fakeOwner struct {
+	ctx      context.Context
+	lose     context.CancelCauseFunc
+	tenants  *pgxpool.Pool
+	ends     chan end
+	mayStart atomic.Bool
+	roomy    atomic.Int64
+	patience time.Duration // with an end
+
+	mu    sync.Mutex
+	count map[job.ID]int // guarded by mu; ends of each job
+}
+
+var _ Owner = (*fakeOwner)(nil)
+
+func newFakeOwner() *fakeOwner {
+	o := &fakeOwner{patience: dayAndNight, ends: make(chan end, 10_000), count: map[job.ID]int{}}
+	o.ctx, o.lose = context.WithCancelCause(context.Background())
+	o.mayStart.Store(true)
+	return o
+}
+
+func (o *fakeOwner) end(e end) {
+	o.mu.Lock()
+	o.count[e.claim.Record.ID]++
+	o.mu.Unlock()
+	o.ends <- e
+}
+
+func (o *fakeOwner) Context() context.Context { return o.ctx }
+func (o *fakeOwner) MayStart() bool           { return o.mayStart.Load() }
+func (o *fakeOwner) Tenants() *pgxpool.Pool   { return o.tenants }
+func (o *fakeOwner) QueueFinish(b *pgx.Batch, c *Claim) {
+	b.Queue("INSERT INTO tenure.ended (job_id, who) VALUES ($1, current_user)", int64(c.Record.ID))
+}
+func (o *fakeOwner) FinishError(err error) error          { return err }
+func (o *fakeOwner) FinishedInTx(c *Claim)                { o.end(end{"in tx", c, job.Outcome{State: job.Done}}) }
+func (o *fakeOwner) Finish(c *Claim, outcome job.Outcome) { o.end(end{"finish", c, outcome}) }
+func (o *fakeOwner) Return(c *Claim)                      { o.end(end{"return", c, job.Outcome{}}) }
+func (o *fakeOwner) Roomy()                               { o.roomy.Add(1) }
+
+const (
+	patience    = 30 * time.Second // for what takes milliseconds on an idle machine
+	dayAndNight = 24 * time.Hour   // on synctest's clock
+)
+
+// next waits for the next end.
+func (o *fakeOwner) next(t testing.TB) end {
+	t.Helper()
+	select {
+	case e := <-o.ends:
+		return e
+	case <-time.After(o.patience):
+		require.FailNow(t, "no claim came to its end")
+		return end{}
+	}
+}
+
+// bundle is a set of workers with one owner.
+type bundle struct {
+	t       testing.TB
+	workers *Workers
+	owner   *fakeOwner
+	lastID  atomic.Int64
+}
+
+// newBundle makes workers, not started, whose registry fill has filled.
+func newBundle(t testing.TB, change func(*Config), fill func(*job.Registry)) *bundle {
+	cfg := DefaultConfig()
+	cfg.Workers = 2
+	if change != nil {
+		change(&cfg)
+	}
+	r := job.NewRegistry()
+	r.Add(job.Spec{Kind: "noop", Handle: func(context.Context, *job.Record) error { return nil }})
+	if fill != nil {
+		fill(r)
+	}
+	r.Freeze()
+	w, err := New(cfg, r, zap.NewNop())
+	require.NoError(t, err)
+	return &bundle{t: t, workers: w, owner: newFakeOwner()}
+}
+
+// start starts the workers, and stops them with the test; by then no claim may be left.
+func (b *bundle) start() *bundle {
+	require.NoError(b.t, b.workers.Start(b.t.Context()))
+	b.t.Cleanup(func() { b.stop() })
+	return b
+}
+
+func (b *bundle) stop() {
+	require.NoError(b.t, b.workers.Stop(context.Background()))
+	b.settled()
+}
+
+// settled checks that each job has ended exactly once and no place is taken.
+func (b *bundle) settled() {
+	b.t.Helper()
+	b.owner.mu.Lock()
+	defer b.owner.mu.Unlock()
+	for id, n := range b.owner.count {
+		require.Equal(b.t, 1, n, "ends of job %d", id)
+	}
+	require.Len(b.t, b.owner.count, int(b.lastID.Load()), "jobs that came to an end")
+	require.Zero(b.t, b.workers.room.used.Load(), "places taken")
+}
+
+var acme = &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"}
+
+func (b *bundle) claim(kind string) Claim {
+	id := job.ID(b.lastID.Add(1))
+	return Claim{ID: 1, Owner: b.owner, Tenant: acme, Record: job.Record{ID: id, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}
+}
+
+// submit reserves places for n jobs of a kind and submits them as one batch.
+func (b *bundle) submit(kind string, n int) {
+	b.t.Helper()
+	batch := make([]Claim, n)
+	for i := range batch {
+		batch[i] = b.claim(kind)
+	}
+	b.submitClaims(batch)
+}
+
+func (b *bundle) submitClaims(batch []Claim) {
+	b.workers.room.used.Add(int64(len(batch))) // as if so much had been reserved, whatever the room
+	b.workers.Submit(b.owner, batch)
+}

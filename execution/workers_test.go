@@ -44,6 +44,7 @@ func TestEveryClaimEndsOnce(t *testing.T) {
 		{name: "panic with nil", handle: func(context.Context, *job.Record) error { panic(any(nil)) }, state: job.Retrying, says: "nil", stack: true},
 		{name: "nil map", handle: func(context.Context, *job.Record) error {
 			var m map[string]int
+			//lint:ignore SA5000 the panic is what is tested
 			m["a"] = 1 //nolint:staticcheck // that is the point
 			return nil
 		}, state: job.Retrying, says: "nil map", stack: true},

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tenurehq/tenure/internal/fault"
 	"github.com/tenurehq/tenure/tenancy"
@@ -113,7 +113,7 @@ func validateDSN(l *fault.List, path, dsn string) {
 		l.Add(path, "write dsn: ${env:NAME} or dsn: ${file:/path}", "is empty")
 		return
 	}
-	cfg, err := pgconn.ParseConfig(dsn)
+	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		l.Add(path, "write postgres://user@host:5432/database?sslmode=verify-full", "cannot be read as a Postgres connection string") // err may quote the password
 		return

@@ -185,6 +185,7 @@ func TestConfig_neverTellsADSN(t *testing.T) {
 		"no certificate":       "postgres://app:hunter2@db.internal/app?sslmode=verify-full&sslrootcert=/hunter2",
 		"only a password":      "hunter2",
 		"a bad timeout":        "host=db.internal password=hunter2 connect_timeout=soon",
+		"a bad mode of pgx":    "host=db.internal password=hunter2 default_query_exec_mode=hunter2",
 		"a bad target":         "host=db.internal password=hunter2 target_session_attrs=hunter2",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,13 +198,6 @@ func TestConfig_neverTellsADSN(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nor what pgx alone refuses", func(t *testing.T) {
-		t.Parallel()
-		c := good()
-		c.Pools["main"] = routing.PoolConfig{DSN: "postgres://app:hunter2@db.internal/app?default_query_exec_mode=hunter2"}
-		_, err := routing.New(c, zap.NewNop())
-		require.EqualError(t, err, "pool main: its dsn cannot be read as a Postgres connection string")
-	})
 }
 
 func TestNew_preparesPoolsByName(t *testing.T) {

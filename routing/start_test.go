@@ -1,0 +1,325 @@
+package routing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/routing"
+)
+
+func TestStart_usesEveryPool(t *testing.T) {
+	t.Parallel()
+	r := started(t, withPools(map[string]string{"a": storetest.DSN(t, "a", 3), "b": storetest.DSN(t, "b", 65535)}))
+	requireUp(t, poolOf(t, r, "a"), 3)
+	requireUp(t, poolOf(t, r, "b"), 65535)
+}
+
+// sessions counts what a router has open in a database.
+const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'tenure %'"
+
+func requireNoSessions(t *testing.T, dsn string) {
+	c := connect(t, dsn)
+	require.Eventually(t, func() bool { // the server learns of a closed socket a little later
+		var n int
+		require.NoError(t, c.QueryRow(t.Context(), sessions).Scan(&n))
+		return n == 0
+	}, patience, 5*time.Millisecond)
+}
+
+func TestStart_refuses(t *testing.T) {
+	t.Parallel()
+	ledger := func(change string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			dsn := storetest.DSN(t, "main", 1)
+			exec(t, dsn, strings.ReplaceAll(change, "DATABASE", "DATABASE "+databaseOf(t, dsn)))
+			return dsn
+		}
+	}
+	for name, tc := range map[string]struct {
+		dsn  func(t *testing.T) string
+		want string
+	}{
+		"not migrated": {
+			func(t *testing.T) string { return pgtest.Database(t) },
+			"has no ledger: run: tenure migrate --pool main",
+		},
+		"a newer schema": {
+			ledger("INSERT INTO tenure.migration (version_id, is_applied) VALUES (9999, true)"),
+			"schema version 9999 is newer than this program's ",
+		},
+		"no number": {
+			ledger("DELETE FROM tenure.pool"),
+			"its ledger has no number yet: run: tenure migrate --pool main",
+		},
+		"another pool's database": {
+			func(t *testing.T) string { return storetest.DSN(t, "eu-1", 2) },
+			`the database says that it is pool "eu-1": correct the DSN, or name the pool as it was named`,
+		},
+		"read-only": {
+			ledger("ALTER DATABASE SET default_transaction_read_only = on"),
+			"its transactions are read-only: unset default_transaction_read_only for this user and database",
+		},
+		"read-only by its DSN": {
+			func(t *testing.T) string { return storetest.DSN(t, "main", 1) + "&default_transaction_read_only=on" },
+			"its transactions are read-only",
+		},
+		"other strings": {
+			ledger("ALTER DATABASE SET standard_conforming_strings = off"),
+			"standard_conforming_strings is off",
+		},
+		"a lock that a crash empties": {
+			ledger("ALTER TABLE tenure.acquire_lock SET UNLOGGED"),
+			"tenure.acquire_lock is UNLOGGED",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := tc.dsn(t)
+			r := newRouter(t, withPools(map[string]string{"main": dsn}))
+			err := r.Start(t.Context())
+			var refused *store.PoolError
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, "main", refused.Pool)
+			require.ErrorContains(t, err, "pool main: "+tc.want)
+			requireDown(t, poolOf(t, r, "main"), tc.want)
+			requireNoSessions(t, dsn) // though nobody has called Stop
+		})
+	}
+}
+
+func databaseOf(t *testing.T, dsn string) string {
+	cfg, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	return pgx.Identifier{cfg.Database}.Sanitize()
+}
+
+func TestStart_refusesTwoPoolsInOneDatabase(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "a", 1)
+	r := newRouter(t, withPools(map[string]string{"a": dsn, "b": dsn}))
+	require.ErrorContains(t, r.Start(t.Context()), `pool b: the database says that it is pool "a"`)
+	requireNoSessions(t, dsn)
+}
+
+func TestStart_refusesOneNumberTwice(t *testing.T) {
+	t.Parallel()
+	dsnA, dsnB := storetest.DSN(t, "a", 7), storetest.DSN(t, "b", 7)
+	r := newRouter(t, withPools(map[string]string{"a": dsnA, "b": dsnB, "c": storetest.DSN(t, "c", 8)}))
+	err := r.Start(t.Context())
+	require.ErrorContains(t, err, "the same number 7 as pool ")
+	require.ErrorContains(t, err, "so their job ids would collide: they were migrated apart; migrate new pools with one configuration that names all of them")
+	require.Equal(t, 1, strings.Count(err.Error(), "collide"))
+	require.NotContains(t, err.Error(), "pool c")
+	requireNoSessions(t, dsnA)
+	requireNoSessions(t, dsnB)
+}
+
+// A pool that comes up later is looked at as closely.
+func TestWatch_keepsOneNumberTwiceOut(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "b", 7)
+	away := shutterOf(t, dsn)
+	away.close(t)
+	r := started(t, withPools(map[string]string{"a": storetest.DSN(t, "a", 7), "b": dsn}))
+	requireUp(t, poolOf(t, r, "a"), 7)
+	b := poolOf(t, r, "b")
+	requireDown(t, b, "not currently accepting connections")
+	away.open(t)
+	require.Eventually(t, func() bool {
+		_, err := b.Number()
+		return err != nil && strings.Contains(err.Error(), "pool b: it has the same number 7 as pool a")
+	}, patience, 5*time.Millisecond)
+	requireDown(t, b, "collide")
+}
+
+func TestStart_reportsAllAtOnce(t *testing.T) {
+	t.Parallel()
+	readOnly := storetest.DSN(t, "d", 4)
+	exec(t, readOnly, "ALTER DATABASE "+databaseOf(t, readOnly)+" SET default_transaction_read_only = on")
+	away := storetest.DSN(t, "e", 5)
+	shutterOf(t, away).close(t)
+	r := newRouter(t, withPools(map[string]string{
+		"a": storetest.DSN(t, "a", 1),
+		"b": pgtest.Database(t),
+		"c": storetest.DSN(t, "x", 3),
+		"d": readOnly,
+		"e": away,
+		"f": pgtest.Database(t),
+	}))
+	err := r.Start(t.Context())
+	lines := strings.Split(err.Error(), "\n")
+	require.Len(t, lines, 4, "%v", err)
+	for i, want := range []string{"pool b: has no ledger", `pool c: the database says that it is pool "x"`, "pool d: its transactions are read-only", "pool f: has no ledger"} {
+		require.Contains(t, lines[i], want, "in order of their names; e may come back by itself")
+	}
+}
+
+func TestStart_doesNotWaitForAPoolThatIsDown(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "down", 2)
+	away := shutterOf(t, dsn)
+	away.close(t)
+	r := started(t, withPools(map[string]string{"main": storetest.DSN(t, "main", 1), "down": dsn}))
+	requireUp(t, poolOf(t, r, "main"), 1)
+	down := poolOf(t, r, "down")
+	requireDown(t, down, "not currently accepting connections")
+	require.Error(t, down.Jobs().Ping(t.Context()))
+	require.Error(t, down.Tenants().Ping(t.Context()))
+	_, err := down.ConnectLock(t.Context())
+	require.ErrorContains(t, err, "connect to pool down: ")
+
+	away.open(t)
+	requireUp(t, down, 2)
+}
+
+// While a pool is down its database may have been exchanged: it is kept out, and
+// let in when it is mended, without a restart.
+func TestWatch_letsInOnlyWhatCanBeUsed(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	away := shutterOf(t, dsn)
+	conn := connect(t, dsn)
+	_, err := conn.Exec(t.Context(), "UPDATE tenure.pool SET name = 'other'")
+	require.NoError(t, err)
+	away.close(t)
+	r := started(t, withPools(map[string]string{"main": dsn}))
+	p := poolOf(t, r, "main")
+	requireDown(t, p, "not currently accepting connections")
+
+	away.open(t)
+	require.Eventually(t, func() bool {
+		_, err := p.Number()
+		return strings.Contains(err.Error(), `pool main: the database says that it is pool "other"`)
+	}, patience, 5*time.Millisecond)
+	exec(t, dsn, "UPDATE tenure.pool SET name = 'main'")
+	requireUp(t, p, 1)
+}
+
+func TestStart_boundsTheLookAtADatabaseThatHangs(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	dsn := fmt.Sprintf("postgres://app@%s/app?sslmode=disable&connect_timeout=600", l.Addr())
+
+	r := newRouter(t, withPools(map[string]string{"hangs": dsn, "main": storetest.DSN(t, "main", 1)}))
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second) // as under Fx
+	defer cancel()
+	require.NoError(t, r.Start(ctx))
+	require.NoError(t, ctx.Err())
+	requireUp(t, poolOf(t, r, "main"), 1)
+	requireDown(t, poolOf(t, r, "hangs"), "pool hangs: identify the database")
+	require.NoError(t, r.Stop(ctx), "nor does it keep Stop")
+}
+
+// A whole server goes and comes back, as one that was up and as one that was not.
+func TestPool_survivesACrash(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Options{TCP: true})
+	require.NoError(t, server.CreateDatabase(t.Context(), "ledger"))
+	dsn := server.DSN("ledger")
+	require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 1))
+	exec(t, dsn, "CHECKPOINT") // the server does not sync
+	cfg := withPools(map[string]string{"main": dsn})
+	up := started(t, cfg)
+	requireUp(t, poolOf(t, up, "main"), 1)
+
+	require.NoError(t, server.Crash(t.Context()))
+	require.Error(t, poolOf(t, up, "main").Jobs().Ping(t.Context()))
+	later := started(t, cfg)
+	requireDown(t, poolOf(t, later, "main"), "pool main: identify the database")
+
+	require.NoError(t, server.Resume(t.Context()))
+	requireUp(t, poolOf(t, later, "main"), 1)
+	require.Eventually(t, func() bool { // broken connections are found out by using them
+		return poolOf(t, up, "main").Jobs().Ping(t.Context()) == nil && poolOf(t, up, "main").Tenants().Ping(t.Context()) == nil
+	}, patience, 5*time.Millisecond)
+	requireUp(t, poolOf(t, up, "main"), 1)
+
+	t.Run("a wrong password is told nobody", func(t *testing.T) {
+		real, err := pgx.ParseConfig(server.TCPDSN("ledger"))
+		require.NoError(t, err)
+		r := started(t, withPools(map[string]string{"main": strings.ReplaceAll(server.TCPDSN("ledger"), real.Password, "hunter2")}))
+		p := poolOf(t, r, "main")
+		requireDown(t, p, "password authentication failed")
+		_, err = p.Number()
+		require.NotContains(t, err.Error(), "hunter2")
+		_, err = p.ConnectLock(t.Context())
+		require.ErrorContains(t, err, "password authentication failed")
+		require.NotContains(t, err.Error(), "hunter2")
+	})
+}
+
+func TestStop_closesEveryConnection(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	r := started(t, withPools(map[string]string{"main": dsn}))
+	requireUp(t, poolOf(t, r, "main"), 1)
+	var n int
+	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), sessions).Scan(&n))
+	require.Positive(t, n)
+
+	errs := make([]error, 4)
+	var group sync.WaitGroup
+	for i := range errs {
+		group.Go(func() { errs[i] = r.Stop(context.Background()) })
+	}
+	group.Wait()
+	require.NoError(t, errors.Join(errs...))
+	requireNoSessions(t, dsn)
+	require.NoError(t, r.Stop(context.Background()))
+	require.Error(t, poolOf(t, r, "main").Jobs().Ping(t.Context()))
+}
+
+func TestStop_withoutStart(t *testing.T) {
+	t.Parallel()
+	r, err := routing.New(good(), zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, r.Stop(context.Background()))
+	require.NoError(t, r.Stop(context.Background()))
+}
+
+func TestStop_whileAPoolIsDown(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	shutterOf(t, dsn).close(t)
+	r := started(t, withPools(map[string]string{"main": dsn}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, r.Stop(ctx))
+	requireDown(t, poolOf(t, r, "main"), "pool is down")
+}
+
+// Somebody has not given a connection back. Stop says so in time, and the
+// connection is closed when it comes.
+func TestStop_waitsNoLongerThanItsContext(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	r := started(t, withPools(map[string]string{"main": dsn}))
+	c, err := poolOf(t, r, "main").Tenants().Acquire(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err = r.Stop(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "connections are still in use")
+	require.NoError(t, c.Ping(t.Context()), "it is not taken away")
+
+	c.Release()
+	require.NoError(t, r.Stop(t.Context()))
+	requireNoSessions(t, dsn)
+}

@@ -51,8 +51,6 @@ var mutants = []mutant{
 		"	for _, l := range found {\n		t.lanes.see(l)\n	}\n", "	_ = found\n", root, "TestCursorVariants"},
 	{"P1", "cursors are not rewound", "acquisition/chores.go",
 		"t.lanes.rewind(t.horizon.observe(s))", "t.horizon.observe(s)", root, "TestCursorLateCommit"},
-	{"P1", "cursors rewind to what just became final", "acquisition/horizon.go",
-		"	return h.floor\n", "	return h.rising\n", root, "TestCursorLateCommit"},
 	{"P5", "a job may lose its node for ever", "acquisition/term.go",
 		"maxLosses      = 3 ", "maxLosses      = 300 ", root, "TestP5AKillerIsBuried"},
 	{"P6", "a connection is not scrubbed", "routing/pool.go",

@@ -9,8 +9,8 @@ import (
 
 // lanes decides whose jobs to read next. Tenants take turns with equal shares; a
 // share that a tenant cannot use goes to the others in the next round, at once.
-// Within a tenant the lane of the highest priority goes first. It belongs to one
-// term and is used by its goroutine only.
+// Within a tenant the lane of the highest priority goes first, and those of one
+// priority take turns. It belongs to one term and is used by its goroutine only.
 type lanes struct {
 	byKey  map[store.Lane]*lane
 	active []*tenantLanes // tenants with an active lane; the next to be served first
@@ -97,7 +97,7 @@ func (ls *lanes) forget() {
 func (ls *lanes) hasWork() bool { return len(ls.active) > 0 }
 
 // plan shares n places among the tenants and returns what to read: one lane per
-// tenant, its first active one.
+// tenant, the one whose turn it is.
 func (ls *lanes) plan(n int) []portion {
 	tenants := min(n, len(ls.active))
 	if tenants == 0 {
@@ -110,9 +110,13 @@ func (ls *lanes) plan(n int) []portion {
 		if i < rest {
 			quota++
 		}
-		out = append(out, portion{lane: t.first(), quota: quota})
+		out = append(out, portion{lane: t.next(), quota: quota})
 	}
-	ls.active = append(slices.Clone(ls.active[tenants:]), ls.active[:tenants]...)
+	served := tenants
+	if tenants == len(ls.active) { // all of them: the next round begins behind those that got one more
+		served = rest
+	}
+	ls.active = append(slices.Clone(ls.active[served:]), ls.active[:served]...)
 	return out
 }
 
@@ -120,6 +124,15 @@ func (ls *lanes) plan(n int) []portion {
 type portion struct {
 	lane  *lane
 	quota int
+}
+
+// next is the active lane of the highest priority; lanes of one priority take turns.
+func (t *tenantLanes) next() *lane {
+	l := t.first()
+	for i := slices.Index(t.lanes, l); i+1 < len(t.lanes) && t.lanes[i+1].Priority == l.Priority; i++ {
+		t.lanes[i], t.lanes[i+1] = t.lanes[i+1], t.lanes[i]
+	}
+	return l
 }
 
 func (t *tenantLanes) first() *lane {

@@ -1,0 +1,131 @@
+package acquisition
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+func TestFlightOwnClaims(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	require.False(t, f.has(1, 0))
+	f.add(1, 0)
+	require.True(t, f.has(1, 0))
+	require.False(t, f.has(1, 1), "a later turn is not claimed: the claim that lists the earlier one has lost it")
+	f.add(1, 1)
+	require.False(t, f.has(1, 0))
+	f.end(1, 0)
+	require.True(t, f.has(1, 1), "an end that is heard late does not free the later turn")
+	f.end(1, 1)
+	require.False(t, f.has(1, 1))
+	f.end(2, 0) // never heard of
+	require.Empty(t, f.own)
+}
+
+func TestFlightOlderClaims(t *testing.T) {
+	t.Parallel()
+	mine, other := uuid.New(), uuid.New()
+	f := newFlight()
+	f.begin([]store.Claim{
+		{ID: 3, Session: mine, Turn: 0, Jobs: []job.ID{1, 2}},
+		{ID: 7, Session: other, Turn: 4, Jobs: []job.ID{5}},
+	})
+	require.True(t, f.has(1, 0) && f.has(2, 0) && f.has(5, 4))
+	require.False(t, f.has(5, 5))
+	require.True(t, f.othersClaim(mine))
+
+	// A claim of this term is in own; among the older ones it would never go.
+	require.False(t, f.refresh([]store.Claim{
+		{ID: 3, Session: mine, Turn: 0, Jobs: []job.ID{1, 2}}, {ID: 7, Session: other, Turn: 4, Jobs: []job.ID{5}},
+		{ID: 8, Session: mine, Turn: 0, Jobs: []job.ID{9}},
+	}), "nothing is free that was not")
+	require.False(t, f.has(9, 0))
+
+	require.True(t, f.refresh([]store.Claim{{ID: 3, Session: mine, Turn: 0, Jobs: []job.ID{2}}}))
+	require.False(t, f.has(1, 0))
+	require.True(t, f.has(2, 0))
+	require.False(t, f.othersClaim(mine))
+	require.True(t, f.refresh(nil))
+	require.False(t, f.refresh(nil))
+	require.Empty(t, f.older)
+}
+
+// A claim and the memory of it say the same.
+func TestFlightModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFlight()
+		model := map[job.ID]int32{}
+		id := func(t *rapid.T) job.ID { return job.ID(rapid.IntRange(1, 5).Draw(t, "id")) }
+		turn := func(t *rapid.T) int32 { return int32(rapid.IntRange(0, 3).Draw(t, "turn")) }
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				i, n := id(t), turn(t)
+				f.add(i, n)
+				model[i] = n
+			},
+			"end": func(t *rapid.T) {
+				i, n := id(t), turn(t)
+				f.end(i, n)
+				if at, ok := model[i]; ok && at == n {
+					delete(model, i)
+				}
+			},
+			"": func(t *rapid.T) {
+				require.Equal(t, model, f.own)
+				for i := job.ID(1); i <= 5; i++ {
+					for n := range int32(4) {
+						at, ok := model[i]
+						require.Equal(t, ok && at == n, f.has(i, n))
+					}
+				}
+			},
+		})
+	})
+}
+
+// Suspects stand in their queue once, in the order they were first read, as they were
+// last read.
+func TestSuspectsModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		q := suspects{known: map[endedJob]int{}}
+		var model []suspect
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				s := suspect{removals: rapid.Int64().Draw(t, "removals")}
+				s.Record.ID, s.Record.Turn = job.ID(rapid.IntRange(1, 4).Draw(t, "id")), int32(rapid.IntRange(0, 1).Draw(t, "turn"))
+				q.add(s)
+				for i := range model {
+					if model[i].Record.ID == s.Record.ID && model[i].Record.Turn == s.Record.Turn {
+						model[i] = s
+						return
+					}
+				}
+				model = append(model, s)
+			},
+			"next": func(t *rapid.T) {
+				if q.none() {
+					t.Skip()
+				}
+				require.Equal(t, model[0], q.next())
+				model = model[1:]
+			},
+			"clear": func(*rapid.T) {
+				q.clear()
+				model = nil
+			},
+			"": func(t *rapid.T) {
+				require.Equal(t, len(model) == 0, q.none())
+				require.Len(t, q.queue, len(model))
+				require.Len(t, q.known, len(model))
+			},
+		})
+	})
+}

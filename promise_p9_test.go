@@ -16,12 +16,13 @@ import (
 // feed adds jobs by SQL, which hints at nothing, every few milliseconds until ctx
 // ends, so that the times at which jobs finish show the gaps in acquiring.
 func (b *testbed) feed(ctx context.Context, pool string) (stop func()) {
+	tenant := string(b.tenantIn(pool))
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			_, err := b.db[pool].Exec(ctx, `INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('t1', 'default', 'plain', '{"n": 0}')`)
+			_, err := b.db[pool].Exec(ctx, `INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ($1, 'default', 'plain', '{"n": 0}')`, tenant)
 			if err != nil && ctx.Err() == nil {
 				b.t.Errorf("feed: %v", err)
 			}
@@ -29,6 +30,16 @@ func (b *testbed) feed(ctx context.Context, pool string) (stop func()) {
 		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+// tenantIn is some tenant of a pool.
+func (b *testbed) tenantIn(pool string) tenancy.ID {
+	for _, id := range b.tenants() {
+		if b.cfg.Tenants.Static[id].Pool == pool {
+			return id
+		}
+	}
+	return ""
 }
 
 // gap is the longest time without a finished job since then.

@@ -31,11 +31,23 @@ type acquirer struct {
 	changed  chan struct{} // one place: the view of the members changed
 
 	standing watching    // what this node saw of the present holder
+	unable   unable      // who let the lock pass that was kept for it
 	unsure   store.Fence // under which a claim may have been committed that this node does not know of; zero: none
 
 	mu   sync.Mutex
 	seen Held // guarded by mu
 }
+
+// unable is a member that was offered the lock and let the reservation pass. It may
+// look well in gossip and still not reach the database, so it is not offered the lock
+// again for a while: each time costs the pool a gap.
+type unable struct {
+	member string
+	until  time.Time
+}
+
+// offerAgainAfter is how long a member counts as unable.
+const offerAgainAfter = 5 * time.Minute
 
 // watching is how long a holder's renewals have been seen to stand still.
 type watching struct {
@@ -148,6 +160,8 @@ func (a *acquirer) await(ctx context.Context) *term {
 		a.pause(ctx, poolRetry+rand.N(poolRetry), false)
 	case t == nil:
 		a.pause(ctx, rankDelay, true)
+	case l.Holder == "" && l.Next != "" && l.Next != a.keeper.self.Member:
+		a.unable = unable{l.Next, time.Now().Add(offerAgainAfter)}
 	}
 	return t
 }

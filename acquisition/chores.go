@@ -101,6 +101,9 @@ func (t *term) heedElection(context.Context) error {
 	if elected == "" || elected == t.keeper.self.Member || t.elector.StableFor() < rebalanceAfter {
 		return nil
 	}
+	if elected == t.unable.member && time.Now().Before(t.unable.until) {
+		return nil
+	}
 	return errMoved
 }
 

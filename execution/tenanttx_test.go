@@ -542,10 +542,9 @@ func TestManyWorkersFewConnections(t *testing.T) {
 		})
 	})
 	c.workers.cfg.Workers = 8
-	cfg, err := pgxpool.ParseConfig(c.owner.tenants.Config().ConnString())
-	require.NoError(t, err)
+	cfg := c.owner.tenants.Config()
 	cfg.MaxConns = 3
-	cfg.AfterRelease, cfg.ConnConfig.DefaultQueryExecMode = c.owner.tenants.Config().AfterRelease, c.owner.tenants.Config().ConnConfig.DefaultQueryExecMode
+	var err error
 	c.owner.tenants, err = pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	defer c.owner.tenants.Close()

@@ -45,7 +45,7 @@ func TestEveryClaimEndsOnce(t *testing.T) {
 		{name: "nil map", handle: func(context.Context, *job.Record) error {
 			var m map[string]int
 			//lint:ignore SA5000 the panic is what is tested
-			m["a"] = 1 //nolint:staticcheck // that is the point
+			m["a"] = 1
 			return nil
 		}, state: job.Retrying, says: "nil map", stack: true},
 		{name: "goexit", handle: func(context.Context, *job.Record) error { runtime.Goexit(); return nil }, state: job.Retrying, is: errGoexit},

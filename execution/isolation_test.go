@@ -1,0 +1,459 @@
+package execution
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// attack is a handler that misbehaves on its tenant's connection.
+type attack struct {
+	name string
+	do   func(ctx context.Context, tx pgx.Tx, v *villain) error
+	ends string // how its job must end: done, failed, or "" where either will do
+	conn what   // becomes of the connection
+}
+
+// what becomes of a connection after its job.
+type what int
+
+const (
+	either    what = iota
+	kept           // it must go on to the next job
+	destroyed      // it must not
+)
+
+// villain is what attacks know.
+type villain struct {
+	*city
+	other  string // the role of another tenant
+	stored pgx.Tx // of an earlier attack
+	bare   *pgx.Conn
+}
+
+// sql is an attack by statements that must work.
+func sql(statements string) func(context.Context, pgx.Tx, *villain) error {
+	return func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		_, err := tx.Exec(ctx, strings.NewReplacer("{other}", v.other, "{user}", v.user).Replace(statements))
+		return err
+	}
+}
+
+// refused is an attack by a statement that must not work.
+func refused(statement, code string) func(context.Context, pgx.Tx, *villain) error {
+	return func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		_, err := tx.Exec(ctx, strings.NewReplacer("{other}", v.other, "{user}", v.user).Replace(statement))
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != code {
+			v.t.Errorf("%s: %v", statement, err)
+		}
+		return nil // as if nothing had happened
+	}
+}
+
+// failing is an attack whose handler then returns an error.
+func failing(do func(context.Context, pgx.Tx, *villain) error) func(context.Context, pgx.Tx, *villain) error {
+	return func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		if err := do(ctx, tx, v); err != nil {
+			v.t.Errorf("%v", err)
+		}
+		return errBroken
+	}
+}
+
+// session is an attack that sets something for the session and commits it.
+func session(name, statements string) attack {
+	return attack{name, sql(statements), "done", kept}
+}
+
+// attacks follow research/reliability.md §5.4, whose numbers they bear.
+var attacks = []attack{
+	{"1 panic before the first query", func(context.Context, pgx.Tx, *villain) error { panic("boom") }, "failed", destroyed},
+	{"1 panic after a query", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, _ = tx.Exec(ctx, "SELECT 1")
+		panic("boom")
+	}, "failed", destroyed},
+	{"2 panic after an INSERT", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, _ = tx.Exec(ctx, addEffect)
+		panic("boom")
+	}, "failed", destroyed},
+	{"3 Goexit", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, _ = tx.Exec(ctx, addEffect+"; SET search_path = public")
+		runtime.Goexit()
+		return nil
+	}, "failed", destroyed},
+	session("5 SET search_path", "SET search_path = public"),
+	{"6 SET search_path, rolled back", failing(sql("SET search_path = public")), "failed", kept},
+	session("7 SET ROLE", "SET ROLE {other}"),
+	{"7 SET ROLE, rolled back", failing(sql("SET ROLE {other}")), "failed", kept},
+	session("7 RESET ROLE", "RESET ROLE"),
+	session("7 SET SESSION ROLE, RESET in the transaction", "SET SESSION ROLE {other}; SET LOCAL ROLE NONE"),
+	{"8 SET SESSION AUTHORIZATION", refused("SET SESSION AUTHORIZATION {other}", "42501"), "failed", kept},
+	session("8 SET SESSION AUTHORIZATION to itself", "SET SESSION AUTHORIZATION {user}"),
+	session("9 SET app.tenant_id", "SET app.tenant_id = 'other'"),
+	session("9 a setting of its own", "SET app.other = 'secret'"),
+	session("10 set_config in a function", "SELECT set_all()"),
+	{"11 ALTER ROLE of the login user", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		_, err := tx.Exec(ctx, "ALTER ROLE "+v.user+" SET search_path = public")
+		return err // a tenant's role may not; without a role it may, for sessions to come
+	}, "", either},
+	{"11 ALTER ROLE CURRENT_USER", sql("ALTER ROLE CURRENT_USER SET search_path = public"), "done", kept},
+	session("12 CREATE TEMP TABLE over a tenant's", "CREATE TEMP TABLE orders (of text); INSERT INTO pg_temp.orders VALUES ('shadow')"),
+	session("12 CREATE TEMP VIEW, function, type", `CREATE TEMP VIEW canary AS SELECT 'shadow'::text AS tenant;
+		CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE TYPE pg_temp.t AS (a int); CREATE TEMP SEQUENCE s; SELECT nextval('s')`),
+	{"13 a statement prepared on a temporary table", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		if _, err := tx.Exec(ctx, "CREATE TEMP TABLE mine (a int) ON COMMIT PRESERVE ROWS; INSERT INTO mine VALUES (1)"); err != nil {
+			return err
+		}
+		if _, err := tx.Prepare(ctx, "on_mine", "SELECT a FROM mine"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "on_mine")
+		return err
+	}, "done", destroyed},
+	session("14 CURSOR WITH HOLD", "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM orders"),
+	{"15 Prepare", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, err := tx.Prepare(ctx, "p", "SELECT 'theirs'")
+		return err
+	}, "done", destroyed},
+	session("15 PREPARE", "PREPARE p AS SELECT 'theirs'"),
+	session("16 LISTEN with a notification on its way", "LISTEN x; NOTIFY x, 'secret'; LISTEN y"),
+	session("17 session advisory locks", "SELECT pg_advisory_lock(1), pg_advisory_lock(1), pg_advisory_lock_shared(2), pg_advisory_lock(3, 4)"),
+	{"18 COMMIT", sql(addEffect + "; COMMIT"), "failed", kept},
+	{"18 COMMIT, go on outside", sql("COMMIT; SET search_path = public; SET ROLE {other}; SET app.tenant_id = 'other'"), "failed", kept},
+	{"18 COMMIT, BEGIN", sql("COMMIT; BEGIN; SET search_path = public"), "", kept},
+	{"18 ROLLBACK", sql("ROLLBACK"), "failed", kept},
+	{"18 ROLLBACK, BEGIN, fail", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, _ = tx.Exec(ctx, "ROLLBACK; BEGIN; SET search_path = public; SELECT 1/0")
+		return nil
+	}, "failed", kept},
+	{"18 COMMIT AND CHAIN", sql("COMMIT AND CHAIN"), "", kept},
+	{"19 a failed statement ignored", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, _ = tx.Exec(ctx, addEffect)
+		_, _ = tx.Exec(ctx, "SELECT 1/0")
+		return nil
+	}, "failed", kept},
+	session("20 savepoints", strings.Repeat("SAVEPOINT s;", 500)),
+	session("21 statement_timeout", "SET LOCAL statement_timeout = 0; SET statement_timeout = '1h'; SET lock_timeout = 1; SET idle_in_transaction_session_timeout = 1"),
+	session("22 transaction defaults", "SET default_transaction_isolation = serializable; SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ, DEFERRABLE"),
+	{"22 read-only default", sql("SET default_transaction_read_only = on"), "done", kept},
+	{"22 SET TRANSACTION READ ONLY", sql("SET TRANSACTION READ ONLY"), "failed", kept},
+	session("23 row_security", "SET row_security = off"),
+	{"24 session_replication_role", refused("SET session_replication_role = replica", "42501"), "failed", kept},
+	{"25 COPY FROM STDIN begun on the bare connection", func(_ context.Context, tx pgx.Tx, _ *villain) error {
+		f := tx.Conn().PgConn().Frontend()
+		f.Send(&pgproto3.Query{String: "COPY effect FROM STDIN"})
+		return f.Flush()
+	}, "failed", destroyed},
+	{"25 COPY that breaks off", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, _ = tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"job_id"}, pgx.CopyFromFunc(func() ([]any, error) { return nil, errBroken }))
+		return nil
+	}, "failed", kept},
+	{"26 rows left open", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
+		return err
+	}, "failed", destroyed},
+	{"26 a batch left open", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		var b pgx.Batch
+		b.Queue("SET search_path = public")
+		b.Queue("SELECT 1")
+		tx.SendBatch(ctx, &b)
+		return nil
+	}, "failed", destroyed},
+	{"27 a goroutine left behind", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		begun, over := make(chan struct{}), make(chan struct{})
+		v.t.Cleanup(func() { <-over })
+		go func() {
+			defer close(over)
+			for n := 0; ; n++ {
+				if _, err := tx.Exec(context.WithoutCancel(ctx), "SET search_path = public"); err != nil {
+					if !errors.Is(err, ErrTxRevoked) {
+						v.t.Errorf("left behind: %v", err)
+					}
+					return
+				}
+				if n == 1 {
+					close(begun)
+				}
+			}
+		}()
+		<-begun
+		return nil
+	}, "done", kept},
+	{"27 the bare connection kept", func(_ context.Context, tx pgx.Tx, v *villain) error {
+		v.bare = tx.Conn()
+		return nil
+	}, "done", destroyed},
+	{"27 the bare connection of a savepoint kept", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		return pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error {
+			v.bare = sp.Conn()
+			return nil
+		})
+	}, "done", destroyed},
+	{"27 large objects by the API", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		lo := tx.LargeObjects()
+		_, err := lo.Create(ctx, 0)
+		return err
+	}, "done", destroyed},
+	{"28 a handle stored for later", func(_ context.Context, tx pgx.Tx, v *villain) error {
+		v.stored = tx
+		return nil
+	}, "done", kept},
+	{"29 work for another tenant", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		var n int
+		return tx.(*tenantTx).AsPool(ctx, "SELECT count(*) FROM tenure.job WHERE tenant_id = 'other'").Scan(&n)
+	}, "done", kept},
+	{"30 a context of its own", func(_ context.Context, tx pgx.Tx, _ *villain) error {
+		_, err := tx.Exec(context.Background(), "SET search_path = public")
+		return err
+	}, "done", kept},
+	{"31 DISCARD ALL", refused("DISCARD ALL", "25001"), "failed", kept},
+	{"31 DISCARD ALL after COMMIT", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, err := tx.Exec(ctx, "COMMIT")
+		_, discardErr := tx.Exec(ctx, "DISCARD ALL")
+		return errors.Join(err, discardErr)
+	}, "failed", kept},
+	session("31 DEALLOCATE ALL", "DEALLOCATE ALL"),
+	{"32 its own backend terminated", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
+		_, _ = tx.Exec(ctx, "RESET ROLE; SELECT pg_terminate_backend(pg_backend_pid())")
+		return nil
+	}, "failed", destroyed},
+	{"33 LOCK of the ledger", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		_, err := tx.Exec(ctx, "LOCK TABLE tenure.job, tenure.acquire_lock")
+		if err == nil && tx.(*tenantTx).handle.role != "" {
+			v.t.Errorf("a tenant's role may lock the ledger")
+		}
+		return nil
+	}, "", kept},
+	{"35 large object descriptors", sql("SELECT lo_open(lo_create(0), 131072)"), "done", kept},
+	session("36 what parsing and printing depend on", `SET client_encoding = 'LATIN1'; SET DateStyle = 'German'; SET TimeZone = 'Asia/Kolkata'; SET IntervalStyle = 'iso_8601';
+		SET standard_conforming_strings = off; SET backslash_quote = on; SET bytea_output = 'escape'; SET extra_float_digits = -5`),
+	{"37 COPY TO PROGRAM", refused("COPY (SELECT 1) TO PROGRAM 'true'", "42501"), "failed", kept},
+	{"37 lo_import", refused("SELECT lo_import('/etc/passwd')", "42501"), "failed", kept},
+	session("planner settings", "SET enable_seqscan = off; SET jit = off; SET work_mem = '1MB'; SET application_name = 'mine'"),
+}
+
+// fingerprint is all that a job can tell of the one before it.
+const fingerprint = `SELECT jsonb_build_object(
+	'current_user', current_user, 'session_user', session_user, 'role', current_setting('role'),
+	'search_path', current_setting('search_path'), 'tenant', current_setting('app.tenant_id', true),
+	'other', coalesce(current_setting('app.other', true), ''),
+	'isolation', current_setting('transaction_isolation'), 'read_only', current_setting('transaction_read_only'),
+	'settings', (SELECT jsonb_object_agg(name, setting ORDER BY name) FROM pg_settings WHERE source = 'session'),
+	'channels', (SELECT jsonb_agg(c) FROM pg_listening_channels() AS c),
+	'cursors', (SELECT jsonb_agg(name) FROM pg_cursors WHERE name <> ''),
+	'prepared', (SELECT jsonb_agg(name) FROM pg_prepared_statements WHERE name <> ''),
+	'advisory locks', (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+	'relation locks', (SELECT jsonb_agg(relation::regclass::text) FROM pg_locks WHERE locktype = 'relation' AND pid = pg_backend_pid() AND relation::regclass::text LIKE '%tenure.%'),
+	'temporary', (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()) + (SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()),
+	'canary', (SELECT jsonb_agg(tenant) FROM canary), 'orders', (SELECT jsonb_agg(o.of) FROM orders AS o),
+	'time', '2026-01-02 03:04:05+00'::timestamptz::text, 'bytes', '\x00ff'::bytea::text)::text, pg_backend_pid()`
+
+// TestVictimsSeeNothing runs each attack many times in random order, each followed
+// by a job of another tenant on the same connection, whose view must be what it was
+// before all attacks.
+func TestVictimsSeeNothing(t *testing.T) {
+	t.Parallel()
+	rounds := 6
+	if testing.Short() {
+		rounds = 1
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+
+	type view struct {
+		Print string
+		PID   int
+	}
+	var before, after view // of the villain's job and of the victim's
+	look := func(ctx context.Context, tx pgx.Tx) (v view, err error) {
+		err = tx.QueryRow(ctx, fingerprint).Scan(&v.Print, &v.PID)
+		return v, err
+	}
+	v := &villain{}
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "villain", func(ctx context.Context, tx pgx.Tx, rec *job.Record) (err error) {
+			if err := tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&before.PID); err != nil {
+				return err
+			}
+			var n int
+			if err := json.Unmarshal(rec.Payload, &n); err != nil {
+				return err
+			}
+			return attacks[n].do(ctx, tx, v)
+		})
+		inTx(r, "victim", func(ctx context.Context, tx pgx.Tx, _ *job.Record) (err error) {
+			if v.stored != nil {
+				if _, err := v.stored.Exec(ctx, "SET search_path = public"); !errors.Is(err, ErrTxRevoked) {
+					return fmt.Errorf("a stored handle: %w", err)
+				}
+				v.stored = nil
+			}
+			if v.bare != nil {
+				if !v.bare.IsClosed() {
+					return errors.New("a bare connection was not closed")
+				}
+				v.bare = nil
+			}
+			after, err = look(ctx, tx)
+			return err
+		})
+	})
+	v.city = c
+	c.start()
+
+	baseline := map[string]string{}
+	ids := []string{"alpha", "beta", "gamma"}
+	victim := func(id string) end { return c.run(t, "victim", c.tenants[id], "") }
+	for _, id := range ids {
+		e := victim(id)
+		require.Equal(t, "in tx", e.how, "%v", e.outcome.Err)
+		baseline[id] = after.Print
+		require.Contains(t, after.Print, `"canary": ["`+id+`"]`)
+		require.Contains(t, after.Print, `"orders": ["`+id+`"]`)
+	}
+	require.Len(t, map[string]bool{baseline["alpha"]: true, baseline["beta"]: true, baseline["gamma"]: true}, 3, "a fingerprint that tells tenants apart")
+
+	pairs := 0
+	for range rounds {
+		for _, n := range rng.Perm(len(attacks)) {
+			a := attacks[n]
+			from := rng.IntN(3)
+			to := (from + 1 + rng.IntN(2)) % 3
+			v.other = c.tenants["alpha"].Role
+			if ids[from] == "alpha" {
+				v.other = c.tenants["beta"].Role
+			}
+			e := c.run(t, "villain", c.tenants[ids[from]], fmt.Sprint(n))
+			switch a.ends {
+			case "done":
+				require.Equal(t, "in tx", e.how, "%s as %s: %v", a.name, ids[from], e.outcome.Err)
+			case "failed":
+				require.Equal(t, job.Retrying, e.outcome.State, "%s as %s", a.name, ids[from])
+			}
+			e = victim(ids[to])
+			require.Equal(t, "in tx", e.how, "%s after %s by %s: %v", ids[to], a.name, ids[from], e.outcome.Err)
+			require.JSONEq(t, baseline[ids[to]], after.Print, "%s after %s by %s", ids[to], a.name, ids[from])
+			switch a.conn {
+			case kept:
+				require.Equal(t, before.PID, after.PID, "the victim must follow on the connection of %s", a.name)
+			case destroyed:
+				require.NotEqual(t, before.PID, after.PID, "%s must destroy its connection", a.name)
+			}
+			pairs++
+		}
+	}
+	if !testing.Short() {
+		require.GreaterOrEqual(t, pairs, 300)
+	}
+	require.Zero(t, c.count(t, "SELECT count(*) FROM tenure.ended WHERE who <> $1", c.user), "a job's end written by a tenant")
+	c.stop()
+}
+
+// 25: pgx waits for ever in a COPY that was sent as a plain statement, and Postgres
+// does not heed a cancel there. The timeout must end it all the same.
+func TestCopyWithoutData(t *testing.T) {
+	t.Parallel()
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "copy", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			_, err := tx.Exec(ctx, "COPY effect FROM STDIN")
+			return err
+		}, job.Timeout(time.Second))
+		inTx(r, "next", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			_, err := tx.Exec(ctx, addEffect)
+			return err
+		})
+	})
+	c.start()
+	require.ErrorIs(t, c.run(t, "copy", c.tenants["alpha"], "").outcome.Err, job.ErrTimeout)
+	require.Equal(t, "in tx", c.run(t, "next", c.tenants["alpha"], "").how)
+}
+
+// A transaction with ten thousand savepoints ends like any other.
+func TestManySavepoints(t *testing.T) {
+	t.Parallel()
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "deep", func(ctx context.Context, tx pgx.Tx, rec *job.Record) error {
+			_, err := tx.Exec(ctx, strings.Repeat("SAVEPOINT s;", 10_000)+addEffect)
+			if string(rec.Payload) == "fail" {
+				return errBroken
+			}
+			return err
+		})
+	})
+	c.start()
+	require.Equal(t, "finish", c.run(t, "deep", c.tenants["alpha"], "fail").how)
+	require.Equal(t, "in tx", c.run(t, "deep", c.tenants["beta"], "").how)
+	require.Equal(t, 1, c.count(t, "SELECT (SELECT count(*) FROM alpha.effect) + (SELECT count(*) FROM beta.effect)"))
+}
+
+// 16: a notification that one job asked for does not wait for the next.
+func TestNotificationsAreNotKept(t *testing.T) {
+	t.Parallel()
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "listen", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			_, err := tx.Exec(ctx, "LISTEN x; NOTIFY x, 'secret'")
+			return err
+		})
+		inTx(r, "wait", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			n, err := tx.Conn().WaitForNotification(ctx)
+			if err == nil {
+				return job.Discard(fmt.Errorf("a job of another tenant left %q", n.Payload))
+			}
+			return err
+		})
+	})
+	c.start()
+	require.Equal(t, "in tx", c.run(t, "listen", c.tenants["alpha"], "").how)
+	require.Equal(t, job.Retrying, c.run(t, "wait", c.tenants["beta"], "").outcome.State)
+}
+
+// 34: the tables of two tenants may differ, and one connection remembers how
+// statements of the one were described.
+func TestTenantsTablesMayDiffer(t *testing.T) {
+	t.Parallel()
+	var got []any
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "read", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			if _, err := tx.Exec(ctx, "INSERT INTO shape (a) VALUES ($1)", "7"); err != nil {
+				return err
+			}
+			rows, err := tx.Query(ctx, "SELECT * FROM shape")
+			if err != nil {
+				return err
+			}
+			all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]any, error) { return row.Values() })
+			if err == nil {
+				got = all[0]
+			}
+			return err
+		})
+	})
+	c.exec(t, "CREATE TABLE alpha.shape (a text, b int DEFAULT 1); CREATE TABLE beta.shape (a int, b text DEFAULT 'b', d float8 DEFAULT 0.5); CREATE TABLE gamma.shape (c date DEFAULT '2026-01-02', a bigint);"+
+		"GRANT ALL ON alpha.shape TO "+c.tenants["alpha"].Role+"; GRANT ALL ON beta.shape TO "+c.tenants["beta"].Role+"; GRANT ALL ON gamma.shape TO "+c.user)
+	c.start()
+	want := map[string]string{"alpha": "[7 1]", "beta": "[7 b 0.5]", "gamma": "[2026-01-02 00:00:00 +0000 UTC 7]"}
+	for range 3 {
+		for _, id := range []string{"alpha", "beta", "gamma"} {
+			e := c.run(t, "read", c.tenants[id], "")
+			require.Equal(t, "in tx", e.how, "%s: %v", id, e.outcome.Err)
+			require.Equal(t, want[id], fmt.Sprint(got))
+		}
+	}
+}

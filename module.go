@@ -116,9 +116,9 @@ func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range []byte{acquisition.MessageHint, acquisition.MessageOffer} {
+	for kind := acquisition.MessageHint; kind <= acquisition.MessageGiven; kind++ {
 		c.Handle(kind, func(from string, payload []byte) {
-			if err := m.Receive(kind, payload); err != nil {
+			if err := m.Receive(kind, from, payload); err != nil {
 				s.log.Debug("message dropped", zap.String("from", from), zap.Error(err))
 			}
 		})

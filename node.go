@@ -216,6 +216,15 @@ func (e elector) Elected(pool string) string {
 	return m.Name
 }
 
+func (e elector) Peers() (others []string) {
+	for _, m := range e.Members() {
+		if m.Eligible() && m.Name != e.Self().Name {
+			others = append(others, m.Name)
+		}
+	}
+	return others
+}
+
 func (e elector) Drain() { e.SetDraining(true) }
 
 // newWorkers, newSessions and newManager exist for their arguments' sake: the

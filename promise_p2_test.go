@@ -188,7 +188,7 @@ func (r *race) failed(ctx context.Context, err error) bool {
 	return true
 }
 
-var raceKinds = map[string]string{"k": "k"}
+var raceKinds = store.KindsOf([]string{"k"})
 
 func (r *race) enqueue(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -378,7 +378,7 @@ func (s *racingSession) term(ctx context.Context, f store.Fence) {
 		for _, l := range lanes {
 			req.Add(l, 0, 200)
 		}
-		page, err := store.ReadPage(ctx, conn, &req, []string{"k"}, raceKinds)
+		page, err := store.ReadPage(ctx, conn, &req, raceKinds, false)
 		if r.failed(ctx, err) || err != nil {
 			return
 		}

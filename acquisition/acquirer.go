@@ -18,21 +18,21 @@ import (
 // acquirer tries for the acquire lock of one pool and, while it holds it, claims
 // jobs there. Everything but seen is used by its own goroutine only.
 type acquirer struct {
-	pool     *routing.Pool
-	cfg      Config
-	keeper   *keeper
-	router   *routing.Router
-	workers  *execution.Workers
-	elector  Elector
-	kindList []string
-	kinds    map[string]string
-	metrics  *metrics
-	log      *zap.Logger
-	changed  chan struct{} // one place: the view of the members changed
+	pool    *routing.Pool
+	cfg     Config
+	keeper  *keeper
+	router  *routing.Router
+	workers *execution.Workers
+	elector Elector
+	kinds   store.Kinds // this node has handlers for
+	metrics *metrics
+	log     *zap.Logger
+	changed chan struct{} // one place: the view of the members changed
 
-	standing watching    // what this node saw of the present holder
-	unable   unable      // who let the lock pass that was kept for it
-	unsure   store.Fence // under which a claim may have been committed that this node does not know of; zero: none
+	assistant *assistant  // of whoever else holds the lock
+	standing  watching    // what this node saw of the present holder
+	unable    unable      // who let the lock pass that was kept for it
+	unsure    store.Fence // under which a claim may have been committed that this node does not know of; zero: none
 
 	mu   sync.Mutex
 	seen Held // guarded by mu
@@ -328,7 +328,7 @@ func (a *acquirer) letGo(t *term) {
 	if to == "" {
 		return
 	}
-	if err := a.elector.Send(to, MessageOffer, Offer{Pool: a.pool.Name}.Encode()); err != nil {
+	if err := a.elector.Send(to, MessageOffer, About{a.pool.Name}.Encode()); err != nil {
 		a.log.Debug("offer could not be sent; the node finds the lock by itself", zap.String("to", to), zap.Error(err))
 	}
 }

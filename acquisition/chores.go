@@ -21,6 +21,7 @@ func (t *term) chore(ctx context.Context) error {
 		do    func(context.Context) error
 	}{
 		{&t.chores.election, electionEvery, t.heedElection},
+		{&t.chores.peers, peersEvery, t.tendPeers},
 		{&t.chores.timers, t.cfg.IdleWait, t.fireTimers},
 		{&t.chores.reap, t.cfg.Session.TTL / 6, t.reap},
 		{&t.chores.older, olderEvery, t.refreshOlder},
@@ -49,7 +50,7 @@ func (t *term) chore(ctx context.Context) error {
 func (t *term) nextChore() time.Time {
 	c := &t.chores
 	next := c.election
-	for _, at := range []time.Time{c.timers, c.reap, c.older, c.sweep, c.rewind, c.discover, c.retention, c.unhandled} {
+	for _, at := range []time.Time{c.timers, c.reap, c.older, c.sweep, c.rewind, c.discover, c.retention, c.unhandled, c.peers} {
 		next = earlier(next, at)
 	}
 	return next

@@ -201,7 +201,7 @@ func (c *completer) flush(ctx context.Context) int {
 		}
 	}
 	c.mu.Unlock()
-	c.session.ended(batch)
+	c.session.ended(batch, over)
 	return len(batch)
 }
 

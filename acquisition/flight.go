@@ -10,7 +10,9 @@ import (
 // flight knows which jobs of a pool are claimed, by whomever. It belongs to one
 // term and is used by its goroutine only.
 type flight struct {
-	own map[job.ID]int32 // claimed in this term, with the turn each was claimed at
+	own  map[job.ID]int32 // claimed in this term, with the turn each was claimed at
+	lent map[int64]*loan  // claims made for other sessions in this term; their jobs are in own too
+	away int              // how many those are
 	// older holds the claims that stood when the term began, of whatever session, by
 	// id. Nobody else makes claims during the term, so they can only get fewer.
 	older map[int64]store.Claim
@@ -18,8 +20,62 @@ type flight struct {
 	last  int64            // the highest id among them
 }
 
+// loan is a claim that was made for another session.
+type loan struct {
+	jobs []endedJob
+	gone bool // it was not in the ledger any more at the last look
+}
+
 func newFlight() *flight {
-	return &flight{own: map[job.ID]int32{}}
+	return &flight{own: map[job.ID]int32{}, lent: map[int64]*loan{}}
+}
+
+// here is how many jobs are in flight on this node.
+func (f *flight) here() int { return len(f.own) - f.away }
+
+// lend notes a job of a claim for another session.
+func (f *flight) lend(claim int64, id job.ID, turn int32) {
+	f.add(id, turn)
+	l := f.lent[claim]
+	if l == nil {
+		l = &loan{}
+		f.lent[claim] = l
+	}
+	l.jobs = append(l.jobs, endedJob{id, turn})
+	f.away++
+}
+
+// over notes that a claim for another session has come to its end.
+func (f *flight) over(claim int64) {
+	l := f.lent[claim]
+	if l == nil {
+		return
+	}
+	delete(f.lent, claim)
+	f.away -= len(l.jobs)
+	for _, e := range l.jobs {
+		f.end(e.id, e.turn)
+	}
+}
+
+// settle compares with the claims in the ledger. A loan that is gone for two looks
+// has ended without a word, which may mean that some of its jobs wait again.
+func (f *flight) settle(ids []int64) (silently bool) {
+	standing := make(map[int64]bool, len(ids))
+	for _, id := range ids {
+		standing[id] = true
+	}
+	for id, l := range f.lent {
+		switch {
+		case standing[id]:
+		case !l.gone:
+			l.gone = true
+		default:
+			f.over(id)
+			silently = true
+		}
+	}
+	return silently
 }
 
 // has tells whether this very turn of a job is claimed. A later turn is not: the
@@ -74,6 +130,9 @@ func (f *flight) refresh(claims []store.Claim) (freed bool) {
 
 // othersClaim tells whether a session other than mine still has claims.
 func (f *flight) othersClaim(mine uuid.UUID) bool {
+	if len(f.lent) > 0 {
+		return true
+	}
 	for _, c := range f.older {
 		if c.Session != mine {
 			return true

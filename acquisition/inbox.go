@@ -25,7 +25,17 @@ type mail struct {
 	discover bool      // jobs were enqueued, it is not known where
 	due      time.Time // a timer was set that is due then, by this node's monotonic clock; zero: none
 	offered  bool      // the lock was let go of in favour of this node
+	reports  []report  // of peers
 }
+
+// report is what a peer says, and who it is.
+type report struct {
+	from string
+	Room
+}
+
+// maxReports bounds what waits here while nobody holds the lock.
+const maxReports = 1000
 
 type endedJob struct {
 	id   job.ID
@@ -81,6 +91,15 @@ func (b *inbox) hint(h Hint) {
 			m.discover = true
 		default:
 			m.lanes = append(m.lanes, h.Lanes...)
+		}
+	})
+}
+
+// report: a peer says something.
+func (b *inbox) report(r report) {
+	b.update(func(m *mail) {
+		if len(m.reports) < maxReports {
+			m.reports = append(m.reports, r)
 		}
 	})
 }

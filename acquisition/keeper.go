@@ -29,6 +29,7 @@ type keeper struct {
 	log       *zap.Logger
 	metrics   *metrics
 	inbox     *inbox
+	errands   *errands
 
 	nudge  chan struct{}  // one place: something to keep has come up
 	losing sync.WaitGroup // lost sessions whose last runs have not reported

@@ -15,14 +15,25 @@ type lanes struct {
 	byKey  map[store.Lane]*lane
 	active []*tenantLanes // tenants with an active lane; the next to be served first
 	tenant map[string]*tenantLanes
+
+	missed  [2]bool         // some lane has jobs that were read and not claimed, by why
+	foreign map[string]bool // kinds among them that this node cannot run
 }
+
+// Why jobs that were read could not be claimed then: this node has handlers for them
+// and was full, or it has none and no peer with one had room.
+const (
+	missedHere    = 0
+	missedByPeers = 1
+)
 
 // lane is where jobs of one queue, tenant and priority wait.
 type lane struct {
 	store.Lane
 	owner  *tenantLanes
-	after  int64 // read up to this position
-	active bool  // there may be more behind it
+	after  int64    // read up to this position
+	active bool     // there may be more behind it
+	missed [2]int64 // the first position that could not be claimed, by why; 0: none
 }
 
 // tenantLanes is a tenant with its lanes, highest priority first.
@@ -33,7 +44,7 @@ type tenantLanes struct {
 }
 
 func newLanes() *lanes {
-	return &lanes{byKey: map[store.Lane]*lane{}, tenant: map[string]*tenantLanes{}}
+	return &lanes{byKey: map[store.Lane]*lane{}, tenant: map[string]*tenantLanes{}, foreign: map[string]bool{}}
 }
 
 // see notes that a lane may hold jobs behind its cursor.
@@ -75,7 +86,45 @@ func (ls *lanes) rewind(to int64) (any bool) {
 }
 
 // sweep makes every lane be read from its start.
-func (ls *lanes) sweep() { ls.rewind(0) }
+func (ls *lanes) sweep() {
+	ls.rewind(0)
+	for _, l := range ls.byKey {
+		l.missed = [2]int64{}
+	}
+	ls.missed = [2]bool{}
+	clear(ls.foreign)
+}
+
+// miss notes that a job was read that nobody can run now.
+func (ls *lanes) miss(l *lane, position int64, kind string, here bool) {
+	why := missedHere
+	if !here {
+		why = missedByPeers
+		ls.foreign[kind] = true
+	}
+	ls.missed[why] = true
+	if l.missed[why] == 0 || position < l.missed[why] {
+		l.missed[why] = position
+	}
+}
+
+// retry makes lanes be read again from what they missed.
+func (ls *lanes) retry(why int) {
+	if !ls.missed[why] {
+		return
+	}
+	ls.missed[why] = false
+	if why == missedByPeers {
+		clear(ls.foreign)
+	}
+	for _, l := range ls.byKey {
+		if at := l.missed[why]; at > 0 {
+			l.missed[why] = 0
+			l.after = min(l.after, at-1)
+			ls.activate(l)
+		}
+	}
+}
 
 // forget drops lanes that have nothing behind their cursor, so that tenants that
 // came by once are not kept for ever. A dropped lane begins at its start when it

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -21,6 +22,8 @@ type Elector interface {
 	Rank(pool string) (rank int, ok bool)
 	// Elected names the member that should hold the lock; "" when nobody is eligible.
 	Elected(pool string) (member string)
+	// Peers lists the other members that may run jobs.
+	Peers() []string
 	// Alive tells whether a member is thought to live.
 	Alive(member string) bool
 	// StableFor is how long the view of the members has stood still.
@@ -41,6 +44,7 @@ type Manager struct {
 	log       *zap.Logger
 
 	unwatch func()
+	ctx     context.Context // of everything that runs
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
 	stopped chan struct{}
@@ -54,11 +58,7 @@ func NewManager(cfg Config, sessions *Sessions, router *routing.Router, workers 
 		return nil, err
 	}
 	m := &Manager{byPool: map[string]*acquirer{}, elector: elector, log: log.Named("acquisition"), stopped: make(chan struct{})}
-	kindList := registry.Kinds()
-	kinds := make(map[string]string, len(kindList))
-	for _, k := range kindList {
-		kinds[k] = k
-	}
+	kinds := store.KindsOf(registry.Kinds())
 	for _, p := range router.Pools() {
 		k := sessions.byPool[p.Name]
 		if k == nil {
@@ -66,9 +66,10 @@ func NewManager(cfg Config, sessions *Sessions, router *routing.Router, workers 
 		}
 		a := &acquirer{
 			pool: p, cfg: cfg, keeper: k, router: router, workers: workers, elector: elector,
-			kindList: kindList, kinds: kinds, metrics: sessions.metrics,
+			kinds: kinds, metrics: sessions.metrics,
 			log: m.log.With(zap.String("pool", p.Name)), changed: make(chan struct{}, 1),
 		}
+		a.assistant = &assistant{acquirer: a, box: k.errands}
 		m.acquirers = append(m.acquirers, a)
 		m.byPool[p.Name] = a
 	}
@@ -78,7 +79,7 @@ func NewManager(cfg Config, sessions *Sessions, router *routing.Router, workers 
 // Start starts the acquirers.
 func (m *Manager) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
-	m.cancel = cancel
+	m.ctx, m.cancel = ctx, cancel
 	changes, unwatch := m.elector.Watch()
 	m.unwatch = unwatch
 	m.group.Go(func() { m.watch(ctx, changes) })
@@ -110,6 +111,9 @@ func (m *Manager) Stop(ctx context.Context) error {
 	}
 	m.once.Do(func() {
 		m.elector.Drain()
+		for _, a := range m.acquirers {
+			a.assistant.stop()
+		}
 		m.cancel()
 		go func() {
 			m.group.Wait()
@@ -138,8 +142,9 @@ func (m *Manager) Holds(pool string) bool {
 	return a != nil && a.seenLock().Holding
 }
 
-// Receive takes a message from another node. What cannot be read is dropped.
-func (m *Manager) Receive(kind byte, payload []byte) error {
+// Receive takes a message from another node. What cannot be read, or is about a pool
+// that does not run here, is dropped.
+func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	switch kind {
 	case MessageHint:
 		h, err := DecodeHint(payload)
@@ -147,14 +152,33 @@ func (m *Manager) Receive(kind byte, payload []byte) error {
 			return err
 		}
 		m.Hint(h)
-	case MessageOffer:
-		o, err := DecodeOffer(payload)
+		return nil
+	case MessageRoom:
+		r, err := DecodeRoom(payload)
 		if err != nil {
 			return err
 		}
-		if a := m.byPool[o.Pool]; a != nil {
-			a.keeper.inbox.offer()
+		if a := m.byPool[r.Pool]; a != nil {
+			a.keeper.inbox.report(report{from, r})
 		}
+		return nil
+	}
+	about, err := DecodeAbout(payload)
+	if err != nil {
+		return err
+	}
+	a := m.byPool[about.Pool]
+	if a == nil {
+		return nil
+	}
+	switch kind {
+	case MessageOffer:
+		a.keeper.inbox.offer()
+	case MessageGiven:
+		a.keeper.errands.come()
+		fallthrough
+	case MessageInvite:
+		a.assistant.invited(from, func() { m.group.Go(func() { a.assistant.run(m.ctx) }) })
 	}
 	return nil
 }

@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tenurehq/tenure/internal/store"
 )
 
 // Kinds of messages between nodes. None of them is needed for correctness: a lost
 // one costs the time until the next look at the database.
 const (
-	MessageHint  byte = 1 // jobs were enqueued
-	MessageOffer byte = 2 // the sender let go of a pool's lock in favour of the receiver
+	MessageHint   byte = 1 // jobs were enqueued
+	MessageOffer  byte = 2 // the sender let go of a pool's lock in favour of the receiver
+	MessageInvite byte = 3 // the sender holds a pool's lock and has more jobs than its workers can run
+	MessageRoom   byte = 4 // how many of those jobs the sender can run
+	MessageGiven  byte = 5 // the sender has made claims for the receiver
 )
 
 // Hint says that jobs were enqueued in a pool, and in which lanes if they are few.
@@ -51,25 +56,64 @@ func DecodeHint(b []byte) (Hint, error) {
 	return h, nil
 }
 
-// Offer names the pool whose lock was let go of.
-type Offer struct {
+// About is a message that says no more than which pool it is about: an offer, an
+// invitation, or that there are claims.
+type About struct {
 	Pool string `json:"p"`
 }
 
-// Encode renders o for the wire.
-func (o Offer) Encode() []byte {
-	b, _ := json.Marshal(o) // a struct of one string
+// Encode renders a for the wire.
+func (a About) Encode() []byte {
+	b, _ := json.Marshal(a) // a struct of one string
 	return b
 }
 
-// DecodeOffer reads what Encode wrote.
-func DecodeOffer(b []byte) (Offer, error) {
-	var o Offer
-	if err := json.Unmarshal(b, &o); err != nil {
-		return Offer{}, fmt.Errorf("decode an offer: %w", err)
+// DecodeAbout reads what Encode wrote.
+func DecodeAbout(b []byte) (About, error) {
+	var a About
+	if err := json.Unmarshal(b, &a); err != nil {
+		return About{}, fmt.Errorf("decode a message about a pool: %w", err)
 	}
-	if o.Pool == "" {
-		return Offer{}, errors.New("decode an offer: no pool")
+	if a.Pool == "" {
+		return About{}, errors.New("decode a message about a pool: no pool")
 	}
-	return o, nil
+	return a, nil
+}
+
+// Room is what a node that was invited tells the holder: how many jobs it has taken
+// over in this session, how many more it has room for, and what has become of its
+// claims. The two numbers together survive messages that are lost or overtake one
+// another: what was given beyond taken is on its way, and counts.
+type Room struct {
+	Pool    string    `json:"p"`
+	Session uuid.UUID `json:"s"`
+	Taken   int64     `json:"t"`
+	Room    int       `json:"r"`
+	// Over are claims that have come to their end since the last message.
+	Over []int64 `json:"o,omitempty"`
+	// Returned: some of their jobs were given back and wait again.
+	Returned bool `json:"b,omitempty"`
+	// DueIn is set when some were put off: the first is due in this time.
+	DueIn time.Duration `json:"d,omitempty"`
+}
+
+// maxOver keeps an encoded Room within one datagram.
+const maxOver = 50
+
+// Encode renders r for the wire.
+func (r Room) Encode() []byte {
+	b, _ := json.Marshal(r) // nothing in it can fail
+	return b
+}
+
+// DecodeRoom reads what Encode wrote.
+func DecodeRoom(b []byte) (Room, error) {
+	var r Room
+	if err := json.Unmarshal(b, &r); err != nil {
+		return Room{}, fmt.Errorf("decode a room message: %w", err)
+	}
+	if r.Pool == "" || r.Session == uuid.Nil || r.Taken < 0 || r.Room < 0 || r.DueIn < 0 {
+		return Room{}, errors.New("decode a room message: no pool or session, or a negative number")
+	}
+	return r, nil
 }

@@ -8,6 +8,8 @@ type metrics struct {
 	epoch        *prometheus.GaugeVec
 	changes      *prometheus.CounterVec
 	claimed      *prometheus.CounterVec
+	given        *prometheus.CounterVec
+	accepted     *prometheus.CounterVec
 	claimSeconds *prometheus.HistogramVec
 	reaped       *prometheus.CounterVec
 	fired        *prometheus.CounterVec
@@ -23,7 +25,9 @@ func newMetrics() *metrics {
 		epoch: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_lock_epoch", Help: "Epoch of the last term of this node."}, pool),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_lock_changes_total",
 			Help: "Terms begun and ended: taken, offered, lost, expired."}, []string{"pool", "reason"}),
-		claimed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_claimed_total", Help: "Jobs claimed by this node."}, pool),
+		claimed:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_claimed_total", Help: "Jobs claimed by this node."}, pool),
+		given:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_given_total", Help: "Jobs that this node, holding the lock, claimed for other nodes."}, pool),
+		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_accepted_total", Help: "Jobs that this node took over from the lock's holder."}, pool),
 		claimSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_claim_seconds", Help: "Reading a page and committing its claim.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100}, pool),
 		reaped:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_reaped_total", Help: "Jobs taken back from dead sessions: back, dead."}, []string{"pool", "to"}),
@@ -35,7 +39,7 @@ func newMetrics() *metrics {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.held, m.epoch, m.changes, m.claimed, m.claimSeconds, m.reaped, m.fired, m.fenced, m.lost, m.sessionsLost}
+	return []prometheus.Collector{m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.lost, m.sessionsLost}
 }
 
 // Describe implements prometheus.Collector.

@@ -88,10 +88,17 @@ func (s *session) Finish(c *execution.Claim, o job.Outcome) {
 func (s *session) Return(c *execution.Claim) { s.completer.add(ending{claim: c, how: unstarted}) }
 
 // Roomy implements execution.Owner.
-func (s *session) Roomy() { s.keeper.inbox.roomy() }
+func (s *session) Roomy() {
+	s.keeper.inbox.roomy()
+	nudge(s.keeper.errands.nudge)
+}
 
-// ended passes on to the term, if there is one, whose ends have been written.
-func (s *session) ended(batch []ending) { s.keeper.inbox.endings(batch) }
+// ended passes on to the term and to the assistant, if there are any, whose ends have
+// been written, and which claims are at their end.
+func (s *session) ended(batch []ending, over []int64) {
+	s.keeper.inbox.endings(batch)
+	s.keeper.errands.ended(batch, over)
+}
 
 func (s *session) writeOnce(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error) {
 	db := s.keeper.pool.Jobs()

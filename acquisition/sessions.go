@@ -41,7 +41,7 @@ func NewSessions(cfg Config, retention time.Duration, self Self, router *routing
 		k := &keeper{
 			pool: p, cfg: cfg, retention: retention, self: self, workers: workers,
 			log: log.Named("session").With(zap.String("pool", p.Name)), metrics: s.metrics,
-			inbox: newInbox(), nudge: make(chan struct{}, 1),
+			inbox: newInbox(), errands: newErrands(), nudge: make(chan struct{}, 1),
 		}
 		s.keepers = append(s.keepers, k)
 		s.byPool[p.Name] = k

@@ -2,7 +2,6 @@ package acquisition
 
 import (
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/tenancy"
 )
 
 // suspect is a job whose node was lost while it ran. It is claimed alone, and no
@@ -11,7 +10,7 @@ import (
 type suspect struct {
 	store.Waiting
 	removals int64
-	place    *tenancy.Tenant
+	lane     *lane // where it was read; its tenant is placed
 }
 
 // suspects are those that wait for their turn, in the order they were read. Each
@@ -36,9 +35,11 @@ func (q *suspects) add(s suspect) {
 
 func (q *suspects) none() bool { return len(q.queue) == 0 }
 
+func (q *suspects) first() suspect { return q.queue[0] }
+
 // next takes the first one out.
 func (q *suspects) next() suspect {
-	s := q.queue[0]
+	s := q.first()
 	q.queue[0] = suspect{} // let its payload go
 	q.queue = q.queue[1:]
 	q.taken++

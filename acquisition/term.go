@@ -28,6 +28,7 @@ type term struct {
 	suspects suspects
 	suspect  *endedJob // the suspect that is in flight; nil: none
 	watch    watchlist
+	peers    *peers
 
 	due    time.Time // when the next timer is due; zero: none known
 	chores chores
@@ -41,7 +42,7 @@ var (
 
 // chores is when to do what has to be done now and then.
 type chores struct {
-	discover, rewind, sweep, older, reap, timers, retention, unhandled, election time.Time
+	discover, rewind, sweep, older, reap, timers, retention, unhandled, election, peers time.Time
 }
 
 // How often chores are done. A chore that takes long is done less often, so that
@@ -53,6 +54,7 @@ const (
 	olderEvery     = time.Second
 	retentionEvery = 10 * time.Minute
 	electionEvery  = time.Second
+	peersEvery     = time.Second
 	dutyFactor     = 10
 )
 
@@ -68,7 +70,7 @@ const (
 
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
 	return &term{acquirer: a, session: s, fence: f, holding: h, ctx: ctx,
-		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, watch: watchlist{}}
+		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, watch: watchlist{}, peers: newPeers(a.kinds)}
 }
 
 // run claims jobs until the lock is lost, another node should have it, or stop
@@ -113,7 +115,7 @@ func (t *term) load(ctx context.Context) error {
 	t.flight.begin(claims)
 	now := time.Now()
 	t.chores = chores{discover: now, timers: now, reap: now, retention: now, rewind: now,
-		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery)}
+		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
 	return nil
 }
 
@@ -121,10 +123,8 @@ func (t *term) load(ctx context.Context) error {
 func (t *term) open(m mail) {
 	for _, e := range m.ended {
 		t.flight.end(e.id, e.turn)
-		if t.suspect != nil && *t.suspect == e {
-			t.suspect = nil
-		}
 	}
+	t.hear(m.reports)
 	for _, l := range m.lanes {
 		t.lanes.see(l)
 	}
@@ -134,9 +134,16 @@ func (t *term) open(m mail) {
 	if m.returned {
 		t.chores.sweep = time.Now()
 	}
-	if !m.due.IsZero() && (t.due.IsZero() || m.due.Before(t.due)) {
-		t.due = m.due
-		t.chores.timers = earlier(t.chores.timers, m.due)
+	if !m.due.IsZero() {
+		t.dueBy(m.due)
+	}
+}
+
+// dueBy notes that a timer is due then.
+func (t *term) dueBy(at time.Time) {
+	if t.due.IsZero() || at.Before(t.due) {
+		t.due = at
+		t.chores.timers = earlier(t.chores.timers, at)
 	}
 }
 
@@ -163,70 +170,80 @@ func (t *term) rest(ctx context.Context) error {
 }
 
 // acquire claims as many jobs as there is room for and some are waiting, and hands
-// them to the workers.
+// them to the workers, or to peers.
 func (t *term) acquire(ctx context.Context) (claimed int, err error) {
 	if n, err := t.acquireSuspect(ctx); n > 0 || err != nil {
 		return n, err
 	}
 	// What has ended but is not written yet still counts, so that a slow database
 	// slows the claiming down.
-	want := min(t.cfg.Batch, 3*t.cfg.Batch-len(t.flight.own))
-	if want <= 0 || !t.lanes.hasWork() {
+	want := min(t.cfg.Batch, 3*t.cfg.Batch-t.flight.here())
+	if want <= 0 {
 		return 0, nil
 	}
-	room := t.workers.Reserve(t.session, want)
-	if room == 0 {
+	room := 0
+	if t.lanes.hasWork() || t.lanes.missed[missedHere] {
+		room = t.workers.Reserve(t.session, want)
+	}
+	if room > 0 {
+		t.lanes.retry(missedHere)
+	}
+	t.seekHelp(room < want && (t.lanes.hasWork() || t.lanes.missed[missedHere]))
+	ready, credit := t.peers.ready()
+	n := min(room+credit, t.cfg.Batch)
+	if n == 0 || !t.lanes.hasWork() {
+		t.workers.Release(room)
 		return 0, nil
 	}
 	began := time.Now()
-	claims, err := t.claim(ctx, room)
+	claims, given, err := t.claim(ctx, n, room, ready)
 	t.workers.Release(room - len(claims))
 	if err != nil {
 		return 0, err
 	}
-	if len(claims) > 0 {
+	if len(claims)+given > 0 {
 		t.metrics.claimSeconds.WithLabelValues(t.pool.Name).Observe(time.Since(began).Seconds())
 		t.metrics.claimed.WithLabelValues(t.pool.Name).Add(float64(len(claims)))
-		t.workers.Submit(t.session, claims)
-	}
-	if len(claims) == 0 && t.lanes.hasWork() {
+	} else if t.lanes.hasWork() {
 		return 1, nil // what was read is in flight or another tenant's turn has come: read on
 	}
-	return len(claims), nil
+	return len(claims) + given, nil
 }
 
-// claim reads up to room jobs and commits a claim on them.
-func (t *term) claim(ctx context.Context, room int) ([]execution.Claim, error) {
-	portions, err := t.portions(ctx, room)
+// claim reads up to n jobs, commits claims on them and hands them out: as many as it
+// has room for to this node's workers, the rest to peers.
+func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (claims []execution.Claim, given int, err error) {
+	portions, err := t.portions(ctx, n)
 	if err != nil || len(portions) == 0 {
-		return nil, err
+		return nil, 0, err
 	}
 	var req store.PageRequest
 	for _, p := range portions {
 		req.Add(p.lane.Lane, p.lane.after, p.quota)
 	}
 	readCtx, cancel := context.WithTimeout(ctx, queryTimeout)
-	page, err := store.ReadPage(readCtx, t.pool.Jobs(), &req, t.kindList, t.kinds)
+	page, err := store.ReadPage(readCtx, t.pool.Jobs(), &req, t.peers.kinds, len(t.elector.Peers()) > 0)
 	cancel()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	before := make([]int64, len(portions))
 	for i, p := range portions {
 		before[i] = p.lane.after
 	}
-	picked := t.pick(page, portions)
-	if len(picked) == 0 {
-		return nil, nil
+	own, shares := t.assign(t.pick(page, portions), room, ready, portions)
+	if len(own) > 0 {
+		if claims, err = t.commit(ctx, page.Removals, own, portions); err == nil {
+			t.workers.Submit(t.session, claims)
+		}
 	}
-	claims, err := t.commit(ctx, page.Removals, picked, portions)
+	if err == nil && len(shares) > 0 {
+		given, err = t.give(ctx, page.Removals, shares, portions)
+	}
 	if errors.Is(err, store.ErrFenced) {
-		return nil, t.voided(ctx, portions, before)
+		return claims, 0, t.voided(ctx, portions, before)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return claims, nil
+	return claims, given, err
 }
 
 // portions chooses lanes, leaving out tenants that do not live here.
@@ -274,8 +291,10 @@ func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
 		l.after = max(l.after, j.Position)
 		switch {
 		case t.flight.has(j.Record.ID, j.Record.Turn):
+		case j.Foreign:
+			t.lanes.miss(l, j.Position, j.Record.Kind, false)
 		case j.Record.Losses > 0:
-			t.suspects.add(suspect{Waiting: *j, removals: page.Removals, place: l.owner.place})
+			t.suspects.add(suspect{Waiting: *j, removals: page.Removals, lane: l})
 		default:
 			picked = append(picked, *j)
 		}
@@ -358,29 +377,60 @@ func (t *term) stillMine(ctx context.Context) error {
 
 // acquireSuspect claims one suspect job, alone, while none other is in flight.
 func (t *term) acquireSuspect(ctx context.Context) (int, error) {
-	if t.suspect != nil || t.suspects.none() {
+	if t.suspect != nil && t.flight.has(t.suspect.id, t.suspect.turn) || t.suspects.none() {
 		return 0, nil
+	}
+	t.suspect = nil
+	s := t.suspects.first()
+	rec := s.Record
+	if !t.kinds.Has(rec.Kind) {
+		return t.giveSuspect(ctx)
 	}
 	if t.workers.Reserve(t.session, 1) == 0 {
 		return 0, nil
 	}
-	s := t.suspects.next()
-	rec := s.Record
+	t.suspects.next()
 	byTurn, err := t.insert(ctx, s.removals, []int64{int64(rec.ID)}, []int32{rec.Turn})
 	if err != nil {
 		t.workers.Release(1)
-		if errors.Is(err, store.ErrFenced) {
-			t.suspects.clear() // what was read is void; the sweep finds them again
-			t.chores.sweep = time.Now()
-			return 0, t.stillMine(ctx)
-		}
-		return 0, err
+		return 0, t.suspectVoided(ctx, err)
 	}
 	id := byTurn[rec.Turn]
 	t.flight.add(rec.ID, rec.Turn)
 	t.suspect = &endedJob{rec.ID, rec.Turn}
 	t.session.completer.open(id, 1)
 	t.metrics.claimed.WithLabelValues(t.pool.Name).Inc()
-	t.workers.Submit(t.session, []execution.Claim{{ID: id, Record: rec, Tenant: s.place, Owner: t.session}})
+	t.workers.Submit(t.session, []execution.Claim{{ID: id, Record: rec, Tenant: s.lane.owner.place, Owner: t.session}})
 	return 1, nil
+}
+
+// giveSuspect claims the first suspect, whose kind this node cannot run, for a peer.
+func (t *term) giveSuspect(ctx context.Context) (int, error) {
+	s := t.suspects.next()
+	ready, _ := t.peers.ready()
+	for _, p := range ready {
+		if !p.kinds.Has(s.Record.Kind) {
+			continue
+		}
+		s.Waiting.Lane = 0 // of the one portion
+		n, err := t.give(ctx, s.removals, []share{{peer: p, jobs: []store.Waiting{s.Waiting}}}, []portion{{lane: s.lane}})
+		if err != nil {
+			return 0, t.suspectVoided(ctx, err)
+		}
+		t.suspect = &endedJob{s.Record.ID, s.Record.Turn}
+		return n, nil
+	}
+	t.lanes.miss(s.lane, s.Position, s.Record.Kind, false)
+	return 0, nil
+}
+
+// suspectVoided handles a claim on a suspect that was refused: what was read is void,
+// and the sweep finds it again.
+func (t *term) suspectVoided(ctx context.Context, err error) error {
+	if !errors.Is(err, store.ErrFenced) {
+		return err
+	}
+	t.suspects.clear()
+	t.chores.sweep = time.Now()
+	return t.stillMine(ctx)
 }

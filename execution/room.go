@@ -49,6 +49,23 @@ func (r *room) reserve(o Owner, want int) int {
 	return granted
 }
 
+// open tells how many places are free, for somebody who does not take them now.
+func (r *room) open() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.measure()
+	return int(max(r.free(r.used.Load()), 0))
+}
+
+// await makes o be told once there is room again.
+func (r *room) await(o Owner) {
+	r.mu.Lock()
+	r.wanting[o] = struct{}{}
+	r.wanted.Store(true)
+	r.mu.Unlock()
+	r.wake(r.used.Load()) // what was given up just before has woken nobody
+}
+
 // grant takes up to want places; mu is held, so that nobody else takes any.
 func (r *room) grant(want int) int {
 	n := min(int64(want), max(r.free(r.used.Load()), 0))

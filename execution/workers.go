@@ -147,6 +147,16 @@ func (w *Workers) Reserve(o Owner, want int) int { return w.room.reserve(o, want
 // Release gives back reserved places that no claim was found for.
 func (w *Workers) Release(n int) { w.room.release(n) }
 
+// Room is how many more claims the workers would take now, without reserving them.
+func (w *Workers) Room() int { return w.room.open() }
+
+// Await calls o.Roomy once there is room for a good number of claims.
+func (w *Workers) Await(o Owner) { w.room.await(o) }
+
+// Admit makes places for n claims whether or not there are any free: somebody else
+// made the claims, for the room there was.
+func (w *Workers) Admit(n int) { w.room.used.Add(int64(n)) }
+
 // Submit takes claims of one owner for which places were reserved. The slice and
 // what it points to belong to the workers from then on.
 func (w *Workers) Submit(o Owner, claims []Claim) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,14 @@ type Claim struct {
 	Session uuid.UUID
 	Turn    int32
 	Jobs    []job.ID
+}
+
+// ReleaseClaims removes claims of this process whose jobs are all gone.
+func ReleaseClaims(ctx context.Context, db DB, claims []int64) error {
+	if _, err := db.Exec(ctx, sqlClaimRelease, claims); err != nil {
+		return fmt.Errorf("remove claims: %w", translate(err))
+	}
+	return nil
 }
 
 // InsertClaim claims jobs that were read when the lock's removals stood at the
@@ -40,6 +49,103 @@ func InsertClaim(ctx context.Context, db DB, f Fence, removals int64, ids []int6
 		return nil, ErrFenced
 	}
 	return byTurn, nil
+}
+
+// Given is a claim that was made for another session.
+type Given struct {
+	ID      int64
+	Session uuid.UUID
+	Turn    int32
+}
+
+// GiveClaims claims jobs for other nodes' sessions: job i for sessions[to[i]]. A
+// session that has ended gets none. It returns what was claimed; nothing means that
+// the lock is lost, that jobs were taken away, or that no session lives.
+func GiveClaims(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns, to []int32, sessions []uuid.UUID) ([]Given, error) {
+	n := make([]int32, len(to))
+	for i := range to {
+		n[i] = to[i] + 1
+	}
+	rows, err := db.Query(ctx, sqlClaimGive, f.Session, f.Epoch, removals, ids, turns, n, sessions)
+	if err != nil {
+		return nil, fmt.Errorf("claim %d jobs for other nodes: %w", len(ids), translate(err))
+	}
+	given, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Given])
+	if err != nil {
+		return nil, fmt.Errorf("claim %d jobs for other nodes: %w", len(ids), translate(err))
+	}
+	return given, nil
+}
+
+// Accepted is a claim that a session took over.
+type Accepted struct {
+	ID   int64
+	Jobs []job.Record // none: they are all gone
+}
+
+// AcceptClaims takes over every claim that was given to a session and is not among
+// those it knows. It can be repeated after a lost answer.
+func AcceptClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) ([]Accepted, error) {
+	rows, err := db.Query(ctx, sqlClaimAccept, session, notNil(known))
+	if err != nil {
+		return nil, fmt.Errorf("take claims over: %w", translate(err))
+	}
+	var out []Accepted
+	at := map[int64]int{} // by id, into out
+	for rows.Next() {
+		var claim int64
+		var id *job.ID
+		var r job.Record
+		var kind, tenant, queue, unique, correlation *string
+		var attempt, maxAttempts, losses, priority *int16
+		var timeout *int32
+		var created *time.Time
+		if err := rows.Scan(&claim, &id, &r.Turn, &kind, &attempt, &maxAttempts, &losses, &timeout, &created,
+			&r.Payload, &r.Meta, &unique, &correlation, &tenant, &queue, &priority); err != nil {
+			rows.Close()
+			return nil, fmt.Errorf("take claims over: %w", translate(err))
+		}
+		i, seen := at[claim]
+		if !seen {
+			i = len(out)
+			at[claim] = i
+			out = append(out, Accepted{ID: claim})
+		}
+		if id == nil {
+			continue
+		}
+		r.ID, r.Kind, r.Tenant, r.Queue, r.Priority = *id, *kind, *tenant, *queue, *priority
+		r.Attempt, r.MaxAttempts, r.Losses = int(*attempt)+1, int(deref(maxAttempts)), int(*losses)
+		r.Timeout, r.CreatedAt = time.Duration(deref(timeout))*time.Millisecond, *created
+		r.UniqueKey, r.CorrelationID = deref(unique), deref(correlation)
+		out[i].Jobs = append(out[i].Jobs, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("take claims over: %w", translate(err))
+	}
+	return out, nil
+}
+
+// WithdrawClaims takes back what was given longer ago than patience and has not
+// been taken over, and returns the claims.
+func WithdrawClaims(ctx context.Context, db DB, f Fence, patience time.Duration) ([]int64, error) {
+	return collectIDs(ctx, db, "withdraw claims", sqlClaimWithdraw, f.Session, f.Epoch, patience.Milliseconds())
+}
+
+// ClaimIDs lists the claims in flight by number.
+func ClaimIDs(ctx context.Context, db DB) ([]int64, error) {
+	return collectIDs(ctx, db, "list claims", sqlClaimIDs)
+}
+
+func collectIDs(ctx context.Context, db DB, what, sql string, args ...any) ([]int64, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err == nil {
+		var ids []int64
+		if ids, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err == nil {
+			return ids, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", what, translate(err))
 }
 
 // Claims lists what is in flight. Called after TakeLock it shows every claim that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,6 +42,7 @@ func (p *PageRequest) Add(l Lane, after int64, quota int) {
 type Waiting struct {
 	Lane     int // index into the request
 	Position int64
+	Foreign  bool // of a kind that was not asked for: without payload
 	Record   job.Record
 }
 
@@ -58,17 +60,41 @@ type PageState struct {
 	XMax     int64 // no transaction from it on had begun
 }
 
-// ReadPage reads waiting jobs of the given kinds; in one round trip, without a
-// lock. kinds maps each kind to itself: its strings are used for the records, so
-// that reading a page does not allocate one per job. lanes of p give the records
-// their queue, tenant and priority.
-func ReadPage(ctx context.Context, db DB, p *PageRequest, kindList []string, kinds map[string]string) (Page, error) {
+// Kinds is a set of kinds. Its strings are used for the records of a page, so that
+// reading one does not allocate a string per job.
+type Kinds struct {
+	list []string
+	own  map[string]string // each to itself
+}
+
+// KindsOf returns the set of a list's kinds.
+func KindsOf(list []string) Kinds {
+	k := Kinds{list: append([]string{}, slices.Compact(slices.Sorted(slices.Values(list)))...), own: make(map[string]string, len(list))}
+	for _, s := range k.list {
+		k.own[s] = s
+	}
+	return k
+}
+
+// Has tells whether kind is in k.
+func (k Kinds) Has(kind string) bool {
+	_, ok := k.own[kind]
+	return ok
+}
+
+// List is what is in k, in order. It is not to be changed.
+func (k Kinds) List() []string { return k.list }
+
+// ReadPage reads waiting jobs of the given kinds, and with foreign also others,
+// without their payload; in one round trip, without a lock. lanes of p give the
+// records their queue, tenant and priority.
+func ReadPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign bool) (Page, error) {
 	var b pgx.Batch
 	b.Queue(sqlPageState)
-	b.Queue(sqlPageRead, p.Queues, p.Tenants, p.Priorities, p.After, p.Quotas, kindList)
+	b.Queue(sqlPageRead, p.Queues, p.Tenants, p.Priorities, p.After, p.Quotas, kinds.List(), foreign)
 	r := db.SendBatch(ctx, &b)
 	defer r.Close()
-	page, err := readPage(r, p, kinds)
+	page, err := readPage(r, p, kinds.own)
 	if err != nil {
 		return Page{}, fmt.Errorf("read waiting jobs: %w", translate(err))
 	}
@@ -131,7 +157,7 @@ func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[st
 	if !ok {
 		kind = string(v[4])
 	}
-	rec.Kind = kind
+	rec.Kind, w.Foreign = kind, !ok
 	rec.Attempt = int(d.int(v, 5)) + 1
 	rec.MaxAttempts = int(d.int(v, 6))
 	rec.Losses = int(d.int(v, 7))

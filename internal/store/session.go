@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Session is a process that works on a pool. Everything that protects its jobs
@@ -50,14 +51,22 @@ func BeatSession(ctx context.Context, db DB, id uuid.UUID, ttl time.Duration) er
 	return nil
 }
 
-// LeaveSession ends a session; false when it still has claims. One that was declared
-// dead stays so.
+// LeaveSession ends a session; false when it still has claims. What was given to it
+// and not taken over goes back. One that was declared dead stays so. It takes one
+// round trip and one transaction, in which nobody can give it another claim.
 func LeaveSession(ctx context.Context, db DB, id uuid.UUID) (bool, error) {
-	tag, err := db.Exec(ctx, sqlSessionLeave, id)
-	if err != nil {
+	var b pgx.Batch
+	b.Queue(sqlSessionHold, id)
+	b.Queue(sqlClaimDecline, id)
+	left := false
+	b.Queue(sqlSessionLeave, id).Exec(func(tag pgconn.CommandTag) error {
+		left = tag.RowsAffected() == 1
+		return nil
+	})
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
 		return false, fmt.Errorf("end the session: %w", translate(err))
 	}
-	return tag.RowsAffected() == 1, nil
+	return left, nil
 }
 
 // Sessions lists the pool's sessions.

@@ -86,7 +86,7 @@ func (b *bundle) page(t *testing.T, after int64) store.Page {
 	for _, l := range lanes {
 		req.Add(l, after, 100)
 	}
-	p, err := store.ReadPage(t.Context(), b.db, &req, []string{"k"}, map[string]string{"k": "k"})
+	p, err := store.ReadPage(t.Context(), b.db, &req, store.KindsOf([]string{"k"}), false)
 	require.NoError(t, err)
 	return p
 }

@@ -16,9 +16,8 @@ import (
 // pool does by hand, and under the same fence, what an acquirer does in a loop.
 type pool struct {
 	*routing.Pool
-	fence    store.Fence
-	kindList []string
-	kinds    map[string]string
+	fence store.Fence
+	kinds store.Kinds
 }
 
 // holdFor is how long a pool's lock is held: longer than any test runs.
@@ -26,11 +25,8 @@ const holdFor = 1000 * time.Hour
 
 // takeOver opens a session in a pool and takes its acquire lock.
 func takeOver(ctx context.Context, p *routing.Pool, registry *job.Registry) (*pool, error) {
-	own := &pool{Pool: p, kindList: append([]string{}, registry.Kinds()...), kinds: map[string]string{}} // the ledger takes no null
-	for _, k := range own.kindList {
-		own.kinds[k] = k
-	}
-	s := store.Session{ID: uuid.New(), Node: name, Member: name, Kinds: own.kindList}
+	own := &pool{Pool: p, kinds: store.KindsOf(registry.Kinds())}
+	s := store.Session{ID: uuid.New(), Node: name, Member: name, Kinds: own.kinds.List()}
 	if err := store.OpenSession(ctx, p.Jobs(), s, holdFor); err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
@@ -138,7 +134,7 @@ func first(ctx context.Context, p *pool) (*store.Waiting, int64, error) {
 	for _, l := range lanes {
 		req.Add(l, 0, 1)
 	}
-	page, err := store.ReadPage(ctx, p.Jobs(), &req, p.kindList, p.kinds)
+	page, err := store.ReadPage(ctx, p.Jobs(), &req, p.kinds, false)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -163,7 +159,7 @@ func theOne(lane store.Lane, id job.ID) pickFunc {
 		for {
 			var req store.PageRequest
 			req.Add(lane, after, pageSize)
-			page, err := store.ReadPage(ctx, p.Jobs(), &req, p.kindList, p.kinds)
+			page, err := store.ReadPage(ctx, p.Jobs(), &req, p.kinds, false)
 			if err != nil {
 				return nil, 0, err
 			}

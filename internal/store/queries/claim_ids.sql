@@ -1,0 +1,2 @@
+-- The numbers of the claims in flight.
+SELECT id FROM tenure.claim;

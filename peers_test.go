@@ -1,0 +1,300 @@
+package tenure_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/job"
+)
+
+// tally counts how often each job ran, and where.
+type tally struct {
+	mu    sync.Mutex
+	jobs  map[job.ID]int
+	nodes map[string]int
+}
+
+func newTally() *tally { return &tally{jobs: map[job.ID]int{}, nodes: map[string]int{}} }
+
+func (y *tally) ran(node string, id job.ID) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.jobs[id]++
+	y.nodes[node]++
+}
+
+func (y *tally) byNode() map[string]int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return maps.Clone(y.nodes)
+}
+
+// twice counts the jobs that ran more than once.
+func (y *tally) twice() (n int) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for _, runs := range y.jobs {
+		if runs > 1 {
+			n++
+		}
+	}
+	return n
+}
+
+// slow is a node's registry whose handlers take a while.
+func (b *testbed) slow(node string, y *tally, took time.Duration) *job.Registry {
+	r := job.NewRegistry()
+	wait := func(ctx context.Context) error {
+		select {
+		case <-time.After(took): // the work
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	job.Handle(r, func(ctx context.Context, j *job.Job[plain]) error {
+		y.ran(node, j.ID)
+		return wait(ctx)
+	})
+	tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, j *job.Job[write]) error {
+		y.ran(node, j.ID)
+		if _, err := tx.Exec(ctx, "INSERT INTO effect (job_id) VALUES ($1)", int64(j.ID)); err != nil {
+			return err
+		}
+		return wait(ctx)
+	})
+	return r
+}
+
+// many are n jobs of each tenant in turn.
+func (b *testbed) many(c *tenure.Client, n int, kind func(i int) job.Args) {
+	b.t.Helper()
+	ids := b.tenants()
+	var all []tenure.Entry
+	for i := range n {
+		all = append(all, tenure.Entry{Tenant: ids[i%len(ids)], Args: kind(i)})
+	}
+	_, err := c.EnqueueMany(b.t.Context(), all)
+	require.NoError(b.t, err)
+}
+
+func eitherKind(i int) job.Args {
+	if i%2 == 0 {
+		return write{i}
+	}
+	return plain{i}
+}
+
+// effects counts what the jobs of a bed with one pool wrote, and how many jobs did.
+func (b *testbed) effects() (rows, jobs int) {
+	for _, id := range b.tenants() {
+		rows += b.count("p1", fmt.Sprintf("SELECT count(*) FROM %s.effect", id))
+		jobs += b.count("p1", fmt.Sprintf("SELECT count(DISTINCT job_id) FROM %s.effect", id))
+	}
+	return rows, jobs
+}
+
+// meet waits until a node knows so many members that take part.
+func (r *running) meet(members int) {
+	r.b.t.Helper()
+	require.Eventually(r.b.t, func() bool {
+		n := 0
+		for _, m := range r.Members() {
+			if m.Eligible() {
+				n++
+			}
+		}
+		return n == members
+	}, patience, 10*time.Millisecond)
+}
+
+// pair starts a node that holds the lock of p1, and then another.
+func (b *testbed) pair(y *tally, workers int, took time.Duration, cfg func(config.Config) config.Config) (holder, peer *running) {
+	holder = b.start(few(b.gossiping("holder"), workers), b.slow("holder", y, took))
+	holder.holds("p1")
+	c := few(b.gossiping("peer", holder.Self().Addr), workers)
+	if cfg != nil {
+		c = cfg(c)
+	}
+	peer = b.start(c, b.slow("peer", y, took))
+	holder.meet(2)
+	return holder, peer
+}
+
+func few(cfg config.Config, workers int) config.Config {
+	cfg.Execution.Workers = workers
+	return cfg
+}
+
+// One pool's jobs run on every node of the cluster, once each.
+func TestPeersShareAPool(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 3)
+	y := newTally()
+	const took = 20 * time.Millisecond
+	a := b.start(few(b.gossiping("a"), 2), b.slow("a", y, took))
+	for _, name := range []string{"b", "c"} {
+		b.start(few(b.gossiping(name, a.Self().Addr), 2), b.slow(name, y, took))
+	}
+	a.meet(3)
+	const n = 900
+	b.many(a.Client(), n, eitherKind)
+	b.finished(a.Client(), n)
+	require.Zero(t, y.twice())
+	for _, name := range []string{"a", "b", "c"} {
+		require.Greater(t, y.byNode()[name], n/5, "the share of %s: %v", name, y.byNode())
+	}
+	rows, jobs := b.effects()
+	require.Equal(t, n/2, rows)
+	require.Equal(t, n/2, jobs)
+}
+
+// Jobs of a kind that the holder has no handler for run where there is one, although
+// the holder's own workers are idle, and those behind them are not held up.
+func TestForeignKindsGoToPeers(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	y := newTally()
+	here := job.NewRegistry()
+	job.Handle(here, func(_ context.Context, j *job.Job[plain]) error {
+		y.ran("holder", j.ID)
+		return nil
+	})
+	holder := b.start(b.gossiping("holder"), here)
+	holder.holds("p1")
+	b.exec("p1", `INSERT INTO tenure.job (tenant_id, queue, kind, payload) SELECT 't' || 1 + n % 2, 'default', 'write', '{"n": 1}' FROM generate_series(1, 100) n`)
+	b.many(holder.Client(), 100, func(i int) job.Args { return plain{i} })
+	b.eventually(100, "p1", "SELECT count(*) FROM tenure.completed_job WHERE kind = 'plain'")
+	b.start(b.gossiping("peer", holder.Self().Addr), b.slow("peer", y, 0))
+	b.finished(holder.Client(), 200)
+	require.Zero(t, y.twice())
+	require.Equal(t, 100, y.byNode()["peer"])
+	require.Equal(t, 100, y.byNode()["holder"])
+}
+
+// A peer does not take over what was claimed for it: the holder takes it back, and
+// runs it itself.
+func TestP1GivenClaimsAreWithdrawn(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	y := newTally()
+	var proxy *faultproxy.Proxy
+	holder, _ := b.pair(y, 2, 20*time.Millisecond, func(c config.Config) config.Config {
+		c, proxy = b.behind(c, "p1")
+		return c
+	})
+	var asked atomic.Int32
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "SET started_at = coalesce") {
+			asked.Add(1)
+			return faultproxy.CutBefore
+		}
+		return faultproxy.Pass
+	})
+	const n = 200
+	b.many(holder.Client(), n, eitherKind)
+	b.finished(holder.Client(), n)
+	require.NotZero(t, asked.Load(), "nothing was given to the peer")
+	require.Zero(t, y.twice())
+	require.Equal(t, n, y.byNode()["holder"])
+	require.Zero(t, b.count("p1", "SELECT coalesce(max(losses), 0) FROM tenure.job"))
+	proxy.SetRule(nil)
+}
+
+// The answers to a peer's taking over get lost: it asks again, and every job runs once.
+func TestP3AcceptedTwice(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	y := newTally()
+	var proxy *faultproxy.Proxy
+	holder, _ := b.pair(y, 2, 20*time.Millisecond, func(c config.Config) config.Config {
+		c, proxy = b.behind(c, "p1")
+		return c
+	})
+	var cuts atomic.Int32
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "SET started_at = coalesce") && cuts.Add(1)%2 == 1 {
+			return faultproxy.CutAfter
+		}
+		return faultproxy.Pass
+	})
+	const n = 400
+	b.many(holder.Client(), n, eitherKind)
+	b.finished(holder.Client(), n)
+	require.NotZero(t, cuts.Load())
+	require.NotZero(t, y.byNode()["peer"])
+	require.Zero(t, y.twice())
+	rows, jobs := b.effects()
+	require.Equal(t, n/2, rows)
+	require.Equal(t, n/2, jobs)
+	proxy.SetRule(nil)
+}
+
+// A peer stops in the middle of its work: it leaves nothing claimed, and what it had
+// not begun runs elsewhere.
+func TestP11APeerStops(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	y := newTally()
+	holder, peer := b.pair(y, 4, 30*time.Millisecond, nil)
+	const n = 400
+	b.many(holder.Client(), n, eitherKind)
+	require.Eventually(t, func() bool { return y.byNode()["peer"] > 20 }, patience, time.Millisecond)
+	peer.stop()
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.claim c JOIN tenure.node_session s USING (session_id) WHERE s.node = 'peer'"))
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.node_session WHERE node = 'peer' AND state = 'left'"))
+	b.finished(holder.Client(), n)
+	require.Zero(t, y.twice())
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
+}
+
+// The holder stops while a peer works on claims that it made: the peer goes on with
+// them, takes the lock, and nothing runs twice.
+func TestP3TheHolderStops(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	y := newTally()
+	holder, peer := b.pair(y, 4, 30*time.Millisecond, nil)
+	const n = 600
+	b.many(holder.Client(), n, eitherKind)
+	require.Eventually(t, func() bool { return y.byNode()["peer"] > 20 }, patience, time.Millisecond)
+	holder.stop()
+	b.finished(peer.Client(), n)
+	require.Zero(t, y.twice())
+	rows, jobs := b.effects()
+	require.Equal(t, n/2, rows)
+	require.Equal(t, n/2, jobs)
+}
+
+// A peer is killed: what it had begun runs again, with the loss on record, and what
+// it had not begun is not charged.
+func TestP5APeerIsKilled(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	y := newTally()
+	const took = 50 * time.Millisecond
+	holder := b.start(few(b.gossiping("holder"), 2), b.slow("holder", y, took))
+	holder.holds("p1")
+	peer := b.startChild(few(b.gossiping("peer", holder.Self().Addr), 2))
+	holder.meet(2)
+	const n = 300
+	b.many(holder.Client(), n, func(i int) job.Args { return plain{i} })
+	const byPeer = "SELECT count(*) FROM tenure.claim c JOIN tenure.node_session s USING (session_id) WHERE s.node = 'peer' AND c.started_at IS NOT NULL"
+	require.Eventually(t, func() bool { return b.count("p1", byPeer) > 0 }, patience, time.Millisecond)
+	peer.kill()
+	b.finished(holder.Client(), n)
+	require.Zero(t, y.twice())
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.claim"))
+}

@@ -72,7 +72,7 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := newCluster(cfg, membership.RoleClient, o)
+	cluster, err := newCluster(cfg, membership.RoleClient, router, o)
 	if err != nil {
 		return nil, err
 	}

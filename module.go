@@ -83,7 +83,7 @@ func provideRouter(lc fx.Lifecycle, cfg config.Config, s nodeSettings) (*routing
 
 // provideCluster takes the router so that pools are opened first.
 func provideCluster(lc fx.Lifecycle, cfg config.Config, r *routing.Router, s nodeSettings) (*membership.Cluster, error) {
-	c, err := newCluster(cfg, membership.RoleNode, s)
+	c, err := newCluster(cfg, membership.RoleNode, r, s)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func provideCluster(lc fx.Lifecycle, cfg config.Config, r *routing.Router, s nod
 func provideSessions(lc fx.Lifecycle, cfg config.Config, r *routing.Router, c *membership.Cluster, w *execution.Workers, registry *job.Registry, s nodeSettings) (*acquisition.Sessions, error) {
 	registry.Freeze()
 	me := c.Self()
-	self := acquisition.Self{Node: me.Node, Member: me.Name, GossipAddr: me.Addr, Version: s.version, Kinds: registry.Kinds()}
+	self := acquisition.Self{Node: me.Node, Member: me.Name, GossipAddr: func() string { return c.Self().Addr }, Version: s.version, Kinds: registry.Kinds()}
 	ss, err := acquisition.NewSessions(cfg.Acquire, cfg.Execution.Retention, self, r, w, s.log)
 	if err != nil {
 		return nil, err

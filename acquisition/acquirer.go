@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
@@ -30,24 +31,13 @@ type acquirer struct {
 	changed chan struct{} // one place: the view of the members changed
 
 	assistant *assistant  // of whoever else holds the lock
+	watch     watchlist   // heartbeats of other sessions, as this node saw them
 	standing  watching    // what this node saw of the present holder
-	unable    unable      // who let the lock pass that was kept for it
 	unsure    store.Fence // under which a claim may have been committed that this node does not know of; zero: none
 
 	mu   sync.Mutex
 	seen Held // guarded by mu
 }
-
-// unable is a member that was offered the lock and let the reservation pass. It may
-// look well in gossip and still not reach the database, so it is not offered the lock
-// again for a while: each time costs the pool a gap.
-type unable struct {
-	member string
-	until  time.Time
-}
-
-// offerAgainAfter is how long a member counts as unable.
-const offerAgainAfter = 5 * time.Minute
 
 // watching is how long a holder's renewals have been seen to stand still.
 type watching struct {
@@ -69,9 +59,7 @@ const (
 
 // run alternates between waiting for the lock and holding it.
 func (a *acquirer) run(ctx context.Context) {
-	select {
-	case <-a.pool.Ready():
-	case <-ctx.Done():
+	if !a.awaitPool(ctx) {
 		return
 	}
 	for ctx.Err() == nil {
@@ -83,6 +71,25 @@ func (a *acquirer) run(ctx context.Context) {
 	}
 	if a.unsure != (store.Fence{}) {
 		a.resolve()
+	}
+}
+
+// readyWithin is how long a pool may take to be verified before others are elected.
+const readyWithin = 3 * time.Second
+
+// awaitPool waits until the pool can be used; false when ctx ends before.
+func (a *acquirer) awaitPool(ctx context.Context) bool {
+	late := time.NewTimer(readyWithin)
+	defer late.Stop()
+	for {
+		select {
+		case <-a.pool.Ready():
+			return true
+		case <-late.C:
+			a.keeper.reach.lose()
+		case <-ctx.Done():
+			return false
+		}
 	}
 }
 
@@ -144,6 +151,10 @@ func (a *acquirer) await(ctx context.Context) *term {
 		a.pause(ctx, poolRetry+rand.N(poolRetry), false)
 		return nil
 	}
+	if rank > 0 && a.keeper.reach.isDown() { // whoever is elected instead shall not be overtaken
+		a.pause(ctx, poolRetry, false)
+		return nil
+	}
 	if err := a.settle(ctx, l); err != nil && ctx.Err() == nil {
 		a.log.Warn("claims whose answer was lost could not be removed; trying again", zap.Error(err))
 	}
@@ -160,8 +171,6 @@ func (a *acquirer) await(ctx context.Context) *term {
 		a.pause(ctx, poolRetry+rand.N(poolRetry), false)
 	case t == nil:
 		a.pause(ctx, rankDelay, true)
-	case l.Holder == "" && l.Next != "" && l.Next != a.keeper.self.Member:
-		a.unable = unable{l.Next, time.Now().Add(offerAgainAfter)}
 	}
 	return t
 }
@@ -201,9 +210,17 @@ func (a *acquirer) look(ctx context.Context) (store.Lock, error) {
 	if w := &a.standing; w.holder != l.Holder || w.epoch != l.Epoch || w.seq != l.RenewSeq {
 		a.standing = watching{holder: l.Holder, epoch: l.Epoch, seq: l.RenewSeq, since: now}
 	}
+	if l.Session != uuid.Nil {
+		// So that the time in which a dead holder's successor waited counts for reaping.
+		a.watch.still(l.Session, l.Beat, now, a.mostBetweenLooks())
+		a.watch.prune(now, 4*a.cfg.Session.TTL)
+	}
 	a.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 	return l, nil
 }
+
+// mostBetweenLooks is how much of the time between two looks at a heartbeat counts.
+func (a *acquirer) mostBetweenLooks() time.Duration { return a.cfg.Session.TTL / 3 }
 
 // untilFree is how long to wait before the lock may be taken, as far as l tells; 0:
 // it may be taken now.
@@ -309,12 +326,19 @@ func (a *acquirer) hold(ctx context.Context, t *term) {
 	}
 }
 
-// letGo offers the lock to the elected node and tells it.
-func (a *acquirer) letGo(t *term) {
-	to := a.elector.Elected(a.pool.Name)
-	if to == a.keeper.self.Member {
-		to = ""
+// reaches is told when the database comes into reach or goes out of it.
+func (a *acquirer) reaches(up bool) {
+	a.elector.SetReaches(a.pool.Name, up)
+	if up {
+		a.log.Info("the pool's database can be reached again")
+	} else {
+		a.log.Warn("the pool's database cannot be reached from this node; others are elected for it meanwhile")
 	}
+}
+
+// letGo offers the lock to the node that should have it next, and tells it.
+func (a *acquirer) letGo(t *term) {
+	to := a.elector.Heir(a.pool.Name)
 	// The stop that brings us here may have ended every context: this one is bounded by callTimeout.
 	err := a.keeper.call(context.Background(), func(ctx context.Context, conn *pgx.Conn) error {
 		return store.OfferLock(ctx, conn, t.fence, to, reservation)

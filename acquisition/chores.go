@@ -23,7 +23,7 @@ func (t *term) chore(ctx context.Context) error {
 		{&t.chores.election, electionEvery, t.heedElection},
 		{&t.chores.peers, peersEvery, t.tendPeers},
 		{&t.chores.timers, t.cfg.IdleWait, t.fireTimers},
-		{&t.chores.reap, t.cfg.Session.TTL / 6, t.reap},
+		{&t.chores.reap, t.cfg.Session.TTL / 10, t.reap},
 		{&t.chores.older, olderEvery, t.refreshOlder},
 		{&t.chores.sweep, sweepEvery, t.sweep},
 		{&t.chores.rewind, rewindEvery, t.rewind},
@@ -102,9 +102,6 @@ func (t *term) heedElection(context.Context) error {
 	if elected == "" || elected == t.keeper.self.Member || t.elector.StableFor() < rebalanceAfter {
 		return nil
 	}
-	if elected == t.unable.member && time.Now().Before(t.unable.until) {
-		return nil
-	}
 	return errMoved
 }
 
@@ -170,16 +167,25 @@ type beatSeen struct {
 // still notes a heartbeat and returns how long it was seen to stand still. Of the
 // time between two looks no more than most counts: while this node could not look,
 // the database may have been away for everybody.
-func (w watchlist) still(s store.Session, now time.Time, most time.Duration) time.Duration {
-	seen, ok := w[s.ID]
-	if !ok || seen.beat != s.Beat {
-		w[s.ID] = beatSeen{beat: s.Beat, looked: now}
+func (w watchlist) still(session uuid.UUID, beat int64, now time.Time, most time.Duration) time.Duration {
+	seen, ok := w[session]
+	if !ok || seen.beat != beat {
+		w[session] = beatSeen{beat: beat, looked: now}
 		return 0
 	}
 	seen.still += min(now.Sub(seen.looked), most)
 	seen.looked = now
-	w[s.ID] = seen
+	w[session] = seen
 	return seen.still
+}
+
+// prune forgets what was not looked at for long.
+func (w watchlist) prune(now time.Time, after time.Duration) {
+	for id, seen := range w {
+		if now.Sub(seen.looked) > after {
+			delete(w, id)
+		}
+	}
 }
 
 // reap takes jobs back from sessions that ended. A live one is declared dead only
@@ -195,13 +201,14 @@ func (t *term) reap(ctx context.Context) error {
 		return err
 	}
 	now := time.Now()
+	defer t.watch.prune(now, 4*t.cfg.Session.TTL)
 	ended := 0
 	for _, s := range sessions {
 		if s.ID == t.session.id {
 			continue
 		}
 		if s.State == "live" {
-			if t.watch.still(s, now, t.cfg.Session.TTL/3) < t.cfg.Session.TTL || !s.Expired {
+			if t.watch.still(s.ID, s.Beat, now, t.mostBetweenLooks()) < t.cfg.Session.TTL || !s.Expired {
 				continue
 			}
 			dead, err := store.DeclareDead(ctx, t.pool.Jobs(), t.fence, s.ID, s.Beat)

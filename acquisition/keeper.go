@@ -30,6 +30,7 @@ type keeper struct {
 	metrics   *metrics
 	inbox     *inbox
 	errands   *errands
+	reach     reach
 
 	nudge  chan struct{}  // one place: something to keep has come up
 	losing sync.WaitGroup // lost sessions whose last runs have not reported
@@ -70,6 +71,19 @@ const callTimeout = 4 * time.Second
 // call runs fn on the lock's connection, connecting if need be. A connection on
 // which a call failed is not used again: nobody knows what it would answer next.
 func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
+	err := k.try(ctx, fn)
+	if ctx.Err() == nil { // else it was cut short here
+		k.reach.note(err == nil || answered(err), time.Now(), k.cfg.Lock.TTL/2)
+	}
+	return err
+}
+
+// answered tells whether an error is the ledger's answer.
+func answered(err error) bool {
+	return errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrSessionLost)
+}
+
+func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("pool %s did not answer within %v", k.pool.Name, callTimeout))
 	defer cancel()
 	k.connMu.Lock()
@@ -82,7 +96,7 @@ func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pg
 		k.conn = conn
 	}
 	err := fn(ctx, k.conn)
-	if err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, store.ErrSessionLost) {
+	if err != nil && !answered(err) {
 		k.disconnect()
 	}
 	return err
@@ -118,7 +132,7 @@ func (k *keeper) session(ctx context.Context) (*session, error) {
 		return s, nil
 	}
 	s = newSession(k)
-	row := store.Session{ID: s.id, Node: k.self.Node, Member: k.self.Member, GossipAddr: k.self.GossipAddr, Version: k.self.Version, Kinds: k.self.Kinds}
+	row := store.Session{ID: s.id, Node: k.self.Node, Member: k.self.Member, GossipAddr: k.self.GossipAddr(), Version: k.self.Version, Kinds: k.self.Kinds}
 	sent := time.Now()
 	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return store.OpenSession(ctx, conn, row, k.cfg.Session.TTL)

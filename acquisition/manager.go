@@ -30,8 +30,14 @@ type Elector interface {
 	StableFor() time.Duration
 	// Watch returns a one-place channel that is nudged when the view changes.
 	Watch() (changes <-chan struct{}, cancel func())
+	// Heir names the member that should have the lock when this node lets go of it; ""
+	// when there is none.
+	Heir(pool string) (member string)
 	// Drain takes this node out of every election.
 	Drain()
+	// SetReaches tells whether this node reaches a pool's database; while it does not,
+	// others are elected there.
+	SetReaches(pool string, reaches bool)
 	// Send sends a message to a member, without a promise that it arrives.
 	Send(member string, kind byte, payload []byte) error
 }
@@ -67,9 +73,10 @@ func NewManager(cfg Config, sessions *Sessions, router *routing.Router, workers 
 		a := &acquirer{
 			pool: p, cfg: cfg, keeper: k, router: router, workers: workers, elector: elector,
 			kinds: kinds, metrics: sessions.metrics,
-			log: m.log.With(zap.String("pool", p.Name)), changed: make(chan struct{}, 1),
+			log: m.log.With(zap.String("pool", p.Name)), changed: make(chan struct{}, 1), watch: watchlist{},
 		}
 		a.assistant = &assistant{acquirer: a, box: k.errands}
+		k.reach.changed = a.reaches
 		m.acquirers = append(m.acquirers, a)
 		m.byPool[p.Name] = a
 	}

@@ -14,9 +14,9 @@ import (
 
 // Self is this process as its sessions describe it.
 type Self struct {
-	Node       string // configured name
-	Member     string // name in gossip, unique to this process
-	GossipAddr string
+	Node       string        // configured name
+	Member     string        // name in gossip, unique to this process
+	GossipAddr func() string // known once gossip has started
 	Version    string
 	Kinds      []string // it has handlers for
 }

@@ -27,7 +27,6 @@ type term struct {
 	horizon  *horizon
 	suspects suspects
 	suspect  *endedJob // the suspect that is in flight; nil: none
-	watch    watchlist
 	peers    *peers
 
 	due    time.Time // when the next timer is due; zero: none known
@@ -70,7 +69,7 @@ const (
 
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
 	return &term{acquirer: a, session: s, fence: f, holding: h, ctx: ctx,
-		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, watch: watchlist{}, peers: newPeers(a.kinds)}
+		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, peers: newPeers(a.kinds)}
 }
 
 // run claims jobs until the lock is lost, another node should have it, or stop

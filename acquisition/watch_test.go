@@ -6,8 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-
-	"github.com/tenurehq/tenure/internal/store"
 )
 
 // A gap in the looks is time in which the database may have been away from everybody:
@@ -16,18 +14,29 @@ func TestTimeWithoutALookCountsLittle(t *testing.T) {
 	t.Parallel()
 	const ttl = 15 * time.Second
 	w, now := watchlist{}, time.Now()
-	s := store.Session{ID: uuid.New(), Beat: 7}
+	id, beat := uuid.New(), int64(7)
 	look := func(after time.Duration) time.Duration {
 		now = now.Add(after)
-		return w.still(s, now, ttl/3)
+		return w.still(id, beat, now, ttl/3)
 	}
 	require.Zero(t, look(0))
 	require.Equal(t, 4*time.Second, look(4*time.Second))
 	require.Less(t, look(time.Minute), ttl, "nobody looked for a minute")
-	s.Beat++
+	beat++
 	require.Zero(t, look(time.Second), "it lives")
 	for range 6 {
 		require.Less(t, look(ttl/6-time.Millisecond), ttl)
 	}
 	require.GreaterOrEqual(t, look(ttl/6), ttl)
+}
+
+// What was not looked at for long is forgotten, and begins anew.
+func TestWatchlistIsPruned(t *testing.T) {
+	t.Parallel()
+	w, now := watchlist{}, time.Now()
+	w.still(uuid.New(), 1, now, time.Second)
+	w.prune(now.Add(time.Second), time.Minute)
+	require.Len(t, w, 1)
+	w.prune(now.Add(2*time.Minute), time.Minute)
+	require.Empty(t, w)
 }

@@ -88,8 +88,9 @@ type Cluster struct {
 	phase     phase
 	self      Member
 	others    map[string]peer
-	pools     []string  // ascending; replaced, never written
-	movedAt   time.Time // last change that concerns a node
+	pools     []string        // ascending; replaced, never written
+	lacking   map[string]bool // pools this process does not reach
+	movedAt   time.Time       // last change that concerns a node
 	watchers  map[chan struct{}]struct{}
 	conflicts map[string][2]string   // member name to its two addresses
 	ml        *memberlist.Memberlist // nil until Start, and for a single node
@@ -149,6 +150,7 @@ func newCluster(self Self, log *zap.Logger) *Cluster {
 		others:     map[string]peer{},
 		watchers:   map[chan struct{}]struct{}{},
 		conflicts:  map[string][2]string{},
+		lacking:    map[string]bool{},
 		movedAt:    time.Now(),
 	}
 	c.log = log.Named("membership").With(zap.String("member", name))

@@ -14,7 +14,9 @@ func TestMeta(t *testing.T) {
 	for _, m := range []Member{
 		{Name: "a-0123abcd", Node: "a", Role: RoleNode, Version: "1.2.3", Joining: true},
 		{Name: "a-b-0123abcd", Node: "a-b", Role: RoleClient, Draining: true},
-		{Name: strings.Repeat("n", maxNode) + "-0123abcd", Node: strings.Repeat("n", maxNode), Role: RoleNode, Version: strings.Repeat("v", maxVersion)},
+		{Name: "a-0123abcd", Node: "a", Role: RoleNode, unreachable: poolSetOf([]string{"eu-1", "eu-2"})},
+		{Name: "a-0123abcd", Node: "a", Role: RoleNode, unreachable: everyPool},
+		{Name: strings.Repeat("n", maxNode) + "-0123abcd", Node: strings.Repeat("n", maxNode), Role: RoleNode, Version: strings.Repeat("v", maxVersion), unreachable: poolSetOf(pools(maxPoolSet))},
 	} {
 		b, err := encodeMeta(m)
 		require.NoError(t, err)
@@ -28,18 +30,25 @@ func TestMeta(t *testing.T) {
 // The layout is read by members of other versions.
 func TestMetaLayout(t *testing.T) {
 	t.Parallel()
-	b, err := encodeMeta(Member{Node: "n1", Role: RoleClient, Version: "v1", Joining: true, Draining: true})
+	b, err := encodeMeta(Member{Node: "n1", Role: RoleClient, Version: "v1", Joining: true, Draining: true, unreachable: poolSetOf([]string{"eu-1"})})
 	require.NoError(t, err)
-	require.Equal(t, "010203"+"026e31"+"027631", hex.EncodeToString(b))
+	require.Equal(t, "010203"+"026e31"+"027631"+"01"+"38fcf255", hex.EncodeToString(b))
 }
 
 func TestMetaRefused(t *testing.T) {
 	t.Parallel()
 	good, err := encodeMeta(Member{Node: "a", Role: RoleNode, Version: "1"})
 	require.NoError(t, err)
-	for n := range good {
+	for n := range len(good) - 1 {
 		_, err := decodeMeta("a-0123abcd", good[:n])
 		require.ErrorIs(t, err, errMetaShort, "%d bytes", n)
+	}
+	old, err := decodeMeta("a-0123abcd", good[:len(good)-1])
+	require.NoError(t, err, "a member from before there was the last field")
+	require.True(t, old.Reaches("eu-1"))
+	for _, bad := range []string{"\x01", "\x02abcd", "\x21" + strings.Repeat("abcd", maxPoolSet+1)} {
+		_, err := decodeMeta("a-0123abcd", append(good[:len(good)-1:len(good)-1], bad...))
+		require.ErrorIs(t, err, errMetaShort, "%q", bad)
 	}
 	_, err = decodeMeta("a-0123abcd", append([]byte{9}, good[1:]...))
 	require.ErrorIs(t, err, errMetaVersion)

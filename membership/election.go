@@ -18,9 +18,10 @@ import (
 //	score(pool, node) = M(H(pool) xor M(H(node)))
 //
 // Pools are taken in ascending order of their names. Each goes to the eligible
-// member with the highest score among those that hold fewer than
-// ceil(5·P / 4·N) pools, P being the number of pools and N of eligible members.
-// The score takes the configured node name and not the process name, so that a
+// member with the highest score among those that reach its database and hold fewer
+// than ceil(5·P / 4·N) pools, P being the number of pools and N of eligible members.
+// If all that reach it are full, the highest score among them wins, and if nobody
+// says that it reaches it, everybody is taken to. The score takes the configured node name and not the process name, so that a
 // node gets its pools back after a restart; of equal scores the lesser process
 // name wins. A pool outside the configured set goes by score alone.
 //
@@ -37,12 +38,13 @@ type election struct {
 
 // candidate is one eligible member.
 type candidate struct {
-	name string // unique per process
-	key  uint64 // M(H(node name))
+	name  string // unique per process
+	key   uint64 // M(H(node name))
+	lacks poolSet
 }
 
 func newCandidate(m Member) candidate {
-	return candidate{name: m.Name, key: mix(hashName(m.Node))}
+	return candidate{name: m.Name, key: mix(hashName(m.Node)), lacks: m.unreachable}
 }
 
 // newElection elects for all pools in O(P·N). nodes must ascend by name and
@@ -56,16 +58,9 @@ func newElection(nodes []candidate, pools []string) *election {
 	load := make([]int, len(nodes))
 	for _, pool := range pools {
 		h := hashName(pool)
-		best, bestScore := -1, uint64(0)
-		for i := range nodes {
-			// The limits sum up to more than the pools, so somebody always has room.
-			if load[i] >= limit {
-				continue
-			}
-			// Strictly greater: of equal scores the first, which has the lesser name.
-			if s := mix(h ^ nodes[i].key); best < 0 || s > bestScore {
-				best, bestScore = i, s
-			}
+		best := e.best(h, func(i int) bool { return !nodes[i].lacks.has(h) && load[i] < limit })
+		if best < 0 {
+			best = e.outside(h)
 		}
 		load[best]++
 		e.elected[pool] = int32(best)
@@ -84,9 +79,27 @@ func (e *election) winner(pool string) int {
 	if i, ok := e.elected[pool]; ok {
 		return int(i)
 	}
-	h := hashName(pool)
+	return e.outside(hashName(pool))
+}
+
+// outside is the winner by score alone: among those that reach the pool, if any do.
+func (e *election) outside(h uint64) int {
+	best := e.best(h, func(i int) bool { return !e.nodes[i].lacks.has(h) })
+	if best < 0 {
+		best = e.best(h, func(int) bool { return true })
+	}
+	return best
+}
+
+// best is the candidate with the highest score for a pool's hash among some; -1
+// without any.
+func (e *election) best(h uint64, among func(i int) bool) int {
 	best, bestScore := -1, uint64(0)
 	for i := range e.nodes {
+		if !among(i) {
+			continue
+		}
+		// Strictly greater: of equal scores the first, which has the lesser name.
 		if s := mix(h ^ e.nodes[i].key); best < 0 || s > bestScore {
 			best, bestScore = i, s
 		}
@@ -101,17 +114,23 @@ func (e *election) rank(pool string, i int) int {
 		return 0
 	}
 	h := hashName(pool)
-	mine := mix(h ^ e.nodes[i].key)
 	rank := 1 // behind the elected
 	for j := range e.nodes {
-		if j == win || j == i {
-			continue
-		}
-		if s := mix(h ^ e.nodes[j].key); s > mine || s == mine && j < i {
+		if j != win && j != i && e.before(h, j, i) {
 			rank++
 		}
 	}
 	return rank
+}
+
+// before tells whether candidate i is preferred to j, the elected one apart: those
+// that reach the pool come first.
+func (e *election) before(h uint64, i, j int) bool {
+	if li, lj := e.nodes[i].lacks.has(h), e.nodes[j].lacks.has(h); li != lj {
+		return lj
+	}
+	si, sj := mix(h^e.nodes[i].key), mix(h^e.nodes[j].key)
+	return si > sj || si == sj && i < j
 }
 
 // prefer is the whole preference order for pool, as indexes of candidates: the
@@ -123,18 +142,15 @@ func (e *election) prefer(pool string) []int {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(i, j int) int {
-		si, sj := mix(h^e.nodes[i].key), mix(h^e.nodes[j].key)
 		switch {
 		case i == win:
 			return -1
 		case j == win:
 			return 1
-		case si > sj:
+		case e.before(h, i, j):
 			return -1
-		case si < sj:
-			return 1
 		default:
-			return i - j
+			return 1
 		}
 	})
 	return order

@@ -98,8 +98,34 @@ func TestElectionProperties(t *testing.T) {
 		}
 	}))
 
+	t.Run("who does not reach a pool is elected only if nobody does", rapid.MakeCheck(func(t *rapid.T) {
+		members, pools := drawMembers(t), drawPools(t)
+		for i := range members {
+			members[i].unreachable = poolSetOf(rapid.SliceOfDistinct(rapid.SampledFrom(append(pools, "not configured")), strings.Clone).Draw(t, "unreachable"))
+		}
+		c := clusterOf(members, pools)
+		for _, pool := range append(pools, "not configured") {
+			order := c.Prefer(pool)
+			reached := false
+			for i, m := range order {
+				if m.Reaches(pool) {
+					require.True(t, i == 0 || order[i-1].Reaches(pool), "%v", order)
+					reached = true
+				}
+			}
+			if m, ok := c.Elected(pool); ok {
+				require.Equal(t, reached, m.Reaches(pool))
+				require.Equal(t, order[0], m)
+			}
+		}
+	}))
+
 	t.Run("ranks, preference and elected agree", rapid.MakeCheck(func(t *rapid.T) {
-		c := clusterOf(drawMembers(t), drawPools(t))
+		members := drawMembers(t)
+		for i := range members {
+			members[i].unreachable = rapid.SampledFrom([]poolSet{"", "", everyPool}).Draw(t, "unreachable")
+		}
+		c := clusterOf(members, drawPools(t))
 		v := c.view()
 		for _, pool := range append(c.pools, "not configured") {
 			order := c.Prefer(pool)

@@ -41,7 +41,13 @@ type Member struct {
 	Draining bool
 	// Version is the release it runs, as given in Self.
 	Version string
+
+	unreachable poolSet
 }
+
+// Reaches reports whether m can be elected for a pool as far as that pool's database
+// goes: false once it has said that it does not reach it.
+func (m Member) Reaches(pool string) bool { return !m.unreachable.has(hashName(pool)) }
 
 // State sums Joining and Draining up in one word; draining wins.
 func (m Member) State() State {

@@ -17,6 +17,8 @@ import (
 //	byte 2     flags: 1 joining, 2 draining
 //	string     node name  (a length byte, then the bytes)
 //	string     version
+//	byte       how many pools it cannot reach, at most 32; 255: all
+//	4 bytes    of each: see poolSet
 //
 // Readers ignore unknown flags and trailing bytes, so fields can be added without
 // a new version. A new version is for changes old readers must not misread: they
@@ -62,10 +64,11 @@ func encodeMeta(m Member) ([]byte, error) {
 	if m.Draining {
 		flags |= flagDraining
 	}
-	b := make([]byte, 0, 5+len(m.Node)+len(m.Version))
+	b := make([]byte, 0, 6+len(m.Node)+len(m.Version)+len(m.unreachable))
 	b = append(b, metaVersion, role, flags)
 	b = appendString(b, m.Node)
 	b = appendString(b, m.Version)
+	b = m.unreachable.appendTo(b)
 	if len(b) > memberlist.MetaMaxSize {
 		return nil, fmt.Errorf("metadata has %d bytes, %d are allowed", len(b), memberlist.MetaMaxSize)
 	}
@@ -95,8 +98,11 @@ func decodeMeta(name string, b []byte) (Member, error) {
 	if !ok {
 		return m, errMetaShort
 	}
-	version, _, ok := cutString(rest)
+	version, rest, ok := cutString(rest)
 	if !ok {
+		return m, errMetaShort
+	}
+	if m.unreachable, ok = cutPoolSet(rest); !ok {
 		return m, errMetaShort
 	}
 	// The election goes by the node name, so nobody may announce another's.

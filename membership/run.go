@@ -7,6 +7,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
+// announceRest is between two announcements of this process' state: each is repeated
+// by every member, and what changes for many pools at once shall be told once.
+const announceRest = 300 * time.Millisecond
+
 // run follows the view: it logs who came and went, decides when this process has
 // settled, and announces changes of its own state.
 func (c *Cluster) run(ctx context.Context, ml *memberlist.Memberlist) {
@@ -16,18 +20,26 @@ func (c *Cluster) run(ctx context.Context, ml *memberlist.Memberlist) {
 		bound  = time.NewTimer(c.times.settleBound)
 		quiet  = time.NewTimer(c.times.settleBound) // set anew once joined
 		check  = time.NewTicker(c.times.twinGrace / 3)
+		rest   = time.NewTimer(0)
+
+		announcing = c.announcing // nil while resting
 	)
 	defer bound.Stop()
 	defer quiet.Stop()
 	defer check.Stop()
+	defer rest.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.announcing:
+		case <-announcing:
+			announcing = nil
+			rest.Reset(announceRest)
 			// Only queues the broadcast: waiting until it was sent would take as long
 			// as the network likes, and nobody could act on the result.
 			_ = ml.UpdateNode(time.Millisecond)
+		case <-rest.C:
+			announcing = c.announcing
 		case <-c.wake:
 			book.members(c.view().members)
 			book.conflicts(c.takeConflicts())

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -181,6 +182,25 @@ func (c *Cluster) SetDraining(draining bool) {
 		return
 	}
 	c.self.Draining = draining
+	nudge(c.announcing)
+	c.changed(c.self.Role == RoleNode)
+}
+
+// SetReaches announces whether this process reaches a pool's database. While it does
+// not, others are elected for that pool.
+func (c *Cluster) SetReaches(pool string, reaches bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if reaches {
+		delete(c.lacking, pool)
+	} else {
+		c.lacking[pool] = true
+	}
+	set := poolSetOf(slices.Collect(maps.Keys(c.lacking)))
+	if set == c.self.unreachable {
+		return
+	}
+	c.self.unreachable = set
 	nudge(c.announcing)
 	c.changed(c.self.Role == RoleNode)
 }

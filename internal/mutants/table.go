@@ -24,7 +24,7 @@ var mutants = []mutant{
 	{"P3", "finishing does not check the turn", queries + "finish_done.sql",
 		"AND turn = $2", "AND $2::integer >= 0", ledger, "TestReapRaisesTurnsAndBuriesKillers"},
 	{"P4", "a session is dead when the database's clock says so", "acquisition/chores.go",
-		"t.watch.still(s, now, t.cfg.Session.TTL/3) < t.cfg.Session.TTL ||", "t.watch.still(s, now, 0) < 0 ||", root, "TestP4LongJobIsNotStartedTwice"},
+		"t.watch.still(s.ID, s.Beat, now, t.mostBetweenLooks()) < t.cfg.Session.TTL ||", "t.watch.still(s.ID, s.Beat, now, 0) < 0 ||", root, "TestP4LongJobIsNotStartedTwice"},
 	{"P3", "a suspect waits as often as it is read", "acquisition/suspects.go",
 		"q.known[key]; ok {", "q.known[key]; ok && false {", root, "TestP3ASuspectRunsOnce"},
 	{"P4", "time in which nobody looked counts in full", "acquisition/chores.go",

@@ -21,6 +21,7 @@ type Lock struct {
 	Removals  int64
 	TakenAt   time.Time
 	Quiet     time.Duration // since the last renewal
+	Beat      int64         // of the holder's session; set by ReadLock
 }
 
 // Fence names a term of holding the lock. Statements that only the holder may
@@ -37,7 +38,7 @@ func ReadLock(ctx context.Context, db DB) (Lock, error) {
 	var session *uuid.UUID
 	var ms, quiet int64
 	var taken *time.Time
-	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet)
+	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet, &l.Beat)
 	if err != nil {
 		return Lock{}, fmt.Errorf("read the acquire lock: %w", translate(err))
 	}

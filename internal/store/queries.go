@@ -59,6 +59,7 @@ var (
 	sqlSessionList    = query("session_list")
 	sqlSessionReap    = query("session_reap")
 	sqlSessionForget  = query("session_forget")
+	sqlSessionSeeds   = query("session_seeds")
 	sqlClaimReap      = query("claim_reap")
 	sqlClaimInsert    = query("claim_insert")
 	sqlClaimList      = query("claim_list")

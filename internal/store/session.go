@@ -86,6 +86,18 @@ func Sessions(ctx context.Context, db DB) ([]Session, error) {
 	return out, nil
 }
 
+// GossipAddresses lists where the nodes that work on the pool gossip.
+func GossipAddresses(ctx context.Context, db DB) ([]string, error) {
+	rows, err := db.Query(ctx, sqlSessionSeeds)
+	if err == nil {
+		var out []string
+		if out, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("list gossip addresses: %w", translate(err))
+}
+
 // DeclareDead ends a session that expired and whose heartbeat the caller saw
 // stand still at beat; false when it came back to life or the caller is fenced.
 func DeclareDead(ctx context.Context, db DB, f Fence, id uuid.UUID, beat int64) (bool, error) {

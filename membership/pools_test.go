@@ -1,0 +1,66 @@
+package membership
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestPoolSet(t *testing.T) {
+	t.Parallel()
+	require.False(t, poolSetOf(nil).has(hashName("a")))
+	rapid.Check(t, func(t *rapid.T) {
+		in := rapid.SliceOfNDistinct(rapid.StringN(1, 10, 20), 0, maxPoolSet, func(s string) string { return s }).Draw(t, "in")
+		s := poolSetOf(in)
+		for _, p := range in {
+			require.True(t, s.has(hashName(p)))
+		}
+		got, ok := cutPoolSet(append(s.appendTo(nil), "later"...))
+		require.True(t, ok)
+		require.Equal(t, s, got)
+	})
+	several := make([]string, 100)
+	for i := range several {
+		several[i] = fmt.Sprint(i)
+	}
+	require.False(t, poolSetOf(several[:10]).has(hashName("11")))
+	require.Equal(t, everyPool, poolSetOf(several))
+	require.True(t, poolSetOf(several).has(hashName("anything")))
+}
+
+// A node that says that it cannot reach a database is not elected there, by anybody,
+// until it takes it back.
+func TestUnreachableIsGossiped(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2)
+	a, b := all[0], all[1]
+	for _, c := range all {
+		c.SetPools([]string{"one", "two"})
+	}
+	agree(t, all...)
+	elected := func(c *Cluster) string {
+		m, _ := c.Elected("one")
+		return m.Node
+	}
+	first, other := a, b
+	if elected(a) == b.Self().Node {
+		first, other = b, a
+	}
+	first.SetReaches("one", false)
+	began := time.Now()
+	for _, c := range all {
+		eventually(t, func() bool { return elected(c) == other.Self().Node }, "the other is elected")
+		_, eligible := c.Rank("one")
+		require.True(t, eligible, "it may still try, after the others")
+	}
+	t.Logf("known after %v", time.Since(began).Round(time.Millisecond))
+	rank, _ := first.Rank("one")
+	require.Equal(t, 1, rank)
+	other.SetReaches("one", false)
+	eventually(t, func() bool { return elected(a) == first.Self().Node && elected(b) == first.Self().Node }, "nobody reaches it")
+	other.SetReaches("one", true)
+	eventually(t, func() bool { return elected(a) == other.Self().Node && elected(b) == other.Self().Node }, "the other reaches it again")
+}

@@ -98,11 +98,11 @@ func provideCluster(lc fx.Lifecycle, cfg config.Config, r *routing.Router, s nod
 
 // provideSessions appends the workers' hook too, behind its own: the sessions know
 // the workers, but must outlive them.
-func provideSessions(lc fx.Lifecycle, cfg config.Config, r *routing.Router, c *membership.Cluster, w *execution.Workers, registry *job.Registry, s nodeSettings) (*acquisition.Sessions, error) {
+func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, w *execution.Workers, registry *job.Registry, s nodeSettings) (*acquisition.Sessions, error) {
 	registry.Freeze()
 	me := c.Self()
 	self := acquisition.Self{Node: me.Node, Member: me.Name, GossipAddr: func() string { return c.Self().Addr }, Version: s.version, Kinds: registry.Kinds()}
-	ss, err := acquisition.NewSessions(cfg.Acquire, cfg.Execution.Retention, self, r, w, s.log)
+	ss, err := acquisition.NewSessions(cfg.Acquire, cfg.Execution.Retention, self, w, s.log)
 	if err != nil {
 		return nil, err
 	}

@@ -211,6 +211,7 @@ func (r *race) enqueue(ctx context.Context) {
 // cancel cancels jobs that wait, and so races with the claims on them.
 func (r *race) cancel(ctx context.Context) {
 	for ctx.Err() == nil {
+		began := time.Now()
 		var id int64
 		err := r.db.QueryRow(ctx, "SELECT id FROM tenure.job ORDER BY random() LIMIT 1").Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -225,7 +226,7 @@ func (r *race) cancel(ctx context.Context) {
 			}
 		}
 		r.failed(ctx, err)
-		pause(ctx, time.Millisecond*time.Duration(rand.IntN(30)))
+		pause(ctx, time.Millisecond*time.Duration(rand.IntN(30))+5*time.Since(began)) // on a slow machine claims are slow, too
 	}
 }
 
@@ -293,12 +294,13 @@ func (s *racingSession) beat(ctx context.Context) {
 // acquire takes the lock, by robbery if need be, and claims for a while.
 func (s *racingSession) acquire(ctx context.Context) {
 	for ctx.Err() == nil {
+		began := time.Now()
 		l, err := store.ReadLock(ctx, s.race.db)
 		if s.race.failed(ctx, err) || err != nil {
 			continue
 		}
 		if l.Holder != "" && l.Remaining > 0 && rand.IntN(8) > 0 { // mostly, a holder is left alone for a while
-			pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
+			pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond+10*time.Since(began)) // longer where everything takes longer
 			continue
 		}
 		c := store.Claimant{Session: s.session(), Member: s.member, SeenSeq: l.RenewSeq, HolderGone: rand.IntN(2) == 0}

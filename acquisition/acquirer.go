@@ -30,6 +30,10 @@ type acquirer struct {
 	log     *zap.Logger
 	changed chan struct{} // one place: the view of the members changed
 
+	ctx    context.Context // of run and of the assistant
+	cancel context.CancelFunc
+	group  sync.WaitGroup // those two
+
 	assistant *assistant  // of whoever else holds the lock
 	watch     watchlist   // heartbeats of other sessions, as this node saw them
 	standing  watching    // what this node saw of the present holder

@@ -37,6 +37,9 @@ type keeper struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has ended; nil before start
 
+	stopping sync.Once
+	stopErr  error // written under stopping
+
 	connMu sync.Mutex // held during a call on conn
 	conn   *pgx.Conn  // guarded by connMu; nil: not connected
 
@@ -357,9 +360,24 @@ func stopPatience(ctx context.Context) time.Duration {
 	return time.Until(deadline) / 2
 }
 
-// stop writes the last outcomes, ends the session and closes the connection.
-// Nothing may be acquired or started any more.
+// retire is stop for a pool that is left while the node goes on: handlers may finish,
+// and are cancelled after that.
+func (k *keeper) retire(ctx context.Context, finishWithin time.Duration) error {
+	if s := k.opened(); s != nil {
+		late := time.AfterFunc(finishWithin, func() { s.cancel(job.ErrStopping) })
+		defer late.Stop()
+	}
+	return k.stop(ctx)
+}
+
+// stop writes the last outcomes, ends the session and closes the connection. Nothing
+// may be acquired or started any more. The first call does it; others wait for it.
 func (k *keeper) stop(ctx context.Context) error {
+	k.stopping.Do(func() { k.stopErr = k.end(ctx) })
+	return k.stopErr
+}
+
+func (k *keeper) end(ctx context.Context) error {
 	if k.done == nil {
 		return nil
 	}

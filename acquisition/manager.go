@@ -2,7 +2,8 @@ package acquisition
 
 import (
 	"context"
-	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,17 +45,24 @@ type Elector interface {
 
 // Manager runs one acquirer per pool.
 type Manager struct {
-	acquirers []*acquirer
-	byPool    map[string]*acquirer
-	elector   Elector
-	log       *zap.Logger
+	cfg      Config
+	sessions *Sessions
+	router   *routing.Router
+	workers  *execution.Workers
+	kinds    store.Kinds
+	elector  Elector
+	log      *zap.Logger
 
 	unwatch func()
-	ctx     context.Context // of everything that runs
+	ctx     context.Context // of everything that runs; nil before Start
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
 	stopped chan struct{}
 	once    sync.Once
+
+	mu        sync.Mutex
+	acquirers map[string]*acquirer // guarded by mu; by pool; replaced, never written
+	stopping  bool                 // guarded by mu
 }
 
 // NewManager returns a manager that claims jobs for the workers. registry must be
@@ -63,37 +71,77 @@ func NewManager(cfg Config, sessions *Sessions, router *routing.Router, workers 
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	m := &Manager{byPool: map[string]*acquirer{}, elector: elector, log: log.Named("acquisition"), stopped: make(chan struct{})}
-	kinds := store.KindsOf(registry.Kinds())
-	for _, p := range router.Pools() {
-		k := sessions.byPool[p.Name]
-		if k == nil {
-			return nil, errors.New("acquisition: sessions were made for another router")
-		}
-		a := &acquirer{
-			pool: p, cfg: cfg, keeper: k, router: router, workers: workers, elector: elector,
-			kinds: kinds, metrics: sessions.metrics,
-			log: m.log.With(zap.String("pool", p.Name)), changed: make(chan struct{}, 1), watch: watchlist{},
-		}
-		a.assistant = &assistant{acquirer: a, box: k.errands}
-		k.reach.changed = a.reaches
-		m.acquirers = append(m.acquirers, a)
-		m.byPool[p.Name] = a
-	}
-	return m, nil
+	return &Manager{
+		cfg: cfg, sessions: sessions, router: router, workers: workers, kinds: store.KindsOf(registry.Kinds()), elector: elector,
+		log: log.Named("acquisition"), stopped: make(chan struct{}), acquirers: map[string]*acquirer{},
+	}, nil
 }
 
-// Start starts the acquirers.
+// newAcquirer is the acquirer of a pool, with a session to come.
+func (m *Manager) newAcquirer(p *routing.Pool) *acquirer {
+	k := m.sessions.add(p)
+	a := &acquirer{
+		pool: p, cfg: m.cfg, keeper: k, router: m.router, workers: m.workers, elector: m.elector,
+		kinds: m.kinds, metrics: m.sessions.metrics,
+		log: m.log.With(zap.String("pool", p.Name)), changed: make(chan struct{}, 1), watch: watchlist{},
+	}
+	a.assistant = &assistant{acquirer: a, box: k.errands}
+	k.reach.changed = a.reaches
+	a.ctx, a.cancel = context.WithCancel(m.ctx)
+	return a
+}
+
+// Start starts an acquirer for every pool.
 func (m *Manager) Start(context.Context) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	m.ctx, m.cancel = ctx, cancel
+	m.ctx, m.cancel = context.WithCancel(context.Background())
 	changes, unwatch := m.elector.Watch()
 	m.unwatch = unwatch
-	m.group.Go(func() { m.watch(ctx, changes) })
-	for _, a := range m.acquirers {
-		m.group.Go(func() { a.run(ctx) })
-	}
+	m.group.Go(func() { m.watch(m.ctx, changes) })
+	m.Apply(m.router.Pools())
 	return nil
+}
+
+// Apply starts acquirers for pools that have none, and stops those whose pool is not
+// among them: each offers its lock, lets what it has claimed come to an end, ends its
+// session, and closes the pool. It does not wait for any of that.
+func (m *Manager) Apply(pools []*routing.Pool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stopping {
+		return
+	}
+	next := make(map[string]*acquirer, len(pools))
+	for _, p := range pools {
+		a := m.acquirers[p.Name]
+		if a != nil && a.pool == p {
+			next[p.Name] = a
+			continue
+		}
+		a = m.newAcquirer(p)
+		next[p.Name] = a
+		a.keeper.start()
+		a.group.Go(func() { a.run(a.ctx) })
+	}
+	for name, a := range m.acquirers {
+		if next[name] != a {
+			m.sessions.retire(a, m.router.Close)
+		}
+	}
+	m.acquirers = next
+}
+
+// acquirer is that of a pool; nil if the pool is not configured.
+func (m *Manager) acquirer(pool string) *acquirer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.acquirers[pool]
+}
+
+// all is the acquirers by pool. It is not to be changed.
+func (m *Manager) all() map[string]*acquirer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.acquirers
 }
 
 // watch passes changes of the view on to every acquirer.
@@ -103,7 +151,7 @@ func (m *Manager) watch(ctx context.Context, changes <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-changes:
-			for _, a := range m.acquirers {
+			for _, a := range m.all() {
 				nudge(a.changed)
 			}
 		}
@@ -118,11 +166,17 @@ func (m *Manager) Stop(ctx context.Context) error {
 	}
 	m.once.Do(func() {
 		m.elector.Drain()
+		m.mu.Lock()
+		m.stopping = true
 		for _, a := range m.acquirers {
 			a.assistant.stop()
 		}
+		m.mu.Unlock()
 		m.cancel()
 		go func() {
+			for _, a := range m.all() {
+				a.group.Wait()
+			}
 			m.group.Wait()
 			m.unwatch()
 			close(m.stopped)
@@ -138,14 +192,14 @@ func (m *Manager) Stop(ctx context.Context) error {
 
 // Hint tells the acquirer of a pool, if it runs here, that jobs were enqueued.
 func (m *Manager) Hint(h Hint) {
-	if a := m.byPool[h.Pool]; a != nil {
+	if a := m.acquirer(h.Pool); a != nil {
 		a.hint(h)
 	}
 }
 
 // Holds tells whether this node holds the acquire lock of a pool, as far as it knows.
 func (m *Manager) Holds(pool string) bool {
-	a := m.byPool[pool]
+	a := m.acquirer(pool)
 	return a != nil && a.seenLock().Holding
 }
 
@@ -165,7 +219,7 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 		if err != nil {
 			return err
 		}
-		if a := m.byPool[r.Pool]; a != nil {
+		if a := m.acquirer(r.Pool); a != nil {
 			a.keeper.inbox.report(report{from, r})
 		}
 		return nil
@@ -174,7 +228,7 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	a := m.byPool[about.Pool]
+	a := m.acquirer(about.Pool)
 	if a == nil {
 		return nil
 	}
@@ -185,7 +239,7 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 		a.keeper.errands.come()
 		fallthrough
 	case MessageInvite:
-		a.assistant.invited(from, func() { m.group.Go(func() { a.assistant.run(m.ctx) }) })
+		a.assistant.invited(from, func() { a.group.Go(func() { a.assistant.run(a.ctx) }) })
 	}
 	return nil
 }
@@ -200,9 +254,10 @@ type Held struct {
 
 // Locks says what this node knows of every pool's lock, without asking a database.
 func (m *Manager) Locks() []Held {
-	out := make([]Held, 0, len(m.acquirers))
-	for _, a := range m.acquirers {
-		out = append(out, a.seenLock())
+	all := m.all()
+	out := make([]Held, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, all[name].seenLock())
 	}
 	return out
 }

@@ -42,6 +42,14 @@ func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.lost, m.sessionsLost}
 }
 
+// forget drops what was counted for a pool that was left.
+func (m *metrics) forget(pool string) {
+	by := prometheus.Labels{"pool": pool}
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced} {
+		v.DeletePartialMatch(by)
+	}
+}
+
 // Describe implements prometheus.Collector.
 func (s *Sessions) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range s.metrics.all() {

@@ -3,6 +3,8 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,47 +27,99 @@ type Self struct {
 // before the workers and stopped after them, so that running jobs stay protected
 // while they finish.
 type Sessions struct {
-	keepers []*keeper
-	byPool  map[string]*keeper
-	metrics *metrics
+	cfg       Config
+	retention time.Duration
+	self      Self
+	workers   *execution.Workers
+	log       *zap.Logger
+	metrics   *metrics
+
+	group sync.WaitGroup // keepers that are being retired
+
+	mu      sync.Mutex
+	keepers map[*keeper]struct{} // guarded by mu
+	stopped bool                 // guarded by mu
 }
 
-// NewSessions prepares a session for every pool. Nothing is opened until it is
-// needed. retention is how long finished jobs are kept; 0: not at all.
-func NewSessions(cfg Config, retention time.Duration, self Self, router *routing.Router, workers *execution.Workers, log *zap.Logger) (*Sessions, error) {
+// NewSessions returns sessions for the pools that a [Manager] will acquire from.
+// Nothing is opened until it is needed. retention is how long finished jobs are kept;
+// 0: not at all.
+func NewSessions(cfg Config, retention time.Duration, self Self, workers *execution.Workers, log *zap.Logger) (*Sessions, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sessions{byPool: map[string]*keeper{}, metrics: newMetrics()}
-	for _, p := range router.Pools() {
-		k := &keeper{
-			pool: p, cfg: cfg, retention: retention, self: self, workers: workers,
-			log: log.Named("session").With(zap.String("pool", p.Name)), metrics: s.metrics,
-			inbox: newInbox(), errands: newErrands(), nudge: make(chan struct{}, 1),
-		}
-		s.keepers = append(s.keepers, k)
-		s.byPool[p.Name] = k
-	}
-	return s, nil
+	return &Sessions{cfg: cfg, retention: retention, self: self, workers: workers, log: log.Named("session"),
+		metrics: newMetrics(), keepers: map[*keeper]struct{}{}}, nil
 }
 
-// Start starts the heartbeats.
-func (s *Sessions) Start(context.Context) error {
-	for _, k := range s.keepers {
-		k.start()
+// add makes a keeper for a pool; whoever adds it starts it.
+func (s *Sessions) add(p *routing.Pool) *keeper {
+	k := &keeper{
+		pool: p, cfg: s.cfg, retention: s.retention, self: s.self, workers: s.workers,
+		log: s.log.With(zap.String("pool", p.Name)), metrics: s.metrics,
+		inbox: newInbox(), errands: newErrands(), nudge: make(chan struct{}, 1),
 	}
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keepers[k] = struct{}{}
+	return k
 }
+
+// retire stops the acquirer of a pool that was taken out of the configuration, lets
+// what it has claimed come to an end, ends its session and closes the pool.
+func (s *Sessions) retire(a *acquirer, closePool func(*routing.Pool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	a.assistant.stop()
+	a.cancel()
+	s.group.Go(func() {
+		a.group.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), a.workers.FinishWithin()+retireGrace)
+		defer cancel()
+		if err := a.keeper.retire(ctx, a.workers.FinishWithin()); err != nil {
+			a.log.Warn("a pool that was taken away could not be left in order", zap.Error(err))
+		}
+		s.metrics.forget(a.pool.Name)
+		closePool(a.pool)
+		a.log.Info("pool left")
+		s.mu.Lock()
+		delete(s.keepers, a.keeper)
+		s.mu.Unlock()
+	})
+}
+
+// retireGrace is what a pool that is left has after its jobs, to write how they ended.
+const retireGrace = 15 * time.Second
+
+// Start does nothing: a session is opened when it is needed.
+func (s *Sessions) Start(context.Context) error { return nil }
 
 // Stop writes the last outcomes and ends the sessions. An error says which pool
 // still has claims of this process: its database did not answer, or a handler did
 // not return. They are safe there, and run again once the session expires.
 func (s *Sessions) Stop(ctx context.Context) error {
-	errs := make([]error, len(s.keepers))
+	s.mu.Lock()
+	s.stopped = true
+	keepers := slices.Collect(maps.Keys(s.keepers))
+	s.mu.Unlock()
+	errs := make([]error, len(keepers))
 	var group sync.WaitGroup
-	for i, k := range s.keepers {
+	for i, k := range keepers {
 		group.Go(func() { errs[i] = k.stop(ctx) })
 	}
 	group.Wait()
+	retired := make(chan struct{})
+	go func() {
+		s.group.Wait()
+		close(retired)
+	}()
+	select {
+	case <-retired:
+	case <-ctx.Done():
+		errs = append(errs, context.Cause(ctx))
+	}
 	return errors.Join(errs...)
 }

@@ -147,6 +147,9 @@ func (w *Workers) Reserve(o Owner, want int) int { return w.room.reserve(o, want
 // Release gives back reserved places that no claim was found for.
 func (w *Workers) Release(n int) { w.room.release(n) }
 
+// FinishWithin is how long handlers may go on after a stop was asked for.
+func (w *Workers) FinishWithin() time.Duration { return w.cfg.FinishWithin }
+
 // Room is how many more claims the workers would take now, without reserving them.
 func (w *Workers) Room() int { return w.room.open() }
 

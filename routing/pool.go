@@ -37,6 +37,9 @@ type Pool struct {
 	number int   // guarded by mu; 0 until admitted
 	down   error // guarded by mu; why it cannot be used; nil: it can
 	ready  chan struct{}
+
+	gone  chan struct{} // closed by retire
+	leave sync.Once     // for gone
 }
 
 // Share of max_conns: one connection for the lock, some for job SQL, the rest for
@@ -48,7 +51,7 @@ const (
 
 // newPool checks what can be checked without connecting. It opens nothing.
 func newPool(name string, cfg PoolConfig, log *zap.Logger) (*Pool, error) {
-	p := &Pool{Name: name, cfg: cfg, log: log.With(zap.String("pool", name)), ready: make(chan struct{}),
+	p := &Pool{Name: name, cfg: cfg, log: log.With(zap.String("pool", name)), ready: make(chan struct{}), gone: make(chan struct{}),
 		down: fmt.Errorf("%w: not reached yet", ErrPoolDown)}
 	jobConns := min(maxJobConns, (cfg.MaxConns-lockConns+1)/2)
 	var err error
@@ -220,6 +223,11 @@ func permanent(err error) bool {
 	var pe *store.PoolError
 	return errors.As(err, &pe)
 }
+
+// Gone is closed when the pool was taken out of the configuration.
+func (p *Pool) Gone() <-chan struct{} { return p.gone }
+
+func (p *Pool) retire() { p.leave.Do(func() { close(p.gone) }) }
 
 func (p *Pool) close() {
 	if p.tenants != nil {

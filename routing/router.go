@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,10 +21,10 @@ import (
 
 // Router maps tenants to pools.
 type Router struct {
-	cfg   Config
-	log   *zap.Logger
-	pools map[string]*Pool
+	log    *zap.Logger
+	routes atomic.Pointer[routes]
 
+	run     context.Context // of what watches pools; nil before Start
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
 	stop    sync.Once
@@ -31,8 +32,31 @@ type Router struct {
 
 	admission sync.Mutex // held while a pool is let into service
 
+	change  sync.Mutex         // held by Apply, Close and, for a moment, Stop
+	retired map[*Pool]struct{} // guarded by change; out of the routes, and not closed yet
+	ended   bool               // guarded by change
+}
+
+// routes is one configuration in force. Only its cache changes.
+type routes struct {
+	cfg   Config
+	pools map[string]*Pool
+
 	mu    sync.Mutex
 	cache map[tenancy.ID]answer // guarded by mu; of the lookup table
+}
+
+func newRoutes(cfg Config, pools map[string]*Pool) *routes {
+	return &routes{cfg: cfg, pools: pools, cache: map[tenancy.ID]answer{}}
+}
+
+// list is the pools by name.
+func (r *routes) list() []*Pool {
+	out := make([]*Pool, 0, len(r.pools))
+	for _, name := range slices.Sorted(maps.Keys(r.pools)) {
+		out = append(out, r.pools[name])
+	}
+	return out
 }
 
 // answer is what the lookup table said, and until when that is believed.
@@ -47,15 +71,17 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{cfg: cfg.WithDefaults(), log: log.Named("routing"), pools: map[string]*Pool{},
-		stopped: make(chan struct{}), cache: map[tenancy.ID]answer{}}
-	for name, pc := range r.cfg.Pools {
+	r := &Router{log: log.Named("routing"), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
+	cfg = cfg.WithDefaults()
+	pools := map[string]*Pool{}
+	for name, pc := range cfg.Pools {
 		p, err := newPool(name, pc, r.log)
 		if err != nil {
 			return nil, err
 		}
-		r.pools[name] = p
+		pools[name] = p
 	}
+	r.routes.Store(newRoutes(cfg, pools))
 	return r, nil
 }
 
@@ -63,21 +89,30 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 // migrated, read-only, two pools in one database, …) is an error, with what to do
 // about each of them; one that does not answer is tried again in the background.
 func (r *Router) Start(ctx context.Context) error {
-	run, cancel := context.WithCancel(context.Background())
-	r.cancel = cancel
-	for _, p := range r.pools {
-		if err := p.open(run); err != nil {
-			return errors.Join(err, r.Stop(ctx))
+	r.run, r.cancel = context.WithCancel(context.Background())
+	pools := r.Pools()
+	if err := r.admitAll(ctx, pools, pools); err != nil {
+		return errors.Join(err, r.Stop(ctx))
+	}
+	return nil
+}
+
+// admitAll opens and verifies pools and has those watched that do not answer. others
+// are those that will be in service with them.
+func (r *Router) admitAll(ctx context.Context, pools, others []*Pool) error {
+	for _, p := range pools {
+		if err := p.open(r.run); err != nil {
+			return err
 		}
 	}
-	errs := make([]error, len(r.pools))
+	errs := make([]error, len(pools))
 	var group sync.WaitGroup
-	for i, p := range r.Pools() {
-		group.Go(func() { errs[i] = r.verify(ctx, p) })
+	for i, p := range pools {
+		group.Go(func() { errs[i] = r.verify(ctx, p, others) })
 	}
 	group.Wait()
 	var refused []error
-	for i, p := range r.Pools() {
+	for i, p := range pools {
 		switch err := errs[i]; {
 		case err == nil:
 		case permanent(err):
@@ -87,10 +122,10 @@ func (r *Router) Start(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(refused...); err != nil {
-		return errors.Join(err, r.Stop(ctx))
+		return err
 	}
-	for _, p := range r.pools {
-		r.group.Go(func() { r.watch(run, p) })
+	for _, p := range pools {
+		r.group.Go(func() { r.watch(r.run, p) })
 	}
 	return nil
 }
@@ -99,15 +134,15 @@ func (r *Router) Start(ctx context.Context) error {
 // neither Start nor the next try. A connection that takes longer still serves that.
 const verifyTimeout = 5 * time.Second
 
-// verify lets p into service when its database can be used.
-func (r *Router) verify(ctx context.Context, p *Pool) error {
+// verify lets p into service beside others when its database can be used.
+func (r *Router) verify(ctx context.Context, p *Pool, others []*Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	number, err := p.inspect(ctx)
 	r.admission.Lock() // of two pools with one number only one gets in
 	defer r.admission.Unlock()
 	if err == nil {
-		err = r.checkUnique(p, number)
+		err = checkUnique(p, number, others)
 	}
 	p.admit(number, err)
 	return err
@@ -115,8 +150,8 @@ func (r *Router) verify(ctx context.Context, p *Pool) error {
 
 // checkUnique refuses p when a pool in service has its number. Two pools in one
 // database do not get here: it has one name, and knows it.
-func (r *Router) checkUnique(p *Pool, number int) error {
-	for _, other := range r.Pools() {
+func checkUnique(p *Pool, number int, others []*Pool) error {
+	for _, other := range others {
 		if n, err := other.Number(); err != nil || other == p || n != number {
 			continue
 		}
@@ -142,9 +177,11 @@ func (r *Router) watch(ctx context.Context, p *Pool) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-p.gone:
+			return
 		case <-time.After(wait + rand.N(wait/2)):
 		}
-		switch err := r.verify(ctx, p); {
+		switch err := r.verify(ctx, p, r.Pools()); {
 		case err == nil:
 			r.log.Info("pool is up", zap.String("pool", p.Name))
 			return
@@ -162,10 +199,14 @@ func (r *Router) Stop(ctx context.Context) error {
 		if r.cancel != nil {
 			r.cancel()
 		}
+		r.change.Lock()
+		r.ended = true
+		pools := append(r.Pools(), slices.Collect(maps.Keys(r.retired))...)
+		r.change.Unlock()
 		go func() {
 			defer close(r.stopped)
 			r.group.Wait()
-			for _, p := range r.pools {
+			for _, p := range pools {
 				p.close()
 			}
 		}()
@@ -179,23 +220,21 @@ func (r *Router) Stop(ctx context.Context) error {
 }
 
 // Pools lists the pools by name.
-func (r *Router) Pools() []*Pool {
-	out := make([]*Pool, 0, len(r.pools))
-	for _, name := range slices.Sorted(maps.Keys(r.pools)) {
-		out = append(out, r.pools[name])
-	}
-	return out
-}
+func (r *Router) Pools() []*Pool { return r.routes.Load().list() }
 
 // Pool returns a pool by name.
 func (r *Router) Pool(name string) (*Pool, bool) {
-	p, ok := r.pools[name]
+	p, ok := r.routes.Load().pools[name]
 	return p, ok
 }
 
 // Resolve says where a tenant lives. ErrUnknownTenant: no rule knows it. Other
 // errors mean that the lookup table could not be asked.
 func (r *Router) Resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *Pool, error) {
+	return r.routes.Load().resolve(ctx, id)
+}
+
+func (r *routes) resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *Pool, error) {
 	t, err := r.place(ctx, id)
 	if err != nil {
 		return tenancy.Tenant{}, nil, err
@@ -207,7 +246,7 @@ func (r *Router) Resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *P
 	return t, p, nil
 }
 
-func (r *Router) place(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
+func (r *routes) place(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
 	if err := id.Validate(); err != nil {
 		return tenancy.Tenant{}, err
 	}
@@ -221,7 +260,7 @@ func (r *Router) place(ctx context.Context, id tenancy.ID) (tenancy.Tenant, erro
 }
 
 // lookUp asks the table, unless a fresh answer is at hand.
-func (r *Router) lookUp(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
+func (r *routes) lookUp(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
 	r.mu.Lock()
 	a, ok := r.cache[id]
 	r.mu.Unlock()
@@ -239,7 +278,7 @@ func (r *Router) lookUp(ctx context.Context, id tenancy.ID) (tenancy.Tenant, err
 // maxCached bounds the cache: somebody may ask for ever new ids.
 const maxCached = 100_000
 
-func (r *Router) remember(id tenancy.ID, a answer) {
+func (r *routes) remember(id tenancy.ID, a answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.cache) >= maxCached {
@@ -254,7 +293,7 @@ type rowError struct{ err error }
 func (e *rowError) Error() string { return "tenants.table: " + e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
-func (r *Router) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
+func (r *routes) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
 	table := r.cfg.Tenants.Table
 	rows, err := r.pools[table.Pool].tenants.Query(ctx, table.Query, string(id))
 	if err != nil {

@@ -59,6 +59,7 @@ var (
 	sqlSessionList    = query("session_list")
 	sqlSessionReap    = query("session_reap")
 	sqlSessionForget  = query("session_forget")
+	sqlTenantWithJobs = query("tenant_with_jobs")
 	sqlSessionSeeds   = query("session_seeds")
 	sqlClaimReap      = query("claim_reap")
 	sqlClaimInsert    = query("claim_insert")

@@ -1,0 +1,139 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Change is what a new configuration did to the pools. A pool whose settings changed
+// is in both lists: the old one goes, a new one comes, under the same name.
+type Change struct {
+	Added   []*Pool
+	Removed []*Pool // to be closed with Close once nobody needs them any more
+}
+
+// ErrInUse is returned for a configuration without a pool in which tenants still have
+// jobs; the error around it says which.
+var ErrInUse = errors.New("the pool is still in use")
+
+// Apply puts a new configuration into force, all of it or, with an error, nothing.
+// From then on no tenant is resolved to a removed pool; its connections stay open
+// until Close, for the jobs that are still running. A pool that is to be added and
+// answers must be usable; one that does not answer comes into service later. Refused
+// with ErrInUse: taking away a pool that a tenant with jobs would still be routed to.
+func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
+	if err := cfg.Validate(); err != nil {
+		return Change{}, err
+	}
+	cfg = cfg.WithDefaults()
+	r.change.Lock()
+	defer r.change.Unlock()
+	if r.ended || r.run == nil {
+		return Change{}, errors.New("routing does not run")
+	}
+	old := r.routes.Load()
+	var c Change
+	pools := map[string]*Pool{}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
+		if p := old.pools[name]; p != nil && p.cfg == cfg.Pools[name] {
+			pools[name] = p
+			continue
+		}
+		p, err := newPool(name, cfg.Pools[name], r.log)
+		if err != nil {
+			return Change{}, err
+		}
+		pools[name] = p
+		c.Added = append(c.Added, p)
+	}
+	next := newRoutes(cfg, pools)
+	err := r.admitAll(ctx, c.Added, next.list())
+	for _, p := range old.list() {
+		if pools[p.Name] == p {
+			continue
+		}
+		c.Removed = append(c.Removed, p)
+		if pools[p.Name] == nil && err == nil {
+			err = errors.Join(next.stranded(ctx, p, r.log), next.stillRouted(ctx, p, old))
+		}
+	}
+	if err != nil {
+		for _, p := range c.Added {
+			p.retire()
+			p.close()
+		}
+		return Change{}, err
+	}
+	r.routes.Store(next)
+	for _, p := range c.Removed {
+		p.retire()
+		r.retired[p] = struct{}{}
+	}
+	return c, nil
+}
+
+// maxAskedAgain bounds how many tenants are looked up anew before a pool is taken away.
+const maxAskedAgain = 100
+
+// stillRouted refuses to take p away while the lookup table still leads a tenant to it
+// that was resolved to it lately.
+func (r *routes) stillRouted(ctx context.Context, p *Pool, old *routes) error {
+	if r.cfg.Tenants.Table == nil || r.pools[r.cfg.Tenants.Table.Pool] == nil {
+		return nil
+	}
+	var there []tenancy.ID
+	old.mu.Lock()
+	for id, a := range old.cache {
+		if a.err == nil && a.tenant.Pool == p.Name && len(there) < maxAskedAgain {
+			there = append(there, id)
+		}
+	}
+	old.mu.Unlock()
+	for _, id := range there {
+		if t, err := r.ask(ctx, id); err == nil && t.Pool == p.Name {
+			return fmt.Errorf("pool %s cannot be taken away: %w: tenants.table leads tenant %q to it", p.Name, ErrInUse, id)
+		}
+	}
+	return nil
+}
+
+// maxAsked bounds how many tenants are asked for before a pool is taken away.
+const maxAsked = 10_000
+
+// stranded refuses to take p away while a tenant has jobs there: somebody has to move
+// the tenant or let its jobs end first. A database that does not answer cannot be
+// asked, and may be taken away.
+func (r *routes) stranded(ctx context.Context, p *Pool, log *zap.Logger) error {
+	if _, err := p.Number(); err != nil {
+		log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	tenants, err := store.TenantsWithJobs(ctx, p.jobs, maxAsked)
+	if err != nil {
+		log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
+		return nil
+	}
+	if len(tenants) == 0 {
+		return nil
+	}
+	return fmt.Errorf("pool %s cannot be taken away: %w: tenant %q has unfinished jobs there, and so may %d others; move them with `tenure tenants move`, or let them end, first",
+		p.Name, ErrInUse, tenancy.ID(tenants[0]), len(tenants)-1)
+}
+
+// Close closes a removed pool's connections, and waits for those that are in use.
+func (r *Router) Close(p *Pool) {
+	p.close()
+	r.change.Lock()
+	delete(r.retired, p)
+	r.change.Unlock()
+}

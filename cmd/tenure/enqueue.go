@@ -61,7 +61,7 @@ func newEnqueue(a *app) *cobra.Command {
 			id := tenancy.ID(f.tenant)
 			added, err := client.Enqueue(tenancy.For(ctx, id), raw, options...)
 			if place, known := cfg.Tenants.Static[id]; known && errors.Is(err, tenure.ErrUnknownTenant) {
-				return fmt.Errorf("tenant %q lives in pool %s, which cannot be used", id, place.Pool) // act says why
+				return consequence(fmt.Sprintf("tenant %q lives in pool %s, which cannot be used", id, place.Pool)) // act says why
 			}
 			if err != nil {
 				return err

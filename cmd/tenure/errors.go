@@ -43,6 +43,12 @@ type advised struct {
 func (e *advised) Error() string { return e.err.Error() + ": " + e.advice }
 func (e *advised) Unwrap() error { return e.err }
 
+// consequence explains what follows from the errors it is joined with; those
+// decide the exit code.
+type consequence string
+
+func (e consequence) Error() string { return string(e) }
+
 // report prints err and returns the exit code.
 func (a *app) report(cmd *cobra.Command, err error) int {
 	var usage *usageError
@@ -63,7 +69,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	a.complain(err)
 	for _, e := range joined(err) {
-		if !tenure.Refused(e) {
+		if !tenure.Refused(e) && !errors.As(e, new(consequence)) {
 			return exitFailed
 		}
 	}

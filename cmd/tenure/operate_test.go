@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +34,24 @@ func TestMigratePoolDown(t *testing.T) {
 	r := b.fails(exitFailed, "migrate")
 	require.Regexp(t, `(?m)^tenure: connect to pool p2: .*connection refused.*: check that the database runs, and the pool's dsn$`, r.errors)
 	require.Contains(t, r.errors, "run migrate again")
+}
+
+func TestMigrateRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2?", "p3?")
+	b.sql("p3", "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$")
+	r := b.fails(exitUsage, "migrate")
+	require.Regexp(t, `^p2: applied 0001_ledger.sql \(\d+ms\)\n`, r.out)
+	require.Equal(t, "tenure: pool p3: its transactions are read-only: unset default_transaction_read_only for this user and database\n"+
+		"tenure: the other pools, if any, are done: mend what is wrong and run migrate again\n", r.errors)
+
+	b = setup(t, "p1")
+	text, err := os.ReadFile(b.path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(b.path, []byte(strings.NewReplacer(" p1:", " p2:", "pool: p1", "pool: p2").Replace(string(text))), 0o600))
+	r = b.fails(exitUsage, "migrate")
+	require.Contains(t, r.errors, `pool p2: the database says that it is pool "p1": correct the DSN, or name the pool as it was named`)
+	require.Empty(t, r.out)
 }
 
 func TestEnqueue(t *testing.T) {
@@ -76,7 +95,7 @@ func TestEnqueueRefused(t *testing.T) {
 	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P2")
 	require.Contains(t, r.errors, "pool is down")
 	require.Contains(t, r.errors, "check that the database runs")
-	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P3")
+	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P3")
 	require.Regexp(t, `(?s)^tenure: .*run: tenure migrate --pool p3\ntenure: tenant "P3" lives in pool p3, which cannot be used\n$`, r.errors)
 	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P1", "--at", "0001-01-01T00:00:00Z")
 	require.Contains(t, r.errors, "years 1970 to 9999")

@@ -72,11 +72,11 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 	case err != nil:
 		return 0, err
 	case have == 0:
-		return 0, fmt.Errorf("%w: %w", ErrNotMigrated, &PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)})
+		return 0, notMigrated{&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)}}
 	case have < want:
 		return 0, &PoolError{pool, fmt.Sprintf("schema version %d, this program needs %d", have, want), fmt.Sprintf("run: tenure migrate --pool %s", pool)}
 	case have > want:
-		return 0, &PoolError{pool, fmt.Sprintf("schema version %d is newer than this program's %d", have, want), "run the newer tenure"}
+		return 0, newerSchema(pool, have, want)
 	}
 	number, name, err := poolNumber(ctx, db)
 	switch {
@@ -84,10 +84,35 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 		return 0, err
 	case number == 0:
 		return 0, &PoolError{pool, "its ledger has no number yet", fmt.Sprintf("run: tenure migrate --pool %s", pool)}
-	case name != pool:
-		return 0, &PoolError{pool, fmt.Sprintf("the database says that it is pool %q", name), "correct the DSN, or name the pool as it was named"}
+	}
+	if err := checkName(pool, name); err != nil {
+		return 0, err
 	}
 	return number, nil
+}
+
+// CheckName refuses a database that was numbered under another name: the DSN leads
+// to the wrong pool. One without a name, or without a ledger, may become any pool.
+func CheckName(ctx context.Context, db DB, pool string) error {
+	_, name, err := poolNumber(ctx, db)
+	if errors.Is(err, ErrNotMigrated) || err == nil && name == "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return checkName(pool, name)
+}
+
+func checkName(pool, has string) error {
+	if has == pool {
+		return nil
+	}
+	return &PoolError{pool, fmt.Sprintf("the database says that it is pool %q", has), "correct the DSN, or name the pool as it was named"}
+}
+
+func newerSchema(pool string, have, want int64) error {
+	return &PoolError{pool, fmt.Sprintf("schema version %d is newer than this program's %d", have, want), "run the newer tenure"}
 }
 
 func schemaVersion(ctx context.Context, db DB) (int64, error) {
@@ -119,6 +144,13 @@ type PoolError struct {
 	What string
 	Fix  string
 }
+
+// notMigrated is the PoolError of a database without a ledger, which callers know
+// as ErrNotMigrated, too.
+type notMigrated struct{ *PoolError }
+
+func (e notMigrated) Is(target error) bool { return target == ErrNotMigrated }
+func (e notMigrated) Unwrap() error        { return e.PoolError }
 
 func (e *PoolError) Error() string {
 	if e.Fix == "" {

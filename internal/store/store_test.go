@@ -441,13 +441,18 @@ func TestVerify(t *testing.T) {
 	defer db.Close(context.Background())
 	_, err = store.Verify(t.Context(), db, "main")
 	require.ErrorIs(t, err, store.ErrNotMigrated)
-	require.ErrorContains(t, err, "tenure migrate --pool main")
+	var refused *store.PoolError
+	require.ErrorAs(t, err, &refused)
+	require.EqualError(t, err, "pool main: has no ledger: run: tenure migrate --pool main")
+	require.NoError(t, store.CheckName(t.Context(), db, "main"))
 	require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 7))
 	n, err := store.Verify(t.Context(), db, "main")
 	require.NoError(t, err)
 	require.Equal(t, 7, n)
 	_, err = store.Verify(t.Context(), db, "other")
 	require.ErrorContains(t, err, `says that it is pool "main"`)
+	require.ErrorContains(t, store.CheckName(t.Context(), db, "other"), `says that it is pool "main"`)
+	require.NoError(t, store.CheckName(t.Context(), db, "main"))
 	for change, says := range map[string]string{
 		"ALTER TABLE tenure.acquire_lock SET UNLOGGED":                                "UNLOGGED",
 		"ALTER TABLE tenure.acquire_lock DROP CONSTRAINT acquire_lock_name_epoch_key": "lost UNIQUE",

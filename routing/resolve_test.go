@@ -98,7 +98,7 @@ func TestResolve_table(t *testing.T) {
 			"twice":                    `tenants.table: more than one row for tenant "twice"`,
 			"reserved":                 `tenants.table: tenant "reserved": schema "pg_catalog" is not a tenant's`,
 			"nobody":                   `tenants.table: tenant "nobody": role "none" is reserved by Postgres`,
-			"moved":                    `tenant "moved" is routed to pool "us", which is not configured: add it under pools, or correct the lookup table`,
+			"moved":                    `tenant "moved" is routed to pool "us", which is not configured: add it under pools, or correct the row`,
 			"nowhere":                  `tenant "nowhere" is routed to pool "", which is not configured`,
 			"":                         "tenant id is empty",
 			tenancy.ID("\x00full\x00"): "unprintable character",

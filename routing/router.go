@@ -193,8 +193,9 @@ func (r *Router) Pool(name string) (*Pool, bool) {
 	return p, ok
 }
 
-// Resolve says where a tenant lives. ErrUnknownTenant: no rule knows it. Other
-// errors mean that the lookup table could not be asked.
+// Resolve says where a tenant lives. ErrUnknownTenant: no rule knows it; RowError:
+// the lookup table says something that cannot be. Other errors mean that the table
+// could not be asked.
 func (r *Router) Resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *Pool, error) {
 	t, err := r.place(ctx, id)
 	if err != nil {
@@ -202,7 +203,7 @@ func (r *Router) Resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *P
 	}
 	p, ok := r.pools[t.Pool]
 	if !ok {
-		return tenancy.Tenant{}, nil, fmt.Errorf("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the lookup table", id, t.Pool)
+		return tenancy.Tenant{}, nil, &RowError{fmt.Errorf("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the row", id, t.Pool)}
 	}
 	return t, p, nil
 }
@@ -229,7 +230,7 @@ func (r *Router) lookUp(ctx context.Context, id tenancy.ID) (tenancy.Tenant, err
 		return a.tenant, a.err
 	}
 	tenant, err := r.ask(ctx, id)
-	var unusable *rowError
+	var unusable *RowError
 	if err == nil || errors.Is(err, tenancy.ErrUnknownTenant) || errors.As(err, &unusable) {
 		r.remember(id, answer{tenant: tenant, err: err, until: time.Now().Add(r.cfg.Tenants.Table.Cache)})
 	}
@@ -248,11 +249,14 @@ func (r *Router) remember(id tenancy.ID, a answer) {
 	r.cache[id] = a
 }
 
-// rowError is a row of the lookup table that cannot be used.
-type rowError struct{ err error }
+// RowError says that the lookup table's row for a tenant cannot be used.
+type RowError struct{ err error }
 
-func (e *rowError) Error() string { return "tenants.table: " + e.err.Error() }
-func (e *rowError) Unwrap() error { return e.err }
+// Error names the table.
+func (e *RowError) Error() string { return "tenants.table: " + e.err.Error() }
+
+// Unwrap returns what is wrong with the row.
+func (e *RowError) Unwrap() error { return e.err }
 
 func (r *Router) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
 	table := r.cfg.Tenants.Table
@@ -265,7 +269,7 @@ func (r *Router) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error)
 		n := min(len(row.FieldDescriptions()), 3)
 		dest := []any{&v[0], &v[1], &v[2]}[:n]
 		if err := row.Scan(dest...); err != nil {
-			return [3]string{}, &rowError{fmt.Errorf("its columns must be text: pool, schema, role: %w", err)}
+			return [3]string{}, &RowError{fmt.Errorf("its columns must be text: pool, schema, role: %w", err)}
 		}
 		var out [3]string
 		for i, s := range v {
@@ -279,13 +283,13 @@ func (r *Router) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error)
 	case errors.Is(err, pgx.ErrNoRows):
 		return tenancy.Tenant{}, fmt.Errorf("%w %q: neither tenants.static nor tenants.table knows it", tenancy.ErrUnknownTenant, id)
 	case errors.Is(err, pgx.ErrTooManyRows):
-		return tenancy.Tenant{}, &rowError{fmt.Errorf("more than one row for tenant %q", id)}
+		return tenancy.Tenant{}, &RowError{fmt.Errorf("more than one row for tenant %q: make its id unique there, or let the query choose one", id)}
 	case err != nil:
 		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)
 	}
 	t, err := r.cfg.Tenants.place(id, values[0], values[1], values[2])
 	if err != nil {
-		return tenancy.Tenant{}, &rowError{err}
+		return tenancy.Tenant{}, &RowError{err}
 	}
 	return t, nil
 }

@@ -27,8 +27,8 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// configError is a configuration that cannot be had; config's own errors are told
-// apart by their type.
+// configError is a configuration that cannot be had, or not on this machine now;
+// config's own errors are told apart by their type.
 type configError struct{ err error }
 
 func (e *configError) Error() string { return e.err.Error() }

@@ -99,6 +99,12 @@ func TestEnqueueRefused(t *testing.T) {
 	require.Regexp(t, `(?s)^tenure: .*run: tenure migrate --pool p3\ntenure: tenant "P3" lives in pool p3, which cannot be used\n$`, r.errors)
 	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P1", "--at", "0001-01-01T00:00:00Z")
 	require.Contains(t, r.errors, "years 1970 to 9999")
+	text, err := os.ReadFile(b.path)
+	require.NoError(t, err)
+	text = append(text, "  table: {pool: p1, query: \"SELECT 'p1', 'public' WHERE $1 = 'odd'\"}\n"...)
+	require.NoError(t, os.WriteFile(b.path, text, 0o600))
+	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "odd")
+	require.Contains(t, r.errors, `tenants.table: tenant "odd": schema "public" is not a tenant's: give it a schema of its own`)
 	// Pools that have nothing to do with a tenant do not stop its jobs.
 	r = b.run("enqueue", "k", "{}", "--tenant", "P1")
 	require.Zero(t, r.code)

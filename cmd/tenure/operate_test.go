@@ -193,7 +193,7 @@ func TestFailedRunsAreShown(t *testing.T) {
 	node, err := tenure.New(cfg, r)
 	require.NoError(t, err)
 	require.NoError(t, node.Start(t.Context()))
-	id := b.enqueue("failing", `{"a": {"b": 1}}`, "--tenant", "P1", "--meta", `{"by": "me"}`)
+	id := b.enqueue("failing", `{"a": {"b": 1}}`, "--tenant", "P1", "--meta", `{"by": "me"}`, "--unique", "u")
 	require.Eventually(t, func() bool { return strings.Contains(b.ok("jobs", "list", "--state", "dead"), id) }, patience, tick)
 	require.NoError(t, node.Stop(context.WithoutCancel(t.Context())))
 
@@ -209,6 +209,11 @@ func TestFailedRunsAreShown(t *testing.T) {
 	require.Len(t, shown.Runs, 2)
 	require.Contains(t, shown.Runs[1].Stack, "goroutine ")
 
+	other := b.enqueue("failing", "{}", "--tenant", "P1", "--unique", "u")
+	again := b.fails(exitFailed, "jobs", "retry", id)
+	require.Equal(t, "tenure: retry job "+id+": job "+other+" has its unique key: retry it again when that one has ended, or cancel that one first\n", again.errors)
+	require.Contains(t, b.ok("jobs", "list", "--state", "dead"), id)
+	b.ok("jobs", "cancel", other)
 	require.Equal(t, "job "+id+" runs now\n", b.ok("jobs", "retry", id))
 }
 

@@ -218,6 +218,17 @@ func TestOutcomes(t *testing.T) {
 	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.unique_job").Scan(&keys))
 	require.Equal(t, 3, keys, "the unfinished ones keep their keys")
 
+	var key string
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT unique_key FROM tenure.dead_letter_job").Scan(&key))
+	taker := b.enqueue(t, store.NewJob{UniqueKey: key})
+	_, err = store.Retry(t.Context(), b.db, runs[3].Record.ID)
+	var taken *store.KeyTakenError
+	require.ErrorAs(t, err, &taken)
+	require.Equal(t, taker, taken.By)
+	require.Equal(t, store.Counts{Waiting: 2, Timers: 2, Dead: 1, Finished: 2}, counts(t, b.db))
+	_, err = store.Cancel(t.Context(), b.db, taker, false)
+	require.NoError(t, err)
+
 	lane, err := store.Retry(t.Context(), b.db, runs[3].Record.ID)
 	require.NoError(t, err)
 	require.Equal(t, "acme", lane.Tenant)

@@ -52,12 +52,18 @@ func OnQueue(name string) Option {
 	}
 }
 
+// Bounds of [Priority].
+const (
+	MinPriority = -1000
+	MaxPriority = 1000
+)
+
 // Priority places the job before those of the same tenant and queue with a lower
-// one; -1000 to 1000, 0 by default.
+// one; MinPriority to MaxPriority, 0 by default.
 func Priority(p int) Option {
 	return func(e *enqueue) error {
-		if p < -1000 || p > 1000 {
-			return fmt.Errorf("Priority(%d): -1000 to 1000 are allowed", p)
+		if p < MinPriority || p > MaxPriority {
+			return fmt.Errorf("Priority(%d): %d to %d are allowed", p, MinPriority, MaxPriority)
 		}
 		e.job.Priority = int16(p)
 		return nil

@@ -278,7 +278,7 @@ func (c *Client) batches(ctx context.Context, entries []Entry) (map[*routing.Poo
 		p, ok := places[id]
 		if !ok {
 			var err error
-			if p.tenant, p.pool, err = c.router.Resolve(ctx, id); err != nil {
+			if p.tenant, p.pool, err = c.resolve(ctx, id); err != nil {
 				faults = append(faults, fmt.Errorf("entry %d: %w", i, err))
 				continue
 			}
@@ -393,8 +393,12 @@ func (c *Client) tenant(ctx context.Context) (tenancy.Tenant, *routing.Pool, err
 	if !ok {
 		return tenancy.Tenant{}, nil, tenancy.ErrNoTenant
 	}
-	if err := t.ID.Validate(); err != nil {
+	return c.resolve(ctx, t.ID)
+}
+
+func (c *Client) resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *routing.Pool, error) {
+	if err := id.Validate(); err != nil {
 		return tenancy.Tenant{}, nil, &inputError{err}
 	}
-	return c.router.Resolve(ctx, t.ID)
+	return c.router.Resolve(ctx, id)
 }

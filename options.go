@@ -2,9 +2,10 @@ package tenure
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -136,13 +137,14 @@ func Elsewhere() Option {
 	}
 }
 
-var errNUL = errors.New("holds a NUL character, which Postgres cannot store")
-
+// validateText refuses what Postgres cannot store: in an EnqueueMany it would fail
+// the other jobs, too.
 func validateText(what, s string) error {
-	for i := range len(s) {
-		if s[i] == 0 {
-			return fmt.Errorf("%s %q %w", what, s, errNUL)
-		}
+	switch {
+	case strings.ContainsRune(s, 0):
+		return fmt.Errorf("%s %q holds a NUL character, which Postgres cannot store", what, s)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%s %q is not UTF-8", what, s)
 	}
 	return nil
 }

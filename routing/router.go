@@ -104,6 +104,9 @@ func (r *Router) verify(ctx context.Context, p *Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	number, err := p.inspect(ctx)
+	if err == nil {
+		r.caution(ctx, p)
+	}
 	r.admission.Lock() // of two pools with one number only one gets in
 	defer r.admission.Unlock()
 	if err == nil {

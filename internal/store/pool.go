@@ -15,7 +15,6 @@ type Identity struct {
 	ReadOnly       bool
 	Encoding       string
 	StandardString bool
-	MaxConnections int
 	Database       string // system identifier and database name: the same only for the same database
 	Migrated       bool
 	LockLogged     bool
@@ -25,11 +24,30 @@ type Identity struct {
 // Identify asks a database who it is; it needs no ledger.
 func Identify(ctx context.Context, db DB) (i Identity, err error) {
 	err = db.QueryRow(ctx, sqlPoolIdentity).Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString,
-		&i.MaxConnections, &i.Database, &i.Migrated, &i.LockLogged, &i.LockKeyed)
+		&i.Database, &i.Migrated, &i.LockLogged, &i.LockKeyed)
 	if err != nil {
 		return i, fmt.Errorf("identify the database: %w", err)
 	}
 	return i, nil
+}
+
+// Risks is what keeps no database from being a pool, but will hurt somebody.
+type Risks struct {
+	FSync          bool
+	FullPageWrites bool
+	Connections    int      // that the server has for everybody but its superusers
+	NoSchema       []string // schemas that do not exist
+	NoRole         []string // roles that do not exist, or that the pool's user is no member of
+}
+
+// LookForRisks asks a pool for its risks; schemas and roles are those that its
+// tenants are to have.
+func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks, err error) {
+	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.FSync, &r.FullPageWrites, &r.Connections, &r.NoSchema, &r.NoRole)
+	if err != nil {
+		return r, fmt.Errorf("look for risks: %w", err)
+	}
+	return r, nil
 }
 
 const minVersion = 13_00_00

@@ -1,0 +1,54 @@
+package routing
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// mostNamed bounds how many names one line of the log lists.
+const mostNamed = 20
+
+// caution logs what keeps no pool out of service but will hurt somebody. One
+// tenant's missing schema, say, must not stop all others.
+func (r *Router) caution(ctx context.Context, p *Pool) {
+	var schemas, roles []string
+	for id, s := range r.cfg.Tenants.Static {
+		if s.Pool != p.Name {
+			continue
+		}
+		t, err := r.cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
+		if err != nil {
+			continue // Validate has refused it
+		}
+		schemas = append(schemas, t.Schema)
+		if t.Role != "" {
+			roles = append(roles, t.Role)
+		}
+	}
+	risks, err := store.LookForRisks(ctx, p.jobs, schemas, roles)
+	if err != nil {
+		p.log.Warn("pool could not be looked at for risks", zap.Error(err))
+		return
+	}
+	if !risks.FSync {
+		p.log.Warn("fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on")
+	}
+	if !risks.FullPageWrites {
+		p.log.Warn("full_page_writes is off on this server: a crash of its machine can damage the database; turn it on")
+	}
+	if p.cfg.MaxConns > risks.Connections {
+		p.log.Warn("pool may open more connections than the server has; lower max_conns, or raise max_connections",
+			zap.Int("max_conns", p.cfg.MaxConns), zap.Int("server", risks.Connections))
+	}
+	if n := len(risks.NoSchema); n > 0 {
+		p.log.Warn("tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static",
+			zap.Int("count", n), zap.Strings("schemas", risks.NoSchema[:min(n, mostNamed)]))
+	}
+	if n := len(risks.NoRole); n > 0 {
+		p.log.Warn("tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them",
+			zap.Int("count", n), zap.Strings("roles", risks.NoRole[:min(n, mostNamed)]))
+	}
+}

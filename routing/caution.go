@@ -43,6 +43,10 @@ func (r *Router) caution(ctx context.Context, p *Pool) {
 		p.log.Warn("pool may open more connections than the server has; lower max_conns, or raise max_connections",
 			zap.Int("max_conns", p.cfg.MaxConns), zap.Int("server", risks.Connections))
 	}
+	if (len(roles) > 0 || r.cfg.Tenants.Role != "") && risks.LosesRole() {
+		p.log.Warn("this minor version of Postgres may lose a transaction's role (CVE-2024-10978), which keeps tenants apart; install the newest one",
+			zap.Int("server_version_num", risks.Version))
+	}
 	if n := len(risks.NoSchema); n > 0 {
 		p.log.Warn("tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static",
 			zap.Int("count", n), zap.Strings("schemas", risks.NoSchema[:min(n, mostNamed)]))

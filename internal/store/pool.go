@@ -33,6 +33,7 @@ func Identify(ctx context.Context, db DB) (i Identity, err error) {
 
 // Risks is what keeps no database from being a pool, but will hurt somebody.
 type Risks struct {
+	Version        int // server_version_num
 	FSync          bool
 	FullPageWrites bool
 	Connections    int      // that the server has for everybody but its superusers
@@ -43,11 +44,18 @@ type Risks struct {
 // LookForRisks asks a pool for its risks; schemas and roles are those that its
 // tenants are to have.
 func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks, err error) {
-	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.FSync, &r.FullPageWrites, &r.Connections, &r.NoSchema, &r.NoRole)
+	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Connections, &r.NoSchema, &r.NoRole)
 	if err != nil {
 		return r, fmt.Errorf("look for risks: %w", err)
 	}
 	return r, nil
+}
+
+// LosesRole says whether the server's minor version may put a statement under
+// another role than the one that was set (CVE-2024-10978).
+func (r Risks) LosesRole() bool {
+	fixed := map[int]int{13: 17, 14: 14, 15: 9, 16: 5, 17: 1}
+	return r.Version%10000 < fixed[r.Version/10000]
 }
 
 const minVersion = 13_00_00

@@ -479,3 +479,22 @@ func TestVerify(t *testing.T) {
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
 }
+
+// Servers that are not at hand to be tried.
+func TestUsable(t *testing.T) {
+	t.Parallel()
+	fine := store.Identity{Version: 13_00_00, Encoding: "UTF8", StandardString: true, LockLogged: true, LockKeyed: true}
+	require.NoError(t, fine.Usable("p"))
+	for says, change := range map[string]func(*store.Identity){
+		"pool p: PostgreSQL 12 is too old: 13 or newer is needed":                                               func(i *store.Identity) { i.Version = 12_22_00 },
+		"pool p: the server is a standby: point the DSN at the primary, or add target_session_attrs=read-write": func(i *store.Identity) { i.Standby = true },
+		"pool p: its encoding is LATIN1: use a database created with ENCODING 'UTF8'":                           func(i *store.Identity) { i.Encoding = "LATIN1" },
+	} {
+		i := fine
+		change(&i)
+		require.EqualError(t, i.Usable("p"), says)
+	}
+	for version, risky := range map[int]bool{130016: true, 130017: false, 150008: true, 150018: false, 170000: true, 170001: false, 180000: false} {
+		require.Equal(t, risky, store.Risks{Version: version}.LosesRole(), version)
+	}
+}

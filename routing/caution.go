@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -28,6 +29,7 @@ func (r *Router) caution(ctx context.Context, p *Pool) {
 			roles = append(roles, t.Role)
 		}
 	}
+	r.cautionTable(ctx, p)
 	risks, err := store.LookForRisks(ctx, p.jobs, schemas, roles)
 	if err != nil {
 		p.log.Warn("pool could not be looked at for risks", zap.Error(err))
@@ -54,5 +56,21 @@ func (r *Router) caution(ctx context.Context, p *Pool) {
 	if n := len(risks.NoRole); n > 0 {
 		p.log.Warn("tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them",
 			zap.Int("count", n), zap.Strings("roles", risks.NoRole[:min(n, mostNamed)]))
+	}
+}
+
+// cautionTable has the lookup table's query described, which finds a table or a
+// column that does not exist before the first tenant is looked up.
+func (r *Router) cautionTable(ctx context.Context, p *Pool) {
+	table := r.cfg.Tenants.Table
+	if table == nil || table.Pool != p.Name {
+		return
+	}
+	err := p.tenants.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		_, err := c.Conn().PgConn().Prepare(ctx, "", table.Query, nil)
+		return err
+	})
+	if err != nil {
+		p.log.Warn("tenants.table cannot be asked, so that its tenants are unknown; correct the query, or make what it reads", zap.Error(err))
 	}
 }

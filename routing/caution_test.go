@@ -24,10 +24,12 @@ func TestStart_warns(t *testing.T) {
 		maxConns int
 		schema   string
 		role     string
+		query    string
 		warnings map[string]map[string]any
 	}{
-		"in order": {durable: true, maxConns: 5, schema: "t", role: "member", warnings: map[string]map[string]any{}},
-		"with risks": {maxConns: 50, schema: "lost", role: "stranger", warnings: map[string]map[string]any{
+		"in order": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{}},
+		"with risks": {maxConns: 50, schema: "lost", role: "stranger", query: "SELECT pool FROM lost WHERE id = $1", warnings: map[string]map[string]any{
+			"tenants.table cannot be asked, so that its tenants are unknown; correct the query, or make what it reads":                  {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
 			"fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on":                          {},
 			"full_page_writes is off on this server: a crash of its machine can damage the database; turn it on":                        {},
 			"pool may open more connections than the server has; lower max_conns, or raise max_connections":                             {"max_conns": int64(50), "server": int64(17)},
@@ -49,6 +51,7 @@ func TestStart_warns(t *testing.T) {
 			c := withPools(map[string]string{"main": dsn})
 			c.Pools["main"] = routing.PoolConfig{DSN: dsn, MaxConns: tc.maxConns}
 			c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: tc.schema, Role: tc.role}}
+			c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: tc.query}
 			r, err := routing.New(c, zap.New(core))
 			require.NoError(t, err)
 			require.NoError(t, r.Start(t.Context()))

@@ -23,6 +23,7 @@ type Router struct {
 	cfg   Config
 	log   *zap.Logger
 	pools map[string]*Pool
+	taken map[[2]string]tenancy.ID // whose a schema is, by pool and schema, as tenants.static says
 
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
@@ -48,13 +49,20 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 		return nil, err
 	}
 	r := &Router{cfg: cfg.WithDefaults(), log: log.Named("routing"), pools: map[string]*Pool{},
-		stopped: make(chan struct{}), cache: map[tenancy.ID]answer{}}
+		taken: map[[2]string]tenancy.ID{}, stopped: make(chan struct{}), cache: map[tenancy.ID]answer{}}
 	for name, pc := range r.cfg.Pools {
 		p, err := newPool(name, pc, r.log)
 		if err != nil {
 			return nil, err
 		}
 		r.pools[name] = p
+	}
+	for id, s := range r.cfg.Tenants.Static {
+		t, err := r.cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
+		if err != nil {
+			return nil, err
+		}
+		r.taken[[2]string{t.Pool, t.Schema}] = id
 	}
 	return r, nil
 }
@@ -293,6 +301,9 @@ func (r *Router) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error)
 	t, err := r.cfg.Tenants.place(id, values[0], values[1], values[2])
 	if err != nil {
 		return tenancy.Tenant{}, &RowError{err}
+	}
+	if owner, ok := r.taken[[2]string{t.Pool, t.Schema}]; ok {
+		return tenancy.Tenant{}, &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", owner, id, t.Schema, t.Pool)}
 	}
 	return t, nil
 }

@@ -19,9 +19,9 @@ func TestMigrate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1?", "p2?")
 	out := b.ok("migrate", "--pool", "p2")
-	require.Regexp(t, `^p2: applied 0001_ledger.sql \(\d+ms\)\n`, out)
+	require.Regexp(t, `^p2: applied 0001_ledger.sql \([0-9.]+m?s\)\n`, out)
 	require.NotContains(t, out, "p1")
-	require.Regexp(t, `^p1: applied 0001_ledger.sql \(\d+ms\)\n(p1: .*\n)*p2: up to date\n$`, b.ok("migrate"))
+	require.Regexp(t, `^p1: applied 0001_ledger.sql \([0-9.]+m?s\)\n(p1: .*\n)*p2: up to date\n$`, b.ok("migrate"))
 	require.Equal(t, "p1: up to date\np2: up to date\n", b.ok("migrate"))
 	require.Equal(t, "p1: up to date\n", b.ok("migrate", "--pool", "p1", "--pool", "p1"))
 	require.NotEmpty(t, b.enqueue("k", "{}", "--tenant", "P1"))
@@ -41,7 +41,7 @@ func TestMigrateRefused(t *testing.T) {
 	b := setup(t, "p1", "p2?", "p3?")
 	b.sql("p3", "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$")
 	r := b.fails(exitUsage, "migrate")
-	require.Regexp(t, `^p2: applied 0001_ledger.sql \(\d+ms\)\n`, r.out)
+	require.Regexp(t, `^p2: applied 0001_ledger.sql \([0-9.]+m?s\)\n`, r.out)
 	require.Equal(t, "tenure: pool p3: its transactions are read-only: unset default_transaction_read_only for this user and database\n"+
 		"tenure: the other pools, if any, are done: mend what is wrong and run migrate again\n", r.errors)
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,12 +34,16 @@ var (
 // Refused tells whether err says that what was asked for, or what was configured,
 // is wrong, so that trying again unchanged is of no use: an unknown tenant or kind,
 // arguments or options that cannot be, a transaction on another database, a pool
-// that is not migrated, a standby, or the same as another.
+// that is not migrated, a standby, or the same as another, a row of tenants.table
+// that cannot be used, an address that cannot be listened on.
 func Refused(err error) bool {
 	var pool *store.PoolError
 	var input *inputError
-	return errors.As(err, &pool) || errors.As(err, &input) || errors.Is(err, ErrUnknownTenant) ||
-		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, tenancy.ErrNoTenant)
+	var row *routing.RowError
+	var socket *net.OpError
+	return errors.As(err, &pool) || errors.As(err, &input) || errors.As(err, &row) || errors.Is(err, ErrUnknownTenant) ||
+		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, tenancy.ErrNoTenant) ||
+		errors.As(err, &socket) && socket.Op == "listen"
 }
 
 // inputError is the caller's mistake.
@@ -273,7 +278,7 @@ func (c *Client) batches(ctx context.Context, entries []Entry) (map[*routing.Poo
 		p, ok := places[id]
 		if !ok {
 			var err error
-			if p.tenant, p.pool, err = c.router.Resolve(ctx, id); err != nil {
+			if p.tenant, p.pool, err = c.resolve(ctx, id); err != nil {
 				faults = append(faults, fmt.Errorf("entry %d: %w", i, err))
 				continue
 			}
@@ -388,8 +393,12 @@ func (c *Client) tenant(ctx context.Context) (tenancy.Tenant, *routing.Pool, err
 	if !ok {
 		return tenancy.Tenant{}, nil, tenancy.ErrNoTenant
 	}
-	if err := t.ID.Validate(); err != nil {
+	return c.resolve(ctx, t.ID)
+}
+
+func (c *Client) resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *routing.Pool, error) {
+	if err := id.Validate(); err != nil {
 		return tenancy.Tenant{}, nil, &inputError{err}
 	}
-	return c.router.Resolve(ctx, t.ID)
+	return c.router.Resolve(ctx, id)
 }

@@ -69,7 +69,10 @@ func migrateOne(ctx context.Context, cfg config.Config, name string) ([]store.Mi
 		if err := i.Usable(name); err != nil {
 			return err
 		}
-		steps, err = store.Migrate(ctx, conn.Config())
+		if err := store.CheckName(ctx, conn, name); err != nil {
+			return err
+		}
+		steps, err = store.Migrate(ctx, conn.Config(), name)
 		return err
 	})
 	return steps, err
@@ -83,7 +86,9 @@ func number(ctx context.Context, cfg config.Config, pools []string) error {
 	for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
 		n := 0
 		err := onPool(ctx, cfg, name, func(conn *pgx.Conn) (err error) {
-			n, _, err = store.PoolNumber(ctx, conn)
+			if err = store.CheckName(ctx, conn, name); err == nil {
+				n, _, err = store.PoolNumber(ctx, conn)
+			}
 			return err
 		})
 		switch {

@@ -97,8 +97,12 @@ func (c *Client) Cancel(ctx context.Context, id job.ID) (running bool, err error
 	return running, err
 }
 
+// KeyTakenError is returned by [Client.Retry].
+type KeyTakenError = store.KeyTakenError
+
 // Retry makes a dead job, or one that waits for its time, run now. A dead one gets
-// all its attempts again.
+// all its attempts again. KeyTakenError: an unfinished job has the dead one's unique
+// key, and nothing was changed.
 func (c *Client) Retry(ctx context.Context, id job.ID) error {
 	return c.onPoolOf(ctx, id, "retry", func(ctx context.Context, p *routing.Pool) error {
 		lane, err := store.Retry(ctx, p.Tenants(), id)
@@ -121,9 +125,11 @@ func (c *Client) onPoolOf(ctx context.Context, id job.ID, what string, fn func(c
 		poolCtx, cancel := context.WithTimeout(ctx, perPool)
 		err := fn(poolCtx, p)
 		cancel()
-		switch {
+		switch taken := (*KeyTakenError)(nil); {
 		case err == nil:
 			return nil
+		case errors.As(err, &taken): // it was found, so no other pool has it
+			return fmt.Errorf("%s job %d: %w", what, id, err)
 		case !errors.Is(err, store.ErrNotFound):
 			errs = append(errs, fmt.Errorf("pool %s: %w", p.Name, err))
 		}

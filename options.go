@@ -2,9 +2,10 @@ package tenure
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -52,12 +53,18 @@ func OnQueue(name string) Option {
 	}
 }
 
+// Bounds of [Priority].
+const (
+	MinPriority = -1000
+	MaxPriority = 1000
+)
+
 // Priority places the job before those of the same tenant and queue with a lower
-// one; -1000 to 1000, 0 by default.
+// one; MinPriority to MaxPriority, 0 by default.
 func Priority(p int) Option {
 	return func(e *enqueue) error {
-		if p < -1000 || p > 1000 {
-			return fmt.Errorf("Priority(%d): -1000 to 1000 are allowed", p)
+		if p < MinPriority || p > MaxPriority {
+			return fmt.Errorf("Priority(%d): %d to %d are allowed", p, MinPriority, MaxPriority)
 		}
 		e.job.Priority = int16(p)
 		return nil
@@ -130,13 +137,14 @@ func Elsewhere() Option {
 	}
 }
 
-var errNUL = errors.New("holds a NUL character, which Postgres cannot store")
-
+// validateText refuses what Postgres cannot store: in an EnqueueMany it would fail
+// the other jobs, too.
 func validateText(what, s string) error {
-	for i := range len(s) {
-		if s[i] == 0 {
-			return fmt.Errorf("%s %q %w", what, s, errNUL)
-		}
+	switch {
+	case strings.ContainsRune(s, 0):
+		return fmt.Errorf("%s %q holds a NUL character, which Postgres cannot store", what, s)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%s %q is not UTF-8", what, s)
 	}
 	return nil
 }

@@ -147,7 +147,7 @@ var attacks = []attack{
 		return nil
 	}, "failed", kept},
 	session("20 savepoints", strings.Repeat("SAVEPOINT s;", 500)),
-	session("21 statement_timeout", "SET LOCAL statement_timeout = 0; SET statement_timeout = '1h'; SET lock_timeout = 1; SET idle_in_transaction_session_timeout = 1"),
+	session("21 statement_timeout", "SET LOCAL statement_timeout = 0; SET statement_timeout = '1h'; SET lock_timeout = '2h'; SET idle_in_transaction_session_timeout = '3h'"),
 	session("22 transaction defaults", "SET default_transaction_isolation = serializable; SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ, DEFERRABLE"),
 	{"22 read-only default", sql("SET default_transaction_read_only = on"), "done", kept},
 	{"22 SET TRANSACTION READ ONLY", sql("SET TRANSACTION READ ONLY"), "failed", kept},

@@ -54,8 +54,11 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		pools[name] = p
 		c.Added = append(c.Added, p)
 	}
-	next := newRoutes(cfg, pools)
-	err := r.admitAll(ctx, c.Added, next.list())
+	next, err := newRoutes(cfg, pools)
+	if err != nil {
+		return Change{}, err
+	}
+	err = r.admitAll(ctx, c.Added, next)
 	for _, p := range old.list() {
 		if pools[p.Name] == p {
 			continue

@@ -56,7 +56,8 @@ INSERT INTO app.tenant VALUES
 	('nowhere',   NULL, NULL, NULL),
 	('public',    'eu', NULL, NULL),
 	('reserved',  'eu', 'pg_catalog', NULL),
-	('nobody',    'eu', NULL, 'none');`
+	('nobody',    'eu', NULL, 'none'),
+	('guest',     'main', 't_listed', NULL);`
 
 const fullQuery = "SELECT pool, schema_name, role_name FROM app.tenant WHERE id = $1"
 
@@ -98,7 +99,8 @@ func TestResolve_table(t *testing.T) {
 			"twice":                    `tenants.table: more than one row for tenant "twice"`,
 			"reserved":                 `tenants.table: tenant "reserved": schema "pg_catalog" is not a tenant's`,
 			"nobody":                   `tenants.table: tenant "nobody": role "none" is reserved by Postgres`,
-			"moved":                    `tenant "moved" is routed to pool "us", which is not configured: add it under pools, or correct the lookup table`,
+			"guest":                    `tenants.table: tenants "listed" and "guest" share schema "t_listed" in pool "main": give each its own schema`,
+			"moved":                    `tenant "moved" is routed to pool "us", which is not configured: add it under pools, or correct the row`,
 			"nowhere":                  `tenant "nowhere" is routed to pool "", which is not configured`,
 			"":                         "tenant id is empty",
 			tenancy.ID("\x00full\x00"): "unprintable character",

@@ -41,13 +41,22 @@ type Router struct {
 type routes struct {
 	cfg   Config
 	pools map[string]*Pool
+	taken map[[2]string]tenancy.ID // whose a schema is, by pool and schema, as tenants.static says
 
 	mu    sync.Mutex
 	cache map[tenancy.ID]answer // guarded by mu; of the lookup table
 }
 
-func newRoutes(cfg Config, pools map[string]*Pool) *routes {
-	return &routes{cfg: cfg, pools: pools, cache: map[tenancy.ID]answer{}}
+func newRoutes(cfg Config, pools map[string]*Pool) (*routes, error) {
+	r := &routes{cfg: cfg, pools: pools, taken: map[[2]string]tenancy.ID{}, cache: map[tenancy.ID]answer{}}
+	for id, s := range cfg.Tenants.Static {
+		t, err := cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
+		if err != nil {
+			return nil, err
+		}
+		r.taken[[2]string{t.Pool, t.Schema}] = id
+	}
+	return r, nil
 }
 
 // list is the pools by name.
@@ -81,7 +90,11 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 		}
 		pools[name] = p
 	}
-	r.routes.Store(newRoutes(cfg, pools))
+	routes, err := newRoutes(cfg, pools)
+	if err != nil {
+		return nil, err
+	}
+	r.routes.Store(routes)
 	return r, nil
 }
 
@@ -90,16 +103,16 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 // about each of them; one that does not answer is tried again in the background.
 func (r *Router) Start(ctx context.Context) error {
 	r.run, r.cancel = context.WithCancel(context.Background())
-	pools := r.Pools()
-	if err := r.admitAll(ctx, pools, pools); err != nil {
+	in := r.routes.Load()
+	if err := r.admitAll(ctx, in.list(), in); err != nil {
 		return errors.Join(err, r.Stop(ctx))
 	}
 	return nil
 }
 
-// admitAll opens and verifies pools and has those watched that do not answer. others
-// are those that will be in service with them.
-func (r *Router) admitAll(ctx context.Context, pools, others []*Pool) error {
+// admitAll opens and verifies pools of a configuration, and has those watched that do
+// not answer.
+func (r *Router) admitAll(ctx context.Context, pools []*Pool, in *routes) error {
 	for _, p := range pools {
 		if err := p.open(r.run); err != nil {
 			return err
@@ -108,7 +121,7 @@ func (r *Router) admitAll(ctx context.Context, pools, others []*Pool) error {
 	errs := make([]error, len(pools))
 	var group sync.WaitGroup
 	for i, p := range pools {
-		group.Go(func() { errs[i] = r.verify(ctx, p, others) })
+		group.Go(func() { errs[i] = r.verify(ctx, p, in) })
 	}
 	group.Wait()
 	var refused []error
@@ -134,15 +147,18 @@ func (r *Router) admitAll(ctx context.Context, pools, others []*Pool) error {
 // neither Start nor the next try. A connection that takes longer still serves that.
 const verifyTimeout = 5 * time.Second
 
-// verify lets p into service beside others when its database can be used.
-func (r *Router) verify(ctx context.Context, p *Pool, others []*Pool) error {
+// verify lets a configuration's pool into service when its database can be used.
+func (r *Router) verify(ctx context.Context, p *Pool, in *routes) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	number, err := p.inspect(ctx)
+	if err == nil {
+		in.caution(ctx, p)
+	}
 	r.admission.Lock() // of two pools with one number only one gets in
 	defer r.admission.Unlock()
 	if err == nil {
-		err = checkUnique(p, number, others)
+		err = checkUnique(p, number, in.list())
 	}
 	p.admit(number, err)
 	return err
@@ -181,7 +197,7 @@ func (r *Router) watch(ctx context.Context, p *Pool) {
 			return
 		case <-time.After(wait + rand.N(wait/2)):
 		}
-		switch err := r.verify(ctx, p, r.Pools()); {
+		switch err := r.verify(ctx, p, r.routes.Load()); {
 		case err == nil:
 			r.log.Info("pool is up", zap.String("pool", p.Name))
 			return
@@ -228,8 +244,9 @@ func (r *Router) Pool(name string) (*Pool, bool) {
 	return p, ok
 }
 
-// Resolve says where a tenant lives. ErrUnknownTenant: no rule knows it. Other
-// errors mean that the lookup table could not be asked.
+// Resolve says where a tenant lives. ErrUnknownTenant: no rule knows it; RowError:
+// the lookup table says something that cannot be. Other errors mean that the table
+// could not be asked.
 func (r *Router) Resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *Pool, error) {
 	return r.routes.Load().resolve(ctx, id)
 }
@@ -241,7 +258,7 @@ func (r *routes) resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *P
 	}
 	p, ok := r.pools[t.Pool]
 	if !ok {
-		return tenancy.Tenant{}, nil, fmt.Errorf("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the lookup table", id, t.Pool)
+		return tenancy.Tenant{}, nil, &RowError{fmt.Errorf("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the row", id, t.Pool)}
 	}
 	return t, p, nil
 }
@@ -268,7 +285,7 @@ func (r *routes) lookUp(ctx context.Context, id tenancy.ID) (tenancy.Tenant, err
 		return a.tenant, a.err
 	}
 	tenant, err := r.ask(ctx, id)
-	var unusable *rowError
+	var unusable *RowError
 	if err == nil || errors.Is(err, tenancy.ErrUnknownTenant) || errors.As(err, &unusable) {
 		r.remember(id, answer{tenant: tenant, err: err, until: time.Now().Add(r.cfg.Tenants.Table.Cache)})
 	}
@@ -287,11 +304,14 @@ func (r *routes) remember(id tenancy.ID, a answer) {
 	r.cache[id] = a
 }
 
-// rowError is a row of the lookup table that cannot be used.
-type rowError struct{ err error }
+// RowError says that the lookup table's row for a tenant cannot be used.
+type RowError struct{ err error }
 
-func (e *rowError) Error() string { return "tenants.table: " + e.err.Error() }
-func (e *rowError) Unwrap() error { return e.err }
+// Error names the table.
+func (e *RowError) Error() string { return "tenants.table: " + e.err.Error() }
+
+// Unwrap returns what is wrong with the row.
+func (e *RowError) Unwrap() error { return e.err }
 
 func (r *routes) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
 	table := r.cfg.Tenants.Table
@@ -304,7 +324,7 @@ func (r *routes) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error)
 		n := min(len(row.FieldDescriptions()), 3)
 		dest := []any{&v[0], &v[1], &v[2]}[:n]
 		if err := row.Scan(dest...); err != nil {
-			return [3]string{}, &rowError{fmt.Errorf("its columns must be text: pool, schema, role: %w", err)}
+			return [3]string{}, &RowError{fmt.Errorf("its columns must be text: pool, schema, role: %w", err)}
 		}
 		var out [3]string
 		for i, s := range v {
@@ -318,13 +338,16 @@ func (r *routes) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error)
 	case errors.Is(err, pgx.ErrNoRows):
 		return tenancy.Tenant{}, fmt.Errorf("%w %q: neither tenants.static nor tenants.table knows it", tenancy.ErrUnknownTenant, id)
 	case errors.Is(err, pgx.ErrTooManyRows):
-		return tenancy.Tenant{}, &rowError{fmt.Errorf("more than one row for tenant %q", id)}
+		return tenancy.Tenant{}, &RowError{fmt.Errorf("more than one row for tenant %q: make its id unique there, or let the query choose one", id)}
 	case err != nil:
 		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)
 	}
 	t, err := r.cfg.Tenants.place(id, values[0], values[1], values[2])
 	if err != nil {
-		return tenancy.Tenant{}, &rowError{err}
+		return tenancy.Tenant{}, &RowError{err}
+	}
+	if owner, ok := r.taken[[2]string{t.Pool, t.Schema}]; ok {
+		return tenancy.Tenant{}, &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", owner, id, t.Schema, t.Pool)}
 	}
 	return t, nil
 }

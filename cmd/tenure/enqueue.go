@@ -38,7 +38,7 @@ func newEnqueue(a *app) *cobra.Command {
 	flags.StringVar(&f.in, "in", "", "run it after a `duration` such as 5m or PT5M")
 	flags.StringVar(&f.at, "at", "", "run it at a `time` such as 2027-01-31T09:00:00Z")
 	flags.StringVar(&f.queue, "queue", job.DefaultQueue, "put it on this queue")
-	flags.IntVar(&f.priority, "priority", 0, "before those of its tenant and queue with a lower one: -1000 to 1000")
+	flags.IntVar(&f.priority, "priority", 0, fmt.Sprintf("before those of its tenant and queue with a lower one: %d to %d", tenure.MinPriority, tenure.MaxPriority))
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "try it so often at most (default: by its kind)")
 	flags.StringVar(&f.unique, "unique", "", "add it only if the tenant has no unfinished job with this `key`")
 	flags.StringVar(&f.meta, "meta", "", "a `JSON` object to store beside the arguments")
@@ -61,7 +61,7 @@ func newEnqueue(a *app) *cobra.Command {
 			id := tenancy.ID(f.tenant)
 			added, err := client.Enqueue(tenancy.For(ctx, id), raw, options...)
 			if place, known := cfg.Tenants.Static[id]; known && errors.Is(err, tenure.ErrUnknownTenant) {
-				return fmt.Errorf("tenant %q lives in pool %s, which cannot be used", id, place.Pool) // act says why
+				return consequence(fmt.Sprintf("tenant %q lives in pool %s, which cannot be used", id, place.Pool)) // act says why
 			}
 			if err != nil {
 				return err
@@ -104,9 +104,6 @@ func (a *app) rawArgs(kind, text string) (tenure.RawArgs, error) {
 	return tenure.RawArgs{Name: kind, Payload: payload}, nil
 }
 
-// maxPriority is what tenure.Priority allows either way.
-const maxPriority = 1000
-
 func (f *enqueueFlags) options(cmd *cobra.Command) ([]tenure.Option, error) {
 	given := cmd.Flags().Changed
 	if err := tenancy.ID(f.tenant).Validate(); err != nil {
@@ -134,8 +131,8 @@ func (f *enqueueFlags) options(cmd *cobra.Command) ([]tenure.Option, error) {
 		options = append(options, tenure.At(t))
 	}
 	if given("priority") {
-		if f.priority < -maxPriority || f.priority > maxPriority {
-			return nil, usagef("--priority %d: %d to %d are allowed", f.priority, -maxPriority, maxPriority)
+		if f.priority < tenure.MinPriority || f.priority > tenure.MaxPriority {
+			return nil, usagef("--priority %d: %d to %d are allowed", f.priority, tenure.MinPriority, tenure.MaxPriority)
 		}
 		options = append(options, tenure.Priority(f.priority))
 	}

@@ -27,8 +27,8 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// configError is a configuration that cannot be had; config's own errors are told
-// apart by their type.
+// configError is a configuration that cannot be had, or not on this machine now;
+// config's own errors are told apart by their type.
 type configError struct{ err error }
 
 func (e *configError) Error() string { return e.err.Error() }
@@ -42,6 +42,12 @@ type advised struct {
 
 func (e *advised) Error() string { return e.err.Error() + ": " + e.advice }
 func (e *advised) Unwrap() error { return e.err }
+
+// consequence explains what follows from the errors it is joined with; those
+// decide the exit code.
+type consequence string
+
+func (e consequence) Error() string { return string(e) }
 
 // report prints err and returns the exit code.
 func (a *app) report(cmd *cobra.Command, err error) int {
@@ -63,7 +69,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	a.complain(err)
 	for _, e := range joined(err) {
-		if !tenure.Refused(e) {
+		if !tenure.Refused(e) && !errors.As(e, new(consequence)) {
 			return exitFailed
 		}
 	}

@@ -17,8 +17,11 @@ func newJobsRetry(a *app) *cobra.Command {
 		Short: "Make dead, retrying and scheduled jobs run now",
 		Long:  "A dead job gets all its attempts again.",
 	}, func(ctx context.Context, client *tenure.Client, id job.ID) (string, error) {
-		return "runs now", notFound(client.Retry(ctx, id),
-			"only dead, retrying and scheduled jobs can be retried, and a dead one only while no other has its unique key; see: tenure jobs show "+id.String())
+		err := client.Retry(ctx, id)
+		if taken := (*tenure.KeyTakenError)(nil); errors.As(err, &taken) {
+			return "", &advised{err, "retry it again when that one has ended, or cancel that one first"}
+		}
+		return "runs now", notFound(err, "only dead, retrying and scheduled jobs can be retried; see: tenure jobs show "+id.String())
 	})
 }
 

@@ -42,7 +42,7 @@ func newMigrate(a *app) *cobra.Command {
 	return cmd
 }
 
-var errMigrateAgain = errors.New("the pools behind this one were not looked at: mend it and run migrate again")
+const errMigrateAgain = consequence("the other pools, if any, are done: mend what is wrong and run migrate again")
 
 // printMigrations prints what was done, also before a failure.
 func (a *app) printMigrations(pools []string, steps []tenure.Migration, failure error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,9 +19,9 @@ func TestMigrate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1?", "p2?")
 	out := b.ok("migrate", "--pool", "p2")
-	require.Regexp(t, `^p2: applied 0001_ledger.sql \(\d+ms\)\n`, out)
+	require.Regexp(t, `^p2: applied 0001_ledger.sql \([0-9.]+m?s\)\n`, out)
 	require.NotContains(t, out, "p1")
-	require.Regexp(t, `^p1: applied 0001_ledger.sql \(\d+ms\)\n(p1: .*\n)*p2: up to date\n$`, b.ok("migrate"))
+	require.Regexp(t, `^p1: applied 0001_ledger.sql \([0-9.]+m?s\)\n(p1: .*\n)*p2: up to date\n$`, b.ok("migrate"))
 	require.Equal(t, "p1: up to date\np2: up to date\n", b.ok("migrate"))
 	require.Equal(t, "p1: up to date\n", b.ok("migrate", "--pool", "p1", "--pool", "p1"))
 	require.NotEmpty(t, b.enqueue("k", "{}", "--tenant", "P1"))
@@ -33,6 +34,24 @@ func TestMigratePoolDown(t *testing.T) {
 	r := b.fails(exitFailed, "migrate")
 	require.Regexp(t, `(?m)^tenure: connect to pool p2: .*connection refused.*: check that the database runs, and the pool's dsn$`, r.errors)
 	require.Contains(t, r.errors, "run migrate again")
+}
+
+func TestMigrateRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2?", "p3?")
+	b.sql("p3", "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$")
+	r := b.fails(exitUsage, "migrate")
+	require.Regexp(t, `^p2: applied 0001_ledger.sql \([0-9.]+m?s\)\n`, r.out)
+	require.Equal(t, "tenure: pool p3: its transactions are read-only: unset default_transaction_read_only for this user and database\n"+
+		"tenure: the other pools, if any, are done: mend what is wrong and run migrate again\n", r.errors)
+
+	b = setup(t, "p1")
+	text, err := os.ReadFile(b.path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(b.path, []byte(strings.NewReplacer(" p1:", " p2:", "pool: p1", "pool: p2").Replace(string(text))), 0o600))
+	r = b.fails(exitUsage, "migrate")
+	require.Contains(t, r.errors, `pool p2: the database says that it is pool "p1": correct the DSN, or name the pool as it was named`)
+	require.Empty(t, r.out)
 }
 
 func TestEnqueue(t *testing.T) {
@@ -76,10 +95,16 @@ func TestEnqueueRefused(t *testing.T) {
 	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P2")
 	require.Contains(t, r.errors, "pool is down")
 	require.Contains(t, r.errors, "check that the database runs")
-	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P3")
+	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P3")
 	require.Regexp(t, `(?s)^tenure: .*run: tenure migrate --pool p3\ntenure: tenant "P3" lives in pool p3, which cannot be used\n$`, r.errors)
 	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P1", "--at", "0001-01-01T00:00:00Z")
 	require.Contains(t, r.errors, "years 1970 to 9999")
+	text, err := os.ReadFile(b.path)
+	require.NoError(t, err)
+	text = append(text, "  table: {pool: p1, query: \"SELECT 'p1', 'public' WHERE $1 = 'odd'\"}\n"...)
+	require.NoError(t, os.WriteFile(b.path, text, 0o600))
+	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "odd")
+	require.Contains(t, r.errors, `tenants.table: tenant "odd": schema "public" is not a tenant's: give it a schema of its own`)
 	// Pools that have nothing to do with a tenant do not stop its jobs.
 	r = b.run("enqueue", "k", "{}", "--tenant", "P1")
 	require.Zero(t, r.code)
@@ -168,7 +193,7 @@ func TestFailedRunsAreShown(t *testing.T) {
 	node, err := tenure.New(cfg, r)
 	require.NoError(t, err)
 	require.NoError(t, node.Start(t.Context()))
-	id := b.enqueue("failing", `{"a": {"b": 1}}`, "--tenant", "P1", "--meta", `{"by": "me"}`)
+	id := b.enqueue("failing", `{"a": {"b": 1}}`, "--tenant", "P1", "--meta", `{"by": "me"}`, "--unique", "u")
 	require.Eventually(t, func() bool { return strings.Contains(b.ok("jobs", "list", "--state", "dead"), id) }, patience, tick)
 	require.NoError(t, node.Stop(context.WithoutCancel(t.Context())))
 
@@ -184,6 +209,11 @@ func TestFailedRunsAreShown(t *testing.T) {
 	require.Len(t, shown.Runs, 2)
 	require.Contains(t, shown.Runs[1].Stack, "goroutine ")
 
+	other := b.enqueue("failing", "{}", "--tenant", "P1", "--unique", "u")
+	again := b.fails(exitFailed, "jobs", "retry", id)
+	require.Equal(t, "tenure: retry job "+id+": job "+other+" has its unique key: retry it again when that one has ended, or cancel that one first\n", again.errors)
+	require.Contains(t, b.ok("jobs", "list", "--state", "dead"), id)
+	b.ok("jobs", "cancel", other)
 	require.Equal(t, "job "+id+" runs now\n", b.ok("jobs", "retry", id))
 }
 

@@ -184,8 +184,14 @@ func TestServeRefusals(t *testing.T) {
 	text, err := os.ReadFile(b.path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(b.path, []byte(strings.Replace(string(text), "127.0.0.1:0", l.Addr().String(), 1)), 0o600))
-	r := b.fails(exitFailed, "serve")
+	r := b.fails(exitUsage, "serve")
 	require.Equal(t, "tenure: node.listen "+l.Addr().String()+" is in use: stop what uses it, or choose another port\n", r.errors)
+
+	gossip := "node: {listen: 'off', name: test}\ncluster: {bind: '" + l.Addr().String() + "'}\npools: {p1: {dsn: '" + b.dsn["p1"] + "'}}\n"
+	require.NoError(t, os.WriteFile(b.path, []byte(gossip), 0o600))
+	r = b.fails(exitUsage, "serve")
+	require.Contains(t, r.errors, "cluster.bind "+l.Addr().String()+": tcp port ")
+	require.Contains(t, r.errors, " is in use: stop the other process, or choose another port")
 }
 
 func TestServeUnmigrated(t *testing.T) {

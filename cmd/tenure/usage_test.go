@@ -49,6 +49,9 @@ func TestWrongUsage(t *testing.T) {
 		"enqueue a {} --tenant P1 --meta null":      "not a JSON object",
 		"enqueue a {} --tenant P1 --meta {}{}":      "not a JSON object",
 		"enqueue a {} --tenant P1 --queue a|b":      "queue",
+		"demo --jobs 0":                             "1 to 1000000",
+		"demo --tenants 2":                          "at least one per pool",
+		"demo --dsn postgres://x:hunter2@[":         "cannot be read as a Postgres connection string",
 	} {
 		r := b.fails(exitUsage, strings.Fields(args)...)
 		require.Contains(t, r.errors, why, args)

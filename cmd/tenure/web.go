@@ -39,7 +39,7 @@ func listen(address string) (*web, error) {
 	l, err := net.Listen("tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("node.listen %s is in use: stop what uses it, or choose another port", address)
+		return nil, &configError{fmt.Errorf("node.listen %s is in use: stop what uses it, or choose another port", address)}
 	case err != nil:
 		return nil, &advised{fmt.Errorf("node.listen: %w", err), "choose an address of this machine and a port that this user may take"}
 	}

@@ -49,7 +49,7 @@ const (
 // Migrate brings a pool's ledger to this program's version and returns what it
 // applied. Concurrent calls wait for one another. A database whose ledger is
 // newer is refused.
-func Migrate(ctx context.Context, conn *pgx.ConnConfig) (done []Migration, err error) {
+func Migrate(ctx context.Context, conn *pgx.ConnConfig, pool string) (done []Migration, err error) {
 	db := stdlib.OpenDB(*conn)
 	defer db.Close()
 	p, err := provider(ctx, db)
@@ -61,7 +61,7 @@ func Migrate(ctx context.Context, conn *pgx.ConnConfig) (done []Migration, err e
 		return nil, fmt.Errorf("read the schema version: %w", err)
 	}
 	if want := newestMigration(); have > want {
-		return nil, fmt.Errorf("schema version %d is newer than this program's %d: run the newer tenure", have, want)
+		return nil, newerSchema(pool, have, want)
 	}
 	results, err := p.Up(ctx)
 	for _, r := range results {
@@ -121,8 +121,8 @@ func NumberPool(ctx context.Context, db DB, number int, name string) (int, error
 	if err != nil {
 		return 0, err
 	}
-	if have != name {
-		return 0, &PoolError{name, fmt.Sprintf("the database says that it is pool %q", have), "correct the DSN, or name the pool as it was named"}
+	if err := checkName(name, have); err != nil {
+		return 0, err
 	}
 	if _, err := db.Exec(ctx, sqlPoolSeed, int64(number)<<idBits+1); err != nil {
 		return 0, fmt.Errorf("number the pool: %w", translate(err))

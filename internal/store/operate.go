@@ -47,18 +47,34 @@ func LockOutClaims(ctx context.Context, tx pgx.Tx) error {
 	return translate(err)
 }
 
-// Retry makes a dead, retrying or scheduled job wait to run now. ErrNotFound:
-// none of that id, or its unique key was taken by another job meanwhile.
+// Retry makes a dead, retrying or scheduled job wait to run now. ErrNotFound: none
+// of that id. KeyTakenError: another job has its unique key.
 func Retry(ctx context.Context, db DB, id job.ID) (Lane, error) {
 	var l Lane
-	err := db.QueryRow(ctx, sqlRetryJob, int64(id)).Scan(&l.Tenant, &l.Queue, &l.Priority)
+	var taken *job.ID
+	err := db.QueryRow(ctx, sqlRetryJob, int64(id)).Scan(&l.Tenant, &l.Queue, &l.Priority, &taken)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return l, ErrNotFound
 	case err != nil:
 		return l, fmt.Errorf("retry job %d: %w", id, translate(err))
+	case taken != nil:
+		return l, &KeyTakenError{By: *taken}
 	}
 	return l, nil
+}
+
+// KeyTakenError says that an unfinished job has the unique key of the dead one that
+// was to be retried.
+type KeyTakenError struct {
+	By job.ID // 0: not known
+}
+
+func (e *KeyTakenError) Error() string {
+	if e.By == 0 {
+		return "another job has its unique key"
+	}
+	return fmt.Sprintf("job %d has its unique key", e.By)
 }
 
 // CancelRequests lists the running jobs that somebody wants ended.

@@ -15,7 +15,6 @@ type Identity struct {
 	ReadOnly       bool
 	Encoding       string
 	StandardString bool
-	MaxConnections int
 	Database       string // system identifier and database name: the same only for the same database
 	Migrated       bool
 	LockLogged     bool
@@ -25,11 +24,38 @@ type Identity struct {
 // Identify asks a database who it is; it needs no ledger.
 func Identify(ctx context.Context, db DB) (i Identity, err error) {
 	err = db.QueryRow(ctx, sqlPoolIdentity).Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString,
-		&i.MaxConnections, &i.Database, &i.Migrated, &i.LockLogged, &i.LockKeyed)
+		&i.Database, &i.Migrated, &i.LockLogged, &i.LockKeyed)
 	if err != nil {
 		return i, fmt.Errorf("identify the database: %w", err)
 	}
 	return i, nil
+}
+
+// Risks is what keeps no database from being a pool, but will hurt somebody.
+type Risks struct {
+	Version        int // server_version_num
+	FSync          bool
+	FullPageWrites bool
+	Connections    int      // that the server has for everybody but its superusers
+	NoSchema       []string // schemas that do not exist
+	NoRole         []string // roles that do not exist, or that the pool's user is no member of
+}
+
+// LookForRisks asks a pool for its risks; schemas and roles are those that its
+// tenants are to have.
+func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks, err error) {
+	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Connections, &r.NoSchema, &r.NoRole)
+	if err != nil {
+		return r, fmt.Errorf("look for risks: %w", err)
+	}
+	return r, nil
+}
+
+// LosesRole says whether the server's minor version may put a statement under
+// another role than the one that was set (CVE-2024-10978).
+func (r Risks) LosesRole() bool {
+	fixed := map[int]int{13: 17, 14: 14, 15: 9, 16: 5, 17: 1}
+	return r.Version%10000 < fixed[r.Version/10000]
 }
 
 const minVersion = 13_00_00
@@ -72,11 +98,11 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 	case err != nil:
 		return 0, err
 	case have == 0:
-		return 0, fmt.Errorf("%w: %w", ErrNotMigrated, &PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)})
+		return 0, notMigrated{&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)}}
 	case have < want:
 		return 0, &PoolError{pool, fmt.Sprintf("schema version %d, this program needs %d", have, want), fmt.Sprintf("run: tenure migrate --pool %s", pool)}
 	case have > want:
-		return 0, &PoolError{pool, fmt.Sprintf("schema version %d is newer than this program's %d", have, want), "run the newer tenure"}
+		return 0, newerSchema(pool, have, want)
 	}
 	number, name, err := poolNumber(ctx, db)
 	switch {
@@ -84,10 +110,35 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 		return 0, err
 	case number == 0:
 		return 0, &PoolError{pool, "its ledger has no number yet", fmt.Sprintf("run: tenure migrate --pool %s", pool)}
-	case name != pool:
-		return 0, &PoolError{pool, fmt.Sprintf("the database says that it is pool %q", name), "correct the DSN, or name the pool as it was named"}
+	}
+	if err := checkName(pool, name); err != nil {
+		return 0, err
 	}
 	return number, nil
+}
+
+// CheckName refuses a database that was numbered under another name: the DSN leads
+// to the wrong pool. One without a name, or without a ledger, may become any pool.
+func CheckName(ctx context.Context, db DB, pool string) error {
+	_, name, err := poolNumber(ctx, db)
+	if errors.Is(err, ErrNotMigrated) || err == nil && name == "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return checkName(pool, name)
+}
+
+func checkName(pool, has string) error {
+	if has == pool {
+		return nil
+	}
+	return &PoolError{pool, fmt.Sprintf("the database says that it is pool %q", has), "correct the DSN, or name the pool as it was named"}
+}
+
+func newerSchema(pool string, have, want int64) error {
+	return &PoolError{pool, fmt.Sprintf("schema version %d is newer than this program's %d", have, want), "run the newer tenure"}
 }
 
 func schemaVersion(ctx context.Context, db DB) (int64, error) {
@@ -119,6 +170,13 @@ type PoolError struct {
 	What string
 	Fix  string
 }
+
+// notMigrated is the PoolError of a database without a ledger, which callers know
+// as ErrNotMigrated, too.
+type notMigrated struct{ *PoolError }
+
+func (e notMigrated) Is(target error) bool { return target == ErrNotMigrated }
+func (e notMigrated) Unwrap() error        { return e.PoolError }
 
 func (e *PoolError) Error() string {
 	if e.Fix == "" {

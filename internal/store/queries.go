@@ -90,6 +90,7 @@ var (
 	sqlEnqueueUnique  = query("enqueue_unique")
 	sqlEnqueueBegin   = query("enqueue_begin")
 	sqlPoolIdentity   = query("pool_identity")
+	sqlPoolRisks      = query("pool_risks")
 	sqlPoolNumber     = query("pool_number")
 	sqlPoolName       = query("pool_name")
 	sqlPoolSeed       = query("pool_seed")

@@ -218,6 +218,17 @@ func TestOutcomes(t *testing.T) {
 	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.unique_job").Scan(&keys))
 	require.Equal(t, 3, keys, "the unfinished ones keep their keys")
 
+	var key string
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT unique_key FROM tenure.dead_letter_job").Scan(&key))
+	taker := b.enqueue(t, store.NewJob{UniqueKey: key})
+	_, err = store.Retry(t.Context(), b.db, runs[3].Record.ID)
+	var taken *store.KeyTakenError
+	require.ErrorAs(t, err, &taken)
+	require.Equal(t, taker, taken.By)
+	require.Equal(t, store.Counts{Waiting: 2, Timers: 2, Dead: 1, Finished: 2}, counts(t, b.db))
+	_, err = store.Cancel(t.Context(), b.db, taker, false)
+	require.NoError(t, err)
+
 	lane, err := store.Retry(t.Context(), b.db, runs[3].Record.ID)
 	require.NoError(t, err)
 	require.Equal(t, "acme", lane.Tenant)
@@ -441,13 +452,18 @@ func TestVerify(t *testing.T) {
 	defer db.Close(context.Background())
 	_, err = store.Verify(t.Context(), db, "main")
 	require.ErrorIs(t, err, store.ErrNotMigrated)
-	require.ErrorContains(t, err, "tenure migrate --pool main")
+	var refused *store.PoolError
+	require.ErrorAs(t, err, &refused)
+	require.EqualError(t, err, "pool main: has no ledger: run: tenure migrate --pool main")
+	require.NoError(t, store.CheckName(t.Context(), db, "main"))
 	require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 7))
 	n, err := store.Verify(t.Context(), db, "main")
 	require.NoError(t, err)
 	require.Equal(t, 7, n)
 	_, err = store.Verify(t.Context(), db, "other")
 	require.ErrorContains(t, err, `says that it is pool "main"`)
+	require.ErrorContains(t, store.CheckName(t.Context(), db, "other"), `says that it is pool "main"`)
+	require.NoError(t, store.CheckName(t.Context(), db, "main"))
 	for change, says := range map[string]string{
 		"ALTER TABLE tenure.acquire_lock SET UNLOGGED":                                "UNLOGGED",
 		"ALTER TABLE tenure.acquire_lock DROP CONSTRAINT acquire_lock_name_epoch_key": "lost UNIQUE",
@@ -461,5 +477,24 @@ func TestVerify(t *testing.T) {
 		_, err = store.Verify(t.Context(), tx, "main")
 		require.ErrorContains(t, err, says)
 		require.NoError(t, tx.Rollback(t.Context()))
+	}
+}
+
+// Servers that are not at hand to be tried.
+func TestUsable(t *testing.T) {
+	t.Parallel()
+	fine := store.Identity{Version: 13_00_00, Encoding: "UTF8", StandardString: true, LockLogged: true, LockKeyed: true}
+	require.NoError(t, fine.Usable("p"))
+	for says, change := range map[string]func(*store.Identity){
+		"pool p: PostgreSQL 12 is too old: 13 or newer is needed":                                               func(i *store.Identity) { i.Version = 12_22_00 },
+		"pool p: the server is a standby: point the DSN at the primary, or add target_session_attrs=read-write": func(i *store.Identity) { i.Standby = true },
+		"pool p: its encoding is LATIN1: use a database created with ENCODING 'UTF8'":                           func(i *store.Identity) { i.Encoding = "LATIN1" },
+	} {
+		i := fine
+		change(&i)
+		require.EqualError(t, i.Usable("p"), says)
+	}
+	for version, risky := range map[int]bool{130016: true, 130017: false, 150008: true, 150018: false, 170000: true, 170001: false, 180000: false} {
+		require.Equal(t, risky, store.Risks{Version: version}.LosesRole(), version)
 	}
 }

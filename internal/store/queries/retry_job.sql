@@ -1,6 +1,7 @@
 -- Makes a dead or back-off-waiting or delayed job wait to run now. A dead one gets
--- all its attempts again. No row: it stands in neither table, or its unique key has
--- been taken by another job meanwhile. $1 id.
+-- all its attempts again. No row: it stands in neither table. "taken" is not null when
+-- nothing was done because another job has taken its unique key meanwhile: that job's
+-- id, or 0 when it came too late to be seen here. $1 id.
 WITH dead AS (
     SELECT * FROM tenure.dead_letter_job WHERE id = $1 FOR UPDATE),
 keyed AS (
@@ -13,12 +14,18 @@ risen AS (
     WHERE d.id = $1 AND (d.unique_key IS NULL OR EXISTS (SELECT FROM keyed))
     RETURNING *),
 hurried AS (
-    DELETE FROM tenure.timer_job WHERE id = $1 RETURNING *)
-INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-    tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)
-SELECT id, created_at, turn + 1, timeout_ms, priority, 0, max_attempts, 0,
-    tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM risen
+    DELETE FROM tenure.timer_job WHERE id = $1 RETURNING *),
+moved AS (
+    INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
+        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)
+    SELECT id, created_at, turn + 1, timeout_ms, priority, 0, max_attempts, 0,
+        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM risen
+    UNION ALL
+    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
+        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM hurried
+    RETURNING tenant_id, queue, priority)
+SELECT tenant_id, queue, priority, NULL::bigint AS taken FROM moved
 UNION ALL
-SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
-    tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM hurried
-RETURNING tenant_id, queue, priority;
+SELECT d.tenant_id, d.queue, d.priority,
+    coalesce((SELECT u.job_id FROM tenure.unique_job u WHERE u.tenant_id = d.tenant_id AND u.key = d.unique_key), 0)
+FROM dead d WHERE d.unique_key IS NOT NULL AND NOT EXISTS (SELECT FROM keyed);

@@ -28,7 +28,7 @@ func Prepare(ctx context.Context, dsn, name string, number int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := store.Migrate(ctx, cfg); err != nil {
+	if _, err := store.Migrate(ctx, cfg, name); err != nil {
 		return err
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 )
 
@@ -42,13 +43,9 @@ func Command() *cobra.Command {
 		Short: "Run a cluster on this machine, kill a node, and prove that nothing was lost",
 		Long: "Starts a throwaway Postgres with several databases and several nodes as processes of their own,\n" +
 			"replays traffic, kills a node that holds an acquire lock half-way, and counts what was done.",
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
-				return err
-			}
-			return run(c.Context(), o, c.OutOrStdout())
-		},
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return o.validate() }, // what fails before RunE is wrong usage
+		RunE:    func(c *cobra.Command, _ []string) error { return run(c.Context(), o, c.OutOrStdout()) },
 	}
 	f := c.Flags()
 	f.IntVar(&o.jobs, "jobs", 4000, "how many jobs to run")
@@ -79,11 +76,18 @@ func (o options) validate() error {
 	if o.over < time.Second || o.over > time.Hour {
 		errs = append(errs, fmt.Errorf("--over %v: 1s to 1h are allowed", o.over))
 	}
+	if _, err := pgx.ParseConfig(o.dsn); o.dsn != "" && err != nil { // its text may quote the password
+		errs = append(errs, errors.New("--dsn cannot be read as a Postgres connection string: write postgres://user@host:5432/database"))
+	}
 	return errors.Join(errs...)
 }
 
 // errBroken is returned when the proof fails: the demo then exits with 1.
 var errBroken = errors.New("the proof failed: jobs were lost or effects doubled")
+
+// errInterrupted is returned when somebody ends the demo before its end, which says
+// nothing about the nodes.
+var errInterrupted = errors.New("interrupted, so nothing is proved; everything is cleared away")
 
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	calls, source := loadTraffic(o)
@@ -112,6 +116,9 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	stopScreen := screen.start(ctx)
 	err = p.perform(ctx)
 	stopScreen()
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
 	if err != nil {
 		return errors.Join(err, s.logTails())
 	}

@@ -1,0 +1,76 @@
+package routing
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// mostNamed bounds how many names one line of the log lists.
+const mostNamed = 20
+
+// caution logs what keeps no pool out of service but will hurt somebody. One
+// tenant's missing schema, say, must not stop all others.
+func (r *routes) caution(ctx context.Context, p *Pool) {
+	var schemas, roles []string
+	for id, s := range r.cfg.Tenants.Static {
+		if s.Pool != p.Name {
+			continue
+		}
+		t, err := r.cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
+		if err != nil {
+			continue // Validate has refused it
+		}
+		schemas = append(schemas, t.Schema)
+		if t.Role != "" {
+			roles = append(roles, t.Role)
+		}
+	}
+	r.cautionTable(ctx, p)
+	risks, err := store.LookForRisks(ctx, p.jobs, schemas, roles)
+	if err != nil {
+		p.log.Warn("pool could not be looked at for risks", zap.Error(err))
+		return
+	}
+	if !risks.FSync {
+		p.log.Warn("fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on")
+	}
+	if !risks.FullPageWrites {
+		p.log.Warn("full_page_writes is off on this server: a crash of its machine can damage the database; turn it on")
+	}
+	if p.cfg.MaxConns > risks.Connections {
+		p.log.Warn("pool may open more connections than the server has; lower max_conns, or raise max_connections",
+			zap.Int("max_conns", p.cfg.MaxConns), zap.Int("server", risks.Connections))
+	}
+	if (len(roles) > 0 || r.cfg.Tenants.Role != "") && risks.LosesRole() {
+		p.log.Warn("this minor version of Postgres may lose a transaction's role (CVE-2024-10978), which keeps tenants apart; install the newest one",
+			zap.Int("server_version_num", risks.Version))
+	}
+	if n := len(risks.NoSchema); n > 0 {
+		p.log.Warn("tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static",
+			zap.Int("count", n), zap.Strings("schemas", risks.NoSchema[:min(n, mostNamed)]))
+	}
+	if n := len(risks.NoRole); n > 0 {
+		p.log.Warn("tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them",
+			zap.Int("count", n), zap.Strings("roles", risks.NoRole[:min(n, mostNamed)]))
+	}
+}
+
+// cautionTable has the lookup table's query described, which finds a table or a
+// column that does not exist before the first tenant is looked up.
+func (r *routes) cautionTable(ctx context.Context, p *Pool) {
+	table := r.cfg.Tenants.Table
+	if table == nil || table.Pool != p.Name {
+		return
+	}
+	err := p.tenants.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		_, err := c.Conn().PgConn().Prepare(ctx, "", table.Query, nil)
+		return err
+	})
+	if err != nil {
+		p.log.Warn("tenants.table cannot be asked, so that its tenants are unknown; correct the query, or make what it reads", zap.Error(err))
+	}
+}

@@ -1,0 +1,70 @@
+package routing_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// What keeps no pool out of service is told when it gets in, and nothing is told of
+// a pool in order.
+func TestStart_warns(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		durable  bool
+		maxConns int
+		schema   string
+		role     string
+		query    string
+		warnings map[string]map[string]any
+	}{
+		"in order": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{}},
+		"with risks": {maxConns: 50, schema: "lost", role: "stranger", query: "SELECT pool FROM lost WHERE id = $1", warnings: map[string]map[string]any{
+			"tenants.table cannot be asked, so that its tenants are unknown; correct the query, or make what it reads":                  {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
+			"fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on":                          {},
+			"full_page_writes is off on this server: a crash of its machine can damage the database; turn it on":                        {},
+			"pool may open more connections than the server has; lower max_conns, or raise max_connections":                             {"max_conns": int64(50), "server": int64(17)},
+			"tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}},
+			"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them": {"count": int64(1), "roles": []any{"stranger"}},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := devpg.Start(t.Context(), devpg.Options{Durable: tc.durable, MaxConnections: 20})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.Stop(context.WithoutCancel(t.Context()))) }()
+			require.NoError(t, s.CreateDatabase(t.Context(), "main"))
+			dsn := s.DSN("main")
+			require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 1))
+			exec(t, dsn, "CREATE SCHEMA t; CREATE ROLE member")
+
+			core, logs := observer.New(zapcore.WarnLevel)
+			c := withPools(map[string]string{"main": dsn})
+			c.Pools["main"] = routing.PoolConfig{DSN: dsn, MaxConns: tc.maxConns}
+			c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: tc.schema, Role: tc.role}}
+			c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: tc.query}
+			r, err := routing.New(c, zap.New(core))
+			require.NoError(t, err)
+			require.NoError(t, r.Start(t.Context()))
+			requireUp(t, poolOf(t, r, "main"), 1)
+			require.NoError(t, r.Stop(t.Context()))
+			got := map[string]map[string]any{}
+			for _, l := range logs.All() {
+				fields := l.ContextMap()
+				require.Equal(t, "main", fields["pool"])
+				delete(fields, "pool")
+				got[l.Message] = fields
+			}
+			require.Equal(t, tc.warnings, got)
+		})
+	}
+}

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 )
 
@@ -20,4 +23,18 @@ func nudged(ch <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// counted is what a counter stands at.
+func counted(t *testing.T, c prometheus.Collector) (sum float64) {
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(c))
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			sum += m.GetCounter().GetValue()
+		}
+	}
+	return sum
 }

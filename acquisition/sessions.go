@@ -43,6 +43,7 @@ func NewSessions(cfg Config, retention time.Duration, self Self, router *routing
 			log: log.Named("session").With(zap.String("pool", p.Name)), metrics: s.metrics,
 			inbox: newInbox(), errands: newErrands(), nudge: make(chan struct{}, 1),
 		}
+		k.patience, k.giveUp = context.WithCancel(context.Background())
 		s.keepers = append(s.keepers, k)
 		s.byPool[p.Name] = k
 	}

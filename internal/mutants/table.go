@@ -64,5 +64,5 @@ var mutants = []mutant{
 	{"P11", "what waits for a worker is not given back", "execution/workers.go",
 		"			w.room.left(false)\n			c.Owner.Return(c)\n		}\n		go func() {", "			w.room.left(false)\n			_ = c\n		}\n		go func() {", root, "TestP11TheBacklogIsGivenBack"},
 	{"P11", "a stop does not wait for the last outcomes", "acquisition/keeper.go",
-		"case <-s.completer.whenIdle():\n		case <-patience.C:\n			err =", "default:\n			err =", root, "TestP11ExitZeroLeavesNothingClaimed"},
+		"case <-s.completer.whenIdle():\n		case <-patience.Done():\n		}\n		if", "default:\n		}\n		if", root, "TestP11ExitZeroLeavesNothingClaimed"},
 }

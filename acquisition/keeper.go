@@ -43,6 +43,8 @@ type keeper struct {
 	connMu sync.Mutex // held during a call on conn
 	conn   *pgx.Conn  // guarded by connMu; nil: not connected
 
+	opening sync.Mutex // held while a session is looked for or opened; the acquirer and the assistant both may
+
 	mu      sync.Mutex
 	current *session  // guarded by mu; nil: none is open
 	held    *holding  // guarded by mu; nil: no lock is held
@@ -121,6 +123,8 @@ func (k *keeper) keepOpen() time.Duration { return 2 * k.cfg.Session.TTL }
 
 // session returns the open session, and opens one if there is none.
 func (k *keeper) session(ctx context.Context) (*session, error) {
+	k.opening.Lock()
+	defer k.opening.Unlock()
 	k.mu.Lock()
 	s := k.current
 	k.wanted = time.Now().Add(k.keepOpen())
@@ -212,8 +216,12 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 	k.mu.Lock()
 	s, h, wanted := k.current, k.held, k.wanted
 	k.mu.Unlock()
+	if h != nil && (s == nil || s.id != h.fence.Session) { // the session that took the lock is lost
+		h.lost(errLockLost)
+		h = nil
+	}
 	switch {
-	case h != nil && s != nil:
+	case h != nil:
 		return k.renew(ctx, s, h)
 	case s == nil:
 		return time.Hour // until the next nudge

@@ -243,6 +243,31 @@ func TestKeeperOpensASessionWhenItIsNeeded(t *testing.T) {
 	b.eventually(0, lockConns)
 }
 
+// The acquirer and the assistant may need it at the same time. With two of them, one
+// would be beaten for and the other one's jobs not be run.
+func TestKeeperOpensOneSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	const callers = 8
+	got := make(chan *session, callers)
+	for range callers {
+		go func() {
+			s, err := b.keeper.session(context.Background())
+			if err != nil {
+				s = nil
+			}
+			got <- s
+		}()
+	}
+	first := within(t, got)
+	require.NotNil(t, first)
+	for range callers - 1 {
+		require.Same(t, first, within(t, got))
+	}
+	require.Same(t, first, b.keeper.opened())
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.node_session"))
+}
+
 func TestKeeperOpensNoSessionWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
@@ -357,6 +382,29 @@ func TestKeeperLosesTheSession(t *testing.T) {
 	require.NoError(t, b.stop(t.Context()))
 	state, _ := b.state(s.id)
 	require.Equal(t, "dead", state)
+}
+
+// Whoever finds out first that the session is lost may open another one while the term
+// still holds the lock that was taken with the old one.
+func TestKeeperDoesNotRenewForAnotherSession(t *testing.T) {
+	t.Parallel()
+	for _, another := range []bool{false, true} {
+		b := setup(t, nil, nil)
+		s := b.session()
+		ctx, _ := b.lock(s)
+		b.keeper.lose(s)
+		if another {
+			s = b.session()
+		}
+		b.keeper.tick(t.Context())
+		require.ErrorIs(t, context.Cause(ctx), errLockLost)
+		if another {
+			require.Same(t, s, b.keeper.opened())
+			require.NoError(t, s.ctx.Err())
+			_, beats := b.state(s.id)
+			require.EqualValues(t, 1, beats)
+		}
+	}
 }
 
 // A session that may have been declared dead meanwhile is asked before it is used.

@@ -24,8 +24,9 @@ const (
 
 // completer writes the ends of a session's runs in batches.
 type completer struct {
-	session *session
-	nudge   chan struct{} // one place; written by add, read by run
+	session   *session
+	writeOnce func(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error)
+	nudge     chan struct{} // one place; written by add, read by run
 
 	mu      sync.Mutex
 	waiting []ending      // guarded by mu
@@ -51,7 +52,7 @@ const (
 func newCompleter(s *session) *completer {
 	idle := make(chan struct{})
 	close(idle)
-	return &completer{session: s, nudge: make(chan struct{}, 1), claims: map[int64]int{}, idle: idle}
+	return &completer{session: s, writeOnce: s.writeOnce, nudge: make(chan struct{}, 1), claims: map[int64]int{}, idle: idle}
 }
 
 // open notes a claim of n jobs.
@@ -131,7 +132,9 @@ func (c *completer) run(ctx context.Context) {
 			}
 		}
 		timer.Stop()
-		c.flushAll(ctx)
+		if !c.flushAll(ctx) {
+			return
+		}
 		if c.size() > 0 { // came in meanwhile
 			nudge(c.nudge)
 		}
@@ -144,15 +147,17 @@ func (c *completer) size() int {
 	return len(c.waiting)
 }
 
-// flushAll writes what waits now, batch by batch.
-func (c *completer) flushAll(ctx context.Context) {
+// flushAll writes what waits now, batch by batch; false when ctx ended and the
+// database does not answer.
+func (c *completer) flushAll(ctx context.Context) bool {
 	for left := c.size(); left > 0; {
 		n := c.flush(ctx)
 		if n == 0 {
-			return
+			return false
 		}
 		left -= n
 	}
+	return true
 }
 
 // flush writes one batch, trying until it succeeds or ctx ends and the database
@@ -205,16 +210,18 @@ func (c *completer) flush(ctx context.Context) int {
 	return len(batch)
 }
 
-// Waits between tries to write a batch, and the bound on one try.
+// Waits between tries to write a batch, and the bounds on one try: as long as the
+// session goes on, and from its end on.
 const (
 	firstRewrite = 50 * time.Millisecond
 	lastRewrite  = 2 * time.Second
 	writeTimeout = 30 * time.Second
+	lastWrite    = 3 * time.Second
 )
 
-// write puts a batch into the ledger; false when it gave up because ctx ended. The
-// time it may take after that is bounded by the caller's patience, not by ctx: a
-// stop must not lose outcomes that can still be written.
+// write puts a batch into the ledger; false when it gave up because ctx ended. It
+// may take lastWrite after that: a stop must not lose outcomes that can still be
+// written, nor wait for a database that hangs.
 func (c *completer) write(ctx context.Context, batch []ending, over []int64) bool {
 	s := c.session
 	runs := make([]store.Finished, 0, len(batch))
@@ -237,7 +244,9 @@ func (c *completer) write(ctx context.Context, batch []ending, over []int64) boo
 	wait := firstRewrite
 	for try := 1; ; try++ {
 		tryCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-		lost, err := s.writeOnce(tryCtx, runs, over, returnClaims, returnJobs)
+		stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastWrite, cancel) })
+		lost, err := c.writeOnce(tryCtx, runs, over, returnClaims, returnJobs)
+		stop()
 		cancel()
 		if err == nil {
 			if lost > 0 && try == 1 { // a repeated write counts what the first one did
@@ -247,10 +256,12 @@ func (c *completer) write(ctx context.Context, batch []ending, over []int64) boo
 			return true
 		}
 		s.log.Warn("outcomes could not be written; trying again", zap.Int("runs", len(runs)), zap.Int("try", try), zap.Error(err))
+		if ctx.Err() != nil {
+			return false
+		}
 		select {
 		case <-time.After(wait + rand.N(wait/2)):
-		case <-ctx.Done():
-			return false
+		case <-ctx.Done(): // once more
 		}
 		wait = min(2*wait, lastRewrite)
 	}

@@ -38,10 +38,14 @@ type keeper struct {
 	done   chan struct{} // closed when run has ended; nil before start
 
 	stopping sync.Once
-	stopErr  error // written under stopping
+	stopErr  error           // written under stopping
+	patience context.Context // ends when a stop waits no longer
+	giveUp   context.CancelFunc
 
 	connMu sync.Mutex // held during a call on conn
 	conn   *pgx.Conn  // guarded by connMu; nil: not connected
+
+	opening sync.Mutex // held while a session is looked for or opened; the acquirer and the assistant both may
 
 	mu      sync.Mutex
 	current *session  // guarded by mu; nil: none is open
@@ -121,6 +125,8 @@ func (k *keeper) keepOpen() time.Duration { return 2 * k.cfg.Session.TTL }
 
 // session returns the open session, and opens one if there is none.
 func (k *keeper) session(ctx context.Context) (*session, error) {
+	k.opening.Lock()
+	defer k.opening.Unlock()
 	k.mu.Lock()
 	s := k.current
 	k.wanted = time.Now().Add(k.keepOpen())
@@ -212,8 +218,12 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 	k.mu.Lock()
 	s, h, wanted := k.current, k.held, k.wanted
 	k.mu.Unlock()
+	if h != nil && (s == nil || s.id != h.fence.Session) { // the session that took the lock is lost
+		h.lost(errLockLost)
+		h = nil
+	}
 	switch {
-	case h != nil && s != nil:
+	case h != nil:
 		return k.renew(ctx, s, h)
 	case s == nil:
 		return time.Hour // until the next nudge
@@ -223,8 +233,10 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 		}
 		return k.cfg.Session.HeartbeatEvery
 	}
-	switch left, err := k.leave(ctx, s); {
-	case err != nil: // the database does not answer: the session goes on until it does
+	idle := true
+	left, err := k.leave(ctx, s, func() bool { idle = !k.isWanted(); return idle })
+	switch {
+	case err != nil, !idle: // if the database does not answer, the session goes on until it does
 		return k.cfg.Session.HeartbeatEvery
 	case !left:
 		k.log.Warn("idle session has claims in the ledger that it does not know of; they are taken back when it expires")
@@ -321,18 +333,33 @@ func (k *keeper) lose(s *session) {
 	s.cancel(errSessionLost)
 	// The completer goes on until the last run has reported, then it ends.
 	k.losing.Go(func() {
-		<-s.completer.whenIdle()
+		select {
+		case <-s.completer.whenIdle():
+		case <-k.patience.Done():
+		}
 		s.end(errSessionLost)
 	})
 }
 
-// leave ends a session in the ledger; left is false while it has claims there.
-func (k *keeper) leave(ctx context.Context, s *session) (left bool, err error) {
+// leave ends a session in the ledger; left is false while it has claims there, and
+// when may, asked once nobody else can use the connection, says no. Whoever takes the
+// lock has asked for the session before, so that it is not taken with one that leaves.
+func (k *keeper) leave(ctx context.Context, s *session, may func() bool) (left bool, err error) {
 	err = k.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		if !may() {
+			return nil
+		}
 		left, err = store.LeaveSession(ctx, conn, s.id)
 		return err
 	})
 	return left, err
+}
+
+// isWanted tells whether somebody has lately asked for the session.
+func (k *keeper) isWanted() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return time.Now().Before(k.wanted)
 }
 
 // drop lets go of a session on this side, and of the connection.
@@ -373,25 +400,26 @@ func (k *keeper) retire(ctx context.Context, finishWithin time.Duration) error {
 // stop writes the last outcomes, ends the session and closes the connection. Nothing
 // may be acquired or started any more. The first call does it; others wait for it.
 func (k *keeper) stop(ctx context.Context) error {
+	if k.done == nil { // not started
+		return nil
+	}
 	k.stopping.Do(func() { k.stopErr = k.end(ctx) })
 	return k.stopErr
 }
 
 func (k *keeper) end(ctx context.Context) error {
-	if k.done == nil {
-		return nil
-	}
-	k.mu.Lock()
-	s := k.current
-	k.mu.Unlock()
+	patience, cancel := context.WithTimeout(ctx, stopPatience(ctx))
+	defer cancel()
+	defer context.AfterFunc(patience, k.giveUp)()
+	s := k.opened()
 	var err error
 	if s != nil {
-		patience := time.NewTimer(stopPatience(ctx))
-		defer patience.Stop()
 		select {
 		case <-s.completer.whenIdle():
-		case <-patience.C:
-			err = fmt.Errorf("pool %s: %d claims could not be brought to an end; they are taken back when the session expires", k.pool.Name, len(s.completer.known()))
+		case <-patience.Done():
+		}
+		if n := len(s.completer.known()); n > 0 {
+			err = fmt.Errorf("pool %s: %d claims could not be brought to an end; they are taken back when the session expires", k.pool.Name, n)
 		}
 	}
 	k.cancel()
@@ -407,7 +435,7 @@ func (k *keeper) end(ctx context.Context) error {
 		s.end(err) // the session's row stays: it expires, and its jobs are run by others
 		return err
 	}
-	left, err := k.leave(ctx, s)
+	left, err := k.leave(ctx, s, func() bool { return true })
 	k.drop(s)
 	switch {
 	case err != nil:

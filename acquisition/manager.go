@@ -77,9 +77,8 @@ func NewManager(cfg Config, sessions *Sessions, router *routing.Router, workers 
 	}, nil
 }
 
-// newAcquirer is the acquirer of a pool, with a session to come.
-func (m *Manager) newAcquirer(p *routing.Pool) *acquirer {
-	k := m.sessions.add(p)
+// newAcquirer is the acquirer of a pool whose sessions k keeps.
+func (m *Manager) newAcquirer(p *routing.Pool, k *keeper) *acquirer {
 	a := &acquirer{
 		pool: p, cfg: m.cfg, keeper: k, router: m.router, workers: m.workers, elector: m.elector,
 		kinds: m.kinds, metrics: m.sessions.metrics,
@@ -117,7 +116,7 @@ func (m *Manager) Apply(pools []*routing.Pool) {
 			next[p.Name] = a
 			continue
 		}
-		a = m.newAcquirer(p)
+		a = m.newAcquirer(p, m.sessions.add(p))
 		next[p.Name] = a
 		a.keeper.start()
 		a.group.Go(func() { a.run(a.ctx) })

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -52,6 +53,11 @@ func DecodeHint(b []byte) (Hint, error) {
 	}
 	if h.Pool == "" || h.DueIn < 0 {
 		return Hint{}, errors.New("decode a hint: no pool, or due in the past")
+	}
+	for _, l := range h.Lanes {
+		if strings.ContainsRune(l.Queue, 0) || strings.ContainsRune(l.Tenant, 0) { // Postgres refuses it, and with it the reading of every other lane
+			return Hint{}, errors.New("decode a hint: a lane with NUL in its name")
+		}
 	}
 	return h, nil
 }

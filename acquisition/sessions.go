@@ -23,9 +23,9 @@ type Self struct {
 	Kinds      []string // it has handlers for
 }
 
-// Sessions keeps this process' sessions, one per pool it works on. It is started
-// before the workers and stopped after them, so that running jobs stay protected
-// while they finish.
+// Sessions keeps this process' sessions, one per pool it works on, from when they are
+// needed. It is stopped after the workers, so that running jobs stay protected while
+// they finish.
 type Sessions struct {
 	cfg       Config
 	retention time.Duration
@@ -59,6 +59,7 @@ func (s *Sessions) add(p *routing.Pool) *keeper {
 		log: s.log.With(zap.String("pool", p.Name)), metrics: s.metrics,
 		inbox: newInbox(), errands: newErrands(), nudge: make(chan struct{}, 1),
 	}
+	k.patience, k.giveUp = context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keepers[k] = struct{}{}
@@ -77,7 +78,7 @@ func (s *Sessions) retire(a *acquirer, closePool func(*routing.Pool)) {
 	a.cancel()
 	s.group.Go(func() {
 		a.group.Wait()
-		ctx, cancel := context.WithTimeout(context.Background(), a.workers.FinishWithin()+retireGrace)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*(a.workers.FinishWithin()+retireGrace)) // half of it is for the jobs: see stopPatience
 		defer cancel()
 		if err := a.keeper.retire(ctx, a.workers.FinishWithin()); err != nil {
 			a.log.Warn("a pool that was taken away could not be left in order", zap.Error(err))
@@ -93,9 +94,6 @@ func (s *Sessions) retire(a *acquirer, closePool func(*routing.Pool)) {
 
 // retireGrace is what a pool that is left has after its jobs, to write how they ended.
 const retireGrace = 15 * time.Second
-
-// Start does nothing: a session is opened when it is needed.
-func (s *Sessions) Start(context.Context) error { return nil }
 
 // Stop writes the last outcomes and ends the sessions. An error says which pool
 // still has claims of this process: its database did not answer, or a handler did

@@ -81,7 +81,9 @@ func (m mutant) try() error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-timeout=180s", "-run", "^"+m.test+"$", m.pkg).CombinedOutput()
+	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-timeout=180s", "-run", "^"+m.test+"$", m.pkg)
+	cmd.Env = append(os.Environ(), "RAPID_NOFAILFILE=1") // a property that fails would leave its counterexample in the tree
+	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
 	case err == nil:

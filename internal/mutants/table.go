@@ -4,6 +4,7 @@ const (
 	queries = "internal/store/queries/"
 	root    = "."
 	ledger  = "./internal/store"
+	units   = "./acquisition"
 )
 
 var mutants = []mutant{
@@ -17,6 +18,8 @@ var mutants = []mutant{
 		"AND removals = $3", "AND $3::bigint >= 0", root, "TestP2OneClaimPerJob"},
 	{"P2", "an expired lock can be renewed", queries + "lock_renew.sql",
 		" AND expires_at > clock_timestamp()\nRETURNING", "\nRETURNING", ledger, "TestAnExpiredLockIsTakenAnew"},
+	{"P2", "a claim counts as decided before the lock was taken anew", "acquisition/acquirer.go",
+		"l.Epoch <= a.unsure.Epoch", "l.Epoch < a.unsure.Epoch", units, "TestAcquirerSettles"},
 	{"P3", "finishing in a transaction does not check the turn", queries + "finish_in_tx.sql",
 		"WHERE id = $1 AND turn = $2", "WHERE id = $1 AND $2::integer >= 0", root, "TestP3AStaleRunCommitsNothing"},
 	{"P3", "finishing no row in a transaction is no error", queries + "finish_in_tx.sql",
@@ -28,7 +31,11 @@ var mutants = []mutant{
 	{"P3", "a suspect waits as often as it is read", "acquisition/suspects.go",
 		"q.known[key]; ok {", "q.known[key]; ok && false {", root, "TestP3ASuspectRunsOnce"},
 	{"P4", "time in which nobody looked counts in full", "acquisition/chores.go",
-		"min(now.Sub(seen.looked), most)", "max(now.Sub(seen.looked), most*0)", "./acquisition", "TestTimeWithoutALookCountsLittle"},
+		"min(now.Sub(seen.looked), most)", "max(now.Sub(seen.looked), most*0)", units, "TestTimeWithoutALookCountsLittle"},
+	{"P4", "a claim goes with its first job", "acquisition/completer.go",
+		"if c.claims[id] == n {", "if c.claims[id] >= n {", units, "TestCompleterTakesInWhileItWrites"},
+	{"P4", "what runs does not hear that its session is lost", "acquisition/keeper.go",
+		"	s.cancel(errSessionLost)\n", "", units, "TestKeeperAsksBeforeItUsesAnOldSession"},
 	{"P5", "a loss is not recorded", queries + "claim_reap.sql",
 		"losses = j.losses + run.loss", "losses = j.losses + 0 * run.loss", ledger, "TestReapRaisesTurnsAndBuriesKillers"},
 	{"P5", "a failed run is not charged", queries + "finish_later.sql",
@@ -43,6 +50,8 @@ var mutants = []mutant{
 		"return max(quiet+delay-l.Quiet, 0)", "return idle + delay", root, "TestP9SomebodyAcquires"},
 	{"P9", "an offer to a dead node reserves the lock for ever", "acquisition/acquirer.go",
 		"l.Next == me || l.Remaining == 0)", "l.Next == me)", root, "TestP9OfferedToAGhost"},
+	{"P9", "a session leaves while the lock is taken with it", "acquisition/keeper.go",
+		"return idle })", "return true })", units, "TestKeeperStaysWhenWantedAgain"},
 	{"P1", "outcomes are forgotten when they cannot be written", "acquisition/completer.go",
 		"		select {\n		case <-time.After(wait", "		if err != nil {\n			return true\n		}\n		select {\n		case <-time.After(wait", root, "TestP3OutcomesOutliveAnOutage"},
 	{"P1", "a claim whose answer was lost is not looked for", "acquisition/acquirer.go",
@@ -51,6 +60,8 @@ var mutants = []mutant{
 		"	for _, l := range found {\n		t.lanes.see(l)\n	}\n", "	_ = found\n", root, "TestCursorVariants"},
 	{"P1", "cursors are not rewound", "acquisition/chores.go",
 		"t.lanes.rewind(t.horizon.observe(s))", "t.horizon.observe(s)", root, "TestCursorLateCommit"},
+	{"P1", "cursors are rewound to what has just become final", "acquisition/horizon.go",
+		"return h.floor", "return h.rising", units, "TestHorizonSkipsNothing"},
 	{"P5", "a job may lose its node for ever", "acquisition/term.go",
 		"maxLosses      = 3 ", "maxLosses      = 300 ", root, "TestP5AKillerIsBuried"},
 	{"P6", "a connection is not scrubbed", "routing/pool.go",
@@ -64,5 +75,9 @@ var mutants = []mutant{
 	{"P11", "what waits for a worker is not given back", "execution/workers.go",
 		"			w.room.left(false)\n			c.Owner.Return(c)\n		}\n		go func() {", "			w.room.left(false)\n			_ = c\n		}\n		go func() {", root, "TestP11TheBacklogIsGivenBack"},
 	{"P11", "a stop does not wait for the last outcomes", "acquisition/keeper.go",
-		"case <-s.completer.whenIdle():\n		case <-patience.C:\n			err =", "default:\n			err =", root, "TestP11ExitZeroLeavesNothingClaimed"},
+		"case <-s.completer.whenIdle():\n		case <-patience.Done():\n		}\n		if", "default:\n		}\n		if", root, "TestP11ExitZeroLeavesNothingClaimed"},
+	{"P11", "a session leaves with claims that it does not know of", queries + "session_leave.sql",
+		"\n  AND NOT EXISTS (SELECT FROM tenure.claim WHERE session_id = $1);", ";", units, "TestKeeperLeavesNoClaimBehindInSilence"},
+	{"P11", "a claim whose outcomes could not be written counts as ended", "acquisition/completer.go",
+		"if !c.write(ctx, batch, over) {", "if !c.write(ctx, batch, over) && false {", units, "TestCompleterGivesUpAtItsEnd"},
 }

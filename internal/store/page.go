@@ -147,7 +147,15 @@ type rowDecoder struct {
 	err    error
 }
 
+// pageColumns is how many columns page_read.sql returns.
+const pageColumns = 14
+
+// decode reads a row into w. It sets d.err when the row is not one of page_read.sql.
 func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[string]string, arena []byte) []byte {
+	if len(v) != pageColumns || len(d.fields) != pageColumns {
+		d.err = fmt.Errorf("row of %d values in %d columns, not %d", len(v), len(d.fields), pageColumns)
+		return arena
+	}
 	rec := &w.Record
 	w.Lane = int(d.int(v, 0)) - 1
 	w.Position = d.int(v, 1)
@@ -156,14 +164,23 @@ func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[st
 	kind, ok := kinds[string(v[4])]
 	if !ok {
 		kind = string(v[4])
+		if v[4] == nil {
+			d.null(4)
+		}
 	}
 	rec.Kind, w.Foreign = kind, !ok
 	rec.Attempt = int(d.int(v, 5)) + 1
-	rec.MaxAttempts = int(d.int(v, 6))
+	if v[6] != nil {
+		rec.MaxAttempts = int(d.int(v, 6))
+	}
 	rec.Losses = int(d.int(v, 7))
-	rec.Timeout = time.Duration(d.int(v, 8)) * time.Millisecond
+	if v[8] != nil {
+		rec.Timeout = time.Duration(d.int(v, 8)) * time.Millisecond
+	}
 	rec.CreatedAt = time.UnixMicro(d.int(v, 9) + postgresEpoch)
-	rec.Payload, arena = d.json(v, 10, arena)
+	if v[10] != nil || !w.Foreign {
+		rec.Payload, arena = d.json(v, 10, arena)
+	}
 	if v[11] != nil {
 		rec.Meta, arena = d.json(v, 11, arena)
 	}
@@ -174,7 +191,9 @@ func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[st
 		rec.CorrelationID = string(v[13])
 	}
 	if w.Lane < 0 || w.Lane >= len(p.Queues) {
-		d.err = fmt.Errorf("row of lane %d among %d", w.Lane, len(p.Queues))
+		if d.err == nil {
+			d.err = fmt.Errorf("row of lane %d among %d", w.Lane+1, len(p.Queues))
+		}
 		return arena
 	}
 	rec.Queue, rec.Tenant, rec.Priority = p.Queues[w.Lane], p.Tenants[w.Lane], p.Priorities[w.Lane]
@@ -184,12 +203,11 @@ func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[st
 // postgresEpoch is 2000-01-01 in µs after 1970.
 const postgresEpoch = 946_684_800_000_000
 
-// int reads a smallint, integer, bigint or timestamptz; NULL is 0.
+func (d *rowDecoder) null(i int) { d.err = fmt.Errorf("column %s is NULL", d.fields[i].Name) }
+
+// int reads a smallint, integer, bigint or timestamptz.
 func (d *rowDecoder) int(v [][]byte, i int) int64 {
 	b := v[i]
-	if b == nil {
-		return 0
-	}
 	if d.fields[i].Format != pgx.BinaryFormatCode {
 		d.err = fmt.Errorf("column %s is not in binary format", d.fields[i].Name)
 		return 0
@@ -202,18 +220,33 @@ func (d *rowDecoder) int(v [][]byte, i int) int64 {
 	case 8:
 		return int64(binary.BigEndian.Uint64(b))
 	}
-	d.err = fmt.Errorf("column %s has %d bytes", d.fields[i].Name, len(b))
+	if b == nil {
+		d.null(i)
+	} else {
+		d.err = fmt.Errorf("column %s has %d bytes", d.fields[i].Name, len(b))
+	}
 	return 0
 }
 
 // arenaSize holds the payloads of some hundred jobs per allocation.
 const arenaSize = 64 << 10
 
+// jsonVersion precedes a jsonb value on the wire.
+const jsonVersion = 1
+
 // json copies a jsonb value out of the read buffer.
 func (d *rowDecoder) json(v [][]byte, i int, arena []byte) (value, rest []byte) {
 	b := v[i]
-	if d.fields[i].Format == pgx.BinaryFormatCode && len(b) > 0 {
-		b = b[1:] // jsonb's version
+	if b == nil {
+		d.null(i)
+		return nil, arena
+	}
+	if d.fields[i].Format == pgx.BinaryFormatCode {
+		if len(b) == 0 || b[0] != jsonVersion {
+			d.err = fmt.Errorf("column %s is not jsonb of version %d", d.fields[i].Name, jsonVersion)
+			return nil, arena
+		}
+		b = b[1:]
 	}
 	if cap(arena)-len(arena) < len(b) {
 		arena = make([]byte, 0, max(arenaSize, len(b)))

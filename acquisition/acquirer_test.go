@@ -1,0 +1,537 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// fakeElector says what a test wants it to; it is set before it is used.
+type fakeElector struct {
+	rank    int
+	out     bool // of every election
+	elected string
+	heir    string
+	dead    []string
+	stable  time.Duration
+	sendErr error
+	changes chan struct{}
+
+	mu   sync.Mutex
+	sent []string // guarded by mu
+}
+
+func (e *fakeElector) Rank(string) (int, bool)          { return e.rank, !e.out }
+func (e *fakeElector) Elected(string) string            { return e.elected }
+func (e *fakeElector) Peers() []string                  { return nil }
+func (e *fakeElector) Alive(member string) bool         { return !slices.Contains(e.dead, member) }
+func (e *fakeElector) StableFor() time.Duration         { return e.stable }
+func (e *fakeElector) Watch() (<-chan struct{}, func()) { return e.changes, func() {} }
+func (e *fakeElector) Heir(string) string               { return e.heir }
+func (e *fakeElector) Drain()                           {}
+func (e *fakeElector) SetReaches(string, bool)          {}
+func (e *fakeElector) Send(member string, kind byte, payload []byte) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sent = append(e.sent, fmt.Sprintf("%d to %s: %s", kind, member, payload))
+	return e.sendErr
+}
+
+func (e *fakeElector) messages() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.sent)
+}
+
+// newIdleAcquirer is one without a database.
+func newIdleAcquirer(e *fakeElector) *acquirer {
+	a := &acquirer{
+		pool: &routing.Pool{Name: "main"}, cfg: DefaultConfig(), elector: e, log: zap.NewNop(), changed: make(chan struct{}, 1),
+		keeper: &keeper{self: Self{Member: "me"}, inbox: newInbox(), errands: newErrands()},
+	}
+	a.assistant = &assistant{acquirer: a, box: a.keeper.errands, stopped: true}
+	return a
+}
+
+func TestUntilFree(t *testing.T) {
+	t.Parallel()
+	const (
+		s      = time.Second
+		ms     = time.Millisecond
+		jitter = rankDelay / 2
+	)
+	vacant := store.Lock{}
+	paused := func(l store.Lock) store.Lock { l.Paused = true; return l }
+	reserved := func(next string, remaining time.Duration) store.Lock {
+		return store.Lock{Next: next, Remaining: remaining}
+	}
+	held := func(by string, remaining, quiet time.Duration) store.Lock {
+		return store.Lock{Holder: by, Remaining: remaining, Quiet: quiet}
+	}
+	// The default: renewed every 2 s, expired after 8. An idle look comes every 2.5 to 3 s;
+	// two renewals and a bit more missed are 4.25 s.
+	for _, c := range []struct {
+		name     string
+		lock     store.Lock
+		seen     time.Duration // how long it was seen to stand still
+		rank     int
+		from, to time.Duration // to 0: exactly from
+	}{
+		{"vacant, elected", vacant, 0, 0, 0, 0},
+		{"vacant, second", vacant, 0, 1, 500 * ms, 0},
+		{"vacant, second, seen for a while", vacant, 400 * ms, 1, 100 * ms, 0},
+		{"vacant, second, its turn", vacant, 500 * ms, 1, 0, 0},
+		{"vacant, last", vacant, 0, 5, 2500 * ms, 0},
+		{"vacant, last, its turn", vacant, 3 * s, 5, 0, 0},
+		{"vacant, paused", paused(vacant), 0, 0, 2500 * ms, 3 * s},
+		{"vacant, paused, last", paused(vacant), time.Hour, 5, 5 * s, 5500 * ms},
+
+		{"reserved for me", reserved("me", s), 0, 0, 0, 0},
+		{"reserved for me, last", reserved("me", s), 0, 5, 0, 0},
+		{"reserved for me, too late", reserved("me", 0), 0, 5, 0, 0},
+		{"reserved for me, paused", paused(reserved("me", s)), 0, 0, 2500 * ms, 3 * s},
+		{"reserved for another", reserved("other", s), time.Hour, 0, s, s + jitter},
+		{"reserved for another, third", reserved("other", s), time.Hour, 2, 2 * s, 2*s + jitter},
+		{"reserved for another, last", reserved("other", s), time.Hour, 5, 3500 * ms, 3500*ms + jitter},
+		{"the reservation is over", reserved("other", 0), 0, 0, 0, 0},
+		{"the reservation is over, third", reserved("other", 0), 0, 2, s, 0},
+		{"the reservation is over, third, its turn", reserved("other", 0), s, 2, 0, 0},
+
+		{"mine", held("me", 8*s, 0), 0, 0, 0, 0},
+		{"mine, expired, last", held("me", 0, time.Hour), 0, 5, 0, 0},
+		{"mine, paused", paused(held("me", 8*s, 0)), 0, 0, 2500 * ms, 3 * s},
+
+		{"renewed", held("alive", 8*s, 0), 0, 0, 2500 * ms, 3*s + jitter},
+		{"renewed, third", held("alive", 8*s, 0), 0, 2, 3500 * ms, 4*s + jitter},
+		{"renewed, fourth: hardly looks", held("alive", 8*s, 0), 0, 3, 32 * s, 40 * s},
+		{"about to expire, last: hardly looks", held("alive", ms, 0), 0, 5, 32 * s, 40 * s},
+		{"about to expire", held("alive", s, 7*s), time.Hour, 0, s, s + jitter},
+		{"about to expire, third", held("alive", s, 7*s), time.Hour, 2, 2 * s, 2*s + jitter},
+		{"renewed, paused", paused(held("alive", 8*s, 0)), 0, 0, 2500 * ms, 3 * s},
+
+		{"expired, just seen: the database's clock may have jumped", held("alive", 0, time.Hour), 0, 0, 4250 * ms, 0},
+		{"expired, seen for a while", held("alive", 0, 0), 4 * s, 0, 250 * ms, 0},
+		{"expired, seen for long", held("alive", 0, 0), 5 * s, 0, 0, 0},
+		{"expired, fourth", held("alive", 0, time.Hour), 4250 * ms, 3, 1500 * ms, 0},
+		{"expired, last, its turn", held("alive", 0, time.Hour), 6750 * ms, 5, 0, 0},
+
+		{"dead, just renewed", held("dead", 8*s, 0), time.Hour, 0, 4250 * ms, 0},
+		{"dead, two renewals missed", held("dead", 3750*ms, 4250*ms), 0, 0, 0, 0},
+		{"dead, two renewals missed, third", held("dead", 3750*ms, 4250*ms), 0, 2, s, 0},
+		{"dead, last", held("dead", 8*s, s), 0, 5, 5750 * ms, 0},
+		{"dead, last, its turn", held("dead", 0, 6750*ms), 0, 5, 0, 0},
+		{"dead, paused", paused(held("dead", 0, time.Hour)), time.Hour, 0, 2500 * ms, 3 * s},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a := newIdleAcquirer(&fakeElector{rank: c.rank, dead: []string{"dead"}})
+				a.standing.since = time.Now()
+				time.Sleep(c.seen)
+				for range 100 { // some of it is by chance
+					wait := a.untilFree(c.lock, c.rank)
+					if c.to == 0 {
+						require.Equal(t, c.from, wait)
+						continue
+					}
+					require.GreaterOrEqual(t, wait, c.from)
+					require.Less(t, wait, c.to)
+				}
+			})
+		})
+	}
+}
+
+func TestVacantFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newIdleAcquirer(&fakeElector{})
+		a.standing.since = time.Now()
+		require.Zero(t, a.vacantFor(0))
+		require.Equal(t, time.Second, a.vacantFor(time.Second))
+		time.Sleep(time.Second - 1)
+		require.Equal(t, time.Duration(1), a.vacantFor(time.Second))
+		time.Sleep(time.Nanosecond)
+		require.Zero(t, a.vacantFor(time.Second))
+		time.Sleep(time.Hour)
+		require.Zero(t, a.vacantFor(time.Second))
+	})
+}
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		heed  bool
+		event func(a *acquirer, stop context.CancelFunc)
+		ends  bool // early
+	}{
+		"nothing":              {true, func(*acquirer, context.CancelFunc) {}, false},
+		"an offer":             {true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer() }, true},
+		"an offer, not heeded": {false, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer() }, false},
+		"a hint":               {true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.hint(Hint{}) }, false},
+		"the view changed":     {false, func(a *acquirer, _ context.CancelFunc) { nudge(a.changed) }, true},
+		"a stop":               {false, func(_ *acquirer, stop context.CancelFunc) { stop() }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a := newIdleAcquirer(&fakeElector{})
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				began := time.Now()
+				time.AfterFunc(time.Second, func() { c.event(a, stop) })
+				a.pause(ctx, time.Minute, c.heed)
+				want := time.Minute
+				if c.ends {
+					want = time.Second
+				}
+				require.Equal(t, want, time.Since(began))
+				require.Equal(t, mail{}, a.keeper.inbox.take(), "while nothing is held, hints only say what the next term finds anyway")
+			})
+		})
+	}
+}
+
+func TestHintIsSentOnOnce(t *testing.T) {
+	t.Parallel()
+	lanes := []store.Lane{laneOf("acme", 0)}
+	for name, c := range map[string]struct {
+		seen      Held
+		forwarded bool
+		sendErr   error
+		sent      bool
+		here      bool
+	}{
+		"nobody is known":          {seen: Held{}, here: true},
+		"held here":                {seen: Held{Holding: true, Holder: "me"}, here: true},
+		"held elsewhere":           {seen: Held{Holder: "other"}, sent: true},
+		"offered to me":            {seen: Held{Holder: "me"}, here: true},
+		"sent on already":          {seen: Held{Holder: "other"}, forwarded: true, here: true},
+		"the other is not reached": {seen: Held{Holder: "other"}, sendErr: errors.New("no route"), sent: true, here: true},
+	} {
+		e := &fakeElector{sendErr: c.sendErr}
+		a := newIdleAcquirer(e)
+		a.note(c.seen)
+		a.hint(Hint{Pool: "main", Lanes: lanes, Forwarded: c.forwarded})
+		var want []string
+		if c.sent {
+			want = []string{fmt.Sprintf("%d to other: %s", MessageHint, Hint{Pool: "main", Lanes: lanes, Forwarded: true}.Encode())}
+		}
+		require.Equal(t, want, e.messages(), name)
+		if c.here {
+			require.Equal(t, lanes, a.keeper.inbox.take().lanes, name)
+		} else {
+			require.Equal(t, mail{}, a.keeper.inbox.take(), name)
+		}
+	}
+}
+
+func TestManagerReceives(t *testing.T) {
+	t.Parallel()
+	a := newIdleAcquirer(&fakeElector{})
+	m := &Manager{acquirers: map[string]*acquirer{"main": a}}
+	in := a.keeper.inbox
+	about := About{Pool: "main"}.Encode()
+	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "main"}.Encode()))
+	require.Equal(t, mail{discover: true}, in.take())
+	require.NoError(t, m.Receive(MessageOffer, "b-1", about))
+	require.Equal(t, mail{offered: true}, in.take())
+	room := Room{Pool: "main", Session: uuid.New(), Taken: 3, Room: 4, Over: []int64{5}}
+	require.NoError(t, m.Receive(MessageRoom, "b-1", room.Encode()))
+	require.Equal(t, mail{reports: []report{{"b-1", room}}}, in.take())
+	require.False(t, a.keeper.errands.wanted())
+	require.NoError(t, m.Receive(MessageInvite, "b-1", about))
+	by, holds := a.assistant.invitation()
+	require.True(t, holds)
+	require.Equal(t, "b-1", by)
+	require.False(t, a.keeper.errands.wanted())
+	require.NoError(t, m.Receive(MessageGiven, "c-1", about))
+	require.True(t, a.keeper.errands.wanted())
+	by, _ = a.assistant.invitation()
+	require.Equal(t, "c-1", by, "whoever gives also invites")
+
+	room.Pool = "other" // which is not configured here
+	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "other"}.Encode()))
+	require.NoError(t, m.Receive(MessageRoom, "b-1", room.Encode()))
+	for _, kind := range []byte{MessageOffer, MessageInvite, MessageGiven} {
+		require.NoError(t, m.Receive(kind, "b-1", About{Pool: "other"}.Encode()))
+		require.Error(t, m.Receive(kind, "b-1", nil))
+	}
+	require.NoError(t, m.Receive(99, "b-1", about), "of a later version")
+	require.Error(t, m.Receive(MessageHint, "b-1", []byte("{")))
+	require.Error(t, m.Receive(MessageRoom, "b-1", []byte("{}")))
+	require.Equal(t, mail{}, in.take())
+
+	a.note(Held{Holding: true, Holder: "me", Epoch: 7})
+	require.True(t, m.Holds("main"))
+	require.False(t, m.Holds("other"))
+	require.Equal(t, []Held{{Pool: "main", Holding: true, Holder: "me", Epoch: 7}}, m.Locks())
+}
+
+func TestHeedElection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &fakeElector{stable: rebalanceAfter}
+		a := newIdleAcquirer(e)
+		heed := func(elected string) error {
+			e.elected = elected
+			return (&term{acquirer: a}).heedElection(t.Context())
+		}
+		require.NoError(t, heed(""))
+		require.NoError(t, heed("me"))
+		require.ErrorIs(t, heed("other"), errMoved)
+		e.stable--
+		require.NoError(t, heed("other"), "the members have not agreed for long")
+	})
+}
+
+// acquirer makes one for the bundle's pool.
+func (b *bundle) acquirer(e *fakeElector) *acquirer {
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, e, zap.NewNop())
+	require.NoError(b.t, err)
+	m.ctx = b.t.Context()
+	return m.newAcquirer(b.pool, b.keeper)
+}
+
+// otherHolds gives the lock to another node.
+func (b *bundle) otherHolds(member string) store.Fence {
+	b.t.Helper()
+	id := uuid.New()
+	require.NoError(b.t, store.OpenSession(b.t.Context(), b.db, store.Session{ID: id, Node: member, Member: member}, time.Minute))
+	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: id, Member: member, SeenSeq: -1}, time.Minute)
+	require.NoError(b.t, err)
+	require.True(b.t, mine)
+	return store.Fence{Session: id, Epoch: l.Epoch}
+}
+
+func (b *bundle) readLock() store.Lock {
+	b.t.Helper()
+	l, err := store.ReadLock(b.t.Context(), b.db)
+	require.NoError(b.t, err)
+	return l
+}
+
+func TestAcquirerTakesAndLetsGo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	e := &fakeElector{heir: "b-1"}
+	a := b.acquirer(e)
+	tm := a.await(t.Context())
+	require.NotNil(t, tm)
+	l := b.readLock()
+	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch}, tm.fence)
+	require.Equal(t, "a-1", l.Holder)
+	require.Equal(t, Held{Pool: "main", Holding: true, Holder: "a-1", Epoch: l.Epoch}, a.seenLock())
+	require.EqualValues(t, 1, counted(t, a.metrics.changes))
+	b.until(func() bool { return b.readLock().RenewSeq > l.RenewSeq }, "renewed")
+
+	stop, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.hold(stop, tm) // lets go at once
+	require.Error(t, tm.ctx.Err())
+	l = b.readLock()
+	require.Empty(t, l.Holder)
+	require.Equal(t, "b-1", l.Next)
+	require.Positive(t, l.Remaining)
+	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"main"}`, MessageOffer)}, e.messages())
+	require.Equal(t, Held{Pool: "main", Holder: "b-1"}, a.seenLock(), "hints go there from now on")
+
+	require.Nil(t, a.await(stop), "it is kept for another")
+	require.Empty(t, b.readLock().Holder)
+}
+
+// With nobody else to have it, a lock is let go of for anybody.
+func TestAcquirerLetsGoForAnybody(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	e := &fakeElector{}
+	a := b.acquirer(e)
+	tm := a.await(t.Context())
+	require.NotNil(t, tm)
+	a.keeper.release(tm.holding)
+	a.letGo(tm)
+	l := b.readLock()
+	require.Empty(t, l.Holder+l.Next)
+	require.Empty(t, e.messages())
+}
+
+func TestAcquirerIsOutOfTheElection(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{out: true})
+	nudge(a.changed) // so that it does not wait
+	require.Nil(t, a.await(t.Context()))
+	require.Zero(t, b.count(lockConns), "it does not even look")
+}
+
+// Gossip may call a holder dead that renews: then the take must fail.
+func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	other := b.otherHolds("b-1")
+	e := &fakeElector{}
+	a := b.acquirer(e)
+	_, err := a.look(t.Context())
+	require.NoError(t, err)
+	since := a.standing.since
+	_, err = a.look(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, since, a.standing.since, "it stands still")
+	require.Equal(t, Held{Pool: "main", Holder: "b-1", Epoch: other.Epoch}, a.seenLock())
+
+	tm, err := a.take(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, tm, "neither expired nor dead")
+
+	e.dead = []string{"b-1"}
+	require.NoError(t, store.RenewLock(t.Context(), b.db, other, time.Minute, time.Minute))
+	tm, err = a.take(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, tm, "it was renewed since it was seen")
+
+	_, err = a.look(t.Context())
+	require.NoError(t, err)
+	require.True(t, a.standing.since.After(since))
+	tm, err = a.take(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, tm)
+	require.Greater(t, tm.fence.Epoch, other.Epoch)
+	a.keeper.release(tm.holding)
+}
+
+// A node that has just come to reach the database again leaves the lock to whoever was
+// elected meanwhile, unless that is itself.
+func TestAcquirerDoesNotOvertakeOnceItWasOutOfReach(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	e := &fakeElector{rank: 1}
+	a := b.acquirer(e)
+	a.keeper.reach.lose()
+	a.standing.since = time.Now().Add(-time.Hour)
+	nudge(a.changed)
+	require.Nil(t, a.await(t.Context()))
+	require.Empty(t, b.readLock().Holder)
+	e.rank = 0
+	tm := a.await(t.Context())
+	require.NotNil(t, tm)
+	a.keeper.release(tm.holding)
+}
+
+func TestAcquirerWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	b.proxy.SetRule(cutLock)
+	a := b.acquirer(&fakeElector{})
+	nudge(a.changed)
+	require.Nil(t, a.await(t.Context()))
+	b.proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict { // the look is answered, the rest is not
+		if strings.Contains(e.SQL, "INSERT INTO tenure.node_session") {
+			return faultproxy.CutBefore
+		}
+		return faultproxy.Pass
+	})
+	nudge(a.changed)
+	require.Nil(t, a.await(t.Context()))
+	require.Empty(t, b.readLock().Holder)
+}
+
+// A claim whose answer was lost is removed once the lock has changed hands, and no
+// sooner: until then it could still be on its way.
+func TestAcquirerSettles(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{})
+	tm := a.await(t.Context())
+	require.NotNil(t, tm)
+	s := b.session()
+	known := b.claim(s, "k")
+	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids) VALUES ($1, 0, '{99}')", s.id)
+	const claims = "SELECT count(*) FROM tenure.claim"
+
+	require.NoError(t, a.settle(t.Context(), b.readLock()), "nothing is unsure")
+	require.EqualValues(t, 2, b.count(claims))
+	a.unsure = tm.fence
+	require.NoError(t, a.settle(t.Context(), b.readLock()))
+	require.Equal(t, tm.fence, a.unsure, "nobody has taken the lock since")
+	require.EqualValues(t, 2, b.count(claims))
+
+	a.keeper.release(tm.holding)
+	b.exec("UPDATE tenure.acquire_lock SET epoch = epoch + 1, holder = NULL, holder_member = NULL")
+	require.NoError(t, a.settle(t.Context(), b.readLock()))
+	require.Equal(t, store.Fence{}, a.unsure)
+	require.EqualValues(t, 1, b.count(claims))
+	require.EqualValues(t, 1, b.count(claims+" WHERE id = $1", known[0].ID))
+	s.Return(&known[0])
+}
+
+// At the end of a stop nobody may come who takes the lock: then it is taken once more.
+func TestAcquirerResolvesAtItsEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{})
+	tm := a.await(t.Context())
+	require.NotNil(t, tm)
+	a.keeper.release(tm.holding)
+	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids) VALUES ($1, 0, '{99}')", tm.fence.Session)
+	a.unsure = tm.fence
+	a.resolve()
+	require.Equal(t, store.Fence{}, a.unsure)
+	require.Zero(t, b.count("SELECT count(*) FROM tenure.claim"))
+	l := b.readLock()
+	require.Empty(t, l.Holder, "and let go of again")
+	require.Greater(t, l.Epoch, tm.fence.Epoch)
+	require.NoError(t, b.stop(t.Context()))
+}
+
+// One node by itself, from a waiting job to a lock that is let go of.
+func TestManagerRunsJobs(t *testing.T) {
+	t.Parallel()
+	ran := make(chan job.ID, 10)
+	b := setup(t, nil, func(r *job.Registry) {
+		r.Add(job.Spec{Kind: "tell", Handle: func(_ context.Context, rec *job.Record) error {
+			ran <- rec.ID
+			return nil
+		}})
+	}).start()
+	enqueue := func(kind string) job.ID {
+		id, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: kind, Payload: []byte("1")})
+		require.NoError(t, err)
+		return id
+	}
+	first := enqueue("tell")
+	e := &fakeElector{changes: make(chan struct{}, 1)}
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, e, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, m.Stop(t.Context()), "not started")
+	require.NoError(t, m.Start(t.Context()))
+	require.Equal(t, first, within(t, ran), "found without a hint")
+	require.True(t, m.Holds("main"))
+
+	second := enqueue("tell")
+	m.Hint(Hint{Pool: "main", Lanes: []store.Lane{laneOf("acme", 0)}})
+	require.Equal(t, second, within(t, ran))
+	b.eventually(2, "SELECT count(*) FROM tenure.completed_job")
+
+	e.changes <- struct{}{}
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, m.Stop(t.Context()))
+	require.False(t, m.Holds("main"))
+	require.Empty(t, b.readLock().Holder)
+	require.NoError(t, b.stop(t.Context()))
+	require.Zero(t, b.count("SELECT count(*) FROM tenure.claim"))
+}

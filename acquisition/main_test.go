@@ -1,0 +1,40 @@
+package acquisition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// patience is for what takes milliseconds on an idle machine.
+const patience = 30 * time.Second
+
+// nudged tells whether a one-place channel was nudged, and takes the nudge.
+func nudged(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// counted is what a counter stands at.
+func counted(t *testing.T, c prometheus.Collector) (sum float64) {
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(c))
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			sum += m.GetCounter().GetValue()
+		}
+	}
+	return sum
+}

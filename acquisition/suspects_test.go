@@ -1,0 +1,72 @@
+package acquisition
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+func suspectOf(id job.ID, turn int32, removals int64) suspect {
+	s := suspect{removals: removals}
+	s.Record.ID, s.Record.Turn = id, turn
+	return s
+}
+
+// A suspect that was in the queue and has left it may come again: its claim failed,
+// or its node was lost once more.
+func TestSuspectsComeAgain(t *testing.T) {
+	t.Parallel()
+	q := suspects{known: map[endedJob]int{}}
+	q.add(suspectOf(1, 0, 10))
+	q.add(suspectOf(2, 0, 10))
+	require.EqualValues(t, 1, q.next().Record.ID)
+	q.add(suspectOf(1, 0, 11))
+	q.add(suspectOf(2, 0, 12))
+	q.add(suspectOf(2, 1, 12))
+	for _, want := range []suspect{suspectOf(2, 0, 12), suspectOf(1, 0, 11), suspectOf(2, 1, 12)} {
+		require.Equal(t, want, q.next())
+	}
+	require.True(t, q.none())
+}
+
+// Suspects stand in their queue once, in the order they were first read, as they were
+// last read.
+func TestSuspectsModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		q := suspects{known: map[endedJob]int{}}
+		var model []suspect
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				s := suspectOf(job.ID(rapid.IntRange(1, 4).Draw(t, "id")), int32(rapid.IntRange(0, 1).Draw(t, "turn")), rapid.Int64().Draw(t, "removals"))
+				q.add(s)
+				for i := range model {
+					if model[i].Record.ID == s.Record.ID && model[i].Record.Turn == s.Record.Turn {
+						model[i] = s
+						return
+					}
+				}
+				model = append(model, s)
+			},
+			"next": func(t *rapid.T) {
+				if q.none() {
+					t.Skip()
+				}
+				require.Equal(t, model[0], q.next())
+				model = model[1:]
+			},
+			"clear": func(*rapid.T) {
+				q.clear()
+				model = nil
+			},
+			"": func(t *rapid.T) {
+				require.Equal(t, len(model) == 0, q.none())
+				require.Len(t, q.queue, len(model))
+				require.Len(t, q.known, len(model))
+			},
+		})
+	})
+}

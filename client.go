@@ -42,7 +42,7 @@ func Refused(err error) bool {
 	var row *routing.RowError
 	var socket *net.OpError
 	return errors.As(err, &pool) || errors.As(err, &input) || errors.As(err, &row) || errors.Is(err, ErrUnknownTenant) ||
-		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, tenancy.ErrNoTenant) ||
+		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, routing.ErrInUse) || errors.Is(err, tenancy.ErrNoTenant) ||
 		errors.As(err, &socket) && socket.Op == "listen"
 }
 
@@ -81,11 +81,7 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, p := range router.Pools() {
-		names = append(names, p.Name)
-	}
-	cluster.SetPools(names)
+	cluster.SetPools(poolNames(router))
 	return &Client{router: router, registry: o.registry, bell: newDoorbell(cluster, nil), keep: cfg.Execution.Retention > 0, cluster: cluster}, nil
 }
 

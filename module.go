@@ -87,11 +87,7 @@ func provideCluster(lc fx.Lifecycle, cfg config.Config, r *routing.Router, s nod
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, p := range r.Pools() {
-		names = append(names, p.Name)
-	}
-	c.SetPools(names)
+	c.SetPools(poolNames(r))
 	lc.Append(fx.StartStopHook(c.Start, c.Stop))
 	return c, nil
 }
@@ -149,7 +145,7 @@ func provideNode(cfg config.Config, r *routing.Router, c *membership.Cluster, w 
 		}
 	}
 	own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &Node{cfg: cfg, router: r, cluster: c, manager: m, gatherer: own, client: client}, nil
+	return &Node{cfg: cfg, router: r, cluster: c, manager: m, gatherer: own, client: client, log: s.log}, nil
 }
 
 func buildInfo(version string) prometheus.Collector {

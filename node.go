@@ -34,6 +34,9 @@ type Node struct {
 	cluster  *membership.Cluster
 	manager  *acquisition.Manager
 	gatherer prometheus.Gatherer
+	log      *zap.Logger
+
+	reloading sync.Mutex // held during Reload
 
 	app *fx.App // of a node made by New; nil: the node belongs to somebody else's app
 
@@ -205,6 +208,14 @@ func newCluster(cfg config.Config, role membership.Role, r *routing.Router, s no
 		return membership.Single(self), nil
 	}
 	return membership.New(*cfg.Cluster, self, s.log)
+}
+
+// poolNames lists the configured pools.
+func poolNames(r *routing.Router) (names []string) {
+	for _, p := range r.Pools() {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 // seedPools is how many pools are asked for members at a time. Each may cost a

@@ -160,6 +160,35 @@ func (c *Client) LockStatuses(ctx context.Context) []LockStatus {
 	return out
 }
 
+// Freeze keeps all nodes from claiming jobs in a pool until [Client.Thaw]; what is
+// running goes on, and jobs can be enqueued. When it returns nothing is claimed there
+// any more. Doing it again changes nothing.
+func (c *Client) Freeze(ctx context.Context, pool string) error { return c.freeze(ctx, pool, true) }
+
+// Thaw ends a [Client.Freeze].
+func (c *Client) Thaw(ctx context.Context, pool string) error { return c.freeze(ctx, pool, false) }
+
+func (c *Client) freeze(ctx context.Context, pool string, frozen bool) error {
+	p, ok := c.router.Pool(pool)
+	if !ok {
+		return fmt.Errorf("pool %q is not configured", pool)
+	}
+	if err := store.Freeze(ctx, p.Jobs(), frozen); err != nil {
+		return fmt.Errorf("pool %s: %w", pool, err)
+	}
+	return nil
+}
+
+// Claims counts the claims in flight in a pool, by whomever: 0 means that nothing runs.
+func (c *Client) Claims(ctx context.Context, pool string) (int, error) {
+	p, ok := c.router.Pool(pool)
+	if !ok {
+		return 0, fmt.Errorf("pool %q is not configured", pool)
+	}
+	ids, err := store.ClaimIDs(ctx, p.Jobs())
+	return len(ids), err
+}
+
 // Elected names the node that this process' view of the cluster proposes as the
 // holder of a pool's acquire lock; "" when it sees none.
 func (c *Client) Elected(pool string) string {

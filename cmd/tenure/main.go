@@ -21,8 +21,10 @@ var commands = []func(*app) *cobra.Command{
 	newEnqueue,
 	newJobs,
 	newLocks,
+	newPools,
 	newNodes,
 	newConfig,
+	newReload,
 	newVersion,
 }
 

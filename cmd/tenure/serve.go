@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ func newServe(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, newLogger(cfg.Node.Log, a.stderr))
+			return serve(cmd.Context(), cfg, a.loadConfig, newLogger(cfg.Node.Log, a.stderr))
 		},
 	}
 }
@@ -43,10 +44,10 @@ func newServe(a *app) *cobra.Command {
 // hold it up so long.
 const startLimitNode = 30 * time.Second
 
-// serve runs a node until ctx ends. The address is taken first, so that a second
+// serve runs a node until ctx ends; load reads its configuration again. The address is taken first, so that a second
 // node by mistake fails before it does anything, and served to the last, so that
 // probes see the node stop.
-func serve(ctx context.Context, cfg config.Config, log *zap.Logger) error {
+func serve(ctx context.Context, cfg config.Config, load func() (config.Config, error), log *zap.Logger) error {
 	web, err := listen(cfg.Node.Address())
 	if err != nil {
 		return err
@@ -60,10 +61,11 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	web.serve(node.Handler(), log)
+	again := &reloader{load: load, node: node, log: log, known: cfg}
+	web.serve(again.handler(node.Handler()), log)
 	log.Info("starting", zap.String("version", buildVersion()), zap.String("node", cfg.Node.Name),
 		zap.Strings("pools", slices.Sorted(maps.Keys(cfg.Pools))), zap.Strings("kinds", registry.Kinds()), zap.String("address", web.address()))
-	if err := runNode(ctx, cfg, node, web.failed, log); err != nil {
+	if err := runNode(ctx, cfg, node, again, web.failed, log); err != nil {
 		return err
 	}
 	log.Info("stopped, nothing is claimed")
@@ -72,7 +74,7 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger) error {
 
 // runNode is Node.Run but for two things: a signal during the start lets it finish
 // and then stops what was started, and a failed listener stops the node.
-func runNode(ctx context.Context, cfg config.Config, node *tenure.Node, failed <-chan error, log *zap.Logger) error {
+func runNode(ctx context.Context, cfg config.Config, node *tenure.Node, again *reloader, failed <-chan error, log *zap.Logger) error {
 	own := context.WithoutCancel(ctx) // starting and stopping have limits of their own
 	startCtx, cancel := context.WithTimeout(own, startLimitNode)
 	err := node.Start(startCtx)
@@ -81,11 +83,16 @@ func runNode(ctx context.Context, cfg config.Config, node *tenure.Node, failed <
 		err = fmt.Errorf("start: %w", err)
 	} else {
 		log.Info("started")
+		runCtx, ended := context.WithCancel(ctx)
+		var reloading sync.WaitGroup
+		reloading.Go(func() { again.run(runCtx) })
 		select {
 		case <-ctx.Done():
 			log.Info("stopping", zap.Duration("finish_within", cfg.Execution.FinishWithin))
 		case err = <-failed:
 		}
+		ended()
+		reloading.Wait()
 	}
 	stopCtx, cancel := context.WithTimeout(own, tenure.StopTimeout(cfg))
 	defer cancel()

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -246,7 +247,8 @@ func TestListenerFails(t *testing.T) {
 	require.NoError(t, err)
 	w.serve(node.Handler(), zap.NewNop())
 	require.NoError(t, w.listener.Close())
-	err = runNode(t.Context(), cfg, node, w.failed, zap.NewNop())
+	again := &reloader{load: func() (config.Config, error) { return loadConfig(b.path) }, node: node, log: zap.NewNop(), known: cfg}
+	err = runNode(t.Context(), cfg, node, again, w.failed, zap.NewNop())
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.ErrorContains(t, err, "serve on "+w.address())
 	w.stop()

@@ -104,6 +104,18 @@ func OfferLock(ctx context.Context, db DB, f Fence, to string, reserve time.Dura
 	return nil
 }
 
+// Freeze keeps everybody from claiming in the pool, or lets them again. When it
+// returns no claim is being made; those that were go on.
+func Freeze(ctx context.Context, db DB, frozen bool) error {
+	var b pgx.Batch
+	b.Queue(sqlRemovalLock)
+	b.Queue(sqlLockFreeze, frozen)
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("freeze or thaw the pool: %w", translate(err))
+	}
+	return nil
+}
+
 func deref[T any](p *T) T {
 	if p == nil {
 		var zero T

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure"
+)
+
+func newPools(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pools",
+		Short: "List pools, freeze and thaw them, wait until nothing runs there",
+		Long: "To add or take away a pool, or to change its settings, edit the configuration: running\n" +
+			"nodes see it within seconds, or at once with `tenure reload` or SIGHUP.",
+	}
+	cmd.AddCommand(newPoolsList(a), newPoolsFreeze(a), newPoolsThaw(a), newPoolsDrain(a))
+	return cmd
+}
+
+// jsonPool is a pool as -o json prints it.
+type jsonPool struct {
+	Pool      string `json:"pool"`
+	Frozen    bool   `json:"frozen"`
+	Node      string `json:"node,omitempty"` // that holds the lock
+	Waiting   int64  `json:"waiting"`
+	Claimed   int64  `json:"claimed"`
+	Scheduled int64  `json:"scheduled"`
+	Dead      int64  `json:"dead"`
+}
+
+func newPoolsList(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "List the pools with their holders and jobs", Args: cobra.NoArgs}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := a.loadConfig()
+		if err != nil {
+			return err
+		}
+		return a.read(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) (unanswered, err error) {
+			locks, unanswered := readLocks(ctx, client)
+			counts, countErr := client.Count(ctx)
+			byPool := map[string]tenure.Counts{}
+			for _, c := range counts {
+				byPool[c.Pool] = c
+			}
+			pools := []jsonPool{}
+			for _, l := range locks {
+				c := byPool[l.Pool]
+				pools = append(pools, jsonPool{Pool: l.Pool, Frozen: l.Paused, Node: l.Node,
+					Waiting: int64(c.Waiting), Claimed: int64(c.Claimed), Scheduled: int64(c.Timers), Dead: int64(c.Dead)})
+			}
+			unanswered = errors.Join(unanswered, countErr)
+			if *output == asJSON {
+				return unanswered, printJSON(a.stdout, pools)
+			}
+			var rows [][]string
+			for _, p := range pools {
+				rows = append(rows, []string{p.Pool, orNobody(p.Node), yesNo(p.Frozen), number(p.Waiting), number(p.Claimed), number(p.Scheduled), number(p.Dead)})
+			}
+			return unanswered, printTable(a.stdout, []string{"POOL", "HOLDER", "FROZEN", "WAITING", "CLAIMED", "SCHEDULED", "DEAD"}, rows)
+		})
+	}
+	return cmd
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+func newPoolsFreeze(a *app) *cobra.Command {
+	return a.onPool(&cobra.Command{
+		Use:   "freeze POOL",
+		Short: "Claim nothing in a pool until it is thawed; what runs goes on",
+	}, func(ctx context.Context, client *tenure.Client, pool string) (string, error) {
+		return "is frozen; thaw it with: tenure pools thaw " + pool, client.Freeze(ctx, pool)
+	})
+}
+
+func newPoolsThaw(a *app) *cobra.Command {
+	return a.onPool(&cobra.Command{
+		Use:   "thaw POOL",
+		Short: "Let a frozen pool go on",
+	}, func(ctx context.Context, client *tenure.Client, pool string) (string, error) {
+		return "goes on", client.Thaw(ctx, pool)
+	})
+}
+
+// drainLook is how often a drain looks what still runs.
+const drainLook = 200 * time.Millisecond
+
+func newPoolsDrain(a *app) *cobra.Command {
+	return a.onPool(&cobra.Command{
+		Use:   "drain POOL",
+		Short: "Freeze a pool and wait until nothing runs there",
+		Long:  "Waits as long as other commands do; running it again goes on waiting.",
+	}, func(ctx context.Context, client *tenure.Client, pool string) (string, error) {
+		if err := client.Freeze(ctx, pool); err != nil {
+			return "", err
+		}
+		for {
+			claims, err := client.Claims(ctx, pool)
+			if err == nil && claims == 0 {
+				return "is frozen, and nothing runs there; thaw it with: tenure pools thaw " + pool, nil
+			}
+			select {
+			case <-ctx.Done():
+				return "", errors.Join(fmt.Errorf("pool %s is frozen, and jobs still run there; run this again to go on waiting", pool), err)
+			case <-time.After(drainLook):
+			}
+		}
+	})
+}
+
+// onPool makes cmd do something to the pool that is its argument.
+func (a *app) onPool(cmd *cobra.Command, do func(ctx context.Context, client *tenure.Client, pool string) (string, error)) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, err := a.loadConfig()
+		if err != nil {
+			return err
+		}
+		if err := checkPools(cfg, args[0]); err != nil {
+			return err
+		}
+		return a.act(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) error {
+			what, err := do(ctx, client, args[0])
+			if err == nil {
+				_, err = fmt.Fprintf(a.stdout, "pool %s %s\n", args[0], what)
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+func orNobody(node string) string {
+	if node == "" {
+		return "nobody"
+	}
+	return node
+}

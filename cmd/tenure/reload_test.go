@@ -1,0 +1,107 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// rewrite changes the configuration file.
+func (b *bed) rewrite(change func(text string) string) {
+	b.t.Helper()
+	text, err := os.ReadFile(b.path)
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.WriteFile(b.path, []byte(change(string(text))), 0o600))
+}
+
+// withoutPool takes a pool and its tenant out of a configuration's text.
+func withoutPool(text, pool string) string {
+	var kept []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "  "+pool+": ") && !strings.HasPrefix(line, "    "+strings.ToUpper(pool)+": ") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// A node takes a changed file over: when it is asked to, on SIGHUP, and by itself. A
+// file with faults, and a pool that is still needed, change nothing.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	address := freePort(t)
+	b.rewrite(func(text string) string { return strings.Replace(text, "127.0.0.1:0", address, 1) })
+	var both string
+	b.rewrite(func(text string) string {
+		both = text
+		return withoutPool(text, "p2")
+	})
+	cmd, l := b.process()
+
+	require.Equal(t, "pools unchanged\n", b.ok("reload"))
+	b.rewrite(func(string) string { return both })
+	require.Equal(t, "pools added: p2\n", b.ok("reload"))
+	l.until("pools changed")
+	id := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P2")
+	b.reaches(id, "retrying") // there is no schema t
+
+	b.rewrite(func(text string) string { return withoutPool(text, "p2") })
+	r := b.fails(2, "reload")
+	require.Contains(t, r.errors, "pool p2 cannot be taken away")
+	require.Contains(t, r.errors, `tenant "P2" has unfinished jobs there`)
+	b.rewrite(func(string) string { return both })
+	b.ok("jobs", "cancel", id)
+	b.rewrite(func(text string) string { return withoutPool(text, "p2") })
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	require.Equal(t, []any{"p2"}, l.until("pools changed")["removed"])
+	l.until("pool left")
+
+	b.rewrite(func(text string) string { return text + "bogus: true\n" })
+	require.Contains(t, l.until("configuration is not reloaded; the one in force stays")["error"], "bogus")
+	b.fails(2, "reload")
+	b.rewrite(func(string) string { return both })
+	require.Equal(t, []any{"p2"}, l.until("pools changed")["added"], "found by itself")
+
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/-/reload", nil)
+	require.NoError(t, err)
+	request.Header.Set("Origin", "https://elsewhere.example")
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Equal(t, http.StatusForbidden, response.StatusCode, "a page in a browser may not")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	l.until("stopped, nothing is claimed")
+	require.NoError(t, cmd.Wait())
+	require.Contains(t, b.fails(1, "reload").errors, "is it running here?")
+}
+
+func TestPools(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	require.Contains(t, b.ok("pools", "list"), "nobody")
+	s := b.serve()
+	require.Eventually(t, func() bool { return strings.Count(b.ok("pools", "list"), "  test ") == 2 }, patience, tick)
+	require.Contains(t, b.ok("pools", "drain", "p1"), "is frozen, and nothing runs there")
+	id := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P1")
+	require.Contains(t, b.ok("pools", "list", "-o", "json"), `"frozen": true`)
+	require.Contains(t, b.ok("jobs", "list", "--state", "waiting"), id)
+	require.Equal(t, "pool p1 goes on\n", b.ok("pools", "thaw", "p1"))
+	b.reaches(id, "retrying")
+	require.Contains(t, b.ok("pools", "freeze", "p1"), "thaw it with: tenure pools thaw p1")
+	require.Contains(t, b.fails(2, "pools", "freeze", "p3").errors, "there are: p1, p2")
+	s.stop()
+	require.Zero(t, <-s.code)
+}

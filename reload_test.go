@@ -1,0 +1,167 @@
+package tenure_test
+
+import (
+	"context"
+	"maps"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// without is a configuration without a pool and its tenants.
+func without(cfg config.Config, pool string) config.Config {
+	cfg.Pools, cfg.Tenants.Static = maps.Clone(cfg.Pools), maps.Clone(cfg.Tenants.Static)
+	delete(cfg.Pools, pool)
+	for id, s := range cfg.Tenants.Static {
+		if s.Pool == pool {
+			delete(cfg.Tenants.Static, id)
+		}
+	}
+	return cfg
+}
+
+func (r *running) reload(cfg config.Config) error {
+	_, err := r.Reload(r.b.t.Context(), cfg)
+	return err
+}
+
+// Pools come and go while others work: nothing of theirs is lost or doubled, and
+// nobody asks a database any more that was taken away.
+func TestPoolsComeAndGo(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	var ran atomic.Int32
+	both := b.gossiping("a")
+	one := without(both, "p2")
+	n := b.start(one, b.registry(func(job.ID) { ran.Add(1) }))
+	defer b.feed(context.WithoutCancel(t.Context()), "p1")()
+	b.flows("p1")
+	began := b.now("p1")
+	_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t2"), plain{1})
+	require.ErrorIs(t, err, tenancy.ErrUnknownTenant)
+
+	for round := 1; round <= 3; round++ {
+		require.NoError(t, n.reload(both))
+		n.holds("p2")
+		_, err = n.Client().Enqueue(tenancy.For(t.Context(), "t2"), plain{round})
+		require.NoError(t, err)
+		b.eventually(round, "p2", "SELECT count(*) FROM tenure.completed_job")
+
+		require.NoError(t, n.reload(one))
+		b.eventually(0, "p2", "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'tenure %'")
+		require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.node_session WHERE state = 'live'"))
+		require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.acquire_lock WHERE holder IS NOT NULL"))
+		_, err = n.Client().Enqueue(tenancy.For(t.Context(), "t2"), plain{round})
+		require.ErrorIs(t, err, tenancy.ErrUnknownTenant)
+	}
+	b.flows("p1")
+	require.Less(t, b.gap("p1", began), time.Second, "p1 went on")
+}
+
+// A pool is left while jobs run there: they finish first.
+func TestALeftPoolFinishesItsJobs(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	y := newTally()
+	n := b.start(b.named("a"), b.slow("a", y, 500*time.Millisecond))
+	for range 5 {
+		_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t2"), write{1})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return y.byNode()["a"] == 5 }, patience, time.Millisecond)
+	err := n.reload(without(b.named("a"), "p2"))
+	require.ErrorIs(t, err, routing.ErrInUse)
+	require.ErrorContains(t, err, `tenant "t2" has unfinished jobs there`)
+	b.eventually(5, "p2", "SELECT count(*) FROM tenure.completed_job")
+	require.NoError(t, n.reload(without(b.named("a"), "p2")))
+	require.Zero(t, y.twice())
+}
+
+// A pool's DSN changes while its jobs run: those finish on the old connections, the
+// next ones start on the new.
+func TestAPoolsSettingsChange(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	y := newTally()
+	cfg := few(b.gossiping("a"), 4)
+	n := b.start(cfg, b.slow("a", y, 20*time.Millisecond))
+	const jobs = 300
+	b.many(n.Client(), jobs, eitherKind)
+	for round := range 3 {
+		require.Eventually(t, func() bool { return y.byNode()["a"] > 20*(round+1) }, patience, time.Millisecond)
+		cfg.Pools = maps.Clone(cfg.Pools)
+		pc := cfg.Pools["p1"]
+		pc.MaxConns++
+		cfg.Pools["p1"] = pc
+		require.NoError(t, n.reload(cfg))
+	}
+	b.finished(n.Client(), jobs)
+	require.Zero(t, y.twice())
+	rows, distinct := b.effects()
+	require.Equal(t, jobs/2, rows)
+	require.Equal(t, jobs/2, distinct)
+}
+
+// What cannot be put into force changes nothing.
+func TestReloadIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	cfg := without(b.named("a"), "p2")
+	n := b.start(cfg, b.registry(nil))
+	n.holds("p1")
+	epoch := b.count("p1", "SELECT epoch FROM tenure.acquire_lock")
+
+	bad := b.named("a")
+	bad.Execution.Workers = 0
+	require.ErrorContains(t, n.reload(bad), "execution.workers")
+
+	bad = b.named("a")
+	bad.Pools = maps.Clone(bad.Pools)
+	bad.Pools["p3"] = routing.PoolConfig{DSN: b.cfg.Pools["p2"].DSN + "&application_name=x"}
+	delete(bad.Pools, "p2")
+	bad.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"t1": {Pool: "p1"}}
+	require.ErrorContains(t, n.reload(bad), "p2", "its database says that it is another pool")
+
+	_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t2"), plain{1})
+	require.ErrorIs(t, err, tenancy.ErrUnknownTenant)
+	_, err = n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
+	require.NoError(t, err)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
+	require.Equal(t, epoch, b.count("p1", "SELECT epoch FROM tenure.acquire_lock"))
+
+	later := without(b.named("a"), "p2")
+	later.Execution.Workers++
+	done, err := n.Reload(t.Context(), later)
+	require.NoError(t, err)
+	require.Equal(t, []string{"execution"}, done.Later)
+	require.Empty(t, done.Added)
+}
+
+// A frozen pool claims nothing, and goes on when it is thawed.
+func TestFreezeAndThaw(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	n := b.start(b.gossiping("a"), b.registry(nil))
+	n.holds("p1")
+	require.NoError(t, n.Client().Freeze(t.Context(), "p1"))
+	claims, err := n.Client().Claims(t.Context(), "p1")
+	require.NoError(t, err)
+	require.Zero(t, claims)
+	for _, id := range []tenancy.ID{"t1", "t2"} {
+		_, err := n.Client().Enqueue(tenancy.For(t.Context(), id), plain{1})
+		require.NoError(t, err, "jobs are taken in all the same")
+	}
+	b.eventually(1, "p2", "SELECT count(*) FROM tenure.completed_job")
+	timer(t, b.acquireBound())
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job"))
+	require.NoError(t, n.Client().Thaw(t.Context(), "p1"))
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
+	require.ErrorContains(t, n.Client().Freeze(t.Context(), "nowhere"), "not configured")
+}

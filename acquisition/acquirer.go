@@ -245,7 +245,12 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	case l.Holder == me: // of a term that ended without letting go
 		return 0
 	}
-	quiet := 2*a.cfg.Lock.RenewEvery + a.cfg.Lock.RenewEvery/8
+	every := a.cfg.Lock.RenewEvery
+	dozing := l.Remaining > 0 && l.Remaining+l.Quiet > a.cfg.Lock.TTL+a.cfg.Lock.TTL/8
+	if dozing {
+		every *= dozeFactor
+	}
+	quiet := 2*every + every/8
 	if !a.elector.Alive(l.Holder) {
 		// It is thought dead: two renewals missed are enough. That only the database's
 		// clock says so does no harm, as the take still fails if another renewal arrives.
@@ -254,6 +259,9 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	if l.Remaining > 0 {
 		if rank >= lowRank {
 			return 4*a.cfg.Lock.TTL + rand.N(a.cfg.Lock.TTL)
+		}
+		if dozing {
+			return l.Remaining + delay + a.jitter()
 		}
 		return min(l.Remaining+delay, idle+delay) + a.jitter()
 	}

@@ -263,7 +263,7 @@ func (s *assistant) accept(ctx context.Context) error {
 		}
 		s.taken += int64(len(c.Jobs))
 		s.box.take(c.ID)
-		s.session.completer.open(c.ID, len(c.Jobs))
+		s.session.open(c.ID, len(c.Jobs))
 		a.workers.Admit(len(c.Jobs))
 		a.workers.Submit(s.session, s.place(ctx, c))
 		a.metrics.accepted.WithLabelValues(a.pool.Name).Add(float64(len(c.Jobs)))

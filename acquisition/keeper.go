@@ -50,6 +50,7 @@ type keeper struct {
 	mu      sync.Mutex
 	current *session  // guarded by mu; nil: none is open
 	held    *holding  // guarded by mu; nil: no lock is held
+	dozing  bool      // guarded by mu; the term that holds it waits for something to come
 	wanted  time.Time // guarded by mu; until then an idle session is kept open
 }
 
@@ -252,16 +253,30 @@ func (k *keeper) again(left time.Duration) time.Duration {
 
 // renew renews the lock together with the session.
 func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duration {
+	ttl, every := k.cfg.Lock.TTL, k.cfg.Lock.RenewEvery
+	k.mu.Lock()
+	dozing := k.dozing
+	k.mu.Unlock()
+	if dozing {
+		ttl, every = dozeFactor*ttl, dozeFactor*every
+	}
 	sent := time.Now()
 	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return store.RenewLock(ctx, conn, h.fence, k.cfg.Lock.TTL, k.cfg.Session.TTL)
+		if !dozing {
+			return store.RenewLock(ctx, conn, h.fence, ttl, k.cfg.Session.TTL)
+		}
+		seen, err := store.RenewIdle(ctx, conn, h.fence, ttl, k.cfg.Session.TTL)
+		if err == nil {
+			k.wakeFor(seen)
+		}
+		return err
 	})
 	switch {
 	case err == nil:
-		h.trust.extend(sent, k.cfg.Lock.TTL)
+		h.trust.extend(sent, ttl)
 		s.trust.extend(sent, k.cfg.Session.TTL)
 		k.heedCancels(ctx, s)
-		return k.cfg.Lock.RenewEvery
+		return every
 	case errors.Is(err, store.ErrSessionLost):
 		h.lost(errLockLost)
 		k.lose(s)
@@ -275,6 +290,24 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 		}
 	}
 	return k.again(h.trust.left())
+}
+
+// doze makes renewing slower, or quick again, and at once.
+func (k *keeper) doze(on bool) {
+	k.mu.Lock()
+	k.dozing = on
+	k.mu.Unlock()
+	nudge(k.nudge)
+}
+
+// wakeFor wakes a term that dozes, if there is something to do.
+func (k *keeper) wakeFor(seen store.Idle) {
+	switch {
+	case seen.Waiting:
+		k.inbox.hint(Hint{Pool: k.pool.Name})
+	case seen.Due != nil && *seen.Due < dozeFactor*dozeFactor*k.cfg.Lock.RenewEvery: // before the next look, or a little later
+		k.inbox.hint(Hint{Pool: k.pool.Name, DueIn: max(*seen.Due, time.Nanosecond)})
+	}
 }
 
 // beat says that the session lives.

@@ -168,7 +168,7 @@ func (b *bundle) claim(s *session, kinds ...string) []execution.Claim {
 	for i := range claims {
 		claims[i].ID = claim
 	}
-	s.completer.open(claim, len(claims))
+	s.open(claim, len(claims))
 	return claims
 }
 

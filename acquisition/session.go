@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,7 @@ type session struct {
 
 	flushing context.Context // of the completer
 	stop     context.CancelFunc
+	started  sync.Once     // the completer, by the first claim
 	stopped  chan struct{} // closed when the completer has ended
 }
 
@@ -41,17 +43,25 @@ func newSession(k *keeper) *session {
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.flushing, s.stop = context.WithCancel(context.Background())
 	s.completer = newCompleter(s)
-	go func() {
-		defer close(s.stopped)
-		s.completer.run(s.flushing)
-	}()
 	return s
+}
+
+// open notes a claim of n jobs.
+func (s *session) open(claim int64, n int) {
+	s.started.Do(func() {
+		go func() {
+			defer close(s.stopped)
+			s.completer.run(s.flushing)
+		}()
+	})
+	s.completer.open(claim, n)
 }
 
 // end stops the completer after a last try to write what waits, and waits for it.
 func (s *session) end(cause error) {
 	s.cancel(cause)
 	s.stop()
+	s.started.Do(func() { close(s.stopped) }) // nothing was ever claimed
 	<-s.stopped
 	s.keeper.workers.Forget(s)
 }

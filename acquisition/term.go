@@ -30,6 +30,7 @@ type term struct {
 	peers    *peers
 
 	due    time.Time // when the next timer is due; zero: none known
+	quiet  time.Time // since when nothing has been going on
 	chores chores
 }
 
@@ -88,7 +89,11 @@ func (t *term) run(stop context.Context) error {
 		if claimed, err = t.acquire(ctx); err != nil || claimed > 0 {
 			continue
 		}
-		err = t.rest(ctx)
+		if t.mayDoze(time.Now()) {
+			err = t.doze(ctx)
+		} else {
+			err = t.rest(ctx)
+		}
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, errUnsure) {
 		return cause
@@ -113,6 +118,7 @@ func (t *term) load(ctx context.Context) error {
 	}
 	t.flight.begin(claims)
 	now := time.Now()
+	t.quiet = now
 	t.chores = chores{discover: now, timers: now, reap: now, retention: now, rewind: now,
 		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
 	return nil
@@ -328,7 +334,7 @@ func (t *term) commit(ctx context.Context, removals int64, picked []store.Waitin
 		t.flight.add(c.Record.ID, c.Record.Turn)
 	}
 	for id, n := range perClaim {
-		t.session.completer.open(id, n)
+		t.session.open(id, n)
 	}
 	return claims, nil
 }
@@ -397,7 +403,7 @@ func (t *term) acquireSuspect(ctx context.Context) (int, error) {
 	id := byTurn[rec.Turn]
 	t.flight.add(rec.ID, rec.Turn)
 	t.suspect = &endedJob{rec.ID, rec.Turn}
-	t.session.completer.open(id, 1)
+	t.session.open(id, 1)
 	t.metrics.claimed.WithLabelValues(t.pool.Name).Inc()
 	t.workers.Submit(t.session, []execution.Claim{{ID: id, Record: rec, Tenant: s.lane.owner.place, Owner: t.session}})
 	return 1, nil

@@ -66,7 +66,7 @@ func (r *routes) cautionTable(ctx context.Context, p *Pool) {
 	if table == nil || table.Pool != p.Name {
 		return
 	}
-	err := p.tenants.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+	err := p.Tenants().AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		_, err := c.Conn().PgConn().Prepare(ctx, "", table.Query, nil)
 		return err
 	})

@@ -30,8 +30,11 @@ type Pool struct {
 	jobsConfig, tenantsConfig *pgxpool.Config
 	lockConfig                *pgx.ConnConfig
 
-	jobs    *pgxpool.Pool // nil before open
-	tenants *pgxpool.Pool // nil before open
+	jobs *pgxpool.Pool // nil before open
+
+	tenantsMu sync.Mutex
+	tenants   *pgxpool.Pool // guarded by tenantsMu; nil until it is first used
+	closed    bool          // guarded by tenantsMu
 
 	mu     sync.Mutex
 	number int   // guarded by mu; 0 until admitted
@@ -71,12 +74,9 @@ func newPool(name string, cfg PoolConfig, log *zap.Logger) (*Pool, error) {
 	return p, nil
 }
 
-// open makes the connection pools, which connect when they are first used.
+// open makes the connection pool for job SQL, which connects when it is first used.
 func (p *Pool) open(ctx context.Context) (err error) {
-	if p.jobs, err = pgxpool.NewWithConfig(ctx, p.jobsConfig); err == nil {
-		p.tenants, err = pgxpool.NewWithConfig(ctx, p.tenantsConfig)
-	}
-	if err != nil {
+	if p.jobs, err = pgxpool.NewWithConfig(ctx, p.jobsConfig); err != nil {
 		return fmt.Errorf("open pool %s: %w", p.Name, err)
 	}
 	return nil
@@ -85,6 +85,10 @@ func (p *Pool) open(ctx context.Context) (err error) {
 // errBadDSN stands in for the parser's error, which may quote a password.
 var errBadDSN = errors.New("its dsn cannot be read as a Postgres connection string")
 
+// maxConnIdle is how long a connection is kept that nobody uses: an idle pool shall
+// cost its database the lock's connection only.
+const maxConnIdle = 30 * time.Second
+
 func poolConfig(dsn, purpose string, maxConns int) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -92,7 +96,8 @@ func poolConfig(dsn, purpose string, maxConns int) (*pgxpool.Config, error) {
 	}
 	cfg.MaxConns = int32(maxConns)
 	cfg.MinConns = 0
-	cfg.MaxConnIdleTime = time.Minute
+	cfg.MaxConnIdleTime = maxConnIdle
+	cfg.HealthCheckPeriod = maxConnIdle / 2
 	tuneCommon(cfg.ConnConfig, purpose)
 	return cfg, nil
 }
@@ -170,8 +175,23 @@ func scrub(c *pgx.Conn) bool {
 // Jobs is for job SQL.
 func (p *Pool) Jobs() *pgxpool.Pool { return p.jobs }
 
-// Tenants is for tenants' transactions.
-func (p *Pool) Tenants() *pgxpool.Pool { return p.tenants }
+// Tenants is for tenants' transactions. It is made when it is first used: most idle
+// pools never need it. Of a closed pool it is closed.
+func (p *Pool) Tenants() *pgxpool.Pool {
+	p.tenantsMu.Lock()
+	defer p.tenantsMu.Unlock()
+	if p.tenants == nil {
+		tenants, err := pgxpool.NewWithConfig(context.Background(), p.tenantsConfig) // it connects later, and newPool has checked the settings
+		if err != nil {
+			panic(fmt.Sprintf("routing: open pool %s: %v", p.Name, err))
+		}
+		if p.closed {
+			tenants.Close()
+		}
+		p.tenants = tenants
+	}
+	return p.tenants
+}
 
 // ConnectLock opens a connection for the acquire lock and the session; the caller
 // closes it.
@@ -230,8 +250,12 @@ func (p *Pool) Gone() <-chan struct{} { return p.gone }
 func (p *Pool) retire() { p.leave.Do(func() { close(p.gone) }) }
 
 func (p *Pool) close() {
-	if p.tenants != nil {
-		p.tenants.Close()
+	p.tenantsMu.Lock()
+	p.closed = true
+	tenants := p.tenants
+	p.tenantsMu.Unlock()
+	if tenants != nil {
+		tenants.Close()
 	}
 	if p.jobs != nil {
 		p.jobs.Close()

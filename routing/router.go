@@ -315,7 +315,7 @@ func (e *RowError) Unwrap() error { return e.err }
 
 func (r *routes) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
 	table := r.cfg.Tenants.Table
-	rows, err := r.pools[table.Pool].tenants.Query(ctx, table.Query, string(id))
+	rows, err := r.pools[table.Pool].Tenants().Query(ctx, table.Query, string(id))
 	if err != nil {
 		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)
 	}

@@ -74,13 +74,40 @@ func TakeLock(ctx context.Context, db DB, c Claimant, ttl time.Duration) (mine b
 // RenewLock renews a held lock and the session behind it in one transaction and
 // one round trip. ErrFenced: the lock is lost. ErrSessionLost: so is the session.
 func RenewLock(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration) error {
+	return renew(ctx, db, f, lockTTL, sessionTTL, nil)
+}
+
+// Idle is what was seen of an idle pool.
+type Idle struct {
+	Waiting bool           // some job waits
+	Due     *time.Duration // until the next timer is due; nil: there is none
+}
+
+// RenewIdle is RenewLock with a look whether anything has come.
+func RenewIdle(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration) (Idle, error) {
+	var idle Idle
+	err := renew(ctx, db, f, lockTTL, sessionTTL, &idle)
+	return idle, err
+}
+
+func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration, idle *Idle) error {
 	var b pgx.Batch
 	b.Queue(sqlLockRenew, f.Session, f.Epoch, lockTTL.Milliseconds())
 	b.Queue(sqlSessionBeat, f.Session, sessionTTL.Milliseconds())
+	if idle != nil {
+		b.Queue(sqlIdleLook)
+	}
 	r := db.SendBatch(ctx, &b)
 	var removals, seq int64
 	renewErr := r.QueryRow().Scan(&removals)
 	beatErr := r.QueryRow().Scan(&seq)
+	if idle != nil {
+		var due *int64
+		if err := r.QueryRow().Scan(&idle.Waiting, &due); err == nil && due != nil { // an error is Close's to report
+			in := time.Duration(*due) * time.Millisecond
+			idle.Due = &in
+		}
+	}
 	if err := r.Close(); err != nil {
 		return fmt.Errorf("renew the acquire lock: %w", translate(err))
 	}

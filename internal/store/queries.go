@@ -52,6 +52,7 @@ var (
 	sqlLockRead       = query("lock_read")
 	sqlLockRenew      = query("lock_renew")
 	sqlLockOffer      = query("lock_offer")
+	sqlIdleLook       = query("idle_look")
 	sqlLockFreeze     = query("lock_freeze")
 	sqlSessionOpen    = query("session_open")
 	sqlSessionBeat    = query("session_beat")

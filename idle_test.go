@@ -1,0 +1,65 @@
+package tenure_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// An idle pool is looked at seldom, on the lock's connection; whatever comes is found
+// all the same: by a hint, by SQL, a timer, a transaction that commits late.
+func TestIdlePoolsDoze(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.cfg.Acquire.IdleWait = b.cfg.Acquire.Lock.RenewEvery
+	ran := make(chan job.ID, 10)
+	n := b.start(b.gossiping("a"), b.registry(func(id job.ID) { ran <- id }))
+	n.holds("p1")
+	dozes := func() {
+		t.Helper()
+		b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE expires_at - renewed_at > interval '3 s'")
+		before := b.count("p1", "SELECT renew_seq FROM tenure.acquire_lock")
+		began := time.Now()
+		require.Eventually(t, func() bool { return b.count("p1", "SELECT renew_seq FROM tenure.acquire_lock") >= before+2 }, patience, 5*time.Millisecond)
+		require.Greater(t, time.Since(began), b.cfg.Acquire.Lock.RenewEvery*3/2, "renewed half as often")
+	}
+	got := func() time.Duration {
+		t.Helper()
+		began := time.Now()
+		select {
+		case <-ran:
+		case <-time.After(patience):
+			t.Fatal("the job did not run")
+		}
+		return time.Since(began)
+	}
+	dozes()
+	_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
+	require.NoError(t, err)
+	require.Less(t, got(), b.cfg.Acquire.Lock.RenewEvery/2, "a hint wakes it at once")
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE expires_at - renewed_at < interval '3 s'")
+
+	dozes()
+	tx, err := b.db["p1"].Begin(t.Context())
+	require.NoError(t, err)
+	const insert = `INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('t1', 'default', 'plain', '{"n": 0}')`
+	_, err = tx.Exec(t.Context(), insert)
+	require.NoError(t, err)
+	b.exec("p1", insert)
+	got()
+	dozes()
+	require.NoError(t, tx.Commit(t.Context()))
+	got()
+
+	dozes()
+	_, err = n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1}, tenure.In(5*time.Second))
+	require.NoError(t, err)
+	b.exec("p1", `INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) VALUES ('t1', 'default', 'plain', '{"n": 0}', now() + interval '2 s')`)
+	require.InDelta(t, 2, got().Seconds(), 1)
+	require.InDelta(t, 3, got().Seconds(), 1)
+}

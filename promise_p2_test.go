@@ -445,7 +445,7 @@ func (s *racingSession) load(ctx context.Context, f store.Fence) (map[flown]bool
 	alone := s.doing == 0 && s.id == f.Session
 	s.mu.Unlock()
 	if alone { // the other acquirer of this session may get an answer any moment
-		n, err := store.SweepClaims(ctx, s.race.db, f.Session, known)
+		n, err := store.SweepClaims(ctx, s.race.db, f.Session, func() []int64 { return known })
 		if s.race.failed(ctx, err) || err != nil {
 			return nil, err
 		}
@@ -529,10 +529,10 @@ func (s *racingSession) run(session uuid.UUID, claims map[int32]int64, records [
 	for tries := 0; ; tries++ {
 		var err error
 		if len(returnJobs) > 0 {
-			err = store.ReturnUnstarted(ctx, r.db, returnClaims, returnJobs)
+			err = store.ReturnUnstarted(ctx, r.db, session, returnClaims, returnJobs)
 		}
 		if err == nil {
-			_, err = store.Finish(ctx, r.db, s.member, false, finished, ids)
+			_, err = store.Finish(ctx, r.db, store.Runner{Session: session, Node: s.member}, false, finished, ids)
 		}
 		if err == nil || tries == 10 {
 			r.failed(ctx, err)

@@ -269,7 +269,7 @@ func (s *assistant) accept(ctx context.Context) error {
 		a.metrics.accepted.WithLabelValues(a.pool.Name).Add(float64(len(c.Jobs)))
 	}
 	if len(empty) > 0 {
-		return store.ReleaseClaims(acceptCtx, a.pool.Jobs(), empty)
+		return store.ReleaseClaims(acceptCtx, a.pool.Jobs(), s.session.id, empty)
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ type flight struct {
 	// older holds the claims that stood when the term began, of whatever session, by
 	// id. Nobody else makes claims during the term, so they can only get fewer.
 	older map[int64]store.Claim
-	byJob map[job.ID]int32 // of older
-	last  int64            // the highest id among them
+	byJob map[endedJob]struct{} // of older; a job can stand in two of them, with different turns
+	last  int64                 // the highest id among them
 }
 
 // loan is a claim that was made for another session.
@@ -84,8 +84,8 @@ func (f *flight) has(id job.ID, turn int32) bool {
 	if t, ok := f.own[id]; ok && t == turn {
 		return true
 	}
-	t, ok := f.byJob[id]
-	return ok && t == turn
+	_, ok := f.byJob[endedJob{id, turn}]
+	return ok
 }
 
 func (f *flight) add(id job.ID, turn int32) { f.own[id] = turn }
@@ -108,18 +108,18 @@ func (f *flight) begin(claims []store.Claim) {
 // refresh takes over what still stands of the older claims, and tells whether any
 // job is free that was not before.
 func (f *flight) refresh(claims []store.Claim) (freed bool) {
-	older, byJob := map[int64]store.Claim{}, map[job.ID]int32{}
+	older, byJob := map[int64]store.Claim{}, map[endedJob]struct{}{}
 	for _, c := range claims {
 		if c.ID > f.last {
 			continue
 		}
 		older[c.ID] = c
 		for _, id := range c.Jobs {
-			byJob[id] = c.Turn
+			byJob[endedJob{id, c.Turn}] = struct{}{}
 		}
 	}
-	for id, turn := range f.byJob {
-		if t, ok := byJob[id]; !ok || t != turn {
+	for e := range f.byJob {
+		if _, ok := byJob[e]; !ok {
 			freed = true
 			break
 		}

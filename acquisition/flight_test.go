@@ -89,3 +89,42 @@ func TestFlightModel(t *testing.T) {
 		})
 	})
 }
+
+// A job that was put off and is due again stands in two claims, as long as the rest of
+// the earlier one runs: whichever is read last, both turns are in flight.
+func TestFlightOneJobInTwoClaims(t *testing.T) {
+	t.Parallel()
+	earlier := store.Claim{ID: 1, Session: uuid.New(), Turn: 0, Jobs: []job.ID{1, 2}}
+	later := store.Claim{ID: 2, Session: earlier.Session, Turn: 1, Jobs: []job.ID{1}}
+	for _, claims := range [][]store.Claim{{earlier, later}, {later, earlier}} {
+		f := newFlight()
+		f.begin(claims)
+		require.True(t, f.has(1, 0) && f.has(1, 1) && f.has(2, 0))
+		require.False(t, f.refresh(claims))
+		require.True(t, f.refresh([]store.Claim{later}), "job 2 may be free")
+		require.True(t, f.has(1, 1))
+	}
+}
+
+func TestFlightLends(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	f.add(1, 0)
+	f.lend(7, 2, 0)
+	f.lend(7, 3, 0)
+	f.lend(8, 4, 5)
+	require.Equal(t, 1, f.here())
+	require.True(t, f.has(2, 0) && f.has(3, 0) && f.has(4, 5))
+	require.True(t, f.othersClaim(uuid.New()))
+	f.over(7)
+	f.over(7)
+	f.over(99)
+	require.False(t, f.has(2, 0) || f.has(3, 0))
+	require.Equal(t, 1, f.here())
+	require.False(t, f.settle([]int64{8}))
+	require.False(t, f.settle(nil), "its message may be on the way")
+	require.True(t, f.has(4, 5))
+	require.True(t, f.settle(nil), "it has ended without a word")
+	require.False(t, f.has(4, 5))
+	require.False(t, f.othersClaim(uuid.New()))
+}

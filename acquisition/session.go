@@ -113,14 +113,14 @@ func (s *session) ended(batch []ending, over []int64) {
 func (s *session) writeOnce(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error) {
 	db := s.keeper.pool.Jobs()
 	if len(returnJobs) > 0 {
-		if err := store.ReturnUnstarted(ctx, db, returnClaims, returnJobs); err != nil {
+		if err := store.ReturnUnstarted(ctx, db, s.id, returnClaims, returnJobs); err != nil {
 			return 0, err
 		}
 	}
 	if len(runs) == 0 && len(over) == 0 {
 		return 0, nil
 	}
-	return store.Finish(ctx, db, s.keeper.self.Node, s.keeper.keep(), runs, over)
+	return store.Finish(ctx, db, store.Runner{Session: s.id, Node: s.keeper.self.Node}, s.keeper.keep(), runs, over)
 }
 
 // margin is how much earlier than its time-to-live a lock or a session is given up

@@ -104,7 +104,7 @@ func (t *term) run(stop context.Context) error {
 // load learns what is in flight. It sees every claim that was ever committed,
 // because the fence made the take wait for them.
 func (t *term) load(ctx context.Context) error {
-	n, err := store.SweepClaims(ctx, t.pool.Jobs(), t.session.id, t.session.completer.known())
+	n, err := store.SweepClaims(ctx, t.pool.Jobs(), t.session.id, t.session.completer.known)
 	if err != nil {
 		return err
 	}

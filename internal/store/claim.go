@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,9 +20,9 @@ type Claim struct {
 	Jobs    []job.ID
 }
 
-// ReleaseClaims removes claims of this process whose jobs are all gone.
-func ReleaseClaims(ctx context.Context, db DB, claims []int64) error {
-	if _, err := db.Exec(ctx, sqlClaimRelease, claims); err != nil {
+// ReleaseClaims removes claims of a session whose jobs are all gone.
+func ReleaseClaims(ctx context.Context, db DB, session uuid.UUID, claims []int64) error {
+	if _, err := db.Exec(ctx, sqlClaimRelease, session, claims); err != nil {
 		return fmt.Errorf("remove claims: %w", translate(err))
 	}
 	return nil
@@ -165,21 +166,34 @@ func Claims(ctx context.Context, db DB) ([]Claim, error) {
 	return out, nil
 }
 
-// ReturnUnstarted gives jobs back that never started: claims[i] loses jobs[i].
-func ReturnUnstarted(ctx context.Context, db DB, claims, jobs []int64) error {
-	if _, err := db.Exec(ctx, sqlClaimReturn, claims, jobs); err != nil {
+// ReturnUnstarted gives jobs of a session back that never started: claims[i] loses
+// jobs[i].
+func ReturnUnstarted(ctx context.Context, db DB, session uuid.UUID, claims, jobs []int64) error {
+	if _, err := db.Exec(ctx, sqlClaimReturn, session, claims, jobs); err != nil {
 		return fmt.Errorf("give %d unstarted jobs back: %w", len(jobs), translate(err))
 	}
 	return nil
 }
 
-// SweepClaims removes claims of a session that it does not know of, because the
-// answer to its InsertClaim got lost. The caller must have taken the lock anew
-// since, so that no such INSERT can still be on its way.
-func SweepClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) (int, error) {
-	tag, err := db.Exec(ctx, sqlClaimSweep, session, notNil(known))
+// SweepClaims removes claims that a session made and does not know of, because the
+// answer to its InsertClaim got lost, so that none of their jobs was started. The
+// caller must have taken the lock anew since, so that no such INSERT can still be on
+// its way. known is asked after the ledger was, and what is removed is named: should
+// the statement arrive late, it finds no claim that was made meanwhile.
+func SweepClaims(ctx context.Context, db DB, session uuid.UUID, known func() []int64) (int, error) {
+	const what = "remove claims without an owner"
+	made, err := collectIDs(ctx, db, what, sqlClaimMade, session)
 	if err != nil {
-		return 0, fmt.Errorf("remove claims without an owner: %w", translate(err))
+		return 0, err
+	}
+	knows := known()
+	unknown := slices.DeleteFunc(made, func(id int64) bool { return slices.Contains(knows, id) })
+	if len(unknown) == 0 {
+		return 0, nil
+	}
+	tag, err := db.Exec(ctx, sqlClaimRelease, session, unknown)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", what, translate(err))
 	}
 	return int(tag.RowsAffected()), nil
 }

@@ -13,6 +13,7 @@ type copySource struct {
 	jobs []*NewJob
 	due  bool
 	now  time.Time // the database's
+	turn int32     // the first of each
 
 	next    int
 	begun   bool
@@ -57,7 +58,7 @@ func (c *copySource) render() {
 }
 
 func (c *copySource) row(b []byte, j *NewJob) []byte {
-	columns := uint16(8)
+	columns := uint16(9)
 	if c.due {
 		columns++
 	}
@@ -82,6 +83,8 @@ func (c *copySource) row(b []byte, j *NewJob) []byte {
 	} else {
 		b = appendText(b, j.CorrelationID)
 	}
+	b = binary.BigEndian.AppendUint32(b, 4)
+	b = binary.BigEndian.AppendUint32(b, uint32(c.turn))
 	if c.due {
 		at := j.DueAt
 		if at.IsZero() {

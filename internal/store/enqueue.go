@@ -105,7 +105,8 @@ func nullableJSON(b []byte) *string {
 func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added int, err error) {
 	var xid string
 	var now time.Time
-	if err := tx.QueryRow(ctx, sqlEnqueueBegin, pool).Scan(&xid, &now); err != nil {
+	var turn int32
+	if err := tx.QueryRow(ctx, sqlEnqueueBegin, pool).Scan(&xid, &now, &turn); err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return 0, ErrWrongPool
 		}
@@ -133,13 +134,13 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 		sql  string
 		due  bool
 	}{
-		{waiting, "COPY tenure.job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id) FROM STDIN BINARY", false},
-		{timers, "COPY tenure.timer_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, due_at) FROM STDIN BINARY", true},
+		{waiting, "COPY tenure.job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn) FROM STDIN BINARY", false},
+		{timers, "COPY tenure.timer_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn, due_at) FROM STDIN BINARY", true},
 	} {
 		if len(part.jobs) == 0 {
 			continue
 		}
-		src := &copySource{jobs: part.jobs, due: part.due, now: now}
+		src := &copySource{jobs: part.jobs, due: part.due, now: now, turn: turn}
 		if _, err := tx.Conn().PgConn().CopyFrom(ctx, io.Reader(src), part.sql); err != nil {
 			return 0, translate(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tenurehq/tenure/job"
@@ -16,19 +17,26 @@ type Finished struct {
 	Outcome job.Outcome
 }
 
+// Runner is whose runs they were: the session that holds their claims, and its node,
+// which goes into the errors.
+type Runner struct {
+	Session uuid.UUID
+	Node    string
+}
+
 // Finish writes the outcomes of many runs and removes the claims that are at
 // their end, in one transaction and one round trip. Runs whose claim was lost
 // change nothing; lost counts them. It can be repeated after an ambiguous error:
-// what the first call did is then counted as lost. node goes into the errors;
-// keep says whether finished jobs are retained.
-func Finish(ctx context.Context, db DB, node string, keep bool, runs []Finished, claims []int64) (lost int, err error) {
-	f := finishBatch{keep: keep, node: node}
+// what the first call did is then counted as lost. keep says whether finished jobs
+// are retained.
+func Finish(ctx context.Context, db DB, by Runner, keep bool, runs []Finished, claims []int64) (lost int, err error) {
+	f := finishBatch{keep: keep, node: by.Node}
 	for _, r := range runs {
 		f.add(r)
 	}
 	f.queue()
 	if len(claims) > 0 {
-		f.batch.Queue(sqlClaimRelease, claims)
+		f.batch.Queue(sqlClaimRelease, by.Session, claims)
 	}
 	res := db.SendBatch(ctx, &f.batch)
 	moved := int64(0)

@@ -53,7 +53,7 @@ func TestGivenClaimsAreTakenOver(t *testing.T) {
 	require.Equal(t, got, b.accept(t, first), "again, as after a lost answer")
 	require.Empty(t, b.accept(t, first, got[0].ID), "what it knows is not returned")
 
-	n, err := store.SweepClaims(t.Context(), b.db, first, nil)
+	n, err := store.SweepClaims(t.Context(), b.db, first, knows())
 	require.NoError(t, err)
 	require.Zero(t, n, "what was given is not swept")
 	withdrawn, err := store.WithdrawClaims(t.Context(), b.db, b.fence, time.Hour)
@@ -74,7 +74,7 @@ func TestGivenClaimsAreTakenOver(t *testing.T) {
 	left, err := store.LeaveSession(t.Context(), b.db, first)
 	require.NoError(t, err)
 	require.False(t, left, "it has claims")
-	require.NoError(t, store.ReleaseClaims(t.Context(), b.db, standing))
+	require.NoError(t, store.ReleaseClaims(t.Context(), b.db, first, standing))
 	b.give(t, first)
 	left, err = store.LeaveSession(t.Context(), b.db, first)
 	require.NoError(t, err)

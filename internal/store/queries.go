@@ -68,7 +68,7 @@ var (
 	sqlClaimList      = query("claim_list")
 	sqlClaimRelease   = query("claim_release")
 	sqlClaimReturn    = query("claim_return")
-	sqlClaimSweep     = query("claim_sweep")
+	sqlClaimMade      = query("claim_made")
 	sqlClaimIDs       = query("claim_ids")
 	sqlClaimGive      = query("claim_give")
 	sqlClaimAccept    = query("claim_accept")

@@ -98,6 +98,9 @@ func (b *bundle) claim(t *testing.T, p store.Page) map[int32]int64 {
 	return claims
 }
 
+// knows is what a session knows of its claims.
+func knows(claims ...int64) func() []int64 { return func() []int64 { return claims } }
+
 func columns(p store.Page) (ids []int64, turns []int32) {
 	for _, j := range p.Jobs {
 		ids = append(ids, int64(j.Record.ID))
@@ -193,12 +196,12 @@ func TestOutcomes(t *testing.T) {
 		{Record: &p.Jobs[4].Record, Outcome: job.Outcome{State: job.Cancelled}},
 		{Record: &p.Jobs[5].Record, Outcome: job.Outcome{State: job.Returned}},
 	}
-	lost, err := store.Finish(t.Context(), b.db, "a", true, runs, []int64{claims[0]})
+	lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, []int64{claims[0]})
 	require.NoError(t, err)
 	require.Zero(t, lost)
 	require.Equal(t, store.Counts{Waiting: 1, Timers: 2, Dead: 1, Finished: 2}, counts(t, b.db))
 
-	again, err := store.Finish(t.Context(), b.db, "a", true, runs, nil)
+	again, err := store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, nil)
 	require.NoError(t, err)
 	require.Equal(t, 5, again, "all but the cancelled one, which is not counted")
 	require.Equal(t, store.Counts{Waiting: 1, Timers: 2, Dead: 1, Finished: 2}, counts(t, b.db))
@@ -329,7 +332,7 @@ func TestReapRaisesTurnsAndBuriesKillers(t *testing.T) {
 		require.Equal(t, 1, r.Claims)
 		if loss < 3 {
 			require.Equal(t, 1, r.Back)
-			lost, err := store.Finish(t.Context(), b.db, "v", true, []store.Finished{{Record: &p.Jobs[0].Record, Outcome: job.Outcome{State: job.Done}}}, nil)
+			lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: victim, Node: "v"}, true, []store.Finished{{Record: &p.Jobs[0].Record, Outcome: job.Outcome{State: job.Done}}}, nil)
 			require.NoError(t, err)
 			require.Equal(t, 1, lost, "the old run reports in vain")
 		} else {
@@ -414,15 +417,15 @@ func TestReturnAndSweepClaims(t *testing.T) {
 	b := setup(t)
 	first, second := b.enqueue(t, store.NewJob{}), b.enqueue(t, store.NewJob{})
 	claim := b.claim(t, b.page(t, 0))[0]
-	require.NoError(t, store.ReturnUnstarted(t.Context(), b.db, []int64{claim}, []int64{int64(first)}))
+	require.NoError(t, store.ReturnUnstarted(t.Context(), b.db, b.fence.Session, []int64{claim}, []int64{int64(first)}))
 	list, err := store.Claims(t.Context(), b.db)
 	require.NoError(t, err)
 	require.Equal(t, []store.Claim{{ID: claim, Session: b.fence.Session, Jobs: []job.ID{second}}}, list)
 
-	n, err := store.SweepClaims(t.Context(), b.db, b.fence.Session, []int64{claim})
+	n, err := store.SweepClaims(t.Context(), b.db, b.fence.Session, knows(claim))
 	require.NoError(t, err)
 	require.Zero(t, n, "known")
-	n, err = store.SweepClaims(t.Context(), b.db, b.fence.Session, nil)
+	n, err = store.SweepClaims(t.Context(), b.db, b.fence.Session, knows())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	left, err := store.LeaveSession(t.Context(), b.db, b.fence.Session)

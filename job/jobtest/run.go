@@ -207,7 +207,7 @@ func (e *Env) run(ctx context.Context, p *pool, pick pickFunc) (*Result, error) 
 	case ran:
 		written = []store.Finished{{Record: &c.record, Outcome: end.outcome}}
 	}
-	lost, err := store.Finish(ctx, p.Jobs(), name, o.keep, written, []int64{c.claim})
+	lost, err := store.Finish(ctx, p.Jobs(), store.Runner{Session: p.fence.Session, Node: name}, o.keep, written, []int64{c.claim})
 	switch {
 	case err != nil:
 		return nil, err

@@ -5,7 +5,11 @@
 //
 //	checker.go      explores any [System] breadth first; its counterexamples are shortest
 //	ledger.go       the database: one method per SQL statement, with its conditions
-//	protocol.go     the nodes, the requests between them and the database, and the faults
+//	state.go        what there is beside it: the nodes' memory, and requests under way
+//	protocol.go     every step that is possible; time, cancels and fail-overs
+//	node.go         what nodes do: keeper, acquirer, workers, completer
+//	request.go      how requests are executed, answered and lost
+//	symmetry.go     nodes that differ by name only
 //	invariants.go   what must hold
 //	flaws.go        ways to break the protocol on purpose, and the bounds of a check
 //

@@ -26,10 +26,12 @@ type Flaws struct {
 	LeftoversStay        bool // claims whose answer was lost are not looked for
 
 	// Those below are no fancies: the product had them when the model was made, and
-	// the model found them. See docs/model.md.
+	// the model found them. A check of the whole protocol takes them as mended, or it
+	// would see nothing behind them. See docs/model.md.
 
 	SweepsByMemory bool // a sweep removes what its sender did not know when it was sent, whenever it arrives
-	FlightMixesUp  bool // of two claims that list one job, at an old turn and at its present one, the term heeds either
+	FlightMixesUp  bool // of two claims that list one job, at an old turn and at its present one, a term heeds either
+	JobIDsRepeat   bool // a fail-over gives the ids of lost jobs out again, to other jobs, at the same turn
 	ClaimsGoByID   bool // a claim is released by its id alone, and a fail-over gives ids out again
 }
 
@@ -39,6 +41,7 @@ type Bounds struct {
 	Nodes     int
 	Jobs      int   // 1: only the one whose handler runs in a transaction
 	Lives     uint8 // sessions that one node may open, one after the other
+	Late      bool  // job Y is enqueued during the history, not before
 	Calm      bool  // nothing expires by itself: for long histories of other faults
 	Takes     uint8 // tries to take the lock
 	Lost      uint8 // calls that get no answer; they may still be executed later, or have been

@@ -11,6 +11,7 @@ const (
 	startEnded
 	startTwice
 	startUnrecorded
+	endedUnrun
 )
 
 var faults = map[fault]string{
@@ -19,6 +20,7 @@ var faults = map[fault]string{
 	claimNotWaiting: "P1: a job is claimed that does not wait any more",
 	startEnded:      "P3: a job starts that has ended",
 	startTwice:      "P4: a job starts a second time while the node that runs it lives",
+	endedUnrun:      "P1: a job ends that never ran, by the report on another job",
 	startUnrecorded: "P5: a job starts again and nothing was recorded of its last start",
 }
 
@@ -53,11 +55,24 @@ func (s *State) claiming(p *Protocol, r request) {
 	}
 }
 
+// ending checks a write that is about to end runs.
+func (s *State) ending(w *request) {
+	for j, r := range w.runs {
+		job := &s.ledger.jobs[j]
+		if (r.stage == succeeded || r.stage == errored) && job.state == waiting && job.turn == r.turn && job.birth != r.birth {
+			s.violate(endedUnrun)
+		}
+	}
+}
+
 // starting starts a run, and checks it.
 func (s *State) starting(p *Protocol, n int, life uint8, j int) {
 	r := &s.nodes[n].runs[life][j]
 	r.stage, r.steady = running, true
 	job := &s.ledger.jobs[j]
+	if r.birth != job.birth {
+		return // its job was lost by a fail-over
+	}
 	if p.asserted(s, j) {
 		if job.state != waiting {
 			s.violate(startEnded)
@@ -67,7 +82,7 @@ func (s *State) starting(p *Protocol, n int, life uint8, j int) {
 			if other == sessionOf(n, life) {
 				continue
 			}
-			if o := s.nodes[other.node()].runs[other.life()][j]; o.stage == running && (o.steady || s.ledger.sessions[i].state == live) {
+			if o := s.nodes[other.node()].runs[other.life()][j]; o.stage == running && o.birth == r.birth && (o.steady || s.ledger.sessions[i].state == live) {
 				s.violate(startTwice)
 			}
 		}
@@ -123,7 +138,7 @@ func (p *Protocol) unprotected(s *State) bool {
 		for life, runs := range s.nodes[n].runs {
 			me := sessionOf(n, uint8(life))
 			for j, r := range runs {
-				if r.stage == none || r.ended() || !p.asserted(s, j) || s.ledger.session(me).state != live {
+				if r.stage == none || r.ended() || !p.asserted(s, j) || s.ledger.session(me).state != live || r.birth != s.ledger.jobs[j].birth {
 					continue
 				}
 				if c := s.ledger.claims[r.claim]; c.session != me || c.turn != r.turn || !c.jobs.has(j) {

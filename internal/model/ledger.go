@@ -66,6 +66,7 @@ type jobRow struct {
 	attempts uint8
 	losses   uint8
 	effects  uint8 // ghost: rows that its handler has committed
+	birth    uint8 // ghost: which of the jobs that had this id
 }
 
 type jobState uint8
@@ -77,6 +78,7 @@ const (
 	finished
 	dead
 	removed // cancelled while it waited
+	absent  // not enqueued
 )
 
 type claimRow struct {

@@ -119,6 +119,7 @@ func TestWhatTheModelFound(t *testing.T) {
 		{Flaws{SweepsByMemory: true}, Bounds{Takes: 2, Lost: 1}, false, unprotectedRun},
 		{Flaws{SweepsByMemory: true}, Bounds{Takes: 3, Lost: 1}, true, faults[startTwice]},
 		{Flaws{FlightMixesUp: true}, Bounds{Jobs: 2, Lives: 1, Takes: 2, Failures: 1}, true, claimedTwice},
+		{Flaws{JobIDsRepeat: true}, Bounds{Jobs: 2, Late: true, Lives: 1, Calm: true, Takes: 1, Failovers: 1}, true, faults[endedUnrun]},
 		{Flaws{ClaimsGoByID: true}, Bounds{Jobs: 2, Lives: 1, Calm: true, Takes: 2, Failovers: 1}, false, unprotectedRun},
 		{Flaws{ClaimsGoByID: true}, Bounds{Jobs: 2, Lives: 1, Calm: true, Takes: 3, Failovers: 1}, true, faults[startTwice]},
 	} {

@@ -69,7 +69,7 @@ func (l *ledger) String() string {
 		b.WriteString(" expired")
 	}
 	for j, job := range l.jobs {
-		fmt.Fprintf(&b, "; %s %s", [...]string{"X", "Y"}[j], [...]string{"turn", "finished", "dead", "removed"}[job.state])
+		fmt.Fprintf(&b, "; %s %s", [...]string{"X", "Y"}[j], [...]string{"turn", "finished", "dead", "removed", "absent"}[job.state])
 		if job.state == waiting {
 			fmt.Fprintf(&b, " %d", job.turn)
 		}

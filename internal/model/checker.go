@@ -72,7 +72,7 @@ func Check[S comparable, T any](sys System[S, T], limit int) Report {
 	if r.Broken != "" {
 		r.Trace = c.trace(c.broken)
 	}
-	r.States, r.Steps, r.Depth, r.Partial = c.seen.size(), c.steps, c.depth, c.partial
+	r.States, r.Steps, r.Depth, r.Partial = c.seen.size(), c.steps, max(c.depth, len(r.Trace)), c.partial
 	r.Elapsed = time.Since(began)
 	return r
 }
@@ -89,52 +89,71 @@ type search[S comparable, T any] struct {
 
 // run returns the invariant that is broken.
 func (c *search[S, T]) run(limit int) (broken string) {
+	var todo queue[S] // in the order of the states' numbers
+	visit := func(s *S, parent uint32) {
+		canonical := c.sys.Canonical(s)
+		number, fresh := c.seen.add(c.hash(&canonical), parent)
+		if !fresh || broken != "" {
+			return
+		}
+		if broken = c.sys.Broken(&canonical); broken != "" {
+			c.broken = number
+		}
+		todo.push(&canonical)
+	}
 	start := c.sys.Start()
-	start = c.sys.Canonical(&start)
-	number, _ := c.seen.add(c.hash(&start), 0)
-	if broken = c.sys.Broken(&start); broken != "" {
-		c.broken = number
-		return broken
-	}
-	level := []S{start}
-	first := number // the number of level[0]; numbers are given in the order of the levels
-	var below []S
-	for len(level) > 0 {
-		below = below[:0]
-		firstBelow := uint32(c.seen.size())
-		for i := range level {
-			parent := first + uint32(i)
-			c.sys.Next(&level[i], func(_ T, next *S) {
-				if broken != "" {
-					return
-				}
-				c.steps++
-				canonical := c.sys.Canonical(next)
-				number, fresh := c.seen.add(c.hash(&canonical), parent)
-				if !fresh {
-					return
-				}
-				if broken = c.sys.Broken(&canonical); broken != "" {
-					c.broken = number
-				}
-				below = append(below, canonical)
-			})
-			if broken != "" {
-				c.depth++
-				return broken
-			}
-			if c.seen.size() > limit {
-				c.partial = true
-				return ""
-			}
+	visit(&start, 0)
+	number := uint32(0) // of the state that is expanded
+	below := 1          // the number of the first state of the next level
+	for s := todo.pop(); s != nil && broken == ""; s = todo.pop() {
+		if c.seen.size() > limit {
+			c.partial = true
+			return ""
 		}
-		if len(below) > 0 {
+		if int(number) == below {
 			c.depth++
+			below = c.seen.size()
 		}
-		level, below = below, level
-		first = firstBelow
+		c.sys.Next(s, func(_ T, next *S) {
+			c.steps++
+			visit(next, number)
+		})
+		number++
 	}
-	return ""
+	return broken
+}
+
+// queue is first in, first out, and keeps little more than what is in it.
+type queue[S any] struct {
+	chunks [][]S // the first one is being read, the last one written
+	read   int   // of the first one
+	spare  []S
+}
+
+const chunkSize = 1024
+
+func (q *queue[S]) push(s *S) {
+	if n := len(q.chunks); n == 0 || len(q.chunks[n-1]) == chunkSize {
+		if q.spare == nil {
+			q.spare = make([]S, 0, chunkSize)
+		}
+		q.chunks = append(q.chunks, q.spare[:0])
+		q.spare = nil
+	}
+	last := &q.chunks[len(q.chunks)-1]
+	*last = append(*last, *s)
+}
+
+// pop returns what stays valid until the next call; nil: nothing is left.
+func (q *queue[S]) pop() *S {
+	if q.read == chunkSize {
+		q.spare, q.chunks, q.read = q.chunks[0], q.chunks[1:], 0
+	}
+	if len(q.chunks) == 0 || q.read == len(q.chunks[0]) {
+		return nil
+	}
+	q.read++
+	return &q.chunks[0][q.read-1]
 }
 
 func (c *search[S, T]) hash(s *S) uint64 { return maphash.Comparable(c.seed, *s) }

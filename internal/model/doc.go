@@ -34,7 +34,8 @@
 // a request is executed when it is sent, or given up, if nothing was looked at before
 // that the request relies on. Heartbeats and renewals are one step, answer included:
 // one that is late, or whose answer is lost, does what a timely one does behind which
-// the session expires.
+// the session expires. An offer of the lock is one step too: a late one finds its
+// epoch unchanged, or does nothing.
 //
 // # What is left out
 //

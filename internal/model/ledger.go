@@ -34,9 +34,9 @@ func (s session) life() uint8 { return uint8(int(s-1) % maxLives) }
 // set holds small numbers: jobs, or ids of claims.
 type set uint8
 
-func (s set) has(i int) bool     { return s&(1<<i) != 0 }
-func (s set) with(i int) set     { return s | 1<<i }
-func (s set) less(other set) set { return s &^ other }
+func (s set) has(i int) bool        { return s&(1<<i) != 0 }
+func (s set) with(i int) set        { return s | 1<<i }
+func (s set) without(other set) set { return s &^ other }
 
 // ledger is what a pool's database has committed. Each method is one SQL statement,
 // with its WHERE conditions; the files are named beside them.
@@ -264,7 +264,7 @@ func (l *ledger) failed(j int, turn uint8) {
 // claim. Both go by the claim's id; s is whose claim it was.
 func (l *ledger) giveBack(f Flaws, s session, id uint8, j int) {
 	if c := &l.claims[id]; f.ClaimsGoByID || c.session == s {
-		c.jobs = c.jobs.less(set(0).with(j))
+		c.jobs = c.jobs.without(set(0).with(j))
 	}
 }
 

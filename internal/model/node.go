@@ -422,7 +422,7 @@ func (e *expansion) write(n int, life uint8) {
 	if r.jobs == 0 {
 		return
 	}
-	r.over = r.over.less(going)
+	r.over = r.over.without(going)
 	returns, ends := false, r.over != 0
 	for _, run := range r.runs {
 		returns = returns || run.stage == unstarted && !r.over.has(int(run.claim))

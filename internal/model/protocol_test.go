@@ -9,7 +9,7 @@ import (
 
 // more is for a longer look than a test should take:
 //
-//	go test ./internal/model -run TestTheProtocolHoldsAtLength -timeout 1h -more 100000000
+//	go test ./internal/model -run TestTheProtocolHoldsAtLength -timeout 1h -more 10000000
 var more = flag.Int("more", 0, "states to explore of each set of bounds that is not explored in full")
 
 // checked runs a check and logs its figures.

@@ -38,6 +38,7 @@ var layers = map[string][]string{
 	"internal/store/storetest": {"internal/store", "internal/devpg/pgtest"},
 	"internal/traffic":         {},
 	"internal/mutants":         {},
+	"internal/model":           {}, // a picture of the protocol, not a part of it
 	"internal/faultproxy":      {},
 	"job/jobtest":              {"", "job", "tenancy", "routing", "execution", "config", "membership", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},
 

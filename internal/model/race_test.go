@@ -1,0 +1,5 @@
+//go:build race
+
+package model
+
+func init() { raced = true }

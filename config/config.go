@@ -24,12 +24,14 @@ import (
 type Config struct {
 	Node Node `yaml:"node"`
 	// Cluster is nil on a single node, which then does not gossip.
-	Cluster   *membership.Config            `yaml:"cluster"`
-	Pools     map[string]routing.PoolConfig `yaml:"pools"`
-	Tenants   routing.TenantsConfig         `yaml:"tenants"`
-	Acquire   acquisition.Config            `yaml:"acquire"`
-	Execution execution.Config              `yaml:"execution"`
-	Handlers  Handlers                      `yaml:"handlers"`
+	Cluster *membership.Config            `yaml:"cluster"`
+	Pools   map[string]routing.PoolConfig `yaml:"pools"`
+	Tenants routing.TenantsConfig         `yaml:"tenants"`
+	// Connections bounds connections over all pools and nodes.
+	Connections routing.ConnectionsConfig `yaml:"connections"`
+	Acquire     acquisition.Config        `yaml:"acquire"`
+	Execution   execution.Config          `yaml:"execution"`
+	Handlers    Handlers                  `yaml:"handlers"`
 
 	// references by path, so that Show can print them and no fault prints what
 	// they stood for. Never written to after Parse, hence shared by copies.
@@ -60,10 +62,11 @@ tenants:
 // Default is the configuration of a single node, without pools.
 func Default() Config {
 	return Config{
-		Node:      DefaultNode(),
-		Tenants:   routing.DefaultConfig().Tenants,
-		Acquire:   acquisition.DefaultConfig(),
-		Execution: execution.DefaultConfig(),
+		Node:        DefaultNode(),
+		Tenants:     routing.DefaultConfig().Tenants,
+		Connections: routing.DefaultConfig().Connections,
+		Acquire:     acquisition.DefaultConfig(),
+		Execution:   execution.DefaultConfig(),
 	}
 }
 
@@ -72,7 +75,7 @@ func (c Config) Gossip() bool { return c.Cluster != nil }
 
 // Routing is what package routing takes.
 func (c Config) Routing() routing.Config {
-	return routing.Config{Pools: c.Pools, Tenants: c.Tenants}
+	return routing.Config{Pools: c.Pools, Tenants: c.Tenants, Connections: c.Connections}
 }
 
 // Validate is for programs that build a Config themselves: the faults that

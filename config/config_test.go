@@ -204,6 +204,9 @@ tenants:
       role: ""
   schema: '{tenant}'
   role: ""
+connections:
+  per_node: 0
+  nodes: 1
 acquire:
   batch: 2000
   idle_wait: 2s

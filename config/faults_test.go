@@ -113,7 +113,7 @@ the shortest file that works:
 node.yaml:1:1: error: the file needs keys of its own, but is a list
     1 | - a
       | ^
-      = its keys are: node, cluster, pools, tenants, acquire, execution, handlers`},
+      = its keys are: node, cluster, pools, tenants, connections, acquire, execution, handlers`},
 
 		// Keys.
 		{"unknown key: another section's", ok + "listen: off\n", `

@@ -47,7 +47,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 			pools[name] = p
 			continue
 		}
-		p, err := newPool(name, cfg.Pools[name], r.log)
+		p, err := newPool(name, cfg.Pools[name], r.budget, r.log)
 		if err != nil {
 			return Change{}, err
 		}

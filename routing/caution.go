@@ -41,10 +41,6 @@ func (r *routes) caution(ctx context.Context, p *Pool) {
 	if !risks.FullPageWrites {
 		p.log.Warn("full_page_writes is off on this server: a crash of its machine can damage the database; turn it on")
 	}
-	if p.cfg.MaxConns > risks.Connections {
-		p.log.Warn("pool may open more connections than the server has; lower max_conns, or raise max_connections",
-			zap.Int("max_conns", p.cfg.MaxConns), zap.Int("server", risks.Connections))
-	}
 	if (len(roles) > 0 || r.cfg.Tenants.Role != "") && risks.LosesRole() {
 		p.log.Warn("this minor version of Postgres may lose a transaction's role (CVE-2024-10978), which keeps tenants apart; install the newest one",
 			zap.Int("server_version_num", risks.Version))

@@ -28,11 +28,10 @@ func TestStart_warns(t *testing.T) {
 		warnings map[string]map[string]any
 	}{
 		"in order": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{}},
-		"with risks": {maxConns: 50, schema: "lost", role: "stranger", query: "SELECT pool FROM lost WHERE id = $1", warnings: map[string]map[string]any{
+		"with risks": {maxConns: 5, schema: "lost", role: "stranger", query: "SELECT pool FROM lost WHERE id = $1", warnings: map[string]map[string]any{
 			"tenants.table cannot be asked, so that its tenants are unknown; correct the query, or make what it reads":                  {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
 			"fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on":                          {},
 			"full_page_writes is off on this server: a crash of its machine can damage the database; turn it on":                        {},
-			"pool may open more connections than the server has; lower max_conns, or raise max_connections":                             {"max_conns": int64(50), "server": int64(17)},
 			"tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}},
 			"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them": {"count": int64(1), "roles": []any{"stranger"}},
 		}},

@@ -19,6 +19,17 @@ type Config struct {
 	Pools map[string]PoolConfig `yaml:"pools"`
 	// Tenants: how a tenant's id leads to its pool, schema and role.
 	Tenants TenantsConfig `yaml:"tenants"`
+	// Connections: how many may be open.
+	Connections ConnectionsConfig `yaml:"connections"`
+}
+
+// ConnectionsConfig bounds connections beyond what each pool's MaxConns does.
+type ConnectionsConfig struct {
+	// PerNode bounds this process' connections to all pools together, the locks' own apart; 0: it does not.
+	PerNode int `yaml:"per_node"`
+	// Nodes is how many processes there are with this configuration, at most: so many times what one of them may
+	// open must fit into each server.
+	Nodes int `yaml:"nodes"`
 }
 
 // PoolConfig is one Postgres database that hosts tenants.
@@ -61,7 +72,7 @@ type TableConfig struct {
 
 // DefaultConfig has no pools; a file must name at least one.
 func DefaultConfig() Config {
-	return Config{Tenants: TenantsConfig{Schema: "{tenant}"}}
+	return Config{Tenants: TenantsConfig{Schema: "{tenant}"}, Connections: ConnectionsConfig{Nodes: 1}}
 }
 
 // defaultMaxConns and defaultCache stand in for settings left at zero.
@@ -73,6 +84,7 @@ const (
 
 // WithDefaults fills what the file left out.
 func (c Config) WithDefaults() Config {
+	c.Connections.Nodes = cmp.Or(c.Connections.Nodes, 1)
 	c.Pools = maps.Clone(c.Pools)
 	for name, p := range c.Pools {
 		p.MaxConns = cmp.Or(p.MaxConns, defaultMaxConns)
@@ -103,6 +115,12 @@ func (c Config) Validate() error {
 		if p.MaxConns < minMaxConns || p.MaxConns > 1000 {
 			l.Add(path+".max_conns", "", "%d connections: %d to 1000 are allowed", p.MaxConns, minMaxConns)
 		}
+	}
+	if c.Connections.PerNode != 0 && (c.Connections.PerNode < minMaxConns || c.Connections.PerNode > 100_000) {
+		l.Add("connections.per_node", "leave it out for no bound", "%d connections: %d to 100000 are allowed", c.Connections.PerNode, minMaxConns)
+	}
+	if c.Connections.Nodes < 1 || c.Connections.Nodes > 10_000 {
+		l.Add("connections.nodes", "", "%d nodes: 1 to 10000 are allowed", c.Connections.Nodes)
 	}
 	c.Tenants.validate(&l, c.Pools)
 	return l.Err()

@@ -37,8 +37,9 @@ type Pool struct {
 	closed    bool          // guarded by tenantsMu
 
 	mu     sync.Mutex
-	number int   // guarded by mu; 0 until admitted
-	down   error // guarded by mu; why it cannot be used; nil: it can
+	number int    // guarded by mu; 0 until admitted
+	server string // guarded by mu; which server it is on; "" until admitted
+	down   error  // guarded by mu; why it cannot be used; nil: it can
 	ready  chan struct{}
 
 	gone  chan struct{} // closed by retire
@@ -53,7 +54,7 @@ const (
 )
 
 // newPool checks what can be checked without connecting. It opens nothing.
-func newPool(name string, cfg PoolConfig, log *zap.Logger) (*Pool, error) {
+func newPool(name string, cfg PoolConfig, b *budget, log *zap.Logger) (*Pool, error) {
 	p := &Pool{Name: name, cfg: cfg, log: log.With(zap.String("pool", name)), ready: make(chan struct{}), gone: make(chan struct{}),
 		down: fmt.Errorf("%w: not reached yet", ErrPoolDown)}
 	jobConns := min(maxJobConns, (cfg.MaxConns-lockConns+1)/2)
@@ -71,6 +72,8 @@ func newPool(name string, cfg PoolConfig, log *zap.Logger) (*Pool, error) {
 	tuneForTenants(p.tenantsConfig)
 	tuneCommon(p.lockConfig, "lock")
 	tuneForLock(p.lockConfig)
+	b.bound(p.jobsConfig)
+	b.bound(p.tenantsConfig)
 	return p, nil
 }
 
@@ -227,15 +230,22 @@ func (p *Pool) inspect(ctx context.Context) (number int, err error) {
 }
 
 // admit puts the pool into service, or keeps it out for the reason err.
-func (p *Pool) admit(number int, err error) {
+func (p *Pool) admit(number int, server string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
 		p.down = fmt.Errorf("%w: %w", ErrPoolDown, err)
 		return
 	}
-	p.number, p.down = number, nil
+	p.number, p.server, p.down = number, server, nil
 	close(p.ready) // nobody looks at a pool again that is in service
+}
+
+// onServer tells whether the pool is in service on a server.
+func (p *Pool) onServer(server string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.down == nil && p.server == server
 }
 
 // permanent tells whether waiting cannot mend err: somebody has to do something.

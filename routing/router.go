@@ -24,6 +24,7 @@ type Router struct {
 	log    *zap.Logger
 	routes atomic.Pointer[routes]
 
+	budget  *budget
 	run     context.Context // of what watches pools; nil before Start
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
@@ -82,9 +83,10 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	}
 	r := &Router{log: log.Named("routing"), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
 	cfg = cfg.WithDefaults()
+	r.budget = newBudget(cfg.Connections.PerNode, r.evictIdle)
 	pools := map[string]*Pool{}
 	for name, pc := range cfg.Pools {
-		p, err := newPool(name, pc, r.log)
+		p, err := newPool(name, pc, r.budget, r.log)
 		if err != nil {
 			return nil, err
 		}
@@ -152,6 +154,11 @@ func (r *Router) verify(ctx context.Context, p *Pool, in *routes) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	number, err := p.inspect(ctx)
+	var server string
+	var room int
+	if err == nil {
+		server, room, err = store.Server(ctx, p.jobs)
+	}
 	if err == nil {
 		in.caution(ctx, p)
 	}
@@ -160,7 +167,10 @@ func (r *Router) verify(ctx context.Context, p *Pool, in *routes) error {
 	if err == nil {
 		err = checkUnique(p, number, in.list())
 	}
-	p.admit(number, err)
+	if err == nil {
+		err = in.checkBudget(p, server, room)
+	}
+	p.admit(number, server, err)
 	return err
 }
 

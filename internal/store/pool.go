@@ -36,15 +36,23 @@ type Risks struct {
 	Version        int // server_version_num
 	FSync          bool
 	FullPageWrites bool
-	Connections    int      // that the server has for everybody but its superusers
 	NoSchema       []string // schemas that do not exist
 	NoRole         []string // roles that do not exist, or that the pool's user is no member of
+}
+
+// Server says which server a pool is on, and how many connections there are for its
+// users.
+func Server(ctx context.Context, db DB) (id string, connections int, err error) {
+	if err := db.QueryRow(ctx, sqlPoolServer).Scan(&id, &connections); err != nil {
+		return "", 0, fmt.Errorf("ask the server who it is: %w", err)
+	}
+	return id, connections, nil
 }
 
 // LookForRisks asks a pool for its risks; schemas and roles are those that its
 // tenants are to have.
 func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks, err error) {
-	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Connections, &r.NoSchema, &r.NoRole)
+	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.NoSchema, &r.NoRole)
 	if err != nil {
 		return r, fmt.Errorf("look for risks: %w", err)
 	}

@@ -1,0 +1,153 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// ErrNoConnection is returned when this node has as many connections as
+// connections.per_node allows and none of them came free in time.
+var ErrNoConnection = errors.New("all connections of this node are in use")
+
+// budget bounds a node's connections over all pools. The locks' own are not bounded:
+// a handler that waits for a connection must not cost a lock.
+type budget struct {
+	places chan struct{} // one per connection that is open or being opened; nil: no bound
+	evict  func(ctx context.Context) (closed bool)
+
+	evicting sync.Mutex // held by whoever evicts
+}
+
+func newBudget(most int, evict func(context.Context) bool) *budget {
+	b := &budget{evict: evict}
+	if most > 0 {
+		b.places = make(chan struct{}, most)
+	}
+	return b
+}
+
+// evictAfter is how long a dial waits for a place before connections are closed that
+// nobody uses just now.
+const evictAfter = 5 * time.Millisecond
+
+// bound makes the connections of a pool take places.
+func (b *budget) bound(c *pgxpool.Config) {
+	if b.places == nil {
+		return
+	}
+	dial := c.ConnConfig.DialFunc
+	c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if err := b.take(ctx); err != nil {
+			return nil, err
+		}
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			<-b.places
+			return nil, err
+		}
+		return &counted{Conn: conn, budget: b}, nil
+	}
+}
+
+func (b *budget) take(ctx context.Context) error {
+	for {
+		wait := time.NewTimer(evictAfter)
+		select {
+		case b.places <- struct{}{}:
+			wait.Stop()
+			return nil
+		case <-ctx.Done():
+			wait.Stop()
+			return fmt.Errorf("%w: %d, see connections.per_node: %w", ErrNoConnection, cap(b.places), context.Cause(ctx))
+		case <-wait.C:
+		}
+		if b.evicting.TryLock() {
+			b.evict(ctx)
+			b.evicting.Unlock()
+		}
+	}
+}
+
+// counted gives its place back when it is closed.
+type counted struct {
+	net.Conn
+	budget *budget
+	once   sync.Once
+}
+
+// Close implements net.Conn.
+func (c *counted) Close() error {
+	defer c.once.Do(func() { <-c.budget.places })
+	return c.Conn.Close()
+}
+
+// evictIdle closes idle connections of one pool, and tells whether there were any.
+func (r *Router) evictIdle(ctx context.Context) bool {
+	for _, p := range r.Pools() { // in any order: an idle connection is cheap to make again
+		for _, db := range p.openPools() {
+			if db.Stat().IdleConns() == 0 {
+				continue
+			}
+			idle := db.AcquireAllIdle(ctx)
+			for _, c := range idle {
+				discardCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // it is closed whoever waits
+				_ = c.Hijack().Close(discardCtx)                                                   // a connection that cannot even be closed is gone as well
+				cancel()
+			}
+			if len(idle) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// openPools is the connection pools that have been made.
+func (p *Pool) openPools() (all []*pgxpool.Pool) {
+	if p.jobs != nil {
+		all = append(all, p.jobs)
+	}
+	p.tenantsMu.Lock()
+	defer p.tenantsMu.Unlock()
+	if p.tenants != nil {
+		all = append(all, p.tenants)
+	}
+	return all
+}
+
+// checkBudget refuses p when the nodes together may open more connections to its
+// server than that has, with the arithmetic.
+func (r *routes) checkBudget(p *Pool, server string, room int) error {
+	names, most := []string{p.Name}, p.cfg.MaxConns
+	for _, other := range r.list() {
+		if other != p && other.onServer(server) {
+			names, most = append(names, other.Name), most+other.cfg.MaxConns
+		}
+	}
+	c := r.cfg.Connections
+	bounded := ""
+	if perNode := c.PerNode + len(names)*lockConns; c.PerNode > 0 && perNode < most {
+		most, bounded = perNode, fmt.Sprintf(", bounded by connections.per_node and one more for each lock")
+	}
+	nodes := c.Nodes
+	if most*nodes <= room {
+		return nil
+	}
+	who := fmt.Sprintf("this node may open %d", most)
+	if nodes > 1 {
+		who = fmt.Sprintf("%d nodes may open %d each, %d in all", nodes, most, most*nodes)
+	}
+	fits := room / nodes / len(names)
+	return &store.PoolError{Pool: p.Name,
+		What: fmt.Sprintf("its server has room for %d connections, and %s (pools there: %s%s)", room, who, strings.Join(names, ", "), bounded),
+		Fix:  fmt.Sprintf("lower max_conns to %d, set connections.per_node to %d, or raise the server's max_connections", fits, max(room/nodes-len(names), 1))}
+}

@@ -1,0 +1,125 @@
+package routing_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// severalPools is a configuration with pools on one server of the test's own.
+func severalPools(t *testing.T, n int) (routing.Config, *pgxpool.Pool) {
+	s := pgtest.Server(t, devpg.Options{MaxConnections: 60})
+	dsn := map[string]string{}
+	for i := range n {
+		name := fmt.Sprintf("p%d", i+1)
+		require.NoError(t, s.CreateDatabase(t.Context(), name))
+		require.NoError(t, storetest.Prepare(t.Context(), s.DSN(name), name, i+1))
+		dsn[name] = s.DSN(name)
+	}
+	c := withPools(dsn)
+	for name := range c.Pools {
+		c.Pools[name] = routing.PoolConfig{DSN: dsn[name], MaxConns: 10}
+	}
+	db, err := pgxpool.New(t.Context(), dsn["p1"])
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	return c, db
+}
+
+// Many pools work at the same time within one bound, and connections that one of them
+// does not use are closed for the others.
+func TestBudgetIsShared(t *testing.T) {
+	t.Parallel()
+	const most = 4
+	c, db := severalPools(t, 5)
+	c.Connections.PerNode = most
+	r := started(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var group sync.WaitGroup
+	errs := make(chan error, 1000)
+	for _, p := range r.Pools() {
+		for range 6 {
+			group.Go(func() {
+				for range 20 {
+					var n int
+					errs <- p.Jobs().QueryRow(ctx, "SELECT 1 FROM pg_sleep(0.002)").Scan(&n)
+				}
+			})
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	seen := 0
+	for open := true; open; {
+		select {
+		case <-done:
+			open = false
+		default:
+			var n int
+			require.NoError(t, db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tenure %'").Scan(&n))
+			seen = max(seen, n)
+		}
+	}
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, seen, most+1, "one may be on its way out")
+	require.GreaterOrEqual(t, seen, 2)
+}
+
+func TestBudgetIsSpent(t *testing.T) {
+	t.Parallel()
+	c, _ := severalPools(t, 2)
+	c.Connections.PerNode = 4
+	r := started(t, c)
+	busy, other := poolOf(t, r, "p1"), poolOf(t, r, "p2")
+	for range 4 {
+		conn, err := busy.Tenants().Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := other.Tenants().Acquire(ctx)
+	require.Error(t, err)
+	lock, err := other.ConnectLock(t.Context())
+	require.NoError(t, err, "the locks' connections are not bounded")
+	require.NoError(t, lock.Close(t.Context()))
+}
+
+func TestBudgetMustFitTheServer(t *testing.T) {
+	t.Parallel()
+	c, _ := severalPools(t, 3)
+	try := func(change func(*routing.Config)) error {
+		cfg := c
+		change(&cfg)
+		r, err := routing.New(cfg, zap.NewNop())
+		require.NoError(t, err)
+		err = r.Start(t.Context())
+		require.NoError(t, r.Stop(t.Context()))
+		return err
+	}
+	require.NoError(t, try(func(*routing.Config) {}), "3 pools of 10 fit into 57")
+	err := try(func(c *routing.Config) { c.Connections.Nodes = 2 })
+	require.ErrorContains(t, err, "its server has room for 57 connections, and 2 nodes may open 30 each, 60 in all (pools there: ")
+	require.ErrorContains(t, err, "lower max_conns to 9, set connections.per_node to 25, or raise the server's max_connections")
+	require.NoError(t, try(func(c *routing.Config) { c.Connections.Nodes, c.Connections.PerNode = 2, 25 }))
+	err = try(func(c *routing.Config) { c.Connections.Nodes, c.Connections.PerNode = 2, 26 })
+	require.ErrorContains(t, err, "2 nodes may open 29 each, 58 in all")
+}

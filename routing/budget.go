@@ -136,7 +136,7 @@ func (r *routes) checkBudget(p *Pool, server string, room int) error {
 	c := r.cfg.Connections
 	bounded := ""
 	if perNode := c.PerNode + len(names)*lockConns; c.PerNode > 0 && perNode < most {
-		most, bounded = perNode, fmt.Sprintf(", bounded by connections.per_node and one more for each lock")
+		most, bounded = perNode, ", bounded by connections.per_node and one more for each lock"
 	}
 	nodes := c.Nodes
 	if most*nodes <= room {

@@ -36,11 +36,12 @@ type Pool struct {
 	tenants   *pgxpool.Pool // guarded by tenantsMu; nil until it is first used
 	closed    bool          // guarded by tenantsMu
 
-	mu     sync.Mutex
-	number int    // guarded by mu; 0 until admitted
-	server string // guarded by mu; which server it is on; "" until admitted
-	down   error  // guarded by mu; why it cannot be used; nil: it can
-	ready  chan struct{}
+	mu       sync.Mutex
+	number   int    // guarded by mu; 0 until admitted
+	server   string // guarded by mu; which server it is on; "" until admitted
+	timeline int    // guarded by mu; the highest that was seen there
+	down     error  // guarded by mu; why it cannot be used; nil: it can
+	ready    chan struct{}
 
 	gone  chan struct{} // closed by retire
 	leave sync.Once     // for gone
@@ -72,6 +73,9 @@ func newPool(name string, cfg PoolConfig, b *budget, log *zap.Logger) (*Pool, er
 	tuneForTenants(p.tenantsConfig)
 	tuneCommon(p.lockConfig, "lock")
 	tuneForLock(p.lockConfig)
+	for _, c := range []*pgxpool.Config{p.jobsConfig, p.tenantsConfig} {
+		c.AfterConnect = p.checkServer
+	}
 	b.bound(p.jobsConfig)
 	b.bound(p.tenantsConfig)
 	return p, nil
@@ -203,7 +207,35 @@ func (p *Pool) ConnectLock(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to pool %s: %w", p.Name, err)
 	}
+	if err := p.checkServer(ctx, c); err != nil {
+		_ = c.Close(ctx) // it is of no use to anybody
+		return nil, err
+	}
 	return c, nil
+}
+
+// checkServer refuses a connection that leads elsewhere than those before: behind the
+// same DSN there may be a standby after a fail-over, the old primary that does not know
+// yet that it was replaced, or another database altogether.
+func (p *Pool) checkServer(ctx context.Context, c *pgx.Conn) error {
+	id, timeline, err := store.ServerIs(ctx, c)
+	if err != nil {
+		return fmt.Errorf("connect to pool %s: %w", p.Name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.server != "" && id != p.server:
+		return &store.PoolError{Pool: p.Name, What: fmt.Sprintf("its DSN leads to another server than before (system identifier %s, it was %s)", id, p.server),
+			Fix: "correct the DSN or what is behind it; if this is meant, restart the node"}
+	case timeline == 0 && p.timeline > 0:
+		return &store.PoolError{Pool: p.Name, What: "its DSN leads to a standby", Fix: "point the DSN at the primary, or add target_session_attrs=read-write"}
+	case timeline < p.timeline:
+		return &store.PoolError{Pool: p.Name, What: fmt.Sprintf("its DSN leads to a primary that was replaced (timeline %d, there was %d)", timeline, p.timeline),
+			Fix: "stop the old primary, and point the DSN at the one that was promoted"}
+	}
+	p.timeline = timeline
+	return nil
 }
 
 // Number is the pool's number in its ledger, or an error with ErrPoolDown while
@@ -223,7 +255,12 @@ func (p *Pool) Ready() <-chan struct{} { return p.ready }
 // inspect asks the database whether it can be used, and for its number.
 func (p *Pool) inspect(ctx context.Context) (number int, err error) {
 	number, err = store.Verify(ctx, p.jobs, p.Name)
-	if err != nil && !permanent(err) { // those name the pool themselves
+	switch {
+	case err == nil, permanent(err): // those name the pool themselves
+	case store.BehindPooler(err):
+		err = &store.PoolError{Pool: p.Name, What: "what its DSN leads to does not pass a session's settings on, as PgBouncer in transaction mode",
+			Fix: "point the DSN at Postgres itself: Tenure pools connections by itself, and holds one for the lock"}
+	default:
 		err = fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	return number, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Identity is what a pool's database says of itself.
@@ -38,6 +39,22 @@ type Risks struct {
 	FullPageWrites bool
 	NoSchema       []string // schemas that do not exist
 	NoRole         []string // roles that do not exist, or that the pool's user is no member of
+}
+
+// ServerIs is which server a connection leads to, and on which timeline it is; 0: it
+// is a standby.
+func ServerIs(ctx context.Context, db DB) (id string, timeline int, err error) {
+	if err := db.QueryRow(ctx, sqlServerIs).Scan(&id, &timeline); err != nil {
+		return "", 0, fmt.Errorf("ask the server who it is: %w", err)
+	}
+	return id, timeline, nil
+}
+
+// BehindPooler tells whether a connect failed because something in between, such as
+// PgBouncer, does not pass a session's settings on.
+func BehindPooler(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "08P01" // protocol_violation; Postgres itself would know the parameters
 }
 
 // Server says which server a pool is on, and how many connections there are for its

@@ -1,0 +1,99 @@
+package routing
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+func onePool(dsn string) Config {
+	c := DefaultConfig()
+	c.Pools = map[string]PoolConfig{"main": {DSN: dsn}}
+	c.Tenants.Static = map[tenancy.ID]TenantConfig{"acme": {Pool: "main"}}
+	return c
+}
+
+// A pool notices when its DSN leads elsewhere than before.
+func TestTheServerBehindADSN(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Server(t, devpg.Options{})
+	require.NoError(t, s.CreateDatabase(t.Context(), "main"))
+	require.NoError(t, storetest.Prepare(t.Context(), s.DSN("main"), "main", 1))
+	r, err := New(onePool(s.DSN("main")), zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context()))
+	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
+	p, _ := r.Pool("main")
+	connect := func() error {
+		p.Jobs().Reset()
+		if err := p.Jobs().Ping(t.Context()); err != nil {
+			return err
+		}
+		c, err := p.ConnectLock(t.Context())
+		if err == nil {
+			err = c.Close(t.Context())
+		}
+		return err
+	}
+	require.NoError(t, connect())
+
+	var data string
+	require.NoError(t, p.Jobs().QueryRow(t.Context(), "SHOW data_directory").Scan(&data))
+	require.NoError(t, os.WriteFile(filepath.Join(data, "standby.signal"), nil, 0o644))
+	require.NoError(t, s.Restart(t.Context(), false))
+	require.ErrorContains(t, connect(), "its DSN leads to a standby")
+	conn, err := pgx.Connect(t.Context(), s.DSN("main"))
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "SELECT pg_promote()")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	require.NoError(t, connect(), "promoted")
+
+	p.mu.Lock()
+	p.timeline = 9
+	p.mu.Unlock()
+	require.ErrorContains(t, connect(), "leads to a primary that was replaced (timeline 2, there was 9)")
+	p.mu.Lock()
+	p.timeline, p.server = 2, "7000000000000000000"
+	p.mu.Unlock()
+	require.ErrorContains(t, connect(), "leads to another server than before")
+}
+
+// PgBouncer answers like this to a start with settings it does not track.
+func TestBehindAPooler(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := pgproto3.NewBackend(c, c)
+			if _, err := b.ReceiveStartupMessage(); err == nil {
+				b.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: enable_seqscan"})
+				_ = b.Flush() // the client has gone if this fails
+			}
+			c.Close()
+		}
+	}()
+	r, err := New(onePool("postgres://app@"+l.Addr().String()+"/main?sslmode=disable"), zap.NewNop())
+	require.NoError(t, err)
+	err = r.Start(t.Context())
+	require.ErrorContains(t, err, "does not pass a session's settings on, as PgBouncer in transaction mode")
+	require.ErrorContains(t, err, "point the DSN at Postgres itself")
+}

@@ -183,15 +183,19 @@ pools:
   a:
     dsn: ${env:DATABASE_URL}
     max_conns: ${env:TEN}
+    insecure: false
   b:
     dsn: postgres://app:***@db/b
     max_conns: 20
+    insecure: false
   c:
     dsn: host=db dbname=c password=***
     max_conns: 20
+    insecure: false
   d:
     dsn: postgres://app:***@db/d
     max_conns: 20
+    insecure: false
 tenants:
   static:
     acme:

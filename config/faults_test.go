@@ -13,8 +13,8 @@ import (
 // The environment is set once, so that the tests can run in parallel.
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{
-		"DATABASE_URL": "postgres://app@db.example:5432/app",
-		"OTHER_URL":    "postgres://app@db.example:5432/other",
+		"DATABASE_URL": "postgres://app@dbexample:5432/app",
+		"OTHER_URL":    "postgres://app@dbexample:5432/other",
 		"HOSTNAME":     "node-1",
 		"EMPTY":        "",
 		"TEN":          "10",
@@ -180,7 +180,7 @@ node.yaml:2:12: error: pools.a.dsn needs a single value, but is a section with k
 node.yaml:3:6: error: pools.b needs keys of its own, but is a single value
     3 |   b: ${env:DATABASE_URL}
       |      ^
-      = its keys are: dsn, max_conns
+      = its keys are: dsn, max_conns, insecure
 node.yaml:4:12: error: execution needs keys of its own, but is a single value
     4 | execution: 64
       |            ^
@@ -412,9 +412,15 @@ node.yaml:4:12: error: pools.z.dsn cannot be read as a Postgres connection strin
       |            ^
       = write postgres://user@host:5432/database?sslmode=verify-full
 3 problems in node.yaml; nothing was changed`},
-		{"two pools in one database", "pools:\n  a:\n    dsn: ${env:DATABASE_URL}\n  b:\n    dsn: host=db.example dbname=app user=other password=hunter2 sslmode=disable\n", `
+		{"no TLS to another network", "pools:\n  a:\n    dsn: postgres://app@db.example.com/a\n  b:\n    dsn: postgres://app@10.1.2.3/b?sslmode=disable\n    insecure: true\n", `
+node.yaml:3:10: error: pools.a.dsn does not insist on TLS, so that whoever is between can read and change what db.example.com is sent
+    3 |     dsn: postgres://app@db.example.com/a
+      |          ^
+      = add sslmode=verify-full, or set insecure: true beside it if nobody else is on the network
+1 problem in node.yaml; nothing was changed`},
+		{"two pools in one database", "pools:\n  a:\n    dsn: ${env:DATABASE_URL}\n  b:\n    dsn: host=dbexample dbname=app user=other password=hunter2 sslmode=disable\n", `
 node.yaml:5:10: error: pools a and b are the same database
-    5 |     dsn: host=db.example dbname=app user=other password=*** sslmode=disable
+    5 |     dsn: host=dbexample dbname=app user=other password=*** sslmode=disable
       |          ^
       = remove one of them`},
 

@@ -3,6 +3,8 @@ package routing
 import (
 	"cmp"
 	"maps"
+	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +40,8 @@ type PoolConfig struct {
 	DSN string `yaml:"dsn"`
 	// MaxConns bounds this node's connections to the pool, the lock's own included.
 	MaxConns int `yaml:"max_conns"`
+	// Insecure allows a DSN that does not insist on TLS although the server is on another network.
+	Insecure bool `yaml:"insecure"`
 }
 
 // TenantsConfig maps tenants. Static entries win over the table.
@@ -111,7 +115,7 @@ func (c Config) Validate() error {
 		if err := validatePoolName(name); err != nil {
 			l.Add(path, "", "%v", err)
 		}
-		validateDSN(&l, path+".dsn", p.DSN)
+		validateDSN(&l, path+".dsn", p)
 		if p.MaxConns < minMaxConns || p.MaxConns > 1000 {
 			l.Add(path+".max_conns", "", "%d connections: %d to 1000 are allowed", p.MaxConns, minMaxConns)
 		}
@@ -126,7 +130,8 @@ func (c Config) Validate() error {
 	return l.Err()
 }
 
-func validateDSN(l *fault.List, path, dsn string) {
+func validateDSN(l *fault.List, path string, p PoolConfig) {
+	dsn := p.DSN
 	if dsn == "" {
 		l.Add(path, "write dsn: ${env:NAME} or dsn: ${file:/path}", "is empty")
 		return
@@ -136,11 +141,39 @@ func validateDSN(l *fault.List, path, dsn string) {
 		l.Add(path, "write postgres://user@host:5432/database?sslmode=verify-full", "cannot be read as a Postgres connection string") // err may quote the password
 		return
 	}
+	if host := plainHost(cfg); host != "" && !p.Insecure {
+		l.Add(path, "add sslmode=verify-full, or set insecure: true beside it if nobody else is on the network",
+			"does not insist on TLS, so that whoever is between can read and change what %s is sent", host)
+	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.RuntimeParams)) {
 		if strings.HasPrefix(name, "pool_") { // pgxpool's; the lock's connection would send it to the server, which knows no such setting
 			l.Add(path, "use max_conns", "sets %s, which has no effect", name)
 		}
 	}
+}
+
+// plainHost names a host on another network that would be spoken to without TLS, if
+// only when it offers none. A name without a dot is a neighbour's, as in a compose file
+// or a Kubernetes namespace.
+func plainHost(cfg *pgx.ConnConfig) string {
+	plain := func(host string, tls bool) bool {
+		if tls || host == "" || host == "localhost" || filepath.IsAbs(host) || strings.HasPrefix(host, "@") {
+			return false
+		}
+		if ip, err := netip.ParseAddr(host); err == nil {
+			return !ip.IsLoopback()
+		}
+		return strings.Contains(host, ".")
+	}
+	if plain(cfg.Host, cfg.TLSConfig != nil) {
+		return cfg.Host
+	}
+	for _, f := range cfg.Fallbacks {
+		if plain(f.Host, f.TLSConfig != nil) {
+			return f.Host
+		}
+	}
+	return ""
 }
 
 func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {

@@ -95,6 +95,31 @@ func (b *bed) connect(ctx context.Context, pool string) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, b.cfg.Pools[pool].DSN)
 }
 
+// enqueueChunk is how many jobs go into one EnqueueMany.
+const enqueueChunk = 20_000
+
+// enqueue makes a backlog of jobs that tenants have in equal shares.
+func (b *bed) enqueue(ctx context.Context, tenants []tenancy.ID, jobs int, args func(n int) job.Args) error {
+	c, err := tenure.NewClient(b.cfg)
+	if err != nil {
+		return err
+	}
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	defer c.Stop(ctx)
+	for from := 0; from < jobs; from += enqueueChunk {
+		entries := make([]tenure.Entry, 0, enqueueChunk)
+		for i := from; i < min(from+enqueueChunk, jobs); i++ {
+			entries = append(entries, tenure.Entry{Tenant: tenants[i%len(tenants)], Args: args(i)})
+		}
+		if _, err := c.EnqueueMany(ctx, entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (b *bed) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

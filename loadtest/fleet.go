@@ -25,6 +25,7 @@ import (
 type fleet struct {
 	dir     string // journals and logs
 	keep    bool   // the folder
+	silent  bool   // no journals
 	profile string // of the gossip
 	nodes   []*node
 }
@@ -154,12 +155,16 @@ func (n *node) start(ctx context.Context) error {
 		bind = n.addr
 	}
 	n.cfg.Cluster = n.fleet.gossip(bind)
-	spec, err := json.Marshal(nodeSpec{Config: n.cfg, Journal: filepath.Join(n.fleet.dir, n.name+".journal")})
+	spec := nodeSpec{Config: n.cfg}
+	if !n.fleet.silent {
+		spec.Journal = filepath.Join(n.fleet.dir, n.name+".journal")
+	}
+	text, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(n.fleet.dir, n.name+".json")
-	if err := os.WriteFile(path, spec, 0o600); err != nil {
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return err
 	}
 	p, err := n.launch(path)

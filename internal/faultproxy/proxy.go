@@ -34,7 +34,17 @@ const (
 // Rule decides about events. It is called from many connections at once.
 type Rule func(Event) Verdict
 
-// Proxy listens on loopback for one server.
+// Way is a direction in which bytes travel.
+type Way int
+
+const (
+	// ToServer is what clients say.
+	ToServer Way = 1 << iota
+	// ToClient is what the server answers.
+	ToClient
+)
+
+// Proxy listens for one server.
 type Proxy struct {
 	network, address string // the server's
 	dsn              string
@@ -47,17 +57,21 @@ type Proxy struct {
 	limit   func(app string) int64 // guarded by mu; nil: no limits
 	latency time.Duration          // guarded by mu
 	held    func(app string) bool  // guarded by mu; whose bytes are held back
+	ways    Way                    // guarded by mu; in which directions
 	moved   chan struct{}          // guarded by mu; closed when held changes
 	links   map[*link]struct{}     // guarded by mu; nil: closed
 }
 
-// New starts a proxy in front of the server that dsn points at.
-func New(dsn string) (*Proxy, error) {
+// New starts a proxy on loopback in front of the server that dsn points at.
+func New(dsn string) (*Proxy, error) { return Listen("127.0.0.1:0", dsn) }
+
+// Listen starts a proxy at an address of this machine.
+func Listen(address, dsn string) (*Proxy, error) {
 	cfg, err := pgconn.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the fault proxy: %w", err)
 	}
@@ -98,10 +112,13 @@ func (p *Proxy) SetLatency(d time.Duration) {
 
 // Hold holds back the bytes of chosen connections in both directions, as a
 // black hole would, until it is called again; nil holds nothing.
-func (p *Proxy) Hold(which func(app string) bool) {
+func (p *Proxy) Hold(which func(app string) bool) { p.HoldWay(ToServer|ToClient, which) }
+
+// HoldWay is Hold in the given directions only.
+func (p *Proxy) HoldWay(ways Way, which func(app string) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held = which
+	p.held, p.ways = which, ways
 	close(p.moved)
 	p.moved = make(chan struct{})
 }
@@ -188,11 +205,11 @@ func (p *Proxy) judge(e Event) Verdict {
 }
 
 // wait returns when bytes of l may travel.
-func (p *Proxy) wait(l *link, delayed bool) {
+func (p *Proxy) wait(l *link, way Way) {
 	p.mu.Lock()
 	latency := p.latency
 	p.mu.Unlock()
-	if delayed && latency > 0 {
+	if way == ToServer && latency > 0 {
 		timer := time.NewTimer(latency)
 		defer timer.Stop()
 		select {
@@ -202,7 +219,7 @@ func (p *Proxy) wait(l *link, delayed bool) {
 	}
 	for {
 		p.mu.Lock()
-		held, moved := p.held != nil && p.held(l.app()), p.moved
+		held, moved := p.held != nil && p.ways&way != 0 && p.held(l.app()), p.moved
 		p.mu.Unlock()
 		if !held {
 			return

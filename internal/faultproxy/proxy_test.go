@@ -101,3 +101,21 @@ func TestHoldAndCut(t *testing.T) {
 	require.NoError(t, conn.Ping(t.Context()))
 	require.GreaterOrEqual(t, time.Since(began), 20*time.Millisecond)
 }
+
+func TestHoldWay(t *testing.T) {
+	t.Parallel()
+	p, direct := bed(t)
+	all := func(string) bool { return true }
+	for way, arrives := range map[faultproxy.Way]int{faultproxy.ToClient: 1, faultproxy.ToServer: 0} {
+		before := things(t, direct)
+		conn := connect(t, p.DSN())
+		p.HoldWay(way, all)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, err := conn.Exec(ctx, "INSERT INTO thing VALUES (1)")
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, before+arrives, things(t, direct))
+		p.Cut(nil) // first: what is held must not arrive late
+		p.Hold(nil)
+	}
+}

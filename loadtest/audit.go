@@ -1,5 +1,16 @@
 package main
 
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/job"
+)
+
 // auditSQL makes a pool's database write down what becomes of its claims, sessions
 // and lock, in the transactions that change them: claims are gone when their jobs
 // are, and what is to be proved is what stood when. Nothing in there decides
@@ -56,3 +67,32 @@ END $$;
 CREATE TRIGGER audit AFTER UPDATE ON tenure.acquire_lock FOR EACH ROW
     WHEN (NEW.epoch <> OLD.epoch OR NEW.holder IS DISTINCT FROM OLD.holder) EXECUTE FUNCTION audit.lock();
 `
+
+// auditEvent is a row of audit.event.
+type auditEvent struct {
+	Pool    string
+	Seq     int64
+	At      time.Time
+	What    string
+	Session uuid.UUID
+	Member  string
+	Epoch   int64
+	Claim   int64
+	Turn    int32
+	Jobs    []job.ID
+}
+
+// readAudit reads all that a pool wrote down, in order.
+func readAudit(ctx context.Context, pool string, conn *pgx.Conn) ([]auditEvent, error) {
+	rows, err := conn.Query(ctx, `SELECT seq, at, what, coalesce(session_id, '00000000-0000-0000-0000-000000000000'),
+		coalesce(member, ''), coalesce(epoch, 0), coalesce(claim_id, 0), coalesce(turn, 0), coalesce(job_ids, '{}')
+		FROM audit.event ORDER BY seq`)
+	if err != nil {
+		return nil, fmt.Errorf("read the audit of %s: %w", pool, err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (auditEvent, error) {
+		e := auditEvent{Pool: pool}
+		err := row.Scan(&e.Seq, &e.At, &e.What, &e.Session, &e.Member, &e.Epoch, &e.Claim, &e.Turn, &e.Jobs)
+		return e, err
+	})
+}

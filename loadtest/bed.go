@@ -53,7 +53,7 @@ func newBedOn(ctx context.Context, servers []*devpg.Server, pools, tenants int) 
 func (b *bed) fill(ctx context.Context, pools, tenants int) error {
 	for p := range pools {
 		name := fmt.Sprintf("pool-%d", p+1)
-		server := b.servers[p%len(b.servers)]
+		server := b.servers[b.serverOf(name)]
 		if err := server.CreateDatabase(ctx, name); err != nil {
 			return err
 		}
@@ -77,6 +77,13 @@ func (b *bed) fill(ctx context.Context, pools, tenants int) error {
 		}
 	}
 	return nil
+}
+
+// serverOf is the number of the server that a pool is on.
+func (b *bed) serverOf(pool string) int {
+	var n int
+	_, _ = fmt.Sscanf(pool, "pool-%d", &n) // it has that form: see fill
+	return (n - 1) % len(b.servers)
 }
 
 // exec runs statements in a pool's database.

@@ -23,16 +23,18 @@ import (
 // fleet is a number of nodes in processes of their own, which can be killed, frozen
 // and started again.
 type fleet struct {
-	dir     string // journals and logs
-	keep    bool   // the folder
-	silent  bool   // no journals
-	profile string // of the gossip
+	dir     string   // journals and logs
+	keep    bool     // the folder
+	silent  bool     // no journals
+	profile string   // of the gossip
+	network *network // nil: every process uses the machine's loopback
 	nodes   []*node
 }
 
 // node is one of them; its process changes with every start.
 type node struct {
 	fleet *fleet
+	index int
 	name  string
 	cfg   config.Config
 	addr  string // of its gossip; "" before the first start
@@ -48,6 +50,7 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
+	net    *os.File // its network; nil: the machine's
 	exited chan struct{}
 	err    error // how it ended; written before exited is closed
 }
@@ -66,7 +69,7 @@ func newFleet(cfg config.Config, nodes int, profile, dir string) (*fleet, error)
 		return nil, err
 	}
 	for i := range nodes {
-		n := &node{fleet: f, name: fmt.Sprintf("node-%d", i+1), cfg: cfg}
+		n := &node{fleet: f, index: i, name: fmt.Sprintf("node-%d", i+1), cfg: cfg}
 		n.cfg.Node.Name = n.name
 		f.nodes = append(f.nodes, n)
 	}
@@ -78,6 +81,7 @@ func newFleet(cfg config.Config, nodes int, profile, dir string) (*fleet, error)
 func (f *fleet) gossip(bind string) *membership.Config {
 	c := membership.DefaultConfig()
 	c.Bind, c.Label, c.Profile = bind, "tenure-loadtest", f.profile
+	c.Insecure = f.network != nil // nobody else is in it
 	for _, n := range f.nodes {
 		if n.addr != "" {
 			c.Join = append(c.Join, n.addr)
@@ -112,6 +116,9 @@ func (f *fleet) untilJoined(ctx context.Context) error {
 // client is a client in this process, as a web server would have one.
 func (f *fleet) client(ctx context.Context, cfg config.Config) (*tenure.Client, error) {
 	cfg.Cluster = f.gossip("127.0.0.1:0")
+	if f.network != nil {
+		cfg.Cluster = f.gossip(networkHome + ":0")
+	}
 	c, err := tenure.NewClient(cfg, tenure.WithLogger(stderrLog()))
 	if err != nil {
 		return nil, err
@@ -151,11 +158,14 @@ func (n *node) start(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	bind := "127.0.0.1:0"
-	if n.addr != "" {
+	switch {
+	case n.addr != "":
 		bind = n.addr
+	case n.fleet.network != nil:
+		bind = nodeHost(n.index) + ":7946"
 	}
 	n.cfg.Cluster = n.fleet.gossip(bind)
-	spec := nodeSpec{Config: n.cfg}
+	spec := nodeSpec{Config: n.cfg, AwaitLine: n.fleet.network != nil}
 	if !n.fleet.silent {
 		spec.Journal = filepath.Join(n.fleet.dir, n.name+".journal")
 	}
@@ -208,6 +218,9 @@ func (n *node) launch(spec string) (*process, error) {
 	defer log.Close()
 	p := &process{cmd: exec.Command(self, "node", spec), exited: make(chan struct{})}
 	p.cmd.Stderr = log
+	if n.fleet.network != nil {
+		n.fleet.network.isolate(p.cmd)
+	}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -219,11 +232,26 @@ func (n *node) launch(spec string) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
+	if n.fleet.network != nil {
+		p.net, err = n.fleet.network.enter(p.cmd.Process)
+	}
 	go func() {
 		defer close(p.exited)
 		p.err = p.cmd.Wait()
+		if p.net != nil {
+			_ = p.net.Close() // it would outlive the process
+		}
 	}()
-	return p, nil
+	if err == nil && p.net != nil {
+		err = n.fleet.network.connect(p.net, n.index)
+	}
+	if err == nil && p.net != nil {
+		_, err = io.WriteString(p.stdin, "connected\n")
+	}
+	if err != nil {
+		p.kill()
+	}
+	return p, err
 }
 
 func (n *node) logFile() string { return filepath.Join(n.fleet.dir, n.name+".log") }

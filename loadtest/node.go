@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -21,6 +22,8 @@ import (
 type nodeSpec struct {
 	Config  config.Config
 	Journal string // file that its handlers write down their runs in; "": they do not
+	// AwaitLine makes it wait for a line before it does anything: its network is not there yet.
+	AwaitLine bool
 }
 
 // nodeReady is the first line that a node process says.
@@ -59,6 +62,10 @@ func newNode() *cobra.Command {
 func runNode(ctx context.Context, spec nodeSpec) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	lines := bufio.NewScanner(os.Stdin)
+	if spec.AwaitLine && !lines.Scan() {
+		return io.ErrUnexpectedEOF
+	}
 	before := measure()
 	journal, err := openJournal(spec.Journal)
 	if err != nil {
@@ -81,7 +88,7 @@ func runNode(ctx context.Context, spec nodeSpec) error {
 	}
 	go func() { // ends with the process
 		defer cancel()
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		for lines.Scan() {
 			if say(statsOf(n, before)) != nil {
 				return
 			}

@@ -29,7 +29,8 @@ CREATE TABLE audit.event (
     epoch      bigint,
     claim_id   bigint,
     turn       integer,
-    job_ids    bigint[]);
+    job_ids    bigint[],
+    last_seen  timestamptz);                                 -- of the session
 CREATE INDEX ON audit.event (epoch) WHERE what = 'claimed';
 
 CREATE FUNCTION audit.claim() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -51,7 +52,7 @@ CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON tenure.claim FOR EACH R
 
 CREATE FUNCTION audit.session() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO audit.event (what, session_id, member) VALUES (NEW.state, NEW.session_id, NEW.member);
+    INSERT INTO audit.event (what, session_id, member, last_seen) VALUES (NEW.state, NEW.session_id, NEW.member, NEW.last_seen);
     RETURN NULL;
 END $$;
 CREATE TRIGGER audit_open AFTER INSERT ON tenure.node_session FOR EACH ROW EXECUTE FUNCTION audit.session();
@@ -80,19 +81,20 @@ type auditEvent struct {
 	Claim   int64
 	Turn    int32
 	Jobs    []job.ID
+	Seen    time.Time // when the session last said that it lives
 }
 
 // readAudit reads all that a pool wrote down, in order.
 func readAudit(ctx context.Context, pool string, conn *pgx.Conn) ([]auditEvent, error) {
 	rows, err := conn.Query(ctx, `SELECT seq, at, what, coalesce(session_id, '00000000-0000-0000-0000-000000000000'),
-		coalesce(member, ''), coalesce(epoch, 0), coalesce(claim_id, 0), coalesce(turn, 0), coalesce(job_ids, '{}')
+		coalesce(member, ''), coalesce(epoch, 0), coalesce(claim_id, 0), coalesce(turn, 0), coalesce(job_ids, '{}'), coalesce(last_seen, at)
 		FROM audit.event ORDER BY seq`)
 	if err != nil {
 		return nil, fmt.Errorf("read the audit of %s: %w", pool, err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (auditEvent, error) {
 		e := auditEvent{Pool: pool}
-		err := row.Scan(&e.Seq, &e.At, &e.What, &e.Session, &e.Member, &e.Epoch, &e.Claim, &e.Turn, &e.Jobs)
+		err := row.Scan(&e.Seq, &e.At, &e.What, &e.Session, &e.Member, &e.Epoch, &e.Claim, &e.Turn, &e.Jobs, &e.Seen)
 		return e, err
 	})
 }

@@ -164,9 +164,9 @@ func runChaos(ctx context.Context, o chaosOptions) (r chaosResult, err error) {
 func chaosJob(n int, long time.Duration) job.Args {
 	took := 5 * time.Duration(n*37%100) * time.Millisecond
 	switch {
-	case n%100 == 50:
+	case n%200 == 50:
 		return plainWork{Took: long}
-	case n%100 == 99:
+	case n%200 == 150:
 		return txWork{Took: long / 2}
 	case n%4 == 0:
 		return plainWork{Took: took}

@@ -23,6 +23,7 @@ type verdict struct {
 	Doubled    int `json:"doubled"`      // P3: a job with two effects, with two ends, or with an end and no effect
 	Late       int `json:"late_starts"`  // P3: started after it was finished
 	Overlaps   int `json:"overlaps"`     // P4: started again while the node that ran it lived
+	Hasty      int `json:"early_reaps"`  // P4: a session declared dead before its heartbeat could be seen to stand still
 	Left       int `json:"claims_left"`  // P11: claims after every node had stopped with exit 0
 }
 
@@ -287,6 +288,9 @@ func (k *checker) judgeClaims(r *chaosResult) {
 			}
 		case "dead", "left":
 			ended[e.Session] = e.At
+			if quiet := e.At.Sub(k.couldBeat(e)); e.What == "dead" && quiet < k.patience() {
+				r.Hasty += k.breach("P4", 0, e.At, "session %v of %s was declared dead after only %v without a heartbeat", e.Session, e.Member, quiet)
+			}
 		case "taken":
 			if e.Epoch <= epoch {
 				r.Epochs += k.breach("P2", 0, e.At, "the lock was taken with epoch %d after %d", e.Epoch, epoch)
@@ -297,6 +301,23 @@ func (k *checker) judgeClaims(r *chaosResult) {
 	for _, claim := range claims {
 		r.Left += k.breach("P11", claim.Jobs[0], claim.At, "is in claim %d although every node stopped in order", claim.Claim)
 	}
+}
+
+// patience is the least time that a heartbeat must have been missing. Of an outage
+// that only the reaper had, a third of a session's time to live may count.
+func (k *checker) patience() time.Duration { return k.chaos.bed.cfg.Acquire.Session.TTL * 2 / 3 }
+
+// couldBeat is the last time that a session did show that it lives, or that it could
+// not, because the database was down for everybody.
+func (k *checker) couldBeat(e auditEvent) time.Time {
+	last := e.Seen
+	for _, f := range k.faults {
+		down := f.Server == k.chaos.bed.serverOf(k.pool) && f.Node < 0
+		if down && f.ended.Before(e.At) && f.ended.After(last) {
+			last = f.ended
+		}
+	}
+	return last
 }
 
 // tell prints what is known of a broken promise, in order of time.

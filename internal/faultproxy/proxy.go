@@ -46,13 +46,14 @@ const (
 
 // Proxy listens for one server.
 type Proxy struct {
-	network, address string // the server's
-	dsn              string
-	listener         net.Listener
-	group            sync.WaitGroup
-	done             chan struct{} // closed by Close
+	dsn      string
+	listener net.Listener
+	group    sync.WaitGroup
+	done     chan struct{} // closed by Close
 
 	mu      sync.Mutex
+	network string                 // guarded by mu; with address: the server's
+	address string                 // guarded by mu
 	rule    Rule                   // guarded by mu; nil: everything passes
 	limit   func(app string) int64 // guarded by mu; nil: no limits
 	latency time.Duration          // guarded by mu
@@ -87,6 +88,20 @@ func Listen(address, dsn string) (*Proxy, error) {
 
 // DSN reaches the server's database through the proxy.
 func (p *Proxy) DSN() string { return p.dsn }
+
+// SetServer leads new connections to another server, and breaks the open ones: the
+// first has failed, and this one stands in for it.
+func (p *Proxy) SetServer(dsn string) error {
+	cfg, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.network, p.address = pgconn.NetworkAddress(cfg.Host, cfg.Port)
+	p.mu.Unlock()
+	p.Cut(nil)
+	return nil
+}
 
 // SetRule replaces the rule; nil lets everything pass.
 func (p *Proxy) SetRule(r Rule) {
@@ -169,7 +184,10 @@ func (p *Proxy) serve(client net.Conn) {
 	l := &link{proxy: p, client: client, ended: make(chan struct{})}
 	defer l.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	server, err := new(net.Dialer).DialContext(ctx, p.network, p.address)
+	p.mu.Lock()
+	network, address := p.network, p.address
+	p.mu.Unlock()
+	server, err := new(net.Dialer).DialContext(ctx, network, address)
 	cancel()
 	if err != nil {
 		return // the server is down: so are we

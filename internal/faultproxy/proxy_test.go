@@ -119,3 +119,14 @@ func TestHoldWay(t *testing.T) {
 		p.Hold(nil)
 	}
 }
+
+func TestSetServer(t *testing.T) {
+	t.Parallel()
+	p, _ := bed(t)
+	conn := connect(t, p.DSN())
+	require.NoError(t, conn.Ping(t.Context()))
+	require.NoError(t, p.SetServer("host=/nowhere"))
+	require.Error(t, conn.Ping(t.Context()), "open connections break")
+	_, err := pgx.Connect(t.Context(), p.DSN())
+	require.Error(t, err, "new ones go to the other server")
+}

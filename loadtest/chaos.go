@@ -15,6 +15,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
 )
 
 type chaosOptions struct {
@@ -39,8 +40,9 @@ type chaosResult struct {
 	Faults       int     `json:"faults"`
 	FailedStarts int64   `json:"failed_starts"` // of nodes; tried again
 	Enqueued     int     `json:"enqueued"`
-	Unknown      int     `json:"unknown"` // calls of Enqueue that failed: the job may exist or not
-	Starts       int     `json:"starts"`  // of handlers
+	Unknown      int     `json:"unknown"`             // calls of Enqueue that failed: the job may exist or not
+	TornOff      int     `json:"lost_with_a_primary"` // acknowledged, and not received by the standby that took over
+	Starts       int     `json:"starts"`              // of handlers
 	Finished     int     `json:"finished"`
 	Dead         int     `json:"dead"`
 	verdict
@@ -93,8 +95,9 @@ func newChaos() *cobra.Command {
 type chaos struct {
 	bed     *bed
 	fleet   *fleet
-	proxies [][]*faultproxy.Proxy // by node and server
+	proxies [][]*faultproxy.Proxy // by node and server; the last are the scenario's own
 	load    *load
+	serving []sync.Mutex // by server: held while something happens to it
 	began   time.Time
 
 	failedStarts atomic.Int64
@@ -122,7 +125,7 @@ func runChaos(ctx context.Context, o chaosOptions) (r chaosResult, err error) {
 		}
 		return chaosResult{Scenario: "chaos", Seed: o.seed, Minutes: o.minutes, GossipCuts: w != nil, Faults: len(faults)}, nil
 	}
-	c := &chaos{began: time.Now()}
+	c := &chaos{began: time.Now(), serving: make([]sync.Mutex, o.servers)}
 	defer c.close()
 	if err := c.build(ctx, o, w); err != nil {
 		return r, err
@@ -162,7 +165,7 @@ func runChaos(ctx context.Context, o chaosOptions) (r chaosResult, err error) {
 // chaosJob is the n-th job of a pool: mostly short ones that write, some that only
 // run, few that take long.
 func chaosJob(n int, long time.Duration) job.Args {
-	took := 5 * time.Duration(n*37%100) * time.Millisecond
+	took := 2 * time.Duration(n*37%100) * time.Millisecond
 	switch {
 	case n%200 == 50:
 		return plainWork{Took: long}
@@ -207,9 +210,12 @@ func (c *chaos) build(ctx context.Context, o chaosOptions, w *network) error {
 	}
 	c.fleet.network = w
 	for _, n := range c.fleet.nodes {
-		if err := c.putBehind(n); err != nil {
+		if n.cfg.Pools, err = c.behindProxies(); err != nil {
 			return err
 		}
+	}
+	if b.cfg.Pools, err = c.behindProxies(); err != nil { // undisturbed, but they follow a fail-over
+		return err
 	}
 	if err := c.fleet.start(ctx); err != nil {
 		return err
@@ -220,8 +226,9 @@ func (c *chaos) build(ctx context.Context, o chaosOptions, w *network) error {
 	return nil
 }
 
-// putBehind puts a fault proxy between a node and each server.
-func (c *chaos) putBehind(n *node) error {
+// behindProxies is the pools as they are reached through fault proxies, one for each
+// server, that nobody else uses.
+func (c *chaos) behindProxies() (map[string]routing.PoolConfig, error) {
 	address := "127.0.0.1:0"
 	if c.fleet.network != nil {
 		address = networkHome + ":0"
@@ -230,21 +237,21 @@ func (c *chaos) putBehind(n *node) error {
 	for _, s := range c.bed.servers {
 		p, err := faultproxy.Listen(address, s.DSN("postgres"))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		proxies = append(proxies, p)
 	}
 	c.proxies = append(c.proxies, proxies)
-	n.cfg.Pools = maps.Clone(n.cfg.Pools)
-	for pool, pc := range n.cfg.Pools {
+	pools := maps.Clone(c.bed.cfg.Pools)
+	for pool, pc := range pools {
 		at, err := devpg.At(proxies[c.bed.serverOf(pool)].DSN())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		pc.DSN = at.DSN(pool)
-		n.cfg.Pools[pool] = pc
+		pools[pool] = pc
 	}
-	return nil
+	return pools, nil
 }
 
 func (c *chaos) close() {

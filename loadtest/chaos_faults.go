@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tenurehq/tenure/internal/faultproxy"
 )
 
@@ -21,6 +23,7 @@ type fault struct {
 	Peer    int // the other node of a gossip cut; -1: none
 
 	began, ended time.Time // when it was done and undone
+	torn         time.Time // of a fail-over: from when on the standby received nothing
 }
 
 func (f *fault) String() string {
@@ -57,6 +60,7 @@ var faultKinds = []faultKind{
 	{name: "lossy", weight: 3, from: 5 * time.Second, to: 30 * time.Second, node: true, server: true},
 	{name: "restart", weight: 1, from: 0, to: time.Second, server: true},                         // in order
 	{name: "crash", weight: 2, from: 500 * time.Millisecond, to: 20 * time.Second, server: true}, // immediate stop, then start
+	{name: "fail over", weight: 1, from: 2 * time.Second, to: 15 * time.Second, server: true},    // to a standby that did not receive what was committed last
 	{name: "gossip one way", weight: 2, from: 5 * time.Second, to: 60 * time.Second, node: true, peer: true},
 	{name: "gossip", weight: 2, from: 5 * time.Second, to: 60 * time.Second, node: true, peer: true},
 	{name: "gossip alone", weight: 2, from: 5 * time.Second, to: 60 * time.Second, node: true}, // with nobody
@@ -101,6 +105,9 @@ func plan(o chaosOptions, gossip bool) []*fault {
 		if isGossip {
 			target = "gossip"
 		}
+		if f.Kind == "fail over" { // what is lost is seconds, whatever the times to live
+			f.For = max(f.For, time.Second)
+		}
 		if at >= end || isGossip && !gossip || at < busy[target] {
 			continue
 		}
@@ -141,6 +148,10 @@ func (c *chaos) perform(ctx context.Context, faults []*fault) error {
 
 // do makes one fault happen, waits, and mends it.
 func (c *chaos) do(ctx context.Context, f *fault) error {
+	if f.Server >= 0 && f.Node < 0 { // the fault before may have taken longer than planned
+		c.serving[f.Server].Lock()
+		defer c.serving[f.Server].Unlock()
+	}
 	switch f.Kind {
 	case "kill":
 		n := c.fleet.nodes[f.Node]
@@ -155,6 +166,8 @@ func (c *chaos) do(ctx context.Context, f *fault) error {
 		return wait(ctx, f.For)
 	case "restart":
 		return c.bed.servers[f.Server].Restart(ctx, false)
+	case "fail over":
+		return c.failOver(ctx, f)
 	case "crash":
 		s := c.bed.servers[f.Server]
 		if err := s.Crash(ctx); err != nil {
@@ -166,6 +179,44 @@ func (c *chaos) do(ctx context.Context, f *fault) error {
 		return c.cutGossip(ctx, f)
 	}
 	return c.cutDatabase(ctx, f)
+}
+
+// failOver replaces a server by a standby that misses what was committed last.
+func (c *chaos) failOver(ctx context.Context, f *fault) error {
+	standby, err := c.bed.servers[f.Server].Standby(ctx)
+	if err != nil {
+		return err
+	}
+	old := c.bed.servers[f.Server]
+	c.bed.servers[f.Server] = standby
+	ctx = context.WithoutCancel(ctx) // half a fail-over would leave no server
+	defer func() { _ = old.Stop(ctx) }()
+	conn, err := pgx.Connect(ctx, standby.DSN("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	for _, sql := range []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	f.torn = time.Now()
+	if err := wait(ctx, f.For); err != nil {
+		return err
+	}
+	if err := old.Stop(ctx); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "SELECT pg_promote()"); err != nil {
+		return err
+	}
+	for _, node := range c.proxies {
+		if err := node[f.Server].SetServer(standby.DSN("postgres")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cutDatabase disturbs what a node and a database server say to one another.

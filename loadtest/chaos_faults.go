@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -161,8 +160,8 @@ func (c *chaos) do(ctx context.Context, f *fault) error {
 		return c.revive(ctx, n)
 	case "freeze":
 		p := c.fleet.nodes[f.Node].running()
-		p.signal(syscall.SIGSTOP)
-		defer p.signal(syscall.SIGCONT)
+		p.freeze()
+		defer p.thaw()
 		return wait(ctx, f.For)
 	case "restart":
 		return c.bed.servers[f.Server].Restart(ctx, false)

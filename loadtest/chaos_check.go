@@ -16,15 +16,16 @@ import (
 
 // verdict counts broken promises; see docs/guarantees.md for their numbers.
 type verdict struct {
-	Lost       int `json:"lost"`         // P1: enqueued, and in no table
-	Unfinished int `json:"unfinished"`   // P1, P9: still waiting long after all was mended
-	Stale      int `json:"stale_claims"` // P2: two live claims on one job, or one of a session that had ended
-	Epochs     int `json:"epochs_back"`  // P2: an epoch that is not above the one before
-	Doubled    int `json:"doubled"`      // P3: a job with two effects, with two ends, or with an end and no effect
-	Late       int `json:"late_starts"`  // P3: started after it was finished
-	Overlaps   int `json:"overlaps"`     // P4: started again while the node that ran it lived
-	Hasty      int `json:"early_reaps"`  // P4: a session declared dead before its heartbeat could be seen to stand still
-	Left       int `json:"claims_left"`  // P11: claims after every node had stopped with exit 0
+	Lost       int `json:"lost"`          // P1: enqueued, and in no table
+	Unfinished int `json:"unfinished"`    // P1, P9: still waiting long after all was mended
+	Stale      int `json:"stale_claims"`  // P2: two live claims on one job, or one of a session that had ended
+	Epochs     int `json:"epochs_back"`   // P2: an epoch that is not above the one before
+	Doubled    int `json:"doubled"`       // P3: a job with two effects, with two ends, or with an end and no effect
+	Late       int `json:"late_starts"`   // P3: started after it was finished
+	Overlaps   int `json:"overlaps"`      // P4: started again while the node that ran it lived
+	Hasty      int `json:"early_reaps"`   // P4: a session declared dead before its heartbeat could be seen to stand still
+	Left       int `json:"claims_left"`   // P11: claims after every node had stopped
+	Unclean    int `json:"unclean_stops"` // P11: nodes that did not stop with exit 0, although all was mended
 }
 
 func (v verdict) broken() bool { return v != verdict{} }
@@ -334,7 +335,7 @@ func (k *checker) judgeClaims(r *chaosResult) {
 		}
 	}
 	for _, claim := range claims {
-		r.Left += k.breach("P11", claim.Jobs[0], claim.At, "is in claim %d although every node stopped in order", claim.Claim)
+		r.Left += k.breach("P11", claim.Jobs[0], claim.At, "is in claim %d although every node has stopped", claim.Claim)
 	}
 }
 

@@ -45,7 +45,7 @@ var layers = map[string][]string{
 	"cmd/tenure":                   {"", "config", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers"},
 	"cmd/tenure/internal/demo":     {"", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic"},
 	"cmd/tenure/internal/handlers": {"", "config", "job", "tenancy"},
-	"loadtest":                     {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/traffic"},
+	"loadtest":                     {"", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/faultproxy", "internal/traffic"},
 }
 
 // outside says which packages may import something from outside that the others

@@ -18,11 +18,12 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// bed is a Postgres of its own with pools and tenants in it.
+// bed is Postgres of its own with pools and tenants in it.
 type bed struct {
-	server  *devpg.Server
+	servers []*devpg.Server // pool i is on server i modulo servers
 	cfg     config.Config
-	tenants []tenancy.ID
+	pools   []string
+	tenants []tenancy.ID // tenant i lives in pool i modulo pools
 }
 
 // newBed starts Postgres with its default durability and makes pools with tenants
@@ -32,8 +33,14 @@ func newBed(ctx context.Context, pools, tenants int) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{server: server, cfg: config.Default()}
+	return newBedOn(ctx, []*devpg.Server{server}, pools, tenants)
+}
+
+// newBedOn lays it out on servers that run, which are the bed's from then on.
+func newBedOn(ctx context.Context, servers []*devpg.Server, pools, tenants int) (*bed, error) {
+	b := &bed{servers: servers, cfg: config.Default()}
 	b.cfg.Node.Name = "loadtest"
+	b.cfg.Node.Listen = "off"
 	b.cfg.Pools = map[string]routing.PoolConfig{}
 	b.cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
 	if err := b.fill(ctx, pools, tenants); err != nil {
@@ -46,10 +53,12 @@ func newBed(ctx context.Context, pools, tenants int) (*bed, error) {
 func (b *bed) fill(ctx context.Context, pools, tenants int) error {
 	for p := range pools {
 		name := fmt.Sprintf("pool-%d", p+1)
-		if err := b.server.CreateDatabase(ctx, name); err != nil {
+		server := b.servers[b.serverOf(name)]
+		if err := server.CreateDatabase(ctx, name); err != nil {
 			return err
 		}
-		b.cfg.Pools[name] = routing.PoolConfig{DSN: b.server.DSN(name), MaxConns: 24}
+		b.pools = append(b.pools, name)
+		b.cfg.Pools[name] = routing.PoolConfig{DSN: server.DSN(name), MaxConns: 24}
 	}
 	schemas := map[string]string{} // by pool: statements
 	for i := range tenants {
@@ -57,7 +66,7 @@ func (b *bed) fill(ctx context.Context, pools, tenants int) error {
 		pool := fmt.Sprintf("pool-%d", i%pools+1)
 		b.tenants = append(b.tenants, id)
 		b.cfg.Tenants.Static[id] = routing.TenantConfig{Pool: pool}
-		schemas[pool] += fmt.Sprintf("CREATE SCHEMA %s; CREATE TABLE %s.effect (job_id bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());", id, id)
+		schemas[pool] += fmt.Sprintf("CREATE SCHEMA %s; CREATE TABLE %s.effect (job_id bigint NOT NULL, turn integer, member text, at timestamptz NOT NULL DEFAULT clock_timestamp());", id, id)
 	}
 	if _, err := tenure.Migrate(ctx, b.cfg); err != nil {
 		return err
@@ -70,9 +79,16 @@ func (b *bed) fill(ctx context.Context, pools, tenants int) error {
 	return nil
 }
 
+// serverOf is the number of the server that a pool is on.
+func (b *bed) serverOf(pool string) int {
+	var n int
+	_, _ = fmt.Sscanf(pool, "pool-%d", &n) // it has that form: see fill
+	return (n - 1) % len(b.servers)
+}
+
 // exec runs statements in a pool's database.
 func (b *bed) exec(ctx context.Context, pool, sql string) error {
-	conn, err := pgx.Connect(ctx, b.cfg.Pools[pool].DSN)
+	conn, err := b.connect(ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -81,11 +97,43 @@ func (b *bed) exec(ctx context.Context, pool, sql string) error {
 	return err
 }
 
+// connect opens a connection of the scenario's own to a pool's database.
+func (b *bed) connect(ctx context.Context, pool string) (*pgx.Conn, error) {
+	return pgx.Connect(ctx, b.cfg.Pools[pool].DSN)
+}
+
+// enqueueChunk is how many jobs go into one EnqueueMany.
+const enqueueChunk = 20_000
+
+// enqueue makes a backlog of jobs that tenants have in equal shares.
+func (b *bed) enqueue(ctx context.Context, tenants []tenancy.ID, jobs int, args func(n int) job.Args) error {
+	c, err := tenure.NewClient(b.cfg)
+	if err != nil {
+		return err
+	}
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	defer c.Stop(ctx)
+	for from := 0; from < jobs; from += enqueueChunk {
+		entries := make([]tenure.Entry, 0, enqueueChunk)
+		for i := from; i < min(from+enqueueChunk, jobs); i++ {
+			entries = append(entries, tenure.Entry{Tenant: tenants[i%len(tenants)], Args: args(i)})
+		}
+		if _, err := c.EnqueueMany(ctx, entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (b *bed) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := b.server.Stop(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "loadtest: stop Postgres:", err)
+	for _, s := range b.servers {
+		if err := s.Stop(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "loadtest: stop Postgres:", err)
+		}
 	}
 }
 

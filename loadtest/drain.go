@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -104,7 +103,7 @@ func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
 	})
 
 	began := time.Now()
-	if err := enqueueOrders(ctx, b, o.jobs); err != nil {
+	if err := b.enqueue(ctx, b.tenants, o.jobs, func(n int) job.Args { return newOrder(n) }); err != nil {
 		return r, err
 	}
 	enqueued := time.Since(began)
@@ -147,30 +146,6 @@ func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
 		JobsPerSecond: int(float64(o.jobs) / took.Seconds()), EnqueueSecond: int(float64(o.jobs) / enqueued.Seconds()),
 		Started: started.Load(), Finished: finished, Lost: int64(o.jobs) - finished,
 	}, nil
-}
-
-// enqueueChunk is how many jobs go into one EnqueueMany.
-const enqueueChunk = 20_000
-
-func enqueueOrders(ctx context.Context, b *bed, jobs int) error {
-	c, err := tenure.NewClient(b.cfg)
-	if err != nil {
-		return err
-	}
-	if err := c.Start(ctx); err != nil {
-		return err
-	}
-	defer c.Stop(ctx)
-	for from := 0; from < jobs; from += enqueueChunk {
-		entries := make([]tenure.Entry, 0, enqueueChunk)
-		for i := from; i < min(from+enqueueChunk, jobs); i++ {
-			entries = append(entries, tenure.Entry{Tenant: b.tenants[i%len(b.tenants)], Args: newOrder(i)})
-		}
-		if _, err := c.EnqueueMany(ctx, entries); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // untilEmpty waits until the handlers have all been started and then until no job

@@ -4,6 +4,10 @@
 //
 //	go run ./loadtest drain --jobs 300000 --tenants 100 --json
 //	go run ./loadtest replay FILE --speed 60 --json
+//	go run ./loadtest failover --nodes 3 --kills 100 --json
+//	go run ./loadtest scaleout --nodes 4 --json
+//	go run ./loadtest idle --pools 1000 --json
+//	go run ./loadtest chaos --minutes 10 --seed 7 --json
 package main
 
 import (
@@ -24,7 +28,7 @@ func main() {
 		Use: "loadtest", Short: "Measure Tenure and prove that nothing was lost",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDrain(), newReplay())
+	root.AddCommand(newDrain(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newNode())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)

@@ -278,6 +278,32 @@ func (s *Server) Crash(ctx context.Context) error {
 	return s.halt(ctx, syscall.SIGQUIT)
 }
 
+// Standby starts a server of its own on a copy of this one's data, which follows it
+// until it is promoted. It is stopped by itself.
+func (s *Server) Standby(ctx context.Context) (*Server, error) {
+	dir, err := newDirectory(chooseBase(s.options))
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for a standby: %w", err)
+	}
+	to := &Server{options: s.options, bin: s.bin, dir: dir, as: s.as, port: socketPort, password: s.password}
+	if err = os.Lchown(dir.path, s.as.uid, s.as.gid); err == nil {
+		cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "pg_basebackup"), "--host", s.dir.path, "--port", strconv.Itoa(s.port),
+			"--username", superuser, "--pgdata", dir.data(), "--checkpoint", "fast", "--no-sync", "--write-recovery-conf")
+		to.prepare(cmd, s.as)
+		if err = runProcess(cmd); err != nil {
+			err = fmt.Errorf("copy PostgreSQL's data: %w\n%s", err, dir.logTail())
+		}
+	}
+	if err == nil {
+		err = to.firstLaunch(ctx)
+	}
+	if err != nil {
+		_ = dir.remove() // what is left, the next start sweeps
+		return nil, err
+	}
+	return to, nil
+}
+
 // Resume starts a crashed server again, on the same data and sockets.
 func (s *Server) Resume(ctx context.Context) error {
 	s.mu.Lock()

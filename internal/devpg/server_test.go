@@ -198,6 +198,23 @@ func TestCrash_isDownUntilResumed(t *testing.T) {
 	require.NoError(t, run(ctx, s.DSN("postgres"), "SELECT 1"))
 }
 
+func TestStandby_followsUntilItIsPromoted(t *testing.T) {
+	t.Parallel()
+	s := setup(t, Options{Settings: map[string]string{"synchronous_commit": "on"}})
+	require.NoError(t, run(t.Context(), s.DSN("postgres"), "CREATE TABLE thing AS SELECT 1 AS n"))
+	standby, err := s.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, standby.Stop(context.Background())) })
+	require.NoError(t, run(t.Context(), s.DSN("postgres"), "INSERT INTO thing VALUES (2)"))
+	require.Eventually(t, func() bool {
+		return value[int](t, standby.DSN("postgres"), "SELECT count(*) FROM thing") == 2
+	}, 10*time.Second, 10*time.Millisecond)
+
+	require.NoError(t, s.Stop(t.Context()))
+	require.True(t, value[bool](t, standby.DSN("postgres"), "SELECT pg_promote()"))
+	require.NoError(t, run(t.Context(), standby.DSN("postgres"), "INSERT INTO thing VALUES (3)"))
+}
+
 // parent starts this binary as the parent of a server and kills it the hard way.
 func parent(t *testing.T) (dir string, kill func()) {
 	t.Helper()

@@ -91,7 +91,7 @@ func (l *link) fromClient() {
 			return
 		}
 		if in.Buffered() == 0 {
-			l.proxy.wait(l, true)
+			l.proxy.wait(l, ToServer)
 			if pending.Flush() != nil {
 				return
 			}
@@ -141,7 +141,7 @@ func (l *link) startup(in *bufio.Reader, out *limited) error {
 		if limit != nil {
 			out.left = limit(app)
 		}
-		l.proxy.wait(l, true)
+		l.proxy.wait(l, ToServer)
 		_, err := out.Write(message)
 		return err
 	}
@@ -167,7 +167,7 @@ func (l *link) fromServer() {
 			return
 		}
 		if in.Buffered() == 0 {
-			l.proxy.wait(l, false)
+			l.proxy.wait(l, ToClient)
 			if out.Flush() != nil {
 				return
 			}

@@ -34,30 +34,45 @@ const (
 // Rule decides about events. It is called from many connections at once.
 type Rule func(Event) Verdict
 
-// Proxy listens on loopback for one server.
+// Way is a direction in which bytes travel.
+type Way int
+
+const (
+	// ToServer is what clients say.
+	ToServer Way = 1 << iota
+	// ToClient is what the server answers.
+	ToClient
+)
+
+// Proxy listens for one server.
 type Proxy struct {
-	network, address string // the server's
-	dsn              string
-	listener         net.Listener
-	group            sync.WaitGroup
-	done             chan struct{} // closed by Close
+	dsn      string
+	listener net.Listener
+	group    sync.WaitGroup
+	done     chan struct{} // closed by Close
 
 	mu      sync.Mutex
+	network string                 // guarded by mu; with address: the server's
+	address string                 // guarded by mu
 	rule    Rule                   // guarded by mu; nil: everything passes
 	limit   func(app string) int64 // guarded by mu; nil: no limits
 	latency time.Duration          // guarded by mu
 	held    func(app string) bool  // guarded by mu; whose bytes are held back
+	ways    Way                    // guarded by mu; in which directions
 	moved   chan struct{}          // guarded by mu; closed when held changes
 	links   map[*link]struct{}     // guarded by mu; nil: closed
 }
 
-// New starts a proxy in front of the server that dsn points at.
-func New(dsn string) (*Proxy, error) {
+// New starts a proxy on loopback in front of the server that dsn points at.
+func New(dsn string) (*Proxy, error) { return Listen("127.0.0.1:0", dsn) }
+
+// Listen starts a proxy at an address of this machine.
+func Listen(address, dsn string) (*Proxy, error) {
 	cfg, err := pgconn.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the fault proxy: %w", err)
 	}
@@ -73,6 +88,20 @@ func New(dsn string) (*Proxy, error) {
 
 // DSN reaches the server's database through the proxy.
 func (p *Proxy) DSN() string { return p.dsn }
+
+// SetServer leads new connections to another server, and breaks the open ones: the
+// first has failed, and this one stands in for it.
+func (p *Proxy) SetServer(dsn string) error {
+	cfg, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.network, p.address = pgconn.NetworkAddress(cfg.Host, cfg.Port)
+	p.mu.Unlock()
+	p.Cut(nil)
+	return nil
+}
 
 // SetRule replaces the rule; nil lets everything pass.
 func (p *Proxy) SetRule(r Rule) {
@@ -98,10 +127,13 @@ func (p *Proxy) SetLatency(d time.Duration) {
 
 // Hold holds back the bytes of chosen connections in both directions, as a
 // black hole would, until it is called again; nil holds nothing.
-func (p *Proxy) Hold(which func(app string) bool) {
+func (p *Proxy) Hold(which func(app string) bool) { p.HoldWay(ToServer|ToClient, which) }
+
+// HoldWay is Hold in the given directions only.
+func (p *Proxy) HoldWay(ways Way, which func(app string) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held = which
+	p.held, p.ways = which, ways
 	close(p.moved)
 	p.moved = make(chan struct{})
 }
@@ -152,7 +184,10 @@ func (p *Proxy) serve(client net.Conn) {
 	l := &link{proxy: p, client: client, ended: make(chan struct{})}
 	defer l.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	server, err := new(net.Dialer).DialContext(ctx, p.network, p.address)
+	p.mu.Lock()
+	network, address := p.network, p.address
+	p.mu.Unlock()
+	server, err := new(net.Dialer).DialContext(ctx, network, address)
 	cancel()
 	if err != nil {
 		return // the server is down: so are we
@@ -188,11 +223,11 @@ func (p *Proxy) judge(e Event) Verdict {
 }
 
 // wait returns when bytes of l may travel.
-func (p *Proxy) wait(l *link, delayed bool) {
+func (p *Proxy) wait(l *link, way Way) {
 	p.mu.Lock()
 	latency := p.latency
 	p.mu.Unlock()
-	if delayed && latency > 0 {
+	if way == ToServer && latency > 0 {
 		timer := time.NewTimer(latency)
 		defer timer.Stop()
 		select {
@@ -202,7 +237,7 @@ func (p *Proxy) wait(l *link, delayed bool) {
 	}
 	for {
 		p.mu.Lock()
-		held, moved := p.held != nil && p.held(l.app()), p.moved
+		held, moved := p.held != nil && p.ways&way != 0 && p.held(l.app()), p.moved
 		p.mu.Unlock()
 		if !held {
 			return

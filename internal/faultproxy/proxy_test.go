@@ -101,3 +101,32 @@ func TestHoldAndCut(t *testing.T) {
 	require.NoError(t, conn.Ping(t.Context()))
 	require.GreaterOrEqual(t, time.Since(began), 20*time.Millisecond)
 }
+
+func TestHoldWay(t *testing.T) {
+	t.Parallel()
+	p, direct := bed(t)
+	all := func(string) bool { return true }
+	for way, arrives := range map[faultproxy.Way]int{faultproxy.ToClient: 1, faultproxy.ToServer: 0} {
+		before := things(t, direct)
+		conn := connect(t, p.DSN())
+		p.HoldWay(way, all)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, err := conn.Exec(ctx, "INSERT INTO thing VALUES (1)")
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, before+arrives, things(t, direct))
+		p.Cut(nil) // first: what is held must not arrive late
+		p.Hold(nil)
+	}
+}
+
+func TestSetServer(t *testing.T) {
+	t.Parallel()
+	p, _ := bed(t)
+	conn := connect(t, p.DSN())
+	require.NoError(t, conn.Ping(t.Context()))
+	require.NoError(t, p.SetServer("host=/nowhere"))
+	require.Error(t, conn.Ping(t.Context()), "open connections break")
+	_, err := pgx.Connect(t.Context(), p.DSN())
+	require.Error(t, err, "new ones go to the other server")
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+type scaleoutOptions struct {
+	nodes, workers int
+	took, window   time.Duration
+	json           bool
+}
+
+type scaleoutResult struct {
+	Scenario string  `json:"scenario"`
+	Workers  int     `json:"workers_per_node"`
+	TookMs   float64 `json:"handler_ms"`
+	Nodes    int     `json:"nodes"`
+	Ratio    float64 `json:"ratio"`
+	// PerSecond is by number of nodes, Possible what their workers could do.
+	PerSecond map[int]float64 `json:"jobs_per_second"`
+	Possible  map[int]float64 `json:"jobs_per_second_possible"`
+	Enqueued  int             `json:"enqueued"`
+	Finished  int64           `json:"finished"`
+	Waiting   int64           `json:"waiting"`
+	Lost      int64           `json:"lost"`
+}
+
+func newScaleout() *cobra.Command {
+	var o scaleoutOptions
+	c := &cobra.Command{
+		Use: "scaleout", Short: "Work off one hot pool with one node, then with several, each with few workers",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if o.nodes < 1 || o.workers < 1 || o.took <= 0 || o.window <= 0 {
+				return errors.New("nodes, workers, took and window must be more than 0")
+			}
+			r, err := scaleout(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			if err := report(r, o.json); err != nil {
+				return err
+			}
+			if r.Lost != 0 {
+				return fmt.Errorf("%d jobs were lost", r.Lost)
+			}
+			return nil
+		},
+	}
+	c.Flags().IntVar(&o.nodes, "nodes", 4, "node processes in the second part")
+	c.Flags().IntVar(&o.workers, "workers", 8, "handlers at a time on each node; few, so that they and not the processor are the limit")
+	c.Flags().DurationVar(&o.took, "took", 10*time.Millisecond, "how long each job takes")
+	c.Flags().DurationVar(&o.window, "window", 10*time.Second, "how long each part is measured")
+	c.Flags().BoolVar(&o.json, "json", false, "print one JSON object as the last line")
+	return c
+}
+
+// scaleout measures the parts on a pool each, so that neither meets what the other left.
+func scaleout(ctx context.Context, o scaleoutOptions) (r scaleoutResult, err error) {
+	const tenantsPerPart = 4
+	b, err := newBed(ctx, 2, 2*tenantsPerPart)
+	if err != nil {
+		return r, err
+	}
+	defer b.close()
+	b.cfg.Execution.Workers = o.workers
+	r = scaleoutResult{Scenario: "scaleout", Workers: o.workers, TookMs: 1000 * o.took.Seconds(), Nodes: o.nodes,
+		PerSecond: map[int]float64{}, Possible: map[int]float64{}}
+	for part, nodes := range []int{1, o.nodes} {
+		possible := float64(nodes*o.workers) / o.took.Seconds()
+		p := scaling{bed: b, pool: b.pools[part], nodes: nodes, took: o.took, window: o.window,
+			jobs: int(possible * (o.window + 2*warmUp).Seconds())}
+		rate, err := p.measure(ctx)
+		if err != nil {
+			return r, err
+		}
+		fmt.Fprintf(os.Stderr, "%d nodes: %.0f jobs/s of %.0f possible\n", nodes, rate, possible)
+		r.PerSecond[nodes], r.Possible[nodes] = math.Round(rate), possible
+		r.Ratio = math.Round(100*rate/r.PerSecond[1]) / 100
+		r.Enqueued += p.jobs
+		r.Finished += p.left.Finished
+		r.Waiting += p.left.Waiting
+	}
+	r.Lost = int64(r.Enqueued) - r.Finished - r.Waiting
+	return r, nil
+}
+
+// warmUp is for the first claims, before the measuring begins.
+const warmUp = 2 * time.Second
+
+// scaling is one part: a backlog in one pool, and nodes.
+type scaling struct {
+	bed         *bed
+	pool        string
+	nodes, jobs int
+	took        time.Duration
+	window      time.Duration
+
+	left tenure.Counts // once the nodes have stopped
+}
+
+// measure returns how many jobs are finished in a second while more of them wait.
+func (s *scaling) measure(ctx context.Context) (rate float64, err error) {
+	cfg, tenants := s.alone()
+	f, err := newFleet(cfg, s.nodes, "lan", "")
+	if err != nil {
+		return 0, err
+	}
+	defer f.close()
+	f.silent = true
+	if err := f.start(ctx); err != nil {
+		return 0, err
+	}
+	if err := s.bed.enqueue(ctx, tenants, s.jobs, func(int) job.Args { return plainWork{Took: s.took} }); err != nil {
+		return 0, err
+	}
+	client, err := f.client(ctx, cfg)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Stop(context.WithoutCancel(ctx))
+	if err := wait(ctx, warmUp); err != nil {
+		return 0, err
+	}
+	before, began, err := s.count(ctx, client)
+	if err != nil {
+		return 0, err
+	}
+	if err := wait(ctx, s.window); err != nil {
+		return 0, err
+	}
+	after, ended, err := s.count(ctx, client)
+	if err != nil {
+		return 0, err
+	}
+	if after.Waiting == 0 {
+		return 0, fmt.Errorf("%d jobs were too few for %d nodes: nothing waited any more", s.jobs, s.nodes)
+	}
+	for _, n := range f.nodes {
+		if err := n.stop(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if s.left, _, err = s.count(ctx, client); err != nil {
+		return 0, err
+	}
+	if s.left.Claimed != 0 {
+		return 0, fmt.Errorf("%d jobs are claimed although every node has stopped in order", s.left.Claimed)
+	}
+	return float64(after.Finished-before.Finished) / ended.Sub(began).Seconds(), nil
+}
+
+func (s *scaling) count(ctx context.Context, client *tenure.Client) (tenure.Counts, time.Time, error) {
+	counts, err := client.Count(ctx)
+	if err != nil {
+		return tenure.Counts{}, time.Time{}, err
+	}
+	return counts[0], time.Now(), nil
+}
+
+// alone is the bed's configuration without the other pools.
+func (s *scaling) alone() (config.Config, []tenancy.ID) {
+	cfg := s.bed.cfg
+	cfg.Pools = map[string]routing.PoolConfig{s.pool: cfg.Pools[s.pool]}
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
+	var tenants []tenancy.ID
+	for _, id := range s.bed.tenants {
+		if t := s.bed.cfg.Tenants.Static[id]; t.Pool == s.pool {
+			cfg.Tenants.Static[id] = t
+			tenants = append(tenants, id)
+		}
+	}
+	return cfg, tenants
+}

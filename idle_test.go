@@ -1,6 +1,7 @@
 package tenure_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -47,6 +48,7 @@ func TestIdlePoolsDoze(t *testing.T) {
 	dozes()
 	tx, err := b.db["p1"].Begin(t.Context())
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // committed unless the test failed
 	const insert = `INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('t1', 'default', 'plain', '{"n": 0}')`
 	_, err = tx.Exec(t.Context(), insert)
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -437,19 +438,19 @@ func (s *racingSession) term(ctx context.Context, f store.Fence) {
 
 // load learns what is in flight, and removes claims nobody knows of.
 func (s *racingSession) load(ctx context.Context, f store.Fence) (map[flown]bool, error) {
-	s.mu.Lock()
-	var known []int64
-	for id := range s.known {
-		known = append(known, id)
+	made, err := store.ClaimsMade(ctx, s.race.db, f.Session)
+	if s.race.failed(ctx, err) || err != nil {
+		return nil, err
 	}
+	s.mu.Lock()
+	unknown := slices.DeleteFunc(made, func(id int64) bool { return s.known[id] })
 	alone := s.doing == 0 && s.id == f.Session
 	s.mu.Unlock()
-	if alone { // the other acquirer of this session may get an answer any moment
-		n, err := store.SweepClaims(ctx, s.race.db, f.Session, func() []int64 { return known })
-		if s.race.failed(ctx, err) || err != nil {
+	if alone && len(unknown) > 0 { // else the other acquirer of this session may get an answer any moment
+		if err := store.ReleaseClaims(ctx, s.race.db, f.Session, unknown); s.race.failed(ctx, err) || err != nil {
 			return nil, err
 		}
-		s.race.done["swept"].Add(int64(n))
+		s.race.done["swept"].Add(int64(len(unknown)))
 	}
 	claims, err := store.Claims(ctx, s.race.db)
 	if s.race.failed(ctx, err) || err != nil {

@@ -105,7 +105,7 @@ func (a *acquirer) settle(ctx context.Context, l store.Lock) error {
 		return nil
 	}
 	if s := a.keeper.opened(); s != nil && s.id == a.unsure.Session { // else its claims are taken back with the session
-		n, err := store.SweepClaims(ctx, a.pool.Jobs(), s.id, s.completer.known)
+		n, err := s.sweep(ctx, a.pool.Jobs(), claimTimeout)
 		if err != nil {
 			return err
 		}

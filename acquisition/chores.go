@@ -99,7 +99,7 @@ func (t *term) sweep(ctx context.Context) error {
 // for a while.
 func (t *term) heedElection(context.Context) error {
 	elected := t.elector.Elected(t.pool.Name)
-	if elected == "" || elected == t.keeper.self.Member || t.elector.StableFor() < rebalanceAfter {
+	if elected == "" || elected == t.keeper.self.Member || t.elector.StableFor() < rebalanceAfter || t.reaping {
 		return nil
 	}
 	return errMoved
@@ -193,6 +193,7 @@ func (w watchlist) prune(now time.Time, after time.Duration) {
 // heartbeat stand still for the whole time to live: after an outage of the database
 // every session looks expired, and a jump of its clock proves nothing.
 func (t *term) reap(ctx context.Context) error {
+	t.reaping = false
 	if !t.flight.othersClaim(t.session.id) {
 		return nil
 	}
@@ -208,7 +209,10 @@ func (t *term) reap(ctx context.Context) error {
 			continue
 		}
 		if s.State == "live" {
-			if t.watch.still(s.ID, s.Beat, now, t.mostBetweenLooks()) < t.cfg.Session.TTL || !s.Expired {
+			still := t.watch.still(s.ID, s.Beat, now, t.mostBetweenLooks())
+			// Whoever takes over now would have to watch it from the beginning.
+			t.reaping = t.reaping || s.Claims > 0 && still > 2*t.cfg.Session.HeartbeatEvery
+			if still < t.cfg.Session.TTL || !s.Expired {
 				continue
 			}
 			dead, err := store.DeclareDead(ctx, t.pool.Jobs(), t.fence, s.ID, s.Beat)

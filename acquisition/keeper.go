@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,6 +42,8 @@ type keeper struct {
 	stopErr  error           // written under stopping
 	patience context.Context // ends when a stop waits no longer
 	giveUp   context.CancelFunc
+
+	reconnected atomic.Bool // since ghosts were looked for
 
 	connMu sync.Mutex // held during a call on conn
 	conn   *pgx.Conn  // guarded by connMu; nil: not connected
@@ -102,6 +105,7 @@ func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx
 			return err
 		}
 		k.conn = conn
+		k.reconnected.Store(true)
 	}
 	err := fn(ctx, k.conn)
 	if err != nil && !answered(err) {
@@ -275,6 +279,7 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 	case err == nil:
 		h.trust.extend(sent, ttl)
 		s.trust.extend(sent, k.cfg.Session.TTL)
+		k.lookForGhosts(ctx, s)
 		k.heedCancels(ctx, s)
 		return every
 	case errors.Is(err, store.ErrSessionLost):
@@ -319,6 +324,7 @@ func (k *keeper) beat(ctx context.Context, s *session) error {
 	switch {
 	case err == nil:
 		s.trust.extend(sent, k.cfg.Session.TTL)
+		k.lookForGhosts(ctx, s)
 		k.heedCancels(ctx, s)
 	case errors.Is(err, store.ErrSessionLost):
 		k.lose(s)
@@ -326,6 +332,32 @@ func (k *keeper) beat(ctx context.Context, s *session) error {
 		k.log.Warn("heartbeat failed", zap.Duration("trusted_for", s.trust.left()), zap.Error(err))
 	}
 	return err
+}
+
+// ghostPatience is how long the keeper waits for a claim that is being made.
+const ghostPatience = 100 * time.Millisecond
+
+// lookForGhosts removes claims that a fail-over has brought back, once after each time
+// the connection was made anew: the server may be another one than before.
+func (k *keeper) lookForGhosts(ctx context.Context, s *session) {
+	if !k.reconnected.Swap(false) {
+		return
+	}
+	n := 0
+	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		if n, err = s.sweep(ctx, conn, ghostPatience); errors.Is(err, errClaiming) {
+			k.reconnected.Store(true)
+			return nil
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		k.reconnected.Store(true)
+		k.log.Warn("claims that nobody knows of could not be looked for", zap.Error(err))
+	case n > 0:
+		k.log.Warn("claims removed that nobody knew of: an answer was lost, or a fail-over has brought them back", zap.Int("claims", n))
+	}
 }
 
 // heedCancels cancels runs that somebody wants ended.

@@ -652,3 +652,82 @@ func TestSessionsAreACollector(t *testing.T) {
 	_, err = NewSessions(cfg, 0, Self{}, b.workers, zap.NewNop())
 	require.ErrorContains(t, err, "acquire.batch")
 }
+
+// A sweep removes what the session does not know of, and spares a claim whose answer is
+// on its way.
+func TestSweepSparesWhatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	s := b.session()
+	insert := func(given, started bool) (id int64) {
+		require.NoError(t, b.db.QueryRow(t.Context(), "INSERT INTO tenure.claim (session_id, turn, job_ids, given, started_at) VALUES ($1, 0, '{1}', $2, CASE WHEN $3 THEN now() END) RETURNING id",
+			s.id, given, started).Scan(&id))
+		return id
+	}
+	sweep := func() int {
+		n, err := s.sweep(t.Context(), b.db, patience)
+		require.NoError(t, err)
+		return n
+	}
+	known, waiting := insert(false, true), insert(true, false)
+	s.completer.open(known, 1)
+	insert(false, true)
+	insert(true, true)
+	require.Equal(t, 2, sweep())
+	require.Zero(t, sweep())
+	b.eventually(2, "SELECT count(*) FROM tenure.claim WHERE id = ANY($1)", []int64{known, waiting})
+
+	done := s.claiming()
+	_, err := s.sweep(t.Context(), b.db, time.Millisecond)
+	require.ErrorIs(t, err, errClaiming)
+	coming := insert(false, true)
+	swept := make(chan int)
+	go func() { swept <- sweep() }()
+	s.completer.open(coming, 1)
+	done()
+	require.Zero(t, <-swept)
+	b.eventually(1, "SELECT count(*) FROM tenure.claim WHERE id = $1", coming)
+}
+
+// After a reconnect the keeper looks for claims that a fail-over has brought back.
+func TestKeeperRemovesGhosts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	s := b.session()
+	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, 0, '{1}', now())", s.id)
+	b.proxy.Cut(nil)
+	b.eventually(0, "SELECT count(*) FROM tenure.claim")
+}
+
+// Suspects are tried several at a time after their first loss, and alone after it.
+func TestMayTry(t *testing.T) {
+	t.Parallel()
+	tm := &term{flight: newFlight(), tried: map[endedJob]bool{}}
+	try := func(id job.ID, losses int) bool {
+		s := suspectOf(id, 0, 0)
+		s.Record.Losses = losses
+		if !tm.mayTry(s) {
+			return false
+		}
+		tm.tried[endedJob{id, 0}] = s.alone()
+		tm.flight.add(id, 0)
+		return true
+	}
+	for id := range job.ID(atATime) {
+		require.True(t, try(id, 1))
+	}
+	require.False(t, try(99, 1), "enough of them")
+	tm.flight.end(0, 0)
+	require.True(t, try(99, 1))
+	require.False(t, try(100, 2), "not beside others")
+	for id := range job.ID(atATime) {
+		tm.flight.end(id, 0)
+	}
+	require.False(t, try(100, 2))
+	tm.flight.end(99, 0)
+	require.True(t, try(100, 2))
+	require.False(t, try(101, 1), "not beside one that must be alone")
+	require.False(t, try(102, 2))
+	tm.flight.end(100, 0)
+	require.True(t, try(101, 1))
+}

@@ -2,6 +2,8 @@ package acquisition
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +34,7 @@ type session struct {
 	flushing context.Context // of the completer
 	stop     context.CancelFunc
 	started  sync.Once     // the completer, by the first claim
+	claims   sync.RWMutex  // held for reading while a claim is made until it is known; see sweep
 	stopped  chan struct{} // closed when the completer has ended
 }
 
@@ -44,6 +47,39 @@ func newSession(k *keeper) *session {
 	s.flushing, s.stop = context.WithCancel(context.Background())
 	s.completer = newCompleter(s)
 	return s
+}
+
+// claiming is called before a claim is made, and what it returns when the claim is known.
+func (s *session) claiming() (done func()) {
+	s.claims.RLock()
+	return s.claims.RUnlock
+}
+
+// errClaiming is returned by sweep when a claim was being made all the time.
+var errClaiming = errors.New("a claim is being made")
+
+// sweep removes claims of this session that it does not know of: the answer to one got
+// lost, or a fail-over that lost commits has brought it back. Nobody else would remove
+// them, as long as the session lives. It waits for a claim that is just being made, but
+// not longer than patience.
+func (s *session) sweep(ctx context.Context, db store.DB, patience time.Duration) (int, error) {
+	made, err := store.ClaimsMade(ctx, db, s.id)
+	if err != nil || len(made) == 0 {
+		return 0, err
+	}
+	for until := time.Now().Add(patience); !s.claims.TryLock(); {
+		if time.Now().After(until) {
+			return 0, errClaiming
+		}
+		time.Sleep(time.Millisecond) // a claim takes some, and this is rare
+	}
+	known := s.completer.known() // whatever is in made and not here will never be
+	s.claims.Unlock()
+	unknown := slices.DeleteFunc(made, func(id int64) bool { return slices.Contains(known, id) })
+	if len(unknown) == 0 {
+		return 0, nil
+	}
+	return len(unknown), store.ReleaseClaims(ctx, db, s.id, unknown)
 }
 
 // open notes a claim of n jobs.

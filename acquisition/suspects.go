@@ -4,14 +4,21 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// suspect is a job whose node was lost while it ran. It is claimed alone, and no
-// other suspect of this pool beside it, so that a job which kills its node is found
-// without dragging others down with it.
+// suspect is a job whose node was lost while it ran. It is claimed by itself, so that a
+// job which kills its node is found without dragging others down with it: after the
+// first loss beside some other suspects, as most of them only happened to be there;
+// from the second on while no other suspect of this pool runs.
 type suspect struct {
 	store.Waiting
 	removals int64
 	lane     *lane // where it was read; its tenant is placed
 }
+
+// atATime is how many suspects may run at a time after their first loss.
+const atATime = 16
+
+// alone tells whether it must run while no other suspect does.
+func (s suspect) alone() bool { return s.Record.Losses > 1 }
 
 // suspects are those that wait for their turn, in the order they were read. Each
 // stands there once, however often it is read: it would be claimed again after it

@@ -26,8 +26,9 @@ type term struct {
 	lanes    *lanes
 	horizon  *horizon
 	suspects suspects
-	suspect  *endedJob // the suspect that is in flight; nil: none
+	tried    map[endedJob]bool // suspects that are in flight; true: one that must be alone
 	peers    *peers
+	reaping  bool // a session with claims has not been heard of for a while
 
 	due    time.Time // when the next timer is due; zero: none known
 	quiet  time.Time // since when nothing has been going on
@@ -70,7 +71,7 @@ const (
 
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
 	return &term{acquirer: a, session: s, fence: f, holding: h, ctx: ctx,
-		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, peers: newPeers(a.kinds)}
+		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, tried: map[endedJob]bool{}, peers: newPeers(a.kinds)}
 }
 
 // run claims jobs until the lock is lost, another node should have it, or stop
@@ -104,7 +105,7 @@ func (t *term) run(stop context.Context) error {
 // load learns what is in flight. It sees every claim that was ever committed,
 // because the fence made the take wait for them.
 func (t *term) load(ctx context.Context) error {
-	n, err := store.SweepClaims(ctx, t.pool.Jobs(), t.session.id, t.session.completer.known)
+	n, err := t.session.sweep(ctx, t.pool.Jobs(), claimTimeout)
 	if err != nil {
 		return err
 	}
@@ -318,6 +319,7 @@ func (t *term) commit(ctx context.Context, removals int64, picked []store.Waitin
 	for i := range picked {
 		ids[i], turns[i] = int64(picked[i].Record.ID), picked[i].Record.Turn
 	}
+	defer t.session.claiming()()
 	byTurn, err := t.insert(ctx, removals, ids, turns)
 	if err != nil {
 		return nil, err
@@ -380,12 +382,24 @@ func (t *term) stillMine(ctx context.Context) error {
 	return nil
 }
 
-// acquireSuspect claims one suspect job, alone, while none other is in flight.
+// mayTry tells whether a suspect may be claimed beside those that are in flight.
+func (t *term) mayTry(s suspect) bool {
+	alone := s.alone()
+	for e, a := range t.tried {
+		if !t.flight.has(e.id, e.turn) {
+			delete(t.tried, e)
+			continue
+		}
+		alone = alone || a
+	}
+	return len(t.tried) == 0 || !alone && len(t.tried) < atATime
+}
+
+// acquireSuspect claims one suspect job by itself.
 func (t *term) acquireSuspect(ctx context.Context) (int, error) {
-	if t.suspect != nil && t.flight.has(t.suspect.id, t.suspect.turn) || t.suspects.none() {
+	if t.suspects.none() || !t.mayTry(t.suspects.first()) {
 		return 0, nil
 	}
-	t.suspect = nil
 	s := t.suspects.first()
 	rec := s.Record
 	if !t.kinds.Has(rec.Kind) {
@@ -395,6 +409,7 @@ func (t *term) acquireSuspect(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	t.suspects.next()
+	defer t.session.claiming()()
 	byTurn, err := t.insert(ctx, s.removals, []int64{int64(rec.ID)}, []int32{rec.Turn})
 	if err != nil {
 		t.workers.Release(1)
@@ -402,7 +417,7 @@ func (t *term) acquireSuspect(ctx context.Context) (int, error) {
 	}
 	id := byTurn[rec.Turn]
 	t.flight.add(rec.ID, rec.Turn)
-	t.suspect = &endedJob{rec.ID, rec.Turn}
+	t.tried[endedJob{rec.ID, rec.Turn}] = s.alone()
 	t.session.open(id, 1)
 	t.metrics.claimed.WithLabelValues(t.pool.Name).Inc()
 	t.workers.Submit(t.session, []execution.Claim{{ID: id, Record: rec, Tenant: s.lane.owner.place, Owner: t.session}})
@@ -422,7 +437,7 @@ func (t *term) giveSuspect(ctx context.Context) (int, error) {
 		if err != nil {
 			return 0, t.suspectVoided(ctx, err)
 		}
-		t.suspect = &endedJob{s.Record.ID, s.Record.Turn}
+		t.tried[endedJob{s.Record.ID, s.Record.Turn}] = s.alone()
 		return n, nil
 	}
 	t.lanes.miss(s.lane, s.Position, s.Record.Kind, false)

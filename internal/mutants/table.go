@@ -108,4 +108,8 @@ var mutants = []mutant{
 		"			k.wakeFor(seen)\n", "			_ = seen\n", root, "TestIdlePoolsDoze"},
 	{"P11", "a session keeps what it has not taken over", queries + "claim_decline.sql",
 		"given AND started_at IS NULL;", "given AND started_at IS NULL AND false;", ledger, "TestGivenClaimsAreTakenOver"},
+	{"P1", "claims that a fail-over brought back stay", "acquisition/keeper.go",
+		"		k.conn = conn\n		k.reconnected.Store(true)\n", "		k.conn = conn\n", units, "TestKeeperRemovesGhosts"},
+	{"P5", "a job that was lost twice is tried beside others", "acquisition/suspects.go",
+		"s.Record.Losses > 1", "s.Record.Losses > 100", units, "TestMayTry"},
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -175,27 +174,13 @@ func ReturnUnstarted(ctx context.Context, db DB, session uuid.UUID, claims, jobs
 	return nil
 }
 
-// SweepClaims removes claims that a session made and does not know of, because the
-// answer to its InsertClaim got lost, so that none of their jobs was started. The
-// caller must have taken the lock anew since, so that no such INSERT can still be on
-// its way. known is asked after the ledger was, and what is removed is named: should
-// the statement arrive late, it finds no claim that was made meanwhile.
-func SweepClaims(ctx context.Context, db DB, session uuid.UUID, known func() []int64) (int, error) {
-	const what = "remove claims without an owner"
-	made, err := collectIDs(ctx, db, what, sqlClaimMade, session)
-	if err != nil {
-		return 0, err
-	}
-	knows := known()
-	unknown := slices.DeleteFunc(made, func(id int64) bool { return slices.Contains(knows, id) })
-	if len(unknown) == 0 {
-		return 0, nil
-	}
-	tag, err := db.Exec(ctx, sqlClaimRelease, session, unknown)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", what, translate(err))
-	}
-	return int(tag.RowsAffected()), nil
+// ClaimsMade lists the claims that a session must know of: those it made for itself,
+// and those it has taken over. One that it does not know of is to be removed with
+// ReleaseClaims, provided that no answer about it can still be on its way: its jobs were
+// never started here. It is removed by its number, so that a statement which arrives
+// late finds no claim that was made meanwhile.
+func ClaimsMade(ctx context.Context, db DB, session uuid.UUID) ([]int64, error) {
+	return collectIDs(ctx, db, "list the session's claims", sqlClaimMade, session)
 }
 
 // Reaped counts what a call of ReapClaims took back.

@@ -35,30 +35,6 @@ func TestANumberOfAnotherSession(t *testing.T) {
 	require.Equal(t, []store.Claim{{ID: claim, Session: b.fence.Session, Jobs: []job.ID{id}}}, standing)
 }
 
-// A sweep that reaches the server late removes nothing that was claimed since it was
-// decided on.
-func TestALateSweep(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.enqueue(t, store.NewJob{})
-	forgotten := b.claim(t, b.page(t, 0))[0]
-	var claimed int64
-	n, err := store.SweepClaims(t.Context(), b.db, b.fence.Session, func() []int64 {
-		// Between the look and the removal, as if the removal were held up.
-		b.enqueue(t, store.NewJob{})
-		p := b.page(t, 0)
-		byTurn, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, []int64{int64(p.Jobs[1].Record.ID)}, []int32{0})
-		require.NoError(t, err)
-		claimed = byTurn[0]
-		return nil
-	})
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	standing, err := store.ClaimIDs(t.Context(), b.db)
-	require.NoError(t, err)
-	require.Equal(t, []int64{claimed}, standing, "claim %d was forgotten", forgotten)
-}
-
 // A promoted standby gives the ids of jobs out again that it never heard of: the new
 // ones have other turns than those had.
 func TestTurnsAreHigherAfterAPromotion(t *testing.T) {

@@ -98,9 +98,6 @@ func (b *bundle) claim(t *testing.T, p store.Page) map[int32]int64 {
 	return claims
 }
 
-// knows is what a session knows of its claims.
-func knows(claims ...int64) func() []int64 { return func() []int64 { return claims } }
-
 func columns(p store.Page) (ids []int64, turns []int32) {
 	for _, j := range p.Jobs {
 		ids = append(ids, int64(j.Record.ID))
@@ -412,7 +409,7 @@ func TestTimersFire(t *testing.T) {
 	require.EqualValues(t, 1, b.page(t, 0).Jobs[0].Record.Turn)
 }
 
-func TestReturnAndSweepClaims(t *testing.T) {
+func TestReturnAndReleaseClaims(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first, second := b.enqueue(t, store.NewJob{}), b.enqueue(t, store.NewJob{})
@@ -422,12 +419,10 @@ func TestReturnAndSweepClaims(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []store.Claim{{ID: claim, Session: b.fence.Session, Jobs: []job.ID{second}}}, list)
 
-	n, err := store.SweepClaims(t.Context(), b.db, b.fence.Session, knows(claim))
+	made, err := store.ClaimsMade(t.Context(), b.db, b.fence.Session)
 	require.NoError(t, err)
-	require.Zero(t, n, "known")
-	n, err = store.SweepClaims(t.Context(), b.db, b.fence.Session, knows())
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.Equal(t, []int64{claim}, made)
+	require.NoError(t, store.ReleaseClaims(t.Context(), b.db, b.fence.Session, made))
 	left, err := store.LeaveSession(t.Context(), b.db, b.fence.Session)
 	require.NoError(t, err)
 	require.True(t, left)

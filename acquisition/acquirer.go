@@ -61,6 +61,10 @@ const (
 	poolRetry   = time.Second
 )
 
+// hangUpFor is how long a wait must be for closing the connection meanwhile: of an
+// idle pool only the holder keeps one.
+const hangUpFor = 4 * time.Second
+
 // run alternates between waiting for the lock and holding it.
 func (a *acquirer) run(ctx context.Context) {
 	if !a.awaitPool(ctx) {
@@ -163,6 +167,9 @@ func (a *acquirer) await(ctx context.Context) *term {
 		a.log.Warn("claims whose answer was lost could not be removed; trying again", zap.Error(err))
 	}
 	if wait := a.untilFree(l, rank); wait > 0 {
+		if wait > hangUpFor {
+			a.keeper.hangUp()
+		}
 		a.pause(ctx, wait, true)
 		return nil
 	}
@@ -260,8 +267,8 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 		if rank >= lowRank {
 			return 4*a.cfg.Lock.TTL + rand.N(a.cfg.Lock.TTL)
 		}
-		if dozing {
-			return l.Remaining + delay + a.jitter()
+		if dozing { // nothing hangs on it, and gossip tells when the holder dies
+			return l.Remaining + 2*a.cfg.Lock.TTL + delay + a.jitter()
 		}
 		return min(l.Remaining+delay, idle+delay) + a.jitter()
 	}

@@ -33,10 +33,11 @@ type keeper struct {
 	errands   *errands
 	reach     reach
 
-	nudge  chan struct{}  // one place: something to keep has come up
-	losing sync.WaitGroup // lost sessions whose last runs have not reported
+	nudge  chan struct{}   // one place: something to keep has come up
+	losing sync.WaitGroup  // lost sessions whose last runs have not reported
+	ctx    context.Context // of run; nil before start
 	cancel context.CancelFunc
-	done   chan struct{} // closed when run has ended; nil before start
+	group  sync.WaitGroup // run
 
 	stopping sync.Once
 	stopErr  error           // written under stopping
@@ -53,6 +54,7 @@ type keeper struct {
 	mu      sync.Mutex
 	current *session  // guarded by mu; nil: none is open
 	held    *holding  // guarded by mu; nil: no lock is held
+	running bool      // guarded by mu; run is under way
 	dozing  bool      // guarded by mu; the term that holds it waits for something to come
 	wanted  time.Time // guarded by mu; until then an idle session is kept open
 }
@@ -125,6 +127,16 @@ func (k *keeper) disconnect() {
 	k.conn = nil
 }
 
+// hangUp closes the connection unless a session needs it.
+func (k *keeper) hangUp() {
+	if k.opened() != nil {
+		return
+	}
+	k.connMu.Lock()
+	defer k.connMu.Unlock()
+	k.disconnect()
+}
+
 // keepOpen is how long a session that is not needed stays open.
 func (k *keeper) keepOpen() time.Duration { return 2 * k.cfg.Session.TTL }
 
@@ -158,6 +170,7 @@ func (k *keeper) session(ctx context.Context) (*session, error) {
 	s.trust.extend(sent, k.cfg.Session.TTL)
 	k.mu.Lock()
 	k.current = s
+	k.attend()
 	k.mu.Unlock()
 	nudge(k.nudge)
 	return s, nil
@@ -195,15 +208,22 @@ func (k *keeper) release(h *holding) {
 
 func (k *keeper) start() {
 	ctx, cancel := context.WithCancel(context.Background())
-	k.cancel = cancel
-	k.done = make(chan struct{})
-	go func() {
-		defer close(k.done)
-		k.run(ctx)
-	}()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ctx, k.cancel = ctx, cancel
+	k.attend()
 }
 
-// run beats and renews as long as there is something to keep.
+// attend has run started if there is a session to keep; mu is held.
+func (k *keeper) attend() {
+	if k.running || k.current == nil || k.ctx == nil || k.ctx.Err() != nil {
+		return
+	}
+	k.running = true
+	k.group.Go(func() { k.run(k.ctx) })
+}
+
+// run beats and renews as long as there is a session to keep.
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -214,7 +234,15 @@ func (k *keeper) run(ctx context.Context) {
 		case <-k.nudge:
 		case <-timer.C:
 		}
-		timer.Reset(k.tick(ctx))
+		wait := k.tick(ctx)
+		k.mu.Lock()
+		if k.current == nil {
+			k.running = false
+			k.mu.Unlock()
+			return
+		}
+		k.mu.Unlock()
+		timer.Reset(wait)
 	}
 }
 
@@ -465,7 +493,7 @@ func (k *keeper) retire(ctx context.Context, finishWithin time.Duration) error {
 // stop writes the last outcomes, ends the session and closes the connection. Nothing
 // may be acquired or started any more. The first call does it; others wait for it.
 func (k *keeper) stop(ctx context.Context) error {
-	if k.done == nil { // not started
+	if k.cancel == nil { // not started
 		return nil
 	}
 	k.stopping.Do(func() { k.stopErr = k.end(ctx) })
@@ -488,7 +516,7 @@ func (k *keeper) end(ctx context.Context) error {
 		}
 	}
 	k.cancel()
-	<-k.done
+	k.group.Wait()
 	k.losing.Wait()
 	if s == nil {
 		k.connMu.Lock()

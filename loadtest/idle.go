@@ -59,21 +59,20 @@ func newIdle() *cobra.Command {
 	c.Flags().IntVar(&o.pools, "pools", 200, "empty databases; each takes 8 MB of memory, and each connection to it some 2 MB")
 	c.Flags().IntVar(&o.nodes, "nodes", 3, "node processes")
 	c.Flags().IntVar(&o.maxConns, "max-connections", 0, "what the server allows (0: as many as the nodes could ever open)")
-	c.Flags().DurationVar(&o.settle, "settle", 10*time.Second, "how long to wait once every lock is held; connections that were needed for the start are closed after one to two minutes")
-	c.Flags().DurationVar(&o.window, "window", 15*time.Second, "how long to measure")
+	c.Flags().DurationVar(&o.settle, "settle", 32*time.Second, "how long to wait once every lock is held: pools doze after ten seconds, and connections that were needed for the start are closed after some twenty more")
+	c.Flags().DurationVar(&o.window, "window", 10*time.Second, "how long to measure")
 	c.Flags().StringVar(&o.profile, "profile", "lan", "timing of the gossip: local, lan or wan")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs in this folder")
 	c.Flags().BoolVar(&o.json, "json", false, "print one JSON object as the last line")
 	return c
 }
 
-// connsPerNode is the most that a node keeps open to a pool while nothing happens:
-// the lock's connection, and one each of the other two kinds.
-const connsPerNode = 3
+// perNode bounds what each node opens beside the locks' connections.
+const perNode = 32
 
 func idle(ctx context.Context, o idleOptions) (r idleResult, err error) {
 	if o.maxConns == 0 {
-		o.maxConns = 50 + connsPerNode*o.nodes*o.pools
+		o.maxConns = 50 + perNode*o.nodes + o.pools*min(o.nodes, 3)
 	}
 	// Nothing here depends on durability, and autovacuum would be counted as ours.
 	server, err := devpg.Start(ctx, devpg.Options{MaxConnections: o.maxConns, Settings: map[string]string{"autovacuum": "off"}})
@@ -82,6 +81,7 @@ func idle(ctx context.Context, o idleOptions) (r idleResult, err error) {
 	}
 	began := time.Now()
 	b := &bed{servers: []*devpg.Server{server}, cfg: config.Default()}
+	b.cfg.Connections = routing.ConnectionsConfig{PerNode: perNode, Nodes: o.nodes}
 	defer b.close()
 	if err := b.clonePools(ctx, o.pools); err != nil {
 		return r, err

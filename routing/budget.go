@@ -134,20 +134,30 @@ func (r *routes) checkBudget(p *Pool, server string, room int) error {
 		}
 	}
 	c := r.cfg.Connections
-	bounded := ""
-	if perNode := c.PerNode + len(names)*lockConns; c.PerNode > 0 && perNode < most {
-		most, bounded = perNode, ", bounded by connections.per_node and one more for each lock"
+	all, bounded := most*c.Nodes, ""
+	// Besides, one node holds each lock, and two may be looking at it.
+	locks := len(names) * min(c.Nodes, 3) * lockConns
+	if c.PerNode > 0 && c.PerNode*c.Nodes+locks < all {
+		most, all = c.PerNode, c.PerNode*c.Nodes+locks
+		bounded = fmt.Sprintf("; connections.per_node, and %d for the locks", locks)
 	}
-	nodes := c.Nodes
-	if most*nodes <= room {
+	if all <= room {
 		return nil
 	}
 	who := fmt.Sprintf("this node may open %d", most)
-	if nodes > 1 {
-		who = fmt.Sprintf("%d nodes may open %d each, %d in all", nodes, most, most*nodes)
+	if c.Nodes > 1 || bounded != "" {
+		who = fmt.Sprintf("%d nodes may open %d each, %d in all", c.Nodes, most, all)
 	}
-	fits := room / nodes / len(names)
 	return &store.PoolError{Pool: p.Name,
-		What: fmt.Sprintf("its server has room for %d connections, and %s (pools there: %s%s)", room, who, strings.Join(names, ", "), bounded),
-		Fix:  fmt.Sprintf("lower max_conns to %d, set connections.per_node to %d, or raise the server's max_connections", fits, max(room/nodes-len(names), 1))}
+		What: fmt.Sprintf("its server has room for %d connections, and %s (pools there: %s%s)", room, who, some(names), bounded),
+		Fix:  fmt.Sprintf("lower max_conns to %d, set connections.per_node to %d, or raise the server's max_connections", room/c.Nodes/len(names), max((room-locks)/c.Nodes, 1))}
+}
+
+// some lists the first of many names.
+func some(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

@@ -121,5 +121,5 @@ func TestBudgetMustFitTheServer(t *testing.T) {
 	require.ErrorContains(t, err, "lower max_conns to 9, set connections.per_node to 25, or raise the server's max_connections")
 	require.NoError(t, try(func(c *routing.Config) { c.Connections.Nodes, c.Connections.PerNode = 2, 25 }))
 	err = try(func(c *routing.Config) { c.Connections.Nodes, c.Connections.PerNode = 2, 26 })
-	require.ErrorContains(t, err, "2 nodes may open 29 each, 58 in all")
+	require.ErrorContains(t, err, "2 nodes may open 26 each, 58 in all")
 }

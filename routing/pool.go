@@ -94,7 +94,7 @@ var errBadDSN = errors.New("its dsn cannot be read as a Postgres connection stri
 
 // maxConnIdle is how long a connection is kept that nobody uses: an idle pool shall
 // cost its database the lock's connection only.
-const maxConnIdle = 30 * time.Second
+const maxConnIdle = 15 * time.Second
 
 func poolConfig(dsn, purpose string, maxConns int) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
@@ -104,7 +104,7 @@ func poolConfig(dsn, purpose string, maxConns int) (*pgxpool.Config, error) {
 	cfg.MaxConns = int32(maxConns)
 	cfg.MinConns = 0
 	cfg.MaxConnIdleTime = maxConnIdle
-	cfg.HealthCheckPeriod = maxConnIdle / 2
+	cfg.HealthCheckPeriod = maxConnIdle / 3
 	tuneCommon(cfg.ConnConfig, purpose)
 	return cfg, nil
 }

@@ -268,7 +268,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 			return 4*a.cfg.Lock.TTL + rand.N(a.cfg.Lock.TTL)
 		}
 		if dozing { // nothing hangs on it, and gossip tells when the holder dies
-			return l.Remaining + 2*a.cfg.Lock.TTL + delay + a.jitter()
+			return l.Remaining + time.Duration(2*max(rank, 1))*a.cfg.Lock.TTL + a.jitter()
 		}
 		return min(l.Remaining+delay, idle+delay) + a.jitter()
 	}

@@ -150,8 +150,10 @@ func tuneForTenants(c *pgxpool.Config) {
 	c.AfterRelease = scrub
 }
 
-// tuneForLock makes a statement on the lock fail long before the lock expires.
+// tuneForLock makes a statement on the lock fail long before the lock expires. Nothing
+// is prepared: whoever only watches a lock connects for each look.
 func tuneForLock(c *pgx.ConnConfig) {
+	c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	c.RuntimeParams["search_path"] = ""
 	c.RuntimeParams["statement_timeout"] = "3000"
 	c.RuntimeParams["lock_timeout"] = "2000"

@@ -250,7 +250,7 @@ func (c *chaos) behindProxies() (map[string]routing.PoolConfig, error) {
 		if err != nil {
 			return nil, err
 		}
-		pc.DSN = at.DSN(pool)
+		pc.DSN, pc.Insecure = at.DSN(pool), true // in a network namespace of its own
 		pools[pool] = pc
 	}
 	return pools, nil

@@ -59,14 +59,16 @@ func timingOf(profile string) timing {
 	return t
 }
 
-// lanTiming finds a dead node in about 5 s. The probe timeout is below 0.4 of the
+// lanTiming finds a dead node in three to four seconds, within the time in which a
+// lock's successor would not believe it anyway. The probe timeout is below 0.4 of the
 // interval: with memberlist's own half, the answer of a helper that found a node
 // dead arrives as the probe ends, and the prober blames itself.
 func lanTiming() *memberlist.Config {
 	m := common(memberlist.DefaultLANConfig())
-	m.ProbeInterval = time.Second
-	m.ProbeTimeout = 400 * time.Millisecond
+	m.ProbeInterval = 700 * time.Millisecond
+	m.ProbeTimeout = 280 * time.Millisecond
 	m.SuspicionMult = 3
+	m.GossipInterval = 100 * time.Millisecond
 	m.TCPTimeout = 3 * time.Second
 	m.PushPullInterval = 15 * time.Second
 	return m

@@ -22,6 +22,10 @@ var ErrTxRevoked = errors.New("this transaction belonged to a job that has ended
 // errNotYours is returned to a handler that ends the job's transaction itself.
 var errNotYours = errors.New("the job's transaction is committed together with the job: return nil to commit, an error to roll back")
 
+// errLate is returned when a transaction was opened too late for its job to start: the
+// claim may have been lost meanwhile.
+var errLate = errors.New("the claim did not stand any more when the transaction was open")
+
 type txKey struct{}
 
 // TxFromContext returns the tenant's transaction of a handler that runs in one.
@@ -56,6 +60,10 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 		return false, err
 	}
 	defer tx.close()
+	if !c.Owner.MayStart() { // opening it may have taken long
+		tx.handle.returned = true
+		return false, errLate
+	}
 	err = r.spec.Handle(context.WithValue(ctx, txKey{}, tx), &c.Record)
 	tx.handle.returned = true
 	if err != nil {

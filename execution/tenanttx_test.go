@@ -565,6 +565,37 @@ func TestManyWorkersFewConnections(t *testing.T) {
 	c.stop()
 }
 
+// Opening the transaction takes so long that the claim does not stand any more: the job
+// may be running elsewhere, so it does not start.
+func TestTooLateToStart(t *testing.T) {
+	t.Parallel()
+	ran := false
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "k", func(context.Context, pgx.Tx, *job.Record) error {
+			ran = true
+			return nil
+		})
+	})
+	var err error
+	conns := make([]*pgxpool.Conn, c.owner.tenants.Config().MaxConns)
+	for i := range conns {
+		conns[i], err = c.owner.tenants.Acquire(t.Context())
+		require.NoError(t, err)
+	}
+	c.start()
+	one := c.claim("k")
+	one.Tenant, one.Record.Tenant = c.tenants["alpha"], "alpha"
+	c.submitClaims([]Claim{one})
+	require.Eventually(t, func() bool { return c.workers.running()["k"] == 1 }, patience, time.Millisecond)
+	c.owner.mayStart.Store(false)
+	for _, conn := range conns {
+		conn.Release()
+	}
+	require.Equal(t, "return", c.owner.next(t).how)
+	require.False(t, ran)
+	c.stop()
+}
+
 // BenchmarkInTx is a job that writes a row in its tenant's schema, beside the same
 // statements bare.
 func BenchmarkInTx(b *testing.B) {

@@ -299,6 +299,10 @@ func (r *run) do(ctx context.Context) {
 // report tells the owner how the run ended.
 func (r *run) report(cause error, took time.Duration) {
 	c := r.claim
+	if errors.Is(r.err, errLate) {
+		c.Owner.Return(c)
+		return
+	}
 	if r.inTx {
 		r.workers.metrics.ran(c, job.Done, took)
 		c.Owner.FinishedInTx(c)

@@ -324,7 +324,7 @@ func (k *checker) judgeClaims(r *chaosResult) {
 			}
 		case "dead", "left":
 			ended[e.Session] = e.At
-			if quiet := e.At.Sub(k.couldBeat(e)); e.What == "dead" && quiet < k.patience() {
+			if quiet := k.silence(e); e.What == "dead" && quiet < k.patience() {
 				r.Hasty += k.breach("P4", 0, e.At, "session %v of %s was declared dead after only %v without a heartbeat", e.Session, e.Member, quiet)
 			}
 		case "taken":
@@ -343,17 +343,28 @@ func (k *checker) judgeClaims(r *chaosResult) {
 // that only the reaper had, a third of a session's time to live may count.
 func (k *checker) patience() time.Duration { return k.chaos.bed.cfg.Acquire.Session.TTL * 2 / 3 }
 
-// couldBeat is the last time that a session did show that it lives, or that it could
-// not, because the database was down for everybody.
-func (k *checker) couldBeat(e auditEvent) time.Time {
-	last := e.Seen
+// silence is how long a session did not show that it lives although it could have: the
+// times are left out in which the database was down for everybody.
+func (k *checker) silence(e auditEvent) time.Duration {
+	quiet := e.At.Sub(e.Seen)
 	for _, f := range k.faults {
-		down := f.Server == k.chaos.bed.serverOf(k.pool) && f.Node < 0
-		if down && f.ended.Before(e.At) && f.ended.After(last) {
-			last = f.ended
+		if f.Server != k.chaos.bed.serverOf(k.pool) || f.Node >= 0 {
+			continue
 		}
+		from, to := latest(f.began, e.Seen), e.At
+		if f.ended.Before(to) {
+			to = f.ended
+		}
+		quiet -= max(0, to.Sub(from))
 	}
-	return last
+	return quiet
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // tell prints what is known of a broken promise, in order of time.

@@ -112,4 +112,6 @@ var mutants = []mutant{
 		"		k.conn = conn\n		k.reconnected.Store(true)\n", "		k.conn = conn\n", units, "TestKeeperRemovesGhosts"},
 	{"P5", "a job that was lost twice is tried beside others", "acquisition/suspects.go",
 		"s.Record.Losses > 1", "s.Record.Losses > 100", units, "TestMayTry"},
+	{"P3", "a job starts however long its transaction took to open", "execution/tenanttx.go",
+		"if !c.Owner.MayStart() { // opening", "if false { // opening", "./execution", "TestTooLateToStart"},
 }

@@ -317,7 +317,7 @@ func (s *racingSession) acquire(ctx context.Context) {
 		if l.Holder != "" && l.Session != c.Session {
 			s.race.done["robberies"].Add(1)
 		}
-		s.term(ctx, store.Fence{Session: c.Session, Epoch: took.Epoch})
+		s.term(ctx, store.Fence{Session: c.Session, Epoch: took.Epoch, Timeline: took.Timeline})
 	}
 }
 

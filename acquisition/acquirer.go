@@ -309,7 +309,7 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 		a.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 		return nil, nil
 	}
-	f := store.Fence{Session: s.id, Epoch: l.Epoch}
+	f := store.Fence{Session: s.id, Epoch: l.Epoch, Timeline: l.Timeline}
 	held, holding := a.keeper.hold(f, sent)
 	a.note(Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
 	a.metrics.changes.WithLabelValues(a.pool.Name, "taken").Inc()

@@ -316,7 +316,7 @@ func (b *bundle) otherHolds(member string) store.Fence {
 	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: id, Member: member, SeenSeq: -1}, time.Minute)
 	require.NoError(b.t, err)
 	require.True(b.t, mine)
-	return store.Fence{Session: id, Epoch: l.Epoch}
+	return store.Fence{Session: id, Epoch: l.Epoch, Timeline: l.Timeline}
 }
 
 func (b *bundle) readLock() store.Lock {
@@ -334,7 +334,7 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	tm := a.await(t.Context())
 	require.NotNil(t, tm)
 	l := b.readLock()
-	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch}, tm.fence)
+	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch, Timeline: l.Timeline}, tm.fence)
 	require.Equal(t, "a-1", l.Holder)
 	require.Equal(t, Held{Pool: "main", Holding: true, Holder: "a-1", Epoch: l.Epoch}, a.seenLock())
 	require.EqualValues(t, 1, counted(t, a.metrics.changes))

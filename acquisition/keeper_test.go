@@ -147,7 +147,7 @@ func (b *bundle) lock(s *session) (context.Context, *holding) {
 	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: s.id, Member: "a-1", SeenSeq: -1}, b.cfg.Lock.TTL)
 	require.NoError(b.t, err)
 	require.True(b.t, mine)
-	ctx, h := b.keeper.hold(store.Fence{Session: s.id, Epoch: l.Epoch}, sent)
+	ctx, h := b.keeper.hold(store.Fence{Session: s.id, Epoch: l.Epoch, Timeline: l.Timeline}, sent)
 	b.t.Cleanup(func() { b.keeper.release(h) })
 	return ctx, h
 }

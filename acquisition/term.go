@@ -376,7 +376,7 @@ func (t *term) stillMine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.Session != t.fence.Session || l.Epoch != t.fence.Epoch || l.Paused || l.Remaining == 0 {
+	if l.Session != t.fence.Session || l.Epoch != t.fence.Epoch || l.Timeline != t.fence.Timeline || l.Paused || l.Remaining == 0 {
 		return errLockLost
 	}
 	return nil

@@ -114,4 +114,6 @@ var mutants = []mutant{
 		"s.Record.Losses > 1", "s.Record.Losses > 100", units, "TestMayTry"},
 	{"P3", "a job starts however long its transaction took to open", "execution/tenanttx.go",
 		"if !c.Owner.MayStart() { // opening", "if false { // opening", "./execution", "TestTooLateToStart"},
+	{"P2", "a term goes on after a fail-over", queries + "claim_insert.sql",
+		"        AND $6 = (('x' ||", "        AND $6 > 0 * (('x' ||", ledger, "TestClaimIsFenced"},
 }

@@ -31,7 +31,7 @@ func ReleaseClaims(ctx context.Context, db DB, session uuid.UUID, claims []int64
 // given count, and returns the claim of each turn among them. ErrFenced: nothing
 // was claimed.
 func InsertClaim(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns []int32) (byTurn map[int32]int64, err error) {
-	rows, err := db.Query(ctx, sqlClaimInsert, f.Session, f.Epoch, removals, ids, turns)
+	rows, err := db.Query(ctx, sqlClaimInsert, f.Session, f.Epoch, removals, ids, turns, f.Timeline)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
 	}
@@ -66,7 +66,7 @@ func GiveClaims(ctx context.Context, db DB, f Fence, removals int64, ids []int64
 	for i := range to {
 		n[i] = to[i] + 1
 	}
-	rows, err := db.Query(ctx, sqlClaimGive, f.Session, f.Epoch, removals, ids, turns, n, sessions)
+	rows, err := db.Query(ctx, sqlClaimGive, f.Session, f.Epoch, removals, ids, turns, n, sessions, f.Timeline)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d jobs for other nodes: %w", len(ids), translate(err))
 	}

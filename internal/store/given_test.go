@@ -93,7 +93,7 @@ func TestGivingIsFenced(t *testing.T) {
 	b.enqueue(t, store.NewJob{})
 	p := b.page(t, 0)
 	ids, turns := columns(p)
-	for _, f := range []store.Fence{{Session: b.fence.Session, Epoch: b.fence.Epoch - 1}, {Session: uuid.New(), Epoch: b.fence.Epoch}} {
+	for _, f := range []store.Fence{{b.fence.Session, b.fence.Epoch - 1, b.fence.Timeline}, {uuid.New(), b.fence.Epoch, b.fence.Timeline}, {b.fence.Session, b.fence.Epoch, b.fence.Timeline + 1}} {
 		given, err := store.GiveClaims(t.Context(), b.db, f, p.Removals, ids, turns, []int32{0}, []uuid.UUID{peer})
 		require.NoError(t, err)
 		require.Empty(t, given)

@@ -22,13 +22,15 @@ type Lock struct {
 	TakenAt   time.Time
 	Quiet     time.Duration // since the last renewal
 	Beat      int64         // of the holder's session; set by ReadLock
+	Timeline  int32         // of the database; 0: it is a standby
 }
 
 // Fence names a term of holding the lock. Statements that only the holder may
 // run change nothing once the lock's row names another.
 type Fence struct {
-	Session uuid.UUID
-	Epoch   int64
+	Session  uuid.UUID
+	Epoch    int64
+	Timeline int32 // that the lock was taken on; only claims check it
 }
 
 // ReadLock reads the lock without touching it.
@@ -38,7 +40,7 @@ func ReadLock(ctx context.Context, db DB) (Lock, error) {
 	var session *uuid.UUID
 	var ms, quiet int64
 	var taken *time.Time
-	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet, &l.Beat)
+	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet, &l.Beat, &l.Timeline)
 	if err != nil {
 		return Lock{}, fmt.Errorf("read the acquire lock: %w", translate(err))
 	}
@@ -62,7 +64,7 @@ func TakeLock(ctx context.Context, db DB, c Claimant, ttl time.Duration) (mine b
 	var holder, next *string
 	var ms int64
 	err = db.QueryRow(ctx, sqlLockTake, c.Session, c.Member, ttl.Milliseconds(), c.SeenSeq, c.HolderGone).
-		Scan(&mine, &l.Epoch, &holder, &next, &l.RenewSeq, &ms, &l.Paused, &l.Removals)
+		Scan(&mine, &l.Epoch, &holder, &next, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &l.Timeline)
 	if err != nil {
 		return false, Lock{}, fmt.Errorf("take the acquire lock: %w", translate(err))
 	}

@@ -58,7 +58,7 @@ func setup(t *testing.T) *bundle {
 	mine, l, err := store.TakeLock(t.Context(), db, store.Claimant{Session: id, Member: "a", SeenSeq: -1}, ttl)
 	require.NoError(t, err)
 	require.True(t, mine)
-	return &bundle{db: db, fence: store.Fence{Session: id, Epoch: l.Epoch}}
+	return &bundle{db: db, fence: store.Fence{Session: id, Epoch: l.Epoch, Timeline: l.Timeline}}
 }
 
 func (b *bundle) enqueue(t *testing.T, j store.NewJob) job.ID {
@@ -246,8 +246,10 @@ func TestClaimIsFenced(t *testing.T) {
 	p := b.page(t, 0)
 	ids, turns := columns(p)
 
-	_, err := store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch - 1}, p.Removals, ids, turns)
+	_, err := store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch - 1, Timeline: b.fence.Timeline}, p.Removals, ids, turns)
 	require.ErrorIs(t, err, store.ErrFenced, "another epoch")
+	_, err = store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch, Timeline: b.fence.Timeline + 1}, p.Removals, ids, turns)
+	require.ErrorIs(t, err, store.ErrFenced, "of another timeline")
 	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals+1, ids, turns)
 	require.ErrorIs(t, err, store.ErrFenced, "somebody took jobs away")
 

@@ -37,7 +37,7 @@ func takeOver(ctx context.Context, p *routing.Pool, registry *job.Registry) (*po
 	case !mine:
 		return nil, fmt.Errorf("pool %s: %q holds the acquire lock of a new database", p.Name, lock.Holder)
 	}
-	own.fence = store.Fence{Session: s.ID, Epoch: lock.Epoch}
+	own.fence = store.Fence{Session: s.ID, Epoch: lock.Epoch, Timeline: lock.Timeline}
 	return own, nil
 }
 

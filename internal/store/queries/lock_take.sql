@@ -25,12 +25,13 @@ WITH taken AS (
                AND (l.expires_at <= clock_timestamp() OR $5)))
     RETURNING l.epoch, l.removals)
 SELECT true AS mine, epoch, $2::text AS holder_member, NULL::text AS next_holder, 0::bigint AS renew_seq,
-       $3::bigint AS remaining_ms, false AS paused, removals
+       $3::bigint AS remaining_ms, false AS paused, removals,
+       (('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer) AS timeline
 FROM taken
 UNION ALL
 SELECT false, l.epoch, l.holder_member, l.next_holder, l.renew_seq,
        greatest(0, extract(epoch FROM (CASE WHEN l.holder IS NULL THEN l.reserved_until ELSE l.expires_at END)
                                       - clock_timestamp()) * 1000)::bigint,
-       l.paused, l.removals
+       l.paused, l.removals, 0
 FROM tenure.acquire_lock l
 WHERE l.name = 'acquire' AND NOT EXISTS (SELECT FROM taken);

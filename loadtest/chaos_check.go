@@ -57,6 +57,7 @@ type checker struct {
 	ends    map[job.ID][]ending
 	effects map[job.ID][]ending
 	stands  map[job.ID]string // where a job is that has not ended
+	astray  map[job.ID]bool   // ran on, under a claim that may be gone, when a fail-over was over
 }
 
 // ending is a row that says that a run came to its end.
@@ -176,10 +177,17 @@ func (k *checker) sortRuns(lines []line) {
 		from = f.ended.Add(500 * time.Millisecond)
 	}
 	number := slices.Index(k.chaos.bed.pools, k.pool) + 1 // as Migrate numbers them
-	k.runs = map[job.ID][]line{}
+	k.runs, k.astray = map[job.ID][]line{}, map[job.ID]bool{}
+	open := map[string]bool{} // started and not ended at that time, by member, job and turn
 	for _, l := range lines {
-		if int(l.Job>>poolBits) == number && l.At.After(from) {
+		key := fmt.Sprint(l.Member, l.Job, l.Turn)
+		switch {
+		case int(l.Job>>poolBits) != number:
+		case l.At.After(from):
 			k.runs[l.Job] = append(k.runs[l.Job], l)
+			k.astray[l.Job] = k.astray[l.Job] || open[key]
+		default:
+			open[key] = l.What == "start"
 		}
 	}
 }
@@ -220,7 +228,9 @@ func (k *checker) judge(r *chaosResult) {
 		}
 	}
 	for id, runs := range k.runs {
-		k.judgeRuns(r, id, runs)
+		if !k.astray[id] {
+			k.judgeRuns(r, id, runs)
+		}
 	}
 	k.judgeClaims(r)
 	r.Enqueued += len(jobs)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,6 +24,8 @@ var (
 	// ErrWrongPool is returned when a transaction is on another database than the
 	// one its tenant lives in.
 	ErrWrongPool = store.ErrWrongPool
+	// ErrUnknownPool is returned for the name of a pool that is not configured.
+	ErrUnknownPool = errors.New("it is not configured")
 	// ErrUnknownKind is returned when no handler is registered for the kind; see [Elsewhere].
 	ErrUnknownKind = errors.New("no handler is registered for this kind")
 	// ErrNotFound is returned when no job has the id, or none in a state the call could act on.
@@ -119,21 +122,25 @@ type Enqueued struct {
 // Enqueue adds a job for the context's tenant (see tenancy.For) in a transaction
 // of its own. When it returns without an error the job is durable.
 func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (Enqueued, error) {
-	tenant, pool, err := c.tenant(ctx)
-	if err != nil {
-		return Enqueued{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
+	for begun, tries := time.Now(), 1; ; tries++ {
+		tenant, pool, err := c.tenant(ctx)
+		if err != nil {
+			return Enqueued{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
+		}
+		out, err := c.enqueue(ctx, pool.Jobs().QueryRow, tenant, pool, args, opts)
+		switch {
+		case err == nil:
+			c.bell.ring(out.hint)
+			return out.Enqueued, nil
+		case !c.follow(ctx, err, begun, tries):
+			return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+		}
 	}
-	out, err := c.enqueue(ctx, pool.Jobs().QueryRow, tenant, pool, args, opts)
-	if err != nil {
-		return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
-	}
-	c.bell.ring(out.hint)
-	return out.Enqueued, nil
 }
 
 // EnqueueTx adds a job for the context's tenant in a transaction on that tenant's
 // database: the job exists if and when tx commits. ErrWrongPool: tx is on another
-// database. Any pgx transaction will do, also the one a [HandleTx] handler or
+// database, maybe the one that the tenant lived in before it was moved. Any pgx transaction will do, also the one a [HandleTx] handler or
 // [Client.InTx] was given. As only the caller sees tx commit, the job may start
 // some milliseconds later than with Enqueue or InTx.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts ...Option) (Enqueued, error) {
@@ -148,10 +155,14 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts .
 		row = t.AsPool
 	}
 	out, err := c.enqueue(ctx, row, tenant, pool, args, opts)
+	var moved *store.TenantMovedError
 	switch {
 	case errors.Is(err, store.ErrWrongPool) || errors.Is(err, store.ErrNotMigrated):
 		database := tx.Conn().Config().Database
 		return Enqueued{}, fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on database %q: %w", args.Kind(), tenant.ID, pool.Name, database, ErrWrongPool)
+	case errors.As(err, &moved):
+		c.router.Forget(tenant.ID)
+		return Enqueued{}, fmt.Errorf("enqueue %s: the transaction is on pool %s, but %w: begin another one there: %w", args.Kind(), pool.Name, err, ErrWrongPool)
 	case store.IsAborted(err):
 		return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", args.Kind(), tenant.ID, err)
 	case err != nil:
@@ -219,14 +230,23 @@ func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, e
 		return 0, err
 	}
 	failed := PoolErrors{}
-	for pool, b := range batches {
-		n, err := b.insert(ctx)
-		if err != nil {
-			failed[pool.Name] = err
-			continue
+	for begun, tries := time.Now(), 1; len(batches) > 0; tries++ {
+		var again []Entry // of tenants that were moved meanwhile
+		for pool, b := range batches {
+			n, err := b.insert(ctx)
+			switch {
+			case err == nil:
+				added += n
+				c.bell.ring(b.hint)
+			case c.follow(ctx, err, begun, tries):
+				again = append(again, b.entries...)
+			default:
+				failed[pool.Name] = err
+			}
 		}
-		added += n
-		c.bell.ring(b.hint)
+		if batches, err = c.batches(ctx, again); err != nil {
+			return added, errors.Join(failed.orNil(), err)
+		}
 	}
 	if len(failed) > 0 {
 		return added, failed
@@ -234,11 +254,45 @@ func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, e
 	return added, nil
 }
 
+func (e PoolErrors) orNil() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}
+
+// Bounds of how often an enqueue follows a tenant that is moved, and how long one with a
+// unique key waits until all the tenant's keys have arrived.
+const (
+	maxFollowed = 5
+	arrivalTime = 10 * time.Second
+	arrivalLook = 50 * time.Millisecond
+)
+
+// follow tells whether an enqueue that was refused is to be tried again, because its
+// tenant has moved or is about to arrive.
+func (c *Client) follow(ctx context.Context, err error, begun time.Time, tries int) bool {
+	var moved *store.TenantMovedError
+	switch {
+	case errors.As(err, &moved) && tries <= maxFollowed:
+		c.router.Forget(tenancy.ID(moved.Tenant))
+		return true
+	case errors.Is(err, store.ErrTenantArrives) && time.Since(begun) < arrivalTime:
+		select {
+		case <-time.After(arrivalLook):
+			return true
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
 // batch is what goes to one pool.
 type batch struct {
-	pool *routing.Pool
-	jobs []store.NewJob
-	hint hint
+	pool    *routing.Pool
+	entries []Entry
+	jobs    []store.NewJob // of the entries
+	hint    hint
 }
 
 func (b *batch) insert(ctx context.Context) (added int, err error) {
@@ -290,6 +344,8 @@ func (c *Client) batches(ctx context.Context, entries []Entry) (map[*routing.Poo
 			b = &batch{pool: p.pool, hint: hint{pool: p.pool.Name}}
 			out[p.pool] = b
 		}
+		e.Tenant = id
+		b.entries = append(b.entries, e)
 		b.jobs = append(b.jobs, j)
 		b.hint.add(&j)
 	}

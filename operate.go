@@ -47,7 +47,7 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
 		return nil, fmt.Errorf("state %q is not one of %v", f.State, States)
 	}
 	if _, ok := c.router.Pool(f.Pool); f.Pool != "" && !ok {
-		return nil, fmt.Errorf("pool %q is not configured", f.Pool)
+		return nil, fmt.Errorf("pool %q: %w", f.Pool, ErrUnknownPool)
 	}
 	limit := cmp.Or(f.Limit, 100)
 	out, err := gather(ctx, c.poolsNamed(f.Pool), func(ctx context.Context, p *routing.Pool) ([]JobStatus, error) {
@@ -171,7 +171,7 @@ func (c *Client) Thaw(ctx context.Context, pool string) error { return c.freeze(
 func (c *Client) freeze(ctx context.Context, pool string, frozen bool) error {
 	p, ok := c.router.Pool(pool)
 	if !ok {
-		return fmt.Errorf("pool %q is not configured", pool)
+		return fmt.Errorf("pool %q: %w", pool, ErrUnknownPool)
 	}
 	if err := store.Freeze(ctx, p.Jobs(), frozen); err != nil {
 		return fmt.Errorf("pool %s: %w", pool, err)
@@ -183,7 +183,7 @@ func (c *Client) freeze(ctx context.Context, pool string, frozen bool) error {
 func (c *Client) Claims(ctx context.Context, pool string) (int, error) {
 	p, ok := c.router.Pool(pool)
 	if !ok {
-		return 0, fmt.Errorf("pool %q is not configured", pool)
+		return 0, fmt.Errorf("pool %q: %w", pool, ErrUnknownPool)
 	}
 	ids, err := store.ClaimIDs(ctx, p.Jobs())
 	return len(ids), err

@@ -286,7 +286,7 @@ func (s *assistant) place(ctx context.Context, c store.Accepted) []execution.Cla
 		id := one.Record.Tenant
 		place, known := places[id]
 		if !known {
-			tenant, pool, err := a.router.Resolve(ctx, tenancy.ID(id))
+			tenant, pool, err := a.home(ctx, tenancy.ID(id))
 			switch {
 			case err == nil && pool != a.pool:
 				err = errors.New("it lives in another pool")

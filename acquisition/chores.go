@@ -270,7 +270,8 @@ func (t *term) retain(ctx context.Context) error {
 	return nil
 }
 
-// reportUnhandled says which jobs wait in vain: deployment's mistake number one.
+// reportUnhandled says which jobs wait in vain: deployment's mistake number one, and
+// those that were added with SQL where a tenant no longer lives.
 func (t *term) reportUnhandled(ctx context.Context) error {
 	kinds, err := store.Unhandled(ctx, t.pool.Jobs())
 	if err != nil {
@@ -278,6 +279,13 @@ func (t *term) reportUnhandled(ctx context.Context) error {
 	}
 	if len(kinds) > 0 {
 		t.log.Warn("jobs wait and no live node has a handler for their kind", zap.Any("kinds", kinds))
+	}
+	left, err := store.LeftBehind(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	for _, one := range left {
+		t.log.Warn("jobs wait in a pool that their tenant has left; bring them along with `tenure tenants move`", zap.String("tenant", one.Tenant), zap.String("to", one.Other))
 	}
 	return nil
 }

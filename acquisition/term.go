@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -275,15 +276,26 @@ func (t *term) place(ctx context.Context, l *lane) (*tenancy.Tenant, error) {
 	if l.owner.place != nil {
 		return l.owner.place, nil
 	}
-	tenant, pool, err := t.router.Resolve(ctx, tenancy.ID(l.Tenant))
+	tenant, pool, err := t.home(ctx, tenancy.ID(l.Tenant))
 	if err != nil {
 		return nil, err
 	}
 	if pool != t.pool {
-		return nil, fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: move them there, or correct its route", l.Tenant, pool.Name, t.pool.Name)
+		return nil, fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: move them there with `tenure tenants move`, or correct its route", l.Tenant, pool.Name, t.pool.Name)
 	}
 	l.owner.place = &tenant
 	return l.owner.place, nil
+}
+
+// home finds a tenant's pool. Another one than this may be what it was before the
+// tenant was moved here.
+func (a *acquirer) home(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *routing.Pool, error) {
+	tenant, pool, err := a.router.Resolve(ctx, id)
+	if err == nil && pool != a.pool {
+		a.router.Forget(id)
+		tenant, pool, err = a.router.Resolve(ctx, id)
+	}
+	return tenant, pool, err
 }
 
 // pick moves the cursors on and leaves out what is in flight and what is suspect.

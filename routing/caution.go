@@ -63,10 +63,17 @@ func (r *routes) cautionTable(ctx context.Context, p *Pool) {
 		return
 	}
 	err := p.Tenants().AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		_, err := c.Conn().PgConn().Prepare(ctx, "", table.Query, nil)
-		return err
+		for _, sql := range []string{table.Query, table.Move} {
+			if sql == "" {
+				continue
+			}
+			if _, err := c.Conn().PgConn().Prepare(ctx, "", sql, nil); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
-		p.log.Warn("tenants.table cannot be asked, so that its tenants are unknown; correct the query, or make what it reads", zap.Error(err))
+		p.log.Warn("tenants.table cannot be asked, so that its tenants are unknown; correct query and move, or make what they name", zap.Error(err))
 	}
 }

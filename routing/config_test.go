@@ -125,7 +125,9 @@ func TestConfig_Validate(t *testing.T) {
 		"a table in no pool":         {table(func(c *routing.TableConfig) { c.Pool = "" }), []string{`tenants.table.pool: "" is not under pools; ` + pools}},
 		"no query":                   {table(func(c *routing.TableConfig) { c.Query = " \n" }), []string{"tenants.table.query: is empty" + goodQuery}},
 		"a query about nobody":       {table(func(c *routing.TableConfig) { c.Query = "SELECT 'main'" }), []string{"tenants.table.query: does not use $1, the tenant's id" + goodQuery}},
-		"a negative time":            {table(func(c *routing.TableConfig) { c.Cache = -time.Second }), []string{"tenants.table.cache: -1s is negative"}},
+		"a move to nowhere": {table(func(c *routing.TableConfig) { c.Move = "UPDATE t SET pool = 'x' WHERE id = $1" }),
+			[]string{"tenants.table.move: does not use both $1, the tenant's id, and $2, the pool; such as: UPDATE app.tenant SET pool = $2 WHERE id = $1"}},
+		"a negative time": {table(func(c *routing.TableConfig) { c.Cache = -time.Second }), []string{"tenants.table.cache: -1s is negative"}},
 		"many pools, but not a list of them all": {
 			func(c *routing.Config) {
 				for i := range 100 {

@@ -43,6 +43,8 @@ type Pool struct {
 	down     error  // guarded by mu; why it cannot be used; nil: it can
 	ready    chan struct{}
 
+	forwards forwards
+
 	gone  chan struct{} // closed by retire
 	leave sync.Once     // for gone
 }

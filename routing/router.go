@@ -254,7 +254,8 @@ func (r *Router) Pool(name string) (*Pool, bool) {
 	return p, ok
 }
 
-// Resolve says where a tenant lives. ErrUnknownTenant: no rule knows it; RowError:
+// Resolve says where a tenant lives: where the configuration places it or, if it was
+// moved from there, where to; see [Router.Forget]. ErrUnknownTenant: no rule knows it; RowError:
 // the lookup table says something that cannot be. Other errors mean that the table
 // could not be asked.
 func (r *Router) Resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *Pool, error) {
@@ -270,7 +271,7 @@ func (r *routes) resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *P
 	if !ok {
 		return tenancy.Tenant{}, nil, &RowError{fmt.Errorf("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the row", id, t.Pool)}
 	}
-	return t, p, nil
+	return r.follow(ctx, t, p)
 }
 
 func (r *routes) place(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {

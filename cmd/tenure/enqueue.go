@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -60,11 +59,8 @@ func newEnqueue(a *app) *cobra.Command {
 		return a.act(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) error {
 			id := tenancy.ID(f.tenant)
 			added, err := client.Enqueue(tenancy.For(ctx, id), raw, options...)
-			if place, known := cfg.Tenants.Static[id]; known && errors.Is(err, tenure.ErrUnknownTenant) {
-				return consequence(fmt.Sprintf("tenant %q lives in pool %s, which cannot be used", id, place.Pool)) // act says why
-			}
 			if err != nil {
-				return err
+				return unusable(cfg, id, err)
 			}
 			return a.printEnqueued(*output, added)
 		})

@@ -22,6 +22,7 @@ var commands = []func(*app) *cobra.Command{
 	newJobs,
 	newLocks,
 	newPools,
+	newTenants,
 	newNodes,
 	newConfig,
 	newReload,

@@ -33,6 +33,10 @@ type operation struct {
 // may be taken by the node on this machine, and joining would take longer than most
 // commands.
 func operate(ctx context.Context, cfg config.Config, fn func(context.Context, *operation) error) error {
+	return operateFor(ctx, operateLimit, cfg, fn)
+}
+
+func operateFor(ctx context.Context, limit time.Duration, cfg config.Config, fn func(context.Context, *operation) error) error {
 	cfg.Cluster = nil
 	client, err := open(ctx, cfg)
 	var refused error
@@ -44,7 +48,7 @@ func operate(ctx context.Context, cfg config.Config, fn func(context.Context, *o
 			return errors.Join(refused, err)
 		}
 	}
-	runCtx, cancel := context.WithTimeout(ctx, operateLimit)
+	runCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return errors.Join(fn(runCtx, &operation{client, refused}), stopClient(ctx, client))
 }
@@ -129,7 +133,11 @@ var errIncomplete = errors.New("what is shown is incomplete: run this again once
 // do with it is no reason to report a failure: whoever repeats the command then
 // would do it twice.
 func (a *app) act(ctx context.Context, cfg config.Config, fn func(context.Context, *tenure.Client) error) error {
-	return operate(ctx, cfg, func(ctx context.Context, o *operation) error {
+	return a.actFor(ctx, operateLimit, cfg, fn)
+}
+
+func (a *app) actFor(ctx context.Context, limit time.Duration, cfg config.Config, fn func(context.Context, *tenure.Client) error) error {
+	return operateFor(ctx, limit, cfg, func(ctx context.Context, o *operation) error {
 		err := fn(ctx, o.client)
 		if err != nil {
 			return errors.Join(o.refused, err)

@@ -35,9 +35,14 @@ var (
 	ErrFenced = errors.New("the acquire lock moved on")
 	// ErrSessionLost: the session was reaped; its jobs are somebody else's now.
 	ErrSessionLost = errors.New("the session was declared dead")
+	// ErrTenantArrives: the tenant's jobs are just coming into this pool.
+	ErrTenantArrives = errors.New("the tenant is being moved into this pool; try again when it has arrived")
 	// ErrNotFound: no job of that id stands where the call looked for it.
 	ErrNotFound = errors.New("no such job")
 )
+
+// errKeyContended: others took and gave up a unique key all the while.
+var errKeyContended = errors.New("the unique key was taken by a transaction that cannot be seen yet; try again")
 
 // The SQLSTATEs that mean something to Tenure.
 const (

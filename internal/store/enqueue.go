@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +43,9 @@ type QueryRow func(ctx context.Context, sql string, args ...any) pgx.Row
 
 // Enqueue adds one job by row, which may belong to a transaction of the caller's.
 // duplicate: an unfinished job of the tenant has the same unique key, and id is
-// that one's. ErrWrongPool: this is not the pool with this number.
+// that one's. ErrWrongPool: this is not the pool with this number. TenantMovedError:
+// the tenant has left it. ErrTenantArrives: a job with a unique key has to wait until
+// all the tenant's keys are here.
 func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
 	args := []any{pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta), nullable(j.CorrelationID)}
 	sql := sqlEnqueueNow
@@ -62,11 +66,28 @@ func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID,
 	}
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return 0, false, ErrWrongPool
+		return 0, false, refusal(ctx, row, pool, j.Tenant)
 	case err != nil:
 		return 0, false, translate(err)
 	}
 	return id, duplicate, nil
+}
+
+// refusal finds out why an enqueue returned no row.
+func refusal(ctx context.Context, row QueryRow, pool int, tenant string) error {
+	var state, other string
+	err := row(ctx, sqlEnqueueRefused, pool, tenant).Scan(&state, &other)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrWrongPool
+	case err != nil:
+		return translate(err)
+	case state == TenantMoved:
+		return &TenantMovedError{Tenant: tenant, To: other}
+	case state == TenantArriving:
+		return ErrTenantArrives
+	}
+	return errKeyContended
 }
 
 func dueAt(j *NewJob) *time.Time {
@@ -101,16 +122,11 @@ func nullableJSON(b []byte) *string {
 
 // EnqueueMany adds jobs on a transaction: those with a unique key one by one,
 // the others by COPY. It returns how many it added; jobs whose
-// unique key is taken are not. ErrWrongPool: tx is not on that pool.
+// unique key is taken are not. The errors are those of Enqueue.
 func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added int, err error) {
-	var xid string
-	var now time.Time
-	var turn int32
-	if err := tx.QueryRow(ctx, sqlEnqueueBegin, pool).Scan(&xid, &now, &turn); err != nil {
-		if errors.Is(err, pgx.ErrNoRows) {
-			return 0, ErrWrongPool
-		}
-		return 0, translate(err)
+	now, turn, err := beginMany(ctx, tx, pool, jobs)
+	if err != nil {
+		return 0, err
 	}
 	var waiting, timers []*NewJob
 	for i := range jobs {
@@ -147,4 +163,32 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 		added += len(part.jobs)
 	}
 	return added, nil
+}
+
+// beginMany begins a bulk enqueue, unless one of its tenants has left, in one round trip.
+func beginMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (now time.Time, turn int32, err error) {
+	tenants := map[string]struct{}{}
+	for i := range jobs {
+		tenants[jobs[i].Tenant] = struct{}{}
+	}
+	var b pgx.Batch
+	b.Queue(sqlEnqueueBegin, pool)
+	b.Queue(sqlEnqueueMoved, slices.Collect(maps.Keys(tenants)))
+	r := tx.SendBatch(ctx, &b)
+	defer r.Close()
+	var xid string
+	var moved TenantMovedError
+	if err := r.QueryRow().Scan(&xid, &now, &turn); err != nil {
+		if errors.Is(err, pgx.ErrNoRows) {
+			return now, 0, ErrWrongPool
+		}
+		return now, 0, translate(err)
+	}
+	switch err := r.QueryRow().Scan(&moved.Tenant, &moved.To); {
+	case err == nil:
+		return now, 0, &moved
+	case !errors.Is(err, pgx.ErrNoRows):
+		return now, 0, translate(err)
+	}
+	return now, turn, r.Close()
 }

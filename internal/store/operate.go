@@ -27,12 +27,33 @@ func Cancel(ctx context.Context, db Beginner, id job.ID, keep bool) (running boo
 		return false, fmt.Errorf("cancel job %d: %w", id, translate(err))
 	}
 	if cancelled+claimed == 0 {
-		return false, ErrNotFound
+		return false, notHere(ctx, tx, id)
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return false, fmt.Errorf("cancel job %d: %w", id, err)
 	}
 	return claimed > 0, nil
+}
+
+// notHere says why a job was not found: because it is on its way to another pool, or
+// not there.
+func notHere(ctx context.Context, db DB, id job.ID) error {
+	var between BetweenPoolsError
+	err := db.QueryRow(ctx, sqlJobBetween, int64(id)).Scan(&between.Tenant, &between.Other)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrNotFound
+	case err != nil:
+		return fmt.Errorf("look for job %d: %w", id, translate(err))
+	}
+	return &between
+}
+
+// BetweenPoolsError says that a job cannot be changed while its tenant is being moved.
+type BetweenPoolsError struct{ Tenant, Other string }
+
+func (e *BetweenPoolsError) Error() string {
+	return fmt.Sprintf("its tenant %q is being moved between this pool and %s: let the move come to its end first", e.Tenant, e.Other)
 }
 
 // LockOutClaims begins the work of somebody who takes waiting jobs away from
@@ -55,7 +76,7 @@ func Retry(ctx context.Context, db DB, id job.ID) (Lane, error) {
 	err := db.QueryRow(ctx, sqlRetryJob, int64(id)).Scan(&l.Tenant, &l.Queue, &l.Priority, &taken)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return l, ErrNotFound
+		return l, notHere(ctx, db, id)
 	case err != nil:
 		return l, fmt.Errorf("retry job %d: %w", id, translate(err))
 	case taken != nil:

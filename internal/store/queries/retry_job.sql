@@ -1,9 +1,12 @@
 -- Makes a dead or back-off-waiting or delayed job wait to run now. A dead one gets
--- all its attempts again. No row: it stands in neither table. "taken" is not null when
+-- all its attempts again. No row: it stands in neither table, or its tenant
+-- is between two pools, when the other one may have it, too. "taken" is not null when
 -- nothing was done because another job has taken its unique key meanwhile: that job's
 -- id, or 0 when it came too late to be seen here. $1 id.
 WITH dead AS (
-    SELECT * FROM tenure.dead_letter_job WHERE id = $1 FOR UPDATE),
+    SELECT * FROM tenure.dead_letter_job WHERE id = $1
+      AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving'))
+    FOR UPDATE),
 keyed AS (
     INSERT INTO tenure.unique_job (tenant_id, key, job_id)
     SELECT tenant_id, unique_key, id FROM dead WHERE unique_key IS NOT NULL
@@ -11,10 +14,12 @@ keyed AS (
     RETURNING job_id),
 risen AS (
     DELETE FROM tenure.dead_letter_job d
-    WHERE d.id = $1 AND (d.unique_key IS NULL OR EXISTS (SELECT FROM keyed))
+    WHERE d.id IN (SELECT id FROM dead) AND (d.unique_key IS NULL OR EXISTS (SELECT FROM keyed))
     RETURNING *),
 hurried AS (
-    DELETE FROM tenure.timer_job WHERE id = $1 RETURNING *),
+    DELETE FROM tenure.timer_job WHERE id = $1
+      AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving'))
+    RETURNING *),
 moved AS (
     INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
         tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)

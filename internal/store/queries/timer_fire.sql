@@ -1,4 +1,5 @@
 -- Moves due timers to the waiting jobs, under the fence, and says into which lanes.
+-- Those of tenants that rest stay.
 -- $1 session, $2 epoch, $3 the most to move.
 WITH fence AS MATERIALIZED (
     SELECT FROM tenure.acquire_lock
@@ -7,7 +8,10 @@ WITH fence AS MATERIALIZED (
 due AS (
     DELETE FROM tenure.timer_job
     WHERE EXISTS (SELECT FROM fence)
-      AND id = ANY (ARRAY(SELECT id FROM tenure.timer_job WHERE due_at <= clock_timestamp() ORDER BY due_at LIMIT $3))
+      AND id = ANY (ARRAY(SELECT id FROM tenure.timer_job
+                      WHERE due_at <= clock_timestamp()
+                        AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
+                      ORDER BY due_at LIMIT $3))
     RETURNING *),
 fired AS (
     INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+func newTenants(a *app) *cobra.Command {
+	return newGroup("tenants", "List tenants, freeze and thaw them, move them to another pool",
+		newTenantsList(a), newTenantsFreeze(a), newTenantsThaw(a), newTenantsMove(a))
+}
+
+// jsonTenant is a tenant in a pool as -o json prints it.
+type jsonTenant struct {
+	Tenant string `json:"tenant"`
+	Pool   string `json:"pool"`
+	State  string `json:"state"`
+	Other  string `json:"other_pool,omitempty"`
+}
+
+func newTenantsList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the tenants of every pool", Args: cobra.NoArgs,
+		Long: "Lists the tenants under tenants.static, those with unfinished jobs, and those that were\n" +
+			"frozen or moved. States: active, frozen, moving (about to leave for the other pool), moved\n" +
+			"(left for it), arriving (about to come from it), and stray: has jobs here, which do not\n" +
+			"run, and lives elsewhere; move it to where it lives.",
+	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := a.loadConfig()
+		if err != nil {
+			return err
+		}
+		return a.read(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) (unanswered, err error) {
+			tenants, unanswered := client.Tenants(ctx)
+			list := []jsonTenant{}
+			var rows [][]string
+			for _, t := range tenants {
+				one := jsonTenant{string(t.Tenant), t.Pool, t.State, t.Other}
+				list = append(list, one)
+				rows = append(rows, []string{one.Tenant, one.Pool, one.State, one.Other})
+			}
+			if *output == asJSON {
+				return unanswered, printJSON(a.stdout, list)
+			}
+			return unanswered, printTable(a.stdout, []string{"TENANT", "POOL", "STATE", "OTHER POOL"}, rows)
+		})
+	}
+	return cmd
+}
+
+func newTenantsFreeze(a *app) *cobra.Command {
+	return a.onTenant(&cobra.Command{
+		Use:   "freeze TENANT",
+		Short: "Start no job of a tenant until it is thawed; what runs goes on",
+	}, func(ctx context.Context, client *tenure.Client, id tenancy.ID) (string, error) {
+		return "is frozen; thaw it with: tenure tenants thaw " + string(id), client.FreezeTenant(ctx, id)
+	})
+}
+
+func newTenantsThaw(a *app) *cobra.Command {
+	return a.onTenant(&cobra.Command{
+		Use:   "thaw TENANT",
+		Short: "Let a frozen tenant's jobs run again",
+	}, func(ctx context.Context, client *tenure.Client, id tenancy.ID) (string, error) {
+		return "goes on", client.ThawTenant(ctx, id)
+	})
+}
+
+// onTenant makes cmd do something to the tenant that is its argument.
+func (a *app) onTenant(cmd *cobra.Command, do func(ctx context.Context, client *tenure.Client, id tenancy.ID) (string, error)) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id := tenancy.ID(args[0])
+		cfg, err := a.loadConfigFor(id)
+		if err != nil {
+			return err
+		}
+		return a.act(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) error {
+			what, err := do(ctx, client, id)
+			if err == nil {
+				_, err = fmt.Fprintf(a.stdout, "tenant %s %s\n", id, what)
+			}
+			return unusable(cfg, id, err)
+		})
+	}
+	return cmd
+}
+
+// loadConfigFor checks a tenant's id first, which needs no file.
+func (a *app) loadConfigFor(id tenancy.ID) (config.Config, error) {
+	if err := id.Validate(); err != nil {
+		return config.Config{}, &usageError{err}
+	}
+	return a.loadConfig()
+}
+
+// unusable explains that a tenant is only unknown because its pool cannot be used; act
+// says why.
+func unusable(cfg config.Config, id tenancy.ID, err error) error {
+	if place, known := cfg.Tenants.Static[id]; known && errors.Is(err, tenure.ErrUnknownTenant) {
+		return consequence(fmt.Sprintf("tenant %q lives in pool %s, which cannot be used", id, place.Pool))
+	}
+	return err
+}
+
+// moveLimit bounds a move as a whole, so that one that is forgotten ends some day.
+const moveLimit = 24 * time.Hour
+
+// jsonMove is a move as -o json prints it.
+type jsonMove struct {
+	Tenant string         `json:"tenant"`
+	From   []string       `json:"from"`
+	To     string         `json:"to"`
+	Done   bool           `json:"done"`
+	Jobs   map[string]int `json:"jobs"`
+}
+
+func newTenantsMove(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "move TENANT --to POOL",
+		Short: "Move a tenant's jobs to another pool, and let it live there",
+		Long: `Moves a tenant's jobs of all states. Nothing is lost or doubled, and jobs can be enqueued
+all the time; other tenants are not disturbed. The tenant's own data is moved with your own
+tools before:
+
+  tenure tenants freeze acme                           no job changes the data any more
+  pg_dump --schema=acme OLD | psql NEW                 or however you copy a schema
+  tenure tenants move acme --to new                    its jobs follow
+  tenure tenants thaw acme                             and run there
+
+A tenant that is not frozen before is active again at the end of the move. Rename or drop
+the schema in the old pool then, so that nobody writes to it by mistake.
+
+The command may be interrupted and run again at any point, and goes on where it was. While
+it waits for running jobs it can be given up by moving the tenant to where it is. Run it,
+too, when the configuration was changed and a tenant has jobs in its old pool.
+
+The old pool keeps the new one's name and leads everybody on to it. A tenant under
+tenants.static should be changed there at leisure, and must be before the old pool is taken
+away; for others see tenants.table.move.`,
+		Args: cobra.ExactArgs(1),
+	}
+	output := outputFlag(cmd)
+	to := cmd.Flags().String("to", "", "the `pool` to move it to")
+	wait := cmd.Flags().Duration("wait", 10*time.Minute, "how long to wait for running jobs, and for transactions that may still enqueue")
+	_ = cmd.MarkFlagRequired("to") // fails for a flag that does not exist
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id := tenancy.ID(args[0])
+		if *wait <= 0 {
+			return usagef("--wait %v: must be above 0", *wait)
+		}
+		cfg, err := a.loadConfigFor(id)
+		if err != nil {
+			return err
+		}
+		if err := checkPools(cfg, *to); err != nil {
+			return err
+		}
+		return a.actFor(cmd.Context(), moveLimit, cfg, func(ctx context.Context, client *tenure.Client) error {
+			options := tenure.MoveOptions{Wait: *wait}
+			if *output == asTable {
+				options.Progress = func(step string) { fmt.Fprintf(a.stderr, "tenant %s: %s\n", id, oneLine(step)) }
+			}
+			moved, err := client.MoveTenant(ctx, id, *to, options)
+			if errors.Is(err, tenure.ErrUnknownPool) { // the file has it: act says why it was left out
+				return consequence(fmt.Sprintf("pool %s cannot be used, so no tenant can be moved there", *to))
+			}
+			return errors.Join(a.printMoved(*output, id, moved, err == nil), unusable(cfg, id, err))
+		})
+	}
+	return cmd
+}
+
+func (a *app) printMoved(f format, id tenancy.ID, m tenure.Moved, done bool) error {
+	if f == asJSON {
+		return printJSON(a.stdout, jsonMove{Tenant: string(id), From: append([]string{}, m.From...), To: m.To, Done: done, Jobs: m.Jobs})
+	}
+	if !done {
+		return nil
+	}
+	var counts []string
+	for _, state := range []string{"waiting", "scheduled", "external", "history", "suspended", "dead", "finished"} {
+		if n := m.Jobs[state]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	what := "no jobs were left to be moved"
+	if len(counts) > 0 {
+		what = "jobs moved: " + strings.Join(counts, ", ")
+	}
+	_, err := fmt.Fprintf(a.stdout, "tenant %s lives in pool %s; %s\n", id, m.To, what)
+	return err
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// place changes where the configuration says that a tenant's schema is.
+func (b *bed) place(tenant, pool, schema string) {
+	b.t.Helper()
+	text, err := os.ReadFile(b.path)
+	require.NoError(b.t, err)
+	line := func(schema string) string { return fmt.Sprintf("%s: {pool: %s, schema: %s}", tenant, pool, schema) }
+	require.Contains(b.t, string(text), line("t"))
+	require.NoError(b.t, os.WriteFile(b.path, []byte(strings.Replace(string(text), line("t"), line(schema), 1)), 0o600))
+}
+
+func TestTenantsMove(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2", "p3!", "p4?")
+	b.sql("p1", "CREATE SCHEMA t")
+	one := b.run("enqueue", "k", "{}", "--tenant", "P1")
+	require.Zero(t, one.code, one.errors)
+	require.Zero(t, b.run("enqueue", "k", "{}", "--tenant", "P1", "--in", "1h").code)
+
+	r := b.fails(exitUsage, "tenants", "move", "P1", "--to", "p9")
+	require.Contains(t, r.errors, `pool "p9"`)
+	r = b.fails(exitUsage, "tenants", "move", "nobody", "--to", "p2")
+	require.Contains(t, r.errors, `unknown tenant "nobody"`)
+	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p1")
+	require.Contains(t, r.errors, "it lives there already, and no other pool has jobs of it")
+	r = b.fails(exitFailed, "tenants", "move", "P1", "--to", "p3")
+	require.Contains(t, r.errors, "check that the database runs, and the pool's dsn")
+	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p4")
+	require.Contains(t, r.errors, "run: tenure migrate --pool p4")
+	require.Contains(t, r.errors, "pool p4 cannot be used, so no tenant can be moved there")
+	r = b.fails(exitUsage, "tenants", "move", "P4", "--to", "p2")
+	require.Contains(t, r.errors, `tenant "P4" lives in pool p4, which cannot be used`)
+	b.place("P2", "p2", "other")
+	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p2")
+	require.Contains(t, r.errors, `it has no schema "t" there: freeze the tenant, copy its schema`)
+	require.Empty(t, r.out)
+}
+
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	b.enqueue("k", "{}", "--tenant", "P1")
+	b.enqueue("k", "{}", "--tenant", "P1", "--in", "1h")
+	require.Equal(t, [][]string{{"P1", "p1", "active", "-"}, {"P2", "p2", "active", "-"}}, rows(b.ok("tenants", "list")))
+	require.Equal(t, "tenant P1 is frozen; thaw it with: tenure tenants thaw P1\n", b.ok("tenants", "freeze", "P1"))
+	require.Equal(t, []string{"P1", "p1", "frozen", "-"}, rows(b.ok("tenants", "list"))[0])
+
+	// P2's schema in p2 has the same name, so P1 cannot have it there.
+	r := b.fails(exitUsage, "tenants", "move", "P1", "--to", "p2")
+	require.Contains(t, r.errors, `schema "t" of tenant "P1" is tenant "P2"'s in pool p2`)
+	b.place("P2", "p2", "other")
+	b.sql("p2", "CREATE SCHEMA t")
+	r = b.run("tenants", "move", "P1", "--to", "p2")
+	require.Zero(t, r.code, r.errors)
+	require.Equal(t, "tenant P1 lives in pool p2; jobs moved: 1 waiting, 1 scheduled\n", r.out)
+	require.Equal(t, `tenant P1: freezing it in pool p1
+tenant P1: making its jobs wait in pool p2
+tenant P1: closing pool p1 for it
+tenant P1: moving its jobs from pool p1 to pool p2
+tenant P1: it lives in pool p2 now, and is frozen as it was before
+tenant P1: moving its finished jobs from pool p1
+`, r.errors)
+	require.Equal(t, "tenant P1 goes on\n", b.ok("tenants", "thaw", "P1"))
+	require.Equal(t, [][]string{{"P1", "p1", "moved", "p2"}, {"P1", "p2", "active", "-"}, {"P2", "p2", "active", "-"}}, rows(b.ok("tenants", "list")))
+	require.JSONEq(t, `[{"tenant": "P1", "pool": "p1", "state": "moved", "other_pool": "p2"}, {"tenant": "P1", "pool": "p2", "state": "active"}, {"tenant": "P2", "pool": "p2", "state": "active"}]`,
+		b.ok("tenants", "list", "-o", "json"))
+	id := b.enqueue("k", "{}", "--tenant", "P1")
+	require.Contains(t, b.ok("jobs", "show", id), "p2")
+	r = b.run("tenants", "move", "P1", "--to", "p2")
+	require.Equal(t, "tenant P1 lives in pool p2; no jobs were left to be moved\n", r.out)
+	b.sql("p1", "CREATE SCHEMA t")
+	require.JSONEq(t, `{"tenant": "P1", "from": ["p2"], "to": "p1", "done": true, "jobs": {"waiting": 2, "scheduled": 1}}`,
+		b.ok("tenants", "move", "P1", "--to", "p1", "-o", "json"))
+}

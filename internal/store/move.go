@@ -1,0 +1,374 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Move is one command's work on moving a tenant. Each of its steps can be repeated, by
+// the same command or by one that takes over. See docs/adr/0012-moving-a-tenant.md.
+type Move struct {
+	Tenant string
+	Mover  uuid.UUID
+}
+
+// ErrMoverReplaced: another command has taken the move over.
+var ErrMoverReplaced = errors.New("another command goes on with this move")
+
+// Begin keeps the tenant's jobs from being claimed in the pool it leaves, and says
+// whether it was frozen. TenantBusyError: it goes elsewhere, or is not there.
+func (m Move) Begin(ctx context.Context, from Beginner, to string) (frozen bool, err error) {
+	err = lockedOut(ctx, from, fmt.Sprintf("begin to move tenant %q", m.Tenant), func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, sqlMoveBegin, m.Tenant, to, m.Mover).Scan(&frozen)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		row, err := ReadTenant(ctx, tx, m.Tenant)
+		if err != nil {
+			return err
+		}
+		return &TenantBusyError{row}
+	})
+	return frozen, err
+}
+
+// Abandon gives up a move that nothing was moved by yet.
+func (m Move) Abandon(ctx context.Context, from DB) error {
+	if err := changeTenant(ctx, from, m.Tenant, sqlMoveAbandon, m.Tenant); err != nil {
+		return fmt.Errorf("give up moving tenant %q: %w", m.Tenant, err)
+	}
+	return nil
+}
+
+// InFlight counts the tenant's claimed jobs, and names a node that has one.
+func (m Move) InFlight(ctx context.Context, from DB) (n int, node string, err error) {
+	if err := from.QueryRow(ctx, sqlMoveInFlight, m.Tenant).Scan(&n, &node); err != nil {
+		return 0, "", fmt.Errorf("count the running jobs of tenant %q: %w", m.Tenant, translate(err))
+	}
+	return n, node, nil
+}
+
+// Arrive keeps the tenant's jobs from being claimed in the pool they come to. from is
+// the pool it lives in until then; "" if it lives there already.
+func (m Move) Arrive(ctx context.Context, to Beginner, from string, frozen bool) error {
+	return lockedOut(ctx, to, fmt.Sprintf("receive tenant %q", m.Tenant), func(tx pgx.Tx) error {
+		return changeTenant(ctx, tx, m.Tenant, sqlMoveArrive, m.Tenant, nullable(from), m.Mover, frozen)
+	})
+}
+
+// Close sends on whoever enqueues for the tenant. Nothing of it may be in flight.
+func (m Move) Close(ctx context.Context, from DB, to string) error {
+	return m.step(ctx, from, "close the old pool for", sqlMoveClose, m.Tenant, to, m.Mover)
+}
+
+// Take takes a move over in a pool where the tenant is in this state.
+func (m Move) Take(ctx context.Context, db DB, state string) error {
+	return m.step(ctx, db, "take over the move of", sqlMoveTake, m.Tenant, state, m.Mover)
+}
+
+// Open lets the tenant's jobs run in the pool that it arrived in.
+func (m Move) Open(ctx context.Context, to DB) error {
+	return m.step(ctx, to, "open the new pool for", sqlMoveOpen, m.Tenant, m.Mover)
+}
+
+// step runs a statement that returns no row when the caller is not the mover any more.
+func (m Move) step(ctx context.Context, db DB, what, sql string, args ...any) error {
+	tag, err := db.Exec(ctx, sql, args...)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = ErrMoverReplaced
+	}
+	if err != nil {
+		return fmt.Errorf("%s tenant %q: %w", what, m.Tenant, translate(err))
+	}
+	return nil
+}
+
+// Places are the tables that a tenant's unfinished jobs stand in, in the order in which
+// Jobs moves them.
+var Places = []string{placeJob, "timer_job", "external_job", "history_job", "suspended_job", "dead_letter_job"}
+
+const placeJob = "job"
+
+// Bounds of a batch.
+const (
+	moveBatch = 1000
+	moveBytes = 8 << 20
+)
+
+// Ends are the two databases of a move.
+type Ends struct {
+	From, To interface {
+		DB
+		Beginner
+	}
+}
+
+// Jobs moves the tenant's unfinished jobs, batch by batch, each durable in the new pool
+// before it leaves the old one, and tells moved of each. begin is called before the
+// first: the tenant must be arriving, or what was moved might run, and come again.
+func (m Move) Jobs(ctx context.Context, e Ends, begin func(context.Context) error, moved func(place string, n int)) error {
+	lanes, err := m.lanes(ctx, e.From)
+	if err != nil {
+		return err
+	}
+	for _, l := range lanes {
+		err := m.place(ctx, e, placeJob, begin, moved, func(tx pgx.Tx, after int64) (pgx.Rows, error) {
+			return tx.Query(ctx, sqlMoveReadLane, m.Tenant, l.Queue, l.Priority, after, moveBatch)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, place := range Places[1:] {
+		err := m.place(ctx, e, place, begin, moved, func(tx pgx.Tx, after int64) (pgx.Rows, error) {
+			return tx.Query(ctx, sqlMoveRead, m.Tenant, place, after, moveBatch)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m Move) lanes(ctx context.Context, from DB) ([]Lane, error) {
+	rows, err := from.Query(ctx, sqlMoveLanes, m.Tenant)
+	if err == nil {
+		var out []Lane
+		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lane, err error) {
+			l.Tenant = m.Tenant
+			return l, row.Scan(&l.Queue, &l.Priority)
+		})
+		if err == nil {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("list the lanes of tenant %q: %w", m.Tenant, translate(err))
+}
+
+// Lanes lists where the tenant's jobs wait.
+func (m Move) Lanes(ctx context.Context, db DB) ([]Lane, error) { return m.lanes(ctx, db) }
+
+// lines are rows on their way, as JSON.
+type lines struct {
+	ids  []int64
+	text []string
+}
+
+func (m Move) place(ctx context.Context, e Ends, place string, begin func(context.Context) error, moved func(string, int), read func(tx pgx.Tx, after int64) (pgx.Rows, error)) error {
+	after := int64(-1 << 63)
+	for {
+		n := 0
+		err := pgx.BeginFunc(ctx, e.From, func(tx pgx.Tx) error {
+			rows, err := read(tx, after)
+			if err != nil {
+				return err
+			}
+			var batch lines
+			if batch, after, err = collect(rows, after); err != nil || len(batch.ids) == 0 {
+				return err
+			}
+			if err := begin(ctx); err != nil {
+				return err
+			}
+			if err := m.arriveBatch(ctx, tx, e.To, place, batch); err != nil {
+				return err
+			}
+			n = len(batch.ids)
+			_, err = tx.Exec(ctx, sqlMoveDelete, place, batch.ids)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("move jobs of tenant %q from tenure.%s: %w", m.Tenant, place, translate(err))
+		}
+		if n == 0 {
+			return nil
+		}
+		moved(place, n)
+	}
+}
+
+// collect reads a batch of moderate size and the cursor behind it.
+func collect(rows pgx.Rows, after int64) (lines, int64, error) {
+	defer rows.Close()
+	var b lines
+	bytes := 0
+	for bytes < moveBytes && rows.Next() {
+		var id int64
+		var line string
+		if err := rows.Scan(&after, &id, &line); err != nil {
+			return b, after, err
+		}
+		b.ids = append(b.ids, id)
+		b.text = append(b.text, line)
+		bytes += len(line)
+	}
+	rows.Close()
+	return b, after, rows.Err()
+}
+
+// arriveBatch makes a batch durable in the new pool. source holds the locks on it.
+func (m Move) arriveBatch(ctx context.Context, source DB, to Beginner, place string, batch lines) error {
+	runs, err := failedRuns(ctx, source, batch.ids)
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, to, func(tx pgx.Tx) error {
+		if err := durable(ctx, tx); err != nil {
+			return err
+		}
+		if err := m.step(ctx, tx, "add jobs of", sqlMoveFence, m.Tenant, m.Mover); err != nil {
+			return err
+		}
+		fresh, err := collectIDs(ctx, tx, "add jobs", sqlMoveInsert, place, batch.text)
+		if err != nil {
+			return err
+		}
+		if err := addRuns(ctx, tx, runs, fresh); err != nil {
+			return err
+		}
+		var there int
+		if err := tx.QueryRow(ctx, sqlMoveCheck, place, batch.text).Scan(&there); err != nil {
+			return err
+		}
+		if there != len(batch.ids) {
+			return fmt.Errorf("%d of %d jobs stand in the new pool: the others' ids are taken there by other jobs, as may happen after a fail-over that lost commits", there, len(batch.ids))
+		}
+		return nil
+	})
+}
+
+// durable makes a transaction's commit last, whatever the database's default is: what
+// it adds is removed elsewhere then.
+func durable(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "SELECT set_config('synchronous_commit', 'on', true)")
+	return err
+}
+
+func failedRuns(ctx context.Context, db DB, ids []int64) ([]string, error) {
+	rows, err := db.Query(ctx, sqlMoveErrors, ids)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+func addRuns(ctx context.Context, db DB, runs []string, ids []int64) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	_, err := db.Exec(ctx, sqlMoveErrorsInsert, runs, notNil(ids))
+	return err
+}
+
+// Finished moves the tenant's finished jobs, which nobody waits for.
+func (m Move) Finished(ctx context.Context, e Ends, moved func(n int)) error {
+	if err := m.finished(ctx, e, moved); err != nil {
+		return fmt.Errorf("move finished jobs of tenant %q: %w", m.Tenant, translate(err))
+	}
+	return nil
+}
+
+func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
+	var before []int64
+	err := e.To.QueryRow(ctx, sqlMoveArrived, m.Tenant).Scan(&before)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	if len(before) > 0 { // their removal may have been cut short
+		if _, err := e.From.Exec(ctx, sqlMoveArrivedDelete, m.Tenant, before); err != nil {
+			return err
+		}
+	}
+	err = pgx.BeginFunc(ctx, e.From, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "DECLARE finished NO SCROLL CURSOR FOR "+sqlMoveFinished, m.Tenant); err != nil {
+			return err
+		}
+		for {
+			n, err := m.finishedBatch(ctx, tx, e)
+			if err != nil || n == 0 {
+				return err
+			}
+			moved(n)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = e.To.Exec(ctx, sqlMoveArrivedForget, m.Tenant, m.Mover)
+	return err
+}
+
+func (m Move) finishedBatch(ctx context.Context, cursor pgx.Tx, e Ends) (int, error) {
+	rows, err := cursor.Query(ctx, fmt.Sprintf("FETCH %d FROM finished", finishedBatch))
+	if err != nil {
+		return 0, err
+	}
+	var batch lines
+	type spots struct {
+		tids []string
+		ids  []int64
+	}
+	where := map[int64]*spots{} // by partition
+	var partition, id int64
+	var tid, line string
+	_, err = pgx.ForEachRow(rows, []any{&partition, &tid, &id, &line}, func() error {
+		batch.ids = append(batch.ids, id)
+		batch.text = append(batch.text, line)
+		if where[partition] == nil {
+			where[partition] = &spots{}
+		}
+		w := where[partition]
+		w.tids, w.ids = append(w.tids, tid), append(w.ids, id)
+		return nil
+	})
+	if err != nil || len(batch.ids) == 0 {
+		return 0, err
+	}
+	runs, err := failedRuns(ctx, cursor, batch.ids)
+	if err != nil {
+		return 0, err
+	}
+	err = pgx.BeginFunc(ctx, e.To, func(tx pgx.Tx) error {
+		if err := durable(ctx, tx); err != nil {
+			return err
+		}
+		if err := m.step(ctx, tx, "add finished jobs of", sqlMoveFinishedInsert, m.Tenant, m.Mover, batch.text, batch.ids); err != nil {
+			return err
+		}
+		return addRuns(ctx, tx, runs, batch.ids)
+	})
+	if err != nil {
+		return 0, err
+	}
+	for partition, w := range where {
+		if _, err := e.From.Exec(ctx, sqlMoveFinishedDelete, partition, w.tids, w.ids); err != nil {
+			return 0, err
+		}
+	}
+	return len(batch.ids), nil
+}
+
+// finishedBatch bounds a batch of finished jobs: few, as their number is all that
+// bounds its size.
+const finishedBatch = 200
+
+// OpenTransactions lists the transactions that are open in a database. Once none is
+// left of a list that was read after a pool was closed for a tenant, nobody can commit a
+// job for it there any more: whoever began later sees that it is closed.
+//
+// That a snapshot's xmin has passed would prove less: a transaction may have read that
+// the pool is open before it has an id.
+func OpenTransactions(ctx context.Context, db DB) ([]string, error) {
+	rows, err := db.Query(ctx, sqlTransactionList)
+	if err == nil {
+		var out []string
+		if out, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("list open transactions: %w", translate(err))
+}

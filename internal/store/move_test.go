@@ -1,0 +1,181 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+)
+
+// second returns another pool, numbered 2.
+func second(t *testing.T) *pgxpool.Pool {
+	p, err := pgxpool.New(context.Background(), storetest.DSN(t, "second", 2))
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func TestFreezingVoidsWhatWasRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(t, store.NewJob{})
+	b.enqueue(t, store.NewJob{Tenant: "globex"})
+	before := b.page(t, 0)
+	require.Len(t, before.Jobs, 2)
+	require.NoError(t, store.FreezeTenant(t.Context(), b.db, "acme", true))
+	ids, turns := columns(before)
+	_, err := store.InsertClaim(t.Context(), b.db, b.fence, before.Removals, ids, turns)
+	require.ErrorIs(t, err, store.ErrFenced)
+
+	after := b.page(t, 0) // finds no lane of acme, either
+	require.Len(t, after.Jobs, 1)
+	require.Equal(t, "globex", after.Jobs[0].Record.Tenant)
+	require.Len(t, b.claim(t, after), 1)
+
+	b.enqueue(t, store.NewJob{DueIn: 1})
+	fired, err := store.FireTimers(t.Context(), b.db, b.fence, 10)
+	require.NoError(t, err)
+	require.Empty(t, fired)
+	_, due, err := store.NextTimer(t.Context(), b.db)
+	require.NoError(t, err)
+	require.False(t, due)
+	idle, err := store.RenewIdle(t.Context(), b.db, b.fence, ttl, ttl)
+	require.NoError(t, err)
+	require.Nil(t, idle.Due)
+	require.True(t, idle.Waiting) // globex' job, although it runs
+	_, err = b.db.Exec(t.Context(), "DELETE FROM tenure.job WHERE tenant_id = 'globex'")
+	require.NoError(t, err)
+	idle, err = store.RenewIdle(t.Context(), b.db, b.fence, ttl, ttl)
+	require.NoError(t, err)
+	require.False(t, idle.Waiting)
+
+	require.NoError(t, store.FreezeTenant(t.Context(), b.db, "acme", false))
+	require.Len(t, b.page(t, 0).Jobs, 1)
+	idle, err = store.RenewIdle(t.Context(), b.db, b.fence, ttl, ttl)
+	require.NoError(t, err)
+	require.True(t, idle.Waiting)
+	require.NotNil(t, idle.Due)
+}
+
+func TestEnqueueInEachState(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	try := func(state string, j store.NewJob) error {
+		_, err := b.db.Exec(t.Context(), "INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('acme', $1, 'p2') ON CONFLICT (tenant_id) DO UPDATE SET state = $1", state)
+		require.NoError(t, err)
+		j.Tenant, j.Queue, j.Kind, j.Payload = "acme", "default", "k", []byte("{}")
+		_, _, err = store.Enqueue(t.Context(), b.db.QueryRow, 1, &j)
+		many := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+			_, err := store.EnqueueMany(t.Context(), tx, 1, []store.NewJob{j})
+			return err
+		})
+		require.Equal(t, err, many)
+		return err
+	}
+	for name, j := range map[string]store.NewJob{"now": {}, "later": {DueIn: 1000}, "unique": {UniqueKey: "u"}} {
+		require.NoError(t, try(store.TenantActive, j), name)
+		require.NoError(t, try(store.TenantMoving, j), name)
+		require.Equal(t, &store.TenantMovedError{Tenant: "acme", To: "p2"}, try(store.TenantMoved, j), name)
+		if name == "unique" { // the job that has the key may not be here yet
+			require.ErrorIs(t, try(store.TenantArriving, j), store.ErrTenantArrives)
+		} else {
+			require.NoError(t, try(store.TenantArriving, j), name)
+		}
+	}
+	_, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 2, &store.NewJob{Tenant: "acme", Queue: "q", Kind: "k", Payload: []byte("{}")})
+	require.ErrorIs(t, err, store.ErrWrongPool)
+}
+
+// What is moved into a pool must not run there before it has left the other one, or it
+// would come again.
+func TestMoveOnlyToWhereNothingRuns(t *testing.T) {
+	t.Parallel()
+	b, to := setup(t), second(t)
+	b.enqueue(t, store.NewJob{})
+	m := store.Move{Tenant: "acme", Mover: uuid.New()}
+	ends := store.Ends{From: b.db, To: to}
+	anyway := func(context.Context) error { return nil }
+	move := func(m store.Move) error { return m.Jobs(t.Context(), ends, anyway, func(string, int) {}) }
+	_, err := m.Begin(t.Context(), b.db, "second")
+	require.NoError(t, err)
+	require.NoError(t, m.Take(t.Context(), to, store.TenantActive))
+	require.ErrorIs(t, move(m), store.ErrMoverReplaced, "active")
+	require.NoError(t, m.Arrive(t.Context(), to, "main", false))
+	require.NoError(t, m.Close(t.Context(), b.db, "second"))
+
+	later := store.Move{Tenant: "acme", Mover: uuid.New()}
+	require.NoError(t, later.Take(t.Context(), b.db, store.TenantMoved))
+	require.NoError(t, later.Take(t.Context(), to, store.TenantArriving))
+	require.ErrorIs(t, move(m), store.ErrMoverReplaced, "replaced")
+	require.ErrorIs(t, m.Open(t.Context(), to), store.ErrMoverReplaced)
+	require.ErrorIs(t, m.Close(t.Context(), b.db, "second"), store.ErrMoverReplaced)
+	require.Zero(t, counts(t, to).Waiting)
+	require.NoError(t, move(later))
+	require.NoError(t, later.Open(t.Context(), to))
+	require.Zero(t, counts(t, b.db).Waiting)
+	require.EqualValues(t, 1, counts(t, to).Waiting)
+
+	left, err := store.LeftBehind(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	_, err = b.db.Exec(t.Context(), `INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('acme', 'q', 'k', '{}'), ('globex', 'q', 'k', '{}')`)
+	require.NoError(t, err)
+	left, err = store.LeftBehind(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, []store.TenantRow{{Tenant: "acme", State: store.TenantMoved, Other: "second"}}, left)
+	require.ErrorIs(t, move(later), store.ErrMoverReplaced, "where the tenant runs already")
+}
+
+// An id that another job has in the new pool, as a fail-over may leave it, stops a move
+// before anything is lost.
+func TestMoveOntoATakenID(t *testing.T) {
+	t.Parallel()
+	b, to := setup(t), second(t)
+	id := b.enqueue(t, store.NewJob{})
+	_, err := to.Exec(t.Context(), `INSERT INTO tenure.job (id, tenant_id, queue, kind, payload) VALUES ($1, 'acme', 'q', 'k', '{}')`, int64(id))
+	require.NoError(t, err)
+	m := store.Move{Tenant: "acme", Mover: uuid.New()}
+	_, err = m.Begin(t.Context(), b.db, "second")
+	require.NoError(t, err)
+	require.NoError(t, m.Arrive(t.Context(), to, "main", false))
+	require.NoError(t, m.Close(t.Context(), b.db, "second"))
+	err = m.Jobs(t.Context(), store.Ends{From: b.db, To: to}, func(context.Context) error { return nil }, func(string, int) {})
+	require.ErrorContains(t, err, "0 of 1 jobs stand in the new pool")
+	require.EqualValues(t, 1, counts(t, b.db).Waiting)
+}
+
+// Order is kept, also across batches, and turns rise.
+func TestMoveKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	b, to := setup(t), second(t)
+	_, err := b.db.Exec(t.Context(), `INSERT INTO tenure.job (tenant_id, queue, kind, payload, priority, turn)
+		SELECT 'acme', 'default', 'k', jsonb_build_object('n', n), n % 2, 7 FROM generate_series(1, 2500) n ORDER BY n * 7919 % 2500`)
+	require.NoError(t, err)
+	const order = "SELECT payload->>'n' FROM tenure.job ORDER BY priority, position"
+	read := func(db *pgxpool.Pool) []string {
+		rows, err := db.Query(t.Context(), order)
+		require.NoError(t, err)
+		out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return out
+	}
+	was := read(b.db)
+	m := store.Move{Tenant: "acme", Mover: uuid.New()}
+	_, err = m.Begin(t.Context(), b.db, "second")
+	require.NoError(t, err)
+	require.NoError(t, m.Arrive(t.Context(), to, "main", false))
+	require.NoError(t, m.Close(t.Context(), b.db, "second"))
+	n := 0
+	require.NoError(t, m.Jobs(t.Context(), store.Ends{From: b.db, To: to}, func(context.Context) error { return nil }, func(_ string, k int) { n += k }))
+	require.Equal(t, 2500, n)
+	require.Equal(t, was, read(to))
+	var turns int
+	require.NoError(t, to.QueryRow(t.Context(), "SELECT count(*) FROM tenure.job WHERE turn = 8").Scan(&turns))
+	require.Equal(t, 2500, turns)
+}

@@ -1,0 +1,749 @@
+package tenure_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// prepare makes a tenant's schema in another pool, as its operator would.
+func (b *testbed) prepare(tenant, pool string) {
+	b.t.Helper()
+	b.exec(pool, fmt.Sprintf("CREATE SCHEMA %s; CREATE TABLE %s.effect (job_id bigint, run text, tenant text DEFAULT current_setting('app.tenant_id'))", tenant, tenant))
+}
+
+// client is one of a process that runs no jobs and does not gossip, like the command line's.
+func (b *testbed) client(cfg config.Config) *tenure.Client {
+	c, err := tenure.NewClient(cfg, tenure.WithLogger(b.log.logger("client")))
+	require.NoError(b.t, err)
+	require.NoError(b.t, c.Start(b.t.Context()))
+	b.t.Cleanup(func() { require.NoError(b.t, c.Stop(context.Background())) })
+	return c
+}
+
+// move moves a tenant, which must succeed.
+func (b *testbed) move(c *tenure.Client, tenant tenancy.ID, to string) tenure.Moved {
+	b.t.Helper()
+	moved, err := c.MoveTenant(b.t.Context(), tenant, to, tenure.MoveOptions{Wait: patience})
+	require.NoError(b.t, err)
+	return moved
+}
+
+// unfinished counts a tenant's jobs in a pool's tables, finished ones not included.
+const unfinished = `SELECT (SELECT count(*) FROM tenure.job WHERE tenant_id = $1) + (SELECT count(*) FROM tenure.timer_job WHERE tenant_id = $1)
+	+ (SELECT count(*) FROM tenure.external_job WHERE tenant_id = $1) + (SELECT count(*) FROM tenure.history_job WHERE tenant_id = $1)
+	+ (SELECT count(*) FROM tenure.suspended_job WHERE tenant_id = $1) + (SELECT count(*) FROM tenure.dead_letter_job WHERE tenant_id = $1)`
+
+// traffic enqueues jobs of a tenant in every way until it is stopped.
+type traffic struct {
+	jobs atomic.Int64 // that were committed
+	end  chan struct{}
+	done sync.WaitGroup
+}
+
+func (b *testbed) traffic(c *tenure.Client, tenant tenancy.ID) *traffic {
+	f := &traffic{end: make(chan struct{})}
+	ctx := tenancy.For(b.t.Context(), tenant)
+	ways := []func(i int) (int, error){
+		func(i int) (int, error) {
+			_, err := c.Enqueue(ctx, write{i})
+			return 1, err
+		},
+		func(i int) (int, error) {
+			_, err := c.Enqueue(ctx, write{i}, tenure.In(5*time.Millisecond))
+			return 1, err
+		},
+		func(i int) (int, error) {
+			e, err := c.Enqueue(ctx, write{i}, tenure.Unique(fmt.Sprintf("%s-%d", tenant, i%7)))
+			if e.Duplicate {
+				return 0, err
+			}
+			return 1, err
+		},
+		func(i int) (int, error) {
+			return c.EnqueueMany(ctx, []tenure.Entry{{Args: write{i}}, {Args: write{i}, Options: []tenure.Option{tenure.Priority(3)}}})
+		},
+		func(i int) (int, error) {
+			return 1, c.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+				_, err := c.EnqueueTx(ctx, tx, write{i})
+				return err
+			})
+		},
+	}
+	for w, way := range ways {
+		f.done.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-f.end:
+					return
+				default:
+				}
+				n, err := way(i)
+				switch {
+				case err == nil:
+					f.jobs.Add(int64(n))
+				case w == len(ways)-1 && errors.Is(err, tenure.ErrWrongPool): // begun before the move; the next one is not
+				case ctx.Err() != nil: // the test has failed
+					return
+				default:
+					b.t.Errorf("enqueue for %s: %v", tenant, err)
+					return
+				}
+			}
+		})
+	}
+	b.t.Cleanup(f.stop)
+	return f
+}
+
+func (f *traffic) stop() {
+	select {
+	case <-f.end:
+	default:
+		close(f.end)
+	}
+	f.done.Wait()
+}
+
+// effectsOf counts a tenant's effects in some pools, and the jobs that had them.
+func (b *testbed) effectsOf(tenant string, pools ...string) (rows int, jobs map[job.ID]int) {
+	b.t.Helper()
+	jobs = map[job.ID]int{}
+	for _, p := range pools {
+		r, err := b.db[p].Query(b.t.Context(), fmt.Sprintf("SELECT job_id FROM %s.effect", tenant))
+		require.NoError(b.t, err)
+		ids, err := pgx.CollectRows(r, pgx.RowTo[job.ID])
+		require.NoError(b.t, err)
+		for _, id := range ids {
+			jobs[id]++
+		}
+		rows += len(ids)
+	}
+	return rows, jobs
+}
+
+// requireOnce sees that each of n jobs of a tenant had its effect, once.
+func (b *testbed) requireOnce(tenant string, n int, pools ...string) {
+	b.t.Helper()
+	for _, p := range pools {
+		b.eventually(0, p, unfinished, tenant)
+	}
+	rows, jobs := b.effectsOf(tenant, pools...)
+	for id, times := range jobs {
+		require.Equal(b.t, 1, times, "effects of job %d", id)
+	}
+	require.Equal(b.t, n, rows, "effects of tenant %s", tenant)
+}
+
+// Tenants are moved while jobs of theirs and of others are enqueued in every way and
+// run on two nodes: each job has its effect once, in one of the two databases.
+func TestMoveWhileJobsRun(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 2) // t1, t2 in p1; t3, t4 in p2
+	b.prepare("t1", "p2")
+	a := b.start(few(b.gossiping("a"), 8), b.registry(nil))
+	second := b.start(few(b.gossiping("b", a.Self().Addr), 8), b.registry(nil))
+	a.meet(2)
+	moving, still := b.traffic(second.Client(), "t1"), b.traffic(a.Client(), "t2")
+	there := b.traffic(a.Client(), "t3")
+	enough := func(more int64) {
+		t.Helper()
+		for _, f := range []*traffic{moving, still, there} {
+			from := f.jobs.Load()
+			require.Eventually(t, func() bool { return f.jobs.Load() >= from+more }, patience, time.Millisecond)
+		}
+	}
+	enough(200)
+	operator := b.client(b.named("operator"))
+	moved := b.move(operator, "t1", "p2")
+	require.Equal(t, "p2", moved.To)
+	require.Equal(t, "moved", stateOf(t, operator, "t1", "p1"))
+	enough(200)
+	b.move(operator, "t1", "p1") // and back
+	enough(100)
+	b.move(operator, "t1", "p2")
+	enough(100)
+	for _, f := range []*traffic{moving, still, there} {
+		f.stop()
+	}
+	b.requireOnce("t1", int(moving.jobs.Load()), "p1", "p2")
+	b.requireOnce("t2", int(still.jobs.Load()), "p1")
+	b.requireOnce("t3", int(there.jobs.Load()), "p2")
+	for _, p := range []string{"p1", "p2"} {
+		require.Zero(t, b.count(p, "SELECT count(*) FROM tenure.unique_job"))
+		require.Zero(t, b.count(p, "SELECT count(*) FROM tenure.job_error"), "no run failed")
+	}
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE tenant_id = 't1'"))
+	require.Equal(t, int(moving.jobs.Load()), b.count("p2", "SELECT count(*) FROM tenure.completed_job WHERE tenant_id = 't1'"))
+}
+
+func stateOf(t *testing.T, c *tenure.Client, tenant tenancy.ID, pool string) string {
+	t.Helper()
+	all, err := c.Tenants(t.Context())
+	require.NoError(t, err)
+	for _, s := range all {
+		if s.Tenant == tenant && s.Pool == pool {
+			return s.State
+		}
+	}
+	return ""
+}
+
+// everyState puts jobs of t1 into p1 in every state, with keys and failed runs, and some
+// of t2, and returns what stands where.
+func (b *testbed) everyState(c *tenure.Client) map[string]string {
+	b.t.Helper()
+	b.many(c, 40, eitherKind) // t1 and t2 in turn
+	ctx := tenancy.For(b.t.Context(), "t1")
+	for i := range 3 {
+		_, err := c.Enqueue(ctx, write{i}, tenure.Unique(fmt.Sprint(i)), tenure.Priority(i), tenure.OnQueue("mail"), tenure.Meta(map[string]any{"by": "test"}))
+		require.NoError(b.t, err)
+		_, err = c.Enqueue(ctx, write{i}, tenure.Unique(fmt.Sprint("later", i)), tenure.In(time.Hour))
+		require.NoError(b.t, err)
+	}
+	const columns = "id, created_at, turn, priority, attempt, tenant_id, queue, kind, payload"
+	const jobs = "SELECT nextval('tenure.job_id'), now(), 5, 1, 2, 't1', 'other', 'write', '{\"n\": 1.50}'"
+	b.exec("p1", "INSERT INTO tenure.external_job ("+columns+") "+jobs+" FROM generate_series(1, 3) n")
+	b.exec("p1", "INSERT INTO tenure.history_job ("+columns+") "+jobs+" FROM generate_series(1, 3) n")
+	b.exec("p1", "INSERT INTO tenure.suspended_job ("+columns+", unique_key, origin, due_at) "+jobs+", 's' || n, 'timer_job', 'infinity' FROM generate_series(1, 3) n")
+	b.exec("p1", "INSERT INTO tenure.dead_letter_job ("+columns+", unique_key, origin, error) "+jobs+", 's' || n, 'job', E'it\\nfailed' FROM generate_series(1, 3) n")
+	b.exec("p1", "INSERT INTO tenure.unique_job SELECT tenant_id, unique_key, id FROM tenure.suspended_job") // a dead job has given its key up
+	b.exec("p1", "INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload) "+
+		"SELECT nextval('tenure.job_id'), now(), now() - n * interval '1 minute', 3, 0, 1, 0, CASE n % 9 WHEN 0 THEN 't2' ELSE 't1' END, 'q', 'write', 'done', 'null' FROM generate_series(1, 250) n")
+	for _, place := range []string{"job", "dead_letter_job", "completed_job"} {
+		b.exec("p1", "INSERT INTO tenure.job_error (job_id, attempt, node, error, stack) SELECT id, n, 'a', 'no ' || n, NULLIF('stack', 'stack') FROM tenure."+place+" j, generate_series(1, 2) n WHERE j.id % 3 = 0")
+	}
+	return b.standing("p1")
+}
+
+// standing says, for each job of t1 and t2, unique key and failed run, where it stands in
+// a pool and what it is, but for what a move changes: position and turn.
+func (b *testbed) standing(pool string) map[string]string {
+	b.t.Helper()
+	out := map[string]string{}
+	for _, place := range []string{"job", "timer_job", "external_job", "history_job", "suspended_job", "dead_letter_job", "completed_job", "job_error", "unique_job"} {
+		rows, err := b.db[pool].Query(b.t.Context(), "SELECT (to_jsonb(j) - 'position' - 'turn')::text FROM tenure."+place+" j")
+		require.NoError(b.t, err)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(b.t, err)
+		for _, l := range lines {
+			require.NotContains(b.t, out, l, "it stands there twice")
+			out[l] = place
+		}
+	}
+	return out
+}
+
+// only keeps what belongs to t1, or what does not.
+func (b *testbed) only(all map[string]string, t1 bool) map[string]string {
+	own := map[string]bool{} // ids of t1's jobs
+	id := func(line, key string) string {
+		_, rest, _ := strings.Cut(line, `"`+key+`": `)
+		return strings.TrimRight(rest[:strings.IndexAny(rest, ",}")], " ")
+	}
+	for line := range all {
+		if strings.Contains(line, `"tenant_id": "t1"`) && strings.Contains(line, `"id": `) {
+			own[id(line, "id")] = true
+		}
+	}
+	out := map[string]string{}
+	for line, place := range all {
+		mine := strings.Contains(line, `"tenant_id": "t1"`)
+		if place == "job_error" {
+			mine = own[id(line, "job_id")]
+		}
+		if mine == t1 {
+			out[line] = place
+		}
+	}
+	return out
+}
+
+// requireMoved sees that all of t1 stands in one pool and all of t2 in p1, as it was.
+func (b *testbed) requireMoved(was map[string]string, to string) {
+	b.t.Helper()
+	here, there := b.standing("p1"), b.standing("p2")
+	if to == "p1" {
+		require.Equal(b.t, was, here)
+		require.Empty(b.t, there)
+		return
+	}
+	require.Equal(b.t, b.only(was, false), here)
+	require.Equal(b.t, b.only(was, true), there)
+	require.NotEmpty(b.t, there)
+}
+
+// A move is interrupted at every step, by whoever waits for it, and goes on when it is
+// called again: jobs of every state are where they belong, as they were, once.
+func TestMoveInterrupted(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 2)
+	b.prepare("t1", "p2")
+	delete(b.cfg.Tenants.Static, "t3")
+	delete(b.cfg.Tenants.Static, "t4")
+	c := b.client(b.cfg)
+	was := b.everyState(c)
+	goals := []string{"p1", "p2"}
+	interrupted := 0
+	for stop := 1; ; stop++ {
+		to := goals[stop%2]
+		ctx, cancel := context.WithCancel(t.Context())
+		steps := 0
+		_, err := c.MoveTenant(ctx, "t1", to, tenure.MoveOptions{Progress: func(string) {
+			if steps++; steps == stop {
+				cancel()
+			}
+		}})
+		cancel()
+		if steps >= stop {
+			require.ErrorIs(t, err, context.Canceled)
+			interrupted++
+		} else {
+			require.NoError(t, err)
+		}
+		moved := b.move(c, "t1", to)
+		b.requireMoved(was, to)
+		require.Zero(t, b.count(map[string]string{"p1": "p2", "p2": "p1"}[to], "SELECT count(*) FROM tenure.tenant WHERE state = 'active'"))
+		require.Equal(t, 1, b.count(to, "SELECT count(*) FROM tenure.tenant WHERE state = 'active' AND arrived = '{}'"))
+		require.Equal(t, to, moved.To)
+		if steps < stop {
+			break
+		}
+	}
+	require.Equal(t, 6, interrupted, "steps of a move without anything to wait for")
+}
+
+// The connections of a move are cut before, or after, each of its statements.
+func TestMoveCut(t *testing.T) {
+	t.Parallel()
+	for name, verdict := range map[string]faultproxy.Verdict{"before": faultproxy.CutBefore, "after": faultproxy.CutAfter} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t, 2, 2)
+			b.prepare("t1", "p2")
+			delete(b.cfg.Tenants.Static, "t3")
+			delete(b.cfg.Tenants.Static, "t4")
+			was := b.everyState(b.client(b.cfg))
+			cfg, p1 := b.behind(b.cfg, "p1")
+			cfg, p2 := b.behind(cfg, "p2")
+			c := b.client(cfg)
+			var seen, cutAt atomic.Int64
+			rule := func(e faultproxy.Event) faultproxy.Verdict {
+				if e.App == "tenure jobs" && e.SQL != "" && seen.Add(1) == cutAt.Load() {
+					return verdict
+				}
+				return faultproxy.Pass
+			}
+			p1.SetRule(rule)
+			p2.SetRule(rule)
+			goals := []string{"p1", "p2"}
+			failed := 0
+			for at := int64(1); ; at++ {
+				to := goals[at%2]
+				seen.Store(0)
+				cutAt.Store(at)
+				_, err := c.MoveTenant(t.Context(), "t1", to, tenure.MoveOptions{})
+				cutAt.Store(-1)
+				if err != nil {
+					failed++
+				}
+				last := seen.Load() < at
+				b.move(c, "t1", to)
+				b.requireMoved(was, to)
+				if last {
+					require.NoError(t, err)
+					break
+				}
+			}
+			require.Greater(t, failed, 30, "a move has more statements")
+			p1.SetRule(nil)
+			p2.SetRule(nil)
+		})
+	}
+}
+
+// moving is a move that runs beside the test, which hears of its steps.
+type moving struct {
+	b     *testbed
+	steps chan string
+	done  chan error
+}
+
+func (b *testbed) moving(c *tenure.Client, tenant tenancy.ID, to string) *moving {
+	m := &moving{b: b, steps: make(chan string, 100), done: make(chan error, 1)}
+	go func() {
+		_, err := c.MoveTenant(b.t.Context(), tenant, to, tenure.MoveOptions{Wait: patience, Progress: func(s string) { m.steps <- s }})
+		m.done <- err
+	}()
+	return m
+}
+
+// reaches waits for a step.
+func (m *moving) reaches(step string) {
+	m.b.t.Helper()
+	for {
+		select {
+		case s := <-m.steps:
+			if strings.Contains(s, step) {
+				return
+			}
+		case err := <-m.done:
+			require.FailNow(m.b.t, "the move has ended", "before %q: %v", step, err)
+		case <-time.After(patience):
+			require.FailNow(m.b.t, "the move does not get there", step)
+		}
+	}
+}
+
+func (m *moving) ends() {
+	m.b.t.Helper()
+	select {
+	case err := <-m.done:
+		require.NoError(m.b.t, err)
+	case <-time.After(patience):
+		require.FailNow(m.b.t, "the move does not end")
+	}
+}
+
+// Transactions that began before the old pool was closed commit jobs there afterwards:
+// one that had enqueued before, and one that only had its snapshot. The tenant's jobs run
+// in the new pool meanwhile, and the late ones follow.
+func TestMoveLateCommit(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	node := b.start(b.named("n"), b.registry(nil))
+	c := b.client(b.cfg)
+	ctx := tenancy.For(t.Context(), "t1")
+	begin := func(options pgx.TxOptions) pgx.Tx {
+		conn, err := pgx.Connect(t.Context(), b.cfg.Pools["p1"].DSN)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		tx, err := conn.BeginTx(t.Context(), options)
+		require.NoError(t, err)
+		return tx
+	}
+	early := begin(pgx.TxOptions{})
+	_, err := c.EnqueueTx(ctx, early, write{1}, tenure.Unique("u"))
+	require.NoError(t, err)
+	old := begin(pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	_, err = old.Exec(t.Context(), "SELECT count(*) FROM tenure.tenant") // it has a snapshot, and no id
+	require.NoError(t, err)
+	unaware := b.client(b.cfg) // it has looked where tenants are
+	given := begin(pgx.TxOptions{})
+	_, err = unaware.EnqueueTx(ctx, given, write{1})
+	require.NoError(t, err)
+	require.NoError(t, given.Rollback(t.Context()))
+
+	m := b.moving(b.client(b.named("operator")), "t1", "p2")
+	m.reaches("waiting for 2 transactions")
+	_, err = node.Client().Enqueue(ctx, write{2})
+	require.NoError(t, err)
+	b.eventually(1, "p2", "SELECT count(*) FROM t1.effect")
+
+	_, err = unaware.EnqueueTx(ctx, begin(pgx.TxOptions{}), write{3})
+	require.ErrorIs(t, err, tenure.ErrWrongPool)
+	require.ErrorContains(t, err, `tenant "t1" has moved to pool p2`)
+	require.True(t, tenure.Refused(err))
+	_, err = unaware.EnqueueTx(ctx, begin(pgx.TxOptions{}), write{3})
+	require.ErrorContains(t, err, "lives in pool p2, but the transaction is on database")
+
+	fresh := b.client(b.cfg)
+	_, err = fresh.EnqueueTx(ctx, old, write{4})
+	require.ErrorIs(t, err, tenure.ErrWrongPool, "who knows of the move refuses")
+	_, err = old.Exec(t.Context(), `INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('t1', 'default', 'write', '{"n": 4}')`)
+	require.NoError(t, err)
+	require.NoError(t, early.Commit(t.Context()))
+	require.NoError(t, old.Commit(t.Context()))
+	require.Equal(t, 2, b.count("p1", unfinished, "t1"))
+	m.reaches("moving jobs that were committed late")
+	m.ends()
+	b.requireOnce("t1", 3, "p1", "p2")
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM t1.effect"))
+	require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.unique_job"))
+}
+
+// blocking handles write by waiting until it may go on.
+func (b *testbed) blocking(started chan<- job.ID, goOn <-chan struct{}) *job.Registry {
+	r := job.NewRegistry()
+	tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, j *job.Job[write]) error {
+		started <- j.ID
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO effect (job_id) VALUES ($1)", int64(j.ID))
+		return err
+	})
+	return r
+}
+
+// A move waits for what runs, starts nothing meanwhile, can be given up, and says so
+// when it has waited for long enough.
+func TestMoveWaitsForRunningJobs(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	started, goOn := make(chan job.ID, 10), make(chan struct{})
+	node := b.start(few(b.named("n"), 2), b.blocking(started, goOn))
+	ctx := tenancy.For(t.Context(), "t1")
+	_, err := node.Client().Enqueue(ctx, write{1})
+	require.NoError(t, err)
+	<-started
+	operator := b.client(b.named("operator"))
+	_, err = operator.MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{Wait: time.Millisecond})
+	require.ErrorContains(t, err, `move tenant "t1" to pool p2: 1 jobs still run in pool p1, one on node n`)
+	require.Equal(t, "moving", stateOf(t, operator, "t1", "p1"))
+
+	_, err = operator.MoveTenant(t.Context(), "t1", "p9", tenure.MoveOptions{})
+	require.ErrorIs(t, err, tenure.ErrUnknownPool)
+	require.ErrorContains(t, operator.FreezeTenant(t.Context(), "t1"), "is being moved between pools p1 and p2")
+
+	_, err = node.Client().Enqueue(ctx, write{2}) // is taken in
+	require.NoError(t, err)
+	_, err = node.Client().Enqueue(ctx, write{3}, tenure.In(time.Millisecond))
+	require.NoError(t, err)
+	_, err = node.Client().Enqueue(tenancy.For(t.Context(), "t2"), write{4}) // goes on
+	require.NoError(t, err)
+	<-started
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job j JOIN tenure.claim c ON j.id = ANY (c.job_ids) WHERE j.tenant_id = 't1'"))
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.timer_job"))
+
+	gaveUp := b.move(operator, "t1", "p1")
+	require.Empty(t, gaveUp.From)
+	require.Equal(t, "active", stateOf(t, operator, "t1", "p1"))
+
+	m := b.moving(operator, "t1", "p2")
+	m.reaches("waiting for 1 running jobs in pool p1")
+	close(goOn)
+	m.ends()
+	b.requireOnce("t1", 3, "p1", "p2")
+	require.NotZero(t, b.count("p1", "SELECT count(*) FROM t1.effect"))
+}
+
+// While a tenant is frozen none of its jobs starts and none of its timers fires; others'
+// do. A frozen tenant can be moved, and stays frozen.
+func TestFreezeTenant(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 2)
+	b.prepare("t1", "p2")
+	node := b.start(b.named("n"), b.registry(nil))
+	c := node.Client()
+	require.NoError(t, c.FreezeTenant(t.Context(), "t1"))
+	require.NoError(t, c.FreezeTenant(t.Context(), "t1"))
+	require.Equal(t, "frozen", stateOf(t, c, "t1", "p1"))
+	const n = 20
+	for i := range n {
+		for _, id := range []tenancy.ID{"t1", "t2"} {
+			ctx := tenancy.For(t.Context(), id)
+			_, err := c.Enqueue(ctx, write{i})
+			require.NoError(t, err)
+			_, err = c.Enqueue(ctx, write{i}, tenure.In(time.Millisecond))
+			require.NoError(t, err)
+		}
+	}
+	b.requireOnce("t2", 2*n, "p1")
+	stays := func(pool string) {
+		t.Helper()
+		require.Equal(t, n, b.count(pool, "SELECT count(*) FROM tenure.job"))
+		require.Equal(t, n, b.count(pool, "SELECT count(*) FROM tenure.timer_job WHERE due_at < now()"))
+		require.Zero(t, b.count(pool, "SELECT count(*) FROM t1.effect"))
+	}
+	stays("p1")
+	b.move(c, "t1", "p2")
+	require.Equal(t, "frozen", stateOf(t, c, "t1", "p2"))
+	_, err := c.Enqueue(tenancy.For(t.Context(), "t3"), write{1})
+	require.NoError(t, err)
+	b.requireOnce("t3", 1, "p2")
+	stays("p2")
+	require.NoError(t, c.ThawTenant(t.Context(), "t1"))
+	b.requireOnce("t1", 2*n, "p2")
+}
+
+// What cannot be meant is refused before anything is changed.
+func TestMoveRefused(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 3, 1)
+	b.prepare("t1", "p2")
+	b.cfg.Tenants.Static["t4"] = b.cfg.Tenants.Static["t1"]
+	cfg, proxy := b.behind(b.cfg, "p3")
+	proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
+	c := b.client(cfg)
+	refused := func(tenant tenancy.ID, to, why string) {
+		t.Helper()
+		moved, err := c.MoveTenant(t.Context(), tenant, to, tenure.MoveOptions{})
+		require.ErrorContains(t, err, why)
+		require.Equal(t, to != "p3", tenure.Refused(err), "%v", err)
+		require.Empty(t, moved.From)
+		require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.tenant"))
+	}
+	refused("t9", "p2", `unknown tenant "t9"`)
+	refused("t1 ", "p2", "white space")
+	refused("t1", "p9", "it is not configured")
+	refused("t1", "p1", "it lives there already, and no other pool has jobs of it")
+	refused("t1", "p3", "pool is down")
+	refused("t4", "p2", `it has no schema "t4" there: freeze the tenant, copy its schema`)
+
+	// One move at a time.
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := c.MoveTenant(ctx, "t1", "p2", tenure.MoveOptions{Progress: func(s string) {
+		if strings.Contains(s, "moving its jobs") {
+			cancel()
+		}
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	cancel()
+	proxy.SetRule(nil)
+	b.prepare("t1", "p3")
+	other := b.client(b.cfg)
+	_, err = other.MoveTenant(t.Context(), "t1", "p3", tenure.MoveOptions{})
+	require.ErrorContains(t, err, "it is being moved to pool p2: let that come to its end first, with: tenure tenants move t1 --to p2")
+	_, err = other.MoveTenant(t.Context(), "t1", "p1", tenure.MoveOptions{})
+	require.ErrorContains(t, err, "it is being moved to pool p2")
+	b.move(other, "t1", "p2")
+	b.move(other, "t1", "p2") // again: nothing is left to be done
+	b.move(other, "t1", "p3")
+	require.Equal(t, "moved", stateOf(t, other, "t1", "p1")) // and leads to p2, which leads to p3
+	_, err = other.Enqueue(tenancy.For(t.Context(), "t1"), write{1})
+	require.NoError(t, err)
+	require.Equal(t, 1, b.count("p3", unfinished, "t1"))
+}
+
+// A move does not come to its end while it is not known what is left in the old pool.
+func TestMoveNeedsTheOldPool(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	cfg, p1 := b.behind(b.cfg, "p1")
+	c := b.client(cfg)
+	_, err := c.Enqueue(tenancy.For(t.Context(), "t1"), write{1})
+	require.NoError(t, err)
+	p1.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "gone AS (") && strings.Contains(e.SQL, "out_job") {
+			return faultproxy.CutBefore
+		}
+		return faultproxy.Pass
+	})
+	_, err = c.MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{})
+	require.Error(t, err)
+	p1.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
+	p1.Cut(func(string) bool { return true })
+	for _, one := range []*tenure.Client{c, b.client(cfg)} { // one that knows where the tenant was, and one that does not
+		_, err = one.MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{})
+		require.ErrorContains(t, err, "a move is under way, and some pools do not answer: pool p1: ")
+	}
+	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.tenant WHERE state = 'arriving'"))
+	p1.SetRule(nil)
+	b.move(b.client(b.cfg), "t1", "p2")
+	require.Zero(t, b.count("p1", unfinished, "t1"))
+	require.Equal(t, 1, b.count("p2", unfinished, "t1"))
+}
+
+// A job of a tenant between two pools may stand in both: nobody changes it in one.
+func TestMoveKeepsOperatorsOut(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	c := b.client(b.cfg)
+	ctx := tenancy.For(t.Context(), "t1")
+	waiting, err := c.Enqueue(ctx, write{1})
+	require.NoError(t, err)
+	later, err := c.Enqueue(ctx, write{1}, tenure.In(time.Hour))
+	require.NoError(t, err)
+	cutting, p1 := b.behind(b.cfg, "p1")
+	p1.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "gone AS (") && strings.Contains(e.SQL, "out_job") {
+			return faultproxy.CutBefore // the batch is in the new pool, and still in the old one
+		}
+		return faultproxy.Pass
+	})
+	cut := b.client(cutting)
+	_, err = cut.MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{})
+	require.Error(t, err)
+	p1.SetRule(nil)
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job"))
+	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.job"))
+	for _, id := range []job.ID{waiting.ID, later.ID} {
+		_, err = c.Cancel(t.Context(), id)
+		require.ErrorContains(t, err, "is being moved between this pool and")
+	}
+	require.ErrorContains(t, c.Retry(t.Context(), later.ID), "is being moved between this pool and")
+	b.move(c, "t1", "p2")
+	require.NoError(t, c.Retry(t.Context(), later.ID))
+	_, err = c.Cancel(t.Context(), waiting.ID)
+	require.NoError(t, err)
+	b.start(b.named("n"), b.registry(nil))
+	b.requireOnce("t1", 1, "p1", "p2")
+}
+
+// The configuration was changed while a tenant had jobs in its old pool: they do not run
+// until they are moved to where it lives. What it has there goes on being enqueued.
+func TestMoveWhatWasLeftBehind(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	before := b.client(b.cfg)
+	ctx := tenancy.For(t.Context(), "t1")
+	_, err := before.Enqueue(ctx, write{1})
+	require.NoError(t, err)
+	b.cfg.Tenants.Static = maps.Clone(b.cfg.Tenants.Static)
+	b.cfg.Tenants.Static["t1"] = b.cfg.Tenants.Static["t2"] // p2
+	node := b.start(b.named("n"), b.registry(nil))
+	_, err = node.Client().Enqueue(ctx, write{2})
+	require.NoError(t, err)
+	b.eventually(1, "p2", "SELECT count(*) FROM t1.effect")
+	require.Equal(t, "stray", stateOf(t, node.Client(), "t1", "p1"))
+	require.Equal(t, 1, b.count("p1", unfinished, "t1"))
+	moved := b.move(b.client(b.cfg), "t1", "p2")
+	require.Equal(t, []string{"p1"}, moved.From)
+	require.Equal(t, map[string]int{"waiting": 1}, moved.Jobs)
+	_, err = before.Enqueue(ctx, write{3}) // by one that has not heard of it
+	require.NoError(t, err)
+	b.requireOnce("t1", 3, "p1", "p2")
+	require.Equal(t, 0, b.count("p1", "SELECT count(*) FROM t1.effect"))
+}
+
+// A lookup table is told, and leads to the new pool by itself.
+func TestMoveChangesTheTable(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	b.exec("p2", "CREATE SCHEMA app; CREATE TABLE app.tenant (id text PRIMARY KEY, pool text); INSERT INTO app.tenant VALUES ('t1', 'p1')")
+	b.cfg.Tenants.Static = nil
+	b.cfg.Tenants.Table = &routing.TableConfig{Pool: "p2", Query: "SELECT pool FROM app.tenant WHERE id = $1", Move: "UPDATE app.tenant SET pool = $2 WHERE id = $1"}
+	c := b.client(b.cfg)
+	_, err := c.Enqueue(tenancy.For(t.Context(), "t1"), write{1})
+	require.NoError(t, err)
+	b.move(c, "t1", "p2")
+	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM app.tenant WHERE pool = 'p2'"))
+	require.Equal(t, 1, b.count("p2", unfinished, "t1"))
+
+	b.exec("p2", "DELETE FROM app.tenant")
+	b.exec("p2", "INSERT INTO app.tenant VALUES ('t1', 'p2')")
+	b.cfg.Tenants.Table.Move = "UPDATE app.tenant SET pool = $2 WHERE id = $1 || 'x'"
+	wrong := b.client(b.cfg)
+	_, err = wrong.MoveTenant(t.Context(), "t1", "p1", tenure.MoveOptions{})
+	require.ErrorContains(t, err, "the tenant lives there now, but the table does not say so")
+	_, err = wrong.Enqueue(tenancy.For(t.Context(), "t1"), write{1}) // the old pool leads on
+	require.NoError(t, err)
+	require.Equal(t, 2, b.count("p1", unfinished, "t1"))
+	b.move(c, "t1", "p1")
+	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM app.tenant WHERE pool = 'p1'"))
+}

@@ -36,7 +36,7 @@ func (j *NewJob) Lane() Lane { return Lane{Queue: j.Queue, Tenant: j.Tenant, Pri
 
 // uniqueTries bounds the repeats of an enqueue whose key was just taken by a
 // transaction that its snapshot did not see.
-const uniqueTries = 3
+const uniqueTries = 10
 
 // QueryRow is the one method of a DB that adding a job needs.
 type QueryRow func(ctx context.Context, sql string, args ...any) pgx.Row

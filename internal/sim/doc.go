@@ -1,0 +1,2 @@
+// Package sim runs whole clusters on a clock and a network of its own. See the tests.
+package sim

@@ -52,9 +52,19 @@ func (n *node) start() {
 	must(err)
 	underlay.Put.Router(p.router, p.host)
 	cfg := membership.Config{Bind: fmt.Sprintf("%s:%d", n.addr, gossipPort), Insecure: true, Label: "sim", Profile: w.setup.profile, Join: w.setup.join}
-	self := membership.Self{Node: n.name, Role: membership.RoleNode, Version: "v1.0.0"}
-	if !w.setup.variant.noSeeds {
-		self.Seeds = proposal.Seeds(p.router)
+	self := membership.Self{Node: n.name, Role: membership.RoleNode, Version: "v1.0.0", Seeds: proposal.Seeds(p.router)}
+	if w.setup.variant.forgetful {
+		started := time.Now()
+		cfg.Join, self.Seeds = nil, func(context.Context) []string {
+			if time.Since(started) > 5*time.Second {
+				return nil
+			}
+			var all []string
+			for _, addr := range w.nodeAddrs(w.nodes) {
+				all = append(all, fmt.Sprintf("%s:%d", addr, gossipPort))
+			}
+			return all
+		}
 	}
 	p.cluster, err = membership.New(cfg, self, zap.NewNop())
 	must(err)

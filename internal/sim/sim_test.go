@@ -14,6 +14,7 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
 	seeds     = flag.Int("seeds", 8, "how many seeds to run, each with a world of its own")
 	hours     = flag.Float64("hours", 1, "virtual hours per seed")
+	only      = flag.String("only", "", "")
 )
 
 // outcome is how a world did.
@@ -65,12 +66,12 @@ locks               taken %d times: %d handed over, %d taken over, %d stolen; re
 claims              %d let through, %d refused
 vacant              %v at most
 free at a hand-over %s
-without a holder    %s
+without a holder    %s after a crash; %s after any fault
 agreed after        %s
 stale belief        %v at most
 reads               %.2f per second and pool at most while gossip was in pieces; %.1f over any ten seconds
-moved, during/after %v
+times, moved, after %v
 restarts            %d of nodes that held %d locks: %d moved when they left, %d when they came back`,
-		s.episodes, t.takes, t.handovers, t.takeovers, t.thefts, t.renewals, t.claims, t.refused, t.worstVacancy, spread(t.handoverGaps), spread(t.takeoverGaps),
+		s.episodes, t.takes, t.handovers, t.takeovers, t.thefts, t.renewals, t.claims, t.refused, t.worstVacancy, spread(t.handoverGaps), spread(s.crashGaps), spread(t.takeoverGaps),
 		spread(s.converged), t.worstBelief, s.reads, t.worstReads, s.stillMoves, s.restarts, s.restartHeld, s.restartAway, s.restartBack)
 }

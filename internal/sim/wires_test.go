@@ -151,6 +151,18 @@ func (w *wires) reaches(process, database *host) bool {
 	return !process.dead && !database.refuses && w.passes(process, database) && w.passes(database, process)
 }
 
+// whole tells whether everything gets from everybody to everybody.
+func (w *wires) whole() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.hosts {
+		if h.frozen || h.dead {
+			return false
+		}
+	}
+	return len(w.cut) == 0 && w.loss == 0
+}
+
 // releaseLocked sends on its way what was held back and can travel again.
 func (w *wires) releaseLocked() {
 	for l := range w.lanes {

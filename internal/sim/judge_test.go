@@ -48,6 +48,7 @@ const window = 10
 // totals is what has happened, for the report.
 type totals struct {
 	takes, handovers, takeovers, thefts, renewals, claims, refused, reads int
+	unheeded                                                              int // offers of a lock that its holder took back itself
 
 	handoverGaps, takeoverGaps []time.Duration
 	worstVacancy               time.Duration
@@ -189,6 +190,9 @@ func (j *judge) taken(l *ledger, by *host, before lockRow, gone bool) {
 			}
 		}
 	}
+	if before.holder == uuid.Nil && r.member == k.member {
+		j.totals.unheeded++
+	}
 	r.epoch, r.member, r.served, r.free, r.lost, r.slack = k.epoch, k.member, now, time.Time{}, time.Time{}, 0
 	r.taker[k.epoch] = k.member
 }
@@ -204,7 +208,7 @@ func (j *judge) renewed(l *ledger, by *host) {
 	if !l.lock.expires.After(l.clock()) {
 		j.faultLocked("pool %s: %s has renewed a lock that had expired", l.pool, by.member)
 	}
-	r.served, r.slack = time.Now(), 0
+	r.served, r.slack, r.lost = time.Now(), 0, time.Time{}
 	j.totals.renewals++
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/tenurehq/tenure/acquisition"
 )
 
 // judge sees every statement that changes a lock, looks at every node once a second,
@@ -303,6 +305,16 @@ func (j *judge) look() {
 	if !j.w.wires.whole() {
 		j.hurt = now
 	}
+	beliefs := map[*node]map[string]acquisition.Held{}
+	for _, n := range j.w.nodes {
+		if n.run == nil {
+			continue
+		}
+		beliefs[n] = map[string]acquisition.Held{}
+		for _, h := range n.run.manager.Locks() {
+			beliefs[n][h.Pool] = h
+		}
+	}
 	for _, l := range j.w.ledgers {
 		r := j.pools[l.pool]
 		var earliest time.Time
@@ -319,7 +331,7 @@ func (j *judge) look() {
 			if earliest.IsZero() || since.Before(earliest) {
 				earliest = since
 			}
-			j.believes(n, l, r, now)
+			j.believes(n, beliefs[n][l.pool], r, now)
 		}
 		if earliest.IsZero() {
 			continue
@@ -337,30 +349,25 @@ func (j *judge) look() {
 	}
 }
 
-// believes compares what a node believes with what the ledger has given out.
-func (j *judge) believes(n *node, l *ledger, r *record, now time.Time) {
-	for _, h := range n.run.manager.Locks() {
-		if h.Pool != l.pool {
-			continue
-		}
-		member := n.run.host.member
-		if h.Holding && r.taker[h.Epoch] != member {
-			j.faultLocked("pool %s: %s believes that it holds epoch %d, which was given to %q", l.pool, member, h.Epoch, r.taker[h.Epoch])
-		}
-		if !h.Holding || h.Epoch == r.epoch {
-			delete(r.lagging, member)
-			continue
-		}
-		since, ok := r.lagging[member]
-		if !ok {
-			r.lagging[member] = now
-			continue
-		}
-		j.totals.worstBelief = max(j.totals.worstBelief, now.Sub(since))
-		if now.Sub(since) > beliefBound {
-			j.faultLocked("pool %s: %s has believed for %v that it holds epoch %d, but epoch %d has been given to %s", l.pool, member, now.Sub(since), h.Epoch, r.epoch, r.member)
-			r.lagging[member] = now
-		}
+// believes compares what a node believes of a pool with what its ledger has given out.
+func (j *judge) believes(n *node, h acquisition.Held, r *record, now time.Time) {
+	member := n.run.host.member
+	if h.Holding && r.taker[h.Epoch] != member {
+		j.faultLocked("pool %s: %s believes that it holds epoch %d, which was given to %q", h.Pool, member, h.Epoch, r.taker[h.Epoch])
+	}
+	if !h.Holding || h.Epoch == r.epoch {
+		delete(r.lagging, member)
+		return
+	}
+	since, ok := r.lagging[member]
+	if !ok {
+		since = now
+		r.lagging[member] = now
+	}
+	j.totals.worstBelief = max(j.totals.worstBelief, now.Sub(since))
+	if now.Sub(since) > beliefBound {
+		j.faultLocked("pool %s: %s has believed for %v that it holds epoch %d, but epoch %d has been given to %s", h.Pool, member, now.Sub(since), h.Epoch, r.epoch, r.member)
+		r.lagging[member] = now
 	}
 }
 

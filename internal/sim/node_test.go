@@ -35,7 +35,6 @@ type process struct {
 	workers  *execution.Workers
 	sessions *acquisition.Sessions
 	manager  *acquisition.Manager
-	frozen   bool // guarded by judge.mu
 }
 
 func (n *node) start() {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/internal/underlay"
 	"github.com/tenurehq/tenure/membership"
 )
@@ -21,7 +22,32 @@ import (
 var (
 	scaleNodes = flag.Int("scale.nodes", 12, "nodes of TestScale; docs/scale.md has 100")
 	scalePools = flag.Int("scale.pools", 300, "pools of TestScale; docs/scale.md has 10000")
+	manyPools  = flag.Int("scale.idle", 100, "pools of TestManyPools; docs/scale.md has 10000")
 )
+
+// TestManyPools runs one real node with all that belongs to it, acquirers included, on
+// many idle pools. What is measured includes the other end of its connections.
+func TestManyPools(t *testing.T) {
+	statements, schema, err := loadStatements()
+	require.NoError(t, err)
+	s := setupOf(1)
+	s.nodes, s.pools, s.acquire, s.join = 1, *manyPools, acquisition.DefaultConfig(), nil
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(s, statements, schema)
+		before, routines := heap(), runtime.NumGoroutine()
+		w.startAll()
+		t.Logf("%d pools: held after %v", s.pools, w.converge())
+		time.Sleep(2 * time.Minute)
+		done := w.judge.report()
+		time.Sleep(time.Minute)
+		now := w.judge.report()
+		t.Logf("idle, per pool: %.1f KiB, %.1f goroutines, %.2f renewals and %.2f reads of the lock a second",
+			float64(heap()-before)/1024/float64(s.pools), float64(runtime.NumGoroutine()-routines)/float64(s.pools),
+			float64(now.renewals-done.renewals)/60/float64(s.pools), float64(now.reads-done.reads)/60/float64(s.pools))
+		w.end()
+		require.Empty(t, w.judge.faults)
+	})
+}
 
 // TestScale runs many members with many pools: real gossip, real elections, and locks
 // in memory that are taken and handed over as the acquirers do it. A real acquirer for

@@ -14,7 +14,7 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
 	seeds     = flag.Int("seeds", 8, "how many seeds to run, each with a world of its own")
 	hours     = flag.Float64("hours", 1, "virtual hours per seed")
-	only      = flag.String("only", "", "")
+	within    = flag.Duration("within", 0, "begin no seed after this long; 0: run all")
 )
 
 // outcome is how a world did.
@@ -43,8 +43,9 @@ func play(t *testing.T, s setup, d time.Duration) (o outcome) {
 func TestSimulation(t *testing.T) {
 	all, sum, began := newStats(), totals{}, time.Now()
 	var virtual time.Duration
-	for i := range *seeds {
-		seed := *firstSeed + uint64(i)
+	ran := 0
+	for ; ran < *seeds && (*within == 0 || time.Since(began) < *within); ran++ {
+		seed := *firstSeed + uint64(ran)
 		o := play(t, setupOf(seed), time.Duration(*hours*float64(time.Hour)))
 		if len(o.faults) > 0 {
 			t.Errorf("seed %d: %s\n\nthe end of the timeline:\n%s\nrepeat it: go test ./internal/sim -run TestSimulation -seed %d -seeds 1 -hours %g",
@@ -55,7 +56,7 @@ func TestSimulation(t *testing.T) {
 		virtual += o.virtual
 	}
 	took := time.Since(began)
-	t.Logf("%d seeds, %.1f virtual hours in %v: %.2f hours per second", *seeds, virtual.Hours(), took.Round(time.Millisecond), virtual.Hours()/took.Seconds())
+	t.Logf("%d seeds, %.1f virtual hours in %v: %.2f hours per second", ran, virtual.Hours(), took.Round(time.Millisecond), virtual.Hours()/took.Seconds())
 	t.Log(report(all, sum))
 }
 

@@ -71,13 +71,7 @@ func (w *wires) unplug(h *host) {
 	w.resetLocked(h)
 }
 
-// reset breaks all streams of a host.
-func (w *wires) reset(h *host) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.resetLocked(h)
-}
-
+// resetLocked breaks all streams of a host.
 func (w *wires) resetLocked(h *host) {
 	for l := range w.lanes {
 		if l.from == h || l.to == h {

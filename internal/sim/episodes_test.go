@@ -237,6 +237,10 @@ func (w *world) still(what string, fault func()) {
 	took := time.Since(from)
 	for _, l := range w.ledgers {
 		rate := float64(w.judge.readsOf(l.pool)-reads[l.pool]) / took.Seconds()
+		if what == flapping {
+			w.stats.flapReads = max(w.stats.flapReads, rate)
+			continue // everybody looks whenever the view changes
+		}
 		w.stats.reads = max(w.stats.reads, rate)
 		if rate > readsBound {
 			w.judge.fault("pool %s: its lock was read %.1f times a second during %s", l.pool, rate, what)
@@ -290,14 +294,14 @@ const readsBound = 2
 
 // restart stops a node in order and starts it again.
 func (w *world) restart(n *node) {
-	held := w.heldBy(n)
-	before, gaps := w.moves(), len(w.judge.report().handoverGaps)
+	held, member := w.heldBy(n), n.run.host.member
+	before, from := w.moves(), len(w.judge.report().handoverGaps)
 	n.stop()
 	w.healed(w.converge())
 	time.Sleep(30 * time.Second)
 	away := w.moves() - before
-	for _, gap := range w.judge.report().handoverGaps[gaps:] {
-		if gap > handoverBound {
+	for i, t := from, w.judge.report(); i < len(t.handoverGaps); i++ {
+		if gap := t.handoverGaps[i]; t.handoverFrom[i] == member && gap > handoverBound {
 			w.judge.fault("a lock was free for %v after %s let go of it", gap, n.name)
 		}
 	}
@@ -347,7 +351,7 @@ type stats struct {
 	episodes                                        map[string]int
 	converged                                       []time.Duration
 	crashGaps                                       []time.Duration   // without a holder, when nothing but crashes went wrong
-	reads                                           float64           // most per second and pool, over a fault of gossip
+	reads, flapReads                                float64           // most per second and pool, over a fault of gossip
 	stillMoves                                      map[string][3]int // faults of gossip: how many, locks that moved meanwhile, and after
 	restarts, restartHeld, restartAway, restartBack int
 }
@@ -382,6 +386,7 @@ func (s *stats) add(o stats) {
 	s.converged = append(s.converged, o.converged...)
 	s.crashGaps = append(s.crashGaps, o.crashGaps...)
 	s.reads = max(s.reads, o.reads)
+	s.flapReads = max(s.flapReads, o.flapReads)
 	s.restarts += o.restarts
 	s.restartHeld += o.restartHeld
 	s.restartAway += o.restartAway

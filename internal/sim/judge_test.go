@@ -53,6 +53,7 @@ type totals struct {
 	unheeded                                                              int // offers of a lock that its holder took back itself
 
 	handoverGaps, takeoverGaps []time.Duration
+	handoverFrom               []string // who let go, of each of the former
 	worstVacancy               time.Duration
 	worstReads                 float64 // per second and pool, over ten seconds
 	worstBelief                time.Duration
@@ -64,10 +65,10 @@ func (t totals) moves() int { return t.handovers + t.takeovers }
 // Bounds of what is checked all the time.
 const (
 	// A pool is vacant no longer than this while a node that is alive reaches it. The
-	// longest way: the holder dozes (16 s until its lock expires), gossip is split, and
-	// the only node that reaches the database has a rank so low that it looks every 32 to
-	// 40 s, twice, because the first time it only learns what stands still.
-	vacancyBound = 110 * time.Second
+	// longest way: the only one that does has a rank so low that it looks every 32 to
+	// 40 s. The holder died just before it looked, so it has to look again; then it waits
+	// 4.5 s and its rank's delay, because gossip says that the holder lives.
+	vacancyBound = time.Minute
 	// Who cannot renew believes that it holds for as long as its trust stands, 14.5 s of
 	// the 16 s of a dozing lock, and until its call on the connection is over.
 	beliefBound = 25 * time.Second
@@ -131,7 +132,7 @@ func (j *judge) report() totals {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	t := j.totals
-	t.handoverGaps, t.takeoverGaps = slices.Clone(t.handoverGaps), slices.Clone(t.takeoverGaps)
+	t.handoverGaps, t.takeoverGaps, t.handoverFrom = slices.Clone(t.handoverGaps), slices.Clone(t.takeoverGaps), slices.Clone(t.handoverFrom)
 	return t
 }
 
@@ -178,6 +179,7 @@ func (j *judge) taken(l *ledger, by *host, before lockRow, gone bool) {
 			j.totals.handovers++
 			if !r.free.IsZero() {
 				j.totals.handoverGaps = append(j.totals.handoverGaps, now.Sub(r.free))
+				j.totals.handoverFrom = append(j.totals.handoverFrom, r.member)
 			}
 		default:
 			j.totals.takeovers++

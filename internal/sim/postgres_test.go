@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -54,8 +55,11 @@ func loadStatements() (byText map[string]*statement, newest int64, err error) {
 // ping is how pgx asks whether a connection is still good.
 const ping = "-- ping"
 
-// types encodes and decodes values. It is only read.
-var types = pgtype.NewMap()
+// types encodes and decodes values.
+var (
+	typesMu sync.Mutex
+	types   = pgtype.NewMap() // guarded by typesMu: it remembers how
+)
 
 // backend serves one connection.
 type backend struct {
@@ -212,6 +216,8 @@ func decode(oid uint32, format int16, raw []byte) any {
 	if raw == nil {
 		return nil
 	}
+	typesMu.Lock()
+	defer typesMu.Unlock()
 	t, _ := types.TypeForOID(oid)
 	v, err := t.Codec.DecodeValue(types, oid, format, raw)
 	if err != nil {
@@ -224,6 +230,8 @@ func encode(oid uint32, format int16, v any) []byte {
 	if v == nil {
 		return nil
 	}
+	typesMu.Lock()
+	defer typesMu.Unlock()
 	raw, err := types.Encode(oid, format, v, nil)
 	if err != nil {
 		panic(err)

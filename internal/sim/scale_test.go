@@ -22,7 +22,7 @@ import (
 var (
 	scaleNodes = flag.Int("scale.nodes", 12, "nodes of TestScale; docs/scale.md has 100")
 	scalePools = flag.Int("scale.pools", 300, "pools of TestScale; docs/scale.md has 10000")
-	manyPools  = flag.Int("scale.idle", 100, "pools of TestManyPools; docs/scale.md has 10000")
+	manyPools  = flag.Int("scale.idle", 100, "pools of TestManyPools; docs/scale.md has 5000")
 )
 
 // TestManyPools runs one real node with all that belongs to it, acquirers included, on
@@ -105,7 +105,7 @@ type member struct {
 	name    string
 	addr    string
 	host    *host
-	cluster *membership.Cluster
+	cluster *membership.Cluster // nil: it does not run; written with scale.mu held
 	cancel  context.CancelFunc
 	done    chan struct{}
 }
@@ -139,7 +139,10 @@ func (s *scale) startAll() {
 		if err := c.Start(background); err != nil {
 			panic(err)
 		}
-		m.cluster, m.done = c, make(chan struct{})
+		m.done = make(chan struct{})
+		s.mu.Lock()
+		m.cluster = c
+		s.mu.Unlock()
 		var ctx context.Context
 		ctx, m.cancel = context.WithCancel(background)
 		go func() {
@@ -227,8 +230,10 @@ func (s *scale) kill(n int) (held int) {
 func (s *scale) quit(m *member) {
 	m.cancel()
 	<-m.done
+	s.mu.Lock()
 	c := m.cluster
 	m.cluster = nil
+	s.mu.Unlock()
 	s.spare.Go(func() {
 		ctx, cancel := context.WithTimeout(background, 30*time.Second)
 		defer cancel()

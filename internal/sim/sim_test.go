@@ -12,7 +12,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
-	seeds     = flag.Int("seeds", 8, "how many seeds to run, each with a world of its own")
+	seeds     = flag.Int("seeds", 6, "how many seeds to run, each with a world of its own")
 	hours     = flag.Float64("hours", 1, "virtual hours per seed")
 	within    = flag.Duration("within", 0, "begin no seed after this long; 0: run all")
 )
@@ -70,9 +70,9 @@ free at a hand-over %s
 without a holder    %s after a crash; %s after any fault
 agreed after        %s
 stale belief        %v at most
-reads               %.2f per second and pool at most while gossip was in pieces; %.1f over any ten seconds
+reads               %.2f per second and pool at most while gossip was in pieces, %.2f while it flapped, %.1f over any ten seconds
 times, moved, after %v
 restarts            %d of nodes that held %d locks: %d moved when they left, %d when they came back`,
 		s.episodes, t.takes, t.handovers, t.takeovers, t.thefts, t.unheeded, t.renewals, t.claims, t.refused, t.worstVacancy, spread(t.handoverGaps), spread(s.crashGaps), spread(t.takeoverGaps),
-		spread(s.converged), t.worstBelief, s.reads, t.worstReads, s.stillMoves, s.restarts, s.restartHeld, s.restartAway, s.restartBack)
+		spread(s.converged), t.worstBelief, s.reads, s.flapReads, t.worstReads, s.stillMoves, s.restarts, s.restartHeld, s.restartAway, s.restartBack)
 }

@@ -364,6 +364,9 @@ func (w *world) live(d time.Duration) {
 	w.converge()
 	for time.Since(w.began) < d && !w.judge.broken() {
 		e := episodes[w.rng.IntN(len(episodes))]
+		if w.setup.only != "" && e.name != w.setup.only {
+			continue
+		}
 		w.stats.episodes[e.name]++
 		w.judge.note("--- %s", e.name)
 		e.run(w)

@@ -21,6 +21,7 @@ type setup struct {
 	profile string
 	join    []string // seeds in the configuration; none: members are found in the ledgers
 	variant variant
+	only    string // the episodes of this name; empty: all
 }
 
 // variant breaks something on purpose.

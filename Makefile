@@ -1,7 +1,7 @@
 # Every target says after ## what it does; `make` alone lists them.
 GO ?= go
 
-.PHONY: help demo test build lint race bench mutants fuzz deps
+.PHONY: help demo test build lint race bench mutants fuzz sim deps
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ fuzz: ## Fuzz every decoder for a while (FUZZTIME=30s)
 	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
 	    echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),30s) $$pkg || exit 1; \
 	  done; done
+
+sim: deps ## Simulate clusters and what befalls them, for a while (SIMTIME=10m)
+	$(GO) test ./internal/sim -run TestSimulation -v -timeout 0 -seed $$(date +%s) -seeds 1000000 -hours 3 -within $(or $(SIMTIME),10m)
 
 # Postgres' binaries are all that is needed beside Go; its service is not used.
 deps:

@@ -20,18 +20,20 @@ var layers = map[string][]string{
 	"job":            {}, // the domain knows nobody
 	"tenancy":        {},
 
-	"internal/store": {"job", "tenancy"}, // all SQL of the ledger, and no decision about it
-	"membership":     {"internal/fault"}, // gossip proposes; it knows neither jobs nor databases
+	"internal/store":    {"job", "tenancy"},                      // all SQL of the ledger, and no decision about it
+	"internal/underlay": {},                                      // what tests put below membership and routing
+	"membership":        {"internal/fault", "internal/underlay"}, // gossip proposes; it knows neither jobs nor databases
 
-	"routing":   {"internal/fault", "internal/store", "tenancy"},
+	"routing":   {"internal/fault", "internal/store", "internal/underlay", "tenancy"},
 	"execution": {"internal/fault", "job", "tenancy"}, // runs handlers and never sees the ledger's SQL
 
-	"acquisition":    {"internal/fault", "job", "tenancy", "routing", "execution", "internal/store"}, // not membership: it declares the Elector it needs
-	"internal/admin": {},                                                                             // is handed what it shows
+	"acquisition":       {"internal/fault", "job", "tenancy", "routing", "execution", "internal/store"}, // not membership: it declares the Elector it needs
+	"internal/proposal": {"acquisition", "internal/store", "membership", "routing"},                     // where those who do not know one another meet
+	"internal/admin":    {},                                                                             // is handed what it shows
 
 	"config": {"internal/fault", "job", "tenancy", "routing", "execution", "acquisition", "membership"},
 
-	"": {"internal/admin", "internal/store", "job", "tenancy", "routing", "execution", "acquisition", "membership", "config"},
+	"": {"internal/admin", "internal/proposal", "internal/store", "job", "tenancy", "routing", "execution", "acquisition", "membership", "config"},
 
 	"internal/devpg":           {},
 	"internal/devpg/pgtest":    {"internal/devpg"},
@@ -40,6 +42,7 @@ var layers = map[string][]string{
 	"internal/mutants":         {},
 	"internal/model":           {}, // a picture of the protocol, not a part of it
 	"internal/faultproxy":      {},
+	"internal/sim":             {}, // tests only, which may import anything
 	"job/jobtest":              {"", "job", "tenancy", "routing", "execution", "config", "membership", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},
 
 	"cmd/tenure":                   {"", "config", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers"},
@@ -56,7 +59,7 @@ var outside = []struct {
 	why     string
 }{
 	{"go.uber.org/fx", []string{""}, "an embedder never meets the wiring"},
-	{"github.com/hashicorp/memberlist", []string{"membership"}, "its traps are met in one place"},
+	{"github.com/hashicorp/memberlist", []string{"membership", "internal/underlay"}, "its traps are met in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/tenure", "cmd/tenure/internal/demo", "loadtest"}, "a library has no flags"},
 	{"github.com/pressly/goose/v3", []string{"internal/store"}, "migrations are the ledger's"},
 	{"testing", []string{"internal/devpg/pgtest", "internal/store/storetest", "job/jobtest"}, "tests' packages stay out of what users run"},

@@ -9,6 +9,7 @@ import (
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/proposal"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
@@ -108,7 +109,7 @@ func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, 
 }
 
 func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions, r *routing.Router, w *execution.Workers, registry *job.Registry, c *membership.Cluster, s nodeSettings) (*acquisition.Manager, error) {
-	m, err := acquisition.NewManager(cfg.Acquire, ss, r, w, registry, elector{c}, s.log)
+	m, err := acquisition.NewManager(cfg.Acquire, ss, r, w, registry, proposal.Elector{Cluster: c}, s.log)
 	if err != nil {
 		return nil, err
 	}

@@ -4,23 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/fx"
 	"go.uber.org/zap"
-	"golang.org/x/mod/semver"
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/admin"
-	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/proposal"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
@@ -203,7 +200,7 @@ func (n *Node) unready() (reasons []string) {
 
 // newCluster is the gossip of a configuration, or a single member without it.
 func newCluster(cfg config.Config, role membership.Role, r *routing.Router, s nodeSettings) (*membership.Cluster, error) {
-	self := membership.Self{Node: cfg.Node.Name, Role: role, Version: s.version, Seeds: seedsIn(r)}
+	self := membership.Self{Node: cfg.Node.Name, Role: role, Version: s.version, Seeds: proposal.Seeds(r)}
 	if !cfg.Gossip() {
 		return membership.Single(self), nil
 	}
@@ -217,71 +214,6 @@ func poolNames(r *routing.Router) (names []string) {
 	}
 	return names
 }
-
-// seedPools is how many pools are asked for members at a time. Each may cost a
-// connection for a while, so they are few; other pools have their turn.
-const seedPools = 2
-
-// seedsIn finds members in the ledgers: whoever works on a pool has left its address
-// there. So the sides of a healed partition find one another without a seed of
-// either being configured on the other.
-func seedsIn(r *routing.Router) func(context.Context) []string {
-	return func(ctx context.Context) (found []string) {
-		pools := r.Pools()
-		asked := 0
-		for _, i := range rand.Perm(len(pools)) {
-			if _, err := pools[i].Number(); err != nil {
-				continue
-			}
-			if addrs, err := store.GossipAddresses(ctx, pools[i].Jobs()); err == nil { // else the next time
-				found = append(found, addrs...)
-			}
-			if asked++; asked == seedPools {
-				break
-			}
-		}
-		return found
-	}
-}
-
-// elector lets acquisition see the cluster as it wants to.
-type elector struct{ *membership.Cluster }
-
-var _ acquisition.Elector = elector{}
-
-func (e elector) Elected(pool string) string {
-	m, ok := e.Cluster.Elected(pool)
-	if !ok {
-		return ""
-	}
-	return m.Name
-}
-
-func (e elector) Peers() (others []string) {
-	for _, m := range e.Members() {
-		if m.Eligible() && m.Name != e.Self().Name {
-			others = append(others, m.Name)
-		}
-	}
-	return others
-}
-
-// Heir is the most preferred of the other members with the newest version, so that in
-// a rolling deployment each lock moves once. Versions that are no semantic versions
-// count as equal and oldest.
-func (e elector) Heir(pool string) (heir string) {
-	newest := ""
-	for _, m := range e.Prefer(pool) {
-		version := "v" + strings.TrimPrefix(m.Version, "v")
-		if m.Name == e.Self().Name || !m.Reaches(pool) || heir != "" && semver.Compare(version, newest) <= 0 {
-			continue
-		}
-		heir, newest = m.Name, version
-	}
-	return heir
-}
-
-func (e elector) Drain() { e.SetDraining(true) }
 
 // newWorkers, newSessions and newManager exist for their arguments' sake: the
 // wiring in module.go stays a list.

@@ -46,8 +46,8 @@ type keeper struct {
 
 	reconnected atomic.Bool // since ghosts were looked for
 
-	connMu sync.Mutex // held during a call on conn
-	conn   *pgx.Conn  // guarded by connMu; nil: not connected
+	connMu slot      // held during a call on conn
+	conn   *pgx.Conn // guarded by connMu; nil: not connected
 
 	opening sync.Mutex // held while a session is looked for or opened; the acquirer and the assistant both may
 
@@ -58,6 +58,13 @@ type keeper struct {
 	dozing  bool      // guarded by mu; the term that holds it waits for something to come
 	wanted  time.Time // guarded by mu; until then an idle session is kept open
 }
+
+// slot is a mutex to be held for as long as a database likes to take. Who waits for it
+// waits on a channel, which a test's clock can see: it stands still for a sync.Mutex.
+type slot chan struct{}
+
+func (s slot) Lock()   { s <- struct{}{} }
+func (s slot) Unlock() { <-s }
 
 // holding is a lock as the keeper renews it.
 type holding struct {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/underlay"
 )
 
 var (
@@ -61,8 +63,9 @@ type Cluster struct {
 	single  bool
 
 	// For tests.
-	wrap func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
-	look lookup
+	wrap  func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
+	look  lookup
+	under underlay.Network // nil: this machine's
 
 	name       string                                     // Self().Name, which never changes
 	handlers   map[byte]func(from string, payload []byte) // written before Start only
@@ -117,6 +120,10 @@ func New(cfg Config, self Self, log *zap.Logger) (*Cluster, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+func init() {
+	underlay.Put.Cluster = func(c any, n underlay.Network) { c.(*Cluster).under = n }
 }
 
 // Single returns a Cluster of one, for a node without a cluster section. It opens
@@ -200,11 +207,17 @@ func (c *Cluster) create(ctx context.Context) (*memberlist.Memberlist, error) {
 	mc := c.times.memberlist()
 	mc.Logger = log.New(newBridge(c.log, c.metrics), "", 0)
 	bind := netip.MustParseAddrPort(c.cfg.Bind)
-	tr, err := listen(ctx, bind, c.times, mc)
+	var tr *transport
+	var err error
+	if c.under == nil {
+		tr, err = listen(ctx, bind, c.times, mc)
+	} else {
+		tr, err = listenOn(ctx, c.under, bind, c.times, mc)
+	}
 	if err != nil {
 		return nil, err
 	}
-	bind = netip.AddrPortFrom(bind.Addr().Unmap(), uint16(tr.GetAutoBindPort()))
+	bind = tr.bound
 	c.bound = bind
 	advertise, err := systemAdvertiser(os.Getenv).find(c.cfg, bind)
 	if err != nil {

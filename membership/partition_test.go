@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"net"
-	"net/netip"
 	"os"
 	"sync"
 	"testing"
@@ -137,7 +136,7 @@ type network struct {
 
 func (n *network) attach(c *Cluster) {
 	c.wrap = func(tr memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
-		own := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(tr.(*transport).GetAutoBindPort())).String()
+		own := tr.(*transport).bound.String()
 		return &wire{NodeAwareTransport: tr, network: n, own: own}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/tenurehq/tenure/internal/underlay"
 )
 
 // transport is memberlist's network transport with two repairs: every stream has
@@ -17,8 +19,10 @@ import (
 // stopped peer with a full window would hold the sender for ever), and all
 // outgoing streams end when Stop begins, so that it need not wait for them.
 type transport struct {
-	*memberlist.NetTransport
+	memberlist.NodeAwareTransport
+	bound       netip.AddrPort  // where it listens
 	ctx         context.Context // ends the outgoing streams
+	dial        func(ctx context.Context, network, addr string) (net.Conn, error)
 	dialTimeout time.Duration
 	timeout     time.Duration // for the whole stream
 }
@@ -40,10 +44,24 @@ func listen(ctx context.Context, bind netip.AddrPort, t timing, ml *memberlist.C
 			Logger:    ml.Logger,
 		})
 		if err == nil {
-			return &transport{NetTransport: nt, ctx: ctx, dialTimeout: t.dialTimeout, timeout: ml.TCPTimeout}, nil
+			bound := netip.AddrPortFrom(bind.Addr().Unmap(), uint16(nt.GetAutoBindPort()))
+			return newTransport(ctx, nt, bound, new(net.Dialer).DialContext, t, ml), nil
 		}
 	}
 	return nil, explainListen(bind, err)
+}
+
+// listenOn is listen on another network than this machine's.
+func listenOn(ctx context.Context, under underlay.Network, bind netip.AddrPort, t timing, ml *memberlist.Config) (*transport, error) {
+	tr, err := under.Gossip(bind)
+	if err != nil {
+		return nil, err
+	}
+	return newTransport(ctx, tr, bind, under.Dial, t, ml), nil
+}
+
+func newTransport(ctx context.Context, tr memberlist.NodeAwareTransport, bound netip.AddrPort, dial func(context.Context, string, string) (net.Conn, error), t timing, ml *memberlist.Config) *transport {
+	return &transport{NodeAwareTransport: tr, bound: bound, ctx: ctx, dial: dial, dialTimeout: t.dialTimeout, timeout: ml.TCPTimeout}
 }
 
 // explainListen finds out what is wrong with bind: memberlist's error wraps nothing.
@@ -102,11 +120,9 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	timeout = min(timeout, t.dialTimeout)
-	if timeout <= 0 { // to a Dialer, zero means no limit
-		return nil, context.DeadlineExceeded
-	}
-	dialer := net.Dialer{Timeout: timeout}
-	conn, err := dialer.DialContext(t.ctx, "tcp", a.Addr)
+	dialCtx, done := context.WithTimeout(t.ctx, timeout)
+	conn, err := t.dial(dialCtx, "tcp", a.Addr)
+	done()
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func TestTransport(t *testing.T) {
 	t.Run("abandoned with something to hand over", func(t *testing.T) {
 		t.Parallel()
 		tr, _ := open(t, time.Hour)
-		own := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(tr.GetAutoBindPort())).String()
+		own := tr.bound.String()
 		for range 3 { // nobody reads them, so the listeners wait
 			conn, err := net.Dial("tcp", own)
 			require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/underlay"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -98,6 +99,16 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	}
 	r.routes.Store(routes)
 	return r, nil
+}
+
+func init() {
+	underlay.Put.Router = func(r any, n underlay.Network) {
+		for _, p := range r.(*Router).Pools() {
+			p.jobsConfig.ConnConfig.DialFunc = n.Dial
+			p.tenantsConfig.ConnConfig.DialFunc = n.Dial
+			p.lockConfig.DialFunc = n.Dial
+		}
+	}
 }
 
 // Start verifies every pool. A database that answers but cannot be used (not

@@ -1,0 +1,85 @@
+// Package proposal lets gossip and the ledgers know of one another, who do not: the
+// lock's acquirers see the cluster as they want to, and the cluster finds members in
+// the ledgers. It has no state.
+package proposal
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+
+	"golang.org/x/mod/semver"
+
+	"github.com/tenurehq/tenure/acquisition"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// seedPools is how many pools are asked for members at a time. Each may cost a
+// connection for a while, so they are few; other pools have their turn.
+const seedPools = 2
+
+// Seeds finds members in the ledgers: whoever works on a pool has left its address
+// there. So the sides of a healed partition find one another without a seed of
+// either being configured on the other.
+func Seeds(r *routing.Router) func(context.Context) []string {
+	return func(ctx context.Context) (found []string) {
+		pools := r.Pools()
+		asked := 0
+		for _, i := range rand.Perm(len(pools)) {
+			if _, err := pools[i].Number(); err != nil {
+				continue
+			}
+			if addrs, err := store.GossipAddresses(ctx, pools[i].Jobs()); err == nil { // else the next time
+				found = append(found, addrs...)
+			}
+			if asked++; asked == seedPools {
+				break
+			}
+		}
+		return found
+	}
+}
+
+// Elector lets acquisition see the cluster as it wants to.
+type Elector struct{ *membership.Cluster }
+
+var _ acquisition.Elector = Elector{}
+
+// Elected names the member that should hold the lock; "" when nobody is eligible.
+func (e Elector) Elected(pool string) string {
+	m, ok := e.Cluster.Elected(pool)
+	if !ok {
+		return ""
+	}
+	return m.Name
+}
+
+// Peers lists the other members that may run jobs.
+func (e Elector) Peers() (others []string) {
+	for _, m := range e.Members() {
+		if m.Eligible() && m.Name != e.Self().Name {
+			others = append(others, m.Name)
+		}
+	}
+	return others
+}
+
+// Heir is the most preferred of the other members with the newest version, so that in
+// a rolling deployment each lock moves once. Versions that are no semantic versions
+// count as equal and oldest.
+func (e Elector) Heir(pool string) (heir string) {
+	newest := ""
+	for _, m := range e.Prefer(pool) {
+		version := "v" + strings.TrimPrefix(m.Version, "v")
+		if m.Name == e.Self().Name || !m.Reaches(pool) || heir != "" && semver.Compare(version, newest) <= 0 {
+			continue
+		}
+		heir, newest = m.Name, version
+	}
+	return heir
+}
+
+// Drain takes this node out of every election.
+func (e Elector) Drain() { e.SetDraining(true) }

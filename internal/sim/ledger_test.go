@@ -1,0 +1,294 @@
+package sim
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// ledger is one pool's database: the lock's row and the sessions, as the statements
+// in internal/store/queries change them. It has no jobs. Its clock can be set.
+type ledger struct {
+	pool       string
+	number     int
+	host       *host
+	statements map[string]*statement
+	schema     int64 // the newest migration
+	judge      *judge
+	flaws      flaws
+
+	mu       sync.Mutex
+	ahead    time.Duration // guarded by mu; how far its clock is ahead of the true time
+	lock     lockRow       // guarded by mu
+	sessions map[uuid.UUID]*sessionRow
+	backends sync.WaitGroup
+}
+
+type lockRow struct {
+	epoch                   int64
+	holder                  uuid.UUID // zero: nobody
+	member, next            string
+	taken, renewed, expires time.Time
+	reserved                time.Time
+	seq                     int64
+}
+
+type sessionRow struct {
+	member, addr, state string
+	beat                int64
+	expires             time.Time
+}
+
+// flaws are protections of the ledger that a test takes away.
+type flaws struct {
+	renewExpired   bool // an expired lock can be renewed
+	epochIsClock   bool // the epoch is the clock's time, also when that goes back
+	noFence        bool // whoever has held the lock may still claim
+	quietSinceTake bool // the time since the last renewal is counted from the take
+	noReservation  bool // an offered lock can be taken by anybody
+	stealable      bool // anybody may take the lock, held or not
+}
+
+func newLedger(w *wires, pool string, number int, addr string, statements map[string]*statement, schema int64, j *judge, f flaws) *ledger {
+	l := &ledger{pool: pool, number: number, statements: statements, schema: schema, judge: j, flaws: f, sessions: map[uuid.UUID]*sessionRow{}}
+	l.host = w.plug(addr, func(conn net.Conn, by *host) {
+		b := &backend{db: l, by: by}
+		l.backends.Go(func() { b.serve(conn) })
+	})
+	return l
+}
+
+// clock is the database's time. mu is held.
+func (l *ledger) clock() time.Time { return time.Now().Add(l.ahead) }
+
+// jump sets the clock.
+func (l *ledger) jump(by time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ahead += by
+}
+
+const (
+	oidBool, oidInt8, oidInt2, oidInt4, oidText = pgtype.BoolOID, pgtype.Int8OID, pgtype.Int2OID, pgtype.Int4OID, pgtype.TextOID
+	oidUUID, oidTexts, oidInts, oidTime         = pgtype.UUIDOID, pgtype.TextArrayOID, pgtype.Int8ArrayOID, pgtype.TimestamptzOID
+)
+
+func ms(d time.Duration) int64 { return max(0, d.Milliseconds()) }
+
+func millis(v any) time.Duration { return time.Duration(v.(int64)) * time.Millisecond }
+
+func text(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func id(u uuid.UUID) any {
+	if u == uuid.Nil {
+		return nil
+	}
+	return [16]byte(u)
+}
+
+func asID(v any) uuid.UUID {
+	b, _ := v.([16]byte)
+	return uuid.UUID(b)
+}
+
+func none(*ledger, *host, []any) [][]any { return nil }
+
+func locked(run func(l *ledger, by *host, args []any) [][]any) func(*ledger, *host, []any) [][]any {
+	return func(l *ledger, by *host, args []any) [][]any {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return run(l, by, args)
+	}
+}
+
+// remaining is until the lock expires or, when nobody holds it, its reservation ends.
+func (l *ledger) remaining() int64 {
+	if l.lock.holder == uuid.Nil {
+		return ms(l.lock.reserved.Sub(l.clock()))
+	}
+	return ms(l.lock.expires.Sub(l.clock()))
+}
+
+// holds is the fence.
+func (l *ledger) holds(session uuid.UUID, epoch int64) bool {
+	return l.lock.holder == session && l.lock.epoch == epoch && l.lock.expires.After(l.clock())
+}
+
+var ledgerStatements = map[string]*statement{
+	"lock_read": {
+		columns: []column{{"holder_member", oidText}, {"next_holder", oidText}, {"epoch", oidInt8}, {"renew_seq", oidInt8}, {"remaining_ms", oidInt8},
+			{"paused", oidBool}, {"removals", oidInt8}, {"holder", oidUUID}, {"taken_at", oidTime}, {"quiet_ms", oidInt8}, {"beat", oidInt8}},
+		run: locked(func(l *ledger, by *host, _ []any) [][]any {
+			l.judge.read(l)
+			k := &l.lock
+			since := k.renewed
+			if l.flaws.quietSinceTake {
+				since = k.taken
+			}
+			beat := int64(0)
+			if s := l.sessions[k.holder]; s != nil {
+				beat = s.beat
+			}
+			return [][]any{{text(k.member), text(k.next), k.epoch, k.seq, l.remaining(), false, int64(0), id(k.holder), k.taken, ms(l.clock().Sub(since)), beat}}
+		}),
+	},
+	"lock_take": {
+		params: []uint32{oidUUID, oidText, oidInt8, oidInt8, oidBool},
+		columns: []column{{"mine", oidBool}, {"epoch", oidInt8}, {"holder_member", oidText}, {"next_holder", oidText}, {"renew_seq", oidInt8},
+			{"remaining_ms", oidInt8}, {"paused", oidBool}, {"removals", oidInt8}},
+		run: locked(func(l *ledger, by *host, a []any) [][]any {
+			l.judge.read(l)
+			session, member, ttl, seen, gone := asID(a[0]), a[1].(string), millis(a[2]), a[3].(int64), a[4].(bool)
+			k, now := &l.lock, l.clock()
+			s := l.sessions[session]
+			free := k.holder == session ||
+				k.holder == uuid.Nil && (k.next == "" || k.next == member || !k.reserved.After(now) || l.flaws.noReservation) ||
+				k.holder != uuid.Nil && k.seq == seen && (!k.expires.After(now) || gone) || l.flaws.stealable
+			if s == nil || s.state != "live" || !free {
+				return [][]any{{false, k.epoch, text(k.member), text(k.next), k.seq, l.remaining(), false, int64(0)}}
+			}
+			before := *k
+			epoch := max(k.epoch+1, now.UnixMicro())
+			if l.flaws.epochIsClock {
+				epoch = now.UnixMicro()
+			}
+			*k = lockRow{epoch: epoch, holder: session, member: member, taken: now, renewed: now, expires: now.Add(ttl), seq: k.seq + 1}
+			l.judge.taken(l, by, before, gone)
+			return [][]any{{true, epoch, member, nil, int64(0), ttl.Milliseconds(), false, int64(0)}}
+		}),
+	},
+	"lock_renew": {
+		params:  []uint32{oidUUID, oidInt8, oidInt8},
+		columns: []column{{"removals", oidInt8}},
+		run: locked(func(l *ledger, by *host, a []any) [][]any {
+			k, now := &l.lock, l.clock()
+			if k.holder != asID(a[0]) || k.epoch != a[1].(int64) || !k.expires.After(now) && !l.flaws.renewExpired {
+				return nil
+			}
+			l.judge.renewed(l, by)
+			k.seq, k.renewed, k.expires = k.seq+1, now, now.Add(millis(a[2]))
+			return [][]any{{int64(0)}}
+		}),
+	},
+	"lock_offer": {
+		params: []uint32{oidUUID, oidInt8, oidText, oidInt8},
+		run: locked(func(l *ledger, by *host, a []any) [][]any {
+			k, now := &l.lock, l.clock()
+			if k.holder != asID(a[0]) || k.epoch != a[1].(int64) {
+				return nil
+			}
+			before := *k
+			k.holder, k.member, k.expires, k.next, k.reserved = uuid.Nil, "", now, "", time.Time{}
+			if to, ok := a[2].(string); ok {
+				k.next, k.reserved = to, now.Add(millis(a[3]))
+			}
+			l.judge.released(l, by, before)
+			return [][]any{nil}
+		}),
+	},
+	"session_open": {
+		params: []uint32{oidUUID, oidText, oidText, oidText, oidText, oidTexts, oidInt8},
+		run: locked(func(l *ledger, by *host, a []any) [][]any {
+			if l.sessions[asID(a[0])] != nil {
+				return nil
+			}
+			l.sessions[asID(a[0])] = &sessionRow{member: a[2].(string), addr: a[3].(string), state: "live", expires: l.clock().Add(millis(a[6]))}
+			l.forget()
+			return [][]any{nil}
+		}),
+	},
+	"session_beat": {
+		params:  []uint32{oidUUID, oidInt8},
+		columns: []column{{"hb_seq", oidInt8}},
+		run: locked(func(l *ledger, by *host, a []any) [][]any {
+			s := l.sessions[asID(a[0])]
+			if s == nil || s.state != "live" {
+				return nil
+			}
+			s.beat, s.expires = s.beat+1, l.clock().Add(millis(a[1]))
+			return [][]any{{s.beat}}
+		}),
+	},
+	"session_hold":  {params: []uint32{oidUUID}, run: none},
+	"claim_decline": {params: []uint32{oidUUID}, run: none},
+	"session_leave": {
+		params: []uint32{oidUUID},
+		run: locked(func(l *ledger, by *host, a []any) [][]any {
+			s := l.sessions[asID(a[0])]
+			if s == nil {
+				return nil
+			}
+			if s.state == "live" {
+				s.state = "left"
+			}
+			return [][]any{nil}
+		}),
+	},
+	"session_seeds": {
+		columns: []column{{"gossip_addr", oidText}},
+		run: locked(func(l *ledger, by *host, _ []any) (rows [][]any) {
+			for _, s := range l.sessions {
+				if s.state == "live" && s.addr != "" && s.expires.After(l.clock()) {
+					rows = append(rows, []any{s.addr})
+				}
+			}
+			return rows
+		}),
+	},
+	// A term's fenced statement. There are no timers here: what counts is whether the
+	// fence let it through, as it would a claim.
+	"timer_fire": {
+		params:  []uint32{oidUUID, oidInt8, oidInt8},
+		columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}, {"count", oidInt8}},
+		run: locked(func(l *ledger, by *host, a []any) [][]any {
+			session, epoch := asID(a[0]), a[1].(int64)
+			l.judge.claimed(l, by, session, epoch, l.holds(session, epoch) || l.flaws.noFence)
+			return nil
+		}),
+	},
+	"timer_next": {columns: []column{{"ms", oidInt8}}, run: none},
+	"idle_look":  {columns: []column{{"waiting", oidBool}, {"due_ms", oidInt8}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{false, nil}} }},
+	"claim_ids":  {columns: []column{{"id", oidInt8}}, run: none},
+	"claim_made": {params: []uint32{oidUUID}, columns: []column{{"id", oidInt8}}, run: none},
+	"claim_list": {columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"job_ids", oidInts}}, run: none},
+	"lane_list":  {params: []uint32{oidInt8}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}}, run: none},
+	"page_state": {
+		columns: []column{{"removals", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}, {"xmax", oidInt8}},
+		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), int64(0), int64(1), int64(1)}} },
+	},
+	"waiting_unhandled": {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},
+	"pool_identity": {
+		columns: []column{{"version", oidInt4}, {"standby", oidBool}, {"read_only", oidBool}, {"encoding", oidText}, {"standard_strings", oidBool},
+			{"identity", oidText}, {"migrated", oidBool}, {"lock_logged", oidBool}, {"lock_keyed", oidBool}},
+		run: func(l *ledger, _ *host, _ []any) [][]any {
+			return [][]any{{int32(150009), false, false, "UTF8", true, l.pool, true, true, true}}
+		},
+	},
+	"schema_version": {columns: []column{{"version", oidInt8}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema}} }},
+	"pool_number":    {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
+	"pool_risks": {
+		params: []uint32{oidTexts, oidTexts},
+		columns: []column{{"version", oidInt4}, {"fsync", oidBool}, {"full_page_writes", oidBool}, {"connections", oidInt4},
+			{"no_schema", oidTexts}, {"no_role", oidTexts}},
+		run: func(*ledger, *host, []any) [][]any {
+			return [][]any{{int32(150009), true, true, int32(100), []string{}, []string{}}}
+		},
+	},
+}
+
+// forget removes sessions that have long expired, which a term would do once it reaps.
+func (l *ledger) forget() {
+	for id, s := range l.sessions {
+		if s.expires.Before(l.clock().Add(-time.Hour)) {
+			delete(l.sessions, id)
+		}
+	}
+}

@@ -1,0 +1,28 @@
+// Package underlay is the network below a node. Tests of the whole replace it: with
+// wires that can be cut, and that no packet leaves the process on. A process that
+// does not do so uses this machine's.
+package underlay
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Network carries what one process sends and receives.
+type Network interface {
+	// Gossip carries packets, and streams that others open, at an address. Streams that
+	// this process opens go through Dial.
+	Gossip(bind netip.AddrPort) (memberlist.NodeAwareTransport, error)
+	// Dial opens a stream: to another member, or to a database.
+	Dial(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Put puts a network under a *membership.Cluster or a *routing.Router that is not
+// started. Their packages provide it, so that neither has a method for tests.
+var Put struct {
+	Cluster func(cluster any, n Network)
+	Router  func(router any, n Network)
+}

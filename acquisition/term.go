@@ -33,6 +33,7 @@ type term struct {
 
 	due    time.Time // when the next timer is due; zero: none known
 	quiet  time.Time // since when nothing has been going on
+	began  time.Time
 	chores chores
 }
 
@@ -71,7 +72,7 @@ const (
 )
 
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
-	return &term{acquirer: a, session: s, fence: f, holding: h, ctx: ctx,
+	return &term{acquirer: a, began: time.Now(), session: s, fence: f, holding: h, ctx: ctx,
 		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, tried: map[endedJob]bool{}, peers: newPeers(a.kinds)}
 }
 

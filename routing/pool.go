@@ -156,6 +156,7 @@ func tuneForTenants(c *pgxpool.Config) {
 // is prepared: whoever only watches a lock connects for each look.
 func tuneForLock(c *pgx.ConnConfig) {
 	c.DefaultQueryExecMode = pgx.QueryExecModeExec
+	c.StatementCacheCapacity, c.DescriptionCacheCapacity = 0, 0 // they would take more memory than all else of an idle pool
 	c.RuntimeParams["search_path"] = ""
 	c.RuntimeParams["statement_timeout"] = "3000"
 	c.RuntimeParams["lock_timeout"] = "2000"

@@ -20,14 +20,14 @@ func TestLedgerIsUpToDate(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"lock_offer":    "7efe84ece6c9",
-		"lock_read":     "b10679db81a9",
+		"lock_read":     "775aa001b222",
 		"lock_renew":    "6c70cc7b491a",
-		"lock_take":     "801bf45944fb",
+		"lock_take":     "0f40733595ef",
 		"session_beat":  "9c12b34542e1",
 		"session_leave": "d6cd749c934e",
 		"session_open":  "67346f3773e6",
 		"session_seeds": "363e188a0b3f",
-		"timer_fire":    "9afa962cea21",
+		"timer_fire":    "a52b09ad8121",
 	} {
 		require.Equal(t, want, sums[name], "%s.sql has changed", name)
 	}

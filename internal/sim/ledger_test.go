@@ -122,10 +122,12 @@ func (l *ledger) holds(session uuid.UUID, epoch int64) bool {
 	return l.lock.holder == session && l.lock.epoch == epoch && l.lock.expires.After(l.clock())
 }
 
+var tenantColumns = []column{{"tenant_id", oidText}, {"state", oidText}, {"other_pool", oidText}, {"frozen", oidBool}}
+
 var ledgerStatements = map[string]*statement{
 	"lock_read": {
 		columns: []column{{"holder_member", oidText}, {"next_holder", oidText}, {"epoch", oidInt8}, {"renew_seq", oidInt8}, {"remaining_ms", oidInt8},
-			{"paused", oidBool}, {"removals", oidInt8}, {"holder", oidUUID}, {"taken_at", oidTime}, {"quiet_ms", oidInt8}, {"beat", oidInt8}},
+			{"paused", oidBool}, {"removals", oidInt8}, {"holder", oidUUID}, {"taken_at", oidTime}, {"quiet_ms", oidInt8}, {"beat", oidInt8}, {"timeline", oidInt4}},
 		run: locked(func(l *ledger, by *host, _ []any) [][]any {
 			l.judge.read(l)
 			k := &l.lock
@@ -137,13 +139,13 @@ var ledgerStatements = map[string]*statement{
 			if s := l.sessions[k.holder]; s != nil {
 				beat = s.beat
 			}
-			return [][]any{{text(k.member), text(k.next), k.epoch, k.seq, l.remaining(), false, int64(0), id(k.holder), k.taken, ms(l.clock().Sub(since)), beat}}
+			return [][]any{{text(k.member), text(k.next), k.epoch, k.seq, l.remaining(), false, int64(0), id(k.holder), k.taken, ms(l.clock().Sub(since)), beat, int32(1)}}
 		}),
 	},
 	"lock_take": {
 		params: []uint32{oidUUID, oidText, oidInt8, oidInt8, oidBool},
 		columns: []column{{"mine", oidBool}, {"epoch", oidInt8}, {"holder_member", oidText}, {"next_holder", oidText}, {"renew_seq", oidInt8},
-			{"remaining_ms", oidInt8}, {"paused", oidBool}, {"removals", oidInt8}},
+			{"remaining_ms", oidInt8}, {"paused", oidBool}, {"removals", oidInt8}, {"timeline", oidInt4}},
 		run: locked(func(l *ledger, by *host, a []any) [][]any {
 			l.judge.read(l)
 			session, member, ttl, seen, gone := asID(a[0]), a[1].(string), millis(a[2]), a[3].(int64), a[4].(bool)
@@ -153,7 +155,7 @@ var ledgerStatements = map[string]*statement{
 				k.holder == uuid.Nil && (k.next == "" || k.next == member || !k.reserved.After(now) || l.flaws.noReservation) ||
 				k.holder != uuid.Nil && k.seq == seen && (!k.expires.After(now) || gone) || l.flaws.stealable
 			if s == nil || s.state != "live" || !free {
-				return [][]any{{false, k.epoch, text(k.member), text(k.next), k.seq, l.remaining(), false, int64(0)}}
+				return [][]any{{false, k.epoch, text(k.member), text(k.next), k.seq, l.remaining(), false, int64(0), int32(0)}}
 			}
 			before := *k
 			epoch := max(k.epoch+1, now.UnixMicro())
@@ -162,7 +164,7 @@ var ledgerStatements = map[string]*statement{
 			}
 			*k = lockRow{epoch: epoch, holder: session, member: member, taken: now, renewed: now, expires: now.Add(ttl), seq: k.seq + 1}
 			l.judge.taken(l, by, before, gone)
-			return [][]any{{true, epoch, member, nil, int64(0), ttl.Milliseconds(), false, int64(0)}}
+			return [][]any{{true, epoch, member, nil, int64(0), ttl.Milliseconds(), false, int64(0), int32(1)}}
 		}),
 	},
 	"lock_renew": {
@@ -264,6 +266,8 @@ var ledgerStatements = map[string]*statement{
 		columns: []column{{"removals", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}, {"xmax", oidInt8}},
 		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), int64(0), int64(1), int64(1)}} },
 	},
+	"lane_left":         {columns: tenantColumns, run: none},
+	"tenant_forwards":   {columns: tenantColumns, run: none},
 	"waiting_unhandled": {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},
 	"pool_identity": {
 		columns: []column{{"version", oidInt4}, {"standby", oidBool}, {"read_only", oidBool}, {"encoding", oidText}, {"standard_strings", oidBool},
@@ -274,12 +278,20 @@ var ledgerStatements = map[string]*statement{
 	},
 	"schema_version": {columns: []column{{"version", oidInt8}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema}} }},
 	"pool_number":    {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
+	"server_is": {
+		columns: []column{{"server", oidText}, {"timeline", oidInt4}},
+		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1)}} },
+	},
+	"pool_server": {
+		columns: []column{{"server", oidText}, {"connections", oidInt4}},
+		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1000)}} },
+	},
 	"pool_risks": {
 		params: []uint32{oidTexts, oidTexts},
-		columns: []column{{"version", oidInt4}, {"fsync", oidBool}, {"full_page_writes", oidBool}, {"connections", oidInt4},
+		columns: []column{{"version", oidInt4}, {"fsync", oidBool}, {"full_page_writes", oidBool},
 			{"no_schema", oidTexts}, {"no_role", oidTexts}},
 		run: func(*ledger, *host, []any) [][]any {
-			return [][]any{{int32(150009), true, true, int32(100), []string{}, []string{}}}
+			return [][]any{{int32(150009), true, true, []string{}, []string{}}}
 		},
 	},
 }

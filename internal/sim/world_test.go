@@ -70,7 +70,7 @@ func newWorld(s setup, statements map[string]*statement, schema int64) *world {
 		name := fmt.Sprintf("p%d", i)
 		w.judge.add(name)
 		w.ledgers = append(w.ledgers, newLedger(w.wires, name, i+1, poolAddr(i), statements, schema, w.judge, s.variant.flaws))
-		w.routing.Pools[name] = routing.PoolConfig{DSN: fmt.Sprintf("host=%s user=sim dbname=%s sslmode=disable", poolAddr(i), name), MaxConns: 10}
+		w.routing.Pools[name] = routing.PoolConfig{DSN: fmt.Sprintf("host=%s user=sim dbname=%s sslmode=disable", poolAddr(i), name), MaxConns: 10, Insecure: true}
 	}
 	for i := range s.nodes {
 		w.nodes = append(w.nodes, &node{w: w, name: fmt.Sprintf("n%d", i), addr: nodeAddr(i), well: map[string]time.Time{}})

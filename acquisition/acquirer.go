@@ -27,6 +27,7 @@ type acquirer struct {
 	elector Elector
 	kinds   store.Kinds // this node has handlers for
 	metrics *metrics
+	balance *balance // of the node's locks
 	log     *zap.Logger
 	changed chan struct{} // one place: the view of the members changed
 
@@ -316,12 +317,16 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 	a.metrics.held.WithLabelValues(a.pool.Name).Set(1)
 	a.metrics.epoch.WithLabelValues(a.pool.Name).Set(float64(l.Epoch))
 	a.log.Info("acquire lock taken", zap.Int64("epoch", l.Epoch), zap.String("from", a.standing.holder))
-	return newTerm(a, s, f, holding, held), nil
+	t := newTerm(a, s, f, holding, held)
+	t.from = a.standing.holder
+	return t, nil
 }
 
 // hold is one term: while it runs this node is the one that claims jobs here.
 func (a *acquirer) hold(ctx context.Context, t *term) {
+	a.balance.took()
 	why := t.run(ctx)
+	a.balance.lost()
 	if errors.Is(why, errUnsure) {
 		a.unsure = t.fence
 	}
@@ -357,7 +362,7 @@ func (a *acquirer) reaches(up bool) {
 
 // letGo offers the lock to the node that should have it next, and tells it.
 func (a *acquirer) letGo(t *term) {
-	to := a.elector.Heir(a.pool.Name)
+	to := a.elector.Heir(a.pool.Name, t.from)
 	// The stop that brings us here may have ended every context: this one is bounded by callTimeout.
 	err := a.keeper.call(context.Background(), func(ctx context.Context, conn *pgx.Conn) error {
 		return store.OfferLock(ctx, conn, t.fence, to, reservation)

@@ -31,6 +31,7 @@ type fakeElector struct {
 	stable  time.Duration
 	sendErr error
 	changes chan struct{}
+	share   int
 
 	mu   sync.Mutex
 	sent []string // guarded by mu
@@ -39,10 +40,11 @@ type fakeElector struct {
 func (e *fakeElector) Rank(string) (int, bool)          { return e.rank, !e.out }
 func (e *fakeElector) Elected(string) string            { return e.elected }
 func (e *fakeElector) Peers() []string                  { return nil }
+func (e *fakeElector) Share() int                       { return e.share }
 func (e *fakeElector) Alive(member string) bool         { return !slices.Contains(e.dead, member) }
 func (e *fakeElector) StableFor() time.Duration         { return e.stable }
 func (e *fakeElector) Watch() (<-chan struct{}, func()) { return e.changes, func() {} }
-func (e *fakeElector) Heir(string) string               { return e.heir }
+func (e *fakeElector) Heir(string, string) string       { return e.heir }
 func (e *fakeElector) Drain()                           {}
 func (e *fakeElector) SetReaches(string, bool)          {}
 func (e *fakeElector) Send(member string, kind byte, payload []byte) error {
@@ -61,7 +63,7 @@ func (e *fakeElector) messages() []string {
 // newIdleAcquirer is one without a database.
 func newIdleAcquirer(e *fakeElector) *acquirer {
 	a := &acquirer{
-		pool: &routing.Pool{Name: "main"}, cfg: DefaultConfig(), elector: e, log: zap.NewNop(), changed: make(chan struct{}, 1),
+		pool: &routing.Pool{Name: "main"}, cfg: DefaultConfig(), elector: e, log: zap.NewNop(), changed: make(chan struct{}, 1), balance: &balance{},
 		keeper: &keeper{self: Self{Member: "me"}, inbox: newInbox(), errands: newErrands()},
 	}
 	a.assistant = &assistant{acquirer: a, box: a.keeper.errands, stopped: true}
@@ -294,7 +296,11 @@ func TestHeedElection(t *testing.T) {
 		}
 		require.NoError(t, heed(""))
 		require.NoError(t, heed("me"))
+		require.NoError(t, heed("other"), "it holds no more than its share")
+		a.balance.took()
 		require.ErrorIs(t, heed("other"), errMoved)
+		require.NoError(t, heed("other"), "one at a time")
+		time.Sleep(balanceEvery)
 		e.stable--
 		require.NoError(t, heed("other"), "the members have not agreed for long")
 	})

@@ -95,12 +95,16 @@ func (t *term) sweep(ctx context.Context) error {
 	return t.discover(ctx)
 }
 
-// heedElection lets another node have the lock when the members have agreed on it for
-// a while. Not soon after it was taken: when several nodes die at once the elected one
-// may be dead too, and each offer in vain costs the pool a gap.
+// heedElection lets another node have the lock when it is elected, the members have
+// agreed for a while, and this node holds more locks than its share. Not soon after it
+// was taken, nor to whom it was taken from: when several nodes die at once the elected
+// one may be dead too, and each offer in vain costs the pool a gap.
 func (t *term) heedElection(context.Context) error {
 	elected := t.elector.Elected(t.pool.Name)
-	if elected == "" || elected == t.keeper.self.Member || t.elector.StableFor() < rebalanceAfter || t.reaping || time.Since(t.began) < rebalanceAfter {
+	if elected == "" || elected == t.keeper.self.Member || elected == t.from || t.elector.StableFor() < rebalanceAfter || t.reaping || time.Since(t.began) < rebalanceAfter {
+		return nil
+	}
+	if !t.balance.mayGive(t.elector.Share(), time.Now()) {
 		return nil
 	}
 	return errMoved

@@ -23,6 +23,8 @@ type Elector interface {
 	Rank(pool string) (rank int, ok bool)
 	// Elected names the member that should hold the lock; "" when nobody is eligible.
 	Elected(pool string) (member string)
+	// Share is how many locks a node should hold at most, as the election spreads them.
+	Share() int
 	// Peers lists the other members that may run jobs.
 	Peers() []string
 	// Alive tells whether a member is thought to live.
@@ -31,9 +33,9 @@ type Elector interface {
 	StableFor() time.Duration
 	// Watch returns a one-place channel that is nudged when the view changes.
 	Watch() (changes <-chan struct{}, cancel func())
-	// Heir names the member that should have the lock when this node lets go of it; ""
-	// when there is none.
-	Heir(pool string) (member string)
+	// Heir names the member other than not that should have the lock when this node lets
+	// go of it; "" when there is none.
+	Heir(pool, not string) (member string)
 	// Drain takes this node out of every election.
 	Drain()
 	// SetReaches tells whether this node reaches a pool's database; while it does not,
@@ -53,6 +55,7 @@ type Manager struct {
 	elector  Elector
 	log      *zap.Logger
 
+	balance balance
 	unwatch func()
 	ctx     context.Context // of everything that runs; nil before Start
 	cancel  context.CancelFunc
@@ -81,7 +84,7 @@ func NewManager(cfg Config, sessions *Sessions, router *routing.Router, workers 
 func (m *Manager) newAcquirer(p *routing.Pool, k *keeper) *acquirer {
 	a := &acquirer{
 		pool: p, cfg: m.cfg, keeper: k, router: m.router, workers: m.workers, elector: m.elector,
-		kinds: m.kinds, metrics: m.sessions.metrics,
+		kinds: m.kinds, metrics: m.sessions.metrics, balance: &m.balance,
 		log: m.log.With(zap.String("pool", p.Name)), changed: make(chan struct{}, 1), watch: watchlist{},
 	}
 	a.assistant = &assistant{acquirer: a, box: k.errands}

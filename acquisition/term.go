@@ -34,6 +34,7 @@ type term struct {
 	due    time.Time // when the next timer is due; zero: none known
 	quiet  time.Time // since when nothing has been going on
 	began  time.Time
+	from   string // the member that the lock was taken from, as it did not renew it; "": it had been let go of
 	chores chores
 }
 

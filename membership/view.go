@@ -244,6 +244,13 @@ func (c *Cluster) Elected(pool string) (Member, bool) {
 	return v.eligible[i], true
 }
 
+// Share is how many of the pools one member is elected for at most, unless others do
+// not reach them.
+func (c *Cluster) Share() int {
+	v := c.view()
+	return loadLimit(len(v.pools), max(1, len(v.elect().nodes)))
+}
+
 // Prefer is every eligible member in the order of preference for pool, the
 // elected one first. The slice is the caller's.
 func (c *Cluster) Prefer(pool string) []Member {

@@ -136,4 +136,6 @@ var mutants = []mutant{
 		"			if err := m.arriveBatch(ctx, tx, e.To, place, batch); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n", "			if _, err := e.From.Exec(ctx, \"SELECT 1\"); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n", root, "TestMoveInterrupted"},
 	{"move", "a batch of finished jobs comes twice", "internal/store/move.go",
 		"if len(before) > 0 {", "if len(before) > 1<<30 {", root, "TestMoveCut"},
+	{"P9", "a holder lets go of its lock for whoever is elected", "acquisition/balance.go",
+		"	if surplus <= 0 {\n		return false", "	if surplus <= -1000 {\n		return false", units, "TestHeedElection"},
 }

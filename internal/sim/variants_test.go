@@ -55,6 +55,7 @@ func (pessimist) Alive(string) bool { return false }
 type fickle struct{ acquisition.Elector }
 
 func (f fickle) StableFor() time.Duration { return time.Hour }
+func (f fickle) Share() int               { return 0 }
 
 func (f fickle) Elected(pool string) string {
 	if peers := f.Peers(); len(peers) > 0 && f.Elector.StableFor() < 3*time.Second {

@@ -137,5 +137,5 @@ var mutants = []mutant{
 	{"move", "a batch of finished jobs comes twice", "internal/store/move.go",
 		"if len(before) > 0 {", "if len(before) > 1<<30 {", root, "TestMoveCut"},
 	{"P9", "a holder lets go of its lock for whoever is elected", "acquisition/balance.go",
-		"	if surplus <= 0 {\n		return false", "	if surplus <= -1000 {\n		return false", units, "TestHeedElection"},
+		"surplus := b.held - share", "surplus := b.held + share + 1", units, "TestHeedElection"},
 }

@@ -109,6 +109,27 @@ func TestAPoolsSettingsChange(t *testing.T) {
 	require.Equal(t, jobs/2, distinct)
 }
 
+// A tenant's schema changes in the configuration: its next job runs in the new one, also
+// on a node that has had its jobs for long.
+func TestATenantsSchemaChanges(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.exec("p1", "CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.effect (LIKE t1.effect)")
+	cfg := b.named("a")
+	n := b.start(cfg, b.registry(nil))
+	write1 := func() {
+		_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), write{1})
+		require.NoError(t, err)
+	}
+	write1()
+	b.eventually(1, "p1", "SELECT count(*) FROM t1.effect")
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"t1": {Pool: "p1", Schema: "elsewhere"}}
+	require.NoError(t, n.reload(cfg))
+	write1()
+	b.eventually(1, "p1", "SELECT count(*) FROM elsewhere.effect")
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM t1.effect"))
+}
+
 // What cannot be put into force changes nothing.
 func TestReloadIsAllOrNothing(t *testing.T) {
 	t.Parallel()

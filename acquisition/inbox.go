@@ -24,6 +24,7 @@ type mail struct {
 	lanes    []store.Lane
 	discover bool      // jobs were enqueued, it is not known where
 	due      time.Time // a timer was set that is due then, by this node's monotonic clock; zero: none
+	rerouted bool      // tenants may live elsewhere now
 	offered  bool      // the lock was let go of in favour of this node
 	reports  []report  // of peers
 }
@@ -103,6 +104,9 @@ func (b *inbox) report(r report) {
 		}
 	})
 }
+
+// reroute: the configuration was replaced.
+func (b *inbox) reroute() { b.update(func(m *mail) { m.rerouted, m.discover = true, true }) }
 
 // offer: the lock is free for this node.
 func (b *inbox) offer() { b.update(func(m *mail) { m.offered = true }) }

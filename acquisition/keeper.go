@@ -104,7 +104,8 @@ func answered(err error) bool {
 }
 
 func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("pool %s did not answer within %v", k.pool.Name, callTimeout))
+	patience := min(callTimeout, k.cfg.Lock.TTL*3/4) // one call that hangs must not cost a lock that lives shorter
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("pool %s did not answer within %v", k.pool.Name, patience))
 	defer cancel()
 	k.connMu.Lock()
 	defer k.connMu.Unlock()

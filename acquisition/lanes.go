@@ -95,6 +95,13 @@ func (ls *lanes) sweep() {
 	clear(ls.foreign)
 }
 
+// unplace makes every tenant be resolved anew.
+func (ls *lanes) unplace() {
+	for _, t := range ls.tenant {
+		t.place = nil
+	}
+}
+
 // miss notes that a job was read that nobody can run now.
 func (ls *lanes) miss(l *lane, position int64, kind string, here bool) {
 	why := missedHere

@@ -117,6 +117,7 @@ func (m *Manager) Apply(pools []*routing.Pool) {
 		a := m.acquirers[p.Name]
 		if a != nil && a.pool == p {
 			next[p.Name] = a
+			a.keeper.inbox.reroute()
 			continue
 		}
 		a = m.newAcquirer(p, m.sessions.add(p))

@@ -31,11 +31,12 @@ type term struct {
 	peers    *peers
 	reaping  bool // a session with claims has not been heard of for a while
 
-	due    time.Time // when the next timer is due; zero: none known
-	quiet  time.Time // since when nothing has been going on
-	began  time.Time
-	from   string // the member that the lock was taken from, as it did not renew it; "": it had been let go of
-	chores chores
+	due       time.Time // when the next timer is due; zero: none known
+	quiet     time.Time // since when nothing has been going on
+	began     time.Time
+	misplaced map[string]bool // tenants that it was said of that they cannot be placed
+	from      string          // the member that the lock was taken from, as it did not renew it; "": it had been let go of
+	chores    chores
 }
 
 // Causes of a term's end that begin here.
@@ -73,7 +74,7 @@ const (
 )
 
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
-	return &term{acquirer: a, began: time.Now(), session: s, fence: f, holding: h, ctx: ctx,
+	return &term{acquirer: a, began: time.Now(), misplaced: map[string]bool{}, session: s, fence: f, holding: h, ctx: ctx,
 		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, tried: map[endedJob]bool{}, peers: newPeers(a.kinds)}
 }
 
@@ -136,6 +137,9 @@ func (t *term) open(m mail) {
 	t.hear(m.reports)
 	for _, l := range m.lanes {
 		t.lanes.see(l)
+	}
+	if m.rerouted { // what was read of suspects, too, goes by where tenants lived
+		t.chores.sweep = time.Now()
 	}
 	if m.discover {
 		t.chores.discover = time.Now()
@@ -263,9 +267,13 @@ func (t *term) portions(ctx context.Context, room int) ([]portion, error) {
 		place, err := t.place(ctx, p.lane)
 		switch {
 		case err != nil:
-			t.log.Warn("jobs wait because their tenant cannot be placed", zap.String("tenant", p.lane.Tenant), zap.Error(err))
+			if !t.misplaced[p.lane.Tenant] { // once: it is found again with every discovery
+				t.misplaced[p.lane.Tenant] = true
+				t.log.Warn("jobs wait because their tenant cannot be placed", zap.String("tenant", p.lane.Tenant), zap.Error(err))
+			}
 			p.lane.active = false // until the next discovery
 		case place != nil:
+			delete(t.misplaced, p.lane.Tenant)
 			kept = append(kept, p)
 		}
 	}
@@ -273,7 +281,7 @@ func (t *term) portions(ctx context.Context, room int) ([]portion, error) {
 	return kept, nil
 }
 
-// place resolves a lane's tenant, once a term or until it is found elsewhere.
+// place resolves a lane's tenant, once between two sweeps.
 func (t *term) place(ctx context.Context, l *lane) (*tenancy.Tenant, error) {
 	if l.owner.place != nil {
 		return l.owner.place, nil

@@ -56,6 +56,9 @@ func newDrain() *cobra.Command {
 		Use: "drain", Short: "Finish a backlog of jobs that do nothing: one pool, one node, default settings",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if o.jobs < 1 || o.tenants < 1 {
+				return errors.New("jobs and tenants must be more than 0")
+			}
 			r, err := drain(c.Context(), o)
 			if err != nil {
 				return err

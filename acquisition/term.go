@@ -123,7 +123,7 @@ func (t *term) load(ctx context.Context) error {
 	}
 	t.flight.begin(claims)
 	now := time.Now()
-	t.quiet = now
+	t.quiet = now.Add(-dozeAfter * t.cfg.IdleWait) // a pool in which nothing is found at first need not be watched closely
 	t.chores = chores{discover: now, timers: now, reap: now, retention: now, rewind: now,
 		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
 	return nil

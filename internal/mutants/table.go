@@ -102,7 +102,7 @@ var mutants = []mutant{
 		"	if len(tenants) == 0 {\n		return nil", "	if len(tenants) >= 0 {\n		return nil", root, "TestALeftPoolFinishesItsJobs"},
 	{"P9", "that a database cannot be reached is not told", "acquisition/acquirer.go",
 		"	a.elector.SetReaches(a.pool.Name, up)\n", "", root, "TestP9TheElectedIsUnable"},
-	{"P9", "members are not looked for in the ledgers", "node.go",
+	{"P9", "members are not looked for in the ledgers", "internal/proposal/proposal.go",
 		"found = append(found, addrs...)", "_ = addrs", root, "TestNodesMeetInTheLedger"},
 	{"P9", "a pool that dozes is not looked at", "acquisition/keeper.go",
 		"			k.wakeFor(seen)\n", "			_ = seen\n", root, "TestIdlePoolsDoze"},

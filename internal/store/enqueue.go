@@ -34,9 +34,9 @@ func (j *NewJob) Later() bool { return !j.DueAt.IsZero() || j.DueIn > 0 }
 // Lane is where the job will wait.
 func (j *NewJob) Lane() Lane { return Lane{Queue: j.Queue, Tenant: j.Tenant, Priority: j.Priority} }
 
-// uniqueTries bounds the repeats of an enqueue whose key was just taken by a
-// transaction that its snapshot did not see.
-const uniqueTries = 10
+// enqueueTries bounds the repeats of an enqueue whose key was just taken by a
+// transaction that its snapshot did not see, or whose tenant has just arrived.
+const enqueueTries = 10
 
 // QueryRow is the one method of a DB that adding a job needs.
 type QueryRow func(ctx context.Context, sql string, args ...any) pgx.Row
@@ -49,25 +49,25 @@ type QueryRow func(ctx context.Context, sql string, args ...any) pgx.Row
 func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
 	args := []any{pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta), nullable(j.CorrelationID)}
 	sql := sqlEnqueueNow
-	tries := 1
 	switch {
 	case j.UniqueKey != "":
-		sql, tries = sqlEnqueueUnique, uniqueTries
+		sql = sqlEnqueueUnique
 		args = append(args, dueAt(j), dueIn(j), j.UniqueKey)
 	case j.Later():
 		sql = sqlEnqueueLater
 		args = append(args, dueAt(j), dueIn(j))
 	}
-	for range tries {
+	for try := 1; ; try++ {
 		err = row(ctx, sql, args...).Scan(&id, &duplicate)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}
+		// Whatever was in the way may be gone by the time it is asked for.
+		if why := refusal(ctx, row, pool, j.Tenant); !errors.Is(why, errKeyContended) || try == enqueueTries {
+			return 0, false, why
+		}
 	}
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return 0, false, refusal(ctx, row, pool, j.Tenant)
-	case err != nil:
+	if err != nil {
 		return 0, false, translate(err)
 	}
 	return id, duplicate, nil

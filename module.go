@@ -109,6 +109,10 @@ func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, 
 }
 
 func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions, r *routing.Router, w *execution.Workers, registry *job.Registry, c *membership.Cluster, s nodeSettings) (*acquisition.Manager, error) {
+	if b := cfg.Acquire.Batch; b != acquisition.DefaultConfig().Batch && b > 4*cfg.Execution.Workers {
+		s.log.Warn("acquire.batch is more than four times execution.workers, so that claims will never be as large: lower the one or raise the other",
+			zap.Int("batch", b), zap.Int("workers", cfg.Execution.Workers))
+	}
 	m, err := acquisition.NewManager(cfg.Acquire, ss, r, w, registry, proposal.Elector{Cluster: c}, s.log)
 	if err != nil {
 		return nil, err

@@ -267,3 +267,19 @@ func TestResolve_namesReachPostgresWhole(t *testing.T) {
 		}))
 	}
 }
+
+// Two rows of the table give one schema: the second tenant is refused, as long as the
+// first is remembered.
+func TestResolve_sharedSchema(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	c := withPools(map[string]string{"main": dsn})
+	c.Tenants = routing.TenantsConfig{Schema: "{tenant}", Table: &routing.TableConfig{Pool: "main", Query: "SELECT 'main', 'same' WHERE $1 <> ''", Cache: time.Hour}}
+	r := started(t, c)
+	_, _, err := r.Resolve(t.Context(), "first")
+	require.NoError(t, err)
+	_, _, err = r.Resolve(t.Context(), "second")
+	require.ErrorContains(t, err, `tenants "first" and "second" share schema "same" in pool "main": give each its own schema`)
+	_, _, err = r.Resolve(t.Context(), "first")
+	require.NoError(t, err)
+}

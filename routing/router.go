@@ -46,11 +46,12 @@ type routes struct {
 	taken map[[2]string]tenancy.ID // whose a schema is, by pool and schema, as tenants.static says
 
 	mu    sync.Mutex
-	cache map[tenancy.ID]answer // guarded by mu; of the lookup table
+	cache map[tenancy.ID]answer    // guarded by mu; of the lookup table
+	lent  map[[2]string]tenancy.ID // guarded by mu; whose a schema is, by pool and schema, as the table said last
 }
 
 func newRoutes(cfg Config, pools map[string]*Pool) (*routes, error) {
-	r := &routes{cfg: cfg, pools: pools, taken: map[[2]string]tenancy.ID{}, cache: map[tenancy.ID]answer{}}
+	r := &routes{cfg: cfg, pools: pools, taken: map[[2]string]tenancy.ID{}, cache: map[tenancy.ID]answer{}, lent: map[[2]string]tenancy.ID{}}
 	for id, s := range cfg.Tenants.Static {
 		t, err := cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
 		if err != nil {
@@ -307,11 +308,29 @@ func (r *routes) lookUp(ctx context.Context, id tenancy.ID) (tenancy.Tenant, err
 		return a.tenant, a.err
 	}
 	tenant, err := r.ask(ctx, id)
+	if err == nil {
+		err = r.checkAlone(id, tenant)
+	}
 	var unusable *RowError
 	if err == nil || errors.Is(err, tenancy.ErrUnknownTenant) || errors.As(err, &unusable) {
 		r.remember(id, answer{tenant: tenant, err: err, until: time.Now().Add(r.cfg.Tenants.Table.Cache)})
 	}
 	return tenant, err
+}
+
+// checkAlone refuses a tenant whose schema another one has, as far as answers are still
+// remembered.
+func (r *routes) checkAlone(id tenancy.ID, t tenancy.Tenant) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := [2]string{t.Pool, t.Schema}
+	other, known := r.lent[key]
+	a := r.cache[other]
+	if known && other != id && a.err == nil && time.Now().Before(a.until) && a.tenant.Pool == t.Pool && a.tenant.Schema == t.Schema {
+		return &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", other, id, t.Schema, t.Pool)}
+	}
+	r.lent[key] = id
+	return nil
 }
 
 // maxCached bounds the cache: somebody may ask for ever new ids.
@@ -322,6 +341,7 @@ func (r *routes) remember(id tenancy.ID, a answer) {
 	defer r.mu.Unlock()
 	if len(r.cache) >= maxCached {
 		clear(r.cache)
+		clear(r.lent)
 	}
 	r.cache[id] = a
 }

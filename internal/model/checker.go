@@ -89,7 +89,7 @@ type search[S comparable, T any] struct {
 
 // run returns the invariant that is broken.
 func (c *search[S, T]) run(limit int) (broken string) {
-	var todo queue[S] // in the order of the states' numbers
+	var frontier queue[S] // in the order of the states' numbers
 	visit := func(s *S, parent uint32) {
 		canonical := c.sys.Canonical(s)
 		number, fresh := c.seen.add(c.hash(&canonical), parent)
@@ -99,13 +99,13 @@ func (c *search[S, T]) run(limit int) (broken string) {
 		if broken = c.sys.Broken(&canonical); broken != "" {
 			c.broken = number
 		}
-		todo.push(&canonical)
+		frontier.push(&canonical)
 	}
 	start := c.sys.Start()
 	visit(&start, 0)
 	number := uint32(0) // of the state that is expanded
 	below := 1          // the number of the first state of the next level
-	for s := todo.pop(); s != nil && broken == ""; s = todo.pop() {
+	for s := frontier.pop(); s != nil && broken == ""; s = frontier.pop() {
 		if c.seen.size() > limit {
 			c.partial = true
 			return ""

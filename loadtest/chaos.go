@@ -25,7 +25,7 @@ type chaosOptions struct {
 	every                 time.Duration
 	scale                 float64
 	keep                  string
-	plan, json            bool
+	plan                  bool
 }
 
 type chaosResult struct {
@@ -58,25 +58,6 @@ func newChaos() *cobra.Command {
 			"effects, ledgers, and what handlers and databases wrote down. As root on Linux the gossip is cut as well,\n" +
 			"in network namespaces of their own. The exit code is 1 if a promise was broken.",
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if o.nodes < 2 || o.servers < 1 || o.pools < o.servers || o.minutes <= 0 || o.every <= 0 || o.scale < 0.1 || o.scale > 1 {
-				return errors.New("two nodes, a server, a pool for each server, and times above 0 are needed at least; --scale is 0.1 to 1")
-			}
-			if ran, err := inNetwork(); ran || err != nil {
-				return err
-			}
-			r, err := runChaos(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			if err := report(r, o.json); err != nil {
-				return err
-			}
-			if r.broken() {
-				return errors.New("a promise was broken")
-			}
-			return nil
-		},
 	}
 	c.Flags().Float64Var(&o.minutes, "minutes", 0.4, "how long things go wrong")
 	c.Flags().Uint64Var(&o.seed, "seed", 1, "of the schedule")
@@ -87,8 +68,22 @@ func newChaos() *cobra.Command {
 	c.Flags().Float64Var(&o.scale, "scale", 0.2, "shortens the times to live of locks and sessions, and the faults with them; 1: the defaults")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs and journals in this folder")
 	c.Flags().BoolVar(&o.plan, "plan", false, "only print the schedule")
-	c.Flags().BoolVar(&o.json, "json", false, "print one JSON object as the last line")
+	c = scenario(c, func(ctx context.Context, _ []string) (chaosResult, error) { return runChaos(ctx, o) })
+	here := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if ran, err := inNetwork(); ran || err != nil {
+			return err
+		}
+		return here(c, args)
+	}
 	return c
+}
+
+func (r chaosResult) fault() error {
+	if r.broken() {
+		return errors.New("a promise was broken")
+	}
+	return nil
 }
 
 // chaos is a cluster in trouble.
@@ -114,6 +109,9 @@ type life struct {
 }
 
 func runChaos(ctx context.Context, o chaosOptions) (r chaosResult, err error) {
+	if o.nodes < 2 || o.servers < 1 || o.pools < o.servers || o.minutes <= 0 || o.every <= 0 || o.scale < 0.1 || o.scale > 1 {
+		return r, errors.New("two nodes, a server, a pool for each server, and times above 0 are needed at least; --scale is 0.1 to 1")
+	}
 	w, err := newNetwork()
 	if err != nil {
 		return r, err

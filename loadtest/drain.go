@@ -34,7 +34,6 @@ func newOrder(n int) order {
 
 type drainOptions struct {
 	jobs, tenants, workers, batch int
-	json                          bool
 	cpuprofile                    string
 }
 
@@ -55,35 +54,23 @@ func newDrain() *cobra.Command {
 	c := &cobra.Command{
 		Use: "drain", Short: "Finish a backlog of jobs that do nothing: one pool, one node, default settings",
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if o.jobs < 1 || o.tenants < 1 {
-				return errors.New("jobs and tenants must be more than 0")
-			}
-			r, err := drain(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			if err := report(r, o.json); err != nil {
-				return err
-			}
-			if r.Lost != 0 {
-				return fmt.Errorf("%d jobs were lost", r.Lost)
-			}
-			return nil
-		},
 	}
 	c.Flags().IntVar(&o.jobs, "jobs", 300_000, "how many jobs wait when the node starts")
 	c.Flags().IntVar(&o.tenants, "tenants", 100, "tenants they belong to, in equal shares")
 	c.Flags().IntVar(&o.workers, "workers", 0, "handlers at a time (0: the default)")
 	c.Flags().IntVar(&o.batch, "batch", 0, "jobs per claim (0: the default)")
-	c.Flags().BoolVar(&o.json, "json", false, "print one JSON object as the last line")
 	c.Flags().StringVar(&o.cpuprofile, "cpuprofile", "", "write a profile of the drain to this file")
-	return c
+	return scenario(c, func(ctx context.Context, _ []string) (drainResult, error) { return drain(ctx, o) })
 }
+
+func (r drainResult) fault() error { return lost(r.Lost, 0) }
 
 // drain enqueues, then starts a node and times it until the last job is finished
 // in the database.
 func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
+	if o.jobs < 1 || o.tenants < 1 {
+		return r, errors.New("jobs and tenants must be more than 0")
+	}
 	b, err := newBed(ctx, 1, o.tenants)
 	if err != nil {
 		return r, err

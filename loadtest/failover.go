@@ -17,7 +17,6 @@ import (
 type failoverOptions struct {
 	nodes, pools, kills, stops int
 	profile, keep              string
-	json                       bool
 }
 
 type failoverResult struct {
@@ -48,22 +47,6 @@ func newFailover() *cobra.Command {
 	c := &cobra.Command{
 		Use: "failover", Short: "Kill and stop holders of locks under load, and time how long nobody acquires",
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if o.nodes < 2 || o.pools < 1 {
-				return errors.New("two nodes and a pool are needed at least")
-			}
-			r, err := failover(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			if err := report(r, o.json); err != nil {
-				return err
-			}
-			if r.Lost != 0 || r.Doubled != 0 {
-				return fmt.Errorf("%d jobs were lost and %d effects doubled", r.Lost, r.Doubled)
-			}
-			return nil
-		},
 	}
 	c.Flags().IntVar(&o.nodes, "nodes", 3, "node processes")
 	c.Flags().IntVar(&o.pools, "pools", 3, "databases; each has a lock of its own")
@@ -71,9 +54,10 @@ func newFailover() *cobra.Command {
 	c.Flags().IntVar(&o.stops, "stops", 5, "how often to stop (SIGTERM) the node with the most locks")
 	c.Flags().StringVar(&o.profile, "profile", "lan", "timing of the gossip: local, lan or wan")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs and journals in this folder")
-	c.Flags().BoolVar(&o.json, "json", false, "print one JSON object as the last line")
-	return c
+	return scenario(c, func(ctx context.Context, _ []string) (failoverResult, error) { return failover(ctx, o) })
 }
+
+func (r failoverResult) fault() error { return lost(int64(r.Lost), r.Doubled) }
 
 // loadEvery is how often a job is enqueued in each pool, and loadTook how long it
 // takes: a holder then always has some jobs claimed, and claims every 10 ms.
@@ -83,6 +67,9 @@ const (
 )
 
 func failover(ctx context.Context, o failoverOptions) (r failoverResult, err error) {
+	if o.nodes < 2 || o.pools < 1 {
+		return r, errors.New("two nodes and a pool are needed at least")
+	}
 	b, err := newBed(ctx, o.pools, 3*o.pools)
 	if err != nil {
 		return r, err

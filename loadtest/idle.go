@@ -23,7 +23,6 @@ type idleOptions struct {
 	maxConns       int
 	settle, window time.Duration
 	profile, keep  string
-	json           bool
 }
 
 type idleResult struct {
@@ -45,16 +44,6 @@ func newIdle() *cobra.Command {
 	c := &cobra.Command{
 		Use: "idle", Short: "Leave a cluster with many empty pools alone, and see what it costs",
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if o.pools < 1 || o.nodes < 1 || o.window <= 0 {
-				return errors.New("pools, nodes and window must be more than 0")
-			}
-			r, err := idle(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			return report(r, o.json)
-		},
 	}
 	c.Flags().IntVar(&o.pools, "pools", 200, "empty databases; each takes 8 MB of memory, and each connection to it some 2 MB")
 	c.Flags().IntVar(&o.nodes, "nodes", 3, "node processes")
@@ -63,14 +52,23 @@ func newIdle() *cobra.Command {
 	c.Flags().DurationVar(&o.window, "window", 10*time.Second, "how long to measure")
 	c.Flags().StringVar(&o.profile, "profile", "lan", "timing of the gossip: local, lan or wan")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs in this folder")
-	c.Flags().BoolVar(&o.json, "json", false, "print one JSON object as the last line")
-	return c
+	return scenario(c, func(ctx context.Context, _ []string) (idleResult, error) { return idle(ctx, o) })
+}
+
+func (r idleResult) fault() error {
+	if r.Unheld != 0 {
+		return fmt.Errorf("nobody holds the locks of %d pools", r.Unheld)
+	}
+	return nil
 }
 
 // perNode bounds what each node opens beside the locks' connections.
 const perNode = 32
 
 func idle(ctx context.Context, o idleOptions) (r idleResult, err error) {
+	if o.pools < 1 || o.nodes < 1 || o.window <= 0 {
+		return r, errors.New("pools, nodes and window must be more than 0")
+	}
 	if o.maxConns == 0 {
 		o.maxConns = 50 + perNode*o.nodes + o.pools*min(o.nodes, 3)
 	}

@@ -13,6 +13,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -33,6 +34,34 @@ func main() {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)
 	}
+}
+
+// result is what a scenario measured.
+type result interface {
+	// fault is an error if something has happened that never must.
+	fault() error
+}
+
+// scenario makes the command run a scenario and print what it measured.
+func scenario[R result](c *cobra.Command, run func(ctx context.Context, args []string) (R, error)) *cobra.Command {
+	var asJSON bool
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object as the last line")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		r, err := run(c.Context(), args)
+		if err != nil {
+			return err
+		}
+		return errors.Join(report(r, asJSON), r.fault())
+	}
+	return c
+}
+
+// lost is an error unless both numbers are 0.
+func lost(lost int64, doubled int) error {
+	if lost == 0 && doubled == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d jobs were lost, and %d ran or took effect twice", lost, doubled)
 }
 
 // report prints a result: as one JSON object, or as lines.

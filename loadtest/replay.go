@@ -32,7 +32,6 @@ type replayOptions struct {
 	file         string
 	speed        float64
 	pools, limit int
-	json         bool
 }
 
 type replayResult struct {
@@ -58,27 +57,17 @@ func newReplay() *cobra.Command {
 		Long: "Replays a trace in the format of the Azure Functions Invocation Trace 2021 (an application is a tenant)\n" +
 			"or of the Azure LLM Inference Trace 2023. Both are published by Microsoft under CC BY 4.0.",
 		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.file = args[0]
-			r, err := replay(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			if err := report(r, o.json); err != nil {
-				return err
-			}
-			if r.Lost != 0 || r.Doubled != 0 {
-				return fmt.Errorf("%d jobs were lost and %d ran twice", r.Lost, r.Doubled)
-			}
-			return nil
-		},
 	}
 	c.Flags().Float64Var(&o.speed, "speed", 60, "how many times faster than it was recorded")
 	c.Flags().IntVar(&o.pools, "pools", 2, "databases that the tenants are spread over")
 	c.Flags().IntVar(&o.limit, "limit", 0, "replay only so many calls (0: all)")
-	c.Flags().BoolVar(&o.json, "json", false, "print one JSON object as the last line")
-	return c
+	return scenario(c, func(ctx context.Context, args []string) (replayResult, error) {
+		o.file = args[0]
+		return replay(ctx, o)
+	})
 }
+
+func (r replayResult) fault() error { return lost(r.Lost, r.Doubled) }
 
 func replay(ctx context.Context, o replayOptions) (r replayResult, err error) {
 	if !(o.speed > 0) || math.IsInf(o.speed, 0) {

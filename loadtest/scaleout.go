@@ -20,7 +20,6 @@ import (
 type scaleoutOptions struct {
 	nodes, workers int
 	took, window   time.Duration
-	json           bool
 }
 
 type scaleoutResult struct {
@@ -43,33 +42,21 @@ func newScaleout() *cobra.Command {
 	c := &cobra.Command{
 		Use: "scaleout", Short: "Work off one hot pool with one node, then with several, each with few workers",
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if o.nodes < 1 || o.workers < 1 || o.took <= 0 || o.window <= 0 {
-				return errors.New("nodes, workers, took and window must be more than 0")
-			}
-			r, err := scaleout(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			if err := report(r, o.json); err != nil {
-				return err
-			}
-			if r.Lost != 0 {
-				return fmt.Errorf("%d jobs were lost", r.Lost)
-			}
-			return nil
-		},
 	}
 	c.Flags().IntVar(&o.nodes, "nodes", 4, "node processes in the second part")
 	c.Flags().IntVar(&o.workers, "workers", 8, "handlers at a time on each node; few, so that they and not the processor are the limit")
 	c.Flags().DurationVar(&o.took, "took", 10*time.Millisecond, "how long each job takes")
 	c.Flags().DurationVar(&o.window, "window", 10*time.Second, "how long each part is measured")
-	c.Flags().BoolVar(&o.json, "json", false, "print one JSON object as the last line")
-	return c
+	return scenario(c, func(ctx context.Context, _ []string) (scaleoutResult, error) { return scaleout(ctx, o) })
 }
+
+func (r scaleoutResult) fault() error { return lost(r.Lost, 0) }
 
 // scaleout measures the parts on a pool each, so that neither meets what the other left.
 func scaleout(ctx context.Context, o scaleoutOptions) (r scaleoutResult, err error) {
+	if o.nodes < 1 || o.workers < 1 || o.took <= 0 || o.window <= 0 {
+		return r, errors.New("nodes, workers, took and window must be more than 0")
+	}
 	const tenantsPerPart = 4
 	b, err := newBed(ctx, 2, 2*tenantsPerPart)
 	if err != nil {

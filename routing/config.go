@@ -144,15 +144,29 @@ func validateDSN(l *fault.List, path string, p PoolConfig) {
 		l.Add(path, "write postgres://user@host:5432/database?sslmode=verify-full", "cannot be read as a Postgres connection string") // err may quote the password
 		return
 	}
+	if hasStrayAt(cfg) { // and the part of the host in front of it is a part of the password
+		l.Add(path, "write %40 for each @ in the user's name or the password, or point passfile at a file", "has more than one @, so that it cannot be told where its host begins")
+		return
+	}
 	if host := plainHost(cfg); host != "" && !p.Insecure {
 		l.Add(path, "add sslmode=verify-full, or set insecure: true beside it if nobody else is on the network",
 			"does not insist on TLS, so that whoever is between can read and change what %s is sent", host)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.RuntimeParams)) {
-		if strings.HasPrefix(name, "pool_") { // pgxpool's; the lock's connection would send it to the server, which knows no such setting
+		if strings.HasPrefix(name, "pool_") { // pgxpool's, and set here
 			l.Add(path, "use max_conns", "sets %s, which has no effect", name)
 		}
 	}
+}
+
+// hasStrayAt tells whether an @ was read as part of a host. Only a socket without a
+// file has one, in front.
+func hasStrayAt(cfg *pgx.ConnConfig) bool {
+	stray := strings.LastIndex(cfg.Host, "@") > 0
+	for _, f := range cfg.Fallbacks {
+		stray = stray || strings.LastIndex(f.Host, "@") > 0
+	}
+	return stray
 }
 
 // plainHost names a host on another network that would be spoken to without TLS, if

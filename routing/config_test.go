@@ -78,7 +78,11 @@ func TestConfig_Validate(t *testing.T) {
 			[]string{"pools." + strings.Repeat("p", 64) + `: pool name "` + strings.Repeat("p", 64) + `"` + badName},
 		},
 		"the longest pool name": {pool(strings.Repeat("P", 61)+".1", routing.PoolConfig{DSN: "host=db"}), nil},
-		"no dsn":                {pool("main", routing.PoolConfig{}), []string{"pools.main.dsn: is empty; write dsn: ${env:NAME} or dsn: ${file:/path}"}},
+		"an @ in a password": {pool("main", routing.PoolConfig{DSN: "postgres://app:hunter@2.example@db/x"}),
+			[]string{"pools.main.dsn: has more than one @, so that it cannot be told where its host begins; write %40 for each @ in the user's name or the password, or point passfile at a file"}},
+		"an @ in a password, two hosts": {pool("main", routing.PoolConfig{DSN: "postgres://app:hunter2@db,b@b/x"}),
+			[]string{"pools.main.dsn: has more than one @, so that it cannot be told where its host begins; write %40 for each @ in the user's name or the password, or point passfile at a file"}},
+		"no dsn": {pool("main", routing.PoolConfig{}), []string{"pools.main.dsn: is empty; write dsn: ${env:NAME} or dsn: ${file:/path}"}},
 		"a setting of pgxpool": {
 			pool("main", routing.PoolConfig{DSN: "postgres://app:hunter2@db1/app?pool_min_conns=2&pool_max_conns=50"}),
 			[]string{"pools.main.dsn: sets pool_max_conns, which has no effect; use max_conns", "pools.main.dsn: sets pool_min_conns, which has no effect; use max_conns"},

@@ -66,17 +66,20 @@ const (
 // idle pool only the holder keeps one.
 const hangUpFor = 4 * time.Second
 
-// run alternates between waiting for the lock and holding it.
+// run alternates between waiting for the lock and holding it. Both of these waits are
+// made right here and not further down: of thousands of pools each has a goroutine that
+// waits, and it is as expensive as its stack is deep.
 func (a *acquirer) run(ctx context.Context) {
 	if !a.awaitPool(ctx) {
 		return
 	}
 	for ctx.Err() == nil {
-		t := a.await(ctx)
-		if t == nil {
-			continue
+		t, rest := a.try(ctx)
+		if t != nil {
+			a.balance.took()
+			rest = a.end(t, t.run(ctx))
 		}
-		a.hold(ctx, t)
+		a.pause(ctx, rest)
 	}
 	if a.unsure != (store.Fence{}) {
 		a.resolve()
@@ -90,15 +93,20 @@ const readyWithin = 3 * time.Second
 func (a *acquirer) awaitPool(ctx context.Context) bool {
 	late := time.NewTimer(readyWithin)
 	defer late.Stop()
-	for {
-		select {
-		case <-a.pool.Ready():
-			return true
-		case <-late.C:
-			a.keeper.reach.lose()
-		case <-ctx.Done():
-			return false
-		}
+	select {
+	case <-a.pool.Ready():
+		return true
+	case <-ctx.Done():
+		return false
+	case <-late.C:
+	}
+	a.elector.SetReaches(a.pool.Name, false)
+	select {
+	case <-a.pool.Ready():
+		a.elector.SetReaches(a.pool.Name, true)
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -135,7 +143,7 @@ func (a *acquirer) resolve() {
 	}
 	if err == nil && t != nil {
 		defer a.keeper.release(t.holding)
-		if err = t.load(ctx); err == nil {
+		if _, err = t.load(ctx); err == nil {
 			a.letGo(t)
 		}
 	}
@@ -144,53 +152,70 @@ func (a *acquirer) resolve() {
 	}
 }
 
-// await waits for its turn to look at the lock, looks, and takes it if it is free.
-// nil: not yet, call again.
-func (a *acquirer) await(ctx context.Context) *term {
-	rank, eligible := a.elector.Rank(a.pool.Name)
-	if !eligible {
-		a.pause(ctx, poolRetry, false)
-		return nil
+// rest is how long to wait before the lock is looked at again, and what ends it early.
+type rest struct {
+	d    time.Duration
+	saw  outlook // another one ends it
+	heed bool    // so does an offer of the lock
+}
+
+// try looks at the lock, and takes it if it is free and this node's turn to. nil: not
+// yet, try again after the rest.
+func (a *acquirer) try(ctx context.Context) (*term, rest) {
+	saw := a.outlook()
+	if !saw.eligible {
+		return nil, rest{d: poolRetry, saw: saw}
 	}
 	l, err := a.look(ctx)
+	saw.alive = a.elector.Alive(a.standing.holder)
 	if err != nil {
 		if ctx.Err() == nil {
 			a.log.Warn("acquire lock could not be read", zap.Error(err))
 		}
-		a.pause(ctx, poolRetry+rand.N(poolRetry), false)
-		return nil
+		return nil, rest{d: poolRetry + rand.N(poolRetry), saw: saw}
 	}
-	if rank > 0 && a.keeper.reach.isDown() { // whoever is elected instead shall not be overtaken
-		a.pause(ctx, poolRetry, false)
-		return nil
+	if saw.rank > 0 && a.keeper.reach.isDown() { // whoever is elected instead shall not be overtaken
+		return nil, rest{d: poolRetry, saw: saw}
 	}
 	if err := a.settle(ctx, l); err != nil && ctx.Err() == nil {
 		a.log.Warn("claims whose answer was lost could not be removed; trying again", zap.Error(err))
 	}
-	if wait := a.untilFree(l, rank); wait > 0 {
+	if wait := a.untilFree(l, saw.rank); wait > 0 {
 		if wait > hangUpFor {
 			a.keeper.hangUp()
 		}
-		a.pause(ctx, wait, true)
-		return nil
+		return nil, rest{d: wait, saw: saw, heed: true}
 	}
 	t, err := a.take(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		if ctx.Err() == nil {
 			a.log.Warn("acquire lock could not be taken", zap.Error(err))
 		}
-		a.pause(ctx, poolRetry+rand.N(poolRetry), false)
-	case t == nil:
-		a.pause(ctx, rankDelay, true)
+		return nil, rest{d: poolRetry + rand.N(poolRetry), saw: saw}
 	}
-	return t
+	return t, rest{d: rankDelay, saw: saw, heed: true}
 }
 
-// pause waits; a change in the view, or an offer of the lock, ends it early when
-// heed is set, at most once per rankDelay or so because that is what follows.
-func (a *acquirer) pause(ctx context.Context, d time.Duration, heed bool) {
-	timer := time.NewTimer(d)
+// outlook is what of the view of the members bears on when to look at the lock again.
+type outlook struct {
+	rank            int
+	eligible, alive bool // this node, and the holder
+}
+
+func (a *acquirer) outlook() (o outlook) {
+	o.rank, o.eligible = a.elector.Rank(a.pool.Name)
+	o.alive = a.elector.Alive(a.standing.holder)
+	return o
+}
+
+// pause waits. What ends it early can do so at most once per rankDelay or so, because
+// that is what follows. A change in the view that leaves the outlook as it is must not:
+// there may be thousands of locks to look at.
+func (a *acquirer) pause(ctx context.Context, r rest) {
+	if r.d == 0 {
+		return
+	}
+	timer := time.NewTimer(r.d)
 	defer timer.Stop()
 	for {
 		select {
@@ -199,9 +224,11 @@ func (a *acquirer) pause(ctx context.Context, d time.Duration, heed bool) {
 		case <-timer.C:
 			return
 		case <-a.changed:
-			return
+			if a.outlook() != r.saw {
+				return
+			}
 		case <-a.keeper.inbox.nudge:
-			if m := a.keeper.inbox.take(); heed && m.offered {
+			if a.keeper.inbox.take().offered && r.heed {
 				return
 			}
 		}
@@ -322,10 +349,8 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 	return t, nil
 }
 
-// hold is one term: while it runs this node is the one that claims jobs here.
-func (a *acquirer) hold(ctx context.Context, t *term) {
-	a.balance.took()
-	why := t.run(ctx)
+// end lets go of the lock after a term, which is over for the reason why.
+func (a *acquirer) end(t *term, why error) rest {
 	a.balance.lost()
 	if errors.Is(why, errUnsure) {
 		a.unsure = t.fence
@@ -337,17 +362,17 @@ func (a *acquirer) hold(ctx context.Context, t *term) {
 	case errors.Is(why, errMoved), errors.Is(why, context.Canceled):
 		a.letGo(t)
 		a.metrics.changes.WithLabelValues(a.pool.Name, "offered").Inc()
+		return rest{}
 	case errors.Is(why, errUnsure): // taking it anew decides what was sent; see term.load
 		a.note(Held{Pool: a.pool.Name})
 		a.metrics.changes.WithLabelValues(a.pool.Name, "unsure").Inc()
 		a.log.Warn("acquire lock is taken anew", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
-		a.pause(ctx, rankDelay/2, false)
-	default:
-		a.note(Held{Pool: a.pool.Name})
-		a.metrics.changes.WithLabelValues(a.pool.Name, "lost").Inc()
-		a.log.Warn("acquire lock lost", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
-		a.pause(ctx, rankDelay+a.jitter(), false) // others first
+		return rest{d: rankDelay / 2, saw: a.outlook()}
 	}
+	a.note(Held{Pool: a.pool.Name})
+	a.metrics.changes.WithLabelValues(a.pool.Name, "lost").Inc()
+	a.log.Warn("acquire lock lost", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
+	return rest{d: rankDelay + a.jitter(), saw: a.outlook()} // others first
 }
 
 // reaches is told when the database comes into reach or goes out of it.

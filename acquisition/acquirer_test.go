@@ -186,18 +186,27 @@ func TestPause(t *testing.T) {
 		"an offer":             {true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer() }, true},
 		"an offer, not heeded": {false, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer() }, false},
 		"a hint":               {true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.hint(Hint{}) }, false},
-		"the view changed":     {false, func(a *acquirer, _ context.CancelFunc) { nudge(a.changed) }, true},
-		"a stop":               {false, func(_ *acquirer, stop context.CancelFunc) { stop() }, true},
+		"another rank":         {false, func(a *acquirer, _ context.CancelFunc) { a.elector.(*fakeElector).rank = 1; nudge(a.changed) }, true},
+		"the holder died": {false, func(a *acquirer, _ context.CancelFunc) {
+			a.elector.(*fakeElector).dead = []string{"b-1"}
+			nudge(a.changed)
+		}, true},
+		"others died": {false, func(a *acquirer, _ context.CancelFunc) {
+			a.elector.(*fakeElector).dead = []string{"c-1"}
+			nudge(a.changed)
+		}, false},
+		"a stop": {false, func(_ *acquirer, stop context.CancelFunc) { stop() }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				a := newIdleAcquirer(&fakeElector{})
+				a.standing.holder = "b-1"
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
-				began := time.Now()
+				began, saw := time.Now(), a.outlook()
 				time.AfterFunc(time.Second, func() { c.event(a, stop) })
-				a.pause(ctx, time.Minute, c.heed)
+				a.pause(ctx, rest{time.Minute, saw, c.heed})
 				want := time.Minute
 				if c.ends {
 					want = time.Second
@@ -306,6 +315,25 @@ func TestHeedElection(t *testing.T) {
 	})
 }
 
+// Once others have been elected for a while, nothing more changes that a term which
+// dozes would hear of.
+func TestDozeHeedsTheElection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newIdleAcquirer(&fakeElector{elected: "other", stable: rebalanceAfter})
+		a.balance.took()
+		began := time.Now()
+		tm := &term{acquirer: a, began: began, lanes: newLanes()}
+		require.ErrorIs(t, tm.doze(t.Context()), errMoved)
+		require.InDelta(t, rebalanceAfter, time.Since(began), float64(electionEvery))
+
+		tm.elector.(*fakeElector).elected = "me"
+		began = time.Now()
+		require.NoError(t, tm.doze(t.Context()))
+		require.GreaterOrEqual(t, time.Since(began), longestDoze/2)
+	})
+}
+
 // acquirer makes one for the bundle's pool.
 func (b *bundle) acquirer(e *fakeElector) *acquirer {
 	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, e, zap.NewNop())
@@ -332,12 +360,18 @@ func (b *bundle) readLock() store.Lock {
 	return l
 }
 
+// tried is what comes of trying for the lock, apart from how long to wait then.
+func tried(ctx context.Context, a *acquirer) *term {
+	t, _ := a.try(ctx)
+	return t
+}
+
 func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
 	e := &fakeElector{heir: "b-1"}
 	a := b.acquirer(e)
-	tm := a.await(t.Context())
+	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	l := b.readLock()
 	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch, Timeline: l.Timeline}, tm.fence)
@@ -348,7 +382,7 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 
 	stop, cancel := context.WithCancel(t.Context())
 	cancel()
-	a.hold(stop, tm) // lets go at once
+	require.Zero(t, a.end(tm, tm.run(stop)), "it lets go at once")
 	require.Error(t, tm.ctx.Err())
 	l = b.readLock()
 	require.Empty(t, l.Holder)
@@ -357,7 +391,7 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"main"}`, MessageOffer)}, e.messages())
 	require.Equal(t, Held{Pool: "main", Holder: "b-1"}, a.seenLock(), "hints go there from now on")
 
-	require.Nil(t, a.await(stop), "it is kept for another")
+	require.Nil(t, tried(stop, a), "it is kept for another")
 	require.Empty(t, b.readLock().Holder)
 }
 
@@ -367,7 +401,7 @@ func TestAcquirerLetsGoForAnybody(t *testing.T) {
 	b := setup(t, nil, nil).start()
 	e := &fakeElector{}
 	a := b.acquirer(e)
-	tm := a.await(t.Context())
+	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	a.keeper.release(tm.holding)
 	a.letGo(tm)
@@ -380,8 +414,7 @@ func TestAcquirerIsOutOfTheElection(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
 	a := b.acquirer(&fakeElector{out: true})
-	nudge(a.changed) // so that it does not wait
-	require.Nil(t, a.await(t.Context()))
+	require.Nil(t, tried(t.Context(), a))
 	require.Zero(t, b.count(lockConns), "it does not even look")
 }
 
@@ -427,13 +460,14 @@ func TestAcquirerDoesNotOvertakeOnceItWasOutOfReach(t *testing.T) {
 	b := setup(t, nil, nil).start()
 	e := &fakeElector{rank: 1}
 	a := b.acquirer(e)
-	a.keeper.reach.lose()
+	for range downAfter {
+		a.keeper.reach.note(false, time.Now(), time.Hour)
+	}
 	a.standing.since = time.Now().Add(-time.Hour)
-	nudge(a.changed)
-	require.Nil(t, a.await(t.Context()))
+	require.Nil(t, tried(t.Context(), a))
 	require.Empty(t, b.readLock().Holder)
 	e.rank = 0
-	tm := a.await(t.Context())
+	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	a.keeper.release(tm.holding)
 }
@@ -443,16 +477,14 @@ func TestAcquirerWithoutADatabase(t *testing.T) {
 	b := setup(t, nil, nil).start()
 	b.proxy.SetRule(cutLock)
 	a := b.acquirer(&fakeElector{})
-	nudge(a.changed)
-	require.Nil(t, a.await(t.Context()))
+	require.Nil(t, tried(t.Context(), a))
 	b.proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict { // the look is answered, the rest is not
 		if strings.Contains(e.SQL, "INSERT INTO tenure.node_session") {
 			return faultproxy.CutBefore
 		}
 		return faultproxy.Pass
 	})
-	nudge(a.changed)
-	require.Nil(t, a.await(t.Context()))
+	require.Nil(t, tried(t.Context(), a))
 	require.Empty(t, b.readLock().Holder)
 }
 
@@ -462,7 +494,7 @@ func TestAcquirerSettles(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
 	a := b.acquirer(&fakeElector{})
-	tm := a.await(t.Context())
+	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	s := b.session()
 	known := b.claim(s, "k")
@@ -490,7 +522,7 @@ func TestAcquirerResolvesAtItsEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
 	a := b.acquirer(&fakeElector{})
-	tm := a.await(t.Context())
+	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	a.keeper.release(tm.holding)
 	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids) VALUES ($1, 0, '{99}')", tm.fence.Session)

@@ -101,14 +101,20 @@ func (t *term) sweep(ctx context.Context) error {
 // was taken, nor to whom it was taken from: when several nodes die at once the elected
 // one may be dead too, and each offer in vain costs the pool a gap.
 func (t *term) heedElection(context.Context) error {
-	elected := t.elector.Elected(t.pool.Name)
-	if elected == "" || elected == t.keeper.self.Member || elected == t.from || t.elector.StableFor() < rebalanceAfter || t.reaping || time.Since(t.began) < rebalanceAfter {
+	if !t.electedElsewhere() || t.elector.StableFor() < rebalanceAfter || t.reaping || time.Since(t.began) < rebalanceAfter {
 		return nil
 	}
 	if !t.balance.mayGive(t.elector.Share(), time.Now()) {
 		return nil
 	}
 	return errMoved
+}
+
+// electedElsewhere tells whether another node is elected, apart from the one that this one
+// has the lock from.
+func (t *term) electedElsewhere() bool {
+	elected := t.elector.Elected(t.pool.Name)
+	return elected != "" && elected != t.keeper.self.Member && elected != t.from
 }
 
 // fireTimers moves due timers, and finds out when the next one is due.

@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -15,6 +16,10 @@ const (
 	dozeAfter  = 5 // times acquire.idle_wait
 	dozeFactor = 2 // by which renewing slows down
 )
+
+// longestDoze bounds a doze, and half of it the shortest that nothing ends: finished
+// jobs are to be tidied now and then where no more come, too.
+const longestDoze = 2 * time.Hour
 
 // mayDoze tells whether nothing has been going on for a while.
 func (t *term) mayDoze(now time.Time) bool {
@@ -30,25 +35,31 @@ func (t *term) doze(ctx context.Context) error {
 	t.lanes.forget() // to be read from their start: a transaction may commit what stands behind the cursor
 	t.keeper.doze(true)
 	defer t.keeper.doze(false)
+	longest := time.Now().Add(longestDoze/2 + rand.N(longestDoze/2))
 	for {
-		until := t.chores.retention
+		until := longest
 		if !t.due.IsZero() {
 			until = earlier(until, t.due)
 		}
-		timer := time.NewTimer(time.Until(until))
+		wait := time.Until(until)
+		if t.electedElsewhere() { // whoever is elected must have been so for a while
+			wait = min(wait, electionEvery)
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return context.Cause(ctx)
-		case <-timer.C:
-			return nil
 		case <-t.keeper.inbox.nudge:
 			timer.Stop()
 			return nil
+		case <-timer.C:
+			if !time.Now().Before(until) {
+				return nil
+			}
 		case <-t.changed:
 			timer.Stop()
 		}
-		// Others may have been elected, and count how long they have been so.
 		if err := t.heedElection(ctx); err != nil {
 			return err
 		}

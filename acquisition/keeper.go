@@ -92,7 +92,7 @@ const callTimeout = 4 * time.Second
 // which a call failed is not used again: nobody knows what it would answer next.
 func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
 	err := k.try(ctx, fn)
-	if ctx.Err() == nil { // else it was cut short here
+	if ctx.Err() == nil && !errors.Is(err, routing.ErrNoTurn) { // else it was cut short here
 		k.reach.note(err == nil || answered(err), time.Now(), k.cfg.Lock.TTL/2)
 	}
 	return err
@@ -105,11 +105,24 @@ func answered(err error) bool {
 
 func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
 	patience := min(callTimeout, k.cfg.Lock.TTL*3/4) // one call that hangs must not cost a lock that lives shorter
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("pool %s did not answer within %v", k.pool.Name, patience))
+	turn, cancel := ctx, func() {}
+	if k.opened() != nil { // whoever keeps nothing has the time to wait for its turn
+		turn, cancel = context.WithTimeout(ctx, patience)
+	}
 	defer cancel()
 	k.connMu.Lock()
 	defer k.connMu.Unlock()
-	if k.conn == nil || k.conn.IsClosed() {
+	connected := k.conn != nil && !k.conn.IsClosed()
+	if !connected {
+		done, err := k.pool.Turn(turn)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	ctx, cancel = context.WithTimeoutCause(ctx, patience, fmt.Errorf("pool %s did not answer within %v", k.pool.Name, patience))
+	defer cancel()
+	if !connected {
 		conn, err := k.pool.ConnectLock(ctx)
 		if err != nil {
 			return err

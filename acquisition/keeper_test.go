@@ -75,6 +75,9 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	b.sessions, err = NewSessions(b.cfg, time.Hour, Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Kinds()}, b.workers, zap.NewNop())
 	require.NoError(t, err)
 	b.pool, _ = b.router.Pool("main")
+	spare, err := b.pool.ConnectLock(t.Context()) // that the pool was verified with: each test shall make its own
+	require.NoError(t, err)
+	require.NoError(t, spare.Close(t.Context()))
 	b.keeper = b.sessions.add(b.pool)
 	t.Cleanup(func() {
 		if !b.stopped.Load() {

@@ -21,7 +21,8 @@ type Elector interface {
 	// Rank is this node's place in the order of preference for a pool, 0 being the
 	// elected one; ok is false while this node should not try at all.
 	Rank(pool string) (rank int, ok bool)
-	// Elected names the member that should hold the lock; "" when nobody is eligible.
+	// Elected names the member that should hold the lock; "" when nobody is eligible who
+	// says that it reaches the database.
 	Elected(pool string) (member string)
 	// Share is how many locks a node should hold at most, as the election spreads them.
 	Share() int

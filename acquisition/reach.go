@@ -53,13 +53,6 @@ func (r *reach) note(ok bool, now time.Time, quiet time.Duration) {
 	}
 }
 
-// lose notes that the database cannot be used at all.
-func (r *reach) lose() {
-	for range downAfter {
-		r.note(false, time.Now(), time.Hour)
-	}
-}
-
 // isDown tells whether the database is out of reach.
 func (r *reach) isDown() bool {
 	r.mu.Lock()

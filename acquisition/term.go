@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/execution"
@@ -84,7 +85,10 @@ func (t *term) run(stop context.Context) error {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(stop, func() { cancel(context.Canceled) })()
-	err := t.load(ctx)
+	idle, err := t.load(ctx)
+	if idle {
+		err = t.doze(ctx)
+	}
 	for err == nil {
 		t.open(t.keeper.inbox.take())
 		if err = t.chore(ctx); err != nil {
@@ -106,9 +110,34 @@ func (t *term) run(stop context.Context) error {
 	return err
 }
 
-// load learns what is in flight. It sees every claim that was ever committed,
-// because the fence made the take wait for them.
-func (t *term) load(ctx context.Context) error {
+// load learns what is in flight, and whether the pool is idle. It sees every claim that
+// was ever committed, because the fence made the take wait for them. Of an idle pool it
+// asks no connection but the lock's.
+func (t *term) load(ctx context.Context) (idle bool, err error) {
+	var seen store.Idle
+	err = t.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		seen, err = store.LookIdle(ctx, conn)
+		return err
+	})
+	if err == nil && seen.Claimed {
+		err = t.loadClaims(ctx)
+	}
+	if err != nil {
+		return false, err
+	}
+	t.unsure = store.Fence{}
+	now := time.Now()
+	t.quiet = now.Add(-dozeAfter * t.cfg.IdleWait) // a pool in which nothing is found at first need not be watched closely
+	t.chores = chores{discover: now, timers: now, reap: now, retention: now, rewind: now,
+		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
+	if seen.Due != nil {
+		t.dueBy(now.Add(*seen.Due))
+	}
+	return !seen.Waiting && t.mayDoze(now), nil
+}
+
+// loadClaims removes claims of this session that it does not know of, and reads the rest.
+func (t *term) loadClaims(ctx context.Context) error {
 	n, err := t.session.sweep(ctx, t.pool.Jobs(), claimTimeout)
 	if err != nil {
 		return err
@@ -116,16 +145,11 @@ func (t *term) load(ctx context.Context) error {
 	if n > 0 {
 		t.log.Info("claims removed whose answer was lost", zap.Int("claims", n))
 	}
-	t.unsure = store.Fence{}
 	claims, err := store.Claims(ctx, t.pool.Jobs())
 	if err != nil {
 		return err
 	}
 	t.flight.begin(claims)
-	now := time.Now()
-	t.quiet = now.Add(-dozeAfter * t.cfg.IdleWait) // a pool in which nothing is found at first need not be watched closely
-	t.chores = chores{discover: now, timers: now, reap: now, retention: now, rewind: now,
-		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
 	return nil
 }
 

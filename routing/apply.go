@@ -47,7 +47,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 			pools[name] = p
 			continue
 		}
-		p, err := newPool(name, cfg.Pools[name], r.budget, r.log)
+		p, err := newPool(name, cfg.Pools[name], r.budget, &r.doors, r.log)
 		if err != nil {
 			return Change{}, err
 		}
@@ -121,7 +121,7 @@ func (r *routes) stranded(ctx context.Context, p *Pool, log *zap.Logger) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	tenants, err := store.TenantsWithJobs(ctx, p.jobs, maxAsked)
+	tenants, err := store.TenantsWithJobs(ctx, p.Jobs(), maxAsked)
 	if err != nil {
 		log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
 		return nil

@@ -93,15 +93,13 @@ func (c *counted) Close() error {
 // evictIdle closes idle connections of one pool, and tells whether there were any.
 func (r *Router) evictIdle(ctx context.Context) bool {
 	for _, p := range r.Pools() { // in any order: an idle connection is cheap to make again
-		for _, db := range p.openPools() {
+		for _, db := range p.opened() {
 			if db.Stat().IdleConns() == 0 {
 				continue
 			}
 			idle := db.AcquireAllIdle(ctx)
 			for _, c := range idle {
-				discardCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // it is closed whoever waits
-				_ = c.Hijack().Close(discardCtx)                                                   // a connection that cannot even be closed is gone as well
-				cancel()
+				closeInTime(ctx, c.Hijack())
 			}
 			if len(idle) > 0 {
 				return true
@@ -109,19 +107,6 @@ func (r *Router) evictIdle(ctx context.Context) bool {
 		}
 	}
 	return false
-}
-
-// openPools is the connection pools that have been made.
-func (p *Pool) openPools() (all []*pgxpool.Pool) {
-	if p.jobs != nil {
-		all = append(all, p.jobs)
-	}
-	p.tenantsMu.Lock()
-	defer p.tenantsMu.Unlock()
-	if p.tenants != nil {
-		all = append(all, p.tenants)
-	}
-	return all
 }
 
 // checkBudget refuses p when the nodes together may open more connections to its

@@ -71,7 +71,7 @@ func TestBudgetIsShared(t *testing.T) {
 			open = false
 		default:
 			var n int
-			require.NoError(t, db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tenure %'").Scan(&n))
+			require.NoError(t, db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name IN ('tenure jobs', 'tenure tenants')").Scan(&n))
 			seen = max(seen, n)
 		}
 	}

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -14,7 +15,7 @@ const mostNamed = 20
 
 // caution logs what keeps no pool out of service but will hurt somebody. One
 // tenant's missing schema, say, must not stop all others.
-func (r *routes) caution(ctx context.Context, p *Pool) {
+func (r *routes) caution(ctx context.Context, p *Pool, c *pgx.Conn) {
 	var schemas, roles []string
 	for id, s := range r.cfg.Tenants.Static {
 		if s.Pool != p.Name {
@@ -30,7 +31,7 @@ func (r *routes) caution(ctx context.Context, p *Pool) {
 		}
 	}
 	r.cautionTable(ctx, p)
-	risks, err := store.LookForRisks(ctx, p.jobs, schemas, roles)
+	risks, err := store.LookForRisks(ctx, c, schemas, roles)
 	if err != nil {
 		p.log.Warn("pool could not be looked at for risks", zap.Error(err))
 		return

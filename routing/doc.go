@@ -9,7 +9,9 @@
 // # What it promises
 //
 // All methods are safe for concurrent use. A pool that cannot be reached costs the
-// others nothing: it is opened in the background and tried again with back-off.
+// others nothing: it is opened in the background and tried again with back-off. Many
+// pools on one server are opened few at a time. An idle pool has no connection but the
+// one for its lock.
 // A connection that handlers used is scrubbed before the next one gets it.
 //
 // # What it leaves to others

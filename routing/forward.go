@@ -36,7 +36,7 @@ func (p *Pool) forward(ctx context.Context, id tenancy.ID, keep time.Duration) s
 	now := time.Now()
 	if _, down := p.Number(); down == nil && !now.Before(f.until) {
 		queryCtx, cancel := context.WithTimeout(ctx, forwardTimeout)
-		rows, err := store.TenantsOnTheirWay(queryCtx, p.jobs)
+		rows, err := store.TenantsOnTheirWay(queryCtx, p.Jobs())
 		cancel()
 		switch {
 		case err == nil:

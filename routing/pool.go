@@ -27,14 +27,15 @@ type Pool struct {
 	cfg PoolConfig
 	log *zap.Logger
 
-	jobsConfig, tenantsConfig *pgxpool.Config
-	lockConfig                *pgx.ConnConfig
+	dsn    *pgxpool.Config // what the DSN says; each use of it changes a copy
+	budget *budget
+	door   *door
 
-	jobs *pgxpool.Pool // nil before open
-
-	tenantsMu sync.Mutex
-	tenants   *pgxpool.Pool // guarded by tenantsMu; nil until it is first used
-	closed    bool          // guarded by tenantsMu
+	opening sync.Mutex
+	jobs    *pgxpool.Pool // guarded by opening; nil until it is first used
+	tenants *pgxpool.Pool // guarded by opening; nil until it is first used
+	spare   *pgx.Conn     // guarded by opening; see keepSpare
+	closed  bool          // guarded by opening
 
 	mu       sync.Mutex
 	number   int    // guarded by mu; 0 until admitted
@@ -57,38 +58,13 @@ const (
 )
 
 // newPool checks what can be checked without connecting. It opens nothing.
-func newPool(name string, cfg PoolConfig, b *budget, log *zap.Logger) (*Pool, error) {
-	p := &Pool{Name: name, cfg: cfg, log: log.With(zap.String("pool", name)), ready: make(chan struct{}), gone: make(chan struct{}),
-		down: fmt.Errorf("%w: not reached yet", ErrPoolDown)}
-	jobConns := min(maxJobConns, (cfg.MaxConns-lockConns+1)/2)
-	var err error
-	if p.jobsConfig, err = poolConfig(cfg.DSN, "jobs", jobConns); err == nil {
-		p.tenantsConfig, err = poolConfig(cfg.DSN, "tenants", cfg.MaxConns-lockConns-jobConns)
-	}
-	if err == nil {
-		p.lockConfig, err = pgx.ParseConfig(cfg.DSN)
-	}
+func newPool(name string, cfg PoolConfig, b *budget, d *doors, log *zap.Logger) (*Pool, error) {
+	dsn, err := pgxpool.ParseConfig(cfg.DSN)
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", name, errBadDSN)
 	}
-	tuneForJobs(p.jobsConfig)
-	tuneForTenants(p.tenantsConfig)
-	tuneCommon(p.lockConfig, "lock")
-	tuneForLock(p.lockConfig)
-	for _, c := range []*pgxpool.Config{p.jobsConfig, p.tenantsConfig} {
-		c.AfterConnect = p.checkServer
-	}
-	b.bound(p.jobsConfig)
-	b.bound(p.tenantsConfig)
-	return p, nil
-}
-
-// open makes the connection pool for job SQL, which connects when it is first used.
-func (p *Pool) open(ctx context.Context) (err error) {
-	if p.jobs, err = pgxpool.NewWithConfig(ctx, p.jobsConfig); err != nil {
-		return fmt.Errorf("open pool %s: %w", p.Name, err)
-	}
-	return nil
+	return &Pool{Name: name, cfg: cfg, dsn: dsn, budget: b, door: d.to(dsn.ConnConfig), log: log.With(zap.String("pool", name)),
+		ready: make(chan struct{}), gone: make(chan struct{}), down: fmt.Errorf("%w: not reached yet", ErrPoolDown)}, nil
 }
 
 // errBadDSN stands in for the parser's error, which may quote a password.
@@ -98,17 +74,37 @@ var errBadDSN = errors.New("its dsn cannot be read as a Postgres connection stri
 // cost its database the lock's connection only.
 const maxConnIdle = 15 * time.Second
 
-func poolConfig(dsn, purpose string, maxConns int) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, err
-	}
-	cfg.MaxConns = int32(maxConns)
-	cfg.MinConns = 0
-	cfg.MaxConnIdleTime = maxConnIdle
-	cfg.HealthCheckPeriod = maxConnIdle / 3
-	tuneCommon(cfg.ConnConfig, purpose)
-	return cfg, nil
+func (p *Pool) config(purpose string, maxConns int) *pgxpool.Config {
+	c := p.dsn.Copy()
+	c.MaxConns = int32(maxConns)
+	c.MinConns, c.MinIdleConns = 0, 0
+	c.MaxConnIdleTime = maxConnIdle
+	c.HealthCheckPeriod = maxConnIdle / 3
+	c.AfterConnect = p.checkServer
+	tuneCommon(c.ConnConfig, purpose)
+	p.budget.bound(c)
+	return c
+}
+
+func (p *Pool) jobConns() int { return min(maxJobConns, (p.cfg.MaxConns-lockConns+1)/2) }
+
+func (p *Pool) jobsConfig() *pgxpool.Config {
+	c := p.config("jobs", p.jobConns())
+	tuneForJobs(c)
+	return c
+}
+
+func (p *Pool) tenantsConfig() *pgxpool.Config {
+	c := p.config("tenants", p.cfg.MaxConns-lockConns-p.jobConns())
+	tuneForTenants(c)
+	return c
+}
+
+func (p *Pool) lockConfig() *pgx.ConnConfig {
+	c := p.dsn.ConnConfig.Copy()
+	tuneCommon(c, "lock")
+	tuneForLock(c)
+	return c
 }
 
 // connectTimeout bounds a connect whose DSN sets no bound.
@@ -184,39 +180,75 @@ func scrub(c *pgx.Conn) bool {
 	return !c.IsClosed()
 }
 
-// Jobs is for job SQL.
-func (p *Pool) Jobs() *pgxpool.Pool { return p.jobs }
+// Jobs is for job SQL. Like Tenants it is made when it is first used, as an idle pool
+// needs none of them. Of a closed pool it is closed.
+func (p *Pool) Jobs() *pgxpool.Pool { return p.use(&p.jobs, p.jobsConfig) }
 
-// Tenants is for tenants' transactions. It is made when it is first used: most idle
-// pools never need it. Of a closed pool it is closed.
-func (p *Pool) Tenants() *pgxpool.Pool {
-	p.tenantsMu.Lock()
-	defer p.tenantsMu.Unlock()
-	if p.tenants == nil {
-		tenants, err := pgxpool.NewWithConfig(context.Background(), p.tenantsConfig) // it connects later, and newPool has checked the settings
+// Tenants is for tenants' transactions.
+func (p *Pool) Tenants() *pgxpool.Pool { return p.use(&p.tenants, p.tenantsConfig) }
+
+func (p *Pool) use(db **pgxpool.Pool, config func() *pgxpool.Config) *pgxpool.Pool {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	if *db == nil {
+		made, err := pgxpool.NewWithConfig(context.Background(), config()) // it connects later, and its settings were checked
 		if err != nil {
 			panic(fmt.Sprintf("routing: open pool %s: %v", p.Name, err))
 		}
 		if p.closed {
-			tenants.Close()
+			made.Close()
 		}
-		p.tenants = tenants
+		*db = made
 	}
-	return p.tenants
+	return *db
 }
 
 // ConnectLock opens a connection for the acquire lock and the session; the caller
-// closes it.
+// closes it. The first time it may be the one with which the pool was verified.
 func (p *Pool) ConnectLock(ctx context.Context) (*pgx.Conn, error) {
-	c, err := pgx.ConnectConfig(ctx, p.lockConfig)
+	if c := p.takeSpare(); c != nil {
+		return c, nil
+	}
+	c, err := pgx.ConnectConfig(ctx, p.lockConfig())
 	if err != nil {
 		return nil, fmt.Errorf("connect to pool %s: %w", p.Name, err)
 	}
 	if err := p.checkServer(ctx, c); err != nil {
-		_ = c.Close(ctx) // it is of no use to anybody
+		closeInTime(ctx, c) // it is of no use to anybody
 		return nil, err
 	}
 	return c, nil
+}
+
+// spareFor is how long a connection is kept for whoever comes for the lock once the
+// pool is in service, which may be when all others were looked at.
+const spareFor = 2 * verifyTimeout
+
+// keepSpare keeps the connection with which the pool was verified for a while. Most of
+// what the start of a node costs a server is connections.
+func (p *Pool) keepSpare(c *pgx.Conn) {
+	p.opening.Lock()
+	p.spare = c
+	closed := p.closed
+	p.opening.Unlock()
+	if closed {
+		p.dropSpare()
+		return
+	}
+	time.AfterFunc(spareFor, p.dropSpare)
+}
+
+func (p *Pool) takeSpare() (c *pgx.Conn) {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	c, p.spare = p.spare, nil
+	return c
+}
+
+func (p *Pool) dropSpare() {
+	if c := p.takeSpare(); c != nil {
+		closeInTime(context.Background(), c)
+	}
 }
 
 // checkServer refuses a connection that leads elsewhere than those before: behind the
@@ -257,29 +289,54 @@ func (p *Pool) Number() (int, error) {
 // Ready is closed once the pool has been verified for the first time.
 func (p *Pool) Ready() <-chan struct{} { return p.ready }
 
-// inspect asks the database whether it can be used, and for its number.
-func (p *Pool) inspect(ctx context.Context) (number int, err error) {
-	number, err = store.Verify(ctx, p.jobs, p.Name)
+// found is what a pool's database says of itself.
+type found struct {
+	number int
+	server string // which one it is on
+	room   int    // for connections there
+}
+
+// inspect asks the database whether it can be used, and who it is.
+func (p *Pool) inspect(ctx context.Context, in *routes) (f found, err error) {
+	c, err := p.ConnectLock(ctx)
 	switch {
-	case err == nil, permanent(err): // those name the pool themselves
 	case store.BehindPooler(err):
-		err = &store.PoolError{Pool: p.Name, What: "what its DSN leads to does not pass a session's settings on, as PgBouncer in transaction mode",
+		return f, &store.PoolError{Pool: p.Name, What: "what its DSN leads to does not pass a session's settings on, as PgBouncer in transaction mode",
 			Fix: "point the DSN at Postgres itself: Tenure pools connections by itself, and holds one for the lock"}
-	default:
+	case err != nil:
+		return f, err
+	}
+	if f.number, err = store.Verify(ctx, c, p.Name); err == nil {
+		f.server, f.room, err = store.Server(ctx, c)
+	}
+	if err == nil {
+		in.caution(ctx, p, c)
+		p.keepSpare(c)
+		return f, nil
+	}
+	closeInTime(ctx, c)
+	if !permanent(err) { // those name the pool themselves
 		err = fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	return number, err
+	return f, err
+}
+
+// closeInTime closes a connection whose user's time may be over.
+func closeInTime(ctx context.Context, c *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = c.Close(ctx) // one that cannot even be closed is gone as well
 }
 
 // admit puts the pool into service, or keeps it out for the reason err.
-func (p *Pool) admit(number int, server string, err error) {
+func (p *Pool) admit(f found, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
 		p.down = fmt.Errorf("%w: %w", ErrPoolDown, err)
 		return
 	}
-	p.number, p.server, p.down = number, server, nil
+	p.number, p.server, p.down = f.number, f.server, nil
 	close(p.ready) // nobody looks at a pool again that is in service
 }
 
@@ -299,17 +356,35 @@ func permanent(err error) bool {
 // Gone is closed when the pool was taken out of the configuration.
 func (p *Pool) Gone() <-chan struct{} { return p.gone }
 
+func (p *Pool) isGone() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 func (p *Pool) retire() { p.leave.Do(func() { close(p.gone) }) }
 
 func (p *Pool) close() {
-	p.tenantsMu.Lock()
+	p.opening.Lock()
 	p.closed = true
-	tenants := p.tenants
-	p.tenantsMu.Unlock()
-	if tenants != nil {
-		tenants.Close()
+	p.opening.Unlock()
+	p.dropSpare()
+	for _, db := range p.opened() {
+		db.Close()
 	}
-	if p.jobs != nil {
-		p.jobs.Close()
+}
+
+// opened is the connection pools that have been made.
+func (p *Pool) opened() (all []*pgxpool.Pool) {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	for _, db := range []*pgxpool.Pool{p.jobs, p.tenants} {
+		if db != nil {
+			all = append(all, db)
+		}
 	}
+	return all
 }

@@ -26,6 +26,7 @@ type Router struct {
 	routes atomic.Pointer[routes]
 
 	budget  *budget
+	doors   doors
 	run     context.Context // of what watches pools; nil before Start
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
@@ -88,7 +89,7 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	r.budget = newBudget(cfg.Connections.PerNode, r.evictIdle)
 	pools := map[string]*Pool{}
 	for name, pc := range cfg.Pools {
-		p, err := newPool(name, pc, r.budget, r.log)
+		p, err := newPool(name, pc, r.budget, &r.doors, r.log)
 		if err != nil {
 			return nil, err
 		}
@@ -105,9 +106,7 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 func init() {
 	underlay.Put.Router = func(r any, n underlay.Network) {
 		for _, p := range r.(*Router).Pools() {
-			p.jobsConfig.ConnConfig.DialFunc = n.Dial
-			p.tenantsConfig.ConnConfig.DialFunc = n.Dial
-			p.lockConfig.DialFunc = n.Dial
+			p.dsn.ConnConfig.DialFunc = n.Dial
 		}
 	}
 }
@@ -124,35 +123,49 @@ func (r *Router) Start(ctx context.Context) error {
 	return nil
 }
 
-// admitAll opens and verifies pools of a configuration, and has those watched that do
-// not answer.
+// admitAll verifies pools of a configuration, and has those watched that do not answer,
+// or whose turn does not come soon: a server with a thousand pools must not keep the
+// others waiting.
 func (r *Router) admitAll(ctx context.Context, pools []*Pool, in *routes) error {
-	for _, p := range pools {
-		if err := p.open(r.run); err != nil {
-			return err
-		}
-	}
 	errs := make([]error, len(pools))
+	turn, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
 	var group sync.WaitGroup
 	for i, p := range pools {
-		group.Go(func() { errs[i] = r.verify(ctx, p, in) })
+		group.Go(func() {
+			done, err := p.door.verifying.turn(turn)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer done()
+			errs[i] = r.verify(ctx, p, in)
+		})
 	}
 	group.Wait()
 	var refused []error
+	later := 0
 	for i, p := range pools {
 		switch err := errs[i]; {
 		case err == nil:
+		case errors.Is(err, ErrNoTurn):
+			later++
 		case permanent(err):
 			refused = append(refused, err)
 		default:
-			r.log.Warn("pool does not answer; trying again in the background", zap.String("pool", p.Name), zap.Error(err))
+			r.noAnswer(p, err)
 		}
 	}
 	if err := errors.Join(refused...); err != nil {
 		return err
 	}
-	for _, p := range pools {
-		r.group.Go(func() { r.watch(r.run, p) })
+	if later > 0 {
+		r.log.Info("many pools are on one server; the rest of them come into service one after another", zap.Int("pools", later))
+	}
+	for i, p := range pools {
+		if errs[i] != nil {
+			r.group.Go(func() { r.watch(r.run, p, errors.Is(errs[i], ErrNoTurn)) })
+		}
 	}
 	return nil
 }
@@ -165,24 +178,16 @@ const verifyTimeout = 5 * time.Second
 func (r *Router) verify(ctx context.Context, p *Pool, in *routes) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	number, err := p.inspect(ctx)
-	var server string
-	var room int
-	if err == nil {
-		server, room, err = store.Server(ctx, p.jobs)
-	}
-	if err == nil {
-		in.caution(ctx, p)
-	}
+	f, err := p.inspect(ctx, in)
 	r.admission.Lock() // of two pools with one number only one gets in
 	defer r.admission.Unlock()
 	if err == nil {
-		err = checkUnique(p, number, in.list())
+		err = checkUnique(p, f.number, in.list())
 	}
 	if err == nil {
-		err = in.checkBudget(p, server, room)
+		err = in.checkBudget(p, f.server, f.room)
 	}
-	p.admit(number, server, err)
+	p.admit(f, err)
 	return err
 }
 
@@ -205,29 +210,47 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// watch verifies a pool that is down until it is up.
-func (r *Router) watch(ctx context.Context, p *Pool) {
-	wait := firstRetry
-	for {
-		if _, err := p.Number(); err == nil {
+// watch verifies a pool until it is up: one that is down, or whose first turn to be
+// looked at was too late for Start.
+func (r *Router) watch(ctx context.Context, p *Pool, late bool) {
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		if !late {
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.gone:
+				return
+			case <-time.After(wait + rand.N(wait/2)):
+			}
+		}
+		done, err := p.door.verifying.turn(ctx)
+		if err != nil {
 			return
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.gone:
-			return
-		case <-time.After(wait + rand.N(wait/2)):
+		if !p.isGone() {
+			err = r.verify(ctx, p, r.routes.Load())
 		}
-		switch err := r.verify(ctx, p, r.routes.Load()); {
+		done()
+		switch {
+		case p.isGone():
+			return
+		case err == nil && late:
+			r.log.Debug("pool is up", zap.String("pool", p.Name))
+			return
 		case err == nil:
 			r.log.Info("pool is up", zap.String("pool", p.Name))
 			return
 		case permanent(err):
 			r.log.Error("pool cannot be used", zap.String("pool", p.Name), zap.Error(err))
+		case late:
+			r.noAnswer(p, err)
 		}
-		wait = min(2*wait, lastRetry)
+		late = false
 	}
+}
+
+func (r *Router) noAnswer(p *Pool, err error) {
+	r.log.Warn("pool does not answer; trying again in the background", zap.String("pool", p.Name), zap.Error(err))
 }
 
 // Stop closes every connection and waits for those that are in use. When ctx ends

@@ -222,7 +222,7 @@ func TestStart_boundsTheLookAtADatabaseThatHangs(t *testing.T) {
 	require.NoError(t, r.Start(ctx))
 	require.NoError(t, ctx.Err())
 	requireUp(t, poolOf(t, r, "main"), 1)
-	requireDown(t, poolOf(t, r, "hangs"), "pool hangs: identify the database")
+	requireDown(t, poolOf(t, r, "hangs"), "connect to pool hangs: ")
 	require.NoError(t, r.Stop(ctx), "nor does it keep Stop")
 }
 
@@ -241,7 +241,7 @@ func TestPool_survivesACrash(t *testing.T) {
 	require.NoError(t, server.Crash(t.Context()))
 	require.Error(t, poolOf(t, up, "main").Jobs().Ping(t.Context()))
 	later := started(t, cfg)
-	requireDown(t, poolOf(t, later, "main"), "pool main: identify the database")
+	requireDown(t, poolOf(t, later, "main"), "connect to pool main: ")
 
 	require.NoError(t, server.Resume(t.Context()))
 	requireUp(t, poolOf(t, later, "main"), 1)

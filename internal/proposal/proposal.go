@@ -7,6 +7,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/semver"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/tenurehq/tenure/routing"
 )
 
-// seedPools is how many pools are asked for members at a time. Each may cost a
-// connection for a while, so they are few; other pools have their turn.
+// seedPools is how many pools are asked for members at a time. Each costs a
+// connection, so they are few; other pools have their turn.
 const seedPools = 2
 
 // Seeds finds members in the ledgers: whoever works on a pool has left its address
@@ -31,9 +32,7 @@ func Seeds(r *routing.Router) func(context.Context) []string {
 			if _, err := pools[i].Number(); err != nil {
 				continue
 			}
-			if addrs, err := store.GossipAddresses(ctx, pools[i].Jobs()); err == nil { // else the next time
-				found = append(found, addrs...)
-			}
+			found = append(found, addresses(ctx, pools[i])...)
 			if asked++; asked == seedPools {
 				break
 			}
@@ -42,15 +41,35 @@ func Seeds(r *routing.Router) func(context.Context) []string {
 	}
 }
 
+// addresses asks one pool, on a connection that is closed again: it may be an idle one.
+// None while it does not answer: there is a next time.
+func addresses(ctx context.Context, p *routing.Pool) []string {
+	conn, err := p.ConnectLock(ctx)
+	if err != nil {
+		return nil
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	found, err := store.GossipAddresses(ctx, conn)
+	if err != nil {
+		return nil
+	}
+	return found
+}
+
 // Elector lets acquisition see the cluster as it wants to.
 type Elector struct{ *membership.Cluster }
 
 var _ acquisition.Elector = Elector{}
 
-// Elected names the member that should hold the lock; "" when nobody is eligible.
+// Elected names the member that should hold the lock; "" when nobody is eligible who
+// says that it reaches the database.
 func (e Elector) Elected(pool string) string {
 	m, ok := e.Cluster.Elected(pool)
-	if !ok {
+	if !ok || !m.Reaches(pool) {
 		return ""
 	}
 	return m.Name

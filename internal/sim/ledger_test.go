@@ -24,6 +24,7 @@ type ledger struct {
 	ahead    time.Duration // guarded by mu; how far its clock is ahead of the true time
 	lock     lockRow       // guarded by mu
 	sessions map[uuid.UUID]*sessionRow
+	looks    int // guarded by mu; whether there is something to do
 	backends sync.WaitGroup
 }
 
@@ -257,7 +258,14 @@ var ledgerStatements = map[string]*statement{
 		}),
 	},
 	"timer_next": {columns: []column{{"ms", oidInt8}}, run: none},
-	"idle_look":  {columns: []column{{"waiting", oidBool}, {"due_ms", oidInt8}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{false, nil}} }},
+	// Now and then something waits, so that terms wake and use their fence.
+	"idle_look": {
+		columns: []column{{"waiting", oidBool}, {"due_ms", oidInt8}, {"claimed", oidBool}},
+		run: locked(func(l *ledger, _ *host, _ []any) [][]any {
+			l.looks++
+			return [][]any{{l.looks%8 == 0, nil, l.looks%3 == 0}}
+		}),
+	},
 	"claim_ids":  {columns: []column{{"id", oidInt8}}, run: none},
 	"claim_made": {params: []uint32{oidUUID}, columns: []column{{"id", oidInt8}}, run: none},
 	"claim_list": {columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"job_ids", oidInts}}, run: none},

@@ -83,6 +83,28 @@ func RenewLock(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Dur
 type Idle struct {
 	Waiting bool           // some job waits
 	Due     *time.Duration // until the next timer is due; nil: there is none
+	Claimed bool           // there are claims, of whichever node
+}
+
+// LookIdle looks whether there is anything to do in a pool.
+func LookIdle(ctx context.Context, db DB) (Idle, error) {
+	var idle Idle
+	if err := idle.scan(db.QueryRow(ctx, sqlIdleLook)); err != nil {
+		return idle, fmt.Errorf("look whether the pool is idle: %w", translate(err))
+	}
+	return idle, nil
+}
+
+func (i *Idle) scan(row pgx.Row) error {
+	var due *int64
+	if err := row.Scan(&i.Waiting, &due, &i.Claimed); err != nil {
+		return err
+	}
+	if due != nil {
+		in := time.Duration(*due) * time.Millisecond
+		i.Due = &in
+	}
+	return nil
 }
 
 // RenewIdle is RenewLock with a look whether anything has come.
@@ -104,11 +126,7 @@ func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duratio
 	renewErr := r.QueryRow().Scan(&removals)
 	beatErr := r.QueryRow().Scan(&seq)
 	if idle != nil {
-		var due *int64
-		if err := r.QueryRow().Scan(&idle.Waiting, &due); err == nil && due != nil { // an error is Close's to report
-			in := time.Duration(*due) * time.Millisecond
-			idle.Due = &in
-		}
+		_ = idle.scan(r.QueryRow()) // an error is Close's to report
 	}
 	if err := r.Close(); err != nil {
 		return fmt.Errorf("renew the acquire lock: %w", translate(err))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,6 +97,32 @@ func (f *fleet) start(ctx context.Context) error {
 		if err := n.start(ctx); err != nil {
 			return err
 		}
+	}
+	return f.untilJoined(ctx)
+}
+
+// startTogether starts every node at the same time, as a first deployment does, on
+// addresses that were free a moment before.
+func (f *fleet) startTogether(ctx context.Context) error {
+	var taken []net.Listener
+	for _, n := range f.nodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		n.addr, taken = l.Addr().String(), append(taken, l)
+	}
+	for _, l := range taken {
+		_ = l.Close()
+	}
+	errs := make([]error, len(f.nodes))
+	var group sync.WaitGroup
+	for i, n := range f.nodes {
+		group.Go(func() { errs[i] = n.start(ctx) })
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	return f.untilJoined(ctx)
 }
@@ -202,7 +229,9 @@ func (n *node) start(ctx context.Context) error {
 		p.kill()
 		return fmt.Errorf("start %s: %w\n%s", n.name, err, n.logTail())
 	}
-	n.addr = p.addr
+	if n.addr == "" { // else those that start beside it may be reading it
+		n.addr = p.addr
+	}
 	return nil
 }
 
@@ -275,12 +304,21 @@ func (n *node) running() *process {
 
 // stats asks the node how it is.
 func (n *node) stats() (s nodeStats, err error) {
-	p := n.running()
-	if _, err := io.WriteString(p.stdin, "stats\n"); err != nil {
-		return s, fmt.Errorf("ask %s: %w", n.name, err)
-	}
-	err = p.hear(&s)
+	err = n.ask(askStats, &s)
 	return s, err
+}
+
+func (n *node) usage() (u nodeUsage, err error) {
+	err = n.ask(askUsage, &u)
+	return u, err
+}
+
+func (n *node) ask(what string, answer any) error {
+	p := n.running()
+	if _, err := io.WriteString(p.stdin, what+"\n"); err != nil {
+		return fmt.Errorf("ask %s: %w", n.name, err)
+	}
+	return p.hear(answer)
 }
 
 // hear reads the next line that the process says.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +31,8 @@ type idleResult struct {
 	Pools         int     `json:"pools"`
 	Nodes         int     `json:"nodes"`
 	CreateSeconds float64 `json:"create_seconds"`
-	HeldSeconds   float64 `json:"held_seconds"` // from the first node's start until every lock was held
-	SettleSeconds float64 `json:"settle_seconds"`
+	HeldSeconds   float64 `json:"held_seconds"`                 // from the nodes' start until every lock was held
+	SettleSeconds float64 `json:"settle_seconds"`               // from then until it was measured
 	Transactions  float64 `json:"transactions_per_pool_second"` // of all nodes together
 	Connections   float64 `json:"connections_per_pool"`         // of all nodes together
 	Goroutines    float64 `json:"goroutines_per_pool"`          // of the node with the most
@@ -48,7 +49,7 @@ func newIdle() *cobra.Command {
 	c.Flags().IntVar(&o.pools, "pools", 200, "empty databases; each takes 8 MB of memory, and each connection to it some 2 MB")
 	c.Flags().IntVar(&o.nodes, "nodes", 3, "node processes")
 	c.Flags().IntVar(&o.maxConns, "max-connections", 0, "what the server allows (0: as many as the nodes could ever open)")
-	c.Flags().DurationVar(&o.settle, "settle", 32*time.Second, "how long to wait once every lock is held: pools doze after ten seconds, and connections that were needed for the start are closed after some twenty more")
+	c.Flags().DurationVar(&o.settle, "settle", 32*time.Second, "how long no lock may have changed hands before it is measured: pools doze after ten seconds, and connections that were needed are closed after some twenty more")
 	c.Flags().DurationVar(&o.window, "window", 10*time.Second, "how long to measure")
 	c.Flags().StringVar(&o.profile, "profile", "lan", "timing of the gossip: local, lan or wan")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs in this folder")
@@ -84,7 +85,7 @@ func idle(ctx context.Context, o idleOptions) (r idleResult, err error) {
 	if err := b.clonePools(ctx, o.pools); err != nil {
 		return r, err
 	}
-	r = idleResult{Scenario: "idle", Pools: o.pools, Nodes: o.nodes, CreateSeconds: seconds(time.Since(began)), SettleSeconds: o.settle.Seconds()}
+	r = idleResult{Scenario: "idle", Pools: o.pools, Nodes: o.nodes, CreateSeconds: seconds(time.Since(began))}
 	fmt.Fprintf(os.Stderr, "%d databases made in %v s\n", o.pools, r.CreateSeconds)
 
 	f, err := newFleet(b.cfg, o.nodes, o.profile, o.keep)
@@ -94,33 +95,25 @@ func idle(ctx context.Context, o idleOptions) (r idleResult, err error) {
 	defer f.close()
 	f.silent = true
 	began = time.Now()
-	if err := f.start(ctx); err != nil {
+	if err := f.startTogether(ctx); err != nil {
 		return r, err
 	}
-	err = until(ctx, 5*time.Minute, "not every lock was held", func() (bool, error) {
-		unheld, err := unheld(f, o.pools)
-		return unheld == 0, errors.Join(err, wait(ctx, 100*time.Millisecond))
-	})
-	if err != nil {
-		return r, err
-	}
-	r.HeldSeconds = seconds(time.Since(began))
-	fmt.Fprintf(os.Stderr, "every lock held after %v s\n", r.HeldSeconds)
-	if err := wait(ctx, o.settle); err != nil {
+	if err := r.settle(ctx, f, o, began); err != nil {
 		return r, err
 	}
 	if err := r.watch(ctx, server, o); err != nil {
 		return r, err
 	}
 	for _, n := range f.nodes {
-		s, err := n.stats()
+		u, err := n.usage()
 		if err != nil {
 			return r, err
 		}
-		r.Goroutines = max(r.Goroutines, per(s.Goroutines, o.pools))
-		r.Kilobytes = max(r.Kilobytes, per(s.Kilobytes, o.pools))
+		r.Goroutines = max(r.Goroutines, per(u.Goroutines, o.pools))
+		r.Kilobytes = max(r.Kilobytes, per(u.Kilobytes, o.pools))
 	}
-	r.Unheld, err = unheld(f, o.pools)
+	held, err := f.held()
+	r.Unheld = o.pools - sum(held)
 	return r, err
 }
 
@@ -177,16 +170,46 @@ func (b *bed) numberPools(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// unheld counts the locks that no node holds.
-func unheld(f *fleet, pools int) (int, error) {
-	for _, n := range f.nodes {
+// settle waits until every lock is held and none has changed hands for a while.
+func (r *idleResult) settle(ctx context.Context, f *fleet, o idleOptions, began time.Time) error {
+	var moved time.Time
+	var before []int
+	err := until(ctx, 10*time.Minute, "the locks did not come to rest", func() (bool, error) {
+		held, err := f.held()
+		if err != nil {
+			return false, err
+		}
+		if !slices.Equal(held, before) {
+			moved, before = time.Now(), held
+		}
+		if r.HeldSeconds == 0 && sum(held) == o.pools {
+			r.HeldSeconds = seconds(time.Since(began))
+			fmt.Fprintf(os.Stderr, "every lock held after %v s\n", r.HeldSeconds)
+		}
+		return r.HeldSeconds > 0 && time.Since(moved) >= o.settle, wait(ctx, 100*time.Millisecond)
+	})
+	r.SettleSeconds = math.Round(1000*(seconds(time.Since(began))-r.HeldSeconds)) / 1000
+	return err
+}
+
+// held is how many locks each node holds.
+func (f *fleet) held() ([]int, error) {
+	held := make([]int, len(f.nodes))
+	for i, n := range f.nodes {
 		s, err := n.stats()
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		pools -= s.Held
+		held[i] = s.Held
 	}
-	return pools, nil
+	return held, nil
+}
+
+func sum(counts []int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }
 
 // watch measures what the server sees. Its own connection is to a database that is no pool.

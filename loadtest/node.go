@@ -32,12 +32,19 @@ type nodeReady struct {
 	Addr   string `json:"addr"`   // of its gossip
 }
 
-// nodeStats is its answer to each line that it reads.
+// askStats and askUsage are lines that it answers.
+const askStats, askUsage = "stats", "usage"
+
+// nodeStats is its answer to askStats.
 type nodeStats struct {
-	Members    int `json:"members"`    // nodes that it thinks alive, itself included
-	Held       int `json:"held"`       // locks that it holds
-	Goroutines int `json:"goroutines"` // more than before the node was made
-	Kilobytes  int `json:"kilobytes"`  // of the process, more than before the node was made
+	Members int `json:"members"` // nodes that it thinks alive, itself included
+	Held    int `json:"held"`    // locks that it holds
+}
+
+// nodeUsage is its answer to askUsage: more than before the node was made.
+type nodeUsage struct {
+	Goroutines int `json:"goroutines"`
+	Kilobytes  int `json:"kilobytes"` // of the process
 }
 
 // newNode returns the command that every node process runs. Its standard input is a
@@ -89,7 +96,12 @@ func runNode(ctx context.Context, spec nodeSpec) error {
 	go func() { // ends with the process
 		defer cancel()
 		for lines.Scan() {
-			if say(statsOf(n, before)) != nil {
+			var answer any = statsOf(n)
+			if lines.Text() == askUsage {
+				now := measure()
+				answer = nodeUsage{now.Goroutines - before.Goroutines, now.Kilobytes - before.Kilobytes}
+			}
+			if say(answer) != nil {
 				return
 			}
 		}
@@ -106,10 +118,7 @@ func say(v any) error {
 	return err
 }
 
-func statsOf(n *tenure.Node, before nodeStats) nodeStats {
-	s := measure()
-	s.Goroutines -= before.Goroutines
-	s.Kilobytes -= before.Kilobytes
+func statsOf(n *tenure.Node) (s nodeStats) {
 	for _, m := range n.Members() {
 		if m.Role == n.Self().Role && !m.Joining {
 			s.Members++
@@ -123,13 +132,16 @@ func statsOf(n *tenure.Node, before nodeStats) nodeStats {
 	return s
 }
 
-// measure looks at this process. Memory that the collector has freed goes back to the
-// system first: what is asked for is what a node needs, not what its start took.
-func measure() nodeStats {
+// measure looks at this process as it is once it has idled for some minutes: what was
+// freed is back with the system, and stacks have shrunk, which takes a collection for
+// each halving. Idle or not, Go collects every two minutes.
+func measure() nodeUsage {
+	runtime.GC()
+	runtime.GC()
 	debug.FreeOSMemory()
 	var pages, resident int
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		_, _ = fmt.Sscan(string(text), &pages, &resident) // 0 where there is no such file
 	}
-	return nodeStats{Goroutines: runtime.NumGoroutine(), Kilobytes: resident * os.Getpagesize() / 1024}
+	return nodeUsage{Goroutines: runtime.NumGoroutine(), Kilobytes: resident * os.Getpagesize() / 1024}
 }

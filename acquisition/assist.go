@@ -251,7 +251,7 @@ func (s *assistant) accept(ctx context.Context) error {
 	// Not to be cut short by a stop: what is taken over must be known here.
 	acceptCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
-	defer s.session.claiming()()
+	defer s.session.making.enter()()
 	accepted, err := store.AcceptClaims(acceptCtx, a.pool.Jobs(), s.session.id, s.session.completer.known())
 	if err != nil {
 		return err

@@ -502,3 +502,25 @@ func TestCompleterModel(t *testing.T) {
 		})
 	})
 }
+
+// The outcomes of a claim, on a real ledger.
+func TestCompleterOnTheLedger(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	s := b.session()
+	claims := b.claim(s, "k", "k", "k")
+	held := func() (ids []int64) {
+		require.NoError(t, b.db.QueryRow(t.Context(), "SELECT job_ids FROM tenure.claim").Scan(&ids))
+		return ids
+	}
+	s.Return(&claims[1])
+	b.until(func() bool { return len(held()) == 2 })
+	require.Equal(t, []int64{int64(claims[0].Record.ID), int64(claims[2].Record.ID)}, held())
+	require.EqualValues(t, 3, b.count("SELECT count(*) FROM tenure.job WHERE turn = 0 AND attempt = 0"), "given back as it was")
+	s.Finish(&claims[0], job.Outcome{State: job.Done})
+	b.eventually(1, "SELECT count(*) FROM tenure.completed_job")
+	require.Len(t, held(), 2, "the claim stands until its last job")
+	s.Finish(&claims[2], job.Outcome{State: job.Retrying, Delay: time.Hour, Err: errWrite})
+	within(t, s.completer.whenIdle())
+	require.Equal(t, store.Counts{Finished: 1, Timers: 1, Waiting: 1}, b.counts())
+}

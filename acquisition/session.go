@@ -34,7 +34,7 @@ type session struct {
 	flushing context.Context // of the completer
 	stop     context.CancelFunc
 	started  sync.Once     // the completer, by the first claim
-	claims   sync.RWMutex  // held for reading while a claim is made until it is known; see sweep
+	making   gate          // of claims; see sweep
 	stopped  chan struct{} // closed when the completer has ended
 }
 
@@ -49,12 +49,6 @@ func newSession(k *keeper) *session {
 	return s
 }
 
-// claiming is called before a claim is made, and what it returns when the claim is known.
-func (s *session) claiming() (done func()) {
-	s.claims.RLock()
-	return s.claims.RUnlock
-}
-
 // errClaiming is returned by sweep when a claim was being made all the time.
 var errClaiming = errors.New("a claim is being made")
 
@@ -67,14 +61,12 @@ func (s *session) sweep(ctx context.Context, db store.DB, patience time.Duration
 	if err != nil || len(made) == 0 {
 		return 0, err
 	}
-	for until := time.Now().Add(patience); !s.claims.TryLock(); {
-		if time.Now().After(until) {
-			return 0, errClaiming
-		}
-		time.Sleep(time.Millisecond) // a claim takes some, and this is rare
+	waiting, cancel := context.WithTimeoutCause(ctx, patience, errClaiming)
+	defer cancel()
+	var known []int64 // whatever is in made and not here will never be
+	if err := s.making.whenClear(waiting, func() { known = s.completer.known() }); err != nil {
+		return 0, err
 	}
-	known := s.completer.known() // whatever is in made and not here will never be
-	s.claims.Unlock()
 	unknown := slices.DeleteFunc(made, func(id int64) bool { return slices.Contains(known, id) })
 	if len(unknown) == 0 {
 		return 0, nil

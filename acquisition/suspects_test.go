@@ -70,3 +70,36 @@ func TestSuspectsModel(t *testing.T) {
 		})
 	})
 }
+
+// Suspects are tried several at a time after their first loss, and alone after it.
+func TestMayTry(t *testing.T) {
+	t.Parallel()
+	tm := &term{flight: newFlight(), tried: map[endedJob]bool{}}
+	try := func(id job.ID, losses int) bool {
+		s := suspectOf(id, 0, 0)
+		s.Record.Losses = losses
+		if !tm.mayTry(s) {
+			return false
+		}
+		tm.tried[endedJob{id, 0}] = s.alone()
+		tm.flight.add(id, 0)
+		return true
+	}
+	for id := range job.ID(atATime) {
+		require.True(t, try(id, 1))
+	}
+	require.False(t, try(99, 1), "enough of them")
+	tm.flight.end(0, 0)
+	require.True(t, try(99, 1))
+	require.False(t, try(100, 2), "not beside others")
+	for id := range job.ID(atATime) {
+		tm.flight.end(id, 0)
+	}
+	require.False(t, try(100, 2))
+	tm.flight.end(99, 0)
+	require.True(t, try(100, 2))
+	require.False(t, try(101, 1), "not beside one that must be alone")
+	require.False(t, try(102, 2))
+	tm.flight.end(100, 0)
+	require.True(t, try(101, 1))
+}

@@ -365,7 +365,7 @@ func (t *term) commit(ctx context.Context, removals int64, picked []store.Waitin
 	for i := range picked {
 		ids[i], turns[i] = int64(picked[i].Record.ID), picked[i].Record.Turn
 	}
-	defer t.session.claiming()()
+	defer t.session.making.enter()()
 	byTurn, err := t.insert(ctx, removals, ids, turns)
 	if err != nil {
 		return nil, err
@@ -455,7 +455,7 @@ func (t *term) acquireSuspect(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	t.suspects.next()
-	defer t.session.claiming()()
+	defer t.session.making.enter()()
 	byTurn, err := t.insert(ctx, s.removals, []int64{int64(rec.ID)}, []int32{rec.Turn})
 	if err != nil {
 		t.workers.Release(1)

@@ -1,0 +1,225 @@
+package acquisition
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// bundle is one keeper on a ledger of its own.
+type bundle struct {
+	t        *testing.T
+	db       *pgxpool.Pool // apart from what is tested
+	proxy    *faultproxy.Proxy
+	router   *routing.Router
+	pool     *routing.Pool
+	registry *job.Registry
+	workers  *execution.Workers
+	sessions *Sessions
+	keeper   *keeper
+	cfg      Config
+	stopped  atomic.Bool
+}
+
+const minConns = 4
+
+// setup makes a keeper, not started, that beats and renews at once and trusts itself
+// for long.
+func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle {
+	b := &bundle{t: t, cfg: DefaultConfig(), registry: job.NewRegistry()}
+	b.cfg.Lock = LockConfig{TTL: time.Minute, RenewEvery: 50 * time.Millisecond}
+	b.cfg.Session = SessionConfig{TTL: time.Minute, HeartbeatEvery: 50 * time.Millisecond}
+	if change != nil {
+		change(&b.cfg)
+	}
+	dsn := storetest.DSN(t, "main", 1)
+	var err error
+	b.db, err = pgxpool.New(context.Background(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(b.db.Close)
+	b.proxy, err = faultproxy.New(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.proxy.Close()) })
+
+	b.registry.Add(job.Spec{Kind: "k", Handle: func(context.Context, *job.Record) error { return nil }})
+	if fill != nil {
+		fill(b.registry)
+	}
+	b.registry.Freeze()
+	routes := routing.DefaultConfig()
+	routes.Pools = map[string]routing.PoolConfig{"main": {DSN: b.proxy.DSN(), MaxConns: minConns}}
+	routes.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main"}}
+	b.router, err = routing.New(routes, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, b.router.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, b.router.Stop(context.Background())) })
+	b.workers, err = execution.New(execution.DefaultConfig(), b.registry, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, b.workers.Start(t.Context()))
+	b.sessions, err = NewSessions(b.cfg, time.Hour, Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Kinds()}, b.workers, zap.NewNop())
+	require.NoError(t, err)
+	b.pool, _ = b.router.Pool("main")
+	spare, err := b.pool.ConnectLock(t.Context()) // that the pool was verified with: each test shall make its own
+	require.NoError(t, err)
+	require.NoError(t, spare.Close(t.Context()))
+	b.keeper = b.sessions.add(b.pool)
+	t.Cleanup(func() {
+		if !b.stopped.Load() {
+			b.proxy.SetRule(nil)
+			b.proxy.Hold(nil)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // a test that failed may have left anything
+			defer cancel()
+			_ = b.stop(ctx)
+		}
+		if s := b.keeper.opened(); s != nil { // of a keeper that was not started
+			b.keeper.drop(s)
+		}
+	})
+	return b
+}
+
+func (b *bundle) start() *bundle {
+	b.keeper.start()
+	return b
+}
+
+// stop stops the workers and the sessions, as a node does.
+func (b *bundle) stop(ctx context.Context) error {
+	b.stopped.Store(true)
+	require.NoError(b.t, b.workers.Stop(context.Background()))
+	return b.sessions.Stop(ctx)
+}
+
+func (b *bundle) count(sql string, args ...any) (n int64) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+func (b *bundle) exec(sql string, args ...any) {
+	b.t.Helper()
+	_, err := b.db.Exec(b.t.Context(), sql, args...)
+	require.NoError(b.t, err)
+}
+
+// eventually waits until the ledger shows n.
+func (b *bundle) eventually(n int64, sql string, args ...any) {
+	b.t.Helper()
+	b.until(func() bool { return b.count(sql, args...) == n }, sql)
+}
+
+func (b *bundle) until(cond func() bool, msg ...any) {
+	b.t.Helper()
+	require.Eventually(b.t, cond, patience, 2*time.Millisecond, msg...)
+}
+
+// state is what the ledger says of a session.
+func (b *bundle) state(id uuid.UUID) (state string, beats int64) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), "SELECT state, hb_seq FROM tenure.node_session WHERE session_id = $1", id).Scan(&state, &beats))
+	return state, beats
+}
+
+func (b *bundle) session() *session {
+	b.t.Helper()
+	s, err := b.keeper.session(b.t.Context())
+	require.NoError(b.t, err)
+	return s
+}
+
+// lock takes the acquire lock as an acquirer would.
+func (b *bundle) lock(s *session) (context.Context, *holding) {
+	b.t.Helper()
+	sent := time.Now()
+	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: s.id, Member: "a-1", SeenSeq: -1}, b.cfg.Lock.TTL)
+	require.NoError(b.t, err)
+	require.True(b.t, mine)
+	ctx, h := b.keeper.hold(store.Fence{Session: s.id, Epoch: l.Epoch, Timeline: l.Timeline}, sent)
+	b.t.Cleanup(func() { b.keeper.release(h) })
+	return ctx, h
+}
+
+// claim enqueues jobs and puts them into a claim of s, as a term would.
+func (b *bundle) claim(s *session, kinds ...string) []execution.Claim {
+	b.t.Helper()
+	claims := make([]execution.Claim, len(kinds))
+	jobs := make([]int64, len(kinds))
+	for i, kind := range kinds {
+		id, _, err := store.Enqueue(b.t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: kind, Payload: []byte("1")})
+		require.NoError(b.t, err)
+		jobs[i] = int64(id)
+		claims[i] = execution.Claim{Owner: s, Tenant: &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"},
+			Record: job.Record{ID: id, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}
+	}
+	claim := b.count("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, 0, $2, now()) RETURNING id", s.id, jobs)
+	for i := range claims {
+		claims[i].ID = claim
+	}
+	s.open(claim, len(claims))
+	return claims
+}
+
+func (b *bundle) submit(s *session, claims []execution.Claim) {
+	b.t.Helper()
+	require.Equal(b.t, len(claims), b.workers.Reserve(s, len(claims)))
+	b.workers.Submit(s, claims)
+}
+
+func (b *bundle) counts() store.Counts {
+	b.t.Helper()
+	c, err := store.Count(b.t.Context(), b.db)
+	require.NoError(b.t, err)
+	return c
+}
+
+// ended waits until ctx is done and returns its cause.
+func ended(t *testing.T, ctx context.Context) error {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(patience):
+		require.FailNow(t, "the context does not end")
+		return nil
+	}
+}
+
+// within waits for what a goroutine returns.
+func within[T any](t *testing.T, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(patience):
+		require.FailNow(t, "it does not return")
+	}
+	return v
+}
+
+const (
+	lockConns = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tenure lock'"
+	renewals  = "SELECT renew_seq FROM tenure.acquire_lock"
+)
+
+func lockOnly(app string) bool { return app == "tenure lock" }
+
+// cutLock breaks every statement on the lock's connection.
+func cutLock(e faultproxy.Event) faultproxy.Verdict {
+	if lockOnly(e.App) {
+		return faultproxy.CutBefore
+	}
+	return faultproxy.Pass
+}

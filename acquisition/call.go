@@ -1,0 +1,94 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// slot is a mutex to be held for as long as a database likes to take. Who waits for it
+// waits on a channel, which a test's clock can see: it stands still for a sync.Mutex.
+type slot chan struct{}
+
+func (s slot) Lock()   { s <- struct{}{} }
+func (s slot) Unlock() { <-s }
+
+// callTimeout bounds a call on the lock's connection; the server gives up a little
+// earlier by itself.
+const callTimeout = 4 * time.Second
+
+// call runs fn on the lock's connection, connecting if need be. A connection on
+// which a call failed is not used again: nobody knows what it would answer next.
+func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
+	err := k.try(ctx, fn)
+	if ctx.Err() == nil && !errors.Is(err, routing.ErrNoTurn) { // else it was cut short here
+		k.reach.note(err == nil || answered(err), time.Now(), k.cfg.Lock.TTL/2)
+	}
+	return err
+}
+
+// answered tells whether an error is the ledger's answer.
+func answered(err error) bool {
+	return errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrSessionLost)
+}
+
+func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
+	patience := min(callTimeout, k.cfg.Lock.TTL*3/4) // one call that hangs must not cost a lock that lives shorter
+	turn, cancel := ctx, func() {}
+	if k.opened() != nil { // whoever keeps nothing has the time to wait for its turn
+		turn, cancel = context.WithTimeout(ctx, patience)
+	}
+	defer cancel()
+	k.connMu.Lock()
+	defer k.connMu.Unlock()
+	connected := k.conn != nil && !k.conn.IsClosed()
+	if !connected {
+		done, err := k.pool.Turn(turn)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	ctx, cancel = context.WithTimeoutCause(ctx, patience, fmt.Errorf("pool %s did not answer within %v", k.pool.Name, patience))
+	defer cancel()
+	if !connected {
+		conn, err := k.pool.ConnectLock(ctx)
+		if err != nil {
+			return err
+		}
+		k.conn = conn
+		k.reconnected.Store(true)
+	}
+	err := fn(ctx, k.conn)
+	if err != nil && !answered(err) {
+		k.disconnect()
+	}
+	return err
+}
+
+// disconnect closes the connection; connMu is held.
+func (k *keeper) disconnect() {
+	if k.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = k.conn.Close(ctx)
+	k.conn = nil
+}
+
+// hangUp closes the connection unless a session needs it.
+func (k *keeper) hangUp() {
+	if k.opened() != nil {
+		return
+	}
+	k.connMu.Lock()
+	defer k.connMu.Unlock()
+	k.disconnect()
+}

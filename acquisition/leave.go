@@ -1,0 +1,144 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// lose ends a session that was declared dead: its runs are cancelled, and what
+// they still report finds no row.
+func (k *keeper) lose(s *session) {
+	k.mu.Lock()
+	if k.current == s {
+		k.current = nil
+	}
+	k.mu.Unlock()
+	if !s.lost.CompareAndSwap(false, true) {
+		return
+	}
+	k.metrics.sessionsLost.Inc()
+	k.log.Error("session was declared dead, because its heartbeats did not arrive in time; its jobs are cancelled here and run again elsewhere",
+		zap.Stringer("session", s.id), zap.Duration("session_ttl", k.cfg.Session.TTL))
+	s.cancel(errSessionLost)
+	// The completer goes on until the last run has reported, then it ends.
+	k.losing.Go(func() {
+		select {
+		case <-s.completer.whenIdle():
+		case <-k.patience.Done():
+		}
+		s.end(errSessionLost)
+	})
+}
+
+// leave ends a session in the ledger; left is false while it has claims there, and
+// when may, asked once nobody else can use the connection, says no. Whoever takes the
+// lock has asked for the session before, so that it is not taken with one that leaves.
+func (k *keeper) leave(ctx context.Context, s *session, may func() bool) (left bool, err error) {
+	err = k.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		if !may() {
+			return nil
+		}
+		left, err = store.LeaveSession(ctx, conn, s.id)
+		return err
+	})
+	return left, err
+}
+
+// isWanted tells whether somebody has lately asked for the session.
+func (k *keeper) isWanted() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return time.Now().Before(k.wanted)
+}
+
+// drop lets go of a session on this side, and of the connection.
+func (k *keeper) drop(s *session) {
+	k.mu.Lock()
+	if k.current == s {
+		k.current = nil
+	}
+	k.mu.Unlock()
+	s.end(errSessionEnded)
+	k.connMu.Lock()
+	k.disconnect()
+	k.connMu.Unlock()
+}
+
+var errSessionEnded = errors.New("the session was ended")
+
+// stopPatience is how long a stop waits for the last outcomes: half of what is left
+// of its time, since what is stopped after the sessions needs some too.
+func stopPatience(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return writeTimeout
+	}
+	return time.Until(deadline) / 2
+}
+
+// retire is stop for a pool that is left while the node goes on: handlers may finish,
+// and are cancelled after that.
+func (k *keeper) retire(ctx context.Context, finishWithin time.Duration) error {
+	if s := k.opened(); s != nil {
+		late := time.AfterFunc(finishWithin, func() { s.cancel(job.ErrStopping) })
+		defer late.Stop()
+	}
+	return k.stop(ctx)
+}
+
+// stop writes the last outcomes, ends the session and closes the connection. Nothing
+// may be acquired or started any more. The first call does it; others wait for it.
+func (k *keeper) stop(ctx context.Context) error {
+	if k.cancel == nil { // not started
+		return nil
+	}
+	k.stopping.Do(func() { k.stopErr = k.end(ctx) })
+	return k.stopErr
+}
+
+func (k *keeper) end(ctx context.Context) error {
+	patience, cancel := context.WithTimeout(ctx, stopPatience(ctx))
+	defer cancel()
+	defer context.AfterFunc(patience, k.giveUp)()
+	s := k.opened()
+	var err error
+	if s != nil {
+		select {
+		case <-s.completer.whenIdle():
+		case <-patience.Done():
+		}
+		if n := len(s.completer.known()); n > 0 {
+			err = fmt.Errorf("pool %s: %d claims could not be brought to an end; they are taken back when the session expires", k.pool.Name, n)
+		}
+	}
+	k.cancel()
+	k.group.Wait()
+	k.losing.Wait()
+	if s == nil {
+		k.connMu.Lock()
+		defer k.connMu.Unlock()
+		k.disconnect()
+		return nil
+	}
+	if err != nil {
+		s.end(err) // the session's row stays: it expires, and its jobs are run by others
+		return err
+	}
+	left, err := k.leave(ctx, s, func() bool { return true })
+	k.drop(s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("pool %s: end the session: %w", k.pool.Name, err)
+	case !left:
+		return fmt.Errorf("pool %s: claims are left in the ledger; they are taken back when the session expires", k.pool.Name)
+	}
+	return nil
+}

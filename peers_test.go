@@ -97,13 +97,16 @@ func eitherKind(i int) job.Args {
 	return plain{i}
 }
 
-// effects counts what the jobs of a bed with one pool wrote, and how many jobs did.
-func (b *testbed) effects() (rows, jobs int) {
+// wroteOnce checks that so many jobs of a bed with one pool wrote, each of them once.
+func (b *testbed) wroteOnce(want int) {
+	b.t.Helper()
+	rows, jobs := 0, 0
 	for _, id := range b.tenants() {
 		rows += b.count("p1", fmt.Sprintf("SELECT count(*) FROM %s.effect", id))
 		jobs += b.count("p1", fmt.Sprintf("SELECT count(DISTINCT job_id) FROM %s.effect", id))
 	}
-	return rows, jobs
+	require.Equal(b.t, want, rows)
+	require.Equal(b.t, want, jobs)
 }
 
 // meet waits until a node knows so many members that take part.
@@ -156,9 +159,7 @@ func TestPeersShareAPool(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		require.Greater(t, y.byNode()[name], n/5, "the share of %s: %v", name, y.byNode())
 	}
-	rows, jobs := b.effects()
-	require.Equal(t, n/2, rows)
-	require.Equal(t, n/2, jobs)
+	b.wroteOnce(n / 2)
 }
 
 // Jobs of a kind that the holder has no handler for run where there is one, although
@@ -236,9 +237,7 @@ func TestP3AcceptedTwice(t *testing.T) {
 	require.NotZero(t, cuts.Load())
 	require.NotZero(t, y.byNode()["peer"])
 	require.Zero(t, y.twice())
-	rows, jobs := b.effects()
-	require.Equal(t, n/2, rows)
-	require.Equal(t, n/2, jobs)
+	b.wroteOnce(n / 2)
 	proxy.SetRule(nil)
 }
 
@@ -273,9 +272,7 @@ func TestP3TheHolderStops(t *testing.T) {
 	holder.stop()
 	b.finished(peer.Client(), n)
 	require.Zero(t, y.twice())
-	rows, jobs := b.effects()
-	require.Equal(t, n/2, rows)
-	require.Equal(t, n/2, jobs)
+	b.wroteOnce(n / 2)
 }
 
 // A peer is killed: what it had begun runs again, with the loss on record, and what

@@ -104,9 +104,7 @@ func TestAPoolsSettingsChange(t *testing.T) {
 	}
 	b.finished(n.Client(), jobs)
 	require.Zero(t, y.twice())
-	rows, distinct := b.effects()
-	require.Equal(t, jobs/2, rows)
-	require.Equal(t, jobs/2, distinct)
+	b.wroteOnce(jobs / 2)
 }
 
 // A tenant's schema changes in the configuration: its next job runs in the new one, also

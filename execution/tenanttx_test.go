@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -316,8 +317,9 @@ func TestLeftoverGoroutineInACall(t *testing.T) {
 				_, err := tx.Exec(context.Background(), "SELECT pg_sleep(60)")
 				heard <- err
 			}()
-			for len(tx.(*tenantTx).handle.lock) == 0 { // until it is in its call
-				time.Sleep(time.Millisecond)
+			inCall := func() bool { return len(tx.(*tenantTx).handle.lock) > 0 }
+			if !assert.Eventually(t, inCall, patience, time.Millisecond) {
+				return nil
 			}
 			if string(rec.Payload) == "panic" {
 				panic("boom")

@@ -31,7 +31,7 @@ type childSpec struct {
 
 // poison is a job that kills its node, in one way or another.
 type poison struct {
-	By string `json:"by"` // exit, kill, goroutine
+	By string `json:"by"` // exit, kill, goroutine, memory
 }
 
 func (poison) Kind() string { return "poison" }
@@ -52,6 +52,8 @@ func runChild(text string) int {
 			os.Exit(1)
 		case "goroutine":
 			go func() { panic("poison: in a goroutine of the handler's own") }()
+		case "memory":
+			return takeAllMemory()
 		default:
 			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 				return err
@@ -80,6 +82,17 @@ func runChild(text string) int {
 		return 4
 	}
 	return 0
+}
+
+// takeAllMemory ends the process as a machine does that has no more of it, but lets the
+// machine have the most.
+func takeAllMemory() error {
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: 1, Max: 1}); err != nil {
+		return err
+	}
+	for taken := [][]byte{}; ; {
+		taken = append(taken, make([]byte, 64<<20))
+	}
 }
 
 // child is a node in a process of its own, to be killed or frozen.

@@ -42,10 +42,19 @@ func TestP5AttemptIsRecordedBeforeTheNextStart(t *testing.T) {
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.dead_letter_job WHERE attempt = 5")
 }
 
-// TestP5AKillerIsBuried: a job that kills its node is run three times and no more,
-// and the jobs that were claimed with it all finish.
+// TestP5AKillerIsBuried: a job that kills its node, in whichever way, is run three times
+// and no more, and the jobs that were claimed with it all finish.
 func TestP5AKillerIsBuried(t *testing.T) {
 	t.Parallel()
+	for how, says := range map[string]string{"kill": "signal: killed", "exit": "exit status 1", "goroutine": "exit status 2", "memory": "exit status 2"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			killerIsBuried(t, how, says)
+		})
+	}
+}
+
+func killerIsBuried(t *testing.T, how, says string) {
 	b := newTestbed(t, 1, 1)
 	b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = time.Second, 200*time.Millisecond
 	b.cfg.Acquire.Session.TTL, b.cfg.Acquire.Session.HeartbeatEvery = 1200*time.Millisecond, 300*time.Millisecond
@@ -54,7 +63,7 @@ func TestP5AKillerIsBuried(t *testing.T) {
 	require.NoError(t, client.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, client.Stop(context.Background())) })
 	const innocents = 50
-	entries := []tenure.Entry{{Tenant: "t1", Args: poison{By: "kill"}}}
+	entries := []tenure.Entry{{Tenant: "t1", Args: poison{By: how}}}
 	for i := range innocents {
 		entries = append(entries, tenure.Entry{Tenant: "t1", Args: plain{i}})
 	}
@@ -77,6 +86,7 @@ func TestP5AKillerIsBuried(t *testing.T) {
 		c := b.startChild(b.named(fmt.Sprintf("n%d", deaths)))
 		select {
 		case <-c.exited:
+			require.EqualError(t, c.err, says)
 			deaths++
 			continue
 		case <-buried:

@@ -38,6 +38,7 @@ type acquirer struct {
 	assistant *assistant  // of whoever else holds the lock
 	watch     watchlist   // heartbeats of other sessions, as this node saw them
 	standing  watching    // what this node saw of the present holder
+	idleOffer bool        // the lock was offered to this node by a holder that dozed
 	unsure    store.Fence // under which a claim may have been committed that this node does not know of; zero: none
 
 	mu   sync.Mutex
@@ -186,6 +187,7 @@ func (a *acquirer) try(ctx context.Context) (*term, rest) {
 		}
 		return nil, rest{d: wait, saw: saw, heed: true}
 	}
+	idle := a.wasIdle(l)
 	t, err := a.take(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -193,7 +195,26 @@ func (a *acquirer) try(ctx context.Context) (*term, rest) {
 		}
 		return nil, rest{d: poolRetry + rand.N(poolRetry), saw: saw}
 	}
+	if t != nil {
+		t.wasIdle = idle
+	}
 	return t, rest{d: rankDelay, saw: saw, heed: true}
+}
+
+// wasIdle tells whether the last holder, if there was any, dozed.
+func (a *acquirer) wasIdle(l store.Lock) bool {
+	switch {
+	case l.Holder != "":
+		return a.dozes(l)
+	case l.Next != "":
+		return a.idleOffer
+	}
+	return true
+}
+
+// dozes tells whether a holder has renewed for longer than one that works does.
+func (a *acquirer) dozes(l store.Lock) bool {
+	return l.Remaining > 0 && l.Remaining+l.Quiet > a.cfg.Lock.TTL+a.cfg.Lock.TTL/8
 }
 
 // outlook is what of the view of the members bears on when to look at the lock again.
@@ -228,7 +249,8 @@ func (a *acquirer) pause(ctx context.Context, r rest) {
 				return
 			}
 		case <-a.keeper.inbox.nudge:
-			if a.keeper.inbox.take().offered && r.heed {
+			if m := a.keeper.inbox.take(); m.offered && r.heed {
+				a.idleOffer = m.idle
 				return
 			}
 		}
@@ -246,6 +268,7 @@ func (a *acquirer) look(ctx context.Context) (store.Lock, error) {
 		return l, err
 	}
 	now := time.Now()
+	a.idleOffer = a.idleOffer && l.Holder == ""
 	if w := &a.standing; w.holder != l.Holder || w.epoch != l.Epoch || w.seq != l.RenewSeq {
 		a.standing = watching{holder: l.Holder, epoch: l.Epoch, seq: l.RenewSeq, since: now}
 	}
@@ -281,7 +304,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 		return 0
 	}
 	every := a.cfg.Lock.RenewEvery
-	dozing := l.Remaining > 0 && l.Remaining+l.Quiet > a.cfg.Lock.TTL+a.cfg.Lock.TTL/8
+	dozing := a.dozes(l)
 	if dozing {
 		every *= dozeFactor
 	}
@@ -401,7 +424,7 @@ func (a *acquirer) letGo(t *term) {
 	if to == "" {
 		return
 	}
-	if err := a.elector.Send(to, MessageOffer, About{a.pool.Name}.Encode()); err != nil {
+	if err := a.elector.Send(to, MessageOffer, About{Pool: a.pool.Name, Idle: t.dozing}.Encode()); err != nil {
 		a.log.Debug("offer could not be sent; the node finds the lock by itself", zap.String("to", to), zap.Error(err))
 	}
 }

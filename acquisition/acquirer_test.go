@@ -183,8 +183,8 @@ func TestPause(t *testing.T) {
 		ends  bool // early
 	}{
 		"nothing":              {true, func(*acquirer, context.CancelFunc) {}, false},
-		"an offer":             {true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer() }, true},
-		"an offer, not heeded": {false, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer() }, false},
+		"an offer":             {true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer(false) }, true},
+		"an offer, not heeded": {false, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer(false) }, false},
 		"a hint":               {true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.hint(Hint{}) }, false},
 		"another rank":         {false, func(a *acquirer, _ context.CancelFunc) { a.elector.(*fakeElector).rank = 1; nudge(a.changed) }, true},
 		"the holder died": {false, func(a *acquirer, _ context.CancelFunc) {
@@ -388,7 +388,7 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	require.Empty(t, l.Holder)
 	require.Equal(t, "b-1", l.Next)
 	require.Positive(t, l.Remaining)
-	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"main"}`, MessageOffer)}, e.messages())
+	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"main","i":true}`, MessageOffer)}, e.messages())
 	require.Equal(t, Held{Pool: "main", Holder: "b-1"}, a.seenLock(), "hints go there from now on")
 
 	require.Nil(t, tried(stop, a), "it is kept for another")

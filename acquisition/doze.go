@@ -31,8 +31,9 @@ func (t *term) mayDoze(now time.Time) bool {
 }
 
 // doze waits until something has to be done.
-func (t *term) doze(ctx context.Context) error {
-	t.lanes.forget() // to be read from their start: a transaction may commit what stands behind the cursor
+func (t *term) doze(ctx context.Context) (err error) {
+	t.lanes.forget()                         // to be read from their start: a transaction may commit what stands behind the cursor
+	defer func() { t.dozing = err != nil }() // to be passed on with the lock
 	t.keeper.doze(true)
 	defer t.keeper.doze(false)
 	longest := time.Now().Add(longestDoze/2 + rand.N(longestDoze/2))

@@ -26,6 +26,7 @@ type mail struct {
 	due      time.Time // a timer was set that is due then, by this node's monotonic clock; zero: none
 	rerouted bool      // tenants may live elsewhere now
 	offered  bool      // the lock was let go of in favour of this node
+	idle     bool      // by a holder that dozed
 	reports  []report  // of peers
 }
 
@@ -108,8 +109,8 @@ func (b *inbox) report(r report) {
 // reroute: the configuration was replaced.
 func (b *inbox) reroute() { b.update(func(m *mail) { m.rerouted, m.discover = true, true }) }
 
-// offer: the lock is free for this node.
-func (b *inbox) offer() { b.update(func(m *mail) { m.offered = true }) }
+// offer: the lock is free for this node, and the last holder dozed, or did not.
+func (b *inbox) offer(idle bool) { b.update(func(m *mail) { m.offered, m.idle = true, idle }) }
 
 func (m *mail) dueBy(at time.Time) {
 	if m.due.IsZero() || at.Before(m.due) {

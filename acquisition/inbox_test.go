@@ -27,10 +27,10 @@ func TestInboxGathers(t *testing.T) {
 	a, z := laneOf("a", 0), laneOf("z", 3)
 	b.hint(Hint{Lanes: []store.Lane{a}})
 	b.hint(Hint{Lanes: []store.Lane{z, a}})
-	b.offer()
+	b.offer(true)
 	require.True(t, nudged(b.nudge))
 	require.False(t, nudged(b.nudge), "one nudge, however much has come in")
-	require.Equal(t, mail{lanes: []store.Lane{a, z, a}, offered: true}, b.take())
+	require.Equal(t, mail{lanes: []store.Lane{a, z, a}, offered: true, idle: true}, b.take())
 	require.Equal(t, mail{}, b.take(), "taken once")
 
 	b.hint(Hint{})

@@ -238,7 +238,7 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	}
 	switch kind {
 	case MessageOffer:
-		a.keeper.inbox.offer()
+		a.keeper.inbox.offer(about.Idle)
 	case MessageGiven:
 		a.keeper.errands.come()
 		fallthrough

@@ -62,15 +62,16 @@ func DecodeHint(b []byte) (Hint, error) {
 	return h, nil
 }
 
-// About is a message that says no more than which pool it is about: an offer, an
+// About is a message that says little more than which pool it is about: an offer, an
 // invitation, or that there are claims.
 type About struct {
 	Pool string `json:"p"`
+	Idle bool   `json:"i,omitempty"` // of an offer: the holder dozed
 }
 
 // Encode renders a for the wire.
 func (a About) Encode() []byte {
-	b, _ := json.Marshal(a) // a struct of one string
+	b, _ := json.Marshal(a) // it has nothing that could fail
 	return b
 }
 

@@ -198,7 +198,7 @@ func (t *term) seekHelp(short bool) {
 		return
 	}
 	for _, m := range t.peers.invite(t.elector.Peers(), full, t.lanes.foreign) {
-		if err := t.elector.Send(m, MessageInvite, About{t.pool.Name}.Encode()); err != nil {
+		if err := t.elector.Send(m, MessageInvite, About{Pool: t.pool.Name}.Encode()); err != nil {
 			t.log.Debug("invitation could not be sent", zap.String("to", m), zap.Error(err))
 		}
 	}
@@ -352,7 +352,7 @@ func (t *term) give(ctx context.Context, removals int64, shares []share, portion
 		s.peer.given += int64(len(s.jobs))
 		s.peer.credit -= len(s.jobs)
 		n += len(s.jobs)
-		if err := t.elector.Send(s.peer.member, MessageGiven, About{t.pool.Name}.Encode()); err != nil {
+		if err := t.elector.Send(s.peer.member, MessageGiven, About{Pool: t.pool.Name}.Encode()); err != nil {
 			t.log.Debug("a node could not be told of its claims; it finds them by itself", zap.String("to", s.peer.member), zap.Error(err))
 		}
 	}

@@ -32,6 +32,8 @@ type term struct {
 	peers    *peers
 	reaping  bool // a session with claims has not been heard of for a while
 
+	wasIdle   bool      // the last holder dozed, or there was none
+	dozing    bool      // when it ended
 	due       time.Time // when the next timer is due; zero: none known
 	quiet     time.Time // since when nothing has been going on
 	began     time.Time
@@ -61,6 +63,7 @@ const (
 	retentionEvery = 10 * time.Minute
 	electionEvery  = time.Second
 	peersEvery     = time.Second
+	firstChores    = 50 * time.Millisecond
 	dutyFactor     = 10
 )
 
@@ -110,15 +113,17 @@ func (t *term) run(stop context.Context) error {
 	return err
 }
 
-// load learns what is in flight, and whether the pool is idle. It sees every claim that
-// was ever committed, because the fence made the take wait for them. Of an idle pool it
-// asks no connection but the lock's.
+// load learns what is in flight, and whether the pool is still as idle as it was. It sees
+// every claim that was ever committed, because the fence made the take wait for them. In
+// an idle pool it needs no connection but the lock's.
 func (t *term) load(ctx context.Context) (idle bool, err error) {
-	var seen store.Idle
-	err = t.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		seen, err = store.LookIdle(ctx, conn)
-		return err
-	})
+	seen := store.Idle{Waiting: true, Claimed: true}
+	if t.wasIdle {
+		err = t.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			seen, err = store.LookIdle(ctx, conn)
+			return err
+		})
+	}
 	if err == nil && seen.Claimed {
 		err = t.loadClaims(ctx)
 	}
@@ -128,7 +133,10 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	t.unsure = store.Fence{}
 	now := time.Now()
 	t.quiet = now.Add(-dozeAfter * t.cfg.IdleWait) // a pool in which nothing is found at first need not be watched closely
-	t.chores = chores{discover: now, timers: now, reap: now, retention: now, rewind: now,
+	// Jobs have waited while the lock changed hands: before the first claim nothing is
+	// done that it does not need.
+	soon := now.Add(firstChores)
+	t.chores = chores{discover: now, rewind: now, timers: soon, reap: soon, retention: soon,
 		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
 	if seen.Due != nil {
 		t.dueBy(now.Add(*seen.Due))

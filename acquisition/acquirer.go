@@ -168,7 +168,9 @@ func (a *acquirer) try(ctx context.Context) (*term, rest) {
 		return nil, rest{d: poolRetry, saw: saw}
 	}
 	l, err := a.look(ctx)
-	saw.alive = a.elector.Alive(a.standing.holder)
+	if saw = a.outlook(); !saw.eligible { // it may have waited long for its turn
+		return nil, rest{d: poolRetry, saw: saw}
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			a.log.Warn("acquire lock could not be read", zap.Error(err))
@@ -400,6 +402,9 @@ func (a *acquirer) end(t *term, why error) rest {
 
 // reaches is told when the database comes into reach or goes out of it.
 func (a *acquirer) reaches(up bool) {
+	if a.ctx.Err() != nil { // there may be another pool of that name now
+		return
+	}
 	a.elector.SetReaches(a.pool.Name, up)
 	if up {
 		a.log.Info("the pool's database can be reached again")
@@ -411,8 +416,10 @@ func (a *acquirer) reaches(up bool) {
 // letGo offers the lock to the node that should have it next, and tells it.
 func (a *acquirer) letGo(t *term) {
 	to := a.elector.Heir(a.pool.Name, t.from)
-	// The stop that brings us here may have ended every context: this one is bounded by callTimeout.
-	err := a.keeper.call(context.Background(), func(ctx context.Context, conn *pgx.Conn) error {
+	// The stop that brings us here may have ended every context.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*callTimeout)
+	defer cancel()
+	err := a.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return store.OfferLock(ctx, conn, t.fence, to, reservation)
 	})
 	a.note(Held{Pool: a.pool.Name, Holder: to})

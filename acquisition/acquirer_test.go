@@ -33,8 +33,9 @@ type fakeElector struct {
 	changes chan struct{}
 	share   int
 
-	mu   sync.Mutex
-	sent []string // guarded by mu
+	mu    sync.Mutex
+	sent  []string // guarded by mu
+	lacks []string // guarded by mu
 }
 
 func (e *fakeElector) Rank(string) (int, bool)          { return e.rank, !e.out }
@@ -46,7 +47,21 @@ func (e *fakeElector) StableFor() time.Duration         { return e.stable }
 func (e *fakeElector) Watch() (<-chan struct{}, func()) { return e.changes, func() {} }
 func (e *fakeElector) Heir(string, string) string       { return e.heir }
 func (e *fakeElector) Drain()                           {}
-func (e *fakeElector) SetReaches(string, bool)          {}
+func (e *fakeElector) SetReaches(pool string, reaches bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lacks = slices.DeleteFunc(e.lacks, func(p string) bool { return p == pool })
+	if !reaches {
+		e.lacks = append(e.lacks, pool)
+	}
+}
+
+func (e *fakeElector) lacking() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.lacks)
+}
+
 func (e *fakeElector) Send(member string, kind byte, payload []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -572,4 +587,23 @@ func TestManagerRunsJobs(t *testing.T) {
 	require.Empty(t, b.readLock().Holder)
 	require.NoError(t, b.stop(t.Context()))
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.claim"))
+}
+
+// A pool is out of reach and is taken away: the next of its name may be another database.
+func TestApplyForgetsWhatWasOutOfReach(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	e := &fakeElector{changes: make(chan struct{}, 1)}
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, e, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, m.Start(t.Context()))
+	a := m.acquirer("main")
+	a.reaches(false)
+	require.Equal(t, []string{"main"}, e.lacking())
+	m.Apply(nil)
+	require.Empty(t, e.lacking())
+	a.reaches(false) // its keeper still tries to end the session
+	require.Empty(t, e.lacking())
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
 }

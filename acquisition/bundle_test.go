@@ -76,6 +76,7 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	spare, err := b.pool.ConnectLock(t.Context()) // that the pool was verified with: each test shall make its own
 	require.NoError(t, err)
 	require.NoError(t, spare.Close(t.Context()))
+	b.eventually(0, lockConns)
 	b.keeper = b.sessions.add(b.pool)
 	t.Cleanup(func() {
 		if !b.stopped.Load() {

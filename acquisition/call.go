@@ -27,7 +27,8 @@ const callTimeout = 4 * time.Second
 // which a call failed is not used again: nobody knows what it would answer next.
 func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
 	err := k.try(ctx, fn)
-	if ctx.Err() == nil && !errors.Is(err, routing.ErrNoTurn) { // else it was cut short here
+	waited := errors.Is(err, routing.ErrNoTurn) && k.pool.SilentFor() < 2*callTimeout // for its turn, while others had theirs
+	if ctx.Err() == nil && !waited {                                                  // else it was cut short here
 		k.reach.note(err == nil || answered(err), time.Now(), k.cfg.Lock.TTL/2)
 	}
 	return err
@@ -39,23 +40,26 @@ func answered(err error) bool {
 }
 
 func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
-	patience := min(callTimeout, k.cfg.Lock.TTL*3/4) // one call that hangs must not cost a lock that lives shorter
-	turn, cancel := ctx, func() {}
-	if k.opened() != nil { // whoever keeps nothing has the time to wait for its turn
-		turn, cancel = context.WithTimeout(ctx, patience)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	defer cancel()
+	patience := min(callTimeout, k.cfg.Lock.TTL*3/4) // one call that hangs must not cost a lock that lives shorter
 	k.connMu.Lock()
 	defer k.connMu.Unlock()
 	connected := k.conn != nil && !k.conn.IsClosed()
 	if !connected {
-		done, err := k.pool.Turn(turn)
+		turn, cancel, keeps := ctx, func() {}, k.opened() != nil
+		if keeps { // else there is time to wait
+			turn, cancel = context.WithTimeout(ctx, patience)
+		}
+		defer cancel()
+		done, err := k.pool.Turn(turn, keeps)
 		if err != nil {
 			return err
 		}
 		defer done()
 	}
-	ctx, cancel = context.WithTimeoutCause(ctx, patience, fmt.Errorf("pool %s did not answer within %v", k.pool.Name, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("pool %s did not answer within %v", k.pool.Name, patience))
 	defer cancel()
 	if !connected {
 		conn, err := k.pool.ConnectLock(ctx)

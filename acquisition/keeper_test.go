@@ -112,10 +112,10 @@ func TestKeeperAsksBeforeItUsesAnOldSession(t *testing.T) {
 func TestKeeperWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *Config) { c.Lock.TTL = 400 * time.Millisecond }, nil) // so that a call may take 300 ms
-	crowd := func() (leave func()) {
+	crowd := func(keeps bool) (leave func()) {
 		var turns []func()
 		for range 8 {
-			done, err := b.pool.Turn(t.Context())
+			done, err := b.pool.Turn(t.Context(), keeps)
 			require.NoError(t, err)
 			turns = append(turns, done)
 		}
@@ -125,7 +125,7 @@ func TestKeeperWaitsForItsTurn(t *testing.T) {
 			}
 		}
 	}
-	leave := crowd()
+	leave := crowd(false)
 	opened := make(chan error, 1)
 	go func() {
 		_, err := b.keeper.session(t.Context())
@@ -139,9 +139,13 @@ func TestKeeperWaitsForItsTurn(t *testing.T) {
 	leave()
 	require.NoError(t, within(t, opened))
 
+	defer crowd(false)() // whoever keeps something does not stand behind those who do not
 	b.proxy.Cut(nil)
 	require.Error(t, b.keeper.beat(t.Context(), b.keeper.opened()), "the connection is gone")
-	defer crowd()()
+	require.NoError(t, b.keeper.beat(t.Context(), b.keeper.opened()))
+	b.proxy.Cut(nil)
+	require.Error(t, b.keeper.beat(t.Context(), b.keeper.opened()))
+	defer crowd(true)()
 	require.ErrorIs(t, b.keeper.beat(t.Context(), b.keeper.opened()), routing.ErrNoTurn)
 	require.NotNil(t, b.keeper.opened(), "that says nothing about the session")
 }

@@ -86,15 +86,15 @@ func TestKeeperLeavesWhenIdle(t *testing.T) {
 	b.until(func() bool { _, beats := b.state(other.id); return beats >= 1 }, "heartbeats")
 }
 
-// watched tells when somebody derives a context from it.
+// watched tells when somebody asks whether it is done.
 type watched struct {
 	context.Context
-	derived chan struct{}
+	asked chan struct{}
 }
 
-func (w watched) Deadline() (time.Time, bool) {
-	nudge(w.derived)
-	return w.Context.Deadline()
+func (w watched) Err() error {
+	nudge(w.asked)
+	return w.Context.Err()
 }
 
 // A session that is asked for just as it is about to leave stays: the lock would be
@@ -108,7 +108,7 @@ func TestKeeperStaysWhenWantedAgain(t *testing.T) {
 	ticked := make(chan time.Duration, 1)
 	b.keeper.connMu.Lock()
 	go func() { ticked <- b.keeper.tick(ctx) }()
-	within(t, ctx.derived) // it has found the session idle, and waits for the connection
+	within(t, ctx.asked) // it has found the session idle, and waits for the connection
 	require.Same(t, s, b.session())
 	b.keeper.connMu.Unlock()
 	require.Equal(t, b.cfg.Session.HeartbeatEvery, within(t, ticked))

@@ -129,6 +129,7 @@ func (m *Manager) Apply(pools []*routing.Pool) {
 	for name, a := range m.acquirers {
 		if next[name] != a {
 			m.sessions.retire(a, m.router.Close)
+			m.elector.SetReaches(name, true) // what was said of it may not hold for the next of its name
 		}
 	}
 	m.acquirers = next

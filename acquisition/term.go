@@ -123,6 +123,10 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 			seen, err = store.LookIdle(ctx, conn)
 			return err
 		})
+		if err != nil && context.Cause(ctx) == nil { // the look saves work, and must not be what a term hangs on
+			t.log.Warn("it could not be seen whether the pool is idle; going on as if it were not", zap.Error(err))
+			seen, err = store.Idle{Waiting: true, Claimed: true}, nil
+		}
 	}
 	if err == nil && seen.Claimed {
 		err = t.loadClaims(ctx)

@@ -49,7 +49,7 @@ func newIdle() *cobra.Command {
 	c.Flags().IntVar(&o.pools, "pools", 200, "empty databases; each takes 8 MB of memory, and each connection to it some 2 MB")
 	c.Flags().IntVar(&o.nodes, "nodes", 3, "node processes")
 	c.Flags().IntVar(&o.maxConns, "max-connections", 0, "what the server allows (0: as many as the nodes could ever open)")
-	c.Flags().DurationVar(&o.settle, "settle", 32*time.Second, "how long no lock may have changed hands before it is measured: pools doze after ten seconds, and connections that were needed are closed after some twenty more")
+	c.Flags().DurationVar(&o.settle, "settle", 32*time.Second, "how long no lock may have changed hands before it is measured: what was needed for that is closed after some thirty seconds")
 	c.Flags().DurationVar(&o.window, "window", 10*time.Second, "how long to measure")
 	c.Flags().StringVar(&o.profile, "profile", "lan", "timing of the gossip: local, lan or wan")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs in this folder")
@@ -113,7 +113,7 @@ func idle(ctx context.Context, o idleOptions) (r idleResult, err error) {
 		r.Kilobytes = max(r.Kilobytes, per(u.Kilobytes, o.pools))
 	}
 	held, err := f.held()
-	r.Unheld = o.pools - sum(held)
+	r.Unheld = o.pools - locks(held)
 	return r, err
 }
 
@@ -173,7 +173,7 @@ func (b *bed) numberPools(ctx context.Context) error {
 // settle waits until every lock is held and none has changed hands for a while.
 func (r *idleResult) settle(ctx context.Context, f *fleet, o idleOptions, began time.Time) error {
 	var moved time.Time
-	var before []int
+	var before []nodeStats
 	err := until(ctx, 10*time.Minute, "the locks did not come to rest", func() (bool, error) {
 		held, err := f.held()
 		if err != nil {
@@ -182,7 +182,7 @@ func (r *idleResult) settle(ctx context.Context, f *fleet, o idleOptions, began 
 		if !slices.Equal(held, before) {
 			moved, before = time.Now(), held
 		}
-		if r.HeldSeconds == 0 && sum(held) == o.pools {
+		if r.HeldSeconds == 0 && locks(held) == o.pools {
 			r.HeldSeconds = seconds(time.Since(began))
 			fmt.Fprintf(os.Stderr, "every lock held after %v s\n", r.HeldSeconds)
 		}
@@ -192,22 +192,22 @@ func (r *idleResult) settle(ctx context.Context, f *fleet, o idleOptions, began 
 	return err
 }
 
-// held is how many locks each node holds.
-func (f *fleet) held() ([]int, error) {
-	held := make([]int, len(f.nodes))
+// held is what each node says of the locks that it holds.
+func (f *fleet) held() ([]nodeStats, error) {
+	held := make([]nodeStats, len(f.nodes))
 	for i, n := range f.nodes {
 		s, err := n.stats()
 		if err != nil {
 			return nil, err
 		}
-		held[i] = s.Held
+		held[i] = s
 	}
 	return held, nil
 }
 
-func sum(counts []int) (n int) {
-	for _, c := range counts {
-		n += c
+func locks(held []nodeStats) (n int) {
+	for _, s := range held {
+		n += s.Held
 	}
 	return n
 }

@@ -37,8 +37,9 @@ const askStats, askUsage = "stats", "usage"
 
 // nodeStats is its answer to askStats.
 type nodeStats struct {
-	Members int `json:"members"` // nodes that it thinks alive, itself included
-	Held    int `json:"held"`    // locks that it holds
+	Members int   `json:"members"` // nodes that it thinks alive, itself included
+	Held    int   `json:"held"`    // locks that it holds
+	Epochs  int64 `json:"epochs"`  // the sum of theirs: another one tells that some changed hands
 }
 
 // nodeUsage is its answer to askUsage: more than before the node was made.
@@ -127,6 +128,7 @@ func statsOf(n *tenure.Node) (s nodeStats) {
 	for _, l := range n.Locks() {
 		if l.Holding {
 			s.Held++
+			s.Epochs += l.Epoch
 		}
 	}
 	return s

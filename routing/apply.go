@@ -58,7 +58,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	err = r.admitAll(ctx, c.Added, next)
+	rest, err := r.admitAll(ctx, c.Added, next)
 	for _, p := range old.list() {
 		if pools[p.Name] == p {
 			continue
@@ -76,6 +76,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		return Change{}, err
 	}
 	r.routes.Store(next)
+	r.watchAll(rest)
 	for _, p := range c.Removed {
 		p.retire()
 		r.retired[p] = struct{}{}

@@ -122,10 +122,15 @@ func tuneCommon(c *pgx.ConnConfig, purpose string) {
 	}
 }
 
-// tuneForJobs gives job SQL the one right plan: every statement walks an index,
-// and a plan made while a table was small must not become a scan of millions.
 func tuneForJobs(c *pgxpool.Config) {
-	p := c.ConnConfig.RuntimeParams
+	tunePlans(c.ConnConfig)
+	c.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
+}
+
+// tunePlans gives job SQL the one right plan: every statement walks an index, and a
+// plan made while a table was small must not become a scan of millions.
+func tunePlans(c *pgx.ConnConfig) {
+	p := c.RuntimeParams
 	p["search_path"] = ""
 	p["enable_seqscan"] = "off"
 	p["enable_bitmapscan"] = "off"
@@ -133,7 +138,6 @@ func tuneForJobs(c *pgxpool.Config) {
 	p["enable_mergejoin"] = "off"
 	p["plan_cache_mode"] = "force_generic_plan"
 	p["jit"] = "off"
-	p["idle_in_transaction_session_timeout"] = "60s"
 }
 
 // tuneForTenants has every statement described anew and keeps none. The next
@@ -153,7 +157,7 @@ func tuneForTenants(c *pgxpool.Config) {
 func tuneForLock(c *pgx.ConnConfig) {
 	c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	c.StatementCacheCapacity, c.DescriptionCacheCapacity = 0, 0 // they would take more memory than all else of an idle pool
-	c.RuntimeParams["search_path"] = ""
+	tunePlans(c)
 	c.RuntimeParams["statement_timeout"] = "3000"
 	c.RuntimeParams["lock_timeout"] = "2000"
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = "5000"
@@ -206,8 +210,15 @@ func (p *Pool) use(db **pgxpool.Pool, config func() *pgxpool.Config) *pgxpool.Po
 // ConnectLock opens a connection for the acquire lock and the session; the caller
 // closes it. The first time it may be the one with which the pool was verified.
 func (p *Pool) ConnectLock(ctx context.Context) (*pgx.Conn, error) {
-	if c := p.takeSpare(); c != nil {
-		return c, nil
+	c, closed := p.takeSpare()
+	if closed {
+		return nil, fmt.Errorf("connect to pool %s: %w", p.Name, errClosed)
+	}
+	if c != nil {
+		if p.checkServer(ctx, c) == nil {
+			return c, nil
+		}
+		closeInTime(ctx, c)
 	}
 	c, err := pgx.ConnectConfig(ctx, p.lockConfig())
 	if err != nil {
@@ -217,36 +228,54 @@ func (p *Pool) ConnectLock(ctx context.Context) (*pgx.Conn, error) {
 		closeInTime(ctx, c) // it is of no use to anybody
 		return nil, err
 	}
+	p.door.note()
 	return c, nil
 }
+
+var errClosed = errors.New("it was taken out of the configuration, or the node stops")
 
 // spareFor is how long a connection is kept for whoever comes for the lock once the
 // pool is in service, which may be when all others were looked at.
 const spareFor = 2 * verifyTimeout
 
-// keepSpare keeps the connection with which the pool was verified for a while. Most of
-// what the start of a node costs a server is connections.
+// keepSpare keeps the connection with which the pool was verified for a while, if there
+// are not many of them yet. Most of what the start of a node costs a server is
+// connections.
 func (p *Pool) keepSpare(c *pgx.Conn) {
-	p.opening.Lock()
-	p.spare = c
-	closed := p.closed
-	p.opening.Unlock()
-	if closed {
-		p.dropSpare()
+	if !p.setSpare(c) {
+		closeInTime(context.Background(), c)
 		return
 	}
 	time.AfterFunc(spareFor, p.dropSpare)
 }
 
-func (p *Pool) takeSpare() (c *pgx.Conn) {
+func (p *Pool) setSpare(c *pgx.Conn) bool {
 	p.opening.Lock()
 	defer p.opening.Unlock()
-	c, p.spare = p.spare, nil
-	return c
+	if p.closed {
+		return false
+	}
+	select {
+	case p.door.spares <- struct{}{}:
+		p.spare = c
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *Pool) takeSpare() (c *pgx.Conn, closed bool) {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	if c = p.spare; c != nil {
+		p.spare = nil
+		<-p.door.spares
+	}
+	return c, p.closed
 }
 
 func (p *Pool) dropSpare() {
-	if c := p.takeSpare(); c != nil {
+	if c, _ := p.takeSpare(); c != nil {
 		closeInTime(context.Background(), c)
 	}
 }

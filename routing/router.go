@@ -113,20 +113,29 @@ func init() {
 
 // Start verifies every pool. A database that answers but cannot be used (not
 // migrated, read-only, two pools in one database, …) is an error, with what to do
-// about each of them; one that does not answer is tried again in the background.
+// about each of them; one that does not answer is tried again in the background, and
+// so are the last of many pools on one server, which are not waited for.
 func (r *Router) Start(ctx context.Context) error {
 	r.run, r.cancel = context.WithCancel(context.Background())
 	in := r.routes.Load()
-	if err := r.admitAll(ctx, in.list(), in); err != nil {
+	pending, err := r.admitAll(ctx, in.list(), in)
+	if err != nil {
 		return errors.Join(err, r.Stop(ctx))
 	}
+	r.watchAll(pending)
 	return nil
 }
 
-// admitAll verifies pools of a configuration, and has those watched that do not answer,
-// or whose turn does not come soon: a server with a thousand pools must not keep the
-// others waiting.
-func (r *Router) admitAll(ctx context.Context, pools []*Pool, in *routes) error {
+// pending is a pool that is not in service yet.
+type pending struct {
+	pool *Pool
+	late bool // its turn has not come; else it did not answer
+}
+
+// admitAll verifies pools of a configuration, and returns those that did not answer, or
+// whose turn did not come soon: a server with a thousand pools must not keep the others
+// waiting. They are to be watched once the configuration is in force.
+func (r *Router) admitAll(ctx context.Context, pools []*Pool, in *routes) (rest []pending, err error) {
 	errs := make([]error, len(pools))
 	turn, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
@@ -157,17 +166,23 @@ func (r *Router) admitAll(ctx context.Context, pools []*Pool, in *routes) error 
 		}
 	}
 	if err := errors.Join(refused...); err != nil {
-		return err
+		return nil, err
 	}
 	if later > 0 {
 		r.log.Info("many pools are on one server; the rest of them come into service one after another", zap.Int("pools", later))
 	}
 	for i, p := range pools {
 		if errs[i] != nil {
-			r.group.Go(func() { r.watch(r.run, p, errors.Is(errs[i], ErrNoTurn)) })
+			rest = append(rest, pending{p, errors.Is(errs[i], ErrNoTurn)})
 		}
 	}
-	return nil
+	return rest, nil
+}
+
+func (r *Router) watchAll(rest []pending) {
+	for _, p := range rest {
+		r.group.Go(func() { r.watch(r.run, p.pool, p.late) })
+	}
 }
 
 // verifyTimeout bounds one look at a database, so that one which hangs delays

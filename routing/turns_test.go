@@ -83,7 +83,7 @@ func TestTurn(t *testing.T) {
 	turn := func(pool string, wait time.Duration) (done func(), err error) {
 		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		defer cancel()
-		return poolOf(t, r, pool).Turn(ctx)
+		return poolOf(t, r, pool).Turn(ctx, false)
 	}
 	var taken []func()
 	for range 8 {

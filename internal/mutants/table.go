@@ -141,7 +141,7 @@ var mutants = []mutant{
 	{"P9", "connections to one server are opened all at once", "routing/turns.go",
 		"mostVerifying  = 4 ", "mostVerifying  = 4000 ", "./routing", "TestStart_isPatientWithACrowd"},
 	{"P9", "a call's time begins before its turn to connect", "acquisition/call.go",
-		"if k.opened() != nil { //", "if k != nil { //", units, "TestKeeperWaitsForItsTurn"},
+		"if keeps { //", "if k != nil { //", units, "TestKeeperWaitsForItsTurn"},
 	{"P9", "any change in the view has every lock looked at", "acquisition/acquirer.go",
 		"if a.outlook() != r.saw {", "if a.outlook() != r.saw || true {", units, "TestPause"},
 	{"P9", "a term that dozes does not see that another node is elected", "acquisition/doze.go",
@@ -150,4 +150,8 @@ var mutants = []mutant{
 		"!ok || !m.Reaches(pool)", "!ok", "./internal/proposal", "TestElectedReachesTheDatabase"},
 	{"P1", "a claim that is being made is swept", "acquisition/gate.go",
 		"	return g.clear\n", "	return nil\n", units, "TestSweepSparesWhatIsBeingMade"},
+	{"P9", "whoever keeps a session stands behind those who only look", "routing/turns.go",
+		"		q = p.door.keeping\n", "		q = p.door.looking\n", units, "TestKeeperWaitsForItsTurn"},
+	{"P9", "that a removed pool was out of reach holds for the next of its name", "acquisition/manager.go",
+		"			m.elector.SetReaches(name, true)", "			_ = name //", units, "TestApplyForgetsWhatWasOutOfReach"},
 }

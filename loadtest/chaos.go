@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"sync"
@@ -94,6 +95,7 @@ type chaos struct {
 	load    *load
 	serving []sync.Mutex // by server: held while something happens to it
 	began   time.Time
+	out     io.Writer // what happens, and when
 
 	failedStarts atomic.Int64
 
@@ -123,7 +125,7 @@ func runChaos(ctx context.Context, o chaosOptions) (r chaosResult, err error) {
 		}
 		return chaosResult{Scenario: "chaos", Seed: o.seed, Minutes: o.minutes, GossipCuts: w != nil, Faults: len(faults)}, nil
 	}
-	c := &chaos{began: time.Now(), serving: make([]sync.Mutex, o.servers)}
+	c := &chaos{began: time.Now(), out: os.Stderr, serving: make([]sync.Mutex, o.servers)}
 	defer c.close()
 	if err := c.build(ctx, o, w); err != nil {
 		return r, err
@@ -274,7 +276,7 @@ func (c *chaos) say(format string, args ...any) {
 }
 
 func (c *chaos) print(at time.Time, text string) {
-	fmt.Fprintf(os.Stderr, "%9.3f s  %s\n", at.Sub(c.began).Seconds(), text)
+	fmt.Fprintf(c.out, "%9.3f s  %s\n", at.Sub(c.began).Seconds(), text)
 }
 
 func (c *chaos) born(p *process) {

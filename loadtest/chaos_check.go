@@ -75,14 +75,25 @@ func (c *chaos) check(ctx context.Context, faults []*fault, r *chaosResult) erro
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(lines, func(a, b line) int { return a.At.Compare(b.At) })
-	var first *breach
-	var where *checker
+	var pools []*checker
 	for _, pool := range c.bed.pools {
 		k := &checker{chaos: c, faults: faults, pool: pool, acked: c.load.acked[pool]}
 		if err := k.read(ctx); err != nil {
 			return fmt.Errorf("check %s: %w", pool, err)
 		}
+		pools = append(pools, k)
+	}
+	judge(pools, lines, r)
+	return nil
+}
+
+// judge counts in r what is broken in the pools as they were read, and tells the story
+// of what broke first.
+func judge(pools []*checker, lines []line, r *chaosResult) {
+	slices.SortStableFunc(lines, func(a, b line) int { return a.At.Compare(b.At) })
+	var first *breach
+	var where *checker
+	for _, k := range pools {
 		k.sortRuns(lines)
 		k.judge(r)
 		for i := range k.breaches {
@@ -94,7 +105,6 @@ func (c *chaos) check(ctx context.Context, faults []*fault, r *chaosResult) erro
 	if first != nil {
 		where.tell(*first)
 	}
-	return nil
 }
 
 // read takes in a pool's ledger, its tenants' effects and its audit.

@@ -154,4 +154,10 @@ var mutants = []mutant{
 		"		q = p.door.keeping\n", "		q = p.door.looking\n", units, "TestKeeperWaitsForItsTurn"},
 	{"P9", "that a removed pool was out of reach holds for the next of its name", "acquisition/manager.go",
 		"			m.elector.SetReaches(name, true)", "			_ = name //", units, "TestApplyForgetsWhatWasOutOfReach"},
+	{"P9", "members are not looked for again after a partition", "membership/join.go",
+		"		case <-time.After(jitter(wait)):\n		}\n", "		case <-time.After(jitter(wait)):\n			if !first {\n				return\n			}\n		}\n", "./membership", "TestPartitionHeals"},
+	{"P2", "that a lock's table is unlogged is not noticed", "internal/store/pool.go",
+		"case !i.LockLogged:", "case false && !i.LockLogged:", ledger, "TestVerify"},
+	{"P9", "the newest version is not preferred", "internal/proposal/proposal.go",
+		"semver.Compare(version, newest) <= 0", "semver.Compare(version, newest) < 2", root, "TestTheNewestVersionIsTheHeir"},
 }

@@ -60,7 +60,7 @@ func await[T any](t *testing.T, ch <-chan T) (v T) {
 
 // testConfig gossips on a free port of loopback. The label keeps parallel tests
 // apart, which take over one another's ports.
-func testConfig(t *testing.T, join ...string) Config {
+func testConfig(t testing.TB, join ...string) Config {
 	h := fnv.New64a()
 	fmt.Fprint(h, os.Getpid(), t.Name())
 	return Config{Bind: "127.0.0.1:0", Label: fmt.Sprintf("test-%x", h.Sum64()), Profile: "local", Join: join}
@@ -69,14 +69,14 @@ func testConfig(t *testing.T, join ...string) Config {
 type option func(c *Cluster)
 
 // start runs a Cluster until the test ends.
-func start(t *testing.T, cfg Config, self Self, options ...option) *Cluster {
+func start(t testing.TB, cfg Config, self Self, options ...option) *Cluster {
 	t.Helper()
 	c := build(t, cfg, self, options...)
 	require.NoError(t, c.Start(t.Context()))
 	return c
 }
 
-func build(t *testing.T, cfg Config, self Self, options ...option) *Cluster {
+func build(t testing.TB, cfg Config, self Self, options ...option) *Cluster {
 	t.Helper()
 	if self.Role == "" {
 		self.Role = RoleNode
@@ -90,7 +90,7 @@ func build(t *testing.T, cfg Config, self Self, options ...option) *Cluster {
 	return c
 }
 
-func stop(t *testing.T, c *Cluster) {
+func stop(t testing.TB, c *Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

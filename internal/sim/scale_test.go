@@ -58,14 +58,14 @@ func TestScale(t *testing.T) {
 		before := heap()
 		s.startAll()
 		t.Logf("%d nodes, %d pools", *scaleNodes, *scalePools)
-		t.Logf("start: %s", s.measure(time.Minute))
+		t.Logf("start: %s", s.measure(2*time.Minute))
 		t.Logf("idle: %s", s.measure(time.Minute))
 		t.Logf("memory per node: %d KiB with its election", (heap()-before)/1024/uint64(*scaleNodes))
-		for _, n := range []int{1, min(10, *scaleNodes/3)} {
-			held := s.kill(n)
-			t.Logf("loss of %d, which held %d: %s", n, held, s.measure(2*time.Minute))
+		for _, these := range [][]*member{s.nodes[2:3], s.nodes[3 : 3+min(10, *scaleNodes/3)]} { // others join at the first two
+			held := s.kill(these)
+			t.Logf("loss of %d, which held %d: %s", len(these), held, s.measure(2*time.Minute))
 			s.startAll()
-			t.Logf("their return: %s", s.measure(time.Minute))
+			t.Logf("their return: %s; they hold %d", s.measure(2*time.Minute), s.heldBy(these))
 		}
 		t.Logf("one leaves in order and offers %d: %s", s.leave(), s.measure(time.Minute))
 		require.Zero(t, s.free(), "a pool without a holder")
@@ -88,15 +88,18 @@ type scale struct {
 	nodes []*member
 
 	mu    sync.Mutex
-	locks []tiny // guarded by mu; by pool
-	moves int    // guarded by mu; from one process to another
-	takes int    // guarded by mu; from nobody
+	locks []tiny    // guarded by mu; by pool
+	moves int       // guarded by mu; from one process to another
+	takes int       // guarded by mu; from nobody
+	moved time.Time // guarded by mu; the last of moves
 	spare sync.WaitGroup
 }
 
 // tiny is a lock's row. A holder that runs renews it.
 type tiny struct {
 	holder string
+	from   string    // from whom that one took it; "": it was free, or offered
+	began  time.Time // since when it holds
 	quiet  time.Time // when its holder died; zero: it renews
 }
 
@@ -153,46 +156,74 @@ func (s *scale) startAll() {
 }
 
 // run does for all pools what their acquirers do: take what is free for the elected
-// node, take from the dead, hand over to whom the members have agreed on.
+// node, take from the dead, and let others have what is beyond the node's share (see
+// acquisition's heedElection and balance).
 func (s *scale) run(ctx context.Context, c *membership.Cluster) {
 	me := c.Self().Name
-	const quiet, agreed = 4500 * time.Millisecond, 10 * time.Second // of acquirer.untilFree and rebalanceAfter
+	const quiet, agreed, part = 4500 * time.Millisecond, 10 * time.Second, 8 // of acquirer.untilFree, rebalanceAfter and balancePart
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Second):
+		case <-time.After(time.Second): // electionEvery, and balanceEvery
 		}
-		if _, eligible := c.Rank(s.pools[0]); !eligible || c.StableFor() > time.Minute {
-			continue // nothing has changed that was not heeded
+		if _, eligible := c.Rank(s.pools[0]); !eligible {
+			continue
 		}
-		stable := c.StableFor() >= agreed
 		s.mu.Lock()
+		surplus, given := s.count(me)-c.Share(), 0
 		for i := range s.locks {
 			l := &s.locks[i]
 			switch {
 			case l.holder == me:
-				if !stable {
+				if surplus <= 0 || given >= (surplus+part-1)/part || c.StableFor() < agreed || time.Since(l.began) < agreed {
 					continue
 				}
-				if to, ok := c.Elected(s.pools[i]); ok && to.Name != me && s.runs(to.Name) {
-					l.holder = to.Name
-					s.moves++
+				if to, ok := c.Elected(s.pools[i]); ok && to.Name != me && to.Name != l.from && s.runs(to.Name) {
+					*l = tiny{holder: to.Name, began: time.Now()}
+					s.move()
+					surplus--
+					given++
 				}
 			case l.holder == "":
 				if to, _ := c.Elected(s.pools[i]); to.Name == me {
-					l.holder = me
+					*l = tiny{holder: me, began: time.Now()}
 					s.takes++
 				}
 			case !l.quiet.IsZero() && time.Since(l.quiet) > quiet && !c.Alive(l.holder):
 				if to, _ := c.Elected(s.pools[i]); to.Name == me {
-					*l = tiny{holder: me}
-					s.moves++
+					*l = tiny{holder: me, from: l.holder, began: time.Now()}
+					s.move()
 				}
 			}
 		}
 		s.mu.Unlock()
 	}
+}
+
+// move notes that a lock went from one process to another; s.mu is held.
+func (s *scale) move() {
+	s.moves++
+	s.moved = time.Now()
+}
+
+// count is how many locks a process holds; s.mu is held.
+func (s *scale) count(name string) (held int) {
+	for i := range s.locks {
+		if s.locks[i].holder == name {
+			held++
+		}
+	}
+	return held
+}
+
+func (s *scale) heldBy(these []*member) (held int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range these {
+		held += s.count(m.host.member)
+	}
+	return held
 }
 
 func (s *scale) runs(name string) bool {
@@ -210,9 +241,9 @@ func (s *scale) free() (free int) {
 	return free
 }
 
-// kill crashes nodes, not those that others join at.
-func (s *scale) kill(n int) (held int) {
-	for _, m := range s.nodes[2 : 2+n] {
+// kill crashes nodes.
+func (s *scale) kill(these []*member) (held int) {
+	for _, m := range these {
 		s.wires.unplug(m.host)
 		s.mu.Lock()
 		for i := range s.locks {
@@ -244,13 +275,13 @@ func (s *scale) quit(m *member) {
 // leave stops a node in order: its locks are offered to whom it would have elected
 // without itself.
 func (s *scale) leave() (offered int) {
-	m := s.nodes[2]
+	m := s.nodes[len(s.nodes)-1] // it has held its locks from the beginning
 	m.cluster.SetDraining(true)
 	s.mu.Lock()
 	for i := range s.locks {
 		if s.locks[i].holder == m.host.member {
 			to, _ := m.cluster.Elected(s.pools[i])
-			s.locks[i].holder = to.Name
+			s.locks[i] = tiny{holder: to.Name, began: time.Now()}
 			offered++
 		}
 	}
@@ -295,8 +326,13 @@ func (s *scale) measure(d time.Duration) string {
 	per := func(n int) float64 { return float64(n) / d.Seconds() / float64(len(s.nodes)) }
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("all agree after %v, every lock is held after %v; %d taken, %d moved; per node and second %.1f packets of %.0f bytes, %.2f streams, %.0f bytes in streams",
-		agreed, held, s.takes-takes, s.moves-moves, per(now.packets-sent.packets),
+	most := 0
+	for _, m := range s.nodes {
+		most = max(most, s.count(m.host.member))
+	}
+	last := max(0, s.moved.Sub(from))
+	return fmt.Sprintf("all agree after %v, every lock is held after %v; %d taken, %d moved, the last after %v, no node holds more than %d; per node and second %.1f packets of %.0f bytes, %.2f streams, %.0f bytes in streams",
+		agreed, held, s.takes-takes, s.moves-moves, last, most, per(now.packets-sent.packets),
 		float64(now.packetBytes-sent.packetBytes)/float64(max(1, now.packets-sent.packets)), per(now.streams-sent.streams), per(now.streamBytes-sent.streamBytes))
 }
 

@@ -123,6 +123,7 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 		s.trust.extend(sent, k.cfg.Session.TTL) // the heartbeat beside it was accepted
 		h.lost(errLockLost)
 	default:
+		k.abandonRuns(s)
 		k.log.Warn("acquire lock could not be renewed", zap.Duration("trusted_for", h.trust.left()), zap.Error(err))
 		if !h.trust.stands() {
 			h.lost(errTrustOver)
@@ -163,9 +164,18 @@ func (k *keeper) beat(ctx context.Context, s *session) error {
 	case errors.Is(err, store.ErrSessionLost):
 		k.lose(s)
 	default:
+		k.abandonRuns(s)
 		k.log.Warn("heartbeat failed", zap.Duration("trusted_for", s.trust.left()), zap.Error(err))
 	}
 	return err
+}
+
+// abandonRuns takes the workers away from transactions on a database that has not answered
+// for as long as a session may be silent.
+func (k *keeper) abandonRuns(s *session) {
+	if !s.trust.stands() {
+		k.workers.GiveUp(s)
+	}
 }
 
 // ghostPatience is how long the keeper waits for a claim that is being made.

@@ -23,8 +23,13 @@ var ErrTxRevoked = errors.New("this transaction belonged to a job that has ended
 var errNotYours = errors.New("the job's transaction is committed together with the job: return nil to commit, an error to roll back")
 
 // errLate is returned when a transaction was opened too late for its job to start: the
-// claim may have been lost meanwhile.
-var errLate = errors.New("the claim did not stand any more when the transaction was open")
+// claim may have been lost meanwhile, or the worker was needed for other pools.
+var errLate = errors.New("the transaction was not open in time for the job to start")
+
+// openWithin is how long a job may wait for its transaction. After that it is given
+// back unstarted: a database that hangs, or has fewer connections than jobs, must not
+// keep the workers from the other pools.
+const openWithin = 5 * time.Second
 
 type txKey struct{}
 
@@ -55,12 +60,17 @@ func InTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant, fn func(ctx c
 // finished too: their effects and the job's end commit together or not at all.
 func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	c := r.claim
+	late := time.AfterFunc(openWithin, func() { r.cancel(errLate) })
 	tx, err := beginTenantTx(ctx, c.Owner.Tenants(), *c.Tenant)
+	inTime := late.Stop()
 	if err != nil {
+		if !inTime && errors.Is(context.Cause(ctx), errLate) {
+			err = errors.Join(errLate, err)
+		}
 		return false, err
 	}
 	defer tx.close()
-	if !c.Owner.MayStart() { // opening it may have taken long
+	if !inTime || !c.Owner.MayStart() { // opening it may have taken long
 		tx.handle.returned = true
 		return false, errLate
 	}

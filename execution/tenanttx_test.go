@@ -571,6 +571,17 @@ func TestManyWorkersFewConnections(t *testing.T) {
 // may be running elsewhere, so it does not start.
 func TestTooLateToStart(t *testing.T) {
 	t.Parallel()
+	t.Run("the claim does not stand any more", func(t *testing.T) {
+		t.Parallel()
+		tooLateToStart(t, false)
+	})
+	t.Run("there is no connection", func(t *testing.T) {
+		t.Parallel()
+		tooLateToStart(t, true)
+	})
+}
+
+func tooLateToStart(t *testing.T, wait bool) {
 	ran := false
 	c := newCity(t, func(r *job.Registry) {
 		inTx(r, "k", func(context.Context, pgx.Tx, *job.Record) error {
@@ -583,17 +594,25 @@ func TestTooLateToStart(t *testing.T) {
 	for i := range conns {
 		conns[i], err = c.owner.tenants.Acquire(t.Context())
 		require.NoError(t, err)
+		t.Cleanup(conns[i].Release) // else a failure would wait for it
 	}
 	c.start()
 	one := c.claim("k")
 	one.Tenant, one.Record.Tenant = c.tenants["alpha"], "alpha"
 	c.submitClaims([]Claim{one})
 	require.Eventually(t, func() bool { return c.workers.running()["k"] == 1 }, patience, time.Millisecond)
-	c.owner.mayStart.Store(false)
+	if wait {
+		began := time.Now()
+		require.Equal(t, "return", c.owner.next(t).how)
+		require.Greater(t, time.Since(began), openWithin/2)
+	}
+	c.owner.mayStart.Store(wait)
 	for _, conn := range conns {
 		conn.Release()
 	}
-	require.Equal(t, "return", c.owner.next(t).how)
+	if !wait {
+		require.Equal(t, "return", c.owner.next(t).how)
+	}
 	require.False(t, ran)
 	c.stop()
 }

@@ -189,6 +189,24 @@ func (w *Workers) Cancel(id job.ID) bool {
 	return false
 }
 
+// errAway ends runs whose transaction's database does not answer.
+var errAway = errors.New("the database does not answer; the job runs again when it does")
+
+// GiveUp cancels runs of o that are in a transaction, as its database has not answered
+// for long: they could not commit, and other pools need the workers. Their jobs are
+// given back without a charge. Plain handlers, who need no database, go on.
+func (w *Workers) GiveUp(o Owner) {
+	for _, s := range w.slots {
+		s.mu.Lock()
+		if s.claim != nil && s.claim.Owner == o {
+			if spec, known := w.registry.Lookup(s.claim.Record.Kind); known && spec.InTx {
+				s.cancel(errAway)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
 // work is one worker.
 func (w *Workers) work(s *slot) {
 	normal := false
@@ -229,7 +247,7 @@ func (w *Workers) run(s *slot, c *Claim) {
 	}
 
 	began := time.Now()
-	r := &run{workers: w, claim: c, spec: spec, err: errGoexit}
+	r := &run{workers: w, claim: c, spec: spec, cancel: cancel, err: errGoexit}
 	defer func() {
 		cause := context.Cause(ctx)
 		s.mu.Lock()
@@ -278,6 +296,7 @@ type run struct {
 	workers *Workers
 	claim   *Claim
 	spec    *job.Spec
+	cancel  context.CancelCauseFunc
 	err     error // what the handler said
 	inTx    bool  // the job was finished in the handler's transaction
 }
@@ -323,7 +342,7 @@ func (r *run) outcome(cause error) job.Outcome {
 		switch {
 		case errors.Is(cause, job.ErrCancelled):
 			return job.Outcome{State: job.Cancelled, Err: r.err}
-		case errors.Is(cause, job.ErrStopping):
+		case errors.Is(cause, job.ErrStopping), errors.Is(cause, errAway):
 			return job.Outcome{State: job.Returned, Err: r.err}
 		case errors.Is(cause, job.ErrTimeout) && !errors.Is(r.err, job.ErrTimeout):
 			r.err = fmt.Errorf("%w: %w", job.ErrTimeout, r.err)

@@ -206,9 +206,13 @@ func (c *Cluster) Start(ctx context.Context) error {
 func (c *Cluster) create(ctx context.Context) (*memberlist.Memberlist, error) {
 	mc := c.times.memberlist()
 	mc.Logger = log.New(newBridge(c.log, c.metrics), "", 0)
+	mc.Label = c.cfg.Label
+	var err error
+	if mc.Keyring, err = keyring(c.cfg.Keys); err != nil {
+		return nil, err
+	}
 	bind := netip.MustParseAddrPort(c.cfg.Bind)
 	var tr *transport
-	var err error
 	if c.under == nil {
 		tr, err = listen(ctx, bind, c.times, mc)
 	} else {
@@ -227,11 +231,6 @@ func (c *Cluster) create(ctx context.Context) (*memberlist.Memberlist, error) {
 	mc.Name = c.name
 	mc.BindAddr, mc.BindPort = bind.Addr().String(), int(bind.Port())
 	mc.AdvertiseAddr, mc.AdvertisePort = advertise.Addr().String(), int(advertise.Port())
-	mc.Label = c.cfg.Label
-	if mc.Keyring, err = keyring(c.cfg.Keys); err != nil {
-		tr.abandon()
-		return nil, err
-	}
 	mc.Delegate, mc.Events, mc.Conflict = delegate{c}, delegate{c}, delegate{c}
 	mc.Transport = tr
 	if c.wrap != nil {

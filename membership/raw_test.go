@@ -64,6 +64,13 @@ func sealedStream(t *testing.T, key, label string, b []byte) []byte {
 	return append(head, sealed(t, key, b, append(head[:len(head):len(head)], label...))...)
 }
 
+// downgraded is what somebody without the key makes of what a member has sent: it says
+// that it was encrypted as in memberlist's first version, padding included.
+func downgraded(sealed []byte, version int) []byte {
+	sealed[version] = 0
+	return sealed
+}
+
 // malformed is what no member would send.
 func malformed() [][]byte {
 	all := [][]byte{
@@ -160,14 +167,16 @@ func TestRawBytes(t *testing.T) { // not parallel: it counts goroutines
 				if len(keys) > 0 { // of a member that has gone mad
 					send(labelled(label, sealed(t, keys[0], b, []byte(label))))
 					send(labelled(label, sealed(t, keys[0], b, []byte("another"))))
+					send(labelled(label, downgraded(sealed(t, keys[0], b, []byte(label)), 0)))
 				}
 			}
 			for _, b := range streams {
 				pour(t, to, b)
 				pour(t, to, labelled(label, b))
 				pour(t, to, labelled(label, sealedStream(t, key(2), label, b)))
-				if len(keys) > 0 && len(b) > 0 { // an empty one ends memberlist, but takes the key
+				if len(keys) > 0 {
 					pour(t, to, labelled(label, sealedStream(t, keys[0], label, b)))
+					pour(t, to, labelled(label, downgraded(sealedStream(t, keys[0], label, b), 5)))
 				}
 			}
 			// Nor do streams that stall have a hold on it.

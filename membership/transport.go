@@ -25,6 +25,7 @@ type transport struct {
 	dial        func(ctx context.Context, network, addr string) (net.Conn, error)
 	dialTimeout time.Duration
 	timeout     time.Duration // for the whole stream
+	encrypted   bool
 }
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
@@ -61,7 +62,11 @@ func listenOn(ctx context.Context, under underlay.Network, bind netip.AddrPort, 
 }
 
 func newTransport(ctx context.Context, tr memberlist.NodeAwareTransport, bound netip.AddrPort, dial func(context.Context, string, string) (net.Conn, error), t timing, ml *memberlist.Config) *transport {
-	return &transport{NodeAwareTransport: tr, bound: bound, ctx: ctx, dial: dial, dialTimeout: t.dialTimeout, timeout: ml.TCPTimeout}
+	encrypted := ml.EncryptionEnabled()
+	if encrypted {
+		tr = guard(tr, ml.Label)
+	}
+	return &transport{encrypted: encrypted, NodeAwareTransport: tr, bound: bound, ctx: ctx, dial: dial, dialTimeout: t.dialTimeout, timeout: ml.TCPTimeout}
 }
 
 // explainListen finds out what is wrong with bind: memberlist's error wraps nothing.
@@ -134,6 +139,9 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	// the connection if it cannot write the label; so there is a last end as well.
 	ctx, cancel := context.WithTimeout(t.ctx, 3*t.timeout)
 	context.AfterFunc(ctx, func() { conn.Close() })
+	if t.encrypted {
+		conn = &guardedStream{Conn: conn, head: make([]byte, 0, streamHead)} // an answer has no label
+	}
 	return &stream{Conn: conn, cancel: cancel}, nil
 }
 

@@ -160,4 +160,12 @@ var mutants = []mutant{
 		"case !i.LockLogged:", "case false && !i.LockLogged:", ledger, "TestVerify"},
 	{"P9", "the newest version is not preferred", "internal/proposal/proposal.go",
 		"semver.Compare(version, newest) <= 0", "semver.Compare(version, newest) < 2", root, "TestTheNewestVersionIsTheHeir"},
+	{"P10", "a job waits for its transaction as long as it may run", "execution/tenanttx.go",
+		"r.cancel(errLate)", "_ = r", "./execution", "TestTooLateToStart"},
+	{"P10", "transactions on a database that is silent keep their workers", "acquisition/beat.go",
+		"		k.workers.GiveUp(s)\n", "		_ = s\n", root, "TestP10OneDatabaseHangs"},
+	{"P9", "a packet may say that it was encrypted as in the first version", "membership/guard.go",
+		" || p.Buf[g.label] != encryptionVersion {", " {", "./membership", "TestGuard"},
+	{"P9", "a stream may have nothing in it", "membership/guard.go",
+		" || binary.BigEndian.Uint32(h[1:5]) <= encryptedNothing {", " {", "./membership", "TestGuard"},
 }

@@ -1,0 +1,91 @@
+package tenure_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// TestP10OneDatabaseHangs: the hottest pool's database falls silent while its jobs have
+// all workers. The other pool has them again soon, and when the first is back nothing of
+// it is lost, doubled or charged.
+func TestP10OneDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		maxConns int  // of the hot pool: with few of them workers wait for one
+		inside   bool // all workers are in the middle of a handler
+	}{
+		"in the middle of handlers":    {16, true},
+		"while connections are scarce": {4, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			oneDatabaseHangs(t, c.maxConns, c.inside)
+		})
+	}
+}
+
+func oneDatabaseHangs(t *testing.T, maxConns int, inside bool) {
+	const workers = 8
+	b := newTestbed(t, 2, 1)
+	cfg, proxy := b.behind(b.cfg, "p1")
+	cfg.Execution.Workers = workers
+	pool := cfg.Pools["p1"]
+	pool.MaxConns = maxConns
+	cfg.Pools["p1"] = pool
+	began, goOn := make(chan struct{}, workers), make(chan struct{})
+	r := job.NewRegistry()
+	tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, j *job.Job[write]) error {
+		if inside {
+			select {
+			case <-goOn:
+			case began <- struct{}{}:
+				<-goOn
+			}
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO effect (job_id) SELECT $1 FROM pg_sleep(0.01)", int64(j.ID))
+		return err
+	})
+	n := b.start(cfg, r)
+	n.holds("p1")
+	n.holds("p2")
+	hot, other := b.tenantIn("p1"), b.tenantIn("p2")
+	const jobs = 500
+	var entries []tenure.Entry
+	for i := range jobs {
+		entries = append(entries, tenure.Entry{Tenant: hot, Args: write{i}})
+	}
+	_, err := n.Client().EnqueueMany(t.Context(), entries)
+	require.NoError(t, err)
+	if inside {
+		for range workers {
+			<-began
+		}
+	} else {
+		b.eventually(50, "p1", "SELECT least(count(*), 50) FROM tenure.completed_job")
+	}
+	proxy.Hold(func(string) bool { return true })
+	close(goOn)
+
+	ctx, cancel := context.WithTimeout(tenancy.For(t.Context(), other), 20*time.Second)
+	defer cancel()
+	for i := range 20 {
+		_, err := n.Client().Enqueue(ctx, write{i})
+		require.NoError(t, err)
+	}
+	since := time.Now()
+	b.eventually(20, "p2", "SELECT count(*) FROM tenure.completed_job")
+	require.Less(t, time.Since(since), 15*time.Second, "less than any timeout of a job")
+
+	proxy.Hold(nil)
+	b.eventually(jobs, "p1", "SELECT count(*) FROM tenure.completed_job")
+	b.requireOnce(string(hot), jobs, "p1")
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE attempt > 1"), "what had not started is not charged")
+}

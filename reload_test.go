@@ -84,6 +84,31 @@ func TestALeftPoolFinishesItsJobs(t *testing.T) {
 	require.Zero(t, y.twice())
 }
 
+// A pool that a tenant was moved to stays until the tenant has left it, although the
+// configuration places nobody there.
+func TestAPoolStaysForWhoWasMovedThere(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	both := b.gossiping("a")
+	n := b.start(both, b.registry(nil))
+	b.move(n.Client(), "t1", "p2")
+	err := n.reload(without(both, "p2"))
+	require.ErrorIs(t, err, routing.ErrInUse)
+	require.ErrorContains(t, err, `tenant "t1" is placed in pool p1 and lives there since it was moved`)
+	enqueue := func() {
+		t.Helper()
+		_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), write{1})
+		require.NoError(t, err)
+	}
+	enqueue()
+	b.eventually(1, "p2", "SELECT count(*) FROM t1.effect")
+	b.move(n.Client(), "t1", "p1")
+	require.NoError(t, n.reload(without(both, "p2")))
+	enqueue()
+	b.eventually(1, "p1", "SELECT count(*) FROM t1.effect")
+}
+
 // A pool's DSN changes while its jobs run: those finish on the old connections, the
 // next ones start on the new.
 func TestAPoolsSettingsChange(t *testing.T) {

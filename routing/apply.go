@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -20,15 +21,15 @@ type Change struct {
 	Removed []*Pool // to be closed with Close once nobody needs them any more
 }
 
-// ErrInUse is returned for a configuration without a pool in which tenants still have
-// jobs; the error around it says which.
+// ErrInUse is returned for a configuration without a pool in which tenants still live or
+// have jobs; the error around it says which.
 var ErrInUse = errors.New("the pool is still in use")
 
 // Apply puts a new configuration into force, all of it or, with an error, nothing.
 // From then on no tenant is resolved to a removed pool; its connections stay open
 // until Close, for the jobs that are still running. A pool that is to be added and
 // answers must be usable; one that does not answer comes into service later. Refused
-// with ErrInUse: taking away a pool that a tenant with jobs would still be routed to.
+// with ErrInUse: taking away a pool that a tenant has jobs in, or is still led to.
 func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	if err := cfg.Validate(); err != nil {
 		return Change{}, err
@@ -65,7 +66,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		}
 		c.Removed = append(c.Removed, p)
 		if pools[p.Name] == nil && err == nil {
-			err = errors.Join(next.stranded(ctx, p, r.log), next.stillRouted(ctx, p, old))
+			err = errors.Join(next.stranded(ctx, p, r.log), next.stillRouted(ctx, p, old), next.stillLed(ctx, p))
 		}
 	}
 	if err != nil {
@@ -107,6 +108,90 @@ func (r *routes) stillRouted(ctx context.Context, p *Pool, old *routes) error {
 		}
 	}
 	return nil
+}
+
+// stillLed refuses to take p away while a tenant that is placed elsewhere was moved to
+// it, or on from it: the address that it left behind would lead nowhere.
+func (r *routes) stillLed(ctx context.Context, p *Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	rows := r.onTheirWay(ctx, p)
+	var why []string
+	for _, id := range ledTo(rows, p.Name) {
+		t, err := r.place(ctx, id)
+		if err != nil { // nobody is led anywhere, or the table cannot be asked
+			continue
+		}
+		if w := leads(t, rows, p.Name); w != "" {
+			why = append(why, w)
+		}
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	return fmt.Errorf("pool %s cannot be taken away: %w: %s, first; there may be %d more", p.Name, ErrInUse, why[0], len(why)-1)
+}
+
+// onTheirWay reads what these pools and p say now about tenants, by pool. A few at a
+// time: most of them are idle, and have to be connected to for it.
+func (r *routes) onTheirWay(ctx context.Context, p *Pool) map[string]map[tenancy.ID]store.TenantRow {
+	pools := append(r.list(), p)
+	found := make([]map[tenancy.ID]store.TenantRow, len(pools))
+	var group sync.WaitGroup
+	for i, q := range pools {
+		group.Go(func() {
+			done, err := q.door.verifying.turn(ctx)
+			if err == nil {
+				defer done()
+				q.expire("")
+			}
+			found[i] = q.onTheirWay(ctx, r.keep())
+		})
+	}
+	group.Wait()
+	rows := map[string]map[tenancy.ID]store.TenantRow{}
+	for i, q := range pools {
+		rows[q.Name] = found[i]
+	}
+	return rows
+}
+
+// ledTo lists the tenants that some row connects with a pool.
+func ledTo(rows map[string]map[tenancy.ID]store.TenantRow, pool string) []tenancy.ID {
+	all := map[tenancy.ID]struct{}{}
+	for _, in := range rows {
+		for id, row := range in {
+			if row.Other == pool {
+				all[id] = struct{}{}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// leads says how a tenant comes from where it is placed to a pool, and how to change
+// that; "": it does not.
+func leads(t tenancy.Tenant, rows map[string]map[tenancy.ID]store.TenantRow, pool string) string {
+	at := t.Pool
+	for range len(rows) { // at most one step from each
+		row := rows[at][t.ID]
+		back := row.State == store.TenantArriving && rows[row.Other][t.ID].State == store.TenantMoving // it lives there until that pool is closed for it
+		switch {
+		case at == pool && row.State == store.TenantMoved:
+			return fmt.Sprintf("tenant %q is placed in pool %s and led through it to pool %s; place it where it lives", t.ID, t.Pool, row.Other)
+		case at == pool && at == t.Pool:
+			return fmt.Sprintf("tenants.table leads tenant %q to it; move it with `tenure tenants move`", t.ID)
+		case at == pool:
+			return fmt.Sprintf("tenant %q is placed in pool %s and lives there since it was moved; move it with `tenure tenants move`", t.ID, t.Pool)
+		case row.Other == pool && (row.State == store.TenantMoving || back):
+			return fmt.Sprintf("tenant %q is being moved between it and pool %s; let that come to its end", t.ID, at)
+		case row.State == store.TenantMoved:
+			at = row.Other
+		default:
+			return ""
+		}
+	}
+	return ""
 }
 
 // maxAsked bounds how many tenants are asked for before a pool is taken away.

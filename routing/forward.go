@@ -18,7 +18,7 @@ import (
 // that all are read at once and finding a tenant costs no query of its own.
 type forwards struct {
 	mu    sync.Mutex
-	known map[tenancy.ID]store.TenantRow // guarded by mu
+	known map[tenancy.ID]store.TenantRow // guarded by mu; replaced, never changed
 	until time.Time                      // guarded by mu; until when that is believed
 }
 
@@ -27,9 +27,14 @@ const (
 	forwardRetry   = time.Second // after a failed look
 )
 
-// forward says where a tenant stands in p. While the database cannot be asked, what was
-// known last holds: whoever acts on it is refused there.
+// forward says where a tenant stands in p.
 func (p *Pool) forward(ctx context.Context, id tenancy.ID, keep time.Duration) store.TenantRow {
+	return p.onTheirWay(ctx, keep)[id]
+}
+
+// onTheirWay is what p's ledger says about tenants. While the database cannot be asked,
+// what was known last holds: whoever acts on it is refused there.
+func (p *Pool) onTheirWay(ctx context.Context, keep time.Duration) map[tenancy.ID]store.TenantRow {
 	f := &p.forwards
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,7 +55,7 @@ func (p *Pool) forward(ctx context.Context, id tenancy.ID, keep time.Duration) s
 			f.until = now.Add(forwardRetry)
 		}
 	}
-	return f.known[id]
+	return f.known
 }
 
 // expire makes the next look at p's tenants a new one, and says what is known of one.

@@ -1,0 +1,121 @@
+package routing_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// lacking is a configuration without a pool and what is placed there.
+func lacking(c routing.Config, pool string) routing.Config {
+	c.Pools, c.Tenants.Static = maps.Clone(c.Pools), maps.Clone(c.Tenants.Static)
+	delete(c.Pools, pool)
+	maps.DeleteFunc(c.Tenants.Static, func(_ tenancy.ID, s routing.TenantConfig) bool { return s.Pool == pool })
+	return c
+}
+
+// A tenant that was moved to a pool, through it, or is about to be, would be lost with it.
+// One that is not placed where the forwarding address stands needs nothing.
+func TestApplyKeepsWhatMovedTenantsNeed(t *testing.T) {
+	t.Parallel()
+	dsns := map[string]string{}
+	for i := 1; i <= 3; i++ {
+		name := fmt.Sprintf("p%d", i)
+		dsns[name] = storetest.DSN(t, name, i)
+	}
+	all := withPools(dsns)
+	all.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "p1"}, "globex": {Pool: "p3"}}
+	r := started(t, all)
+	row := func(pool, tenant, state, other string) {
+		t.Helper()
+		exec(t, dsns[pool], fmt.Sprintf("INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('%s', '%s', NULLIF('%s', '')) "+
+			"ON CONFLICT (tenant_id) DO UPDATE SET state = EXCLUDED.state, other_pool = EXCLUDED.other_pool", tenant, state, other))
+	}
+	refused := func(why string) {
+		t.Helper()
+		change, err := r.Apply(t.Context(), lacking(all, "p2"))
+		require.ErrorIs(t, err, routing.ErrInUse)
+		require.EqualError(t, err, "pool p2 cannot be taken away: the pool is still in use: "+why+", first; there may be 0 more")
+		require.Empty(t, change)
+		poolOf(t, r, "p2")
+	}
+	_, p, err := r.Resolve(t.Context(), "acme") // so that something is remembered, which does not count
+	require.NoError(t, err)
+	require.Equal(t, "p1", p.Name)
+
+	row("p1", "globex", "moved", "p2") // it is placed in p3
+	row("p1", "initech", "moved", "p2")
+	row("p1", "acme", "moving", "p2")
+	refused(`tenant "acme" is being moved between it and pool p1; let that come to its end`)
+	row("p1", "acme", "moved", "p2")
+	refused("tenant \"acme\" is placed in pool p1 and lives there since it was moved; move it with `tenure tenants move`")
+	row("p2", "acme", "moved", "p3")
+	refused(`tenant "acme" is placed in pool p1 and led through it to pool p3; place it where it lives`)
+	row("p1", "acme", "arriving", "p2")
+	row("p2", "acme", "moving", "p1")
+	refused(`tenant "acme" is being moved between it and pool p1; let that come to its end`)
+	row("p1", "acme", "moved", "p3")
+	row("p3", "acme", "moved", "p2")
+	refused("tenant \"acme\" is placed in pool p1 and lives there since it was moved; move it with `tenure tenants move`")
+
+	// A pool that does not answer cannot be asked, but what it said last is known.
+	s := shutterOf(t, dsns["p1"])
+	s.close(t)
+	refused("tenant \"acme\" is placed in pool p1 and lives there since it was moved; move it with `tenure tenants move`")
+	s.open(t)
+
+	placed := lacking(all, "p2")
+	placed.Tenants.Static["acme"] = routing.TenantConfig{Pool: "p3"}
+	_, err = r.Apply(t.Context(), placed)
+	require.ErrorIs(t, err, routing.ErrInUse, "p3 leads on")
+	row("p3", "acme", "active", "")
+	row("p2", "acme", "moved", "p3")
+	change, err := r.Apply(t.Context(), placed)
+	require.NoError(t, err)
+	require.Len(t, change.Removed, 1)
+	r.Close(change.Removed[0])
+	_, p, err = r.Resolve(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, "p3", p.Name)
+}
+
+// What the table said lately is asked again: it may have been corrected since. What it
+// says of a tenant that was moved counts, too.
+func TestApplyKeepsWhatTheTableLeadsTo(t *testing.T) {
+	t.Parallel()
+	dsns := map[string]string{"p1": storetest.DSN(t, "p1", 1), "p2": storetest.DSN(t, "p2", 2)}
+	exec(t, dsns["p1"], "CREATE SCHEMA app; CREATE TABLE app.tenant (id text PRIMARY KEY, pool text); INSERT INTO app.tenant VALUES ('acme', 'p2'), ('globex', 'p1'), ('initech', 'p2')")
+	all := withPools(dsns)
+	all.Tenants.Table = &routing.TableConfig{Pool: "p1", Query: "SELECT pool FROM app.tenant WHERE id = $1", Cache: time.Hour}
+	r := started(t, all)
+	for id, pool := range map[tenancy.ID]string{"acme": "p2", "globex": "p1"} {
+		_, p, err := r.Resolve(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, pool, p.Name)
+	}
+	_, err := r.Apply(t.Context(), lacking(all, "p2"))
+	require.ErrorIs(t, err, routing.ErrInUse)
+	require.EqualError(t, err, `pool p2 cannot be taken away: the pool is still in use: tenants.table leads tenant "acme" to it`)
+	_, p, err := r.Resolve(t.Context(), "acme")
+	require.NoError(t, err, "nothing was changed")
+	require.Equal(t, "p2", p.Name)
+
+	exec(t, dsns["p1"], "UPDATE app.tenant SET pool = 'p1' WHERE id = 'acme'; INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('initech', 'moved', 'p2')")
+	_, err = r.Apply(t.Context(), lacking(all, "p2"))
+	require.ErrorContains(t, err, "tenants.table leads tenant \"initech\" to it; move it with `tenure tenants move`, first")
+	exec(t, dsns["p1"], "DELETE FROM app.tenant WHERE id = 'initech'")
+	change, err := r.Apply(t.Context(), lacking(all, "p2"))
+	require.NoError(t, err)
+	require.Len(t, change.Removed, 1)
+	r.Close(change.Removed[0])
+	_, p, err = r.Resolve(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, "p1", p.Name)
+}

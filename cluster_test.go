@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/tenurehq/tenure"
 )
 
@@ -26,12 +24,7 @@ func TestTheNewestVersionIsTheHeir(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, 3, 1)
 	start := func(name, version string, join ...string) *running {
-		n, err := tenure.New(b.gossiping(name, join...), b.registry(nil), tenure.WithLogger(b.log.logger(name)), tenure.WithVersion(version))
-		require.NoError(t, err)
-		require.NoError(t, n.Start(t.Context()))
-		r := &running{Node: n, b: b}
-		t.Cleanup(r.stop)
-		return r
+		return b.start(b.gossiping(name, join...), b.registry(nil), tenure.WithVersion(version))
 	}
 	old := start("old", "v1.9.0")
 	for pool := range b.db {

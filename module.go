@@ -113,7 +113,11 @@ func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions
 		s.log.Warn("acquire.batch is more than four times execution.workers, so that claims will never be as large: lower the one or raise the other",
 			zap.Int("batch", b), zap.Int("workers", cfg.Execution.Workers))
 	}
-	m, err := acquisition.NewManager(cfg.Acquire, ss, r, w, registry, proposal.Elector{Cluster: c}, s.log)
+	var elector acquisition.Elector = proposal.Elector{Cluster: c}
+	if s.elector != nil {
+		elector = s.elector(elector)
+	}
+	m, err := acquisition.NewManager(cfg.Acquire, ss, r, w, registry, elector, s.log)
 	if err != nil {
 		return nil, err
 	}

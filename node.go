@@ -48,7 +48,8 @@ type nodeSettings struct {
 	log        *zap.Logger
 	registerer prometheus.Registerer
 	version    string
-	registry   *job.Registry // of a client that runs no jobs
+	registry   *job.Registry                                 // of a client that runs no jobs
+	elector    func(acquisition.Elector) acquisition.Elector // what tests put around it; nil: nothing
 }
 
 // WithLogger makes the node log there. Default: nothing is logged.

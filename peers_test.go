@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/job"
@@ -183,6 +184,51 @@ func TestForeignKindsGoToPeers(t *testing.T) {
 	require.Zero(t, y.twice())
 	require.Equal(t, 100, y.byNode()["peer"])
 	require.Equal(t, 100, y.byNode()["holder"])
+}
+
+// muted loses every message of one kind that its node sends.
+type muted struct {
+	acquisition.Elector
+	kind byte
+	lost *atomic.Int32
+}
+
+func (m muted) Send(to string, kind byte, payload []byte) error {
+	if kind == m.kind {
+		m.lost.Add(1)
+		return nil
+	}
+	return m.Elector.Send(to, kind, payload)
+}
+
+// Nobody tells a peer of the claims that were made for it: it looks with each heartbeat,
+// long before they are taken back.
+func TestP9ClaimsAreFoundUnannounced(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	y := newTally()
+	var lost atomic.Int32
+	mute := tenure.WithElector(func(e acquisition.Elector) acquisition.Elector {
+		return muted{e, acquisition.MessageGiven, &lost}
+	})
+	const took = 100 * time.Millisecond
+	holder := b.start(few(b.gossiping("holder"), 2), b.slow("holder", y, took), mute)
+	holder.holds("p1")
+	b.start(few(b.gossiping("peer", holder.Self().Addr), 2), b.slow("peer", y, took), mute)
+	holder.meet(2)
+	const n = 120
+	b.many(holder.Client(), n, eitherKind)
+	const overlooked = "SELECT count(*) FROM tenure.claim WHERE given AND started_at IS NULL AND claimed_at < clock_timestamp() - $1::interval"
+	late := 0
+	require.Eventually(t, func() bool {
+		late = b.count("p1", overlooked, 4*b.cfg.Acquire.Session.HeartbeatEvery)
+		return late > 0 || b.count("p1", "SELECT count(*) FROM tenure.completed_job") == n
+	}, patience, 20*time.Millisecond)
+	require.Zero(t, late, "claims that the peer overlooks")
+	require.NotZero(t, lost.Load())
+	require.Greater(t, y.byNode()["peer"], n/20, "%v", y.byNode())
+	require.Zero(t, y.twice())
+	b.wroteOnce(n / 2)
 }
 
 // A peer does not take over what was claimed for it: the holder takes it back, and

@@ -184,8 +184,8 @@ type running struct {
 }
 
 // start starts a node and stops it with the test, if the test has not.
-func (b *testbed) start(cfg config.Config, r *job.Registry) *running {
-	n, err := tenure.New(cfg, r, tenure.WithLogger(b.log.logger(cfg.Node.Name)))
+func (b *testbed) start(cfg config.Config, r *job.Registry, opts ...tenure.NodeOption) *running {
+	n, err := tenure.New(cfg, r, append(opts, tenure.WithLogger(b.log.logger(cfg.Node.Name)))...)
 	require.NoError(b.t, err)
 	require.NoError(b.t, n.Start(b.t.Context()))
 	run := &running{Node: n, b: b}

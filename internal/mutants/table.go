@@ -106,6 +106,8 @@ var mutants = []mutant{
 		"next.stillRouted(ctx, p, old)", "nil", "./routing", "TestApplyKeepsWhatTheTableLeadsTo"},
 	{"P9", "that a database cannot be reached is not told", "acquisition/acquirer.go",
 		"	a.elector.SetReaches(a.pool.Name, up)\n", "", root, "TestP9TheElectedIsUnable"},
+	{"P9", "a peer finds only the claims that it was told of", "acquisition/assist.go",
+		"s.box.wanted() || now.Sub(looked) >= a.cfg.Session.HeartbeatEvery {", "s.box.wanted() && now.After(looked) {", root, "TestP9ClaimsAreFoundUnannounced"},
 	{"P9", "members are not looked for in the ledgers", "internal/proposal/proposal.go",
 		"	return found\n}\n\n// Elector", "	_ = found\n	return nil\n}\n\n// Elector", root, "TestNodesMeetInTheLedger"},
 	{"P9", "a pool that dozes is not looked at", "acquisition/beat.go",

@@ -2,14 +2,19 @@ package tenure_test
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -109,7 +114,7 @@ func TestAPoolStaysForWhoWasMovedThere(t *testing.T) {
 	b.eventually(1, "p1", "SELECT count(*) FROM t1.effect")
 }
 
-// A pool's DSN changes while its jobs run: those finish on the old connections, the
+// A pool's settings change while its jobs run: those finish on the old connections, the
 // next ones start on the new.
 func TestAPoolsSettingsChange(t *testing.T) {
 	t.Parallel()
@@ -130,6 +135,91 @@ func TestAPoolsSettingsChange(t *testing.T) {
 	b.finished(n.Client(), jobs)
 	require.Zero(t, y.twice())
 	b.wroteOnce(jobs / 2)
+}
+
+// through is a configuration that reaches a pool's database another way.
+func through(cfg config.Config, pool, dsn string) config.Config {
+	cfg.Pools = maps.Clone(cfg.Pools)
+	pc := cfg.Pools[pool]
+	pc.DSN = dsn
+	cfg.Pools[pool] = pc
+	return cfg
+}
+
+// passing counts what goes through a proxy, and lets it.
+func passing(p *faultproxy.Proxy) *atomic.Int64 {
+	var n atomic.Int64
+	p.SetRule(func(faultproxy.Event) faultproxy.Verdict {
+		n.Add(1)
+		return faultproxy.Pass
+	})
+	return &n
+}
+
+// A pool's DSN leads to its database another way, while jobs are enqueued and run: the
+// node goes over to it and leaves the old one. A DSN that leads to another database is
+// refused, and where that shows later only, the pool stays out.
+func TestAPoolsDSNChanges(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	plainly := without(b.gossiping("a"), "p2")
+	first, old := b.behind(plainly, "p1")
+	second, next := b.behind(plainly, "p1")
+	came := passing(next)
+	n := b.start(first, b.registry(nil))
+	work := b.traffic(n.Client(), "t1")
+	more := func() {
+		t.Helper()
+		from, ended := work.jobs.Load(), b.count("p1", "SELECT count(*) FROM tenure.completed_job")
+		require.Eventually(t, func() bool {
+			return work.jobs.Load() >= from+100 && b.count("p1", "SELECT count(*) FROM tenure.completed_job") >= ended+100
+		}, patience, 5*time.Millisecond)
+	}
+	more()
+	require.Zero(t, came.Load())
+
+	done, err := n.Reload(t.Context(), second)
+	require.NoError(t, err)
+	require.Equal(t, []string{"p1"}, done.Added)
+	require.Equal(t, []string{"p1"}, done.Removed)
+	require.Empty(t, done.Later)
+	more()
+	require.NotZero(t, came.Load())
+	went := passing(old)
+	require.Eventually(t, func() bool { return went.Swap(0) == 0 }, patience, 500*time.Millisecond)
+	old.Cut(nil) // what is left of it, of which nobody may have any use
+	more()
+	require.Zero(t, went.Load(), "the old way")
+
+	empty := pgtest.Database(t)
+	for dsn, why := range map[string]string{b.cfg.Pools["p2"].DSN: `the database says that it is pool "p2"`, empty: "run: tenure migrate"} {
+		err := n.reload(through(plainly, "p1", dsn))
+		require.ErrorContains(t, err, "pool p1")
+		require.ErrorContains(t, err, why)
+		more()
+	}
+	work.stop()
+	b.requireOnce("t1", int(work.jobs.Load()), "p1")
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"), "no run failed")
+
+	// This one does not answer yet, and is another pool's when it does.
+	elsewhere, err := faultproxy.New(b.cfg.Pools["p2"].DSN)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, elsewhere.Close()) })
+	elsewhere.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
+	require.NoError(t, n.reload(through(plainly, "p1", elsewhere.DSN())))
+	elsewhere.SetRule(nil)
+	require.Eventually(t, func() bool {
+		_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
+		return errors.Is(err, tenure.ErrPoolDown) && strings.Contains(err.Error(), `the database says that it is pool "p2"`)
+	}, patience, 20*time.Millisecond)
+	require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.node_session"))
+	require.NoError(t, n.reload(second), "and back")
+	require.Eventually(t, func() bool {
+		_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), write{1})
+		return err == nil
+	}, patience, 20*time.Millisecond)
+	b.requireOnce("t1", int(work.jobs.Load())+1, "p1")
 }
 
 // A tenant's schema changes in the configuration: its next job runs in the new one, also

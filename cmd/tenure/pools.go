@@ -101,14 +101,23 @@ func newPoolsDrain(a *app) *cobra.Command {
 		if err := client.Freeze(ctx, pool); err != nil {
 			return "", err
 		}
+		left, unknown := 0, error(nil) // what was seen last, and why it was not seen since
 		for {
 			claims, err := client.Claims(ctx, pool)
-			if err == nil && claims == 0 {
+			switch {
+			case err == nil && claims == 0:
 				return "is frozen, and nothing runs there; thaw it with: tenure pools thaw " + pool, nil
+			case err == nil:
+				left, unknown = claims, nil
+			case ctx.Err() == nil: // or it is time that has run out, and not the database that does not answer
+				unknown = err
 			}
 			select {
 			case <-ctx.Done():
-				return "", errors.Join(fmt.Errorf("pool %s is frozen, and jobs still run there; run this again to go on waiting", pool), err)
+				if unknown != nil || left == 0 {
+					return "", errors.Join(fmt.Errorf("pool %s is frozen, and it is not known what still runs there; run this again to go on waiting", pool), unknown)
+				}
+				return "", fmt.Errorf("pool %s is frozen, and jobs of %d claims still run there: see tenure jobs list --state running --pool %s; run this again to go on waiting", pool, left, pool)
 			case <-time.After(drainLook):
 			}
 		}

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/faultproxy"
 )
 
 // rewrite changes the configuration file.
@@ -102,6 +106,56 @@ func TestPools(t *testing.T) {
 	b.reaches(id, "retrying")
 	require.Contains(t, b.ok("pools", "freeze", "p1"), "thaw it with: tenure pools thaw p1")
 	require.Contains(t, b.fails(2, "pools", "freeze", "p3").errors, "there are: p1, p2")
+	s.stop()
+	require.Zero(t, <-s.code)
+}
+
+// A drain waits for what runs. When its time is over first, it says what is left, and
+// run again it goes on waiting.
+func TestPoolsDrainWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	url, arrived, release := hanging(t)
+	s := b.serve()
+	running := b.enqueue("http.request", `{"url": "`+url+`"}`, "--tenant", "P1")
+	<-arrived
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	r := command(ctx, "", "pools", "drain", "p1", "--config", b.path)
+	require.Equal(t, result{exitFailed, "", "tenure: pool p1 is frozen, and jobs of 1 claims still run there: see tenure jobs list --state running --pool p1; run this again to go on waiting\n"}, r)
+	require.Contains(t, b.ok("jobs", "list", "--state", "running", "--pool", "p1"), running)
+
+	// It stays frozen: what comes waits. Another pool goes on.
+	waiting := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P1")
+	b.reaches(b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P2"), "retrying") // there is no schema t
+	drained := make(chan result, 1)
+	go func() { drained <- command(t.Context(), "", "pools", "drain", "p1", "--config", b.path) }()
+	select {
+	case r := <-drained:
+		require.FailNow(t, "it did not wait", "%v", r)
+	case <-time.After(4 * drainLook): // time for some looks
+	}
+	release()
+	require.Equal(t, result{0, "pool p1 is frozen, and nothing runs there; thaw it with: tenure pools thaw p1\n", ""}, <-drained)
+	require.Contains(t, b.ok("jobs", "list", "--state", "done"), running)
+	require.Contains(t, b.ok("jobs", "list", "--state", "waiting"), waiting)
+
+	// A database that does not answer is no empty one.
+	proxy, err := faultproxy.New(b.dsn["p1"])
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	b.rewrite(func(text string) string { return strings.Replace(text, b.dsn["p1"], proxy.DSN(), 1) })
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "FROM tenure.claim") {
+			return faultproxy.CutBefore
+		}
+		return faultproxy.Pass
+	})
+	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	r = command(ctx, "", "pools", "drain", "p1", "--config", b.path)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.errors, "pool p1 is frozen, and it is not known what still runs there")
 	s.stop()
 	require.Zero(t, <-s.code)
 }

@@ -1,10 +1,15 @@
 package tenure_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
 )
 
 // Nodes that share a database and no seed find one another: each leaves its address in
@@ -40,4 +45,98 @@ func TestTheNewestVersionIsTheHeir(t *testing.T) {
 		newest.holds(pool)
 	}
 	t.Logf("all locks handed over within %v of asking to stop", time.Since(began).Round(time.Millisecond))
+}
+
+// A release brings a new kind of job, and its nodes replace the old ones one by one while
+// jobs of both kinds are enqueued. What is new starts as soon as one node can run it,
+// whoever holds the locks; until then it waits, and is charged nothing. Nothing is lost or
+// doubled.
+func TestARollingUpgradeBringsAKind(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 2)
+	y := newTally()
+	const took = 2 * time.Millisecond
+	before := func(node string) *job.Registry {
+		r := job.NewRegistry()
+		job.Handle(r, func(_ context.Context, j *job.Job[plain]) error {
+			y.ran(node, j.ID)
+			return nil
+		})
+		return r
+	}
+	var join []string
+	start := func(name, version string, r *job.Registry) *running {
+		n := b.start(b.gossiping(name, join...), r, tenure.WithVersion(version))
+		join = append(join, n.Self().Addr)
+		return n
+	}
+	var old []*running
+	for _, name := range []string{"a1", "b1", "c1"} {
+		old = append(old, start(name, "v1.0.0", before(name)))
+	}
+	old[0].meet(3)
+
+	enqueued, end, ended := 0, make(chan struct{}), make(chan struct{})
+	c := b.client(b.named("enqueuer"))
+	stop := sync.OnceFunc(func() { close(end); <-ended })
+	t.Cleanup(stop)
+	go func() {
+		defer close(ended)
+		for {
+			var some []tenure.Entry
+			for _, id := range b.tenants() {
+				some = append(some, tenure.Entry{Tenant: id, Args: plain{1}}, tenure.Entry{Tenant: id, Args: write{1}})
+			}
+			n, err := c.EnqueueMany(t.Context(), some)
+			enqueued += n
+			switch {
+			case t.Context().Err() != nil: // the test has failed
+				return
+			case err != nil:
+				t.Errorf("enqueue: %v", err)
+				return
+			}
+			select {
+			case <-end:
+				return
+			case <-time.After(20 * time.Millisecond): // a rate, and no wait for anything
+			}
+		}
+	}()
+	const ran = "SELECT count(*) FROM tenure.completed_job WHERE kind = $1"
+	for _, pool := range []string{"p1", "p2"} {
+		b.flows(pool)
+		require.Zero(t, b.count(pool, ran, "write"))
+	}
+
+	var next []*running
+	for i, name := range []string{"a2", "b2", "c2"} {
+		began := time.Now()
+		next = append(next, start(name, "v2.0.0", b.slow(name, y, took)))
+		for _, pool := range []string{"p1", "p2"} {
+			was := b.count(pool, ran, "write")
+			require.Eventually(t, func() bool { return b.count(pool, ran, "write") > was }, patience, 5*time.Millisecond)
+		}
+		if i == 0 {
+			t.Logf("the new kind started within %v", time.Since(began).Round(time.Millisecond))
+			require.Less(t, time.Since(began), 5*time.Second, "the new kind should start soon in each pool")
+		}
+		old[len(old)-1-i].stop() // the first, who took the locks, last
+		for _, pool := range []string{"p1", "p2"} {
+			b.flows(pool)
+		}
+	}
+	next[0].meet(3)
+	stop()
+	b.finished(c, enqueued)
+	require.Zero(t, y.twice())
+	for i, id := range b.tenants() {
+		rows, jobs := b.effectsOf(string(id), []string{"p1", "p2"}[i/2])
+		require.Equal(t, enqueued/8, rows)
+		require.Len(t, jobs, rows)
+	}
+	for _, pool := range []string{"p1", "p2"} {
+		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.job_error"))
+		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.completed_job WHERE outcome <> 'done' OR attempt <> 1 OR losses <> 0"))
+	}
 }

@@ -72,3 +72,44 @@ func TestIdlePoolsDoze(t *testing.T) {
 	require.InDelta(t, 2, got().Seconds(), 1)
 	require.InDelta(t, 3, got().Seconds(), 1)
 }
+
+// An idle pool costs its database one connection in the whole cluster, that of the lock,
+// also after jobs of it have run on every node. Whoever looks at the lock otherwise
+// connects for that look.
+func TestAnIdlePoolCostsOneConnection(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	b.cfg.Acquire.IdleWait = b.cfg.Acquire.Lock.RenewEvery // or it would not doze
+	y := newTally()
+	const took = 50 * time.Millisecond
+	a := b.start(few(b.gossiping("a"), 2), b.slow("a", y, took))
+	for _, name := range []string{"b", "c"} {
+		b.start(few(b.gossiping(name, a.Self().Addr), 2), b.slow(name, y, took))
+	}
+	a.meet(3)
+	const jobs = 120
+	b.many(a.Client(), jobs, eitherKind)
+	const open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'tenure %'"
+	most := 0
+	require.Eventually(t, func() bool {
+		most = max(most, b.count("p1", open))
+		return b.count("p1", "SELECT count(*) FROM tenure.completed_job") == jobs
+	}, patience, 20*time.Millisecond)
+	require.Len(t, y.byNode(), 3, "all of them have worked there")
+	require.Greater(t, most, 3)
+	require.Eventually(t, func() bool { return b.count("p1", open) == 1 }, 2*patience, 50*time.Millisecond, "what nobody uses is closed after 15 to 20 seconds")
+
+	// And so it stays, but for who connects to look at the lock and leaves.
+	const lasting = "SELECT count(*), coalesce(min(pid), 0) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'tenure %' AND clock_timestamp() - backend_start > interval '1 s'"
+	first := 0
+	require.Never(t, func() bool {
+		var n, pid int
+		if err := b.db["p1"].QueryRow(t.Context(), lasting).Scan(&n, &pid); err != nil {
+			return false // the test is over
+		}
+		if first == 0 {
+			first = pid
+		}
+		return n != 1 || pid != first
+	}, 4*time.Second, 50*time.Millisecond, "one connection, and always the same")
+}

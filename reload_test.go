@@ -70,6 +70,62 @@ func TestPoolsComeAndGo(t *testing.T) {
 	require.Less(t, b.gap("p1", began), time.Second, "p1 went on")
 }
 
+// Once a pool was taken away, nothing of a node asks its database for anything: no watcher
+// of its lock, no search for members, no check of a connection, no look whether it is up
+// again.
+func TestNobodyAsksAPoolThatWasTakenAway(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 4, 1)
+	first, p2 := b.behind(b.gossiping("a"), "p2")
+	first, p3 := b.behind(first, "p3")
+	first, p4 := b.behind(first, "p4")
+	var tried [2]atomic.Int64
+	outOfReach := func(p *faultproxy.Proxy, tried *atomic.Int64) {
+		p.SetRule(func(faultproxy.Event) faultproxy.Verdict {
+			tried.Add(1)
+			return faultproxy.CutBefore
+		})
+		p.Cut(nil)
+	}
+	outOfReach(p4, &tried[1]) // from the beginning, and p3 later
+	a := b.start(first, b.registry(nil))
+	second := first
+	second.Node.Name, second.Cluster = "b", b.gossiping("b", a.Self().Addr).Cluster
+	other := b.start(second, b.registry(nil))
+	a.meet(2)
+	asked := passing(p2)
+	for _, pool := range []string{"p2", "p3"} {
+		stop := b.feed(context.WithoutCancel(t.Context()), pool)
+		b.flows(pool)
+		stop()
+		b.eventually(0, pool, "SELECT count(*) FROM tenure.job")
+	}
+	require.NotZero(t, asked.Load())
+	outOfReach(p3, &tried[0])
+	for i := range tried {
+		require.Eventually(t, func() bool { return tried[i].Load() > 3 }, patience, time.Millisecond)
+	}
+
+	for n, cfg := range map[*running]config.Config{a: first, other: second} {
+		done, err := n.Reload(t.Context(), without(without(without(cfg, "p2"), "p3"), "p4"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"p2", "p3", "p4"}, done.Removed)
+	}
+	const left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'tenure %'"
+	b.eventually(0, "p2", left)
+	require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.node_session WHERE state = 'live'"))
+	require.Eventually(t, func() bool { return tried[0].Swap(0)+tried[1].Swap(0) == 0 }, patience, time.Second, "p3 and p4 are given up")
+
+	asked.Store(0)
+	stop := b.feed(context.WithoutCancel(t.Context()), "p1")
+	defer stop()
+	b.flows("p1")
+	timer(t, 2*time.Second) // whoever comes by from time to time would have come
+	require.Zero(t, asked.Load(), "p2")
+	require.Zero(t, tried[0].Load(), "p3")
+	require.Zero(t, tried[1].Load(), "p4")
+}
+
 // A pool is left while jobs run there: they finish first.
 func TestALeftPoolFinishesItsJobs(t *testing.T) {
 	t.Parallel()

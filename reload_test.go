@@ -15,6 +15,7 @@ import (
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -247,8 +248,11 @@ func TestAPoolsDSNChanges(t *testing.T) {
 	more()
 	require.Zero(t, went.Load(), "the old way")
 
-	empty := pgtest.Database(t)
-	for dsn, why := range map[string]string{b.cfg.Pools["p2"].DSN: `the database says that it is pool "p2"`, empty: "run: tenure migrate"} {
+	for dsn, why := range map[string]string{
+		b.cfg.Pools["p2"].DSN:     `the database says that it is pool "p2"`,
+		pgtest.Database(t):        "run: tenure migrate",
+		storetest.DSN(t, "p1", 1): "its DSN leads to another database than before", // of the same name and number
+	} {
 		err := n.reload(through(plainly, "p1", dsn))
 		require.ErrorContains(t, err, "pool p1")
 		require.ErrorContains(t, err, why)

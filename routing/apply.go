@@ -28,8 +28,9 @@ var ErrInUse = errors.New("the pool is still in use")
 // Apply puts a new configuration into force, all of it or, with an error, nothing.
 // From then on no tenant is resolved to a removed pool; its connections stay open
 // until Close, for the jobs that are still running. A pool that is to be added and
-// answers must be usable; one that does not answer comes into service later. Refused
-// with ErrInUse: taking away a pool that a tenant has jobs in, or is still led to.
+// answers must be usable; one that does not answer comes into service later. One whose
+// settings change must lead to the same database as before. Refused with ErrInUse: taking
+// away a pool that a tenant has jobs in, or is still led to.
 func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	if err := cfg.Validate(); err != nil {
 		return Change{}, err
@@ -52,6 +53,9 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		if err != nil {
 			return Change{}, err
 		}
+		if before := old.pools[name]; before != nil {
+			p.succeed(before)
+		}
 		pools[name] = p
 		c.Added = append(c.Added, p)
 	}
@@ -65,7 +69,11 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 			continue
 		}
 		c.Removed = append(c.Removed, p)
-		if pools[p.Name] == nil && err == nil {
+		switch after := pools[p.Name]; {
+		case err != nil: // it is refused already
+		case after != nil:
+			err = after.sameDatabase(ctx, p)
+		default:
 			err = errors.Join(next.stranded(ctx, p, r.log), next.stillRouted(ctx, p, old), next.stillLed(ctx, p))
 		}
 	}
@@ -83,6 +91,41 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		r.retired[p] = struct{}{}
 	}
 	return c, nil
+}
+
+// succeed has p, which is to stand in for the pool of its name, be as wary of where its
+// DSN leads as if it had led there all along.
+func (p *Pool) succeed(before *Pool) {
+	before.mu.Lock()
+	server, timeline := before.server, before.timeline
+	before.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.server, p.timeline = server, timeline
+}
+
+// sameDatabase refuses p when it is on another database of the server than before: jobs
+// there would be forgotten, and their ids given once more. What does not answer cannot be
+// asked.
+func (p *Pool) sameDatabase(ctx context.Context, before *Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	var oids [2]int64
+	for i, q := range []*Pool{before, p} {
+		if _, err := q.Number(); err != nil {
+			return nil
+		}
+		var err error
+		if oids[i], err = store.DatabaseIs(ctx, q.Jobs()); err != nil {
+			p.log.Warn("pool has a new DSN, and it could not be seen whether it leads to the same database", zap.Error(err))
+			return nil
+		}
+	}
+	if oids[0] != oids[1] {
+		return &store.PoolError{Pool: p.Name, What: "its DSN leads to another database than before",
+			Fix: "correct the DSN; if this is meant, restart the node"}
+	}
+	return nil
 }
 
 // maxAskedAgain bounds how many tenants are looked up anew before a pool is taken away.

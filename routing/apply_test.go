@@ -3,11 +3,15 @@ package routing_test
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -118,4 +122,43 @@ func TestApplyKeepsWhatTheTableLeadsTo(t *testing.T) {
 	_, p, err = r.Resolve(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Equal(t, "p1", p.Name)
+}
+
+// A pool's settings may change, but not the database that they lead to: what is there would
+// be forgotten. Where that cannot be seen at once, the pool stays out when it is.
+func TestApplyStaysOnTheDatabase(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	to := func(dsn string) routing.Config {
+		c := withPools(map[string]string{"main": dsn})
+		c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main"}}
+		return c
+	}
+	r := started(t, to(dsn))
+	apply := func(dsn string) error {
+		change, err := r.Apply(t.Context(), to(dsn))
+		for _, p := range change.Removed {
+			r.Close(p)
+		}
+		return err
+	}
+	require.ErrorContains(t, apply(storetest.DSN(t, "main", 1)), "pool main: its DSN leads to another database than before: correct the DSN")
+	s := pgtest.Server(t, devpg.Options{})
+	require.NoError(t, s.CreateDatabase(t.Context(), "main"))
+	require.NoError(t, storetest.Prepare(t.Context(), s.DSN("main"), "main", 1))
+	require.ErrorContains(t, apply(s.DSN("main")), "pool main: its DSN leads to another server than before")
+	requireUp(t, poolOf(t, r, "main"), 1)
+
+	proxy, err := faultproxy.New(s.DSN("main"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
+	require.NoError(t, apply(proxy.DSN()), "it does not answer")
+	proxy.SetRule(nil)
+	require.Eventually(t, func() bool {
+		_, err := poolOf(t, r, "main").Number()
+		return err != nil && strings.Contains(err.Error(), "its DSN leads to another server than before")
+	}, patience, 10*time.Millisecond)
+	require.NoError(t, apply(dsn+"&application_name=x"), "and back")
+	requireUp(t, poolOf(t, r, "main"), 1)
 }

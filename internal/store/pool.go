@@ -50,6 +50,14 @@ func ServerIs(ctx context.Context, db DB) (id string, timeline int, err error) {
 	return id, timeline, nil
 }
 
+// DatabaseIs is which of its server's databases a connection leads to.
+func DatabaseIs(ctx context.Context, db DB) (oid int64, err error) {
+	if err := db.QueryRow(ctx, sqlServerDatabase).Scan(&oid); err != nil {
+		return 0, fmt.Errorf("ask the server which database it is: %w", err)
+	}
+	return oid, nil
+}
+
 // BehindPooler tells whether a connect failed because something in between, such as
 // PgBouncer, does not pass a session's settings on.
 func BehindPooler(err error) bool {

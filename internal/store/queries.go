@@ -92,6 +92,7 @@ var (
 	sqlEnqueueUnique      = query("enqueue_unique")
 	sqlEnqueueBegin       = query("enqueue_begin")
 	sqlPoolIdentity       = query("pool_identity")
+	sqlServerDatabase     = query("server_database")
 	sqlServerIs           = query("server_is")
 	sqlPoolServer         = query("pool_server")
 	sqlPoolRisks          = query("pool_risks")

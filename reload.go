@@ -21,8 +21,9 @@ type Reloaded struct {
 // runs: all of it or, with an error, nothing. Where a pool is left, its lock goes to
 // another node, its jobs finish as on a stop, and its connections are closed, while the
 // others go on. It is refused when cfg is not valid, when a database that is to be
-// added answers and cannot be used, and, with [routing.ErrInUse], when a tenant would
-// lose its pool. Other sections are compared and left alone. Safe for concurrent use.
+// added answers and cannot be used, when a pool would lead to another database than
+// before, and, with [routing.ErrInUse], when a tenant would lose its pool. Other sections
+// are compared and left alone. Safe for concurrent use.
 func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) {
 	if err := cfg.Validate(); err != nil {
 		return Reloaded{}, err

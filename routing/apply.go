@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -74,7 +75,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		case after != nil:
 			err = after.sameDatabase(ctx, p)
 		default:
-			err = errors.Join(next.stranded(ctx, p, r.log), next.stillRouted(ctx, p, old), next.stillLed(ctx, p))
+			err = errors.Join(next.stranded(ctx, p, r.log), next.stillRouted(ctx, p, old), next.stillLed(ctx, p, r.log))
 		}
 	}
 	if err != nil {
@@ -155,10 +156,10 @@ func (r *routes) stillRouted(ctx context.Context, p *Pool, old *routes) error {
 
 // stillLed refuses to take p away while a tenant that is placed elsewhere was moved to
 // it, or on from it: the address that it left behind would lead nowhere.
-func (r *routes) stillLed(ctx context.Context, p *Pool) error {
+func (r *routes) stillLed(ctx context.Context, p *Pool, log *zap.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	rows := r.onTheirWay(ctx, p)
+	rows := r.onTheirWay(ctx, p, log)
 	var why []string
 	for _, id := range ledTo(rows, p.Name) {
 		t, err := r.place(ctx, id)
@@ -177,21 +178,29 @@ func (r *routes) stillLed(ctx context.Context, p *Pool) error {
 
 // onTheirWay reads what these pools and p say now about tenants, by pool. A few at a
 // time: most of them are idle, and have to be connected to for it.
-func (r *routes) onTheirWay(ctx context.Context, p *Pool) map[string]map[tenancy.ID]store.TenantRow {
+func (r *routes) onTheirWay(ctx context.Context, p *Pool, log *zap.Logger) map[string]map[tenancy.ID]store.TenantRow {
 	pools := append(r.list(), p)
 	found := make([]map[tenancy.ID]store.TenantRow, len(pools))
+	var unasked atomic.Int32
 	var group sync.WaitGroup
 	for i, q := range pools {
 		group.Go(func() {
-			done, err := q.door.verifying.turn(ctx)
-			if err == nil {
+			_, down := q.Number()
+			done, late := q.door.verifying.turn(ctx)
+			if late == nil {
 				defer done()
 				q.expire("")
+			}
+			if q != p && (down != nil || late != nil) {
+				unasked.Add(1)
 			}
 			found[i] = q.onTheirWay(ctx, r.keep())
 		})
 	}
 	group.Wait()
+	if n := unasked.Load(); n > 0 {
+		log.Warn("some pools could not be asked for tenants that they lead to a pool that is taken away", zap.String("pool", p.Name), zap.Int32("unasked", n))
+	}
 	rows := map[string]map[tenancy.ID]store.TenantRow{}
 	for i, q := range pools {
 		rows[q.Name] = found[i]

@@ -101,7 +101,7 @@ var mutants = []mutant{
 	{"P1", "a pool is taken away under its tenants", "routing/apply.go",
 		"	if len(tenants) == 0 {\n		return nil", "	if len(tenants) >= 0 {\n		return nil", root, "TestALeftPoolFinishesItsJobs"},
 	{"move", "a pool is taken away under tenants that were moved to it", "routing/apply.go",
-		"next.stillLed(ctx, p))", "nil)", "./routing", "TestApplyKeepsWhatMovedTenantsNeed"},
+		"next.stillLed(ctx, p, r.log))", "nil)", "./routing", "TestApplyKeepsWhatMovedTenantsNeed"},
 	{"P1", "a pool is taken away under tenants of the table", "routing/apply.go",
 		"next.stillRouted(ctx, p, old)", "nil", "./routing", "TestApplyKeepsWhatTheTableLeadsTo"},
 	{"P11", "a pool that was taken away is not left", "acquisition/manager.go",

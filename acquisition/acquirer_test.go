@@ -19,6 +19,7 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // fakeElector says what a test wants it to; it is set before it is used.
@@ -604,6 +605,49 @@ func TestApplyForgetsWhatWasOutOfReach(t *testing.T) {
 	require.Empty(t, e.lacking())
 	a.reaches(false) // its keeper still tries to end the session
 	require.Empty(t, e.lacking())
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
+}
+
+// A configuration comes into force between the look at where a tenant lives and the look
+// at its jobs, of which some were enqueued because of it.
+func TestClaimGoesByTheNewestConfiguration(t *testing.T) {
+	t.Parallel()
+	ran := make(chan string, 10)
+	b := setup(t, nil, func(r *job.Registry) {
+		r.Add(job.Spec{Kind: "tell", Handle: func(ctx context.Context, _ *job.Record) error {
+			tenant, _ := tenancy.FromContext(ctx)
+			ran <- tenant.Schema
+			return nil
+		}})
+	}).start()
+	enqueue := func() {
+		_, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "tell", Payload: []byte("1")})
+		require.NoError(t, err)
+	}
+	enqueue()
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{changes: make(chan struct{}, 1)}, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, m.Start(t.Context()))
+	require.Equal(t, "acme", within(t, ran), "and the term knows where it lives")
+
+	var once sync.Once
+	applied := make(chan error, 1)
+	b.proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "j.position > lane.after") {
+			once.Do(func() {
+				next := b.routes
+				next.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: "acme2"}}
+				_, err := b.router.Apply(context.Background(), next)
+				applied <- err
+			})
+		}
+		return faultproxy.Pass
+	})
+	enqueue()
+	m.Hint(Hint{Pool: "main", Lanes: []store.Lane{laneOf("acme", 0)}})
+	require.NoError(t, within(t, applied))
+	require.Equal(t, "acme2", within(t, ran))
 	require.NoError(t, m.Stop(t.Context()))
 	require.NoError(t, b.stop(t.Context()))
 }

@@ -25,6 +25,7 @@ type bundle struct {
 	t        *testing.T
 	db       *pgxpool.Pool // apart from what is tested
 	proxy    *faultproxy.Proxy
+	routes   routing.Config
 	router   *routing.Router
 	pool     *routing.Pool
 	registry *job.Registry
@@ -63,6 +64,7 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	routes := routing.DefaultConfig()
 	routes.Pools = map[string]routing.PoolConfig{"main": {DSN: b.proxy.DSN(), MaxConns: minConns}}
 	routes.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main"}}
+	b.routes = routes
 	b.router, err = routing.New(routes, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, b.router.Start(t.Context()))

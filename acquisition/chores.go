@@ -90,6 +90,7 @@ func (t *term) rewind(ctx context.Context) error {
 // sweep makes every lane be read from its start: the safety net under the cursors.
 func (t *term) sweep(ctx context.Context) error {
 	t.lanes.forget()
+	t.placed = t.router.Applied()
 	t.lanes.unplace()
 	t.lanes.sweep()
 	t.suspects.clear() // they are found again

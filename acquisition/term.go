@@ -37,6 +37,7 @@ type term struct {
 	due       time.Time // when the next timer is due; zero: none known
 	quiet     time.Time // since when nothing has been going on
 	began     time.Time
+	placed    int64           // how many configurations had come into force when tenants were placed
 	misplaced map[string]bool // tenants that it was said of that they cannot be placed
 	from      string          // the member that the lock was taken from, as it did not renew it; "": it had been let go of
 	chores    chores
@@ -78,7 +79,7 @@ const (
 )
 
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
-	return &term{acquirer: a, began: time.Now(), misplaced: map[string]bool{}, session: s, fence: f, holding: h, ctx: ctx,
+	return &term{acquirer: a, began: time.Now(), placed: a.router.Applied(), misplaced: map[string]bool{}, session: s, fence: f, holding: h, ctx: ctx,
 		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, tried: map[endedJob]bool{}, peers: newPeers(a.kinds)}
 }
 
@@ -275,6 +276,10 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (claims []
 	cancel()
 	if err != nil {
 		return nil, 0, err
+	}
+	if t.router.Applied() != t.placed { // jobs were read that may have been enqueued because of it
+		t.chores.sweep = time.Now()
+		return nil, 0, nil
 	}
 	before := make([]int64, len(portions))
 	for i, p := range portions {

@@ -86,6 +86,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		return Change{}, err
 	}
 	r.routes.Store(next)
+	r.applied.Add(1)
 	r.watchAll(rest)
 	for _, p := range c.Removed {
 		p.retire()
@@ -128,6 +129,10 @@ func (p *Pool) sameDatabase(ctx context.Context, before *Pool) error {
 	}
 	return nil
 }
+
+// Applied counts the configurations that have come into force since the first. Whoever
+// keeps what Resolve said compares it before and after.
+func (r *Router) Applied() int64 { return r.applied.Load() }
 
 // maxAskedAgain bounds how many tenants are looked up anew before a pool is taken away.
 const maxAskedAgain = 100

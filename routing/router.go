@@ -22,8 +22,9 @@ import (
 
 // Router maps tenants to pools.
 type Router struct {
-	log    *zap.Logger
-	routes atomic.Pointer[routes]
+	log     *zap.Logger
+	routes  atomic.Pointer[routes]
+	applied atomic.Int64
 
 	budget  *budget
 	doors   doors

@@ -182,4 +182,6 @@ var mutants = []mutant{
 		" || p.Buf[g.label] != encryptionVersion {", " {", "./membership", "TestGuard"},
 	{"P9", "a stream may have nothing in it", "membership/guard.go",
 		"<= encryptedNothing", "< 1", "./membership", "TestGuard"},
+	{"P6", "a job runs where its tenant lived before the configuration changed", "acquisition/term.go",
+		"if t.router.Applied() != t.placed {", "if false {", units, "TestClaimGoesByTheNewestConfiguration"},
 }

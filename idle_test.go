@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -17,13 +18,15 @@ import (
 func TestIdlePoolsDoze(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, 1, 1)
+	b.cfg.Acquire.Lock = acquisition.LockConfig{TTL: 4 * time.Second, RenewEvery: time.Second}
+	b.cfg.Acquire.Session = acquisition.SessionConfig{TTL: 8 * time.Second, HeartbeatEvery: 2 * time.Second}
 	b.cfg.Acquire.IdleWait = b.cfg.Acquire.Lock.RenewEvery
 	ran := make(chan job.ID, 10)
 	n := b.start(b.gossiping("a"), b.registry(func(id job.ID) { ran <- id }))
 	n.holds("p1")
 	dozes := func() {
 		t.Helper()
-		b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE expires_at - renewed_at > interval '3 s'")
+		b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE expires_at - renewed_at > interval '6 s'")
 		seq, since := 0, time.Now()
 		require.Eventually(t, func() bool {
 			now := b.count("p1", "SELECT renew_seq FROM tenure.acquire_lock")
@@ -50,7 +53,7 @@ func TestIdlePoolsDoze(t *testing.T) {
 	_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
 	require.NoError(t, err)
 	require.Less(t, got(), b.cfg.Acquire.Lock.RenewEvery*3/2, "a hint wakes it at once, and not the next look")
-	b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE expires_at - renewed_at < interval '3 s'")
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE expires_at - renewed_at < interval '6 s'")
 
 	dozes()
 	tx, err := b.db["p1"].Begin(t.Context())

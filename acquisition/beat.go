@@ -84,8 +84,11 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 	return time.Hour
 }
 
-// again is how soon to retry while some trust is left.
+// again is how soon to retry: soon while some trust is left.
 func (k *keeper) again(left time.Duration) time.Duration {
+	if left <= 0 {
+		return min(poolRetry, k.cfg.Lock.RenewEvery)
+	}
 	return max(50*time.Millisecond, min(k.cfg.Lock.RenewEvery/4, left/3))
 }
 

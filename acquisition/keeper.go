@@ -40,7 +40,8 @@ type keeper struct {
 	group  sync.WaitGroup // run
 
 	stopping sync.Once
-	stopErr  error           // written under stopping
+	stopErr  error // written before ended is closed
+	ended    chan struct{}
 	patience context.Context // ends when a stop waits no longer
 	giveUp   context.CancelFunc
 

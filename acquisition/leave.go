@@ -95,13 +95,30 @@ func (k *keeper) retire(ctx context.Context, finishWithin time.Duration) error {
 }
 
 // stop writes the last outcomes, ends the session and closes the connection. Nothing
-// may be acquired or started any more. The first call does it; others wait for it.
+// may be acquired or started any more. The first call does it; others wait for it, but
+// no longer than they may.
 func (k *keeper) stop(ctx context.Context) error {
 	if k.cancel == nil { // not started
 		return nil
 	}
-	k.stopping.Do(func() { k.stopErr = k.end(ctx) })
-	return k.stopErr
+	first := false
+	k.stopping.Do(func() { first = true })
+	if first {
+		k.stopErr = k.end(ctx)
+		close(k.ended)
+		return k.stopErr
+	}
+	select {
+	case <-k.ended:
+		return k.stopErr
+	default:
+	}
+	select {
+	case <-k.ended:
+		return k.stopErr
+	case <-ctx.Done():
+		return fmt.Errorf("pool %s is still being left: %w", k.pool.Name, context.Cause(ctx))
+	}
 }
 
 func (k *keeper) end(ctx context.Context) error {

@@ -222,3 +222,20 @@ func TestKeeperStopsUnused(t *testing.T) {
 	require.NoError(t, b.sessions.Stop(t.Context()))
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.node_session"))
 }
+
+// A pool that was taken away may take long to be left; a node that stops meanwhile does
+// not wait for longer than it has time.
+func TestKeeperStopIsBoundedByEachCaller(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	b.keeper.stopping.Do(func() {}) // somebody else is at it
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := b.keeper.stop(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "pool main is still being left")
+	require.NoError(t, b.keeper.end(t.Context()))
+	close(b.keeper.ended)
+	require.NoError(t, b.keeper.stop(ctx), "although there is no time left")
+	require.NoError(t, b.stop(t.Context()))
+}

@@ -57,7 +57,7 @@ func (s *Sessions) add(p *routing.Pool) *keeper {
 	k := &keeper{
 		pool: p, cfg: s.cfg, retention: s.retention, self: s.self, workers: s.workers,
 		log: s.log.With(zap.String("pool", p.Name)), metrics: s.metrics,
-		inbox: newInbox(), errands: newErrands(), nudge: make(chan struct{}, 1), connMu: make(slot, 1),
+		inbox: newInbox(), errands: newErrands(), nudge: make(chan struct{}, 1), connMu: make(slot, 1), ended: make(chan struct{}),
 	}
 	k.patience, k.giveUp = context.WithCancel(context.Background())
 	s.mu.Lock()

@@ -28,6 +28,7 @@ type acquirer struct {
 	kinds   store.Kinds // this node has handlers for
 	metrics *metrics
 	balance *balance // of the node's locks
+	trials  *trials  // of the node
 	log     *zap.Logger
 	changed chan struct{} // one place: the view of the members changed
 
@@ -377,6 +378,9 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 // end lets go of the lock after a term, which is over for the reason why.
 func (a *acquirer) end(t *term, why error) rest {
 	a.balance.lost()
+	for _, alone := range t.tried {
+		a.trials.end(alone)
+	}
 	if errors.Is(why, errUnsure) {
 		a.unsure = t.fence
 	}

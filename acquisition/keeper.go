@@ -132,7 +132,11 @@ func (k *keeper) hold(f store.Fence, sent time.Time) (ctx context.Context, h *ho
 	h.trust.extend(sent, k.cfg.Lock.TTL)
 	k.mu.Lock()
 	k.held = h
+	gone := k.current == nil || k.current.id != f.Session
 	k.mu.Unlock()
+	if gone { // the session was lost meanwhile, and nobody renews for it
+		lost(errLockLost)
+	}
 	nudge(k.nudge)
 	return ctx, h
 }

@@ -20,7 +20,11 @@ func (k *keeper) lose(s *session) {
 	if k.current == s {
 		k.current = nil
 	}
+	h := k.held
 	k.mu.Unlock()
+	if h != nil && h.fence.Session == s.id { // it may have been taken since the last look at what is held
+		h.lost(errLockLost)
+	}
 	if !s.lost.CompareAndSwap(false, true) {
 		return
 	}

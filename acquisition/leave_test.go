@@ -239,3 +239,25 @@ func TestKeeperStopIsBoundedByEachCaller(t *testing.T) {
 	require.NoError(t, b.keeper.stop(ctx), "although there is no time left")
 	require.NoError(t, b.stop(t.Context()))
 }
+
+// The lock is taken with a session that is lost at the same time: the term must hear of
+// it, whichever comes first, as nobody renews the lock any more.
+func TestKeeperLosesWhatWasJustTaken(t *testing.T) {
+	t.Parallel()
+	for name, lostFirst := range map[string]bool{"taken, then lost": false, "lost, then taken": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil, nil) // not started: nobody ticks
+			s := b.session()
+			if lostFirst {
+				b.keeper.lose(s)
+			}
+			ctx, h := b.keeper.hold(store.Fence{Session: s.id, Epoch: 1, Timeline: 1}, time.Now())
+			defer b.keeper.release(h)
+			if !lostFirst {
+				b.keeper.lose(s)
+			}
+			require.ErrorIs(t, context.Cause(ctx), errLockLost)
+		})
+	}
+}

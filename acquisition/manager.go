@@ -57,6 +57,7 @@ type Manager struct {
 	log      *zap.Logger
 
 	balance balance
+	trials  trials
 	unwatch func()
 	ctx     context.Context // of everything that runs; nil before Start
 	cancel  context.CancelFunc
@@ -85,7 +86,7 @@ func NewManager(cfg Config, sessions *Sessions, router *routing.Router, workers 
 func (m *Manager) newAcquirer(p *routing.Pool, k *keeper) *acquirer {
 	a := &acquirer{
 		pool: p, cfg: m.cfg, keeper: k, router: m.router, workers: m.workers, elector: m.elector,
-		kinds: m.kinds, metrics: m.sessions.metrics, balance: &m.balance,
+		kinds: m.kinds, metrics: m.sessions.metrics, balance: &m.balance, trials: &m.trials,
 		log: m.log.With(zap.String("pool", p.Name)), changed: make(chan struct{}, 1), watch: watchlist{},
 	}
 	a.assistant = &assistant{acquirer: a, box: k.errands}

@@ -1,13 +1,15 @@
 package acquisition
 
 import (
+	"sync"
+
 	"github.com/tenurehq/tenure/internal/store"
 )
 
 // suspect is a job whose node was lost while it ran. It is claimed by itself, so that a
 // job which kills its node is found without dragging others down with it: after the
 // first loss beside some other suspects, as most of them only happened to be there;
-// from the second on while no other suspect of this pool runs.
+// from the second on while no other suspect runs on this node, of whatever pool.
 type suspect struct {
 	store.Waiting
 	removals int64
@@ -19,6 +21,38 @@ const atATime = 16
 
 // alone tells whether it must run while no other suspect does.
 func (s suspect) alone() bool { return s.Record.Losses > 1 }
+
+// trials are the suspects that run, of all pools of a node: what kills a process kills
+// what runs beside it, wherever that comes from. Those that were given to peers count,
+// too. A term that ends lets go of its own. Safe for concurrent use.
+type trials struct {
+	mu    sync.Mutex
+	n     int // guarded by mu
+	alone int // guarded by mu; how many of them must be alone
+}
+
+// begin tells whether one more may run, and counts it if so.
+func (s *trials) begin(alone bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n >= atATime || s.n > 0 && (alone || s.alone > 0) {
+		return false
+	}
+	s.n++
+	if alone {
+		s.alone++
+	}
+	return true
+}
+
+func (s *trials) end(alone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n--
+	if alone {
+		s.alone--
+	}
+}
 
 // suspects are those that wait for their turn, in the order they were read. Each
 // stands there once, however often it is read: it would be claimed again after it

@@ -74,14 +74,17 @@ func TestSuspectsModel(t *testing.T) {
 	})
 }
 
-// Suspects are tried several at a time after their first loss, and alone after it.
-func TestMayTry(t *testing.T) {
+// Suspects are tried several at a time after their first loss, and alone after it, over
+// all pools of a node.
+func TestTrials(t *testing.T) {
 	t.Parallel()
-	tm := &term{flight: newFlight(), tried: map[endedJob]bool{}}
-	try := func(id job.ID, losses int) bool {
+	var node trials
+	a, b := &term{acquirer: &acquirer{trials: &node}, flight: newFlight(), tried: map[endedJob]bool{}}, &term{acquirer: &acquirer{trials: &node}, flight: newFlight(), tried: map[endedJob]bool{}}
+	try := func(tm *term, id job.ID, losses int) bool {
+		tm.forgetTried()
 		s := suspectOf(id, 0, 0)
 		s.Record.Losses = losses
-		if !tm.mayTry(s) {
+		if !node.begin(s.alone()) {
 			return false
 		}
 		tm.tried[endedJob{id, 0}] = s.alone()
@@ -89,20 +92,23 @@ func TestMayTry(t *testing.T) {
 		return true
 	}
 	for id := range job.ID(atATime) {
-		require.True(t, try(id, 1))
+		require.True(t, try([]*term{a, b}[id%2], id, 1))
 	}
-	require.False(t, try(99, 1), "enough of them")
-	tm.flight.end(0, 0)
-	require.True(t, try(99, 1))
-	require.False(t, try(100, 2), "not beside others")
+	require.False(t, try(a, 99, 1), "enough of them")
+	a.flight.end(0, 0)
+	require.True(t, try(a, 99, 1))
+	require.False(t, try(a, 100, 2), "not beside others")
 	for id := range job.ID(atATime) {
-		tm.flight.end(id, 0)
+		a.flight.end(id, 0)
+		b.flight.end(id, 0)
 	}
-	require.False(t, try(100, 2))
-	tm.flight.end(99, 0)
-	require.True(t, try(100, 2))
-	require.False(t, try(101, 1), "not beside one that must be alone")
-	require.False(t, try(102, 2))
-	tm.flight.end(100, 0)
-	require.True(t, try(101, 1))
+	require.False(t, try(b, 100, 2))
+	a.flight.end(99, 0)
+	a.forgetTried()
+	require.True(t, try(b, 100, 2))
+	require.False(t, try(a, 101, 1), "not beside one of another pool that must be alone")
+	require.False(t, try(a, 102, 2))
+	b.flight.end(100, 0)
+	b.forgetTried()
+	require.True(t, try(a, 101, 1))
 }

@@ -445,26 +445,32 @@ func (t *term) stillMine(ctx context.Context) error {
 	return nil
 }
 
-// mayTry tells whether a suspect may be claimed beside those that are in flight.
-func (t *term) mayTry(s suspect) bool {
-	alone := s.alone()
-	for e, a := range t.tried {
+// forgetTried makes place for other suspects where some have ended.
+func (t *term) forgetTried() {
+	for e, alone := range t.tried {
 		if !t.flight.has(e.id, e.turn) {
 			delete(t.tried, e)
-			continue
+			t.trials.end(alone)
 		}
-		alone = alone || a
 	}
-	return len(t.tried) == 0 || !alone && len(t.tried) < atATime
 }
 
 // acquireSuspect claims one suspect job by itself.
-func (t *term) acquireSuspect(ctx context.Context) (int, error) {
-	if t.suspects.none() || !t.mayTry(t.suspects.first()) {
+func (t *term) acquireSuspect(ctx context.Context) (claimed int, err error) {
+	t.forgetTried()
+	if t.suspects.none() {
 		return 0, nil
 	}
 	s := t.suspects.first()
 	rec := s.Record
+	if !t.trials.begin(s.alone()) {
+		return 0, nil
+	}
+	defer func() {
+		if claimed == 0 {
+			t.trials.end(s.alone())
+		}
+	}()
 	if !t.kinds.Has(rec.Kind) {
 		return t.giveSuspect(ctx)
 	}

@@ -125,7 +125,7 @@ var mutants = []mutant{
 	{"P1", "claims that a fail-over brought back stay", "acquisition/call.go",
 		"		k.conn = conn\n		k.reconnected.Store(true)\n", "		k.conn = conn\n", units, "TestKeeperRemovesGhosts"},
 	{"P5", "a job that was lost twice is tried beside others", "acquisition/suspects.go",
-		"s.Record.Losses > 1", "s.Record.Losses > 100", units, "TestMayTry"},
+		"s.Record.Losses > 1", "s.Record.Losses > 100", units, "TestTrials"},
 	{"P3", "a job starts however long its transaction took to open", "execution/tenanttx.go",
 		"if !c.Owner.MayStart() { // opening", "if false { // opening", "./execution", "TestTooLateToStart"},
 	{"P2", "a term goes on after a fail-over", queries + "claim_insert.sql",
@@ -184,4 +184,6 @@ var mutants = []mutant{
 		"<= encryptedNothing", "< 1", "./membership", "TestGuard"},
 	{"P6", "a job runs where its tenant lived before the configuration changed", "acquisition/term.go",
 		"if t.router.Applied() != t.placed {", "if false {", units, "TestClaimGoesByTheNewestConfiguration"},
+	{"P9", "a lock that was just taken is not lost with its session", "acquisition/leave.go",
+		"		h.lost(errLockLost)\n	}\n	if !s.lost", "	}\n	if !s.lost", units, "TestKeeperLosesWhatWasJustTaken"},
 }

@@ -168,6 +168,7 @@ func TestP3AStaleRunCommitsNothing(t *testing.T) {
 				return r
 			}
 			cfg, proxy := b.behind(b.named("a"), "p1")
+			cfg.Acquire.Session.TTL = time.Minute // so that it does not end its runs itself; a frozen node could not
 			a := b.start(cfg, registry("a"))
 			_, err := a.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: write{1}}})
 			require.NoError(t, err)
@@ -182,6 +183,7 @@ func TestP3AStaleRunCommitsNothing(t *testing.T) {
 				return faultproxy.Pass
 			})
 			proxy.Cut(notTenants)
+			b.exec("p1", "UPDATE tenure.node_session SET expires_at = clock_timestamp() WHERE node = 'a'")
 			pids["b"] = <-open["b"]
 
 			over := func(node string) {

@@ -81,15 +81,7 @@ func TestKeeperDoesNotRenewForAnotherSession(t *testing.T) {
 
 func TestKeeperCancelsOnRequest(t *testing.T) {
 	t.Parallel()
-	running, cause := make(chan struct{}, 1), make(chan error, 1)
-	b := setup(t, nil, func(r *job.Registry) {
-		r.Add(job.Spec{Kind: "long", Handle: func(ctx context.Context, _ *job.Record) error {
-			running <- struct{}{}
-			<-ctx.Done()
-			cause <- context.Cause(ctx)
-			return ctx.Err()
-		}})
-	}).start()
+	b, running, cause := setupLong(t, context.Canceled)
 	s := b.session()
 	claims := b.claim(s, "long")
 	id := claims[0].Record.ID

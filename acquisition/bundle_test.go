@@ -95,6 +95,21 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	return b
 }
 
+// setupLong is setup, started, with a kind long, whose handler tells that it runs, waits
+// until its context ends, tells why, and returns answer.
+func setupLong(t *testing.T, answer error) (b *bundle, running chan struct{}, cause chan error) {
+	running, cause = make(chan struct{}, 1), make(chan error, 1)
+	b = setup(t, nil, func(r *job.Registry) {
+		r.Add(job.Spec{Kind: "long", Handle: func(ctx context.Context, _ *job.Record) error {
+			running <- struct{}{}
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return answer
+		}})
+	})
+	return b.start(), running, cause
+}
+
 func (b *bundle) start() *bundle {
 	b.keeper.start()
 	return b

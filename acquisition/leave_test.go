@@ -18,15 +18,7 @@ import (
 // node goes on with another session.
 func TestKeeperLosesTheSession(t *testing.T) {
 	t.Parallel()
-	running, cause := make(chan struct{}, 1), make(chan error, 1)
-	b := setup(t, nil, func(r *job.Registry) {
-		r.Add(job.Spec{Kind: "long", Handle: func(ctx context.Context, _ *job.Record) error {
-			running <- struct{}{}
-			<-ctx.Done()
-			cause <- context.Cause(ctx)
-			return nil // as if it had been done
-		}})
-	}).start()
+	b, running, cause := setupLong(t, nil) // as if it had been done
 	s := b.session()
 	term, h := b.lock(s)
 	claims := b.claim(s, "long")

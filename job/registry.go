@@ -266,7 +266,7 @@ func checkEscape(b []byte) (length int, err error) {
 
 const notEscaped rune = -1
 
-// escapedRune reads the \uXXXX that b begins with.
+// escapedRune reads the escape that b begins with: \u and four hexadecimal digits.
 func escapedRune(b []byte) rune {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return notEscaped

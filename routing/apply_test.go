@@ -81,13 +81,8 @@ func TestApplyKeepsWhatMovedTenantsNeed(t *testing.T) {
 	require.ErrorIs(t, err, routing.ErrInUse, "p3 leads on")
 	row("p3", "acme", "active", "")
 	row("p2", "acme", "moved", "p3")
-	change, err := r.Apply(t.Context(), placed)
-	require.NoError(t, err)
-	require.Len(t, change.Removed, 1)
-	r.Close(change.Removed[0])
-	_, p, err = r.Resolve(t.Context(), "acme")
-	require.NoError(t, err)
-	require.Equal(t, "p3", p.Name)
+	takeAway(t, r, placed)
+	leadsTo(t, r, "acme", "p3")
 }
 
 // What the table said lately is asked again: it may have been corrected since. What it
@@ -115,13 +110,8 @@ func TestApplyKeepsWhatTheTableLeadsTo(t *testing.T) {
 	_, err = r.Apply(t.Context(), lacking(all, "p2"))
 	require.ErrorContains(t, err, "tenants.table leads tenant \"initech\" to it; move it with `tenure tenants move`, first")
 	exec(t, dsns["p1"], "DELETE FROM app.tenant WHERE id = 'initech'")
-	change, err := r.Apply(t.Context(), lacking(all, "p2"))
-	require.NoError(t, err)
-	require.Len(t, change.Removed, 1)
-	r.Close(change.Removed[0])
-	_, p, err = r.Resolve(t.Context(), "acme")
-	require.NoError(t, err)
-	require.Equal(t, "p1", p.Name)
+	takeAway(t, r, lacking(all, "p2"))
+	leadsTo(t, r, "acme", "p1")
 }
 
 // A pool's settings may change, but not the database that they lead to: what is there would
@@ -161,4 +151,20 @@ func TestApplyStaysOnTheDatabase(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 	require.NoError(t, apply(dsn+"&application_name=x"), "and back")
 	requireUp(t, poolOf(t, r, "main"), 1)
+}
+
+// takeAway applies a configuration that lacks one pool.
+func takeAway(t *testing.T, r *routing.Router, cfg routing.Config) {
+	t.Helper()
+	change, err := r.Apply(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Len(t, change.Removed, 1)
+	r.Close(change.Removed[0])
+}
+
+func leadsTo(t *testing.T, r *routing.Router, id tenancy.ID, pool string) {
+	t.Helper()
+	_, p, err := r.Resolve(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, pool, p.Name)
 }

@@ -1,0 +1,196 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+func TestHintIsSentOnOnce(t *testing.T) {
+	t.Parallel()
+	lanes := []store.Lane{laneOf("acme", 0)}
+	for name, c := range map[string]struct {
+		seen      Held
+		forwarded bool
+		sendErr   error
+		sent      bool
+		here      bool
+	}{
+		"nobody is known":          {seen: Held{}, here: true},
+		"held here":                {seen: Held{Holding: true, Holder: "me"}, here: true},
+		"held elsewhere":           {seen: Held{Holder: "other"}, sent: true},
+		"offered to me":            {seen: Held{Holder: "me"}, here: true},
+		"sent on already":          {seen: Held{Holder: "other"}, forwarded: true, here: true},
+		"the other is not reached": {seen: Held{Holder: "other"}, sendErr: errors.New("no route"), sent: true, here: true},
+	} {
+		e := &fakeElector{sendErr: c.sendErr}
+		a := newIdleAcquirer(e)
+		a.note(c.seen)
+		a.hint(Hint{Pool: "main", Lanes: lanes, Forwarded: c.forwarded})
+		var want []string
+		if c.sent {
+			want = []string{fmt.Sprintf("%d to other: %s", MessageHint, Hint{Pool: "main", Lanes: lanes, Forwarded: true}.Encode())}
+		}
+		require.Equal(t, want, e.messages(), name)
+		if c.here {
+			require.Equal(t, lanes, a.keeper.inbox.take().lanes, name)
+		} else {
+			require.Equal(t, mail{}, a.keeper.inbox.take(), name)
+		}
+	}
+}
+
+func TestManagerReceives(t *testing.T) {
+	t.Parallel()
+	a := newIdleAcquirer(&fakeElector{})
+	m := &Manager{acquirers: map[string]*acquirer{"main": a}}
+	in := a.keeper.inbox
+	about := About{Pool: "main"}.Encode()
+	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "main"}.Encode()))
+	require.Equal(t, mail{discover: true}, in.take())
+	require.NoError(t, m.Receive(MessageOffer, "b-1", about))
+	require.Equal(t, mail{offered: true}, in.take())
+	room := Room{Pool: "main", Session: uuid.New(), Taken: 3, Room: 4, Over: []int64{5}}
+	require.NoError(t, m.Receive(MessageRoom, "b-1", room.Encode()))
+	require.Equal(t, mail{reports: []report{{"b-1", room}}}, in.take())
+	require.False(t, a.keeper.errands.wanted())
+	require.NoError(t, m.Receive(MessageInvite, "b-1", about))
+	by, holds := a.assistant.invitation()
+	require.True(t, holds)
+	require.Equal(t, "b-1", by)
+	require.False(t, a.keeper.errands.wanted())
+	require.NoError(t, m.Receive(MessageGiven, "c-1", about))
+	require.True(t, a.keeper.errands.wanted())
+	by, _ = a.assistant.invitation()
+	require.Equal(t, "c-1", by, "whoever gives also invites")
+
+	room.Pool = "other" // which is not configured here
+	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "other"}.Encode()))
+	require.NoError(t, m.Receive(MessageRoom, "b-1", room.Encode()))
+	for _, kind := range []byte{MessageOffer, MessageInvite, MessageGiven} {
+		require.NoError(t, m.Receive(kind, "b-1", About{Pool: "other"}.Encode()))
+		require.Error(t, m.Receive(kind, "b-1", nil))
+	}
+	require.NoError(t, m.Receive(99, "b-1", about), "of a later version")
+	require.Error(t, m.Receive(MessageHint, "b-1", []byte("{")))
+	require.Error(t, m.Receive(MessageRoom, "b-1", []byte("{}")))
+	require.Equal(t, mail{}, in.take())
+
+	a.note(Held{Holding: true, Holder: "me", Epoch: 7})
+	require.True(t, m.Holds("main"))
+	require.False(t, m.Holds("other"))
+	require.Equal(t, []Held{{Pool: "main", Holding: true, Holder: "me", Epoch: 7}}, m.Locks())
+}
+
+// One node by itself, from a waiting job to a lock that is let go of.
+func TestManagerRunsJobs(t *testing.T) {
+	t.Parallel()
+	ran := make(chan job.ID, 10)
+	b := setup(t, nil, func(r *job.Registry) {
+		r.Add(job.Spec{Kind: "tell", Handle: func(_ context.Context, rec *job.Record) error {
+			ran <- rec.ID
+			return nil
+		}})
+	}).start()
+	enqueue := func(kind string) job.ID {
+		id, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: kind, Payload: []byte("1")})
+		require.NoError(t, err)
+		return id
+	}
+	first := enqueue("tell")
+	e := &fakeElector{changes: make(chan struct{}, 1)}
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, e, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, m.Stop(t.Context()), "not started")
+	require.NoError(t, m.Start(t.Context()))
+	require.Equal(t, first, within(t, ran), "found without a hint")
+	require.True(t, m.Holds("main"))
+
+	second := enqueue("tell")
+	m.Hint(Hint{Pool: "main", Lanes: []store.Lane{laneOf("acme", 0)}})
+	require.Equal(t, second, within(t, ran))
+	b.eventually(2, "SELECT count(*) FROM tenure.completed_job")
+
+	e.changes <- struct{}{}
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, m.Stop(t.Context()))
+	require.False(t, m.Holds("main"))
+	require.Empty(t, b.readLock().Holder)
+	require.NoError(t, b.stop(t.Context()))
+	require.Zero(t, b.count("SELECT count(*) FROM tenure.claim"))
+}
+
+// A pool is out of reach and is taken away: the next of its name may be another database.
+func TestApplyForgetsWhatWasOutOfReach(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	e := &fakeElector{changes: make(chan struct{}, 1)}
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, e, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, m.Start(t.Context()))
+	a := m.acquirer("main")
+	a.reaches(false)
+	require.Equal(t, []string{"main"}, e.lacking())
+	m.Apply(nil)
+	require.Empty(t, e.lacking())
+	a.reaches(false) // its keeper still tries to end the session
+	require.Empty(t, e.lacking())
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
+}
+
+// A configuration comes into force between the look at where a tenant lives and the look
+// at its jobs, of which some were enqueued because of it.
+func TestClaimGoesByTheNewestConfiguration(t *testing.T) {
+	t.Parallel()
+	ran := make(chan string, 10)
+	b := setup(t, nil, func(r *job.Registry) {
+		r.Add(job.Spec{Kind: "tell", Handle: func(ctx context.Context, _ *job.Record) error {
+			tenant, _ := tenancy.FromContext(ctx)
+			ran <- tenant.Schema
+			return nil
+		}})
+	}).start()
+	enqueue := func() {
+		_, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "tell", Payload: []byte("1")})
+		require.NoError(t, err)
+	}
+	enqueue()
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{changes: make(chan struct{}, 1)}, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, m.Start(t.Context()))
+	require.Equal(t, "acme", within(t, ran), "and the term knows where it lives")
+
+	var once sync.Once
+	applied := make(chan error, 1)
+	b.proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "j.position > lane.after") {
+			once.Do(func() {
+				next := b.routes
+				next.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: "acme2"}}
+				_, err := b.router.Apply(context.Background(), next)
+				applied <- err
+			})
+		}
+		return faultproxy.Pass
+	})
+	enqueue()
+	m.Hint(Hint{Pool: "main", Lanes: []store.Lane{laneOf("acme", 0)}})
+	require.NoError(t, within(t, applied))
+	require.Equal(t, "acme2", within(t, ran))
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
+}

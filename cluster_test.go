@@ -24,6 +24,52 @@ func TestNodesMeetInTheLedger(t *testing.T) {
 	other.meet(2)
 }
 
+// A node that stops lets go of a busy pool's lock when the next holder has opened all that
+// it needs.
+func TestTheNextHolderIsPrepared(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	a := b.start(b.gossiping("a"), b.registry(nil))
+	a.holds("p1")
+	other := b.start(b.gossiping("b", a.Self().Addr), b.registry(nil))
+	a.meet(2)
+	defer b.feed(context.WithoutCancel(t.Context()), "p1")()
+	b.flows("p1")
+	a.stop()
+	other.holds("p1")
+	require.True(t, b.log.says("acquire lock let go of", `"prepared": true`))
+}
+
+// Pools are added to one node's configuration, and not yet to the other's, which is
+// elected for its share of them all the same. They are worked on where they are known.
+func TestANodeThatDoesNotKnowThePool(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 4, 1)
+	knows, knowsNot := b.gossiping("a"), []string{"p2", "p3", "p4"}
+	a := b.start(knows, b.registry(nil))
+	for pool := range b.db {
+		a.holds(pool)
+	}
+	old := b.gossiping("b", a.Self().Addr)
+	for _, pool := range knowsNot {
+		old = without(old, pool)
+	}
+	began, epoch := map[string]time.Time{}, map[string]int{}
+	for _, pool := range knowsNot {
+		defer b.feed(context.WithoutCancel(t.Context()), pool)()
+		b.flows(pool)
+		began[pool], epoch[pool] = b.now(pool), b.count(pool, "SELECT epoch FROM tenure.acquire_lock")
+	}
+	b.start(old, b.registry(nil))
+	a.meet(2)
+	require.Eventually(t, func() bool { return b.log.says("a node cannot take the acquire lock") }, patience, 50*time.Millisecond, "b should be elected for some")
+	for _, pool := range knowsNot {
+		b.flows(pool)
+		require.Equal(t, epoch[pool], b.count(pool, "SELECT epoch FROM tenure.acquire_lock"), pool)
+		require.Less(t, b.gap(pool, began[pool]), 1500*time.Millisecond, "%s: nobody takes what is reserved for b", pool)
+	}
+}
+
 // In a rolling deployment a lock goes to the newest version at once.
 func TestTheNewestVersionIsTheHeir(t *testing.T) {
 	t.Parallel()

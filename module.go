@@ -121,7 +121,7 @@ func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions
 	if err != nil {
 		return nil, err
 	}
-	for kind := acquisition.MessageHint; kind <= acquisition.MessageGiven; kind++ {
+	for kind := acquisition.MessageHint; kind <= acquisition.MessageAnswer; kind++ {
 		c.Handle(kind, func(from string, payload []byte) {
 			if err := m.Receive(kind, from, payload); err != nil {
 				s.log.Debug("message dropped", zap.String("from", from), zap.Error(err))

@@ -2,6 +2,8 @@ package tenure_test
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -57,7 +60,7 @@ func oneDatabaseHangs(t *testing.T, maxConns int, inside bool) {
 	n.holds("p1")
 	n.holds("p2")
 	hot, other := b.tenantIn("p1"), b.tenantIn("p2")
-	const jobs = 500
+	const jobs = 200
 	var entries []tenure.Entry
 	for i := range jobs {
 		entries = append(entries, tenure.Entry{Tenant: hot, Args: write{i}})
@@ -88,4 +91,43 @@ func oneDatabaseHangs(t *testing.T, maxConns int, inside bool) {
 	b.eventually(jobs, "p1", "SELECT count(*) FROM tenure.completed_job")
 	b.requireOnce(string(hot), jobs, "p1")
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE attempt > 1"), "what had not started is not charged")
+}
+
+// TestP10AReadHangs: a pool's database stands still just while its jobs are read, for
+// which the pool has all workers that are free. The other pool's jobs do not wait for
+// that.
+func TestP10AReadHangs(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	cfg, proxy := b.behind(b.cfg, "p1")
+	cfg.Execution.Workers = 4
+	n := b.start(cfg, b.registry(nil))
+	n.holds("p1")
+	n.holds("p2")
+	run := func(pool string, i int) {
+		_, err := n.Client().Enqueue(tenancy.For(t.Context(), b.tenantIn(pool)), write{i})
+		require.NoError(t, err)
+	}
+	const done = "SELECT count(*) FROM tenure.completed_job"
+	reading, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	var once sync.Once
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "j.position > lane.after") {
+			once.Do(func() { close(reading) })
+			<-goOn
+		}
+		return faultproxy.Pass
+	})
+	run("p1", 0)
+	<-reading
+	for i := range 20 {
+		run("p2", i)
+	}
+	since := time.Now()
+	b.eventually(20, "p2", done)
+	require.Less(t, time.Since(since), 4*time.Second, "though a read may take as long as a query may")
+	release()
+	b.eventually(1, "p1", done)
 }

@@ -276,6 +276,24 @@ func (l *logbook) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
+// says tells whether something of all was logged in one line.
+func (l *logbook) says(all ...string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range bytes.Lines(l.buf.Bytes()) {
+		has := 0
+		for _, text := range all {
+			if bytes.Contains(line, []byte(text)) {
+				has++
+			}
+		}
+		if has == len(all) {
+			return true
+		}
+	}
+	return false
+}
+
 // Sync implements zapcore.WriteSyncer.
 func (l *logbook) Sync() error { return nil }
 

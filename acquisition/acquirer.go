@@ -40,6 +40,7 @@ type acquirer struct {
 	watch     watchlist   // heartbeats of other sessions, as this node saw them
 	standing  watching    // what this node saw of the present holder
 	idleOffer bool        // the lock was offered to this node by a holder that dozed
+	refusals  refusals    // of members that cannot take the lock
 	unsure    store.Fence // under which a claim may have been committed that this node does not know of; zero: none
 
 	mu   sync.Mutex
@@ -252,7 +253,12 @@ func (a *acquirer) pause(ctx context.Context, r rest) {
 				return
 			}
 		case <-a.keeper.inbox.nudge:
-			if m := a.keeper.inbox.take(); m.offered && r.heed {
+			m := a.keeper.inbox.take()
+			a.refusals.note(m.refused)
+			if m.soon != "" {
+				a.prepare(ctx, m.soon)
+			}
+			if m.offered && r.heed {
 				a.idleOffer = m.idle
 				return
 			}
@@ -414,29 +420,6 @@ func (a *acquirer) reaches(up bool) {
 		a.log.Info("the pool's database can be reached again")
 	} else {
 		a.log.Warn("the pool's database cannot be reached from this node; others are elected for it meanwhile")
-	}
-}
-
-// letGo offers the lock to the node that should have it next, and tells it.
-func (a *acquirer) letGo(t *term) {
-	to := a.elector.Heir(a.pool.Name, t.from)
-	// The stop that brings us here may have ended every context.
-	ctx, cancel := context.WithTimeout(context.Background(), 2*callTimeout)
-	defer cancel()
-	err := a.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return store.OfferLock(ctx, conn, t.fence, to, reservation)
-	})
-	a.note(Held{Pool: a.pool.Name, Holder: to})
-	if err != nil {
-		a.log.Warn("acquire lock could not be let go of; it will expire", zap.Int64("epoch", t.fence.Epoch), zap.Error(err))
-		return
-	}
-	a.log.Info("acquire lock let go of", zap.Int64("epoch", t.fence.Epoch), zap.String("to", to))
-	if to == "" {
-		return
-	}
-	if err := a.elector.Send(to, MessageOffer, About{Pool: a.pool.Name, Idle: t.dozing}.Encode()); err != nil {
-		a.log.Debug("offer could not be sent; the node finds the lock by itself", zap.String("to", to), zap.Error(err))
 	}
 }
 

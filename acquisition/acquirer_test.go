@@ -21,7 +21,7 @@ import (
 func newIdleAcquirer(e *fakeElector) *acquirer {
 	a := &acquirer{
 		pool: &routing.Pool{Name: "main"}, cfg: DefaultConfig(), elector: e, log: zap.NewNop(), changed: make(chan struct{}, 1), balance: &balance{},
-		keeper: &keeper{self: Self{Member: "me"}, inbox: newInbox(), errands: newErrands()},
+		keeper: &keeper{self: Self{Member: "me"}, log: zap.NewNop(), inbox: newInbox(), errands: newErrands()},
 	}
 	a.assistant = &assistant{acquirer: a, box: a.keeper.errands, stopped: true}
 	return a
@@ -230,7 +230,7 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	require.Empty(t, l.Holder)
 	require.Equal(t, "b-1", l.Next)
 	require.Positive(t, l.Remaining)
-	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"main"}`, MessageOffer)}, e.messages())
+	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"main","i":true}`, MessageOffer)}, e.messages())
 	require.Equal(t, Held{Pool: "main", Holder: "b-1"}, a.seenLock(), "hints go there from now on")
 
 	require.Nil(t, tried(stop, a), "it is kept for another")
@@ -340,6 +340,7 @@ func TestAcquirerSettles(t *testing.T) {
 	require.NotNil(t, tm)
 	s := b.session()
 	known := b.claim(s, "k")
+	b.until(func() bool { return !a.keeper.reconnected.Load() }, "the keeper has looked for ghosts") // and will not find the next
 	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids) VALUES ($1, 0, '{99}')", s.id)
 	const claims = "SELECT count(*) FROM tenure.claim"
 

@@ -171,14 +171,30 @@ func (b *bundle) lock(s *session) (context.Context, *holding) {
 	return ctx, h
 }
 
+func (b *bundle) enqueue(kind string) job.ID {
+	b.t.Helper()
+	id, _, err := store.Enqueue(b.t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: kind, Payload: []byte("1")})
+	require.NoError(b.t, err)
+	return id
+}
+
+// tells adds a kind tell, whose handler sends the job's id.
+func tells(ran chan<- job.ID) func(*job.Registry) {
+	return func(r *job.Registry) {
+		r.Add(job.Spec{Kind: "tell", Handle: func(_ context.Context, rec *job.Record) error {
+			ran <- rec.ID
+			return nil
+		}})
+	}
+}
+
 // claim enqueues jobs and puts them into a claim of s, as a term would.
 func (b *bundle) claim(s *session, kinds ...string) []execution.Claim {
 	b.t.Helper()
 	claims := make([]execution.Claim, len(kinds))
 	jobs := make([]int64, len(kinds))
 	for i, kind := range kinds {
-		id, _, err := store.Enqueue(b.t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: kind, Payload: []byte("1")})
-		require.NoError(b.t, err)
+		id := b.enqueue(kind)
 		jobs[i] = int64(id)
 		claims[i] = execution.Claim{Owner: s, Tenant: &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"},
 			Record: job.Record{ID: id, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}

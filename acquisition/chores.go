@@ -47,11 +47,15 @@ func (t *term) chore(ctx context.Context) error {
 	return nil
 }
 
-func (t *term) nextChore() time.Time {
+// nextDuty is when a chore is due, or a wait for the next holder is over.
+func (t *term) nextDuty() time.Time {
 	c := &t.chores
 	next := c.election
 	for _, at := range []time.Time{c.timers, c.reap, c.older, c.sweep, c.rewind, c.discover, c.retention, c.unhandled, c.peers} {
 		next = earlier(next, at)
+	}
+	if t.leaving != nil {
+		next = earlier(next, t.leaving.until)
 	}
 	return next
 }
@@ -95,27 +99,6 @@ func (t *term) sweep(ctx context.Context) error {
 	t.lanes.sweep()
 	t.suspects.clear() // they are found again
 	return t.discover(ctx)
-}
-
-// heedElection lets another node have the lock when it is elected, the members have
-// agreed for a while, and this node holds more locks than its share. Not soon after it
-// was taken, nor to whom it was taken from: when several nodes die at once the elected
-// one may be dead too, and each offer in vain costs the pool a gap.
-func (t *term) heedElection(context.Context) error {
-	if !t.electedElsewhere() || t.elector.StableFor() < rebalanceAfter || t.reaping || time.Since(t.began) < rebalanceAfter {
-		return nil
-	}
-	if !t.balance.mayGive(t.elector.Share(), time.Now()) {
-		return nil
-	}
-	return errMoved
-}
-
-// electedElsewhere tells whether another node is elected, apart from the one that this one
-// has the lock from.
-func (t *term) electedElsewhere() bool {
-	elected := t.elector.Elected(t.pool.Name)
-	return elected != "" && elected != t.keeper.self.Member && elected != t.from
 }
 
 // fireTimers moves due timers, and finds out when the next one is due.

@@ -51,6 +51,9 @@ func (t *term) doze(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			timer.Stop()
 			return context.Cause(ctx)
+		case <-t.stop.Done():
+			timer.Stop()
+			return context.Cause(t.stop)
 		case <-t.keeper.inbox.nudge:
 			timer.Stop()
 			return nil
@@ -61,8 +64,8 @@ func (t *term) doze(ctx context.Context) (err error) {
 		case <-t.changed:
 			timer.Stop()
 		}
-		if err := t.heedElection(ctx); err != nil {
-			return err
+		if t.shouldMove() {
+			return errMoved
 		}
 	}
 }

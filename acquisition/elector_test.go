@@ -38,7 +38,12 @@ func (e *fakeElector) StableFor() time.Duration { return e.stable }
 
 func (e *fakeElector) Watch() (<-chan struct{}, func()) { return e.changes, func() {} }
 
-func (e *fakeElector) Heir(string, string) string { return e.heir }
+func (e *fakeElector) Heir(_ string, out func(string) bool) string {
+	if out(e.heir) {
+		return ""
+	}
+	return e.heir
+}
 
 func (e *fakeElector) Drain() {}
 

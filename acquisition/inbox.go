@@ -28,6 +28,9 @@ type mail struct {
 	offered  bool      // the lock was let go of in favour of this node
 	idle     bool      // by a holder that dozed
 	reports  []report  // of peers
+	soon     string    // the holder that is about to offer the lock; "": none is
+	ready    []string  // members that are prepared to take the lock
+	refused  []string  // members that cannot
 }
 
 // report is what a peer says, and who it is.
@@ -111,6 +114,22 @@ func (b *inbox) reroute() { b.update(func(m *mail) { m.rerouted, m.discover = tr
 
 // offer: the lock is free for this node, and the last holder dozed, or did not.
 func (b *inbox) offer(idle bool) { b.update(func(m *mail) { m.offered, m.idle = true, idle }) }
+
+// prepare: the holder will offer the lock to this node once that is prepared.
+func (b *inbox) prepare(holder string) { b.update(func(m *mail) { m.soon = holder }) }
+
+// answer: a member says whether it can take the lock.
+func (b *inbox) answer(from string, no bool) {
+	b.update(func(m *mail) {
+		switch {
+		case len(m.ready)+len(m.refused) >= maxReports:
+		case no:
+			m.refused = append(m.refused, from)
+		default:
+			m.ready = append(m.ready, from)
+		}
+	})
+}
 
 func (m *mail) dueBy(at time.Time) {
 	if m.due.IsZero() || at.Before(m.due) {

@@ -34,9 +34,9 @@ type Elector interface {
 	StableFor() time.Duration
 	// Watch returns a one-place channel that is nudged when the view changes.
 	Watch() (changes <-chan struct{}, cancel func())
-	// Heir names the member other than not that should have the lock when this node lets
-	// go of it; "" when there is none.
-	Heir(pool, not string) (member string)
+	// Heir names the member, none of those ruled out, that should have the lock when this
+	// node lets go of it; "" when there is none.
+	Heir(pool string, out func(member string) bool) (member string)
 	// Drain takes this node out of every election.
 	Drain()
 	// SetReaches tells whether this node reaches a pool's database; while it does not,
@@ -235,12 +235,21 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 		return err
 	}
 	a := m.acquirer(about.Pool)
+	if kind == MessageOffer && (a == nil || !a.serves()) {
+		return m.elector.Send(from, MessageAnswer, About{Pool: about.Pool, No: true}.Encode())
+	}
 	if a == nil {
 		return nil
 	}
 	switch kind {
 	case MessageOffer:
-		a.keeper.inbox.offer(about.Idle)
+		if about.Soon {
+			a.keeper.inbox.prepare(from)
+		} else {
+			a.keeper.inbox.offer(about.Idle)
+		}
+	case MessageAnswer:
+		a.keeper.inbox.answer(from, about.No)
 	case MessageGiven:
 		a.keeper.errands.come()
 		fallthrough

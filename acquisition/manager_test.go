@@ -55,14 +55,21 @@ func TestHintIsSentOnOnce(t *testing.T) {
 
 func TestManagerReceives(t *testing.T) {
 	t.Parallel()
-	a := newIdleAcquirer(&fakeElector{})
-	m := &Manager{acquirers: map[string]*acquirer{"main": a}}
+	e := &fakeElector{}
+	a := newIdleAcquirer(e)
+	m := &Manager{acquirers: map[string]*acquirer{"main": a}, elector: e}
 	in := a.keeper.inbox
 	about := About{Pool: "main"}.Encode()
 	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "main"}.Encode()))
 	require.Equal(t, mail{discover: true}, in.take())
 	require.NoError(t, m.Receive(MessageOffer, "b-1", about))
 	require.Equal(t, mail{offered: true}, in.take())
+	require.NoError(t, m.Receive(MessageOffer, "b-1", About{Pool: "main", Soon: true}.Encode()))
+	require.Equal(t, mail{soon: "b-1"}, in.take())
+	require.NoError(t, m.Receive(MessageAnswer, "b-1", about))
+	require.NoError(t, m.Receive(MessageAnswer, "c-1", About{Pool: "main", No: true}.Encode()))
+	require.Equal(t, mail{ready: []string{"b-1"}, refused: []string{"c-1"}}, in.take())
+	require.Empty(t, e.messages())
 	room := Room{Pool: "main", Session: uuid.New(), Taken: 3, Room: 4, Over: []int64{5}}
 	require.NoError(t, m.Receive(MessageRoom, "b-1", room.Encode()))
 	require.Equal(t, mail{reports: []report{{"b-1", room}}}, in.take())
@@ -80,10 +87,11 @@ func TestManagerReceives(t *testing.T) {
 	room.Pool = "other" // which is not configured here
 	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "other"}.Encode()))
 	require.NoError(t, m.Receive(MessageRoom, "b-1", room.Encode()))
-	for _, kind := range []byte{MessageOffer, MessageInvite, MessageGiven} {
+	for _, kind := range []byte{MessageOffer, MessageInvite, MessageGiven, MessageAnswer} {
 		require.NoError(t, m.Receive(kind, "b-1", About{Pool: "other"}.Encode()))
 		require.Error(t, m.Receive(kind, "b-1", nil))
 	}
+	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"other","n":true}`, MessageAnswer)}, e.messages(), "only to an offer")
 	require.NoError(t, m.Receive(99, "b-1", about), "of a later version")
 	require.Error(t, m.Receive(MessageHint, "b-1", []byte("{")))
 	require.Error(t, m.Receive(MessageRoom, "b-1", []byte("{}")))
@@ -99,18 +107,8 @@ func TestManagerReceives(t *testing.T) {
 func TestManagerRunsJobs(t *testing.T) {
 	t.Parallel()
 	ran := make(chan job.ID, 10)
-	b := setup(t, nil, func(r *job.Registry) {
-		r.Add(job.Spec{Kind: "tell", Handle: func(_ context.Context, rec *job.Record) error {
-			ran <- rec.ID
-			return nil
-		}})
-	}).start()
-	enqueue := func(kind string) job.ID {
-		id, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: kind, Payload: []byte("1")})
-		require.NoError(t, err)
-		return id
-	}
-	first := enqueue("tell")
+	b := setup(t, nil, tells(ran)).start()
+	first := b.enqueue("tell")
 	e := &fakeElector{changes: make(chan struct{}, 1)}
 	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, e, zap.NewNop())
 	require.NoError(t, err)
@@ -119,7 +117,7 @@ func TestManagerRunsJobs(t *testing.T) {
 	require.Equal(t, first, within(t, ran), "found without a hint")
 	require.True(t, m.Holds("main"))
 
-	second := enqueue("tell")
+	second := b.enqueue("tell")
 	m.Hint(Hint{Pool: "main", Lanes: []store.Lane{laneOf("acme", 0)}})
 	require.Equal(t, second, within(t, ran))
 	b.eventually(2, "SELECT count(*) FROM tenure.completed_job")
@@ -164,11 +162,7 @@ func TestClaimGoesByTheNewestConfiguration(t *testing.T) {
 			return nil
 		}})
 	}).start()
-	enqueue := func() {
-		_, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "tell", Payload: []byte("1")})
-		require.NoError(t, err)
-	}
-	enqueue()
+	b.enqueue("tell")
 	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{changes: make(chan struct{}, 1)}, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, m.Start(t.Context()))
@@ -187,7 +181,7 @@ func TestClaimGoesByTheNewestConfiguration(t *testing.T) {
 		}
 		return faultproxy.Pass
 	})
-	enqueue()
+	b.enqueue("tell")
 	m.Hint(Hint{Pool: "main", Lanes: []store.Lane{laneOf("acme", 0)}})
 	require.NoError(t, within(t, applied))
 	require.Equal(t, "acme2", within(t, ran))

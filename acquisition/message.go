@@ -16,10 +16,11 @@ import (
 // one costs the time until the next look at the database.
 const (
 	MessageHint   byte = 1 // jobs were enqueued
-	MessageOffer  byte = 2 // the sender let go of a pool's lock in favour of the receiver
+	MessageOffer  byte = 2 // the sender let go of a pool's lock in favour of the receiver, or is about to
 	MessageInvite byte = 3 // the sender holds a pool's lock and has more jobs than its workers can run
 	MessageRoom   byte = 4 // how many of those jobs the sender can run
 	MessageGiven  byte = 5 // the sender has made claims for the receiver
+	MessageAnswer byte = 6 // to an offer: the sender is prepared to take the lock, or does not serve the pool
 )
 
 // Hint says that jobs were enqueued in a pool, and in which lanes if they are few.
@@ -62,11 +63,13 @@ func DecodeHint(b []byte) (Hint, error) {
 	return h, nil
 }
 
-// About is a message that says little more than which pool it is about: an offer, an
-// invitation, or that there are claims.
+// About is a message that says little more than which pool it is about: an offer or the
+// answer to one, an invitation, or that there are claims.
 type About struct {
 	Pool string `json:"p"`
 	Idle bool   `json:"i,omitempty"` // of an offer: the holder dozed
+	Soon bool   `json:"s,omitempty"` // of an offer: the holder will let go once the receiver is prepared
+	No   bool   `json:"n,omitempty"` // of an answer: the sender cannot take the lock
 }
 
 // Encode renders a for the wire.

@@ -23,6 +23,7 @@ type term struct {
 	fence   store.Fence
 	holding *holding
 	ctx     context.Context // ends, with a cause, when the lock is lost
+	stop    context.Context // ends when the lock is to be let go of
 
 	flight   *flight
 	lanes    *lanes
@@ -39,6 +40,8 @@ type term struct {
 	began     time.Time
 	placed    int64           // how many configurations had come into force when tenants were placed
 	misplaced map[string]bool // tenants that it was said of that they cannot be placed
+	leaving   *handover       // nil: the lock is not about to be let go of
+	unmoved   time.Time       // when another node was last elected and did not take over
 	from      string          // the member that the lock was taken from, as it did not renew it; "": it had been let go of
 	chores    chores
 }
@@ -86,15 +89,22 @@ func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Con
 // run claims jobs until the lock is lost, another node should have it, or stop
 // ends; it returns why.
 func (t *term) run(stop context.Context) error {
+	t.stop = stop
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(stop, func() { cancel(context.Canceled) })()
+	defer context.AfterFunc(stop, func() {
+		nudge(t.keeper.inbox.nudge)
+		time.AfterFunc(handoverWithin, func() { cancel(context.Canceled) })
+	})()
 	idle, err := t.load(ctx)
 	if idle {
 		err = t.doze(ctx)
 	}
 	for err == nil {
 		t.open(t.keeper.inbox.take())
+		if err = t.depart(); err != nil {
+			break
+		}
 		if err = t.chore(ctx); err != nil {
 			break
 		}
@@ -172,6 +182,7 @@ func (t *term) open(m mail) {
 		t.flight.end(e.id, e.turn)
 	}
 	t.hear(m.reports)
+	t.answered(m)
 	for _, l := range m.lanes {
 		t.lanes.see(l)
 	}
@@ -206,7 +217,7 @@ func earlier(a, b time.Time) time.Time {
 
 // rest waits until something comes in or a chore is due.
 func (t *term) rest(ctx context.Context) error {
-	timer := time.NewTimer(time.Until(t.nextChore()))
+	timer := time.NewTimer(time.Until(t.nextDuty()))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -246,26 +257,31 @@ func (t *term) acquire(ctx context.Context) (claimed int, err error) {
 		return 0, nil
 	}
 	began := time.Now()
-	claims, given, err := t.claim(ctx, n, room, ready)
-	t.workers.Release(room - len(claims))
+	own, given, err := t.claim(ctx, n, room, ready)
 	if err != nil {
 		return 0, err
 	}
-	if len(claims)+given > 0 {
+	if own+given > 0 {
 		t.metrics.claimSeconds.WithLabelValues(t.pool.Name).Observe(time.Since(began).Seconds())
-		t.metrics.claimed.WithLabelValues(t.pool.Name).Add(float64(len(claims)))
+		t.metrics.claimed.WithLabelValues(t.pool.Name).Add(float64(own))
 	} else if t.lanes.hasWork() {
 		return 1, nil // what was read is in flight or another tenant's turn has come: read on
 	}
-	return len(claims) + given, nil
+	return own + given, nil
 }
 
-// claim reads up to n jobs, commits claims on them and hands them out: as many as it
-// has room for to this node's workers, the rest to peers.
-func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (claims []execution.Claim, given int, err error) {
+// claim reads up to n jobs, commits claims on them and hands them out: as many as room
+// was reserved for to this node's workers, the rest to peers.
+func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, given int, err error) {
+	held := hold(t.workers, room)
+	defer func() {
+		if kept == 0 {
+			held.use(0)
+		}
+	}()
 	portions, err := t.portions(ctx, n)
 	if err != nil || len(portions) == 0 {
-		return nil, 0, err
+		return 0, 0, err
 	}
 	var req store.PageRequest
 	for _, p := range portions {
@@ -275,11 +291,11 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (claims []
 	page, err := store.ReadPage(readCtx, t.pool.Jobs(), &req, t.peers.kinds, len(t.elector.Peers()) > 0)
 	cancel()
 	if err != nil {
-		return nil, 0, err
+		return 0, 0, err
 	}
 	if t.router.Applied() != t.placed { // jobs were read that may have been enqueued because of it
 		t.chores.sweep = time.Now()
-		return nil, 0, nil
+		return 0, 0, nil
 	}
 	before := make([]int64, len(portions))
 	for i, p := range portions {
@@ -287,7 +303,10 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (claims []
 	}
 	own, shares := t.assign(t.pick(page, portions), room, ready, portions)
 	if len(own) > 0 {
+		var claims []execution.Claim
 		if claims, err = t.commit(ctx, page.Removals, own, portions); err == nil {
+			kept = len(claims)
+			held.use(kept)
 			t.workers.Submit(t.session, claims)
 		}
 	}
@@ -295,9 +314,9 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (claims []
 		given, err = t.give(ctx, page.Removals, shares, portions)
 	}
 	if errors.Is(err, store.ErrFenced) {
-		return claims, 0, t.voided(ctx, portions, before)
+		return kept, 0, t.voided(ctx, portions, before)
 	}
-	return claims, given, err
+	return kept, given, err
 }
 
 // portions chooses lanes, leaving out tenants that do not live here.

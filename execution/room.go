@@ -14,8 +14,16 @@ const lookahead = 100 * time.Millisecond
 // maxAhead bounds the lookahead in jobs.
 const maxAhead = 6000
 
+// asksFor is how long an owner counts as one of those that the free places are for: one
+// to two of these.
+const asksFor = time.Second
+
 // room counts places for claims: one per worker, and as many more as the workers
 // have lately got through in the time of the lookahead.
+//
+// What is free is shared among those who have lately asked. An owner holds its places
+// while it reads jobs and claims them; if it got all that is free, the others would wait
+// for its database, which may be a slow one.
 type room struct {
 	workers  int
 	used     atomic.Int64 // reserved, waiting or running
@@ -28,23 +36,29 @@ type room struct {
 	counted int64
 	wanting map[Owner]struct{} // those that were given less than they asked for
 	wanted  atomic.Bool        // wanting is not empty
+
+	asking, asked map[Owner]struct{} // guarded by mu; since turned, and in the time before
+	turned        time.Time          // guarded by mu
 }
 
 func newRoom(workers int) *room {
-	return &room{workers: workers, since: time.Now(), wanting: map[Owner]struct{}{}}
+	now := time.Now()
+	return &room{workers: workers, since: now, wanting: map[Owner]struct{}{}, asking: map[Owner]struct{}{}, turned: now}
 }
 
-// reserve grants up to want places.
+// reserve grants up to want places, one at least if any is free.
 func (r *room) reserve(o Owner, want int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.measure()
-	granted := r.grant(want)
+	sharers := int64(r.sharers(o))
+	granted := r.grant(want, sharers)
 	if granted < want {
 		r.wanting[o] = struct{}{}
 		r.wanted.Store(true)
-		// Once more: a place that was given up just before that has woken nobody.
-		granted += r.grant(want - granted)
+		if granted == 0 { // once more: a place that was given up just before that has woken nobody
+			granted = r.grant(want, sharers)
+		}
 	}
 	return granted
 }
@@ -66,9 +80,23 @@ func (r *room) await(o Owner) {
 	r.wake(r.used.Load()) // what was given up just before has woken nobody
 }
 
-// grant takes up to want places; mu is held, so that nobody else takes any.
-func (r *room) grant(want int) int {
-	n := min(int64(want), max(r.free(r.used.Load()), 0))
+// sharers is how many owners the free places are for, o being one of them; mu is held.
+func (r *room) sharers(o Owner) int {
+	switch passed := time.Since(r.turned); {
+	case passed >= 2*asksFor:
+		r.asking, r.asked, r.turned = map[Owner]struct{}{}, nil, time.Now()
+	case passed >= asksFor:
+		r.asking, r.asked, r.turned = map[Owner]struct{}{}, r.asking, r.turned.Add(asksFor)
+	}
+	r.asking[o] = struct{}{}
+	return max(len(r.asking), len(r.asked))
+}
+
+// grant takes up to want places, and no more than a share; mu is held, so that nobody
+// else takes any.
+func (r *room) grant(want int, sharers int64) int {
+	free := max(r.free(r.used.Load()), 0)
+	n := min(int64(want), (free+sharers-1)/sharers)
 	r.used.Add(n)
 	return int(n)
 }
@@ -116,6 +144,8 @@ func (r *room) wake(used int64) {
 func (r *room) forget(o Owner) {
 	r.mu.Lock()
 	delete(r.wanting, o)
+	delete(r.asking, o)
+	delete(r.asked, o)
 	r.mu.Unlock()
 }
 

@@ -35,6 +35,32 @@ func TestRoomWakesOnRelease(t *testing.T) {
 	require.EqualValues(t, 1, b.roomy.Load(), "nobody else will tell it")
 }
 
+// An owner that reads and claims for long leaves places for the others.
+func TestRoomIsShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(8)
+		a, b, c := newFakeOwner(), newFakeOwner(), newFakeOwner()
+		require.Equal(t, 8, r.reserve(a, 8), "there is nobody else")
+		require.Zero(t, r.reserve(b, 8))
+		r.release(8)
+		require.Equal(t, 4, r.reserve(a, 8))
+		require.Equal(t, 2, r.reserve(b, 8), "half of what is left")
+		require.Equal(t, 1, r.reserve(c, 8))
+		require.Equal(t, 1, r.reserve(c, 8), "one at least")
+		r.release(8)
+		time.Sleep(asksFor)
+		require.Equal(t, 3, r.reserve(a, 8), "they have asked lately")
+		r.release(3)
+		r.forget(b)
+		require.Equal(t, 4, r.reserve(a, 8))
+		r.release(4)
+		time.Sleep(2 * asksFor)
+		require.Equal(t, 8, r.reserve(a, 8), "they have not asked for long")
+		r.release(8)
+	})
+}
+
 func TestRoomForgets(t *testing.T) {
 	t.Parallel()
 	r := newRoom(1)

@@ -140,8 +140,9 @@ func (w *Workers) running() map[string]int {
 	return out
 }
 
-// Reserve grants places for up to want claims, to be submitted or released. When
-// it grants fewer, o.Roomy is called once there is room again.
+// Reserve grants places for up to want claims, to be submitted or released; no more
+// than o's share of the free ones, if others have lately asked too. When it grants
+// fewer than want, o.Roomy is called once there is room again.
 func (w *Workers) Reserve(o Owner, want int) int { return w.room.reserve(o, want) }
 
 // Release gives back reserved places that no claim was found for.

@@ -32,9 +32,11 @@ type failoverResult struct {
 	RerunP50       float64 `json:"rerun_p50_seconds"`
 	RerunP99       float64 `json:"rerun_p99_seconds"`
 	Stops          int     `json:"stops"`
-	Handovers      int     `json:"handovers"` // locks that stopped nodes held
+	Handovers      int     `json:"handovers"` // locks that nodes let go of, because they were stopped or others elected
 	GracefulGapP50 float64 `json:"graceful_gap_p50_ms"`
 	GracefulGapP99 float64 `json:"graceful_gap_p99_ms"`
+	EnqueueP50     float64 `json:"enqueue_p50_ms"` // what a commit takes on these servers, to compare with
+	EnqueueP99     float64 `json:"enqueue_p99_ms"`
 	Enqueued       int     `json:"enqueued"`
 	Finished       int     `json:"finished"`
 	Dead           int     `json:"dead"`
@@ -116,6 +118,9 @@ func failover(ctx context.Context, o failoverOptions) (r failoverResult, err err
 	}
 	l.stop()
 	if err == nil {
+		err = h.measureGaps(ctx)
+	}
+	if err == nil {
 		err = l.untilDone(ctx)
 	}
 	if err != nil {
@@ -134,6 +139,7 @@ func failover(ctx context.Context, o failoverOptions) (r failoverResult, err err
 		Kills: o.kills, Takeovers: len(h.takeovers), TakeoverP50: quantile(h.takeovers, 0.5), TakeoverP99: quantile(h.takeovers, 0.99),
 		Orphans: len(reruns), RerunP50: quantile(reruns, 0.5), RerunP99: quantile(reruns, 0.99),
 		Stops: o.stops, Handovers: len(h.gaps), GracefulGapP50: milliseconds(h.gaps, 0.5), GracefulGapP99: milliseconds(h.gaps, 0.99),
+		EnqueueP50: milliseconds(l.took, 0.5), EnqueueP99: milliseconds(l.took, 0.99),
 		Enqueued: l.enqueued(), Finished: p.finished, Dead: p.dead, Lost: p.lost, Doubled: p.doubled,
 	}, nil
 }
@@ -146,7 +152,7 @@ type hunt struct {
 	conns  map[string]*pgx.Conn // by pool
 
 	takeovers []time.Duration // from a kill until a claim of the next holder
-	gaps      []time.Duration // between the last claim of a stopped holder and the first of the next
+	gaps      []time.Duration // between the last claim of a holder that let go and the first of the next
 	orphans   []orphan
 }
 
@@ -243,22 +249,32 @@ func (h *hunt) stop(ctx context.Context) error {
 		return err
 	}
 	for pool, epoch := range q.epochs {
-		first, err := h.firstClaim(ctx, pool, epoch)
-		if err != nil {
+		if _, err := h.firstClaim(ctx, pool, epoch); err != nil {
 			return err
-		}
-		var last *time.Time
-		if err := h.ask(ctx, pool, "SELECT max(at) FROM audit.event WHERE what = 'claimed' AND epoch = $1", []any{epoch}, &last); err != nil {
-			return err
-		}
-		if last != nil { // else it had claimed nothing, and there is no gap to speak of
-			h.gaps = append(h.gaps, first.Sub(*last))
 		}
 	}
 	if err := q.node.start(ctx); err != nil {
 		return err
 	}
 	return h.fleet.untilJoined(ctx)
+}
+
+// measureGaps looks at every time that a lock was let go of while there were jobs.
+func (h *hunt) measureGaps(ctx context.Context) error {
+	for _, pool := range h.bed.pools {
+		var gaps []float64
+		err := h.ask(ctx, pool, `SELECT coalesce(array_agg(extract(epoch FROM next.at - last.at)::float8), '{}') FROM audit.event o,
+			LATERAL (SELECT max(c.at) AS at FROM audit.event c WHERE c.what = 'claimed' AND c.epoch = o.epoch) last,
+			LATERAL (SELECT min(c.at) AS at FROM audit.event c WHERE c.what = 'claimed' AND c.epoch > o.epoch) next
+			WHERE o.what = 'offered' AND last.at IS NOT NULL AND next.at IS NOT NULL`, nil, &gaps)
+		if err != nil {
+			return err
+		}
+		for _, seconds := range gaps {
+			h.gaps = append(h.gaps, time.Duration(seconds*float64(time.Second)))
+		}
+	}
+	return nil
 }
 
 // claimed lists the jobs of a pool that a member has claimed.

@@ -25,6 +25,7 @@ type load struct {
 
 	mu      sync.Mutex
 	acked   map[string]map[job.ID]time.Time // guarded by mu; by pool: enqueued, and when that was known
+	took    []time.Duration                 // guarded by mu; the calls that succeeded
 	unknown int                             // guarded by mu; calls that failed: the job may exist or not
 	last    error                           // guarded by mu; of those calls
 }
@@ -59,6 +60,7 @@ func (l *load) run(ctx context.Context, pool string, tenants []tenancy.ID) {
 		case <-tick.C:
 		}
 		// Not bound to ctx: cut short, the call would leave open whether the job exists.
+		began := time.Now()
 		call, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		e, err := l.client.Enqueue(tenancy.For(call, tenants[n%len(tenants)]), l.args(n))
 		cancel()
@@ -67,6 +69,7 @@ func (l *load) run(ctx context.Context, pool string, tenants []tenancy.ID) {
 			l.unknown, l.last = l.unknown+1, err
 		} else {
 			l.acked[pool][e.ID] = time.Now()
+			l.took = append(l.took, time.Since(began))
 		}
 		l.mu.Unlock()
 	}

@@ -85,14 +85,14 @@ func (e Elector) Peers() (others []string) {
 	return others
 }
 
-// Heir is the most preferred of the members but this one and not with the newest version, so that in
-// a rolling deployment each lock moves once. Versions that are no semantic versions
-// count as equal and oldest.
-func (e Elector) Heir(pool, not string) (heir string) {
+// Heir is the most preferred of the members but this one and those ruled out with the
+// newest version, so that in a rolling deployment each lock moves once. Versions that are
+// no semantic versions count as equal and oldest.
+func (e Elector) Heir(pool string, out func(member string) bool) (heir string) {
 	newest := ""
 	for _, m := range e.Prefer(pool) {
 		version := "v" + strings.TrimPrefix(m.Version, "v")
-		if m.Name == e.Self().Name || m.Name == not || !m.Reaches(pool) || heir != "" && semver.Compare(version, newest) <= 0 {
+		if m.Name == e.Self().Name || out(m.Name) || !m.Reaches(pool) || heir != "" && semver.Compare(version, newest) <= 0 {
 			continue
 		}
 		heir, newest = m.Name, version

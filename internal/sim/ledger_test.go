@@ -274,6 +274,15 @@ var ledgerStatements = map[string]*statement{
 		columns: []column{{"removals", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}, {"xmax", oidInt8}},
 		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), int64(0), int64(1), int64(1)}} },
 	},
+	// These two are only prepared for: there is nothing to read or to claim.
+	"page_read": {
+		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInts, pgtype.Int4ArrayOID, oidTexts, oidBool},
+		columns: []column{{"n", oidInt4}, {"position", oidInt8}}, run: none,
+	},
+	"claim_insert": {
+		params:  []uint32{oidUUID, oidInt8, oidInt8, oidInts, pgtype.Int4ArrayOID, oidInt4},
+		columns: []column{{"id", oidInt8}, {"turn", oidInt4}}, run: none,
+	},
 	"lane_left":         {columns: tenantColumns, run: none},
 	"tenant_forwards":   {columns: tenantColumns, run: none},
 	"waiting_unhandled": {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -99,6 +100,23 @@ func ReadPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign b
 		return Page{}, fmt.Errorf("read waiting jobs: %w", translate(err))
 	}
 	return page, r.Close()
+}
+
+// Warm readies a connection of db for a term: everything that one begins with is
+// prepared, planned and run once, without an effect. On a fresh connection that takes
+// Postgres longer than the term's first claim does otherwise.
+func Warm(ctx context.Context, db DB) error {
+	var b pgx.Batch
+	b.Queue(sqlClaimMade, uuid.Nil)
+	b.Queue(sqlClaimList)
+	b.Queue(sqlLaneList, 1)
+	b.Queue(sqlPageState)
+	b.Queue(sqlPageRead, []string{}, []string{}, []int16{}, []int64{}, []int32{}, []string{}, false)
+	b.Queue(sqlClaimInsert, uuid.Nil, 0, 0, []int64{}, []int32{}, 0) // nobody holds such a lock
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("ready a connection: %w", translate(err))
+	}
+	return nil
 }
 
 // ReadPageState reads the state alone.

@@ -1,0 +1,195 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// A lock that is let go of in order passes to its next holder in three steps. The holder
+// says that it is about to let go, and goes on claiming; the next one opens what it will
+// need and answers; then the offer is made. So what takes time, a session and a connection
+// on which everything was done once, is there before the pool is without a holder. A
+// pool that dozes is offered at once, as nobody waits there.
+//
+// The answer also tells that somebody is there who can take it: a lock is not moved to a
+// better place, as the election sees it, before that place has said that it is one.
+
+// handoverWithin bounds the wait for the next holder's answer.
+const handoverWithin = 500 * time.Millisecond
+
+// handover is a term's end that is being prepared.
+type handover struct {
+	why   error     // the term ends
+	to    string    // who is to have the lock; "": whoever comes
+	ready bool      // it has said so
+	until time.Time // how long its answer is waited for
+}
+
+// refusedFor is how long a member is not offered a lock that it could not take.
+const refusedFor = 10 * time.Minute
+
+// refusals are when members said that they do not serve a pool: it is not in their
+// configuration yet or any more, or they do not reach its database.
+type refusals map[string]time.Time
+
+func (r *refusals) note(members []string) {
+	for _, m := range members {
+		if *r == nil {
+			*r = refusals{}
+		}
+		(*r)[m] = time.Now()
+	}
+}
+
+// has forgets a refusal that is old.
+func (r refusals) has(member string) bool {
+	at, ok := r[member]
+	if ok && time.Since(at) > refusedFor {
+		delete(r, member)
+		ok = false
+	}
+	return ok
+}
+
+// heir is who should have the lock next, but whom this term has it from without its doing.
+func (t *term) heir() string {
+	return t.elector.Heir(t.pool.Name, func(member string) bool { return member == t.from || t.refusals.has(member) })
+}
+
+// heedElection prepares to let another node have the lock.
+func (t *term) heedElection(context.Context) error {
+	if t.leaving == nil && t.shouldMove() {
+		t.announce(errMoved)
+	}
+	return nil
+}
+
+// shouldMove tells whether another node should have the lock: it is elected, the members
+// have agreed for a while, and this node holds more locks than its share. Not soon after
+// it was taken, nor to whom it was taken from: when several nodes die at once the elected
+// one may be dead too, and each offer in vain costs the pool a gap.
+func (t *term) shouldMove() bool {
+	if !t.electedElsewhere() || t.elector.StableFor() < rebalanceAfter || t.reaping ||
+		time.Since(t.began) < rebalanceAfter || time.Since(t.unmoved) < rebalanceAfter {
+		return false
+	}
+	return t.balance.mayGive(t.elector.Share(), time.Now())
+}
+
+// electedElsewhere tells whether another node is elected that may be offered the lock.
+func (t *term) electedElsewhere() bool {
+	elected := t.elector.Elected(t.pool.Name)
+	return elected != "" && elected != t.keeper.self.Member && elected != t.from && !t.refusals.has(elected)
+}
+
+// announce tells the next holder to prepare.
+func (t *term) announce(why error) {
+	t.leaving = &handover{why: why, to: t.heir()}
+	if t.leaving.to == "" {
+		return
+	}
+	if err := t.elector.Send(t.leaving.to, MessageOffer, About{Pool: t.pool.Name, Soon: true}.Encode()); err == nil {
+		t.leaving.until = time.Now().Add(handoverWithin)
+	}
+}
+
+// answered heeds what members say to offers.
+func (t *term) answered(m mail) {
+	for _, member := range m.refused {
+		t.log.Warn("a node cannot take the acquire lock, for which it is elected: is the pool in its configuration, and does it reach the database?",
+			zap.String("node", member), zap.Duration("not_asked_again_for", refusedFor))
+	}
+	t.refusals.note(m.refused)
+	l := t.leaving
+	if l == nil {
+		return
+	}
+	for _, member := range m.ready {
+		l.ready = l.ready || member == l.to
+	}
+	if !l.ready && t.refusals.has(l.to) {
+		t.announce(l.why)
+	}
+}
+
+// depart ends the term once the next holder is prepared, or should have been.
+func (t *term) depart() error {
+	if t.stop.Err() != nil {
+		if t.leaving == nil && t.mayDoze(time.Now()) { // nobody waits for jobs here, so nobody has to prepare
+			t.dozing = true
+			return context.Canceled
+		}
+		if t.leaving == nil {
+			t.announce(context.Canceled)
+		}
+		t.leaving.why = context.Canceled
+	}
+	l := t.leaving
+	switch {
+	case l == nil:
+		return nil
+	case l.ready:
+		return l.why
+	case time.Now().Before(l.until):
+		return nil
+	case errors.Is(l.why, errMoved):
+		t.leaving, t.unmoved = nil, time.Now()
+		return nil
+	}
+	return l.why
+}
+
+// serves tells whether this node could take the lock.
+func (a *acquirer) serves() bool {
+	_, down := a.pool.Number()
+	return down == nil && !a.keeper.reach.isDown() && a.outlook().eligible
+}
+
+// prepare opens what a term needs, and tells the holder.
+func (a *acquirer) prepare(ctx context.Context, holder string) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	warm := make(chan error, 1)
+	go func() { warm <- store.Warm(ctx, a.pool.Jobs()) }()
+	_, err := a.keeper.session(ctx)
+	err = errors.Join(err, <-warm)
+	if err == nil {
+		err = a.elector.Send(holder, MessageAnswer, About{Pool: a.pool.Name}.Encode())
+	}
+	if err != nil {
+		a.log.Debug("could not prepare to take the acquire lock", zap.String("from", holder), zap.Error(err))
+	}
+}
+
+// letGo offers the lock to the node that should have it next, and tells it.
+func (a *acquirer) letGo(t *term) {
+	to := t.heir()
+	prepared := t.leaving != nil && t.leaving.ready && a.elector.Alive(t.leaving.to)
+	if prepared {
+		to = t.leaving.to
+	}
+	// The stop that brings us here may have ended every context.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*callTimeout)
+	defer cancel()
+	err := a.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return store.OfferLock(ctx, conn, t.fence, to, reservation)
+	})
+	a.note(Held{Pool: a.pool.Name, Holder: to})
+	if err != nil {
+		a.log.Warn("acquire lock could not be let go of; it will expire", zap.Int64("epoch", t.fence.Epoch), zap.Error(err))
+		return
+	}
+	a.log.Info("acquire lock let go of", zap.Int64("epoch", t.fence.Epoch), zap.String("to", to), zap.Bool("prepared", prepared))
+	if to == "" {
+		return
+	}
+	if err := a.elector.Send(to, MessageOffer, About{Pool: a.pool.Name, Idle: t.dozing}.Encode()); err != nil {
+		a.log.Debug("offer could not be sent; the node finds the lock by itself", zap.String("to", to), zap.Error(err))
+	}
+}

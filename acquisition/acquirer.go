@@ -39,7 +39,8 @@ type acquirer struct {
 	assistant *assistant  // of whoever else holds the lock
 	watch     watchlist   // heartbeats of other sessions, as this node saw them
 	standing  watching    // what this node saw of the present holder
-	idleOffer bool        // the lock was offered to this node by a holder that dozed
+	offered   bool        // the lock was just let go of in favour of this node
+	idleOffer bool        // by a holder that dozed
 	refusals  refusals    // of members that cannot take the lock
 	unsure    store.Fence // under which a claim may have been committed that this node does not know of; zero: none
 
@@ -169,7 +170,7 @@ func (a *acquirer) try(ctx context.Context) (*term, rest) {
 	if !saw.eligible {
 		return nil, rest{d: poolRetry, saw: saw}
 	}
-	l, err := a.look(ctx)
+	l, err := a.see(ctx)
 	if saw = a.outlook(); !saw.eligible { // it may have waited long for its turn
 		return nil, rest{d: poolRetry, saw: saw}
 	}
@@ -259,11 +260,23 @@ func (a *acquirer) pause(ctx context.Context, r rest) {
 				a.prepare(ctx, m.soon)
 			}
 			if m.offered && r.heed {
-				a.idleOffer = m.idle
+				a.offered, a.idleOffer = true, m.idle
 				return
 			}
 		}
 	}
+}
+
+// see is look, unless the last holder has just told what there is to see. The take finds
+// out whether it is still so.
+func (a *acquirer) see(ctx context.Context) (store.Lock, error) {
+	offered := a.offered
+	a.offered = false
+	if !offered || a.unsure != (store.Fence{}) {
+		return a.look(ctx)
+	}
+	a.standing = watching{since: time.Now()}
+	return store.Lock{Next: a.keeper.self.Member}, nil
 }
 
 // look reads the lock and notes whether its holder still renews.

@@ -340,7 +340,7 @@ func TestAcquirerSettles(t *testing.T) {
 	require.NotNil(t, tm)
 	s := b.session()
 	known := b.claim(s, "k")
-	b.until(func() bool { return !a.keeper.reconnected.Load() }, "the keeper has looked for ghosts") // and will not find the next
+	b.ghostsSought()
 	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids) VALUES ($1, 0, '{99}')", s.id)
 	const claims = "SELECT count(*) FROM tenure.claim"
 

@@ -188,6 +188,13 @@ func tells(ran chan<- job.ID) func(*job.Registry) {
 	}
 }
 
+// ghostsSought waits until the keeper, which was started, has looked for claims that it
+// does not know of, so that it does not find those that a test makes next.
+func (b *bundle) ghostsSought() {
+	b.t.Helper()
+	b.until(func() bool { return !b.keeper.reconnected.Load() })
+}
+
 // claim enqueues jobs and puts them into a claim of s, as a term would.
 func (b *bundle) claim(s *session, kinds ...string) []execution.Claim {
 	b.t.Helper()

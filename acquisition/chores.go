@@ -75,10 +75,14 @@ func (t *term) discover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range found {
+	t.found(found)
+	return nil
+}
+
+func (t *term) found(lanes []store.Lane) {
+	for _, l := range lanes {
 		t.lanes.see(l)
 	}
-	return nil
 }
 
 // rewind makes the lanes be read again from where all is known to be read.

@@ -115,6 +115,7 @@ func TestKeeperLeavesNoClaimBehindInSilence(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
 	s := b.session()
+	b.ghostsSought()
 	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids) VALUES ($1, 0, '{1}')", s.id)
 	err := b.stop(t.Context())
 	require.ErrorContains(t, err, "pool main: claims are left in the ledger")

@@ -58,8 +58,16 @@ var errClaiming = errors.New("a claim is being made")
 // not longer than patience.
 func (s *session) sweep(ctx context.Context, db store.DB, patience time.Duration) (int, error) {
 	made, err := store.ClaimsMade(ctx, db, s.id)
-	if err != nil || len(made) == 0 {
+	if err != nil {
 		return 0, err
+	}
+	return s.sweepUnknown(ctx, db, made, patience)
+}
+
+// sweepUnknown is sweep for those who have read already which claims there are.
+func (s *session) sweepUnknown(ctx context.Context, db store.DB, made []int64, patience time.Duration) (int, error) {
+	if len(made) == 0 {
+		return 0, nil
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, patience, errClaiming)
 	defer cancel()

@@ -139,13 +139,9 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 			seen, err = store.Idle{Waiting: true, Claimed: true}, nil
 		}
 	}
-	if err == nil && seen.Claimed {
-		err = t.loadClaims(ctx)
-	}
 	if err != nil {
 		return false, err
 	}
-	t.unsure = store.Fence{}
 	now := time.Now()
 	t.quiet = now.Add(-dozeAfter * t.cfg.IdleWait) // a pool in which nothing is found at first need not be watched closely
 	// Jobs have waited while the lock changed hands: before the first claim nothing is
@@ -153,26 +149,38 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	soon := now.Add(firstChores)
 	t.chores = chores{discover: now, rewind: now, timers: soon, reap: soon, retention: soon,
 		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
+	if seen.Waiting || seen.Claimed {
+		if err := t.survey(ctx); err != nil {
+			return false, err
+		}
+	}
+	t.unsure = store.Fence{}
 	if seen.Due != nil {
 		t.dueBy(now.Add(*seen.Due))
 	}
 	return !seen.Waiting && t.mayDoze(now), nil
 }
 
-// loadClaims removes claims of this session that it does not know of, and reads the rest.
-func (t *term) loadClaims(ctx context.Context) error {
-	n, err := t.session.sweep(ctx, t.pool.Jobs(), claimTimeout)
+// survey learns in one round trip all that the first claim needs. Claims of this session
+// that it does not know of are removed.
+func (t *term) survey(ctx context.Context) error {
+	s, err := store.ReadSurvey(ctx, t.pool.Jobs(), t.session.id, maxLanes)
 	if err != nil {
 		return err
 	}
-	if n > 0 {
+	n, err := t.session.sweepUnknown(ctx, t.pool.Jobs(), s.Made, claimTimeout)
+	if err == nil && n > 0 {
 		t.log.Info("claims removed whose answer was lost", zap.Int("claims", n))
+		s.Claims, err = store.Claims(ctx, t.pool.Jobs())
 	}
-	claims, err := store.Claims(ctx, t.pool.Jobs())
 	if err != nil {
 		return err
 	}
-	t.flight.begin(claims)
+	t.flight.begin(s.Claims)
+	t.horizon.observe(s.State)
+	t.chores.rewind = time.Now().Add(rewindEvery)
+	t.found(s.Lanes)
+	t.chores.discover = time.Now().Add(t.discoverEvery())
 	return nil
 }
 

@@ -26,10 +26,14 @@ type bed struct {
 	tenants []tenancy.ID // tenant i lives in pool i modulo pools
 }
 
-// newBed starts Postgres with its default durability and makes pools with tenants
-// spread over them.
+// newBed starts Postgres with its default durability, on disk, and makes pools with
+// tenants spread over them.
 func newBed(ctx context.Context, pools, tenants int) (*bed, error) {
-	server, err := devpg.Start(ctx, devpg.Options{Durable: true})
+	return startBed(ctx, devpg.Options{Durable: true}, pools, tenants)
+}
+
+func startBed(ctx context.Context, o devpg.Options, pools, tenants int) (*bed, error) {
+	server, err := devpg.Start(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func (d *directory) logTail() string {
 // hundred files, and file systems on disk take up to a millisecond to make one.
 // Whoever sets TMPDIR has a reason to want it there.
 func chooseBase(o Options) string {
-	if !o.Durable && os.Getenv("TMPDIR") == "" && roomInMemory() {
+	if (o.InMemory || !o.Durable) && os.Getenv("TMPDIR") == "" && roomInMemory() {
 		return memoryDir
 	}
 	return diskBase()

@@ -28,6 +28,9 @@ type Options struct {
 	// full_page_writes and synchronous_commit are off, and on Linux the data is in memory if there is room to
 	// spare and TMPDIR is not set.
 	Durable bool
+	// InMemory puts a durable server's data into memory too, where there is room. It does all that it does for
+	// durability, but no time depends on a disk.
+	InMemory bool
 	// MaxConnections is 200 when zero.
 	MaxConnections int
 	// SharedBuffers is 64MB when empty, 512MB when durable.

@@ -85,6 +85,13 @@ func TestStart_durableKeepsDefaults(t *testing.T) {
 	require.NotEqual(t, memoryDir, filepath.Dir(s.dir.path))
 }
 
+func TestStart_durableInMemory(t *testing.T) {
+	t.Parallel()
+	s := setup(t, Options{Durable: true, InMemory: true, SharedBuffers: "32MB"})
+	require.Equal(t, "on", setting(t, s, "fsync"))
+	require.Equal(t, chooseBase(Options{}), filepath.Dir(s.dir.path), "where all others are that may be lost")
+}
+
 func TestStart_onTCPAsksForThePassword(t *testing.T) {
 	t.Parallel()
 	s := setup(t, Options{TCP: true})

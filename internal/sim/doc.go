@@ -41,8 +41,8 @@
 //     handoverBound.
 //   - All nodes see the same members, and every pool has a holder that runs,
 //     convergeBound after the last fault.
-//   - While gossip is in pieces and all reach the database, no lock is taken from its
-//     holder, and each is read less than twice a second (but for gossip that flaps).
+//   - While gossip is in pieces and all reach the database, and once it is whole again,
+//     no lock moves; each is read less than twice a second (but for gossip that flaps).
 //
 // variants_test.go takes protections away and expects the judge to notice.
 //

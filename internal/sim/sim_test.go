@@ -71,8 +71,8 @@ without a holder    %s after a crash; %s after any fault
 agreed after        %s
 stale belief        %v at most
 reads               %.2f per second and pool at most while gossip was in pieces, %.2f while it flapped, %.1f over any ten seconds
-times, moved, after %v
+no lock moved       %v
 restarts            %d of nodes that held %d locks: %d moved when they left, %d when they came back`,
 		s.episodes, t.takes, t.handovers, t.takeovers, t.thefts, t.unheeded, t.renewals, t.claims, t.refused, t.worstVacancy, spread(t.handoverGaps), spread(s.crashGaps), spread(t.takeoverGaps),
-		spread(s.converged), t.worstBelief, s.reads, s.flapReads, t.worstReads, s.stillMoves, s.restarts, s.restartHeld, s.restartAway, s.restartBack)
+		spread(s.converged), t.worstBelief, s.reads, s.flapReads, t.worstReads, s.still, s.restarts, s.restartHeld, s.restartAway, s.restartBack)
 }

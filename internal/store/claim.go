@@ -155,14 +155,18 @@ func Claims(ctx context.Context, db DB) ([]Claim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list claims: %w", translate(err))
 	}
-	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Claim, err error) {
-		err = row.Scan(&c.ID, &c.Session, &c.Turn, &c.Jobs)
-		return c, err
-	})
+	out, err := collectClaims(rows)
 	if err != nil {
 		return nil, fmt.Errorf("list claims: %w", translate(err))
 	}
 	return out, nil
+}
+
+func collectClaims(rows pgx.Rows) ([]Claim, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Claim, err error) {
+		err = row.Scan(&c.ID, &c.Session, &c.Turn, &c.Jobs)
+		return c, err
+	})
 }
 
 // ReturnUnstarted gives jobs of a session back that never started: claims[i] loses

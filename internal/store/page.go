@@ -86,6 +86,10 @@ func (k Kinds) Has(kind string) bool {
 // List is what is in k, in order. It is not to be changed.
 func (k Kinds) List() []string { return k.list }
 
+func (s *PageState) scan(row pgx.Row) error {
+	return row.Scan(&s.Removals, &s.Position, &s.XMin, &s.XMax)
+}
+
 // ReadPage reads waiting jobs of the given kinds, and with foreign also others,
 // without their payload; in one round trip, without a lock. lanes of p give the
 // records their queue, tenant and priority.
@@ -102,15 +106,50 @@ func ReadPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign b
 	return page, r.Close()
 }
 
+// Survey is what a term begins with.
+type Survey struct {
+	Made   []int64 // claims of the session
+	Claims []Claim // of all sessions, in flight
+	State  PageState
+	Lanes  []Lane
+}
+
+// ReadSurvey reads what a term of a session begins with in one round trip.
+func ReadSurvey(ctx context.Context, db DB, session uuid.UUID, maxLanes int) (s Survey, err error) {
+	var b pgx.Batch
+	queueSurvey(&b, session, maxLanes)
+	b.QueuedQueries[0].Query(func(rows pgx.Rows) (err error) {
+		s.Made, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	b.QueuedQueries[1].Query(func(rows pgx.Rows) (err error) {
+		s.Claims, err = collectClaims(rows)
+		return err
+	})
+	b.QueuedQueries[2].QueryRow(func(row pgx.Row) error { return s.State.scan(row) })
+	b.QueuedQueries[3].Query(func(rows pgx.Rows) (err error) {
+		s.Lanes, err = collectLanes(rows)
+		return err
+	})
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return s, fmt.Errorf("read what a term begins with: %w", translate(err))
+	}
+	return s, nil
+}
+
+func queueSurvey(b *pgx.Batch, session uuid.UUID, maxLanes int) {
+	b.Queue(sqlClaimMade, session)
+	b.Queue(sqlClaimList)
+	b.Queue(sqlPageState)
+	b.Queue(sqlLaneList, maxLanes)
+}
+
 // Warm readies a connection of db for a term: everything that one begins with is
 // prepared, planned and run once, without an effect. On a fresh connection that takes
 // Postgres longer than the term's first claim does otherwise.
 func Warm(ctx context.Context, db DB) error {
 	var b pgx.Batch
-	b.Queue(sqlClaimMade, uuid.Nil)
-	b.Queue(sqlClaimList)
-	b.Queue(sqlLaneList, 1)
-	b.Queue(sqlPageState)
+	queueSurvey(&b, uuid.Nil, 1)
 	b.Queue(sqlPageRead, []string{}, []string{}, []int16{}, []int64{}, []int32{}, []string{}, false)
 	b.Queue(sqlClaimInsert, uuid.Nil, 0, 0, []int64{}, []int32{}, 0) // nobody holds such a lock
 	if err := db.SendBatch(ctx, &b).Close(); err != nil {
@@ -121,7 +160,7 @@ func Warm(ctx context.Context, db DB) error {
 
 // ReadPageState reads the state alone.
 func ReadPageState(ctx context.Context, db DB) (s PageState, err error) {
-	if err := db.QueryRow(ctx, sqlPageState).Scan(&s.Removals, &s.Position, &s.XMin, &s.XMax); err != nil {
+	if err := s.scan(db.QueryRow(ctx, sqlPageState)); err != nil {
 		return s, fmt.Errorf("read the ledger's state: %w", translate(err))
 	}
 	return s, nil
@@ -130,7 +169,7 @@ func ReadPageState(ctx context.Context, db DB) (s PageState, err error) {
 func readPage(r pgx.BatchResults, p *PageRequest, kinds map[string]string) (Page, error) {
 	var page Page
 	s := &page.PageState
-	if err := r.QueryRow().Scan(&s.Removals, &s.Position, &s.XMin, &s.XMax); err != nil {
+	if err := s.scan(r.QueryRow()); err != nil {
 		return page, err
 	}
 	rows, err := r.Query()
@@ -280,12 +319,16 @@ func Lanes(ctx context.Context, db DB, max int) ([]Lane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list lanes: %w", translate(err))
 	}
-	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lane, err error) {
-		err = row.Scan(&l.Queue, &l.Tenant, &l.Priority)
-		return l, err
-	})
+	out, err := collectLanes(rows)
 	if err != nil {
 		return nil, fmt.Errorf("list lanes: %w", translate(err))
 	}
 	return out, nil
+}
+
+func collectLanes(rows pgx.Rows) ([]Lane, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lane, err error) {
+		err = row.Scan(&l.Queue, &l.Tenant, &l.Priority)
+		return l, err
+	})
 }

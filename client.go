@@ -30,7 +30,8 @@ var (
 	ErrUnknownKind = errors.New("no handler is registered for this kind")
 	// ErrNotFound is returned when no job has the id, or none in a state the call could act on.
 	ErrNotFound = store.ErrNotFound
-	// ErrPoolDown is returned while a pool's database cannot be used.
+	// ErrPoolDown is returned while a pool's database cannot be used: by a node's client
+	// also at once, without another try, while the node has not reached it for a while.
 	ErrPoolDown = routing.ErrPoolDown
 )
 
@@ -124,6 +125,9 @@ type Enqueued struct {
 func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (Enqueued, error) {
 	for begun, tries := time.Now(), 1; ; tries++ {
 		tenant, pool, err := c.tenant(ctx)
+		if err == nil {
+			err = pool.Outage()
+		}
 		if err != nil {
 			return Enqueued{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
 		}
@@ -185,6 +189,9 @@ type pendingKey struct{}
 // schema, role and app.tenant_id set, and commits it when fn returns nil.
 func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	tenant, pool, err := c.tenant(ctx)
+	if err == nil {
+		err = pool.Outage()
+	}
 	if err != nil {
 		return err
 	}
@@ -296,6 +303,9 @@ type batch struct {
 }
 
 func (b *batch) insert(ctx context.Context) (added int, err error) {
+	if err := b.pool.Outage(); err != nil {
+		return 0, err
+	}
 	number, err := b.pool.Number()
 	if err != nil {
 		return 0, err

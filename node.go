@@ -189,7 +189,7 @@ func (n *Node) unready() (reasons []string) {
 	var down []string
 	pools := n.router.Pools()
 	for _, p := range pools {
-		if _, err := p.Number(); err != nil {
+		if err := p.Outage(); err != nil {
 			down = append(down, fmt.Sprintf("pool %s: %v", p.Name, err))
 		}
 	}

@@ -2,6 +2,9 @@ package tenure_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -130,4 +133,57 @@ func TestP10AReadHangs(t *testing.T) {
 	require.Less(t, time.Since(since), 4*time.Second, "though a read may take as long as a query may")
 	release()
 	b.eventually(1, "p1", done)
+}
+
+// TestP10NobodyWaitsForASilentDatabase: once the node has not reached a pool's database
+// for a while, nobody has to wait for it: whoever enqueues there is told at once, and also
+// when it is back.
+func TestP10NobodyWaitsForASilentDatabase(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	cfg, proxy := b.behind(b.cfg, "p1")
+	n := b.start(cfg, b.registry(nil))
+	n.holds("p1")
+	silent, other := tenancy.For(t.Context(), b.tenantIn("p1")), tenancy.For(t.Context(), b.tenantIn("p2"))
+	up := func(pool string, is int) bool {
+		w := httptest.NewRecorder()
+		n.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return strings.Contains(w.Body.String(), fmt.Sprintf("tenure_pool_up{pool=%q} %d\n", pool, is))
+	}
+	require.Eventually(t, func() bool { return up("p1", 1) && up("p2", 1) }, patience, 10*time.Millisecond)
+	proxy.Hold(func(string) bool { return true })
+	require.Eventually(t, func() bool { return up("p1", 0) }, patience, 10*time.Millisecond)
+
+	var failed tenure.PoolErrors
+	for _, call := range []func(context.Context) error{
+		func(ctx context.Context) error { _, err := n.Client().Enqueue(ctx, plain{1}); return err },
+		func(ctx context.Context) error {
+			return n.Client().InTx(ctx, func(context.Context, pgx.Tx) error { return nil })
+		},
+		func(ctx context.Context) error {
+			added, err := n.Client().EnqueueMany(ctx, []tenure.Entry{{Args: plain{1}}, {Tenant: b.tenantIn("p2"), Args: plain{1}}})
+			require.Equal(t, 1, added, err)
+			require.ErrorAs(t, err, &failed)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(silent, time.Second)
+		err := call(ctx)
+		cancel()
+		require.ErrorIs(t, err, tenure.ErrPoolDown)
+		require.ErrorContains(t, err, "its database has not answered this node since")
+	}
+	_, err := n.Client().Enqueue(other, plain{2})
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	n.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	require.Equal(t, http.StatusOK, w.Code, "there is another pool")
+
+	proxy.Hold(nil)
+	require.Eventually(t, func() bool {
+		_, err := n.Client().Enqueue(silent, plain{3})
+		return err == nil
+	}, patience, 10*time.Millisecond)
+	require.True(t, up("p1", 1))
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
 }

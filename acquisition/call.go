@@ -29,7 +29,16 @@ func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pg
 	err := k.try(ctx, fn)
 	waited := errors.Is(err, routing.ErrNoTurn) && k.pool.SilentFor() < 2*callTimeout // for its turn, while others had theirs
 	if ctx.Err() == nil && !waited {                                                  // else it was cut short here
-		k.reach.note(err == nil || answered(err), time.Now(), k.cfg.Lock.TTL/2)
+		ok := err == nil || answered(err)
+		k.reach.note(ok, time.Now(), k.cfg.Lock.TTL/2)
+		switch {
+		case ok:
+			k.pool.Heard()
+			k.metrics.up.WithLabelValues(k.pool.Name).Set(1)
+		case k.reach.isDown():
+			k.pool.Lost(err)
+			k.metrics.up.WithLabelValues(k.pool.Name).Set(0)
+		}
 	}
 	return err
 }

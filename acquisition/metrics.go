@@ -4,6 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // metrics is what acquisition tells an operator; Manager exposes it as a Collector.
 type metrics struct {
+	up           *prometheus.GaugeVec
 	held         *prometheus.GaugeVec
 	epoch        *prometheus.GaugeVec
 	changes      *prometheus.CounterVec
@@ -21,6 +22,7 @@ type metrics struct {
 func newMetrics() *metrics {
 	pool := []string{"pool"}
 	return &metrics{
+		up:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_pool_up", Help: "1 while this node reaches the pool's database, 0 when it has not for a while."}, pool),
 		held:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_lock_held", Help: "1 while this node holds the pool's acquire lock."}, pool),
 		epoch: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_lock_epoch", Help: "Epoch of the last term of this node."}, pool),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_lock_changes_total",
@@ -39,13 +41,13 @@ func newMetrics() *metrics {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.lost, m.sessionsLost}
+	return []prometheus.Collector{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.lost, m.sessionsLost}
 }
 
 // forget drops what was counted for a pool that was left.
 func (m *metrics) forget(pool string) {
 	by := prometheus.Labels{"pool": pool}
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced} {
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced} {
 		v.DeletePartialMatch(by)
 	}
 }

@@ -39,7 +39,7 @@ func (p *Pool) onTheirWay(ctx context.Context, keep time.Duration) map[tenancy.I
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	if _, down := p.Number(); down == nil && !now.Before(f.until) {
+	if p.Outage() == nil && !now.Before(f.until) {
 		queryCtx, cancel := context.WithTimeout(ctx, forwardTimeout)
 		rows, err := store.TenantsOnTheirWay(queryCtx, p.Jobs())
 		cancel()

@@ -38,10 +38,11 @@ type Pool struct {
 	closed  bool          // guarded by opening
 
 	mu       sync.Mutex
-	number   int    // guarded by mu; 0 until admitted
-	server   string // guarded by mu; which server it is on; "" until admitted
-	timeline int    // guarded by mu; the highest that was seen there
-	down     error  // guarded by mu; why it cannot be used; nil: it can
+	number   int     // guarded by mu; 0 until admitted
+	server   string  // guarded by mu; which server it is on; "" until admitted
+	timeline int     // guarded by mu; the highest that was seen there
+	down     error   // guarded by mu; why it cannot be used; nil: it can
+	silent   *outage // guarded by mu; nil: it answers, as far as this node knows
 	ready    chan struct{}
 
 	forwards forwards
@@ -305,7 +306,7 @@ func (p *Pool) checkServer(ctx context.Context, c *pgx.Conn) error {
 }
 
 // Number is the pool's number in its ledger, or an error with ErrPoolDown while
-// the database has not been reached or cannot be used.
+// the database has never been reached or cannot be used. See also [Pool.Outage].
 func (p *Pool) Number() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -223,14 +223,17 @@ func TestPoolDown(t *testing.T) {
 	b := setup(t, "p1", "p2!", "p3?")
 	r := b.run("enqueue", "k", "{}", "--tenant", "P1")
 	id := strings.TrimSpace(r.out)
-	for _, args := range []string{"jobs list", "locks", "nodes", "jobs list -o json", "locks -o json", "nodes -o json"} {
+	for _, args := range []string{"jobs list", "locks", "nodes", "pools list", "jobs list -o json", "locks -o json", "nodes -o json", "pools list -o json"} {
 		r := b.fails(exitFailed, strings.Fields(args)...)
 		require.NotEmpty(t, r.out)
 		require.Regexp(t, `(?m)^tenure: pool p2: .*connection refused.*: check that the database runs, and the pool's dsn$`, r.errors)
 		require.Contains(t, r.errors, "run: tenure migrate --pool p3")
 		require.Contains(t, r.errors, "tenure: what is shown is incomplete")
-		if strings.HasPrefix(args, "jobs") {
+		switch {
+		case strings.HasPrefix(args, "jobs"):
 			require.Contains(t, r.out, id)
+		case args == "pools list":
+			require.Regexp(t, `(?m)^p1 +up +nobody +1 .*\np2 +down +- .*\np3 +down +- `, r.out)
 		}
 	}
 	r = b.run("jobs", "show", id)

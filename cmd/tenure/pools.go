@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +28,7 @@ func newPools(a *app) *cobra.Command {
 // jsonPool is a pool as -o json prints it.
 type jsonPool struct {
 	Pool      string `json:"pool"`
+	State     string `json:"state"` // up, frozen, or down: it did not answer
 	Frozen    bool   `json:"frozen"`
 	Node      string `json:"node,omitempty"` // that holds the lock
 	Waiting   int64  `json:"waiting"`
@@ -49,10 +52,22 @@ func newPoolsList(a *app) *cobra.Command {
 			for _, c := range counts {
 				byPool[c.Pool] = c
 			}
-			pools := []jsonPool{}
+			byName := map[string]jsonLock{}
 			for _, l := range locks {
-				c := byPool[l.Pool]
-				pools = append(pools, jsonPool{Pool: l.Pool, Frozen: l.Paused, Node: l.Node,
+				byName[l.Pool] = l
+			}
+			pools := []jsonPool{}
+			for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
+				l, answers := byName[name]
+				c := byPool[name]
+				state := "up"
+				switch {
+				case !answers:
+					state = "down"
+				case l.Paused:
+					state = "frozen"
+				}
+				pools = append(pools, jsonPool{Pool: name, State: state, Frozen: l.Paused, Node: l.Node,
 					Waiting: int64(c.Waiting), Claimed: int64(c.Claimed), Scheduled: int64(c.Timers), Dead: int64(c.Dead)})
 			}
 			unanswered = errors.Join(unanswered, countErr)
@@ -61,9 +76,13 @@ func newPoolsList(a *app) *cobra.Command {
 			}
 			var rows [][]string
 			for _, p := range pools {
-				rows = append(rows, []string{p.Pool, orNobody(p.Node), yesNo(p.Frozen), number(p.Waiting), number(p.Claimed), number(p.Scheduled), number(p.Dead)})
+				if p.State == "down" {
+					rows = append(rows, []string{p.Pool, p.State, "-", "-", "-", "-", "-"})
+					continue
+				}
+				rows = append(rows, []string{p.Pool, p.State, orNobody(p.Node), number(p.Waiting), number(p.Claimed), number(p.Scheduled), number(p.Dead)})
 			}
-			return unanswered, printTable(a.stdout, []string{"POOL", "HOLDER", "FROZEN", "WAITING", "CLAIMED", "SCHEDULED", "DEAD"}, rows)
+			return unanswered, printTable(a.stdout, []string{"POOL", "STATE", "HOLDER", "WAITING", "CLAIMED", "SCHEDULED", "DEAD"}, rows)
 		})
 	}
 	return cmd

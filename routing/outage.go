@@ -1,0 +1,46 @@
+package routing
+
+import (
+	"fmt"
+	"time"
+)
+
+// outage is that a pool in service has fallen silent, as this node's own calls on the
+// lock's connection show.
+type outage struct {
+	since time.Time
+	cause error
+}
+
+// Lost notes that this node has not reached the pool's database for a while.
+func (p *Pool) Lost(cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.silent == nil {
+		p.silent = &outage{since: time.Now()}
+	}
+	p.silent.cause = cause
+}
+
+// Heard notes that the database has answered.
+func (p *Pool) Heard() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = nil
+}
+
+// Outage is why the pool's database cannot be used now, as an error with ErrPoolDown;
+// nil: as far as this node knows it can. Whoever is about to wait for the database on
+// behalf of somebody else asks first: it is tried again and again all the time, so one
+// more try would only keep its caller waiting.
+func (p *Pool) Outage() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.down != nil:
+		return p.down
+	case p.silent != nil:
+		return fmt.Errorf("%w: its database has not answered this node since %s: %w", ErrPoolDown, p.silent.since.Format(time.RFC3339), p.silent.cause)
+	}
+	return nil
+}

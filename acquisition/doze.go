@@ -43,7 +43,7 @@ func (t *term) doze(ctx context.Context) (err error) {
 			until = earlier(until, t.due)
 		}
 		wait := time.Until(until)
-		if t.electedElsewhere() { // whoever is elected must have been so for a while
+		if _, elsewhere := t.electedElsewhere(); elsewhere { // it must have been so for a while
 			wait = min(wait, electionEvery)
 		}
 		timer := time.NewTimer(wait)

@@ -57,10 +57,17 @@ func (r refusals) has(member string) bool {
 	return ok
 }
 
-// heir is who should have the lock next, but whom this term has it from without its doing.
-func (t *term) heir() string {
-	return t.elector.Heir(t.pool.Name, func(member string) bool { return member == t.from || t.refusals.has(member) })
+// shunFor is how long a lock is not offered to whom it was taken from, as it did not renew.
+// When several nodes die at once gossip takes that long to say so of the last.
+const shunFor = time.Minute
+
+// shuns tells whether a member is not to be offered the lock now.
+func (t *term) shuns(member string) bool {
+	return member == t.from && time.Since(t.began) < shunFor || t.refusals.has(member)
 }
+
+// heir is who should have the lock next.
+func (t *term) heir() string { return t.elector.Heir(t.pool.Name, t.shuns) }
 
 // heedElection prepares to let another node have the lock.
 func (t *term) heedElection(context.Context) error {
@@ -72,20 +79,20 @@ func (t *term) heedElection(context.Context) error {
 
 // shouldMove tells whether another node should have the lock: it is elected, the members
 // have agreed for a while, and this node holds more locks than its share. Not soon after
-// it was taken, nor to whom it was taken from: when several nodes die at once the elected
-// one may be dead too, and each offer in vain costs the pool a gap.
+// it was taken: when several nodes die at once the elected one may be dead too, and each
+// offer in vain costs the pool a gap.
 func (t *term) shouldMove() bool {
-	if !t.electedElsewhere() || t.elector.StableFor() < rebalanceAfter || t.reaping ||
+	if elected, elsewhere := t.electedElsewhere(); !elsewhere || t.shuns(elected) || t.elector.StableFor() < rebalanceAfter || t.reaping ||
 		time.Since(t.began) < rebalanceAfter || time.Since(t.unmoved) < rebalanceAfter {
 		return false
 	}
 	return t.balance.mayGive(t.elector.Share(), time.Now())
 }
 
-// electedElsewhere tells whether another node is elected that may be offered the lock.
-func (t *term) electedElsewhere() bool {
-	elected := t.elector.Elected(t.pool.Name)
-	return elected != "" && elected != t.keeper.self.Member && elected != t.from && !t.refusals.has(elected)
+// electedElsewhere tells whether another node is elected, and which.
+func (t *term) electedElsewhere() (elected string, elsewhere bool) {
+	elected = t.elector.Elected(t.pool.Name)
+	return elected, elected != "" && elected != t.keeper.self.Member
 }
 
 // announce tells the next holder to prepare.

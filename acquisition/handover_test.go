@@ -54,7 +54,12 @@ func TestShouldMove(t *testing.T) {
 		require.False(t, elected("other"), "it cannot take the lock")
 		time.Sleep(refusedFor + 1)
 		require.True(t, elected("other"), "that was long ago")
+		tm.from, tm.began = "other", time.Now().Add(-rebalanceAfter)
+		require.False(t, elected("other"), "the lock was taken from it")
+		time.Sleep(shunFor)
+		require.True(t, elected("other"), "it has lived since")
 		tm.balance.lost()
+		time.Sleep(balanceEvery)
 		require.False(t, elected("other"), "it holds no more than its share")
 	})
 }

@@ -321,7 +321,7 @@ func (k *checker) judgeClaims(r *chaosResult) {
 		switch e.What {
 		case "claimed":
 			if at, over := ended[e.Session]; over && e.At.After(at) {
-				r.Stale += k.breach("P2", e.Jobs[0], e.At, "was claimed by session %v, which had ended", e.Session)
+				r.Stale += k.breach("P2", first(e.Jobs), e.At, "was claimed by session %v, which had ended", e.Session)
 			}
 			for _, id := range e.Jobs {
 				if other, held := holder[turn{id, e.Turn}]; held {
@@ -355,8 +355,16 @@ func (k *checker) judgeClaims(r *chaosResult) {
 		}
 	}
 	for _, claim := range claims {
-		r.Left += k.breach("P11", claim.Jobs[0], claim.At, "is in claim %d although every node has stopped", claim.Claim)
+		r.Left += k.breach("P11", first(claim.Jobs), claim.At, "is in claim %d although every node has stopped", claim.Claim)
 	}
+}
+
+// first is one job of a claim; 0: it lists none.
+func first(ids []job.ID) job.ID {
+	if len(ids) == 0 {
+		return 0
+	}
+	return ids[0]
 }
 
 // patience is the least time that a heartbeat must have been missing. Of an outage
@@ -368,10 +376,10 @@ func (k *checker) patience() time.Duration { return k.chaos.bed.cfg.Acquire.Sess
 func (k *checker) silence(e auditEvent) time.Duration {
 	quiet := e.At.Sub(e.Seen)
 	for _, f := range k.faults {
-		if f.Server != k.chaos.bed.serverOf(k.pool) || f.Node >= 0 {
+		if f.Server != k.chaos.bed.serverOf(k.pool) || f.stopped.IsZero() {
 			continue
 		}
-		from, to := latest(f.began, e.Seen), e.At
+		from, to := latest(f.stopped, e.Seen), e.At
 		if f.ended.Before(to) {
 			to = f.ended
 		}
@@ -399,7 +407,11 @@ func (k *checker) tell(b breach) {
 			story = append(story, entry{at, fmt.Sprintf(format, args...)})
 		}
 	}
-	add(b.at, "%s BROKEN: job %v of %s %s", b.promise, b.job, b.pool, b.what)
+	if b.job == 0 {
+		add(b.at, "%s BROKEN: %s: %s", b.promise, b.pool, b.what)
+	} else {
+		add(b.at, "%s BROKEN: job %v of %s %s", b.promise, b.job, b.pool, b.what)
+	}
 	add(k.acked[b.job], "enqueued")
 	of := map[int64]bool{} // claims on the job
 	sessions := map[uuid.UUID]bool{}

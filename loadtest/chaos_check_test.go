@@ -205,7 +205,7 @@ func TestTheCheckerFindsWhatIsBroken(t *testing.T) {
 				h.happens(auditEvent{At: at(7), What: "taken", Member: two, Epoch: 1}, auditEvent{At: at(8), What: "taken", Member: one, Epoch: 1})
 			},
 			verdict{Epochs: 2},
-			[]string{"lock taken, " + one + ", epoch 2", "7.000 s  P2 BROKEN: job 0 of pool-1 the lock was taken with epoch 1 after 2", "7.000 s  lock taken, " + two + ", epoch 1"},
+			[]string{"lock taken, " + one + ", epoch 2", "7.000 s  P2 BROKEN: pool-1: the lock was taken with epoch 1 after 2", "7.000 s  lock taken, " + two + ", epoch 1"},
 		},
 		"an effect comes twice": {
 			func(h *history) { h.effects[written] = append(h.effects[written], ending{at(1.45), 2, two, ""}) },
@@ -257,11 +257,11 @@ func TestTheCheckerFindsWhatIsBroken(t *testing.T) {
 		"a session is declared dead too soon": {
 			func(h *history) { h.dead().Seen = at(declaredAt - 3.9) },
 			verdict{Hasty: 1},
-			[]string{"9.000 s  P4 BROKEN: job 0 of pool-1 session 02000000-0000-0000-0000-000000000000 of " + two + " was declared dead after only 3.9s without a heartbeat"},
+			[]string{"9.000 s  P4 BROKEN: pool-1: session 02000000-0000-0000-0000-000000000000 of " + two + " was declared dead after only 3.9s without a heartbeat"},
 		},
 		"the time in which the database was down is held against a session": {
 			func(h *history) {
-				h.fails(&fault{Kind: "crash", Node: -1, Server: 0, Peer: -1, began: at(1), ended: at(6)})
+				h.fails(&fault{Kind: "crash", Node: -1, Server: 0, Peer: -1, began: at(0.5), stopped: at(1), ended: at(6)})
 			},
 			verdict{Hasty: 1},
 			[]string{"fault: crash", "mended: crash", "P4 BROKEN", "after only 3s without a heartbeat"},
@@ -342,9 +342,15 @@ func TestTheCheckerHoldsNothingElseAgainstIt(t *testing.T) {
 		},
 		"another server was down": {
 			func(h *history) {
-				h.fails(&fault{Kind: "crash", Node: -1, Server: 1, Peer: -1, began: at(1), ended: at(8)})
+				h.fails(&fault{Kind: "crash", Node: -1, Server: 1, Peer: -1, began: at(1), stopped: at(1), ended: at(8)})
 			},
 			func(*chaosResult) {},
+		},
+		"a server is up while its standby is made": {
+			func(h *history) {
+				h.fails(&fault{Kind: "fail over", Node: -1, Server: 0, Peer: -1, began: at(1), torn: at(8.7), stopped: at(8.8), ended: at(8.9)})
+			},
+			func(r *chaosResult) { r.Starts = 1 },
 		},
 		"a primary takes jobs with it": {
 			func(h *history) {

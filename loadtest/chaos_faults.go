@@ -22,6 +22,7 @@ type fault struct {
 	Peer    int // the other node of a gossip cut; -1: none
 
 	began, ended time.Time // when it was done and undone
+	stopped      time.Time // of a server: from when on it answered nobody, until the end
 	torn         time.Time // of a fail-over: from when on the standby received nothing
 }
 
@@ -164,11 +165,13 @@ func (c *chaos) do(ctx context.Context, f *fault) error {
 		defer p.thaw()
 		return wait(ctx, f.For)
 	case "restart":
+		f.stopped = time.Now()
 		return c.bed.servers[f.Server].Restart(ctx, false)
 	case "fail over":
 		return c.failOver(ctx, f)
 	case "crash":
 		s := c.bed.servers[f.Server]
+		f.stopped = time.Now()
 		if err := s.Crash(ctx); err != nil {
 			return err
 		}
@@ -204,6 +207,7 @@ func (c *chaos) failOver(ctx context.Context, f *fault) error {
 	if err := wait(ctx, f.For); err != nil {
 		return err
 	}
+	f.stopped = time.Now()
 	if err := old.Stop(ctx); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,13 +73,14 @@ func readJournals(dir string) ([]line, error) {
 		if err != nil {
 			return nil, err
 		}
-		for lines := bufio.NewScanner(f); lines.Scan(); {
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
 			var l line
 			if json.Unmarshal(lines.Bytes(), &l) == nil {
 				all = append(all, l)
 			}
 		}
-		if err := f.Close(); err != nil {
+		if err := errors.Join(lines.Err(), f.Close()); err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
 	}

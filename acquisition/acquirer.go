@@ -105,6 +105,7 @@ func (a *acquirer) awaitPool(ctx context.Context) bool {
 	case <-late.C:
 	}
 	a.elector.SetReaches(a.pool.Name, false)
+	a.metrics.up.WithLabelValues(a.pool.Name).Set(0)
 	select {
 	case <-a.pool.Ready():
 		a.elector.SetReaches(a.pool.Name, true)
@@ -148,7 +149,7 @@ func (a *acquirer) resolve() {
 	if err == nil && t != nil {
 		defer a.keeper.release(t.holding)
 		if _, err = t.load(ctx); err == nil {
-			a.letGo(t)
+			a.letGo(t, context.Canceled)
 		}
 	}
 	if err != nil {
@@ -408,7 +409,7 @@ func (a *acquirer) end(t *term, why error) rest {
 	a.standing = watching{since: time.Now()}
 	switch {
 	case errors.Is(why, errMoved), errors.Is(why, context.Canceled):
-		a.letGo(t)
+		a.letGo(t, why)
 		a.metrics.changes.WithLabelValues(a.pool.Name, "offered").Inc()
 		return rest{}
 	case errors.Is(why, errUnsure): // taking it anew decides what was sent; see term.load

@@ -246,7 +246,7 @@ func TestAcquirerLetsGoForAnybody(t *testing.T) {
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	a.keeper.release(tm.holding)
-	a.letGo(tm)
+	a.letGo(tm, context.Canceled)
 	l := b.readLock()
 	require.Empty(t, l.Holder+l.Next)
 	require.Empty(t, e.messages())

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/routing"
@@ -34,8 +36,12 @@ func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pg
 		switch {
 		case ok:
 			k.pool.Heard()
-			k.metrics.up.WithLabelValues(k.pool.Name).Set(1)
-		case k.reach.isDown():
+			if !k.retired() {
+				k.metrics.up.WithLabelValues(k.pool.Name).Set(1)
+			}
+		case spoke(err): // Postgres does not want to, which is for whoever asks it to find out
+			k.pool.Heard()
+		case k.reach.isDown() && !k.retired():
 			k.pool.Lost(err)
 			k.metrics.up.WithLabelValues(k.pool.Name).Set(0)
 		}
@@ -46,6 +52,23 @@ func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pg
 // answered tells whether an error is the ledger's answer.
 func answered(err error) bool {
 	return errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrSessionLost)
+}
+
+// spoke tells whether an error is the server's own, and not that it is not there.
+func spoke(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && !strings.HasPrefix(pg.Code, "57P0") // it shuts down, or starts
+}
+
+// retired tells whether the pool was taken out of the configuration, and there may be
+// another of its name.
+func (k *keeper) retired() bool {
+	select {
+	case <-k.pool.Gone():
+		return true
+	default:
+		return false
+	}
 }
 
 func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {

@@ -17,8 +17,8 @@ import (
 // on which everything was done once, is there before the pool is without a holder. A
 // pool that dozes is offered at once, as nobody waits there.
 //
-// The answer also tells that somebody is there who can take it: a lock is not moved to a
-// better place, as the election sees it, before that place has said that it is one.
+// The answer also tells that somebody is there who can take it: the lock of a busy pool is
+// not moved to a better place, as the election sees it, before that has said that it is one.
 
 // handoverWithin bounds the wait for the next holder's answer.
 const handoverWithin = 500 * time.Millisecond
@@ -31,8 +31,12 @@ type handover struct {
 	until time.Time // how long its answer is waited for
 }
 
-// refusedFor is how long a member is not offered a lock that it could not take.
-const refusedFor = 10 * time.Minute
+// How long a member is not asked again that could not take a lock: whether it may be
+// moved there, and whether it takes over when the holder stops, which costs nothing.
+const (
+	refusedFor     = 10 * time.Minute
+	refusedForStop = 5 * time.Second
+)
 
 // refusals are when members said that they do not serve a pool: it is not in their
 // configuration yet or any more, or they do not reach its database.
@@ -47,27 +51,29 @@ func (r *refusals) note(members []string) {
 	}
 }
 
-// has forgets a refusal that is old.
-func (r refusals) has(member string) bool {
+func (r refusals) within(d time.Duration, member string) bool {
 	at, ok := r[member]
-	if ok && time.Since(at) > refusedFor {
-		delete(r, member)
-		ok = false
-	}
-	return ok
+	return ok && time.Since(at) <= d
 }
 
 // shunFor is how long a lock is not offered to whom it was taken from, as it did not renew.
 // When several nodes die at once gossip takes that long to say so of the last.
 const shunFor = time.Minute
 
-// shuns tells whether a member is not to be offered the lock now.
-func (t *term) shuns(member string) bool {
-	return member == t.from && time.Since(t.began) < shunFor || t.refusals.has(member)
+// shuns tells whether a member is not to be offered the lock when the term ends for the
+// reason why.
+func (t *term) shuns(member string, why error) bool {
+	d := refusedForStop
+	if errors.Is(why, errMoved) {
+		d = refusedFor
+	}
+	return member == t.from && time.Since(t.began) < shunFor || t.refusals.within(d, member)
 }
 
 // heir is who should have the lock next.
-func (t *term) heir() string { return t.elector.Heir(t.pool.Name, t.shuns) }
+func (t *term) heir(why error) string {
+	return t.elector.Heir(t.pool.Name, func(member string) bool { return t.shuns(member, why) })
+}
 
 // heedElection prepares to let another node have the lock.
 func (t *term) heedElection(context.Context) error {
@@ -82,7 +88,7 @@ func (t *term) heedElection(context.Context) error {
 // it was taken: when several nodes die at once the elected one may be dead too, and each
 // offer in vain costs the pool a gap.
 func (t *term) shouldMove() bool {
-	if elected, elsewhere := t.electedElsewhere(); !elsewhere || t.shuns(elected) || t.elector.StableFor() < rebalanceAfter || t.reaping ||
+	if elected, elsewhere := t.electedElsewhere(); !elsewhere || t.shuns(elected, errMoved) || t.elector.StableFor() < rebalanceAfter || t.reaping ||
 		time.Since(t.began) < rebalanceAfter || time.Since(t.unmoved) < rebalanceAfter {
 		return false
 	}
@@ -97,7 +103,7 @@ func (t *term) electedElsewhere() (elected string, elsewhere bool) {
 
 // announce tells the next holder to prepare.
 func (t *term) announce(why error) {
-	t.leaving = &handover{why: why, to: t.heir()}
+	t.leaving = &handover{why: why, to: t.heir(why)}
 	if t.leaving.to == "" {
 		return
 	}
@@ -109,8 +115,8 @@ func (t *term) announce(why error) {
 // answered heeds what members say to offers.
 func (t *term) answered(m mail) {
 	for _, member := range m.refused {
-		t.log.Warn("a node cannot take the acquire lock, for which it is elected: is the pool in its configuration, and does it reach the database?",
-			zap.String("node", member), zap.Duration("not_asked_again_for", refusedFor))
+		t.log.Warn("a node cannot take the acquire lock: it is stopping or starting, does not have the pool in its configuration, or does not reach its database",
+			zap.String("node", member), zap.Duration("nothing_is_moved_there_for", refusedFor))
 	}
 	t.refusals.note(m.refused)
 	l := t.leaving
@@ -118,9 +124,14 @@ func (t *term) answered(m mail) {
 		return
 	}
 	for _, member := range m.ready {
+		delete(t.refusals, member)
 		l.ready = l.ready || member == l.to
 	}
-	if !l.ready && t.refusals.has(l.to) {
+	switch {
+	case l.ready || !t.refusals.within(refusedForStop, l.to):
+	case errors.Is(l.why, errMoved): // not to the second best, from where it would have to be moved again
+		t.leaving, t.unmoved = nil, time.Now()
+	default:
 		t.announce(l.why)
 	}
 }
@@ -152,10 +163,11 @@ func (t *term) depart() error {
 	return l.why
 }
 
-// serves tells whether this node could take the lock.
+// serves tells whether this node could take the lock. Safe for concurrent use.
 func (a *acquirer) serves() bool {
 	_, down := a.pool.Number()
-	return down == nil && !a.keeper.reach.isDown() && a.outlook().eligible
+	_, eligible := a.elector.Rank(a.pool.Name)
+	return down == nil && eligible && !a.keeper.reach.isDown()
 }
 
 // prepare opens what a term needs, and tells the holder.
@@ -175,8 +187,8 @@ func (a *acquirer) prepare(ctx context.Context, holder string) {
 }
 
 // letGo offers the lock to the node that should have it next, and tells it.
-func (a *acquirer) letGo(t *term) {
-	to := t.heir()
+func (a *acquirer) letGo(t *term, why error) {
+	to := t.heir(why)
 	prepared := t.leaving != nil && t.leaving.ready && a.elector.Alive(t.leaving.to)
 	if prepared {
 		to = t.leaving.to

@@ -114,7 +114,12 @@ func TestDepartHeedsRefusals(t *testing.T) {
 		require.NoError(t, tm.depart())
 		tm.answered(mail{refused: []string{"b-1"}})
 		require.ErrorIs(t, tm.depart(), context.Canceled)
-		require.Empty(t, tm.heir())
+		require.Empty(t, tm.heir(context.Canceled))
+		time.Sleep(refusedForStop + time.Nanosecond)
+		require.Equal(t, "b-1", tm.heir(context.Canceled), "it may be able to by now")
+		require.Empty(t, tm.heir(errMoved), "but nothing is moved to a better place that may be none")
+		tm.answered(mail{ready: []string{"b-1"}})
+		require.Equal(t, "b-1", tm.heir(errMoved), "it has said so")
 	})
 }
 
@@ -143,9 +148,10 @@ func TestDepartStaysUnlessTheElectedIsPrepared(t *testing.T) {
 		tm.leaving = nil
 		time.Sleep(balanceEvery)
 		require.NoError(t, move())
+		e.heir = "c-1"
 		tm.answered(mail{refused: []string{"b-1"}})
 		require.NoError(t, move())
-		require.Nil(t, tm.leaving)
+		require.Nil(t, tm.leaving, "it is not moved to the second best")
 		time.Sleep(rebalanceAfter)
 		require.NoError(t, move())
 		require.Nil(t, tm.leaving, "it cannot take the lock")

@@ -164,6 +164,8 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 // survey learns in one round trip all that the first claim needs. Claims of this session
 // that it does not know of are removed.
 func (t *term) survey(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
 	s, err := store.ReadSurvey(ctx, t.pool.Jobs(), t.session.id, maxLanes)
 	if err != nil {
 		return err

@@ -89,8 +89,12 @@ func (r *room) sharers(o Owner) int {
 		r.asking, r.asked, r.turned = map[Owner]struct{}{}, r.asking, r.turned.Add(asksFor)
 	}
 	r.asking[o] = struct{}{}
-	return max(len(r.asking), len(r.asked))
+	return min(max(len(r.asking), len(r.asked)), mostSharers)
 }
+
+// mostSharers bounds the sharing: with many owners who ask for little now and then, the
+// one that has much to do would get next to nothing.
+const mostSharers = 4
 
 // grant takes up to want places, and no more than a share; mu is held, so that nobody
 // else takes any.

@@ -61,6 +61,17 @@ func TestRoomIsShared(t *testing.T) {
 	})
 }
 
+// However many owners ask for a little now and then, one that has much to do gets a fair
+// part of what is free.
+func TestRoomIsSharedByFew(t *testing.T) {
+	t.Parallel()
+	r := newRoom(8)
+	for range 100 {
+		r.release(r.reserve(newFakeOwner(), 1))
+	}
+	require.Equal(t, 8/mostSharers, r.reserve(newFakeOwner(), 8))
+}
+
 func TestRoomForgets(t *testing.T) {
 	t.Parallel()
 	r := newRoom(1)

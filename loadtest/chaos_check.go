@@ -171,7 +171,7 @@ func (k *checker) failovers() (all []*fault) {
 
 // tornOff tells whether what was acknowledged at a time may be gone with an old primary.
 func (k *checker) tornOff(at time.Time) bool {
-	const slack = 100 * time.Millisecond // of a standby that was a little behind, and of answers under way
+	const slack = 100 * time.Millisecond // of answers under way
 	for _, f := range k.failovers() {
 		if at.After(f.torn.Add(-slack)) && at.Before(f.ended.Add(slack)) {
 			return true

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/faultproxy"
 )
 
@@ -23,7 +24,7 @@ type fault struct {
 
 	began, ended time.Time // when it was done and undone
 	stopped      time.Time // of a server: from when on it answered nobody, until the end
-	torn         time.Time // of a fail-over: from when on the standby received nothing
+	torn         time.Time // of a fail-over: what was committed after it may not have reached the standby
 }
 
 func (f *fault) String() string {
@@ -198,12 +199,14 @@ func (c *chaos) failOver(ctx context.Context, f *fault) error {
 		return err
 	}
 	defer conn.Close(ctx)
+	if f.torn, err = caughtUp(ctx, old, conn); err != nil {
+		return err
+	}
 	for _, sql := range []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return err
 		}
 	}
-	f.torn = time.Now()
 	if err := wait(ctx, f.For); err != nil {
 		return err
 	}
@@ -220,6 +223,26 @@ func (c *chaos) failOver(ctx context.Context, f *fault) error {
 		}
 	}
 	return nil
+}
+
+// caughtUp waits until a standby has received all that its primary had written at some
+// time, and returns that time.
+func caughtUp(ctx context.Context, primary *devpg.Server, standby *pgx.Conn) (at time.Time, err error) {
+	conn, err := pgx.Connect(ctx, primary.DSN("postgres"))
+	if err != nil {
+		return at, err
+	}
+	defer conn.Close(ctx)
+	var lsn string
+	at = time.Now()
+	if err := conn.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&lsn); err != nil {
+		return at, err
+	}
+	err = until(ctx, time.Minute, "the standby does not catch up", func() (received bool, err error) {
+		err = standby.QueryRow(ctx, "SELECT coalesce(pg_last_wal_receive_lsn() >= $1::pg_lsn, false)", lsn).Scan(&received)
+		return received, err
+	})
+	return at, err
 }
 
 // cutDatabase disturbs what a node and a database server say to one another.

@@ -190,7 +190,7 @@ func (r *routes) onTheirWay(ctx context.Context, p *Pool, log *zap.Logger) map[s
 	var group sync.WaitGroup
 	for i, q := range pools {
 		group.Go(func() {
-			_, down := q.Number()
+			down := q.Outage()
 			done, late := q.door.verifying.turn(ctx)
 			if late == nil {
 				defer done()

@@ -8,9 +8,13 @@ import (
 // outage is that a pool in service has fallen silent, as this node's own calls on the
 // lock's connection show.
 type outage struct {
-	since time.Time
-	cause error
+	since, last time.Time
+	cause       error
 }
+
+// forgetOutage is after how long without another failure an outage is over: whoever
+// found it has stopped looking.
+const forgetOutage = 30 * time.Second
 
 // Lost notes that this node has not reached the pool's database for a while.
 func (p *Pool) Lost(cause error) {
@@ -19,7 +23,7 @@ func (p *Pool) Lost(cause error) {
 	if p.silent == nil {
 		p.silent = &outage{since: time.Now()}
 	}
-	p.silent.cause = cause
+	p.silent.last, p.silent.cause = time.Now(), cause
 }
 
 // Heard notes that the database has answered.
@@ -39,7 +43,7 @@ func (p *Pool) Outage() error {
 	switch {
 	case p.down != nil:
 		return p.down
-	case p.silent != nil:
+	case p.silent != nil && time.Since(p.silent.last) < forgetOutage:
 		return fmt.Errorf("%w: its database has not answered this node since %s: %w", ErrPoolDown, p.silent.since.Format(time.RFC3339), p.silent.cause)
 	}
 	return nil

@@ -396,6 +396,9 @@ func (e *RowError) Unwrap() error { return e.err }
 
 func (r *routes) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
 	table := r.cfg.Tenants.Table
+	if err := r.pools[table.Pool].Outage(); err != nil {
+		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)
+	}
 	rows, err := r.pools[table.Pool].Tenants().Query(ctx, table.Query, string(id))
 	if err != nil {
 		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)

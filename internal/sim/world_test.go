@@ -250,17 +250,18 @@ func (w *world) balanced() bool {
 	return true
 }
 
-// settle waits until locks are where they belong. A pool that dozes looks at the
-// election only now and then, at the latest with the chores of retention.
+// settle waits until locks are where they belong, and have been for longer than a holder
+// shuns whom it has its lock from: nothing of what happened before is to move one later.
 func (w *world) settle() {
+	const longEnough = 90
 	w.converge()
-	for range 12 * 60 {
-		if w.balanced() || w.judge.broken() {
-			break
+	for s, settled := 0, 0; s < 12*60 && settled < longEnough && !w.judge.broken(); s++ {
+		settled++
+		if !w.balanced() {
+			settled = 0
 		}
 		time.Sleep(time.Second)
 	}
-	time.Sleep(15 * time.Second)
 }
 
 // background is for what has no end of its own.

@@ -57,10 +57,19 @@ type checker struct {
 	ends    map[job.ID][]ending
 	effects map[job.ID][]ending
 	stands  map[job.ID]string // where a job is that has not ended
-	astray  map[job.ID]bool   // ran on, under a claim that may be gone, when a fail-over was over
+	adrift  map[adrift]bool
+	astray  map[job.ID]bool // ran on, under a claim that may be gone, when a fail-over was over
 }
 
 // ending is a row that says that a run came to its end.
+// adrift is a turn of a job that was started before the last fail-over was over. What its
+// transaction wrote may not have been seen yet, by the time it gives for its end, by
+// whoever claimed the job anew; whether it ends once is judged all the same.
+type adrift struct {
+	id   job.ID
+	turn int32
+}
+
 type ending struct {
 	at   time.Time
 	turn int32
@@ -188,6 +197,7 @@ func (k *checker) sortRuns(lines []line) {
 	}
 	number := slices.Index(k.chaos.bed.pools, k.pool) + 1 // as Migrate numbers them
 	k.runs, k.astray = map[job.ID][]line{}, map[job.ID]bool{}
+	k.adrift = map[adrift]bool{}
 	open := map[string]bool{} // started and not ended at that time, by member, job and turn
 	for _, l := range lines {
 		key := fmt.Sprint(l.Member, l.Job, l.Turn)
@@ -198,6 +208,7 @@ func (k *checker) sortRuns(lines []line) {
 			k.astray[l.Job] = k.astray[l.Job] || open[key]
 		default:
 			open[key] = l.What == "start"
+			k.adrift[adrift{l.Job, l.Turn}] = true
 		}
 	}
 }
@@ -272,7 +283,7 @@ func (k *checker) judgeRuns(r *chaosResult, id job.ID, runs []line) {
 			continue
 		}
 		r.Starts++
-		if ends := k.ends[id]; len(ends) > 0 && l.At.After(ends[0].at) {
+		if ends := k.ends[id]; len(ends) > 0 && l.At.After(ends[0].at) && !k.adrift[adrift{id, ends[0].turn}] {
 			r.Late += k.breach("P3", id, l.At, "started on %s %v after its end", l.Member, l.At.Sub(ends[0].at))
 		}
 		for _, other := range open {

@@ -360,6 +360,14 @@ func TestTheCheckerHoldsNothingElseAgainstIt(t *testing.T) {
 			// What handlers did until half a second afterwards is left out.
 			func(r *chaosResult) { r.TornOff++; r.Starts -= 2 },
 		},
+		"what a node has sent before it was killed ends when a fail-over is over": {
+			func(h *history) {
+				h.lines = slices.DeleteFunc(h.lines, func(l line) bool { return l.Job == written && l.What == "end" })
+				h.lines = append(h.lines, ran("start", 1.45, three, written, 1), ran("end", 1.46, three, written, 1))
+				h.fails(&fault{Kind: "fail over", Node: -1, Server: 0, Peer: -1, began: at(0.4), torn: at(0.5), stopped: at(0.6), ended: at(0.75)})
+			},
+			func(r *chaosResult) { r.Starts-- },
+		},
 		"what ran on when a fail-over was over starts again": {
 			func(h *history) {
 				h.lines = append(h.lines, ran("start", 1.45, one, written, 2), ran("end", 1.46, one, written, 2))

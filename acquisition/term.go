@@ -181,8 +181,8 @@ func (t *term) survey(ctx context.Context) error {
 	t.flight.begin(s.Claims)
 	t.horizon.observe(s.State)
 	t.chores.rewind = time.Now().Add(rewindEvery)
+	t.chores.discover = time.Now().Add(t.discoverEvery()) // as if nothing had been found: see chore
 	t.found(s.Lanes)
-	t.chores.discover = time.Now().Add(t.discoverEvery())
 	return nil
 }
 

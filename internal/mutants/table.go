@@ -151,7 +151,7 @@ var mutants = []mutant{
 	{"move", "a batch of finished jobs comes twice", "internal/store/move.go",
 		"if len(before) > 0 {", "if len(before) > 1<<30 {", root, "TestMoveCut"},
 	{"P9", "a holder lets go of its lock for whoever is elected", "acquisition/balance.go",
-		"surplus := b.held - share", "surplus := b.held + share + 1", units, "TestHeedElection"},
+		"surplus := b.held - share", "surplus := b.held + share + 1", units, "TestShouldMove"},
 	{"P9", "connections to one server are opened all at once", "routing/turns.go",
 		"mostVerifying = 4\n", "mostVerifying = 4000\n", "./routing", "TestStart_isPatientWithACrowd"},
 	{"P9", "a call's time begins before its turn to connect", "acquisition/call.go",

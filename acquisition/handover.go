@@ -38,8 +38,8 @@ const (
 	refusedForStop = 5 * time.Second
 )
 
-// refusals are when members said that they do not serve a pool: it is not in their
-// configuration yet or any more, or they do not reach its database.
+// refusals are when members said that they cannot take the lock: they stop or start, do
+// not have the pool in their configuration, or do not reach its database.
 type refusals map[string]time.Time
 
 func (r *refusals) note(members []string) {
@@ -88,7 +88,8 @@ func (t *term) heedElection(context.Context) error {
 // it was taken: when several nodes die at once the elected one may be dead too, and each
 // offer in vain costs the pool a gap.
 func (t *term) shouldMove() bool {
-	if elected, elsewhere := t.electedElsewhere(); !elsewhere || t.shuns(elected, errMoved) || t.elector.StableFor() < rebalanceAfter || t.reaping ||
+	elected, elsewhere := t.electedElsewhere()
+	if !elsewhere || t.shuns(elected, errMoved) || t.reaping || t.elector.StableFor() < rebalanceAfter ||
 		time.Since(t.began) < rebalanceAfter || time.Since(t.unmoved) < rebalanceAfter {
 		return false
 	}

@@ -1,8 +1,12 @@
 package acquisition
 
 import (
+	"context"
+	"errors"
 	"sync"
+	"time"
 
+	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -91,4 +95,83 @@ func (q *suspects) next() suspect {
 func (q *suspects) clear() {
 	q.queue, q.taken = nil, 0
 	clear(q.known)
+}
+
+// forgetTried makes place for other suspects where some have ended.
+func (t *term) forgetTried() {
+	for e, alone := range t.tried {
+		if !t.flight.has(e.id, e.turn) {
+			delete(t.tried, e)
+			t.trials.end(alone)
+		}
+	}
+}
+
+// acquireSuspect claims one suspect job by itself.
+func (t *term) acquireSuspect(ctx context.Context) (claimed int, err error) {
+	t.forgetTried()
+	if t.suspects.none() {
+		return 0, nil
+	}
+	s := t.suspects.first()
+	rec := s.Record
+	if !t.trials.begin(s.alone()) {
+		return 0, nil
+	}
+	defer func() {
+		if claimed == 0 {
+			t.trials.end(s.alone())
+		}
+	}()
+	if !t.kinds.Has(rec.Kind) {
+		return t.giveSuspect(ctx)
+	}
+	if t.workers.Reserve(t.session, 1) == 0 {
+		return 0, nil
+	}
+	t.suspects.next()
+	defer t.session.making.enter()()
+	byTurn, err := t.insert(ctx, s.removals, []int64{int64(rec.ID)}, []int32{rec.Turn})
+	if err != nil {
+		t.workers.Release(1)
+		return 0, t.suspectVoided(ctx, err)
+	}
+	id := byTurn[rec.Turn]
+	t.flight.add(rec.ID, rec.Turn)
+	t.tried[endedJob{rec.ID, rec.Turn}] = s.alone()
+	t.session.open(id, 1)
+	t.metrics.claimed.WithLabelValues(t.pool.Name).Inc()
+	t.workers.Submit(t.session, []execution.Claim{{ID: id, Record: rec, Tenant: s.lane.owner.place, Owner: t.session}})
+	return 1, nil
+}
+
+// giveSuspect claims the first suspect, whose kind this node cannot run, for a peer.
+func (t *term) giveSuspect(ctx context.Context) (int, error) {
+	s := t.suspects.next()
+	ready, _ := t.peers.ready()
+	for _, p := range ready {
+		if !p.kinds.Has(s.Record.Kind) {
+			continue
+		}
+		s.Waiting.Lane = 0 // of the one portion
+		n, err := t.give(ctx, s.removals, []share{{peer: p, jobs: []store.Waiting{s.Waiting}}}, []portion{{lane: s.lane}})
+		if err != nil {
+			return 0, t.suspectVoided(ctx, err)
+		}
+		t.tried[endedJob{s.Record.ID, s.Record.Turn}] = s.alone()
+		return n, nil
+	}
+	t.lanes.miss(s.lane, s.Position, s.Record.Kind, false)
+	return 0, nil
+}
+
+// suspectVoided handles a claim on a suspect that was refused: what was read is void,
+// and the sweep finds it again.
+func (t *term) suspectVoided(ctx context.Context, err error) error {
+	if !errors.Is(err, store.ErrFenced) {
+		return err
+	}
+	t.suspects.clear()
+	t.chores.sweep = time.Now()
+	return t.stillMine(ctx)
 }

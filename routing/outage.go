@@ -20,10 +20,11 @@ const forgetOutage = 30 * time.Second
 func (p *Pool) Lost(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.silent == nil {
-		p.silent = &outage{since: time.Now()}
+	now := time.Now()
+	if p.silent == nil || now.Sub(p.silent.last) >= forgetOutage {
+		p.silent = &outage{since: now}
 	}
-	p.silent.last, p.silent.cause = time.Now(), cause
+	p.silent.last, p.silent.cause = now, cause
 }
 
 // Heard notes that the database has answered.

@@ -1,0 +1,249 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// acquire claims as many jobs as there is room for and some are waiting, and hands
+// them to the workers, or to peers.
+func (t *term) acquire(ctx context.Context) (claimed int, err error) {
+	if n, err := t.acquireSuspect(ctx); n > 0 || err != nil {
+		return n, err
+	}
+	// What has ended but is not written yet still counts, so that a slow database
+	// slows the claiming down.
+	want := min(t.cfg.Batch, 3*t.cfg.Batch-t.flight.here())
+	if want <= 0 {
+		return 0, nil
+	}
+	room := 0
+	if t.lanes.hasWork() || t.lanes.missed[missedHere] {
+		room = t.workers.Reserve(t.session, want)
+	}
+	if room > 0 {
+		t.lanes.retry(missedHere)
+	}
+	t.seekHelp(room < want && (t.lanes.hasWork() || t.lanes.missed[missedHere]))
+	ready, credit := t.peers.ready()
+	n := min(room+credit, t.cfg.Batch)
+	if n == 0 || !t.lanes.hasWork() {
+		t.workers.Release(room)
+		return 0, nil
+	}
+	began := time.Now()
+	own, given, err := t.claim(ctx, n, room, ready)
+	if err != nil {
+		return 0, err
+	}
+	if own+given > 0 {
+		t.metrics.claimSeconds.WithLabelValues(t.pool.Name).Observe(time.Since(began).Seconds())
+		t.metrics.claimed.WithLabelValues(t.pool.Name).Add(float64(own))
+	} else if t.lanes.hasWork() {
+		return 1, nil // what was read is in flight or another tenant's turn has come: read on
+	}
+	return own + given, nil
+}
+
+// claim reads up to n jobs, commits claims on them and hands them out: as many as room
+// was reserved for to this node's workers, the rest to peers.
+func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, given int, err error) {
+	held := hold(t.workers, room)
+	defer func() {
+		if kept == 0 {
+			held.use(0)
+		}
+	}()
+	portions, err := t.portions(ctx, n)
+	if err != nil || len(portions) == 0 {
+		return 0, 0, err
+	}
+	var req store.PageRequest
+	for _, p := range portions {
+		req.Add(p.lane.Lane, p.lane.after, p.quota)
+	}
+	readCtx, cancel := context.WithTimeout(ctx, queryTimeout)
+	page, err := store.ReadPage(readCtx, t.pool.Jobs(), &req, t.peers.kinds, len(t.elector.Peers()) > 0)
+	cancel()
+	if err != nil {
+		return 0, 0, err
+	}
+	if t.router.Applied() != t.placed { // jobs were read that may have been enqueued because of it
+		t.chores.sweep = time.Now()
+		return 0, 0, nil
+	}
+	before := make([]int64, len(portions))
+	for i, p := range portions {
+		before[i] = p.lane.after
+	}
+	own, shares := t.assign(t.pick(page, portions), room, ready, portions)
+	if len(own) > 0 {
+		var claims []execution.Claim
+		if claims, err = t.commit(ctx, page.Removals, own, portions); err == nil {
+			kept = len(claims)
+			held.use(kept)
+			t.workers.Submit(t.session, claims)
+		}
+	}
+	if err == nil && len(shares) > 0 {
+		given, err = t.give(ctx, page.Removals, shares, portions)
+	}
+	if errors.Is(err, store.ErrFenced) {
+		return kept, 0, t.voided(ctx, portions, before)
+	}
+	return kept, given, err
+}
+
+// portions chooses lanes, leaving out tenants that do not live here.
+func (t *term) portions(ctx context.Context, room int) ([]portion, error) {
+	plan := t.lanes.plan(room)
+	kept := plan[:0]
+	for _, p := range plan {
+		place, err := t.place(ctx, p.lane)
+		switch {
+		case err != nil:
+			if !t.misplaced[p.lane.Tenant] { // once: it is found again with every discovery
+				t.misplaced[p.lane.Tenant] = true
+				t.log.Warn("jobs wait because their tenant cannot be placed", zap.String("tenant", p.lane.Tenant), zap.Error(err))
+			}
+			p.lane.active = false // until the next discovery
+		case place != nil:
+			delete(t.misplaced, p.lane.Tenant)
+			kept = append(kept, p)
+		}
+	}
+	t.lanes.settle()
+	return kept, nil
+}
+
+// place resolves a lane's tenant, once between two sweeps.
+func (t *term) place(ctx context.Context, l *lane) (*tenancy.Tenant, error) {
+	if l.owner.place != nil {
+		return l.owner.place, nil
+	}
+	tenant, pool, err := t.home(ctx, tenancy.ID(l.Tenant))
+	if err != nil {
+		return nil, err
+	}
+	if pool != t.pool {
+		return nil, fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: move them there with `tenure tenants move`, or correct its route", l.Tenant, pool.Name, t.pool.Name)
+	}
+	l.owner.place = &tenant
+	return l.owner.place, nil
+}
+
+// home finds a tenant's pool. Another one than this may be what it was before the
+// tenant was moved here.
+func (a *acquirer) home(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *routing.Pool, error) {
+	tenant, pool, err := a.router.Resolve(ctx, id)
+	if err == nil && pool != a.pool {
+		a.router.Forget(id)
+		tenant, pool, err = a.router.Resolve(ctx, id)
+	}
+	return tenant, pool, err
+}
+
+// pick moves the cursors on and leaves out what is in flight and what is suspect.
+func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
+	got := make([]int, len(portions))
+	picked := page.Jobs[:0]
+	for i := range page.Jobs {
+		j := &page.Jobs[i]
+		got[j.Lane]++
+		l := portions[j.Lane].lane
+		l.after = max(l.after, j.Position)
+		switch {
+		case t.flight.has(j.Record.ID, j.Record.Turn):
+		case j.Foreign:
+			t.lanes.miss(l, j.Position, j.Record.Kind, false)
+		case j.Record.Losses > 0:
+			t.suspects.add(suspect{Waiting: *j, removals: page.Removals, lane: l})
+		default:
+			picked = append(picked, *j)
+		}
+	}
+	for i, p := range portions {
+		p.lane.read(p.lane.after, got[i] >= p.quota)
+	}
+	t.lanes.settle()
+	return picked
+}
+
+// commit claims what was picked. The claim is durable before any of its jobs starts.
+func (t *term) commit(ctx context.Context, removals int64, picked []store.Waiting, portions []portion) ([]execution.Claim, error) {
+	ids := make([]int64, len(picked))
+	turns := make([]int32, len(picked))
+	for i := range picked {
+		ids[i], turns[i] = int64(picked[i].Record.ID), picked[i].Record.Turn
+	}
+	defer t.session.making.enter()()
+	byTurn, err := t.insert(ctx, removals, ids, turns)
+	if err != nil {
+		return nil, err
+	}
+	perClaim := map[int64]int{}
+	claims := make([]execution.Claim, len(picked))
+	for i := range picked {
+		c := &claims[i]
+		c.ID = byTurn[turns[i]]
+		c.Record = picked[i].Record
+		c.Tenant = portions[picked[i].Lane].lane.owner.place
+		c.Owner = t.session
+		perClaim[c.ID]++
+		t.flight.add(c.Record.ID, c.Record.Turn)
+	}
+	for id, n := range perClaim {
+		t.session.open(id, n)
+	}
+	return claims, nil
+}
+
+// insert commits a claim. An error other than ErrFenced leaves it open whether
+// the claim stands, and ends the term: see errUnsure.
+func (t *term) insert(ctx context.Context, removals int64, ids []int64, turns []int32) (map[int32]int64, error) {
+	if !t.holding.trust.stands() {
+		return nil, errTrustOver
+	}
+	// Not to be cut short by a stop: the answer would be lost for nothing.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	byTurn, err := store.InsertClaim(ctx, t.pool.Jobs(), t.fence, removals, ids, turns)
+	if err != nil && !errors.Is(err, store.ErrFenced) {
+		return nil, fmt.Errorf("%w: %w", errUnsure, err)
+	}
+	return byTurn, err
+}
+
+// voided finds out why a claim was refused. When jobs were taken away since they
+// were read, the same lanes are read again; when the lock is lost, the term ends.
+func (t *term) voided(ctx context.Context, portions []portion, before []int64) error {
+	t.metrics.fenced.WithLabelValues(t.pool.Name).Inc()
+	if err := t.stillMine(ctx); err != nil {
+		return err
+	}
+	for i, p := range portions {
+		p.lane.after = before[i]
+		t.lanes.activate(p.lane)
+	}
+	return nil
+}
+
+func (t *term) stillMine(ctx context.Context) error {
+	l, err := store.ReadLock(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	if l.Session != t.fence.Session || l.Epoch != t.fence.Epoch || l.Timeline != t.fence.Timeline || l.Paused || l.Remaining == 0 {
+		return errLockLost
+	}
+	return nil
+}

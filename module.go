@@ -122,11 +122,7 @@ func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions
 		return nil, err
 	}
 	for kind := acquisition.MessageHint; kind <= acquisition.MessageAnswer; kind++ {
-		c.Handle(kind, func(from string, payload []byte) {
-			if err := m.Receive(kind, from, payload); err != nil {
-				s.log.Debug("message dropped", zap.String("from", from), zap.Error(err))
-			}
-		})
+		c.Handle(kind, func(from string, payload []byte) error { return m.Receive(kind, from, payload) })
 	}
 	lc.Append(fx.StartStopHook(m.Start, m.Stop))
 	return m, nil

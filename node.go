@@ -205,7 +205,11 @@ func newCluster(cfg config.Config, role membership.Role, r *routing.Router, s no
 	if !cfg.Gossip() {
 		return membership.Single(self), nil
 	}
-	return membership.New(*cfg.Cluster, self, s.log)
+	c, err := membership.New(*cfg.Cluster, self, s.log)
+	if err == nil {
+		proposal.Promotions(c, r)
+	}
+	return c, err
 }
 
 // poolNames lists the configured pools.

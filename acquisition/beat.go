@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
 )
 
 func (k *keeper) start() {
@@ -68,7 +69,7 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 		return time.Hour // until the next nudge
 	case s.completer.busy() || time.Now().Before(wanted):
 		if err := k.beat(ctx, s); err != nil && !errors.Is(err, store.ErrSessionLost) {
-			return k.again(s.trust.left())
+			return k.again(s.trust.left(), err)
 		}
 		return k.cfg.Session.HeartbeatEvery
 	}
@@ -84,9 +85,12 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 	return time.Hour
 }
 
-// again is how soon to retry: soon while some trust is left.
-func (k *keeper) again(left time.Duration) time.Duration {
-	if left <= 0 {
+// again is how soon to retry: soon while some trust is left, and it may help.
+func (k *keeper) again(left time.Duration, err error) time.Duration {
+	switch {
+	case errors.Is(err, routing.ErrReplaced):
+		return poolRetry
+	case left <= 0:
 		return min(poolRetry, k.cfg.Lock.RenewEvery)
 	}
 	return max(50*time.Millisecond, min(k.cfg.Lock.RenewEvery/4, left/3))
@@ -126,13 +130,16 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 		s.trust.extend(sent, k.cfg.Session.TTL) // the heartbeat beside it was accepted
 		h.lost(errLockLost)
 	default:
-		k.abandonRuns(s)
+		k.abandonRuns(s, err)
 		k.log.Warn("acquire lock could not be renewed", zap.Duration("trusted_for", h.trust.left()), zap.Error(err))
-		if !h.trust.stands() {
+		switch {
+		case errors.Is(err, routing.ErrReplaced):
+			h.lost(err)
+		case !h.trust.stands():
 			h.lost(errTrustOver)
 		}
 	}
-	return k.again(h.trust.left())
+	return k.again(h.trust.left(), err)
 }
 
 // doze makes renewing slower, or quick again, and at once.
@@ -167,16 +174,16 @@ func (k *keeper) beat(ctx context.Context, s *session) error {
 	case errors.Is(err, store.ErrSessionLost):
 		k.lose(s)
 	default:
-		k.abandonRuns(s)
+		k.abandonRuns(s, err)
 		k.log.Warn("heartbeat failed", zap.Duration("trusted_for", s.trust.left()), zap.Error(err))
 	}
 	return err
 }
 
-// abandonRuns takes the workers away from transactions on a database that has not answered
-// for as long as a session may be silent.
-func (k *keeper) abandonRuns(s *session) {
-	if !s.trust.stands() {
+// abandonRuns takes the workers away from transactions on a database that was replaced, or
+// has not answered for as long as a session may be silent.
+func (k *keeper) abandonRuns(s *session, err error) {
+	if !s.trust.stands() || errors.Is(err, routing.ErrReplaced) {
 		k.workers.GiveUp(s)
 	}
 }

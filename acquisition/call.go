@@ -79,6 +79,12 @@ func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx
 	k.connMu.Lock()
 	defer k.connMu.Unlock()
 	connected := k.conn != nil && !k.conn.IsClosed()
+	if connected {
+		if err := k.pool.Current(k.conn); err != nil {
+			k.disconnect()
+			return err
+		}
+	}
 	if !connected {
 		turn, cancel, keeps := ctx, func() {}, k.opened() != nil
 		if keeps { // else there is time to wait

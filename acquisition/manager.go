@@ -209,8 +209,8 @@ func (m *Manager) Holds(pool string) bool {
 	return a != nil && a.seenLock().Holding
 }
 
-// Receive takes a message from another node. What cannot be read, or is about a pool
-// that does not run here, is dropped.
+// Receive takes a message from another node. One about a pool that does not run here is
+// dropped; an error says that it cannot be read.
 func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	switch kind {
 	case MessageHint:
@@ -236,7 +236,10 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	}
 	a := m.acquirer(about.Pool)
 	if kind == MessageOffer && (a == nil || !a.serves()) {
-		return m.elector.Send(from, MessageAnswer, About{Pool: about.Pool, No: true}.Encode())
+		if err := m.elector.Send(from, MessageAnswer, About{Pool: about.Pool, No: true}.Encode()); err != nil {
+			m.log.Debug("an offer could not be refused; its sender waits in vain", zap.String("to", from), zap.Error(err))
+		}
+		return nil
 	}
 	if a == nil {
 		return nil

@@ -191,10 +191,10 @@ func (w *Workers) Cancel(id job.ID) bool {
 }
 
 // errAway ends runs whose transaction's database does not answer.
-var errAway = errors.New("the database does not answer; the job runs again when it does")
+var errAway = errors.New("the database does not answer, or was replaced; the job runs again when it is back")
 
-// GiveUp cancels runs of o that are in a transaction, as its database has not answered
-// for long: they could not commit, and other pools need the workers. Their jobs are
+// GiveUp cancels runs of o that are in a transaction, as its database was replaced or has
+// not answered for long: they could not commit, and other pools need the workers. Their jobs are
 // given back without a charge. Plain handlers, who need no database, go on.
 func (w *Workers) GiveUp(o Owner) {
 	for _, s := range w.slots {

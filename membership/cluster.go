@@ -67,8 +67,9 @@ type Cluster struct {
 	look  lookup
 	under underlay.Network // nil: this machine's
 
-	name       string                                     // Self().Name, which never changes
-	handlers   map[byte]func(from string, payload []byte) // written before Start only
+	name       string                                           // Self().Name, which never changes
+	handlers   map[byte]func(from string, payload []byte) error // written before Start only
+	exchanged  exchanged                                        // written before Start only
 	inbox      *inbox
 	reliable   chan struct{}        // a slot per SendReliable under way
 	cached     atomic.Pointer[view] // nil after a change; set with mu held
@@ -146,7 +147,7 @@ func newCluster(self Self, log *zap.Logger) *Cluster {
 		name:       name,
 		self:       Member{Name: name, Node: self.Node, Role: self.Role, Version: self.Version},
 		inbox:      newInbox(inboxSize),
-		handlers:   map[byte]func(string, []byte){},
+		handlers:   map[byte]func(string, []byte) error{},
 		reliable:   make(chan struct{}, reliableLimit),
 		settled:    make(chan struct{}),
 		wake:       make(chan struct{}, 1),

@@ -174,7 +174,7 @@ func TestSingle(t *testing.T) {
 	t.Parallel()
 	c := Single(Self{Node: "a", Role: RoleNode})
 	got := make(chan string, 1)
-	c.Handle(1, func(from string, payload []byte) { got <- from + string(payload) })
+	c.Handle(1, func(from string, payload []byte) error { got <- from + string(payload); return nil })
 	await(t, c.Settled())
 	c.SetPools(pools(10))
 	elect := func() {

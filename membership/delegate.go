@@ -57,9 +57,11 @@ func (d delegate) GetBroadcasts(_, _ int) [][]byte {
 	return nil
 }
 
-// There is no state to merge beyond metadata.
-func (delegate) LocalState(bool) []byte            { return nil }
-func (delegate) MergeRemoteState(_ []byte, _ bool) {}
+// LocalState is sent to one member after another, and to whom this process joins.
+func (d delegate) LocalState(bool) []byte { return d.c.state() }
+
+// MergeRemoteState takes in what LocalState returned elsewhere.
+func (d delegate) MergeRemoteState(b []byte, _ bool) { d.c.merge(b) }
 
 func (c *Cluster) meta() []byte {
 	c.mu.Lock()

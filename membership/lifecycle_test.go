@@ -68,7 +68,7 @@ func TestLifecycle(t *testing.T) {
 		t.Parallel()
 		entered, release := make(chan struct{}), make(chan struct{})
 		c := start(t, testConfig(t), Self{Node: "a"}, func(c *Cluster) {
-			c.Handle(1, func(string, []byte) { close(entered); <-release })
+			c.Handle(1, func(string, []byte) error { close(entered); <-release; return nil })
 		})
 		require.NoError(t, c.Send(c.name, 1, nil))
 		<-entered
@@ -124,10 +124,10 @@ func TestLifecycle(t *testing.T) {
 	t.Run("handle in time and once", func(t *testing.T) {
 		t.Parallel()
 		c := build(t, testConfig(t), Self{Node: "a"})
-		c.Handle(1, func(string, []byte) {})
-		require.Panics(t, func() { c.Handle(1, func(string, []byte) {}) })
+		c.Handle(1, func(string, []byte) error { return nil })
+		require.Panics(t, func() { c.Handle(1, func(string, []byte) error { return nil }) })
 		require.NoError(t, c.Start(t.Context()))
-		require.Panics(t, func() { c.Handle(2, func(string, []byte) {}) })
+		require.Panics(t, func() { c.Handle(2, func(string, []byte) error { return nil }) })
 	})
 }
 

@@ -45,7 +45,7 @@ func newMetrics(c *Cluster) *metrics {
 		dropped: prometheus.NewCounterVec(counter("messages_dropped_total",
 			"Messages received and dropped: queue_full (an older one, handlers are too slow), misaddressed (meant for a process that is gone), unknown_kind (another version's)."), []string{"reason"}),
 		malformed: prometheus.NewCounterVec(counter("malformed_total",
-			"Messages and metadata that could not be decoded."), []string{"what"}),
+			"What came from members and could not be decoded: messages, their payloads, metadata, state."), []string{"what"}),
 		joins: prometheus.NewCounterVec(counter("joins_total",
 			"Attempts to join at an address that is not in the view."), []string{"result"}),
 		conflicts: prometheus.NewCounter(counter("name_conflicts_total",

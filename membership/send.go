@@ -5,16 +5,18 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/memberlist"
+	"go.uber.org/zap"
 )
 
 // Handle registers fn for messages of one kind. Kinds are agreed on by the
 // packages that use them; the same on all members. fn is called by one goroutine
 // for all kinds, one message at a time, so it must return soon: meanwhile at most
 // 1024 messages wait, beyond which the oldest are dropped and counted. from is the
-// sender's member name, as it claims; payload is fn's to keep.
+// sender's member name, as it claims; payload is fn's to keep. An error says that it is
+// not what a message of this kind should be; it is counted.
 //
 // Handle must be called before Start, and once per kind; otherwise it panics.
-func (c *Cluster) Handle(kind byte, fn func(from string, payload []byte)) {
+func (c *Cluster) Handle(kind byte, fn func(from string, payload []byte) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase != created {
@@ -157,7 +159,10 @@ func (c *Cluster) deliver(ctx context.Context) {
 			if !ok {
 				break
 			}
-			c.handlers[m.kind](m.from, m.payload)
+			if err := c.handlers[m.kind](m.from, m.payload); err != nil {
+				c.metrics.malformed.WithLabelValues("payload").Inc()
+				c.log.Debug("message dropped", zap.String("from", m.from), zap.Error(err))
+			}
 		}
 	}
 }

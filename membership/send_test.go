@@ -22,7 +22,7 @@ func TestMessages(t *testing.T) {
 	listening := func(c *Cluster) {
 		ch := make(chan got, 100)
 		received[c] = ch
-		c.Handle(7, func(from string, payload []byte) { ch <- got{from, string(payload)} })
+		c.Handle(7, func(from string, payload []byte) error { ch <- got{from, string(payload)}; return nil })
 	}
 	all := startNodes(t, 2, listening)
 	a, b := all[0], all[1]
@@ -82,7 +82,7 @@ func TestSlowHandler(t *testing.T) {
 	var last []byte
 	done := make(chan struct{})
 	all := startNodes(t, 2, func(c *Cluster) {
-		c.Handle(1, func(_ string, payload []byte) {
+		c.Handle(1, func(_ string, payload []byte) error {
 			select {
 			case entered <- struct{}{}:
 				<-release
@@ -91,6 +91,7 @@ func TestSlowHandler(t *testing.T) {
 			if last = payload; string(payload) == "last" {
 				close(done)
 			}
+			return nil
 		})
 	})
 	a, b := all[0], all[1]

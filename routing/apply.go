@@ -50,7 +50,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 			pools[name] = p
 			continue
 		}
-		p, err := newPool(name, cfg.Pools[name], r.budget, &r.doors, r.log)
+		p, err := r.newPool(name, cfg.Pools[name])
 		if err != nil {
 			return Change{}, err
 		}
@@ -99,11 +99,11 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 // DSN leads as if it had led there all along.
 func (p *Pool) succeed(before *Pool) {
 	before.mu.Lock()
-	server, timeline := before.server, before.timeline
+	server := before.server
 	before.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.server, p.timeline = server, timeline
+	p.server = server
 }
 
 // sameDatabase refuses p when it is on another database of the server than before: jobs

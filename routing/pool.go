@@ -27,9 +27,10 @@ type Pool struct {
 	cfg PoolConfig
 	log *zap.Logger
 
-	dsn    *pgxpool.Config // what the DSN says; each use of it changes a copy
-	budget *budget
-	door   *door
+	dsn        *pgxpool.Config // what the DSN says; each use of it changes a copy
+	budget     *budget
+	door       *door
+	promotions *promotions
 
 	opening sync.Mutex
 	jobs    *pgxpool.Pool // guarded by opening; nil until it is first used
@@ -37,13 +38,12 @@ type Pool struct {
 	spare   *pgx.Conn     // guarded by opening; see keepSpare
 	closed  bool          // guarded by opening
 
-	mu       sync.Mutex
-	number   int     // guarded by mu; 0 until admitted
-	server   string  // guarded by mu; which server it is on; "" until admitted
-	timeline int     // guarded by mu; the highest that was seen there
-	down     error   // guarded by mu; why it cannot be used; nil: it can
-	silent   *outage // guarded by mu; nil: it answers, as far as this node knows
-	ready    chan struct{}
+	mu     sync.Mutex
+	number int     // guarded by mu; 0 until admitted
+	server string  // guarded by mu; which server it is on; "" until admitted
+	down   error   // guarded by mu; why it cannot be used; nil: it can
+	silent *outage // guarded by mu; nil: it answers, as far as this node knows
+	ready  chan struct{}
 
 	forwards forwards
 
@@ -59,12 +59,12 @@ const (
 )
 
 // newPool checks what can be checked without connecting. It opens nothing.
-func newPool(name string, cfg PoolConfig, b *budget, d *doors, log *zap.Logger) (*Pool, error) {
+func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
 	dsn, err := pgxpool.ParseConfig(cfg.DSN)
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", name, errBadDSN)
 	}
-	return &Pool{Name: name, cfg: cfg, dsn: dsn, budget: b, door: d.to(dsn.ConnConfig), log: log.With(zap.String("pool", name)),
+	return &Pool{Name: name, cfg: cfg, dsn: dsn, budget: r.budget, door: r.doors.to(dsn.ConnConfig), promotions: r.promotions, log: r.log.With(zap.String("pool", name)),
 		ready: make(chan struct{}), gone: make(chan struct{}), down: fmt.Errorf("%w: not reached yet", ErrPoolDown)}, nil
 }
 
@@ -82,6 +82,7 @@ func (p *Pool) config(purpose string, maxConns int) *pgxpool.Config {
 	c.MaxConnIdleTime = maxConnIdle
 	c.HealthCheckPeriod = maxConnIdle / 3
 	c.AfterConnect = p.checkServer
+	c.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { return p.Current(c) == nil, nil } // else it is made anew
 	tuneCommon(c.ConnConfig, purpose)
 	p.budget.bound(c)
 	return c
@@ -290,19 +291,19 @@ func (p *Pool) checkServer(ctx context.Context, c *pgx.Conn) error {
 		return fmt.Errorf("connect to pool %s: %w", p.Name, err)
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.server != "" && id != p.server:
-		return &store.PoolError{Pool: p.Name, What: fmt.Sprintf("its DSN leads to another server than before (system identifier %s, it was %s)", id, p.server),
+	server := p.server
+	p.mu.Unlock()
+	if server != "" && id != server {
+		return &store.PoolError{Pool: p.Name, What: fmt.Sprintf("its DSN leads to another server than before (system identifier %s, it was %s)", id, server),
 			Fix: "correct the DSN or what is behind it; if this is meant, restart the node"}
-	case timeline == 0 && p.timeline > 0:
-		return &store.PoolError{Pool: p.Name, What: "its DSN leads to a standby", Fix: "point the DSN at the primary, or add target_session_attrs=read-write"}
-	case timeline < p.timeline:
-		return &store.PoolError{Pool: p.Name, What: fmt.Sprintf("its DSN leads to a primary that was replaced (timeline %d, there was %d)", timeline, p.timeline),
-			Fix: "stop the old primary, and point the DSN at the one that was promoted"}
 	}
-	p.timeline = timeline
-	return nil
+	s := stamp{lineageOf(id, p.Name), timeline}
+	before := p.promotions.reach(s.lineage, timeline)
+	if timeline == 0 && before.timeline > 0 {
+		return &store.PoolError{Pool: p.Name, What: "its DSN leads to a standby", Fix: "point the DSN at the primary, or add target_session_attrs=read-write"}
+	}
+	c.PgConn().CustomData()[stampKey] = s
+	return p.current(s, before)
 }
 
 // Number is the pool's number in its ledger, or an error with ErrPoolDown while

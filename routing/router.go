@@ -26,13 +26,15 @@ type Router struct {
 	routes  atomic.Pointer[routes]
 	applied atomic.Int64
 
-	budget  *budget
-	doors   doors
-	run     context.Context // of what watches pools; nil before Start
-	cancel  context.CancelFunc
-	group   sync.WaitGroup
-	stop    sync.Once
-	stopped chan struct{} // closed when every connection is
+	budget     *budget
+	doors      doors
+	promotions *promotions
+	tell       func(part []byte) // nil: nobody is told of promotions
+	run        context.Context   // of what watches pools; nil before Start
+	cancel     context.CancelFunc
+	group      sync.WaitGroup
+	stop       sync.Once
+	stopped    chan struct{} // closed when every connection is
 
 	admission sync.Mutex // held while a pool is let into service
 
@@ -85,12 +87,12 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{log: log.Named("routing"), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
+	r := &Router{log: log.Named("routing"), promotions: newPromotions(), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
 	cfg = cfg.WithDefaults()
 	r.budget = newBudget(cfg.Connections.PerNode, r.evictIdle)
 	pools := map[string]*Pool{}
 	for name, pc := range cfg.Pools {
-		p, err := newPool(name, pc, r.budget, &r.doors, r.log)
+		p, err := r.newPool(name, pc)
 		if err != nil {
 			return nil, err
 		}
@@ -124,6 +126,9 @@ func (r *Router) Start(ctx context.Context) error {
 		return errors.Join(err, r.Stop(ctx))
 	}
 	r.watchAll(pending)
+	if r.tell != nil {
+		r.group.Go(func() { r.spread(r.run) })
+	}
 	return nil
 }
 

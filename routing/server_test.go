@@ -62,11 +62,12 @@ func TestTheServerBehindADSN(t *testing.T) {
 	require.NoError(t, connect(), "promoted")
 
 	p.mu.Lock()
-	p.timeline = 9
+	here := lineageOf(p.server, "main")
 	p.mu.Unlock()
-	require.ErrorContains(t, connect(), "leads to a primary that was replaced (timeline 2, there was 9)")
+	require.NoError(t, r.Hear("other-00000000", p.promotions.append(nil, here, 9)))
+	require.ErrorContains(t, connect(), "leads to a primary that was replaced (timeline 2; other-00000000 has reached timeline 9)")
 	p.mu.Lock()
-	p.timeline, p.server = 2, "7000000000000000000"
+	p.server = "7000000000000000000"
 	p.mu.Unlock()
 	require.ErrorContains(t, connect(), "leads to another server than before")
 }

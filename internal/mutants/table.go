@@ -204,4 +204,8 @@ var mutants = []mutant{
 		"if t.router.Applied() != t.placed {", "if false {", units, "TestClaimGoesByTheNewestConfiguration"},
 	{"P9", "a lock that was just taken is not lost with its session", "acquisition/leave.go",
 		"		h.lost(errLockLost)\n	}\n	if !s.lost", "	}\n	if !s.lost", units, "TestKeeperLosesWhatWasJustTaken"},
+	{"P2", "what others say of a promotion is not heeded", "routing/promotions.go",
+		"if s.timeline >= latest.timeline {", "if s.timeline >= latest.timeline || latest.by != \"\" {", root, "TestP2AnOldPrimaryIsLeft"},
+	{"P2", "a connection to an old primary goes on being used for the lock", "acquisition/call.go",
+		"if err := k.pool.Current(k.conn); err != nil {", "if err := k.pool.Current(k.conn); false {", root, "TestP2AnOldPrimaryIsLeft"},
 }

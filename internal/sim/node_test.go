@@ -85,9 +85,10 @@ func (n *node) start() {
 	}
 	p.manager, err = acquisition.NewManager(w.setup.acquire, p.sessions, p.router, p.workers, registry, elector, zap.NewNop())
 	must(err)
-	for kind := acquisition.MessageHint; kind <= acquisition.MessageGiven; kind++ {
-		p.cluster.Handle(kind, func(from string, payload []byte) { _ = p.manager.Receive(kind, from, payload) })
+	for kind := acquisition.MessageHint; kind <= acquisition.MessageAnswer; kind++ {
+		p.cluster.Handle(kind, func(from string, payload []byte) error { return p.manager.Receive(kind, from, payload) })
 	}
+	proposal.Promotions(p.cluster, p.router)
 	ctx := context.Background()
 	must(p.router.Start(ctx))
 	must(p.cluster.Start(ctx))

@@ -43,7 +43,7 @@ type Risks struct {
 
 // ServerIs is which server a connection leads to, and on which timeline it is; 0: it
 // is a standby.
-func ServerIs(ctx context.Context, db DB) (id string, timeline int, err error) {
+func ServerIs(ctx context.Context, db DB) (id string, timeline int32, err error) {
 	if err := db.QueryRow(ctx, sqlServerIs).Scan(&id, &timeline); err != nil {
 		return "", 0, fmt.Errorf("ask the server who it is: %w", err)
 	}

@@ -1,0 +1,105 @@
+package tenure_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// enduring is a job in a transaction whose first run lasts until it is cancelled.
+type enduring struct{}
+
+func (enduring) Kind() string { return "enduring" }
+
+// A standby is promoted while the primary stays up, and half of the nodes stay on that:
+// what they did there would be lost. They hear from the others that it was replaced, and
+// stop within seconds.
+func TestP2AnOldPrimaryIsLeft(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Options{Settings: map[string]string{"synchronous_commit": "on"}})
+	b := newTestbedOn(t, server, 1, 1)
+	starts, cancelled := make(chan struct{}, 10), make(chan error, 10)
+	var runs atomic.Int32
+	registry := b.registry(nil)
+	tenure.HandleTx(registry, func(ctx context.Context, _ pgx.Tx, _ *job.Job[enduring]) error {
+		starts <- struct{}{}
+		if runs.Add(1) > 1 {
+			return nil
+		}
+		<-ctx.Done()
+		cancelled <- context.Cause(ctx)
+		return ctx.Err()
+	})
+	onA, toA := b.behind(b.gossiping("a"), "p1")
+	a := b.start(onA, registry)
+	a.holds("p1")
+	onB, toB := b.behind(b.gossiping("b", a.Self().Addr), "p1")
+	other := b.start(onB, registry)
+	a.meet(2)
+	ctx := tenancy.For(t.Context(), "t1")
+	_, err := a.Client().Enqueue(ctx, enduring{})
+	require.NoError(t, err)
+	receive(t, starts)
+
+	standby, err := server.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, standby.Stop(context.Background())) })
+	promoted, err := pgxpool.New(t.Context(), standby.DSN("p1"))
+	require.NoError(t, err)
+	defer promoted.Close()
+	var ok bool
+	require.NoError(t, promoted.QueryRow(t.Context(), "SELECT pg_promote()").Scan(&ok))
+	require.True(t, ok)
+	require.NoError(t, toB.SetServer(standby.DSN("p1")))
+
+	require.Eventually(t, func() bool { return b.log.says("databases that were replaced") }, patience, time.Millisecond)
+	heard := time.Now()
+	require.ErrorContains(t, receive(t, cancelled), "was replaced")
+	require.Eventually(t, func() bool { return !a.Locks()[0].Holding }, 5*time.Second, time.Millisecond)
+	t.Logf("left after %v", time.Since(heard))
+	_, err = a.Client().Enqueue(ctx, plain{N: 1})
+	require.ErrorContains(t, err, "its DSN leads to a primary that was replaced (timeline 1; b-")
+	web, err := tenure.NewClient(b.named("web")) // which nobody tells
+	require.NoError(t, err)
+	require.NoError(t, web.Start(t.Context()))
+	defer func() { require.NoError(t, web.Stop(context.WithoutCancel(t.Context()))) }()
+	_, err = web.Enqueue(ctx, plain{N: 1})
+	require.NoError(t, err)
+	_, err = other.Client().Enqueue(ctx, plain{N: 2})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // the job that a ran, and the one just enqueued
+		var done int
+		return promoted.QueryRow(t.Context(), "SELECT count(*) FROM tenure.completed_job").Scan(&done) == nil && done == 2
+	}, patience, 10*time.Millisecond)
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job"), "nothing more is done on the old primary")
+
+	require.NoError(t, toA.SetServer(standby.DSN("p1")))
+	require.Eventually(t, func() bool { // a works where b does
+		_, err := a.Client().Enqueue(ctx, plain{N: 3})
+		return err == nil
+	}, patience, 50*time.Millisecond)
+	a.stop() // while the server is there
+	other.stop()
+}
+
+// receive receives, or fails where a plain receive would hang.
+func receive[T any](t *testing.T, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(patience):
+		require.Fail(t, "nothing came")
+	}
+	return v
+}

@@ -1,0 +1,88 @@
+package routing
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+)
+
+// routerOf is a router that reaches nothing.
+func routerOf(t *testing.T) *Router {
+	t.Helper()
+	r, err := New(onePool("postgres://x@127.0.0.1:1/x"), zap.NewNop())
+	require.NoError(t, err)
+	return r
+}
+
+func TestPromotions(t *testing.T) {
+	t.Parallel()
+	l := lineageOf("7000000000000000000", "main")
+	require.NotEqual(t, l, lineageOf("7000000000000000000", "copy"))
+	require.NotEqual(t, l, lineageOf("7000000000000000001", "main"))
+
+	old, next, third := routerOf(t), routerOf(t), routerOf(t)
+	p, _ := old.Pool("main")
+	require.Zero(t, old.promotions.reach(l, 1).timeline)
+	require.Empty(t, old.Promotions(), "never replaced")
+	require.Zero(t, next.promotions.reach(l, 1).timeline)
+	require.Equal(t, int32(1), next.promotions.reach(l, 2).timeline)
+	parts := next.promotions.takeNews()
+	require.Len(t, parts, 1)
+	require.Empty(t, next.promotions.takeNews(), "it is told once")
+	require.Equal(t, parts[0], next.Promotions())
+
+	on1 := stamp{l, 1}
+	require.NoError(t, p.current(on1, old.promotions.latest(l)))
+	require.NoError(t, old.Hear("next-00000000", parts[0]))
+	err := p.current(on1, old.promotions.latest(l))
+	require.ErrorIs(t, err, ErrReplaced)
+	require.True(t, permanent(err))
+	require.ErrorContains(t, err, "timeline 1; next-00000000 has reached timeline 2")
+	require.Equal(t, parts, old.promotions.takeNews(), "others may be where this node was")
+	require.Empty(t, old.Promotions(), "hearsay is not kept alive")
+	require.NoError(t, old.Hear("next-00000000", parts[0]))
+	require.Empty(t, old.promotions.takeNews())
+
+	require.NoError(t, third.Hear("old-00000000", parts[0]))
+	require.Empty(t, third.promotions.takeNews(), "it is not there itself")
+	require.ErrorIs(t, p.current(on1, third.promotions.reach(l, 1)), ErrReplaced, "a connection to the old primary after that")
+	require.NoError(t, p.current(stamp{l, 2}, third.promotions.reach(l, 2)))
+	require.Equal(t, parts[0], third.Promotions())
+	require.NoError(t, third.Hear("x", nil))
+	require.ErrorContains(t, third.Hear("x", parts[0][1:]), "11 bytes are no multiple of 12")
+	require.NoError(t, third.Hear("x", make([]byte, lineageSize)), "timeline 0 says nothing")
+}
+
+// Many pools are on one server, and are told of together.
+func TestPromotionsFitADatagram(t *testing.T) {
+	t.Parallel()
+	r, other := routerOf(t), routerOf(t)
+	const pools = 1000
+	for i := range pools {
+		r.promotions.reach(lineage(i), 3)
+		r.promotions.reach(lineage(i), 4)
+		other.promotions.reach(lineage(i), 3)
+	}
+	parts := r.promotions.takeNews()
+	require.Len(t, parts, (pools+maxTold-1)/maxTold)
+	for _, part := range parts {
+		require.LessOrEqual(t, len(part), 1200, "membership.MaxPayload")
+		require.NoError(t, other.Hear("r", part))
+	}
+	for i := range pools {
+		require.Equal(t, height{timeline: 4, seen: 3, by: "r"}, other.promotions.latest(lineage(i)))
+	}
+}
+
+func FuzzHear(f *testing.F) {
+	f.Add([]byte("twelve bytes"))
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := &Router{log: zap.NewNop(), promotions: newPromotions()}
+		require.Equal(t, len(b)%lineageSize == 0, r.Hear("x", b) == nil)
+		for _, h := range r.promotions.known {
+			require.Positive(t, h.timeline)
+		}
+	})
+}

@@ -63,10 +63,13 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	late := time.AfterFunc(openWithin, func() { r.cancel(errLate) })
 	tx, err := beginTenantTx(ctx, c.Owner.Tenants(), *c.Tenant)
 	inTime := late.Stop()
-	if err != nil {
-		if !inTime && errors.Is(context.Cause(ctx), errLate) {
-			err = errors.Join(errLate, err)
-		}
+	switch {
+	case err == nil:
+	case !inTime && errors.Is(context.Cause(ctx), errLate):
+		return false, errors.Join(errLate, err)
+	case ctx.Err() == nil && !refusesTenant(err):
+		return false, errors.Join(errUnable, err)
+	default:
 		return false, err
 	}
 	defer tx.close()
@@ -77,12 +80,15 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	err = r.spec.Handle(context.WithValue(ctx, txKey{}, tx), &c.Record)
 	tx.handle.returned = true
 	if err != nil {
+		if tx.handle.failed() {
+			err = blame(err)
+		}
 		return false, err
 	}
 	if err := tx.commit(ctx, func(b *pgx.Batch) { c.Owner.QueueFinish(b, c) }); err != nil {
 		// Whether an unanswered COMMIT took place is found out by the failure that
 		// is now reported: it finds the job's row gone if it did.
-		return false, c.Owner.FinishError(err)
+		return false, blame(c.Owner.FinishError(err))
 	}
 	return true, nil
 }

@@ -31,6 +31,7 @@ type Workers struct {
 	stop        sync.Once
 	stopped     chan struct{} // closed when every worker has ended
 	interrupted atomic.Bool   // what still runs is being cancelled
+	unable      seldom        // said of a database
 }
 
 // slot is one worker's place; it says what runs there.
@@ -310,7 +311,9 @@ func (r *run) do(ctx context.Context) {
 		}
 	}()
 	if r.spec.InTx {
-		r.inTx, r.err = r.doInTx(ctx)
+		if r.inTx, r.err = r.doInTx(ctx); errors.Is(r.err, errReadOnly) && isReadOnly(ctx, r.claim.Owner.Tenants()) {
+			r.err = errors.Join(errUnable, r.err)
+		}
 		return
 	}
 	r.err = r.spec.Handle(ctx, &r.claim.Record)
@@ -345,6 +348,8 @@ func (r *run) outcome(cause error) job.Outcome {
 			return job.Outcome{State: job.Cancelled, Err: r.err}
 		case errors.Is(cause, job.ErrStopping), errors.Is(cause, errAway):
 			return job.Outcome{State: job.Returned, Err: r.err}
+		case errors.Is(r.err, errUnable):
+			return r.putOff()
 		case errors.Is(cause, job.ErrTimeout) && !errors.Is(r.err, job.ErrTimeout):
 			r.err = fmt.Errorf("%w: %w", job.ErrTimeout, r.err)
 		}

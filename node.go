@@ -30,6 +30,7 @@ type Node struct {
 	router   *routing.Router
 	cluster  *membership.Cluster
 	manager  *acquisition.Manager
+	workers  *execution.Workers
 	gatherer prometheus.Gatherer
 	log      *zap.Logger
 
@@ -171,10 +172,13 @@ func (n *Node) Members() []membership.Member { return n.cluster.Members() }
 // Locks is what this node last saw of each pool's acquire lock.
 func (n *Node) Locks() []acquisition.Held { return n.manager.Locks() }
 
-// Handler serves /healthz (the process runs), /readyz (it takes part: joined, not
+// Handler serves /healthz (the process runs, and need not be started anew because so many
+// handlers do not return; else 503), /readyz (it takes part: joined, not
 // draining, and some pool can be used; else 503 with the reasons) and /metrics.
 // It asks nobody who they are: serve it on loopback, or behind something that does.
-func (n *Node) Handler() http.Handler { return admin.Handler(n.unready, n.gatherer) }
+func (n *Node) Handler() http.Handler {
+	return admin.Handler(n.unready, n.workers.Unhealthy, n.gatherer)
+}
 
 // unready says why the node does not take part; nil when it does.
 func (n *Node) unready() (reasons []string) {

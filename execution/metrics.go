@@ -35,6 +35,7 @@ func (m *metrics) ran(c *Claim, s job.State, took time.Duration) {
 
 var (
 	usedDesc    = prometheus.NewDesc("tenure_workers_used", "Claims that run, wait for a worker, or are about to be made.", nil, nil)
+	deafDesc    = prometheus.NewDesc("tenure_workers_replaced", "Workers that others stand in for, because their handlers go on although their contexts have ended.", nil, nil)
 	waitingDesc = prometheus.NewDesc("tenure_workers_backlog", "Claims that wait for a worker.", nil, nil)
 )
 
@@ -44,6 +45,7 @@ func (w *Workers) Describe(ch chan<- *prometheus.Desc) {
 	w.metrics.finished.Describe(ch)
 	w.metrics.seconds.Describe(ch)
 	ch <- usedDesc
+	ch <- deafDesc
 	ch <- waitingDesc
 }
 
@@ -53,6 +55,8 @@ func (w *Workers) Collect(ch chan<- prometheus.Metric) {
 	w.metrics.finished.Collect(ch)
 	w.metrics.seconds.Collect(ch)
 	ch <- prometheus.MustNewConstMetric(usedDesc, prometheus.GaugeValue, float64(w.room.used.Load()))
+	replaced, _ := w.deafness()
+	ch <- prometheus.MustNewConstMetric(deafDesc, prometheus.GaugeValue, float64(replaced))
 	w.backlog.mu.Lock()
 	size := w.backlog.size
 	w.backlog.mu.Unlock()

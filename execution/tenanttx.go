@@ -77,7 +77,10 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 		tx.handle.returned = true
 		return false, errLate
 	}
+	r.slot.hold(tx)
+	defer r.slot.hold(nil) // before it is closed
 	err = r.spec.Handle(context.WithValue(ctx, txKey{}, tx), &c.Record)
+	r.slot.hold(nil)
 	tx.handle.returned = true
 	if err != nil {
 		if tx.handle.failed() {

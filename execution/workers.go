@@ -25,10 +25,12 @@ type Workers struct {
 
 	room    *room
 	backlog *backlog
-	slots   []*slot
+	slots   []*slot // twice as many as workers: see replace
 	group   sync.WaitGroup
+	spares  spares
 
 	stop        sync.Once
+	stopping    chan struct{} // closed by Stop
 	stopped     chan struct{} // closed when every worker has ended
 	interrupted atomic.Bool   // what still runs is being cancelled
 	unable      seldom        // said of a database
@@ -36,9 +38,13 @@ type Workers struct {
 
 // slot is one worker's place; it says what runs there.
 type slot struct {
-	mu     sync.Mutex
-	claim  *Claim                  // guarded by mu; nil: idle
-	cancel context.CancelCauseFunc // guarded by mu
+	mu       sync.Mutex
+	claim    *Claim                  // guarded by mu; nil: idle
+	ctx      context.Context         // guarded by mu; of the run
+	cancel   context.CancelCauseFunc // guarded by mu
+	tx       *tenantTx               // guarded by mu; the run's; nil: it has none
+	deaf     time.Time               // guarded by mu; when the run was first seen to go on after ctx had ended
+	replaced bool                    // guarded by mu; another worker stands in for this one
 }
 
 // New returns workers that run the handlers of a frozen registry. It starts nothing.
@@ -53,18 +59,23 @@ func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) 
 	return &Workers{
 		cfg: cfg, registry: registry, retry: retry, log: log.Named("workers"), metrics: newMetrics(cfg.Workers),
 		room: newRoom(cfg.Workers), backlog: newBacklog(),
-		stopped: make(chan struct{}),
+		stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}, nil
 }
 
 // Start starts the workers.
 func (w *Workers) Start(context.Context) error {
-	w.slots = make([]*slot, w.cfg.Workers)
+	w.slots = make([]*slot, 2*w.cfg.Workers)
 	for i := range w.slots {
 		w.slots[i] = &slot{}
+		if i >= w.cfg.Workers {
+			w.spares.put(w.slots[i])
+			continue
+		}
 		w.group.Add(1)
 		go w.work(w.slots[i])
 	}
+	w.group.Go(w.watch)
 	return nil
 }
 
@@ -75,6 +86,7 @@ func (w *Workers) Start(context.Context) error {
 // claims stay, so that nobody runs their jobs while they still do.
 func (w *Workers) Stop(ctx context.Context) error {
 	w.stop.Do(func() {
+		close(w.stopping)
 		for _, c := range w.backlog.close() {
 			w.room.left(false)
 			c.Owner.Return(c)
@@ -213,7 +225,7 @@ func (w *Workers) GiveUp(o Owner) {
 func (w *Workers) work(s *slot) {
 	normal := false
 	defer func() {
-		if !normal { // a handler called runtime.Goexit: its outcome was reported on the way out
+		if !normal && !w.dismissed(s) { // a handler called runtime.Goexit: its outcome was reported on the way out
 			go w.work(s)
 			return
 		}
@@ -226,6 +238,10 @@ func (w *Workers) work(s *slot) {
 			return
 		}
 		w.run(s, c)
+		if w.dismissed(s) {
+			normal = true
+			return
+		}
 	}
 }
 
@@ -242,22 +258,22 @@ func (w *Workers) run(s *slot, c *Claim) {
 	}
 	ctx, cancel := w.context(c, spec)
 	s.mu.Lock()
-	s.claim, s.cancel = c, cancel
+	s.claim, s.ctx, s.cancel = c, ctx, cancel
 	s.mu.Unlock()
 	if w.interrupted.Load() { // see interrupt: one of the two sees the other
 		cancel(job.ErrStopping)
 	}
 
 	began := time.Now()
-	r := &run{workers: w, claim: c, spec: spec, cancel: cancel, err: errGoexit}
+	r := &run{workers: w, slot: s, claim: c, spec: spec, cancel: cancel, err: errGoexit}
 	defer func() {
 		cause := context.Cause(ctx)
-		s.mu.Lock()
-		s.claim, s.cancel = nil, nil
-		s.mu.Unlock()
+		replaced := s.clear()
 		cancel(nil)
 		r.report(cause, time.Since(began))
-		w.room.left(true)
+		if !replaced { // else its place was given up before
+			w.room.left(true)
+		}
 	}()
 	r.do(ctx)
 }
@@ -296,6 +312,7 @@ func (c deadlineContext) Deadline() (time.Time, bool) { return c.deadline, true 
 // run is one execution of a handler.
 type run struct {
 	workers *Workers
+	slot    *slot
 	claim   *Claim
 	spec    *job.Spec
 	cancel  context.CancelCauseFunc

@@ -476,7 +476,7 @@ func TestMetrics(t *testing.T) {
 			got[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 		require.Equal(t, map[string]float64{"tenure_jobs_finished_total": 3, "tenure_job_run_seconds": 3,
-			"tenure_workers_max": 2, "tenure_workers_used": 0, "tenure_workers_backlog": 0}, got)
+			"tenure_workers_max": 2, "tenure_workers_replaced": 0, "tenure_workers_used": 0, "tenure_workers_backlog": 0}, got)
 	})
 }
 

@@ -15,10 +15,14 @@ import (
 )
 
 // Handler serves a node's health and metrics. unready says why the node takes no
-// part; nothing: it does.
-func Handler(unready func() []string, metrics prometheus.Gatherer) http.Handler {
+// part; nothing: it does. unhealthy says why only another process will do; "": this one does.
+func Handler(unready func() []string, unhealthy func() string, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if reason := unhealthy(); reason != "" {
+			answer(w, http.StatusServiceUnavailable, map[string]any{"status": "unhealthy", "reasons": []string{reason}})
+			return
+		}
 		answer(w, http.StatusOK, map[string]any{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

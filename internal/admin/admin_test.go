@@ -16,18 +16,20 @@ import (
 )
 
 type bundle struct {
-	handler http.Handler
-	reasons atomic.Pointer[[]string]
+	handler   http.Handler
+	reasons   atomic.Pointer[[]string]
+	unhealthy atomic.Pointer[string]
 }
 
 func setup() *bundle {
 	b := &bundle{}
 	b.reasons.Store(&[]string{})
+	b.unhealthy.Store(new(string))
 	r := prometheus.NewRegistry()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "tenure_test", Help: "A gauge."})
 	g.Set(42)
 	r.MustRegister(g)
-	b.handler = admin.Handler(func() []string { return *b.reasons.Load() }, r)
+	b.handler = admin.Handler(func() []string { return *b.reasons.Load() }, func() string { return *b.unhealthy.Load() }, r)
 	return b
 }
 
@@ -46,6 +48,12 @@ func TestHealthz(t *testing.T) {
 	require.JSONEq(t, `{"status":"ok"}`, w.Body.String())
 	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
 	require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+
+	reason := "handlers ignore that their context has ended"
+	b.unhealthy.Store(&reason)
+	w = ask(b.handler, http.MethodGet, "/healthz")
+	require.Equal(t, http.StatusServiceUnavailable, w.Code, "only another process will do")
+	require.JSONEq(t, `{"status":"unhealthy","reasons":["`+reason+`"]}`, w.Body.String())
 }
 
 func TestReadyz(t *testing.T) {
@@ -90,7 +98,7 @@ func TestMetrics_sayThatTheyCannotBeGathered(t *testing.T) {
 	t.Parallel()
 	r := prometheus.NewRegistry()
 	r.MustRegister(broken{})
-	w := ask(admin.Handler(func() []string { return nil }, r), http.MethodGet, "/metrics")
+	w := ask(admin.Handler(func() []string { return nil }, func() string { return "" }, r), http.MethodGet, "/metrics")
 	require.Equal(t, http.StatusInternalServerError, w.Code, "an empty 200 would look like a node without metrics")
 }
 

@@ -1,0 +1,144 @@
+package execution
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// Handlers that ignore the end of their contexts do not cost workers, up to as many as
+// there are workers.
+func TestDeafHandlers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiter(true)
+		b := newBundle(t, func(c *Config) { c.Timeout = time.Minute }, w.register).start()
+		noops := func(n int) {
+			t.Helper()
+			b.submit("noop", n)
+			for range n {
+				require.Equal(t, job.Done, b.owner.next(t).outcome.State)
+			}
+		}
+		deaf := func(n int) {
+			t.Helper()
+			b.submit("wait", n)
+			for range n {
+				<-w.running
+			}
+			time.Sleep(time.Minute + deafFor - time.Second)
+			synctest.Wait()
+		}
+		deaf(2)
+		replaced, left := b.workers.deafness()
+		require.Zero(t, replaced+left, "they have time to return")
+		b.submit("noop", 1)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		replaced, left = b.workers.deafness()
+		require.Equal(t, []int{2, 0}, []int{replaced, left})
+		require.Equal(t, job.Done, b.owner.next(t).outcome.State)
+		noops(10)
+		require.Zero(t, b.workers.room.used.Load(), "places taken")
+		require.Empty(t, b.workers.Unhealthy())
+
+		deaf(1)
+		time.Sleep(3 * time.Second)
+		noops(1)
+		close(w.goOn)
+		for range 3 {
+			require.Equal(t, job.Done, b.owner.next(t).outcome.State, "what they say at last counts")
+		}
+		synctest.Wait()
+		require.Len(t, b.workers.spares.free, 2)
+		noops(10)
+
+		w.goOn = make(chan struct{})
+		deaf(2)
+		time.Sleep(3 * time.Second)
+		deaf(2)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		replaced, left = b.workers.deafness()
+		require.Equal(t, []int{2, 2}, []int{replaced, left})
+		require.Contains(t, b.workers.Unhealthy(), "4 handlers ignore that their context has ended and 2 of them keep a worker")
+		close(w.goOn)
+		for range 4 {
+			b.owner.next(t)
+		}
+		synctest.Wait()
+		require.Empty(t, b.workers.Unhealthy())
+		noops(10)
+	})
+}
+
+// A replaced handler may still end its goroutine, or panic: its worker is not started anew.
+func TestADeafHandlerEndsOddly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBundle(t, func(c *Config) { c.Timeout = time.Minute }, func(r *job.Registry) {
+			r.Add(job.Spec{Kind: "goexit", Handle: func(context.Context, *job.Record) error { time.Sleep(time.Hour); runtime.Goexit(); return nil }})
+			r.Add(job.Spec{Kind: "panic", Handle: func(context.Context, *job.Record) error { time.Sleep(time.Hour); panic("late") }})
+		}).start()
+		for _, kind := range []string{"goexit", "panic"} {
+			b.submit(kind, 2)
+			for range 2 {
+				require.Equal(t, job.Retrying, b.owner.next(t).outcome.State, kind)
+			}
+			synctest.Wait()
+			require.Len(t, b.workers.spares.free, 2, kind)
+		}
+	})
+}
+
+// The locks that a deaf handler's transaction holds are given up.
+func TestADeafHandlerKeepsNoLocks(t *testing.T) {
+	t.Parallel()
+	running, goOn := make(chan struct{}), make(chan struct{})
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "deaf", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			_, err := tx.Exec(ctx, "LOCK TABLE effect")
+			close(running)
+			<-goOn
+			return err
+		})
+	})
+	release := sync.OnceFunc(func() { close(goOn) })
+	c.start()
+	t.Cleanup(release)
+	claim := c.claim("deaf")
+	claim.Tenant, claim.Record.Tenant = c.tenants["alpha"], "alpha"
+	c.submitClaims([]Claim{claim})
+	<-running
+	s := c.workers.slots[0]
+	for _, candidate := range c.workers.slots {
+		candidate.mu.Lock()
+		if candidate.claim != nil {
+			s = candidate
+		}
+		candidate.mu.Unlock()
+	}
+	now := time.Now()
+	c.workers.look(s, now)
+	require.Zero(t, s.deaf, "its context has not ended")
+	s.cancel(job.ErrTimeout)
+	c.workers.look(s, now)
+	c.workers.look(s, now.Add(deafFor))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := c.admin.Exec(ctx, "TABLE alpha.effect")
+	require.NoError(t, err, "the table is free")
+	require.Equal(t, job.Done, c.run(t, "noop", c.tenants["alpha"], "").outcome.State)
+	release()
+	o := c.owner.next(t).outcome
+	require.Equal(t, job.Retrying, o.State)
+	require.ErrorIs(t, o.Err, job.ErrTimeout)
+}

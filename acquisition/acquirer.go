@@ -367,11 +367,10 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := store.Claimant{Session: s.id, Member: a.keeper.self.Member, SeenSeq: a.standing.seq,
-		HolderGone: a.standing.holder != "" && !a.elector.Alive(a.standing.holder)}
+	c := store.Claimant{Session: s.id, Member: a.keeper.self.Member, SeenSeq: a.standing.seq, HolderGone: a.holderGone()}
 	var mine bool
 	var l store.Lock
-	sent := time.Now()
+	sent := thisInstant()
 	err = a.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		mine, l, err = store.TakeLock(ctx, conn, c, a.cfg.Lock.TTL)
 		return err
@@ -393,6 +392,14 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 	t := newTerm(a, s, f, holding, held)
 	t.from = a.standing.holder
 	return t, nil
+}
+
+// holderGone tells whether nobody will renew the lock any more, as far as this node knows.
+// If the holder is this very process, then under a session that it has lost; the lock may
+// have long to live, as the database's clock may have been set back.
+func (a *acquirer) holderGone() bool {
+	holder := a.standing.holder
+	return holder != "" && (holder == a.keeper.self.Member || !a.elector.Alive(holder))
 }
 
 // end lets go of the lock after a term, which is over for the reason why.

@@ -297,6 +297,22 @@ func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
 
 // A node that has just come to reach the database again leaves the lock to whoever was
 // elected meanwhile, unless that is itself.
+// The lock stands in this process' name, under a session that it has lost, and lives for
+// long, as the database's clock was set back: nobody else would take it for as long.
+func TestAcquirerTakesBackWhatItsFormerSessionHolds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	e := &fakeElector{rank: 2}
+	a := b.acquirer(e)
+	former := b.otherHolds(a.keeper.self.Member)
+	b.exec("UPDATE tenure.acquire_lock SET expires_at = clock_timestamp() + interval '10 min'")
+	tm := tried(t.Context(), a)
+	require.NotNil(t, tm)
+	require.Greater(t, tm.fence.Epoch, former.Epoch)
+	require.NotEqual(t, former.Session, tm.fence.Session)
+	a.keeper.release(tm.holding)
+}
+
 func TestAcquirerDoesNotOvertakeOnceItWasOutOfReach(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()

@@ -105,7 +105,7 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 	if dozing {
 		ttl, every = dozeFactor*ttl, dozeFactor*every
 	}
-	sent := time.Now()
+	sent := thisInstant()
 	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if !dozing {
 			return store.RenewLock(ctx, conn, h.fence, ttl, k.cfg.Session.TTL)
@@ -162,7 +162,7 @@ func (k *keeper) wakeFor(seen store.Idle) {
 
 // beat says that the session lives.
 func (k *keeper) beat(ctx context.Context, s *session) error {
-	sent := time.Now()
+	sent := thisInstant()
 	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return store.BeatSession(ctx, conn, s.id, k.cfg.Session.TTL)
 	})

@@ -162,7 +162,7 @@ func (b *bundle) session() *session {
 // lock takes the acquire lock as an acquirer would.
 func (b *bundle) lock(s *session) (context.Context, *holding) {
 	b.t.Helper()
-	sent := time.Now()
+	sent := thisInstant()
 	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: s.id, Member: "a-1", SeenSeq: -1}, b.cfg.Lock.TTL)
 	require.NoError(b.t, err)
 	require.True(b.t, mine)

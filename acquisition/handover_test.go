@@ -212,7 +212,7 @@ func TestPrepare(t *testing.T) {
 	require.Equal(t, []string{answerTo("b-1", false)}, e.messages())
 	require.NotNil(t, a.keeper.opened())
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.node_session WHERE state = 'live'"))
-	require.EqualValues(t, 1, b.count("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure jobs'"))
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure jobs' AND datname = current_database()"))
 	require.Empty(t, b.readLock().Holder, "it is not taken yet")
 	cancel()
 	within(t, paused)

@@ -100,7 +100,7 @@ func (k *keeper) session(ctx context.Context) (*session, error) {
 	}
 	s = newSession(k)
 	row := store.Session{ID: s.id, Node: k.self.Node, Member: k.self.Member, GossipAddr: k.self.GossipAddr(), Version: k.self.Version, Kinds: k.self.Kinds}
-	sent := time.Now()
+	sent := thisInstant()
 	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return store.OpenSession(ctx, conn, row, k.cfg.Session.TTL)
 	})
@@ -126,7 +126,7 @@ func (k *keeper) opened() *session {
 
 // hold makes the keeper renew a lock that was taken when sent until the returned
 // context ends or release is called.
-func (k *keeper) hold(f store.Fence, sent time.Time) (ctx context.Context, h *holding) {
+func (k *keeper) hold(f store.Fence, sent instant) (ctx context.Context, h *holding) {
 	ctx, lost := context.WithCancelCause(context.Background())
 	h = &holding{fence: f, lost: lost}
 	h.trust.extend(sent, k.cfg.Lock.TTL)

@@ -94,7 +94,7 @@ func TestKeeperAsksBeforeItUsesAnOldSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil) // not started: nothing beats
 	s := b.session()
-	long := time.Now().Add(-time.Hour)
+	long := instant{at: time.Now().Add(-time.Hour), wall: time.Now().Add(-time.Hour)}
 	s.trust.extend(long, b.cfg.Session.TTL)
 	require.Same(t, s, b.session(), "it lives")
 	require.True(t, s.MayStart())

@@ -17,7 +17,7 @@ func TestTrustRunsOut(t *testing.T) {
 		require.Zero(t, tr.left())
 
 		const ttl = 8 * time.Second
-		sent := time.Now()
+		sent := thisInstant()
 		time.Sleep(time.Second) // the answer's way
 		tr.extend(sent, ttl)
 		require.Equal(t, ttl-time.Second-margin, tr.left(), "counted from before the request, less the margin")
@@ -29,9 +29,9 @@ func TestTrustRunsOut(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.Negative(t, tr.left())
 
-		tr.extend(time.Now(), ttl)
+		tr.extend(thisInstant(), ttl)
 		require.True(t, tr.stands())
-		tr.extend(time.Now().Add(-ttl), ttl)
+		tr.extend(instant{sent.at.Add(-ttl), sent.wall.Add(-ttl), sent.asleep}, ttl)
 		require.False(t, tr.stands(), "an answer that took the whole time to live is worth nothing")
 	})
 }
@@ -53,11 +53,11 @@ func TestTrustIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	var tr trust
 	var group sync.WaitGroup
-	tr.extend(time.Now(), time.Hour)
+	tr.extend(thisInstant(), time.Hour)
 	for range 4 {
 		group.Go(func() {
 			for range 1000 {
-				tr.extend(time.Now(), time.Hour)
+				tr.extend(thisInstant(), time.Hour)
 			}
 		})
 		group.Go(func() {
@@ -70,4 +70,34 @@ func TestTrustIsSafeForConcurrentUse(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// A machine that was suspended has missed the time, though its monotonic clock has not.
+func TestTrustDoesNotOutliveASuspension(t *testing.T) { // not in parallel: it changes what all read
+	require.LessOrEqual(t, suspended(false), suspended(true))
+	require.InDelta(t, suspended(false), suspended(true), float64(time.Second))
+	var asleepFor, set time.Duration // of the machine, and of its wall clock
+	defer func(a func(bool) time.Duration, w func(time.Time) time.Time) { asleep, wall = a, w }(asleep, wall)
+	asleep = func(bool) time.Duration { return time.Hour + asleepFor }
+	wall = func(now time.Time) time.Time { return now.Round(0).Add(set) }
+	var tr trust
+	tr.extend(thisInstant(), 8*time.Second)
+	require.Greater(t, tr.left(), 6*time.Second)
+	set -= time.Hour
+	require.Greater(t, tr.left(), 6*time.Second, "somebody has set the wall clock")
+	set, asleepFor = set+5*time.Second, 5*time.Second
+	require.True(t, tr.stands())
+	require.Less(t, tr.left(), 2*time.Second)
+	set, asleepFor = set+2*time.Second, 7*time.Second
+	require.False(t, tr.stands())
+	tr.extend(thisInstant(), 8*time.Second)
+	require.True(t, tr.stands())
+}
+
+func BenchmarkTrust(b *testing.B) {
+	var tr trust
+	tr.extend(thisInstant(), time.Hour)
+	for b.Loop() {
+		tr.stands()
+	}
 }

@@ -169,7 +169,8 @@ func (j *judge) taken(l *ledger, by *host, before lockRow, gone bool) {
 	expired := !before.expires.After(k.taken)
 	how := "after it was let go of"
 	if before.holder != uuid.Nil {
-		how = map[bool]string{true: "expired", false: "not expired"}[expired] + map[bool]string{true: ", said to be gone", false: ""}[gone]
+		how = map[bool]string{true: "expired", false: "not expired"}[expired] + map[bool]string{true: ", said to be gone", false: ""}[gone] +
+			fmt.Sprintf(", renewed %v ago for %v", k.taken.Sub(before.renewed).Round(time.Millisecond), before.expires.Sub(before.renewed).Round(time.Second))
 	}
 	j.noteLocked("pool %s: %s takes the lock from %s (%s), epoch %d", l.pool, k.member, r.member, how, k.epoch)
 	j.totals.takes++

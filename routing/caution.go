@@ -17,6 +17,7 @@ const mostNamed = 20
 // tenant's missing schema, say, must not stop all others.
 func (r *routes) caution(ctx context.Context, p *Pool, c *pgx.Conn) {
 	var schemas, roles []string
+	withRole, without := r.cfg.Tenants.Role != "", false
 	for id, s := range r.cfg.Tenants.Static {
 		if s.Pool != p.Name {
 			continue
@@ -25,10 +26,8 @@ func (r *routes) caution(ctx context.Context, p *Pool, c *pgx.Conn) {
 		if err != nil {
 			continue // Validate has refused it
 		}
-		schemas = append(schemas, t.Schema)
-		if t.Role != "" {
-			roles = append(roles, t.Role)
-		}
+		schemas, roles = append(schemas, t.Schema), append(roles, t.Role)
+		withRole, without = withRole || t.Role != "", without || t.Role == ""
 	}
 	r.cautionTable(ctx, p)
 	risks, err := store.LookForRisks(ctx, c, schemas, roles)
@@ -42,9 +41,20 @@ func (r *routes) caution(ctx context.Context, p *Pool, c *pgx.Conn) {
 	if !risks.FullPageWrites {
 		p.log.Warn("full_page_writes is off on this server: a crash of its machine can damage the database; turn it on")
 	}
-	if (len(roles) > 0 || r.cfg.Tenants.Role != "") && risks.LosesRole() {
+	if withRole && risks.LosesRole() {
 		p.log.Warn("this minor version of Postgres may lose a transaction's role (CVE-2024-10978), which keeps tenants apart; install the newest one",
 			zap.Int("server_version_num", risks.Version))
+	}
+	if without && risks.Mighty {
+		p.log.Warn("this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role")
+	}
+	if n := len(risks.MightyRoles); n > 0 {
+		p.log.Warn("tenants' roles are superusers or bypass row-level security, so that they keep no tenants apart; use other roles",
+			zap.Int("count", n), zap.Strings("roles", risks.MightyRoles[:min(n, mostNamed)]))
+	}
+	if n := len(risks.NoUsage); n > 0 {
+		p.log.Warn("tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them",
+			zap.Int("count", n), zap.Strings("roles", risks.NoUsage[:min(n, mostNamed)]))
 	}
 	if n := len(risks.NoSchema); n > 0 {
 		p.log.Warn("tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static",

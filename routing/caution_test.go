@@ -35,6 +35,16 @@ func TestStart_warns(t *testing.T) {
 			"tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}},
 			"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them": {"count": int64(1), "roles": []any{"stranger"}},
 		}},
+		"without a role": {durable: true, maxConns: 5, schema: "t", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
+			"this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role": {},
+		}},
+		"without the right to its schema": {durable: true, maxConns: 5, schema: "t", role: "outsider", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
+			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {"count": int64(1), "roles": []any{"outsider in t"}},
+		}},
+		"with a role that bypasses everything": {durable: true, maxConns: 5, schema: "t", role: "mighty", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
+			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them":           {"count": int64(1), "roles": []any{"mighty in t"}},
+			"tenants' roles are superusers or bypass row-level security, so that they keep no tenants apart; use other roles": {"count": int64(1), "roles": []any{"mighty"}},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,7 +54,7 @@ func TestStart_warns(t *testing.T) {
 			require.NoError(t, s.CreateDatabase(t.Context(), "main"))
 			dsn := s.DSN("main")
 			require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 1))
-			exec(t, dsn, "CREATE SCHEMA t; CREATE ROLE member")
+			exec(t, dsn, "CREATE SCHEMA t; CREATE ROLE member; GRANT USAGE ON SCHEMA t TO member; CREATE ROLE outsider; CREATE ROLE mighty BYPASSRLS")
 
 			core, logs := observer.New(zapcore.WarnLevel)
 			c := withPools(map[string]string{"main": dsn})

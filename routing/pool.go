@@ -330,11 +330,18 @@ type found struct {
 // inspect asks the database whether it can be used, and who it is.
 func (p *Pool) inspect(ctx context.Context, in *routes) (f found, err error) {
 	c, err := p.ConnectLock(ctx)
-	switch {
-	case store.BehindPooler(err):
-		return f, &store.PoolError{Pool: p.Name, What: "what its DSN leads to does not pass a session's settings on, as PgBouncer in transaction mode",
+	passed := false
+	if err == nil {
+		passed, err = store.SettingsPassed(ctx, c)
+	}
+	if err == nil && !passed || store.BehindPooler(err) {
+		err = &store.PoolError{Pool: p.Name, What: "what its DSN leads to does not pass a session's settings on, as PgBouncer in transaction mode",
 			Fix: "point the DSN at Postgres itself: Tenure pools connections by itself, and holds one for the lock"}
-	case err != nil:
+	}
+	if err != nil {
+		if c != nil {
+			closeInTime(ctx, c)
+		}
 		return f, err
 	}
 	if f.number, err = store.Verify(ctx, c, p.Name); err == nil {

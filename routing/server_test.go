@@ -2,12 +2,14 @@ package routing
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -92,9 +94,52 @@ func TestBehindAPooler(t *testing.T) {
 			c.Close()
 		}
 	}()
-	r, err := New(onePool("postgres://app@"+l.Addr().String()+"/main?sslmode=disable"), zap.NewNop())
+	refusedAsPooler(t, l.Addr().String())
+}
+
+func refusedAsPooler(t *testing.T, addr string) {
+	t.Helper()
+	r, err := New(onePool("postgres://postgres@"+addr+"/main?sslmode=disable"), zap.NewNop())
 	require.NoError(t, err)
 	err = r.Start(t.Context())
 	require.ErrorContains(t, err, "does not pass a session's settings on, as PgBouncer in transaction mode")
 	require.ErrorContains(t, err, "point the DSN at Postgres itself")
+}
+
+// PgBouncer that was told to ignore those settings lets the connection through without
+// them.
+func TestBehindAPoolerThatIgnoresSettings(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Server(t, devpg.Options{})
+	require.NoError(t, s.CreateDatabase(t.Context(), "main"))
+	require.NoError(t, storetest.Prepare(t.Context(), s.DSN("main"), "main", 1))
+	direct, err := pgx.ParseConfig(s.DSN("main"))
+	require.NoError(t, err)
+	network, address := pgconn.NetworkAddress(direct.Host, direct.Port)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial(network, address)
+			if err != nil {
+				client.Close()
+				return
+			}
+			start, err := pgproto3.NewBackend(client, client).ReceiveStartupMessage()
+			if m, ok := start.(*pgproto3.StartupMessage); ok && err == nil {
+				m.Parameters = map[string]string{"user": "postgres", "database": "main"}
+				f := pgproto3.NewFrontend(server, server)
+				f.Send(m)
+				_ = f.Flush() // else the client finds out
+			}
+			go func() { _, _ = io.Copy(server, client); server.Close() }()
+			go func() { _, _ = io.Copy(client, server); client.Close() }()
+		}
+	}()
+	refusedAsPooler(t, l.Addr().String())
 }

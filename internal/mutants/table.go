@@ -214,6 +214,8 @@ var mutants = []mutant{
 		"	if s.tx != nil {", "	if s.tx != nil && false {", "./execution", "TestADeafHandlerKeepsNoLocks"},
 	{"P9", "a lock stays with a session that its process has lost", "acquisition/acquirer.go",
 		"(holder == a.keeper.self.Member || ", "(", units, "TestAcquirerTakesBackWhatItsFormerSessionHolds"},
+	{"P6", "a pooler may drop a session's settings", "routing/pool.go",
+		"if err == nil && !passed || store", "if store", "./routing", "TestBehindAPoolerThatIgnoresSettings"},
 	{"P2", "a machine that was suspended believes its clock", "acquisition/trust.go",
 		"left -= asleep(true) - until.asleep", "left -= 0", units, "TestTrustDoesNotOutliveASuspension"},
 	{"P2", "what others say of a promotion is not heeded", "routing/promotions.go",

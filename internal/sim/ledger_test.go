@@ -303,12 +303,14 @@ var ledgerStatements = map[string]*statement{
 		columns: []column{{"server", oidText}, {"connections", oidInt4}},
 		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1000)}} },
 	},
+	"pool_settings": {columns: []column{{"passed", oidBool}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{true}} }},
 	"pool_risks": {
 		params: []uint32{oidTexts, oidTexts},
 		columns: []column{{"version", oidInt4}, {"fsync", oidBool}, {"full_page_writes", oidBool},
-			{"no_schema", oidTexts}, {"no_role", oidTexts}},
+			{"mighty", oidBool}, {"no_schema", oidTexts}, {"no_role", oidTexts}, {"mighty_roles", oidTexts}, {"no_usage", oidTexts}},
 		run: func(*ledger, *host, []any) [][]any {
-			return [][]any{{int32(150009), true, true, []string{}, []string{}}}
+			none := []string{}
+			return [][]any{{int32(150009), true, true, false, none, none, none, none}}
 		},
 	},
 }

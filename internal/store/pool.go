@@ -38,7 +38,10 @@ type Risks struct {
 	FSync          bool
 	FullPageWrites bool
 	NoSchema       []string // schemas that do not exist
+	Mighty         bool     // the pool's user is a superuser, or bypasses row-level security
 	NoRole         []string // roles that do not exist, or that the pool's user is no member of
+	MightyRoles    []string // roles that are superusers, or bypass row-level security
+	NoUsage        []string // roles that may not use their schema, as "role in schema"
 }
 
 // ServerIs is which server a connection leads to, and on which timeline it is; 0: it
@@ -74,10 +77,19 @@ func Server(ctx context.Context, db DB) (id string, connections int, err error) 
 	return id, connections, nil
 }
 
-// LookForRisks asks a pool for its risks; schemas and roles are those that its
-// tenants are to have.
+// SettingsPassed tells whether the settings of a lock's connection have reached its
+// session: PgBouncer drops them if it is told to ignore them.
+func SettingsPassed(ctx context.Context, db DB) (passed bool, err error) {
+	if err := db.QueryRow(ctx, sqlPoolSettings).Scan(&passed); err != nil {
+		return false, fmt.Errorf("ask for the session's settings: %w", err)
+	}
+	return passed, nil
+}
+
+// LookForRisks asks a pool for its risks; schemas and, in the same order, roles are those
+// that its tenants are to have, "" being the pool's own user.
 func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks, err error) {
-	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.NoSchema, &r.NoRole)
+	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Mighty, &r.NoSchema, &r.NoRole, &r.MightyRoles, &r.NoUsage)
 	if err != nil {
 		return r, fmt.Errorf("look for risks: %w", err)
 	}

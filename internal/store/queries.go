@@ -96,6 +96,7 @@ var (
 	sqlServerIs           = query("server_is")
 	sqlPoolServer         = query("pool_server")
 	sqlPoolRisks          = query("pool_risks")
+	sqlPoolSettings       = query("pool_settings")
 	sqlPoolNumber         = query("pool_number")
 	sqlPoolName           = query("pool_name")
 	sqlPoolSeed           = query("pool_seed")

@@ -215,7 +215,7 @@ var mutants = []mutant{
 	{"P9", "a lock stays with a session that its process has lost", "acquisition/acquirer.go",
 		"(holder == a.keeper.self.Member || ", "(", units, "TestAcquirerTakesBackWhatItsFormerSessionHolds"},
 	{"P6", "a pooler may drop a session's settings", "routing/pool.go",
-		"if err == nil && !passed || store", "if store", "./routing", "TestBehindAPoolerThatIgnoresSettings"},
+		"if err == nil && !passed || store", "if err == nil && !passed && false || store", "./routing", "TestBehindAPoolerThatIgnoresSettings"},
 	{"P2", "a machine that was suspended believes its clock", "acquisition/trust.go",
 		"left -= asleep(true) - until.asleep", "left -= 0", units, "TestTrustDoesNotOutliveASuspension"},
 	{"P2", "what others say of a promotion is not heeded", "routing/promotions.go",

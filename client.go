@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,7 +64,9 @@ type Client struct {
 	bell     *doorbell
 	keep     bool // whether cancelled jobs are kept among the finished ones
 
-	cluster *membership.Cluster // of a client of its own; nil: the node's, or none
+	cluster  *membership.Cluster // of a client of its own; nil: the node's, or none
+	reloader *reloader           // of a client of its own
+	leaving  sync.WaitGroup      // pools that were taken out of the configuration
 }
 
 // NewClient returns a client for a process that runs no jobs, such as a web
@@ -86,7 +89,8 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 		return nil, err
 	}
 	cluster.SetPools(poolNames(router))
-	return &Client{router: router, registry: o.registry, bell: newDoorbell(cluster, nil), keep: cfg.Execution.Retention > 0, cluster: cluster}, nil
+	return &Client{router: router, registry: o.registry, bell: newDoorbell(cluster, nil), keep: cfg.Execution.Retention > 0, cluster: cluster,
+		reloader: &reloader{started: cfg, router: router, cluster: cluster, log: o.log}}, nil
 }
 
 // Start opens the pools and joins the gossip. It is not needed for a Node's client.
@@ -109,7 +113,11 @@ func (c *Client) Stop(ctx context.Context) error {
 		return nil
 	}
 	c.bell.stop()
-	return errors.Join(c.cluster.Stop(ctx), c.router.Stop(ctx))
+	err := errors.Join(c.cluster.Stop(ctx), c.router.Stop(ctx))
+	if err == nil {
+		c.leaving.Wait() // for what has been closed
+	}
+	return err
 }
 
 // Enqueued is a job that was added.

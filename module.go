@@ -150,7 +150,7 @@ func provideNode(cfg config.Config, r *routing.Router, c *membership.Cluster, w 
 		}
 	}
 	own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &Node{cfg: cfg, router: r, cluster: c, manager: m, workers: w, gatherer: own, client: client, log: s.log}, nil
+	return &Node{cfg: cfg, reloader: &reloader{started: cfg, router: r, cluster: c, log: s.log}, router: r, cluster: c, manager: m, workers: w, gatherer: own, client: client, log: s.log}, nil
 }
 
 func buildInfo(version string) prometheus.Collector {

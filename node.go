@@ -26,6 +26,7 @@ import (
 // Node acquires jobs from the configured pools and runs them.
 type Node struct {
 	cfg      config.Config
+	reloader *reloader
 	client   *Client
 	router   *routing.Router
 	cluster  *membership.Cluster
@@ -33,8 +34,6 @@ type Node struct {
 	workers  *execution.Workers
 	gatherer prometheus.Gatherer
 	log      *zap.Logger
-
-	reloading sync.Mutex // held during Reload
 
 	app *fx.App // of a node made by New; nil: the node belongs to somebody else's app
 

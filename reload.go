@@ -2,19 +2,74 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
+	"sync"
 
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/routing"
 )
 
-// Reloaded says what [Node.Reload] did.
+// Reloaded says what [Node.Reload] or [Client.Reload] did.
 type Reloaded struct {
 	Added   []string // pools that came into service, or will when their database answers
 	Removed []string // pools that are being left; one whose settings changed is in both lists
 	Later   []string // sections that differ and take effect when the node is started again
+}
+
+// reloader puts configurations into force, one at a time.
+type reloader struct {
+	started config.Config // what the process was started with
+	router  *routing.Router
+	cluster *membership.Cluster
+	log     *zap.Logger
+
+	mu sync.Mutex // held during reload
+}
+
+// reload calls then with the change that it has made, before another one is made.
+func (r *reloader) reload(ctx context.Context, cfg config.Config, then func(routing.Change)) (Reloaded, error) {
+	if err := cfg.Validate(); err != nil {
+		return Reloaded{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change, err := r.router.Apply(ctx, cfg.Routing())
+	if err != nil {
+		return Reloaded{}, fmt.Errorf("reload: %w", err)
+	}
+	var done Reloaded
+	for _, p := range change.Added {
+		done.Added = append(done.Added, p.Name)
+	}
+	for _, p := range change.Removed {
+		done.Removed = append(done.Removed, p.Name)
+	}
+	old := r.started
+	for _, section := range []struct {
+		name     string
+		old, new any
+	}{
+		{"node", old.Node, cfg.Node}, {"cluster", old.Cluster, cfg.Cluster}, {"acquire", old.Acquire, cfg.Acquire},
+		{"execution", old.Execution, cfg.Execution}, {"handlers", old.Handlers, cfg.Handlers},
+	} {
+		if !reflect.DeepEqual(section.old, section.new) {
+			done.Later = append(done.Later, section.name)
+		}
+	}
+	r.cluster.SetPools(poolNames(r.router))
+	then(change)
+	if len(done.Added)+len(done.Removed) > 0 {
+		r.log.Info("pools changed", zap.Strings("added", done.Added), zap.Strings("removed", done.Removed))
+	}
+	if len(done.Later) > 0 {
+		r.log.Warn("some changes of the configuration take effect when the node is started again", zap.Strings("sections", done.Later))
+	}
+	return done, nil
 }
 
 // Reload puts another configuration's pools and tenants into force while the node
@@ -25,40 +80,19 @@ type Reloaded struct {
 // before, and, with [routing.ErrInUse], when a tenant would lose its pool. Other sections
 // are compared and left alone. Safe for concurrent use.
 func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) {
-	if err := cfg.Validate(); err != nil {
-		return Reloaded{}, err
+	return n.reloader.reload(ctx, cfg, func(routing.Change) { n.manager.Apply(n.router.Pools()) })
+}
+
+// Reload puts another configuration's pools and tenants into force while the client is
+// used, as [Node.Reload] does on a node. Connections to pools that are left are closed as
+// they are given back. A node's client is reloaded with its node. Safe for concurrent use.
+func (c *Client) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) {
+	if c.reloader == nil {
+		return Reloaded{}, errors.New("this client belongs to a node: reload that")
 	}
-	n.reloading.Lock()
-	defer n.reloading.Unlock()
-	change, err := n.router.Apply(ctx, cfg.Routing())
-	if err != nil {
-		return Reloaded{}, fmt.Errorf("reload: %w", err)
-	}
-	var r Reloaded
-	for _, p := range change.Added {
-		r.Added = append(r.Added, p.Name)
-	}
-	for _, p := range change.Removed {
-		r.Removed = append(r.Removed, p.Name)
-	}
-	for _, section := range []struct {
-		name     string
-		old, new any
-	}{
-		{"node", n.cfg.Node, cfg.Node}, {"cluster", n.cfg.Cluster, cfg.Cluster}, {"acquire", n.cfg.Acquire, cfg.Acquire},
-		{"execution", n.cfg.Execution, cfg.Execution}, {"handlers", n.cfg.Handlers, cfg.Handlers},
-	} {
-		if !reflect.DeepEqual(section.old, section.new) {
-			r.Later = append(r.Later, section.name)
+	return c.reloader.reload(ctx, cfg, func(change routing.Change) {
+		for _, p := range change.Removed {
+			c.leaving.Go(func() { c.router.Close(p) })
 		}
-	}
-	n.cluster.SetPools(poolNames(n.router))
-	n.manager.Apply(n.router.Pools())
-	if len(r.Added)+len(r.Removed) > 0 {
-		n.log.Info("pools changed", zap.Strings("added", r.Added), zap.Strings("removed", r.Removed))
-	}
-	if len(r.Later) > 0 {
-		n.log.Warn("some changes of the configuration take effect when the node is started again", zap.Strings("sections", r.Later))
-	}
-	return r, nil
+	})
 }

@@ -371,3 +371,48 @@ func TestFreezeAndThaw(t *testing.T) {
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
 	require.ErrorContains(t, n.Client().Freeze(t.Context(), "nowhere"), "not configured")
 }
+
+// A client in a process without a node follows the configuration, too.
+func TestAClientIsReloaded(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	n := b.start(b.gossiping("a"), b.registry(nil))
+	_, err := n.Client().Reload(t.Context(), b.cfg)
+	require.ErrorContains(t, err, "reload that")
+	both := b.gossiping("web", n.Self().Addr)
+	one := without(both, "p2")
+	c, err := tenure.NewClient(one)
+	require.NoError(t, err)
+	_, err = c.Reload(t.Context(), both)
+	require.ErrorContains(t, err, "does not run")
+	require.NoError(t, c.Start(t.Context()))
+	defer func() { require.NoError(t, c.Stop(context.WithoutCancel(t.Context()))) }()
+	enqueue := func(i int) error {
+		_, err := c.Enqueue(tenancy.For(t.Context(), "t2"), plain{i})
+		return err
+	}
+	require.ErrorIs(t, enqueue(0), tenancy.ErrUnknownTenant)
+
+	done, err := c.Reload(t.Context(), both)
+	require.NoError(t, err)
+	require.Equal(t, tenure.Reloaded{Added: []string{"p2"}}, done)
+	require.NoError(t, enqueue(1))
+	b.eventually(1, "p2", "SELECT count(*) FROM tenure.completed_job")
+	connected := func() int {
+		return b.count("p2", "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tenure %' AND datname = current_database()")
+	}
+	n.stop()
+	require.Positive(t, connected(), "of the client")
+
+	other := both
+	other.Execution.Workers++
+	other = without(other, "p2")
+	done, err = c.Reload(t.Context(), other)
+	require.NoError(t, err)
+	require.Equal(t, tenure.Reloaded{Removed: []string{"p2"}, Later: []string{"execution"}}, done)
+	require.ErrorIs(t, enqueue(2), tenancy.ErrUnknownTenant)
+	require.Eventually(t, func() bool { return connected() == 0 }, patience, 10*time.Millisecond)
+	other.Pools = nil
+	_, err = c.Reload(t.Context(), other)
+	require.Error(t, err)
+}

@@ -28,7 +28,7 @@ var ErrReplaced = errors.New("another server was promoted in its place")
 type promotions struct {
 	rose chan struct{} // one place: there is something in news
 
-	mu    sync.Mutex
+	mu    sync.RWMutex
 	known map[lineage]height // guarded by mu
 	news  []lineage          // guarded by mu; what everybody is to be told of
 }
@@ -63,8 +63,8 @@ func newPromotions() *promotions {
 
 // latest is what is known of l.
 func (p *promotions) latest(l lineage) height {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.mu.RLock() // for each use of a connection
+	defer p.mu.RUnlock()
 	return p.known[l]
 }
 

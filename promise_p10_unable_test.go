@@ -35,7 +35,7 @@ func TestP10AReadOnlyDatabase(t *testing.T) {
 	n := b.start(b.named("a"), r)
 	n.holds("p1")
 	var entries []tenure.Entry
-	const jobs = 100
+	const jobs = 400
 	for range jobs {
 		entries = append(entries, tenure.Entry{Tenant: "t1", Args: enduring{}})
 	}

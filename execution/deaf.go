@@ -117,8 +117,11 @@ func (s *slot) hold(tx *tenantTx) {
 	s.mu.Unlock()
 }
 
-// abandon closes the connection under a handler's hands.
-func (t *tenantTx) abandon() { _ = t.handle.conn.Conn().PgConn().Conn().Close() }
+// abandon closes the connection under a handler's hands, and lets the pool open another.
+func (t *tenantTx) abandon() {
+	t.handle.abandoned = true
+	_ = t.handle.pooled.Hijack().PgConn().Conn().Close()
+}
 
 // deafness counts the handlers that workers were replaced for, and those that keep a
 // worker's place because no stand-in is left.

@@ -136,6 +136,7 @@ func TestADeafHandlerKeepsNoLocks(t *testing.T) {
 	defer cancel()
 	_, err := c.admin.Exec(ctx, "TABLE alpha.effect")
 	require.NoError(t, err, "the table is free")
+	require.Zero(t, c.owner.tenants.Stat().AcquiredConns(), "and so is its place in the pool")
 	require.Equal(t, job.Done, c.run(t, "noop", c.tenants["alpha"], "").outcome.State)
 	release()
 	o := c.owner.next(t).outcome

@@ -37,13 +37,16 @@ type room struct {
 	wanting map[Owner]struct{} // those that were given less than they asked for
 	wanted  atomic.Bool        // wanting is not empty
 
+	unables map[Owner]*unables // guarded by mu; of owners whose databases were not able lately
+	ables   atomic.Bool        // unables is not empty
+
 	asking, asked map[Owner]struct{} // guarded by mu; since turned, and in the time before
 	turned        time.Time          // guarded by mu
 }
 
 func newRoom(workers int) *room {
 	now := time.Now()
-	return &room{workers: workers, since: now, wanting: map[Owner]struct{}{}, asking: map[Owner]struct{}{}, turned: now}
+	return &room{workers: workers, since: now, wanting: map[Owner]struct{}{}, unables: map[Owner]*unables{}, asking: map[Owner]struct{}{}, turned: now}
 }
 
 // reserve grants up to want places, one at least if any is free.
@@ -51,6 +54,9 @@ func (r *room) reserve(o Owner, want int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.measure()
+	if u := r.unables[o]; u != nil && time.Now().Before(u.until) {
+		return 0 // it is told when that is over
+	}
 	sharers := int64(r.sharers(o))
 	granted := r.grant(want, sharers)
 	if granted < want {
@@ -150,6 +156,53 @@ func (r *room) forget(o Owner) {
 	delete(r.wanting, o)
 	delete(r.asking, o)
 	delete(r.asked, o)
+	delete(r.unables, o)
+	r.mu.Unlock()
+}
+
+// unables is how an owner's database has failed jobs.
+type unables struct {
+	inARow int
+	pause  time.Duration
+	until  time.Time // no places before that
+}
+
+// When so many jobs in a row could not be run by an owner's database, it gets no places for
+// a while: the rest of its queue would fare no better, and connecting in vain costs a
+// server that is in need.
+const (
+	unableInARow = 8
+	firstPause   = time.Second
+	longestPause = 30 * time.Second
+)
+
+// unable says that a job could not be run by its owner's database.
+func (r *room) unable(o Owner) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.unables[o]
+	if u == nil {
+		u = &unables{}
+		r.unables[o] = u
+		r.ables.Store(true)
+	}
+	now := time.Now()
+	if u.inARow++; u.inARow < unableInARow || now.Before(u.until) {
+		return
+	}
+	u.pause = min(max(2*u.pause, firstPause), longestPause)
+	u.inARow, u.until = 0, now.Add(u.pause)
+	time.AfterFunc(u.pause, o.Roomy)
+}
+
+// able says that one could.
+func (r *room) able(o Owner) {
+	if !r.ables.Load() {
+		return
+	}
+	r.mu.Lock()
+	delete(r.unables, o)
+	r.ables.Store(len(r.unables) > 0)
 	r.mu.Unlock()
 }
 

@@ -67,7 +67,7 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	case err == nil:
 	case !inTime && errors.Is(context.Cause(ctx), errLate):
 		return false, errors.Join(errLate, err)
-	case ctx.Err() == nil && !refusesTenant(err):
+	case ctx.Err() != nil || !refusesTenant(err): // what has ended ctx is not the job's doing, as it has not begun
 		return false, errors.Join(errUnable, err)
 	default:
 		return false, err
@@ -83,28 +83,29 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	r.slot.hold(nil)
 	tx.handle.returned = true
 	if err != nil {
-		if tx.handle.failed() {
-			err = blame(err)
-		}
-		return false, err
+		return false, blame(err, tx.handle.failed())
 	}
 	if err := tx.commit(ctx, func(b *pgx.Batch) { c.Owner.QueueFinish(b, c) }); err != nil {
 		// Whether an unanswered COMMIT took place is found out by the failure that
 		// is now reported: it finds the job's row gone if it did.
-		return false, blame(c.Owner.FinishError(err))
+		return false, blame(c.Owner.FinishError(err), true)
 	}
 	return true, nil
 }
 
 // handle is what a job's transaction and its savepoints share.
 type handle struct {
-	conn *pgxpool.Conn
-	role string
+	pooled *pgxpool.Conn // to give conn back by
+	conn   *pgx.Conn
+	role   string
 	// lock is held, by having its one place, during a call; the end of the job takes
 	// it for good. A channel, so that waiting for it can be given up.
 	lock chan struct{}
 	dead chan struct{} // closed when nothing of the transaction reaches the connection any more
 	raw  bool          // guarded by lock; the handler has had the bare connection
+	back bool          // guarded by lock; a savepoint was rolled back
+
+	abandoned bool // guarded by the slot's mu until the handler has returned; see abandon
 
 	returned bool // written by the owner only: the handler returned, rather than panicked
 	revoked  bool // written by the owner only: lock is its own
@@ -126,7 +127,7 @@ var _ pgx.Tx = (*tenantTx)(nil)
 func beginTenantTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant) (*tenantTx, error) {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("get a connection for tenant %q: %w", t.ID, err)
+		return nil, &noConnectionError{fmt.Errorf("get a connection for tenant %q: %w", t.ID, err)}
 	}
 	begin := fmt.Sprintf("BEGIN; SELECT tenure.enter_tenant(%s, %s, %s)", literal(t.Schema), literal(t.Role), literal(string(t.ID)))
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
@@ -134,7 +135,7 @@ func beginTenantTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant) (*te
 		discard(conn) // it may stand in the failed transaction
 		return nil, fmt.Errorf("open a transaction for tenant %q: %w", t.ID, err)
 	}
-	return &tenantTx{handle: &handle{conn: conn, role: t.Role, lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
+	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: t.Role, lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
 }
 
 // literal quotes s for SQL; standard_conforming_strings is on, and routing has
@@ -151,7 +152,7 @@ func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch)) error {
 	if err := h.revoke(); err != nil {
 		return err
 	}
-	switch pc := h.conn.Conn().PgConn(); {
+	switch pc := h.conn.PgConn(); {
 	case pc.IsClosed():
 		return errors.New("the connection broke while the handler ran, but the handler returned nil: return the error")
 	case pc.IsBusy():
@@ -186,7 +187,7 @@ var over = func() context.Context {
 // have run: pgx' own batch would have them described first, in the tenant's role,
 // which may not look into the ledger. Arguments go as text.
 func (h *handle) send(ctx context.Context, b *pgx.Batch) ([]*pgconn.Result, error) {
-	conn := h.conn.Conn()
+	conn := h.conn
 	var eqb pgx.ExtendedQueryBuilder
 	var batch pgconn.Batch
 	for _, q := range b.QueuedQueries {
@@ -203,28 +204,32 @@ func (h *handle) send(ctx context.Context, b *pgx.Batch) ([]*pgconn.Result, erro
 func (t *tenantTx) close() {
 	h := t.handle
 	defer close(h.dead)
-	pc := h.conn.Conn().PgConn()
+	if h.abandoned {
+		_ = h.revoke() // whoever is in a call finds the connection broken
+		return
+	}
+	pc := h.conn.PgConn()
 	inCall := h.revoke() != nil
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout) // the run's own context may be over
 	defer cancel()
 	if inCall {
 		_ = pc.CancelRequest(ctx) // ends that call; if it does not, the next step does
 		if h.revoke() != nil {
-			_ = h.conn.Hijack().PgConn().Conn().Close() // all else on it belongs to who is in the call
+			_ = h.pooled.Hijack().PgConn().Conn().Close() // all else on it belongs to who is in the call
 			return
 		}
 	}
 	if !h.returned || h.raw || pc.IsClosed() || pc.IsBusy() {
-		discard(h.conn)
+		discard(h.pooled)
 		return
 	}
 	if !h.ended {
 		if err := t.tx.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
-			discard(h.conn)
+			discard(h.pooled)
 			return
 		}
 	}
-	h.conn.Release()
+	h.pooled.Release()
 }
 
 // releaseTimeout bounds what is done to a connection after its job.
@@ -292,7 +297,12 @@ func (t *tenantTx) Commit(ctx context.Context) error { return t.end(ctx, t.tx.Co
 
 // Rollback goes back to a savepoint; to roll the transaction itself back, return
 // an error.
-func (t *tenantTx) Rollback(ctx context.Context) error { return t.end(ctx, t.tx.Rollback) }
+func (t *tenantTx) Rollback(ctx context.Context) error {
+	return t.end(ctx, func(ctx context.Context) error {
+		t.handle.back = true
+		return t.tx.Rollback(ctx)
+	})
+}
 
 func (t *tenantTx) end(ctx context.Context, how func(context.Context) error) error {
 	if !t.savepoint {
@@ -405,7 +415,7 @@ func (t *tenantTx) AsPool(ctx context.Context, sql string, args ...any) pgx.Row 
 	if err != nil {
 		return failed{err}
 	}
-	return poolRow{h.conn.Conn().TypeMap(), results[1]}
+	return poolRow{h.conn.TypeMap(), results[1]}
 }
 
 // poolRow is the first row that a statement returned.

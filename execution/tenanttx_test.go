@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
@@ -543,10 +544,13 @@ func TestManyWorkersFewConnections(t *testing.T) {
 			return nil
 		})
 	})
-	c.workers.cfg.Workers = 8
+	more := c.workers.cfg
+	more.Workers = 8
+	var err error
+	c.workers, err = New(more, c.workers.registry, zap.NewNop())
+	require.NoError(t, err)
 	cfg := c.owner.tenants.Config()
 	cfg.MaxConns = 3
-	var err error
 	c.owner.tenants, err = pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	defer c.owner.tenants.Close()

@@ -1,10 +1,11 @@
 package execution
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,16 +23,17 @@ var errUnable = errors.New("the pool's database is not able to run jobs now")
 // or the handler wanted it so, is found out afterwards.
 var errReadOnly = errors.New("the transaction is read-only")
 
-// blame adds to an error of the job's own transaction what the database has to do with it.
-func blame(err error) error {
+// blame adds to an error of the job's own transaction what the database has to do with it;
+// failed: a statement of that transaction has failed.
+func blame(err error, failed bool) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return err
 	}
-	switch pg.Code {
-	case "25006": // read_only_sql_transaction
+	switch {
+	case pg.Code == "25006": // read_only_sql_transaction
 		return errors.Join(errReadOnly, err)
-	case "53100", "58030": // disk_full, io_error
+	case failed && (pg.Code == "53100" || pg.Code == "58030"): // disk_full, io_error
 		return errors.Join(errUnable, err)
 	}
 	return err
@@ -50,37 +52,71 @@ func isReadOnly(ctx context.Context, db *pgxpool.Pool) bool {
 	return on || err != nil
 }
 
-// refusesTenant tells whether the database refused to open a tenant's transaction for what the
-// tenant is: its schema or its role. Any other error is that there is no connection.
+// noConnectionError is that there is no connection for a job.
+type noConnectionError struct{ error }
+
+func (e *noConnectionError) Unwrap() error { return e.error }
+
+// refusesTenant tells whether the database refused to open a tenant's transaction for what
+// the tenant is: its schema or its role. Any other error is that there is no connection.
 func refusesTenant(err error) bool {
 	var pg *pgconn.PgError
-	var connect *pgconn.ConnectError
-	return errors.As(err, &pg) && !errors.As(err, &connect) && pg.Severity != "FATAL" && blame(err) == err
+	var none *noConnectionError
+	if errors.As(err, &none) || !errors.As(err, &pg) {
+		return false
+	}
+	severity := cmp.Or(pg.SeverityUnlocalized, pg.Severity)
+	return severity == "ERROR" && blame(err, true) == err
 }
 
 // failed tells whether a statement of the transaction failed, or its connection.
 func (h *handle) failed() bool {
-	pc := h.conn.Conn().PgConn()
-	return pc.IsClosed() || pc.TxStatus() == 'E'
+	pc := h.conn.PgConn()
+	return h.back || pc.IsClosed() || pc.TxStatus() == 'E'
 }
 
-// putOff is how long a job waits for a database that is not able to run it.
-const putOff = 2 * time.Second
+// A job that its database is not able to run waits a little, and longer each time on this
+// node: what looks like the database may be the job's own doing, as when it alone needs
+// more room than there is.
+const (
+	firstPutOff   = 2 * time.Second
+	longestPutOff = 5 * time.Minute
+	mostPutOff    = 10_000 // jobs that are remembered
+	sayEvery      = 10 * time.Second
+)
 
-// seldom lets one of many in a while.
-type seldom struct{ last atomic.Int64 }
+type putOffs struct {
+	mu    sync.Mutex
+	last  map[job.ID]time.Duration // guarded by mu; how long each was put off
+	said  time.Time                // guarded by mu
+	since time.Time                // guarded by mu; when last began
+}
 
-const sayEvery = 10 * time.Second
-
-func (s *seldom) now() bool {
-	now, last := time.Now().UnixNano(), s.last.Load()
-	return now-last >= int64(sayEvery) && s.last.CompareAndSwap(last, now)
+// next is how long a job is to wait now, and whether somebody should be told.
+func (p *putOffs) next(id job.ID) (wait time.Duration, say bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if len(p.last) >= mostPutOff || now.Sub(p.since) > 12*longestPutOff { // begin anew: only a few go on for so long
+		p.last = nil
+	}
+	if p.last == nil {
+		p.last, p.since = map[job.ID]time.Duration{}, now
+	}
+	d := min(max(2*p.last[id], firstPutOff), longestPutOff)
+	p.last[id] = d
+	if say = now.Sub(p.said) >= sayEvery; say {
+		p.said = now
+	}
+	return d + rand.N(d), say
 }
 
 func (r *run) putOff() job.Outcome {
-	if r.workers.unable.now() {
+	wait, say := r.workers.putOffs.next(r.claim.Record.ID)
+	if say {
 		r.workers.log.Warn("jobs are put off: their database is not able to run them; they try again by themselves, no attempt is charged",
-			zap.Stringer("job", r.claim.Record.ID), zap.String("tenant", r.claim.Record.Tenant), zap.Error(r.err))
+			zap.Stringer("job", r.claim.Record.ID), zap.String("tenant", r.claim.Record.Tenant), zap.Duration("for", wait), zap.Error(r.err))
 	}
-	return job.Outcome{State: job.Snoozed, Delay: putOff + rand.N(putOff), Err: r.err}
+	r.workers.room.unable(r.claim.Owner)
+	return job.Outcome{State: job.Snoozed, Delay: wait, Err: r.err}
 }

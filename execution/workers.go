@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +35,7 @@ type Workers struct {
 	stopping    chan struct{} // closed by Stop
 	stopped     chan struct{} // closed when every worker has ended
 	interrupted atomic.Bool   // what still runs is being cancelled
-	unable      seldom        // said of a database
+	putOffs     putOffs
 }
 
 // slot is one worker's place; it says what runs there.
@@ -56,24 +58,23 @@ func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Workers{
+	w := &Workers{
 		cfg: cfg, registry: registry, retry: retry, log: log.Named("workers"), metrics: newMetrics(cfg.Workers),
 		room: newRoom(cfg.Workers), backlog: newBacklog(),
-		stopping: make(chan struct{}), stopped: make(chan struct{}),
-	}, nil
+		stopping: make(chan struct{}), stopped: make(chan struct{}), slots: make([]*slot, 2*cfg.Workers),
+	}
+	for i := range w.slots {
+		w.slots[i] = &slot{}
+	}
+	w.spares.free = slices.Clone(w.slots[cfg.Workers:])
+	return w, nil
 }
 
 // Start starts the workers.
 func (w *Workers) Start(context.Context) error {
-	w.slots = make([]*slot, 2*w.cfg.Workers)
-	for i := range w.slots {
-		w.slots[i] = &slot{}
-		if i >= w.cfg.Workers {
-			w.spares.put(w.slots[i])
-			continue
-		}
+	for _, s := range w.slots[:w.cfg.Workers] {
 		w.group.Add(1)
-		go w.work(w.slots[i])
+		go w.work(s)
 	}
 	w.group.Go(w.watch)
 	return nil
@@ -344,6 +345,7 @@ func (r *run) report(cause error, took time.Duration) {
 		return
 	}
 	if r.inTx {
+		r.workers.room.able(c.Owner)
 		r.workers.metrics.ran(c, job.Done, took)
 		c.Owner.FinishedInTx(c)
 		return
@@ -365,7 +367,7 @@ func (r *run) outcome(cause error) job.Outcome {
 			return job.Outcome{State: job.Cancelled, Err: r.err}
 		case errors.Is(cause, job.ErrStopping), errors.Is(cause, errAway):
 			return job.Outcome{State: job.Returned, Err: r.err}
-		case errors.Is(r.err, errUnable):
+		case errors.Is(r.err, errUnable) && job.Decide(r.err, 1, math.MaxInt, r.workers.retry).State == job.Retrying: // the handler does not say otherwise
 			return r.putOff()
 		case errors.Is(cause, job.ErrTimeout) && !errors.Is(r.err, job.ErrTimeout):
 			r.err = fmt.Errorf("%w: %w", job.ErrTimeout, r.err)

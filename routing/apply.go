@@ -87,6 +87,9 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	}
 	r.routes.Store(next)
 	r.applied.Add(1)
+	for _, p := range c.Added {
+		p.enter(true)
+	}
 	r.watchAll(rest)
 	for _, p := range c.Removed {
 		p.retire()

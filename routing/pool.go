@@ -41,6 +41,8 @@ type Pool struct {
 	mu     sync.Mutex
 	number int     // guarded by mu; 0 until admitted
 	server string  // guarded by mu; which server it is on; "" until admitted
+	first  stamp   // guarded by mu; where it led when it was verified
+	serves bool    // guarded by mu; see enter
 	down   error   // guarded by mu; why it cannot be used; nil: it can
 	silent *outage // guarded by mu; nil: it answers, as far as this node knows
 	ready  chan struct{}
@@ -298,7 +300,7 @@ func (p *Pool) checkServer(ctx context.Context, c *pgx.Conn) error {
 			Fix: "correct the DSN or what is behind it; if this is meant, restart the node"}
 	}
 	s := stamp{lineageOf(id, p.Name), timeline}
-	before := p.promotions.reach(s.lineage, timeline)
+	before := p.reach(s)
 	if timeline == 0 && before.timeline > 0 {
 		return &store.PoolError{Pool: p.Name, What: "its DSN leads to a standby", Fix: "point the DSN at the primary, or add target_session_attrs=read-write"}
 	}

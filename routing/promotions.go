@@ -104,6 +104,13 @@ func (p *promotions) hear(from string, l lineage, timeline int32) (later bool) {
 	return later
 }
 
+// announce has everybody be told of l.
+func (p *promotions) announce(l lineage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tell(l)
+}
+
 // tell has everybody be told of l; mu is held.
 func (p *promotions) tell(l lineage) {
 	if !slices.Contains(p.news, l) {
@@ -162,6 +169,37 @@ type stamp struct {
 
 const stampKey = "tenure.stamp"
 
+// reach notes where a connection leads, and returns what was known of it before. Until the
+// pool serves, nobody is told: its configuration may be refused.
+func (p *Pool) reach(s stamp) (before height) {
+	p.mu.Lock()
+	serves := p.serves
+	if !serves {
+		p.first = s
+	}
+	p.mu.Unlock()
+	if !serves {
+		return p.promotions.latest(s.lineage)
+	}
+	return p.promotions.reach(s.lineage, s.timeline)
+}
+
+// enter has a pool serve that was verified and whose configuration is in force. late: this
+// node has run for a while, so that others may have to be told.
+func (p *Pool) enter(late bool) {
+	p.mu.Lock()
+	s := p.first
+	p.serves = p.number > 0
+	serves := p.serves
+	p.mu.Unlock()
+	if !serves {
+		return
+	}
+	if before := p.promotions.reach(s.lineage, s.timeline); late && before.timeline == 0 && s.timeline > 1 {
+		p.promotions.announce(s.lineage)
+	}
+}
+
 // Current refuses a connection to a primary that was replaced since it was opened, with
 // an error that wraps ErrReplaced.
 func (p *Pool) Current(c *pgx.Conn) error {
@@ -178,7 +216,7 @@ func (p *Pool) current(s stamp, latest height) error {
 	}
 	return replaced{&store.PoolError{Pool: p.Name,
 		What: fmt.Sprintf("its DSN leads to a primary that was replaced (timeline %d; %s has reached timeline %d)", s.timeline, latest.who(), latest.timeline),
-		Fix:  "stop the old primary, and point the DSN at the one that was promoted; if an older state was restored on purpose, stop all nodes and start them again"}}
+		Fix:  "stop the old primary, and point the DSN at the one that was promoted; if an older state was restored on purpose, stop all nodes and clients and start them again"}}
 }
 
 // replaced is a PoolError that callers know as ErrReplaced, too.

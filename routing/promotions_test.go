@@ -86,3 +86,29 @@ func FuzzHear(f *testing.F) {
 		}
 	})
 }
+
+// What a pool reaches before its configuration is in force says nothing of others.
+func TestPromotionsBeforeAPoolServes(t *testing.T) {
+	t.Parallel()
+	l := lineage(1)
+	r := routerOf(t)
+	p, _ := r.Pool("main")
+	require.Zero(t, p.reach(stamp{l, 5}).timeline)
+	require.Zero(t, r.promotions.latest(l))
+	p.enter(true)
+	require.Zero(t, r.promotions.latest(l), "it was not admitted")
+	p.number = 1
+	p.enter(true)
+	require.Equal(t, height{timeline: 5, seen: 5}, r.promotions.latest(l))
+	require.Len(t, r.promotions.takeNews(), 1, "others may be elsewhere")
+	require.Equal(t, int32(5), p.reach(stamp{l, 6}).timeline)
+	require.Equal(t, int32(6), r.promotions.latest(l).timeline)
+
+	early := routerOf(t)
+	p, _ = early.Pool("main")
+	p.number = 1
+	p.reach(stamp{l, 5})
+	p.enter(false)
+	require.Empty(t, early.promotions.takeNews(), "it will be exchanged")
+	require.Equal(t, int32(5), early.promotions.latest(l).seen)
+}

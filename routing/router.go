@@ -125,6 +125,9 @@ func (r *Router) Start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, r.Stop(ctx))
 	}
+	for _, p := range in.list() {
+		p.enter(false)
+	}
 	r.watchAll(pending)
 	if r.tell != nil {
 		r.group.Go(func() { r.spread(r.run) })
@@ -250,6 +253,9 @@ func (r *Router) watch(ctx context.Context, p *Pool, late bool) {
 		}
 		if !p.isGone() {
 			err = r.verify(ctx, p, r.routes.Load())
+		}
+		if err == nil {
+			p.enter(true)
 		}
 		done()
 		switch {

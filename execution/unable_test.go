@@ -81,7 +81,7 @@ func TestRoomPausesTheUnable(t *testing.T) {
 			time.Sleep(pause - 1)
 			require.Zero(t, r.reserve(o, 10))
 			require.Zero(t, o.roomy.Load())
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			require.EqualValues(t, 1, o.roomy.Swap(0), "told")
 			require.Positive(t, r.reserve(o, 1))

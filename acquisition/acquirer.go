@@ -335,7 +335,8 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	if !a.elector.Alive(l.Holder) {
 		// It is thought dead: two renewals missed are enough. That only the database's
 		// clock says so does no harm, as the take still fails if another renewal arrives.
-		return max(quiet+delay-l.Quiet, 0)
+		// That only this node's says so is enough, too: the other may have been set back.
+		return max(quiet+delay-max(l.Quiet, time.Since(a.standing.since)), 0)
 	}
 	if l.Remaining > 0 {
 		if rank >= lowRank {

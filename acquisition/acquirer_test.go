@@ -89,7 +89,9 @@ func TestUntilFree(t *testing.T) {
 		{"expired, fourth", held("alive", 0, time.Hour), 4250 * ms, 3, 1500 * ms, 0},
 		{"expired, last, its turn", held("alive", 0, time.Hour), 6750 * ms, 5, 0, 0},
 
-		{"dead, just renewed", held("dead", 8*s, 0), time.Hour, 0, 4250 * ms, 0},
+		{"dead, just renewed", held("dead", 8*s, 0), 0, 0, 4250 * ms, 0},
+		{"dead, seen for a while, the database's clock was set back", held("dead", time.Hour, 0), 8 * s, 0, 500 * ms, 0},
+		{"dead, third, seen for long, the database's clock was set back", held("dead", time.Hour, 0), 9500 * ms, 2, 0, 0},
 		{"dead, two renewals missed", held("dead", 3750*ms, 4250*ms), 0, 0, 0, 0},
 		{"dead, two renewals missed, third", held("dead", 3750*ms, 4250*ms), 0, 2, s, 0},
 		{"dead, last", held("dead", 8*s, s), 0, 5, 5750 * ms, 0},

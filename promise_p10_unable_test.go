@@ -56,7 +56,7 @@ func TestP10AReadOnlyDatabase(t *testing.T) {
 
 	b.exec("p1", "ALTER SYSTEM RESET default_transaction_read_only")
 	b.exec("p1", "SELECT pg_reload_conf()")
-	b.eventually(jobs, "p1", "SELECT count(*) FROM tenure.completed_job")
+	b.eventually(jobs, "p1", "SELECT (SELECT count(*) FROM tenure.completed_job) + (SELECT count(*) FROM tenure.dead_letter_job)")
 	b.requireOnce("t1", jobs, "p1")
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE attempt > 1"))

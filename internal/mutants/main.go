@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -29,27 +30,44 @@ func main() {
 		fmt.Fprintln(os.Stderr, "mutants: -run:", err)
 		os.Exit(2)
 	}
+	var mu sync.Mutex // of what follows, and of the output
 	passed, failed := 0, 0
-	for _, m := range mutants {
-		if !pattern.MatchString(m.promise + " " + m.name) {
-			continue
-		}
-		began := time.Now()
-		err := m.try()
-		verdict := "caught by " + m.test
-		if err != nil {
-			verdict = "SURVIVED: " + err.Error()
-			failed++
-		} else {
-			passed++
-		}
-		fmt.Printf("%-7s %-55s %s (%.1f s)\n", m.promise, m.name, verdict, time.Since(began).Seconds())
+	next := make(chan mutant)
+	var group sync.WaitGroup
+	for range atATime {
+		group.Go(func() {
+			for m := range next {
+				began := time.Now()
+				err := m.try()
+				verdict := "caught by " + m.test
+				mu.Lock()
+				if err != nil {
+					verdict = "SURVIVED: " + err.Error()
+					failed++
+				} else {
+					passed++
+				}
+				fmt.Printf("%-7s %-55s %s (%.1f s)\n", m.promise, m.name, verdict, time.Since(began).Seconds())
+				mu.Unlock()
+			}
+		})
 	}
+	for _, m := range mutants {
+		if pattern.MatchString(m.promise + " " + m.name) {
+			next <- m
+		}
+	}
+	close(next)
+	group.Wait()
 	fmt.Printf("%d passed, %d failed\n", passed, failed)
 	if failed > 0 {
 		os.Exit(1)
 	}
 }
+
+// atATime is how many run side by side: a test that fails mostly waits for what does not
+// come.
+const atATime = 2
 
 // mutant is one deliberate fault.
 type mutant struct {

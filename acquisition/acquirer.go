@@ -396,8 +396,9 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 }
 
 // holderGone tells whether nobody will renew the lock any more, as far as this node knows.
-// If the holder is this very process, then under a session that it has lost; the lock may
-// have long to live, as the database's clock may have been set back.
+// If the holder is this very process, then under another session: one that it has lost, or
+// that of the pool's former settings, which ends. The lock may have long to live, as the
+// database's clock may have been set back.
 func (a *acquirer) holderGone() bool {
 	holder := a.standing.holder
 	return holder != "" && (holder == a.keeper.self.Member || !a.elector.Alive(holder))

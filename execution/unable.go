@@ -45,7 +45,7 @@ const readOnlyTimeout = 2 * time.Second
 // isReadOnly asks whether transactions on db are read-only if nobody says otherwise. If it
 // does not answer, they are.
 func isReadOnly(ctx context.Context, db *pgxpool.Pool) bool {
-	ctx, cancel := context.WithTimeout(ctx, readOnlyTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readOnlyTimeout) // the run may have timed out meanwhile
 	defer cancel()
 	var on bool
 	err := db.QueryRow(ctx, "SELECT current_setting('transaction_read_only')::boolean").Scan(&on)

@@ -226,6 +226,10 @@ var mutants = []mutant{
 		"left -= asleep(true) - until.asleep", "left -= 0", units, "TestTrustDoesNotOutliveASuspension"},
 	{"P2", "what others say of a promotion is not heeded", "routing/promotions.go",
 		"if s.timeline >= latest.timeline {", "if s.timeline >= latest.timeline || latest.by != \"\" {", root, "TestP2AnOldPrimaryIsLeft"},
+	{"P2", "connections of a pool to an old primary go on being used", "routing/pool.go",
+		"return p.Current(c) == nil, nil }", "return true, nil }", root, "TestP2AnOldPrimaryIsLeft"},
+	{"P2", "what members exchange is not taken in", "membership/exchange.go",
+		"if len(b) == 0 || c.exchanged.merge == nil {", "if true {", "./membership", "TestExchange"},
 	{"P2", "a connection to an old primary goes on being used for the lock", "acquisition/call.go",
 		"if err := k.pool.Current(k.conn); err != nil {", "if err := k.pool.Current(k.conn); false {", root, "TestP2AnOldPrimaryIsLeft"},
 }

@@ -79,7 +79,7 @@ func (h *handle) failed() bool {
 // node: what looks like the database may be the job's own doing, as when it alone needs
 // more room than there is.
 const (
-	firstPutOff   = 2 * time.Second
+	firstPutOff   = 250 * time.Millisecond
 	longestPutOff = 5 * time.Minute
 	mostPutOff    = 10_000 // jobs that are remembered
 	sayEvery      = 10 * time.Second

@@ -415,6 +415,7 @@ func (a *acquirer) end(t *term, why error) rest {
 	}
 	a.keeper.release(t.holding)
 	a.metrics.held.WithLabelValues(a.pool.Name).Set(0)
+	a.metrics.holdup.DeleteLabelValues(a.pool.Name) // the next holder looks
 	a.standing = watching{since: time.Now()}
 	switch {
 	case errors.Is(why, errMoved), errors.Is(why, context.Canceled):

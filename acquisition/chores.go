@@ -30,6 +30,7 @@ func (t *term) chore(ctx context.Context) error {
 		{&t.chores.discover, t.discoverEvery(), t.discover},
 		{&t.chores.retention, retentionEvery, t.retain},
 		{&t.chores.unhandled, sweepEvery, t.reportUnhandled},
+		{&t.chores.holdups, holdupsEvery, t.reportHoldup},
 	} {
 		began := time.Now()
 		if began.Before(*c.at) {
@@ -51,7 +52,7 @@ func (t *term) chore(ctx context.Context) error {
 func (t *term) nextDuty() time.Time {
 	c := &t.chores
 	next := c.election
-	for _, at := range []time.Time{c.timers, c.reap, c.older, c.sweep, c.rewind, c.discover, c.retention, c.unhandled, c.peers} {
+	for _, at := range []time.Time{c.timers, c.reap, c.older, c.sweep, c.rewind, c.discover, c.retention, c.unhandled, c.holdups, c.peers} {
 		next = earlier(next, at)
 	}
 	if t.leaving != nil {

@@ -25,7 +25,7 @@ func nudged(ch <-chan struct{}) bool {
 	}
 }
 
-// counted is what a counter stands at.
+// counted is what a counter or a gauge stands at.
 func counted(t *testing.T, c prometheus.Collector) (sum float64) {
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, reg.Register(c))
@@ -33,7 +33,7 @@ func counted(t *testing.T, c prometheus.Collector) (sum float64) {
 	require.NoError(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			sum += m.GetCounter().GetValue()
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
 	}
 	return sum

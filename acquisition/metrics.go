@@ -15,6 +15,7 @@ type metrics struct {
 	reaped       *prometheus.CounterVec
 	fired        *prometheus.CounterVec
 	fenced       *prometheus.CounterVec
+	holdup       *prometheus.GaugeVec
 	lost         prometheus.Counter
 	sessionsLost prometheus.Counter
 }
@@ -32,22 +33,24 @@ func newMetrics() *metrics {
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_accepted_total", Help: "Jobs that this node took over from the lock's holder."}, pool),
 		claimSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_claim_seconds", Help: "Reading a page and committing its claim.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100}, pool),
-		reaped:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_reaped_total", Help: "Jobs taken back from dead sessions: back, dead."}, []string{"pool", "to"}),
-		fired:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_timers_fired_total", Help: "Timers moved to the waiting jobs."}, pool),
-		fenced:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_claims_fenced_total", Help: "Claims refused because the lock moved on or jobs were taken away."}, pool),
+		reaped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_reaped_total", Help: "Jobs taken back from dead sessions: back, dead."}, []string{"pool", "to"}),
+		fired:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_timers_fired_total", Help: "Timers moved to the waiting jobs."}, pool),
+		fenced: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_claims_fenced_total", Help: "Claims refused because the lock moved on or jobs were taken away."}, pool),
+		holdup: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_oldest_transaction_seconds",
+			Help: "For how long the oldest transaction of the pool's database has kept dead rows from being tidied away, as the lock's holder sees it once a minute while there is work."}, pool),
 		lost:         prometheus.NewCounter(prometheus.CounterOpts{Name: "tenure_runs_lost_total", Help: "Runs that ended after their claim was lost."}),
 		sessionsLost: prometheus.NewCounter(prometheus.CounterOpts{Name: "tenure_sessions_lost_total", Help: "Sessions of this node that were declared dead."}),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.lost, m.sessionsLost}
+	return []prometheus.Collector{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.holdup, m.lost, m.sessionsLost}
 }
 
 // forget drops what was counted for a pool that was left.
 func (m *metrics) forget(pool string) {
 	by := prometheus.Labels{"pool": pool}
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced} {
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.holdup} {
 		v.DeletePartialMatch(by)
 	}
 }

@@ -24,6 +24,7 @@ type term struct {
 	flight   *flight
 	lanes    *lanes
 	horizon  *horizon
+	holdup   holdup
 	suspects suspects
 	tried    map[endedJob]bool // suspects that are in flight; true: one that must be alone
 	peers    *peers
@@ -50,7 +51,7 @@ var (
 
 // chores is when to do what has to be done now and then.
 type chores struct {
-	discover, rewind, sweep, older, reap, timers, retention, unhandled, election, peers time.Time
+	discover, rewind, sweep, older, reap, timers, retention, unhandled, holdups, election, peers time.Time
 }
 
 // How often chores are done. A chore that takes long is done less often, so that
@@ -144,7 +145,7 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	// done that it does not need.
 	soon := now.Add(firstChores)
 	t.chores = chores{discover: now, rewind: now, timers: soon, reap: soon, retention: soon,
-		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
+		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), holdups: now.Add(holdupsEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
 	if seen.Waiting || seen.Claimed {
 		if err := t.survey(ctx); err != nil {
 			return false, err

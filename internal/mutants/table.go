@@ -62,6 +62,8 @@ var mutants = []mutant{
 		"t.lanes.rewind(t.horizon.observe(s))", "t.horizon.observe(s)", root, "TestCursorLateCommit"},
 	{"P1", "cursors are rewound to what has just become final", "acquisition/horizon.go",
 		"return h.floor", "return h.rising", units, "TestHorizonSkipsNothing"},
+	{"P10", "how long one transaction is open is counted from another's start", "acquisition/holdup.go",
+		"if h.id != o.HoldupID {", "if h.since.IsZero() {", units, "TestHoldupIsSaidNowAndThen"},
 	{"P5", "a job may lose its node for ever", "acquisition/term.go",
 		"maxLosses      = 3 ", "maxLosses      = 300 ", root, "TestP5AKillerIsBuried"},
 	{"P6", "a connection is not scrubbed", "routing/pool.go",

@@ -283,8 +283,10 @@ var ledgerStatements = map[string]*statement{
 		params:  []uint32{oidUUID, oidInt8, oidInt8, oidInts, pgtype.Int4ArrayOID, oidInt4},
 		columns: []column{{"id", oidInt8}, {"turn", oidInt4}}, run: none,
 	},
-	"lane_left":         {columns: tenantColumns, run: none},
-	"tenant_forwards":   {columns: tenantColumns, run: none},
+	"lane_left":       {columns: tenantColumns, run: none},
+	"tenant_forwards": {columns: tenantColumns, run: none},
+	"transaction_oldest": {columns: []column{{"what", oidText}, {"id", oidText}, {"username", oidText}, {"application", oidText},
+		{"state", oidText}, {"xid", oidText}, {"seconds", pgtype.Float8OID}}, run: none},
 	"waiting_unhandled": {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},
 	"pool_identity": {
 		columns: []column{{"version", oidInt4}, {"standby", oidBool}, {"read_only", oidBool}, {"encoding", oidText}, {"standard_strings", oidBool},

@@ -142,6 +142,7 @@ var (
 	sqlMoveArrivedDelete  = query("move_arrived_delete")
 	sqlMoveArrivedForget  = query("move_arrived_forget")
 	sqlTransactionList    = query("transaction_list")
+	sqlTransactionOldest  = query("transaction_oldest")
 	sqlEnqueueRefused     = query("enqueue_refused")
 	sqlEnqueueMoved       = query("enqueue_moved")
 	sqlLaneLeft           = query("lane_left")

@@ -187,3 +187,42 @@ func TestP10NobodyWaitsForASilentDatabase(t *testing.T) {
 	require.True(t, up("p1", 1))
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
 }
+
+// TestClaimsDoNotWaitForLooks: what the holder looks for besides claiming may take long,
+// as when dead rows cannot be tidied away. Jobs run meanwhile.
+func TestClaimsDoNotWaitForLooks(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{"behind the cursors": "FROM claimed c", "for lanes": "WITH RECURSIVE lane"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t, 1, 1)
+			cfg, proxy := b.behind(b.cfg, "p1")
+			n := b.start(cfg, b.registry(nil))
+			run := func(i int) {
+				_, err := n.Client().Enqueue(tenancy.For(t.Context(), b.tenantIn("p1")), write{i})
+				require.NoError(t, err)
+			}
+			const done = "SELECT count(*) FROM tenure.completed_job"
+			run(0)
+			b.eventually(1, "p1", done)
+			looking, goOn := make(chan struct{}), make(chan struct{})
+			release := sync.OnceFunc(func() { close(goOn) })
+			defer release()
+			var once sync.Once
+			proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+				if strings.Contains(e.SQL, sql) {
+					once.Do(func() { close(looking) })
+					<-goOn
+				}
+				return faultproxy.Pass
+			})
+			<-looking
+			since := time.Now()
+			for i := range 20 {
+				run(i)
+				b.eventually(2+i, "p1", done)
+			}
+			require.Less(t, time.Since(since), 10*time.Second, "though a look may take as long as a query may")
+		})
+	}
+}

@@ -11,8 +11,12 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// chore does what is due besides claiming.
+// chore does what is due besides claiming, and has a look taken if one is due.
 func (t *term) chore(ctx context.Context) error {
+	if err := t.aside.heed(); err != nil {
+		return err
+	}
+	t.lookAside(ctx)
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	for _, c := range []struct {
@@ -25,12 +29,6 @@ func (t *term) chore(ctx context.Context) error {
 		{&t.chores.timers, t.cfg.IdleWait, t.fireTimers},
 		{&t.chores.reap, t.cfg.Session.TTL / 10, t.reap},
 		{&t.chores.older, olderEvery, t.refreshOlder},
-		{&t.chores.sweep, sweepEvery, t.sweep},
-		{&t.chores.rewind, rewindEvery, t.rewind},
-		{&t.chores.discover, t.discoverEvery(), t.discover},
-		{&t.chores.retention, retentionEvery, t.retain},
-		{&t.chores.unhandled, sweepEvery, t.reportUnhandled},
-		{&t.chores.holdups, holdupsEvery, t.reportHoldup},
 	} {
 		began := time.Now()
 		if began.Before(*c.at) {
@@ -41,69 +39,39 @@ func (t *term) chore(ctx context.Context) error {
 		if err := c.do(ctx); err != nil {
 			return err
 		}
-		if rest := time.Now().Add(dutyFactor * time.Since(began)); c.at.Equal(planned) && planned.Before(rest) {
-			*c.at = rest
-		}
+		postpone(c.at, planned, began)
+	}
+	if now := time.Now(); !now.Before(t.chores.forget) {
+		t.chores.forget = now.Add(forgetEvery)
+		t.lanes.forget(forgetTimes)
 	}
 	return nil
+}
+
+// postpone lets a chore that has taken long since it was begun rest for longer, unless it
+// was asked for meanwhile.
+func postpone(at *time.Time, planned, began time.Time) {
+	if rest := time.Now().Add(dutyFactor * time.Since(began)); at.Equal(planned) && planned.Before(rest) {
+		*at = rest
+	}
 }
 
 // nextDuty is when a chore is due, or a wait for the next holder is over.
 func (t *term) nextDuty() time.Time {
 	c := &t.chores
 	next := c.election
-	for _, at := range []time.Time{c.timers, c.reap, c.older, c.sweep, c.rewind, c.discover, c.retention, c.unhandled, c.holdups, c.peers} {
+	for _, at := range []time.Time{c.timers, c.reap, c.older, c.peers, c.forget} {
 		next = earlier(next, at)
+	}
+	if !t.aside.busy() { // else its end is told
+		for _, d := range t.aside.duties {
+			next = earlier(next, *d.at)
+		}
 	}
 	if t.leaving != nil {
 		next = earlier(next, t.leaving.until)
 	}
 	return next
-}
-
-// discoverEvery is how often to look for lanes: when idle that is the poll.
-func (t *term) discoverEvery() time.Duration {
-	if t.lanes.hasWork() {
-		return discoverEvery
-	}
-	return t.cfg.IdleWait
-}
-
-// discover looks for lanes that hold jobs. Hints make it unnecessary in the normal
-// case: it is for the lost ones, and for jobs that were added by SQL.
-func (t *term) discover(ctx context.Context) error {
-	found, err := store.Lanes(ctx, t.pool.Jobs(), maxLanes)
-	if err != nil {
-		return err
-	}
-	t.found(found)
-	return nil
-}
-
-func (t *term) found(lanes []store.Lane) {
-	for _, l := range lanes {
-		t.lanes.see(l)
-	}
-}
-
-// rewind makes the lanes be read again from where all is known to be read.
-func (t *term) rewind(ctx context.Context) error {
-	s, err := store.ReadPageState(ctx, t.pool.Jobs())
-	if err != nil {
-		return err
-	}
-	t.lanes.rewind(t.horizon.observe(s))
-	return nil
-}
-
-// sweep makes every lane be read from its start: the safety net under the cursors.
-func (t *term) sweep(ctx context.Context) error {
-	t.lanes.forget()
-	t.placed = t.router.Applied()
-	t.lanes.unplace()
-	t.lanes.sweep()
-	t.suspects.clear() // they are found again
-	return t.discover(ctx)
 }
 
 // fireTimers moves due timers, and finds out when the next one is due.
@@ -257,36 +225,4 @@ func (t *term) reapClaims(ctx context.Context) error {
 	t.chores.older = time.Now()
 	t.chores.sweep = time.Now()
 	return store.ForgetSessions(ctx, t.pool.Jobs())
-}
-
-// retain keeps the partitions of finished jobs in order. That it fails is no reason
-// not to acquire jobs.
-func (t *term) retain(ctx context.Context) error {
-	if !t.keeper.keep() {
-		return nil
-	}
-	if err := store.KeepDays(ctx, t.pool.Jobs(), t.keeper.retention); err != nil {
-		t.log.Warn("finished jobs could not be tidied; they go to the default partition", zap.Error(err))
-	}
-	return nil
-}
-
-// reportUnhandled says which jobs wait in vain: deployment's mistake number one, and
-// those that were added with SQL where a tenant no longer lives.
-func (t *term) reportUnhandled(ctx context.Context) error {
-	kinds, err := store.Unhandled(ctx, t.pool.Jobs())
-	if err != nil {
-		return err
-	}
-	if len(kinds) > 0 {
-		t.log.Warn("jobs wait and no live node has a handler for their kind", zap.Any("kinds", kinds))
-	}
-	left, err := store.LeftBehind(ctx, t.pool.Jobs())
-	if err != nil {
-		return err
-	}
-	for _, one := range left {
-		t.log.Warn("jobs wait in a pool that their tenant has left; bring them along with `tenure tenants move`", zap.String("tenant", one.Tenant), zap.String("to", one.Other))
-	}
-	return nil
 }

@@ -78,7 +78,7 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 		return 0, 0, err
 	}
 	if t.router.Applied() != t.placed { // jobs were read that may have been enqueued because of it
-		t.chores.sweep = time.Now()
+		t.reroute()
 		return 0, 0, nil
 	}
 	before := make([]int64, len(portions))

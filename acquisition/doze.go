@@ -27,12 +27,12 @@ func (t *term) mayDoze(now time.Time) bool {
 		len(t.flight.own)+len(t.flight.older) > 0 || t.lanes.missed != [2]bool{} || t.session.completer.busy() {
 		t.quiet = now
 	}
-	return now.Sub(t.quiet) >= dozeAfter*t.cfg.IdleWait
+	return now.Sub(t.quiet) >= dozeAfter*t.cfg.IdleWait && !t.aside.busy()
 }
 
 // doze waits until something has to be done.
 func (t *term) doze(ctx context.Context) (err error) {
-	t.lanes.forget()                         // to be read from their start: a transaction may commit what stands behind the cursor
+	t.lanes.forget(1)                        // to be read from their start: a transaction may commit what stands behind the cursor
 	defer func() { t.dozing = err != nil }() // to be passed on with the lock
 	t.keeper.doze(true)
 	defer t.keeper.doze(false)

@@ -27,7 +27,7 @@ func answerTo(member string, no bool) string {
 func leavingTerm(t *testing.T, e *fakeElector) (tm *term, stop context.CancelFunc) {
 	a := newIdleAcquirer(e)
 	a.balance.took()
-	tm = &term{acquirer: a, session: newSession(a.keeper), began: time.Now().Add(-rebalanceAfter), quiet: time.Now(), lanes: newLanes(), flight: newFlight()}
+	tm = &term{aside: &aside{}, acquirer: a, session: newSession(a.keeper), began: time.Now().Add(-rebalanceAfter), quiet: time.Now(), lanes: newLanes(), flight: newFlight()}
 	tm.stop, stop = context.WithCancel(t.Context())
 	t.Cleanup(stop)
 	return tm, stop

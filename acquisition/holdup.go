@@ -42,12 +42,18 @@ func (h *holdup) see(o store.Holdup, now time.Time) (held time.Duration, say boo
 
 // reportHoldup says what keeps dead rows from being tidied away. That it cannot be found
 // out is no reason not to acquire jobs.
-func (t *term) reportHoldup(ctx context.Context) error {
-	o, found, err := store.OldestHoldup(ctx, t.pool.Jobs())
-	if err != nil {
-		t.log.Warn("it could not be seen whether a transaction has been open for long", zap.Error(err))
-		return nil
+func (t *term) reportHoldup() look {
+	return func(ctx context.Context) (use func(), err error) {
+		o, found, err := store.OldestHoldup(ctx, t.pool.Jobs())
+		if err != nil {
+			t.log.Warn("it could not be seen whether a transaction has been open for long", zap.Error(err))
+			return nil, nil
+		}
+		return func() { t.saw(o, found) }, nil
 	}
+}
+
+func (t *term) saw(o store.Holdup, found bool) {
 	var held time.Duration
 	if found {
 		var say bool
@@ -58,5 +64,4 @@ func (t *term) reportHoldup(ctx context.Context) error {
 		}
 	}
 	t.metrics.holdup.WithLabelValues(t.pool.Name).Set(held.Seconds())
-	return nil
 }

@@ -13,11 +13,13 @@ import "github.com/tenurehq/tenure/internal/store"
 // has ended, no row up to that position is still to come.
 //
 // Final is not yet read: rows up to there may have been committed after the cursor
-// went by and before now. So a rewind goes back to the floor, up to which all has
-// been read since it became final, and only then does the floor rise.
+// went by and before now. So a look back begins at the floor, up to which all has
+// been looked at since it became final, and only then does the floor rise. It rises to
+// what was final one look earlier: a lane that came up while the look was under way was
+// not looked at, and began to be read before what the look found final was.
 type horizon struct {
 	floor    int64 // everything up to here is final and has been read since
-	rising   int64 // final as of the last rewind; the next floor
+	rising   int64 // final as of the last look back; the next floor
 	samples  []sample
 	position int64 // of the sample that waits for its xmax; -1: none
 }
@@ -33,9 +35,12 @@ const maxSamples = 128
 
 func newHorizon() *horizon { return &horizon{position: -1} }
 
-// observe takes a look at the ledger's state and returns the position to rewind
-// cursors to.
-func (h *horizon) observe(s store.PageState) (rewindTo int64) {
+// behind is where a look back begins.
+func (h *horizon) behind() int64 { return h.floor }
+
+// observe takes the ledger's state as it was just before a look back, once what that has
+// found is heeded.
+func (h *horizon) observe(s store.PageState) {
 	if h.position >= 0 {
 		h.samples = append(h.samples, sample{h.position, s.XMax})
 		if len(h.samples) > maxSamples {
@@ -47,11 +52,10 @@ func (h *horizon) observe(s store.PageState) (rewindTo int64) {
 		}
 	}
 	h.position = s.Position
-	// What was final at the last rewind has been read since then.
+	// What was final at the look before has been looked at since then.
 	h.floor = h.rising
 	for len(h.samples) > 0 && h.samples[0].xmax <= s.XMin {
 		h.rising = h.samples[0].position
 		h.samples = h.samples[1:]
 	}
-	return h.floor
 }

@@ -16,21 +16,32 @@ type pgModel struct {
 	last    int64 // position given out
 	nextXID int64
 	open    []*txModel
-	visible map[int64]bool // positions of committed rows
+	visible [modelLanes]map[int64]bool // positions of committed rows
 }
+
+const modelLanes = 2
 
 type txModel struct {
 	xid  int64 // 0: none yet
-	rows []int64
+	rows []rowModel
+}
+
+type rowModel struct {
+	lane     int
+	position int64
 }
 
 func newPGModel() *pgModel {
-	return &pgModel{nextXID: 1, visible: map[int64]bool{}}
+	m := &pgModel{nextXID: 1}
+	for i := range m.visible {
+		m.visible[i] = map[int64]bool{}
+	}
+	return m
 }
 
-func (m *pgModel) draw(tx *txModel) {
+func (m *pgModel) draw(tx *txModel, lane int) {
 	m.last++
-	tx.rows = append(tx.rows, m.last)
+	tx.rows = append(tx.rows, rowModel{lane, m.last})
 }
 
 func (m *pgModel) assign(tx *txModel) {
@@ -46,7 +57,7 @@ func (m *pgModel) end(i int, commit bool) {
 	m.open = append(m.open[:i:i], m.open[i+1:]...)
 	if commit {
 		for _, r := range tx.rows {
-			m.visible[r] = true
+			m.visible[r.lane][r.position] = true
 		}
 	}
 }
@@ -63,51 +74,114 @@ func (m *pgModel) state() store.PageState {
 
 // reader is a lane's cursor, moved as a term moves it.
 type reader struct {
-	after int64
-	seen  map[int64]bool
+	known, active bool
+	after         int64
+	seen          map[int64]bool
+}
+
+// see makes the lane known, and its cursor begin at its start if it was not.
+func (r *reader) see() {
+	if !r.known {
+		r.known, r.after = true, 0
+	}
+	r.active = true
 }
 
 // read reads up to n rows on, in order.
-func (r *reader) read(m *pgModel, n int) {
-	for pos := r.after + 1; pos <= m.last && n > 0; pos++ {
-		if m.visible[pos] {
+func (r *reader) read(visible map[int64]bool, last int64, n int) {
+	if !r.active {
+		return
+	}
+	for pos := r.after + 1; pos <= last && n > 0; pos++ {
+		if visible[pos] {
 			r.seen[pos] = true
 			r.after = pos
 			n--
 		}
 	}
+	r.active = n == 0
 }
 
-func (r *reader) rewind(to int64) { r.after = min(r.after, to) }
+// forget forgets the lane if there is nothing behind its cursor.
+func (r *reader) forget() { r.known = r.known && r.active }
 
-// rule says where cursors are rewound to.
+// first is the first row behind a position that was not seen; 0: none.
+func (r *reader) first(visible map[int64]bool, last, behind int64) int64 {
+	for pos := behind + 1; pos <= last; pos++ {
+		if visible[pos] && !r.seen[pos] {
+			return pos
+		}
+	}
+	return 0
+}
+
+func (r *reader) rewind(first int64) {
+	if first > 0 && r.known && r.after >= first {
+		r.after, r.active = first-1, true
+	}
+}
+
+// rule says where looks back begin.
 type rule interface {
-	observe(s store.PageState) (rewindTo int64)
+	behind() int64
+	observe(s store.PageState)
+}
+
+// lookBackModel is a look that is begun, taken and used, with anything in between.
+type lookBackModel struct {
+	behind int64
+	lanes  [modelLanes]bool // that were known when it was begun
+	taken  bool
+	state  store.PageState
+	first  [modelLanes]int64
 }
 
 // skips plays a history whose turns draw decides and returns how many committed rows
 // no cursor came by in the end, without a sweep.
 func skips(steps int, draw func(n int) int, rule rule) (missed int) {
 	m := newPGModel()
-	r := &reader{seen: map[int64]bool{}}
-	var sampled int64 // the last position at the last rewind
-	rewind := func() {
-		for _, tx := range m.open { // an INSERT gets its id a moment after its position: by the next look
-			if len(tx.rows) > 0 && tx.rows[0] <= sampled {
-				m.assign(tx)
+	var readers [modelLanes]*reader
+	for i := range readers {
+		readers[i] = &reader{seen: map[int64]bool{}}
+	}
+	var sampled int64 // the last position at the last look
+	var look *lookBackModel
+	advance := func() {
+		switch {
+		case look == nil:
+			look = &lookBackModel{behind: rule.behind()}
+			for i, r := range readers {
+				look.lanes[i] = r.known
 			}
+		case !look.taken:
+			for _, tx := range m.open { // an INSERT gets its id a moment after its position: by the next look
+				if len(tx.rows) > 0 && tx.rows[0].position <= sampled {
+					m.assign(tx)
+				}
+			}
+			look.taken, look.state = true, m.state()
+			sampled = look.state.Position
+			for i, r := range readers {
+				if look.lanes[i] {
+					look.first[i] = r.first(m.visible[i], m.last, look.behind)
+				}
+			}
+		default:
+			rule.observe(look.state)
+			for i, r := range readers {
+				r.rewind(look.first[i])
+			}
+			look = nil
 		}
-		s := m.state()
-		sampled = s.Position
-		r.rewind(rule.observe(s))
 	}
 	for range steps {
-		switch draw(8) {
+		lane := draw(modelLanes)
+		switch draw(11) {
 		case 0:
 			m.open = append(m.open, &txModel{})
 		case 1, 2:
 			if n := len(m.open); n > 0 {
-				m.draw(m.open[draw(n)])
+				m.draw(m.open[draw(n)], lane)
 			}
 		case 3:
 			if n := len(m.open); n > 0 {
@@ -117,26 +191,34 @@ func skips(steps int, draw func(n int) int, rule rule) (missed int) {
 			if n := len(m.open); n > 0 {
 				m.end(draw(n), draw(5) > 0)
 			}
-		case 5: // a short one
+		case 5: // a short one, with a hint
 			tx := &txModel{}
 			m.open = append(m.open, tx)
-			m.draw(tx)
+			m.draw(tx, lane)
 			m.end(len(m.open)-1, true)
-		case 6:
-			r.read(m, 1+draw(20))
-		case 7:
-			rewind()
+			readers[lane].see()
+		case 6, 7:
+			readers[lane].read(m.visible[lane], m.last, 1+draw(20))
+		case 8, 9:
+			advance()
+		case 10:
+			readers[lane].forget()
 		}
 	}
 	for len(m.open) > 0 {
 		m.end(len(m.open)-1, true)
 	}
-	for range 5 {
-		rewind()
-		r.read(m, len(m.visible))
+	for range 15 {
+		advance()
+		for i, r := range readers {
+			if r.first(m.visible[i], m.last, 0) > 0 {
+				r.see() // it is discovered: which moves no cursor back
+			}
+			r.read(m.visible[i], m.last, len(m.visible[i])+1)
+		}
 	}
-	for pos := range m.visible {
-		if !r.seen[pos] {
+	for i, r := range readers {
+		if r.first(m.visible[i], m.last, 0) > 0 {
 			missed++
 		}
 	}
@@ -151,21 +233,18 @@ func TestHorizonSkipsNothing(t *testing.T) {
 	})
 }
 
-// risingRule rewinds to what has just become final, as the starting design did.
+// risingRule looks behind what has just become final, as the starting design did.
 type risingRule struct{ horizon }
 
-func (r *risingRule) observe(s store.PageState) int64 {
-	r.horizon.observe(s)
-	return r.rising
-}
+func (r *risingRule) behind() int64 { return r.rising }
 
 // eagerRule pairs a position with the xmax of its own sample.
 type eagerRule struct{ horizon }
 
-func (r *eagerRule) observe(s store.PageState) int64 {
+func (r *eagerRule) observe(s store.PageState) {
 	r.samples = append(r.samples, sample{s.Position, s.XMax})
 	r.position = -1
-	return r.horizon.observe(store.PageState{Position: -1, XMin: s.XMin, XMax: s.XMax})
+	r.horizon.observe(store.PageState{Position: -1, XMin: s.XMin, XMax: s.XMax})
 }
 
 // The model can tell: both rules that were given up skip rows.
@@ -192,25 +271,30 @@ func TestRulesThatSkip(t *testing.T) {
 
 type neverRule struct{}
 
-func (neverRule) observe(store.PageState) int64 { return 1 << 62 }
+func (neverRule) behind() int64 { return 1 << 62 }
+
+func (neverRule) observe(store.PageState) {}
 
 // The history that the starting design lost a job in.
 func TestCommitBetweenPassingAndFinal(t *testing.T) {
 	t.Parallel()
-	h := newHorizon()
-	rising := &risingRule{*newHorizon()}
+	h, rising := newHorizon(), &risingRule{*newHorizon()}
+	after := func(r rule, s store.PageState) int64 {
+		r.observe(s)
+		return r.behind()
+	}
 	for _, s := range []store.PageState{
 		{Position: 10, XMin: 100, XMax: 105}, // 100 has drawn position 7, the cursor is at 10
 		{Position: 10, XMin: 100, XMax: 105},
 	} {
-		require.Zero(t, h.observe(s))
-		require.Zero(t, rising.observe(s))
+		require.Zero(t, after(h, s))
+		require.Zero(t, after(rising, s))
 	}
 	// 100 commits.
 	s := store.PageState{Position: 10, XMin: 105, XMax: 105}
-	require.EqualValues(t, 0, h.observe(s), "read it all again, once")
-	require.EqualValues(t, 10, rising.observe(s), "7 is never seen")
-	require.EqualValues(t, 10, h.observe(s), "now it has been read")
+	require.EqualValues(t, 0, after(h, s), "look at it all again, once")
+	require.EqualValues(t, 10, after(rising, s), "a lane that came up just before is not looked at: 7 is never seen there")
+	require.EqualValues(t, 10, after(h, s), "now it has been looked at")
 }
 
 // The floor follows when transactions end, and stands while the oldest does not; with
@@ -219,7 +303,8 @@ func TestFloorKeepsRising(t *testing.T) {
 	t.Parallel()
 	h := newHorizon()
 	at := func(position, xmin, xmax int64) int64 {
-		return h.observe(store.PageState{Position: position, XMin: xmin, XMax: xmax})
+		h.observe(store.PageState{Position: position, XMin: xmin, XMax: xmax})
+		return h.behind()
 	}
 	for i := range int64(10) {
 		at(10*i, 1000+10*i, 1000+10*i)
@@ -248,7 +333,8 @@ func TestFloorNeverFalls(t *testing.T) {
 			s.Position += rapid.Int64Range(0, 100).Draw(t, "positions")
 			s.XMax += rapid.Int64Range(0, 10).Draw(t, "begun")
 			s.XMin = rapid.Int64Range(s.XMin, s.XMax).Draw(t, "oldest")
-			floor := h.observe(s)
+			h.observe(s)
+			floor := h.behind()
 			require.GreaterOrEqual(t, floor, last)
 			require.LessOrEqual(t, floor, h.rising)
 			require.LessOrEqual(t, h.rising, s.Position)

@@ -1,6 +1,7 @@
 package acquisition
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -34,6 +35,7 @@ type lane struct {
 	after  int64    // read up to this position
 	active bool     // there may be more behind it
 	missed [2]int64 // the first position that could not be claimed, by why; 0: none
+	idle   int      // how often forget has found it inactive since it last was active
 }
 
 // tenantLanes is a tenant with its lanes, highest priority first.
@@ -66,28 +68,29 @@ func (ls *lanes) see(key store.Lane) *lane {
 }
 
 func (ls *lanes) activate(l *lane) {
-	l.active = true
+	l.active, l.idle = true, 0
 	if !l.owner.waiting {
 		l.owner.waiting = true
 		ls.active = append(ls.active, l.owner)
 	}
 }
 
-// rewind makes lanes that were read beyond a position be read from there again.
-func (ls *lanes) rewind(to int64) (any bool) {
-	for _, l := range ls.byKey {
-		if l.after > to {
-			l.after = to
+// all lists the lanes.
+func (ls *lanes) all() []store.Lane { return slices.Collect(maps.Keys(ls.byKey)) }
+
+// rewind makes lanes be read again from the first job that was found behind their cursor.
+func (ls *lanes) rewind(first map[store.Lane]int64) {
+	for key, position := range first {
+		if l := ls.byKey[key]; l != nil && l.after >= position {
+			l.after = position - 1
 			ls.activate(l)
-			any = true
 		}
 	}
-	return any
 }
 
-// sweep makes every lane be read from its start.
-func (ls *lanes) sweep() {
-	ls.rewind(0)
+// forgetMissed drops what is known of jobs that were missed: a look from the start of every
+// lane finds them again.
+func (ls *lanes) forgetMissed() {
 	for _, l := range ls.byKey {
 		l.missed = [2]int64{}
 	}
@@ -133,12 +136,15 @@ func (ls *lanes) retry(why int) {
 	}
 }
 
-// forget drops lanes that have nothing behind their cursor, so that tenants that
-// came by once are not kept for ever. A dropped lane begins at its start when it
-// is seen again.
-func (ls *lanes) forget() {
+// forget drops lanes that it has found inactive so many times, so that tenants that came
+// by once are not kept for ever. A dropped lane begins at its start when it is seen again,
+// which is slow where its finished jobs are not tidied away yet: so not the first time.
+func (ls *lanes) forget(times int) {
 	for key, l := range ls.byKey {
 		if l.active || l.owner.waiting {
+			continue
+		}
+		if l.idle++; l.idle < times {
 			continue
 		}
 		delete(ls.byKey, key)

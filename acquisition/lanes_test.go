@@ -132,7 +132,7 @@ func TestLanesOfOnePriorityTakeTurns(t *testing.T) {
 	require.Equal(t, map[string]int{"mail": 10, "billing": 10, "reports": 10}, got)
 }
 
-func TestLanesRewindForgetSweep(t *testing.T) {
+func TestLanesRewindForget(t *testing.T) {
 	t.Parallel()
 	ls := newLanes()
 	a, b, idle := ls.see(laneOf("a", 0)), ls.see(laneOf("b", 0)), ls.see(laneOf("idle", 0))
@@ -142,26 +142,36 @@ func TestLanesRewindForgetSweep(t *testing.T) {
 	ls.settle()
 	require.Len(t, ls.active, 1)
 
-	require.True(t, ls.rewind(40))
+	ls.rewind(map[store.Lane]int64{a.Lane: 41, b.Lane: 50, idle.Lane: 11, laneOf("unknown", 0): 1})
 	require.EqualValues(t, 40, a.after)
-	require.EqualValues(t, 40, b.after)
+	require.EqualValues(t, 49, b.after)
 	require.EqualValues(t, 10, idle.after, "it was not read that far")
 	require.True(t, a.active && b.active && !idle.active)
 	require.Len(t, ls.active, 2, "each tenant once")
-	require.False(t, ls.rewind(40))
+	require.Len(t, ls.byKey, 3)
 
 	a.read(30, true)
 	require.EqualValues(t, 40, a.after, "a cursor goes forward only")
-	ls.forget()
+	ls.forget(2)
+	require.Len(t, ls.byKey, 3, "not the first time")
+	ls.see(idle.Lane)
+	idle.read(10, false)
+	ls.settle()
+	ls.forget(2)
+	require.Len(t, ls.byKey, 3, "it was active since")
+	ls.forget(2)
 	require.Len(t, ls.byKey, 2, "only what has nothing behind its cursor is dropped")
 	require.NotContains(t, ls.tenant, "idle")
 	require.Zero(t, ls.see(laneOf("idle", 0)).after, "seen again it begins at its start")
+	require.ElementsMatch(t, []store.Lane{laneOf("a", 0), laneOf("b", 0), laneOf("idle", 0)}, ls.all())
 
-	ls.sweep()
-	for _, l := range ls.byKey {
-		require.Zero(t, l.after)
-	}
-	ls.sweep()
+	ls.miss(a, 3, "k", true)
+	ls.miss(b, 4, "foreign", false)
+	ls.forgetMissed()
+	ls.retry(missedHere)
+	ls.retry(missedByPeers)
+	require.EqualValues(t, []int64{40, 49}, []int64{a.after, b.after})
+	require.Empty(t, ls.foreign)
 }
 
 // A tenant is dropped with its last lane, its place with it.
@@ -171,11 +181,11 @@ func TestLanesForgetKeepsWhatOthersUse(t *testing.T) {
 	high, low := ls.see(laneOf("a", 1)), ls.see(laneOf("a", 0))
 	high.read(1, false)
 	ls.settle()
-	ls.forget()
+	ls.forget(1)
 	require.Len(t, ls.byKey, 2, "the tenant still waits for its turn")
 	low.read(1, false)
 	ls.settle()
-	ls.forget()
+	ls.forget(1)
 	require.Empty(t, ls.byKey)
 	require.Empty(t, ls.tenant)
 }
@@ -207,9 +217,10 @@ func TestLanesModel(t *testing.T) {
 					require.Same(t, before[i], p.lane.owner, "in turn")
 				}
 			},
-			"sweep":  func(*rapid.T) { ls.sweep() },
-			"rewind": func(t *rapid.T) { ls.rewind(rapid.Int64Range(0, 50).Draw(t, "to")) },
-			"forget": func(*rapid.T) { ls.forget() },
+			"rewind": func(t *rapid.T) {
+				ls.rewind(map[store.Lane]int64{drawLane(): rapid.Int64Range(1, 50).Draw(t, "position")})
+			},
+			"forget": func(t *rapid.T) { ls.forget(rapid.IntRange(1, 3).Draw(t, "times")) },
 			"": func(t *rapid.T) {
 				in := map[*tenantLanes]int{}
 				for _, tl := range ls.active {

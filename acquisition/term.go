@@ -24,6 +24,7 @@ type term struct {
 	flight   *flight
 	lanes    *lanes
 	horizon  *horizon
+	aside    *aside
 	holdup   holdup
 	suspects suspects
 	tried    map[endedJob]bool // suspects that are in flight; true: one that must be alone
@@ -51,7 +52,7 @@ var (
 
 // chores is when to do what has to be done now and then.
 type chores struct {
-	discover, rewind, sweep, older, reap, timers, retention, unhandled, holdups, election, peers time.Time
+	discover, rewind, sweep, forget, older, reap, timers, retention, unhandled, holdups, election, peers time.Time
 }
 
 // How often chores are done. A chore that takes long is done less often, so that
@@ -60,12 +61,15 @@ const (
 	discoverEvery  = time.Second
 	rewindEvery    = time.Second
 	sweepEvery     = time.Minute
+	forgetEvery    = time.Minute
 	olderEvery     = time.Second
 	retentionEvery = 10 * time.Minute
 	electionEvery  = time.Second
 	peersEvery     = time.Second
 	firstChores    = 50 * time.Millisecond
 	dutyFactor     = 10
+
+	forgetTimes = 10 // that a lane is found inactive
 )
 
 // Bounds of a term.
@@ -79,8 +83,10 @@ const (
 )
 
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
-	return &term{acquirer: a, began: time.Now(), placed: a.router.Applied(), misplaced: map[string]bool{}, session: s, fence: f, holding: h, ctx: ctx,
+	t := &term{acquirer: a, began: time.Now(), placed: a.router.Applied(), misplaced: map[string]bool{}, session: s, fence: f, holding: h, ctx: ctx,
 		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, tried: map[endedJob]bool{}, peers: newPeers(a.kinds)}
+	t.aside = newAside(t)
+	return t
 }
 
 // run claims jobs until the lock is lost, another node should have it, or stop
@@ -145,7 +151,7 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	// done that it does not need.
 	soon := now.Add(firstChores)
 	t.chores = chores{discover: now, rewind: now, timers: soon, reap: soon, retention: soon,
-		sweep: now.Add(sweepEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), holdups: now.Add(holdupsEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
+		sweep: now.Add(sweepEvery), forget: now.Add(forgetEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), holdups: now.Add(holdupsEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
 	if seen.Waiting || seen.Claimed {
 		if err := t.survey(ctx); err != nil {
 			return false, err
@@ -193,8 +199,8 @@ func (t *term) open(m mail) {
 	for _, l := range m.lanes {
 		t.lanes.see(l)
 	}
-	if m.rerouted { // what was read of suspects, too, goes by where tenants lived
-		t.chores.sweep = time.Now()
+	if m.rerouted {
+		t.reroute()
 	}
 	if m.discover {
 		t.chores.discover = time.Now()

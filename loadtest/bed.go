@@ -142,8 +142,8 @@ func (b *bed) close() {
 }
 
 // node makes a node that runs registry's handlers.
-func (b *bed) node(registry *job.Registry) (*tenure.Node, error) {
-	return tenure.New(b.cfg, registry, tenure.WithLogger(stderrLog()))
+func (b *bed) node(registry *job.Registry, opts ...tenure.NodeOption) (*tenure.Node, error) {
+	return tenure.New(b.cfg, registry, append(opts, tenure.WithLogger(stderrLog()))...)
 }
 
 // stderrLog says on standard error what an operator would want to know.

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -44,6 +46,7 @@ type drainResult struct {
 	Seconds       float64 `json:"seconds"`
 	JobsPerSecond int     `json:"jobs_per_second"`
 	EnqueueSecond int     `json:"enqueued_per_second"`
+	ClaimP99      float64 `json:"claim_p99_ms"` // reading a page of jobs and committing its claim
 	Started       int64   `json:"handlers_started"`
 	Finished      int64   `json:"finished"`
 	Lost          int64   `json:"lost"`
@@ -102,7 +105,8 @@ func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
 		return r, err
 	}
 
-	n, err := b.node(registry)
+	metrics := prometheus.NewRegistry()
+	n, err := b.node(registry, tenure.WithMetrics(metrics))
 	if err != nil {
 		return r, err
 	}
@@ -121,27 +125,32 @@ func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
 	if err := n.Start(ctx); err != nil {
 		return r, err
 	}
-	err = untilEmpty(ctx, b, allStarted)
+	err = untilEmpty(ctx, b, allStarted, 10*time.Minute+time.Duration(o.jobs)*leastSpeed)
 	took := time.Since(began)
 	if err != nil {
 		return r, errors.Join(err, stop(n, b.cfg))
 	}
 	counts, err := n.Client().Count(ctx)
-	if err = errors.Join(err, stop(n, b.cfg)); err != nil {
+	p99, gatherErr := histogramQuantile(metrics, "tenure_claim_seconds", 0.99)
+	if err = errors.Join(err, gatherErr, stop(n, b.cfg)); err != nil {
 		return r, err
 	}
 	finished := counts[0].Finished
 	return drainResult{
 		Scenario: "drain", Jobs: o.jobs, Tenants: o.tenants, Seconds: math.Round(took.Seconds()*1000) / 1000,
 		JobsPerSecond: int(float64(o.jobs) / took.Seconds()), EnqueueSecond: int(float64(o.jobs) / enqueued.Seconds()),
-		Started: started.Load(), Finished: finished, Lost: int64(o.jobs) - finished,
+		ClaimP99: math.Round(p99*1e5) / 100,
+		Started:  started.Load(), Finished: finished, Lost: int64(o.jobs) - finished,
 	}, nil
 }
 
+// leastSpeed is how long a job may take in a drain that is not given up.
+const leastSpeed = 200 * time.Microsecond
+
 // untilEmpty waits until the handlers have all been started and then until no job
 // stands in the ledger's job table any more, by the database's word.
-func untilEmpty(ctx context.Context, b *bed, allStarted <-chan struct{}) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not drained after 10 minutes"))
+func untilEmpty(ctx context.Context, b *bed, allStarted <-chan struct{}, within time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not drained after %v", within))
 	defer cancel()
 	select {
 	case <-ctx.Done():
@@ -162,4 +171,30 @@ func untilEmpty(ctx context.Context, b *bed, allStarted <-chan struct{}) error {
 		}
 	}
 	return nil
+}
+
+// histogramQuantile is what a share q of a histogram's observations is no more than, as far as its
+// buckets tell: within one, they are taken to be spread evenly.
+func histogramQuantile(from prometheus.Gatherer, name string, q float64) (float64, error) {
+	families, err := from.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range families {
+		if f.GetName() != name || len(f.GetMetric()) != 1 {
+			continue
+		}
+		h := f.GetMetric()[0].GetHistogram()
+		rank := q * float64(h.GetSampleCount())
+		var below, bound float64
+		for _, b := range h.GetBucket() {
+			count := float64(b.GetCumulativeCount())
+			if count >= rank && count > below {
+				return bound + (b.GetUpperBound()-bound)*(rank-below)/(count-below), nil
+			}
+			below, bound = count, b.GetUpperBound()
+		}
+		return bound, nil // at least that
+	}
+	return 0, fmt.Errorf("no metric %s, or more than one", name)
 }

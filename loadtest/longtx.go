@@ -81,6 +81,22 @@ func (d *delays) take() []time.Duration {
 	return all
 }
 
+// measure gathers for a while, says what it saw, and returns the 99th percentile in ms.
+func (d *delays) measure(ctx context.Context, window time.Duration, what string) (p99 float64, err error) {
+	d.take()
+	if err := wait(ctx, window); err != nil {
+		return 0, err
+	}
+	all := d.take()
+	if len(all) == 0 {
+		return 0, errors.New(what + ": no job was started")
+	}
+	slices.Sort(all)
+	at := func(p float64) float64 { return math.Round(all[int(p*float64(len(all)))].Seconds()*1e5) / 100 }
+	fmt.Fprintf(os.Stderr, "%s: %d jobs, started after %v ms (median), %v ms (99th percentile)\n", what, len(all), at(0.5), at(0.99))
+	return at(0.99), nil
+}
+
 func longTx(ctx context.Context, o longTxOptions) (r longTxResult, err error) {
 	if o.window <= 0 || o.open < o.window || o.every <= 0 {
 		return r, errors.New("window and every must be more than 0, and open no less than window")
@@ -115,22 +131,10 @@ func longTx(ctx context.Context, o longTxOptions) (r longTxResult, err error) {
 	l := b.load(n.Client(), o.every, func(int) job.Args { return stamped{time.Now()} })
 	l.start()
 	measure := func(what string) (p99 float64) {
-		seen.take()
 		if err == nil {
-			err = wait(ctx, o.window)
+			p99, err = seen.measure(ctx, o.window, what)
 		}
-		all := seen.take()
-		slices.Sort(all)
-		at := func(p float64) float64 { return math.Round(all[int(p*float64(len(all)))].Seconds()*1e5) / 100 }
-		switch {
-		case err != nil:
-			return 0
-		case len(all) == 0:
-			err = errors.New("no job was started")
-			return 0
-		}
-		fmt.Fprintf(os.Stderr, "%s: %d jobs, started after %v ms (median), %v ms (99th percentile)\n", what, len(all), at(0.5), at(0.99))
-		return at(0.99)
+		return p99
 	}
 	err = wait(ctx, warmUp)
 	r.Before = measure("before")

@@ -283,6 +283,10 @@ var ledgerStatements = map[string]*statement{
 		params:  []uint32{oidUUID, oidInt8, oidInt8, oidInts, pgtype.Int4ArrayOID, oidInt4},
 		columns: []column{{"id", oidInt8}, {"turn", oidInt4}}, run: none,
 	},
+	"lane_behind": {
+		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool},
+		columns: []column{{"n", oidInt4}, {"position", oidInt8}}, run: none,
+	},
 	"lane_left":       {columns: tenantColumns, run: none},
 	"tenant_forwards": {columns: tenantColumns, run: none},
 	"transaction_oldest": {columns: []column{{"what", oidText}, {"id", oidText}, {"username", oidText}, {"application", oidText},

@@ -158,12 +158,30 @@ func Warm(ctx context.Context, db DB) error {
 	return nil
 }
 
-// ReadPageState reads the state alone.
-func ReadPageState(ctx context.Context, db DB) (s PageState, err error) {
-	if err := s.scan(db.QueryRow(ctx, sqlPageState)); err != nil {
-		return s, fmt.Errorf("read the ledger's state: %w", translate(err))
+// LookBack finds the position of the first job of each lane behind a position that nobody
+// has claimed, and the state just before; in one round trip, without a lock. Lanes that
+// have none are left out.
+func LookBack(ctx context.Context, db DB, lanes []Lane, behind int64, kinds Kinds, foreign bool) (s PageState, first map[Lane]int64, err error) {
+	var p PageRequest
+	for _, l := range lanes {
+		p.Add(l, behind, 1)
 	}
-	return s, nil
+	var b pgx.Batch
+	b.Queue(sqlPageState).QueryRow(func(row pgx.Row) error { return s.scan(row) })
+	b.Queue(sqlLaneBehind, p.Queues, p.Tenants, p.Priorities, behind, kinds.List(), foreign).Query(func(rows pgx.Rows) error {
+		first = map[Lane]int64{}
+		var n int
+		var position int64
+		_, err := pgx.ForEachRow(rows, []any{&n, &position}, func() error {
+			first[lanes[n-1]] = position
+			return nil
+		})
+		return err
+	})
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return s, nil, fmt.Errorf("look for jobs behind the cursors: %w", translate(err))
+	}
+	return s, first, nil
 }
 
 func readPage(r pgx.BatchResults, p *PageRequest, kinds map[string]string) (Page, error) {

@@ -146,5 +146,6 @@ var (
 	sqlEnqueueRefused     = query("enqueue_refused")
 	sqlEnqueueMoved       = query("enqueue_moved")
 	sqlLaneLeft           = query("lane_left")
+	sqlLaneBehind         = query("lane_behind")
 	sqlJobBetween         = query("job_between")
 )

@@ -1,0 +1,196 @@
+package acquisition
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// A look reads the database beside the term's loop, on a connection of its own: what it
+// asks may take long, as when much has been left dead that cannot be tidied away, and
+// claiming must not wait for it. What it finds is used by the loop. An error ends the term.
+type look func(context.Context) (use func(), err error)
+
+// aside is where looks are taken, one at a time.
+type aside struct {
+	duties []duty
+	taken  *duty // whose look is under way; nil: none is
+	began  time.Time
+	result chan looked // one place
+}
+
+// duty is a look to be taken now and then.
+type duty struct {
+	at      *time.Time
+	every   func() time.Duration
+	begin   func() look // called by the loop
+	planned time.Time
+}
+
+type looked struct {
+	use func()
+	err error
+}
+
+func newAside(t *term) *aside {
+	every := func(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+	c := &t.chores
+	return &aside{result: make(chan looked, 1), duties: []duty{
+		{at: &c.sweep, every: every(sweepEvery), begin: t.sweep},
+		{at: &c.rewind, every: every(rewindEvery), begin: t.rewind},
+		{at: &c.discover, every: t.discoverEvery, begin: t.discover},
+		{at: &c.retention, every: every(retentionEvery), begin: t.retain},
+		{at: &c.unhandled, every: every(sweepEvery), begin: t.reportUnhandled},
+		{at: &c.holdups, every: every(holdupsEvery), begin: t.reportHoldup},
+	}}
+}
+
+func (a *aside) busy() bool { return a.taken != nil }
+
+// lookAside begins the look that has been due for longest, unless one is under way.
+func (t *term) lookAside(ctx context.Context) {
+	a := t.aside
+	if a.busy() {
+		return
+	}
+	now := time.Now()
+	for i := range a.duties {
+		if d := &a.duties[i]; !now.Before(*d.at) && (a.taken == nil || d.at.Before(*a.taken.at)) {
+			a.taken = d
+		}
+	}
+	if a.taken == nil {
+		return
+	}
+	d := a.taken
+	a.began, d.planned = now, now.Add(d.every())
+	*d.at = d.planned // before, so that it can be asked for once more meanwhile
+	look := d.begin()
+	t.group.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+		defer cancel()
+		use, err := look(ctx)
+		a.result <- looked{use, err}
+		nudge(t.keeper.inbox.nudge)
+	})
+}
+
+// heed makes use of what a look has found, if one has ended.
+func (a *aside) heed() error {
+	select {
+	case r := <-a.result:
+		d := a.taken
+		a.taken = nil
+		if r.err != nil {
+			return r.err
+		}
+		if r.use != nil {
+			r.use()
+		}
+		postpone(d.at, d.planned, a.began)
+	default:
+	}
+	return nil
+}
+
+// rewind finds what was committed behind the cursors since they went by.
+func (t *term) rewind() look { return t.lookBack(t.horizon.behind()) }
+
+// sweep looks behind every cursor, from its lane's start: the safety net under them, and
+// the way back for what was given back.
+func (t *term) sweep() look {
+	t.unplace()
+	t.lanes.forgetMissed() // these are found again
+	t.chores.discover = time.Now()
+	return t.lookBack(0)
+}
+
+// unplace makes every tenant be placed anew. What was read of suspects goes by where
+// tenants lived, too, and is found again by the sweep.
+func (t *term) unplace() {
+	t.placed = t.router.Applied()
+	t.lanes.unplace()
+	t.suspects.clear()
+}
+
+// reroute heeds that tenants may live elsewhere now.
+func (t *term) reroute() {
+	t.unplace()
+	t.chores.sweep = time.Now()
+}
+
+// lookBack makes lanes be read again from their first job behind a position that nobody
+// has claimed. That costs as much as there is dead behind it, but reading all of it again
+// would, too, and claims would have to wait.
+func (t *term) lookBack(behind int64) look {
+	lanes, kinds, foreign := t.lanes.all(), t.peers.kinds, len(t.elector.Peers()) > 0
+	return func(ctx context.Context) (use func(), err error) {
+		s, first, err := store.LookBack(ctx, t.pool.Jobs(), lanes, behind, kinds, foreign)
+		return func() {
+			t.horizon.observe(s)
+			t.lanes.rewind(first)
+		}, err
+	}
+}
+
+// discover looks for lanes that hold jobs. Hints make it unnecessary in the normal
+// case: it is for the lost ones, and for jobs that were added by SQL.
+func (t *term) discover() look {
+	return func(ctx context.Context) (use func(), err error) {
+		lanes, err := store.Lanes(ctx, t.pool.Jobs(), maxLanes)
+		return func() { t.found(lanes) }, err
+	}
+}
+
+// discoverEvery is how often to look for lanes: when idle that is the poll.
+func (t *term) discoverEvery() time.Duration {
+	if t.lanes.hasWork() {
+		return discoverEvery
+	}
+	return t.cfg.IdleWait
+}
+
+func (t *term) found(lanes []store.Lane) {
+	for _, l := range lanes {
+		t.lanes.see(l)
+	}
+}
+
+// retain keeps the partitions of finished jobs in order. That it fails is no reason
+// not to acquire jobs.
+func (t *term) retain() look {
+	return func(ctx context.Context) (use func(), err error) {
+		if !t.keeper.keep() {
+			return nil, nil
+		}
+		if err := store.KeepDays(ctx, t.pool.Jobs(), t.keeper.retention); err != nil {
+			t.log.Warn("finished jobs could not be tidied; they go to the default partition", zap.Error(err))
+		}
+		return nil, nil
+	}
+}
+
+// reportUnhandled says which jobs wait in vain: deployment's mistake number one, and
+// those that were added with SQL where a tenant no longer lives.
+func (t *term) reportUnhandled() look {
+	return func(ctx context.Context) (use func(), err error) {
+		kinds, err := store.Unhandled(ctx, t.pool.Jobs())
+		if err != nil {
+			return nil, err
+		}
+		if len(kinds) > 0 {
+			t.log.Warn("jobs wait and no live node has a handler for their kind", zap.Any("kinds", kinds))
+		}
+		left, err := store.LeftBehind(ctx, t.pool.Jobs())
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range left {
+			t.log.Warn("jobs wait in a pool that their tenant has left; bring them along with `tenure tenants move`", zap.String("tenant", one.Tenant), zap.String("to", one.Other))
+		}
+		return nil, nil
+	}
+}

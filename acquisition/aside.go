@@ -11,7 +11,8 @@ import (
 
 // A look reads the database beside the term's loop, on a connection of its own: what it
 // asks may take long, as when much has been left dead that cannot be tidied away, and
-// claiming must not wait for it. What it finds is used by the loop. An error ends the term.
+// claiming must not wait for it. What it finds is used by the loop. That it fails is no reason
+// not to claim: it is tried again.
 type look func(context.Context) (use func(), err error)
 
 // aside is where looks are taken, one at a time.
@@ -24,10 +25,12 @@ type aside struct {
 
 // duty is a look to be taken now and then.
 type duty struct {
+	what    string
 	at      *time.Time
 	every   func() time.Duration
 	begin   func() look // called by the loop
 	planned time.Time
+	failed  int // how often in a row
 }
 
 type looked struct {
@@ -39,12 +42,12 @@ func newAside(t *term) *aside {
 	every := func(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 	c := &t.chores
 	return &aside{result: make(chan looked, 1), duties: []duty{
-		{at: &c.sweep, every: every(sweepEvery), begin: t.sweep},
-		{at: &c.rewind, every: every(rewindEvery), begin: t.rewind},
-		{at: &c.discover, every: t.discoverEvery, begin: t.discover},
-		{at: &c.retention, every: every(retentionEvery), begin: t.retain},
-		{at: &c.unhandled, every: every(sweepEvery), begin: t.reportUnhandled},
-		{at: &c.holdups, every: every(holdupsEvery), begin: t.reportHoldup},
+		{what: "jobs that came back", at: &c.sweep, every: every(sweepEvery), begin: t.sweep},
+		{what: "jobs behind the cursors", at: &c.rewind, every: every(rewindEvery), begin: t.rewind},
+		{what: "lanes with jobs", at: &c.discover, every: t.discoverEvery, begin: t.discover},
+		{what: "finished jobs to be tidied", at: &c.retention, every: every(retentionEvery), begin: t.retain},
+		{what: "jobs that wait in vain", at: &c.unhandled, every: every(sweepEvery), begin: t.reportUnhandled},
+		{what: "old transactions", at: &c.holdups, every: every(holdupsEvery), begin: t.reportHoldup},
 	}}
 }
 
@@ -78,22 +81,35 @@ func (t *term) lookAside(ctx context.Context) {
 	})
 }
 
-// heed makes use of what a look has found, if one has ended.
-func (a *aside) heed() error {
+// lookAgain and lookAgainAtMost bound the rest after a look that failed, longer each time.
+const (
+	lookAgain       = time.Second
+	lookAgainAtMost = time.Minute
+)
+
+// lookedAside makes use of what a look has found, if one has ended.
+func (t *term) lookedAside() {
+	a := t.aside
+	var r looked
 	select {
-	case r := <-a.result:
-		d := a.taken
-		a.taken = nil
-		if r.err != nil {
-			return r.err
-		}
-		if r.use != nil {
-			r.use()
-		}
-		postpone(d.at, d.planned, a.began)
+	case r = <-a.result:
 	default:
+		return
 	}
-	return nil
+	d := a.taken
+	a.taken = nil
+	if r.err != nil {
+		again := min(max(dutyFactor*time.Since(a.began), lookAgain<<d.failed), lookAgainAtMost)
+		d.failed = min(d.failed+1, 10)
+		*d.at = time.Now().Add(again)
+		t.log.Warn("could not look for "+d.what+"; trying again, jobs are claimed meanwhile", zap.Duration("in", again), zap.Error(r.err))
+		return
+	}
+	d.failed = 0
+	if r.use != nil {
+		r.use()
+	}
+	postpone(d.at, d.planned, a.began)
 }
 
 // rewind finds what was committed behind the cursors since they went by.

@@ -13,9 +13,7 @@ import (
 
 // chore does what is due besides claiming, and has a look taken if one is due.
 func (t *term) chore(ctx context.Context) error {
-	if err := t.aside.heed(); err != nil {
-		return err
-	}
+	t.lookedAside()
 	t.lookAside(ctx)
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

@@ -40,16 +40,11 @@ func (h *holdup) see(o store.Holdup, now time.Time) (held time.Duration, say boo
 	return held, say
 }
 
-// reportHoldup says what keeps dead rows from being tidied away. That it cannot be found
-// out is no reason not to acquire jobs.
+// reportHoldup says what keeps dead rows from being tidied away.
 func (t *term) reportHoldup() look {
 	return func(ctx context.Context) (use func(), err error) {
 		o, found, err := store.OldestHoldup(ctx, t.pool.Jobs())
-		if err != nil {
-			t.log.Warn("it could not be seen whether a transaction has been open for long", zap.Error(err))
-			return nil, nil
-		}
-		return func() { t.saw(o, found) }, nil
+		return func() { t.saw(o, found) }, err
 	}
 }
 

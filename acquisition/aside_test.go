@@ -1,0 +1,107 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// asideTerm is a term with nothing but looks.
+func asideTerm(duties ...duty) (*term, *observer.ObservedLogs) {
+	core, logged := observer.New(zap.WarnLevel)
+	t := &term{acquirer: &acquirer{keeper: &keeper{inbox: newInbox()}, log: zap.New(core)}, aside: newAside(&term{})}
+	t.aside.duties = duties
+	return t, logged
+}
+
+func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+// One look at a time, whatever has been due for longest first; each rests for ten times as
+// long as it took, unless it is asked for.
+func TestLooksTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var a, b time.Time
+		var began []string
+		used := 0
+		takes := func(name string, d time.Duration) func() look {
+			return func() look {
+				began = append(began, name)
+				return func(context.Context) (func(), error) {
+					time.Sleep(d)
+					return func() { used++ }, nil
+				}
+			}
+		}
+		b = time.Now().Add(-time.Second)
+		a = time.Now()
+		tm, _ := asideTerm(duty{at: &a, every: always(time.Second), begin: takes("a", time.Millisecond)},
+			duty{at: &b, every: always(time.Second), begin: takes("b", time.Minute)})
+		tm.lookAside(t.Context())
+		require.Equal(t, []string{"b"}, began)
+		time.Sleep(30 * time.Second)
+		tm.lookedAside()
+		tm.lookAside(t.Context())
+		require.Equal(t, []string{"b"}, began, "one at a time")
+		require.True(t, tm.aside.busy())
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		require.True(t, nudged(tm.keeper.inbox.nudge))
+		tm.lookedAside()
+		require.Equal(t, 1, used)
+		require.False(t, tm.aside.busy())
+		require.Equal(t, 10*time.Minute, time.Until(b))
+		tm.lookAside(t.Context())
+		require.Equal(t, []string{"b", "a"}, began)
+		asked := time.Now()
+		a = asked // once more
+		time.Sleep(time.Second)
+		tm.lookedAside()
+		require.Equal(t, 2, used)
+		require.Equal(t, asked, a)
+		tm.lookAside(t.Context())
+		require.Equal(t, []string{"b", "a", "a"}, began)
+		tm.group.Wait()
+	})
+}
+
+// A look that fails, or takes longer than it may, is told of and taken again, at longer and
+// longer intervals. It ends nothing.
+func TestLooksFail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var at time.Time
+		fails := true
+		tm, logged := asideTerm(duty{what: "trouble", at: &at, every: always(time.Hour), begin: func() look {
+			return func(ctx context.Context) (func(), error) {
+				if fails {
+					return nil, errors.New("none of that")
+				}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		}})
+		look := func(takes time.Duration) time.Duration {
+			at = time.Now()
+			tm.lookAside(t.Context())
+			time.Sleep(takes)
+			synctest.Wait()
+			tm.lookedAside()
+			require.False(t, tm.aside.busy())
+			return time.Until(at)
+		}
+		for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60, 60} {
+			require.Equal(t, want*time.Second, look(0))
+			require.Equal(t, i+1, logged.Len())
+		}
+		require.Contains(t, logged.All()[0].Message, "could not look for trouble")
+		fails = false
+		require.Equal(t, time.Minute, look(queryTimeout))
+	})
+}

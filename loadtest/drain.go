@@ -131,7 +131,7 @@ func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
 		return r, errors.Join(err, stop(n, b.cfg))
 	}
 	counts, err := n.Client().Count(ctx)
-	p99, gatherErr := histogramQuantile(metrics, "tenure_claim_seconds", 0.99)
+	claims, gatherErr := readHistogram(metrics, "tenure_claim_seconds")
 	if err = errors.Join(err, gatherErr, stop(n, b.cfg)); err != nil {
 		return r, err
 	}
@@ -139,7 +139,7 @@ func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
 	return drainResult{
 		Scenario: "drain", Jobs: o.jobs, Tenants: o.tenants, Seconds: math.Round(took.Seconds()*1000) / 1000,
 		JobsPerSecond: int(float64(o.jobs) / took.Seconds()), EnqueueSecond: int(float64(o.jobs) / enqueued.Seconds()),
-		ClaimP99: math.Round(p99*1e5) / 100,
+		ClaimP99: claims.quantile(0.99),
 		Started:  started.Load(), Finished: finished, Lost: int64(o.jobs) - finished,
 	}, nil
 }
@@ -171,30 +171,4 @@ func untilEmpty(ctx context.Context, b *bed, allStarted <-chan struct{}, within 
 		}
 	}
 	return nil
-}
-
-// histogramQuantile is what a share q of a histogram's observations is no more than, as far as its
-// buckets tell: within one, they are taken to be spread evenly.
-func histogramQuantile(from prometheus.Gatherer, name string, q float64) (float64, error) {
-	families, err := from.Gather()
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range families {
-		if f.GetName() != name || len(f.GetMetric()) != 1 {
-			continue
-		}
-		h := f.GetMetric()[0].GetHistogram()
-		rank := q * float64(h.GetSampleCount())
-		var below, bound float64
-		for _, b := range h.GetBucket() {
-			count := float64(b.GetCumulativeCount())
-			if count >= rank && count > below {
-				return bound + (b.GetUpperBound()-bound)*(rank-below)/(count-below), nil
-			}
-			below, bound = count, b.GetUpperBound()
-		}
-		return bound, nil // at least that
-	}
-	return 0, fmt.Errorf("no metric %s, or more than one", name)
 }

@@ -1,6 +1,7 @@
 package tenure_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,4 +54,70 @@ func TestCursorLateCommit(t *testing.T) {
 	}
 	t.Logf("committed late behind %d jobs, ran after %v", done, time.Since(committed).Round(time.Millisecond))
 	b.drained("p1", done+1)
+}
+
+// TestCursorsPassWhatMustWait: a job is committed late, behind the cursor, while it may not
+// run. Once it may it is found at once, and not by the sweep, although the floor has long
+// risen above it.
+func TestCursorsPassWhatMustWait(t *testing.T) {
+	t.Parallel()
+	late := func(b *testbed, kind string) (commit func()) {
+		tx, err := b.db["p1"].Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('t1', 'default', $1, '{\"n\": -1}')", kind)
+		require.NoError(t, err)
+		return func() { require.NoError(t, tx.Commit(t.Context())) }
+	}
+	work := func(b *testbed, n *running, jobs int) {
+		for i := range jobs {
+			_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{i})
+			require.NoError(t, err)
+		}
+	}
+	const risen = 5 * time.Second // by then the floor has risen
+	found := func(ran <-chan struct{}) {
+		t.Helper()
+		select {
+		case <-ran:
+		case <-time.After(15 * time.Second): // the sweep from the start would come after a minute
+			require.FailNow(t, "the late job was not found")
+		}
+	}
+	t.Run("its tenant is frozen", func(t *testing.T) {
+		t.Parallel()
+		b := newTestbed(t, 1, 2)
+		ran := make(chan struct{})
+		r := job.NewRegistry()
+		job.Handle(r, func(_ context.Context, j *job.Job[plain]) error {
+			if j.Args.N < 0 {
+				close(ran)
+			}
+			return nil
+		})
+		n := b.start(b.cfg, r)
+		n.holds("p1")
+		commit := late(b, "plain")
+		work(b, n, 10)
+		b.eventually(10, "p1", "SELECT count(*) FROM tenure.completed_job")
+		require.NoError(t, n.Client().FreezeTenant(t.Context(), "t1"))
+		commit()
+		timer(t, risen)
+		require.NoError(t, n.Client().ThawTenant(t.Context(), "t1"))
+		found(ran)
+	})
+	t.Run("nobody handles its kind", func(t *testing.T) {
+		t.Parallel()
+		b := newTestbed(t, 1, 2)
+		only := b.start(b.gossiping("a"), b.registry(nil))
+		only.holds("p1")
+		late(b, "other")()
+		work(b, only, 10)
+		b.eventually(10, "p1", "SELECT count(*) FROM tenure.completed_job")
+		timer(t, risen)
+		ran := make(chan struct{})
+		r := job.NewRegistry()
+		r.Add(job.Spec{Kind: "other", Handle: func(context.Context, *job.Record) error { close(ran); return nil }})
+		b.start(b.gossiping("b", only.Self().Addr), r)
+		found(ran)
+	})
 }

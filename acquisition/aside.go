@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -9,7 +10,7 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// A look reads the database beside the term's loop, on a connection of its own: what it
+// A look reads the database beside the term's loop, on another connection: what it
 // asks may take long, as when much has been left dead that cannot be tidied away, and
 // claiming must not wait for it. What it finds is used by the loop. That it fails is no reason
 // not to claim: it is tried again.
@@ -18,31 +19,32 @@ type look func(context.Context) (use func(), err error)
 // aside is where looks are taken, one at a time.
 type aside struct {
 	duties []duty
-	taken  *duty // whose look is under way; nil: none is
-	began  time.Time
+	taken  *duty       // whose look is under way; nil: none is
 	result chan looked // one place
 }
 
 // duty is a look to be taken now and then.
 type duty struct {
-	what    string
+	what    string // it looks for
 	at      *time.Time
 	every   func() time.Duration
 	begin   func() look // called by the loop
+	instead func()      // called when the look has failed; nil: nothing is
 	planned time.Time
 	failed  int // how often in a row
 }
 
 type looked struct {
-	use func()
-	err error
+	use  func()
+	err  error
+	took time.Duration
 }
 
 func newAside(t *term) *aside {
 	every := func(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 	c := &t.chores
 	return &aside{result: make(chan looked, 1), duties: []duty{
-		{what: "jobs that came back", at: &c.sweep, every: every(sweepEvery), begin: t.sweep},
+		{what: "jobs that came back", at: &c.sweep, every: every(sweepEvery), begin: t.sweep, instead: t.restart},
 		{what: "jobs behind the cursors", at: &c.rewind, every: every(rewindEvery), begin: t.rewind},
 		{what: "lanes with jobs", at: &c.discover, every: t.discoverEvery, begin: t.discover},
 		{what: "finished jobs to be tidied", at: &c.retention, every: every(retentionEvery), begin: t.retain},
@@ -69,14 +71,14 @@ func (t *term) lookAside(ctx context.Context) {
 		return
 	}
 	d := a.taken
-	a.began, d.planned = now, now.Add(d.every())
+	d.planned = now.Add(d.every())
 	*d.at = d.planned // before, so that it can be asked for once more meanwhile
 	look := d.begin()
 	t.group.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 		defer cancel()
 		use, err := look(ctx)
-		a.result <- looked{use, err}
+		a.result <- looked{use, err, time.Since(now)} // not what the loop takes until it comes by
 		nudge(t.keeper.inbox.nudge)
 	})
 }
@@ -88,7 +90,7 @@ const (
 )
 
 // lookedAside makes use of what a look has found, if one has ended.
-func (t *term) lookedAside() {
+func (t *term) lookedAside(ctx context.Context) {
 	a := t.aside
 	var r looked
 	select {
@@ -99,7 +101,13 @@ func (t *term) lookedAside() {
 	d := a.taken
 	a.taken = nil
 	if r.err != nil {
-		again := min(max(dutyFactor*time.Since(a.began), lookAgain<<d.failed), lookAgainAtMost)
+		if ctx.Err() != nil { // so is the term
+			return
+		}
+		if d.instead != nil {
+			d.instead()
+		}
+		again := min(max(dutyFactor*r.took, lookAgain<<d.failed), lookAgainAtMost)
 		d.failed = min(d.failed+1, 10)
 		*d.at = time.Now().Add(again)
 		t.log.Warn("could not look for "+d.what+"; trying again, jobs are claimed meanwhile", zap.Duration("in", again), zap.Error(r.err))
@@ -109,42 +117,56 @@ func (t *term) lookedAside() {
 	if r.use != nil {
 		r.use()
 	}
-	postpone(d.at, d.planned, a.began)
+	postpone(d.at, d.planned, r.took)
 }
 
-// rewind finds what was committed behind the cursors since they went by.
-func (t *term) rewind() look { return t.lookBack(t.horizon.behind()) }
+// askFor makes a chore be due now, or leaves it as long overdue as it is.
+func askFor(at *time.Time) { *at = earlier(*at, time.Now()) }
+
+// rewind finds what was committed behind the cursors since they went by. What nobody can
+// run is left to the sweep: it would be found again and again while the floor cannot rise.
+func (t *term) rewind() look { return t.lookBack(t.horizon.behind(), false) }
 
 // sweep looks behind every cursor, from its lane's start: the safety net under them, and
 // the way back for what was given back.
 func (t *term) sweep() look {
 	t.unplace()
-	t.lanes.forgetMissed() // these are found again
-	t.chores.discover = time.Now()
-	return t.lookBack(0)
+	t.lanes.retry(missedHere)
+	t.lanes.retry(missedByPeers)
+	askFor(&t.chores.discover)
+	return t.lookBack(0, true)
 }
 
+// restart is what a sweep comes to when it fails: that every lane is read from its start,
+// page by page.
+func (t *term) restart() { t.lanes.restart() }
+
 // unplace makes every tenant be placed anew. What was read of suspects goes by where
-// tenants lived, too, and is found again by the sweep.
+// tenants lived, too, and is read again.
 func (t *term) unplace() {
 	t.placed = t.router.Applied()
 	t.lanes.unplace()
+	for _, s := range t.suspects.queue {
+		l := t.lanes.see(s.lane.Lane)
+		l.after = min(l.after, s.Position-1)
+	}
 	t.suspects.clear()
 }
 
 // reroute heeds that tenants may live elsewhere now.
 func (t *term) reroute() {
 	t.unplace()
-	t.chores.sweep = time.Now()
+	askFor(&t.chores.sweep)
 }
 
 // lookBack makes lanes be read again from their first job behind a position that nobody
 // has claimed. That costs as much as there is dead behind it, but reading all of it again
 // would, too, and claims would have to wait.
-func (t *term) lookBack(behind int64) look {
-	lanes, kinds, foreign := t.lanes.all(), t.peers.kinds, len(t.elector.Peers()) > 0
+func (t *term) lookBack(behind int64, foreign bool) look {
+	r := store.BackRequest{Lanes: t.lanes.beyond(behind), Behind: behind, Kinds: t.peers.kinds, Foreign: foreign}
+	r.Known, r.Turns = t.suspects.list()
 	return func(ctx context.Context) (use func(), err error) {
-		s, first, err := store.LookBack(ctx, t.pool.Jobs(), lanes, behind, kinds, foreign)
+		s, first, err := store.LookBack(ctx, t.pool.Jobs(), r)
 		return func() {
 			t.horizon.observe(s)
 			t.lanes.rewind(first)
@@ -182,7 +204,7 @@ func (t *term) retain() look {
 		if !t.keeper.keep() {
 			return nil, nil
 		}
-		if err := store.KeepDays(ctx, t.pool.Jobs(), t.keeper.retention); err != nil {
+		if err := store.KeepDays(ctx, t.pool.Jobs(), t.keeper.retention); err != nil && !errors.Is(err, context.Canceled) {
 			t.log.Warn("finished jobs could not be tidied; they go to the default partition", zap.Error(err))
 		}
 		return nil, nil

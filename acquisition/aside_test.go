@@ -46,14 +46,15 @@ func TestLooksTakeTurns(t *testing.T) {
 		tm.lookAside(t.Context())
 		require.Equal(t, []string{"b"}, began)
 		time.Sleep(30 * time.Second)
-		tm.lookedAside()
+		tm.lookedAside(t.Context())
 		tm.lookAside(t.Context())
 		require.Equal(t, []string{"b"}, began, "one at a time")
 		require.True(t, tm.aside.busy())
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
+		time.Sleep(time.Hour) // until the loop comes by, which is not the look's doing
 		require.True(t, nudged(tm.keeper.inbox.nudge))
-		tm.lookedAside()
+		tm.lookedAside(t.Context())
 		require.Equal(t, 1, used)
 		require.False(t, tm.aside.busy())
 		require.Equal(t, 10*time.Minute, time.Until(b))
@@ -62,7 +63,7 @@ func TestLooksTakeTurns(t *testing.T) {
 		asked := time.Now()
 		a = asked // once more
 		time.Sleep(time.Second)
-		tm.lookedAside()
+		tm.lookedAside(t.Context())
 		require.Equal(t, 2, used)
 		require.Equal(t, asked, a)
 		tm.lookAside(t.Context())
@@ -77,8 +78,8 @@ func TestLooksFail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var at time.Time
-		fails := true
-		tm, logged := asideTerm(duty{what: "trouble", at: &at, every: always(time.Hour), begin: func() look {
+		fails, instead := true, 0
+		tm, logged := asideTerm(duty{what: "trouble", at: &at, every: always(time.Hour), instead: func() { instead++ }, begin: func() look {
 			return func(ctx context.Context) (func(), error) {
 				if fails {
 					return nil, errors.New("none of that")
@@ -92,16 +93,26 @@ func TestLooksFail(t *testing.T) {
 			tm.lookAside(t.Context())
 			time.Sleep(takes)
 			synctest.Wait()
-			tm.lookedAside()
+			tm.lookedAside(t.Context())
 			require.False(t, tm.aside.busy())
 			return time.Until(at)
 		}
 		for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60, 60} {
 			require.Equal(t, want*time.Second, look(0))
 			require.Equal(t, i+1, logged.Len())
+			require.Equal(t, i+1, instead)
 		}
 		require.Contains(t, logged.All()[0].Message, "could not look for trouble")
 		fails = false
 		require.Equal(t, time.Minute, look(queryTimeout))
+
+		said := logged.Len() // of a term that is over nothing is to be said
+		ended, end := context.WithCancel(t.Context())
+		end()
+		at = time.Now()
+		tm.lookAside(ended)
+		synctest.Wait()
+		tm.lookedAside(ended)
+		require.Equal(t, said, logged.Len())
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 // chore does what is due besides claiming, and has a look taken if one is due.
 func (t *term) chore(ctx context.Context) error {
-	t.lookedAside()
+	t.lookedAside(ctx)
 	t.lookAside(ctx)
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -37,7 +37,7 @@ func (t *term) chore(ctx context.Context) error {
 		if err := c.do(ctx); err != nil {
 			return err
 		}
-		postpone(c.at, planned, began)
+		postpone(c.at, planned, time.Since(began))
 	}
 	if now := time.Now(); !now.Before(t.chores.forget) {
 		t.chores.forget = now.Add(forgetEvery)
@@ -46,10 +46,10 @@ func (t *term) chore(ctx context.Context) error {
 	return nil
 }
 
-// postpone lets a chore that has taken long since it was begun rest for longer, unless it
-// was asked for meanwhile.
-func postpone(at *time.Time, planned, began time.Time) {
-	if rest := time.Now().Add(dutyFactor * time.Since(began)); at.Equal(planned) && planned.Before(rest) {
+// postpone lets a chore that has taken long rest for longer, unless it was asked for
+// meanwhile.
+func postpone(at *time.Time, planned time.Time, took time.Duration) {
+	if rest := time.Now().Add(dutyFactor * took); at.Equal(planned) && planned.Before(rest) {
 		*at = rest
 	}
 }
@@ -117,7 +117,7 @@ func (t *term) refreshOlder(ctx context.Context) error {
 		return err
 	}
 	if t.flight.refresh(claims) {
-		t.chores.sweep = time.Now() // a job that was given back stands behind the cursors
+		askFor(&t.chores.sweep) // a job that was given back stands behind the cursors
 	}
 	return nil
 }
@@ -221,6 +221,6 @@ func (t *term) reapClaims(ctx context.Context) error {
 	t.metrics.reaped.WithLabelValues(t.pool.Name, "dead").Add(float64(total.Dead))
 	t.log.Info("jobs taken back from ended sessions", zap.Int("jobs", total.Back), zap.Int("dead_letters", total.Dead))
 	t.chores.older = time.Now()
-	t.chores.sweep = time.Now()
+	askFor(&t.chores.sweep)
 	return store.ForgetSessions(ctx, t.pool.Jobs())
 }

@@ -27,7 +27,7 @@ func (t *term) mayDoze(now time.Time) bool {
 		len(t.flight.own)+len(t.flight.older) > 0 || t.lanes.missed != [2]bool{} || t.session.completer.busy() {
 		t.quiet = now
 	}
-	return now.Sub(t.quiet) >= dozeAfter*t.cfg.IdleWait && !t.aside.busy()
+	return now.Sub(t.quiet) >= dozeAfter*t.cfg.IdleWait
 }
 
 // doze waits until something has to be done.

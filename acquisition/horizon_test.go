@@ -130,7 +130,7 @@ type rule interface {
 // lookBackModel is a look that is begun, taken and used, with anything in between.
 type lookBackModel struct {
 	behind int64
-	lanes  [modelLanes]bool // that were known when it was begun
+	lanes  [modelLanes]bool // that had been read beyond that when it was begun
 	taken  bool
 	state  store.PageState
 	first  [modelLanes]int64
@@ -151,7 +151,7 @@ func skips(steps int, draw func(n int) int, rule rule) (missed int) {
 		case look == nil:
 			look = &lookBackModel{behind: rule.behind()}
 			for i, r := range readers {
-				look.lanes[i] = r.known
+				look.lanes[i] = r.known && r.after > look.behind
 			}
 		case !look.taken:
 			for _, tx := range m.open { // an INSERT gets its id a moment after its position: by the next look

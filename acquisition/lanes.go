@@ -1,7 +1,6 @@
 package acquisition
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -75,8 +74,15 @@ func (ls *lanes) activate(l *lane) {
 	}
 }
 
-// all lists the lanes.
-func (ls *lanes) all() []store.Lane { return slices.Collect(maps.Keys(ls.byKey)) }
+// beyond lists the lanes that were read beyond a position.
+func (ls *lanes) beyond(position int64) (out []store.Lane) {
+	for key, l := range ls.byKey {
+		if l.after > position {
+			out = append(out, key)
+		}
+	}
+	return out
+}
 
 // rewind makes lanes be read again from the first job that was found behind their cursor.
 func (ls *lanes) rewind(first map[store.Lane]int64) {
@@ -88,14 +94,12 @@ func (ls *lanes) rewind(first map[store.Lane]int64) {
 	}
 }
 
-// forgetMissed drops what is known of jobs that were missed: a look from the start of every
-// lane finds them again.
-func (ls *lanes) forgetMissed() {
+// restart makes every lane be read again from its start.
+func (ls *lanes) restart() {
 	for _, l := range ls.byKey {
-		l.missed = [2]int64{}
+		l.after = 0
+		ls.activate(l)
 	}
-	ls.missed = [2]bool{}
-	clear(ls.foreign)
 }
 
 // unplace makes every tenant be resolved anew.

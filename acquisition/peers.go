@@ -24,6 +24,7 @@ type peers struct {
 	asked map[string]asking // by member
 	kinds store.Kinds       // what this node or some peer can run
 	full  time.Time         // since when this node's workers have been full; zero: they are not
+	alone bool              // no other node was there at the last look
 }
 
 // asking is what is remembered of a member: when it was invited last, and what it
@@ -62,7 +63,7 @@ const (
 )
 
 func newPeers(own store.Kinds) *peers {
-	return &peers{own: own, known: map[uuid.UUID]*peer{}, asked: map[string]asking{}, kinds: own}
+	return &peers{own: own, known: map[uuid.UUID]*peer{}, asked: map[string]asking{}, kinds: own, alone: true}
 }
 
 // report takes in what a peer says; more: it can be given more than before.
@@ -215,7 +216,7 @@ func (t *term) hear(reports []report) {
 			t.flight.over(id)
 		}
 		if r.Returned {
-			t.chores.sweep = time.Now()
+			askFor(&t.chores.sweep)
 		}
 		if r.DueIn > 0 {
 			t.dueBy(time.Now().Add(r.DueIn))
@@ -231,6 +232,10 @@ func (t *term) hear(reports []report) {
 // it over.
 func (t *term) tendPeers(ctx context.Context) error {
 	t.peers.tend(t.elector.Alive)
+	if alone := len(t.elector.Peers()) == 0; alone != t.peers.alone {
+		t.peers.alone = alone
+		askFor(&t.chores.sweep) // jobs of foreign kinds are read only while there is somebody to run them
+	}
 	if t.peers.strangers() {
 		sessions, err := store.Sessions(ctx, t.pool.Jobs())
 		if err != nil {
@@ -253,14 +258,14 @@ func (t *term) tendPeers(ctx context.Context) error {
 		for _, id := range withdrawn {
 			t.flight.over(id)
 		}
-		t.chores.sweep = time.Now()
+		askFor(&t.chores.sweep)
 	}
 	ids, err := store.ClaimIDs(ctx, t.pool.Jobs())
 	if err != nil {
 		return err
 	}
 	if t.flight.settle(ids) {
-		t.chores.sweep = time.Now()
+		askFor(&t.chores.sweep)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/store"
@@ -92,6 +91,14 @@ func (q *suspects) next() suspect {
 	return s
 }
 
+// list is which they are.
+func (q *suspects) list() (ids []int64, turns []int32) {
+	for key := range q.known {
+		ids, turns = append(ids, int64(key.id)), append(turns, key.turn)
+	}
+	return ids, turns
+}
+
 func (q *suspects) clear() {
 	q.queue, q.taken = nil, 0
 	clear(q.known)
@@ -172,6 +179,6 @@ func (t *term) suspectVoided(ctx context.Context, err error) error {
 		return err
 	}
 	t.suspects.clear()
-	t.chores.sweep = time.Now()
+	askFor(&t.chores.sweep)
 	return t.stillMine(ctx)
 }

@@ -112,3 +112,22 @@ func TestTrials(t *testing.T) {
 	b.forgetTried()
 	require.True(t, try(a, 101, 1))
 }
+
+// When tenants are placed anew suspects are read again at once.
+func TestUnplacedSuspectsAreReadAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	tm := &term{acquirer: b.acquirer(&fakeElector{}), lanes: newLanes(), suspects: suspects{known: map[endedJob]int{}}}
+	l := tm.lanes.see(laneOf("acme", 0))
+	l.read(100, false)
+	tm.lanes.settle()
+	for _, position := range []int64{70, 40} {
+		s := suspectOf(job.ID(position), 0, 0)
+		s.Position, s.lane = position, l
+		tm.suspects.add(s)
+	}
+	tm.unplace()
+	require.True(t, tm.suspects.none())
+	require.EqualValues(t, 39, l.after)
+	require.True(t, tm.lanes.hasWork())
+}

@@ -115,7 +115,7 @@ func (t *term) run(stop context.Context) error {
 		if claimed, err = t.acquire(ctx); err != nil || claimed > 0 {
 			continue
 		}
-		if t.mayDoze(time.Now()) {
+		if t.mayDoze(time.Now()) && !t.aside.busy() {
 			err = t.doze(ctx)
 		} else {
 			err = t.rest(ctx)
@@ -203,10 +203,10 @@ func (t *term) open(m mail) {
 		t.reroute()
 	}
 	if m.discover {
-		t.chores.discover = time.Now()
+		askFor(&t.chores.discover)
 	}
 	if m.returned {
-		t.chores.sweep = time.Now()
+		askFor(&t.chores.sweep)
 	}
 	if !m.due.IsZero() {
 		t.dueBy(m.due)

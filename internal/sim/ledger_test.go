@@ -284,7 +284,7 @@ var ledgerStatements = map[string]*statement{
 		columns: []column{{"id", oidInt8}, {"turn", oidInt4}}, run: none,
 	},
 	"lane_behind": {
-		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool},
+		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool, oidInts, pgtype.Int4ArrayOID},
 		columns: []column{{"n", oidInt4}, {"position", oidInt8}}, run: none,
 	},
 	"lane_left":       {columns: tenantColumns, run: none},

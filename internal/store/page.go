@@ -158,22 +158,32 @@ func Warm(ctx context.Context, db DB) error {
 	return nil
 }
 
+// BackRequest says where jobs are to be looked for that cursors have gone by.
+type BackRequest struct {
+	Lanes   []Lane
+	Behind  int64 // this position
+	Kinds   Kinds
+	Foreign bool    // jobs of other kinds count, too
+	Known   []int64 // jobs that do not
+	Turns   []int32 // theirs
+}
+
 // LookBack finds the position of the first job of each lane behind a position that nobody
 // has claimed, and the state just before; in one round trip, without a lock. Lanes that
 // have none are left out.
-func LookBack(ctx context.Context, db DB, lanes []Lane, behind int64, kinds Kinds, foreign bool) (s PageState, first map[Lane]int64, err error) {
+func LookBack(ctx context.Context, db DB, r BackRequest) (s PageState, first map[Lane]int64, err error) {
 	var p PageRequest
-	for _, l := range lanes {
-		p.Add(l, behind, 1)
+	for _, l := range r.Lanes {
+		p.Add(l, r.Behind, 1)
 	}
 	var b pgx.Batch
 	b.Queue(sqlPageState).QueryRow(func(row pgx.Row) error { return s.scan(row) })
-	b.Queue(sqlLaneBehind, p.Queues, p.Tenants, p.Priorities, behind, kinds.List(), foreign).Query(func(rows pgx.Rows) error {
+	b.Queue(sqlLaneBehind, p.Queues, p.Tenants, p.Priorities, r.Behind, r.Kinds.List(), r.Foreign, r.Known, r.Turns).Query(func(rows pgx.Rows) error {
 		first = map[Lane]int64{}
 		var n int
 		var position int64
 		_, err := pgx.ForEachRow(rows, []any{&n, &position}, func() error {
-			first[lanes[n-1]] = position
+			first[r.Lanes[n-1]] = position
 			return nil
 		})
 		return err

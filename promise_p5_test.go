@@ -46,7 +46,10 @@ func TestP5AttemptIsRecordedBeforeTheNextStart(t *testing.T) {
 // and no more, and the jobs that were claimed with it all finish.
 func TestP5AKillerIsBuried(t *testing.T) {
 	t.Parallel()
-	for how, says := range map[string]string{"kill": "signal: killed", "exit": "exit status 1", "goroutine": "exit status 2", "memory": "exit status 2"} {
+	for how, says := range map[string][]string{
+		"kill": {"signal: killed"}, "exit": {"exit status 1"}, "goroutine": {"exit status 2"},
+		"memory": {"exit status 2", "exit status 66"}, // the race detector may be the first that gets none
+	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			killerIsBuried(t, how, says)
@@ -54,7 +57,7 @@ func TestP5AKillerIsBuried(t *testing.T) {
 	}
 }
 
-func killerIsBuried(t *testing.T, how, says string) {
+func killerIsBuried(t *testing.T, how string, says []string) {
 	b := newTestbed(t, 1, 1)
 	b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = time.Second, 200*time.Millisecond
 	b.cfg.Acquire.Session.TTL, b.cfg.Acquire.Session.HeartbeatEvery = 1200*time.Millisecond, 300*time.Millisecond
@@ -86,7 +89,7 @@ func killerIsBuried(t *testing.T, how, says string) {
 		c := b.startChild(b.named(fmt.Sprintf("n%d", deaths)))
 		select {
 		case <-c.exited:
-			require.EqualError(t, c.err, says)
+			require.Contains(t, says, fmt.Sprint(c.err))
 			deaths++
 			continue
 		case <-buried:

@@ -8,6 +8,10 @@
 //	go run ./loadtest scaleout --nodes 4 --json
 //	go run ./loadtest idle --pools 1000 --json
 //	go run ./loadtest chaos --minutes 10 --seed 7 --json
+//	go run ./loadtest soak --minutes 480 --json
+//	go run ./loadtest outage --json
+//	go run ./loadtest longtx --open 30m --json
+//	go run ./loadtest crowd --backlog 1000000 --json
 package main
 
 import (

@@ -123,9 +123,10 @@ func (t *term) lookedAside(ctx context.Context) {
 // askFor makes a chore be due now, or leaves it as long overdue as it is.
 func askFor(at *time.Time) { *at = earlier(*at, time.Now()) }
 
-// rewind finds what was committed behind the cursors since they went by. What nobody can
-// run is left to the sweep: it would be found again and again while the floor cannot rise.
-func (t *term) rewind() look { return t.lookBack(t.horizon.behind(), false) }
+// rewind finds what was committed behind the cursors since they went by.
+func (t *term) rewind() look {
+	return t.lookBack(t.horizon.behind(), len(t.elector.Peers()) > 0, false)
+}
 
 // sweep looks behind every cursor, from its lane's start: the safety net under them, and
 // the way back for what was given back.
@@ -134,7 +135,7 @@ func (t *term) sweep() look {
 	t.lanes.retry(missedHere)
 	t.lanes.retry(missedByPeers)
 	askFor(&t.chores.discover)
-	return t.lookBack(0, true)
+	return t.lookBack(0, true, true)
 }
 
 // restart is what a sweep comes to when it fails: that every lane is read from its start,
@@ -162,14 +163,14 @@ func (t *term) reroute() {
 // lookBack makes lanes be read again from their first job behind a position that nobody
 // has claimed. That costs as much as there is dead behind it, but reading all of it again
 // would, too, and claims would have to wait.
-func (t *term) lookBack(behind int64, foreign bool) look {
+func (t *term) lookBack(behind int64, foreign, always bool) look {
 	r := store.BackRequest{Lanes: t.lanes.beyond(behind), Behind: behind, Kinds: t.peers.kinds, Foreign: foreign}
 	r.Known, r.Turns = t.suspects.list()
 	return func(ctx context.Context) (use func(), err error) {
 		s, first, err := store.LookBack(ctx, t.pool.Jobs(), r)
 		return func() {
 			t.horizon.observe(s)
-			t.lanes.rewind(first)
+			t.lanes.rewind(first, always)
 		}, err
 	}
 }

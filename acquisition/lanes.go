@@ -30,11 +30,12 @@ const (
 // lane is where jobs of one queue, tenant and priority wait.
 type lane struct {
 	store.Lane
-	owner  *tenantLanes
-	after  int64    // read up to this position
-	active bool     // there may be more behind it
-	missed [2]int64 // the first position that could not be claimed, by why; 0: none
-	idle   int      // how often forget has found it inactive since it last was active
+	owner   *tenantLanes
+	after   int64    // read up to this position
+	active  bool     // there may be more behind it
+	missed  [2]int64 // the first position that could not be claimed, by why; 0: none
+	rewound int64    // the position of the job that the cursor was last taken back to
+	idle    int      // how often forget has found it inactive since it last was active
 }
 
 // tenantLanes is a tenant with its lanes, highest priority first.
@@ -85,10 +86,12 @@ func (ls *lanes) beyond(position int64) (out []store.Lane) {
 }
 
 // rewind makes lanes be read again from the first job that was found behind their cursor.
-func (ls *lanes) rewind(first map[store.Lane]int64) {
+// Unless always is set, that is done once for each job: one that nobody can run is found
+// again and again while the floor cannot rise, and what is dead behind it is read with it.
+func (ls *lanes) rewind(first map[store.Lane]int64, always bool) {
 	for key, position := range first {
-		if l := ls.byKey[key]; l != nil && l.after >= position {
-			l.after = position - 1
+		if l := ls.byKey[key]; l != nil && l.after >= position && (always || l.rewound != position) {
+			l.after, l.rewound = position-1, position
 			ls.activate(l)
 		}
 	}

@@ -142,7 +142,7 @@ func TestLanesRewindForget(t *testing.T) {
 	ls.settle()
 	require.Len(t, ls.active, 1)
 
-	ls.rewind(map[store.Lane]int64{a.Lane: 41, b.Lane: 50, idle.Lane: 11, laneOf("unknown", 0): 1})
+	ls.rewind(map[store.Lane]int64{a.Lane: 41, b.Lane: 50, idle.Lane: 11, laneOf("unknown", 0): 1}, false)
 	require.EqualValues(t, 40, a.after)
 	require.EqualValues(t, 49, b.after)
 	require.EqualValues(t, 10, idle.after, "it was not read that far")
@@ -152,6 +152,11 @@ func TestLanesRewindForget(t *testing.T) {
 
 	a.read(30, true)
 	require.EqualValues(t, 40, a.after, "a cursor goes forward only")
+	a.read(90, true)
+	ls.rewind(map[store.Lane]int64{a.Lane: 41}, false)
+	require.EqualValues(t, 90, a.after, "for one job once")
+	ls.rewind(map[store.Lane]int64{a.Lane: 41}, true)
+	require.EqualValues(t, 40, a.after)
 	ls.forget(2)
 	require.Len(t, ls.byKey, 3, "not the first time")
 	ls.see(idle.Lane)
@@ -215,7 +220,7 @@ func TestLanesModel(t *testing.T) {
 				}
 			},
 			"rewind": func(t *rapid.T) {
-				ls.rewind(map[store.Lane]int64{drawLane(): rapid.Int64Range(1, 50).Draw(t, "position")})
+				ls.rewind(map[store.Lane]int64{drawLane(): rapid.Int64Range(1, 50).Draw(t, "position")}, rapid.Bool().Draw(t, "always"))
 			},
 			"forget": func(t *rapid.T) { ls.forget(rapid.IntRange(1, 3).Draw(t, "times")) },
 			"": func(t *rapid.T) {

@@ -59,7 +59,7 @@ var mutants = []mutant{
 	{"P1", "jobs are found by hints alone", "acquisition/aside.go",
 		"return func() { t.found(lanes) }, err", "return func() { _ = lanes }, err", root, "TestCursorVariants"},
 	{"P1", "cursors are not rewound", "acquisition/aside.go",
-		"			t.lanes.rewind(first)\n", "			_ = first\n", root, "TestCursorLateCommit"},
+		"			t.lanes.rewind(first, always)\n", "			_ = first\n", root, "TestCursorLateCommit"},
 	{"P1", "cursors are rewound to what has just become final", "acquisition/horizon.go",
 		"return h.floor", "return h.rising", units, "TestRulesThatSkip"},
 	{"P10", "claims wait for looks", "acquisition/aside.go",

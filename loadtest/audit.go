@@ -16,8 +16,8 @@ import (
 // are, and what is to be proved is what stood when. Nothing in there decides
 // anything, so it may be left out without changing what the nodes do.
 //
-// The epoch that is noted with a claim is right: its transaction holds the lock's
-// row, so that nobody can change it meanwhile.
+// The epoch and the holder that are noted with a claim are right: its transaction holds
+// the lock's row, so that nobody can change it meanwhile.
 const auditSQL = `
 CREATE SCHEMA audit;
 CREATE TABLE audit.event (
@@ -30,14 +30,16 @@ CREATE TABLE audit.event (
     claim_id   bigint,
     turn       integer,
     job_ids    bigint[],
-    last_seen  timestamptz);                                 -- of the session
+    last_seen  timestamptz,                                  -- of the session
+    holder_id  uuid,                                         -- of the lock, when a claim was made
+    given      boolean);                                     -- by the holder, to another session
 CREATE INDEX ON audit.event (epoch) WHERE what = 'claimed';
 
 CREATE FUNCTION audit.claim() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        INSERT INTO audit.event (what, session_id, epoch, claim_id, turn, job_ids)
-        SELECT 'claimed', NEW.session_id, l.epoch, NEW.id, NEW.turn, NEW.job_ids FROM tenure.acquire_lock l;
+        INSERT INTO audit.event (what, session_id, epoch, claim_id, turn, job_ids, holder_id, given)
+        SELECT 'claimed', NEW.session_id, l.epoch, NEW.id, NEW.turn, NEW.job_ids, l.holder, NEW.given FROM tenure.acquire_lock l;
     ELSIF TG_OP = 'UPDATE' THEN
         IF NEW.job_ids <> OLD.job_ids THEN
             INSERT INTO audit.event (what, session_id, claim_id, turn, job_ids)
@@ -82,19 +84,22 @@ type auditEvent struct {
 	Turn    int32
 	Jobs    []job.ID
 	Seen    time.Time // when the session last said that it lives
+	Holder  uuid.UUID // of the lock, when a claim was made
+	Given   bool      // by the holder, to another session
 }
 
 // readAudit reads all that a pool wrote down, in order.
 func readAudit(ctx context.Context, pool string, conn *pgx.Conn) ([]auditEvent, error) {
 	rows, err := conn.Query(ctx, `SELECT seq, at, what, coalesce(session_id, '00000000-0000-0000-0000-000000000000'),
-		coalesce(member, ''), coalesce(epoch, 0), coalesce(claim_id, 0), coalesce(turn, 0), coalesce(job_ids, '{}'), coalesce(last_seen, at)
+		coalesce(member, ''), coalesce(epoch, 0), coalesce(claim_id, 0), coalesce(turn, 0), coalesce(job_ids, '{}'), coalesce(last_seen, at),
+		coalesce(holder_id, '00000000-0000-0000-0000-000000000000'), coalesce(given, false)
 		FROM audit.event ORDER BY seq`)
 	if err != nil {
 		return nil, fmt.Errorf("read the audit of %s: %w", pool, err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (auditEvent, error) {
 		e := auditEvent{Pool: pool}
-		err := row.Scan(&e.Seq, &e.At, &e.What, &e.Session, &e.Member, &e.Epoch, &e.Claim, &e.Turn, &e.Jobs, &e.Seen)
+		err := row.Scan(&e.Seq, &e.At, &e.What, &e.Session, &e.Member, &e.Epoch, &e.Claim, &e.Turn, &e.Jobs, &e.Seen, &e.Holder, &e.Given)
 		return e, err
 	})
 }

@@ -18,7 +18,7 @@ import (
 type verdict struct {
 	Lost       int `json:"lost"`          // P1: enqueued, and in no table
 	Unfinished int `json:"unfinished"`    // P1, P9: still waiting long after all was mended
-	Stale      int `json:"stale_claims"`  // P2: two live claims on one job, or one of a session that had ended
+	Stale      int `json:"stale_claims"`  // P2: two live claims on one job, or one made by a session that had ended or did not hold the lock
 	Epochs     int `json:"epochs_back"`   // P2: an epoch that is not above the one before
 	Doubled    int `json:"doubled"`       // P3: a job with two effects, with two ends, or with an end and no effect
 	Late       int `json:"late_starts"`   // P3: started after it was finished
@@ -32,8 +32,8 @@ func (v verdict) broken() bool { return v != verdict{} }
 
 // A job that was enqueued or finished in a fail-over's last seconds on the old primary
 // is not promised anything: see docs/guarantees.md. It is counted apart, and what
-// handlers wrote down before the fail-over, or finished just then, is left out of the
-// judgement: the ids of what was lost are given to others.
+// handlers wrote down in those seconds is left out of the judgement: the ids of what was
+// lost are given to others. The times between fail-overs are judged one by one.
 
 // breach is one broken promise.
 type breach struct {
@@ -53,12 +53,12 @@ type checker struct {
 
 	acked   map[job.ID]time.Time
 	events  []auditEvent
-	runs    map[job.ID][]line // starts, ends and fails, in order of time
+	runs    map[job.ID][]line // starts, ends and fails in one time, in order
 	ends    map[job.ID][]ending
 	effects map[job.ID][]ending
 	stands  map[job.ID]string // where a job is that has not ended
 	adrift  map[adrift]bool
-	astray  map[job.ID]bool // ran on, under a claim that may be gone, when a fail-over was over
+	astray  map[job.ID]bool // ran on, under a claim that may be gone, when the fail-over before that time was over
 }
 
 // ending is a row that says that a run came to its end.
@@ -103,8 +103,11 @@ func judge(pools []*checker, lines []line, r *chaosResult) {
 	var first *breach
 	var where *checker
 	for _, k := range pools {
-		k.sortRuns(lines)
 		k.judge(r)
+		for _, s := range k.calm() {
+			k.sortRuns(lines, s)
+			k.judgeAllRuns(r)
+		}
 		for i := range k.breaches {
 			if b := &k.breaches[i]; first == nil || b.at.Before(first.at) {
 				first, where = b, k
@@ -189,12 +192,22 @@ func (k *checker) tornOff(at time.Time) bool {
 	return false
 }
 
-// sortRuns keeps the lines of this pool's jobs.
-func (k *checker) sortRuns(lines []line) {
+// span is a time; after zero there is no end to it.
+type span struct{ from, to time.Time }
+
+// calm lists the times in which nothing was torn off.
+func (k *checker) calm() (all []span) {
+	const slack = 100 * time.Millisecond // of answers under way
 	var from time.Time
 	for _, f := range k.failovers() {
+		all = append(all, span{from, f.torn.Add(-slack)})
 		from = f.ended.Add(500 * time.Millisecond)
 	}
+	return append(all, span{from: from})
+}
+
+// sortRuns keeps the lines of this pool's jobs in a time.
+func (k *checker) sortRuns(lines []line, s span) {
 	number := slices.Index(k.chaos.bed.pools, k.pool) + 1 // as Migrate numbers them
 	k.runs, k.astray = map[job.ID][]line{}, map[job.ID]bool{}
 	k.adrift = map[adrift]bool{}
@@ -203,7 +216,8 @@ func (k *checker) sortRuns(lines []line) {
 		key := fmt.Sprint(l.Member, l.Job, l.Turn)
 		switch {
 		case int(l.Job>>poolBits) != number:
-		case l.At.After(from):
+		case !s.to.IsZero() && l.At.After(s.to):
+		case l.At.After(s.from):
 			k.runs[l.Job] = append(k.runs[l.Job], l)
 			k.astray[l.Job] = k.astray[l.Job] || open[key]
 		default:
@@ -248,13 +262,17 @@ func (k *checker) judge(r *chaosResult) {
 			r.Doubled += k.breach("P3", id, effects[0].at, "has an effect but has not ended")
 		}
 	}
+	k.judgeClaims(r)
+	r.Enqueued += len(jobs)
+}
+
+// judgeAllRuns judges what was sorted out.
+func (k *checker) judgeAllRuns(r *chaosResult) {
 	for id, runs := range k.runs {
 		if !k.astray[id] {
 			k.judgeRuns(r, id, runs)
 		}
 	}
-	k.judgeClaims(r)
-	r.Enqueued += len(jobs)
 }
 
 // judgeEnds: a job ends once, and one that writes has written by then.
@@ -333,6 +351,9 @@ func (k *checker) judgeClaims(r *chaosResult) {
 		case "claimed":
 			if at, over := ended[e.Session]; over && e.At.After(at) {
 				r.Stale += k.breach("P2", first(e.Jobs), e.At, "was claimed by session %v, which had ended", e.Session)
+			}
+			if !e.Given && e.Session != e.Holder {
+				r.Stale += k.breach("P2", first(e.Jobs), e.At, "was claimed by session %v, while %v held the lock", e.Session, e.Holder)
 			}
 			for _, id := range e.Jobs {
 				if other, held := holder[turn{id, e.Turn}]; held {

@@ -63,13 +63,13 @@ func newHistory() *history {
 			{At: at(0.1), What: "live", Session: sessionOne, Member: one},
 			{At: at(0.1), What: "live", Session: sessionTwo, Member: two},
 			{At: at(0.2), What: "taken", Session: sessionTwo, Member: two, Epoch: 1},
-			{At: at(1.1), What: "claimed", Session: sessionOne, Epoch: 1, Claim: 1, Turn: 1, Jobs: []job.ID{written}},
-			{At: at(1.1), What: "claimed", Session: sessionTwo, Epoch: 1, Claim: 2, Turn: 1, Jobs: []job.ID{rescued}},
+			{At: at(1.1), What: "claimed", Session: sessionOne, Holder: sessionTwo, Given: true, Epoch: 1, Claim: 1, Turn: 1, Jobs: []job.ID{written}},
+			{At: at(1.1), What: "claimed", Session: sessionTwo, Holder: sessionTwo, Epoch: 1, Claim: 2, Turn: 1, Jobs: []job.ID{rescued}},
 			{At: at(1.5), What: "released", Session: sessionOne, Claim: 1, Turn: 1},
 			{At: at(6), What: "taken", Session: sessionOne, Member: one, Epoch: 2},
 			{At: at(declaredAt), What: "dead", Session: sessionTwo, Member: two, Seen: at(killedAt)},
 			{At: at(declaredAt), What: "released", Session: sessionTwo, Claim: 2, Turn: 1},
-			{At: at(9.1), What: "claimed", Session: sessionOne, Epoch: 2, Claim: 3, Turn: 2, Jobs: []job.ID{rescued}},
+			{At: at(9.1), What: "claimed", Session: sessionOne, Holder: sessionOne, Epoch: 2, Claim: 3, Turn: 2, Jobs: []job.ID{rescued}},
 			{At: at(9.5), What: "released", Session: sessionOne, Claim: 3, Turn: 2},
 			{At: at(end), What: "left", Session: sessionOne, Member: one, Seen: at(end)},
 		},
@@ -168,7 +168,7 @@ func TestTheCheckerFindsWhatIsBroken(t *testing.T) {
 		},
 		"two claims on a job": {
 			func(h *history) {
-				h.happens(auditEvent{At: at(1.3), What: "claimed", Session: sessionTwo, Claim: 7, Turn: 1, Jobs: []job.ID{written}},
+				h.happens(auditEvent{At: at(1.3), What: "claimed", Given: true, Session: sessionTwo, Claim: 7, Turn: 1, Jobs: []job.ID{written}},
 					auditEvent{At: at(1.6), What: "released", Session: sessionTwo, Claim: 7, Turn: 1})
 			},
 			verdict{Stale: 1},
@@ -178,7 +178,7 @@ func TestTheCheckerFindsWhatIsBroken(t *testing.T) {
 			func(h *history) {
 				h.events[3].Jobs = []job.ID{extra, written}
 				h.happens(auditEvent{At: at(1.2), What: "shrunk", Session: sessionOne, Claim: 1, Turn: 1, Jobs: []job.ID{written}},
-					auditEvent{At: at(1.3), What: "claimed", Session: sessionTwo, Claim: 7, Turn: 1, Jobs: []job.ID{extra, written}},
+					auditEvent{At: at(1.3), What: "claimed", Given: true, Session: sessionTwo, Claim: 7, Turn: 1, Jobs: []job.ID{extra, written}},
 					auditEvent{At: at(1.6), What: "released", Session: sessionTwo, Claim: 7, Turn: 1})
 			},
 			verdict{Stale: 1},
@@ -186,7 +186,7 @@ func TestTheCheckerFindsWhatIsBroken(t *testing.T) {
 		},
 		"a session claims when it has been declared dead": {
 			func(h *history) {
-				h.happens(auditEvent{At: at(9.05), What: "claimed", Session: sessionTwo, Claim: 7, Turn: 2, Jobs: []job.ID{rescued}},
+				h.happens(auditEvent{At: at(9.05), What: "claimed", Given: true, Session: sessionTwo, Claim: 7, Turn: 2, Jobs: []job.ID{rescued}},
 					auditEvent{At: at(9.08), What: "released", Session: sessionTwo, Claim: 7, Turn: 2})
 			},
 			verdict{Stale: 1},
@@ -194,11 +194,19 @@ func TestTheCheckerFindsWhatIsBroken(t *testing.T) {
 		},
 		"a session claims when it has left": {
 			func(h *history) {
-				h.happens(auditEvent{At: at(end + 1), What: "claimed", Session: sessionOne, Claim: 7, Turn: 3, Jobs: []job.ID{rescued}},
+				h.happens(auditEvent{At: at(end + 1), What: "claimed", Given: true, Session: sessionOne, Claim: 7, Turn: 3, Jobs: []job.ID{rescued}},
 					auditEvent{At: at(end + 2), What: "released", Session: sessionOne, Claim: 7, Turn: 3})
 			},
 			verdict{Stale: 1},
 			[]string{"20.000 s  session 01000000-0000-0000-0000-000000000000 of " + one + " is left", "P2 BROKEN"},
+		},
+		"a session claims that does not hold the lock": {
+			func(h *history) {
+				h.happens(auditEvent{At: at(1.6), What: "claimed", Session: sessionOne, Holder: sessionTwo, Epoch: 1, Claim: 7, Turn: 1, Jobs: []job.ID{extra}},
+					auditEvent{At: at(1.7), What: "released", Session: sessionOne, Claim: 7, Turn: 1})
+			},
+			verdict{Stale: 1},
+			[]string{"P2 BROKEN: job 140737488355337 of pool-1 was claimed by session 01000000-0000-0000-0000-000000000000, while 02000000-0000-0000-0000-000000000000 held the lock"},
 		},
 		"epochs go back": {
 			func(h *history) {
@@ -233,6 +241,14 @@ func TestTheCheckerFindsWhatIsBroken(t *testing.T) {
 			func(h *history) { h.lines = append(h.lines, ran("start", 1.6, one, written, 2)) },
 			verdict{Late: 1},
 			[]string{"ended: done", "1.600 s  P3 BROKEN: job 140737488355329 of pool-1 started on " + one + " 200ms after its end", "1.600 s  handler on " + one + ": start, turn 2"},
+		},
+		"a job starts after its end, and the server fails over later": {
+			func(h *history) {
+				h.lines = append(h.lines, ran("start", 1.6, one, written, 2))
+				h.fails(&fault{Kind: "fail over", Node: -1, Server: 0, Peer: -1, began: at(15), torn: at(15.5), ended: at(16)})
+			},
+			verdict{Late: 1},
+			[]string{"1.600 s  P3 BROKEN: job 140737488355329 of pool-1 started on " + one + " 200ms after its end"},
 		},
 		"a job starts on a second node that was never declared dead": {
 			func(h *history) { h.lines = append(h.lines, ran("start", 1.25, three, written, 1)) },
@@ -329,7 +345,7 @@ func TestTheCheckerHoldsNothingElseAgainstIt(t *testing.T) {
 			func(h *history) {
 				h.events[3].Jobs = []job.ID{rescued + 1, written}
 				h.happens(auditEvent{At: at(1.2), What: "shrunk", Session: sessionOne, Claim: 1, Turn: 1, Jobs: []job.ID{written}},
-					auditEvent{At: at(1.3), What: "claimed", Session: sessionTwo, Claim: 7, Turn: 1, Jobs: []job.ID{rescued + 1}},
+					auditEvent{At: at(1.3), What: "claimed", Given: true, Session: sessionTwo, Claim: 7, Turn: 1, Jobs: []job.ID{rescued + 1}},
 					auditEvent{At: at(1.6), What: "released", Session: sessionTwo, Claim: 7, Turn: 1})
 			},
 			func(*chaosResult) {},
@@ -350,7 +366,7 @@ func TestTheCheckerHoldsNothingElseAgainstIt(t *testing.T) {
 			func(h *history) {
 				h.fails(&fault{Kind: "fail over", Node: -1, Server: 0, Peer: -1, began: at(1), torn: at(8.7), stopped: at(8.8), ended: at(8.9)})
 			},
-			func(r *chaosResult) { r.Starts = 1 },
+			func(r *chaosResult) { r.Starts-- }, // the one in the fail-over is left out
 		},
 		"a primary takes jobs with it": {
 			func(h *history) {

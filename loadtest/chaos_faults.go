@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +55,7 @@ type faultKind struct {
 
 var faultKinds = []faultKind{
 	{name: "kill", weight: 5, from: time.Second, to: 10 * time.Second, node: true},                  // SIGKILL; started again afterwards
+	{name: blackout, weight: 1, from: time.Second, to: 10 * time.Second},                            // the same to all nodes at once
 	{name: "freeze", weight: 4, from: 5 * time.Second, to: 40 * time.Second, node: true},            // SIGSTOP, SIGCONT
 	{name: "cut", weight: 2, from: 2 * time.Second, to: 30 * time.Second, node: true, server: true}, // connections break, new ones too
 	{name: "hole", weight: 2, from: 2 * time.Second, to: 30 * time.Second, node: true, server: true},
@@ -66,6 +69,9 @@ var faultKinds = []faultKind{
 	{name: "gossip", weight: 2, from: 5 * time.Second, to: 60 * time.Second, node: true, peer: true},
 	{name: "gossip alone", weight: 2, from: 5 * time.Second, to: 60 * time.Second, node: true}, // with nobody
 }
+
+// blackout kills all nodes at once.
+const blackout = "blackout"
 
 // plan draws a schedule: the same seed and options give the same one. A process, and a
 // database server, has one fault at a time, as a dead one cannot be frozen; cuts come
@@ -106,14 +112,24 @@ func plan(o chaosOptions, gossip bool) []*fault {
 		if isGossip {
 			target = "gossip"
 		}
+		targets := []string{target}
+		if k.name == blackout {
+			targets = nil
+			for n := range o.nodes {
+				targets = append(targets, fmt.Sprint("process ", n))
+			}
+		}
+		isBusy := slices.ContainsFunc(targets, func(t string) bool { return at < busy[t] })
 		if f.Kind == "fail over" { // what is lost is seconds, whatever the times to live
 			f.For = max(f.For, time.Second)
 		}
-		if at >= end || isGossip && !gossip || at < busy[target] {
+		if at >= end || isGossip && !gossip || isBusy {
 			continue
 		}
 		f.For = min(f.For, end-at) // all is well again when the schedule ends
-		busy[target] = at + f.For + restTime
+		for _, t := range targets {
+			busy[t] = at + f.For + restTime
+		}
 		all = append(all, f)
 	}
 	return all
@@ -155,11 +171,9 @@ func (c *chaos) do(ctx context.Context, f *fault) error {
 	}
 	switch f.Kind {
 	case "kill":
-		n := c.fleet.nodes[f.Node]
-		n.kill()
-		c.died(n.running())
-		_ = wait(ctx, f.For) // also when all is over, the node is had back
-		return c.revive(ctx, n)
+		return c.killAndRevive(ctx, f, c.fleet.nodes[f.Node])
+	case blackout:
+		return c.killAndRevive(ctx, f, c.fleet.nodes...)
 	case "freeze":
 		p := c.fleet.nodes[f.Node].running()
 		p.freeze()
@@ -182,6 +196,22 @@ func (c *chaos) do(ctx context.Context, f *fault) error {
 		return c.cutGossip(ctx, f)
 	}
 	return c.cutDatabase(ctx, f)
+}
+
+// killAndRevive kills nodes and starts them again.
+func (c *chaos) killAndRevive(ctx context.Context, f *fault, nodes ...*node) error {
+	for _, n := range nodes {
+		n.kill()
+		c.died(n.running())
+	}
+	_ = wait(ctx, f.For) // also when all is over, the nodes are had back
+	errs := make([]error, len(nodes))
+	var group sync.WaitGroup
+	for i, n := range nodes {
+		group.Go(func() { errs[i] = c.revive(ctx, n) })
+	}
+	group.Wait()
+	return errors.Join(errs...)
 }
 
 // failOver replaces a server by a standby that misses what was committed last.

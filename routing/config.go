@@ -2,6 +2,8 @@ package routing
 
 import (
 	"cmp"
+	"errors"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"path/filepath"
@@ -141,6 +143,10 @@ func validateDSN(l *fault.List, path string, p PoolConfig) {
 	}
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
+		if file := (*fs.PathError)(nil); errors.As(err, &file) {
+			l.Add(path, "correct its sslrootcert, sslcert, sslkey or servicefile, or let this node read the file", "names a file that cannot be read: %v", file)
+			return
+		}
 		l.Add(path, "write postgres://user@host:5432/database?sslmode=verify-full", "cannot be read as a Postgres connection string") // err may quote the password
 		return
 	}

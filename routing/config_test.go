@@ -188,7 +188,6 @@ func TestConfig_neverTellsADSN(t *testing.T) {
 		"no end of the quotes": "host=db.internal password='hunter2",
 		"no value":             "host=db.internal password hunter2",
 		"an unknown sslmode":   "postgres://app:hunter2@db.internal/app?sslmode=hunter2",
-		"no certificate":       "postgres://app:hunter2@db.internal/app?sslmode=verify-full&sslrootcert=/hunter2",
 		"only a password":      "hunter2",
 		"a bad timeout":        "host=db.internal password=hunter2 connect_timeout=soon",
 		"a bad mode of pgx":    "host=db.internal password=hunter2 default_query_exec_mode=hunter2",
@@ -203,6 +202,16 @@ func TestConfig_neverTellsADSN(t *testing.T) {
 				require.EqualError(t, err, "pools.main.dsn: cannot be read as a Postgres connection string; write postgres://user@host:5432/database?sslmode=verify-full")
 			}
 		})
+	}
+}
+
+// The file is named, and so is what is wrong with it; the rest of the DSN is not.
+func TestDSNNamesAFileThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, option := range []string{"sslrootcert", "sslcert"} {
+		c := good()
+		c.Pools["main"] = routing.PoolConfig{DSN: "postgres://app:hunter2@db.internal/app?sslmode=verify-full&sslkey=/etc/none&" + option + "=/etc/none"}
+		require.EqualError(t, c.Validate(), "pools.main.dsn: names a file that cannot be read: open /etc/none: no such file or directory; correct its sslrootcert, sslcert, sslkey or servicefile, or let this node read the file")
 	}
 }
 

@@ -1,6 +1,7 @@
 package devpg
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -151,8 +152,10 @@ func sweepOne(dir string, info fs.FileInfo) {
 	// The user of the directory may have put anything there: follow no link, wait at no pipe.
 	owner, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDONLY|openSafely, 0)
 	if err != nil {
-		// Its parent died, or is, between two of the first lines of newDirectory.
-		if time.Since(info.ModTime()) > time.Hour {
+		// If there is none, its parent died, or is, between two of the first lines of
+		// newDirectory. One that cannot be opened is another user's, and may be locked: root
+		// runs its servers as nobody, who would take their directories for its own.
+		if errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) > time.Hour {
 			_ = os.RemoveAll(dir)
 		}
 		return

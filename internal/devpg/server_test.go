@@ -286,8 +286,13 @@ func TestSweep_leavesOthersAlone(t *testing.T) {
 	require.NoError(t, os.Mkdir(pipe, 0o700))
 	require.NoError(t, syscall.Mkfifo(filepath.Join(pipe, ownerFile), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dead, ownerFile), []byte("1\n"), 0o600))
+	closed := filepath.Join(base, dirPrefix+"closed")
+	require.NoError(t, os.Mkdir(closed, 0o700))
+	require.NoError(t, os.Symlink(other, filepath.Join(closed, ownerFile))) // cannot be opened, as if it were another user's
 	long := time.Now().Add(-2 * time.Hour)
-	require.NoError(t, os.Chtimes(old, long, long))
+	for _, dir := range []string{old, closed} {
+		require.NoError(t, os.Chtimes(dir, long, long))
+	}
 
 	living, err := newDirectory(base)
 	require.NoError(t, err)
@@ -297,6 +302,7 @@ func TestSweep_leavesOthersAlone(t *testing.T) {
 	require.DirExists(t, fresh, "its parent may be about to lock it")
 	require.DirExists(t, living.path)
 	require.DirExists(t, other)
+	require.DirExists(t, closed, "its parent may live")
 	require.NoDirExists(t, old)
 	require.NoDirExists(t, dead)
 	_, err = os.Lstat(link)

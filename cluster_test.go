@@ -36,11 +36,14 @@ func TestTheNextHolderIsPrepared(t *testing.T) {
 		next := b.start(b.gossiping(name, holder.Self().Addr), b.registry(nil))
 		holder.meet(2)
 		b.flows("p1")
+		began := time.Now()
 		holder.stop()
+		waited := time.Since(began)
 		next.holds("p1")
 		if b.log.says("acquire lock let go of", `"prepared": true`) {
 			return
 		}
+		require.GreaterOrEqual(t, waited, 500*time.Millisecond, "it was not waited for")
 		holder = next
 	}
 	require.Fail(t, "nobody was prepared")

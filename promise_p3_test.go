@@ -73,7 +73,7 @@ func TestP3EffectsExactlyOnce(t *testing.T) {
 			},
 		},
 		{
-			name: "any answer is lost", jobs: 200,
+			name: "any answer is lost", jobs: 300,
 			cut: func(p *faultproxy.Proxy, cuts *atomic.Int64) {
 				p.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
 					if e.SQL == "" || rand.IntN(25) > 0 {

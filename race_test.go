@@ -1,0 +1,5 @@
+//go:build race
+
+package tenure_test
+
+func init() { raced = true }

@@ -47,7 +47,8 @@ func Refused(err error) bool {
 	var row *routing.RowError
 	var socket *net.OpError
 	return errors.As(err, &pool) || errors.As(err, &input) || errors.As(err, &row) || errors.Is(err, ErrUnknownTenant) ||
-		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, routing.ErrInUse) || errors.Is(err, tenancy.ErrNoTenant) ||
+		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, tenancy.ErrNoTenant) ||
+		errors.Is(err, routing.ErrInUse) || errors.Is(err, routing.ErrHasJobs) ||
 		errors.As(err, &socket) && socket.Op == "listen"
 }
 

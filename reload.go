@@ -77,8 +77,9 @@ func (r *reloader) reload(ctx context.Context, cfg config.Config, then func(rout
 // another node, its jobs finish as on a stop, and its connections are closed, while the
 // others go on. It is refused when cfg is not valid, when a database that is to be
 // added answers and cannot be used, when a pool would lead to another database than
-// before, and, with [routing.ErrInUse], when a tenant would lose its pool. Other sections
-// are compared and left alone. Safe for concurrent use.
+// before, with [routing.ErrInUse] when a tenant would lose its pool, and with
+// [routing.ErrHasJobs] when one would leave its jobs behind. Other sections are compared
+// and left alone. Safe for concurrent use.
 func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) {
 	return n.reloader.reload(ctx, cfg, func(routing.Change) { n.manager.Apply(n.router.Pools()) })
 }

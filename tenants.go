@@ -88,7 +88,7 @@ func (c *Client) tenantsIn(ctx context.Context, p *routing.Pool) ([]TenantStatus
 	if err != nil {
 		return nil, err
 	}
-	busy, err := store.TenantsWithJobs(ctx, p.Jobs(), maxTenants)
+	busy, err := store.TenantsWithJobs(ctx, p.Jobs(), maxTenants, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -26,12 +26,18 @@ type Change struct {
 // have jobs; the error around it says which.
 var ErrInUse = errors.New("the pool is still in use")
 
+// ErrHasJobs is returned for a configuration that places a tenant in another pool than
+// before while it has unfinished jobs, which would stay behind.
+var ErrHasJobs = errors.New("a configuration does not move jobs")
+
 // Apply puts a new configuration into force, all of it or, with an error, nothing.
 // From then on no tenant is resolved to a removed pool; its connections stay open
 // until Close, for the jobs that are still running. A pool that is to be added and
 // answers must be usable; one that does not answer comes into service later. One whose
 // settings change must lead to the same database as before. Refused with ErrInUse: taking
-// away a pool that a tenant has jobs in, or is still led to.
+// away a pool that a tenant has jobs in, or is still led to. With ErrHasJobs: placing a
+// tenant that the configuration lists in another pool, while it has unfinished jobs in
+// the one that it lives in.
 func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	if err := cfg.Validate(); err != nil {
 		return Change{}, err
@@ -77,6 +83,9 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		default:
 			err = errors.Join(next.stranded(ctx, p, r.log), next.stillRouted(ctx, p, old), next.stillLed(ctx, p, r.log))
 		}
+	}
+	if err == nil {
+		err = next.leftBehind(ctx, old, r.log)
 	}
 	if err != nil {
 		for _, p := range c.Added {
@@ -267,7 +276,7 @@ func (r *routes) stranded(ctx context.Context, p *Pool, log *zap.Logger) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	tenants, err := store.TenantsWithJobs(ctx, p.Jobs(), maxAsked)
+	tenants, err := store.TenantsWithJobs(ctx, p.Jobs(), maxAsked, nil)
 	if err != nil {
 		log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
 		return nil
@@ -277,6 +286,59 @@ func (r *routes) stranded(ctx context.Context, p *Pool, log *zap.Logger) error {
 	}
 	return fmt.Errorf("pool %s cannot be taken away: %w: tenant %q has unfinished jobs there, and so may %d others; move them with `tenure tenants move`, or let them end, first",
 		p.Name, ErrInUse, tenancy.ID(tenants[0]), len(tenants)-1)
+}
+
+// leftBehind refuses to place a tenant anew that has unfinished jobs where it lives: they
+// would wait there until somebody moves them. A database that does not answer cannot be
+// asked, and its tenants may be given another.
+func (r *routes) leftBehind(ctx context.Context, old *routes, log *zap.Logger) error {
+	var placed []tenancy.ID
+	for id, before := range old.cfg.Tenants.Static {
+		if after, listed := r.cfg.Tenants.Static[id]; after.Pool != before.Pool && (listed || r.cfg.Tenants.Table != nil) {
+			placed = append(placed, id)
+		}
+	}
+	if len(placed) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	for _, p := range old.list() {
+		p.expire("")
+	}
+	to := map[tenancy.ID]string{}
+	leave := map[*Pool][]string{}
+	for _, id := range placed {
+		_, from, err := old.resolve(ctx, id)
+		if err != nil || r.pools[from.Name] == nil { // what is taken away was asked already
+			continue
+		}
+		if _, p, err := r.resolve(ctx, id); err == nil && p.Name != from.Name {
+			to[id] = p.Name
+			leave[from] = append(leave[from], string(id))
+		}
+	}
+	var refused error
+	for _, p := range old.list() {
+		if len(leave[p]) == 0 {
+			continue
+		}
+		err := p.Outage()
+		var tenants []string
+		if err == nil {
+			tenants, err = store.TenantsWithJobs(ctx, p.Jobs(), maxAsked, leave[p])
+		}
+		switch {
+		case err != nil:
+			log.Warn("tenants are placed in another pool, and the one that they lived in could not be asked for jobs of theirs",
+				zap.String("pool", p.Name), zap.Int("tenants", len(leave[p])), zap.Error(err))
+		case len(tenants) > 0:
+			id := tenancy.ID(tenants[0])
+			refused = errors.Join(refused, fmt.Errorf("tenant %q cannot be placed in pool %s: %w, and it has unfinished ones in pool %s, as may %d others: move it with `tenure tenants move %s --to %s` and then change the configuration, or let its jobs end first",
+				id, to[id], ErrHasJobs, p.Name, len(tenants)-1, id, to[id]))
+		}
+	}
+	return refused
 }
 
 // Close closes a removed pool's connections, and waits for those that are in use.

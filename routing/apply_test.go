@@ -85,6 +85,70 @@ func TestApplyKeepsWhatMovedTenantsNeed(t *testing.T) {
 	leadsTo(t, r, "acme", "p3")
 }
 
+// A configuration that places a tenant elsewhere leaves its jobs behind, which is refused
+// as long as it has any. Where it was moved to by command it may be placed.
+func TestApplyLeavesNoJobsBehind(t *testing.T) {
+	t.Parallel()
+	dsns := map[string]string{}
+	for i := 1; i <= 3; i++ {
+		name := fmt.Sprintf("p%d", i)
+		dsns[name] = storetest.DSN(t, name, i)
+	}
+	placed := func(acme string) routing.Config {
+		c := withPools(dsns)
+		c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: acme}, "globex": {Pool: "p1"}, "initech": {Pool: "p1"}}
+		return c
+	}
+	r := started(t, placed("p1"))
+	refused := func(c routing.Config, why string) {
+		t.Helper()
+		change, err := r.Apply(t.Context(), c)
+		require.ErrorIs(t, err, routing.ErrHasJobs)
+		require.EqualError(t, err, why)
+		require.Empty(t, change)
+		leadsTo(t, r, "acme", "p1")
+	}
+	taken := func(acme string) {
+		t.Helper()
+		_, err := r.Apply(t.Context(), placed(acme))
+		require.NoError(t, err)
+		leadsTo(t, r, "acme", acme)
+	}
+	why := func(others int) string {
+		return fmt.Sprintf("tenant \"acme\" cannot be placed in pool p2: a configuration does not move jobs, and it has unfinished ones in pool p1, "+
+			"as may %d others: move it with `tenure tenants move acme --to p2` and then change the configuration, or let its jobs end first", others)
+	}
+	both := placed("p2")
+	both.Tenants.Static["globex"] = routing.TenantConfig{Pool: "p3"}
+	for table, more := range map[string]string{
+		"job": "", "external_job": "", "history_job": "", "timer_job": ", due_at",
+		"suspended_job": ", origin", "dead_letter_job": ", origin, error",
+	} {
+		values := strings.NewReplacer("due_at", "now()", "origin", "'job'", "error", "''").Replace(more)
+		exec(t, dsns["p1"], fmt.Sprintf("INSERT INTO tenure.%s (tenant_id, queue, kind, payload%s) "+
+			"SELECT tenant_id, 'default', 'k', '{}'%s FROM unnest('{acme,globex,initech}'::text[]) tenant_id", table, more, values))
+		refused(placed("p2"), why(0))
+		refused(both, why(1))
+		exec(t, dsns["p1"], fmt.Sprintf("DELETE FROM tenure.%s WHERE tenant_id <> 'initech'", table))
+	}
+	taken("p2")
+	taken("p1")
+
+	exec(t, dsns["p1"], "INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('acme', 'default', 'k', '{}')")
+	refused(placed("p2"), why(0))
+	table := placed("p1")
+	delete(table.Tenants.Static, "acme")
+	table.Tenants.Table = &routing.TableConfig{Pool: "p3", Query: "SELECT 'p2' WHERE $1 = 'acme'"}
+	refused(table, why(0))
+	exec(t, dsns["p1"], "INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('acme', 'moved', 'p2')") // and one came late
+	taken("p2")
+
+	// A pool that does not answer cannot be asked, and must not keep its tenants.
+	exec(t, dsns["p2"], "INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('acme', 'default', 'k', '{}')")
+	shutterOf(t, dsns["p2"]).close(t)
+	taken("p3")
+}
+
 // What the table said lately is asked again: it may have been corrected since. What it
 // says of a tenant that was moved counts, too.
 func TestApplyKeepsWhatTheTableLeadsTo(t *testing.T) {

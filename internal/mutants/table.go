@@ -116,6 +116,8 @@ var mutants = []mutant{
 		"next.stillLed(ctx, p, r.log))", "nil)", "./routing", "TestApplyKeepsWhatMovedTenantsNeed"},
 	{"P1", "a pool is taken away under tenants of the table", "routing/apply.go",
 		"next.stillRouted(ctx, p, old)", "nil", "./routing", "TestApplyKeepsWhatTheTableLeadsTo"},
+	{"P1", "a configuration places a tenant away from its jobs", "routing/apply.go",
+		"		err = next.leftBehind(ctx, old, r.log)\n", "", "./routing", "TestApplyLeavesNoJobsBehind"},
 	{"P11", "a pool that was taken away is not left", "acquisition/manager.go",
 		"if next[name] != a {", "if next[name] != nil && next[name] != a {", root, "TestNobodyAsksAPoolThatWasTakenAway"},
 	{"P11", "a pool whose way changes is not left by the old one", "acquisition/manager.go",

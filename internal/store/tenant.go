@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TenantsWithJobs lists tenants that have unfinished jobs, dead letters among them.
-// Of each state at most max jobs are looked at.
-func TenantsWithJobs(ctx context.Context, db DB, max int) ([]string, error) {
-	rows, err := db.Query(ctx, sqlTenantWithJobs, max)
+// TenantsWithJobs lists tenants that have unfinished jobs, dead letters among them: those
+// of among, or with nil any. Of each state at most max jobs of theirs are looked at.
+func TenantsWithJobs(ctx context.Context, db DB, max int, among []string) ([]string, error) {
+	rows, err := db.Query(ctx, sqlTenantWithJobs, max, among)
 	if err == nil {
 		var out []string
 		if out, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {

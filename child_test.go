@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
@@ -63,7 +64,7 @@ func runChild(text string) int {
 		return ctx.Err()
 	})
 	err := func() error {
-		n, err := tenure.New(spec.Config, r, tenure.WithLogger((&logbook{}).logger(spec.Config.Node.Name)))
+		n, err := tenure.New(spec.Config, r, tenure.WithLogger(loggerTo(zapcore.Lock(os.Stderr), spec.Config.Node.Name)))
 		if err != nil {
 			return err
 		}

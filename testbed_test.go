@@ -297,9 +297,11 @@ func (l *logbook) says(all ...string) bool {
 // Sync implements zapcore.WriteSyncer.
 func (l *logbook) Sync() error { return nil }
 
-func (l *logbook) logger(node string) *zap.Logger {
+func (l *logbook) logger(node string) *zap.Logger { return loggerTo(l, node) }
+
+func loggerTo(w zapcore.WriteSyncer, node string) *zap.Logger {
 	enc := zap.NewDevelopmentEncoderConfig()
 	enc.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 	enc.StacktraceKey = ""
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), l, zap.DebugLevel)).Named(node)
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), w, zap.DebugLevel)).Named(node)
 }

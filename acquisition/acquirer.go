@@ -177,9 +177,9 @@ func (a *acquirer) try(ctx context.Context) (*term, rest) {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			a.log.Warn("acquire lock could not be read", zap.Error(err))
+			a.keeper.complain("acquire lock could not be read", err)
 		}
-		return nil, rest{d: poolRetry + rand.N(poolRetry), saw: saw}
+		return nil, rest{d: a.keeper.retry(), saw: saw}
 	}
 	if saw.rank > 0 && a.keeper.reach.isDown() { // whoever is elected instead shall not be overtaken
 		return nil, rest{d: poolRetry, saw: saw}
@@ -197,9 +197,9 @@ func (a *acquirer) try(ctx context.Context) (*term, rest) {
 	t, err := a.take(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			a.log.Warn("acquire lock could not be taken", zap.Error(err))
+			a.keeper.complain("acquire lock could not be taken", err)
 		}
-		return nil, rest{d: poolRetry + rand.N(poolRetry), saw: saw}
+		return nil, rest{d: a.keeper.retry(), saw: saw}
 	}
 	if t != nil {
 		t.wasIdle = idle

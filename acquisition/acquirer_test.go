@@ -297,8 +297,6 @@ func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
 	a.keeper.release(tm.holding)
 }
 
-// A node that has just come to reach the database again leaves the lock to whoever was
-// elected meanwhile, unless that is itself.
 // The lock stands in this process' name, under a session that it has lost, and lives for
 // long, as the database's clock was set back: nobody else would take it for as long.
 func TestAcquirerTakesBackWhatItsFormerSessionHolds(t *testing.T) {
@@ -315,13 +313,15 @@ func TestAcquirerTakesBackWhatItsFormerSessionHolds(t *testing.T) {
 	a.keeper.release(tm.holding)
 }
 
+// A node that has just come to reach the database again leaves the lock to whoever was
+// elected meanwhile, unless that is itself.
 func TestAcquirerDoesNotOvertakeOnceItWasOutOfReach(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
 	e := &fakeElector{rank: 1}
 	a := b.acquirer(e)
 	for range downAfter {
-		a.keeper.reach.note(false, time.Now(), time.Hour)
+		a.keeper.reach.note(false, time.Now().Add(-time.Minute), time.Hour)
 	}
 	a.standing.since = time.Now().Add(-time.Hour)
 	require.Nil(t, tried(t.Context(), a))

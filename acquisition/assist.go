@@ -178,9 +178,9 @@ func (s *assistant) run(ctx context.Context) {
 		wait := reportAtLeast
 		if err := s.join(ctx, holds); err != nil {
 			if ctx.Err() == nil {
-				a.log.Warn("no session to help the lock's holder with; trying again", zap.String("holder", holder), zap.Error(err))
+				a.keeper.complain("no session to help the lock's holder with; trying again", err, zap.String("holder", holder))
 			}
-			wait = poolRetry
+			wait = a.keeper.retry()
 		} else if s.session != nil {
 			if s.box.wanted() || now.Sub(looked) >= a.cfg.Session.HeartbeatEvery {
 				looked = now

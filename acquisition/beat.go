@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -85,15 +86,20 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 	return time.Hour
 }
 
-// again is how soon to retry: soon while some trust is left, and it may help.
+// again is how soon to retry: soon while some trust is left, and it may help; half as
+// often once the database is down, which is for the time until that trust is over.
 func (k *keeper) again(left time.Duration, err error) time.Duration {
 	switch {
 	case errors.Is(err, routing.ErrReplaced):
 		return poolRetry
 	case left <= 0:
-		return min(poolRetry, k.cfg.Lock.RenewEvery)
+		return max(k.reach.rest(time.Now()), min(poolRetry, k.cfg.Lock.RenewEvery))
 	}
-	return max(50*time.Millisecond, min(k.cfg.Lock.RenewEvery/4, left/3))
+	wait := k.cfg.Lock.RenewEvery / 4
+	if k.reach.isDown() {
+		wait *= 2
+	}
+	return max(50*time.Millisecond, min(wait+rand.N(wait/4), left/3))
 }
 
 // renew renews the lock together with the session.
@@ -131,7 +137,7 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 		h.lost(errLockLost)
 	default:
 		k.abandonRuns(s, err)
-		k.log.Warn("acquire lock could not be renewed", zap.Duration("trusted_for", h.trust.left()), zap.Error(err))
+		k.complain("acquire lock could not be renewed", err, zap.Duration("trusted_for", h.trust.left()))
 		switch {
 		case errors.Is(err, routing.ErrReplaced):
 			h.lost(err)
@@ -175,7 +181,7 @@ func (k *keeper) beat(ctx context.Context, s *session) error {
 		k.lose(s)
 	default:
 		k.abandonRuns(s, err)
-		k.log.Warn("heartbeat failed", zap.Duration("trusted_for", s.trust.left()), zap.Error(err))
+		k.complain("heartbeat failed", err, zap.Duration("trusted_for", s.trust.left()))
 	}
 	return err
 }

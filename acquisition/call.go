@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/routing"
@@ -25,12 +28,18 @@ func (s slot) Unlock() { <-s }
 // earlier by itself.
 const callTimeout = 4 * time.Second
 
+// errLeftAlone is returned for a call that was not made, as the database has not answered
+// the last ones.
+var errLeftAlone = errors.New("the database does not answer, and is tried again in a moment")
+
 // call runs fn on the lock's connection, connecting if need be. A connection on
 // which a call failed is not used again: nobody knows what it would answer next.
+// errLeftAlone: the database is down, and not tried as often as somebody wants something
+// of it; retry says when it is.
 func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
 	err := k.try(ctx, fn)
 	waited := errors.Is(err, routing.ErrNoTurn) && k.pool.SilentFor() < 2*callTimeout // for its turn, while others had theirs
-	if ctx.Err() == nil && !waited {                                                  // else it was cut short here
+	if ctx.Err() == nil && !waited && !errors.Is(err, errLeftAlone) {                 // else it was cut short here
 		ok := err == nil || answered(err)
 		k.reach.note(ok, time.Now(), k.cfg.Lock.TTL/2)
 		switch {
@@ -85,6 +94,9 @@ func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx
 			return err
 		}
 	}
+	if !connected && !k.isUrgent() && k.reach.rest(time.Now()) > 0 {
+		return errLeftAlone
+	}
 	if !connected {
 		turn, cancel, keeps := ctx, func() {}, k.opened() != nil
 		if keeps { // else there is time to wait
@@ -112,6 +124,34 @@ func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx
 		k.disconnect()
 	}
 	return err
+}
+
+// isUrgent tells whether the lock or the session may be lost by waiting, or there is no
+// later, as this node stops.
+func (k *keeper) isUrgent() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ctx != nil && k.ctx.Err() != nil || k.held != nil && k.held.trust.stands() || k.current != nil && k.current.trust.stands()
+}
+
+// retry is when to call again after a call has failed.
+func (k *keeper) retry() time.Duration {
+	if rest := k.reach.rest(time.Now()); rest > 0 {
+		return rest
+	}
+	return firstRetry + rand.N(firstRetry)
+}
+
+// complain logs that a call has failed: ever less often while the database is down.
+func (k *keeper) complain(what string, err error, fields ...zap.Field) {
+	level := zapcore.WarnLevel
+	switch {
+	case errors.Is(err, errLeftAlone):
+		return
+	case !k.reach.isNews():
+		level = zapcore.DebugLevel
+	}
+	k.log.Log(level, what, append(fields, zap.Error(err))...)
 }
 
 // disconnect closes the connection; connMu is held.

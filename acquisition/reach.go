@@ -1,6 +1,7 @@
 package acquisition
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -8,15 +9,20 @@ import (
 // reach is whether this node reaches a pool's database, as the calls on the lock's
 // connection show. It is slow to change its mind, because all nodes elect by it: down
 // after three failures in a row, or after a while without success, and up again after
-// three successes over several seconds. Safe for concurrent use.
+// three successes over several seconds. While it is down, the database is tried ever less
+// often, and by one at a time. Safe for concurrent use.
 type reach struct {
 	changed func(up bool) // told of each change; nil: nobody is
+	longest time.Duration // wait between two tries while it is down, without its jitter
 
 	mu    sync.Mutex
 	down  bool      // guarded by mu
 	fails int       // guarded by mu; in a row
 	oks   int       // guarded by mu; in a row
 	since time.Time // guarded by mu; when that row began
+
+	retry time.Duration // guarded by mu; the last wait between two tries, without its jitter
+	next  time.Time     // guarded by mu; when to try again; zero: at any time
 }
 
 const (
@@ -24,6 +30,18 @@ const (
 	upAfter   = 3
 	upFor     = 5 * time.Second
 )
+
+// firstRetry and lastRetry are the waits between tries of a database that is down, which
+// have up to a quarter of jitter on top, and grow by half.
+const (
+	firstRetry = time.Second
+	lastRetry  = 2 * time.Second
+)
+
+// longestRetry has a database that is back worked on within three seconds. And whoever is
+// the first to be back watches the others' sessions from then on: they must have tried, too,
+// long before they look dead.
+func longestRetry(sessionTTL time.Duration) time.Duration { return min(lastRetry, sessionTTL/6) }
 
 // note takes in how a call went; quiet is how long without success is too long.
 func (r *reach) note(ok bool, now time.Time, quiet time.Duration) {
@@ -34,6 +52,7 @@ func (r *reach) note(ok bool, now time.Time, quiet time.Duration) {
 			r.since = now
 		}
 		r.oks, r.fails = r.oks+1, 0
+		r.retry, r.next = 0, time.Time{}
 		if r.down && r.oks >= upAfter && now.Sub(r.since) >= upFor {
 			r.down = false
 		}
@@ -44,6 +63,10 @@ func (r *reach) note(ok bool, now time.Time, quiet time.Duration) {
 		r.fails, r.oks = r.fails+1, 0
 		if r.fails >= downAfter || now.Sub(r.since) >= quiet {
 			r.down = true
+		}
+		if r.down {
+			r.retry = min(max(r.retry+r.retry/2, firstRetry), r.longest)
+			r.next = now.Add(r.retry + rand.N(r.retry/4))
 		}
 	}
 	down := r.down
@@ -58,4 +81,22 @@ func (r *reach) isDown() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.down
+}
+
+// rest is how long to leave the database alone.
+func (r *reach) rest(now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next.IsZero() {
+		return 0
+	}
+	return max(r.next.Sub(now), 0)
+}
+
+// isNews tells whether the last failure is worth a line in the log: the first, the second,
+// the fourth, and so on.
+func (r *reach) isNews() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fails&(r.fails-1) == 0
 }

@@ -283,7 +283,7 @@ func (s *racingSession) beat(ctx context.Context) {
 			wait = 3 * raceSessionTTL
 		}
 		pause(ctx, wait)
-		switch err := store.BeatSession(ctx, s.race.db, s.session(), raceSessionTTL); {
+		switch _, err := store.BeatSession(ctx, s.race.db, s.session(), raceSessionTTL); {
 		case errors.Is(err, store.ErrSessionLost):
 			s.open(ctx)
 		default:
@@ -356,7 +356,7 @@ func (s *racingSession) term(ctx context.Context, f store.Fence) {
 		mu.Unlock()
 		switch rand.IntN(12) {
 		case 0:
-			err := store.RenewLock(ctx, r.db, f, raceLockTTL, raceSessionTTL)
+			_, err := store.RenewLock(ctx, r.db, f, raceLockTTL, raceSessionTTL)
 			if err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, store.ErrSessionLost) {
 				r.failed(ctx, err)
 			}

@@ -56,7 +56,7 @@ func (b *testbed) gap(pool string, since time.Time) time.Duration {
 
 func (b *testbed) now(pool string) (now time.Time) {
 	b.t.Helper()
-	require.NoError(b.t, b.db[pool].QueryRow(b.t.Context(), "SELECT clock_timestamp()").Scan(&now))
+	require.NoError(b.t, b.db[pool].QueryRow(b.t.Context(), "SELECT now()").Scan(&now))
 	return now
 }
 

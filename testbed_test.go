@@ -294,6 +294,13 @@ func (l *logbook) says(all ...string) bool {
 	return false
 }
 
+// count is how often a text was logged.
+func (l *logbook) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.buf.Bytes(), []byte(text))
+}
+
 // Sync implements zapcore.WriteSyncer.
 func (l *logbook) Sync() error { return nil }
 

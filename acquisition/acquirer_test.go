@@ -282,7 +282,8 @@ func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
 	require.Nil(t, tm, "neither expired nor dead")
 
 	e.dead = []string{"b-1"}
-	require.NoError(t, store.RenewLock(t.Context(), b.db, other, time.Minute, time.Minute))
+	_, err = store.RenewLock(t.Context(), b.db, other, time.Minute, time.Minute)
+	require.NoError(t, err)
 	tm, err = a.take(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, tm, "it was renewed since it was seen")

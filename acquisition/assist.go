@@ -190,7 +190,7 @@ func (s *assistant) run(ctx context.Context) {
 					wait = poolRetry
 				}
 			}
-			s.report(holder)
+			s.report(holder, holds)
 			reported = time.Now()
 		}
 		if !s.rest(ctx, reported, wait) {
@@ -310,12 +310,13 @@ func (s *assistant) place(ctx context.Context, c store.Accepted) []execution.Cla
 }
 
 // report tells the holder about room and ends, and has itself woken when there is
-// more of either.
-func (s *assistant) report(holder string) {
+// more of either, of room only while the invitation holds.
+func (s *assistant) report(holder string, holds bool) {
 	a := s.acquirer
-	r := Room{Pool: a.pool.Name, Session: s.session.id, Taken: s.taken, Room: a.workers.Room()}
-	if !s.session.MayStart() {
-		r.Room = 0
+	r := Room{Pool: a.pool.Name, Session: s.session.id, Taken: s.taken}
+	able := s.session.MayStart()
+	if able {
+		r.Room = a.workers.Room()
 	}
 	for more := true; more; {
 		more = s.box.tell(&r)
@@ -323,7 +324,9 @@ func (s *assistant) report(holder string) {
 			a.log.Debug("the lock's holder could not be told; it finds out by itself", zap.String("to", holder), zap.Error(err))
 		}
 	}
-	a.workers.Await(s.session)
+	if holds && able {
+		a.workers.Await(s.session, r.Room)
+	}
 }
 
 // leave tells the holder that this node takes nothing any more.

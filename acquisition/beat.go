@@ -112,16 +112,20 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 		ttl, every = dozeFactor*ttl, dozeFactor*every
 	}
 	sent := thisInstant()
-	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	var clock time.Time
+	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		if !dozing {
-			return store.RenewLock(ctx, conn, h.fence, ttl, k.cfg.Session.TTL)
+			clock, err = store.RenewLock(ctx, conn, h.fence, ttl, k.cfg.Session.TTL)
+			return err
 		}
-		seen, err := store.RenewIdle(ctx, conn, h.fence, ttl, k.cfg.Session.TTL)
+		var seen store.Idle
+		seen, clock, err = store.RenewIdle(ctx, conn, h.fence, ttl, k.cfg.Session.TTL)
 		if err == nil {
 			k.wakeFor(seen)
 		}
 		return err
 	})
+	k.heedClock(sent, clock)
 	switch {
 	case err == nil:
 		h.trust.extend(sent, ttl)
@@ -169,9 +173,12 @@ func (k *keeper) wakeFor(seen store.Idle) {
 // beat says that the session lives.
 func (k *keeper) beat(ctx context.Context, s *session) error {
 	sent := thisInstant()
-	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return store.BeatSession(ctx, conn, s.id, k.cfg.Session.TTL)
+	var clock time.Time
+	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		clock, err = store.BeatSession(ctx, conn, s.id, k.cfg.Session.TTL)
+		return err
 	})
+	k.heedClock(sent, clock)
 	switch {
 	case err == nil:
 		s.trust.extend(sent, k.cfg.Session.TTL)

@@ -32,6 +32,7 @@ type keeper struct {
 	inbox     *inbox
 	errands   *errands
 	reach     reach
+	clock     dbClock
 
 	nudge  chan struct{}   // one place: something to keep has come up
 	losing sync.WaitGroup  // lost sessions whose last runs have not reported

@@ -16,6 +16,7 @@ type metrics struct {
 	fired        *prometheus.CounterVec
 	fenced       *prometheus.CounterVec
 	holdup       *prometheus.GaugeVec
+	clockJumps   *prometheus.CounterVec
 	lost         prometheus.Counter
 	sessionsLost prometheus.Counter
 }
@@ -38,19 +39,20 @@ func newMetrics() *metrics {
 		fenced: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_claims_fenced_total", Help: "Claims refused because the lock moved on or jobs were taken away."}, pool),
 		holdup: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_oldest_transaction_seconds",
 			Help: "For how long the oldest transaction of the pool's database has kept dead rows from being tidied away, as the lock's holder sees it once a minute while there is work."}, pool),
+		clockJumps:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_database_clock_jumps_total", Help: "Jumps of the clock of the pool's database that this node saw."}, pool),
 		lost:         prometheus.NewCounter(prometheus.CounterOpts{Name: "tenure_runs_lost_total", Help: "Runs that ended after their claim was lost."}),
 		sessionsLost: prometheus.NewCounter(prometheus.CounterOpts{Name: "tenure_sessions_lost_total", Help: "Sessions of this node that were declared dead."}),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.holdup, m.lost, m.sessionsLost}
+	return []prometheus.Collector{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.holdup, m.clockJumps, m.lost, m.sessionsLost}
 }
 
 // forget drops what was counted for a pool that was left.
 func (m *metrics) forget(pool string) {
 	by := prometheus.Labels{"pool": pool}
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.holdup} {
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.holdup, m.clockJumps} {
 		v.DeletePartialMatch(by)
 	}
 }

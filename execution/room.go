@@ -77,14 +77,20 @@ func (r *room) open() int {
 	return int(max(r.free(r.used.Load()), 0))
 }
 
-// await makes o be told once there is room again.
-func (r *room) await(o Owner) {
+// await makes o be told once there is room again, unless it knows of enough.
+func (r *room) await(o Owner, known int) {
+	if int64(known) >= r.enough() {
+		return
+	}
 	r.mu.Lock()
 	r.wanting[o] = struct{}{}
 	r.wanted.Store(true)
 	r.mu.Unlock()
 	r.wake(r.used.Load()) // what was given up just before has woken nobody
 }
+
+// enough is how much room makes it worth somebody's while to come.
+func (r *room) enough() int64 { return max(1, r.ahead.Load()/2) }
 
 // sharers is how many owners the free places are for, o being one of them; mu is held.
 func (r *room) sharers(o Owner) int {
@@ -134,7 +140,7 @@ func (r *room) left(done bool) {
 // worker counts. Whoever gives up the last place does wake them: nobody waits for
 // ever.
 func (r *room) wake(used int64) {
-	if !r.wanted.Load() || r.free(used) < max(1, r.ahead.Load()/2) {
+	if !r.wanted.Load() || r.free(used) < r.enough() {
 		return
 	}
 	r.mu.Lock()

@@ -35,6 +35,30 @@ func TestRoomWakesOnRelease(t *testing.T) {
 	require.EqualValues(t, 1, b.roomy.Load(), "nobody else will tell it")
 }
 
+// Who knows of enough room is not told of it, or it would hear of nothing else.
+func TestRoomIsAwaited(t *testing.T) {
+	t.Parallel()
+	r := newRoom(4)
+	r.ahead.Store(4)
+	o := newFakeOwner()
+	told := func(known int) int64 {
+		before := o.roomy.Load()
+		r.await(o, known)
+		return o.roomy.Load() - before
+	}
+	require.Zero(t, told(8))
+	require.Zero(t, told(2))
+	require.EqualValues(t, 1, told(1), "it has become more since")
+	require.Equal(t, 8, r.reserve(newFakeOwner(), 8))
+	require.Zero(t, told(0))
+	r.left(true)
+	require.EqualValues(t, 1, o.roomy.Load(), "one is not worth it")
+	r.left(true)
+	require.EqualValues(t, 2, o.roomy.Load())
+	r.left(true)
+	require.EqualValues(t, 2, o.roomy.Load())
+}
+
 // An owner that reads and claims for long leaves places for the others.
 func TestRoomIsShared(t *testing.T) {
 	t.Parallel()

@@ -168,8 +168,9 @@ func (w *Workers) FinishWithin() time.Duration { return w.cfg.FinishWithin }
 // Room is how many more claims the workers would take now, without reserving them.
 func (w *Workers) Room() int { return w.room.open() }
 
-// Await calls o.Roomy once there is room for a good number of claims.
-func (w *Workers) Await(o Owner) { w.room.await(o) }
+// Await calls o.Roomy once there is room for a good number of claims, unless o knows of as
+// much already.
+func (w *Workers) Await(o Owner, known int) { w.room.await(o, known) }
 
 // Admit makes places for n claims whether or not there are any free: somebody else
 // made the claims, for the room there was.

@@ -84,7 +84,10 @@ func TestLedgerIsLikePostgres(t *testing.T) {
 			}
 		case 2:
 			what = "beat"
-			call = func(db store.DB, _ int64) string { return fmt.Sprint(store.BeatSession(ctx, db, me, ttl)) }
+			call = func(db store.DB, _ int64) string {
+				_, err := store.BeatSession(ctx, db, me, ttl)
+				return fmt.Sprint(err)
+			}
 		case 3:
 			what = "seeds"
 			call = func(db store.DB, _ int64) string {
@@ -104,7 +107,8 @@ func TestLedgerIsLikePostgres(t *testing.T) {
 		case 6:
 			what = "renew"
 			call = func(db store.DB, epoch int64) string {
-				return fmt.Sprint(store.RenewLock(ctx, db, store.Fence{Session: me, Epoch: epoch}, ttl, ttl))
+				_, err := store.RenewLock(ctx, db, store.Fence{Session: me, Epoch: epoch}, ttl, ttl)
+				return fmt.Sprint(err)
 			}
 		case 7:
 			what = "offer"

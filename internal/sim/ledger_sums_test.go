@@ -23,7 +23,7 @@ func TestLedgerIsUpToDate(t *testing.T) {
 		"lock_read":     "775aa001b222",
 		"lock_renew":    "6c70cc7b491a",
 		"lock_take":     "0f40733595ef",
-		"session_beat":  "9c12b34542e1",
+		"session_beat":  "061b218dc170",
 		"session_leave": "d6cd749c934e",
 		"session_open":  "67346f3773e6",
 		"session_seeds": "363e188a0b3f",

@@ -210,14 +210,14 @@ var ledgerStatements = map[string]*statement{
 	},
 	"session_beat": {
 		params:  []uint32{oidUUID, oidInt8},
-		columns: []column{{"hb_seq", oidInt8}},
+		columns: []column{{"clock_timestamp", oidTime}},
 		run: locked(func(l *ledger, by *host, a []any) [][]any {
 			s := l.sessions[asID(a[0])]
 			if s == nil || s.state != "live" {
 				return nil
 			}
 			s.beat, s.expires = s.beat+1, l.clock().Add(millis(a[1]))
-			return [][]any{{s.beat}}
+			return [][]any{{l.clock()}}
 		}),
 	},
 	"session_hold":  {params: []uint32{oidUUID}, run: none},

@@ -73,9 +73,10 @@ func TakeLock(ctx context.Context, db DB, c Claimant, ttl time.Duration) (mine b
 	return mine, l, nil
 }
 
-// RenewLock renews a held lock and the session behind it in one transaction and
-// one round trip. ErrFenced: the lock is lost. ErrSessionLost: so is the session.
-func RenewLock(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration) error {
+// RenewLock renews a held lock and the session behind it in one transaction and one
+// round trip, and says what BeatSession says. ErrFenced: the lock is lost, and the session
+// is not. ErrSessionLost: so is the session.
+func RenewLock(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration) (clock time.Time, err error) {
 	return renew(ctx, db, f, lockTTL, sessionTTL, nil)
 }
 
@@ -108,13 +109,12 @@ func (i *Idle) scan(row pgx.Row) error {
 }
 
 // RenewIdle is RenewLock with a look whether anything has come.
-func RenewIdle(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration) (Idle, error) {
-	var idle Idle
-	err := renew(ctx, db, f, lockTTL, sessionTTL, &idle)
-	return idle, err
+func RenewIdle(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration) (idle Idle, clock time.Time, err error) {
+	clock, err = renew(ctx, db, f, lockTTL, sessionTTL, &idle)
+	return idle, clock, err
 }
 
-func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration, idle *Idle) error {
+func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration, idle *Idle) (clock time.Time, err error) {
 	var b pgx.Batch
 	b.Queue(sqlLockRenew, f.Session, f.Epoch, lockTTL.Milliseconds())
 	b.Queue(sqlSessionBeat, f.Session, sessionTTL.Milliseconds())
@@ -122,24 +122,24 @@ func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duratio
 		b.Queue(sqlIdleLook)
 	}
 	r := db.SendBatch(ctx, &b)
-	var removals, seq int64
+	var removals int64
 	renewErr := r.QueryRow().Scan(&removals)
-	beatErr := r.QueryRow().Scan(&seq)
+	beatErr := r.QueryRow().Scan(&clock)
 	if idle != nil {
 		_ = idle.scan(r.QueryRow()) // an error is Close's to report
 	}
 	if err := r.Close(); err != nil {
-		return fmt.Errorf("renew the acquire lock: %w", translate(err))
+		return time.Time{}, fmt.Errorf("renew the acquire lock: %w", translate(err))
 	}
 	switch {
 	case beatErr == pgx.ErrNoRows:
-		return ErrSessionLost
+		return time.Time{}, ErrSessionLost
 	case renewErr == pgx.ErrNoRows:
-		return ErrFenced
+		return clock, ErrFenced
 	case renewErr != nil:
-		return fmt.Errorf("renew the acquire lock: %w", translate(renewErr))
+		return time.Time{}, fmt.Errorf("renew the acquire lock: %w", translate(renewErr))
 	}
-	return nil
+	return clock, nil
 }
 
 // OfferLock lets go of the lock, reserved for the member to for a moment; ""

@@ -38,17 +38,17 @@ func OpenSession(ctx context.Context, db DB, s Session, ttl time.Duration) error
 	return nil
 }
 
-// BeatSession says that the session lives. ErrSessionLost: it was reaped.
-func BeatSession(ctx context.Context, db DB, id uuid.UUID, ttl time.Duration) error {
-	var seq int64
-	err := db.QueryRow(ctx, sqlSessionBeat, id, ttl.Milliseconds()).Scan(&seq)
+// BeatSession says that the session lives, and what time it is by the database's clock.
+// ErrSessionLost: it was reaped.
+func BeatSession(ctx context.Context, db DB, id uuid.UUID, ttl time.Duration) (clock time.Time, err error) {
+	err = db.QueryRow(ctx, sqlSessionBeat, id, ttl.Milliseconds()).Scan(&clock)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return ErrSessionLost
+		return clock, ErrSessionLost
 	case err != nil:
-		return fmt.Errorf("send a heartbeat: %w", translate(err))
+		return clock, fmt.Errorf("send a heartbeat: %w", translate(err))
 	}
-	return nil
+	return clock, nil
 }
 
 // LeaveSession ends a session; false when it still has claims. What was given to it

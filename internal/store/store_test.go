@@ -263,7 +263,8 @@ func TestClaimIsFenced(t *testing.T) {
 	require.True(t, mine, "gossip says the holder is gone, and its renewals stood still")
 	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
 	require.ErrorIs(t, err, store.ErrFenced, "the lock was taken over")
-	require.ErrorIs(t, store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl), store.ErrFenced)
+	_, err = store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl)
+	require.ErrorIs(t, err, store.ErrFenced)
 }
 
 func TestAnExpiredLockIsTakenAnew(t *testing.T) {
@@ -274,7 +275,8 @@ func TestAnExpiredLockIsTakenAnew(t *testing.T) {
 	ids, turns := columns(p)
 	_, err := b.db.Exec(t.Context(), "UPDATE tenure.acquire_lock SET expires_at = now() - interval '1 s'")
 	require.NoError(t, err)
-	require.ErrorIs(t, store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl), store.ErrFenced, "also if nobody took it")
+	_, err = store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl)
+	require.ErrorIs(t, err, store.ErrFenced, "also if nobody took it")
 	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
 	require.ErrorIs(t, err, store.ErrFenced)
 
@@ -292,7 +294,8 @@ func TestOfferReservesTheLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	sb, sc := openSession(t, b.db, "b"), openSession(t, b.db, "c")
-	require.NoError(t, store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl))
+	_, err := store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl)
+	require.NoError(t, err)
 	require.NoError(t, store.OfferLock(t.Context(), b.db, b.fence, "b", time.Hour))
 	mine, l, err := store.TakeLock(t.Context(), b.db, store.Claimant{Session: sc, Member: "c", SeenSeq: -1}, ttl)
 	require.NoError(t, err)
@@ -325,7 +328,8 @@ func TestReapRaisesTurnsAndBuriesKillers(t *testing.T) {
 		dead, err = store.DeclareDead(t.Context(), b.db, b.fence, victim, 0)
 		require.NoError(t, err)
 		require.True(t, dead)
-		require.ErrorIs(t, store.BeatSession(t.Context(), b.db, victim, ttl), store.ErrSessionLost)
+		_, err = store.BeatSession(t.Context(), b.db, victim, ttl)
+		require.ErrorIs(t, err, store.ErrSessionLost)
 		r, err := store.ReapClaims(t.Context(), b.db, b.fence, 3)
 		require.NoError(t, err)
 		require.Equal(t, 1, r.Claims)

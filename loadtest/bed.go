@@ -70,7 +70,7 @@ func (b *bed) fill(ctx context.Context, pools, tenants int) error {
 		pool := fmt.Sprintf("pool-%d", i%pools+1)
 		b.tenants = append(b.tenants, id)
 		b.cfg.Tenants.Static[id] = routing.TenantConfig{Pool: pool}
-		schemas[pool] += fmt.Sprintf("CREATE SCHEMA %s; CREATE TABLE %s.effect (job_id bigint NOT NULL, turn integer, member text, at timestamptz NOT NULL DEFAULT clock_timestamp());", id, id)
+		schemas[pool] += schemaSQL(id)
 	}
 	if _, err := tenure.Migrate(ctx, b.cfg); err != nil {
 		return err
@@ -81,6 +81,11 @@ func (b *bed) fill(ctx context.Context, pools, tenants int) error {
 		}
 	}
 	return nil
+}
+
+// schemaSQL makes a tenant's schema, for the effects of its jobs.
+func schemaSQL(id tenancy.ID) string {
+	return fmt.Sprintf("CREATE SCHEMA %s; CREATE TABLE %s.effect (job_id bigint NOT NULL, turn integer, member text, at timestamptz NOT NULL DEFAULT clock_timestamp());", id, id)
 }
 
 // serverOf is the number of the server that a pool is on.

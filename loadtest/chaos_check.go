@@ -134,11 +134,16 @@ func (k *checker) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var effects []string
-	for id, t := range k.chaos.bed.cfg.Tenants.Static {
-		if t.Pool == k.pool {
-			effects = append(effects, fmt.Sprintf("SELECT job_id, at, turn, member, '' FROM %s.effect", id))
-		}
+	schemas, err := conn.Query(ctx, "SELECT schemaname FROM pg_tables WHERE tablename = 'effect'") // of moved tenants in several pools
+	if err != nil {
+		return err
+	}
+	effects, err := pgx.CollectRows(schemas, func(row pgx.CollectableRow) (sql string, err error) {
+		err = row.Scan(&sql)
+		return fmt.Sprintf("SELECT job_id, at, turn, member, '' FROM %s.effect", sql), err
+	})
+	if err != nil {
+		return err
 	}
 	if k.effects, err = endings(ctx, conn, strings.Join(effects, " UNION ALL ")); err != nil {
 		return err

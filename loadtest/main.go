@@ -12,6 +12,7 @@
 //	go run ./loadtest outage --json
 //	go run ./loadtest longtx --open 30m --json
 //	go run ./loadtest crowd --backlog 1000000 --json
+//	go run ./loadtest moves --minutes 5 --json
 package main
 
 import (
@@ -33,7 +34,7 @@ func main() {
 		Use: "loadtest", Short: "Measure Tenure and prove that nothing was lost",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDrain(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newCrowd(), newNode())
+	root.AddCommand(newDrain(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newCrowd(), newMoves(), newNode(), newMove())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)

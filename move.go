@@ -87,12 +87,17 @@ func (m *move) run(ctx context.Context, to string) error {
 	if err := m.open(ctx); err != nil {
 		return err
 	}
-	for from, row := range m.rows {
-		closed := slices.Contains(sources, from)
-		if !closed && row.State != store.TenantMoved || from == m.to {
-			continue
+	var left []*routing.Pool // those that were closed for it, now or by an earlier move
+	for p, row := range m.rows {
+		if p != m.to && (row.State == store.TenantMoved || slices.Contains(sources, p)) {
+			left = append(left, p)
 		}
-		if err := m.collect(ctx, from, closed || row.Other == to); err != nil {
+	}
+	if err := m.settle(ctx, left); err != nil {
+		return err
+	}
+	for _, from := range left {
+		if err := m.collect(ctx, from, slices.Contains(sources, from) || m.rows[from].Other == to); err != nil {
 			return err
 		}
 	}
@@ -378,13 +383,33 @@ func (m *move) open(ctx context.Context) error {
 // ring tells the pool's holder where jobs wait; it finds them by itself, too.
 func (m *move) ring(ctx context.Context) { m.client.ringTenant(ctx, m.to, m.id) }
 
+// settle makes sure that no finished job stands in two pools, whichever move was cut short
+// between adding a batch and removing it, before any of them is moved on. A pool that does
+// not answer may be the one that they came from.
+func (m *move) settle(ctx context.Context, left []*routing.Pool) error {
+	for _, from := range left {
+		if err := m.takeOver(ctx, from, store.TenantActive); err != nil {
+			return err
+		}
+	}
+	for _, in := range append(left, m.to) {
+		var others []store.DB
+		for _, p := range m.client.router.Pools() {
+			if p != in {
+				others = append(others, p.Jobs())
+			}
+		}
+		if err := m.step.Settle(ctx, in.Jobs(), others); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // collect brings along what came to a closed pool late: a transaction that saw it open
 // may have committed a job after the others were moved. Then come the finished jobs,
 // which nobody waits for.
 func (m *move) collect(ctx context.Context, from *routing.Pool, justClosed bool) error {
-	if err := m.takeOver(ctx, from, store.TenantActive); err != nil {
-		return err
-	}
 	if justClosed {
 		if err := m.awaitTransactions(ctx, from); err != nil {
 			return err

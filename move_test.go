@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -275,18 +277,21 @@ func (b *testbed) only(all map[string]string, t1 bool) map[string]string {
 	return out
 }
 
-// requireMoved sees that all of t1 stands in one pool and all of t2 in p1, as it was.
+// requireMoved sees that all of t1 stands in one pool and all of t2 in p1, as it was, and
+// nothing anywhere else.
 func (b *testbed) requireMoved(was map[string]string, to string) {
 	b.t.Helper()
-	here, there := b.standing("p1"), b.standing("p2")
+	want := map[string]map[string]string{"p1": b.only(was, false), to: b.only(was, true)}
 	if to == "p1" {
-		require.Equal(b.t, was, here)
-		require.Empty(b.t, there)
-		return
+		want["p1"] = was
 	}
-	require.Equal(b.t, b.only(was, false), here)
-	require.Equal(b.t, b.only(was, true), there)
-	require.NotEmpty(b.t, there)
+	for pool := range b.db {
+		if here := b.standing(pool); len(want[pool]) > 0 {
+			require.Equal(b.t, want[pool], here, pool)
+		} else {
+			require.Empty(b.t, here, pool)
+		}
+	}
 }
 
 // A move is interrupted at every step, by whoever waits for it, and goes on when it is
@@ -374,6 +379,68 @@ func TestMoveCut(t *testing.T) {
 			require.Greater(t, failed, 30, "a move has more statements")
 			p1.SetRule(nil)
 			p2.SetRule(nil)
+		})
+	}
+}
+
+// A move is cut off after each statement that changes where the tenant is, or where its
+// finished jobs are, and the next command is for another pool: a third one, or that which
+// was left.
+func TestMoveCutThenElsewhere(t *testing.T) {
+	t.Parallel()
+	changes := regexp.MustCompile(`(?i)\b(update tenure\.tenant|insert into tenure\.tenant|completed_job|commit)\b`)
+	for name, back := range map[string]bool{"on to a third pool": false, "back": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t, 3, 2)
+			b.prepare("t1", "p2")
+			b.prepare("t1", "p3")
+			for _, id := range []tenancy.ID{"t3", "t4", "t5", "t6"} {
+				delete(b.cfg.Tenants.Static, id)
+			}
+			was := b.everyState(b.client(b.cfg))
+			var seen, cutAt atomic.Int64
+			cfg := b.cfg
+			for _, pool := range []string{"p1", "p2", "p3"} {
+				var p *faultproxy.Proxy
+				cfg, p = b.behind(cfg, pool)
+				p.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+					if e.App == "tenure jobs" && changes.MatchString(e.SQL) && seen.Add(1) == cutAt.Load() {
+						return faultproxy.CutAfter
+					}
+					return faultproxy.Pass
+				})
+			}
+			c := b.client(cfg)
+			home, elsewhere := "p1", 0
+			for at := int64(1); ; at++ {
+				others := slices.DeleteFunc([]string{"p1", "p2", "p3"}, func(p string) bool { return p == home })
+				to, then := others[at%2], others[(at+1)%2]
+				if back {
+					then = home
+				}
+				seen.Store(0)
+				cutAt.Store(at)
+				_, err := c.MoveTenant(t.Context(), "t1", to, tenure.MoveOptions{})
+				last := seen.Load() < at
+				cutAt.Store(-1)
+				switch _, refused := c.MoveTenant(t.Context(), "t1", then, tenure.MoveOptions{}); {
+				case refused == nil:
+					elsewhere++
+				case strings.Contains(refused.Error(), "it lives there already"):
+				default:
+					require.ErrorContains(t, refused, "let that come to its end first")
+					b.move(c, "t1", to)
+					b.move(c, "t1", then)
+				}
+				home = then
+				b.requireMoved(was, home)
+				if last {
+					require.NoError(t, err)
+					break
+				}
+			}
+			require.Greater(t, elsewhere, 5, "a tenant that has arrived may go on")
 		})
 	}
 }

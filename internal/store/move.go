@@ -273,17 +273,7 @@ func (m Move) Finished(ctx context.Context, e Ends, moved func(n int)) error {
 }
 
 func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
-	var before []int64
-	err := e.To.QueryRow(ctx, sqlMoveArrived, m.Tenant).Scan(&before)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
-	}
-	if len(before) > 0 { // their removal may have been cut short
-		if _, err := e.From.Exec(ctx, sqlMoveArrivedDelete, m.Tenant, before); err != nil {
-			return err
-		}
-	}
-	err = pgx.BeginFunc(ctx, e.From, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, e.From, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "DECLARE finished NO SCROLL CURSOR FOR "+sqlMoveFinished, m.Tenant); err != nil {
 			return err
 		}
@@ -300,6 +290,28 @@ func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
 	}
 	_, err = e.To.Exec(ctx, sqlMoveArrivedForget, m.Tenant, m.Mover)
 	return err
+}
+
+// Settle removes from all other pools the finished jobs that arrived last in one: where
+// they came from their removal may have been cut short. The caller must be the mover there,
+// and nothing of the tenant's must have left that pool since.
+func (m Move) Settle(ctx context.Context, in DB, others []DB) error {
+	var arrived []int64
+	err := in.QueryRow(ctx, sqlMoveArrived, m.Tenant).Scan(&arrived)
+	if err == nil && len(arrived) > 0 {
+		for _, other := range others {
+			if _, err = other.Exec(ctx, sqlMoveArrivedDelete, m.Tenant, arrived); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			_, err = in.Exec(ctx, sqlMoveArrivedForget, m.Tenant, m.Mover)
+		}
+	}
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("remove what was moved already of tenant %q: %w", m.Tenant, translate(err))
+	}
+	return nil
 }
 
 func (m Move) finishedBatch(ctx context.Context, cursor pgx.Tx, e Ends) (int, error) {

@@ -69,7 +69,11 @@ func newChaos() *cobra.Command {
 	c.Flags().Float64Var(&o.scale, "scale", 0.2, "shortens the times to live of locks and sessions, and the faults with them; 1: the defaults")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs and journals in this folder")
 	c.Flags().BoolVar(&o.plan, "plan", false, "only print the schedule")
-	c = scenario(c, func(ctx context.Context, _ []string) (chaosResult, error) { return runChaos(ctx, o) })
+	return apart(scenario(c, func(ctx context.Context, _ []string) (chaosResult, error) { return runChaos(ctx, o) }))
+}
+
+// apart makes a command run in a network of its own, where that can be had.
+func apart(c *cobra.Command) *cobra.Command {
 	here := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if ran, err := inNetwork(); ran || err != nil {

@@ -310,10 +310,8 @@ func (c *chaos) cutDatabase(ctx context.Context, f *fault) error {
 	return wait(ctx, f.For)
 }
 
-// cutGossip cuts what nodes say to one another. A process that is started meanwhile
-// begins with a network that is whole.
+// cutGossip cuts what nodes say to one another.
 func (c *chaos) cutGossip(ctx context.Context, f *fault) error {
-	type way struct{ from, to int }
 	ways := []way{{f.Node, f.Peer}}
 	switch f.Kind {
 	case "gossip":
@@ -326,13 +324,7 @@ func (c *chaos) cutGossip(ctx context.Context, f *fault) error {
 			}
 		}
 	}
-	w := c.fleet.network
-	for _, way := range ways {
-		net := c.fleet.nodes[way.from].running().net
-		if w.cut(net, way.to) == nil { // else the process is dead, and says nothing anyway
-			defer func() { _ = w.mend(net, way.to) }()
-		}
-	}
+	defer c.fleet.cut(ways)()
 	return wait(ctx, f.For)
 }
 

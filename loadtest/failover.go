@@ -242,7 +242,7 @@ func (h *hunt) kill(ctx context.Context) error {
 			return err
 		}
 	}
-	return h.fleet.untilJoined(ctx)
+	return untilJoined(ctx, h.fleet.nodes)
 }
 
 // stop ends the node with the most locks in order and has it back.
@@ -262,7 +262,7 @@ func (h *hunt) stop(ctx context.Context) error {
 	if err := q.node.start(ctx); err != nil {
 		return err
 	}
-	return h.fleet.untilJoined(ctx)
+	return untilJoined(ctx, h.fleet.nodes)
 }
 
 // measureGaps looks at every time that a lock was let go of while there were jobs.

@@ -98,14 +98,14 @@ func (f *fleet) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return f.untilJoined(ctx)
+	return untilJoined(ctx, f.nodes)
 }
 
-// startTogether starts every node at the same time, as a first deployment does, on
-// addresses that were free a moment before.
-func (f *fleet) startTogether(ctx context.Context) error {
+// startTogether starts nodes at the same time, as a first deployment does, on addresses
+// that were free a moment before.
+func startTogether(ctx context.Context, nodes []*node) error {
 	var taken []net.Listener
-	for _, n := range f.nodes {
+	for _, n := range nodes {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
@@ -115,24 +115,26 @@ func (f *fleet) startTogether(ctx context.Context) error {
 	for _, l := range taken {
 		_ = l.Close()
 	}
-	errs := make([]error, len(f.nodes))
-	var group sync.WaitGroup
-	for i, n := range f.nodes {
-		group.Go(func() { errs[i] = n.start(ctx) })
-	}
-	group.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return f.untilJoined(ctx)
+	return together(nodes, func(n *node) error { return n.start(ctx) })
 }
 
-// untilJoined waits until every node sees all that run.
-func (f *fleet) untilJoined(ctx context.Context) error {
-	return until(ctx, 30*time.Second, "the nodes did not find one another", func() (bool, error) {
-		for _, n := range f.nodes {
+// together does something with nodes at the same time.
+func together(nodes []*node, do func(*node) error) error {
+	errs := make([]error, len(nodes))
+	var group sync.WaitGroup
+	for i, n := range nodes {
+		group.Go(func() { errs[i] = do(n) })
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// untilJoined waits until each of the nodes sees as many as they are.
+func untilJoined(ctx context.Context, nodes []*node) error {
+	return until(ctx, time.Minute, "the nodes did not find one another, or did not miss the others", func() (bool, error) {
+		for _, n := range nodes {
 			s, err := n.stats()
-			if err != nil || s.Members != len(f.nodes) {
+			if err != nil || s.Members != len(nodes) {
 				return false, err
 			}
 		}
@@ -161,6 +163,26 @@ func (f *fleet) of(member string) *node {
 		}
 	}
 	return nil
+}
+
+// way is one in which nodes, by their numbers, say something to one another.
+type way struct{ from, to int }
+
+// cut cuts ways of gossip until that is undone. A process that is started meanwhile
+// begins with a network that is whole.
+func (f *fleet) cut(ways []way) (mend func()) {
+	var undo []func()
+	for _, way := range ways {
+		net := f.nodes[way.from].running().net
+		if f.network.cut(net, way.to) == nil { // else the process is dead, and says nothing anyway
+			undo = append(undo, func() { _ = f.network.mend(net, way.to) })
+		}
+	}
+	return func() {
+		for _, u := range undo {
+			u()
+		}
+	}
 }
 
 // close ends every process at once and removes the folder.

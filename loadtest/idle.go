@@ -95,7 +95,10 @@ func idle(ctx context.Context, o idleOptions) (r idleResult, err error) {
 	defer f.close()
 	f.silent = true
 	began = time.Now()
-	if err := f.startTogether(ctx); err != nil {
+	if err := startTogether(ctx, f.nodes); err != nil {
+		return r, err
+	}
+	if err := untilJoined(ctx, f.nodes); err != nil {
 		return r, err
 	}
 	if err := r.settle(ctx, f, o, began); err != nil {

@@ -25,13 +25,14 @@ type load struct {
 
 	mu      sync.Mutex
 	acked   map[string]map[job.ID]time.Time // guarded by mu; by pool: enqueued, and when that was known
+	asked   map[job.ID]time.Time            // guarded by mu; when the calls that enqueued them began
 	took    []time.Duration                 // guarded by mu; the calls that succeeded
 	unknown int                             // guarded by mu; calls that failed: the job may exist or not
 	last    error                           // guarded by mu; of those calls
 }
 
 func (b *bed) load(client *tenure.Client, every time.Duration, args func(n int) job.Args) *load {
-	l := &load{bed: b, client: client, args: args, every: every, acked: map[string]map[job.ID]time.Time{}}
+	l := &load{bed: b, client: client, args: args, every: every, acked: map[string]map[job.ID]time.Time{}, asked: map[job.ID]time.Time{}}
 	for _, p := range b.pools {
 		l.acked[p] = map[job.ID]time.Time{}
 	}
@@ -68,7 +69,7 @@ func (l *load) run(ctx context.Context, pool string, tenants []tenancy.ID) {
 		if err != nil {
 			l.unknown, l.last = l.unknown+1, err
 		} else {
-			l.acked[pool][e.ID] = time.Now()
+			l.acked[pool][e.ID], l.asked[e.ID] = time.Now(), began
 			l.took = append(l.took, time.Since(began))
 		}
 		l.mu.Unlock()

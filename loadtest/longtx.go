@@ -87,7 +87,11 @@ func (d *delays) measure(ctx context.Context, window time.Duration, what string)
 	if err := wait(ctx, window); err != nil {
 		return 0, err
 	}
-	all := d.take()
+	return tellDelays(d.take(), what)
+}
+
+// tellDelays says how long jobs took to start, and returns the 99th percentile in ms.
+func tellDelays(all []time.Duration, what string) (p99 float64, err error) {
 	if len(all) == 0 {
 		return 0, errors.New(what + ": no job was started")
 	}

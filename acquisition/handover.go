@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -104,7 +105,7 @@ func (t *term) electedElsewhere() (elected string, elsewhere bool) {
 
 // announce tells the next holder to prepare.
 func (t *term) announce(why error) {
-	t.leaving = &handover{why: why, to: t.heir(why)}
+	t.leaving, t.late = &handover{why: why, to: t.heir(why)}, ""
 	if t.leaving.to == "" {
 		return
 	}
@@ -122,6 +123,9 @@ func (t *term) answered(m mail) {
 	t.refusals.note(m.refused)
 	l := t.leaving
 	if l == nil {
+		if t.late != "" && slices.Contains(m.ready, t.late) { // it is prepared by now, so asking again is not in vain
+			t.unmoved, t.late = time.Time{}, ""
+		}
 		return
 	}
 	for _, member := range m.ready {
@@ -158,7 +162,7 @@ func (t *term) depart() error {
 	case time.Now().Before(l.until):
 		return nil
 	case errors.Is(l.why, errMoved):
-		t.leaving, t.unmoved = nil, time.Now()
+		t.leaving, t.unmoved, t.late = nil, time.Now(), l.to
 		return nil
 	}
 	return l.why

@@ -166,6 +166,36 @@ func TestDepartStaysUnlessTheElectedIsPrepared(t *testing.T) {
 	})
 }
 
+// Whoever is elected and answers too late is prepared from then on: a machine that has just
+// started a node is slow, and so is everything that opens the first connections.
+func TestALateAnswerCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &fakeElector{heir: "b-1", elected: "b-1", stable: rebalanceAfter}
+		tm, _ := leavingTerm(t, e)
+		move := func() error {
+			require.NoError(t, tm.heedElection(t.Context()))
+			return tm.depart()
+		}
+		require.NoError(t, move())
+		time.Sleep(handoverWithin)
+		require.NoError(t, move(), "it did not answer in time")
+		time.Sleep(balanceEvery)
+		tm.answered(mail{ready: []string{"c-1"}})
+		require.NoError(t, move())
+		require.Nil(t, tm.leaving, "that was somebody else")
+		tm.answered(mail{ready: []string{"b-1"}})
+		e.stable = 0
+		require.NoError(t, move())
+		require.Nil(t, tm.leaving, "the members no longer agree")
+		e.stable = rebalanceAfter
+		require.NoError(t, move())
+		require.NotNil(t, tm.leaving)
+		tm.answered(mail{ready: []string{"b-1"}})
+		require.ErrorIs(t, move(), errMoved)
+	})
+}
+
 // A term that is about to end goes on claiming, and its lock goes to whom it has told.
 func TestATermGoesOnUntilTheHeirIsPrepared(t *testing.T) {
 	t.Parallel()

@@ -40,6 +40,7 @@ type term struct {
 	misplaced map[string]bool // tenants that it was said of that they cannot be placed
 	leaving   *handover       // nil: the lock is not about to be let go of
 	unmoved   time.Time       // when another node was last elected and did not take over
+	late      string          // that node, if it has not answered yet
 	from      string          // the member that the lock was taken from, as it did not renew it; "": it had been let go of
 	chores    chores
 }

@@ -13,6 +13,9 @@
 //	go run ./loadtest longtx --open 30m --json
 //	go run ./loadtest crowd --backlog 1000000 --json
 //	go run ./loadtest moves --minutes 5 --json
+//	go run ./loadtest rolling --json
+//	go run ./loadtest resize --json
+//	go run ./loadtest partition --json
 package main
 
 import (
@@ -34,7 +37,8 @@ func main() {
 		Use: "loadtest", Short: "Measure Tenure and prove that nothing was lost",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDrain(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newCrowd(), newMoves(), newNode(), newMove())
+	root.AddCommand(newDrain(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newCrowd(), newMoves(),
+		newRolling(), newResize(), newPartition(), newNode(), newMove())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)

@@ -74,6 +74,10 @@ func (r rollingResult) fault() error {
 	return errors.Join(lost(int64(r.Lost), r.Doubled), tooMany)
 }
 
+// rollingWarmUp is until every node has the connections that it needs: they cost two
+// processors more than the load.
+const rollingWarmUp = 3 * warmUp
+
 func rolling(ctx context.Context, o rollingOptions) (r rollingResult, err error) {
 	if o.nodes < 2 || o.pools < 1 || o.rate <= 0 || o.steady <= 0 || o.rounds < 1 {
 		return r, errors.New("two nodes are needed at least, and pools, rate, steady and rounds must be more than 0")
@@ -94,7 +98,7 @@ func rolling(ctx context.Context, o rollingOptions) (r rollingResult, err error)
 		return r, err
 	}
 	r = rollingResult{Scenario: "rolling", Nodes: o.nodes, Pools: o.pools, Profile: o.profile, Disk: o.disk, Restarts: o.rounds * o.nodes}
-	err = wait(ctx, warmUp)
+	err = wait(ctx, rollingWarmUp)
 	steady := time.Now()
 	if err == nil {
 		err = wait(ctx, o.steady)

@@ -16,6 +16,7 @@
 //	go run ./loadtest rolling --json
 //	go run ./loadtest resize --json
 //	go run ./loadtest partition --json
+//	go run ./loadtest killers --json
 package main
 
 import (
@@ -38,7 +39,7 @@ func main() {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.AddCommand(newDrain(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newCrowd(), newMoves(),
-		newRolling(), newResize(), newPartition(), newNode(), newMove())
+		newRolling(), newResize(), newPartition(), newKillers(), newNode(), newMove())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +28,33 @@ type txWork struct {
 // Kind implements job.Args.
 func (txWork) Kind() string { return "load.tx" }
 
+// killerWork ends the process that runs it.
+type killerWork struct {
+	By string `json:"by"` // one of waysToKill
+}
+
+// Kind implements job.Args.
+func (killerWork) Kind() string { return "load.killer" }
+
+// waysToKill: "kill" is what a system does that has no more memory.
+var waysToKill = []string{"exit", "panic", "kill"}
+
+// kill does not return in time.
+func (k killerWork) kill(ctx context.Context) error {
+	switch k.By {
+	case "exit":
+		os.Exit(1)
+	case "panic":
+		go func() { panic("killer: in a goroutine of the handler's own") }()
+	default:
+		if p, err := os.FindProcess(os.Getpid()); err != nil || p.Kill() != nil {
+			return errors.New("this process could not be killed")
+		}
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
 // workRegistry holds what node processes can do. Retries are many and quick: a job
 // that was cancelled by a fault must come to its end within the scenario.
 func workRegistry(log *journal) *job.Registry {
@@ -42,6 +71,9 @@ func workRegistry(log *journal) *job.Registry {
 			return wait(ctx, j.Args.Took) // behind the effect, so that a killed node leaves it half done
 		})
 	}, job.Retry("R100/PT1S"))
+	job.Handle(r, func(ctx context.Context, j *job.Job[killerWork]) error {
+		return log.around(&j.Record, func() error { return j.Args.kill(ctx) })
+	})
 	return r
 }
 

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -21,6 +24,7 @@ import (
 // bed is Postgres of its own with pools and tenants in it.
 type bed struct {
 	servers []*devpg.Server // pool i is on server i modulo servers
+	owner   string          // of the databases, and who connects to them; "": the superuser
 	cfg     config.Config
 	pools   []string
 	tenants []tenancy.ID // tenant i lives in pool i modulo pools
@@ -37,12 +41,12 @@ func startBed(ctx context.Context, o devpg.Options, pools, tenants int) (*bed, e
 	if err != nil {
 		return nil, err
 	}
-	return newBedOn(ctx, []*devpg.Server{server}, pools, tenants)
+	return newBedOn(ctx, []*devpg.Server{server}, "", pools, tenants)
 }
 
 // newBedOn lays it out on servers that run, which are the bed's from then on.
-func newBedOn(ctx context.Context, servers []*devpg.Server, pools, tenants int) (*bed, error) {
-	b := &bed{servers: servers, cfg: config.Default()}
+func newBedOn(ctx context.Context, servers []*devpg.Server, owner string, pools, tenants int) (*bed, error) {
+	b := &bed{servers: servers, owner: owner, cfg: config.Default()}
 	b.cfg.Node.Name = "loadtest"
 	b.cfg.Node.Listen = "off"
 	b.cfg.Pools = map[string]routing.PoolConfig{}
@@ -62,7 +66,14 @@ func (b *bed) fill(ctx context.Context, pools, tenants int) error {
 			return err
 		}
 		b.pools = append(b.pools, name)
-		b.cfg.Pools[name] = routing.PoolConfig{DSN: server.DSN(name), MaxConns: 24}
+		dsn := server.DSN(name)
+		if b.owner != "" {
+			if err := execOn(ctx, dsn, fmt.Sprintf("ALTER DATABASE %q OWNER TO %q", name, b.owner)); err != nil {
+				return err
+			}
+			dsn = asUser(dsn, b.owner)
+		}
+		b.cfg.Pools[name] = routing.PoolConfig{DSN: dsn, MaxConns: 24}
 	}
 	schemas := map[string]string{} // by pool: statements
 	for i := range tenants {
@@ -97,7 +108,11 @@ func (b *bed) serverOf(pool string) int {
 
 // exec runs statements in a pool's database.
 func (b *bed) exec(ctx context.Context, pool, sql string) error {
-	conn, err := b.connect(ctx, pool)
+	return execOn(ctx, b.cfg.Pools[pool].DSN, sql)
+}
+
+func execOn(ctx context.Context, dsn, sql string) error {
+	conn, err := connectTo(ctx, dsn)
 	if err != nil {
 		return err
 	}
@@ -106,9 +121,32 @@ func (b *bed) exec(ctx context.Context, pool, sql string) error {
 	return err
 }
 
+// asUser is a server's DSN for another user.
+func asUser(dsn, user string) string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		panic(err) // the server made it
+	}
+	u.User = url.User(user)
+	return u.String()
+}
+
 // connect opens a connection of the scenario's own to a pool's database.
 func (b *bed) connect(ctx context.Context, pool string) (*pgx.Conn, error) {
-	return pgx.Connect(ctx, b.cfg.Pools[pool].DSN)
+	return connectTo(ctx, b.cfg.Pools[pool].DSN)
+}
+
+// connectTo waits for a connection if there are none left.
+func connectTo(ctx context.Context, dsn string) (conn *pgx.Conn, err error) {
+	err = until(ctx, time.Minute, "no connection came free", func() (bool, error) {
+		conn, err = pgx.Connect(ctx, dsn)
+		var full *pgconn.PgError
+		if errors.As(err, &full) && full.Code == "53300" {
+			return false, wait(ctx, 100*time.Millisecond)
+		}
+		return err == nil, err
+	})
+	return conn, err
 }
 
 // enqueueChunk is how many jobs go into one EnqueueMany.

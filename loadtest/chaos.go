@@ -197,7 +197,7 @@ func (c *chaos) build(ctx context.Context, o chaosOptions, w *network) error {
 		}
 		servers = append(servers, s)
 	}
-	b, err := newBedOn(ctx, servers, o.pools, 3*o.pools)
+	b, err := newBedOn(ctx, servers, "", o.pools, 3*o.pools)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@
 //	go run ./loadtest resize --json
 //	go run ./loadtest partition --json
 //	go run ./loadtest killers --json
+//	go run ./loadtest storm --json
 package main
 
 import (
@@ -39,7 +40,7 @@ func main() {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.AddCommand(newDrain(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newCrowd(), newMoves(),
-		newRolling(), newResize(), newPartition(), newKillers(), newNode(), newMove())
+		newRolling(), newResize(), newPartition(), newKillers(), newStorm(), newNode(), newMove())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)

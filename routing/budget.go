@@ -114,11 +114,16 @@ func (r *Router) evictIdle(ctx context.Context) bool {
 func (r *routes) checkBudget(p *Pool, server string, room int) error {
 	names, most := []string{p.Name}, p.cfg.MaxConns
 	for _, other := range r.list() {
-		if other != p && other.onServer(server) {
+		// Those at the same address, too, if they are not in service yet: else the proposal
+		// would be for some of the pools only.
+		if other != p && (other.door == p.door || other.onServer(server)) {
 			names, most = append(names, other.Name), most+other.cfg.MaxConns
 		}
 	}
 	c := r.cfg.Connections
+	if c.PerNode > 0 && (c.PerNode+len(names))*c.Nodes > room { // not all nodes can have a session in every pool
+		p.door.short.always.Store(true)
+	}
 	all, bounded := most*c.Nodes, ""
 	// Besides, one node holds each lock, and two may be looking at it.
 	locks := len(names) * min(c.Nodes, 3) * lockConns
@@ -133,9 +138,20 @@ func (r *routes) checkBudget(p *Pool, server string, room int) error {
 	if c.Nodes > 1 || bounded != "" {
 		who = fmt.Sprintf("%d nodes may open %d each, %d in all", c.Nodes, most, all)
 	}
+	var fixes []string // of those that are allowed
+	if each := room / c.Nodes / len(names); each >= minMaxConns {
+		fixes = append(fixes, fmt.Sprintf("lower max_conns to %d", each))
+	}
+	if perNode := (room - locks) / c.Nodes; perNode >= minMaxConns {
+		fixes = append(fixes, fmt.Sprintf("set connections.per_node to %d", perNode))
+	}
+	raise := fmt.Sprintf("raise the server's max_connections by %d", all-room)
+	if len(fixes) > 0 {
+		raise = strings.Join(fixes, ", ") + ", or " + raise
+	}
 	return &store.PoolError{Pool: p.Name,
 		What: fmt.Sprintf("its server has room for %d connections, and %s (pools there: %s%s)", room, who, some(names), bounded),
-		Fix:  fmt.Sprintf("lower max_conns to %d, set connections.per_node to %d, or raise the server's max_connections", room/c.Nodes/len(names), max((room-locks)/c.Nodes, 1))}
+		Fix:  raise}
 }
 
 // some lists the first of many names.

@@ -2,17 +2,20 @@ package routing_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -122,4 +125,64 @@ func TestBudgetMustFitTheServer(t *testing.T) {
 	require.NoError(t, try(func(c *routing.Config) { c.Connections.Nodes, c.Connections.PerNode = 2, 25 }))
 	err = try(func(c *routing.Config) { c.Connections.Nodes, c.Connections.PerNode = 2, 26 })
 	require.ErrorContains(t, err, "2 nodes may open 26 each, 58 in all")
+}
+
+// A server without connections left is not asked for them all the time, but soon serves
+// again once it has some.
+func TestAFullServerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	c, db := severalPools(t, 1)
+	r := started(t, c)
+	p := poolOf(t, r, "p1")
+	require.False(t, p.Short())
+	var others []*pgx.Conn
+	leave := func() {
+		for _, o := range others {
+			_ = o.Close(context.Background())
+		}
+	}
+	defer func() { leave() }()
+	for {
+		o, err := pgx.Connect(t.Context(), c.Pools["p1"].DSN)
+		if err != nil {
+			require.True(t, store.NoConnectionLeft(err), "%v", err)
+			break
+		}
+		others = append(others, o)
+	}
+	ask := func() error {
+		var n int
+		return p.Jobs().QueryRow(t.Context(), "SELECT 1").Scan(&n)
+	}
+	asked := 0
+	for began := time.Now(); time.Since(began) < 2*time.Second; {
+		err := ask()
+		require.True(t, store.NoConnectionLeft(err), "%v", err)
+		if !errors.Is(err, routing.ErrCrowded) {
+			asked++
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.Less(t, asked, 4)
+	require.True(t, p.Short())
+	_, err := p.ConnectLock(t.Context())
+	require.NotErrorIs(t, err, routing.ErrCrowded, "a lock may hang on it")
+
+	leave()
+	require.Eventually(t, func() bool { return ask() == nil }, patience, 10*time.Millisecond)
+	require.NoError(t, db.Ping(t.Context()))
+}
+
+// Fixes that the configuration would refuse are not proposed.
+func TestBudgetProposesWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	c, _ := severalPools(t, 3)
+	c.Connections.Nodes = 6
+	r, err := routing.New(c, zap.NewNop())
+	require.NoError(t, err)
+	err = r.Start(t.Context())
+	require.NoError(t, r.Stop(t.Context()))
+	require.ErrorContains(t, err, "its server has room for 57 connections, and 6 nodes may open 30 each, 180 in all")
+	require.ErrorContains(t, err, "set connections.per_node to 8, or raise the server's max_connections by 123")
+	require.NotContains(t, err.Error(), "max_conns to")
 }

@@ -31,6 +31,7 @@ type Pool struct {
 	budget     *budget
 	door       *door
 	promotions *promotions
+	crowding   crowding
 
 	opening sync.Mutex
 	jobs    *pgxpool.Pool // guarded by opening; nil until it is first used
@@ -83,9 +84,10 @@ func (p *Pool) config(purpose string, maxConns int) *pgxpool.Config {
 	c.MinConns, c.MinIdleConns = 0, 0
 	c.MaxConnIdleTime = maxConnIdle
 	c.HealthCheckPeriod = maxConnIdle / 3
-	c.AfterConnect = p.checkServer
+	c.BeforeConnect, c.AfterConnect = p.ask, p.served
 	c.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { return p.Current(c) == nil, nil } // else it is made anew
 	tuneCommon(c.ConnConfig, purpose)
+	p.heedRefusals(c.ConnConfig)
 	p.budget.bound(c)
 	return c
 }
@@ -107,6 +109,7 @@ func (p *Pool) tenantsConfig() *pgxpool.Config {
 func (p *Pool) lockConfig() *pgx.ConnConfig {
 	c := p.dsn.ConnConfig.Copy()
 	tuneCommon(c, "lock")
+	p.heedRefusals(c)
 	tuneForLock(c)
 	return c
 }

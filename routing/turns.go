@@ -31,6 +31,7 @@ type door struct {
 	keeping, looking, verifying queue
 
 	spares queue // of connections with which pools were verified
+	short  shortage
 
 	answered atomic.Int64 // when a connection was last made, in nanoseconds since began
 }

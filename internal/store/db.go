@@ -51,6 +51,7 @@ const (
 	codeUndefinedSchema = "3F000"
 	codeUniqueViolation = "23505"
 	codeAborted         = "25P02" // current transaction is aborted
+	codeTooMany         = "53300" // connections, for the server, the database or the role
 )
 
 // translate turns error codes into this package's errors, keeping the chain.
@@ -70,6 +71,10 @@ func translate(err error) error {
 
 // IsAborted tells whether err says that the transaction had failed before.
 func IsAborted(err error) bool { return hasCode(err, codeAborted) }
+
+// NoConnectionLeft tells whether err says that the server let nobody in for want of a
+// connection.
+func NoConnectionLeft(err error) bool { return hasCode(err, codeTooMany) }
 
 func hasCode(err error, code string) bool {
 	var pg *pgconn.PgError

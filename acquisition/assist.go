@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -168,6 +169,7 @@ func (s *assistant) finish() bool {
 func (s *assistant) run(ctx context.Context) {
 	a := s.acquirer
 	var reported, looked time.Time
+	failed := 0 // in a row
 	for {
 		now := time.Now()
 		holder, holds := s.invitation()
@@ -175,35 +177,60 @@ func (s *assistant) run(ctx context.Context) {
 			s.leave(holder)
 			return
 		}
-		wait := reportAtLeast
-		if err := s.join(ctx, holds); err != nil {
-			if ctx.Err() == nil {
-				a.keeper.complain("no session to help the lock's holder with; trying again", err, zap.String("holder", holder))
-			}
-			wait = a.keeper.retry()
-		} else if s.session != nil {
+		err := s.join(ctx, holds)
+		if err != nil && ctx.Err() == nil {
+			a.keeper.complain("no session to help the lock's holder with; trying again", err, zap.String("holder", holder))
+		}
+		if err == nil && s.session != nil {
 			if s.box.wanted() || now.Sub(looked) >= a.cfg.Session.HeartbeatEvery {
 				looked = now
-				if err := s.accept(ctx); err != nil && ctx.Err() == nil {
+				if err = s.accept(ctx); err != nil && ctx.Err() == nil {
 					a.log.Warn("claims could not be taken over; trying again", zap.Error(err))
 					s.box.come()
-					wait = poolRetry
 				}
 			}
 			s.report(holder, holds)
 			reported = time.Now()
 		}
-		if !s.rest(ctx, reported, wait) {
+		goesOn := false
+		if err != nil {
+			goesOn = s.holdOff(ctx, failed)
+			failed++
+		} else {
+			goesOn, failed = s.rest(ctx, reported), 0
+		}
+		if !goesOn {
 			s.leave(holder) // running stays set: it must not begin again
 			return
 		}
 	}
 }
 
+// Waits after a failure, longer each time, with up to half as much again of jitter. Less
+// than giveWithin: what was given can then still be taken over.
+const (
+	firstHelp = 500 * time.Millisecond
+	lastHelp  = 3 * time.Second
+)
+
+// holdOff waits before the database is asked again. Nothing that comes in cuts that short:
+// under load there is always something, and each node would ask hundreds of times a second.
+func (s *assistant) holdOff(ctx context.Context, failed int) bool {
+	wait := min(firstHelp<<min(failed, 10), lastHelp)
+	timer := time.NewTimer(wait + rand.N(wait/2))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
 // rest waits for something to do, but not less than reportEvery after a report, so
 // that what happens in quick succession is told at once.
-func (s *assistant) rest(ctx context.Context, reported time.Time, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
+func (s *assistant) rest(ctx context.Context, reported time.Time) bool {
+	timer := time.NewTimer(reportAtLeast)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -120,7 +120,7 @@ func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx
 		k.reconnected.Store(true)
 	}
 	err := fn(ctx, k.conn)
-	if err != nil && !answered(err) {
+	if err != nil && !answered(err) || k.pool.Short() && k.opened() == nil { // whoever only looks can do without meanwhile
 		k.disconnect()
 	}
 	return err
@@ -163,6 +163,20 @@ func (k *keeper) disconnect() {
 	defer cancel()
 	_ = k.conn.Close(ctx)
 	k.conn = nil
+}
+
+// spareConn closes the connection until the next heartbeat if the server is short of them
+// and nothing is under way that the heartbeats protect.
+func (k *keeper) spareConn(s *session) {
+	k.mu.Lock()
+	needed := k.held != nil
+	k.mu.Unlock()
+	if needed || !k.pool.Short() || s.completer.busy() {
+		return
+	}
+	k.connMu.Lock()
+	defer k.connMu.Unlock()
+	k.disconnect()
 }
 
 // hangUp closes the connection unless a session needs it.

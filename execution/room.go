@@ -182,8 +182,9 @@ const (
 	longestPause = 30 * time.Second
 )
 
-// unable says that a job could not be run by its owner's database.
-func (r *room) unable(o Owner) {
+// unable says that a job could not be run by its owner's database, which gets no more of
+// them for a while, but not for longer than most.
+func (r *room) unable(o Owner, most time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.unables[o]
@@ -196,7 +197,7 @@ func (r *room) unable(o Owner) {
 	if u.inARow++; u.inARow < unableInARow || now.Before(u.until) {
 		return
 	}
-	u.pause = min(max(2*u.pause, firstPause), longestPause)
+	u.pause = min(max(2*u.pause, firstPause), most)
 	u.inARow, u.until = 0, now.Add(u.pause)
 	time.AfterFunc(u.pause, o.Roomy)
 }

@@ -111,12 +111,21 @@ func (p *putOffs) next(id job.ID) (wait time.Duration, say bool) {
 	return d + rand.N(d), say
 }
 
+// longestWithout bounds a wait for a connection: that there is none is nobody's doing, and
+// the next who asks learns it without asking the server; see routing.ErrCrowded.
+const longestWithout = 4 * time.Second
+
 func (r *run) putOff() job.Outcome {
 	wait, say := r.workers.putOffs.next(r.claim.Record.ID)
+	most := longestPause
+	if none := (*noConnectionError)(nil); errors.As(r.err, &none) {
+		most = longestWithout
+		wait = min(wait, most/2+rand.N(most))
+	}
 	if say {
 		r.workers.log.Warn("jobs are put off: their database is not able to run them; they try again by themselves, no attempt is charged",
 			zap.Stringer("job", r.claim.Record.ID), zap.String("tenant", r.claim.Record.Tenant), zap.Duration("for", wait), zap.Error(r.err))
 	}
-	r.workers.room.unable(r.claim.Owner)
+	r.workers.room.unable(r.claim.Owner, most)
 	return job.Outcome{State: job.Snoozed, Delay: wait, Err: r.err}
 }

@@ -68,13 +68,13 @@ func TestRoomPausesTheUnable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, o, other := newRoom(100), newFakeOwner(), newFakeOwner()
 		for range 10 * unableInARow {
-			r.unable(o)
+			r.unable(o, longestPause)
 			r.able(o)
 		}
 		require.Positive(t, r.reserve(o, 1))
 		for pause := firstPause; pause <= 4*firstPause; pause *= 2 {
 			for range 3 * unableInARow { // those that were claimed already
-				r.unable(o)
+				r.unable(o, longestPause)
 			}
 			require.Zero(t, r.reserve(o, 10))
 			require.Positive(t, r.reserve(other, 1))
@@ -87,7 +87,7 @@ func TestRoomPausesTheUnable(t *testing.T) {
 			require.Positive(t, r.reserve(o, 1))
 		}
 		for range unableInARow {
-			r.unable(o)
+			r.unable(o, longestPause)
 		}
 		r.able(o)
 		require.Positive(t, r.reserve(o, 1))

@@ -150,8 +150,10 @@ func (m *Manager) all() map[string]*acquirer {
 	return m.acquirers
 }
 
-// watch passes changes of the view on to every acquirer.
+// watch passes changes of the view on to every acquirer, and says once if more nodes run
+// than the servers have connections for.
 func (m *Manager) watch(ctx context.Context, changes <-chan struct{}) {
+	most := 0 // nodes at a time
 	for {
 		select {
 		case <-ctx.Done():
@@ -159,6 +161,14 @@ func (m *Manager) watch(ctx context.Context, changes <-chan struct{}) {
 		case <-changes:
 			for _, a := range m.all() {
 				nudge(a.changed)
+			}
+			n := len(m.elector.Peers()) + 1
+			if n <= most {
+				continue
+			}
+			most = n
+			if err := m.router.Exceeds(n); err != nil {
+				m.log.Warn("more nodes run than connections.nodes says, and together they may open more connections than there are", zap.Int("nodes", n), zap.Error(err))
 			}
 		}
 	}

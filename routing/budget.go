@@ -109,9 +109,27 @@ func (r *Router) evictIdle(ctx context.Context) bool {
 	return false
 }
 
-// checkBudget refuses p when the nodes together may open more connections to its
+// Exceeds is an error if so many nodes may open more connections to a server than that
+// has, although connections.nodes speaks of fewer: each node's own check has passed then.
+func (r *Router) Exceeds(nodes int) error {
+	in := r.routes.Load()
+	if nodes <= in.cfg.Connections.Nodes {
+		return nil
+	}
+	var errs []error
+	checked := map[string]bool{}
+	for _, p := range in.list() {
+		if server, room := p.onWhich(); server != "" && !checked[server] {
+			checked[server] = true
+			errs = append(errs, in.checkBudget(p, server, room, nodes))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkBudget refuses p when so many nodes together may open more connections to its
 // server than that has, with the arithmetic.
-func (r *routes) checkBudget(p *Pool, server string, room int) error {
+func (r *routes) checkBudget(p *Pool, server string, room, nodes int) error {
 	names, most := []string{p.Name}, p.cfg.MaxConns
 	for _, other := range r.list() {
 		// Those at the same address, too, if they are not in service yet: else the proposal
@@ -121,28 +139,28 @@ func (r *routes) checkBudget(p *Pool, server string, room int) error {
 		}
 	}
 	c := r.cfg.Connections
-	if c.PerNode > 0 && (c.PerNode+len(names))*c.Nodes > room { // not all nodes can have a session in every pool
+	if c.PerNode > 0 && (c.PerNode+len(names))*nodes > room { // not all nodes can have a session in every pool
 		p.door.short.always.Store(true)
 	}
-	all, bounded := most*c.Nodes, ""
+	all, bounded := most*nodes, ""
 	// Besides, one node holds each lock, and two may be looking at it.
-	locks := len(names) * min(c.Nodes, 3) * lockConns
-	if c.PerNode > 0 && c.PerNode*c.Nodes+locks < all {
-		most, all = c.PerNode, c.PerNode*c.Nodes+locks
+	locks := len(names) * min(nodes, 3) * lockConns
+	if c.PerNode > 0 && c.PerNode*nodes+locks < all {
+		most, all = c.PerNode, c.PerNode*nodes+locks
 		bounded = fmt.Sprintf("; connections.per_node, and %d for the locks", locks)
 	}
 	if all <= room {
 		return nil
 	}
 	who := fmt.Sprintf("this node may open %d", most)
-	if c.Nodes > 1 || bounded != "" {
-		who = fmt.Sprintf("%d nodes may open %d each, %d in all", c.Nodes, most, all)
+	if nodes > 1 || bounded != "" {
+		who = fmt.Sprintf("%d nodes may open %d each, %d in all", nodes, most, all)
 	}
 	var fixes []string // of those that are allowed
-	if each := room / c.Nodes / len(names); each >= minMaxConns {
+	if each := room / nodes / len(names); each >= minMaxConns {
 		fixes = append(fixes, fmt.Sprintf("lower max_conns to %d", each))
 	}
-	if perNode := (room - locks) / c.Nodes; perNode >= minMaxConns {
+	if perNode := (room - locks) / nodes; perNode >= minMaxConns {
 		fixes = append(fixes, fmt.Sprintf("set connections.per_node to %d", perNode))
 	}
 	raise := fmt.Sprintf("raise the server's max_connections by %d", all-room)

@@ -186,3 +186,13 @@ func TestBudgetProposesWhatIsAllowed(t *testing.T) {
 	require.ErrorContains(t, err, "set connections.per_node to 8, or raise the server's max_connections by 123")
 	require.NotContains(t, err.Error(), "max_conns to")
 }
+
+// Whoever left connections.nodes at 1 and runs several is told when that goes too far.
+func TestExceeds(t *testing.T) {
+	t.Parallel()
+	c, _ := severalPools(t, 2)
+	r := started(t, c)
+	require.NoError(t, r.Exceeds(1))
+	require.NoError(t, r.Exceeds(2), "2 pools of 10 fit into 57 twice")
+	require.ErrorContains(t, r.Exceeds(3), "its server has room for 57 connections, and 3 nodes may open 20 each, 60 in all (pools there: ")
+}

@@ -42,6 +42,7 @@ type Pool struct {
 	mu     sync.Mutex
 	number int     // guarded by mu; 0 until admitted
 	server string  // guarded by mu; which server it is on; "" until admitted
+	room   int     // guarded by mu; for connections there
 	first  stamp   // guarded by mu; where it led when it was verified
 	serves bool    // guarded by mu; see enter
 	down   error   // guarded by mu; why it cannot be used; nil: it can
@@ -379,7 +380,7 @@ func (p *Pool) admit(f found, err error) {
 		p.down = fmt.Errorf("%w: %w", ErrPoolDown, err)
 		return
 	}
-	p.number, p.server, p.down = f.number, f.server, nil
+	p.number, p.server, p.room, p.down = f.number, f.server, f.room, nil
 	close(p.ready) // nobody looks at a pool again that is in service
 }
 
@@ -388,6 +389,17 @@ func (p *Pool) onServer(server string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.down == nil && p.server == server
+}
+
+// onWhich is the server that the pool is in service on, and how many connections that has
+// room for; "": it is not in service.
+func (p *Pool) onWhich() (server string, room int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down != nil {
+		return "", 0
+	}
+	return p.server, p.room
 }
 
 // permanent tells whether waiting cannot mend err: somebody has to do something.

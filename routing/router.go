@@ -209,7 +209,7 @@ func (r *Router) verify(ctx context.Context, p *Pool, in *routes) error {
 		err = checkUnique(p, f.number, in.list())
 	}
 	if err == nil {
-		err = in.checkBudget(p, f.server, f.room)
+		err = in.checkBudget(p, f.server, f.room, in.cfg.Connections.Nodes)
 	}
 	p.admit(f, err)
 	return err

@@ -69,8 +69,9 @@ type stormTries struct {
 
 // stormRecovery is counted from the end of a fault.
 type stormRecovery struct {
-	First  float64 `json:"first_seconds"`  // until a job of every pool has finished
-	Behind float64 `json:"behind_seconds"` // until all jobs have finished that were enqueued before
+	First   float64 `json:"first_seconds"`  // until a job of every pool has finished
+	Behind  float64 `json:"behind_seconds"` // until all jobs have finished that were enqueued before
+	PerPair float64 `json:"per_pair"`       // connections that the server refused in the half minute after, as in stormTries
 }
 
 func newStorm() *cobra.Command {
@@ -196,10 +197,10 @@ func storm(ctx context.Context, o stormOptions) (r stormResult, err error) {
 	}
 	r.Opened = tenths(float64(opened) / w.steady.seconds())
 	r.Steady, r.Crowded, r.Down = w.tries(w.steady), w.tries(w.crowded), w.tries(w.down)
-	if r.Recovered, err = w.recovery(ctx, w.crowded.to); err != nil {
+	if r.Recovered, err = w.recovery(ctx, w.left); err != nil {
 		return r, err
 	}
-	if r.Back, err = w.recovery(ctx, w.down.to); err != nil {
+	if r.Back, err = w.recovery(ctx, w.back); err != nil {
 		return r, err
 	}
 	p, err := l.prove(ctx)
@@ -239,7 +240,7 @@ type weather struct {
 
 	conn *pgx.Conn // a superuser's; kept, for there may be no other to be had
 
-	steady, crowded, down window
+	steady, crowded, left, down, back window
 
 	most    int   // connections that were open at a time
 	locks   int   // those of locks and sessions
@@ -279,7 +280,7 @@ func (w *weather) run(ctx context.Context, steady time.Duration) error {
 	w.crowded = step("an outsider has the connections", w.fault)
 	leave()
 	w.crowded.to = time.Now()
-	step("it has left", calmAfter)
+	w.left = step("it has left", calmAfter)
 	if err != nil {
 		return err
 	}
@@ -297,7 +298,7 @@ func (w *weather) run(ctx context.Context, steady time.Duration) error {
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
-	step("it is back", calmAfter)
+	w.back = step("it is back", calmAfter)
 	return err
 }
 
@@ -500,7 +501,9 @@ func (w *weather) tries(in window) (out stormTries) {
 }
 
 // recovery looks at the jobs that finished after a fault.
-func (w *weather) recovery(ctx context.Context, end time.Time) (out stormRecovery, err error) {
+func (w *weather) recovery(ctx context.Context, after window) (out stormRecovery, err error) {
+	end := after.from
+	out.PerPair = w.tries(after).PerPair
 	for _, pool := range w.bed.pools {
 		jobs, err := w.bed.finished(ctx, pool)
 		if err != nil {
@@ -508,12 +511,12 @@ func (w *weather) recovery(ctx context.Context, end time.Time) (out stormRecover
 		}
 		first, last := time.Duration(math.MaxInt64), time.Duration(0)
 		for _, j := range jobs {
-			after := j.finished.Sub(end)
-			if after >= 0 {
-				first = min(first, after)
+			late := j.finished.Sub(end)
+			if late >= 0 {
+				first = min(first, late)
 			}
 			if j.created.Before(end) {
-				last = max(last, after)
+				last = max(last, late)
 			}
 		}
 		out.First, out.Behind = max(out.First, tenths(first.Seconds())), max(out.Behind, tenths(last.Seconds()))

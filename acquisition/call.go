@@ -32,6 +32,10 @@ const callTimeout = 4 * time.Second
 // the last ones.
 var errLeftAlone = errors.New("the database does not answer, and is tried again in a moment")
 
+// linger is how long a connection is kept after a look if the server is short of them: the
+// take that may follow it needs it at once.
+const linger = 200 * time.Millisecond
+
 // call runs fn on the lock's connection, connecting if need be. A connection on
 // which a call failed is not used again: nobody knows what it would answer next.
 // errLeftAlone: the database is down, and not tried as often as somebody wants something
@@ -120,8 +124,11 @@ func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx
 		k.reconnected.Store(true)
 	}
 	err := fn(ctx, k.conn)
-	if err != nil && !answered(err) || k.pool.Short() && k.opened() == nil { // whoever only looks can do without meanwhile
+	switch {
+	case err != nil && !answered(err):
 		k.disconnect()
+	case k.pool.Short() && k.opened() == nil: // whoever only looks can do without until the next look
+		time.AfterFunc(linger, k.hangUp)
 	}
 	return err
 }

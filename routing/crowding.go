@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ func (p *Pool) Short() bool { return p.door.short.holds() }
 func (p *Pool) heedRefusals(c *pgx.ConnConfig) {
 	next := c.OnPgError
 	c.OnPgError = func(pc *pgconn.PgConn, e *pgconn.PgError) bool {
-		if store.NoConnectionLeft(e) {
+		if store.NoConnectionLeft(e) && cmp.Or(e.SeverityUnlocalized, e.Severity) == "FATAL" { // else a statement's own doing
 			p.crowding.refused(e)
 			p.door.short.note()
 		}

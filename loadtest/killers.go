@@ -37,6 +37,7 @@ type killersResult struct {
 	Steady     float64    `json:"steady_per_second"`  // other jobs, before there were killers
 	During     float64    `json:"during_per_second"`  // other jobs, in the time of buried_seconds
 	Ratio      float64    `json:"ratio"`              // of the two
+	Offered    [2]float64 `json:"offered_per_second"` // other jobs that were enqueued, before and during: a machine that is busy enqueues less
 	OwnPool    float64    `json:"ratio_own_pool"`     // the same of the jobs beside the killers
 	Elsewhere  float64    `json:"ratio_elsewhere"`    // of those in all other pools
 	Worst      [2]int     `json:"worst_per_second"`   // jobs in the worst second, before and during
@@ -183,7 +184,7 @@ func (w window) seconds() float64 { return w.to.Sub(w.from).Seconds() }
 // compare looks at when all other jobs finished: the databases run on this machine's clock.
 func (r *killersResult) compare(ctx context.Context, b *bed, windows [2]window) error {
 	var seconds [2][]int
-	var own, elsewhere, all [2]float64 // jobs per second
+	var own, elsewhere, all, offered [2]float64 // jobs per second
 	var took [2][]time.Duration
 	for i, w := range windows {
 		seconds[i] = make([]int, int(w.seconds()))
@@ -197,6 +198,7 @@ func (r *killersResult) compare(ctx context.Context, b *bed, windows [2]window) 
 			for i, w := range windows {
 				if w.has(j.created) {
 					took[i] = append(took[i], j.finished.Sub(j.created))
+					offered[i] += 1 / w.seconds()
 				}
 				if !w.has(j.finished) {
 					continue
@@ -220,6 +222,7 @@ func (r *killersResult) compare(ctx context.Context, b *bed, windows [2]window) 
 		for _, n := range seconds[i] {
 			r.Worst[i] = min(r.Worst[i], n)
 		}
+		r.Offered[i] = tenths(offered[i])
 		r.LatencyP50[i], r.LatencyP99[i], r.LatencyMax[i] = milliseconds(took[i], 0.5), milliseconds(took[i], 0.99), milliseconds(took[i], 1)
 	}
 	bad := 0.0

@@ -327,17 +327,52 @@ func TestP5APeerIsKilled(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, 1, 1)
 	y := newTally()
-	const took = 50 * time.Millisecond
-	holder := b.start(few(b.gossiping("holder"), 2), b.slow("holder", y, took))
+	goOn := make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	r := job.NewRegistry()
+	job.Handle(r, func(_ context.Context, j *job.Job[poison]) error {
+		y.ran("holder", j.ID)
+		<-goOn
+		return nil
+	})
+	holder := b.start(few(b.gossiping("holder"), 1), r)
+	t.Cleanup(release) // before the node stops
 	holder.holds("p1")
-	peer := b.startChild(few(b.gossiping("peer", holder.Self().Addr), 2))
+	cfg, proxy := b.behind(few(b.gossiping("peer", holder.Self().Addr), 8), "p1")
+	peer := b.startChild(cfg)
 	holder.meet(2)
-	const n = 300
-	b.many(holder.Client(), n, func(i int) job.Args { return plain{i} })
-	const byPeer = "SELECT count(*) FROM tenure.claim c JOIN tenure.node_session s USING (session_id) WHERE s.node = 'peer' AND c.started_at IS NOT NULL"
-	require.Eventually(t, func() bool { return b.count("p1", byPeer) > 0 }, patience, time.Millisecond)
+
+	const own, each = 1, 3
+	total := 0
+	enqueue := func(n int) {
+		b.many(holder.Client(), n, func(int) job.Args { return poison{By: "never"} })
+		total += n
+	}
+	const ofPeer = " FROM tenure.claim c JOIN tenure.node_session s USING (session_id), unnest(c.job_ids) AS run (id) WHERE s.node = 'peer' AND c.started_at IS "
+	enqueue(own)
+	require.Eventually(t, func() bool { return y.byNode()["holder"] == own }, patience, time.Millisecond, "the holder has no room any more")
+	enqueue(each)
+	b.eventually(each, "p1", "SELECT count(*)"+ofPeer+"NOT NULL")
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "SET started_at = coalesce") {
+			return faultproxy.CutBefore
+		}
+		return faultproxy.Pass
+	})
+	enqueue(each)
+	b.eventually(each, "p1", "SELECT count(*)"+ofPeer+"NULL")
+	var begun []int64
+	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT array_agg(run.id)"+ofPeer+"NOT NULL").Scan(&begun))
 	peer.kill()
-	b.finished(holder.Client(), n)
+	release()
+	b.finished(holder.Client(), total)
+	require.Len(t, begun, each)
+	require.Equal(t, each, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE losses = 1 AND attempt = 1 AND id = ANY($1)", begun), "what it had begun")
+	require.Equal(t, total-each, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE losses = 0 AND attempt = 1"), "all else")
+	require.Equal(t, each, b.count("p1", "SELECT count(DISTINCT job_id) FROM tenure.job_error WHERE job_id = ANY($1) AND node = 'peer' AND error LIKE 'the node was lost%'", begun))
+	require.Equal(t, each, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
+	require.Equal(t, total, y.byNode()["holder"])
 	require.Zero(t, y.twice())
-	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.claim"))
+	b.eventually(0, "p1", "SELECT count(*) FROM tenure.claim")
+	holder.meet(1) // else a probe of the peer would outlive the test
 }

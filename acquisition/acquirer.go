@@ -43,6 +43,7 @@ type acquirer struct {
 	idleOffer bool        // by a holder that dozed
 	refusals  refusals    // of members that cannot take the lock
 	unsure    store.Fence // under which a claim may have been committed that this node does not know of; zero: none
+	unsures   int         // terms in a row that ended so, without a claim in between
 
 	mu   sync.Mutex
 	seen Held // guarded by mu
@@ -64,6 +65,14 @@ const (
 	lowRank     = 3
 	reservation = 1500 * time.Millisecond
 	poolRetry   = time.Second
+)
+
+// How soon a lock is taken anew because it is not known what became of a claim: at once,
+// as a rule, as its jobs wait; later and later if no claim comes through at all, as when
+// the database's disk is full, for each take writes a little, too.
+const (
+	firstAnew   = rankDelay / 2
+	longestAnew = 2 * time.Second
 )
 
 // hangUpFor is how long a wait must be for closing the connection meanwhile: of an
@@ -426,7 +435,11 @@ func (a *acquirer) end(t *term, why error) rest {
 		a.note(Held{Pool: a.pool.Name})
 		a.metrics.changes.WithLabelValues(a.pool.Name, "unsure").Inc()
 		a.log.Warn("acquire lock is taken anew", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
-		return rest{d: rankDelay / 2, saw: a.outlook()}
+		d := min(firstAnew<<a.unsures, longestAnew)
+		if d < longestAnew {
+			a.unsures++
+		}
+		return rest{d: d, saw: a.outlook()}
 	}
 	a.note(Held{Pool: a.pool.Name})
 	a.metrics.changes.WithLabelValues(a.pool.Name, "lost").Inc()

@@ -220,6 +220,9 @@ func (t *term) insert(ctx context.Context, removals int64, ids []int64, turns []
 	if err != nil && !errors.Is(err, store.ErrFenced) {
 		return nil, fmt.Errorf("%w: %w", errUnsure, err)
 	}
+	if err == nil {
+		t.unsures = 0
+	}
 	return byTurn, err
 }
 

@@ -101,6 +101,24 @@ func TestStart_refuses(t *testing.T) {
 	}
 }
 
+// A ledger that is older than the program needs the command that brings it up to date,
+// which is said, and only that: serving changes no schema.
+func TestStart_refusesAnOlderLedger(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	conn := connect(t, dsn)
+	var newest int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT max(version_id) FROM tenure.migration").Scan(&newest))
+	exec(t, dsn, fmt.Sprintf("DELETE FROM tenure.migration WHERE version_id = %d", newest))
+	r := newRouter(t, withPools(map[string]string{"main": dsn}))
+	require.EqualError(t, r.Start(t.Context()),
+		fmt.Sprintf("pool main: schema version %d, this program needs %d: run: tenure migrate --pool main", newest-1, newest))
+	requireDown(t, poolOf(t, r, "main"), "run: tenure migrate --pool main")
+	var now int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT max(version_id) FROM tenure.migration").Scan(&now))
+	require.Equal(t, newest-1, now)
+}
+
 func databaseOf(t *testing.T, dsn string) string {
 	cfg, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)

@@ -276,8 +276,11 @@ func (l *logbook) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// says tells whether something of all was logged in one line.
-func (l *logbook) says(all ...string) bool {
+// says tells whether all was logged in one line.
+func (l *logbook) says(all ...string) bool { return l.count(all...) > 0 }
+
+// count is how many lines say all.
+func (l *logbook) count(all ...string) (lines int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for line := range bytes.Lines(l.buf.Bytes()) {
@@ -288,10 +291,10 @@ func (l *logbook) says(all ...string) bool {
 			}
 		}
 		if has == len(all) {
-			return true
+			lines++
 		}
 	}
-	return false
+	return lines
 }
 
 // count is how often a text was logged.

@@ -50,6 +50,7 @@ func timingOf(profile string) timing {
 		t.settleQuiet = 200 * time.Millisecond
 		t.settleBound = time.Second
 		t.retryFirst = 250 * time.Millisecond
+		t.twinGrace = 10 * time.Second
 	case "wan":
 		t.memberlist = wanTiming
 		t.dialTimeout = 5 * time.Second

@@ -236,6 +236,8 @@ var mutants = []mutant{
 		"r.cancel(errLate)", "_ = r", "./execution", "TestTooLateToStart"},
 	{"P10", "transactions on a database that is silent keep their workers", "acquisition/beat.go",
 		"		k.workers.GiveUp(s)\n", "		_ = s\n", root, "TestP10OneDatabaseHangs"},
+	{"P9", "that two nodes have one name is said again and again", "membership/logbook.go",
+		"			b.warned[node] = true\n", "", root, "TestTwoNodesOfOneName"},
 	{"P9", "a packet may say that it was encrypted as in the first version", "membership/guard.go",
 		" || p.Buf[g.label] != encryptionVersion {", " {", "./membership", "TestGuard"},
 	{"P9", "a stream may have nothing in it", "membership/guard.go",

@@ -22,8 +22,9 @@ type flight struct {
 
 // loan is a claim that was made for another session.
 type loan struct {
-	jobs []endedJob
-	gone bool // it was not in the ledger any more at the last look
+	session uuid.UUID
+	jobs    []endedJob
+	gone    bool // it was not in the ledger any more at the last look
 }
 
 func newFlight() *flight {
@@ -34,11 +35,11 @@ func newFlight() *flight {
 func (f *flight) here() int { return len(f.own) - f.away }
 
 // lend notes a job of a claim for another session.
-func (f *flight) lend(claim int64, id job.ID, turn int32) {
+func (f *flight) lend(claim int64, session uuid.UUID, id job.ID, turn int32) {
 	f.add(id, turn)
 	l := f.lent[claim]
 	if l == nil {
-		l = &loan{}
+		l = &loan{session: session}
 		f.lent[claim] = l
 	}
 	l.jobs = append(l.jobs, endedJob{id, turn})
@@ -56,6 +57,17 @@ func (f *flight) over(claim int64) {
 	for _, e := range l.jobs {
 		f.end(e.id, e.turn)
 	}
+}
+
+// overBy is over, as a session says; false: the claim is another's, and stands. It may be
+// a mistake, or a number that a fail-over has brought up again: of a claim that is thought
+// to be over the jobs would be claimed once more.
+func (f *flight) overBy(session uuid.UUID, claim int64) bool {
+	if l := f.lent[claim]; l != nil && l.session != session {
+		return false
+	}
+	f.over(claim)
+	return true
 }
 
 // settle compares with the claims in the ledger. A loan that is gone for two looks

@@ -220,7 +220,7 @@ func (m *Manager) Holds(pool string) bool {
 }
 
 // Receive takes a message from another node. One about a pool that does not run here is
-// dropped; an error says that it cannot be read.
+// dropped, and counted; an error says that it cannot be read.
 func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	switch kind {
 	case MessageHint:
@@ -228,14 +228,16 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 		if err != nil {
 			return err
 		}
-		m.Hint(h)
+		if a := m.addressed(h.Pool); a != nil {
+			a.hint(h)
+		}
 		return nil
 	case MessageRoom:
 		r, err := DecodeRoom(payload)
 		if err != nil {
 			return err
 		}
-		if a := m.acquirer(r.Pool); a != nil {
+		if a := m.addressed(r.Pool); a != nil {
 			a.keeper.inbox.report(report{from, r})
 		}
 		return nil
@@ -244,7 +246,7 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	a := m.acquirer(about.Pool)
+	a := m.addressed(about.Pool)
 	if kind == MessageOffer && (a == nil || !a.serves()) {
 		if err := m.elector.Send(from, MessageAnswer, About{Pool: about.Pool, No: true}.Encode()); err != nil {
 			m.log.Debug("an offer could not be refused; its sender waits in vain", zap.String("to", from), zap.Error(err))
@@ -270,6 +272,15 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 		a.assistant.invited(from, func() { a.group.Go(func() { a.assistant.run(a.ctx) }) })
 	}
 	return nil
+}
+
+// addressed is the acquirer that a message is for; nil: there is none, which is counted.
+func (m *Manager) addressed(pool string) *acquirer {
+	a := m.acquirer(pool)
+	if a == nil {
+		m.sessions.metrics.dropped.WithLabelValues(unknownPool).Inc()
+	}
+	return a
 }
 
 // Held is a lock as this node last saw it.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -57,7 +58,21 @@ func TestManagerReceives(t *testing.T) {
 	t.Parallel()
 	e := &fakeElector{}
 	a := newIdleAcquirer(e)
-	m := &Manager{acquirers: map[string]*acquirer{"main": a}, elector: e}
+	counted := newMetrics()
+	m := &Manager{acquirers: map[string]*acquirer{"main": a}, elector: e, sessions: &Sessions{metrics: counted}}
+	dropped := func() (n float64) {
+		registry := prometheus.NewPedanticRegistry()
+		require.NoError(t, registry.Register(counted.dropped))
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, one := range f.GetMetric() {
+				require.Equal(t, unknownPool, one.GetLabel()[0].GetValue())
+				n += one.GetCounter().GetValue()
+			}
+		}
+		return n
+	}
 	in := a.keeper.inbox
 	about := About{Pool: "main"}.Encode()
 	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "main"}.Encode()))
@@ -84,6 +99,7 @@ func TestManagerReceives(t *testing.T) {
 	by, _ = a.assistant.invitation()
 	require.Equal(t, "c-1", by, "whoever gives also invites")
 
+	require.Zero(t, dropped())
 	room.Pool = "other" // which is not configured here
 	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "other"}.Encode()))
 	require.NoError(t, m.Receive(MessageRoom, "b-1", room.Encode()))
@@ -91,6 +107,7 @@ func TestManagerReceives(t *testing.T) {
 		require.NoError(t, m.Receive(kind, "b-1", About{Pool: "other"}.Encode()))
 		require.Error(t, m.Receive(kind, "b-1", nil))
 	}
+	require.Equal(t, 6.0, dropped(), "each of them")
 	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"other","n":true}`, MessageAnswer)}, e.messages(), "only to an offer")
 	require.NoError(t, m.Receive(99, "b-1", about), "of a later version")
 	require.Error(t, m.Receive(MessageHint, "b-1", []byte("{")))

@@ -107,6 +107,9 @@ type Room struct {
 	DueIn time.Duration `json:"d,omitempty"`
 }
 
+// maxRoom is more than any node has, so that the room of many can be added up.
+const maxRoom = 1 << 24
+
 // maxOver keeps an encoded Room within one datagram.
 const maxOver = 50
 
@@ -122,8 +125,8 @@ func DecodeRoom(b []byte) (Room, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return Room{}, fmt.Errorf("decode a room message: %w", err)
 	}
-	if r.Pool == "" || r.Session == uuid.Nil || r.Taken < 0 || r.Room < 0 || r.DueIn < 0 {
-		return Room{}, errors.New("decode a room message: no pool or session, or a negative number")
+	if r.Pool == "" || r.Session == uuid.Nil || r.Taken < 0 || r.Room < 0 || r.Room > maxRoom || r.DueIn < 0 {
+		return Room{}, errors.New("decode a room message: no pool or session, or a number that is negative or too high")
 	}
 	return r, nil
 }

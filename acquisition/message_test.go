@@ -104,7 +104,7 @@ func TestRoomRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Room{
 			Pool: wireText().Draw(t, "pool"), Session: uuid.New(),
-			Taken: rapid.Int64Range(0, math.MaxInt64).Draw(t, "taken"), Room: rapid.IntRange(0, math.MaxInt).Draw(t, "room"),
+			Taken: rapid.Int64Range(0, math.MaxInt64).Draw(t, "taken"), Room: rapid.IntRange(0, maxRoom).Draw(t, "room"),
 			Returned: rapid.Bool().Draw(t, "returned"), DueIn: time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "due in")),
 		}
 		if over := rapid.SliceOfN(rapid.Int64Range(1, 1<<40), 0, maxOver).Draw(t, "over"); len(over) > 0 {
@@ -121,7 +121,7 @@ func TestRoomRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	for _, b := range []string{
 		``, `null`, `{"p":"main"}`, `{` + session + `}`, `{"p":"main","s":"x"}`, `{"p":"main","s":"00000000-0000-0000-0000-000000000000"}`,
-		`{"p":"main",` + session + `,"t":-1}`, `{"p":"main",` + session + `,"r":-1}`, `{"p":"main",` + session + `,"d":-1}`,
+		`{"p":"main",` + session + `,"t":-1}`, `{"p":"main",` + session + `,"r":-1}`, `{"p":"main",` + session + `,"r":16777217}`, `{"p":"main",` + session + `,"r":1e300}`, `{"p":"main",` + session + `,"d":-1}`,
 		`{"p":"main",` + session + `,"o":[1.5]}`,
 	} {
 		r, err := DecodeRoom([]byte(b))
@@ -181,7 +181,7 @@ func FuzzDecodeAbout(f *testing.F) {
 func FuzzDecodeRoom(f *testing.F) {
 	id := uuid.MustParse("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 	f.Add(Room{Pool: "main", Session: id, Taken: 7, Room: 9, Over: []int64{1, 2}, Returned: true, DueIn: time.Second}.Encode(), int64(3))
-	f.Add(Room{Pool: "main", Session: id, Taken: math.MaxInt64, Room: math.MaxInt, DueIn: math.MaxInt64}.Encode(), int64(0))
+	f.Add(Room{Pool: "main", Session: id, Taken: math.MaxInt64, Room: maxRoom, DueIn: math.MaxInt64}.Encode(), int64(0))
 	f.Add([]byte(`{"p":"main","s":"6ba7b810-9dad-11d1-80b4-00c04fd430c8","o":[]}`), int64(1<<40))
 	f.Fuzz(func(t *testing.T, b []byte, given int64) {
 		r, err := DecodeRoom(b)

@@ -17,9 +17,18 @@ type metrics struct {
 	fenced       *prometheus.CounterVec
 	holdup       *prometheus.GaugeVec
 	clockJumps   *prometheus.CounterVec
+	dropped      *prometheus.CounterVec // reason
 	lost         prometheus.Counter
 	sessionsLost prometheus.Counter
 }
+
+// Why what other nodes say is dropped. Anybody may say anything, so it is counted and not
+// logged.
+const (
+	unknownPool    = "unknown_pool"
+	foreignSession = "foreign_session"
+	foreignClaim   = "foreign_claim"
+)
 
 func newMetrics() *metrics {
 	pool := []string{"pool"}
@@ -39,14 +48,16 @@ func newMetrics() *metrics {
 		fenced: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_claims_fenced_total", Help: "Claims refused because the lock moved on or jobs were taken away."}, pool),
 		holdup: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_oldest_transaction_seconds",
 			Help: "For how long the oldest transaction of the pool's database has kept dead rows from being tidied away, as the lock's holder sees it once a minute while there is work."}, pool),
-		clockJumps:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_database_clock_jumps_total", Help: "Jumps of the clock of the pool's database that this node saw."}, pool),
+		clockJumps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_database_clock_jumps_total", Help: "Jumps of the clock of the pool's database that this node saw."}, pool),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_messages_dropped_total",
+			Help: "What other nodes said and was not heeded: unknown_pool (of a pool that this node does not have, as while a configuration spreads), foreign_session (in the name of another member's session), foreign_claim (that a claim is over that was made for another session)."}, []string{"reason"}),
 		lost:         prometheus.NewCounter(prometheus.CounterOpts{Name: "tenure_runs_lost_total", Help: "Runs that ended after their claim was lost."}),
 		sessionsLost: prometheus.NewCounter(prometheus.CounterOpts{Name: "tenure_sessions_lost_total", Help: "Sessions of this node that were declared dead."}),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.holdup, m.clockJumps, m.lost, m.sessionsLost}
+	return []prometheus.Collector{m.up, m.held, m.epoch, m.changes, m.claimed, m.given, m.accepted, m.claimSeconds, m.reaped, m.fired, m.fenced, m.holdup, m.clockJumps, m.dropped, m.lost, m.sessionsLost}
 }
 
 // forget drops what was counted for a pool that was left.

@@ -66,9 +66,13 @@ func newPeers(own store.Kinds) *peers {
 	return &peers{own: own, known: map[uuid.UUID]*peer{}, asked: map[string]asking{}, kinds: own, alone: true}
 }
 
-// report takes in what a peer says; more: it can be given more than before.
+// report takes in what a peer says; more: it can be given more than before. nil: the
+// session is another member's.
 func (ps *peers) report(from string, r Room) (p *peer, more bool) {
 	p = ps.known[r.Session]
+	if p != nil && p.member != from {
+		return nil, false
+	}
 	if p == nil {
 		p = &peer{session: r.Session, member: from, base: r.Taken}
 		ps.known[r.Session] = p
@@ -90,15 +94,23 @@ func (ps *peers) strangers() bool {
 	return false
 }
 
-// meet learns from the ledger what the peers can run.
-func (ps *peers) meet(sessions []store.Session) {
+// meet learns from the ledger what the peers can run, and forgets those whose session is
+// another member's. It returns how many those were.
+func (ps *peers) meet(sessions []store.Session) (impostors int) {
 	for _, s := range sessions {
-		if p := ps.known[s.ID]; p != nil && s.State == "live" {
+		p := ps.known[s.ID]
+		switch {
+		case p == nil:
+		case p.member != s.Member:
+			delete(ps.known, s.ID)
+			impostors++
+		case s.State == "live":
 			p.kinds, p.met = store.KindsOf(s.Kinds), true
 			ps.asked[p.member] = asking{at: ps.asked[p.member].at, kinds: p.kinds, known: time.Now()}
 		}
 	}
 	ps.count()
+	return impostors
 }
 
 // count brings the kinds that can be run up to date.
@@ -209,11 +221,17 @@ func (t *term) seekHelp(short bool) {
 func (t *term) hear(reports []report) {
 	for _, r := range reports {
 		p, more := t.peers.report(r.from, r.Room)
+		if p == nil {
+			t.metrics.dropped.WithLabelValues(foreignSession).Inc()
+			continue
+		}
 		if more && anyOf(p.kinds, t.lanes.foreign) {
 			t.lanes.retry(missedByPeers)
 		}
 		for _, id := range r.Over {
-			t.flight.over(id)
+			if !t.flight.overBy(r.Session, id) {
+				t.metrics.dropped.WithLabelValues(foreignClaim).Inc()
+			}
 		}
 		if r.Returned {
 			askFor(&t.chores.sweep)
@@ -241,7 +259,7 @@ func (t *term) tendPeers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.peers.meet(sessions)
+		t.metrics.dropped.WithLabelValues(foreignSession).Add(float64(t.peers.meet(sessions)))
 		if anyOf(t.peers.kinds, t.lanes.foreign) {
 			t.lanes.retry(missedByPeers)
 		}
@@ -353,7 +371,7 @@ func (t *term) give(ctx context.Context, removals int64, shares []share, portion
 		}
 		for k := range s.jobs {
 			r := &s.jobs[k].Record
-			t.flight.lend(claims[r.Turn], r.ID, r.Turn)
+			t.flight.lend(claims[r.Turn], s.peer.session, r.ID, r.Turn)
 		}
 		s.peer.given += int64(len(s.jobs))
 		s.peer.credit -= len(s.jobs)

@@ -91,8 +91,8 @@ func (p *promotions) reach(l lineage, timeline int32) (before height) {
 func (p *promotions) hear(from string, l lineage, timeline int32) (later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.known[l]
-	if timeline <= h.timeline {
+	h, known := p.known[l]
+	if timeline <= h.timeline || !known && len(p.known) >= maxLineages {
 		return false
 	}
 	later = h.seen > 0
@@ -124,6 +124,14 @@ func (p *promotions) tell(l lineage) {
 
 // On the wire a lineage takes eight bytes and its timeline four.
 const lineageSize = 12
+
+// maxTimeline is later than any database gets to, by one promotion after another. Whoever
+// is believed that a later one was reached keeps all nodes from their database.
+const maxTimeline = 1 << 20
+
+// maxLineages bounds what is remembered of databases of which this node knows nothing, but
+// what others say.
+const maxLineages = 1 << 17
 
 // maxTold is how many of them fit a datagram.
 const maxTold = 90
@@ -235,10 +243,15 @@ func (r *Router) Hear(from string, b []byte) error {
 	if len(b)%lineageSize != 0 {
 		return fmt.Errorf("decode timelines: %d bytes are no multiple of %d", len(b), lineageSize)
 	}
+	parts := slices.Collect(slices.Chunk(b, lineageSize))
+	for _, part := range parts {
+		if timeline := binary.BigEndian.Uint32(part[8:]); timeline > maxTimeline {
+			return fmt.Errorf("decode timelines: no database gets to timeline %d", timeline)
+		}
+	}
 	later := 0
-	for ; len(b) > 0; b = b[lineageSize:] {
-		l, timeline := lineage(binary.BigEndian.Uint64(b)), int32(binary.BigEndian.Uint32(b[8:]))
-		if timeline > 0 && r.promotions.hear(from, l, timeline) {
+	for _, part := range parts {
+		if r.promotions.hear(from, lineage(binary.BigEndian.Uint64(part)), int32(binary.BigEndian.Uint32(part[8:]))) {
 			later++
 		}
 	}

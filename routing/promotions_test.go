@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,6 +53,26 @@ func TestPromotions(t *testing.T) {
 	require.NoError(t, third.Hear("x", nil))
 	require.ErrorContains(t, third.Hear("x", parts[0][1:]), "11 bytes are no multiple of 12")
 	require.NoError(t, third.Hear("x", make([]byte, lineageSize)), "timeline 0 says nothing")
+
+	before := third.Promotions()
+	for _, timeline := range []int32{maxTimeline + 1, math.MaxInt32, -1} {
+		wild := third.promotions.append(third.promotions.append(nil, l, 3), l+1, timeline)
+		require.ErrorContains(t, third.Hear("x", wild), "no database gets to timeline")
+	}
+	require.Equal(t, before, third.Promotions())
+	require.Equal(t, int32(2), third.promotions.latest(l).timeline, "nothing is taken from whoever makes that up")
+}
+
+// Whoever names databases that do not exist takes no memory without end.
+func TestPromotionsOfNobody(t *testing.T) {
+	t.Parallel()
+	r := routerOf(t)
+	for i := range 2 * maxLineages {
+		r.promotions.hear("x", lineage(i), 2)
+	}
+	require.Len(t, r.promotions.known, maxLineages)
+	r.promotions.reach(2*maxLineages, 1)
+	require.True(t, r.promotions.hear("x", 2*maxLineages, 2), "of its own databases the node goes on to hear")
 }
 
 // Many pools are on one server, and are told of together.
@@ -78,9 +99,15 @@ func TestPromotionsFitADatagram(t *testing.T) {
 func FuzzHear(f *testing.F) {
 	f.Add([]byte("twelve bytes"))
 	f.Add([]byte(nil))
+	f.Add(newPromotions().append(nil, 1, 2))
+	f.Add(newPromotions().append(nil, 1, maxTimeline+1))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := &Router{log: zap.NewNop(), promotions: newPromotions()}
-		require.Equal(t, len(b)%lineageSize == 0, r.Hear("x", b) == nil)
+		err := r.Hear("x", b)
+		require.True(t, len(b)%lineageSize == 0 || err != nil)
+		if err != nil {
+			require.Empty(t, r.promotions.known)
+		}
 		for _, h := range r.promotions.known {
 			require.Positive(t, h.timeline)
 		}

@@ -46,7 +46,7 @@ func labelled(label string, b []byte) []byte {
 }
 
 // sealed is encrypted as memberlist does it: its version, the nonce, the rest.
-func sealed(t *testing.T, key string, b, extra []byte) []byte {
+func sealed(t testing.TB, key string, b, extra []byte) []byte {
 	t.Helper()
 	raw, err := base64.StdEncoding.DecodeString(key)
 	require.NoError(t, err)
@@ -59,7 +59,8 @@ func sealed(t *testing.T, key string, b, extra []byte) []byte {
 }
 
 // sealedStream has its length in front, which is authenticated.
-func sealedStream(t *testing.T, key, label string, b []byte) []byte {
+func sealedStream(t testing.TB, key, label string, b []byte) []byte {
+	t.Helper()
 	head := binary.BigEndian.AppendUint32([]byte{wireSealed}, uint32(1+12+len(b)+16))
 	return append(head, sealed(t, key, b, append(head[:len(head):len(head)], label...))...)
 }
@@ -69,6 +70,15 @@ func sealedStream(t *testing.T, key, label string, b []byte) []byte {
 func downgraded(sealed []byte, version int) []byte {
 	sealed[version] = 0
 	return sealed
+}
+
+// gossipKey is a key, another for each b.
+func gossipKey(b byte) string {
+	raw := make([]byte, 32)
+	for i := range raw {
+		raw[i] = b + byte(i)
+	}
+	return base64.StdEncoding.EncodeToString(raw)
 }
 
 // malformed is what no member would send.
@@ -126,14 +136,7 @@ func oversized(t *testing.T) (datagrams, streams [][]byte) {
 // Whoever reaches the sockets may send anything. A node may not care: it neither ends,
 // nor takes it in, nor keeps anything for it.
 func TestRawBytes(t *testing.T) { // not parallel: it counts goroutines
-	key := func(b byte) string {
-		raw := make([]byte, 32)
-		for i := range raw {
-			raw[i] = b + byte(i)
-		}
-		return base64.StdEncoding.EncodeToString(raw)
-	}
-	for name, keys := range map[string][]string{"without a key": nil, "with a key": {key(1)}} {
+	for name, keys := range map[string][]string{"without a key": nil, "with a key": {gossipKey(1)}} {
 		t.Run(name, func(t *testing.T) {
 			cfg := testConfig(t)
 			cfg.Keys = keys
@@ -163,7 +166,7 @@ func TestRawBytes(t *testing.T) { // not parallel: it counts goroutines
 				send(b)
 				send(labelled(label, b))
 				send(labelled("another", b))
-				send(labelled(label, sealed(t, key(2), b, []byte(label))))
+				send(labelled(label, sealed(t, gossipKey(2), b, []byte(label))))
 				if len(keys) > 0 { // of a member that has gone mad
 					send(labelled(label, sealed(t, keys[0], b, []byte(label))))
 					send(labelled(label, sealed(t, keys[0], b, []byte("another"))))
@@ -173,7 +176,7 @@ func TestRawBytes(t *testing.T) { // not parallel: it counts goroutines
 			for _, b := range streams {
 				pour(t, to, b)
 				pour(t, to, labelled(label, b))
-				pour(t, to, labelled(label, sealedStream(t, key(2), label, b)))
+				pour(t, to, labelled(label, sealedStream(t, gossipKey(2), label, b)))
 				if len(keys) > 0 {
 					pour(t, to, labelled(label, sealedStream(t, keys[0], label, b)))
 					pour(t, to, labelled(label, downgraded(sealedStream(t, keys[0], label, b), 5)))
@@ -232,16 +235,7 @@ func pour(t *testing.T, to string, b []byte) {
 // Behind the label and without a key, what is sent is taken apart furthest.
 func FuzzPacket(f *testing.F) {
 	cfg := Config{Bind: "127.0.0.1:0", Label: "fuzz", Profile: "local"}
-	c := start(f, cfg, Self{Node: "a"}, func(c *Cluster) {
-		c.wrap = func(tr memberlist.NodeAwareTransport) memberlist.NodeAwareTransport { return &tethered{tr} }
-	})
-	to := c.Self().Addr
-	udp, err := net.Dial("udp", to)
-	require.NoError(f, err)
-	defer udp.Close()
-	asker, err := net.Dial("udp", to)
-	require.NoError(f, err)
-	defer asker.Close()
+	to, udp, asker := fuzzed(f, cfg)
 	for _, b := range malformed() {
 		f.Add(b, true, false)
 		f.Add(b, true, true)
@@ -259,6 +253,64 @@ func FuzzPacket(f *testing.F) {
 		}
 		requireAnswer(t, asker, labelled(cfg.Label, plainPing))
 	})
+}
+
+// With a key, what is sent is broken before it is encrypted, or after: by somebody who has
+// the key, who has another, or who has none and changes what a member has sent.
+func FuzzSealedPacket(f *testing.F) {
+	cfg := Config{Bind: "127.0.0.1:0", Label: "fuzz", Profile: "local", Keys: []string{gossipKey(1)}}
+	to, udp, asker := fuzzed(f, cfg)
+	ping := labelled(cfg.Label, sealed(f, cfg.Keys[0], plainPing, []byte(cfg.Label)))
+	for _, b := range malformed() {
+		f.Add(b, true, byte(encryptionVersion), uint16(0), false)
+		f.Add(b, true, byte(encryptionVersion), uint16(0), true)
+	}
+	for _, b := range [][]byte{nil, plainPing, message{kind: 1, from: "x", to: "y"}.encode()} {
+		for _, stream := range []bool{false, true} {
+			f.Add(b, false, byte(encryptionVersion), uint16(0), stream)
+			for version := range byte(3) {
+				for _, cut := range []uint16{1, 15, 16, 17, uint16(len(b)) + 16, uint16(len(b)) + 28, uint16(len(b)) + 29} {
+					f.Add(b, true, version, cut, stream)
+				}
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte, member bool, version byte, cut uint16, stream bool) {
+		key := cfg.Keys[0]
+		if !member {
+			key = gossipKey(2)
+		}
+		if stream {
+			b = sealedStream(t, key, cfg.Label, b)
+			b[5] = version
+		} else {
+			b = sealed(t, key, b, []byte(cfg.Label))
+			b[0] = version
+		}
+		b = labelled(cfg.Label, b[:max(0, len(b)-int(cut))])
+		if stream {
+			pour(t, to, b)
+		} else if len(b) <= 65507 {
+			_, err := udp.Write(b)
+			require.NoError(t, err)
+		}
+		requireAnswer(t, asker, ping)
+	})
+}
+
+// fuzzed is a node to be sent anything, and two sockets to send it from.
+func fuzzed(f *testing.F, cfg Config) (to string, udp, asker net.Conn) {
+	c := start(f, cfg, Self{Node: "a"}, func(c *Cluster) {
+		c.wrap = func(tr memberlist.NodeAwareTransport) memberlist.NodeAwareTransport { return &tethered{tr} }
+	})
+	to = c.Self().Addr
+	for _, conn := range []*net.Conn{&udp, &asker} {
+		var err error
+		*conn, err = net.Dial("udp", to)
+		require.NoError(f, err)
+		f.Cleanup(func() { _ = (*conn).Close() }) // nothing is lost with it
+	}
+	return to, udp, asker
 }
 
 // tethered reaches nobody but this machine: what is made up here names addresses

@@ -262,8 +262,10 @@ func FuzzSealedPacket(f *testing.F) {
 	to, udp, asker := fuzzed(f, cfg)
 	ping := labelled(cfg.Label, sealed(f, cfg.Keys[0], plainPing, []byte(cfg.Label)))
 	for _, b := range malformed() {
-		f.Add(b, true, byte(encryptionVersion), uint16(0), false)
-		f.Add(b, true, byte(encryptionVersion), uint16(0), true)
+		for version := range byte(2) {
+			f.Add(b, true, version, uint16(0), false)
+			f.Add(b, true, version, uint16(0), true)
+		}
 	}
 	for _, b := range [][]byte{nil, plainPing, message{kind: 1, from: "x", to: "y"}.encode()} {
 		for _, stream := range []bool{false, true} {

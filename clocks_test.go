@@ -1,0 +1,84 @@
+package tenure_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/job"
+)
+
+// apart sets a database's clock for all that asks it by name, which is all of Tenure's SQL.
+const apart = `
+ALTER FUNCTION pg_catalog.clock_timestamp() RENAME TO true_clock_timestamp;
+CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$ SELECT pg_catalog.true_clock_timestamp() + interval '%[1]s' $$;
+ALTER FUNCTION pg_catalog.now() RENAME TO true_now;
+CREATE FUNCTION pg_catalog.now() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT pg_catalog.true_now() + interval '%[1]s' $$`
+
+// TestClocksFarApart: the clock of the database and those of the nodes are years apart. All
+// goes on as if they were not: a job that is to start in a second does, a failure is tried
+// again soon, and when a node dies its lock is taken and its jobs are taken back, not
+// sooner and not later.
+func TestClocksFarApart(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"26 years", "-26 years"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			b := fillTestbed(t, 1, 1, func(name string, number int) string {
+				dsn := pgtest.Database(t)
+				conn, err := pgx.Connect(t.Context(), dsn)
+				require.NoError(t, err)
+				_, err = conn.Exec(t.Context(), fmt.Sprintf(apart, by))
+				require.NoError(t, err)
+				require.NoError(t, conn.Close(t.Context()))
+				require.NoError(t, storetest.Prepare(t.Context(), dsn, name, number))
+				return dsn
+			})
+			require.InDelta(t, 26, b.count("p1", "SELECT abs(extract(year FROM clock_timestamp()) - $1)::int", time.Now().Year()), 1)
+			runs := newRuns()
+			r := job.NewRegistry()
+			job.Handle(r, func(_ context.Context, j *job.Job[poison]) error {
+				runs.start(j.ID)()
+				return nil
+			})
+			job.Handle(r, func(_ context.Context, j *job.Job[plain]) error {
+				runs.start(j.ID)()
+				if j.Attempt == 1 && j.Args.N%4 == 0 {
+					return errors.New("once")
+				}
+				return nil
+			}, job.Retry("R2/PT0.1S"))
+
+			dies := b.startChild(b.gossiping("dies"))
+			b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE holder_member = $1", dies.member)
+			heir := b.start(b.gossiping("heir", dies.addr), r)
+			heir.meet(2)
+			c := heir.Client()
+			b.many(c, 1, func(int) job.Args { return poison{By: "never"} })
+			b.eventually(1, "p1", "SELECT count(*) FROM tenure.claim WHERE session_id = (SELECT holder FROM tenure.acquire_lock)")
+			timer(t, 2*b.cfg.Acquire.Session.TTL)
+			require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.claim c JOIN tenure.node_session s USING (session_id) WHERE s.node = 'dies'"), "it lives")
+			require.Equal(t, 1, b.count("p1", "SELECT count(DISTINCT epoch) FROM tenure.acquire_lock WHERE holder_member = $1", dies.member))
+			dies.kill()
+
+			const n = 20
+			b.many(c, n, func(i int) job.Args { return plain{i} })
+			_, err := c.EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: plain{1}, Options: []tenure.Option{tenure.In(time.Second)}}})
+			require.NoError(t, err)
+			b.finished(c, 1+n+1)
+			require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE kind = 'poison' AND losses = 1"))
+			starts, overlaps := runs.sum()
+			require.Equal(t, 1+n+n/4+1, starts)
+			require.Zero(t, overlaps)
+			heir.meet(1)
+		})
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // apart sets a database's clock for all that asks it by name, which is all of Tenure's SQL.
@@ -81,4 +82,67 @@ func TestClocksFarApart(t *testing.T) {
 			heir.meet(1)
 		})
 	}
+}
+
+// settableClock gives a pool's database a clock that jump can set. Nothing may have asked
+// for the time there yet: a prepared statement stays with the function that it found.
+func (b *testbed) settableClock(pool string) {
+	b.exec(pool, "CREATE TABLE public.clock_ahead (by interval); INSERT INTO public.clock_ahead VALUES ('0')")
+	b.exec(pool, "ALTER FUNCTION pg_catalog.clock_timestamp() RENAME TO true_clock_timestamp")
+	b.exec(pool, `CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+		AS 'SELECT pg_catalog.true_clock_timestamp() + (SELECT by FROM public.clock_ahead)'`)
+}
+
+func (b *testbed) jump(pool string, by time.Duration) {
+	b.exec(pool, "UPDATE public.clock_ahead SET by = by + $1 * interval '1 s'", by.Seconds())
+}
+
+// TestP4TheDatabasesClockJumps: by itself that makes nobody lose a lock or a session to
+// another node, whatever the clock says has expired. Who then really dies is succeeded
+// soon, although its lock has minutes to live by that clock.
+func TestP4TheDatabasesClockJumps(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.settableClock("p1")
+	holder := b.startChild(b.gossiping("a"))
+	defer b.feed(context.WithoutCancel(t.Context()), "p1")()
+	b.holder("p1", "", holder)
+	runs, end := newRuns(), make(chan struct{})
+	r := job.NewRegistry() // of a kind that only this node knows, so that it is given to it
+	job.Handle(r, func(ctx context.Context, j *job.Job[write]) error {
+		defer runs.start(j.ID)()
+		<-end
+		return ctx.Err()
+	})
+	helper := b.start(b.gossiping("b", holder.addr), r)
+	b.startChild(b.gossiping("c", holder.addr))
+	id, err := helper.Client().Enqueue(tenancy.For(t.Context(), "t1"), write{1})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { starts, _ := runs.sum(); return starts == 1 }, patience, 10*time.Millisecond)
+
+	const (
+		unharmed = "SELECT count(*) FROM tenure.acquire_lock WHERE holder_member = $1"
+		dead     = "SELECT count(*) FROM tenure.node_session WHERE state = 'dead'"
+	)
+	for _, by := range []time.Duration{10 * time.Minute, -20 * time.Minute} {
+		seen := b.log.count("the clock of the pool's database has jumped")
+		b.jump("p1", by)
+		require.Eventually(t, func() bool { return b.log.count("the clock of the pool's database has jumped") >= seen+2 }, patience, 10*time.Millisecond, "by the two that have a session")
+		timer(t, 2*b.cfg.Acquire.Session.TTL) // in which somebody would have been thought dead
+		b.flows("p1")
+		require.Equal(t, 1, b.count("p1", unharmed, holder.member), "after %v", by)
+		require.Zero(t, b.count("p1", dead), "after %v", by)
+	}
+	b.jump("p1", -10*time.Minute)
+	holder.kill()
+	began := time.Now()
+	b.eventually(0, "p1", unharmed, holder.member)
+	t.Logf("succeeded within %v", time.Since(began).Round(time.Millisecond))
+	b.flows("p1")
+	require.Less(t, time.Since(began), 5*time.Minute, "which is not when it expires")
+
+	close(end)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE id = $1 AND attempt = 1 AND losses = 0", int64(id.ID))
+	starts, _ := runs.sum()
+	require.Equal(t, 1, starts)
 }

@@ -297,13 +297,6 @@ func (l *logbook) count(all ...string) (lines int) {
 	return lines
 }
 
-// count is how often a text was logged.
-func (l *logbook) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Count(l.buf.Bytes(), []byte(text))
-}
-
 // Sync implements zapcore.WriteSyncer.
 func (l *logbook) Sync() error { return nil }
 

@@ -43,7 +43,7 @@ type acquirer struct {
 	idleOffer bool        // by a holder that dozed
 	refusals  refusals    // of members that cannot take the lock
 	unsure    store.Fence // under which a claim may have been committed that this node does not know of; zero: none
-	unsures   int         // terms in a row that ended so, without a claim in between
+	inVain    int         // terms in a row that soon ended with an error, without a claim in between
 
 	mu   sync.Mutex
 	seen Held // guarded by mu
@@ -67,13 +67,27 @@ const (
 	poolRetry   = time.Second
 )
 
-// How soon a lock is taken anew because it is not known what became of a claim: at once,
-// as a rule, as its jobs wait; later and later if no claim comes through at all, as when
-// the database's disk is full, for each take writes a little, too.
+// How soon a lock is taken anew because it is not known what became of a claim, or the
+// database did not do what it was asked: at once, as a rule, as jobs wait; later and later
+// if no term gets to a claim, as when the disk is full or there is no connection left, for
+// each take costs something, too.
 const (
 	firstAnew   = rankDelay / 2
 	longestAnew = 2 * time.Second
+	soonAnew    = 10 * time.Second // a term that lasted longer was not in vain
 )
+
+// anew is how long to wait before the lock is taken anew: d, or longer.
+func (a *acquirer) anew(t *term, d time.Duration) time.Duration {
+	if time.Since(t.began) > soonAnew {
+		a.inVain = 0
+	}
+	wait := min(d<<a.inVain, longestAnew)
+	if wait < longestAnew {
+		a.inVain++
+	}
+	return wait
+}
 
 // hangUpFor is how long a wait must be for closing the connection meanwhile: of an
 // idle pool only the holder keeps one.
@@ -435,16 +449,16 @@ func (a *acquirer) end(t *term, why error) rest {
 		a.note(Held{Pool: a.pool.Name})
 		a.metrics.changes.WithLabelValues(a.pool.Name, "unsure").Inc()
 		a.log.Warn("acquire lock is taken anew", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
-		d := min(firstAnew<<a.unsures, longestAnew)
-		if d < longestAnew {
-			a.unsures++
-		}
-		return rest{d: d, saw: a.outlook()}
+		return rest{d: a.anew(t, firstAnew), saw: a.outlook()}
 	}
 	a.note(Held{Pool: a.pool.Name})
 	a.metrics.changes.WithLabelValues(a.pool.Name, "lost").Inc()
 	a.log.Warn("acquire lock lost", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
-	return rest{d: rankDelay + a.jitter(), saw: a.outlook()} // others first
+	d := rankDelay // others first
+	if !errors.Is(why, errLockLost) {
+		d = a.anew(t, d)
+	}
+	return rest{d: d + a.jitter(), saw: a.outlook()}
 }
 
 // reaches is told when the database comes into reach or goes out of it.

@@ -397,3 +397,18 @@ func TestAcquirerResolvesAtItsEnd(t *testing.T) {
 	require.Greater(t, l.Epoch, tm.fence.Epoch)
 	require.NoError(t, b.stop(t.Context()))
 }
+
+// A lock is taken anew at once, and later and later by terms that come to nothing.
+func TestTakesAnewLaterAndLater(t *testing.T) {
+	t.Parallel()
+	a := &acquirer{}
+	waits := func(lasted time.Duration) (all []time.Duration) {
+		for range 5 {
+			all = append(all, a.anew(&term{began: time.Now().Add(-lasted)}, firstAnew))
+		}
+		return all
+	}
+	require.Equal(t, []time.Duration{firstAnew, 2 * firstAnew, 4 * firstAnew, longestAnew, longestAnew}, waits(time.Second))
+	a.inVain = 0
+	require.Equal(t, []time.Duration{firstAnew, firstAnew, firstAnew, firstAnew, firstAnew}, waits(2*soonAnew))
+}

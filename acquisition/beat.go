@@ -87,19 +87,18 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 	return time.Hour
 }
 
-// again is how soon to retry: soon while some trust is left, and it may help; half as
-// often once the database is down, which is for the time until that trust is over.
+// again is how soon to retry: soon while some trust is left, and it may help.
 func (k *keeper) again(left time.Duration, err error) time.Duration {
+	rest := k.reach.rest(time.Now())
 	switch {
 	case errors.Is(err, routing.ErrReplaced):
 		return poolRetry
+	case rest > 0:
+		return rest
 	case left <= 0:
-		return max(k.reach.rest(time.Now()), min(poolRetry, k.cfg.Lock.RenewEvery))
+		return min(poolRetry, k.cfg.Lock.RenewEvery)
 	}
 	wait := k.cfg.Lock.RenewEvery / 4
-	if k.reach.isDown() {
-		wait *= 2
-	}
 	return max(50*time.Millisecond, min(wait+rand.N(wait/4), left/3))
 }
 

@@ -98,7 +98,7 @@ func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx
 			return err
 		}
 	}
-	if !connected && !k.isUrgent() && k.reach.rest(time.Now()) > 0 {
+	if !connected && !k.ends() && k.reach.rest(time.Now()) > 0 {
 		return errLeftAlone
 	}
 	if !connected {
@@ -133,12 +133,11 @@ func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx
 	return err
 }
 
-// isUrgent tells whether the lock or the session may be lost by waiting, or there is no
-// later, as this node stops.
-func (k *keeper) isUrgent() bool {
+// ends tells whether there is no later, as this node stops.
+func (k *keeper) ends() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.ctx != nil && k.ctx.Err() != nil || k.held != nil && k.held.trust.stands() || k.current != nil && k.current.trust.stands()
+	return k.ctx != nil && k.ctx.Err() != nil
 }
 
 // retry is when to call again after a call has failed.

@@ -221,7 +221,7 @@ func (t *term) insert(ctx context.Context, removals int64, ids []int64, turns []
 		return nil, fmt.Errorf("%w: %w", errUnsure, err)
 	}
 	if err == nil {
-		t.unsures = 0
+		t.inVain = 0
 	}
 	return byTurn, err
 }

@@ -352,7 +352,7 @@ func (t *term) give(ctx context.Context, removals int64, shares []share, portion
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", errUnsure, err)
 	}
-	t.unsures = 0
+	t.inVain = 0
 	byTurn := map[uuid.UUID]map[int32]int64{}
 	for _, g := range given {
 		if byTurn[g.Session] == nil {

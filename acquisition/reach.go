@@ -38,10 +38,12 @@ const (
 	lastRetry  = 2 * time.Second
 )
 
-// longestRetry has a database that is back worked on within three seconds. And whoever is
-// the first to be back watches the others' sessions from then on: they must have tried, too,
-// long before they look dead.
-func longestRetry(sessionTTL time.Duration) time.Duration { return min(lastRetry, sessionTTL/6) }
+// longestRetry has a database that is back worked on within three seconds, and a short
+// outage cost no lock. And whoever is the first to be back watches the others' sessions from
+// then on: they must have tried, too, long before they look dead.
+func longestRetry(lockTTL, sessionTTL time.Duration) time.Duration {
+	return min(lastRetry, lockTTL/4, sessionTTL/6)
+}
 
 // note takes in how a call went; quiet is how long without success is too long.
 func (r *reach) note(ok bool, now time.Time, quiet time.Duration) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 func TestReachIsSlowToChange(t *testing.T) {
@@ -51,7 +52,7 @@ func TestReachBacksOff(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	waits := func() (out []time.Duration) {
-		r := reach{longest: longestRetry(time.Minute)}
+		r := reach{longest: longestRetry(time.Minute, time.Minute)}
 		for i := range 12 {
 			r.note(false, now, time.Hour)
 			require.Equal(t, i == 0 || i == 1 || i == 3 || i == 7, r.isNews(), "failure %d", i+1)
@@ -65,7 +66,8 @@ func TestReachBacksOff(t *testing.T) {
 		require.Less(t, r.rest(now), firstRetry+firstRetry/4)
 		return out
 	}
-	require.Equal(t, time.Second, longestRetry(6*time.Second), "which must not look dead meanwhile")
+	require.Equal(t, time.Second, longestRetry(time.Minute, 6*time.Second), "which must not look dead meanwhile")
+	require.Equal(t, time.Second, longestRetry(4*time.Second, time.Minute))
 	one, other := waits(), waits()
 	require.NotEqual(t, one, other)
 	for i, least := range []time.Duration{0, 0, 1000, 1500, 2000, 2000, 2000, 2000, 2000, 2000, 2000, 2000} {
@@ -76,7 +78,7 @@ func TestReachBacksOff(t *testing.T) {
 }
 
 // Whoever wants something of a database that is down is told at once, and does not connect
-// to it. Only a session that may be lost by waiting is worth more tries.
+// to it.
 func TestADownDatabaseIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
@@ -111,11 +113,11 @@ func TestADownDatabaseIsLeftAlone(t *testing.T) {
 	require.NotErrorIs(t, call(), errLeftAlone)
 	require.Greater(t, tries.Load(), down)
 
+	again(time.Hour)
+	s := newSession(b.keeper)
+	defer s.end(errSessionEnded)
 	b.proxy.SetRule(nil)
-	again(0)
-	b.session()
-	b.proxy.SetRule(cutLock)
-	for range 2 * downAfter {
-		require.NotErrorIs(t, call(), errLeftAlone)
-	}
+	require.ErrorIs(t, b.keeper.beat(t.Context(), s), errLeftAlone)
+	b.keeper.cancel()
+	require.ErrorIs(t, b.keeper.beat(t.Context(), s), store.ErrSessionLost, "who stops tries once more, and hears that it was never there")
 }

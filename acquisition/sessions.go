@@ -59,7 +59,7 @@ func (s *Sessions) add(p *routing.Pool) *keeper {
 		log: s.log.With(zap.String("pool", p.Name)), metrics: s.metrics,
 		inbox: newInbox(), errands: newErrands(), nudge: make(chan struct{}, 1), connMu: make(slot, 1), ended: make(chan struct{}),
 	}
-	k.reach.longest = longestRetry(s.cfg.Session.TTL)
+	k.reach.longest = longestRetry(s.cfg.Lock.TTL, s.cfg.Session.TTL)
 	k.patience, k.giveUp = context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -336,6 +336,7 @@ func (r *movesResult) check(ctx context.Context, c *chaos) error {
 			r.Doubled += broken(id, "ended twice")
 		case strings.HasPrefix(e[0].what, "dead"):
 			r.Dead++
+			c.say("job %v is a dead letter: %s", id, e[0].what)
 		default:
 			r.Finished++
 			if e[0].kind == (txWork{}).Kind() && len(effects[id]) == 0 {

@@ -393,14 +393,14 @@ func (m *move) settle(ctx context.Context, left []*routing.Pool) error {
 		}
 	}
 	for _, in := range append(left, m.to) {
-		var others []store.DB
+		others := map[string]store.DB{}
 		for _, p := range m.client.router.Pools() {
 			if p != in {
-				others = append(others, p.Jobs())
+				others[p.Name] = p.Jobs()
 			}
 		}
 		if err := m.step.Settle(ctx, in.Jobs(), others); err != nil {
-			return err
+			return fmt.Errorf("it lives in pool %s now; run this again for the rest: %w", m.to.Name, err)
 		}
 	}
 	return nil

@@ -161,6 +161,7 @@ func (a *acquirer) settle(ctx context.Context, l store.Lock) error {
 func (a *acquirer) resolve() {
 	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 	defer cancel()
+	a.keeper.reach.again()
 	l, err := a.look(ctx)
 	if err == nil {
 		err = a.settle(ctx, l)

@@ -88,6 +88,14 @@ func (e *errands) ended(batch []ending, over []int64) {
 	nudge(e.nudge)
 }
 
+// forget drops what was taken over in a session that has ended.
+func (e *errands) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.taken)
+	e.over = nil
+}
+
 // take notes claims that are taken over.
 func (e *errands) take(ids ...int64) {
 	e.mu.Lock()
@@ -189,7 +197,7 @@ func (s *assistant) run(ctx context.Context) {
 					s.box.come()
 				}
 			}
-			s.report(holder, holds)
+			s.report(holder, holds && err == nil)
 			reported = time.Now()
 		}
 		goesOn := false
@@ -265,6 +273,7 @@ func (s *assistant) join(ctx context.Context, holds bool) error {
 	}
 	if current != s.session {
 		s.session, s.taken = current, 0
+		s.box.forget()
 	}
 	return nil
 }
@@ -336,13 +345,13 @@ func (s *assistant) place(ctx context.Context, c store.Accepted) []execution.Cla
 	return claims
 }
 
-// report tells the holder about room and ends, and has itself woken when there is
-// more of either, of room only while the invitation holds.
-func (s *assistant) report(holder string, holds bool) {
+// report tells the holder about room and ends, and has itself woken when there is more of
+// either. Without willing there is no room.
+func (s *assistant) report(holder string, willing bool) {
 	a := s.acquirer
 	r := Room{Pool: a.pool.Name, Session: s.session.id, Taken: s.taken}
-	able := s.session.MayStart()
-	if able {
+	willing = willing && s.session.MayStart()
+	if willing {
 		r.Room = a.workers.Room()
 	}
 	for more := true; more; {
@@ -351,7 +360,7 @@ func (s *assistant) report(holder string, holds bool) {
 			a.log.Debug("the lock's holder could not be told; it finds out by itself", zap.String("to", holder), zap.Error(err))
 		}
 	}
-	if holds && able {
+	if willing {
 		a.workers.Await(s.session, r.Room)
 	}
 }

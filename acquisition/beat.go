@@ -72,7 +72,6 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 		if err := k.beat(ctx, s); err != nil && !errors.Is(err, store.ErrSessionLost) {
 			return k.again(s.trust.left(), err)
 		}
-		k.spareConn(s)
 		return k.cfg.Session.HeartbeatEvery
 	}
 	idle := true

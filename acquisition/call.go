@@ -28,9 +28,8 @@ func (s slot) Unlock() { <-s }
 // earlier by itself.
 const callTimeout = 4 * time.Second
 
-// errLeftAlone is returned for a call that was not made, as the database has not answered
-// the last ones.
-var errLeftAlone = errors.New("the database does not answer, and is tried again in a moment")
+// errLeftAlone is returned for a call that was not made, as the last ones have failed.
+var errLeftAlone = errors.New("the database did not do what it was asked, and is tried again in a moment")
 
 // linger is how long a connection is kept after a look if the server is short of them: the
 // take that may follow it needs it at once.
@@ -148,13 +147,19 @@ func (k *keeper) retry() time.Duration {
 	return firstRetry + rand.N(firstRetry)
 }
 
-// complain logs that a call has failed: ever less often while the database is down.
+// complain logs that a call has failed: ever less often while the database is down for the
+// same reason.
 func (k *keeper) complain(what string, err error, fields ...zap.Field) {
+	var pg *pgconn.PgError
+	code := ""
+	if errors.As(err, &pg) {
+		code = pg.Code
+	}
 	level := zapcore.WarnLevel
 	switch {
 	case errors.Is(err, errLeftAlone):
 		return
-	case !k.reach.isNews():
+	case !k.reach.isNews(code):
 		level = zapcore.DebugLevel
 	}
 	k.log.Log(level, what, append(fields, zap.Error(err))...)
@@ -171,22 +176,12 @@ func (k *keeper) disconnect() {
 	k.conn = nil
 }
 
-// spareConn closes the connection until the next heartbeat if the server is short of them
-// and nothing is under way that the heartbeats protect.
-func (k *keeper) spareConn(s *session) {
-	k.mu.Lock()
-	needed := k.held != nil
-	k.mu.Unlock()
-	if needed || !k.pool.Short() || s.completer.busy() {
+// hangUp closes the connection unless a session needs it, or is about to.
+func (k *keeper) hangUp() {
+	if !k.opening.TryLock() {
 		return
 	}
-	k.connMu.Lock()
-	defer k.connMu.Unlock()
-	k.disconnect()
-}
-
-// hangUp closes the connection unless a session needs it.
-func (k *keeper) hangUp() {
+	defer k.opening.Unlock()
 	if k.opened() != nil {
 		return
 	}

@@ -62,6 +62,6 @@ func (k *keeper) heedClock(sent instant, clock time.Time) {
 		return
 	}
 	k.metrics.clockJumps.WithLabelValues(k.pool.Name).Inc()
-	k.log.Warn("the clock of the pool's database has jumped: timers fire as much too early, or too late if it went back; see to the clock of its host",
+	k.log.Warn("the clock of the pool's database has jumped, or this node's machine has stood still: timers fire as much too early, or too late if it went back; see to the clock of its host",
 		zap.Duration("by", by.Round(time.Millisecond)), zap.Time("to", clock))
 }

@@ -123,8 +123,9 @@ func (t *term) answered(m mail) {
 	t.refusals.note(m.refused)
 	l := t.leaving
 	if l == nil {
-		if t.late != "" && slices.Contains(m.ready, t.late) { // it is prepared by now, so asking again is not in vain
-			t.unmoved, t.late = time.Time{}, ""
+		// It is prepared by now, so asking again is not in vain. If it is too late each time, that is seldom enough.
+		if t.late != "" && slices.Contains(m.ready, t.late) && time.Since(t.heeded) >= rebalanceAfter {
+			t.unmoved, t.late, t.heeded = time.Time{}, "", time.Now()
 		}
 		return
 	}
@@ -201,6 +202,7 @@ func (a *acquirer) letGo(t *term, why error) {
 	// The stop that brings us here may have ended every context.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*callTimeout)
 	defer cancel()
+	a.keeper.reach.again()
 	err := a.keeper.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return store.OfferLock(ctx, conn, t.fence, to, reservation)
 	})

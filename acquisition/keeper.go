@@ -79,8 +79,14 @@ var errSessionLost = fmt.Errorf("the node's session was declared dead: %w", job.
 
 func (k *keeper) keep() bool { return k.retention > 0 }
 
-// keepOpen is how long a session that is not needed stays open.
-func (k *keeper) keepOpen() time.Duration { return 2 * k.cfg.Session.TTL }
+// keepOpen is how long a session that is not needed stays open: less long, and its
+// connection with it, where the server is short of connections.
+func (k *keeper) keepOpen() time.Duration {
+	if k.pool.Short() {
+		return k.cfg.Session.TTL / 3
+	}
+	return 2 * k.cfg.Session.TTL
+}
 
 // session returns the open session, and opens one if there is none.
 func (k *keeper) session(ctx context.Context) (*session, error) {

@@ -23,6 +23,7 @@ type reach struct {
 
 	retry time.Duration // guarded by mu; the last wait between two tries, without its jitter
 	next  time.Time     // guarded by mu; when to try again; zero: at any time
+	code  string        // guarded by mu; of the last failure that was told of; "": it was none of Postgres's
 }
 
 const (
@@ -95,10 +96,19 @@ func (r *reach) rest(now time.Time) time.Duration {
 	return max(r.next.Sub(now), 0)
 }
 
+// again lets the next call try, as it is the last one for a while.
+func (r *reach) again() {
+	r.mu.Lock()
+	r.next = time.Time{}
+	r.mu.Unlock()
+}
+
 // isNews tells whether the last failure is worth a line in the log: the first, the second,
-// the fourth, and so on.
-func (r *reach) isNews() bool {
+// the fourth, and so on, and one by another of Postgres's error codes.
+func (r *reach) isNews(code string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.fails&(r.fails-1) == 0
+	other := r.code != code
+	r.code = code
+	return other || r.fails&(r.fails-1) == 0
 }

@@ -55,9 +55,11 @@ func TestReachBacksOff(t *testing.T) {
 		r := reach{longest: longestRetry(time.Minute, time.Minute)}
 		for i := range 12 {
 			r.note(false, now, time.Hour)
-			require.Equal(t, i == 0 || i == 1 || i == 3 || i == 7, r.isNews(), "failure %d", i+1)
+			require.Equal(t, i == 0 || i == 1 || i == 3 || i == 7, r.isNews(""), "failure %d", i+1)
 			out = append(out, r.rest(now))
 		}
+		require.True(t, r.isNews("28P01"), "the password has changed meanwhile")
+		require.False(t, r.isNews("28P01"))
 		require.Zero(t, r.rest(now.Add(time.Minute)))
 		r.note(true, now, time.Hour)
 		require.True(t, r.isDown())

@@ -41,6 +41,7 @@ type term struct {
 	leaving   *handover       // nil: the lock is not about to be let go of
 	unmoved   time.Time       // when another node was last elected and did not take over
 	late      string          // that node, if it has not answered yet
+	heeded    time.Time       // when a late answer last was
 	from      string          // the member that the lock was taken from, as it did not renew it; "": it had been let go of
 	chores    chores
 }

@@ -120,7 +120,7 @@ func (r *run) putOff() job.Outcome {
 	most := longestPause
 	if none := (*noConnectionError)(nil); errors.As(r.err, &none) {
 		most = longestWithout
-		wait = min(wait, most/2+rand.N(most))
+		wait = min(wait, most/2+rand.N(most/2))
 	}
 	if say {
 		r.workers.log.Warn("jobs are put off: their database is not able to run them; they try again by themselves, no attempt is charged",

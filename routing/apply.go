@@ -293,10 +293,24 @@ func (r *routes) stranded(ctx context.Context, p *Pool, log *zap.Logger) error {
 // asked, and its tenants may be given another.
 func (r *routes) leftBehind(ctx context.Context, old *routes, log *zap.Logger) error {
 	var placed []tenancy.ID
-	for id, before := range old.cfg.Tenants.Static {
-		if after, listed := r.cfg.Tenants.Static[id]; after.Pool != before.Pool && (listed || r.cfg.Tenants.Table != nil) {
-			placed = append(placed, id)
+	lookups := 0 // a query each
+	before, after := old.cfg.Tenants, r.cfg.Tenants
+	for id := range joined(before.Static, after.Static) {
+		was, wasListed := before.Static[id]
+		is, isListed := after.Static[id]
+		switch {
+		case was.Pool == is.Pool, !wasListed && before.Table == nil, !isListed && after.Table == nil:
+			continue
+		case !wasListed, !isListed:
+			if lookups++; lookups > maxAskedAgain {
+				continue
+			}
 		}
+		placed = append(placed, id)
+	}
+	if lookups > maxAskedAgain {
+		log.Warn("many tenants are placed by tenants.static instead of tenants.table, or the other way round; not all were asked for jobs that stay behind",
+			zap.Int("tenants", lookups), zap.Int("asked", maxAskedAgain))
 	}
 	if len(placed) == 0 {
 		return nil
@@ -313,7 +327,10 @@ func (r *routes) leftBehind(ctx context.Context, old *routes, log *zap.Logger) e
 		if err != nil || r.pools[from.Name] == nil { // what is taken away was asked already
 			continue
 		}
-		if _, p, err := r.resolve(ctx, id); err == nil && p.Name != from.Name {
+		switch _, p, err := r.resolve(ctx, id); {
+		case err != nil:
+			log.Warn("it cannot be seen where a tenant is to live, and whether jobs of it stay behind", zap.String("tenant", string(id)), zap.Error(err))
+		case p.Name != from.Name:
 			to[id] = p.Name
 			leave[from] = append(leave[from], string(id))
 		}
@@ -334,11 +351,21 @@ func (r *routes) leftBehind(ctx context.Context, old *routes, log *zap.Logger) e
 				zap.String("pool", p.Name), zap.Int("tenants", len(leave[p])), zap.Error(err))
 		case len(tenants) > 0:
 			id := tenancy.ID(tenants[0])
-			refused = errors.Join(refused, fmt.Errorf("tenant %q cannot be placed in pool %s: %w, and it has unfinished ones in pool %s, as may %d others: move it with `tenure tenants move %s --to %s` and then change the configuration, or let its jobs end first",
+			refused = errors.Join(refused, fmt.Errorf("tenant %q cannot be placed in pool %s: %w, and it has unfinished ones in pool %s, suspended and dead ones among them, as may %d others: move it with `tenure tenants move %s --to %s` and then change the configuration",
 				id, to[id], ErrHasJobs, p.Name, len(tenants)-1, id, to[id]))
 		}
 	}
 	return refused
+}
+
+// joined are the tenants of both.
+func joined(a, b map[tenancy.ID]TenantConfig) map[tenancy.ID]TenantConfig {
+	all := maps.Clone(a)
+	if all == nil {
+		return b
+	}
+	maps.Copy(all, b)
+	return all
 }
 
 // Close closes a removed pool's connections, and waits for those that are in use.

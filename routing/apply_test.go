@@ -116,7 +116,7 @@ func TestApplyLeavesNoJobsBehind(t *testing.T) {
 	}
 	why := func(others int) string {
 		return fmt.Sprintf("tenant \"acme\" cannot be placed in pool p2: a configuration does not move jobs, and it has unfinished ones in pool p1, "+
-			"as may %d others: move it with `tenure tenants move acme --to p2` and then change the configuration, or let its jobs end first", others)
+			"suspended and dead ones among them, as may %d others: move it with `tenure tenants move acme --to p2` and then change the configuration", others)
 	}
 	both := placed("p2")
 	both.Tenants.Static["globex"] = routing.TenantConfig{Pool: "p3"}
@@ -140,6 +140,10 @@ func TestApplyLeavesNoJobsBehind(t *testing.T) {
 	delete(table.Tenants.Static, "acme")
 	table.Tenants.Table = &routing.TableConfig{Pool: "p3", Query: "SELECT 'p2' WHERE $1 = 'acme'"}
 	refused(table, why(0))
+	table.Tenants.Table.Query = "SELECT 'p1' WHERE $1 = 'acme'"
+	_, err := r.Apply(t.Context(), table)
+	require.NoError(t, err, "it stays where it is")
+	refused(placed("p2"), why(0))
 	exec(t, dsns["p1"], "INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('acme', 'moved', 'p2')") // and one came late
 	taken("p2")
 

@@ -139,9 +139,6 @@ func (r *routes) checkBudget(p *Pool, server string, room, nodes int) error {
 		}
 	}
 	c := r.cfg.Connections
-	if c.PerNode > 0 && (c.PerNode+len(names))*nodes > room { // not all nodes can have a session in every pool
-		p.door.short.always.Store(true)
-	}
 	all, bounded := most*nodes, ""
 	// Besides, one node holds each lock, and two may be looking at it.
 	locks := len(names) * min(nodes, 3) * lockConns

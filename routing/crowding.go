@@ -33,10 +33,11 @@ const (
 // finds out whether that is over, and the others are told at once that there is none.
 // The locks' connections are not held back: a lock or a session may hang on them.
 type crowding struct {
-	mu    sync.Mutex
-	wait  time.Duration // guarded by mu; 0: there was one at the last try
-	until time.Time     // guarded by mu; nobody asks before
-	cause error         // guarded by mu
+	mu      sync.Mutex
+	wait    time.Duration // guarded by mu; 0: there was one at the last try
+	until   time.Time     // guarded by mu; nobody asks before
+	probing bool          // guarded by mu; somebody has been let through since the last refusal
+	cause   error         // guarded by mu
 }
 
 // refused notes that the server had none.
@@ -44,35 +45,38 @@ func (c *crowding) refused(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cause = why
-	if c.wait == 0 { // else this was the try that wait was for, or began before it
-		c.postpone()
+	if c.wait > 0 && !c.probing { // one that was asked for before
+		return
 	}
-}
-
-// postpone has nobody ask for a while, longer each time; mu is held.
-func (c *crowding) postpone() {
+	c.probing = false
 	c.wait = min(max(2*c.wait, firstAsk), lastAsk)
 	c.until = time.Now().Add(c.wait + rand.N(c.wait/2))
 }
 
-// ask tells whether a connection may be asked for now.
+// ask tells whether a connection may be asked for now. Of those who ask one is let through,
+// and the others wait for a moment whether it is served; it may fail for other reasons.
 func (c *crowding) ask() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.wait == 0 {
+	now := time.Now()
+	switch {
+	case c.wait == 0:
+		return nil
+	case now.Before(c.until):
+		return fmt.Errorf("%w: %w", ErrCrowded, c.cause)
+	case now.Sub(c.until) > lastAsk: // nobody has asked for long, so nothing is known
+		c.wait, c.probing = 0, false
 		return nil
 	}
-	if time.Now().Before(c.until) {
-		return fmt.Errorf("%w: %w", ErrCrowded, c.cause)
-	}
-	c.postpone() // for all others, until it is known how this one went
+	c.probing = true
+	c.until = now.Add(firstAsk)
 	return nil
 }
 
 // served notes that there was one.
 func (c *crowding) served() {
 	c.mu.Lock()
-	c.wait = 0
+	c.wait, c.probing = 0, false
 	c.mu.Unlock()
 }
 
@@ -82,15 +86,14 @@ const shortFor = 2 * time.Minute
 // shortage is whether a server has fewer connections than all would like. Then nobody keeps
 // one that it does not need just now. Safe for concurrent use.
 type shortage struct {
-	always atomic.Bool  // by the configuration
-	last   atomic.Int64 // when it refused one, in nanoseconds since began; 0: never
+	last atomic.Int64 // when it refused one, in nanoseconds since began; 0: never
 }
 
 func (s *shortage) note() { s.last.Store(int64(time.Since(began))) }
 
 func (s *shortage) holds() bool {
 	last := s.last.Load()
-	return s.always.Load() || last != 0 && time.Since(began)-time.Duration(last) < shortFor
+	return last != 0 && time.Since(began)-time.Duration(last) < shortFor
 }
 
 // Short tells whether the pool's server has fewer connections than all nodes would like to

@@ -37,12 +37,20 @@ func TestCrowding(t *testing.T) {
 		require.LessOrEqual(t, asked, 16)
 		require.GreaterOrEqual(t, asked, 10)
 
-		time.Sleep(2 * lastAsk)
+		time.Sleep(lastAsk + lastAsk/2)
 		require.NoError(t, c.ask(), "whose answer is not there yet")
+		require.ErrorIs(t, c.ask(), ErrCrowded)
+		time.Sleep(firstAsk)
+		require.NoError(t, c.ask(), "it has failed for another reason")
 		require.ErrorIs(t, c.ask(), ErrCrowded)
 		c.served()
 		require.NoError(t, c.ask())
 		require.NoError(t, c.ask())
+
+		c.refused(none)
+		time.Sleep(3 * lastAsk)
+		require.NoError(t, c.ask())
+		require.NoError(t, c.ask(), "nobody has asked for long")
 	})
 }
 
@@ -56,7 +64,5 @@ func TestShortage(t *testing.T) {
 		require.True(t, s.holds())
 		time.Sleep(shortFor)
 		require.False(t, s.holds())
-		s.always.Store(true)
-		require.True(t, s.holds())
 	})
 }

@@ -237,6 +237,7 @@ func (p *Pool) ConnectLock(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	p.door.note()
+	p.crowding.served()
 	return c, nil
 }
 

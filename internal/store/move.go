@@ -292,24 +292,29 @@ func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
 	return err
 }
 
-// Settle removes from all other pools the finished jobs that arrived last in one: where
-// they came from their removal may have been cut short. The caller must be the mover there,
-// and nothing of the tenant's must have left that pool since.
-func (m Move) Settle(ctx context.Context, in DB, others []DB) error {
-	var arrived []int64
-	err := in.QueryRow(ctx, sqlMoveArrived, m.Tenant).Scan(&arrived)
-	if err == nil && len(arrived) > 0 {
-		for _, other := range others {
-			if _, err = other.Exec(ctx, sqlMoveArrivedDelete, m.Tenant, arrived); err != nil {
-				break
+// Settle removes from another pool the finished jobs that arrived last in this one and
+// still stand here: where they came from their removal may have been cut short. others are
+// the pools, by name. Nobody can move them on meanwhile.
+func (m Move) Settle(ctx context.Context, here Beginner, others map[string]DB) error {
+	err := pgx.BeginFunc(ctx, here, func(tx pgx.Tx) error {
+		var arrived []int64
+		err := tx.QueryRow(ctx, sqlMoveArrived, m.Tenant, m.Mover).Scan(&arrived)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return ErrMoverReplaced
+		case err != nil || len(arrived) == 0:
+			return err
+		}
+		for name, other := range others {
+			if _, err := other.Exec(ctx, sqlMoveArrivedDelete, m.Tenant, arrived); err != nil {
+				return fmt.Errorf("pool %s: %w", name, err)
 			}
 		}
-		if err == nil {
-			_, err = in.Exec(ctx, sqlMoveArrivedForget, m.Tenant, m.Mover)
-		}
-	}
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("remove what was moved already of tenant %q: %w", m.Tenant, translate(err))
+		_, err = tx.Exec(ctx, sqlMoveArrivedForget, m.Tenant, m.Mover)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("remove finished jobs of tenant %q where they were moved from: %w", m.Tenant, translate(err))
 	}
 	return nil
 }

@@ -179,3 +179,33 @@ func TestMoveKeepsTheOrder(t *testing.T) {
 	require.NoError(t, to.QueryRow(t.Context(), "SELECT count(*) FROM tenure.job WHERE turn = 8").Scan(&turns))
 	require.Equal(t, 2500, turns)
 }
+
+// What arrived last and still stands in a pool is removed from the others; what has gone on
+// from there is not, or it would be nowhere. And only the mover does that.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	here, there := storetest.Pool(t), storetest.Pool(t)
+	m := store.Move{Tenant: "acme", Mover: uuid.New()}
+	for _, db := range []*pgxpool.Pool{here, there} {
+		_, err := db.Exec(t.Context(), `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+			SELECT id, now(), now(), 0, 0, 1, 0, 'acme', 'q', 'k', 'done', 'null' FROM generate_series(1, 3) id`)
+		require.NoError(t, err)
+	}
+	_, err := here.Exec(t.Context(), "DELETE FROM tenure.completed_job WHERE id = 3")
+	require.NoError(t, err)
+	_, err = here.Exec(t.Context(), "INSERT INTO tenure.tenant (tenant_id, state, mover, arrived) VALUES ('acme', 'active', $1, '{2,3}')", m.Mover)
+	require.NoError(t, err)
+	others := map[string]store.DB{"there": there}
+	require.ErrorIs(t, store.Move{Tenant: "acme", Mover: uuid.New()}.Settle(t.Context(), here, others), store.ErrMoverReplaced)
+	ids := func(db *pgxpool.Pool) (ids []int64) {
+		require.NoError(t, db.QueryRow(t.Context(), "SELECT array_agg(id ORDER BY id) FROM tenure.completed_job").Scan(&ids))
+		return ids
+	}
+	require.Equal(t, []int64{1, 2, 3}, ids(there))
+	require.NoError(t, m.Settle(t.Context(), here, others))
+	require.Equal(t, []int64{1, 3}, ids(there))
+	require.Equal(t, []int64{1, 2}, ids(here))
+	var noted int
+	require.NoError(t, here.QueryRow(t.Context(), "SELECT cardinality(arrived) FROM tenure.tenant").Scan(&noted))
+	require.Zero(t, noted)
+}

@@ -8,10 +8,10 @@ WITH RECURSIVE lane AS (
         SELECT j.queue, j.tenant_id FROM tenure.job j
         WHERE (j.queue, j.tenant_id) > (lane.queue, lane.tenant_id)
         ORDER BY j.queue, j.tenant_id LIMIT 1) next)
-SELECT tenant_id FROM (SELECT tenant_id FROM lane WHERE $2::text[] IS NULL OR tenant_id = ANY ($2) LIMIT $1) waiting
-UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.timer_job WHERE $2::text[] IS NULL OR tenant_id = ANY ($2) LIMIT $1) timers
-UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.external_job WHERE $2::text[] IS NULL OR tenant_id = ANY ($2) LIMIT $1) external
-UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.history_job WHERE $2::text[] IS NULL OR tenant_id = ANY ($2) LIMIT $1) history
-UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.suspended_job WHERE $2::text[] IS NULL OR tenant_id = ANY ($2) LIMIT $1) suspended
-UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.dead_letter_job WHERE $2::text[] IS NULL OR tenant_id = ANY ($2) LIMIT $1) dead
+SELECT tenant_id FROM (SELECT tenant_id FROM lane WHERE $2::text[] IS NULL OR tenant_id IN (SELECT unnest($2::text[])) LIMIT $1) waiting
+UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.timer_job WHERE $2::text[] IS NULL OR tenant_id IN (SELECT unnest($2::text[])) LIMIT $1) timers
+UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.external_job WHERE $2::text[] IS NULL OR tenant_id IN (SELECT unnest($2::text[])) LIMIT $1) external
+UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.history_job WHERE $2::text[] IS NULL OR tenant_id IN (SELECT unnest($2::text[])) LIMIT $1) history
+UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.suspended_job WHERE $2::text[] IS NULL OR tenant_id IN (SELECT unnest($2::text[])) LIMIT $1) suspended
+UNION SELECT tenant_id FROM (SELECT tenant_id FROM tenure.dead_letter_job WHERE $2::text[] IS NULL OR tenant_id IN (SELECT unnest($2::text[])) LIMIT $1) dead
 ORDER BY tenant_id;

@@ -84,6 +84,16 @@ func (ps *peers) report(from string, r Room) (p *peer, more bool) {
 	return p, p.credit > before
 }
 
+// tookBack notes that a claim, or nil, which a peer did not take over is its own no more.
+func (ps *peers) tookBack(l *loan) {
+	if l == nil {
+		return
+	}
+	if p := ps.known[l.session]; p != nil {
+		p.given = max(0, p.given-int64(len(l.jobs)))
+	}
+}
+
 // strangers tells whether the kinds of some peer are not known yet.
 func (ps *peers) strangers() bool {
 	for _, p := range ps.known {
@@ -274,6 +284,7 @@ func (t *term) tendPeers(ctx context.Context) error {
 	if len(withdrawn) > 0 {
 		t.log.Warn("claims taken back that a node did not take over in time", zap.Int("claims", len(withdrawn)))
 		for _, id := range withdrawn {
+			t.peers.tookBack(t.flight.lent[id])
 			t.flight.over(id)
 		}
 		askFor(&t.chores.sweep)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 )
 
 // Nobody speaks for a session but its own process: work would be given to the wrong one.
@@ -30,4 +31,23 @@ func TestPeersSpeakForThemselves(t *testing.T) {
 	require.Zero(t, ps.meet(ledger))
 	_, credit = ps.ready()
 	require.Equal(t, 9, credit, "whose it is may speak")
+}
+
+// What was taken back from a peer is not on its way to it any more, and takes none of its
+// room.
+func TestPeersHaveTheRoomBackOfWhatTheyDidNotTake(t *testing.T) {
+	t.Parallel()
+	ps, f := newPeers(store.KindsOf(nil)), newFlight()
+	session := uuid.New()
+	p, _ := ps.report("b-1", Room{Session: session, Room: 4})
+	for id := range 3 {
+		f.lend(7, session, job.ID(id), 0)
+		p.given++
+	}
+	_, _ = ps.report("b-1", Room{Session: session, Room: 4})
+	require.Equal(t, 1, p.credit, "three are coming")
+	ps.tookBack(f.lent[7])
+	ps.tookBack(f.lent[8])
+	_, _ = ps.report("b-1", Room{Session: session, Room: 4})
+	require.Equal(t, 4, p.credit)
 }

@@ -145,6 +145,8 @@ var mutants = []mutant{
 		"if oids[0] != oids[1] {", "if oids[0] == 0 {", "./routing", "TestApplyStaysOnTheDatabase"},
 	{"P1", "a pool's DSN may lead to another server", "routing/apply.go",
 		"			p.succeed(before)\n", "			_ = before\n", "./routing", "TestApplyStaysOnTheDatabase"},
+	{"P9", "what a peer did not take over counts as on its way to it", "acquisition/peers.go",
+		"p.given = max(0, p.given-int64(len(l.jobs)))", "_ = p", units, "TestPeersHaveTheRoomBackOfWhatTheyDidNotTake"},
 	{"P10", "whoever has room says so all the time", "execution/room.go",
 		"	if int64(known) >= r.enough() {", "	if known < 0 {", "./execution", "TestRoomIsAwaited"},
 	{"P4", "a jump of the database's clock is not noticed", "acquisition/clock.go",

@@ -23,7 +23,7 @@ var mutants = []mutant{
 	{"P9", "a lock whose take got no answer is waited for", "acquisition/acquirer.go",
 		"	case l.Holder == me: // of", "	case l.Holder == me && l.Remaining == 0: // of", root, "TestP2TheAnswerToATakeIsLost"},
 	{"P2", "a renewal without an answer is trusted", "acquisition/beat.go",
-		"		k.log.Warn(\"acquire lock could not be renewed\"", "		h.trust.extend(sent, ttl)\n		k.log.Warn(\"acquire lock could not be renewed\"", root, "TestP2TheAnswerToARenewalIsLost"},
+		"		k.complain(\"acquire lock could not be renewed\"", "		h.trust.extend(sent, ttl)\n		k.complain(\"acquire lock could not be renewed\"", root, "TestP2TheAnswerToARenewalIsLost"},
 	{"P9", "one renewal without an answer costs the lock", "acquisition/beat.go",
 		"		case !h.trust.stands():\n			h.lost(errTrustOver)", "		default:\n			h.lost(errTrustOver)", root, "TestP2TheAnswerToARenewalIsLost"},
 	{"P2", "a claim counts as decided before the lock was taken anew", "acquisition/acquirer.go",

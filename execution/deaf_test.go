@@ -47,6 +47,7 @@ func TestDeafHandlers(t *testing.T) {
 		require.Equal(t, []int{2, 0}, []int{replaced, left})
 		require.Equal(t, job.Done, b.owner.next(t).outcome.State)
 		noops(10)
+		synctest.Wait() // a place is given up after its end was told
 		require.Zero(t, b.workers.room.used.Load(), "places taken")
 		require.Empty(t, b.workers.Unhealthy())
 

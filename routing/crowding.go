@@ -53,8 +53,10 @@ func (c *crowding) refused(why error) {
 	c.until = time.Now().Add(c.wait + rand.N(c.wait/2))
 }
 
-// ask tells whether a connection may be asked for now. Of those who ask one is let through,
-// and the others wait for a moment whether it is served; it may fail for other reasons.
+// ask lets everybody through while the server has connections, as far as is known. Once it
+// has refused one, it lets one through after each wait, and returns ErrCrowded to the
+// others until that one is served or refused, or has had firstAsk for it: it may fail for
+// reasons of its own, and never say.
 func (c *crowding) ask() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -179,14 +179,16 @@ func (c *Client) freeze(ctx context.Context, pool string, frozen bool) error {
 	return nil
 }
 
-// Claims counts the claims in flight in a pool, by whomever: 0 means that nothing runs.
-func (c *Client) Claims(ctx context.Context, pool string) (int, error) {
+// Claims lists the sessions that have claims in flight in a pool: none means that nothing
+// runs there. One whose node has died keeps its own until the lock's holder takes them
+// back, and a frozen pool has no holder.
+func (c *Client) Claims(ctx context.Context, pool string) ([]SessionStatus, error) {
 	p, ok := c.router.Pool(pool)
 	if !ok {
-		return 0, fmt.Errorf("pool %q: %w", pool, ErrUnknownPool)
+		return nil, fmt.Errorf("pool %q: %w", pool, ErrUnknownPool)
 	}
-	ids, err := store.ClaimIDs(ctx, p.Jobs())
-	return len(ids), err
+	sessions, err := sessionsOf(ctx, p)
+	return slices.DeleteFunc(sessions, func(s SessionStatus) bool { return s.Claims == 0 }), err
 }
 
 // Elected names the node that this process' view of the cluster proposes as the
@@ -208,14 +210,16 @@ type SessionStatus struct {
 // SessionStatuses lists the sessions in every pool: the nodes that work there, or
 // did within a day.
 func (c *Client) SessionStatuses(ctx context.Context) ([]SessionStatus, error) {
-	return gather(ctx, c.router.Pools(), func(ctx context.Context, p *routing.Pool) ([]SessionStatus, error) {
-		rows, err := store.Sessions(ctx, p.Tenants())
-		out := make([]SessionStatus, len(rows))
-		for i, r := range rows {
-			out[i] = SessionStatus{Pool: p.Name, Session: r}
-		}
-		return out, err
-	})
+	return gather(ctx, c.router.Pools(), sessionsOf)
+}
+
+func sessionsOf(ctx context.Context, p *routing.Pool) ([]SessionStatus, error) {
+	rows, err := store.Sessions(ctx, p.Tenants())
+	out := make([]SessionStatus, len(rows))
+	for i, r := range rows {
+		out[i] = SessionStatus{Pool: p.Name, Session: r}
+	}
+	return out, err
 }
 
 // Counts is how many jobs stand where in a pool.

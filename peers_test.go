@@ -18,6 +18,7 @@ import (
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
 )
 
 // tally counts how often each job ran, and where.
@@ -258,6 +259,62 @@ func TestP1GivenClaimsAreWithdrawn(t *testing.T) {
 	require.Equal(t, n, y.byNode()["holder"])
 	require.Zero(t, b.count("p1", "SELECT coalesce(max(losses), 0) FROM tenure.job"))
 	proxy.SetRule(nil)
+}
+
+// A peer that has one connection for handlers gives one of two jobs back, and goes on with the
+// other for as long as that takes. The holder, which has nothing else to do, runs what it got
+// back meanwhile.
+func TestAPeerGivesPartOfAClaimBack(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	type run struct {
+		node string
+		id   job.ID
+	}
+	runs, goOn := make(chan run, 10), map[string]chan struct{}{"holder": make(chan struct{}), "peer": make(chan struct{})}
+	next := func() (r run) {
+		select {
+		case r = <-runs:
+		case <-time.After(patience):
+		}
+		return r
+	}
+	finishPeer := sync.OnceFunc(func() { close(goOn["peer"]) })
+	defer finishPeer()
+	blocking := func(node string) *job.Registry {
+		r := job.NewRegistry()
+		tenure.HandleTx(r, func(ctx context.Context, _ pgx.Tx, j *job.Job[write]) error {
+			runs <- run{node, j.ID}
+			select {
+			case <-goOn[node]:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		return r
+	}
+	holder := b.start(few(b.gossiping("holder"), 1), blocking("holder"))
+	holder.holds("p1")
+	cfg := few(b.gossiping("peer", holder.Self().Addr), 2)
+	p1 := b.cfg.Pools["p1"]
+	p1.MaxConns = 4
+	cfg.Pools = map[string]routing.PoolConfig{"p1": p1}
+	b.start(cfg, blocking("peer"))
+	holder.meet(2)
+	b.many(holder.Client(), 1, func(i int) job.Args { return write{i} })
+	require.Equal(t, "holder", next().node)
+	b.many(holder.Client(), 2, func(i int) job.Args { return write{i} })
+	first := next()
+	require.Equal(t, "peer", first.node)
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.claim WHERE cardinality(job_ids) = 2"))
+	close(goOn["holder"])
+	second := next()
+	require.Equal(t, "holder", second.node)
+	require.NotEqual(t, first.id, second.id)
+	b.eventually(2, "p1", "SELECT count(*) FROM tenure.completed_job")
+	finishPeer()
+	b.finished(holder.Client(), 3)
 }
 
 // The answers to a peer's taking over get lost: it asks again, and every job runs once.

@@ -3,6 +3,7 @@ package tenure_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,6 +41,51 @@ func TestP5AttemptIsRecordedBeforeTheNextStart(t *testing.T) {
 		}
 	}
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.dead_letter_job WHERE attempt = 5")
+}
+
+// TestP5WhoeverLivesWasNotKilled: a node is cut off from the database until its job is
+// taken from it. That it lost its session is not held against the job, once it can say so.
+func TestP5WhoeverLivesWasNotKilled(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	began, goOn := make(chan string, 10), make(chan struct{})
+	finish := sync.OnceFunc(func() { close(goOn) })
+	defer finish()
+	long := func(node string) *job.Registry {
+		r := job.NewRegistry()
+		job.Handle(r, func(ctx context.Context, _ *job.Job[plain]) error {
+			began <- node
+			select {
+			case <-goOn:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		return r
+	}
+	next := func() string {
+		select {
+		case node := <-began:
+			return node
+		case <-time.After(patience):
+			return "nobody"
+		}
+	}
+	cfg, proxy := b.behind(b.named("cut"), "p1")
+	cut := b.start(cfg, long("cut"))
+	cut.holds("p1")
+	_, err := cut.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
+	require.NoError(t, err)
+	require.Equal(t, "cut", next())
+	b.start(b.named("other"), long("other"))
+	proxy.Hold(func(string) bool { return true })
+	require.Equal(t, "other", next())
+	require.Equal(t, 1, b.count("p1", "SELECT losses FROM tenure.job"), "as far as anybody knows it may have killed its node")
+	proxy.Hold(nil)
+	b.eventually(0, "p1", "SELECT losses FROM tenure.job")
+	finish()
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
 }
 
 // raced is set under the race detector.

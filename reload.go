@@ -54,8 +54,8 @@ func (r *reloader) reload(ctx context.Context, cfg config.Config, then func(rout
 		name     string
 		old, new any
 	}{
-		{"node", old.Node, cfg.Node}, {"cluster", old.Cluster, cfg.Cluster}, {"acquire", old.Acquire, cfg.Acquire},
-		{"execution", old.Execution, cfg.Execution}, {"handlers", old.Handlers, cfg.Handlers},
+		{"node", old.Node, cfg.Node}, {"cluster", old.Cluster, cfg.Cluster}, {"connections", old.Connections, cfg.Connections},
+		{"acquire", old.Acquire, cfg.Acquire}, {"execution", old.Execution, cfg.Execution}, {"handlers", old.Handlers, cfg.Handlers},
 	} {
 		if !reflect.DeepEqual(section.old, section.new) {
 			done.Later = append(done.Later, section.name)
@@ -79,7 +79,8 @@ func (r *reloader) reload(ctx context.Context, cfg config.Config, then func(rout
 // added answers and cannot be used, when a pool would lead to another database than
 // before, with [routing.ErrInUse] when a tenant would lose its pool, and with
 // [routing.ErrHasJobs] when one would leave its jobs behind. Other sections are compared
-// and left alone. Safe for concurrent use.
+// and left alone; with connections as they are, what is added must fit into its server.
+// Safe for concurrent use.
 func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) {
 	return n.reloader.reload(ctx, cfg, func(routing.Change) { n.manager.Apply(n.router.Pools()) })
 }

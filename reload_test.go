@@ -349,6 +349,10 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"execution"}, done.Later)
 	require.Empty(t, done.Added)
+	later.Connections.PerNode = 50
+	done, err = n.Reload(t.Context(), later)
+	require.NoError(t, err)
+	require.Equal(t, []string{"connections", "execution"}, done.Later)
 }
 
 // A frozen pool claims nothing, and goes on when it is thawed.
@@ -360,7 +364,7 @@ func TestFreezeAndThaw(t *testing.T) {
 	require.NoError(t, n.Client().Freeze(t.Context(), "p1"))
 	claims, err := n.Client().Claims(t.Context(), "p1")
 	require.NoError(t, err)
-	require.Zero(t, claims)
+	require.Empty(t, claims)
 	for _, id := range []tenancy.ID{"t1", "t2"} {
 		_, err := n.Client().Enqueue(tenancy.For(t.Context(), id), plain{1})
 		require.NoError(t, err, "jobs are taken in all the same")

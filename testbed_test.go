@@ -132,6 +132,22 @@ func (b *testbed) eventually(want int, pool, sql string, args ...any) {
 	}, patience, 10*time.Millisecond, "%s: want %d", sql, want)
 }
 
+// dwindles waits until a pool has no jobs, for as long as they become fewer.
+func (b *testbed) dwindles(pool string) {
+	b.t.Helper()
+	const waiting = "SELECT (SELECT count(*) FROM tenure.job) + (SELECT count(*) FROM tenure.timer_job)"
+	for left := b.count(pool, waiting); left > 0; {
+		require.Eventually(b.t, func() bool {
+			now := left
+			if err := b.db[pool].QueryRow(b.t.Context(), waiting).Scan(&now); err != nil || now >= left {
+				return false
+			}
+			left = now
+			return true
+		}, patience, 10*time.Millisecond, "%d jobs are left in pool %s", left, pool)
+	}
+}
+
 // named is the bed's configuration for a node of this name.
 func (b *testbed) named(name string) config.Config {
 	cfg := b.cfg

@@ -205,13 +205,16 @@ func (a *acquirer) try(ctx context.Context) (*term, rest) {
 		}
 		return nil, rest{d: a.keeper.retry(), saw: saw}
 	}
-	if saw.rank > 0 && a.keeper.reach.isDown() { // whoever is elected instead shall not be overtaken
+	if saw.rank > 0 && a.keeper.reach.isDown() && !a.goesOn(l) { // whoever is elected instead shall not be overtaken
 		return nil, rest{d: poolRetry, saw: saw}
 	}
 	if err := a.settle(ctx, l); err != nil && ctx.Err() == nil {
 		a.log.Warn("claims whose answer was lost could not be removed; trying again", zap.Error(err))
 	}
 	if wait := a.untilFree(l, saw.rank); wait > 0 {
+		if a.keeper.reach.isDown() { // until it is known whether it is back for good
+			wait = min(wait, poolRetry)
+		}
 		if wait > hangUpFor {
 			a.keeper.hangUp()
 		}
@@ -229,6 +232,13 @@ func (a *acquirer) try(ctx context.Context) (*term, rest) {
 		t.wasIdle = idle
 	}
 	return t, rest{d: rankDelay, saw: saw, heed: true}
+}
+
+// goesOn tells whether the lock is this node's still, after an outage: others that had it,
+// too, leave the lock alone until they have seen for a while that it is not renewed. Not if
+// terms keep on ending soon: somebody else may reach the database better.
+func (a *acquirer) goesOn(l store.Lock) bool {
+	return l.Holder == a.keeper.self.Member && a.inVain <= 1
 }
 
 // wasIdle tells whether the last holder, if there was any, dozed.
@@ -249,13 +259,14 @@ func (a *acquirer) dozes(l store.Lock) bool {
 
 // outlook is what of the view of the members bears on when to look at the lock again.
 type outlook struct {
-	rank            int
-	eligible, alive bool // this node, and the holder
+	rank     int
+	eligible bool // this node
+	gone     bool // the holder
 }
 
 func (a *acquirer) outlook() (o outlook) {
 	o.rank, o.eligible = a.elector.Rank(a.pool.Name)
-	o.alive = a.elector.Alive(a.standing.holder)
+	o.gone = a.gone(a.standing.holder)
 	return o
 }
 
@@ -282,7 +293,7 @@ func (a *acquirer) pause(ctx context.Context, r rest) {
 			m := a.keeper.inbox.take()
 			a.refusals.note(m.refused)
 			if m.soon != "" {
-				a.prepare(ctx, m.soon)
+				a.prepare(ctx, m.soon, m.conns)
 			}
 			if m.offered && r.heed {
 				a.offered, a.idleOffer = true, m.idle
@@ -356,11 +367,15 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 		every *= dozeFactor
 	}
 	quiet := 2*every + every/8
-	if !a.elector.Alive(l.Holder) {
-		// It is thought dead: two renewals missed are enough. That only the database's
-		// clock says so does no harm, as the take still fails if another renewal arrives.
-		// That only this node's says so is enough, too: the other may have been set back.
-		return max(quiet+delay-max(l.Quiet, time.Since(a.standing.since)), 0)
+	if seen := time.Since(a.standing.since); a.gone(l.Holder) {
+		// Two renewals missed are enough. That only the database's clock says so does no
+		// harm, as the take still fails if another renewal arrives. That only this node's
+		// says so is enough, too: the other may have been set back.
+		wait := max(quiet+delay-max(l.Quiet, seen), 0)
+		if a.elector.Alive(l.Holder) { // it may be back by now, and another renewal about to arrive
+			wait = max(wait, every-seen)
+		}
+		return wait
 	}
 	if l.Remaining > 0 {
 		if rank >= lowRank {
@@ -411,7 +426,7 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 	held, holding := a.keeper.hold(f, sent)
 	a.note(Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
 	a.metrics.changes.WithLabelValues(a.pool.Name, "taken").Inc()
-	a.metrics.held.WithLabelValues(a.pool.Name).Set(1)
+	a.metrics.held.WithLabelValues(a.pool.Name).Inc()
 	a.metrics.epoch.WithLabelValues(a.pool.Name).Set(float64(l.Epoch))
 	a.log.Info("acquire lock taken", zap.Int64("epoch", l.Epoch), zap.String("from", a.standing.holder))
 	t := newTerm(a, s, f, holding, held)
@@ -425,7 +440,14 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 // database's clock may have been set back.
 func (a *acquirer) holderGone() bool {
 	holder := a.standing.holder
-	return holder != "" && (holder == a.keeper.self.Member || !a.elector.Alive(holder))
+	return holder != "" && (holder == a.keeper.self.Member || a.gone(holder))
+}
+
+// gone tells whether a holder is thought dead, or says that it does not reach the database
+// while this node does, and did all the time. If no node did, the holder is to go on when
+// the database is back.
+func (a *acquirer) gone(holder string) bool {
+	return !a.elector.Alive(holder) || a.elector.Lacks(holder, a.pool.Name) && a.keeper.reach.sound(time.Now().Add(-a.cfg.Lock.TTL))
 }
 
 // end lets go of the lock after a term, which is over for the reason why.
@@ -438,7 +460,8 @@ func (a *acquirer) end(t *term, why error) rest {
 		a.unsure = t.fence
 	}
 	a.keeper.release(t.holding)
-	a.metrics.held.WithLabelValues(a.pool.Name).Set(0)
+	// Not set to 0: if the pool's settings have changed, its next acquirer may have the lock.
+	a.metrics.held.WithLabelValues(a.pool.Name).Dec()
 	a.metrics.holdup.DeleteLabelValues(a.pool.Name) // the next holder looks
 	a.standing = watching{since: time.Now()}
 	switch {

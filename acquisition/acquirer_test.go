@@ -97,11 +97,16 @@ func TestUntilFree(t *testing.T) {
 		{"dead, last", held("dead", 8*s, s), 0, 5, 5750 * ms, 0},
 		{"dead, last, its turn", held("dead", 0, 6750*ms), 0, 5, 0, 0},
 		{"dead, paused", paused(held("dead", 0, time.Hour)), time.Hour, 0, 2500 * ms, 3 * s},
+
+		{"unable, renewed all the same", held("unable", 8*s, 0), 0, 0, 4250 * ms, 0},
+		{"unable, two renewals missed", held("unable", 3750*ms, 4250*ms), 2 * s, 0, 0, 0},
+		{"unable, two renewals missed, third", held("unable", 3750*ms, 4250*ms), 2 * s, 2, s, 0},
+		{"unable, just seen: the database's clock may have jumped", held("unable", 0, time.Hour), 0, 0, 2 * s, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a := newIdleAcquirer(&fakeElector{rank: c.rank, dead: []string{"dead"}})
+				a := newIdleAcquirer(&fakeElector{rank: c.rank, dead: []string{"dead"}, unable: []string{"unable"}})
 				a.standing.since = time.Now()
 				time.Sleep(c.seen)
 				for range 100 { // some of it is by chance
@@ -298,6 +303,52 @@ func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
 	a.keeper.release(tm.holding)
 }
 
+// A holder that says that it does not reach the database loses the lock to whoever does:
+// not while it renews all the same, and not to whoever cannot be sure of the database either.
+func TestAcquirerTakesFromTheUnable(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *Config) { c.Lock.RenewEvery = 10 * time.Second }, nil).start()
+	other := b.otherHolds("b-1")
+	a := b.acquirer(&fakeElector{unable: []string{"b-1"}})
+	require.Nil(t, tried(t.Context(), a), "it has just renewed")
+
+	a.standing.since = time.Now().Add(-30 * time.Second)
+	for range downAfter {
+		a.keeper.reach.note(false, time.Now().Add(-time.Minute), time.Hour)
+	}
+	require.Nil(t, tried(t.Context(), a), "the database was out of reach from here as well")
+
+	for range upAfter {
+		a.keeper.reach.note(true, time.Now().Add(upFor), time.Hour)
+	}
+	require.False(t, a.keeper.reach.isDown())
+	a.keeper.reach.note(false, time.Now(), time.Hour)
+	require.Nil(t, tried(t.Context(), a), "it may have been the database")
+
+	a.keeper.reach.fail = time.Time{}
+	tm := tried(t.Context(), a)
+	require.NotNil(t, tm)
+	require.Greater(t, tm.fence.Epoch, other.Epoch)
+	a.keeper.release(tm.holding)
+}
+
+// Who is elected and does not know yet whether the database is back looks often until it
+// does, however long the lock still lives: it may be the only one that reaches it.
+func TestAcquirerFindsOutWhetherTheDatabaseIsBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	b.otherHolds("b-1")
+	a := b.acquirer(&fakeElector{})
+	b.exec("UPDATE tenure.acquire_lock SET expires_at = clock_timestamp() + interval '10 min'")
+	_, r := a.try(t.Context())
+	require.Greater(t, r.d, 10*poolRetry)
+	for range downAfter {
+		a.keeper.reach.note(false, time.Now().Add(-time.Minute), time.Hour)
+	}
+	_, r = a.try(t.Context())
+	require.LessOrEqual(t, r.d, poolRetry)
+}
+
 // The lock stands in this process' name, under a session that it has lost, and lives for
 // long, as the database's clock was set back: nobody else would take it for as long.
 func TestAcquirerTakesBackWhatItsFormerSessionHolds(t *testing.T) {
@@ -331,6 +382,28 @@ func TestAcquirerDoesNotOvertakeOnceItWasOutOfReach(t *testing.T) {
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	a.keeper.release(tm.holding)
+}
+
+// After an outage a node goes on with a lock that is still its own, elected or not, so that
+// nobody waits until it counts as within reach again; unless it has hardly held it.
+func TestAcquirerGoesOnAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	e := &fakeElector{rank: 1}
+	a := b.acquirer(e)
+	a.standing.since = time.Now().Add(-time.Hour)
+	for _, terms := range []int{1, 2} {
+		tm := tried(t.Context(), a)
+		require.NotNil(t, tm)
+		a.keeper.release(tm.holding)
+		for range downAfter {
+			a.keeper.reach.note(false, time.Now().Add(-time.Minute), time.Hour)
+		}
+		a.inVain = terms // in a row, that ended soon
+	}
+	epoch := b.readLock().Epoch
+	require.Nil(t, tried(t.Context(), a))
+	require.Equal(t, epoch, b.readLock().Epoch)
 }
 
 func TestAcquirerWithoutADatabase(t *testing.T) {

@@ -48,6 +48,7 @@ func newAside(t *term) *aside {
 		{what: "jobs behind the cursors", at: &c.rewind, every: every(rewindEvery), begin: t.rewind},
 		{what: "lanes with jobs", at: &c.discover, every: t.discoverEvery, begin: t.discover},
 		{what: "finished jobs to be tidied", at: &c.retention, every: every(retentionEvery), begin: t.retain},
+		{what: "cancel requests to be forgotten", at: &c.requests, every: every(sweepEvery), begin: t.forgetRequests},
 		{what: "jobs that wait in vain", at: &c.unhandled, every: every(sweepEvery), begin: t.reportUnhandled},
 		{what: "old transactions", at: &c.holdups, every: every(holdupsEvery), begin: t.reportHoldup},
 	}}
@@ -186,7 +187,10 @@ func (t *term) discover() look {
 
 // discoverEvery is how often to look for lanes: when idle that is the poll.
 func (t *term) discoverEvery() time.Duration {
-	if t.lanes.hasWork() {
+	switch {
+	case !t.wasIdle && time.Since(t.began) < unknownFor:
+		return min(unknownEvery, t.cfg.IdleWait)
+	case t.lanes.hasWork():
 		return discoverEvery
 	}
 	return t.cfg.IdleWait
@@ -209,6 +213,14 @@ func (t *term) retain() look {
 			t.log.Warn("finished jobs could not be tidied; they go to the default partition", zap.Error(err))
 		}
 		return nil, nil
+	}
+}
+
+// forgetRequests removes what was asked of jobs that had ended before they heard of it:
+// each busy node reads all requests with every heartbeat.
+func (t *term) forgetRequests() look {
+	return func(ctx context.Context) (use func(), err error) {
+		return nil, store.ForgetCancelRequests(ctx, t.pool.Jobs())
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tenurehq/tenure/job"
 )
 
 // asideTerm is a term with nothing but looks.
@@ -114,5 +116,45 @@ func TestLooksFail(t *testing.T) {
 		synctest.Wait()
 		tm.lookedAside(ended)
 		require.Equal(t, said, logged.Len())
+	})
+}
+
+// The holder forgets what was asked of jobs that have ended, and not what is asked of one
+// that is to run again.
+func TestTheHolderForgetsCancelRequests(t *testing.T) {
+	t.Parallel()
+	ran := make(chan job.ID, 1)
+	b := setup(t, nil, tells(ran)).start()
+	later := b.count(`INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at)
+		VALUES ('acme', 'default', 'k', '1', now() + interval '1 hour') RETURNING id`)
+	now := b.enqueue("tell")
+	b.exec("INSERT INTO tenure.cancel_request (job_id) VALUES ($1), ($2)", later, int64(now)+1000)
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{changes: make(chan struct{}, 1)}, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, m.Start(t.Context()))
+	require.Equal(t, now, within(t, ran))
+	b.eventually(1, "SELECT count(*) FROM tenure.cancel_request")
+	require.Equal(t, later, b.count("SELECT job_id FROM tenure.cancel_request"))
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
+}
+
+// Hints go to the last holder for a while, so that a new one looks by itself; not where
+// nothing was going on, as in the thousands of pools that a node takes over.
+func TestANewHolderLooksByItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		tm := &term{acquirer: &acquirer{cfg: cfg}, lanes: newLanes(), began: time.Now()}
+		require.Equal(t, unknownEvery, tm.discoverEvery())
+		time.Sleep(unknownFor)
+		require.Equal(t, cfg.IdleWait, tm.discoverEvery())
+		tm.began, tm.wasIdle = time.Now(), true
+		require.Equal(t, cfg.IdleWait, tm.discoverEvery())
+		tm.wasIdle, tm.cfg.IdleWait = false, time.Millisecond
+		require.Equal(t, time.Millisecond, tm.discoverEvery())
+		tm.lanes.see(laneOf("acme", 0))
+		time.Sleep(unknownFor)
+		require.Equal(t, discoverEvery, tm.discoverEvery())
 	})
 }

@@ -131,6 +131,9 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 		s.trust.extend(sent, k.cfg.Session.TTL)
 		k.lookForGhosts(ctx, s)
 		k.heedCancels(ctx, s)
+		if k.reach.failing() { // they have found out that the connection is no good
+			break
+		}
 		return every
 	case errors.Is(err, store.ErrSessionLost):
 		h.lost(errLockLost)

@@ -2,11 +2,13 @@ package acquisition
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 )
@@ -54,6 +56,24 @@ func TestKeeperDoesNotTrustALockThatItCannotRenew(t *testing.T) {
 	require.ErrorIs(t, ended(t, ctx), errTrustOver)
 	require.False(t, h.trust.stands())
 	require.True(t, s.MayStart(), "the session is trusted for longer")
+}
+
+// A look on the lock's connection may be the first to find out that it is no good. Then the
+// next renewal is due soon, as that may take a while to succeed.
+func TestKeeperRenewsSoonAfterALookFailed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *Config) { c.Lock.RenewEvery = 10 * time.Second }, nil)
+	_, _ = b.lock(b.session())
+	b.keeper.reconnected.Store(true)
+	b.proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "FROM tenure.claim") {
+			return faultproxy.CutBefore
+		}
+		return faultproxy.Pass
+	})
+	require.Less(t, b.keeper.tick(t.Context()), b.cfg.Lock.RenewEvery)
+	b.proxy.SetRule(nil)
+	require.Equal(t, b.cfg.Lock.RenewEvery, b.keeper.tick(t.Context()))
 }
 
 // Whoever finds out first that the session is lost may open another one while the term

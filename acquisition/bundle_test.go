@@ -36,7 +36,7 @@ type bundle struct {
 	stopped  atomic.Bool
 }
 
-const minConns = 4
+const fewConns = 7 // three of them for handlers
 
 // setup makes a keeper, not started, that beats and renews at once and trusts itself
 // for long.
@@ -62,7 +62,7 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	}
 	b.registry.Freeze()
 	routes := routing.DefaultConfig()
-	routes.Pools = map[string]routing.PoolConfig{"main": {DSN: b.proxy.DSN(), MaxConns: minConns}}
+	routes.Pools = map[string]routing.PoolConfig{"main": {DSN: b.proxy.DSN(), MaxConns: fewConns}}
 	routes.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main"}}
 	b.routes = routes
 	b.router, err = routing.New(routes, zap.NewNop())
@@ -193,6 +193,9 @@ func tells(ran chan<- job.ID) func(*job.Registry) {
 func (b *bundle) ghostsSought() {
 	b.t.Helper()
 	b.until(func() bool { return !b.keeper.reconnected.Load() })
+	const beats = "SELECT coalesce(sum(hb_seq), 0) FROM tenure.node_session"
+	since := b.count(beats) // the search, if it is still under way, is over before the next
+	b.until(func() bool { return b.count(beats) > since })
 }
 
 // claim enqueues jobs and puts them into a claim of s, as a term would.

@@ -24,9 +24,14 @@ type slot chan struct{}
 func (s slot) Lock()   { s <- struct{}{} }
 func (s slot) Unlock() { <-s }
 
-// callTimeout bounds a call on the lock's connection; the server gives up a little
-// earlier by itself.
+// callTimeout bounds a call on the lock's connection that is made anew for it.
 const callTimeout = 4 * time.Second
+
+// askTimeout bounds a call on an open one: as a lock is renewed every two seconds, its
+// connection is known to have fallen silent within five, while the lock is still trusted.
+// Another connection may pass. The server gives up a little earlier by itself, unless the
+// lock lives shorter, or is about to expire.
+const askTimeout = 2750 * time.Millisecond
 
 // errLeftAlone is returned for a call that was not made, as the last ones have failed.
 var errLeftAlone = errors.New("the database did not do what it was asked, and is tried again in a moment")
@@ -40,25 +45,39 @@ const linger = 200 * time.Millisecond
 // errLeftAlone: the database is down, and not tried as often as somebody wants something
 // of it; retry says when it is.
 func (k *keeper) call(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
-	err := k.try(ctx, fn)
-	waited := errors.Is(err, routing.ErrNoTurn) && k.pool.SilentFor() < 2*callTimeout // for its turn, while others had theirs
-	if ctx.Err() == nil && !waited && !errors.Is(err, errLeftAlone) {                 // else it was cut short here
-		ok := err == nil || answered(err)
-		k.reach.note(ok, time.Now(), k.cfg.Lock.TTL/2)
-		switch {
-		case ok:
-			k.pool.Heard()
-			if !k.retired() {
-				k.metrics.up.WithLabelValues(k.pool.Name).Set(1)
-			}
-		case spoke(err): // Postgres does not want to, which is for whoever asks it to find out
-			k.pool.Heard()
-		case k.reach.isDown() && !k.retired():
-			k.pool.Lost(err)
-			k.metrics.up.WithLabelValues(k.pool.Name).Set(0)
-		}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
+	k.connMu.Lock()
+	defer k.connMu.Unlock()
+	err := k.try(ctx, fn)
+	k.heed(ctx, err) // before the next one may call
 	return err
+}
+
+// heed takes in what a call has shown of the database; connMu is held.
+func (k *keeper) heed(ctx context.Context, err error) {
+	waited := errors.Is(err, routing.ErrNoTurn) && k.pool.SilentFor() < 2*callTimeout // for its turn, while others had theirs
+	if ctx.Err() != nil || waited || errors.Is(err, errLeftAlone) {                   // it was cut short here
+		return
+	}
+	ok := err == nil || answered(err)
+	k.reach.note(ok, time.Now(), k.cfg.Lock.TTL/2)
+	switch {
+	case ok:
+		k.pool.Heard()
+		if !k.retired() {
+			k.metrics.up.WithLabelValues(k.pool.Name).Set(1)
+		}
+	case spoke(err): // Postgres does not want to, which is for whoever asks it to find out
+		k.pool.Heard()
+	case k.reach.isDown() && !k.retired():
+		k.pool.Lost(err)
+		k.metrics.up.WithLabelValues(k.pool.Name).Set(0)
+	}
+	if left, held := k.trusted(); !ok && held && left <= 0 { // it was tried for long enough, and others may be able to
+		k.reach.giveUp()
+	}
 }
 
 // answered tells whether an error is the ledger's answer.
@@ -83,14 +102,10 @@ func (k *keeper) retired() bool {
 	}
 }
 
+// try is call without what is learned from it; connMu is held.
 func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	patience := min(callTimeout, k.cfg.Lock.TTL*3/4) // one call that hangs must not cost a lock that lives shorter
-	k.connMu.Lock()
-	defer k.connMu.Unlock()
 	connected := k.conn != nil && !k.conn.IsClosed()
+	patience := k.bound(connected)
 	if connected {
 		if err := k.pool.Current(k.conn); err != nil {
 			k.disconnect()
@@ -130,6 +145,34 @@ func (k *keeper) try(ctx context.Context, fn func(ctx context.Context, conn *pgx
 		time.AfterFunc(linger, k.hangUp)
 	}
 	return err
+}
+
+// leastPatience is what a call is given that comes almost too late for the lock.
+const leastPatience = 500 * time.Millisecond
+
+// bound is how long a call may take.
+func (k *keeper) bound(connected bool) time.Duration {
+	d := callTimeout
+	if connected {
+		d = askTimeout
+	}
+	d = min(d, k.cfg.Lock.TTL*3/4) // one call that hangs must not cost a lock that lives shorter
+	if left, held := k.trusted(); held && left > 0 {
+		// So that others learn soon that they may have it. An answer counts as long as the
+		// lock lives, which is longer than it is trusted.
+		d = min(d, max(left+marginOf(k.cfg.Lock.TTL)/2, leastPatience))
+	}
+	return d
+}
+
+// trusted is for how long the lock is trusted, if it is held.
+func (k *keeper) trusted() (left time.Duration, held bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.held == nil {
+		return 0, false
+	}
+	return k.held.trust.left(), true
 }
 
 // ends tells whether there is no later, as this node stops.

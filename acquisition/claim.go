@@ -26,14 +26,14 @@ func (t *term) acquire(ctx context.Context) (claimed int, err error) {
 	if want <= 0 {
 		return 0, nil
 	}
-	room := 0
-	if t.lanes.hasWork() || t.lanes.missed[missedHere] {
+	room, work := 0, t.lanes.hasWork() || t.lanes.missed[missedHere]
+	if work {
 		room = t.workers.Reserve(t.session, want)
 	}
 	if room > 0 {
 		t.lanes.retry(missedHere)
 	}
-	t.seekHelp(room < want && (t.lanes.hasWork() || t.lanes.missed[missedHere]))
+	t.seekHelp(t.peers.lack(work, room))
 	ready, credit := t.peers.ready()
 	n := min(room+credit, t.cfg.Batch)
 	if n == 0 || !t.lanes.hasWork() {

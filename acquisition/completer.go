@@ -28,10 +28,11 @@ type completer struct {
 	writeOnce func(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error)
 	nudge     chan struct{} // one place; written by add, read by run
 
-	mu      sync.Mutex
-	waiting []ending      // guarded by mu
-	claims  map[int64]int // guarded by mu; jobs of each claim that have not ended
-	idle    chan struct{} // guarded by mu; closed while claims is empty
+	mu       sync.Mutex
+	waiting  []ending      // guarded by mu
+	claims   map[int64]int // guarded by mu; jobs of each claim that have not ended
+	idle     chan struct{} // guarded by mu; closed while claims is empty
+	outlived []endedJob    // guarded by mu; runs that were reported in vain, the claim being lost
 }
 
 // ending is how the time of a claimed job with the workers came to its end.
@@ -74,6 +75,18 @@ func (c *completer) known() []int64 {
 		ids = append(ids, id)
 	}
 	return ids
+}
+
+// outlive notes runs that were all reported in vain, as they are when the session is dead.
+func (c *completer) outlive(runs []store.Finished) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.outlived) > flushMost { // of claims that were lost one by one, which nobody will ask for
+		c.outlived = nil
+	}
+	for _, r := range runs {
+		c.outlived = append(c.outlived, endedJob{r.Record.ID, r.Record.Turn})
+	}
 }
 
 // busy tells whether any claim is open.
@@ -252,6 +265,9 @@ func (c *completer) write(ctx context.Context, batch []ending, over []int64) boo
 			if lost > 0 && try == 1 { // a repeated write counts what the first one did
 				s.keeper.metrics.lost.Add(float64(lost))
 				s.log.Info("runs ended after their claim was lost", zap.Int("runs", lost))
+			}
+			if lost > 0 && lost == len(runs) {
+				c.outlive(runs)
 			}
 			return true
 		}

@@ -14,6 +14,7 @@ type fakeElector struct {
 	elected string
 	heir    string
 	dead    []string
+	unable  []string // to reach any database
 	stable  time.Duration
 	sendErr error
 	changes chan struct{}
@@ -33,6 +34,8 @@ func (e *fakeElector) Peers() []string { return nil }
 func (e *fakeElector) Share() int { return e.share }
 
 func (e *fakeElector) Alive(member string) bool { return !slices.Contains(e.dead, member) }
+
+func (e *fakeElector) Lacks(member, _ string) bool { return slices.Contains(e.unable, member) }
 
 func (e *fakeElector) StableFor() time.Duration { return e.stable }
 
@@ -73,4 +76,15 @@ func (e *fakeElector) messages() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.sent)
+}
+
+// slowElector is one whose messages are under way until goOn is closed.
+type slowElector struct {
+	*fakeElector
+	goOn <-chan struct{}
+}
+
+func (e slowElector) Send(member string, kind byte, payload []byte) error {
+	<-e.goOn
+	return e.fakeElector.Send(member, kind, payload)
 }

@@ -70,24 +70,57 @@ func (f *flight) overBy(session uuid.UUID, claim int64) bool {
 	return true
 }
 
-// settle compares with the claims in the ledger. A loan that is gone for two looks
-// has ended without a word, which may mean that some of its jobs wait again.
-func (f *flight) settle(ids []int64) (silently bool) {
-	standing := make(map[int64]bool, len(ids))
-	for _, id := range ids {
-		standing[id] = true
+// listed is of how many jobs each claim for another session was when last looked at, to
+// find out which have fewer now.
+func (f *flight) listed() (claims []int64, jobs []int32) {
+	for id, l := range f.lent {
+		claims, jobs = append(claims, id), append(jobs, int32(len(l.jobs)))
+	}
+	return claims, jobs
+}
+
+// settle compares with the claims in the ledger, and tells whether jobs may wait again of
+// which nobody has said so: jobs that were given back unstarted leave a claim that goes on,
+// and a claim that is gone for two looks has ended without a word.
+func (f *flight) settle(ledger []store.Standing) (freed bool) {
+	standing := make(map[int64][]job.ID, len(ledger))
+	for _, c := range ledger {
+		standing[c.ID] = c.Jobs
 	}
 	for id, l := range f.lent {
+		jobs, stands := standing[id]
 		switch {
-		case standing[id]:
+		case stands && jobs != nil:
+			freed = f.keep(l, jobs) || freed
+		case stands:
 		case !l.gone:
 			l.gone = true
 		default:
 			f.over(id)
-			silently = true
+			freed = true
 		}
 	}
-	return silently
+	return freed
+}
+
+// keep forgets the jobs of a loan that are not among those that its claim still lists.
+func (f *flight) keep(l *loan, listed []job.ID) (fewer bool) {
+	still := make(map[job.ID]bool, len(listed))
+	for _, id := range listed {
+		still[id] = true
+	}
+	left := l.jobs[:0]
+	for _, e := range l.jobs {
+		if still[e.id] {
+			left = append(left, e)
+			continue
+		}
+		f.end(e.id, e.turn)
+		f.away--
+		fewer = true
+	}
+	l.jobs = left
+	return fewer
 }
 
 // has tells whether this very turn of a job is claimed. A later turn is not: the

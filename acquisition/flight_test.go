@@ -125,10 +125,34 @@ func TestFlightLends(t *testing.T) {
 	f.over(7)
 	require.False(t, f.has(2, 0) || f.has(3, 0))
 	require.Equal(t, 1, f.here())
-	require.False(t, f.settle([]int64{8}))
+	require.False(t, f.settle([]store.Standing{{ID: 8}}))
 	require.False(t, f.settle(nil), "its message may be on the way")
 	require.True(t, f.has(4, 5))
 	require.True(t, f.settle(nil), "it has ended without a word")
 	require.False(t, f.has(4, 5))
 	require.False(t, f.othersClaim(uuid.New()))
+}
+
+// Jobs that were given back unstarted are free, while the rest of their claim runs on.
+func TestFlightOfAClaimThatGotSmaller(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	f.add(1, 0)
+	for id := job.ID(2); id <= 4; id++ {
+		f.lend(7, uuid.New(), id, 3)
+	}
+	claims, jobs := f.listed()
+	require.Equal(t, []int64{7}, claims)
+	require.Equal(t, []int32{3}, jobs)
+	require.False(t, f.settle([]store.Standing{{ID: 7}}), "it lists as many as it did")
+	require.True(t, f.settle([]store.Standing{{ID: 7, Jobs: []job.ID{2, 4}}, {ID: 9, Jobs: []job.ID{3}}}))
+	require.True(t, f.has(2, 3) && f.has(4, 3))
+	require.False(t, f.has(3, 3))
+	_, jobs = f.listed()
+	require.Equal(t, []int32{2}, jobs)
+	require.Equal(t, 1, f.here())
+	require.True(t, f.settle([]store.Standing{{ID: 7, Jobs: []job.ID{}}}))
+	require.False(t, f.has(2, 3) || f.has(4, 3))
+	f.over(7)
+	require.Equal(t, 1, f.here())
 }

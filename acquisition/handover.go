@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -109,7 +111,7 @@ func (t *term) announce(why error) {
 	if t.leaving.to == "" {
 		return
 	}
-	if err := t.elector.Send(t.leaving.to, MessageOffer, About{Pool: t.pool.Name, Soon: true}.Encode()); err == nil {
+	if err := t.elector.Send(t.leaving.to, MessageOffer, About{Pool: t.pool.Name, Soon: true, Conns: t.pool.Handling()}.Encode()); err == nil {
 		t.leaving.until = time.Now().Add(handoverWithin)
 	}
 }
@@ -176,19 +178,63 @@ func (a *acquirer) serves() bool {
 	return down == nil && eligible && !a.keeper.reach.isDown()
 }
 
-// prepare opens what a term needs, and tells the holder.
-func (a *acquirer) prepare(ctx context.Context, holder string) {
+// prepare opens what a term needs, and tells the holder, which has conns connections for
+// handlers.
+func (a *acquirer) prepare(ctx context.Context, holder string, conns int) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	warm := make(chan error, 1)
 	go func() { warm <- store.Warm(ctx, a.pool.Jobs()) }()
+	ready := make(chan struct{})
+	a.group.Go(func() {
+		defer close(ready)
+		a.readyForHandlers(a.ctx, conns)
+	})
+	late := time.After(handoverWithin / 2)
 	_, err := a.keeper.session(ctx)
 	err = errors.Join(err, <-warm)
+	select {
+	case <-ready:
+	case <-late: // it goes on: a lock can be taken without
+	}
 	if err == nil {
 		err = a.elector.Send(holder, MessageAnswer, About{Pool: a.pool.Name}.Encode())
 	}
 	if err != nil {
 		a.log.Debug("could not prepare to take the acquire lock", zap.String("from", holder), zap.Error(err))
+	}
+}
+
+// mostReady bounds how many connections are opened before there are jobs for them.
+const mostReady = 16
+
+// readyForHandlers opens connections for handlers, as many as the holder has. What is
+// enqueued while the lock changes hands begins all at once, and each of these jobs would
+// otherwise wait longer for a connection of its own than it takes. Failing is no matter.
+func (a *acquirer) readyForHandlers(ctx context.Context, conns int) {
+	if conns <= 0 || a.pool.Short() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	db := a.pool.Tenants()
+	open := make([]*pgxpool.Conn, min(conns, mostReady, int(db.Config().MaxConns)))
+	var group sync.WaitGroup
+	for i := range open {
+		group.Go(func() {
+			c, err := db.Acquire(ctx)
+			if err != nil {
+				return
+			}
+			open[i] = c
+			_ = store.WarmTx(ctx, c) // the first job will find out
+		})
+	}
+	group.Wait()
+	for _, c := range open { // not before, so that they are as many
+		if c != nil {
+			c.Release()
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/faultproxy"
@@ -105,6 +106,74 @@ func TestKeeperAsksBeforeItUsesAnOldSession(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrSessionLost)
 	require.ErrorIs(t, context.Cause(s.ctx), job.ErrClaimLost)
 	require.NotEqual(t, s.id, b.session().id)
+}
+
+// A connection that passes one way, or none, is noticed within five seconds when a lock is
+// renewed every two: the next renewal is sent by then, and given up in time.
+func TestKeeperNoticesASilentConnection(t *testing.T) {
+	t.Parallel()
+	most := 5*time.Second - DefaultConfig().Lock.RenewEvery
+	for name, way := range map[string]faultproxy.Way{"answers do not arrive": faultproxy.ToClient, "questions do not arrive": faultproxy.ToServer} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil, nil)
+			s := b.session()
+			took := time.Hour
+			for range 8 { // the machine may be busy
+				b.proxy.HoldWay(way, func(string) bool { return true })
+				began := time.Now()
+				err := b.keeper.call(t.Context(), func(ctx context.Context, conn *pgx.Conn) error {
+					_, err := store.BeatSession(ctx, conn, s.id, time.Minute)
+					return err
+				})
+				took = time.Since(began)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Nil(t, b.keeper.conn, "it is not used again")
+				if took <= most {
+					break
+				}
+				b.proxy.Hold(nil)
+				b.until(func() bool { return b.keeper.beat(t.Context(), s) == nil }, "another connection")
+			}
+			require.LessOrEqual(t, took, most)
+		})
+	}
+}
+
+// Who cannot renew its lock in time gives up trying when the trust ends, and counts as
+// unable from then on, so that others take the lock before it expires.
+func TestKeeperIsUnableOnceItsTrustIsOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	hold := func(left time.Duration) *holding {
+		sent := thisInstant()
+		d := left - (b.cfg.Lock.TTL - marginOf(b.cfg.Lock.TTL))
+		sent.at, sent.wall = sent.at.Add(d), sent.wall.Add(d)
+		_, h := b.keeper.hold(store.Fence{Session: b.session().id}, sent)
+		return h
+	}
+	fails := func() (down bool) {
+		b.proxy.Cut(nil)
+		require.Error(t, b.keeper.beat(t.Context(), b.session()))
+		return b.keeper.reach.isDown()
+	}
+	b.keeper.release(hold(time.Minute))
+	require.Equal(t, askTimeout, b.keeper.bound(true))
+	require.Equal(t, callTimeout, b.keeper.bound(false))
+
+	h := hold(3 * time.Second)
+	require.Less(t, b.keeper.bound(false), callTimeout)
+	require.GreaterOrEqual(t, b.keeper.bound(false), leastPatience)
+	b.keeper.release(h)
+	h = hold(time.Minute)
+	require.False(t, fails(), "there is time to try again")
+	require.NoError(t, b.keeper.beat(t.Context(), b.session()))
+	b.keeper.release(h)
+
+	h = hold(-time.Second)
+	require.Equal(t, callTimeout, b.keeper.bound(false), "it is too late to hurry")
+	require.True(t, fails())
+	b.keeper.release(h)
 }
 
 // The time that a call may take begins with its turn to connect. Who keeps nothing waits

@@ -36,6 +36,7 @@ func (k *keeper) lose(s *session) {
 	k.losing.Go(func() {
 		select {
 		case <-s.completer.whenIdle():
+			s.spare(k.patience)
 		case <-k.patience.Done():
 		}
 		s.end(errSessionLost)

@@ -30,6 +30,9 @@ type Elector interface {
 	Peers() []string
 	// Alive tells whether a member is thought to live.
 	Alive(member string) bool
+	// Lacks tells whether a member is thought to live and says that it does not reach a
+	// pool's database.
+	Lacks(member, pool string) bool
 	// StableFor is how long the view of the members has stood still.
 	StableFor() time.Duration
 	// Watch returns a one-place channel that is nudged when the view changes.
@@ -130,6 +133,7 @@ func (m *Manager) Apply(pools []*routing.Pool) {
 	for name, a := range m.acquirers {
 		if next[name] != a {
 			m.sessions.retire(a, m.router.Close)
+			m.group.Go(a.group.Wait)         // so that Stop waits for what it may still claim
 			m.elector.SetReaches(name, true) // what was said of it may not hold for the next of its name
 		}
 	}
@@ -259,7 +263,7 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	switch kind {
 	case MessageOffer:
 		if about.Soon {
-			a.keeper.inbox.prepare(from)
+			a.keeper.inbox.prepare(from, about.Conns)
 		} else {
 			a.keeper.inbox.offer(about.Idle)
 		}

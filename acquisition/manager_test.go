@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -204,4 +206,109 @@ func TestClaimGoesByTheNewestConfiguration(t *testing.T) {
 	require.Equal(t, "acme2", within(t, ran))
 	require.NoError(t, m.Stop(t.Context()))
 	require.NoError(t, b.stop(t.Context()))
+}
+
+// The settings of a pool change: what is counted of it goes on with its next acquirer, also
+// when the last one comes to its end only later. What was taken away is counted no more.
+func TestAPoolsCountsOutliveItsSettings(t *testing.T) {
+	t.Parallel()
+	running, finish := make(chan struct{}), make(chan struct{})
+	finished := sync.OnceFunc(func() { close(finish) })
+	defer finished()
+	b := setup(t, nil, func(r *job.Registry) {
+		r.Add(job.Spec{Kind: "long", Handle: func(context.Context, *job.Record) error {
+			running <- struct{}{}
+			<-finish
+			return nil
+		}})
+	})
+	delete(b.sessions.keepers, b.keeper) // the manager's own are meant
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(b.sessions))
+	metric := func(name string) (values []float64) {
+		t.Helper()
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, one := range f.GetMetric() {
+				if f.GetName() == name {
+					values = append(values, one.GetGauge().GetValue()+one.GetCounter().GetValue())
+				}
+			}
+		}
+		return values
+	}
+	left := func(n int) {
+		t.Helper()
+		b.until(func() bool {
+			b.sessions.mu.Lock()
+			defer b.sessions.mu.Unlock()
+			return len(b.sessions.keepers) == n
+		}, "who is left")
+	}
+	// The former acquirer is still telling its heir, and holds the lock, as far as it knows,
+	// when the next one takes it.
+	taken := make(chan struct{})
+	told := sync.OnceFunc(func() { close(taken) })
+	defer told()
+	elector := slowElector{fakeElector: &fakeElector{heir: "b-1", changes: make(chan struct{}, 1)}, goOn: taken}
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, elector, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, m.Start(t.Context()))
+	b.enqueue("long")
+	within(t, running)
+	former := m.acquirer("main")
+	next := b.routes
+	next.Pools = map[string]routing.PoolConfig{"main": {DSN: b.proxy.DSN(), MaxConns: fewConns + 1}}
+	_, err = b.router.Apply(t.Context(), next)
+	require.NoError(t, err)
+	m.Apply(b.router.Pools())
+	b.until(func() bool {
+		return m.Holds("main") && slices.Equal(metric("tenure_lock_epoch"), []float64{float64(b.readLock().Epoch)})
+	}, "the next one has taken the lock")
+	told()
+	former.group.Wait()
+	finished()
+	left(1)
+	require.Equal(t, []float64{1}, metric("tenure_lock_held"))
+	require.Equal(t, []float64{float64(b.readLock().Epoch)}, metric("tenure_lock_epoch"))
+	require.Equal(t, []float64{1}, metric("tenure_jobs_claimed_total"))
+
+	m.Apply(nil)
+	left(0)
+	for _, name := range []string{"tenure_lock_held", "tenure_lock_epoch", "tenure_jobs_claimed_total"} {
+		require.Empty(t, metric(name))
+	}
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
+}
+
+// A pool is taken away while jobs are claimed there, and the node stops at once: that claim
+// is waited for as well, as its session would end before it.
+func TestStopWaitsForAPoolThatIsLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{changes: make(chan struct{}, 1)}, zap.NewNop())
+	require.NoError(t, err)
+	claims, held := make(chan struct{}, 1), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(held) })
+	defer goOn()
+	b.proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.Contains(e.SQL, "INSERT INTO tenure.claim ") {
+			nudge(claims)
+			<-held
+		}
+		return faultproxy.Pass
+	})
+	b.enqueue("k")
+	require.NoError(t, m.Start(t.Context()))
+	within(t, claims)
+	m.Apply(nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, m.Stop(ctx), context.DeadlineExceeded)
+	goOn()
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
+	require.Zero(t, b.count("SELECT count(*) FROM tenure.claim"))
 }

@@ -70,6 +70,8 @@ type About struct {
 	Idle bool   `json:"i,omitempty"` // of an offer: the holder dozed
 	Soon bool   `json:"s,omitempty"` // of an offer: the holder will let go once the receiver is prepared
 	No   bool   `json:"n,omitempty"` // of an answer: the sender cannot take the lock
+	// Conns, of such an offer, is how many connections the holder has for handlers.
+	Conns int `json:"c,omitempty"`
 }
 
 // Encode renders a for the wire.

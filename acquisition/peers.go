@@ -23,7 +23,7 @@ type peers struct {
 	known map[uuid.UUID]*peer
 	asked map[string]asking // by member
 	kinds store.Kinds       // what this node or some peer can run
-	full  time.Time         // since when this node's workers have been full; zero: they are not
+	full  time.Time         // since when there has been more work than this node's workers had room for; zero: there is not
 	alone bool              // no other node was there at the last look
 }
 
@@ -207,16 +207,22 @@ func anyOf(kinds store.Kinds, wanted map[string]bool) bool {
 	return false
 }
 
-// seekHelp invites peers while there is more to do than this node can.
-func (t *term) seekHelp(short bool) {
+// lack notes whether there is work here, and room for it; it tells whether this node's
+// workers have been full for a while. Room that is less than there might be work says
+// nothing: it may well be enough.
+func (ps *peers) lack(work bool, room int) (full bool) {
 	now := time.Now()
 	switch {
-	case !short:
-		t.peers.full = time.Time{}
-	case t.peers.full.IsZero():
-		t.peers.full = now
+	case !work:
+		ps.full = time.Time{}
+	case room == 0 && ps.full.IsZero():
+		ps.full = now
 	}
-	full := short && now.Sub(t.peers.full) >= fullFor
+	return !ps.full.IsZero() && now.Sub(ps.full) >= fullFor
+}
+
+// seekHelp invites peers while there is more to do than this node can.
+func (t *term) seekHelp(full bool) {
 	if !full && len(t.lanes.foreign) == 0 {
 		return
 	}
@@ -244,6 +250,7 @@ func (t *term) hear(reports []report) {
 			}
 		}
 		if r.Returned {
+			t.chores.peers = time.Now() // it sees which
 			askFor(&t.chores.sweep)
 		}
 		if r.DueIn > 0 {
@@ -289,11 +296,12 @@ func (t *term) tendPeers(ctx context.Context) error {
 		}
 		askFor(&t.chores.sweep)
 	}
-	ids, err := store.ClaimIDs(ctx, t.pool.Jobs())
+	ids, jobs := t.flight.listed()
+	standing, err := store.StandingClaims(ctx, t.pool.Jobs(), ids, jobs)
 	if err != nil {
 		return err
 	}
-	if t.flight.settle(ids) {
+	if t.flight.settle(standing) {
 		askFor(&t.chores.sweep)
 	}
 	return nil

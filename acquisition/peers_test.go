@@ -2,6 +2,8 @@ package acquisition
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -50,4 +52,25 @@ func TestPeersHaveTheRoomBackOfWhatTheyDidNotTake(t *testing.T) {
 	ps.tookBack(f.lent[8])
 	_, _ = ps.report("b-1", Room{Session: session, Room: 4})
 	require.Equal(t, 4, p.credit)
+}
+
+// A node whose workers have room for all that there is to do asks nobody to help, however
+// long that goes on.
+func TestPeersAreAskedWhenWorkersAreFull(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ps := newPeers(store.KindsOf(nil))
+		for range 10 {
+			require.False(t, ps.lack(true, 5))
+			time.Sleep(fullFor)
+		}
+		require.False(t, ps.lack(true, 0), "only now")
+		time.Sleep(fullFor / 2)
+		require.False(t, ps.lack(true, 0), "not for long")
+		time.Sleep(fullFor / 2)
+		require.True(t, ps.lack(true, 0))
+		require.True(t, ps.lack(true, 5), "there was less than needed, and there is work still")
+		require.False(t, ps.lack(false, 5))
+		require.False(t, ps.lack(true, 0), "as at first")
+	})
 }

@@ -8,9 +8,9 @@ import (
 
 // reach is whether this node reaches a pool's database, as the calls on the lock's
 // connection show. It is slow to change its mind, because all nodes elect by it: down
-// after three failures in a row, or after a while without success, and up again after
-// three successes over several seconds. While it is down, the database is tried ever less
-// often, and by one at a time. Safe for concurrent use.
+// after three failures in a row, after a while without success, or when it has cost the
+// lock, and up again after three successes over several seconds. While it is down, the
+// database is tried ever less often, and by one at a time. Safe for concurrent use.
 type reach struct {
 	changed func(up bool) // told of each change; nil: nobody is
 	longest time.Duration // wait between two tries while it is down, without its jitter
@@ -20,6 +20,7 @@ type reach struct {
 	fails int       // guarded by mu; in a row
 	oks   int       // guarded by mu; in a row
 	since time.Time // guarded by mu; when that row began
+	fail  time.Time // guarded by mu; when a call failed last; zero: none did
 
 	retry time.Duration // guarded by mu; the last wait between two tries, without its jitter
 	next  time.Time     // guarded by mu; when to try again; zero: at any time
@@ -36,20 +37,39 @@ const (
 // have up to a quarter of jitter on top, and grow by half.
 const (
 	firstRetry = time.Second
-	lastRetry  = 2 * time.Second
+	lastRetry  = 1500 * time.Millisecond
 )
 
-// longestRetry has a database that is back worked on within three seconds, and a short
-// outage cost no lock. And whoever is the first to be back watches the others' sessions from
-// then on: they must have tried, too, long before they look dead.
+// longestRetry has a database that is back worked on within three seconds, of which a retry
+// with its jitter may take two, and a short outage cost no lock. And whoever is the first to
+// be back watches the others' sessions from then on: they must have tried, too, long before
+// they look dead.
 func longestRetry(lockTTL, sessionTTL time.Duration) time.Duration {
 	return min(lastRetry, lockTTL/4, sessionTTL/6)
 }
 
 // note takes in how a call went; quiet is how long without success is too long.
 func (r *reach) note(ok bool, now time.Time, quiet time.Duration) {
+	r.change(func() { r.count(ok, now, quiet) })
+}
+
+// giveUp has the database out of reach, however few calls have failed.
+func (r *reach) giveUp() { r.change(func() { r.down = true }) }
+
+// change does something to r, and tells of what comes of it.
+func (r *reach) change(do func()) {
 	r.mu.Lock()
 	before := r.down
+	do()
+	down := r.down
+	r.mu.Unlock()
+	if down != before && r.changed != nil {
+		r.changed(!down)
+	}
+}
+
+// count is note with mu held.
+func (r *reach) count(ok bool, now time.Time, quiet time.Duration) {
 	if ok {
 		if r.oks == 0 {
 			r.since = now
@@ -63,7 +83,7 @@ func (r *reach) note(ok bool, now time.Time, quiet time.Duration) {
 		if r.fails == 0 {
 			r.since = now
 		}
-		r.fails, r.oks = r.fails+1, 0
+		r.fails, r.oks, r.fail = r.fails+1, 0, now
 		if r.fails >= downAfter || now.Sub(r.since) >= quiet {
 			r.down = true
 		}
@@ -72,11 +92,6 @@ func (r *reach) note(ok bool, now time.Time, quiet time.Duration) {
 			r.next = now.Add(r.retry + rand.N(r.retry/4))
 		}
 	}
-	down := r.down
-	r.mu.Unlock()
-	if down != before && r.changed != nil {
-		r.changed(!down)
-	}
 }
 
 // isDown tells whether the database is out of reach.
@@ -84,6 +99,20 @@ func (r *reach) isDown() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.down
+}
+
+// sound tells whether the database is within reach, and no call has failed since a time.
+func (r *reach) sound(since time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.down && r.fail.Before(since)
+}
+
+// failing tells whether the last call failed.
+func (r *reach) failing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fails > 0
 }
 
 // rest is how long to leave the database alone.

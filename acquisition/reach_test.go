@@ -72,7 +72,7 @@ func TestReachBacksOff(t *testing.T) {
 	require.Equal(t, time.Second, longestRetry(4*time.Second, time.Minute))
 	one, other := waits(), waits()
 	require.NotEqual(t, one, other)
-	for i, least := range []time.Duration{0, 0, 1000, 1500, 2000, 2000, 2000, 2000, 2000, 2000, 2000, 2000} {
+	for i, least := range []time.Duration{0, 0, 1000, 1500, 1500, 1500, 1500, 1500, 1500, 1500, 1500, 1500} {
 		least *= time.Millisecond
 		require.GreaterOrEqual(t, one[i], least)
 		require.LessOrEqual(t, one[i], least+least/4)

@@ -159,6 +159,27 @@ func (s *session) writeOnce(ctx context.Context, runs []store.Finished, over, re
 	return store.Finish(ctx, db, store.Runner{Session: s.id, Node: s.keeper.self.Node}, s.keeper.keep(), runs, over)
 }
 
+// spare says of runs of a session that was declared dead that they did not end this
+// process, which was cut off from the database, or stood still. It is tried once: that they
+// stay charged costs their jobs some caution and, at the third time, a dead letter.
+func (s *session) spare(ctx context.Context) {
+	s.completer.mu.Lock()
+	runs := s.completer.outlived
+	s.completer.mu.Unlock()
+	if len(runs) == 0 {
+		return
+	}
+	ids, turns := make([]int64, len(runs)), make([]int32, len(runs))
+	for i, r := range runs {
+		ids[i], turns[i] = int64(r.id), r.turn
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	if err := store.Spare(ctx, s.keeper.pool.Jobs(), ids, turns); err != nil {
+		s.log.Warn("losses could not be taken back of jobs that this process has outlived", zap.Int("jobs", len(runs)), zap.Error(err))
+	}
+}
+
 // margin is how much earlier than its time-to-live a lock or a session is given up
 // on this side, for what the two clocks may drift apart in that time.
 const margin = 1500 * time.Millisecond

@@ -84,13 +84,26 @@ func (s *Sessions) retire(a *acquirer, closePool func(*routing.Pool)) {
 		if err := a.keeper.retire(ctx, a.workers.FinishWithin()); err != nil {
 			a.log.Warn("a pool that was taken away could not be left in order", zap.Error(err))
 		}
-		s.metrics.forget(a.pool.Name)
 		closePool(a.pool)
 		a.log.Info("pool left")
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		delete(s.keepers, a.keeper)
-		s.mu.Unlock()
+		if !s.keeps(a.pool.Name) {
+			s.metrics.forget(a.pool.Name)
+		}
 	})
+}
+
+// keeps tells whether there is a keeper for a pool of this name, as there is while its
+// settings change; mu is held.
+func (s *Sessions) keeps(pool string) bool {
+	for k := range s.keepers {
+		if k.pool.Name == pool {
+			return true
+		}
+	}
+	return false
 }
 
 // retireGrace is what a pool that is left has after its jobs, to write how they ended.

@@ -392,6 +392,21 @@ node.yaml:3:9: error: cluster.keys: no key, but cluster.bind 0.0.0.0 is not loop
     3 |   bind: 0.0.0.0:7946
       |         ^
       = make one with: openssl rand -base64 32; or set cluster.insecure: true if the network is trusted`},
+		{"gossip that nobody reaches", ok + "cluster: {advertise: 10.0.0.5, join: ['[::1]:7947', 'node-b.example.com:7946']}\n", `
+node.yaml:2:22: error: 10.0.0.5 cannot be reached while cluster.bind 127.0.0.1 is loopback, from where nothing gets to another machine
+    2 | cluster: {advertise: 10.0.0.5, join: ['[::1]:7947', 'node-b.example.com:7946']}
+      |                      ^
+      = set cluster.bind to 0.0.0.0:7946 or to an address of this machine
+node.yaml:2:39: error: [::1]:7947 and cluster.bind 127.0.0.1 are of different address families, so that it would never be reached
+    2 | cluster: {advertise: 10.0.0.5, join: ['[::1]:7947', 'node-b.example.com:7946']}
+      |                                       ^
+      = give the address that it has in the family of cluster.bind, or bind 0.0.0.0, which takes both
+2 problems in node.yaml; nothing was changed`},
+		{"gossip on loopback, seeds elsewhere", ok + "cluster: {join: ['10.0.0.5:7946']}\n", `
+node.yaml:2:11: error: cluster.bind is loopback (127.0.0.1) while cluster.join names other machines, which cannot be reached from there
+    2 | cluster: {join: ['10.0.0.5:7946']}
+      |           ^
+      = bind an address of this machine, or 0.0.0.0`},
 		{"a key that could not be read is not missing, too", ok + "cluster:\n  bind: 0.0.0.0:7946\n  keys: ['${env:NO_SUCH}']\n", `
 node.yaml:4:10: error: environment variable NO_SUCH is not set
     4 |   keys: ['${env:NO_SUCH}']

@@ -182,9 +182,10 @@ const (
 	longestPause = 30 * time.Second
 )
 
-// unable says that a job could not be run by its owner's database, which gets no more of
-// them for a while, but not for longer than most.
-func (r *room) unable(o Owner, most time.Duration) {
+// unable says that a job could not be run by its owner's database. When that is so of many
+// in a row, the owner gets no more places for a while, but not for longer than most. all:
+// it has got to that, and none could be run since.
+func (r *room) unable(o Owner, most time.Duration) (all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.unables[o]
@@ -195,11 +196,12 @@ func (r *room) unable(o Owner, most time.Duration) {
 	}
 	now := time.Now()
 	if u.inARow++; u.inARow < unableInARow || now.Before(u.until) {
-		return
+		return u.pause > 0
 	}
 	u.pause = min(max(2*u.pause, firstPause), most)
 	u.inARow, u.until = 0, now.Add(u.pause)
 	time.AfterFunc(u.pause, o.Roomy)
+	return true
 }
 
 // able says that one could.

@@ -76,11 +76,13 @@ func (h *handle) failed() bool {
 }
 
 // A job that its database is not able to run waits a little, and longer each time on this
-// node: what looks like the database may be the job's own doing, as when it alone needs
-// more room than there is.
+// node. What looks like the database may be the job's own doing, as when it alone needs
+// more room than there is: while others can be run it waits long. While none can, all of
+// them should go on soon after that is over, and how few are tried is up to the room.
 const (
 	firstPutOff   = 250 * time.Millisecond
-	longestPutOff = 5 * time.Minute
+	longestPutOff = 5 * time.Minute // and as much again of jitter, as always
+	longestForAll = longestPause / 2
 	mostPutOff    = 10_000 // jobs that are remembered
 	sayEvery      = 10 * time.Second
 )
@@ -92,8 +94,9 @@ type putOffs struct {
 	since time.Time                // guarded by mu; when last began
 }
 
-// next is how long a job is to wait now, and whether somebody should be told.
-func (p *putOffs) next(id job.ID) (wait time.Duration, say bool) {
+// next is how long a job is to wait now, and whether somebody should be told. Without
+// its jitter the wait is no longer than longest.
+func (p *putOffs) next(id job.ID, longest time.Duration) (wait time.Duration, say bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -103,7 +106,7 @@ func (p *putOffs) next(id job.ID) (wait time.Duration, say bool) {
 	if p.last == nil {
 		p.last, p.since = map[job.ID]time.Duration{}, now
 	}
-	d := min(max(2*p.last[id], firstPutOff), longestPutOff)
+	d := min(max(2*p.last[id], firstPutOff), longest)
 	p.last[id] = d
 	if say = now.Sub(p.said) >= sayEvery; say {
 		p.said = now
@@ -116,16 +119,17 @@ func (p *putOffs) next(id job.ID) (wait time.Duration, say bool) {
 const longestWithout = 4 * time.Second
 
 func (r *run) putOff() job.Outcome {
-	wait, say := r.workers.putOffs.next(r.claim.Record.ID)
-	most := longestPause
+	longest, pause := longestPutOff, longestPause
 	if none := (*noConnectionError)(nil); errors.As(r.err, &none) {
-		most = longestWithout
-		wait = min(wait, most/2+rand.N(most/2))
+		longest, pause = longestWithout/2, longestWithout
 	}
+	if r.workers.room.unable(r.claim.Owner, pause) {
+		longest = min(longest, longestForAll)
+	}
+	wait, say := r.workers.putOffs.next(r.claim.Record.ID, longest)
 	if say {
 		r.workers.log.Warn("jobs are put off: their database is not able to run them; they try again by themselves, no attempt is charged",
 			zap.Stringer("job", r.claim.Record.ID), zap.String("tenant", r.claim.Record.Tenant), zap.Duration("for", wait), zap.Error(r.err))
 	}
-	r.workers.room.unable(r.claim.Owner, most)
 	return job.Outcome{State: job.Snoozed, Delay: wait, Err: r.err}
 }

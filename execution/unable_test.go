@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/job"
 )
@@ -41,23 +42,54 @@ func TestPutOffs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p putOffs
 		for want := firstPutOff; want < longestPutOff; want *= 2 {
-			d, _ := p.next(1)
+			d, _ := p.next(1, longestPutOff)
 			require.GreaterOrEqual(t, d, want)
 			require.Less(t, d, 2*want)
 		}
-		d, say := p.next(2)
+		d, say := p.next(2, longestPutOff)
 		require.Less(t, d, 2*firstPutOff, "another job")
 		require.False(t, say)
 		time.Sleep(sayEvery)
-		_, say = p.next(2)
+		_, say = p.next(2, longestPutOff)
 		require.True(t, say)
 		for id := range job.ID(mostPutOff) {
-			p.next(id)
+			p.next(id, longestPutOff)
 		}
 		require.LessOrEqual(t, len(p.last), mostPutOff)
 		time.Sleep(13 * longestPutOff)
-		d, _ = p.next(1)
+		d, _ = p.next(1, longestPutOff)
 		require.Less(t, d, 2*firstPutOff, "that was long ago")
+	})
+}
+
+// One job that its database cannot run among others that it can waits ever longer. When
+// none can be run, all of them go on soon after that is over.
+func TestPutOffAloneAndWithAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(DefaultConfig(), job.NewRegistry(), zap.NewNop())
+		require.NoError(t, err)
+		o := newFakeOwner()
+		put := func(id job.ID, err error) (longest time.Duration) {
+			r := &run{workers: w, claim: &Claim{Owner: o, Record: job.Record{ID: id}}, err: err}
+			for i := range 15 {
+				if d := r.putOff().Delay; i >= unableInARow { // before, it may be the job's own doing
+					longest = max(longest, d)
+				}
+				if id == 1 {
+					w.room.able(o) // another job's success
+				}
+			}
+			return longest
+		}
+		require.GreaterOrEqual(t, put(1, errUnable), longestPutOff)
+		longest := put(2, errUnable)
+		require.GreaterOrEqual(t, longest, longestForAll)
+		require.Less(t, longest, 2*longestForAll)
+		longest = put(3, errors.Join(errUnable, &noConnectionError{errUnable}))
+		require.GreaterOrEqual(t, longest, longestWithout/2)
+		require.Less(t, longest, longestWithout)
+		time.Sleep(time.Minute) // for the timers
 	})
 }
 

@@ -94,6 +94,15 @@ func (b *bed) fill(ctx context.Context, pools, tenants int) error {
 	return nil
 }
 
+// hurry shortens the times to live of locks and sessions, and how often they are renewed; 1 is
+// as they are by default.
+func (b *bed) hurry(scale float64) {
+	a := &b.cfg.Acquire
+	for _, d := range []*time.Duration{&a.Lock.TTL, &a.Lock.RenewEvery, &a.Session.TTL, &a.Session.HeartbeatEvery} {
+		*d = time.Duration(float64(*d) * scale)
+	}
+}
+
 // schemaSQL makes a tenant's schema, for the effects of its jobs.
 func schemaSQL(id tenancy.ID) string {
 	return fmt.Sprintf("CREATE SCHEMA %s; CREATE TABLE %s.effect (job_id bigint NOT NULL, turn integer, member text, at timestamptz NOT NULL DEFAULT clock_timestamp());", id, id)

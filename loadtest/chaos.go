@@ -7,6 +7,8 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +26,10 @@ type chaosOptions struct {
 	seed                  uint64
 	nodes, servers, pools int
 	every                 time.Duration
+	lasts                 time.Duration
 	scale                 float64
+	only                  []string
+	alone                 bool
 	keep                  string
 	plan                  bool
 }
@@ -47,6 +52,7 @@ type chaosResult struct {
 	Finished     int     `json:"finished"`
 	Dead         int     `json:"dead"`
 	verdict
+	After map[string]aftermath `json:"after,omitempty"` // with --alone, by kind of fault
 }
 
 func newChaos() *cobra.Command {
@@ -66,7 +72,10 @@ func newChaos() *cobra.Command {
 	c.Flags().IntVar(&o.servers, "servers", 2, "Postgres servers")
 	c.Flags().IntVar(&o.pools, "pools", 4, "databases, spread over the servers")
 	c.Flags().DurationVar(&o.every, "every", 800*time.Millisecond, "a fault begins so often, on average")
+	c.Flags().DurationVar(&o.lasts, "for", 0, "how long each fault lasts (0: as is drawn for its kind)")
 	c.Flags().Float64Var(&o.scale, "scale", 0.2, "shortens the times to live of locks and sessions, and the faults with them; 1: the defaults")
+	c.Flags().StringSliceVar(&o.only, "only", nil, "faults of these kinds alone: "+strings.Join(kindNames(), ", "))
+	c.Flags().BoolVar(&o.alone, "alone", false, "one fault at a time: the next begins so long after the last has ended, and it is told how long each kept jobs from running")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs and journals in this folder")
 	c.Flags().BoolVar(&o.plan, "plan", false, "only print the schedule")
 	return apart(scenario(c, func(ctx context.Context, _ []string) (chaosResult, error) { return runChaos(ctx, o) }))
@@ -115,8 +124,13 @@ type life struct {
 }
 
 func runChaos(ctx context.Context, o chaosOptions) (r chaosResult, err error) {
-	if o.nodes < 2 || o.servers < 1 || o.pools < o.servers || o.minutes <= 0 || o.every <= 0 || o.scale < 0.1 || o.scale > 1 {
+	if o.nodes < 2 || o.servers < 1 || o.pools < o.servers || o.minutes <= 0 || o.every <= 0 || o.lasts < 0 || o.scale < 0.1 || o.scale > 1 {
 		return r, errors.New("two nodes, a server, a pool for each server, and times above 0 are needed at least; --scale is 0.1 to 1")
+	}
+	for _, kind := range o.only {
+		if !slices.Contains(kindNames(), kind) {
+			return r, fmt.Errorf("--only %q: there is no such fault; there are %s", kind, strings.Join(kindNames(), ", "))
+		}
 	}
 	w, err := newNetwork()
 	if err != nil {
@@ -165,7 +179,7 @@ func runChaos(ctx context.Context, o chaosOptions) (r chaosResult, err error) {
 	if unfinished != nil {
 		c.say("%v", unfinished)
 	}
-	return r, c.check(ctx, faults, &r)
+	return r, c.check(ctx, faults, o.alone, &r)
 }
 
 // chaosJob is the n-th job of a pool: mostly short ones that write, some that only
@@ -202,10 +216,7 @@ func (c *chaos) build(ctx context.Context, o chaosOptions, w *network) error {
 		return err
 	}
 	c.bed = b
-	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) * o.scale) }
-	a := &b.cfg.Acquire
-	a.Lock.TTL, a.Lock.RenewEvery = scaled(a.Lock.TTL), scaled(a.Lock.RenewEvery)
-	a.Session.TTL, a.Session.HeartbeatEvery = scaled(a.Session.TTL), scaled(a.Session.HeartbeatEvery)
+	b.hurry(o.scale)
 	for _, pool := range b.pools {
 		if err := b.exec(ctx, pool, auditSQL); err != nil {
 			return err

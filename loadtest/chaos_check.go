@@ -61,7 +61,6 @@ type checker struct {
 	astray  map[job.ID]bool // ran on, under a claim that may be gone, when the fail-over before that time was over
 }
 
-// ending is a row that says that a run came to its end.
 // adrift is a turn of a job that was started before the last fail-over was over. What its
 // transaction wrote may not have been seen yet, by the time it gives for its end, by
 // whoever claimed the job anew; whether it ends once is judged all the same.
@@ -70,6 +69,7 @@ type adrift struct {
 	turn int32
 }
 
+// ending is a row that says that a run came to its end.
 type ending struct {
 	at   time.Time
 	turn int32
@@ -79,7 +79,7 @@ type ending struct {
 
 // check reads everything, counts broken promises into r, and tells the story of the
 // first one.
-func (c *chaos) check(ctx context.Context, faults []*fault, r *chaosResult) error {
+func (c *chaos) check(ctx context.Context, faults []*fault, alone bool, r *chaosResult) error {
 	lines, err := readJournals(c.fleet.dir)
 	if err != nil {
 		return err
@@ -93,6 +93,13 @@ func (c *chaos) check(ctx context.Context, faults []*fault, r *chaosResult) erro
 		pools = append(pools, k)
 	}
 	judge(pools, lines, r)
+	if alone {
+		complaints, err := c.readComplaints()
+		if err != nil {
+			return err
+		}
+		r.After = c.aftermaths(faults, lines, complaints)
+	}
 	return nil
 }
 

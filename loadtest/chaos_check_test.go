@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg"
@@ -443,4 +444,33 @@ func TestJournals(t *testing.T) {
 		got[i].At = time.Time{}
 	}
 	require.Equal(t, want, got)
+}
+
+func TestNoticed(t *testing.T) {
+	t.Parallel()
+	c := &chaos{fleet: &fleet{dir: t.TempDir(), nodes: []*node{{name: "node-1"}, {name: "node-2"}}}}
+	began := time.Now().Truncate(time.Millisecond)
+	for i, n := range c.fleet.nodes {
+		n.fleet = c.fleet
+		f, err := os.Create(n.logFile())
+		require.NoError(t, err)
+		log := nodeLog(f)
+		log.Named("session").With(zap.String("pool", "other")).Warn("acquire lock could not be renewed", zap.Error(errors.New("timeout")))
+		log.Named("session").With(zap.String("pool", "main")).Info("session opened")
+		log.Named("session").With(zap.String("pool", "main")).Warn("acquire lock could not be read", zap.Error(errors.New("timeout")))
+		if i == 1 {
+			log.Named("session").With(zap.String("pool", "main")).Warn("acquire lock could not be renewed", zap.Error(errors.New("timeout")))
+		}
+		require.NoError(t, f.Close())
+	}
+	complaints, err := c.readComplaints()
+	require.NoError(t, err)
+	f := &fault{Node: 1, began: began.Add(-time.Second), ended: began.Add(time.Hour)}
+	at := f.noticed(complaints, "main")
+	require.Len(t, at, 1)
+	require.GreaterOrEqual(t, at[0], time.Second)
+	f.Node = 0
+	require.Empty(t, f.noticed(complaints, "main"), "the other node did not say so")
+	f.Node, f.began = 1, began.Add(time.Minute)
+	require.Empty(t, f.noticed(complaints, "main"), "it said so before")
 }

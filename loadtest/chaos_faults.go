@@ -25,6 +25,7 @@ type fault struct {
 	Peer    int // the other node of a gossip cut; -1: none
 
 	began, ended time.Time // when it was done and undone
+	struck       []string  // members whose process it befell
 	stopped      time.Time // of a server: from when on it answered nobody, until the end
 	torn         time.Time // of a fail-over: what was committed after it may not have reached the standby
 }
@@ -70,6 +71,13 @@ var faultKinds = []faultKind{
 	{name: "gossip alone", weight: 2, from: 5 * time.Second, to: 60 * time.Second, node: true}, // with nobody
 }
 
+func kindNames() (all []string) {
+	for _, k := range faultKinds {
+		all = append(all, k.name)
+	}
+	return all
+}
+
 // blackout kills all nodes at once.
 const blackout = "blackout"
 
@@ -78,18 +86,23 @@ const blackout = "blackout"
 // on top of that.
 func plan(o chaosOptions, gossip bool) []*fault {
 	r := rand.New(rand.NewPCG(o.seed, 2))
+	kinds := slices.DeleteFunc(slices.Clone(faultKinds), func(k faultKind) bool { return len(o.only) > 0 && !slices.Contains(o.only, k.name) })
 	total := 0
-	for _, k := range faultKinds {
+	for _, k := range kinds {
 		total += k.weight
 	}
 	busy := map[string]time.Duration{} // until when
 	var all []*fault
 	end := time.Duration(o.minutes * float64(time.Minute))
 	for at := time.Duration(0); at < end; {
-		at += time.Duration(r.ExpFloat64() * float64(o.every))
+		if o.alone {
+			at += o.every
+		} else {
+			at += time.Duration(r.ExpFloat64() * float64(o.every))
+		}
 		n := r.IntN(total)
 		var k faultKind
-		for _, k = range faultKinds {
+		for _, k = range kinds {
 			if n -= k.weight; n < 0 {
 				break
 			}
@@ -120,10 +133,13 @@ func plan(o chaosOptions, gossip bool) []*fault {
 			}
 		}
 		isBusy := slices.ContainsFunc(targets, func(t string) bool { return at < busy[t] })
+		if o.lasts > 0 {
+			f.For = o.lasts
+		}
 		if f.Kind == "fail over" { // what is lost is seconds, whatever the times to live
 			f.For = max(f.For, time.Second)
 		}
-		if at >= end || isGossip && !gossip || isBusy {
+		if at >= end || isGossip && !gossip || isBusy || o.lasts > 0 && at+f.For > end {
 			continue
 		}
 		f.For = min(f.For, end-at) // all is well again when the schedule ends
@@ -131,6 +147,9 @@ func plan(o chaosOptions, gossip bool) []*fault {
 			busy[t] = at + f.For + restTime
 		}
 		all = append(all, f)
+		if o.alone {
+			at += f.For
+		}
 	}
 	return all
 }
@@ -151,6 +170,7 @@ func (c *chaos) perform(ctx context.Context, faults []*fault) error {
 		}
 		c.say("%v", f)
 		group.Go(func() {
+			f.struck = c.strikes(f)
 			f.began = time.Now()
 			err := c.do(ctx, f)
 			f.ended = time.Now()
@@ -161,6 +181,16 @@ func (c *chaos) perform(ctx context.Context, faults []*fault) error {
 	}
 	group.Wait()
 	return context.Cause(ctx)
+}
+
+// strikes lists the members whose process a fault is about to befall.
+func (c *chaos) strikes(f *fault) (members []string) {
+	for i, n := range c.fleet.nodes {
+		if p := n.running(); p != nil && (f.Kind == blackout || f.Node == i) {
+			members = append(members, p.member)
+		}
+	}
+	return members
 }
 
 // do makes one fault happen, waits, and mends it.

@@ -79,10 +79,7 @@ func runNode(ctx context.Context, spec nodeSpec) error {
 	if err != nil {
 		return err
 	}
-	enc := zap.NewDevelopmentEncoderConfig()
-	enc.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-	log := zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), zapcore.Lock(os.Stderr), zap.InfoLevel))
-	n, err := tenure.New(spec.Config, workRegistry(journal), tenure.WithLogger(log))
+	n, err := tenure.New(spec.Config, workRegistry(journal), tenure.WithLogger(nodeLog(zapcore.Lock(os.Stderr))))
 	if err != nil {
 		return err
 	}
@@ -109,6 +106,15 @@ func runNode(ctx context.Context, spec nodeSpec) error {
 	}()
 	<-ctx.Done()
 	return stop(n, spec.Config)
+}
+
+// logTime is how a node's log tells the time.
+const logTime = "2006-01-02T15:04:05.000Z07:00"
+
+func nodeLog(w zapcore.WriteSyncer) *zap.Logger {
+	enc := zap.NewDevelopmentEncoderConfig()
+	enc.EncodeTime = zapcore.TimeEncoderOfLayout(logTime)
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), w, zap.InfoLevel))
 }
 
 func say(v any) error {

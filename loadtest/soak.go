@@ -20,6 +20,7 @@ type soakOptions struct {
 	minutes      float64
 	every        time.Duration
 	sampleEvery  time.Duration
+	scale        float64
 	disk         bool
 	profile      string
 	keep         string
@@ -30,6 +31,7 @@ type soakResult struct {
 	Nodes       int        `json:"nodes"`
 	Pools       int        `json:"pools"`
 	Minutes     float64    `json:"minutes"`
+	Scale       float64    `json:"scale"`
 	Samples     int        `json:"samples"`
 	Goroutines  soakSeries `json:"goroutines"`     // of the node with the most
 	Megabytes   soakSeries `json:"megabytes"`      // resident, of the node with the most
@@ -64,6 +66,7 @@ func newSoak() *cobra.Command {
 	c.Flags().Float64Var(&o.minutes, "minutes", 0.7, "how long; a slope is worth something after an hour or more")
 	c.Flags().DurationVar(&o.every, "every", 50*time.Millisecond, "how often a job is enqueued in each pool")
 	c.Flags().DurationVar(&o.sampleEvery, "sample", 0, "how often to measure (0: sixty times)")
+	c.Flags().Float64Var(&o.scale, "scale", 1, "shortens the times to live of locks and sessions, and their renewals with them; 1: the defaults")
 	c.Flags().BoolVar(&o.disk, "disk", false, "keep the databases on disk")
 	c.Flags().StringVar(&o.profile, "profile", "lan", "timing of the gossip: local, lan or wan")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs in this folder")
@@ -77,8 +80,8 @@ const soakTook = 20 * time.Millisecond
 
 func soak(ctx context.Context, o soakOptions) (r soakResult, err error) {
 	span := time.Duration(o.minutes * float64(time.Minute))
-	if o.nodes < 1 || o.pools < 1 || span <= 0 || o.every <= 0 {
-		return r, errors.New("nodes, pools, minutes and every must be more than 0")
+	if o.nodes < 1 || o.pools < 1 || span <= 0 || o.every <= 0 || o.scale < 0.1 || o.scale > 1 {
+		return r, errors.New("nodes, pools, minutes and every must be more than 0; --scale is 0.1 to 1")
 	}
 	if o.sampleEvery == 0 {
 		o.sampleEvery = span / 60
@@ -88,6 +91,7 @@ func soak(ctx context.Context, o soakOptions) (r soakResult, err error) {
 		return r, err
 	}
 	defer b.close()
+	b.hurry(o.scale)
 	f, err := newFleet(b.cfg, o.nodes, o.profile, o.keep)
 	if err != nil {
 		return r, err
@@ -115,7 +119,7 @@ func soak(ctx context.Context, o soakOptions) (r soakResult, err error) {
 		return txWork{Took: soakTook}
 	})
 	l.start()
-	r = soakResult{Scenario: "soak", Nodes: o.nodes, Pools: o.pools, Minutes: o.minutes}
+	r = soakResult{Scenario: "soak", Nodes: o.nodes, Pools: o.pools, Minutes: o.minutes, Scale: o.scale}
 	err = r.watch(ctx, b, f, conn, span, o.sampleEvery)
 	l.stop()
 	if err == nil {

@@ -78,6 +78,8 @@ type Cluster struct {
 	wake       chan struct{}        // one slot, read by run: look at the view
 	announcing chan struct{}        // one slot, read by run: send our metadata
 	bound      netip.AddrPort       // set by Start, before its goroutines
+	advertised netip.AddrPort       // set by Start, before its goroutines
+	oneWay     bool                 // used by runJoin only: that seeds cannot answer was said
 	cancel     context.CancelCauseFunc
 	unsent     atomic.Int32   // while leaving: packets the leave message has yet to travel in
 	gone       chan struct{}  // one slot, read by spread: unsent is zero, or nobody is left
@@ -229,6 +231,7 @@ func (c *Cluster) create(ctx context.Context) (*memberlist.Memberlist, error) {
 		tr.abandon()
 		return nil, err
 	}
+	c.advertised = advertise
 	mc.Name = c.name
 	mc.BindAddr, mc.BindPort = bind.Addr().String(), int(bind.Port())
 	mc.AdvertiseAddr, mc.AdvertisePort = advertise.Addr().String(), int(advertise.Port())

@@ -55,8 +55,15 @@ func (c Config) Validate() error {
 		}
 	}
 	for i, s := range c.Join {
-		if _, err := parseSeed(s); err != nil {
-			l.Add("cluster.join["+strconv.Itoa(i)+"]", "write host:port, or dns:name:port for every address of a name", "%q: %v", s, err)
+		path := "cluster.join[" + strconv.Itoa(i) + "]"
+		seed, err := parseSeed(s)
+		if err != nil {
+			l.Add(path, "write host:port, or dns:name:port for every address of a name", "%q: %v", s, err)
+			continue
+		}
+		if ip, err := netip.ParseAddr(seed.host); err == nil && bind.IsValid() && !bind.Addr().IsUnspecified() && ip.Unmap().Is4() != bind.Addr().Is4() {
+			l.Add(path, "give the address that it has in the family of cluster.bind, or bind 0.0.0.0, which takes both",
+				"%s and cluster.bind %s are of different address families, so that it would never be reached", s, bind.Addr())
 		}
 	}
 	switch c.Profile {
@@ -98,6 +105,10 @@ func (c Config) validateAdvertise(l *fault.List, bind netip.AddrPort) {
 		l.Add("cluster.advertise", fix, "%s cannot be reached from another node", a.Addr())
 	case bind.IsValid() && !bind.Addr().IsUnspecified() && a.Addr().Is4() != bind.Addr().Is4():
 		l.Add("cluster.advertise", "use the same address family for both", "%s and cluster.bind %s are of different address families", a.Addr(), bind.Addr())
+	case bind.IsValid() && bind.Addr().IsLoopback() && !a.Addr().IsLoopback():
+		// Not even if something forwards to it: what is sent from loopback gets to no other machine.
+		l.Add("cluster.advertise", "set cluster.bind to 0.0.0.0:"+strconv.Itoa(int(bind.Port()))+" or to an address of this machine",
+			"%s cannot be reached while cluster.bind %s is loopback, from where nothing gets to another machine", a.Addr(), bind.Addr())
 	case a.Port() == 0 && bind.IsValid() && bind.Port() != 0:
 		l.Add("cluster.advertise", fix, "has port 0, at which nobody can be reached")
 	case a.Addr().IsLoopback() && bind.IsValid() && !bind.Addr().IsLoopback() && c.hasRemoteSeed():
@@ -105,6 +116,9 @@ func (c Config) validateAdvertise(l *fault.List, bind netip.AddrPort) {
 	}
 }
 
+// hasRemoteSeed knows of addresses only. What a name stands for is seen when it is looked
+// up, in answerable: also one with dots may be this machine, by a hosts file, and then
+// nothing is wrong.
 func (c Config) hasRemoteSeed() bool {
 	for _, s := range c.Join {
 		seed, err := parseSeed(s)

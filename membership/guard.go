@@ -96,6 +96,7 @@ type guardedStream struct {
 	head []byte // what has been read of it; its capacity is its length
 }
 
+// What it says shows that keys differ; see undecryptable.
 var errNotOurs = errors.New("the stream is not encrypted as members do it")
 
 // Read implements net.Conn.

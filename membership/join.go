@@ -159,12 +159,37 @@ func (c *Cluster) targets(ctx context.Context) (targets []target, unresolved int
 			continue
 		}
 		for _, t := range found {
-			if !c.knows(t) {
-				targets = append(targets, t)
+			if c.knows(t) {
+				continue
 			}
+			if t = c.answerable(t); len(t) == 0 {
+				unresolved++
+				err = errOneWay
+				continue
+			}
+			targets = append(targets, t)
 		}
 	}
 	return targets, unresolved, err
+}
+
+var errOneWay = errors.New("it is on another machine, from where this node cannot be reached")
+
+// answerable leaves out of t, while this process advertises loopback, what is on another
+// machine. A join there would succeed, but its members would learn an address at which
+// they find themselves or nobody, and declare this one dead, again and again.
+func (c *Cluster) answerable(t target) target {
+	if !c.advertised.Addr().IsLoopback() {
+		return t
+	}
+	here := slices.DeleteFunc(slices.Clone(t), func(addr netip.AddrPort) bool { return !isLocal(addr.Addr()) })
+	if len(here) == 0 && !c.oneWay {
+		c.oneWay = true
+		c.log.Error("a seed is on another machine and is not joined: this node advertises loopback, at which nobody there would reach it; "+
+			"set cluster.bind to 0.0.0.0 or to an address of this machine, and cluster.advertise, if it is set, to the address at which others reach this node",
+			zap.Stringer("seed", t[0]), zap.Stringer("advertise", c.advertised))
+	}
+	return here
 }
 
 // knows reports whether t is this process or in the view.

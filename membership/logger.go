@@ -47,6 +47,11 @@ func (b *bridge) Write(line []byte) (int, error) {
 			b.metrics.udpBlocked.Inc()
 		}
 	}
+	message := "memberlist"
+	if undecryptable(text) {
+		b.metrics.undecryptable.Inc()
+		level, message = zapcore.WarnLevel, "gossip could not be decrypted: give all nodes the same cluster.keys, or they stay apart; a new key is to be known to all before it comes first"
+	}
 	if !b.log.Core().Enabled(level) { // before the line is copied: most lines are debug
 		return len(line), nil
 	}
@@ -61,8 +66,24 @@ func (b *bridge) Write(line []byte) (int, error) {
 	if skipped > 0 {
 		fields = append(fields, zap.Int("skipped", skipped))
 	}
-	b.log.Log(level, "memberlist", fields...)
+	b.log.Log(level, message, fields...)
 	return len(line), nil
+}
+
+// undecryptable tells whether a line is about something that no key of its receiver
+// decrypts. Whoever tries to join is told of it, too, which memberlist thinks worth no more
+// than its debug level.
+func undecryptable(text []byte) bool {
+	for _, said := range []string{
+		"no installed keys could decrypt the message",
+		"encryption is not configured", // there are no keys here
+		"is not encrypted",             // there are none where it comes from; memberlist's words and the guard's
+	} {
+		if bytes.Contains(text, []byte(said)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *bridge) take() (skipped int, ok bool) {

@@ -39,6 +39,33 @@ func TestBridgeLevels(t *testing.T) {
 	require.Equal(t, 6.0, counter(t, m.warnings))
 }
 
+func TestBridgeCountsWhatCannotBeDecrypted(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(Single(Self{Node: "a"}))
+	std := log.New(newBridge(zap.NewNop(), m), "", 0)
+	for _, line := range []string{
+		"[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=x",
+		"[ERR] memberlist: failed to receive: no installed keys could decrypt the message from=x",
+		"[DEBUG] memberlist: failed to join x: remote error: no installed keys could decrypt the message",
+		"[ERR] memberlist: failed to receive: remote state is encrypted and encryption is not configured from=x",
+		"[ERR] memberlist: failed to receive: encryption is configured but remote state is not encrypted from=x",
+		"[ERR] memberlist: failed to receive: " + errNotOurs.Error() + " from=x",
+	} {
+		before := counter(t, m.undecryptable)
+		std.Print(line)
+		require.Equal(t, before+1, counter(t, m.undecryptable), line)
+	}
+	for _, line := range []string{
+		"[WARN] memberlist: Binding to public address without encryption!",
+		"[ERR] memberlist: Encryption of message failed: x",
+		"[DEBUG] memberlist: failed to join x: EOF",
+	} {
+		before := counter(t, m.undecryptable)
+		std.Print(line)
+		require.Equal(t, before, counter(t, m.undecryptable), line)
+	}
+}
+
 func TestBridgeRate(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zapcore.InfoLevel)

@@ -17,6 +17,8 @@ type metrics struct {
 	warnings   prometheus.Counter
 	udpBlocked prometheus.Counter
 
+	undecryptable prometheus.Counter
+
 	members *prometheus.Desc
 	stable  *prometheus.Desc
 	health  *prometheus.Desc
@@ -54,6 +56,8 @@ func newMetrics(c *Cluster) *metrics {
 			"Warnings and errors of memberlist, logged or not.")),
 		udpBlocked: prometheus.NewCounter(counter("udp_blocked_total",
 			"Probes that only TCP answered: a firewall blocks UDP on the gossip port.")),
+		undecryptable: prometheus.NewCounter(counter("undecryptable_total",
+			"Packets and streams that could not be decrypted, here or by whom they were sent to: cluster.keys of nodes differ.")),
 		members: desc("members", "Members in this process' view, itself included.", "role", "state"),
 		stable:  desc("stable_seconds", "How long no node came, went or changed state."),
 		health:  desc("health_score", "How far memberlist believes this process itself is lagging; 0 is healthy."),
@@ -61,7 +65,7 @@ func newMetrics(c *Cluster) *metrics {
 }
 
 func (m *metrics) counters() []prometheus.Collector {
-	return []prometheus.Collector{m.sent, m.sendFailed, m.received, m.dropped, m.malformed, m.joins, m.conflicts, m.warnings, m.udpBlocked}
+	return []prometheus.Collector{m.sent, m.sendFailed, m.received, m.dropped, m.malformed, m.joins, m.conflicts, m.warnings, m.udpBlocked, m.undecryptable}
 }
 
 // Describe implements prometheus.Collector.

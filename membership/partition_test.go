@@ -12,6 +12,9 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // Pitfall: memberlist gives up a partitioned side for ever once it has forgotten
@@ -97,13 +100,13 @@ func TestKeysAndLabelsKeepApart(t *testing.T) {
 	a := start(t, with(testConfig(t), func(c *Config) { c.Keys = []string{one, two} }), Self{Node: "a"})
 	base := testConfig(t, a.Self().Addr)
 
-	var strangers []*Cluster
+	strangers := map[string]*Cluster{}
 	for name, cfg := range map[string]Config{
 		"otherkey":   with(base, func(c *Config) { c.Keys = []string{key()} }),
 		"nokey":      base,
 		"otherlabel": with(base, func(c *Config) { c.Keys, c.Label = []string{one}, c.Label+"x" }),
 	} {
-		strangers = append(strangers, start(t, cfg, Self{Node: name}, func(c *Cluster) { c.times.retryFirst = 20 * time.Millisecond }))
+		strangers[name] = start(t, cfg, Self{Node: name}, func(c *Cluster) { c.times.retryFirst = 20 * time.Millisecond })
 	}
 	// The second key is for rotation: who encrypts with it is understood, and back.
 	b := start(t, with(base, func(c *Config) { c.Keys = []string{two, one} }), Self{Node: "b"})
@@ -114,6 +117,44 @@ func TestKeysAndLabelsKeepApart(t *testing.T) {
 	}
 	agree(t, a, b)
 	require.Positive(t, counter(t, a.metrics.warnings))
+	for name, c := range map[string]*Cluster{"with other keys": a, "with another key": strangers["otherkey"]} {
+		require.Positive(t, counter(t, c.metrics.undecryptable), name)
+	}
+	require.Zero(t, counter(t, strangers["otherlabel"].metrics.undecryptable))
+	require.Zero(t, counter(t, b.metrics.undecryptable))
+}
+
+// Each of two says that their keys differ. Only who has none and joins may not hear more
+// than that the other hung up.
+func TestKeysDiffer(t *testing.T) {
+	t.Parallel()
+	for name, keys := range map[string][2][]string{
+		"differ":             {{gossipKey(1)}, {gossipKey(2)}},
+		"the other has none": {{gossipKey(1)}, nil},
+		"has none":           {nil, {gossipKey(1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var logs [2]*observer.ObservedLogs
+			var join []string
+			for i := range logs {
+				cfg := testConfig(t, join...)
+				cfg.Keys = keys[i]
+				var core zapcore.Core
+				core, logs[i] = observer.New(zapcore.WarnLevel)
+				c := build(t, cfg, Self{Node: string(rune('a' + i))})
+				c.log = zap.New(core)
+				require.NoError(t, c.Start(t.Context()))
+				join = []string{c.Self().Addr}
+			}
+			for i := range logs {
+				if i == 1 && keys[i] == nil {
+					continue
+				}
+				eventually(t, func() bool { return logs[i].FilterMessageSnippet("give all nodes the same cluster.keys").Len() > 0 }, "node %d to say it", i)
+			}
+		})
+	}
 }
 
 // Pitfall: a network that drops UDP must not look like dead members, and must show.

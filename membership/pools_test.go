@@ -55,12 +55,22 @@ func TestUnreachableIsGossiped(t *testing.T) {
 		eventually(t, func() bool { return elected(c) == other.Self().Node }, "the other is elected")
 		_, eligible := c.Rank("one")
 		require.True(t, eligible, "it may still try, after the others")
+		require.True(t, c.Alive(first.Self().Name))
+		require.True(t, c.Lacks(first.Self().Name, "one"))
+		require.False(t, c.Lacks(first.Self().Name, "two"))
+		require.False(t, c.Lacks(other.Self().Name, "one"))
+		require.False(t, c.Lacks("nobody", "one"))
 	}
 	t.Logf("known after %v", time.Since(began).Round(time.Millisecond))
 	rank, _ := first.Rank("one")
 	require.Equal(t, 1, rank)
 	other.SetReaches("one", false)
 	eventually(t, func() bool { return elected(a) == first.Self().Node && elected(b) == first.Self().Node }, "nobody reaches it")
+	for i := range maxPoolSet {
+		first.SetReaches(fmt.Sprint(i), false)
+	}
+	eventually(t, func() bool { m, _ := b.view().find(first.Self().Name); return m.unreachable == everyPool }, "it reaches next to none")
+	require.False(t, b.Lacks(first.Self().Name, "one"), "it does not say which")
 	other.SetReaches("one", true)
 	eventually(t, func() bool { return elected(a) == other.Self().Node && elected(b) == other.Self().Node }, "the other reaches it again")
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -133,16 +134,29 @@ func oversized(t *testing.T) (datagrams, streams [][]byte) {
 		append(packed(wirePushPull, "Nodes", 0, "UserStateLen", 4<<20), make([]byte, 4<<20)...))
 }
 
+// mostKept is how many bytes a node may keep of the hundreds of megabytes that it was sent:
+// less than the datagrams alone, and far more than it does.
+const mostKept = 2 << 20
+
+// inUse is how much memory is in use when nobody has any garbage left.
+func inUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // of what a pool has kept over the first
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
 // Whoever reaches the sockets may send anything. A node may not care: it neither ends,
 // nor takes it in, nor keeps anything for it.
-func TestRawBytes(t *testing.T) { // not parallel: it counts goroutines
+func TestRawBytes(t *testing.T) { // not parallel: it counts goroutines and memory
 	for name, keys := range map[string][]string{"without a key": nil, "with a key": {gossipKey(1)}} {
 		t.Run(name, func(t *testing.T) {
 			cfg := testConfig(t)
 			cfg.Keys = keys
 			a := start(t, cfg, Self{Node: "a"})
 			to, label := a.Self().Addr, cfg.Label
-			before := goleak.IgnoreCurrent()
+			before, had := goleak.IgnoreCurrent(), inUse()
 
 			udp, err := net.Dial("udp", to)
 			require.NoError(t, err)
@@ -182,15 +196,23 @@ func TestRawBytes(t *testing.T) { // not parallel: it counts goroutines
 					pour(t, to, labelled(label, downgraded(sealedStream(t, keys[0], label, b), 5)))
 				}
 			}
-			// Nor do streams that stall have a hold on it.
+			// Nor do streams that stall have a hold on it: it has accepted each, and let go of it.
+			var stalled []net.Conn
 			for _, b := range [][]byte{nil, {wireLabel, 100}, labelled(label, packed(wireUser, "UserMsgLen", 20<<20)), labelled(label, []byte{wireSealed, 0, 0, 255, 255, 1})} {
 				conn, err := net.Dial("tcp", to)
 				require.NoError(t, err)
 				defer conn.Close()
 				_, err = conn.Write(b)
 				require.NoError(t, err)
+				stalled = append(stalled, conn)
+			}
+			for _, conn := range stalled {
+				hungUp(t, conn)
 			}
 			require.NoError(t, leaked(before), "and neither does anything keep a goroutine")
+			kept := inUse() - had
+			t.Logf("%d KiB kept", kept>>10)
+			require.Less(t, kept, int64(mostKept), "nor any memory")
 
 			require.Equal(t, []string{a.name}, eligible(a))
 			require.Positive(t, counter(t, a.metrics.warnings))
@@ -222,11 +244,18 @@ func pour(t *testing.T, to string, b []byte) {
 	conn, err := net.Dial("tcp", to)
 	require.NoError(t, err, "it must go on to accept")
 	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetWriteDeadline(time.Now().Add(patience)))
 	if _, err := conn.Write(b); err == nil {
 		_ = conn.(*net.TCPConn).CloseWrite() // it may have hung up already
 	}
-	_, err = io.Copy(io.Discard, conn)
+	hungUp(t, conn)
+}
+
+// hungUp waits until the node has ended a stream, in whichever way.
+func hungUp(t *testing.T, conn net.Conn) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	_, err := io.Copy(io.Discard, conn)
 	require.NotErrorIs(t, err, syscall.ETIMEDOUT)
 	var slow net.Error
 	require.False(t, errors.As(err, &slow) && slow.Timeout(), "it must hang up")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,6 +102,82 @@ func TestSettled(t *testing.T) {
 			require.Fail(t, "settled")
 		default:
 		}
+	})
+}
+
+// Whoever advertises loopback joins nobody on another machine, where its address would lead
+// to nobody or to the others themselves, and says so once, whatever the seed comes from. A
+// seed may well have an address that is not loopback and be on this machine.
+func TestOneWay(t *testing.T) {
+	t.Parallel()
+	const afar = "198.51.100.7"
+	looks := func(addrs ...string) option {
+		return func(c *Cluster) {
+			c.times.retryFirst = 10 * time.Millisecond
+			c.look = func(context.Context, string, string) (found []netip.Addr, _ error) {
+				for _, a := range addrs {
+					found = append(found, netip.MustParseAddr(a))
+				}
+				return found, nil
+			}
+		}
+	}
+	named := func(t *testing.T, join ...string) Config {
+		return testConfig(t, append(join, "node-b.example.com:7946")...)
+	}
+	run := func(t *testing.T, cfg Config, seeds func(context.Context) []string, o ...option) (c *Cluster, said []observer.LoggedEntry) {
+		core, logs := observer.New(zapcore.InfoLevel)
+		c = start(t, cfg, Self{Node: "a", Seeds: seeds}, append(o, func(c *Cluster) { c.log = zap.New(core) })...)
+		await(t, c.Settled()) // at the bound: several attempts were made
+		return c, logs.FilterMessageSnippet("this node advertises loopback").All()
+	}
+	for name, change := range map[string]func(*Config) (seeds func(context.Context) []string){
+		"bound to it": func(*Config) func(context.Context) []string { return nil },
+		"a name of several": func(c *Config) func(context.Context) []string {
+			c.Join = []string{"dns:tenure.example.com:7946"}
+			return nil
+		},
+		"advertised": func(c *Config) func(context.Context) []string {
+			c.Bind, c.Advertise, c.Insecure = "0.0.0.0:0", "127.0.0.1", true
+			return nil
+		},
+		"a database's seed": func(c *Config) func(context.Context) []string {
+			c.Join = nil
+			return func(context.Context) []string { return []string{afar + ":7946"} }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := named(t)
+			seeds := change(&cfg)
+			c, said := run(t, cfg, seeds, looks(afar))
+			require.Zero(t, counter(t, c.metrics.joins), "nobody was tried")
+			require.Len(t, said, 1)
+			require.Equal(t, zapcore.ErrorLevel, said[0].Level)
+			require.Equal(t, afar+":7946", said[0].ContextMap()["seed"])
+			require.Contains(t, said[0].ContextMap()["advertise"], "127.0.0.1:")
+		})
+	}
+	t.Run("here", func(t *testing.T) {
+		t.Parallel()
+		here, err := interfaceAddrs()
+		require.NoError(t, err)
+		here = slices.DeleteFunc(here, func(ip netip.Addr) bool { return !reachable(ip) || !ip.Is4() })
+		if len(here) == 0 {
+			t.Skip("this machine has no network")
+		}
+		c, said := run(t, named(t), nil, looks(here[0].String()))
+		require.Empty(t, said)
+		require.Positive(t, counter(t, c.metrics.joins))
+	})
+	t.Run("here, too", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, testConfig(t), Self{Node: "b"})
+		at := netip.MustParseAddrPort(b.Self().Addr)
+		cfg := testConfig(t, fmt.Sprintf("node-b.example.com:%d", at.Port()))
+		c, said := run(t, cfg, nil, looks(afar, "127.0.0.1"))
+		require.Empty(t, said)
+		agree(t, b, c)
 	})
 }
 

@@ -165,6 +165,14 @@ func (c *Cluster) Alive(name string) bool {
 	return ok
 }
 
+// Lacks reports whether the process with this unique name is believed alive and announces
+// that it cannot reach pool's database. One that lacks more than it can name says nothing
+// of this one.
+func (c *Cluster) Lacks(name, pool string) bool {
+	m, ok := c.view().find(name)
+	return ok && m.unreachable != everyPool && !m.Reaches(pool)
+}
+
 // Settled is closed once this process has looked around: the first join
 // succeeded, somebody joined it, or there is nobody to join, and the view then
 // stood still for a while (local 200 ms, lan 1 s, wan 3 s); at the latest 1 s,

@@ -34,7 +34,8 @@ var ErrHasJobs = errors.New("a configuration does not move jobs")
 // From then on no tenant is resolved to a removed pool; its connections stay open
 // until Close, for the jobs that are still running. A pool that is to be added and
 // answers must be usable; one that does not answer comes into service later. One whose
-// settings change must lead to the same database as before. Refused with ErrInUse: taking
+// settings change must lead to the same database as before. Connections stay as they are:
+// pools are added within those that the router was made with. Refused with ErrInUse: taking
 // away a pool that a tenant has jobs in, or is still led to. With ErrHasJobs: placing a
 // tenant that the configuration lists in another pool, while it has unfinished jobs in
 // the one that it lives in.
@@ -49,6 +50,10 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		return Change{}, errors.New("routing does not run")
 	}
 	old := r.routes.Load()
+	// The bound was made with the router, and connections are open that it would have to
+	// count anew. So what is added has to fit beside what runs.
+	wanted := cfg.Connections
+	cfg.Connections = old.cfg.Connections
 	var c Change
 	pools := map[string]*Pool{}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
@@ -71,6 +76,9 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		return Change{}, err
 	}
 	rest, err := r.admitAll(ctx, c.Added, next)
+	if err != nil && wanted != cfg.Connections {
+		err = fmt.Errorf("%w; connections in the configuration differs from what this process was started with, and takes effect when it is started again", err)
+	}
 	for _, p := range old.list() {
 		if pools[p.Name] == p {
 			continue
@@ -100,6 +108,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		p.enter(true)
 	}
 	r.watchAll(rest)
+	r.cautionNews(next, old)
 	for _, p := range c.Removed {
 		p.retire()
 		r.retired[p] = struct{}{}

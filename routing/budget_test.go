@@ -187,6 +187,33 @@ func TestBudgetProposesWhatIsAllowed(t *testing.T) {
 	require.NotContains(t, err.Error(), "max_conns to")
 }
 
+// What comes into service has to fit beside what runs, so it is checked with the connections
+// that the process was started with, whatever a new configuration says of them.
+func TestApplyLeavesConnectionsAlone(t *testing.T) {
+	t.Parallel()
+	all, _ := severalPools(t, 3)
+	all.Connections.Nodes = 2
+	c := lacking(all, "p3")
+	r := started(t, c)
+	const refusal = "its server has room for 57 connections, and 2 nodes may open 30 each, 60 in all"
+	const hint = "connections in the configuration differs from what this process was started with, and takes effect when it is started again"
+	_, err := r.Apply(t.Context(), all)
+	require.ErrorContains(t, err, refusal)
+	require.NotContains(t, err.Error(), hint)
+	less := all
+	less.Connections.Nodes, less.Connections.PerNode = 1, 4
+	_, err = r.Apply(t.Context(), less)
+	require.ErrorContains(t, err, refusal)
+	require.ErrorContains(t, err, hint)
+
+	c.Connections = less.Connections
+	_, err = r.Apply(t.Context(), c)
+	require.NoError(t, err)
+	_, err = r.Apply(t.Context(), less)
+	require.ErrorContains(t, err, refusal, "nor does it hold after another change")
+	require.ErrorContains(t, r.Exceeds(3), "3 nodes may open 20 each")
+}
+
 // Whoever left connections.nodes at 1 and runs several is told when that goes too far.
 func TestExceeds(t *testing.T) {
 	t.Parallel()

@@ -2,12 +2,14 @@ package routing
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // mostNamed bounds how many names one line of the log lists.
@@ -16,30 +18,95 @@ const mostNamed = 20
 // caution logs what keeps no pool out of service but will hurt somebody. One
 // tenant's missing schema, say, must not stop all others.
 func (r *routes) caution(ctx context.Context, p *Pool, c *pgx.Conn) {
-	var schemas, roles []string
-	withRole, without := r.cfg.Tenants.Role != "", false
+	var tenants []tenancy.Tenant
 	for id, s := range r.cfg.Tenants.Static {
 		if s.Pool != p.Name {
 			continue
 		}
-		t, err := r.cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
-		if err != nil {
-			continue // Validate has refused it
+		if t, ok := r.listed(id); ok {
+			tenants = append(tenants, t)
 		}
+	}
+	r.cautionTable(ctx, p)
+	risks, ok := r.cautionTenants(ctx, p, c, tenants)
+	if ok && !risks.FSync {
+		p.log.Warn("fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on")
+	}
+	if ok && !risks.FullPageWrites {
+		p.log.Warn("full_page_writes is off on this server: a crash of its machine can damage the database; turn it on")
+	}
+}
+
+// listed is how tenants.static places a tenant, if it does.
+func (r *routes) listed(id tenancy.ID) (t tenancy.Tenant, ok bool) {
+	s, ok := r.cfg.Tenants.Static[id]
+	if !ok {
+		return t, false
+	}
+	t, err := r.cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
+	return t, err == nil // else Validate has refused it
+}
+
+// cautionNews is caution for the pools that stay in service, of what next, which has come
+// into force, says otherwise than old did. What was told before is not told again.
+func (r *Router) cautionNews(next, old *routes) {
+	look := func(p *Pool, at func(ctx context.Context)) {
+		r.group.Go(func() {
+			done, err := p.door.verifying.turn(r.run)
+			if err != nil {
+				return
+			}
+			defer done()
+			ctx, cancel := context.WithTimeout(r.run, verifyTimeout)
+			defer cancel()
+			at(ctx)
+		})
+	}
+	serves := func(name string) (*Pool, bool) {
+		p := next.pools[name]
+		if p == nil || p != old.pools[name] {
+			return nil, false
+		}
+		_, err := p.Number() // one that is not in service yet is looked at when it comes
+		return p, err == nil
+	}
+	tenants := map[*Pool][]tenancy.Tenant{}
+	for id := range next.cfg.Tenants.Static {
+		t, _ := next.listed(id)
+		before, _ := old.listed(id)
+		if p, ok := serves(t.Pool); ok && t != before {
+			tenants[p] = append(tenants[p], t)
+		}
+	}
+	for p, here := range tenants {
+		look(p, func(ctx context.Context) { next.cautionTenants(ctx, p, p.Jobs(), here) })
+	}
+	if table := next.cfg.Tenants.Table; table != nil && !table.asks(old.cfg.Tenants.Table) {
+		if p, ok := serves(table.Pool); ok {
+			look(p, func(ctx context.Context) { next.cautionTable(ctx, p) })
+		}
+	}
+}
+
+// asks tells whether other asks the same.
+func (t *TableConfig) asks(other *TableConfig) bool {
+	return other != nil && t.Pool == other.Pool && t.Query == other.Query && t.Move == other.Move
+}
+
+// cautionTenants is caution of these tenants of a pool.
+func (r *routes) cautionTenants(ctx context.Context, p *Pool, db store.DB, tenants []tenancy.Tenant) (risks store.Risks, ok bool) {
+	var schemas, roles []string
+	withRole, without := r.cfg.Tenants.Role != "", false
+	for _, t := range tenants {
 		schemas, roles = append(schemas, t.Schema), append(roles, t.Role)
 		withRole, without = withRole || t.Role != "", without || t.Role == ""
 	}
-	r.cautionTable(ctx, p)
-	risks, err := store.LookForRisks(ctx, c, schemas, roles)
+	risks, err := store.LookForRisks(ctx, db, schemas, roles)
 	if err != nil {
-		p.log.Warn("pool could not be looked at for risks", zap.Error(err))
-		return
-	}
-	if !risks.FSync {
-		p.log.Warn("fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on")
-	}
-	if !risks.FullPageWrites {
-		p.log.Warn("full_page_writes is off on this server: a crash of its machine can damage the database; turn it on")
+		if !errors.Is(err, context.Canceled) { // as on a stop
+			p.log.Warn("pool could not be looked at for risks", zap.Error(err))
+		}
+		return risks, false
 	}
 	if withRole && risks.LosesRole() {
 		p.log.Warn("this minor version of Postgres may lose a transaction's role (CVE-2024-10978), which keeps tenants apart; install the newest one",
@@ -64,6 +131,7 @@ func (r *routes) caution(ctx context.Context, p *Pool, c *pgx.Conn) {
 		p.log.Warn("tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them",
 			zap.Int("count", n), zap.Strings("roles", risks.NoRole[:min(n, mostNamed)]))
 	}
+	return risks, true
 }
 
 // cautionTable has the lookup table's query described, which finds a table or a
@@ -84,7 +152,7 @@ func (r *routes) cautionTable(ctx context.Context, p *Pool) {
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, context.Canceled) {
 		p.log.Warn("tenants.table cannot be asked, so that its tenants are unknown; correct query and move, or make what they name", zap.Error(err))
 	}
 }

@@ -2,7 +2,9 @@ package routing_test
 
 import (
 	"context"
+	"maps"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -66,14 +68,66 @@ func TestStart_warns(t *testing.T) {
 			require.NoError(t, r.Start(t.Context()))
 			requireUp(t, poolOf(t, r, "main"), 1)
 			require.NoError(t, r.Stop(t.Context()))
-			got := map[string]map[string]any{}
-			for _, l := range logs.All() {
-				fields := l.ContextMap()
-				require.Equal(t, "main", fields["pool"])
-				delete(fields, "pool")
-				got[l.Message] = fields
-			}
-			require.Equal(t, tc.warnings, got)
+			require.Equal(t, tc.warnings, warningsOf(t, logs))
 		})
 	}
+}
+
+// warningsOf takes what was logged of the pool main, by message.
+func warningsOf(t *testing.T, logs *observer.ObservedLogs) map[string]map[string]any {
+	t.Helper()
+	got := map[string]map[string]any{}
+	for _, l := range logs.TakeAll() {
+		fields := l.ContextMap()
+		require.Equal(t, "main", fields["pool"])
+		delete(fields, "pool")
+		got[l.Message] = fields
+	}
+	return got
+}
+
+// Tenants that come to a pool in service are looked at as those with which it began, and
+// so is a lookup table that is named there; what was told before is not told again.
+func TestApply_warns(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	exec(t, dsn, "CREATE SCHEMA t; CREATE SCHEMA u")
+	core, logs := observer.New(zapcore.WarnLevel)
+	c := withPools(map[string]string{"main": dsn})
+	place := func(id tenancy.ID, schema, role string) {
+		c.Tenants.Static = maps.Clone(c.Tenants.Static)
+		c.Tenants.Static[id] = routing.TenantConfig{Pool: "main", Schema: schema, Role: role}
+	}
+	c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: "lost"}}
+	r, err := routing.New(c, zap.New(core))
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context()))
+	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
+	requireUp(t, poolOf(t, r, "main"), 1)
+	const (
+		noSchema = "tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static"
+		noRole   = "tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them"
+		mighty   = "this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role"
+		noTable  = "tenants.table cannot be asked, so that its tenants are unknown; correct query and move, or make what they name"
+	)
+	require.Contains(t, warningsOf(t, logs), noSchema)
+
+	told := func(want map[string]map[string]any) {
+		t.Helper()
+		_, err := r.Apply(t.Context(), c)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return logs.Len() >= len(want) }, patience, time.Millisecond)
+		require.Equal(t, want, warningsOf(t, logs))
+	}
+	place("globex", "t", "stranger")
+	told(map[string]map[string]any{noRole: {"count": int64(1), "roles": []any{"stranger"}}})
+	place("globex", "nowhere", "")
+	told(map[string]map[string]any{noSchema: {"count": int64(1), "schemas": []any{"nowhere"}}, mighty: {}})
+	c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT pool FROM lost WHERE id = $1"}
+	told(map[string]map[string]any{noTable: {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`}})
+	c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT 'main' WHERE $1 = ''", Cache: time.Hour}
+	c.Tenants.Role = "pattern" // which holds for those without a role of their own
+	told(map[string]map[string]any{noSchema: {"count": int64(2), "schemas": []any{"lost", "nowhere"}}, noRole: {"count": int64(1), "roles": []any{"pattern"}}})
+	place("initech", "u", "stranger")
+	told(map[string]map[string]any{noRole: {"count": int64(1), "roles": []any{"stranger"}}})
 }

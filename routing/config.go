@@ -27,7 +27,8 @@ type Config struct {
 	Connections ConnectionsConfig `yaml:"connections"`
 }
 
-// ConnectionsConfig bounds connections beyond what each pool's MaxConns does.
+// ConnectionsConfig bounds connections beyond what each pool's MaxConns does. It is read
+// when a process starts.
 type ConnectionsConfig struct {
 	// PerNode bounds this process' connections to all pools together, the locks' own apart; 0: it does not.
 	PerNode int `yaml:"per_node"`
@@ -75,7 +76,8 @@ type TableConfig struct {
 	// Move is run when a tenant was moved: it takes the tenant's id as $1 and the pool's name as $2. Without it,
 	// the pool that the tenant left goes on to lead to where it is.
 	Move string `yaml:"move"`
-	// Cache is how long an answer is kept, also that a tenant is unknown.
+	// Cache is how long an answer is believed, also that a tenant is unknown. While the table cannot be asked, a
+	// tenant goes on living where it lived last.
 	Cache time.Duration `yaml:"cache"`
 }
 

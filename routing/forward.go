@@ -119,13 +119,17 @@ func (r *routes) expire(id tenancy.ID, p *Pool) {
 	}
 }
 
-// Forget drops what is remembered of where a tenant lives, because it turned out to be
-// wrong.
+// Forget has it asked anew where a tenant lives, because what is remembered turned out to
+// be wrong.
 func (r *Router) Forget(id tenancy.ID) {
 	in := r.routes.Load()
 	in.mu.Lock()
-	at := in.cache[id].tenant.Pool
-	delete(in.cache, id)
+	a, known := in.cache[id]
+	at := a.tenant.Pool
+	if known { // kept for when the table cannot be asked
+		a.until = time.Time{}
+		in.cache[id] = a
+	}
 	in.mu.Unlock()
 	if s, ok := in.cfg.Tenants.Static[id]; ok {
 		at = s.Pool

@@ -88,6 +88,12 @@ func (p *Pool) config(purpose string, maxConns int) *pgxpool.Config {
 	c.BeforeConnect, c.AfterConnect = p.ask, p.served
 	c.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { return p.Current(c) == nil, nil } // else it is made anew
 	tuneCommon(c.ConnConfig, purpose)
+	// A cancelled call asks the server to stop and keeps the connection if it does, so that
+	// a burst of timeouts is no storm of reconnects. One on the lock's connection does not
+	// wait for that: it is made anew in any case.
+	c.ConnConfig.BuildContextWatcherHandler = func(pc *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: pc, DeadlineDelay: time.Second}
+	}
 	p.heedRefusals(c.ConnConfig)
 	p.budget.bound(c)
 	return c
@@ -123,11 +129,6 @@ func tuneCommon(c *pgx.ConnConfig, purpose string) {
 		c.ConnectTimeout = connectTimeout
 	}
 	c.RuntimeParams["application_name"] = "tenure " + purpose
-	// A cancelled call asks the server to stop and keeps the connection if it does,
-	// so that a burst of timeouts is no storm of reconnects.
-	c.BuildContextWatcherHandler = func(pc *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: pc, DeadlineDelay: time.Second}
-	}
 }
 
 func tuneForJobs(c *pgxpool.Config) {
@@ -166,7 +167,7 @@ func tuneForLock(c *pgx.ConnConfig) {
 	c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	c.StatementCacheCapacity, c.DescriptionCacheCapacity = 0, 0 // they would take more memory than all else of an idle pool
 	tunePlans(c)
-	c.RuntimeParams["statement_timeout"] = "3000"
+	c.RuntimeParams["statement_timeout"] = "2500"
 	c.RuntimeParams["lock_timeout"] = "2000"
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = "5000"
 }
@@ -198,6 +199,16 @@ func (p *Pool) Jobs() *pgxpool.Pool { return p.use(&p.jobs, p.jobsConfig) }
 
 // Tenants is for tenants' transactions.
 func (p *Pool) Tenants() *pgxpool.Pool { return p.use(&p.tenants, p.tenantsConfig) }
+
+// Handling is how many connections there are for tenants' transactions.
+func (p *Pool) Handling() int {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	if p.tenants == nil {
+		return 0
+	}
+	return int(p.tenants.Stat().TotalConns())
+}
 
 func (p *Pool) use(db **pgxpool.Pool, config func() *pgxpool.Config) *pgxpool.Pool {
 	p.opening.Lock()

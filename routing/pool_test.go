@@ -53,7 +53,7 @@ func TestPool_settings(t *testing.T) {
 	t.Cleanup(func() { _ = lock.Close(context.Background()) })
 	want = map[string]string{
 		"application_name": "tenure lock", "search_path": "",
-		"statement_timeout": "3s", "lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s",
+		"statement_timeout": "2500ms", "lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s",
 	}
 	require.Equal(t, want, settings(t, lock, slices.Sorted(maps.Keys(want))...))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -208,6 +209,76 @@ func TestResolve_doesNotRememberAnOutage(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, _, err = r.Resolve(t.Context(), "patterns")
 	require.NoError(t, err, "nor that the caller went away")
+}
+
+// oldAnswer starts a router behind a proxy that has once looked up where "full" lives, and
+// has to ask again.
+func oldAnswer(t *testing.T, cfg routing.Config) (*routing.Router, *faultproxy.Proxy, tenancy.Tenant) {
+	proxy, err := faultproxy.New(cfg.Pools["main"].DSN)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	main := cfg.Pools["main"]
+	main.DSN = proxy.DSN()
+	cfg.Pools["main"] = main
+	r := started(t, cfg)
+	was, _, err := r.Resolve(t.Context(), "full")
+	require.NoError(t, err)
+	time.Sleep(2 * cfg.Tenants.Table.Cache)
+	return r, proxy, was
+}
+
+// Of those who look a tenant up in a table that does not answer, the first waits, and for a
+// bounded time. Then one look at a time is made that nobody waits for, until one is answered.
+func TestResolve_waitsForASilentTableOnce(t *testing.T) {
+	t.Parallel()
+	cfg := lookups(t)(fullQuery, time.Millisecond)
+	r, proxy, was := oldAnswer(t, cfg)
+
+	proxy.Hold(func(string) bool { return true })
+	const bound = 2 * time.Second // of a look
+	longest := func(id tenancy.ID, times int) (d time.Duration) {
+		for range times {
+			began := time.Now()
+			now, _, err := r.Resolve(t.Context(), id)
+			d = max(d, time.Since(began))
+			if id == "full" {
+				require.NoError(t, err)
+				require.Equal(t, was, now, "where it lived last")
+			} else {
+				require.ErrorContains(t, err, `look tenant "patterns" up in pool main: `)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		return d
+	}
+	require.GreaterOrEqual(t, longest("full", 1), bound)
+	for _, id := range []tenancy.ID{"full", "patterns"} {
+		require.Less(t, longest(id, 300), bound, "in a time in which it was tried again")
+	}
+	proxy.Hold(nil)
+	require.Eventually(t, func() bool { _, _, err := r.Resolve(t.Context(), "patterns"); return err == nil }, patience, 5*time.Millisecond)
+}
+
+// Somebody who waits for such a table for less than that shows as much, and only once.
+func TestResolve_givesUpOnASilentTable(t *testing.T) {
+	t.Parallel()
+	cfg := lookups(t)(fullQuery, time.Millisecond)
+	r, proxy, was := oldAnswer(t, cfg)
+	proxy.Hold(func(string) bool { return true })
+	impatient := func(patience time.Duration) (tenancy.Tenant, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		got, _, err := r.Resolve(ctx, "full")
+		return got, err
+	}
+	_, err := impatient(500 * time.Millisecond)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	for range 10 {
+		got, err := impatient(1500 * time.Millisecond) // all of which it would need to ask the table
+		require.NoError(t, err)
+		require.Equal(t, was, got)
+	}
+	proxy.Hold(nil)
 }
 
 func TestResolve_concurrently(t *testing.T) {

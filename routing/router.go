@@ -7,12 +7,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -52,6 +50,8 @@ type routes struct {
 	mu    sync.Mutex
 	cache map[tenancy.ID]answer    // guarded by mu; of the lookup table
 	lent  map[[2]string]tenancy.ID // guarded by mu; whose a schema is, by pool and schema, as the table said last
+	lost  error                    // guarded by mu; why the table could not be asked at the last try; nil: it could
+	again time.Time                // guarded by mu; when it is tried once more
 }
 
 func newRoutes(cfg Config, pools map[string]*Pool) (*routes, error) {
@@ -73,13 +73,6 @@ func (r *routes) list() []*Pool {
 		out = append(out, r.pools[name])
 	}
 	return out
-}
-
-// answer is what the lookup table said, and until when that is believed.
-type answer struct {
-	tenant tenancy.Tenant
-	err    error // tenancy.ErrUnknownTenant, or a row that cannot be used
-	until  time.Time
 }
 
 // New checks cfg and prepares the pools without connecting to them.
@@ -347,102 +340,4 @@ func (r *routes) place(ctx context.Context, id tenancy.ID) (tenancy.Tenant, erro
 		return tenancy.Tenant{}, fmt.Errorf("%w %q: it is not under tenants.static, and there is no tenants.table", tenancy.ErrUnknownTenant, id)
 	}
 	return r.lookUp(ctx, id)
-}
-
-// lookUp asks the table, unless a fresh answer is at hand.
-func (r *routes) lookUp(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
-	r.mu.Lock()
-	a, ok := r.cache[id]
-	r.mu.Unlock()
-	if ok && time.Now().Before(a.until) {
-		return a.tenant, a.err
-	}
-	tenant, err := r.ask(ctx, id)
-	if err == nil {
-		err = r.checkAlone(id, tenant)
-	}
-	var unusable *RowError
-	if err == nil || errors.Is(err, tenancy.ErrUnknownTenant) || errors.As(err, &unusable) {
-		r.remember(id, answer{tenant: tenant, err: err, until: time.Now().Add(r.cfg.Tenants.Table.Cache)})
-	}
-	return tenant, err
-}
-
-// checkAlone refuses a tenant whose schema another one has, as far as answers are still
-// remembered.
-func (r *routes) checkAlone(id tenancy.ID, t tenancy.Tenant) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := [2]string{t.Pool, t.Schema}
-	other, known := r.lent[key]
-	a := r.cache[other]
-	if known && other != id && a.err == nil && time.Now().Before(a.until) && a.tenant.Pool == t.Pool && a.tenant.Schema == t.Schema {
-		return &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", other, id, t.Schema, t.Pool)}
-	}
-	r.lent[key] = id
-	return nil
-}
-
-// maxCached bounds the cache: somebody may ask for ever new ids.
-const maxCached = 100_000
-
-func (r *routes) remember(id tenancy.ID, a answer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.cache) >= maxCached {
-		clear(r.cache)
-		clear(r.lent)
-	}
-	r.cache[id] = a
-}
-
-// RowError says that the lookup table's row for a tenant cannot be used.
-type RowError struct{ err error }
-
-// Error names the table.
-func (e *RowError) Error() string { return "tenants.table: " + e.err.Error() }
-
-// Unwrap returns what is wrong with the row.
-func (e *RowError) Unwrap() error { return e.err }
-
-func (r *routes) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
-	table := r.cfg.Tenants.Table
-	if err := r.pools[table.Pool].Outage(); err != nil {
-		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)
-	}
-	rows, err := r.pools[table.Pool].Tenants().Query(ctx, table.Query, string(id))
-	if err != nil {
-		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)
-	}
-	values, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) ([3]string, error) {
-		var v [3]*string
-		n := min(len(row.FieldDescriptions()), 3)
-		dest := []any{&v[0], &v[1], &v[2]}[:n]
-		if err := row.Scan(dest...); err != nil {
-			return [3]string{}, &RowError{fmt.Errorf("its columns must be text: pool, schema, role: %w", err)}
-		}
-		var out [3]string
-		for i, s := range v {
-			if s != nil {
-				out[i] = strings.TrimSpace(*s)
-			}
-		}
-		return out, nil
-	})
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return tenancy.Tenant{}, fmt.Errorf("%w %q: neither tenants.static nor tenants.table knows it", tenancy.ErrUnknownTenant, id)
-	case errors.Is(err, pgx.ErrTooManyRows):
-		return tenancy.Tenant{}, &RowError{fmt.Errorf("more than one row for tenant %q: make its id unique there, or let the query choose one", id)}
-	case err != nil:
-		return tenancy.Tenant{}, fmt.Errorf("look tenant %q up in pool %s: %w", id, table.Pool, err)
-	}
-	t, err := r.cfg.Tenants.place(id, values[0], values[1], values[2])
-	if err != nil {
-		return tenancy.Tenant{}, &RowError{err}
-	}
-	if owner, ok := r.taken[[2]string{t.Pool, t.Schema}]; ok {
-		return tenancy.Tenant{}, &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", owner, id, t.Schema, t.Pool)}
-	}
-	return t, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
@@ -112,35 +113,97 @@ func newPoolsThaw(a *app) *cobra.Command {
 const drainLook = 200 * time.Millisecond
 
 func newPoolsDrain(a *app) *cobra.Command {
-	return a.onPool(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "drain POOL",
 		Short: "Freeze a pool and wait until nothing runs there",
-		Long:  "Waits as long as other commands do; running it again goes on waiting.",
-	}, func(ctx context.Context, client *tenure.Client, pool string) (string, error) {
-		if err := client.Freeze(ctx, pool); err != nil {
-			return "", err
+		Long: "Waits for as long as a node may be silent (acquire.session.ttl) longer than other commands\n" +
+			"do; running it again goes on waiting. Nodes that have died are not waited for: what they\n" +
+			"had claimed runs again once the pool is thawed.",
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, err := a.loadConfig()
+		if err != nil {
+			return err
 		}
-		left, unknown := 0, error(nil) // what was seen last, and why it was not seen since
-		for {
-			claims, err := client.Claims(ctx, pool)
-			switch {
-			case err == nil && claims == 0:
-				return "is frozen, and nothing runs there; thaw it with: tenure pools thaw " + pool, nil
-			case err == nil:
-				left, unknown = claims, nil
-			case ctx.Err() == nil: // or it is time that has run out, and not the database that does not answer
-				unknown = err
+		pool, ttl := args[0], cfg.Acquire.Session.TTL
+		if err := checkPools(cfg, pool); err != nil {
+			return err
+		}
+		return a.actFor(cmd.Context(), operateLimit+ttl, cfg, func(ctx context.Context, client *tenure.Client) error {
+			dead, err := drain(ctx, client, pool, ttl)
+			if err != nil {
+				return err
 			}
-			select {
-			case <-ctx.Done():
-				if unknown != nil || left == 0 {
-					return "", errors.Join(fmt.Errorf("pool %s is frozen, and it is not known what still runs there; run this again to go on waiting", pool), unknown)
+			left := ""
+			if dead > 0 {
+				left = fmt.Sprintf("; %d claims of nodes that have died are given back when it is thawed", dead)
+			}
+			_, err = fmt.Fprintf(a.stdout, "pool %s is frozen, and nothing runs there%s; thaw it with: tenure pools thaw %s\n", pool, left, pool)
+			return err
+		})
+	}
+	return cmd
+}
+
+// drain freezes a pool and waits until nothing runs there. dead is how many claims are left
+// of nodes that have died: a frozen pool has no holder who would take them back.
+func drain(ctx context.Context, client *tenure.Client, pool string, ttl time.Duration) (dead int, err error) {
+	if err := client.Freeze(ctx, pool); err != nil {
+		return 0, err
+	}
+	seen := silence{}
+	left, unknown := 0, error(nil) // what was seen last to run, and why it was not seen since
+	for {
+		sessions, err := client.Claims(ctx, pool)
+		switch {
+		case err == nil:
+			left, unknown, dead = 0, nil, 0
+			for _, s := range sessions {
+				if seen.dead(s, ttl) {
+					dead += s.Claims
+				} else {
+					left += s.Claims
 				}
-				return "", fmt.Errorf("pool %s is frozen, and jobs of %d claims still run there: see tenure jobs list --state running --pool %s; run this again to go on waiting", pool, left, pool)
-			case <-time.After(drainLook):
 			}
+			if left == 0 {
+				return dead, nil
+			}
+		case ctx.Err() == nil: // or it is time that has run out, and not the database that does not answer
+			unknown = err
 		}
-	})
+		select {
+		case <-ctx.Done():
+			if unknown != nil || left == 0 {
+				return 0, errors.Join(fmt.Errorf("pool %s is frozen, and it is not known what still runs there; run this again to go on waiting", pool), unknown)
+			}
+			return 0, fmt.Errorf("pool %s is frozen, and jobs of %d claims still run there: see tenure jobs list --state running --pool %s; run this again to go on waiting", pool, left, pool)
+		case <-time.After(drainLook):
+		}
+	}
+}
+
+// silence is at how many looks in a row the heartbeats of sessions stood still.
+type silence map[uuid.UUID]heartbeat
+
+type heartbeat struct {
+	number int64
+	still  int // looks
+}
+
+// dead takes in a look at a session, and tells whether it has ended: it was declared dead,
+// or what the lock's holder would declare it dead for was seen here. That it looks expired
+// is not enough: after an outage of the database every session does. Looks are counted, and
+// not the time, because while there is none the database may be away for everybody.
+func (s silence) dead(session tenure.SessionStatus, ttl time.Duration) bool {
+	last, seen := s[session.ID]
+	if seen && last.number == session.Beat {
+		last.still++
+	} else {
+		last = heartbeat{number: session.Beat}
+	}
+	s[session.ID] = last
+	return session.State != "live" || session.Expired && time.Duration(last.still)*drainLook >= ttl
 }
 
 // onPool makes cmd do something to the pool that is its argument.

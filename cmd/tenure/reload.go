@@ -25,11 +25,17 @@ import (
 // orchestrators replace files without telling anybody.
 const reloadPoll = 5 * time.Second
 
+// longestAgain is how long at most a configuration that was refused is left alone: why it
+// was, such as a tenant's jobs in a pool that is to go, may be over on this node later than
+// on others, and the nodes should not stay apart because of it.
+const longestAgain = time.Minute
+
 // reloadLimit bounds one reload.
 const reloadLimit = 30 * time.Second
 
 // reloader puts a changed configuration into force: on SIGHUP, on POST /-/reload, and
-// when it finds the file changed. A file with faults changes nothing.
+// when it finds the file changed. A file with faults changes nothing; one that was refused
+// is tried again now and then.
 type reloader struct {
 	load func() (config.Config, error)
 	node *tenure.Node
@@ -38,6 +44,8 @@ type reloader struct {
 	mu    sync.Mutex
 	known config.Config // guarded by mu; what was put into force, or refused, last
 	said  string        // guarded by mu; the fault that was logged last
+	again time.Duration // guarded by mu; the last wait before known is tried once more; 0: it is in force
+	next  time.Time     // guarded by mu; when it is
 }
 
 // run reloads until ctx ends.
@@ -68,26 +76,31 @@ func (r *reloader) reload(ctx context.Context, asked bool) (tenure.Reloaded, err
 	if err != nil {
 		return tenure.Reloaded{}, r.refuse(err, asked)
 	}
-	if !asked && reflect.DeepEqual(cfg, r.known) {
+	changed := !reflect.DeepEqual(cfg, r.known)
+	if !asked && !changed && (r.again == 0 || time.Now().Before(r.next)) {
 		return tenure.Reloaded{}, nil
 	}
-	r.known = cfg // also if it is refused: it is tried again when it changes, or when somebody asks
+	if changed {
+		r.known, r.again = cfg, 0
+	}
 	ctx, cancel := context.WithTimeout(ctx, reloadLimit)
 	defer cancel()
 	done, err := r.node.Reload(ctx, cfg)
 	if err != nil {
-		return done, r.refuse(err, true)
+		r.again = min(max(2*r.again, reloadPoll), longestAgain)
+		r.next = time.Now().Add(r.again)
+		return done, r.refuse(err, asked || changed)
 	}
-	r.said = ""
+	r.said, r.again = "", 0
 	r.log.Info("configuration reloaded")
 	return done, nil
 }
 
-// refuse logs what is wrong, once unless somebody asked.
-func (r *reloader) refuse(err error, asked bool) error {
-	if text := err.Error(); asked || text != r.said {
+// refuse logs what is wrong, unless it is known already and this is no news.
+func (r *reloader) refuse(err error, news bool) error {
+	if text := err.Error(); news || text != r.said {
 		r.said = text
-		r.log.Error("configuration is not reloaded; the one in force stays", zap.Error(err))
+		r.log.Error("configuration is not reloaded; the one in force stays, and it is tried again", zap.Error(err))
 	}
 	return err
 }

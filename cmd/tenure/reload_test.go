@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 // rewrite changes the configuration file.
@@ -66,18 +69,18 @@ func TestReload(t *testing.T) {
 	r := b.fails(2, "reload")
 	require.Contains(t, r.errors, "pool p2 cannot be taken away")
 	require.Contains(t, r.errors, `tenant "P2" has unfinished jobs there`)
-	b.rewrite(func(string) string { return both })
-	b.ok("jobs", "cancel", id)
-	b.rewrite(func(text string) string { return withoutPool(text, "p2") })
-	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
-	require.Equal(t, []any{"p2"}, l.until("pools changed")["removed"])
+	withBoth := filepath.Join(t.TempDir(), "both.yaml")
+	require.NoError(t, os.WriteFile(withBoth, []byte(both), 0o600))
+	require.Equal(t, result{0, "job " + id + " is cancelled\n", ""}, command(t.Context(), "", "jobs", "cancel", id, "--config", withBoth))
+	require.Equal(t, []any{"p2"}, l.until("pools changed")["removed"], "tried again by itself")
 	l.until("pool left")
 
 	b.rewrite(func(text string) string { return text + "bogus: true\n" })
-	require.Contains(t, l.until("configuration is not reloaded; the one in force stays")["error"], "bogus")
+	require.Contains(t, l.until("configuration is not reloaded; the one in force stays, and it is tried again")["error"], "bogus", "found by itself")
 	b.fails(2, "reload")
 	b.rewrite(func(string) string { return both })
-	require.Equal(t, []any{"p2"}, l.until("pools changed")["added"], "found by itself")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	require.Equal(t, []any{"p2"}, l.until("pools changed")["added"])
 
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/-/reload", nil)
 	require.NoError(t, err)
@@ -158,4 +161,51 @@ func TestPoolsDrainWaits(t *testing.T) {
 	require.Contains(t, r.errors, "pool p1 is frozen, and it is not known what still runs there")
 	s.stop()
 	require.Zero(t, <-s.code)
+}
+
+// A drain does not wait for a node that has died: nobody takes its claims back in a frozen
+// pool. They go back once that is thawed.
+func TestPoolsDrainPassesTheDead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	id := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P1")
+	b.sql("p1", `INSERT INTO tenure.node_session (session_id, node, member, expires_at) VALUES (gen_random_uuid(), 'b', 'b-1', now() + interval '1 hour');
+		INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT session_id, 0, '{`+id+`}', now() FROM tenure.node_session`)
+	drained := make(chan result, 1)
+	go func() { drained <- command(t.Context(), "", "pools", "drain", "p1", "--config", b.path) }()
+	select {
+	case r := <-drained:
+		require.FailNow(t, "it may still live", "%v", r)
+	case <-time.After(4 * drainLook): // time for some looks
+	}
+	b.sql("p1", "UPDATE tenure.node_session SET expires_at = now()")
+	require.Equal(t, result{0, "pool p1 is frozen, and nothing runs there; 1 claims of nodes that have died are given back when it is thawed; thaw it with: tenure pools thaw p1\n", ""}, <-drained)
+
+	b.ok("pools", "thaw", "p1")
+	s := b.serve()
+	b.reaches(id, "retrying") // there is no schema t
+	require.Contains(t, b.ok("jobs", "show", id), "the node was lost while the job ran")
+	s.stop()
+	require.Zero(t, <-s.code)
+}
+
+// A session that looks expired is believed dead when its heartbeat was seen to stand still
+// for as long as it may be silent.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * drainLook
+	seen := silence{}
+	looks := func(beat int64, expired bool, dead ...bool) {
+		t.Helper()
+		for i, want := range dead {
+			s := tenure.SessionStatus{Session: store.Session{State: "live", Beat: beat, Expired: expired}}
+			require.Equal(t, want, seen.dead(s, ttl), "look %d", i)
+		}
+	}
+	looks(1, false, false, false, false, false, false)
+	looks(1, true, true)
+	looks(2, true, false, false, false, true)
+	looks(3, true, false, false)
+	looks(4, true, false, false, false, true, true)
+	require.True(t, silence{}.dead(tenure.SessionStatus{Session: store.Session{State: "dead"}}, ttl))
 }

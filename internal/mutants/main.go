@@ -65,9 +65,9 @@ func main() {
 	}
 }
 
-// atATime is how many run side by side: a test that fails mostly waits for what does not
-// come.
-const atATime = 2
+// atATime is how many run side by side, on two processors: a test that fails mostly waits
+// for what does not come.
+const atATime = 4
 
 // mutant is one deliberate fault.
 type mutant struct {

@@ -78,6 +78,18 @@ var episodes = []episode{
 			w.pass(time.Minute, 10*time.Minute)
 		})
 	}},
+	{"no packets", func(w *world) {
+		w.settle()
+		w.still("gossip without packets", func() {
+			w.judge.note("no packet arrives, and streams do")
+			w.wires.setLoss(1)
+			for until := time.Now().Add(10 * time.Minute); time.Now().Before(until) && !w.judge.broken(); w.pass(0, 5*time.Second) {
+				if !w.agreed() {
+					w.judge.fault("somebody was given up, or missed, of whom only packets did not arrive: %s", w.views())
+				}
+			}
+		})
+	}},
 	{"database cut off from some", func(w *world) {
 		l := w.ledgers[w.rng.IntN(len(w.ledgers))]
 		w.cutOff(w.some(1+w.rng.IntN(len(w.nodes)-1)), l)

@@ -266,10 +266,11 @@ var ledgerStatements = map[string]*statement{
 			return [][]any{{l.looks%8 == 0, nil, l.looks%3 == 0}}
 		}),
 	},
-	"claim_ids":  {columns: []column{{"id", oidInt8}}, run: none},
-	"claim_made": {params: []uint32{oidUUID}, columns: []column{{"id", oidInt8}}, run: none},
-	"claim_list": {columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"job_ids", oidInts}}, run: none},
-	"lane_list":  {params: []uint32{oidInt8}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}}, run: none},
+	"claim_standing": {params: []uint32{oidInts, pgtype.Int4ArrayOID}, columns: []column{{"id", oidInt8}, {"job_ids", oidInts}}, run: none},
+	"cancel_forget":  {run: none},
+	"claim_made":     {params: []uint32{oidUUID}, columns: []column{{"id", oidInt8}}, run: none},
+	"claim_list":     {columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"job_ids", oidInts}}, run: none},
+	"lane_list":      {params: []uint32{oidInt8}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}}, run: none},
 	"page_state": {
 		columns: []column{{"removals", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}, {"xmax", oidInt8}},
 		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), int64(0), int64(1), int64(1)}} },

@@ -132,9 +132,23 @@ func WithdrawClaims(ctx context.Context, db DB, f Fence, patience time.Duration)
 	return collectIDs(ctx, db, "withdraw claims", sqlClaimWithdraw, f.Session, f.Epoch, patience.Milliseconds())
 }
 
-// ClaimIDs lists the claims in flight by number.
-func ClaimIDs(ctx context.Context, db DB) ([]int64, error) {
-	return collectIDs(ctx, db, "list claims", sqlClaimIDs)
+// Standing is a claim in flight.
+type Standing struct {
+	ID   int64
+	Jobs []job.ID // what it lists, if that was asked for; nil: it was not
+}
+
+// StandingClaims lists the claims in flight and, of those among claims that list another
+// number of jobs than jobs says, pairwise, which.
+func StandingClaims(ctx context.Context, db DB, claims []int64, jobs []int32) ([]Standing, error) {
+	rows, err := db.Query(ctx, sqlClaimStanding, claims, jobs)
+	if err == nil {
+		var out []Standing
+		if out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Standing]); err == nil {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("list claims: %w", translate(err))
 }
 
 func collectIDs(ctx context.Context, db DB, what, sql string, args ...any) ([]int64, error) {
@@ -185,6 +199,15 @@ func ReturnUnstarted(ctx context.Context, db DB, session uuid.UUID, claims, jobs
 // late finds no claim that was made meanwhile.
 func ClaimsMade(ctx context.Context, db DB, session uuid.UUID) ([]int64, error) {
 	return collectIDs(ctx, db, "list the session's claims", sqlClaimMade, session)
+}
+
+// Spare takes back the loss that ReapClaims charged for runs of a session that was declared
+// dead, by the process that ran them, which lives. turns are those of the runs, pairwise.
+func Spare(ctx context.Context, db DB, ids []int64, turns []int32) error {
+	if _, err := db.Exec(ctx, sqlClaimSpare, ids, turns); err != nil {
+		return fmt.Errorf("take losses back: %w", translate(err))
+	}
+	return nil
 }
 
 // Reaped counts what a call of ReapClaims took back.

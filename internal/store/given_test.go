@@ -70,9 +70,15 @@ func TestGivenClaimsAreTakenOver(t *testing.T) {
 	require.Len(t, withdrawn, 1)
 	require.NotEqual(t, got[0].ID, withdrawn[0], "what has been taken over stays")
 	require.Empty(t, b.accept(t, second))
-	standing, err := store.ClaimIDs(t.Context(), b.db)
+	standing := []int64{got[0].ID}
+	for listed, want := range map[int32][]job.ID{3: nil, 4: {ids[0], ids[2], ids[4]}} {
+		claims, err := store.StandingClaims(t.Context(), b.db, []int64{standing[0] + 1, standing[0]}, []int32{1, listed})
+		require.NoError(t, err)
+		require.Equal(t, []store.Standing{{ID: standing[0], Jobs: want}}, claims)
+	}
+	claims, err := store.StandingClaims(t.Context(), b.db, nil, nil)
 	require.NoError(t, err)
-	require.Equal(t, []int64{got[0].ID}, standing)
+	require.Equal(t, []store.Standing{{ID: standing[0]}}, claims)
 
 	left, err := store.LeaveSession(t.Context(), b.db, first)
 	require.NoError(t, err)

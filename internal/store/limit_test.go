@@ -44,34 +44,67 @@ func TestLimitsHoldWhateverThePlan(t *testing.T) {
 
 	_, err = b.db.Exec(t.Context(), "UPDATE tenure.acquire_lock SET expires_at = 'infinity'")
 	require.NoError(t, err)
+	whateverThePlan(t, b.db, func(tx pgx.Tx, what string) {
+		requireLimits(t, tx, b.fence, &req, atMost, quota*len(lanes), what)
+	})
+}
+
+// Whatever the plan, a reaping takes no more claims at a time than it may, and none of a
+// live session, and gives each of their jobs back once.
+func TestReapingHoldsWhateverThePlan(t *testing.T) {
+	t.Parallel()
+	const claims, of, atOnce = 200, 5, 50
+	b := setup(t)
+	dead := openSession(t, b.db, "dead")
+	for _, sql := range []string{
+		"ALTER TABLE tenure.job SET (autovacuum_enabled = off); ALTER TABLE tenure.claim SET (autovacuum_enabled = off); ALTER TABLE tenure.node_session SET (autovacuum_enabled = off)",
+		"ANALYZE tenure.job, tenure.claim, tenure.node_session", // as good as empty
+		fmt.Sprintf(`INSERT INTO tenure.job (tenant_id, queue, kind, payload) SELECT 't' || n %% 5, 'default', 'k', '{}' FROM generate_series(1, %d) n`, 2*claims*of),
+		fmt.Sprintf(`WITH c AS (SELECT (r - 1) / %d AS n, turn, array_agg(id) AS ids FROM (SELECT id, turn, row_number() OVER (ORDER BY id) AS r FROM tenure.job) j GROUP BY 1, 2)
+			INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT CASE n %% 2 WHEN 0 THEN '%s'::uuid ELSE '%s'::uuid END, turn, ids, clock_timestamp() FROM c`, of, dead, b.fence.Session),
+		fmt.Sprintf("UPDATE tenure.node_session SET state = 'dead' WHERE session_id = '%s'; UPDATE tenure.acquire_lock SET expires_at = 'infinity'", dead),
+	} {
+		_, err := b.db.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	whateverThePlan(t, b.db, func(tx pgx.Tx, what string) {
+		r, err := store.ReapClaims(t.Context(), tx, b.fence, 3)
+		require.NoError(t, err, what)
+		require.Equal(t, store.Reaped{Claims: atOnce, Back: atOnce * of}, r, what)
+	})
+}
+
+// whateverThePlan runs try in a transaction under many settings of the planner. What it
+// changes is undone.
+func whateverThePlan(t *testing.T, db store.Beginner, try func(tx pgx.Tx, what string)) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 42))
-	tx, err := b.db.Begin(t.Context())
+	tx, err := db.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }() // it has failed, or changed nothing that counts
 	for i := range 20 {
-		_, err := tx.Exec(t.Context(), "SAVEPOINT before")
-		require.NoError(t, err)
 		var off []string
 		for _, s := range planSettings {
 			if i > 0 && rng.IntN(2) == 0 {
 				off = append(off, s)
-				_, err := tx.Exec(t.Context(), "SET LOCAL enable_"+s+" = off")
-				require.NoError(t, err)
 			}
 		}
 		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
-			_, err := tx.Exec(t.Context(), "SET LOCAL plan_cache_mode = "+mode)
+			settings := "SAVEPOINT before; SET LOCAL jit = off; SET LOCAL plan_cache_mode = " + mode // jit is off on our connections
+			for _, s := range off {
+				settings += "; SET LOCAL enable_" + s + " = off"
+			}
+			_, err := tx.Exec(t.Context(), settings)
 			require.NoError(t, err)
-			requireLimits(t, tx, b.fence, &req, atMost, quota*len(lanes), "%s without %v", mode, off)
+			try(tx, fmt.Sprintf("%s without %v", mode, off))
+			_, err = tx.Exec(t.Context(), "ROLLBACK TO SAVEPOINT before") // also of the settings
+			require.NoError(t, err)
 		}
-		_, err = tx.Exec(t.Context(), "ROLLBACK TO SAVEPOINT before") // also of the settings
-		require.NoError(t, err)
 	}
 }
 
-func requireLimits(t *testing.T, tx pgx.Tx, f store.Fence, req *store.PageRequest, fires, reads int, what string, args ...any) {
+func requireLimits(t *testing.T, tx pgx.Tx, f store.Fence, req *store.PageRequest, fires, reads int, what string) {
 	t.Helper()
-	what = fmt.Sprintf(what, args...)
 	page, err := store.ReadPage(t.Context(), tx, req, store.KindsOf([]string{"k"}), false)
 	require.NoError(t, err, what)
 	require.Len(t, page.Jobs, reads, what)

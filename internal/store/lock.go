@@ -56,7 +56,7 @@ type Claimant struct {
 	Session    uuid.UUID
 	Member     string
 	SeenSeq    int64 // the renew_seq it saw stand still; -1: none
-	HolderGone bool  // gossip says that the holder is dead or left
+	HolderGone bool  // gossip says that the holder is dead or left, or does not reach the database
 }
 
 // TakeLock takes the lock if it is free for c, and tells who has it if not.

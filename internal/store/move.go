@@ -216,6 +216,10 @@ func (m Move) arriveBatch(ctx context.Context, source DB, to Beginner, place str
 	if err != nil {
 		return err
 	}
+	unwanted, err := collectIDs(ctx, source, "read cancel requests", sqlMoveCancels, batch.ids)
+	if err != nil {
+		return err
+	}
 	return pgx.BeginFunc(ctx, to, func(tx pgx.Tx) error {
 		if err := durable(ctx, tx); err != nil {
 			return err
@@ -228,6 +232,9 @@ func (m Move) arriveBatch(ctx context.Context, source DB, to Beginner, place str
 			return err
 		}
 		if err := addRuns(ctx, tx, runs, fresh); err != nil {
+			return err
+		}
+		if err := addCancels(ctx, tx, unwanted); err != nil {
 			return err
 		}
 		var there int
@@ -261,6 +268,14 @@ func addRuns(ctx context.Context, db DB, runs []string, ids []int64) error {
 		return nil
 	}
 	_, err := db.Exec(ctx, sqlMoveErrorsInsert, runs, notNil(ids))
+	return err
+}
+
+func addCancels(ctx context.Context, db DB, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := db.Exec(ctx, sqlMoveCancelsInsert, ids)
 	return err
 }
 

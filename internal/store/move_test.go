@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -132,6 +133,16 @@ func TestMoveOnlyToWhereNothingRuns(t *testing.T) {
 	require.ErrorIs(t, move(later), store.ErrMoverReplaced, "where the tenant runs already")
 }
 
+// closed begins to move acme, up to where its jobs can be moved.
+func closed(t *testing.T, from, to *pgxpool.Pool) store.Move {
+	m := store.Move{Tenant: "acme", Mover: uuid.New()}
+	_, err := m.Begin(t.Context(), from, "second")
+	require.NoError(t, err)
+	require.NoError(t, m.Arrive(t.Context(), to, "main", false))
+	require.NoError(t, m.Close(t.Context(), from, "second"))
+	return m
+}
+
 // An id that another job has in the new pool, as a fail-over may leave it, stops a move
 // before anything is lost.
 func TestMoveOntoATakenID(t *testing.T) {
@@ -140,11 +151,7 @@ func TestMoveOntoATakenID(t *testing.T) {
 	id := b.enqueue(t, store.NewJob{})
 	_, err := to.Exec(t.Context(), `INSERT INTO tenure.job (id, tenant_id, queue, kind, payload) VALUES ($1, 'acme', 'q', 'k', '{}')`, int64(id))
 	require.NoError(t, err)
-	m := store.Move{Tenant: "acme", Mover: uuid.New()}
-	_, err = m.Begin(t.Context(), b.db, "second")
-	require.NoError(t, err)
-	require.NoError(t, m.Arrive(t.Context(), to, "main", false))
-	require.NoError(t, m.Close(t.Context(), b.db, "second"))
+	m := closed(t, b.db, to)
 	err = m.Jobs(t.Context(), store.Ends{From: b.db, To: to}, func(context.Context) error { return nil }, func(string, int) {})
 	require.ErrorContains(t, err, "0 of 1 jobs stand in the new pool")
 	require.EqualValues(t, 1, counts(t, b.db).Waiting)
@@ -166,11 +173,7 @@ func TestMoveKeepsTheOrder(t *testing.T) {
 		return out
 	}
 	was := read(b.db)
-	m := store.Move{Tenant: "acme", Mover: uuid.New()}
-	_, err = m.Begin(t.Context(), b.db, "second")
-	require.NoError(t, err)
-	require.NoError(t, m.Arrive(t.Context(), to, "main", false))
-	require.NoError(t, m.Close(t.Context(), b.db, "second"))
+	m := closed(t, b.db, to)
 	n := 0
 	require.NoError(t, m.Jobs(t.Context(), store.Ends{From: b.db, To: to}, func(context.Context) error { return nil }, func(_ string, k int) { n += k }))
 	require.Equal(t, 2500, n)
@@ -178,6 +181,28 @@ func TestMoveKeepsTheOrder(t *testing.T) {
 	var turns int
 	require.NoError(t, to.QueryRow(t.Context(), "SELECT count(*) FROM tenure.job WHERE turn = 8").Scan(&turns))
 	require.Equal(t, 2500, turns)
+}
+
+// Somebody wanted a run cancelled that failed instead, and the tenant is moved before the
+// next one: it is still wanted there.
+func TestMoveBringsCancelRequests(t *testing.T) {
+	t.Parallel()
+	b, to := setup(t), second(t)
+	var ids []int64
+	for range 2 {
+		ids = append(ids, int64(b.enqueue(t, store.NewJob{DueIn: time.Hour})))
+	}
+	_, err := b.db.Exec(t.Context(), "INSERT INTO tenure.cancel_request (job_id) SELECT unnest($1::bigint[])", ids[1:])
+	require.NoError(t, err)
+	m := closed(t, b.db, to)
+	require.NoError(t, m.Jobs(t.Context(), store.Ends{From: b.db, To: to}, func(context.Context) error { return nil }, func(string, int) {}))
+	for db, want := range map[*pgxpool.Pool][]int64{b.db: {}, to: ids[1:]} {
+		rows, err := db.Query(t.Context(), "SELECT job_id FROM tenure.cancel_request")
+		require.NoError(t, err)
+		got, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, got)
+	}
 }
 
 // What arrived last and still stands in a pool is removed from the others; what has gone on

@@ -111,9 +111,9 @@ func CancelRequests(ctx context.Context, db DB) ([]job.ID, error) {
 	return ids, nil
 }
 
-// ForgetCancelRequests removes the requests for ids and those whose job ended.
-func ForgetCancelRequests(ctx context.Context, db DB, ids []int64) error {
-	if _, err := db.Exec(ctx, sqlCancelForget, notNil(ids)); err != nil {
+// ForgetCancelRequests removes the requests whose job has ended otherwise.
+func ForgetCancelRequests(ctx context.Context, db DB) error {
+	if _, err := db.Exec(ctx, sqlCancelForget); err != nil {
 		return fmt.Errorf("forget cancel requests: %w", translate(err))
 	}
 	return nil

@@ -158,6 +158,18 @@ func Warm(ctx context.Context, db DB) error {
 	return nil
 }
 
+// WarmTx readies a connection for tenants' transactions: what one begins with is done, and
+// what it ends with is planned, without an effect.
+func WarmTx(ctx context.Context, db DB) error {
+	var b pgx.Batch
+	b.Queue("SELECT tenure.enter_tenant('tenure', '', '')") // until the batch ends
+	b.Queue("EXPLAIN "+sqlFinishInTx, 0, 0, false)
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("ready a connection for tenants: %w", translate(err))
+	}
+	return nil
+}
+
 // BackRequest says where jobs are to be looked for that cursors have gone by.
 type BackRequest struct {
 	Lanes   []Lane

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -348,6 +349,42 @@ func TestReapRaisesTurnsAndBuriesKillers(t *testing.T) {
 	require.Len(t, errs, 3)
 }
 
+// Whoever outlived a session's end takes back what its jobs were charged, once for each run.
+func TestSpare(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue(t, store.NewJob{})
+	turn := b.page(t, 0).Jobs[0].Record.Turn
+	losses := func() (n int) {
+		require.NoError(t, b.db.QueryRow(t.Context(), "SELECT losses FROM tenure.job").Scan(&n))
+		return n
+	}
+	spare := func(turn int32) {
+		require.NoError(t, store.Spare(t.Context(), b.db, []int64{int64(id), 99}, []int32{turn, turn}))
+	}
+	_, err := b.db.Exec(t.Context(), "UPDATE tenure.job SET losses = 2, turn = turn + 2") // twice
+	require.NoError(t, err)
+	spare(turn)
+	require.Equal(t, 2, losses(), "it was lost again since")
+	spare(turn + 2)
+	require.Equal(t, 2, losses(), "that run goes on")
+	spare(turn + 1)
+	require.Equal(t, 1, losses())
+	const again = "UPDATE tenure.job SET losses = %d; INSERT INTO tenure.job_error (job_id, attempt, node, error) SELECT id, 1, 'n', 'lost' FROM tenure.job, generate_series(1, %d)"
+	_, err = b.db.Exec(t.Context(), fmt.Sprintf(again, 0, 9))
+	require.NoError(t, err)
+	spare(turn + 1)
+	require.Zero(t, losses())
+	_, err = b.db.Exec(t.Context(), fmt.Sprintf(again, 1, 0))
+	require.NoError(t, err)
+	spare(turn + 1)
+	require.Zero(t, losses())
+	_, err = b.db.Exec(t.Context(), fmt.Sprintf(again, 1, 1))
+	require.NoError(t, err)
+	spare(turn + 1)
+	require.Equal(t, 1, losses(), "that was the tenth time")
+}
+
 func TestFinishInTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -394,6 +431,75 @@ func TestCancel(t *testing.T) {
 	ids, turns := columns(p)
 	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
 	require.ErrorIs(t, err, store.ErrFenced, "the page that still shows the cancelled job is void")
+}
+
+// A request ends with its job, and not before. Whoever has a job run again does not mean
+// it to be cancelled.
+func TestCancelRequestsEndWithTheirJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cancel := func(id job.ID, running bool) {
+		t.Helper()
+		was, err := store.Cancel(t.Context(), b.db, id, true)
+		require.NoError(t, err)
+		require.Equal(t, running, was)
+	}
+	asked := func(ids ...job.ID) {
+		t.Helper()
+		got, err := store.CancelRequests(t.Context(), b.db)
+		require.NoError(t, err)
+		require.ElementsMatch(t, ids, got)
+	}
+	forget := func() {
+		t.Helper()
+		require.NoError(t, store.ForgetCancelRequests(t.Context(), b.db))
+	}
+	running := map[job.State]job.ID{} // by how its run ends
+	for _, how := range []job.State{job.Done, job.Dead, job.Retrying, job.Snoozed, job.Returned, job.Cancelled} {
+		running[how] = b.enqueue(t, store.NewJob{})
+	}
+	goesOn := b.enqueue(t, store.NewJob{})
+	p := b.page(t, 0)
+	b.claim(t, p)
+	byID := map[job.ID]*job.Record{}
+	for i := range p.Jobs {
+		byID[p.Jobs[i].Record.ID] = &p.Jobs[i].Record
+		cancel(p.Jobs[i].Record.ID, true)
+	}
+	var runs []store.Finished
+	for how, id := range running {
+		runs = append(runs, store.Finished{Record: byID[id], Outcome: job.Outcome{State: how, Delay: time.Hour, Err: context.Canceled}})
+	}
+	lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, nil)
+	require.NoError(t, err)
+	require.Zero(t, lost)
+	asked(goesOn, running[job.Done], running[job.Dead], running[job.Retrying], running[job.Snoozed], running[job.Returned])
+
+	for _, again := range []job.State{job.Dead, job.Retrying} {
+		_, err := store.Retry(t.Context(), b.db, running[again])
+		require.NoError(t, err)
+	}
+	asked(goesOn, running[job.Done], running[job.Snoozed], running[job.Returned])
+	cancel(running[job.Snoozed], false)
+	asked(goesOn, running[job.Done], running[job.Returned])
+	forget()
+	asked(goesOn, running[job.Returned])
+	cancel(running[job.Returned], false)
+	asked(goesOn)
+
+	// Wherever an unfinished job may stand.
+	var elsewhere []job.ID
+	for table, more := range map[string][2]string{
+		"timer_job": {", due_at", ", now()"}, "external_job": {}, "history_job": {}, "suspended_job": {", origin", ", 'job'"},
+	} {
+		var id job.ID
+		require.NoError(t, b.db.QueryRow(t.Context(), "INSERT INTO tenure."+table+" (tenant_id, queue, kind, payload"+more[0]+") VALUES ('acme', 'default', 'k', '1'"+more[1]+") RETURNING id").Scan(&id))
+		elsewhere = append(elsewhere, id)
+	}
+	_, err = b.db.Exec(t.Context(), "INSERT INTO tenure.cancel_request (job_id) SELECT unnest($1::bigint[])", elsewhere)
+	require.NoError(t, err)
+	forget()
+	asked(append(elsewhere, goesOn)...)
 }
 
 func TestTimersFire(t *testing.T) {

@@ -23,6 +23,10 @@ const URLEnv = "TEST_DATABASE_URL"
 // than one that fails.
 const cleanLimit = 30 * time.Second
 
+// forAll is how many connections the shared server takes: eight tests with clusters of
+// their own had 190 at once, and one that is refused a connection says nothing of its own.
+const forAll = 600
+
 // Main runs the tests of a package, stops the shared server and fails the run
 // when a goroutine is left over. It exits the process.
 func Main(m *testing.M, options ...goleak.Option) {
@@ -197,7 +201,7 @@ func open(ctx context.Context) (*server, error) {
 		}
 		return &server{Databases: d, templates: map[string]*template{}}, nil
 	}
-	s, err := devpg.Start(ctx, devpg.Options{})
+	s, err := devpg.Start(ctx, devpg.Options{MaxConnections: forAll})
 	if err != nil {
 		return nil, err
 	}

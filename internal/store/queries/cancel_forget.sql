@@ -1,3 +1,8 @@
--- Requests whose job has ended, and $1 those just answered.
+-- Removes requests whose job has come to its end. One that is to run again, now or later,
+-- keeps its own. A dead job has ended: whoever retries it wants it to run.
 DELETE FROM tenure.cancel_request r
-WHERE r.job_id = ANY ($1::bigint[]) OR NOT EXISTS (SELECT FROM tenure.job j WHERE j.id = r.job_id);
+WHERE NOT EXISTS (SELECT FROM tenure.job j WHERE j.id = r.job_id)
+  AND NOT EXISTS (SELECT FROM tenure.timer_job j WHERE j.id = r.job_id)
+  AND NOT EXISTS (SELECT FROM tenure.external_job j WHERE j.id = r.job_id)
+  AND NOT EXISTS (SELECT FROM tenure.history_job j WHERE j.id = r.job_id)
+  AND NOT EXISTS (SELECT FROM tenure.suspended_job j WHERE j.id = r.job_id);

@@ -1,7 +1,8 @@
 -- Cancels a job wherever it stands. To be run behind removal_lock in the same
 -- transaction. $1 id, $2 whether to keep it among the finished ones.
--- A claimed job gets a request; anything else unfinished ends here, unless its tenant is
--- between two pools, when the other one may have it, too.
+-- A claimed job gets a request; anything else unfinished ends here, with a request that
+-- its last run did not heed, unless its tenant is between two pools, when the other one
+-- may have it, too.
 WITH elsewhere AS MATERIALIZED (
     SELECT FROM tenure.tenant t
     WHERE t.state IN ('moved', 'arriving')
@@ -29,6 +30,8 @@ gone AS (
 freed AS (
     DELETE FROM tenure.unique_job u USING gone
     WHERE u.tenant_id = gone.tenant_id AND u.key = gone.unique_key AND u.job_id = gone.id),
+heard AS (
+    DELETE FROM tenure.cancel_request r USING gone WHERE r.job_id = gone.id),
 kept AS (
     INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
         tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)

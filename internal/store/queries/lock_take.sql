@@ -1,12 +1,12 @@
 -- Takes the acquire lock, or says who has it. One row always comes back.
 -- $1 session, $2 member, $3 ttl in ms, $4 the renew_seq the caller saw stand still
--- (-1: none), $5 whether gossip says that the holder is gone.
+-- (-1: none), $5 whether gossip says that the holder is gone, or does not reach the database.
 --
 -- Free to take: a lock of my own whose answer got lost; a released one that is not
 -- reserved for another member; an expired one that nobody renewed since the caller
 -- looked, so that a jump of the database's clock alone never robs a live holder;
--- and one whose holder gossip calls dead and whose renewals the caller saw stand
--- still. The epoch follows the clock, so that it does not repeat when a fail-over
+-- and one whose holder gossip calls dead or unable and whose renewals the caller saw
+-- stand still. The epoch follows the clock, so that it does not repeat when a fail-over
 -- loses the last take.
 WITH taken AS (
     UPDATE tenure.acquire_lock AS l

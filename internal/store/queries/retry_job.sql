@@ -1,5 +1,6 @@
 -- Makes a dead or back-off-waiting or delayed job wait to run now. A dead one gets
--- all its attempts again. No row: it stands in neither table, or its tenant
+-- all its attempts again. That somebody wanted its last run cancelled does not hold for
+-- the next one. No row: it stands in neither table, or its tenant
 -- is between two pools, when the other one may have it, too. "taken" is not null when
 -- nothing was done because another job has taken its unique key meanwhile: that job's
 -- id, or 0 when it came too late to be seen here. $1 id.
@@ -28,7 +29,9 @@ moved AS (
     UNION ALL
     SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
         tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM hurried
-    RETURNING tenant_id, queue, priority)
+    RETURNING id, tenant_id, queue, priority),
+unasked AS (
+    DELETE FROM tenure.cancel_request r USING moved WHERE r.job_id = moved.id)
 SELECT tenant_id, queue, priority, NULL::bigint AS taken FROM moved
 UNION ALL
 SELECT d.tenant_id, d.queue, d.priority,

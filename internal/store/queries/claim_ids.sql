@@ -1,2 +1,0 @@
--- The numbers of the claims in flight.
-SELECT id FROM tenure.claim;

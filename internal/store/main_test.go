@@ -1,0 +1,111 @@
+package store_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/job"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestEveryStatementPrepares(t *testing.T) {
+	t.Parallel()
+	conn, err := storetest.Pool(t).Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	files, err := filepath.Glob("queries/*.sql")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 40)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(text), "-- "), "%s begins with a comment that says what it does", f)
+		_, err = conn.Conn().Prepare(t.Context(), filepath.Base(f), string(text))
+		require.NoError(t, err, f)
+	}
+}
+
+// bundle is a pool with one session that holds the lock.
+type bundle struct {
+	db    *pgxpool.Pool
+	fence store.Fence
+}
+
+const ttl = 10 * time.Second
+
+func openSession(t *testing.T, db store.DB, member string) uuid.UUID {
+	id := uuid.New()
+	require.NoError(t, store.OpenSession(t.Context(), db, store.Session{ID: id, Node: member, Member: member, Kinds: []string{"k"}}, ttl))
+	return id
+}
+
+func setup(t *testing.T) *bundle {
+	db := storetest.Pool(t)
+	id := openSession(t, db, "a")
+	mine, l, err := store.TakeLock(t.Context(), db, store.Claimant{Session: id, Member: "a", SeenSeq: -1}, ttl)
+	require.NoError(t, err)
+	require.True(t, mine)
+	return &bundle{db: db, fence: store.Fence{Session: id, Epoch: l.Epoch, Timeline: l.Timeline}}
+}
+
+func (b *bundle) enqueue(t *testing.T, j store.NewJob) job.ID {
+	if j.Kind == "" {
+		j.Kind = "k"
+	}
+	if j.Queue == "" {
+		j.Queue = "default"
+	}
+	if j.Tenant == "" {
+		j.Tenant = "acme"
+	}
+	if j.Payload == nil {
+		j.Payload = []byte(`{"n": 1}`)
+	}
+	id, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &j)
+	require.NoError(t, err)
+	return id
+}
+
+func (b *bundle) page(t *testing.T, after int64) store.Page {
+	lanes, err := store.Lanes(t.Context(), b.db, 100)
+	require.NoError(t, err)
+	var req store.PageRequest
+	for _, l := range lanes {
+		req.Add(l, after, 100)
+	}
+	p, err := store.ReadPage(t.Context(), b.db, &req, store.KindsOf([]string{"k"}), false)
+	require.NoError(t, err)
+	return p
+}
+
+func (b *bundle) claim(t *testing.T, p store.Page) map[int32]int64 {
+	ids, turns := columns(p)
+	claims, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
+	require.NoError(t, err)
+	return claims
+}
+
+func columns(p store.Page) (ids []int64, turns []int32) {
+	for _, j := range p.Jobs {
+		ids = append(ids, int64(j.Record.ID))
+		turns = append(turns, j.Record.Turn)
+	}
+	return ids, turns
+}
+
+func counts(t *testing.T, db store.DB) store.Counts {
+	c, err := store.Count(t.Context(), db)
+	require.NoError(t, err)
+	return c
+}

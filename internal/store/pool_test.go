@@ -1,0 +1,68 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+)
+
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	db, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer db.Close(context.Background())
+	_, err = store.Verify(t.Context(), db, "main")
+	require.ErrorIs(t, err, store.ErrNotMigrated)
+	var refused *store.PoolError
+	require.ErrorAs(t, err, &refused)
+	require.EqualError(t, err, "pool main: has no ledger: run: tenure migrate --pool main")
+	require.NoError(t, store.CheckName(t.Context(), db, "main"))
+	require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 7))
+	n, err := store.Verify(t.Context(), db, "main")
+	require.NoError(t, err)
+	require.Equal(t, 7, n)
+	_, err = store.Verify(t.Context(), db, "other")
+	require.ErrorContains(t, err, `says that it is pool "main"`)
+	require.ErrorContains(t, store.CheckName(t.Context(), db, "other"), `says that it is pool "main"`)
+	require.NoError(t, store.CheckName(t.Context(), db, "main"))
+	for change, says := range map[string]string{
+		"ALTER TABLE tenure.acquire_lock SET UNLOGGED":                                "UNLOGGED",
+		"ALTER TABLE tenure.acquire_lock DROP CONSTRAINT acquire_lock_name_epoch_key": "lost UNIQUE",
+		"INSERT INTO tenure.migration (version_id, is_applied) VALUES (9999, true)":   "newer than this program",
+		"UPDATE tenure.migration SET is_applied = false":                              "has no ledger",
+	} {
+		tx, err := db.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), change)
+		require.NoError(t, err)
+		_, err = store.Verify(t.Context(), tx, "main")
+		require.ErrorContains(t, err, says)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+}
+
+// Servers that are not at hand to be tried.
+func TestUsable(t *testing.T) {
+	t.Parallel()
+	fine := store.Identity{Version: 13_00_00, Encoding: "UTF8", StandardString: true, LockLogged: true, LockKeyed: true}
+	require.NoError(t, fine.Usable("p"))
+	for says, change := range map[string]func(*store.Identity){
+		"pool p: PostgreSQL 12 is too old: 13 or newer is needed":                                               func(i *store.Identity) { i.Version = 12_22_00 },
+		"pool p: the server is a standby: point the DSN at the primary, or add target_session_attrs=read-write": func(i *store.Identity) { i.Standby = true },
+		"pool p: its encoding is LATIN1: use a database created with ENCODING 'UTF8'":                           func(i *store.Identity) { i.Encoding = "LATIN1" },
+	} {
+		i := fine
+		change(&i)
+		require.EqualError(t, i.Usable("p"), says)
+	}
+	for version, risky := range map[int]bool{130016: true, 130017: false, 150008: true, 150018: false, 170000: true, 170001: false, 180000: false} {
+		require.Equal(t, risky, store.Risks{Version: version}.LosesRole(), version)
+	}
+}

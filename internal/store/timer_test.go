@@ -1,0 +1,29 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+func TestTimersFire(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(t, store.NewJob{DueAt: time.Now().Add(-time.Hour)})
+	b.enqueue(t, store.NewJob{DueIn: time.Hour})
+	in, ok, err := store.NextTimer(t.Context(), b.db)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Zero(t, in)
+	fired, err := store.FireTimers(t.Context(), b.db, b.fence, 10)
+	require.NoError(t, err)
+	require.Equal(t, []store.Fired{{Lane: store.Lane{Queue: "default", Tenant: "acme"}, Count: 1}}, fired)
+	in, ok, err = store.NextTimer(t.Context(), b.db)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.InDelta(t, time.Hour, in, float64(time.Minute))
+	require.EqualValues(t, 1, b.page(t, 0).Jobs[0].Record.Turn)
+}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
@@ -52,6 +53,7 @@ type keeper struct {
 	conn   *pgx.Conn // guarded by connMu; nil: not connected
 
 	opening sync.Mutex // held while a session is looked for or opened; the acquirer and the assistant both may
+	stray   uuid.UUID  // guarded by opening; a session that may have been opened, though no answer has come; zero: none
 
 	mu      sync.Mutex
 	current *session  // guarded by mu; nil: none is open
@@ -109,12 +111,17 @@ func (k *keeper) session(ctx context.Context) (*session, error) {
 	row := store.Session{ID: s.id, Node: k.self.Node, Member: k.self.Member, GossipAddr: k.self.GossipAddr(), Version: k.self.Version, Kinds: k.self.Kinds}
 	sent := thisInstant()
 	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := k.leaveStray(ctx, conn); err != nil {
+			return err
+		}
+		k.stray = s.id
 		return store.OpenSession(ctx, conn, row, k.cfg.Session.TTL)
 	})
 	if err != nil {
 		s.end(err)
 		return nil, err
 	}
+	k.stray = uuid.Nil
 	s.trust.extend(sent, k.cfg.Session.TTL)
 	k.mu.Lock()
 	k.current = s
@@ -122,6 +129,18 @@ func (k *keeper) session(ctx context.Context) (*session, error) {
 	k.mu.Unlock()
 	nudge(k.nudge)
 	return s, nil
+}
+
+// leaveStray ends the session of which it is not known whether it was opened; opening is held.
+func (k *keeper) leaveStray(ctx context.Context, conn *pgx.Conn) error {
+	if k.stray == uuid.Nil {
+		return nil
+	}
+	_, err := store.LeaveSession(ctx, conn, k.stray)
+	if err == nil {
+		k.stray = uuid.Nil
+	}
+	return err
 }
 
 // opened is the open session; nil: none is.

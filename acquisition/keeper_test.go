@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,21 +74,48 @@ func TestKeeperOpensNoSessionWithoutADatabase(t *testing.T) {
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.node_session"))
 }
 
-// The answer to an open may get lost; the session that nobody knows of expires.
+// The answer to an open may get lost; the session that nobody knows of is ended.
 func TestKeeperOpensAnotherSessionAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
 	b.proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
-		if lockOnly(e.App) && e.SQL != "" {
+		if strings.Contains(e.SQL, "INSERT INTO tenure.node_session") {
 			return faultproxy.CutAfter
 		}
 		return faultproxy.Pass
 	})
 	_, err := b.keeper.session(t.Context())
 	require.Error(t, err)
+	require.EqualValues(t, 1, b.count(liveSessions))
 	b.proxy.SetRule(nil)
 	s := b.session()
+	require.EqualValues(t, 1, b.count(liveSessions), "and not two")
 	b.until(func() bool { _, beats := b.state(s.id); return beats >= 1 }, "heartbeats")
+}
+
+const liveSessions = "SELECT count(*) FROM tenure.node_session WHERE state = 'live'"
+
+// A stop may cut the opening of a session short, which Postgres does not hear of.
+func TestStopEndsASessionThatWasBeingOpened(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE tenure.node_session IN SHARE MODE")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cut := make(chan error, 1)
+	go func() {
+		_, err := b.keeper.session(ctx)
+		cut <- err
+	}()
+	b.eventually(1, "SELECT count(*) FROM pg_locks WHERE relation = 'tenure.node_session'::regclass AND NOT granted")
+	cancel()
+	require.ErrorIs(t, within(t, cut), context.Canceled)
+	require.NoError(t, tx.Rollback(t.Context()))
+	b.eventually(1, liveSessions)
+	require.NoError(t, b.stop(t.Context()))
+	require.Zero(t, b.count(liveSessions))
 }
 
 // A session that may have been declared dead meanwhile is asked before it is used.

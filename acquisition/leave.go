@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
@@ -145,6 +146,7 @@ func (k *keeper) end(ctx context.Context) error {
 	k.group.Wait()
 	k.losing.Wait()
 	if s == nil {
+		k.endStray(ctx)
 		k.connMu.Lock()
 		defer k.connMu.Unlock()
 		k.disconnect()
@@ -163,4 +165,17 @@ func (k *keeper) end(ctx context.Context) error {
 		return fmt.Errorf("pool %s: claims are left in the ledger; they are taken back when the session expires", k.pool.Name)
 	}
 	return nil
+}
+
+// endStray ends a session whose opening the stop has cut short. It would keep this node
+// among the live ones until it expires, and nothing worse.
+func (k *keeper) endStray(ctx context.Context) {
+	k.opening.Lock()
+	defer k.opening.Unlock()
+	if k.stray == uuid.Nil {
+		return
+	}
+	if err := k.call(ctx, k.leaveStray); err != nil {
+		k.log.Warn("a session may be left that nobody uses; it expires", zap.Stringer("session", k.stray), zap.Error(err))
+	}
 }

@@ -272,11 +272,15 @@ func (a *acquirer) outlook() (o outlook) {
 
 // pause waits. What ends it early can do so at most once per rankDelay or so, because
 // that is what follows. A change in the view that leaves the outlook as it is must not:
-// there may be thousands of locks to look at.
+// there may be thousands of locks to look at. Nor does another rank while the holder lives,
+// but the first, as hints come to the elected node, which has to know whom to send them on
+// to: whoever leaves in order tells its heir, and all others would look at once, each on a
+// connection of its own, at databases that have enough to do. They look in a while.
 func (a *acquirer) pause(ctx context.Context, r rest) {
 	if r.d == 0 {
 		return
 	}
+	until := time.Now().Add(r.d)
 	timer := time.NewTimer(r.d)
 	defer timer.Stop()
 	for {
@@ -286,9 +290,15 @@ func (a *acquirer) pause(ctx context.Context, r rest) {
 		case <-timer.C:
 			return
 		case <-a.changed:
-			if a.outlook() != r.saw {
+			now := a.outlook()
+			if now != r.saw && (now.rank == 0 || a.standing.holder == "") || now.eligible != r.saw.eligible || now.gone != r.saw.gone {
 				return
 			}
+			if at := time.Now().Add(a.idle() + time.Duration(now.rank)*rankDelay); now.rank < r.saw.rank && at.Before(until) {
+				until = at
+				timer.Reset(time.Until(at))
+			}
+			r.saw = now
 		case <-a.keeper.inbox.nudge:
 			m := a.keeper.inbox.take()
 			a.refusals.note(m.refused)
@@ -347,10 +357,9 @@ func (a *acquirer) mostBetweenLooks() time.Duration { return a.cfg.Session.TTL /
 func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	me := a.keeper.self.Member
 	delay := time.Duration(rank) * rankDelay
-	idle := 5*a.cfg.Lock.RenewEvery/4 + rand.N(a.cfg.Lock.RenewEvery/4)
 	switch {
 	case l.Paused:
-		return idle + delay
+		return a.idle() + delay
 	case l.Holder == "" && (l.Next == "" || l.Next == me || l.Remaining == 0):
 		if l.Next == me {
 			delay = 0
@@ -384,11 +393,16 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 		if dozing { // nothing hangs on it, and gossip tells when the holder dies
 			return l.Remaining + time.Duration(2*max(rank, 1))*a.cfg.Lock.TTL + a.jitter()
 		}
-		return min(l.Remaining+delay, idle+delay) + a.jitter()
+		return min(l.Remaining, a.idle()) + delay + a.jitter()
 	}
 	// Expired, but gossip says that it lives. It may not be taken before this node
 	// itself has seen it stand still, for the database's clock may have jumped.
 	return max(quiet+delay-time.Since(a.standing.since), 0)
+}
+
+// idle is how often a lock is looked at that somebody else renews.
+func (a *acquirer) idle() time.Duration {
+	return 5*a.cfg.Lock.RenewEvery/4 + rand.N(a.cfg.Lock.RenewEvery/4)
 }
 
 // vacantFor gives nodes of better rank time to take a vacant lock first.

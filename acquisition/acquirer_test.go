@@ -141,45 +141,77 @@ func TestVacantFor(t *testing.T) {
 
 func TestPause(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		heed  bool
-		event func(a *acquirer, stop context.CancelFunc)
-		ends  bool // early
+	rank := func(rank int) func(*acquirer, context.CancelFunc) {
+		return func(a *acquirer, _ context.CancelFunc) { a.elector.(*fakeElector).rank = rank; nudge(a.changed) }
+	}
+	dies := func(who string) func(*acquirer, context.CancelFunc) {
+		return func(a *acquirer, _ context.CancelFunc) {
+			a.elector.(*fakeElector).dead = []string{who}
+			nudge(a.changed)
+		}
+	}
+	const s = time.Second
+	// Everything happens after a second, in a pause of a minute. A look in a while is one
+	// within 2.5 to 3 s, as for a lock that somebody else renews.
+	for _, c := range []struct {
+		name     string
+		holder   string
+		heed     bool
+		event    func(a *acquirer, stop context.CancelFunc)
+		from, to time.Duration // to 0: exactly from
 	}{
-		"nothing":              {true, func(*acquirer, context.CancelFunc) {}, false},
-		"an offer":             {true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer(false) }, true},
-		"an offer, not heeded": {false, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer(false) }, false},
-		"a hint":               {true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.hint(Hint{}) }, false},
-		"another rank":         {false, func(a *acquirer, _ context.CancelFunc) { a.elector.(*fakeElector).rank = 1; nudge(a.changed) }, true},
-		"the holder died": {false, func(a *acquirer, _ context.CancelFunc) {
-			a.elector.(*fakeElector).dead = []string{"b-1"}
+		{"nothing", "b-1", true, func(*acquirer, context.CancelFunc) {}, time.Minute, 0},
+		{"an offer", "b-1", true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer(false) }, s, 0},
+		{"an offer, not heeded", "b-1", false, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.offer(false) }, time.Minute, 0},
+		{"a hint", "b-1", true, func(a *acquirer, _ context.CancelFunc) { a.keeper.inbox.hint(Hint{}) }, time.Minute, 0},
+		{"elected, while the holder lives", "b-1", false, rank(0), s, 0},
+		{"a better rank, while the holder lives", "b-1", false, rank(1), 4 * s, 4500 * time.Millisecond},
+		{"a worse rank, while the holder lives", "b-1", false, rank(3), time.Minute, 0},
+		{"another rank, while nobody holds it", "", false, rank(3), s, 0},
+		{"the holder died", "b-1", false, dies("b-1"), s, 0},
+		{"others died", "b-1", false, dies("c-1"), time.Minute, 0},
+		{"it is not eligible any more", "b-1", false, func(a *acquirer, _ context.CancelFunc) {
+			a.elector.(*fakeElector).out = true
 			nudge(a.changed)
-		}, true},
-		"others died": {false, func(a *acquirer, _ context.CancelFunc) {
-			a.elector.(*fakeElector).dead = []string{"c-1"}
-			nudge(a.changed)
-		}, false},
-		"a stop": {false, func(_ *acquirer, stop context.CancelFunc) { stop() }, true},
+		}, s, 0},
+		{"a stop", "b-1", false, func(_ *acquirer, stop context.CancelFunc) { stop() }, s, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a := newIdleAcquirer(&fakeElector{})
-				a.standing.holder = "b-1"
+				a := newIdleAcquirer(&fakeElector{rank: 2})
+				a.standing.holder = c.holder
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				began, saw := time.Now(), a.outlook()
-				time.AfterFunc(time.Second, func() { c.event(a, stop) })
+				time.AfterFunc(s, func() { c.event(a, stop) })
 				a.pause(ctx, rest{time.Minute, saw, c.heed})
-				want := time.Minute
-				if c.ends {
-					want = time.Second
+				if took := time.Since(began); c.to == 0 {
+					require.Equal(t, c.from, took)
+				} else {
+					require.GreaterOrEqual(t, took, c.from)
+					require.Less(t, took, c.to)
 				}
-				require.Equal(t, want, time.Since(began))
 				require.Equal(t, mail{}, a.keeper.inbox.take(), "while nothing is held, hints only say what the next term finds anyway")
 			})
 		})
 	}
+}
+
+// Who is called to look in a while does not put it off when the view changes again.
+func TestPauseIsNotPutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &fakeElector{rank: 9}
+		a := newIdleAcquirer(e)
+		a.standing.holder = "b-1"
+		began, saw := time.Now(), a.outlook()
+		for i := range 8 {
+			time.AfterFunc(time.Duration(i+1)*time.Second/2, func() { e.rank = 8 - i; nudge(a.changed) })
+		}
+		a.pause(t.Context(), rest{time.Minute, saw, false})
+		require.Less(t, time.Since(began), 7500*time.Millisecond, "as after the first change")
+	})
 }
 
 // acquirer makes one for the bundle's pool.

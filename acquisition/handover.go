@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -178,26 +176,18 @@ func (a *acquirer) serves() bool {
 	return down == nil && eligible && !a.keeper.reach.isDown()
 }
 
-// prepare opens what a term needs, and tells the holder, which has conns connections for
-// handlers.
+// prepare opens what a term needs, one after the other as the machine may have no time to
+// spare, and tells the holder, whose handlers need conns connections.
 func (a *acquirer) prepare(ctx context.Context, holder string, conns int) {
+	late := time.Now().Add(handoverWithin / 2)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	warm := make(chan error, 1)
-	go func() { warm <- store.Warm(ctx, a.pool.Jobs()) }()
-	ready := make(chan struct{})
-	a.group.Go(func() {
-		defer close(ready)
-		a.readyForHandlers(a.ctx, conns)
-	})
-	late := time.After(handoverWithin / 2)
 	_, err := a.keeper.session(ctx)
-	err = errors.Join(err, <-warm)
-	select {
-	case <-ready:
-	case <-late: // it goes on: a lock can be taken without
+	if err == nil {
+		err = store.Warm(ctx, a.pool.Jobs())
 	}
 	if err == nil {
+		a.readyForHandlers(ctx, conns, late)
 		err = a.elector.Send(holder, MessageAnswer, About{Pool: a.pool.Name}.Encode())
 	}
 	if err != nil {
@@ -208,33 +198,24 @@ func (a *acquirer) prepare(ctx context.Context, holder string, conns int) {
 // mostReady bounds how many connections are opened before there are jobs for them.
 const mostReady = 16
 
-// readyForHandlers opens connections for handlers, as many as the holder has. What is
+// readyForHandlers opens as many connections for handlers as the holder needs. What is
 // enqueued while the lock changes hands begins all at once, and each of these jobs would
-// otherwise wait longer for a connection of its own than it takes. Failing is no matter.
-func (a *acquirer) readyForHandlers(ctx context.Context, conns int) {
+// otherwise wait longer for a connection than it takes. That there are fewer by then is no
+// matter: a lock can be taken without any.
+func (a *acquirer) readyForHandlers(ctx context.Context, conns int, late time.Time) {
 	if conns <= 0 || a.pool.Short() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	inTime, cancel := context.WithDeadline(ctx, late)
 	defer cancel()
 	db := a.pool.Tenants()
-	open := make([]*pgxpool.Conn, min(conns, mostReady, int(db.Config().MaxConns)))
-	var group sync.WaitGroup
-	for i := range open {
-		group.Go(func() {
-			c, err := db.Acquire(ctx)
-			if err != nil {
-				return
-			}
-			open[i] = c
-			_ = store.WarmTx(ctx, c) // the first job will find out
-		})
-	}
-	group.Wait()
-	for _, c := range open { // not before, so that they are as many
-		if c != nil {
-			c.Release()
+	for range min(conns, mostReady, int(db.Config().MaxConns)) {
+		c, err := db.Acquire(inTime)
+		if err != nil {
+			return
 		}
+		defer c.Release()        // not before, so that they are as many
+		_ = store.WarmTx(ctx, c) // the first job will find out
 	}
 }
 

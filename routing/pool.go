@@ -62,6 +62,9 @@ const (
 	maxJobConns = 6
 )
 
+// spareConns is how many more connections for handlers are needed than are in use.
+const spareConns = 2
+
 // newPool checks what can be checked without connecting. It opens nothing.
 func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
 	dsn, err := pgxpool.ParseConfig(cfg.DSN)
@@ -110,6 +113,7 @@ func (p *Pool) jobsConfig() *pgxpool.Config {
 func (p *Pool) tenantsConfig() *pgxpool.Config {
 	c := p.config("tenants", p.cfg.MaxConns-lockConns-p.jobConns())
 	tuneForTenants(c)
+	guard(c)
 	return c
 }
 
@@ -200,14 +204,15 @@ func (p *Pool) Jobs() *pgxpool.Pool { return p.use(&p.jobs, p.jobsConfig) }
 // Tenants is for tenants' transactions.
 func (p *Pool) Tenants() *pgxpool.Pool { return p.use(&p.tenants, p.tenantsConfig) }
 
-// Handling is how many connections there are for tenants' transactions.
+// Handling is how many connections tenants' transactions need just now.
 func (p *Pool) Handling() int {
 	p.opening.Lock()
 	defer p.opening.Unlock()
 	if p.tenants == nil {
 		return 0
 	}
-	return int(p.tenants.Stat().TotalConns())
+	s := p.tenants.Stat()
+	return int(min(s.AcquiredConns()+spareConns, s.TotalConns()))
 }
 
 func (p *Pool) use(db **pgxpool.Pool, config func() *pgxpool.Config) *pgxpool.Pool {

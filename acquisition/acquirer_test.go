@@ -206,11 +206,20 @@ func TestPauseIsNotPutOff(t *testing.T) {
 		a := newIdleAcquirer(e)
 		a.standing.holder = "b-1"
 		began, saw := time.Now(), a.outlook()
-		for i := range 8 {
-			time.AfterFunc(time.Duration(i+1)*time.Second/2, func() { e.rank = 8 - i; nudge(a.changed) })
+		var took time.Duration
+		go func() {
+			a.pause(t.Context(), rest{time.Minute, saw, false})
+			took = time.Since(began)
+		}()
+		for rank := 8; rank > 4; rank-- {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			e.rank = rank
+			nudge(a.changed)
 		}
-		a.pause(t.Context(), rest{time.Minute, saw, false})
-		require.Less(t, time.Since(began), 7500*time.Millisecond, "as after the first change")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Less(t, took, time.Second+3*time.Second+8*rankDelay, "as after the first change")
 	})
 }
 

@@ -179,15 +179,16 @@ func (a *acquirer) serves() bool {
 // prepare opens what a term needs, one after the other as the machine may have no time to
 // spare, and tells the holder, whose handlers need conns connections.
 func (a *acquirer) prepare(ctx context.Context, holder string, conns int) {
-	late := time.Now().Add(handoverWithin / 2)
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	inTime, cancel := context.WithTimeout(ctx, handoverWithin/2)
+	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := a.keeper.session(ctx)
 	if err == nil {
 		err = store.Warm(ctx, a.pool.Jobs())
 	}
 	if err == nil {
-		a.readyForHandlers(ctx, conns, late)
+		a.readyForHandlers(inTime, conns)
 		err = a.elector.Send(holder, MessageAnswer, About{Pool: a.pool.Name}.Encode())
 	}
 	if err != nil {
@@ -202,15 +203,13 @@ const mostReady = 16
 // enqueued while the lock changes hands begins all at once, and each of these jobs would
 // otherwise wait longer for a connection than it takes. That there are fewer by then is no
 // matter: a lock can be taken without any.
-func (a *acquirer) readyForHandlers(ctx context.Context, conns int, late time.Time) {
+func (a *acquirer) readyForHandlers(ctx context.Context, conns int) {
 	if conns <= 0 || a.pool.Short() {
 		return
 	}
-	inTime, cancel := context.WithDeadline(ctx, late)
-	defer cancel()
 	db := a.pool.Tenants()
 	for range min(conns, mostReady, int(db.Config().MaxConns)) {
-		c, err := db.Acquire(inTime)
+		c, err := db.Acquire(ctx)
 		if err != nil {
 			return
 		}

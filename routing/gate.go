@@ -22,10 +22,12 @@ type gate struct {
 	queue atomic.Int64  // who wait for it, or hold it
 	freed chan struct{} // one place: a connection may have come free
 
+	patience time.Duration // with one who opens a connection; then another may, too
+
 	mu       sync.Mutex
 	entering int           // guarded by mu; let through to an idle connection, without having it yet
-	opening  time.Time     // guarded by mu; when one was let through to open a connection; zero: none is being opened
-	cost     time.Duration // guarded by mu; how long it took the last time
+	opening  time.Time     // guarded by mu; when one was last let through to open a connection; zero: that is open
+	cost     time.Duration // guarded by mu; how long the last one took
 }
 
 var (
@@ -41,9 +43,12 @@ const glance = 2 * time.Millisecond
 // open one takes long.
 const mostCost = 100 * time.Millisecond
 
+// slowOpening is when an opening is thought to hang, as when the network was cut.
+const slowOpening = 250 * time.Millisecond
+
 // guard puts a gate before the connections of a pool, which are scrubbed after use.
 func guard(c *pgxpool.Config) {
-	g := &gate{turn: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
+	g := &gate{turn: make(chan struct{}, 1), freed: make(chan struct{}, 1), patience: slowOpening}
 	c.ConnConfig.Tracer = g
 	released := c.AfterRelease
 	c.AfterRelease = func(conn *pgx.Conn) bool {
@@ -61,10 +66,15 @@ func (g *gate) nudge() {
 }
 
 // passage is how an acquire was let through.
-type passage int
+type passage struct {
+	way way
+	at  time.Time // toOpen
+}
+
+type way int
 
 const (
-	refused passage = iota
+	refused way = iota
 	toIdle
 	toOpen
 )
@@ -76,7 +86,7 @@ func (g *gate) TraceAcquireStart(ctx context.Context, db *pgxpool.Pool, _ pgxpoo
 	defer g.queue.Add(-1)
 	began := time.Now()
 	if g.queue.Add(1) == 1 { // nobody waits
-		if p := g.pass(db, 0); p != refused {
+		if p := g.pass(db, 0); p.way != refused {
 			return context.WithValue(ctx, passageKey{}, p)
 		}
 	}
@@ -89,7 +99,7 @@ func (g *gate) TraceAcquireStart(ctx context.Context, db *pgxpool.Pool, _ pgxpoo
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
 	for {
-		if p := g.pass(db, time.Since(began)); p != refused {
+		if p := g.pass(db, time.Since(began)); p.way != refused {
 			return context.WithValue(ctx, passageKey{}, p)
 		}
 		select {
@@ -106,22 +116,30 @@ func (g *gate) pass(db *pgxpool.Pool, waited time.Duration) passage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := db.Stat() // with those who enter, or one connection would be found idle twice
-	return g.admit(int(s.IdleConns()), int(s.TotalConns()), int(s.MaxConns()), waited)
+	p := passage{way: g.admit(int(s.IdleConns()), int(s.TotalConns()), int(s.MaxConns()), waited)}
+	switch p.way {
+	case toIdle:
+		g.entering++
+	case toOpen:
+		p.at = time.Now()
+		g.opening = p.at
+	}
+	return p
 }
 
-// admit lets one through if there is an idle connection or, if there may be another, to open
-// it; mu is held.
-func (g *gate) admit(idle, total, most int, waited time.Duration) passage {
+// admit tells whether one may pass: if there is an idle connection or, if there may be
+// another, to open it; mu is held.
+func (g *gate) admit(idle, total, most int, waited time.Duration) way {
 	switch {
 	case idle > g.entering:
-		g.entering++
 		return toIdle
-	case !g.opening.IsZero(), total >= most, total > 0 && waited < g.cost:
+	case total >= most, total > 0 && waited < g.cost:
+		return refused
+	case !g.opening.IsZero() && time.Since(g.opening) < g.patience:
 		return refused
 	case g.entering > 0 && waited < glance: // that takes no time, unless the connection turns out to be dead
 		return refused
 	}
-	g.opening = time.Now()
 	return toOpen
 }
 
@@ -129,14 +147,14 @@ func (g *gate) admit(idle, total, most int, waited time.Duration) passage {
 func (g *gate) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, end pgxpool.TraceAcquireEndData) {
 	p, _ := ctx.Value(passageKey{}).(passage)
 	g.mu.Lock()
-	switch p {
+	switch p.way {
 	case toIdle:
 		g.entering--
 	case toOpen:
-		if end.Err == nil {
-			g.cost = min(time.Since(g.opening), mostCost)
-		}
 		g.opening = time.Time{}
+		if end.Err == nil {
+			g.cost = min(time.Since(p.at), mostCost)
+		}
 	}
 	g.mu.Unlock()
 	g.nudge()

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestGateAdmits(t *testing.T) {
 		opening           bool
 		idle, total, most int
 		waited            time.Duration
-		want              passage
+		want              way
 	}{
 		{"one is idle", 0, false, 1, 3, 9, 0, toIdle},
 		{"one is idle, and one is being opened", 0, true, 1, 3, 9, 0, toIdle},
@@ -36,7 +37,7 @@ func TestGateAdmits(t *testing.T) {
 		{"none is idle, and there may be no other", 0, false, 0, 9, 9, time.Second, refused},
 		{"none is idle, and one is being opened", 0, true, 0, 3, 9, time.Second, refused},
 	} {
-		g := &gate{entering: c.entering, cost: cost}
+		g := &gate{entering: c.entering, cost: cost, patience: time.Hour}
 		if c.opening {
 			g.opening = time.Now()
 		}
@@ -65,6 +66,7 @@ func tenantsBehind(t *testing.T, conns int) (*pgxpool.Pool, *faultproxy.Proxy) {
 func TestConnectionsAreOpenedOneAtATime(t *testing.T) {
 	t.Parallel()
 	db, proxy := tenantsBehind(t, 20)
+	db.Config().ConnConfig.Tracer.(*gate).patience = time.Hour // with a busy machine
 	first, err := db.Acquire(t.Context())
 	require.NoError(t, err)
 	asked, goOn := make(chan struct{}, 100), make(chan struct{})
@@ -101,6 +103,39 @@ func TestConnectionsAreOpenedOneAtATime(t *testing.T) {
 	close(goOn)
 	require.NoError(t, <-served)
 	require.EqualValues(t, 2, db.Stat().NewConnsCount())
+}
+
+// One who opens a connection may hang, as where the network was cut. When it is whole again
+// others need not wait for that.
+func TestAnOpeningThatHangs(t *testing.T) {
+	t.Parallel()
+	db, proxy := tenantsBehind(t, 20)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	var cut atomic.Bool
+	cut.Store(true)
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if e.App == "tenure tenants" && e.SQL == "" && cut.Swap(false) {
+			close(asked)
+			<-goOn
+		}
+		return faultproxy.Pass
+	})
+	patient, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	served := make(chan error, 1)
+	go func() {
+		c, err := db.Acquire(patient)
+		if err == nil {
+			c.Release()
+		}
+		served <- err
+	}()
+	<-asked
+	c, err := db.Acquire(patient)
+	close(goOn)
+	require.NoError(t, err)
+	c.Release()
+	require.NoError(t, <-served)
 }
 
 // A connection that is closed rather than given back makes room for another, and who has

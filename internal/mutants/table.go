@@ -259,6 +259,8 @@ var mutants = []mutant{
 		"	guard(c)\n", "", "./routing", "TestConnectionsAreOpenedOneAtATime"},
 	{"P10", "a connection is opened though waiting costs less", "routing/gate.go",
 		", total > 0 && waited < g.cost:", ":", "./routing", "TestGateAdmits"},
+	{"P10", "an opening that hangs keeps all others waiting", "routing/gate.go",
+		" && time.Since(g.opening) < g.patience:", ":", "./routing", "TestAnOpeningThatHangs"},
 	{"P10", "who waits for a connection does not see that one was closed", "routing/gate.go",
 		"		case <-tick.C:\n", "		case <-make(chan struct{}):\n", "./routing", "TestGateGoesOn"},
 	{"P9", "a term that dozes does not see that another node is elected", "acquisition/doze.go",

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/job"
@@ -19,6 +21,7 @@ type watched struct {
 	fleet  *fleet
 	client *tenure.Client
 	load   *load
+	conns  []*pgx.Conn // one for each pool, as to open them would disturb what is watched
 }
 
 // watchedConns is how many connections each process may open for each pool, the lock's own
@@ -38,6 +41,9 @@ func newWatched(ctx context.Context, disk bool, pools, nodes int, profile, keep 
 		if err == nil { // claims are many, and not watched
 			err = b.exec(ctx, pool, auditSQL+"DROP TRIGGER audit ON tenure.claim")
 		}
+		if err == nil {
+			err = w.watch(ctx, pool)
+		}
 	}
 	if err == nil {
 		w.fleet, err = newFleet(b.cfg, nodes, profile, keep)
@@ -49,6 +55,14 @@ func newWatched(ctx context.Context, disk bool, pools, nodes int, profile, keep 
 	return w, nil
 }
 
+func (w *watched) watch(ctx context.Context, pool string) error {
+	conn, err := w.bed.connect(ctx, pool)
+	if err == nil {
+		w.conns = append(w.conns, conn)
+	}
+	return err
+}
+
 func (w *watched) close() {
 	if w.client != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -57,6 +71,9 @@ func (w *watched) close() {
 	}
 	if w.fleet != nil {
 		w.fleet.close()
+	}
+	for _, conn := range w.conns {
+		_ = conn.Close(context.Background()) // its server ends, too
 	}
 	w.bed.close()
 }
@@ -128,9 +145,9 @@ func (w *watched) untilSpread(ctx context.Context, nodes []*node, limit int) (mo
 // taken is how often a lock was taken so far: a trigger writes down every change of a
 // row of tenure.acquire_lock that gives it another holder or epoch, and a holder.
 func (w *watched) taken(ctx context.Context) (n int, err error) {
-	for _, pool := range w.bed.pools {
+	for _, conn := range w.conns {
 		var here int
-		if err := w.bed.ask(ctx, pool, "SELECT count(*) FROM audit.event WHERE what = 'taken'", &here); err != nil {
+		if err := conn.QueryRow(ctx, "SELECT count(*) FROM audit.event WHERE what = 'taken'").Scan(&here); err != nil {
 			return 0, err
 		}
 		n += here

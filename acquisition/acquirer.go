@@ -302,12 +302,12 @@ func (a *acquirer) pause(ctx context.Context, r rest) {
 		case <-a.keeper.inbox.nudge:
 			m := a.keeper.inbox.take()
 			a.refusals.note(m.refused)
-			if m.soon != "" {
-				a.prepare(ctx, m.soon, m.conns)
-			}
-			if m.offered && r.heed {
+			if m.offered && r.heed { // there is no time left to prepare
 				a.offered, a.idleOffer = true, m.idle
 				return
+			}
+			if m.soon != "" {
+				a.prepare(ctx, m.soon, m.conns)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -179,7 +180,7 @@ func (a *acquirer) serves() bool {
 // prepare opens what a term needs, one after the other as the machine may have no time to
 // spare, and tells the holder, whose handlers need conns connections.
 func (a *acquirer) prepare(ctx context.Context, holder string, conns int) {
-	inTime, cancel := context.WithTimeout(ctx, handoverWithin/2)
+	inTime, cancel := context.WithTimeout(ctx, handoverWithin/2) // for what can do without
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -199,23 +200,17 @@ func (a *acquirer) prepare(ctx context.Context, holder string, conns int) {
 // mostReady bounds how many connections are opened before there are jobs for them.
 const mostReady = 16
 
-// readyForHandlers opens as many connections for handlers as the holder needs. What is
-// enqueued while the lock changes hands begins all at once, and each of these jobs would
-// otherwise wait longer for a connection than it takes. That there are fewer by then is no
-// matter: a lock can be taken without any.
+// readyForHandlers opens connections for handlers until there are as many as the holder
+// needs. What is enqueued while the lock changes hands begins all at once, and each of these
+// jobs would otherwise wait longer for a connection than it takes. That there are fewer by
+// then is no matter: a lock can be taken without any.
 func (a *acquirer) readyForHandlers(ctx context.Context, conns int) {
-	if conns <= 0 || a.pool.Short() {
+	if a.pool.Short() {
 		return
 	}
-	db := a.pool.Tenants()
-	for range min(conns, mostReady, int(db.Config().MaxConns)) {
-		c, err := db.Acquire(ctx)
-		if err != nil {
-			return
-		}
-		defer c.Release()        // not before, so that they are as many
+	a.pool.OpenTenants(ctx, min(conns, mostReady), func(c *pgxpool.Conn) {
 		_ = store.WarmTx(ctx, c) // the first job will find out
-	}
+	})
 }
 
 // letGo offers the lock to the node that should have it next, and tells it.

@@ -260,8 +260,12 @@ func TestPrepare(t *testing.T) {
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure jobs' AND datname = current_database()"))
 	b.until(func() bool { // there may not be the time for all at once
 		a.keeper.inbox.prepare("b-1", 2)
-		return b.count("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure tenants' AND datname = current_database()") == 2
+		return b.pool.Tenants().Stat().TotalConns() >= 2
 	}, "as many connections as the holder needs")
+	a.keeper.inbox.prepare("b-1", 2)
+	told := len(e.messages())
+	b.until(func() bool { return len(e.messages()) > told }, "answered again")
+	require.EqualValues(t, 2, b.pool.Tenants().Stat().TotalConns(), "and no more")
 	require.Empty(t, b.readLock().Holder, "it is not taken yet")
 	cancel()
 	within(t, paused)

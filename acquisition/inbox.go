@@ -29,7 +29,7 @@ type mail struct {
 	idle     bool      // by a holder that dozed
 	reports  []report  // of peers
 	soon     string    // the holder that is about to offer the lock; "": none is
-	conns    int       // that it has for handlers
+	conns    int       // that its handlers need
 	ready    []string  // members that are prepared to take the lock
 	refused  []string  // members that cannot
 }
@@ -116,7 +116,7 @@ func (b *inbox) reroute() { b.update(func(m *mail) { m.rerouted, m.discover = tr
 // offer: the lock is free for this node, and the last holder dozed, or did not.
 func (b *inbox) offer(idle bool) { b.update(func(m *mail) { m.offered, m.idle = true, idle }) }
 
-// prepare: the holder, which has some connections for handlers, will offer the lock to this
+// prepare: the holder, whose handlers need some connections, will offer the lock to this
 // node once that is prepared.
 func (b *inbox) prepare(holder string, conns int) {
 	b.update(func(m *mail) { m.soon, m.conns = holder, conns })

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
@@ -52,8 +51,8 @@ type keeper struct {
 	connMu slot      // held during a call on conn
 	conn   *pgx.Conn // guarded by connMu; nil: not connected
 
-	opening sync.Mutex // held while a session is looked for or opened; the acquirer and the assistant both may
-	stray   uuid.UUID  // guarded by opening; a session that may have been opened, though no answer has come; zero: none
+	opening sync.Mutex     // held while a session is looked for or opened; the acquirer and the assistant both may
+	stray   *store.Session // guarded by opening; one that may have been opened, or will be, though no answer has come; nil: none
 
 	mu      sync.Mutex
 	current *session  // guarded by mu; nil: none is open
@@ -114,14 +113,14 @@ func (k *keeper) session(ctx context.Context) (*session, error) {
 		if err := k.leaveStray(ctx, conn); err != nil {
 			return err
 		}
-		k.stray = s.id
+		k.stray = &row
 		return store.OpenSession(ctx, conn, row, k.cfg.Session.TTL)
 	})
 	if err != nil {
 		s.end(err)
 		return nil, err
 	}
-	k.stray = uuid.Nil
+	k.stray = nil
 	s.trust.extend(sent, k.cfg.Session.TTL)
 	k.mu.Lock()
 	k.current = s
@@ -131,14 +130,18 @@ func (k *keeper) session(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// leaveStray ends the session of which it is not known whether it was opened; opening is held.
+// leaveStray ends the session of which it is not known whether it was opened; opening is
+// held. Postgres may be opening it still: to open it once more waits for that.
 func (k *keeper) leaveStray(ctx context.Context, conn *pgx.Conn) error {
-	if k.stray == uuid.Nil {
+	if k.stray == nil {
 		return nil
 	}
-	_, err := store.LeaveSession(ctx, conn, k.stray)
+	err := store.OpenSession(ctx, conn, *k.stray, k.cfg.Session.TTL)
 	if err == nil {
-		k.stray = uuid.Nil
+		_, err = store.LeaveSession(ctx, conn, k.stray.ID)
+	}
+	if err == nil {
+		k.stray = nil
 	}
 	return err
 }

@@ -95,27 +95,43 @@ func TestKeeperOpensAnotherSessionAfterALostAnswer(t *testing.T) {
 
 const liveSessions = "SELECT count(*) FROM tenure.node_session WHERE state = 'live'"
 
-// A stop may cut the opening of a session short, which Postgres does not hear of.
+// A stop may cut the opening of a session short, which Postgres does not hear of: it may
+// have opened it when the stop asks, or be about to.
 func TestStopEndsASessionThatWasBeingOpened(t *testing.T) {
 	t.Parallel()
-	b := setup(t, nil, nil).start()
-	tx, err := b.db.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "LOCK TABLE tenure.node_session IN SHARE MODE")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cut := make(chan error, 1)
-	go func() {
-		_, err := b.keeper.session(ctx)
-		cut <- err
-	}()
-	b.eventually(1, "SELECT count(*) FROM pg_locks WHERE relation = 'tenure.node_session'::regclass AND NOT granted")
-	cancel()
-	require.ErrorIs(t, within(t, cut), context.Canceled)
-	require.NoError(t, tx.Rollback(t.Context()))
-	b.eventually(1, liveSessions)
-	require.NoError(t, b.stop(t.Context()))
-	require.Zero(t, b.count(liveSessions))
+	const waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'tenure.node_session'::regclass AND NOT granted"
+	for name, first := range map[string]bool{"it was opened first": true, "it is opened while the stop asks": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil, nil).start()
+			tx, err := b.db.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), "LOCK TABLE tenure.node_session IN SHARE MODE")
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			cut := make(chan error, 1)
+			go func() {
+				_, err := b.keeper.session(ctx)
+				cut <- err
+			}()
+			b.eventually(1, waiting)
+			cancel()
+			require.ErrorIs(t, within(t, cut), context.Canceled)
+			if first {
+				require.NoError(t, tx.Rollback(t.Context()))
+				b.eventually(1, liveSessions)
+			}
+			stopped := make(chan error, 1)
+			go func() { stopped <- b.stop(t.Context()) }()
+			if !first {
+				b.until(func() bool { return len(stopped) == 1 || b.count(waiting) == 2 }, "it waits for what Postgres does")
+				require.NoError(t, tx.Rollback(t.Context()))
+			}
+			require.NoError(t, within(t, stopped))
+			b.eventually(0, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%INSERT INTO tenure.node_session%' AND state = 'active' AND pid <> pg_backend_pid()")
+			require.Zero(t, b.count(liveSessions))
+		})
+	}
 }
 
 // A session that may have been declared dead meanwhile is asked before it is used.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
@@ -172,10 +171,12 @@ func (k *keeper) end(ctx context.Context) error {
 func (k *keeper) endStray(ctx context.Context) {
 	k.opening.Lock()
 	defer k.opening.Unlock()
-	if k.stray == uuid.Nil {
+	if k.stray == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // with the wait for its turn: a stop has other things to do
+	defer cancel()
 	if err := k.call(ctx, k.leaveStray); err != nil {
-		k.log.Warn("a session may be left that nobody uses; it expires", zap.Stringer("session", k.stray), zap.Error(err))
+		k.log.Warn("a session may be left that nobody uses; it expires", zap.Stringer("session", k.stray.ID), zap.Error(err))
 	}
 }

@@ -70,7 +70,7 @@ type About struct {
 	Idle bool   `json:"i,omitempty"` // of an offer: the holder dozed
 	Soon bool   `json:"s,omitempty"` // of an offer: the holder will let go once the receiver is prepared
 	No   bool   `json:"n,omitempty"` // of an answer: the sender cannot take the lock
-	// Conns, of such an offer, is how many connections the holder has for handlers.
+	// Conns, of such an offer, is how many connections the holder's handlers need.
 	Conns int `json:"c,omitempty"`
 }
 

@@ -39,15 +39,14 @@ func TestGateAdmits(t *testing.T) {
 	} {
 		g := &gate{entering: c.entering, cost: cost, patience: time.Hour}
 		if c.opening {
-			g.opening = time.Now()
+			g.opening = &passage{since: time.Now()}
 		}
 		require.Equal(t, c.want, g.admit(c.idle, c.total, c.most, c.waited), c.what)
 	}
 }
 
-// tenantsBehind returns the connections of a pool whose database is behind a proxy, for
-// tenants' transactions.
-func tenantsBehind(t *testing.T, conns int) (*pgxpool.Pool, *faultproxy.Proxy) {
+// behindProxy returns a pool whose database is behind a proxy.
+func behindProxy(t *testing.T, conns int) (*Pool, *faultproxy.Proxy) {
 	proxy, err := faultproxy.New(storetest.DSN(t, "main", 1))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
@@ -58,7 +57,22 @@ func tenantsBehind(t *testing.T, conns int) (*pgxpool.Pool, *faultproxy.Proxy) {
 	require.NoError(t, r.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, r.Stop(context.Background())) })
 	p, _ := r.Pool("main")
+	return p, proxy
+}
+
+// tenantsBehind returns its connections for tenants' transactions.
+func tenantsBehind(t *testing.T, conns int) (*pgxpool.Pool, *faultproxy.Proxy) {
+	p, proxy := behindProxy(t, conns)
 	return p.Tenants(), proxy
+}
+
+func gateOf(db *pgxpool.Pool) *gate { return db.Config().ConnConfig.Tracer.(*gate) }
+
+// state is how many enter, and whether a connection is being opened.
+func (g *gate) state() (entering int, opening bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.entering, g.opening != nil
 }
 
 // While one connection is being opened, which may take for ever, all others are served by
@@ -66,7 +80,7 @@ func tenantsBehind(t *testing.T, conns int) (*pgxpool.Pool, *faultproxy.Proxy) {
 func TestConnectionsAreOpenedOneAtATime(t *testing.T) {
 	t.Parallel()
 	db, proxy := tenantsBehind(t, 20)
-	db.Config().ConnConfig.Tracer.(*gate).patience = time.Hour // with a busy machine
+	gateOf(db).patience = time.Hour // with a busy machine
 	first, err := db.Acquire(t.Context())
 	require.NoError(t, err)
 	asked, goOn := make(chan struct{}, 100), make(chan struct{})
@@ -161,8 +175,157 @@ func TestGateGoesOn(t *testing.T) {
 		}
 		next <- err
 	}()
+	require.Eventually(t, func() bool { return len(gateOf(db).turn) == 1 }, 10*time.Second, time.Millisecond, "it waits")
 	require.NoError(t, first.Conn().Close(t.Context()))
 	first.Release()
 	require.NoError(t, <-next)
 	require.EqualValues(t, 2, db.Stat().NewConnsCount())
+}
+
+// Whether an idle connection is still good may take for ever to find out. That hides no
+// other one.
+func TestAConnectionThatFellSilent(t *testing.T) {
+	t.Parallel()
+	db, proxy := tenantsBehind(t, 5) // two for tenants
+	gateOf(db).aged = 0
+	silent, err := db.Acquire(t.Context())
+	require.NoError(t, err)
+	good, err := db.Acquire(t.Context())
+	require.NoError(t, err)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if e.SQL == "-- ping" && !first.Swap(true) {
+			close(asked)
+			<-goOn
+		}
+		return faultproxy.Pass
+	})
+	silent.Release()
+	served := make(chan error, 1)
+	go func() {
+		c, err := db.Acquire(t.Context())
+		if err == nil {
+			c.Release()
+		}
+		served <- err
+	}()
+	<-asked
+	good.Release()
+	patient, cancel := context.WithTimeout(t.Context(), maxConnIdle/2) // then it would be closed, and make room
+	defer cancel()
+	c, err := db.Acquire(patient)
+	close(goOn)
+	require.NoError(t, err)
+	c.Release()
+	require.NoError(t, <-served)
+}
+
+// An idle connection turns out to be dead, and another is opened: as long as that takes, it
+// counts as what is opened.
+func TestADeadConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
+	db, proxy := tenantsBehind(t, 20)
+	g := gateOf(db)
+	g.aged = 0
+	c, err := db.Acquire(t.Context())
+	require.NoError(t, err)
+	c.Release()
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		switch {
+		case e.SQL == "-- ping" && e.App == "tenure tenants":
+			select {
+			case <-asked:
+			default:
+				return faultproxy.CutBefore
+			}
+		case e.SQL == "" && e.App == "tenure tenants":
+			close(asked)
+			<-goOn
+		}
+		return faultproxy.Pass
+	})
+	served := make(chan error, 1)
+	go func() {
+		c, err := db.Acquire(t.Context())
+		if err == nil {
+			c.Release()
+		}
+		served <- err
+	}()
+	<-asked
+	entering, opening := g.state()
+	close(goOn)
+	require.NoError(t, <-served)
+	require.Zero(t, entering)
+	require.True(t, opening)
+	_, opening = g.state()
+	require.False(t, opening)
+}
+
+// What is opened for one who has ceased to wait is opened all the same, and the next one
+// takes it.
+func TestAnOpeningThatNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	db, proxy := tenantsBehind(t, 20)
+	g := gateOf(db)
+	g.patience = time.Hour
+	asked, goOn := make(chan struct{}, 100), make(chan struct{})
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if e.SQL == "" && e.App == "tenure tenants" {
+			asked <- struct{}{}
+			<-goOn
+		}
+		return faultproxy.Pass
+	})
+	short, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		_, err := db.Acquire(short)
+		served <- err
+	}()
+	<-asked
+	cancel()
+	require.ErrorIs(t, <-served, context.Canceled)
+	_, opening := g.state()
+	close(goOn)
+	require.True(t, opening)
+	c, err := db.Acquire(t.Context())
+	require.NoError(t, err)
+	c.Release()
+	_, opening = g.state()
+	require.False(t, opening)
+	require.EqualValues(t, 1, db.Stat().NewConnsCount())
+}
+
+// A holder says how many connections its handlers need, and its heir opens no more of them,
+// those included that it has, nor waits for one that somebody may give back.
+func TestOpenTenants(t *testing.T) {
+	t.Parallel()
+	p, _ := behindProxy(t, 20)
+	require.Zero(t, p.Handling())
+	open := func(conns int) (warmed int) {
+		p.OpenTenants(t.Context(), conns, func(*pgxpool.Conn) { warmed++ })
+		return warmed
+	}
+	require.Equal(t, 3, open(3))
+	require.Zero(t, open(3))
+	db := p.Tenants()
+	require.EqualValues(t, 3, db.Stat().TotalConns())
+	require.Eventually(t, func() bool { return p.Handling() == spareConns }, 10*time.Second, time.Millisecond, "none is in use")
+	for range 2 {
+		c, err := db.Acquire(t.Context())
+		require.NoError(t, err)
+		defer c.Release()
+	}
+	require.Equal(t, 3, p.Handling(), "it has no more")
+	require.Equal(t, 2, open(4))
+	require.EqualValues(t, 4, db.Stat().TotalConns())
+	require.Equal(t, 2+spareConns, p.Handling())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.OpenTenants(ctx, 5, nil)
+	require.EqualValues(t, 4, db.Stat().TotalConns())
 }

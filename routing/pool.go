@@ -215,6 +215,22 @@ func (p *Pool) Handling() int {
 	return int(min(s.AcquiredConns()+spareConns, s.TotalConns()))
 }
 
+// OpenTenants opens connections for tenants' transactions until there are as many, and lets
+// warm do what each begins with. What other callers give back meanwhile may be taken until
+// it is done. It ends early when ctx does, or a connection cannot be opened.
+func (p *Pool) OpenTenants(ctx context.Context, conns int, warm func(*pgxpool.Conn)) {
+	db := p.Tenants()
+	conns = min(conns, int(db.Config().MaxConns))
+	for ctx.Err() == nil && int(db.Stat().TotalConns()) < conns {
+		c, err := db.Acquire(ahead(ctx))
+		if err != nil {
+			return
+		}
+		defer c.Release() // not before, or it would be the next one, too
+		warm(c)
+	}
+}
+
 func (p *Pool) use(db **pgxpool.Pool, config func() *pgxpool.Config) *pgxpool.Pool {
 	p.opening.Lock()
 	defer p.opening.Unlock()

@@ -95,19 +95,22 @@ func TestKeeperOpensAnotherSessionAfterALostAnswer(t *testing.T) {
 
 const liveSessions = "SELECT count(*) FROM tenure.node_session WHERE state = 'live'"
 
-// A stop may cut the opening of a session short, which Postgres does not hear of: it may
-// have opened it when the stop asks, or be about to.
+// A stop may cut the opening of a session short when Postgres does not heed that any more:
+// it may have opened it when the stop asks, or be about to.
 func TestStopEndsASessionThatWasBeingOpened(t *testing.T) {
 	t.Parallel()
-	const opening = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%INSERT INTO tenure.node_session%' AND state = 'active' AND datname = current_database() AND pid <> pg_backend_pid()"
-	const waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'tenure.node_session'::regclass AND NOT granted"
+	const waiting = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted AND locktype = $1"
 	for name, first := range map[string]bool{"it was opened first": true, "it is opened while the stop asks": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, nil, nil).start()
+			b.exec(`CREATE FUNCTION be_committing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOOP
+				BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; EXCEPTION WHEN query_canceled OR lock_not_available THEN NULL; END;
+				END LOOP; END $$`)
+			b.exec("CREATE TRIGGER be_committing AFTER INSERT ON tenure.node_session FOR EACH ROW EXECUTE FUNCTION be_committing()")
 			tx, err := b.db.Begin(t.Context())
 			require.NoError(t, err)
-			_, err = tx.Exec(t.Context(), "LOCK TABLE tenure.node_session IN SHARE MODE")
+			_, err = tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(1)")
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			cut := make(chan error, 1)
@@ -115,21 +118,21 @@ func TestStopEndsASessionThatWasBeingOpened(t *testing.T) {
 				_, err := b.keeper.session(ctx)
 				cut <- err
 			}()
-			b.eventually(1, waiting)
+			b.eventually(1, waiting, "advisory")
 			cancel()
 			require.ErrorIs(t, within(t, cut), context.Canceled)
 			if first {
 				require.NoError(t, tx.Rollback(t.Context()))
-				b.eventually(0, opening) // with a row, unless this took so long that Postgres has given up
+				b.eventually(1, liveSessions)
 			}
 			stopped := make(chan error, 1)
 			go func() { stopped <- b.stop(t.Context()) }()
 			if !first {
-				b.until(func() bool { return len(stopped) == 1 || b.count(waiting) == 2 }, "it waits for what Postgres does")
+				b.until(func() bool { return len(stopped) == 1 || b.count(waiting, "transactionid") == 1 }, "it waits for what Postgres does")
 				require.NoError(t, tx.Rollback(t.Context()))
 			}
 			require.NoError(t, within(t, stopped))
-			b.eventually(0, opening)
+			b.eventually(0, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%INSERT INTO tenure.node_session%' AND state = 'active' AND datname = current_database() AND pid <> pg_backend_pid()")
 			require.Zero(t, b.count(liveSessions))
 		})
 	}

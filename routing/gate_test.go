@@ -75,6 +75,19 @@ func (g *gate) state() (entering int, opening bool) {
 	return g.entering, g.opening != nil
 }
 
+// acquire has somebody get a connection, give it back and say how that went.
+func acquire(ctx context.Context, db *pgxpool.Pool) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		c, err := db.Acquire(ctx)
+		if err == nil {
+			c.Release()
+		}
+		done <- err
+	}()
+	return done
+}
+
 // While one connection is being opened, which may take for ever, all others are served by
 // those that are given back.
 func TestConnectionsAreOpenedOneAtATime(t *testing.T) {
@@ -96,13 +109,7 @@ func TestConnectionsAreOpenedOneAtATime(t *testing.T) {
 	defer cancel()
 	served := make(chan error, callers)
 	for range callers {
-		go func() {
-			c, err := db.Acquire(patient)
-			if err == nil {
-				c.Release()
-			}
-			served <- err
-		}()
+		go func() { served <- <-acquire(patient, db) }()
 	}
 	<-asked
 	first.Release()
@@ -136,14 +143,7 @@ func TestAnOpeningThatHangs(t *testing.T) {
 	})
 	patient, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	served := make(chan error, 1)
-	go func() {
-		c, err := db.Acquire(patient)
-		if err == nil {
-			c.Release()
-		}
-		served <- err
-	}()
+	served := acquire(patient, db)
 	<-asked
 	c, err := db.Acquire(patient)
 	close(goOn)
@@ -165,16 +165,9 @@ func TestGateGoesOn(t *testing.T) {
 		_, err = db.Acquire(short)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
-	next := make(chan error, 1)
 	patient, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	go func() {
-		c, err := db.Acquire(patient)
-		if err == nil {
-			c.Release()
-		}
-		next <- err
-	}()
+	next := acquire(patient, db)
 	require.Eventually(t, func() bool { return len(gateOf(db).turn) == 1 }, 10*time.Second, time.Millisecond, "it waits")
 	require.NoError(t, first.Conn().Close(t.Context()))
 	first.Release()
@@ -202,14 +195,7 @@ func TestAConnectionThatFellSilent(t *testing.T) {
 		return faultproxy.Pass
 	})
 	silent.Release()
-	served := make(chan error, 1)
-	go func() {
-		c, err := db.Acquire(t.Context())
-		if err == nil {
-			c.Release()
-		}
-		served <- err
-	}()
+	served := acquire(t.Context(), db)
 	<-asked
 	good.Release()
 	patient, cancel := context.WithTimeout(t.Context(), maxConnIdle/2) // then it would be closed, and make room
@@ -246,14 +232,7 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 		}
 		return faultproxy.Pass
 	})
-	served := make(chan error, 1)
-	go func() {
-		c, err := db.Acquire(t.Context())
-		if err == nil {
-			c.Release()
-		}
-		served <- err
-	}()
+	served := acquire(t.Context(), db)
 	<-asked
 	entering, opening := g.state()
 	close(goOn)
@@ -280,11 +259,7 @@ func TestAnOpeningThatNobodyWaitsFor(t *testing.T) {
 		return faultproxy.Pass
 	})
 	short, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() {
-		_, err := db.Acquire(short)
-		served <- err
-	}()
+	served := acquire(short, db)
 	<-asked
 	cancel()
 	require.ErrorIs(t, <-served, context.Canceled)
@@ -305,8 +280,10 @@ func TestOpenTenants(t *testing.T) {
 	t.Parallel()
 	p, _ := behindProxy(t, 20)
 	require.Zero(t, p.Handling())
+	patient, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	open := func(conns int) (warmed int) {
-		p.OpenTenants(t.Context(), conns, func(*pgxpool.Conn) { warmed++ })
+		p.OpenTenants(patient, conns, func(*pgxpool.Conn) { warmed++ })
 		return warmed
 	}
 	require.Equal(t, 3, open(3))
@@ -320,6 +297,10 @@ func TestOpenTenants(t *testing.T) {
 		defer c.Release()
 	}
 	require.Equal(t, 3, p.Handling(), "it has no more")
+	g := gateOf(db)
+	g.mu.Lock()
+	g.cost = time.Hour
+	g.mu.Unlock()
 	require.Equal(t, 2, open(4))
 	require.EqualValues(t, 4, db.Stat().TotalConns())
 	require.Equal(t, 2+spareConns, p.Handling())

@@ -265,6 +265,8 @@ var mutants = []mutant{
 		"int(min(s.AcquiredConns()+spareConns, s.TotalConns()))", "int(s.TotalConns())", "./routing", "TestOpenTenants"},
 	{"P10", "who makes connections ready takes what is there already for nothing", "routing/pool.go",
 		"for ctx.Err() == nil && int(db.Stat().TotalConns()) < conns {", "for range conns {", "./routing", "TestOpenTenants"},
+	{"P10", "who makes connections ready waits for what others may give back", "routing/gate.go",
+		"		began = time.Time{} // that is long ago\n", "", "./routing", "TestOpenTenants"},
 	{"P9", "a stop ends the session that it cut short before Postgres has opened it", "acquisition/keeper.go",
 		"	err := store.OpenSession(ctx, conn, *k.stray, k.cfg.Session.TTL)\n	if err == nil {\n		_, err =", "	var err error\n	if err == nil {\n		_, err =", units, "TestStopEndsASessionThatWasBeingOpened"},
 	{"P10", "one who finds out whether a connection is good hides another", "routing/gate.go",

@@ -127,8 +127,10 @@ func (i Identity) Usable(pool string) error {
 	return nil
 }
 
-// Verify returns the pool's number when its ledger is the one this program was
-// built for, and an error that says which command helps when it is not.
+// Verify returns the pool's number when this program can work on its ledger, and an error
+// that says which command helps when it cannot. It can on the ledger it was built for, and
+// on newer ones that say that it may: so the ledgers are migrated first, and the nodes
+// follow one by one.
 func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 	i, err := Identify(ctx, db)
 	if err != nil {
@@ -138,7 +140,7 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 		return 0, err
 	}
 	want := newestMigration()
-	have, err := schemaVersion(ctx, db)
+	have, oldest, err := schemaVersion(ctx, db)
 	switch {
 	case err != nil:
 		return 0, err
@@ -146,7 +148,7 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 		return 0, notMigrated{&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)}}
 	case have < want:
 		return 0, &PoolError{pool, fmt.Sprintf("schema version %d, this program needs %d", have, want), fmt.Sprintf("run: tenure migrate --pool %s", pool)}
-	case have > want:
+	case want < oldest:
 		return 0, newerSchema(pool, have, want)
 	}
 	number, name, err := poolNumber(ctx, db)
@@ -186,16 +188,17 @@ func newerSchema(pool string, have, want int64) error {
 	return &PoolError{pool, fmt.Sprintf("schema version %d is newer than this program's %d", have, want), "run the newer tenure"}
 }
 
-func schemaVersion(ctx context.Context, db DB) (int64, error) {
-	var v int64
-	err := translate(db.QueryRow(ctx, sqlSchemaVersion).Scan(&v))
+// schemaVersion is a ledger's version, and the oldest version of a program that may work
+// on it; 0: there is no ledger.
+func schemaVersion(ctx context.Context, db DB) (version, oldestProgram int64, err error) {
+	err = translate(db.QueryRow(ctx, sqlSchemaVersion).Scan(&version, &oldestProgram))
 	if errors.Is(err, ErrNotMigrated) {
-		return 0, nil
+		return 0, 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read the schema version: %w", err)
+		return 0, 0, fmt.Errorf("read the schema version: %w", err)
 	}
-	return v, nil
+	return version, oldestProgram, nil
 }
 
 func poolNumber(ctx context.Context, db DB) (number int, name string, err error) {

@@ -32,6 +32,19 @@ func TestVerify(t *testing.T) {
 	require.ErrorContains(t, err, `says that it is pool "main"`)
 	require.ErrorContains(t, store.CheckName(t.Context(), db, "other"), `says that it is pool "main"`)
 	require.NoError(t, store.CheckName(t.Context(), db, "main"))
+	newer, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = newer.Exec(t.Context(), `ALTER TABLE tenure.pool ADD COLUMN IF NOT EXISTS oldest_program integer NOT NULL DEFAULT 3;
+		INSERT INTO tenure.migration (version_id, is_applied) VALUES (9999, true)`)
+	require.NoError(t, err)
+	n, err = store.Verify(t.Context(), newer, "main")
+	require.NoError(t, err, "a newer ledger that lets this program in")
+	require.Equal(t, 7, n)
+	_, err = newer.Exec(t.Context(), "UPDATE tenure.pool SET oldest_program = 9999")
+	require.NoError(t, err)
+	_, err = store.Verify(t.Context(), newer, "main")
+	require.ErrorContains(t, err, "newer than this program")
+	require.NoError(t, newer.Rollback(t.Context()))
 	for change, says := range map[string]string{
 		"ALTER TABLE tenure.acquire_lock SET UNLOGGED":                                "UNLOGGED",
 		"ALTER TABLE tenure.acquire_lock DROP CONSTRAINT acquire_lock_name_epoch_key": "lost UNIQUE",

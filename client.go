@@ -130,7 +130,9 @@ type Enqueued struct {
 }
 
 // Enqueue adds a job for the context's tenant (see tenancy.For) in a transaction
-// of its own. When it returns without an error the job is durable.
+// of its own. When it returns without an error the job is durable. While the node or
+// client starts it waits, within ctx and for 30 s at most, until the tenant's pool has
+// been tried; see also [ErrPoolDown].
 func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (Enqueued, error) {
 	for begun, tries := time.Now(), 1; ; tries++ {
 		tenant, pool, err := c.tenant(ctx)
@@ -471,5 +473,9 @@ func (c *Client) resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *r
 	if err := id.Validate(); err != nil {
 		return tenancy.Tenant{}, nil, &inputError{err}
 	}
-	return c.router.Resolve(ctx, id)
+	tenant, pool, err := c.router.Resolve(ctx, id)
+	if err == nil { // the call that uses the pool says what is wrong with it
+		_ = pool.Available(ctx)
+	}
+	return tenant, pool, err
 }

@@ -224,7 +224,7 @@ func TestNew_preparesPoolsByName(t *testing.T) {
 		names = append(names, p.Name)
 		_, err := p.Number()
 		require.ErrorIs(t, err, routing.ErrPoolDown)
-		require.EqualError(t, err, "pool is down: not reached yet")
+		require.EqualError(t, err, "pool is down: not reached yet; its node or client must have been started")
 		same, ok := r.Pool(p.Name)
 		require.True(t, ok)
 		require.Same(t, p, same)

@@ -75,6 +75,7 @@ func (r *routes) lostTable() (why error, due bool) {
 
 // look asks the table, remembers what it says, and whether it says anything.
 func (r *routes) look(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
+	_ = r.pools[r.cfg.Tenants.Table.Pool].Available(ctx) // ask says what is wrong with it
 	bounded, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	began := time.Now()

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -48,4 +49,27 @@ func (p *Pool) Outage() error {
 		return fmt.Errorf("%w: its database has not answered this node since %s: %w", ErrPoolDown, p.silent.since.Format(time.RFC3339), p.silent.cause)
 	}
 	return nil
+}
+
+// firstTryLimit bounds the wait for a pool's first connection on behalf of a caller whose
+// context has no end: a node that takes longer to start has failed.
+const firstTryLimit = 30 * time.Second
+
+// Available waits until the pool's database has been tried once, so that whoever enqueues
+// while its process starts need not know when that is done, and returns [Pool.Outage].
+// It waits for 30 s at most, within ctx, and not at all later on.
+func (p *Pool) Available(ctx context.Context) error {
+	select {
+	case <-p.tried:
+		return p.Outage()
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstTryLimit)
+	defer cancel()
+	select {
+	case <-p.tried:
+	case <-p.gone:
+	case <-ctx.Done():
+	}
+	return p.Outage()
 }

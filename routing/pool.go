@@ -49,6 +49,9 @@ type Pool struct {
 	silent *outage // guarded by mu; nil: it answers, as far as this node knows
 	ready  chan struct{}
 
+	tried      chan struct{} // closed when its database has been tried for the first time
+	firstTried sync.Once     // for tried
+
 	forwards forwards
 
 	gone  chan struct{} // closed by retire
@@ -72,7 +75,7 @@ func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
 		return nil, fmt.Errorf("pool %s: %w", name, errBadDSN)
 	}
 	return &Pool{Name: name, cfg: cfg, dsn: dsn, budget: r.budget, door: r.doors.to(dsn.ConnConfig), promotions: r.promotions, log: r.log.With(zap.String("pool", name)),
-		ready: make(chan struct{}), gone: make(chan struct{}), down: fmt.Errorf("%w: not reached yet", ErrPoolDown)}, nil
+		ready: make(chan struct{}), tried: make(chan struct{}), gone: make(chan struct{}), down: fmt.Errorf("%w: not reached yet; its node or client must have been started", ErrPoolDown)}, nil
 }
 
 // errBadDSN stands in for the parser's error, which may quote a password.
@@ -407,6 +410,7 @@ func closeInTime(ctx context.Context, c *pgx.Conn) {
 
 // admit puts the pool into service, or keeps it out for the reason err.
 func (p *Pool) admit(f found, err error) {
+	defer p.firstTried.Do(func() { close(p.tried) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {

@@ -141,24 +141,6 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.stopped
 }
 
-// Run starts the node, waits until ctx ends, and stops it.
-func (n *Node) Run(ctx context.Context) error {
-	// A start that is cut short could not undo itself: ctx is heeded right after it.
-	startCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
-	err := n.Start(startCtx)
-	cancel()
-	if err != nil {
-		return fmt.Errorf("start: %w", err)
-	}
-	<-ctx.Done()
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTimeout(n.cfg)) // stopping begins where ctx ends
-	defer cancel()
-	if err := n.Stop(stopCtx); err != nil {
-		return fmt.Errorf("stop: %w", err)
-	}
-	return nil
-}
-
 // Client returns the node's client.
 func (n *Node) Client() *Client { return n.client }
 

@@ -16,9 +16,9 @@ import (
 
 // Reloaded says what [Node.Reload] or [Client.Reload] did.
 type Reloaded struct {
-	Added   []string // pools that came into service, or will when their database answers
-	Removed []string // pools that are being left; one whose settings changed is in both lists
-	Later   []string // sections that differ and take effect when the node is started again
+	Added   []string `json:"pools_added,omitempty"`   // pools that came into service, or will when their database answers
+	Removed []string `json:"pools_removed,omitempty"` // pools that are being left; one whose settings changed is in both lists
+	Later   []string `json:"after_restart,omitempty"` // sections that differ and take effect when the node is started again
 }
 
 // reloader puts configurations into force, one at a time.

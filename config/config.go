@@ -33,6 +33,10 @@ type Config struct {
 	Execution   execution.Config          `yaml:"execution"`
 	Handlers    Handlers                  `yaml:"handlers"`
 
+	// File is the path that Load read; tenure's Node.Run reads it again when it changes.
+	// Empty in a configuration that a program made itself.
+	File string `yaml:"-"`
+
 	// references by path, so that Show can print them and no fault prints what
 	// they stood for. Never written to after Parse, hence shared by copies.
 	references map[string]reference

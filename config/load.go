@@ -40,7 +40,9 @@ func Load(path string) (Config, error) {
 	const othersRead = 0o004
 	// Windows keeps access lists instead, of which Go shows none.
 	exposed := runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&othersRead != 0
-	return parse(path, data, exposed)
+	c, err := parse(path, data, exposed)
+	c.File = path
+	return c, err
 }
 
 // Parse is [Load] for what is already in memory; name stands for the file in

@@ -28,7 +28,7 @@ var (
 func fieldsOf(t reflect.Type) iter.Seq[reflect.StructField] {
 	return func(yield func(reflect.StructField) bool) {
 		for i := range t.NumField() {
-			if f := t.Field(i); f.IsExported() && !yield(f) {
+			if f := t.Field(i); f.IsExported() && keyOf(f) != "-" && !yield(f) {
 				return
 			}
 		}

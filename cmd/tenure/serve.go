@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -35,24 +31,13 @@ func newServe(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, a.loadConfig, newLogger(cfg.Node.Log, a.stderr))
+			return serve(cmd.Context(), cfg, newLogger(cfg.Node.Log, a.stderr))
 		},
 	}
 }
 
-// startLimitNode bounds the start of a node; a pool that does not answer does not
-// hold it up so long.
-const startLimitNode = 30 * time.Second
-
-// serve runs a node until ctx ends; load reads its configuration again. The address is taken first, so that a second
-// node by mistake fails before it does anything, and served to the last, so that
-// probes see the node stop.
-func serve(ctx context.Context, cfg config.Config, load func() (config.Config, error), log *zap.Logger) error {
-	web, err := listen(cfg.Node.Address())
-	if err != nil {
-		return err
-	}
-	defer web.stop()
+// serve runs a node with the built-in handlers until ctx ends.
+func serve(ctx context.Context, cfg config.Config, log *zap.Logger) error {
 	builtIn := handlers.New(cfg.Handlers)
 	defer builtIn.Close()
 	registry := job.NewRegistry()
@@ -61,43 +46,5 @@ func serve(ctx context.Context, cfg config.Config, load func() (config.Config, e
 	if err != nil {
 		return err
 	}
-	again := &reloader{load: load, node: node, log: log, known: cfg}
-	web.serve(again.handler(node.Handler()), log)
-	log.Info("starting", zap.String("version", buildVersion()), zap.String("node", cfg.Node.Name),
-		zap.Strings("pools", slices.Sorted(maps.Keys(cfg.Pools))), zap.Strings("kinds", registry.Kinds()), zap.String("address", web.address()))
-	if err := runNode(ctx, cfg, node, again, web.failed, log); err != nil {
-		return err
-	}
-	log.Info("stopped, nothing is claimed")
-	return nil
-}
-
-// runNode is Node.Run but for two things: a signal during the start lets it finish
-// and then stops what was started, and a failed listener stops the node.
-func runNode(ctx context.Context, cfg config.Config, node *tenure.Node, again *reloader, failed <-chan error, log *zap.Logger) error {
-	own := context.WithoutCancel(ctx) // starting and stopping have limits of their own
-	startCtx, cancel := context.WithTimeout(own, startLimitNode)
-	err := node.Start(startCtx)
-	cancel()
-	if err != nil {
-		err = fmt.Errorf("start: %w", err)
-	} else {
-		log.Info("started")
-		runCtx, ended := context.WithCancel(ctx)
-		var reloading sync.WaitGroup
-		reloading.Go(func() { again.run(runCtx) })
-		select {
-		case <-ctx.Done():
-			log.Info("stopping", zap.Duration("finish_within", cfg.Execution.FinishWithin))
-		case err = <-failed:
-		}
-		ended()
-		reloading.Wait()
-	}
-	stopCtx, cancel := context.WithTimeout(own, tenure.StopTimeout(cfg))
-	defer cancel()
-	if stopErr := node.Stop(stopCtx); stopErr != nil {
-		err = errors.Join(err, fmt.Errorf("stop: %w", stopErr))
-	}
-	return err
+	return node.Run(ctx)
 }

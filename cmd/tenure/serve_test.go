@@ -15,11 +15,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
-
-	"github.com/tenurehq/tenure"
-	"github.com/tenurehq/tenure/config"
-	"github.com/tenurehq/tenure/job"
 )
 
 // logs are the lines that a serve prints, as they come.
@@ -186,7 +181,7 @@ func TestServeRefusals(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(b.path, []byte(strings.Replace(string(text), "127.0.0.1:0", l.Addr().String(), 1)), 0o600))
 	r := b.fails(exitUsage, "serve")
-	require.Equal(t, "tenure: node.listen "+l.Addr().String()+" is in use: stop what uses it, or choose another port\n", r.errors)
+	require.Equal(t, "tenure: node.listen "+l.Addr().String()+" is in use: stop what uses it, choose another port, or serve nothing with off\n", r.errors)
 
 	gossip := "node: {listen: 'off', name: test}\ncluster: {bind: '" + l.Addr().String() + "'}\npools: {p1: {dsn: '" + b.dsn["p1"] + "'}}\n"
 	require.NoError(t, os.WriteFile(b.path, []byte(gossip), 0o600))
@@ -232,26 +227,6 @@ func TestSignalDuringStart(t *testing.T) {
 	require.Zero(t, r.code, r.errors)
 	require.Contains(t, r.errors, `"address":"off"`)
 	require.Contains(t, r.errors, "stopped, nothing is claimed")
-	require.Equal(t, "[]\n", b.ok("nodes", "--live", "-o", "json"))
-}
-
-// A listener that fails stops the node rather than leave it without its probes.
-func TestListenerFails(t *testing.T) {
-	t.Parallel()
-	b := setup(t, "p1")
-	cfg, err := loadConfig(b.path)
-	require.NoError(t, err)
-	w, err := listen(cfg.Node.Address())
-	require.NoError(t, err)
-	node, err := tenure.New(cfg, job.NewRegistry())
-	require.NoError(t, err)
-	w.serve(node.Handler(), zap.NewNop())
-	require.NoError(t, w.listener.Close())
-	again := &reloader{load: func() (config.Config, error) { return loadConfig(b.path) }, node: node, log: zap.NewNop(), known: cfg}
-	err = runNode(t.Context(), cfg, node, again, w.failed, zap.NewNop())
-	require.ErrorIs(t, err, net.ErrClosed)
-	require.ErrorContains(t, err, "serve on "+w.address())
-	w.stop()
 	require.Equal(t, "[]\n", b.ok("nodes", "--live", "-o", "json"))
 }
 

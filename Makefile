@@ -7,7 +7,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: deps ## Run a cluster here, kill a node, prove that nothing was lost (ARGS="--stay")
-	$(GO) run ./cmd/tenure demo $(ARGS)
+	@$(GO) run ./cmd/tenure demo $(ARGS)
 
 test: deps ## Run every test on a throwaway Postgres
 	$(GO) test ./...
@@ -47,4 +47,4 @@ deps:
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	  echo "installing PostgreSQL, for its binaries"; \
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends postgresql; \
-	fi
+	fi >&2

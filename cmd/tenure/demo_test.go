@@ -1,15 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -18,47 +21,48 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 )
 
-// startDemo starts the demo in a process of its own, on a server of its own.
-func startDemo(t *testing.T, args ...string) (cmd *exec.Cmd, out *bytes.Buffer, server *devpg.Server) {
+// startDemo starts the demo in a process of its own, on a server of its own. What it says to
+// people is in out, its result in report.
+func startDemo(t *testing.T, args ...string) (cmd *exec.Cmd, out, report *bytes.Buffer, server *devpg.Server) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	server = pgtest.Server(t, devpg.Options{})
 	cmd = exec.CommandContext(t.Context(), self, append([]string{"demo", "--json", "--dsn", server.DSN("postgres"), "--traffic", t.TempDir()}, args...)...)
 	cmd.Env = append(os.Environ(), mainEnv+"=1")
-	out = &bytes.Buffer{}
-	cmd.Stdout, cmd.Stderr = out, out
+	out, report = &bytes.Buffer{}, &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = report, out
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it has ended already unless the test failed
 		_ = cmd.Wait()
 	})
-	return cmd, out, server
+	return cmd, out, report, server
 }
 
-// proof is the demo's last line but for complaints.
-func proof(t *testing.T, out string) map[string]any {
-	var line string
-	for l := range strings.Lines(out) {
-		if strings.HasPrefix(l, "{") {
-			line = l
-		}
-	}
+// proof is the demo's result.
+func proof(t *testing.T, report string) map[string]any {
 	var proof map[string]any
-	require.NoError(t, json.Unmarshal([]byte(line), &proof), out)
+	require.NoError(t, json.Unmarshal([]byte(report), &proof), report)
 	return proof
 }
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	cmd, out, server := startDemo(t, "--jobs", "60", "--over", "2s", "--pools", "2", "--tenants", "3", "--nodes", "2")
+	cmd, out, report, server := startDemo(t, "--jobs", "60", "--over", "2s", "--pools", "2", "--tenants", "3", "--nodes", "2")
 	require.NoError(t, cmd.Wait(), "%s", out)
-	p := proof(t, out.String())
+	p := proof(t, report.String())
 	require.Regexp(t, `^node-[12]$`, p["killed"])
 	require.Positive(t, p["takeover_seconds"])
 	delete(p, "killed")
 	delete(p, "takeover_seconds")
 	require.Equal(t, map[string]any{"pools": 2., "tenants": 3., "nodes": 2., "enqueued": 60., "finished": 60., "lost": 0., "doubled": 0.}, p)
-	require.Contains(t, out.String(), "60 enqueued, 60 finished, 0 lost, 0 effects doubled")
+	text := strings.Join(strings.Fields(out.String()), " ")
+	require.Contains(t, text, "60 enqueued, 60 finished, 0 lost, 0 effects doubled")
+	require.Contains(t, text, "is killed with SIGKILL: it held the lock of pool-")
+	require.Regexp(t, `[0-9]+ jobs of node-[12] start again in [0-9]+ s`, text)
+	for line := range strings.Lines(out.String()) {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), 81, line) // with the line's end
+	}
 
 	conn, err := pgx.Connect(t.Context(), server.DSN("postgres"))
 	require.NoError(t, err)
@@ -68,11 +72,58 @@ func TestDemo(t *testing.T) {
 	require.Zero(t, left, "its databases are dropped")
 }
 
+// A demo that stays can be looked at with what it prints, and has succeeded when somebody
+// ends it.
+func TestDemoStays(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(cmd *exec.Cmd, in io.Writer) error{
+		"Enter":  func(_ *exec.Cmd, in io.Writer) error { _, err := io.WriteString(in, "\n"); return err },
+		"Ctrl-C": func(cmd *exec.Cmd, _ io.Writer) error { return cmd.Process.Signal(os.Interrupt) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			self, err := os.Executable()
+			require.NoError(t, err)
+			cmd := exec.CommandContext(t.Context(), self, "demo", "--stay", "--jobs", "10", "--over", "1s", "--pools", "1", "--tenants", "1", "--nodes", "1",
+				"--dsn", pgtest.Server(t, devpg.Options{}).DSN("postgres"))
+			cmd.Env = append(os.Environ(), mainEnv+"=1")
+			in, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended already unless the test failed
+
+			dir := ""
+			ran := 0
+			for lines := bufio.NewScanner(out); ran < 4 && lines.Scan(); {
+				command := strings.TrimPrefix(lines.Text(), "  ")
+				if to, ok := strings.CutPrefix(command, "cd "); ok {
+					dir = to
+				}
+				if dir == "" {
+					continue
+				}
+				ran++
+				shell := exec.CommandContext(t.Context(), "sh", "-ec", "cd "+dir+"; "+command)
+				shell.Env = append(os.Environ(), mainEnv+"=1")
+				text, err := shell.CombinedOutput()
+				require.NoError(t, err, "%s: %s", command, text)
+			}
+			require.Equal(t, 4, ran)
+			require.NoError(t, end(cmd, in))
+			_, _ = io.Copy(io.Discard, out)
+			require.NoError(t, cmd.Wait())
+			require.NoDirExists(t, dir)
+		})
+	}
+}
+
 // A proof that cannot fail proves nothing: an effect that is gone and one that is
 // there twice are seen.
 func TestDemoSeesLossAndDoubling(t *testing.T) {
 	t.Parallel()
-	cmd, out, server := startDemo(t, "--jobs", "40", "--over", "4s", "--pools", "1", "--tenants", "1", "--nodes", "1")
+	cmd, out, report, server := startDemo(t, "--jobs", "40", "--over", "4s", "--pools", "1", "--tenants", "1", "--nodes", "1")
 	require.Eventually(t, func() bool {
 		conn, err := pgx.Connect(t.Context(), server.DSN(fmt.Sprintf("tenure_demo_%d_1", cmd.Process.Pid)))
 		if err != nil {
@@ -95,7 +146,7 @@ func TestDemoSeesLossAndDoubling(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit, "%s", out)
 	require.Equal(t, exitFailed, exit.ExitCode())
-	p := proof(t, out.String())
+	p := proof(t, report.String())
 	require.Equal(t, []any{40., 39., 1., 1.}, []any{p["enqueued"], p["finished"], p["lost"], p["doubled"]})
 	require.Contains(t, out.String(), "the proof failed")
 }

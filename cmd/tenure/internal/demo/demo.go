@@ -45,7 +45,12 @@ func Command() *cobra.Command {
 			"replays traffic, kills a node that holds an acquire lock half-way, and counts what was done.",
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return o.validate() }, // what fails before RunE is wrong usage
-		RunE:    func(c *cobra.Command, _ []string) error { return run(c.Context(), o, c.OutOrStdout()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if o.json { // and nothing else on standard output
+				return run(c.Context(), o, c.ErrOrStderr(), c.OutOrStdout())
+			}
+			return run(c.Context(), o, c.OutOrStdout(), nil)
+		},
 	}
 	f := c.Flags()
 	f.IntVar(&o.jobs, "jobs", 4000, "how many jobs to run")
@@ -53,8 +58,8 @@ func Command() *cobra.Command {
 	f.IntVar(&o.tenants, "tenants", 12, "tenants, each with a schema of its own")
 	f.IntVar(&o.nodes, "nodes", 3, "node processes")
 	f.DurationVar(&o.over, "over", 20*time.Second, "how long the jobs take to arrive")
-	f.BoolVar(&o.stay, "stay", false, "keep the cluster running until interrupted")
-	f.BoolVar(&o.json, "json", false, "print one JSON object as the last line")
+	f.BoolVar(&o.stay, "stay", false, "keep the cluster running afterwards, to look around in")
+	f.BoolVar(&o.json, "json", false, "print one JSON object to standard output, and everything else to standard error")
 	f.StringVar(&o.dsn, "dsn", "", "use this server instead of a throwaway one; databases are created in it, and dropped again")
 	f.StringVar(&o.traffic, "traffic", "../shared/data", "folder with recorded traffic; without one it is generated")
 	return c
@@ -89,9 +94,12 @@ var errBroken = errors.New("the proof failed: jobs were lost or effects doubled"
 // nothing about the nodes.
 var errInterrupted = errors.New("interrupted, so nothing is proved; everything is cleared away")
 
-func run(ctx context.Context, o options, out io.Writer) (err error) {
+// run plays the demo. It tells people on out how it goes, and, unless it is nil, writes the
+// result to report.
+func run(ctx context.Context, o options, out, report io.Writer) (err error) {
 	calls, source := loadTraffic(o)
-	say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	screen := newScreen(out)
+	say := screen.say
 	say("Tenure demo: %d pools, %d tenants, %d nodes, %d jobs", o.pools, o.tenants, o.nodes, o.jobs)
 	say("traffic: %s", source)
 
@@ -109,11 +117,10 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if err != nil {
 		return errors.Join(err, s.logTails())
 	}
-	say("%d nodes gossip, every pool has a holder: %s", o.nodes, holders)
+	say("%d nodes gossip, and every pool's lock is held: %s", o.nodes, holders)
 
-	p := newPlay(s, calls)
-	screen := newScreen(out, s, p)
-	stopScreen := screen.start(ctx)
+	p := newPlay(s, calls, say)
+	stopScreen := screen.start(ctx, s, p)
 	err = p.perform(ctx)
 	stopScreen()
 	if ctx.Err() != nil {
@@ -133,22 +140,20 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		TakeoverSeconds: math.Round(p.takeover.Seconds()*1000) / 1000, Killed: p.killed,
 	}
 	if p.killed != "" {
-		say("%s was killed with SIGKILL while it held %d of %d locks; they were taken over within %.2f s,", p.killed, p.killedHeld, o.pools, r.TakeoverSeconds)
-		say("and the %d jobs that it had claimed ran again elsewhere.", p.orphans)
+		say("%s was killed with SIGKILL while it held %d of %d locks; they were taken over within %.2f s, and the %d jobs that it had claimed ran again elsewhere.",
+			p.killed, p.killedHeld, o.pools, r.TakeoverSeconds, p.orphans)
 	}
 	say("proof, counted in the tenants' effect tables: %d enqueued, %d finished, %d lost, %d effects doubled", r.Enqueued, r.Finished, r.Lost, r.Doubled)
-	if o.stay {
-		s.stay(ctx, say)
-	}
-	if o.json {
-		b, err := json.Marshal(r)
-		if err != nil {
+	if report != nil {
+		if err := json.NewEncoder(report).Encode(r); err != nil {
 			return err
 		}
-		fmt.Fprintln(out, string(b))
 	}
 	if r.Lost != 0 || r.Doubled != 0 {
 		return errBroken
+	}
+	if o.stay {
+		return s.stay(ctx, say, os.Stdin)
 	}
 	return nil
 }

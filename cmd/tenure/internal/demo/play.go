@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,20 +29,31 @@ type play struct {
 	mu       sync.Mutex
 	ids      map[string]map[job.ID]bool // guarded by mu; enqueued, by pool
 
+	say func(format string, args ...any)
+
+	victim     atomic.Pointer[string] // the node that was killed; nil: none yet
 	killed     string
 	killedHeld int // locks it held
 	orphans    int // jobs it had claimed
 	takeover   time.Duration
+	again      atomic.Pointer[rerun] // what the killed node left; nil: nothing
 }
 
-func newPlay(s *stage, calls []traffic.Call) *play {
+// rerun is when the jobs that a killed node had claimed start again, about.
+type rerun struct {
+	node string
+	jobs int
+	at   time.Time
+}
+
+func newPlay(s *stage, calls []traffic.Call, say func(format string, args ...any)) *play {
 	// One invoice after so many calls.
 	total := len(calls) + len(calls)/(invoiceShare-1)
 	ids := map[string]map[job.ID]bool{}
 	for _, p := range s.pools {
 		ids[p] = map[job.ID]bool{}
 	}
-	return &play{stage: s, calls: calls, total: total, ids: ids}
+	return &play{stage: s, calls: calls, total: total, ids: ids, say: say}
 }
 
 func (p *play) enqueuedCount() int { return int(p.enqueued.Load()) }
@@ -179,9 +193,12 @@ func (p *play) kill(ctx context.Context) error {
 		return fmt.Errorf("kill %s: %w", victim.name, err)
 	}
 	began := time.Now()
+	p.victim.Store(&victim.name)
 	<-victim.done
 	p.orphans = p.claimedBy(ctx, victim.name)
 	held := len(orphaned)
+	p.say("%s is killed with SIGKILL: it held the lock of %s, and had claimed %d jobs",
+		victim.name, strings.Join(slices.Sorted(maps.Keys(orphaned)), ", "), p.orphans)
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the killed node's locks were not taken over within a minute"))
 	defer cancel()
 	for len(orphaned) > 0 {
@@ -196,6 +213,12 @@ func (p *play) kill(ctx context.Context) error {
 	}
 	p.takeover = time.Since(began)
 	p.killed, p.killedHeld = victim.name, held
+	p.say("after %.2f s other nodes hold its locks. Its jobs start again once its session has expired: until then it could be alive, and finish them",
+		p.takeover.Seconds())
+	if p.orphans > 0 {
+		// A new holder waits until it has itself seen the session stand still for so long.
+		p.again.Store(&rerun{victim.name, p.orphans, time.Now().Add(p.stage.cfg.Acquire.Session.TTL)})
+	}
 	return nil
 }
 
@@ -227,6 +250,7 @@ func (p *play) untilDone(ctx context.Context) error {
 			left += c.Waiting + c.Timers
 		}
 		if left == 0 {
+			p.again.Store(nil)
 			return nil
 		}
 		if err := wait(ctx, 100*time.Millisecond); err != nil {

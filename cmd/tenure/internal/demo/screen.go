@@ -4,25 +4,32 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/schollz/progressbar/v3"
 )
 
-// screen shows how the play goes: a progress bar and a table that is drawn again in
-// place on a terminal, and a line now and then elsewhere.
+// screen tells how the demo goes: in lines, and while jobs run in a progress bar and a table
+// that is drawn again in place on a terminal, or one line now and then elsewhere.
 type screen struct {
 	out      io.Writer
-	stage    *stage
-	play     *play
 	terminal bool
-	bar      *progressbar.ProgressBar
-	drawn    int              // lines to go back over
-	before   map[string]int64 // finished at the last look, by pool
-	at       time.Time        // of the last look
+
+	stage  *stage
+	play   *play
+	bar    *progressbar.ProgressBar
+	before map[string]int64 // finished at the last look, by pool
+	began  time.Time
+	at     time.Time // of the last look
+
+	mu    sync.Mutex
+	drawn int // guarded by mu; lines of the table that stands at the end of what was written
 }
 
 // How often to look: a terminal is watched, a log is read later.
@@ -31,14 +38,59 @@ const (
 	plainEvery    = 4 * time.Second
 )
 
-func newScreen(out io.Writer, s *stage, p *play) *screen {
-	return &screen{out: out, stage: s, play: p, terminal: isTerminal(out), before: map[string]int64{}, at: time.Now(),
-		bar: progressbar.NewOptions(p.total, progressbar.OptionSetWriter(io.Discard), progressbar.OptionSetWidth(40),
-			progressbar.OptionShowCount(), progressbar.OptionSetDescription("finished"), progressbar.OptionSetPredictTime(false))}
+// columns is how wide a line gets.
+const columns = 80
+
+func newScreen(out io.Writer) *screen { return &screen{out: out, terminal: isTerminal(out)} }
+
+// say writes a line of text, broken where it is too long, above what is drawn. It may be
+// called concurrently.
+func (s *screen) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(wrap(fmt.Sprintf(format, args...)), 0)
 }
 
-// start draws until the returned function is called, which draws a last time.
-func (s *screen) start(ctx context.Context) (stop func()) {
+// write replaces what was drawn; drawn is how many lines of text are to be replaced in
+// their turn. The caller has mu.
+func (s *screen) write(text string, drawn int) {
+	if s.drawn > 0 {
+		text = fmt.Sprintf("\x1b[%dA\x1b[J", s.drawn) + text
+	}
+	s.drawn = drawn
+	_, _ = io.WriteString(s.out, text) // nobody to tell
+}
+
+// wrap breaks a text between words. What begins with a space, such as a command, stays.
+func wrap(text string) string {
+	if strings.HasPrefix(text, " ") {
+		return text + "\n"
+	}
+	var b strings.Builder
+	at := 0
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case at+1+n > columns:
+			b.WriteString("\n  ")
+			at = 2
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String() + "\n"
+}
+
+// start draws how the play goes until the returned function is called, which draws a last
+// time.
+func (s *screen) start(ctx context.Context, stage *stage, play *play) (stop func()) {
+	s.stage, s.play, s.before, s.began, s.at = stage, play, map[string]int64{}, time.Now(), time.Now()
+	s.bar = progressbar.NewOptions(play.total, progressbar.OptionSetWriter(io.Discard), progressbar.OptionSetWidth(40),
+		progressbar.OptionShowCount(), progressbar.OptionSetDescription("finished"), progressbar.OptionSetPredictTime(false))
 	every := plainEvery
 	if s.terminal {
 		every = terminalEvery
@@ -63,6 +115,9 @@ func (s *screen) start(ctx context.Context) (stop func()) {
 		last, done := context.WithTimeout(context.Background(), 5*time.Second)
 		defer done()
 		s.draw(last)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.drawn = 0 // it stays
 	}
 }
 
@@ -79,28 +134,66 @@ func (s *screen) draw(ctx context.Context) {
 	if rows == nil {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.terminal {
+		s.write(s.line(rows, finished), 0)
+		return
+	}
 	_ = s.bar.Set64(min(finished, int64(s.play.total)))
 	var b strings.Builder
-	if s.terminal {
-		if s.drawn > 0 {
-			fmt.Fprintf(&b, "\x1b[%dA\x1b[J", s.drawn)
-		}
-		b.WriteString(strings.TrimSpace(s.bar.String()) + "\n")
-		t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-		fmt.Fprintln(t, "POOL\tELECTED\tHOLDER\tEPOCH\tDONE/S\tWAITING")
-		for _, r := range rows {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.0f\t%d\n", r.pool, r.elected, r.holder, r.epoch, r.perSecond, r.waiting)
-		}
-		t.Flush()
-		s.drawn = len(rows) + 2
-	} else {
-		fmt.Fprintf(&b, "%d of %d finished", finished, s.play.total)
-		for _, r := range rows {
-			fmt.Fprintf(&b, " | %s: holder %s, %.0f/s, %d waiting", r.pool, r.holder, r.perSecond, r.waiting)
-		}
-		b.WriteByte('\n')
+	b.WriteString(strings.TrimSpace(s.bar.String()) + "\n")
+	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "POOL\tELECTED\tHOLDER\tEPOCH\tDONE/S\tWAITING")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.0f\t%d\n", r.pool, r.elected, r.holder, r.epoch, r.perSecond, r.waiting)
 	}
-	_, _ = io.WriteString(s.out, b.String())
+	t.Flush()
+	if left := s.left(); left != "" {
+		b.WriteString(left + "\n")
+	}
+	s.write(b.String(), strings.Count(b.String(), "\n"))
+}
+
+// line is how it goes, in one line.
+func (s *screen) line(rows []row, finished int64) string {
+	held := map[string]int{}
+	perSecond := 0.0
+	for _, r := range rows {
+		perSecond += r.perSecond
+		if r.holder != nobody {
+			held[r.holder]++
+		}
+	}
+	text := fmt.Sprintf("%4.0f s  %d of %d finished, %.0f/s; ", time.Since(s.began).Seconds(), finished, s.play.total, perSecond)
+	if left := s.left(); left != "" {
+		return text + left + "\n"
+	}
+	var holders []string
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		holder := fmt.Sprintf("%s %d", name, held[name])
+		if v := s.play.victim.Load(); v != nil && *v == name {
+			holder += " (dead)"
+		}
+		holders = append(holders, holder)
+	}
+	if locks := "locks: " + strings.Join(holders, ", "); len(text)+len(locks) <= columns {
+		return text + locks + "\n"
+	}
+	return text + fmt.Sprintf("%d nodes hold locks\n", len(held))
+}
+
+// left says when what a killed node left behind starts again, as long as that is to come.
+func (s *screen) left() string {
+	r := s.play.again.Load()
+	if r == nil {
+		return ""
+	}
+	in := time.Until(r.at).Round(time.Second)
+	if in < 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d jobs of %s start again in %.0f s", r.jobs, r.node, in.Seconds())
 }
 
 // look asks every pool; nil when one did not answer this time.
@@ -126,9 +219,12 @@ func (s *screen) look(ctx context.Context) (rows []row, finished int64) {
 	return rows, finished
 }
 
+// nobody stands where no node's name does.
+const nobody = "–"
+
 func orDash(s string) string {
 	if s == "" {
-		return "–"
+		return nobody
 	}
 	return s
 }

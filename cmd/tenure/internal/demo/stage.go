@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -295,16 +296,53 @@ func (s *stage) logTails() error {
 	return errors.Join(errs...)
 }
 
-// stay keeps everything running until ctx ends, and says where to look.
-func (s *stage) stay(ctx context.Context, say func(string, ...any)) {
-	say("")
-	say("the cluster goes on until you interrupt it. To look around in another terminal:")
-	example := filepath.Join(s.dir, "node-1.yaml")
-	for _, c := range []string{"locks", "nodes", "jobs list"} {
-		say("  tenure %s --config %s", c, example)
+// stay keeps everything running until ctx ends or somebody presses Enter, and says where to
+// look.
+func (s *stage) stay(ctx context.Context, say func(string, ...any), in io.Reader) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
 	}
-	say("  psql '%s'", s.databases.DSN(s.created[0]))
-	<-ctx.Done()
+	// Under names that are short to type, whatever this program was started as.
+	if err := os.Symlink(self, filepath.Join(s.dir, "tenure")); err != nil {
+		return err
+	}
+	for _, p := range s.nodes {
+		if s.runs(p) {
+			if err := os.Symlink(p.name+".yaml", filepath.Join(s.dir, "node.yaml")); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	say("")
+	say("The cluster goes on until you press Enter or Ctrl-C. In another terminal:")
+	say("")
+	for _, c := range []string{"cd " + s.dir, "./tenure locks", "./tenure nodes", "./tenure jobs list --state done",
+		"psql '" + s.databases.DSN(s.created[0]) + "'"} {
+		say("  %s", c)
+	}
+	entered := make(chan struct{})
+	go func() { // ends with the process, if nobody presses Enter
+		if _, err := bufio.NewReader(in).ReadString('\n'); err == nil {
+			close(entered)
+		}
+	}()
+	select {
+	case <-ctx.Done():
+	case <-entered:
+	}
+	return nil
+}
+
+// runs tells whether a node process has not ended.
+func (s *stage) runs(p *process) bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // nodeStop is how long a node may take to stop before it is killed.

@@ -114,7 +114,7 @@ func (m mutant) try() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-timeout=180s", "-run", "^"+m.test+"$", m.pkg)
+	cmd := exec.Command("go", "test", "-vet=off", "-overlay", overlay, "-count=1", "-timeout=180s", "-run", "^"+m.test+"$", m.pkg)
 	cmd.Env = append(os.Environ(), "RAPID_NOFAILFILE=1") // a property that fails would leave its counterexample in the tree
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

@@ -317,7 +317,7 @@ func (s *racingSession) acquire(ctx context.Context) {
 		if l.Holder != "" && l.Session != c.Session {
 			s.race.done["robberies"].Add(1)
 		}
-		s.term(ctx, store.Fence{Session: c.Session, Epoch: took.Epoch, Timeline: took.Timeline})
+		s.term(ctx, store.Fence{Session: c.Session, Epoch: took.Epoch, Incarnation: took.Incarnation})
 	}
 }
 
@@ -470,20 +470,20 @@ func (s *racingSession) claim(ctx context.Context, conn *pgxpool.Conn, f store.F
 	s.mu.Lock()
 	s.doing++
 	s.mu.Unlock()
-	claims, err := store.InsertClaim(context.WithoutCancel(ctx), conn, f, removals, ids, turns)
+	claimed, err := store.InsertClaim(context.WithoutCancel(ctx), conn, f, removals, ids, turns)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.doing--
 	if err != nil || s.id != f.Session {
-		return claims, err
+		return claimed.ByTurn, err
 	}
 	if rand.IntN(20) == 0 {
 		return nil, errAnswerLost
 	}
-	for _, id := range claims {
+	for _, id := range claimed.ByTurn {
 		s.known[id] = true
 	}
-	return claims, nil
+	return claimed.ByTurn, nil
 }
 
 // run brings claimed jobs to an end and returns what is not in flight any more.

@@ -436,7 +436,7 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 		a.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 		return nil, nil
 	}
-	f := store.Fence{Session: s.id, Epoch: l.Epoch, Timeline: l.Timeline}
+	f := store.Fence{Session: s.id, Epoch: l.Epoch, Incarnation: l.Incarnation}
 	held, holding := a.keeper.hold(f, sent)
 	a.note(Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
 	a.metrics.changes.WithLabelValues(a.pool.Name, "taken").Inc()
@@ -483,6 +483,11 @@ func (a *acquirer) end(t *term, why error) rest {
 		a.letGo(t, why)
 		a.metrics.changes.WithLabelValues(a.pool.Name, "offered").Inc()
 		return rest{}
+	case errors.Is(why, store.ErrNewIncarnation): // it is this node's still, so nobody else is waited for
+		a.note(Held{Pool: a.pool.Name})
+		a.metrics.changes.WithLabelValues(a.pool.Name, "lost").Inc()
+		a.log.Info("acquire lock is taken anew", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
+		return rest{d: a.anew(t, firstAnew), saw: a.outlook()}
 	case errors.Is(why, errUnsure): // taking it anew decides what was sent; see term.load
 		a.note(Held{Pool: a.pool.Name})
 		a.metrics.changes.WithLabelValues(a.pool.Name, "unsure").Inc()

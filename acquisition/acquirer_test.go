@@ -239,7 +239,7 @@ func (b *bundle) otherHolds(member string) store.Fence {
 	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: id, Member: member, SeenSeq: -1}, time.Minute)
 	require.NoError(b.t, err)
 	require.True(b.t, mine)
-	return store.Fence{Session: id, Epoch: l.Epoch, Timeline: l.Timeline}
+	return store.Fence{Session: id, Epoch: l.Epoch, Incarnation: l.Incarnation}
 }
 
 func (b *bundle) readLock() store.Lock {
@@ -255,6 +255,28 @@ func tried(ctx context.Context, a *acquirer) *term {
 	return t
 }
 
+// The database begins a new incarnation under a term: it ends, and the lock is taken anew.
+func TestAcquirerHeedsANewIncarnation(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{})
+	tm := tried(t.Context(), a)
+	require.NotNil(t, tm)
+	require.NoError(t, tm.stillMine(t.Context()))
+	b.exec("DELETE FROM tenure.incarnation") // as a crash does
+	require.ErrorIs(t, tm.stillMine(t.Context()), store.ErrNewIncarnation)
+	_, err := tm.insert(t.Context(), 0, []int64{1}, []int32{tm.fence.Incarnation})
+	require.ErrorIs(t, err, store.ErrFenced)
+	within(t, tm.ctx.Done()) // with the next renewal
+	require.ErrorIs(t, context.Cause(tm.ctx), store.ErrNewIncarnation)
+	require.LessOrEqual(t, a.end(tm, context.Cause(tm.ctx)).d, firstAnew)
+	again := tried(t.Context(), a)
+	require.NotNil(t, again)
+	require.NotEqual(t, tm.fence.Incarnation, again.fence.Incarnation)
+	require.NoError(t, again.stillMine(t.Context()))
+	a.keeper.release(again.holding)
+}
+
 func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
@@ -263,7 +285,10 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	l := b.readLock()
-	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch, Timeline: l.Timeline}, tm.fence)
+	incarnation, err := store.ReadIncarnation(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Positive(t, incarnation, "it has begun one")
+	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch, Incarnation: incarnation}, tm.fence)
 	require.Equal(t, "a-1", l.Holder)
 	require.Equal(t, Held{Pool: "main", Holding: true, Holder: "a-1", Epoch: l.Epoch}, a.seenLock())
 	require.EqualValues(t, 1, counted(t, a.metrics.changes))

@@ -51,6 +51,7 @@ func newAside(t *term) *aside {
 		{what: "cancel requests to be forgotten", at: &c.requests, every: every(sweepEvery), begin: t.forgetRequests},
 		{what: "jobs that wait in vain", at: &c.unhandled, every: every(sweepEvery), begin: t.reportUnhandled},
 		{what: "old transactions", at: &c.holdups, every: every(holdupsEvery), begin: t.reportHoldup},
+		{what: "sequences that have fallen back", at: &c.sequences, every: every(sweepEvery), begin: t.mendSequences},
 	}}
 }
 
@@ -213,6 +214,21 @@ func (t *term) retain() look {
 			t.log.Warn("finished jobs could not be tidied; they go to the default partition", zap.Error(err))
 		}
 		return nil, nil
+	}
+}
+
+// mendSequences sets sequences ahead that are behind what stands in the tables: some rows
+// were restored, or this is a logical replica that was switched over to. It is looked for at
+// the beginning of a term, and once a minute. Finding it ends the term, whose memory is of
+// other positions.
+func (t *term) mendSequences() look {
+	return func(ctx context.Context) (use func(), err error) {
+		_, mended, err := store.BeginIncarnation(ctx, t.pool.Jobs(), true)
+		if mended {
+			t.log.Warn("the sequences of the ledger had fallen back behind its jobs and were set ahead; " +
+				"was it restored, or replaced by a replica that did not follow its sequences?")
+		}
+		return nil, err
 	}
 }
 

@@ -141,6 +141,9 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 	case errors.Is(err, store.ErrFenced):
 		s.trust.extend(sent, k.cfg.Session.TTL) // the heartbeat beside it was accepted
 		h.lost(errLockLost)
+	case errors.Is(err, store.ErrNewIncarnation):
+		s.trust.extend(sent, k.cfg.Session.TTL)
+		h.lost(err)
 	default:
 		k.abandonRuns(s, err)
 		k.complain("acquire lock could not be renewed", err, zap.Duration("trusted_for", h.trust.left()))

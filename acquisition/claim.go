@@ -216,14 +216,15 @@ func (t *term) insert(ctx context.Context, removals int64, ids []int64, turns []
 	// Not to be cut short by a stop: the answer would be lost for nothing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
-	byTurn, err := store.InsertClaim(ctx, t.pool.Jobs(), t.fence, removals, ids, turns)
+	claimed, err := store.InsertClaim(ctx, t.pool.Jobs(), t.fence, removals, ids, turns)
 	if err != nil && !errors.Is(err, store.ErrFenced) {
 		return nil, fmt.Errorf("%w: %w", errUnsure, err)
 	}
 	if err == nil {
 		t.inVain = 0
+		t.horizon.bound(claimed.XID)
 	}
-	return byTurn, err
+	return claimed.ByTurn, err
 }
 
 // voided finds out why a claim was refused. When jobs were taken away since they
@@ -245,8 +246,12 @@ func (t *term) stillMine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.Session != t.fence.Session || l.Epoch != t.fence.Epoch || l.Timeline != t.fence.Timeline || l.Paused || l.Remaining == 0 {
+	if l.Session != t.fence.Session || l.Epoch != t.fence.Epoch || l.Paused || l.Remaining == 0 {
 		return errLockLost
 	}
-	return nil
+	incarnation, err := store.ReadIncarnation(ctx, t.pool.Jobs())
+	if err == nil && incarnation != t.fence.Incarnation {
+		return store.ErrNewIncarnation
+	}
+	return err
 }

@@ -374,6 +374,7 @@ func (t *term) give(ctx context.Context, removals int64, shares []share, portion
 	t.inVain = 0
 	byTurn := map[uuid.UUID]map[int32]int64{}
 	for _, g := range given {
+		t.horizon.bound(g.XID)
 		if byTurn[g.Session] == nil {
 			byTurn[g.Session] = map[int32]int64{}
 		}

@@ -54,7 +54,7 @@ var (
 
 // chores is when to do what has to be done now and then.
 type chores struct {
-	discover, rewind, sweep, forget, older, reap, timers, retention, requests, unhandled, holdups, election, peers time.Time
+	discover, rewind, sweep, forget, older, reap, timers, retention, requests, unhandled, holdups, sequences, election, peers time.Time
 }
 
 // How often chores are done. A chore that takes long is done less often, so that
@@ -160,7 +160,7 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	// Jobs have waited while the lock changed hands: before the first claim nothing is
 	// done that it does not need.
 	soon := now.Add(firstChores)
-	t.chores = chores{discover: now, rewind: now, timers: soon, reap: soon, retention: soon, requests: soon,
+	t.chores = chores{discover: now, rewind: now, timers: soon, reap: soon, retention: soon, requests: soon, sequences: soon,
 		sweep: now.Add(sweepEvery), forget: now.Add(forgetEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), holdups: now.Add(holdupsEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
 	if seen.Waiting || seen.Claimed {
 		if err := t.survey(ctx); err != nil {

@@ -107,7 +107,9 @@ func TestLedgerIsLikePostgres(t *testing.T) {
 		case 6:
 			what = "renew"
 			call = func(db store.DB, epoch int64) string {
-				_, err := store.RenewLock(ctx, db, store.Fence{Session: me, Epoch: epoch}, ttl, ttl)
+				incarnation, err := store.ReadIncarnation(ctx, db)
+				require.NoError(t, err)
+				_, err = store.RenewLock(ctx, db, store.Fence{Session: me, Epoch: epoch, Incarnation: incarnation}, ttl, ttl)
 				return fmt.Sprint(err)
 			}
 		case 7:

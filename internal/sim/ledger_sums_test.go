@@ -20,9 +20,9 @@ func TestLedgerIsUpToDate(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"lock_offer":    "7efe84ece6c9",
-		"lock_read":     "775aa001b222",
-		"lock_renew":    "6c70cc7b491a",
-		"lock_take":     "0f40733595ef",
+		"lock_read":     "b10679db81a9",
+		"lock_renew":    "d4a12bacbb14",
+		"lock_take":     "e7758ce47f5b",
 		"session_beat":  "061b218dc170",
 		"session_leave": "d6cd749c934e",
 		"session_open":  "67346f3773e6",

@@ -27,28 +27,33 @@ func ReleaseClaims(ctx context.Context, db DB, session uuid.UUID, claims []int64
 	return nil
 }
 
+// Claimed is what InsertClaim has done.
+type Claimed struct {
+	ByTurn map[int32]int64 // the claim of each turn among the jobs
+	XID    int64           // of its transaction; whoever had drawn a position before has a lower one
+}
+
 // InsertClaim claims jobs that were read when the lock's removals stood at the
-// given count, and returns the claim of each turn among them. ErrFenced: nothing
-// was claimed.
-func InsertClaim(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns []int32) (byTurn map[int32]int64, err error) {
-	rows, err := db.Query(ctx, sqlClaimInsert, f.Session, f.Epoch, removals, ids, turns, f.Timeline)
+// given count. ErrFenced: nothing was claimed.
+func InsertClaim(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns []int32) (c Claimed, err error) {
+	rows, err := db.Query(ctx, sqlClaimInsert, f.Session, f.Epoch, removals, ids, turns, f.Incarnation)
 	if err != nil {
-		return nil, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
+		return c, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
 	}
-	byTurn = make(map[int32]int64, 1)
+	c.ByTurn = make(map[int32]int64, 1)
 	var id int64
 	var turn int32
-	_, err = pgx.ForEachRow(rows, []any{&id, &turn}, func() error {
-		byTurn[turn] = id
+	_, err = pgx.ForEachRow(rows, []any{&id, &turn, &c.XID}, func() error {
+		c.ByTurn[turn] = id
 		return nil
 	})
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
-	case len(byTurn) == 0:
-		return nil, ErrFenced
+		return Claimed{}, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
+	case len(c.ByTurn) == 0:
+		return Claimed{}, ErrFenced
 	}
-	return byTurn, nil
+	return c, nil
 }
 
 // Given is a claim that was made for another session.
@@ -56,6 +61,7 @@ type Given struct {
 	ID      int64
 	Session uuid.UUID
 	Turn    int32
+	XID     int64 // see Claimed
 }
 
 // GiveClaims claims jobs for other nodes' sessions: job i for sessions[to[i]]. A
@@ -66,7 +72,7 @@ func GiveClaims(ctx context.Context, db DB, f Fence, removals int64, ids []int64
 	for i := range to {
 		n[i] = to[i] + 1
 	}
-	rows, err := db.Query(ctx, sqlClaimGive, f.Session, f.Epoch, removals, ids, turns, n, sessions, f.Timeline)
+	rows, err := db.Query(ctx, sqlClaimGive, f.Session, f.Epoch, removals, ids, turns, n, sessions, f.Incarnation)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d jobs for other nodes: %w", len(ids), translate(err))
 	}

@@ -17,9 +17,9 @@ func TestClaimIsFenced(t *testing.T) {
 	p := b.page(t, 0)
 	ids, turns := columns(p)
 
-	_, err := store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch - 1, Timeline: b.fence.Timeline}, p.Removals, ids, turns)
+	_, err := store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch - 1, Incarnation: b.fence.Incarnation}, p.Removals, ids, turns)
 	require.ErrorIs(t, err, store.ErrFenced, "another epoch")
-	_, err = store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch, Timeline: b.fence.Timeline + 1}, p.Removals, ids, turns)
+	_, err = store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch, Incarnation: b.fence.Incarnation + 1}, p.Removals, ids, turns)
 	require.ErrorIs(t, err, store.ErrFenced, "of another timeline")
 	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals+1, ids, turns)
 	require.ErrorIs(t, err, store.ErrFenced, "somebody took jobs away")
@@ -118,11 +118,11 @@ func TestReturnAndReleaseClaims(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first, second := b.enqueue(t, store.NewJob{}), b.enqueue(t, store.NewJob{})
-	claim := b.claim(t, b.page(t, 0))[0]
+	claim := b.claim(t, b.page(t, 0))[b.first()]
 	require.NoError(t, store.ReturnUnstarted(t.Context(), b.db, b.fence.Session, []int64{claim}, []int64{int64(first)}))
 	list, err := store.Claims(t.Context(), b.db)
 	require.NoError(t, err)
-	require.Equal(t, []store.Claim{{ID: claim, Session: b.fence.Session, Jobs: []job.ID{second}}}, list)
+	require.Equal(t, []store.Claim{{ID: claim, Session: b.fence.Session, Turn: b.first(), Jobs: []job.ID{second}}}, list)
 
 	made, err := store.ClaimsMade(t.Context(), b.db, b.fence.Session)
 	require.NoError(t, err)

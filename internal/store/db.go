@@ -33,6 +33,9 @@ var (
 	// ErrFenced: the caller does not hold the acquire lock any more, or somebody
 	// took waiting jobs away since it read them.
 	ErrFenced = errors.New("the acquire lock moved on")
+	// ErrNewIncarnation: the database has crashed, was restarted or replaced since the lock
+	// was taken, and what its holder remembers of it may not be true any more.
+	ErrNewIncarnation = errors.New("the database has begun a new incarnation since the acquire lock was taken")
 	// ErrSessionLost: the session was reaped; its jobs are somebody else's now.
 	ErrSessionLost = errors.New("the session was declared dead")
 	// ErrTenantArrives: the tenant's jobs are just coming into this pool.

@@ -29,7 +29,7 @@ func TestOutcomes(t *testing.T) {
 		{Record: &p.Jobs[4].Record, Outcome: job.Outcome{State: job.Cancelled}},
 		{Record: &p.Jobs[5].Record, Outcome: job.Outcome{State: job.Returned}},
 	}
-	lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, []int64{claims[0]})
+	lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, []int64{claims[b.first()]})
 	require.NoError(t, err)
 	require.Zero(t, lost)
 	require.Equal(t, store.Counts{Waiting: 1, Timers: 2, Dead: 1, Finished: 2}, counts(t, b.db))

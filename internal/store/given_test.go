@@ -99,7 +99,7 @@ func TestGivingIsFenced(t *testing.T) {
 	b.enqueue(t, store.NewJob{})
 	p := b.page(t, 0)
 	ids, turns := columns(p)
-	for _, f := range []store.Fence{{b.fence.Session, b.fence.Epoch - 1, b.fence.Timeline}, {uuid.New(), b.fence.Epoch, b.fence.Timeline}, {b.fence.Session, b.fence.Epoch, b.fence.Timeline + 1}} {
+	for _, f := range []store.Fence{{b.fence.Session, b.fence.Epoch - 1, b.fence.Incarnation}, {uuid.New(), b.fence.Epoch, b.fence.Incarnation}, {b.fence.Session, b.fence.Epoch, b.fence.Incarnation + 1}} {
 		given, err := store.GiveClaims(t.Context(), b.db, f, p.Removals, ids, turns, []int32{0}, []uuid.UUID{peer})
 		require.NoError(t, err)
 		require.Empty(t, given)
@@ -132,7 +132,7 @@ func TestUnstartedClaimsAreNoLoss(t *testing.T) {
 	claim := b.accept(t, peer)[0].ID
 	unstarted = b.enqueue(t, store.NewJob{})
 	p := b.page(t, 0)
-	_, err := store.GiveClaims(t.Context(), b.db, b.fence, p.Removals, []int64{int64(unstarted)}, []int32{0}, []int32{0}, []uuid.UUID{peer})
+	_, err := store.GiveClaims(t.Context(), b.db, b.fence, p.Removals, []int64{int64(unstarted)}, []int32{b.first()}, []int32{0}, []uuid.UUID{peer})
 	require.NoError(t, err)
 	_, err = b.db.Exec(t.Context(), "UPDATE tenure.node_session SET state = 'dead' WHERE session_id = $1", peer)
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ func TestCancel(t *testing.T) {
 	waiting, claimed := b.enqueue(t, store.NewJob{Tenant: "b", UniqueKey: "u"}), b.enqueue(t, store.NewJob{})
 	timer := b.enqueue(t, store.NewJob{DueIn: time.Hour})
 	p := b.page(t, 0)
-	_, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, []int64{int64(claimed)}, []int32{0})
+	_, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, []int64{int64(claimed)}, []int32{b.first()})
 	require.NoError(t, err)
 
 	for _, id := range []job.ID{waiting, timer} {

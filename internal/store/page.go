@@ -58,7 +58,6 @@ type PageState struct {
 	Removals int64 // to be named by the claim that is made from the page
 	Position int64 // the last position given out
 	XMin     int64 // every transaction before it has ended
-	XMax     int64 // no transaction from it on had begun
 }
 
 // Kinds is a set of kinds. Its strings are used for the records of a page, so that
@@ -87,7 +86,7 @@ func (k Kinds) Has(kind string) bool {
 func (k Kinds) List() []string { return k.list }
 
 func (s *PageState) scan(row pgx.Row) error {
-	return row.Scan(&s.Removals, &s.Position, &s.XMin, &s.XMax)
+	return row.Scan(&s.Removals, &s.Position, &s.XMin)
 }
 
 // ReadPage reads waiting jobs of the given kinds, and with foreign also others,

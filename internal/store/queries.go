@@ -54,6 +54,8 @@ var (
 	sqlLockOffer          = query("lock_offer")
 	sqlIdleLook           = query("idle_look")
 	sqlLockFreeze         = query("lock_freeze")
+	sqlIncarnationBegin   = query("incarnation_begin")
+	sqlIncarnationRead    = query("incarnation_read")
 	sqlSessionOpen        = query("session_open")
 	sqlSessionBeat        = query("session_beat")
 	sqlSessionLeave       = query("session_leave")

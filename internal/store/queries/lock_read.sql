@@ -5,8 +5,7 @@ SELECT l.holder_member, l.next_holder, l.epoch, l.renew_seq,
                                       - clock_timestamp()) * 1000)::bigint AS remaining_ms,
        l.paused, l.removals, l.holder, l.taken_at,
        greatest(0, extract(epoch FROM clock_timestamp() - l.renewed_at) * 1000)::bigint AS quiet_ms,
-       coalesce(s.hb_seq, 0) AS beat,
-       CASE WHEN pg_is_in_recovery() THEN 0 ELSE (('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer) END AS timeline
+       coalesce(s.hb_seq, 0) AS beat
 FROM tenure.acquire_lock l
 LEFT JOIN tenure.node_session s ON s.session_id = l.holder
 WHERE l.name = 'acquire';

@@ -26,7 +26,7 @@ WITH taken AS (
     RETURNING l.epoch, l.removals)
 SELECT true AS mine, epoch, $2::text AS holder_member, NULL::text AS next_holder, 0::bigint AS renew_seq,
        $3::bigint AS remaining_ms, false AS paused, removals,
-       (('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer) AS timeline
+       tenure.incarnation() AS incarnation
 FROM taken
 UNION ALL
 SELECT false, l.epoch, l.holder_member, l.next_holder, l.renew_seq,

@@ -560,11 +560,11 @@ func (s *racingSession) reap(ctx context.Context, f store.Fence) {
 	}
 	for _, other := range sessions {
 		if other.State == "live" && other.Expired && other.ID != f.Session {
-			_, err := store.DeclareDead(ctx, r.db, f, other.ID, other.Beat)
+			_, err := store.DeclareDead(ctx, r.db, f, other.ID, other.Beat, false)
 			r.failed(ctx, err)
 		}
 	}
-	reaped, err := store.ReapClaims(ctx, r.db, f, 3)
+	reaped, err := store.ReapClaims(ctx, r.db, f, 3, 0, true)
 	if err != nil && !errors.Is(err, store.ErrFenced) {
 		r.failed(ctx, err)
 	}

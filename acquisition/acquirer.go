@@ -55,6 +55,8 @@ type watching struct {
 	epoch  int64
 	seq    int64
 	since  time.Time
+	ttl    time.Duration // for which it was last taken or renewed
+	still  time.Duration // as watchlist counts it; of a holder
 }
 
 // Times of the watch over a lock that somebody else holds. rankDelay keeps nodes
@@ -254,7 +256,7 @@ func (a *acquirer) wasIdle(l store.Lock) bool {
 
 // dozes tells whether a holder has renewed for longer than one that works does.
 func (a *acquirer) dozes(l store.Lock) bool {
-	return l.Remaining > 0 && l.Remaining+l.Quiet > a.cfg.Lock.TTL+a.cfg.Lock.TTL/8
+	return l.Remaining > 0 && l.TTL > a.cfg.Lock.TTL+a.cfg.Lock.TTL/8
 }
 
 // outlook is what of the view of the members bears on when to look at the lock again.
@@ -342,7 +344,8 @@ func (a *acquirer) look(ctx context.Context) (store.Lock, error) {
 	}
 	if l.Session != uuid.Nil {
 		// So that the time in which a dead holder's successor waited counts for reaping.
-		a.watch.still(l.Session, l.Beat, now, a.mostBetweenLooks())
+		still := a.watch.still(l.Session, l.Beat, now, a.mostBetweenLooks())
+		a.standing.ttl, a.standing.still = l.TTL, min(still, now.Sub(a.standing.since))
 		a.watch.prune(now, 4*a.cfg.Session.TTL)
 	}
 	a.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
@@ -360,13 +363,13 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	switch {
 	case l.Paused:
 		return a.idle() + delay
-	case l.Holder == "" && (l.Next == "" || l.Next == me || l.Remaining == 0):
+	case a.outlasted() || l.Holder == "" && (l.Next == "" || l.Next == me || l.Remaining == 0):
 		if l.Next == me {
 			delay = 0
 		}
 		return a.vacantFor(delay)
 	case l.Holder == "":
-		return l.Remaining + delay + a.jitter()
+		return min(l.Remaining, outlastFactor*reservation) + delay + a.jitter()
 	case l.Holder == me: // of a term that ended without letting go
 		return 0
 	}
@@ -390,7 +393,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 		if rank >= lowRank {
 			return 4*a.cfg.Lock.TTL + rand.N(a.cfg.Lock.TTL)
 		}
-		if dozing { // nothing hangs on it, and gossip tells when the holder dies
+		if dozing && l.Remaining <= l.TTL { // nothing hangs on it, and gossip tells when the holder dies
 			return l.Remaining + time.Duration(2*max(rank, 1))*a.cfg.Lock.TTL + a.jitter()
 		}
 		return min(l.Remaining, a.idle()) + delay + a.jitter()
@@ -454,7 +457,18 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 // database's clock may have been set back.
 func (a *acquirer) holderGone() bool {
 	holder := a.standing.holder
-	return holder != "" && (holder == a.keeper.self.Member || a.gone(holder))
+	return a.outlasted() || holder != "" && (holder == a.keeper.self.Member || a.gone(holder))
+}
+
+// outlasted tells whether this node has itself seen the lock stand still for so long that
+// nobody can hold it, or have it reserved, any more, whatever the database's clock and
+// gossip say. Time in which nobody could look counts little, as nobody could renew.
+func (a *acquirer) outlasted() bool {
+	w := &a.standing
+	if w.holder == "" {
+		return time.Since(w.since) >= outlastFactor*reservation
+	}
+	return w.still >= outlastFactor*max(w.ttl, a.cfg.Session.TTL)
 }
 
 // gone tells whether a holder is thought dead, or says that it does not reach the database

@@ -203,13 +203,18 @@ func (t *term) found(lanes []store.Lane) {
 }
 
 // retain keeps the partitions of finished jobs in order. That it fails is no reason
-// not to acquire jobs.
+// not to acquire jobs. What somebody's lock keeps from being done, such as a backup's, is
+// tried again as other looks are.
 func (t *term) retain() look {
 	return func(ctx context.Context) (use func(), err error) {
 		if !t.keeper.keep() {
 			return nil, nil
 		}
-		if err := store.KeepDays(ctx, t.pool.Jobs(), t.keeper.retention); err != nil && !errors.Is(err, context.Canceled) {
+		err = store.KeepDays(ctx, t.pool.Jobs(), t.keeper.retention)
+		switch {
+		case errors.Is(err, store.ErrLocked):
+			return nil, err
+		case err != nil && !errors.Is(err, context.Canceled):
 			t.log.Warn("finished jobs could not be tidied; they go to the default partition", zap.Error(err))
 		}
 		return nil, nil

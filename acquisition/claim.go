@@ -85,7 +85,14 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 	for i, p := range portions {
 		before[i] = p.lane.after
 	}
-	own, shares := t.assign(t.pick(page, portions), room, ready, portions)
+	picked, unwanted := t.pick(page, portions)
+	if err := t.cancel(ctx, page.Removals, unwanted); err != nil {
+		if errors.Is(err, store.ErrFenced) {
+			err = t.voided(ctx, portions, before)
+		}
+		return 0, 0, err
+	}
+	own, shares := t.assign(picked, room, ready, portions)
 	if len(own) > 0 {
 		var claims []execution.Claim
 		if claims, err = t.commit(ctx, page.Removals, own, portions); err == nil {
@@ -101,6 +108,36 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 		return kept, 0, t.voided(ctx, portions, before)
 	}
 	return kept, given, err
+}
+
+// cancel ends jobs that somebody wanted cancelled while they were claimed, and that wait
+// again: whatever has let them go may not have known. A row that somebody has locked is
+// not waited for, but found again by a sweep.
+func (t *term) cancel(ctx context.Context, removals int64, unwanted []store.Waiting) error {
+	if len(unwanted) == 0 {
+		return nil
+	}
+	ids, turns := columns(unwanted)
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	n, err := store.CancelWaiting(ctx, t.pool.Jobs(), t.fence, removals, ids, turns, t.keeper.keep())
+	if n > 0 {
+		t.log.Info("waiting jobs cancelled that were asked to end while they ran", zap.Int("jobs", n))
+	}
+	if errors.Is(err, store.ErrLocked) {
+		t.sayLocked("cancelling", err)
+		return nil
+	}
+	return err
+}
+
+// columns lists the jobs and their turns.
+func columns(jobs []store.Waiting) (ids []int64, turns []int32) {
+	ids, turns = make([]int64, len(jobs)), make([]int32, len(jobs))
+	for i := range jobs {
+		ids[i], turns[i] = int64(jobs[i].Record.ID), jobs[i].Record.Turn
+	}
+	return ids, turns
 }
 
 // portions chooses lanes, leaving out tenants that do not live here.
@@ -152,10 +189,11 @@ func (a *acquirer) home(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *ro
 	return tenant, pool, err
 }
 
-// pick moves the cursors on and leaves out what is in flight and what is suspect.
-func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
+// pick moves the cursors on and leaves out what is in flight, what is suspect, and what
+// is unwanted, which it returns, too.
+func (t *term) pick(page store.Page, portions []portion) (picked, unwanted []store.Waiting) {
 	got := make([]int, len(portions))
-	picked := page.Jobs[:0]
+	picked = page.Jobs[:0]
 	for i := range page.Jobs {
 		j := &page.Jobs[i]
 		got[j.Lane]++
@@ -163,6 +201,8 @@ func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
 		l.after = max(l.after, j.Position)
 		switch {
 		case t.flight.has(j.Record.ID, j.Record.Turn):
+		case j.Unwanted:
+			unwanted = append(unwanted, *j)
 		case j.Foreign:
 			t.lanes.miss(l, j.Position, j.Record.Kind, false)
 		case j.Record.Losses > 0:
@@ -175,16 +215,12 @@ func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
 		p.lane.read(p.lane.after, got[i] >= p.quota)
 	}
 	t.lanes.settle()
-	return picked
+	return picked, unwanted
 }
 
 // commit claims what was picked. The claim is durable before any of its jobs starts.
 func (t *term) commit(ctx context.Context, removals int64, picked []store.Waiting, portions []portion) ([]execution.Claim, error) {
-	ids := make([]int64, len(picked))
-	turns := make([]int32, len(picked))
-	for i := range picked {
-		ids[i], turns[i] = int64(picked[i].Record.ID), picked[i].Record.Turn
-	}
+	ids, turns := columns(picked)
 	defer t.session.making.enter()()
 	byTurn, err := t.insert(ctx, removals, ids, turns)
 	if err != nil {

@@ -159,6 +159,10 @@ func (s *session) writeOnce(ctx context.Context, runs []store.Finished, over, re
 	return store.Finish(ctx, db, store.Runner{Session: s.id, Node: s.keeper.self.Node}, s.keeper.keep(), runs, over)
 }
 
+func (s *session) heldJobs(ctx context.Context, runs []store.Finished) (map[job.ID]bool, error) {
+	return store.HeldJobs(ctx, s.keeper.pool.Jobs(), runs)
+}
+
 // spare says of runs of a session that was declared dead that they did not end this
 // process, which was cut off from the database, or stood still. It is tried once: that they
 // stay charged costs their jobs some caution and, at the third time, a dead letter.

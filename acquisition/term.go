@@ -30,6 +30,9 @@ type term struct {
 	tried    map[endedJob]bool // suspects that are in flight; true: one that must be alone
 	peers    *peers
 	reaping  bool // a session with claims has not been heard of for a while
+	held     int  // jobs of ended sessions whose rows somebody had locked at the last reaping
+
+	locked time.Time // when it was last said that a chore was put off because of a lock
 
 	wasIdle   bool      // the last holder dozed, or there was none
 	dozing    bool      // when it ended

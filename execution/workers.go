@@ -191,14 +191,16 @@ func (w *Workers) Submit(o Owner, claims []Claim) {
 // Forget drops an owner that has stopped, so that it is not called any more.
 func (w *Workers) Forget(o Owner) { w.room.forget(o) }
 
-// Cancel cancels the run of a job, if it runs here, with job.ErrCancelled.
+// Cancel cancels the run of a job, if it runs here, with job.ErrCancelled. It is false,
+// too, when the run's context has ended before.
 func (w *Workers) Cancel(id job.ID) bool {
 	for _, s := range w.slots {
 		s.mu.Lock()
 		if s.claim != nil && s.claim.Record.ID == id {
+			first := s.ctx.Err() == nil
 			s.cancel(job.ErrCancelled)
 			s.mu.Unlock()
-			return true
+			return first
 		}
 		s.mu.Unlock()
 	}

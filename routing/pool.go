@@ -133,6 +133,9 @@ func tuneCommon(c *pgx.ConnConfig, purpose string) {
 		c.ConnectTimeout = connectTimeout
 	}
 	c.RuntimeParams["application_name"] = "tenure " + purpose
+	// Whatever the database's default: the ledger's statements wait for one another and
+	// then have to see what has become of what they waited for.
+	c.RuntimeParams["default_transaction_isolation"] = "read committed"
 }
 
 func tuneForJobs(c *pgxpool.Config) {

@@ -203,7 +203,9 @@ func (s silence) dead(session tenure.SessionStatus, ttl time.Duration) bool {
 		last = heartbeat{number: session.Beat}
 	}
 	s[session.ID] = last
-	return session.State != "live" || session.Expired && time.Duration(last.still)*drainLook >= ttl
+	still := time.Duration(last.still) * drainLook
+	// The database's clock may have been set back, and then it does not count for ever.
+	return session.State != "live" || session.Expired && still >= ttl || still >= 3*max(ttl, session.TTL)
 }
 
 // onPool makes cmd do something to the pool that is its argument.

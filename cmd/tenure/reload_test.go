@@ -207,5 +207,6 @@ func TestSilence(t *testing.T) {
 	looks(2, true, false, false, false, true)
 	looks(3, true, false, false)
 	looks(4, true, false, false, false, true, true)
+	looks(5, false, false, false, false, false, false, false, false, false, false, true)
 	require.True(t, silence{}.dead(tenure.SessionStatus{Session: store.Session{State: "dead"}}, ttl))
 }

@@ -128,7 +128,7 @@ var tenantColumns = []column{{"tenant_id", oidText}, {"state", oidText}, {"other
 var ledgerStatements = map[string]*statement{
 	"lock_read": {
 		columns: []column{{"holder_member", oidText}, {"next_holder", oidText}, {"epoch", oidInt8}, {"renew_seq", oidInt8}, {"remaining_ms", oidInt8},
-			{"paused", oidBool}, {"removals", oidInt8}, {"holder", oidUUID}, {"taken_at", oidTime}, {"quiet_ms", oidInt8}, {"beat", oidInt8}, {"timeline", oidInt4}},
+			{"paused", oidBool}, {"removals", oidInt8}, {"holder", oidUUID}, {"taken_at", oidTime}, {"quiet_ms", oidInt8}, {"beat", oidInt8}, {"ttl_ms", oidInt8}, {"timeline", oidInt4}},
 		run: locked(func(l *ledger, by *host, _ []any) [][]any {
 			l.judge.read(l)
 			k := &l.lock
@@ -140,7 +140,7 @@ var ledgerStatements = map[string]*statement{
 			if s := l.sessions[k.holder]; s != nil {
 				beat = s.beat
 			}
-			return [][]any{{text(k.member), text(k.next), k.epoch, k.seq, l.remaining(), false, int64(0), id(k.holder), k.taken, ms(l.clock().Sub(since)), beat, int32(1)}}
+			return [][]any{{text(k.member), text(k.next), k.epoch, k.seq, l.remaining(), false, int64(0), id(k.holder), k.taken, ms(l.clock().Sub(since)), beat, ms(k.expires.Sub(k.renewed)), int32(1)}}
 		}),
 	},
 	"lock_take": {
@@ -153,7 +153,7 @@ var ledgerStatements = map[string]*statement{
 			k, now := &l.lock, l.clock()
 			s := l.sessions[session]
 			free := k.holder == session ||
-				k.holder == uuid.Nil && (k.next == "" || k.next == member || !k.reserved.After(now) || l.flaws.noReservation) ||
+				k.holder == uuid.Nil && (k.next == "" || k.next == member || !k.reserved.After(now) || k.seq == seen && gone || l.flaws.noReservation) ||
 				k.holder != uuid.Nil && k.seq == seen && (!k.expires.After(now) || gone) || l.flaws.stealable
 			if s == nil || s.state != "live" || !free {
 				return [][]any{{false, k.epoch, text(k.member), text(k.next), k.seq, l.remaining(), false, int64(0), int32(0)}}
@@ -220,8 +220,10 @@ var ledgerStatements = map[string]*statement{
 			return [][]any{{l.clock()}}
 		}),
 	},
-	"session_hold":  {params: []uint32{oidUUID}, run: none},
-	"claim_decline": {params: []uint32{oidUUID}, run: none},
+	"lock_patience_end": {run: none},
+	"lock_patience":     {params: []uint32{oidText, oidBool}, columns: []column{{"set_config", oidText}}, run: none},
+	"session_hold":      {params: []uint32{oidUUID}, run: none},
+	"claim_decline":     {params: []uint32{oidUUID}, run: none},
 	"session_leave": {
 		params: []uint32{oidUUID},
 		run: locked(func(l *ledger, by *host, a []any) [][]any {
@@ -300,7 +302,7 @@ var ledgerStatements = map[string]*statement{
 			return [][]any{{int32(150009), false, false, "UTF8", true, l.pool, true, true, true}}
 		},
 	},
-	"schema_version": {columns: []column{{"version", oidInt8}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema}} }},
+	"schema_version": {columns: []column{{"version", oidInt8}, {"oldest_program", oidInt8}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema, l.schema}} }},
 	"pool_number":    {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
 	"server_is": {
 		columns: []column{{"server", oidText}, {"timeline", oidInt4}},

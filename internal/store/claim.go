@@ -127,9 +127,18 @@ func AcceptClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) 
 }
 
 // WithdrawClaims takes back what was given longer ago than patience and has not
-// been taken over, and returns the claims.
-func WithdrawClaims(ctx context.Context, db DB, f Fence, patience time.Duration) ([]int64, error) {
-	return collectIDs(ctx, db, "withdraw claims", sqlClaimWithdraw, f.Session, f.Epoch, patience.Milliseconds())
+// been taken over, and returns the claims. Those that somebody has locked stay.
+func WithdrawClaims(ctx context.Context, db DB, f Fence, patience time.Duration) (withdrawn []int64, err error) {
+	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+		q.Query(func(rows pgx.Rows) (err error) {
+			withdrawn, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
+	}, sqlClaimWithdraw, f.Session, f.Epoch, patience.Milliseconds())
+	if err != nil {
+		return nil, fmt.Errorf("withdraw claims: %w", err)
+	}
+	return withdrawn, nil
 }
 
 // Standing is a claim in flight.
@@ -184,10 +193,10 @@ func collectClaims(rows pgx.Rows) ([]Claim, error) {
 }
 
 // ReturnUnstarted gives jobs of a session back that never started: claims[i] loses
-// jobs[i].
+// jobs[i]. ErrLocked: somebody has locked a claim.
 func ReturnUnstarted(ctx context.Context, db DB, session uuid.UUID, claims, jobs []int64) error {
-	if _, err := db.Exec(ctx, sqlClaimReturn, session, claims, jobs); err != nil {
-		return fmt.Errorf("give %d unstarted jobs back: %w", len(jobs), translate(err))
+	if err := briefly(ctx, db, lockTimeout, nil, sqlClaimReturn, session, claims, jobs); err != nil {
+		return fmt.Errorf("give %d unstarted jobs back: %w", len(jobs), err)
 	}
 	return nil
 }
@@ -210,18 +219,30 @@ func Spare(ctx context.Context, db DB, ids []int64, turns []int32) error {
 	return nil
 }
 
-// Reaped counts what a call of ReapClaims took back.
-type Reaped struct{ Claims, Back, Dead int }
+// Reaped says what a call of ReapClaims came to.
+type Reaped struct {
+	Claims    int   // it looked at
+	Last      int64 // of them
+	Back      int   // jobs that wait again
+	Dead      int   // jobs that went to the dead letters
+	Cancelled int   // jobs that somebody had wanted cancelled
+	Held      int   // jobs whose row somebody has locked; they are still in their claims
+}
 
-// ReapClaims takes back a bounded number of claims of ended sessions; call it
-// until Claims is 0. A job that has lost its node maxLosses times goes to the dead
-// letters. ErrFenced: nothing was changed.
-func ReapClaims(ctx context.Context, db DB, f Fence, maxLosses int) (Reaped, error) {
-	var r Reaped
+// ReapClaims takes back a bounded number of claims of ended sessions, those behind the
+// claim after; call it with the last one until Claims is 0. It waits for no row: what
+// somebody has locked is left for another time. A job that has lost its node maxLosses
+// times goes to the dead letters. keep retains cancelled jobs. ErrFenced: nothing was
+// changed. ErrLocked: neither was anything, as somebody has locked more than rows.
+func ReapClaims(ctx context.Context, db DB, f Fence, maxLosses int, after int64, keep bool) (r Reaped, err error) {
 	var fence int
-	err := db.QueryRow(ctx, sqlClaimReap, f.Session, f.Epoch, maxLosses).Scan(&fence, &r.Claims, &r.Back, &r.Dead)
+	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+		q.QueryRow(func(row pgx.Row) error {
+			return row.Scan(&fence, &r.Claims, &r.Last, &r.Back, &r.Dead, &r.Cancelled, &r.Held)
+		})
+	}, sqlClaimReap, f.Session, f.Epoch, maxLosses, after, keep)
 	if err != nil {
-		return Reaped{}, fmt.Errorf("reap claims: %w", translate(err))
+		return Reaped{}, fmt.Errorf("reap claims: %w", err)
 	}
 	if fence == 0 {
 		return Reaped{}, ErrFenced

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/job"
 )
@@ -22,8 +24,12 @@ type DB interface {
 
 // Beginner opens transactions: a *pgxpool.Pool or a *pgx.Conn.
 type Beginner interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
+
+// readCommitted is what the ledger's transactions are, whatever the database's default: a
+// statement behind one that has waited has to see what it waited for.
+var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 var (
 	// ErrWrongPool: the statement ran on another database than the one meant.
@@ -37,6 +43,8 @@ var (
 	ErrSessionLost = errors.New("the session was declared dead")
 	// ErrTenantArrives: the tenant's jobs are just coming into this pool.
 	ErrTenantArrives = errors.New("the tenant is being moved into this pool; try again when it has arrived")
+	// ErrLocked: somebody else holds a lock that the statement would have had to wait for.
+	ErrLocked = errors.New("somebody else has locked what is needed")
 	// ErrNotFound: no job of that id stands where the call looked for it.
 	ErrNotFound = errors.New("no such job")
 )
@@ -51,6 +59,7 @@ const (
 	codeUndefinedSchema = "3F000"
 	codeUniqueViolation = "23505"
 	codeAborted         = "25P02" // current transaction is aborted
+	codeLocked          = "55P03" // lock_timeout has passed
 	codeTooMany         = "53300" // connections, for the server, the database or the role
 )
 
@@ -65,9 +74,57 @@ func translate(err error) error {
 		return job.ErrClaimLost
 	case codeUndefinedTable, codeUndefinedSchema:
 		return fmt.Errorf("%w: %s", ErrNotMigrated, pg.Message)
+	case codeLocked:
+		return fmt.Errorf("%w: %w", ErrLocked, err)
 	}
 	return err
 }
+
+// lockTimeout is how long a statement waits for a lock that somebody else holds, if what
+// others want of the caller must not wait behind that.
+const lockTimeout = 100 * time.Millisecond
+
+// briefly runs one statement in a transaction of its own. Rather than wait for a lock for
+// longer than patience it changes nothing, and ends with ErrLocked. The patience is set
+// beforehand, in a round trip of its own, as the connection may have to prepare the
+// statement, and that waits for locks, too. heed says what to do with the answer; nil:
+// nothing.
+func briefly(ctx context.Context, db DB, patience time.Duration, heed func(*pgx.QueuedQuery), sql string, args ...any) error {
+	if pool, ok := db.(*pgxpool.Pool); ok {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return translate(err)
+		}
+		defer conn.Release()
+		db = conn
+	}
+	if _, err := db.Exec(ctx, sqlLockPatience, milliseconds(patience), false); err != nil {
+		return translate(err)
+	}
+	var b pgx.Batch
+	q := b.Queue(sql, args...)
+	if heed != nil {
+		heed(q)
+	}
+	b.Queue(sqlLockPatienceEnd)
+	err := db.SendBatch(ctx, &b).Close()
+	if err != nil {
+		endPatience(db)
+	}
+	return translate(err)
+}
+
+// endPatience makes a connection, on which a statement has failed, wait for locks again.
+func endPatience(db DB) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := db.Exec(ctx, sqlLockPatienceEnd)
+	if conn, ok := db.(*pgxpool.Conn); ok && err != nil {
+		_ = conn.Conn().Close(ctx) // its pool makes another one
+	}
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }
 
 // IsAborted tells whether err says that the transaction had failed before.
 func IsAborted(err error) bool { return hasCode(err, codeAborted) }

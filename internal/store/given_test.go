@@ -136,8 +136,9 @@ func TestUnstartedClaimsAreNoLoss(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Exec(t.Context(), "UPDATE tenure.node_session SET state = 'dead' WHERE session_id = $1", peer)
 	require.NoError(t, err)
-	r, err := store.ReapClaims(t.Context(), b.db, b.fence, 3)
+	r, err := store.ReapClaims(t.Context(), b.db, b.fence, 3, 0, true)
 	require.NoError(t, err)
+	r.Last = 0
 	require.Equal(t, store.Reaped{Claims: 2, Back: 2}, r)
 	losses := func(id job.ID) (n int) {
 		require.NoError(t, b.db.QueryRow(t.Context(), "SELECT losses FROM tenure.job WHERE id = $1", id).Scan(&n))

@@ -22,6 +22,7 @@ type Lock struct {
 	TakenAt   time.Time
 	Quiet     time.Duration // since the last renewal
 	Beat      int64         // of the holder's session; set by ReadLock
+	TTL       time.Duration // it was last taken or renewed for; set by ReadLock
 	Timeline  int32         // of the database; 0: it is a standby
 }
 
@@ -38,15 +39,16 @@ func ReadLock(ctx context.Context, db DB) (Lock, error) {
 	var l Lock
 	var holder, next *string
 	var session *uuid.UUID
-	var ms, quiet int64
+	var ms, quiet, ttl int64
 	var taken *time.Time
-	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet, &l.Beat, &l.Timeline)
+	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet, &l.Beat, &ttl, &l.Timeline)
 	if err != nil {
 		return Lock{}, fmt.Errorf("read the acquire lock: %w", translate(err))
 	}
 	l.Holder, l.Next = deref(holder), deref(next)
 	l.Remaining = time.Duration(ms) * time.Millisecond
 	l.Quiet = time.Duration(quiet) * time.Millisecond
+	l.TTL = time.Duration(ttl) * time.Millisecond
 	l.Session, l.TakenAt = deref(session), deref(taken)
 	return l, nil
 }
@@ -56,7 +58,7 @@ type Claimant struct {
 	Session    uuid.UUID
 	Member     string
 	SeenSeq    int64 // the renew_seq it saw stand still; -1: none
-	HolderGone bool  // gossip says that the holder is dead or left, or does not reach the database
+	HolderGone bool  // gossip says that the holder is dead or left, or does not reach the database; or the lock was seen to stand still for too long
 }
 
 // TakeLock takes the lock if it is free for c, and tells who has it if not.

@@ -162,7 +162,7 @@ func (m Move) place(ctx context.Context, e Ends, place string, begin func(contex
 	after := int64(-1 << 63)
 	for {
 		n := 0
-		err := pgx.BeginFunc(ctx, e.From, func(tx pgx.Tx) error {
+		err := pgx.BeginTxFunc(ctx, e.From, readCommitted, func(tx pgx.Tx) error {
 			rows, err := read(tx, after)
 			if err != nil {
 				return err
@@ -220,7 +220,7 @@ func (m Move) arriveBatch(ctx context.Context, source DB, to Beginner, place str
 	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, to, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, to, readCommitted, func(tx pgx.Tx) error {
 		if err := durable(ctx, tx); err != nil {
 			return err
 		}
@@ -288,7 +288,7 @@ func (m Move) Finished(ctx context.Context, e Ends, moved func(n int)) error {
 }
 
 func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
-	err := pgx.BeginFunc(ctx, e.From, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, e.From, readCommitted, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "DECLARE finished NO SCROLL CURSOR FOR "+sqlMoveFinished, m.Tenant); err != nil {
 			return err
 		}
@@ -311,7 +311,7 @@ func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
 // still stand here: where they came from their removal may have been cut short. others are
 // the pools, by name. Nobody can move them on meanwhile.
 func (m Move) Settle(ctx context.Context, here Beginner, others map[string]DB) error {
-	err := pgx.BeginFunc(ctx, here, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, here, readCommitted, func(tx pgx.Tx) error {
 		var arrived []int64
 		err := tx.QueryRow(ctx, sqlMoveArrived, m.Tenant, m.Mover).Scan(&arrived)
 		switch {
@@ -364,7 +364,7 @@ func (m Move) finishedBatch(ctx context.Context, cursor pgx.Tx, e Ends) (int, er
 	if err != nil {
 		return 0, err
 	}
-	err = pgx.BeginFunc(ctx, e.To, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, e.To, readCommitted, func(tx pgx.Tx) error {
 		if err := durable(ctx, tx); err != nil {
 			return err
 		}

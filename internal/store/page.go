@@ -44,6 +44,7 @@ type Waiting struct {
 	Lane     int // index into the request
 	Position int64
 	Foreign  bool // of a kind that was not asked for: without payload
+	Unwanted bool // somebody wanted it cancelled while it was claimed; see CancelWaiting
 	Record   job.Record
 }
 
@@ -245,7 +246,7 @@ type rowDecoder struct {
 }
 
 // pageColumns is how many columns page_read.sql returns.
-const pageColumns = 14
+const pageColumns = 15
 
 // decode reads a row into w. It sets d.err when the row is not one of page_read.sql.
 func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[string]string, arena []byte) []byte {
@@ -287,6 +288,7 @@ func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[st
 	if v[13] != nil {
 		rec.CorrelationID = string(v[13])
 	}
+	w.Unwanted = d.bool(v, 14)
 	if w.Lane < 0 || w.Lane >= len(p.Queues) {
 		if d.err == nil {
 			d.err = fmt.Errorf("row of lane %d among %d", w.Lane+1, len(p.Queues))
@@ -323,6 +325,20 @@ func (d *rowDecoder) int(v [][]byte, i int) int64 {
 		d.err = fmt.Errorf("column %s has %d bytes", d.fields[i].Name, len(b))
 	}
 	return 0
+}
+
+// bool reads a boolean.
+func (d *rowDecoder) bool(v [][]byte, i int) bool {
+	b := v[i]
+	switch {
+	case b == nil:
+		d.null(i)
+	case d.fields[i].Format != pgx.BinaryFormatCode || len(b) != 1:
+		d.err = fmt.Errorf("column %s is not a boolean in binary format", d.fields[i].Name)
+	default:
+		return b[0] != 0
+	}
+	return false
 }
 
 // arenaSize holds the payloads of some hundred jobs per allocation.

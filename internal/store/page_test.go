@@ -16,7 +16,7 @@ import (
 
 // columns of page_read.sql, in its order.
 var columns = []string{"n", "position", "id", "turn", "kind", "attempt", "max_attempts", "losses", "timeout_ms",
-	"created_at", "payload", "meta", "unique_key", "correlation_id"}
+	"created_at", "payload", "meta", "unique_key", "correlation_id", "unwanted"}
 
 func fieldsOf(formats uint32) []pgconn.FieldDescription {
 	out := make([]pgconn.FieldDescription, len(columns))
@@ -35,7 +35,7 @@ func bigint(n int64) []byte   { return binary.BigEndian.AppendUint64(nil, uint64
 // wireRow is a row as the server sends it.
 func wireRow() [][]byte {
 	return [][]byte{integer(2), bigint(77), bigint(1 << 50), integer(3), []byte("mail.send"), smallint(4), smallint(9), smallint(1), integer(1500),
-		bigint(60_000_000), []byte("\x01{\"n\": 1}"), []byte("\x01{}"), []byte("u"), []byte("c")}
+		bigint(60_000_000), []byte("\x01{\"n\": 1}"), []byte("\x01{}"), []byte("u"), []byte("c"), {0}}
 }
 
 func twoLanes() *PageRequest {
@@ -115,11 +115,11 @@ func TestRowDecoderRefuses(t *testing.T) {
 	}
 	binaryFields := fieldsOf(allBinary)
 	for n := range columns {
-		refused(wireRow()[:n], binaryFields, "not 14")
-		refused(wireRow(), binaryFields[:n], "not 14")
+		refused(wireRow()[:n], binaryFields, "not 15")
+		refused(wireRow(), binaryFields[:n], "not 15")
 	}
-	refused(append(wireRow(), nil), append(fieldsOf(allBinary), pgconn.FieldDescription{}), "not 14")
-	refused(nil, nil, "not 14")
+	refused(append(wireRow(), nil), append(fieldsOf(allBinary), pgconn.FieldDescription{}), "not 15")
+	refused(nil, nil, "not 15")
 	for _, i := range []int{0, 1, 2, 3, 4, 5, 7, 9, 10} { // those that are never NULL
 		v := wireRow()
 		v[i] = nil

@@ -121,7 +121,7 @@ func FreezeTenant(ctx context.Context, db Beginner, tenant string, frozen bool) 
 // lockedOut changes something while no claim is made, and makes claims void that are
 // made from what was read before.
 func lockedOut(ctx context.Context, db Beginner, what string, fn func(pgx.Tx) error) error {
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, db, readCommitted, func(tx pgx.Tx) error {
 		if err := LockOutClaims(ctx, tx); err != nil {
 			return err
 		}

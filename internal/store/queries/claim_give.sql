@@ -1,8 +1,8 @@
 -- Claims jobs for other nodes' sessions, in one claim per session and turn, under
 -- the fence. They have not started: each session takes its own over. No row for a
--- session that has ended; no row at all: the lock is lost, or somebody took waiting
--- jobs away since the caller read. FOR KEY SHARE on the session makes its leaving
--- wait, and heartbeats pass.
+-- session that has ended, or is just leaving; no row at all: the lock is lost, or somebody
+-- took waiting jobs away since the caller read. FOR KEY SHARE on the session makes its
+-- leaving wait, and heartbeats pass.
 -- $1 the caller's session, $2 epoch, $3 removals at the time of reading, $4 ids,
 -- $5 their turns, $6 for each the number of its session in $7, from 1; $8 the timeline
 -- that the lock was taken on.
@@ -11,7 +11,7 @@ WITH peer AS MATERIALIZED (
     FROM unnest($7::uuid[]) WITH ORDINALITY AS p (session_id, n)
     JOIN tenure.node_session s ON s.session_id = p.session_id
     WHERE s.state = 'live'
-    FOR KEY SHARE OF s)
+    FOR KEY SHARE OF s SKIP LOCKED)
 INSERT INTO tenure.claim (session_id, turn, job_ids, given)
 SELECT peer.session_id, run.turn, array_agg(run.id), true
 FROM (SELECT FROM tenure.acquire_lock

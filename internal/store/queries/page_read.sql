@@ -2,8 +2,10 @@
 -- position to read after, $5 how many; $6 the kinds that can be run now. A job of
 -- another kind is shown without its payload when $7 is true, else not at all. Nothing
 -- is shown of tenants that rest; the limit is where Postgres looks that up once a lane.
+-- unwanted: somebody wanted the job cancelled while it was claimed; it is not to be again.
 SELECT lane.n::integer, j.position, j.id, j.turn, j.kind, j.attempt, j.max_attempts, j.losses, j.timeout_ms,
-       j.created_at, CASE WHEN j.kind = ANY($6::text[]) THEN j.payload END, j.meta, j.unique_key, j.correlation_id
+       j.created_at, CASE WHEN j.kind = ANY($6::text[]) THEN j.payload END, j.meta, j.unique_key, j.correlation_id,
+       j.id IN (SELECT job_id FROM tenure.cancel_request) AS unwanted
 FROM unnest($1::text[], $2::text[], $3::smallint[], $4::bigint[], $5::integer[])
      WITH ORDINALITY AS lane (queue, tenant_id, priority, after, quota, n)
 CROSS JOIN LATERAL (

@@ -23,9 +23,9 @@ func TestCompleterWaitsForNoLockedRow(t *testing.T) {
 		locked.Store(2)
 		l := &fakeLedger{}
 		c := newFakeSession(l).completer
-		looks := 0
+		var looks atomic.Int64
 		c.heldJobs = func(_ context.Context, runs []store.Finished) (map[job.ID]bool, error) {
-			looks++
+			looks.Add(1)
 			held := map[job.ID]bool{}
 			for _, r := range runs {
 				if int64(r.Record.ID) == locked.Load() {
@@ -65,13 +65,13 @@ func TestCompleterWaitsForNoLockedRow(t *testing.T) {
 		require.Len(t, calls, 2)
 		require.Equal(t, []job.ID{4}, calls[1].runs)
 		require.Equal(t, []int64{8}, calls[1].over)
-		require.Equal(t, 1, looks, "nothing new is known of it")
+		require.EqualValues(t, 1, looks.Load(), "nothing new is known of it")
 
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Len(t, l.all(), 2)
-		require.Greater(t, looks, 5)
-		require.Less(t, looks, 25, "ever less often")
+		require.Greater(t, looks.Load(), int64(5))
+		require.Less(t, looks.Load(), int64(25), "ever less often")
 		require.False(t, isClosed(c.whenIdle()))
 		locked.Store(0)
 		time.Sleep(lastUnstick + flushEvery)

@@ -1,10 +1,12 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +33,9 @@ var (
 	ErrUnknownKind = errors.New("no handler is registered for this kind")
 	// ErrNotFound is returned when no job has the id, or none in a state the call could act on.
 	ErrNotFound = store.ErrNotFound
+	// ErrTenantHeld is returned by what would write for a tenant whose own data is being
+	// copied to another pool (see [MoveOptions]): it can be tried again later.
+	ErrTenantHeld = tenancy.ErrHeld
 	// ErrPoolDown is returned while a pool's database cannot be used: by a node's client
 	// also at once, without another try, while the node has not reached it for a while.
 	ErrPoolDown = routing.ErrPoolDown
@@ -154,8 +159,9 @@ func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (En
 // EnqueueTx adds a job for the context's tenant in a transaction on that tenant's
 // database: the job exists if and when tx commits. ErrWrongPool: tx is on another
 // database, maybe the one that the tenant lived in before it was moved. Any pgx transaction will do, also the one a [HandleTx] handler or
-// [Client.InTx] was given. As only the caller sees tx commit, the job may start
-// some milliseconds later than with Enqueue or InTx.
+// [Client.InTx] was given. ErrTenantHeld: tx is the caller's own, and must not write for the
+// tenant any more, as its data is being copied: roll it back. As only the caller sees tx
+// commit, the job may start some milliseconds later than with Enqueue or InTx.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts ...Option) (Enqueued, error) {
 	tenant, pool, err := c.tenant(ctx)
 	if err != nil {
@@ -166,6 +172,8 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts .
 		AsPool(ctx context.Context, sql string, args ...any) pgx.Row
 	}); ok { // a tenant's role has no business in the ledger
 		row = t.AsPool
+	} else { // nobody has seen yet whether the tenant's data may be written
+		opts = append(slices.Clip(opts), withData)
 	}
 	out, err := c.enqueue(ctx, row, tenant, pool, args, opts)
 	var moved *store.TenantMovedError
@@ -189,30 +197,57 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts .
 	return out.Enqueued, nil
 }
 
+// withData is an option of jobs that are added in a caller's own transaction.
+func withData(e *enqueue) error {
+	e.job.WithData = true
+	return nil
+}
+
 // pending gathers the hints of an InTx until it has committed.
 type pending struct{ hints []hint }
 
 type pendingKey struct{}
 
 // InTx runs fn in a transaction on the database of the context's tenant, with its
-// schema, role and app.tenant_id set, and commits it when fn returns nil.
+// schema, role and app.tenant_id set, and commits it when fn returns nil. Its isolation
+// is READ COMMITTED, whatever the database's default is.
+//
+// A tenant that was moved is followed. ErrTenantHeld: its data is being copied, and was
+// for the two seconds that InTx waits. Then fn was not called; it is called once at most.
 func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	for begun, tries := time.Now(), 1; ; tries++ {
+		entered, err := c.inTx(ctx, fn)
+		if err == nil || entered || !c.follow(ctx, err, begun, tries) {
+			return err
+		}
+	}
+}
+
+// inTx is one try; entered: fn was called.
+func (c *Client) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) (entered bool, err error) {
 	tenant, pool, err := c.tenant(ctx)
 	if err == nil {
-		err = pool.Outage()
+		err = cmp.Or(pool.Outage(), c.router.Held(ctx, tenant.ID, pool))
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	var p pending
 	ctx = context.WithValue(tenancy.NewContext(ctx, tenant), pendingKey{}, &p)
-	if err := execution.InTx(ctx, pool.Tenants(), tenant, fn); err != nil {
-		return err
+	err = execution.InTx(ctx, pool.Tenants(), tenant, func(ctx context.Context, tx pgx.Tx) error {
+		entered = true
+		return fn(ctx, tx)
+	})
+	if err != nil {
+		if !entered && errors.Is(err, ErrTenantHeld) { // it was not known
+			c.router.Forget(tenant.ID)
+		}
+		return entered, err
 	}
 	for _, h := range p.hints {
 		c.bell.ring(h)
 	}
-	return nil
+	return entered, nil
 }
 
 // Entry is one job of an [Client.EnqueueMany].
@@ -277,30 +312,41 @@ func (e PoolErrors) orNil() error {
 	return e
 }
 
-// Bounds of how often an enqueue follows a tenant that is moved, and how long one with a
-// unique key waits until all the tenant's keys have arrived.
+// Bounds of how often a tenant that is moved is followed, how long an enqueue with a unique
+// key waits until all the tenant's keys have arrived, and how long a transaction waits for a
+// tenant that is held: as long as a command that gives up needs, not as long as a copy.
 const (
 	maxFollowed = 5
 	arrivalTime = 10 * time.Second
 	arrivalLook = 50 * time.Millisecond
+	heldTime    = 2 * time.Second
+	heldLook    = 200 * time.Millisecond
 )
 
-// follow tells whether an enqueue that was refused is to be tried again, because its
-// tenant has moved or is about to arrive.
+// follow tells whether an enqueue or a transaction that was refused is to be tried again,
+// because its tenant has moved, is about to arrive, or is held for a moment.
 func (c *Client) follow(ctx context.Context, err error, begun time.Time, tries int) bool {
 	var moved *store.TenantMovedError
 	switch {
 	case errors.As(err, &moved) && tries <= maxFollowed:
-		c.router.Forget(tenancy.ID(moved.Tenant))
+		c.router.Forget(moved.Tenant)
 		return true
 	case errors.Is(err, store.ErrTenantArrives) && time.Since(begun) < arrivalTime:
-		select {
-		case <-time.After(arrivalLook):
-			return true
-		case <-ctx.Done():
-		}
+		return pause(ctx, arrivalLook)
+	case errors.Is(err, ErrTenantHeld) && time.Since(begun) < heldTime:
+		return pause(ctx, heldLook)
 	}
 	return false
+}
+
+// pause waits; false: ctx has ended meanwhile.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // batch is what goes to one pool.

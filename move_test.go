@@ -387,7 +387,7 @@ func TestMoveRefused(t *testing.T) {
 	refused("t1", "p9", "it is not configured")
 	refused("t1", "p1", "it lives there already, and no other pool has jobs of it")
 	refused("t1", "p3", "pool is down")
-	refused("t4", "p2", `it has no schema "t4" there: freeze the tenant, copy its schema`)
+	refused("t4", "p2", `it has no schema "t4" there: run this with --hold, copy the schema`)
 
 	// One move at a time.
 	ctx, cancel := context.WithCancel(t.Context())

@@ -258,7 +258,8 @@ const fingerprint = `SELECT jsonb_build_object(
 	'cursors', (SELECT jsonb_agg(name) FROM pg_cursors WHERE name <> ''),
 	'prepared', (SELECT jsonb_agg(name) FROM pg_prepared_statements WHERE name <> ''),
 	'advisory locks', (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
-	'relation locks', (SELECT jsonb_agg(relation::regclass::text) FROM pg_locks WHERE locktype = 'relation' AND pid = pg_backend_pid() AND relation::regclass::text LIKE '%tenure.%'),
+	'relation locks', (SELECT jsonb_agg(relation::regclass::text) FROM pg_locks WHERE locktype = 'relation' AND pid = pg_backend_pid() AND relation::regclass::text LIKE '%tenure.%'
+		AND NOT (mode = 'AccessShareLock' AND relation::regclass::text LIKE 'tenure.tenant%')), -- beginning it takes those
 	'temporary', (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()) + (SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()),
 	'canary', (SELECT jsonb_agg(tenant) FROM canary), 'orders', (SELECT jsonb_agg(o.of) FROM orders AS o),
 	'time', '2026-01-02 03:04:05+00'::timestamptz::text, 'bytes', '\x00ff'::bytea::text)::text, pg_backend_pid()`

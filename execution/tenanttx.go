@@ -65,7 +65,8 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	inTime := late.Stop()
 	switch {
 	case err == nil:
-	case !inTime && errors.Is(context.Cause(ctx), errLate):
+	case !inTime && errors.Is(context.Cause(ctx), errLate),
+		isElsewhere(err): // whose claims ended before that
 		return false, errors.Join(errLate, err)
 	case ctx.Err() != nil || !refusesTenant(err): // what has ended ctx is not the job's doing, as it has not begun
 		return false, errors.Join(errUnable, err)
@@ -129,10 +130,14 @@ func beginTenantTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant) (*te
 	if err != nil {
 		return nil, &noConnectionError{fmt.Errorf("get a connection for tenant %q: %w", t.ID, err)}
 	}
-	begin := fmt.Sprintf("BEGIN; SELECT tenure.enter_tenant(%s, %s, %s)", literal(t.Schema), literal(t.Role), literal(string(t.ID)))
+	begin := fmt.Sprintf("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT tenure.begin_tenant(%s, %s, %s)",
+		literal(t.Schema), literal(t.Role), literal(string(t.ID)))
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		discard(conn) // it may stand in the failed transaction
+		if gone := notHere(err, t.ID); gone != nil {
+			return nil, gone
+		}
 		return nil, fmt.Errorf("open a transaction for tenant %q: %w", t.ID, err)
 	}
 	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: t.Role, lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil

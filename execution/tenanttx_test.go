@@ -203,6 +203,42 @@ func TestTenantTx(t *testing.T) {
 	}
 }
 
+// A claim on a job whose tenant has left, or whose data is being copied, is none any more:
+// the handler is not called, and the job not charged.
+func TestTenantIsElsewhere(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "tx", func(context.Context, pgx.Tx, *job.Record) error {
+			calls.Add(1)
+			return nil
+		})
+	})
+	c.start()
+	for state, how := range map[string]string{
+		"'active', true": "in tx", "'arriving', true": "in tx", "'moving', false": "in tx",
+		"'moving', true": "return", "'moved', false": "return", "'moved', true": "return",
+	} {
+		c.exec(t, "DELETE FROM tenure.tenant; INSERT INTO tenure.tenant (tenant_id, other_pool, state, held) VALUES ('alpha', 'far', "+state+")")
+		calls.Store(0)
+		require.Equal(t, how, c.run(t, "tx", c.tenants["alpha"], "").how, state)
+		require.Equal(t, how == "in tx", calls.Load() == 1, state)
+		require.Equal(t, "in tx", c.run(t, "tx", c.tenants["beta"], "").how, "another tenant")
+
+		err := InTx(t.Context(), c.owner.tenants, *c.tenants["alpha"], func(context.Context, pgx.Tx) error { return nil })
+		var moved *tenancy.MovedError
+		switch {
+		case how == "in tx":
+			require.NoError(t, err, state)
+		case errors.As(err, &moved):
+			require.Equal(t, "far", moved.To)
+			require.Contains(t, state, "moved")
+		default:
+			require.Equal(t, &tenancy.HeldError{Tenant: "alpha", To: "far"}, err, state)
+		}
+	}
+}
+
 // useAll tries every method of a handle and returns what each says.
 func useAll(ctx context.Context, tx pgx.Tx) map[string]error {
 	said := map[string]error{}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // NewJob is a job on its way into the ledger.
@@ -26,6 +27,7 @@ type NewJob struct {
 	UniqueKey     string
 	DueAt         time.Time     // zero: see DueIn
 	DueIn         time.Duration // 0: now; counted from the database's clock
+	WithData      bool          // the transaction may write the tenant's own data, too
 }
 
 // Later tells whether the job becomes a timer.
@@ -45,7 +47,8 @@ type QueryRow func(ctx context.Context, sql string, args ...any) pgx.Row
 // duplicate: an unfinished job of the tenant has the same unique key, and id is
 // that one's. ErrWrongPool: this is not the pool with this number. TenantMovedError:
 // the tenant has left it. ErrTenantArrives: a job with a unique key has to wait until
-// all the tenant's keys are here.
+// all the tenant's keys are here. tenancy.HeldError: the transaction may write data that
+// is being copied.
 func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
 	args := []any{pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta), nullable(j.CorrelationID)}
 	sql := sqlEnqueueNow
@@ -57,13 +60,14 @@ func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID,
 		sql = sqlEnqueueLater
 		args = append(args, dueAt(j), dueIn(j))
 	}
+	args = append(args, j.WithData)
 	for try := 1; ; try++ {
 		err = row(ctx, sql, args...).Scan(&id, &duplicate)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}
 		// Whatever was in the way may be gone by the time it is asked for.
-		if why := refusal(ctx, row, pool, j.Tenant); !errors.Is(why, errKeyContended) || try == enqueueTries {
+		if why := refusal(ctx, row, pool, j.Tenant, j.WithData); !errors.Is(why, errKeyContended) || try == enqueueTries {
 			return 0, false, why
 		}
 	}
@@ -74,18 +78,21 @@ func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID,
 }
 
 // refusal finds out why an enqueue returned no row.
-func refusal(ctx context.Context, row QueryRow, pool int, tenant string) error {
+func refusal(ctx context.Context, row QueryRow, pool int, tenant string, withData bool) error {
 	var state, other string
-	err := row(ctx, sqlEnqueueRefused, pool, tenant).Scan(&state, &other)
+	var held bool
+	err := row(ctx, sqlEnqueueRefused, pool, tenant).Scan(&state, &other, &held)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrWrongPool
 	case err != nil:
 		return translate(err)
 	case state == TenantMoved:
-		return &TenantMovedError{Tenant: tenant, To: other}
+		return &TenantMovedError{Tenant: tenancy.ID(tenant), To: other}
 	case state == TenantArriving:
 		return ErrTenantArrives
+	case held && withData:
+		return &tenancy.HeldError{Tenant: tenancy.ID(tenant), To: other}
 	}
 	return errKeyContended
 }

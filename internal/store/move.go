@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -50,6 +52,12 @@ func (m Move) InFlight(ctx context.Context, from DB) (n int, node string, err er
 		return 0, "", fmt.Errorf("count the running jobs of tenant %q: %w", m.Tenant, translate(err))
 	}
 	return n, node, nil
+}
+
+// Hold keeps the tenant's transactions from beginning in the pool it leaves, or lets them
+// again. Those that have begun before are among the next [OpenTransactions].
+func (m Move) Hold(ctx context.Context, from DB, held bool) error {
+	return m.step(ctx, from, "hold or release", sqlMoveHold, m.Tenant, m.Mover, held)
 }
 
 // Arrive keeps the tenant's jobs from being claimed in the pool they come to. from is
@@ -387,6 +395,37 @@ func (m Move) finishedBatch(ctx context.Context, cursor pgx.Tx, e Ends) (int, er
 // finishedBatch bounds a batch of finished jobs: few, as their number is all that
 // bounds its size.
 const finishedBatch = 200
+
+// IsPrepared tells whether one of the [OpenTransactions] is prepared for two-phase commit.
+func IsPrepared(tx string) bool { return strings.HasPrefix(tx, "prepared ") }
+
+// DescribeTransaction says whose one of the [OpenTransactions] is, as far as the caller
+// may see that, in words that an operator can look it up by.
+func DescribeTransaction(ctx context.Context, db DB, tx string) string {
+	_, pid, ok := strings.Cut(tx, " ")
+	if !ok || IsPrepared(tx) {
+		return tx
+	}
+	var user, application, state string
+	var seconds float64
+	id, err := strconv.Atoi(pid)
+	if err == nil {
+		err = db.QueryRow(ctx, sqlTransactionSession, id).Scan(&user, &application, &state, &seconds)
+	}
+	if err != nil { // it has ended, perhaps
+		return "process " + pid
+	}
+	out := "process " + pid
+	for _, s := range []string{user, application, state} {
+		if s != "" {
+			out += ", " + s
+		}
+	}
+	if seconds > 0 {
+		out += fmt.Sprintf(", open for %.1f s", seconds)
+	}
+	return out
+}
 
 // OpenTransactions lists the transactions that are open in a database. Once none is
 // left of a list that was read after a pool was closed for a tenant, nobody can commit a

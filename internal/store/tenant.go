@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // TenantsWithJobs lists tenants that have unfinished jobs, dead letters among them: those
@@ -34,17 +36,11 @@ type TenantRow struct {
 	State  string
 	Other  string // the other pool of a move; arriving, "" means that it lives here already
 	Frozen bool
+	Held   bool // moving, and its own data is being copied: it must not be written
 }
 
 // TenantMovedError says that a tenant has left the pool.
-type TenantMovedError struct {
-	Tenant string
-	To     string // the pool
-}
-
-func (e *TenantMovedError) Error() string {
-	return fmt.Sprintf("tenant %q has moved to pool %s", e.Tenant, e.To)
-}
+type TenantMovedError = tenancy.MovedError
 
 // TenantBusyError says that a tenant is being moved to or from this pool.
 type TenantBusyError struct{ TenantRow }

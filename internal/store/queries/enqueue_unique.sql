@@ -1,14 +1,16 @@
 -- Adds one job unless an unfinished job of the tenant has the same key; then that
 -- one's id comes back. No row: this database is not the pool numbered $1, the tenant
--- has left it or arrives just now, when not all its keys are here yet, or the
+-- has left it, is held, or arrives just now, when not all its keys are here yet, or the
 -- key's job was added by a transaction that this statement does not see yet (then
--- running it again shows it). Parameters as in enqueue_later, and $12 the key.
+-- running it again shows it). Parameters as in enqueue_later, $12 the key, and $13
+-- enqueue_now's $10.
 -- A timer when $10 or $11 is given, else waiting.
 WITH mine AS (
     INSERT INTO tenure.unique_job (tenant_id, key, job_id)
     SELECT $2, $12, nextval('tenure.job_id') FROM tenure.pool
     WHERE number = $1
-      AND NOT EXISTS (SELECT FROM tenure.tenant t WHERE t.tenant_id = $2 AND t.state IN ('moved', 'arriving'))
+      AND NOT EXISTS (SELECT FROM tenure.tenant t WHERE t.tenant_id = $2
+                      AND (t.state IN ('moved', 'arriving') OR t.held AND t.state = 'moving' AND $13::boolean))
     ON CONFLICT DO NOTHING
     RETURNING job_id),
 waiting AS (
@@ -24,4 +26,5 @@ SELECT job_id AS id, false AS duplicate FROM mine
 UNION ALL
 SELECT u.job_id, true FROM tenure.unique_job u, tenure.pool
 WHERE u.tenant_id = $2 AND u.key = $12 AND tenure.pool.number = $1 AND NOT EXISTS (SELECT FROM mine)
-  AND NOT EXISTS (SELECT FROM tenure.tenant t WHERE t.tenant_id = $2 AND t.state IN ('moved', 'arriving'));
+  AND NOT EXISTS (SELECT FROM tenure.tenant t WHERE t.tenant_id = $2
+                  AND (t.state IN ('moved', 'arriving') OR t.held AND t.state = 'moving' AND $13::boolean));

@@ -36,6 +36,9 @@ var (
 	// ErrTenantHeld is returned by what would write for a tenant whose own data is being
 	// copied to another pool (see [MoveOptions]): it can be tried again later.
 	ErrTenantHeld = tenancy.ErrHeld
+	// ErrInTx is returned by [Client.InTx] when it is called within a tenant's transaction.
+	ErrInTx = errors.New("a tenant's transaction is open already: use the tx that its function was given; " +
+		"for another tenant enqueue a job, or register the handler with job.Handle, which holds no transaction")
 	// ErrPoolDown is returned while a pool's database cannot be used: by a node's client
 	// also at once, without another try, while the node has not reached it for a while.
 	ErrPoolDown = routing.ErrPoolDown
@@ -213,8 +216,13 @@ type pendingKey struct{}
 // is READ COMMITTED, whatever the database's default is.
 //
 // A tenant that was moved is followed. ErrTenantHeld: its data is being copied, and was
-// for the two seconds that InTx waits. Then fn was not called; it is called once at most.
+// for the two seconds that InTx waits. ErrInTx: ctx belongs to the transaction of a
+// [HandleTx] handler or of another InTx, which would wait here for a second connection
+// while it keeps its first. In these cases fn was not called; it is called once at most.
 func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	if execution.HasTx(ctx) {
+		return &inputError{ErrInTx}
+	}
 	for begun, tries := time.Now(), 1; ; tries++ {
 		entered, err := c.inTx(ctx, fn)
 		if err == nil || entered || !c.follow(ctx, err, begun, tries) {

@@ -19,9 +19,9 @@ import (
 // is committed either: effects in the tenant's database happen exactly once.
 //
 // tx must not be used after fn has returned, and cannot be committed or rolled
-// back by it; tx.Begin opens a savepoint. Its isolation is READ COMMITTED. Keep work that
-// waits for other systems in handlers registered with job.Handle: it would hold the
-// transaction open.
+// back by it; tx.Begin opens a savepoint. Its isolation is READ COMMITTED, and
+// [Client.InTx] within fn is refused with [ErrInTx]. Keep work that waits for other
+// systems in handlers registered with job.Handle: it would hold the transaction open.
 func HandleTx[A job.Args](r *job.Registry, fn func(ctx context.Context, tx pgx.Tx, j *job.Job[A]) error, opts ...job.Option) {
 	if fn == nil {
 		panic("tenure.HandleTx: nil handler")

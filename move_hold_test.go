@@ -17,6 +17,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -422,4 +423,56 @@ func TestMoveWithDataLosesNoWrite(t *testing.T) {
 	require.Greater(t, orders, len(before))
 	b.requireOnce("t1", jobs, "p2") // effects of before were copied
 	require.Zero(t, b.count("p1", unfinished, "t1"))
+}
+
+// A handler that opens a second transaction, which all workers would wait for at once, is
+// told so, and other tenants' jobs go on.
+func TestInTxWithinATransaction(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 3)
+	cfg := few(b.named("n"), 4)
+	pool := cfg.Pools["p1"]
+	pool.MaxConns = 8 // fewer for handlers than there are workers
+	cfg.Pools = maps.Clone(cfg.Pools)
+	cfg.Pools["p1"] = pool
+	var node *running
+	ready := make(chan struct{})
+	r := job.NewRegistry()
+	inner := make(chan error, 100)
+	tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, j *job.Job[plain]) error {
+		<-ready
+		for _, id := range []tenancy.ID{"t1", "t2"} { // its own, and another one
+			err := node.Client().InTx(tenancy.For(ctx, id), func(context.Context, pgx.Tx) error { return nil })
+			inner <- err
+			if !errors.Is(err, tenure.ErrInTx) || !tenure.Refused(err) {
+				return errors.New("it was not refused")
+			}
+		}
+		return nil
+	})
+	tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, j *job.Job[write]) error {
+		_, err := tx.Exec(ctx, "INSERT INTO effect (job_id) VALUES ($1)", int64(j.ID))
+		return err
+	})
+	node = b.start(cfg, r)
+	close(ready)
+	for range 40 {
+		_, err := node.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{})
+		require.NoError(t, err)
+		_, err = node.Client().Enqueue(tenancy.For(t.Context(), "t3"), write{})
+		require.NoError(t, err)
+	}
+	b.finished(node.Client(), 80)
+	require.Len(t, inner, 80)
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
+
+	// A context outlives its transaction.
+	var kept context.Context
+	client := node.Client()
+	require.NoError(t, client.InTx(tenancy.For(t.Context(), "t1"), func(ctx context.Context, _ pgx.Tx) error {
+		kept = ctx
+		require.ErrorIs(t, client.InTx(ctx, func(context.Context, pgx.Tx) error { return nil }), tenure.ErrInTx)
+		return nil
+	}))
+	require.NoError(t, client.InTx(kept, func(context.Context, pgx.Tx) error { return nil }))
 }

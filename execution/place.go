@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"context"
 	"errors"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -35,4 +36,18 @@ func notHere(err error, id tenancy.ID) error {
 func isElsewhere(err error) bool {
 	var moved *tenancy.MovedError
 	return errors.As(err, &moved) || errors.Is(err, tenancy.ErrHeld)
+}
+
+// HasTx tells whether ctx belongs to a tenant's transaction that has not ended.
+func HasTx(ctx context.Context) bool {
+	tx, ok := ctx.Value(txKey{}).(*tenantTx)
+	if !ok {
+		return false
+	}
+	select {
+	case <-tx.handle.dead:
+		return false
+	default:
+		return true
+	}
 }

@@ -253,6 +253,8 @@ var mutants = []mutant{
 		",\n\t\tisElsewhere(err): //", ": //", "./execution", "TestTenantIsElsewhere"},
 	{"P10", "who asks for a held tenant costs a connection each time", "routing/forward.go",
 		"	if !row.Held {\n\t\treturn nil", "	if true {\n\t\treturn nil", root, "TestHold"},
+	{"P10", "a handler waits for a second connection while it keeps its first", "client.go",
+		"	if execution.HasTx(ctx) {", "	if false {", root, "TestInTxWithinATransaction"},
 	{"move", "a transaction that is prepared is thought to have ended", "move.go",
 		"&& !renamed {", "&& !renamed && false {", root, "TestHoldWaitsForPreparedTransactions"},
 	{"move", "late jobs are not collected", "move.go",

@@ -318,7 +318,7 @@ type run struct {
 	claim   *Claim
 	spec    *job.Spec
 	cancel  context.CancelCauseFunc
-	err     error // what the handler said
+	err     error // what the handler said, as it was read
 	inTx    bool  // the job was finished in the handler's transaction
 }
 
@@ -326,7 +326,7 @@ type run struct {
 func (r *run) do(ctx context.Context) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.err = &job.PanicError{Value: v, Stack: string(debug.Stack())}
+			r.err = job.ReadPanic(v, debug.Stack())
 		}
 	}()
 	if r.spec.InTx {
@@ -335,7 +335,17 @@ func (r *run) do(ctx context.Context) {
 		}
 		return
 	}
-	r.err = r.spec.Handle(ctx, &r.claim.Record)
+	r.err = r.handle(ctx)
+}
+
+// handle calls the handler and reads its error. What goes on from here calls none of the
+// handler's methods any more. Those that block are a handler that does not return: its
+// deadline passes, and another worker stands in for this one.
+func (r *run) handle(ctx context.Context) error {
+	if err := r.spec.Handle(ctx, &r.claim.Record); err != nil {
+		return job.ReadError(err)
+	}
+	return nil
 }
 
 // report tells the owner how the run ended.

@@ -59,8 +59,8 @@ func (s State) String() string {
 type Outcome struct {
 	State State
 	Delay time.Duration // Retrying, Snoozed
-	Err   error         // Retrying, Dead, Cancelled
-	Stack string        // of a panic
+	Err   error         // Retrying, Dead, Cancelled; safe to print, see Failure
+	Stack string        // of a panic; at most MaxErrorText bytes
 }
 
 type snoozeError struct{ delay time.Duration }
@@ -110,39 +110,38 @@ func orUnsaid(err error) error {
 
 // PanicError is a handler's panic as an error; it is charged like any failure.
 type PanicError struct {
-	Value any
+	Value any // a string, unless middleware made the error
 	Stack string
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+func (e *PanicError) Error() string { return "panic: " + panicText(e.Value) }
 
 // Decide turns a handler's error into an outcome: nil is Done, the errors made
 // by [Snooze], [Discard] and [Cancel] mean what they say wherever they stand in
 // the chain, and anything else is charged as an attempt and retried by policy
-// until maxAttempts are used up.
+// until maxAttempts are used up. The outcome's Err is what [ReadError] made of err.
 func Decide(err error, attempt, maxAttempts int, p Policy) Outcome {
 	if err == nil {
 		return Outcome{State: Done}
 	}
+	f := ReadError(err)
 	var stack string
-	if pe := new(PanicError); errors.As(err, &pe) {
-		stack = pe.Stack
+	if f.panicked != nil {
+		stack = f.panicked.Stack
 	}
-	if e := new(snoozeError); errors.As(err, &e) {
-		return Outcome{State: Snoozed, Delay: e.delay}
-	}
-	if e := new(discardError); errors.As(err, &e) {
-		return Outcome{State: Dead, Err: err, Stack: stack}
-	}
-	if e := new(cancelError); errors.As(err, &e) {
-		return Outcome{State: Cancelled, Err: err}
-	}
-	if attempt >= maxAttempts {
-		return Outcome{State: Dead, Err: err, Stack: stack}
+	switch {
+	case f.snooze != nil:
+		return Outcome{State: Snoozed, Delay: *f.snooze}
+	case f.discard:
+		return Outcome{State: Dead, Err: f, Stack: stack}
+	case f.cancel:
+		return Outcome{State: Cancelled, Err: f}
+	case attempt >= maxAttempts:
+		return Outcome{State: Dead, Err: f, Stack: stack}
 	}
 	delay := p.Delay(attempt)
-	if e := new(retryInError); errors.As(err, &e) {
-		delay = e.delay
+	if f.retryIn != nil {
+		delay = *f.retryIn
 	}
-	return Outcome{State: Retrying, Delay: delay, Err: err, Stack: stack}
+	return Outcome{State: Retrying, Delay: delay, Err: f, Stack: stack}
 }

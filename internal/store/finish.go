@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -118,11 +117,11 @@ func (f *finishBatch) add(r Finished) {
 		f.later.delays = append(f.later.delays, o.Delay.Milliseconds())
 		f.later.charged = append(f.later.charged, o.State == job.Retrying)
 		f.later.errors = append(f.later.errors, errorText(o.Err))
-		f.later.stacks = append(f.later.stacks, cut(o.Stack))
+		f.later.stacks = append(f.later.stacks, job.TrimText(o.Stack))
 	case job.Dead:
 		f.dead.add(r.Record)
 		f.dead.errors = append(f.dead.errors, errorText(o.Err))
-		f.dead.stacks = append(f.dead.stacks, cut(o.Stack))
+		f.dead.stacks = append(f.dead.stacks, job.TrimText(o.Stack))
 	case job.Cancelled:
 		f.cancelled.add(r.Record)
 	case job.Returned:
@@ -172,20 +171,9 @@ func QueueFinishInTx(b *pgx.Batch, r *job.Record, keep bool) {
 // TranslateFinish gives an error of such a batch its meaning.
 func TranslateFinish(err error) error { return translate(err) }
 
-// maxErrorText bounds an error or a stack in the ledger, in bytes.
-const maxErrorText = 16 << 10
-
 func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	return cut(err.Error())
-}
-
-// cut makes text fit for Postgres: bounded, valid UTF-8, without NUL.
-func cut(s string) string {
-	if len(s) > maxErrorText {
-		s = s[:maxErrorText] + "… (cut)"
-	}
-	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", `\0`), "�")
+	return job.TrimText(err.Error())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -100,10 +101,11 @@ type handle struct {
 	role   string
 	// lock is held, by having its one place, during a call; the end of the job takes
 	// it for good. A channel, so that waiting for it can be given up.
-	lock chan struct{}
-	dead chan struct{} // closed when nothing of the transaction reaches the connection any more
-	raw  bool          // guarded by lock; the handler has had the bare connection
-	back bool          // guarded by lock; a savepoint was rolled back
+	lock    chan struct{}
+	calling atomic.Bool   // whoever holds lock is in a call, see enter
+	dead    chan struct{} // closed when nothing of the transaction reaches the connection any more
+	raw     bool          // guarded by lock; the handler has had the bare connection
+	back    bool          // guarded by lock; a savepoint was rolled back
 
 	abandoned bool // guarded by the slot's mu until the handler has returned; see abandon
 
@@ -260,15 +262,19 @@ func discard(conn *pgxpool.Conn) {
 	_ = c.Close(ctx) // a connection that cannot even be closed is gone as well
 }
 
-// enter begins a call; leave ends it.
+// enter begins a call; leave ends it. It waits only for the end of the job.
 func (h *handle) enter(ctx context.Context) error {
 	select {
 	case <-h.dead: // first, as the context has mostly ended as well
 		return ErrTxRevoked
 	default:
 	}
+	if h.calling.Load() {
+		return errBusy
+	}
 	select {
 	case h.lock <- struct{}{}:
+		h.calling.Store(true)
 		return nil
 	case <-h.dead:
 		return ErrTxRevoked
@@ -277,7 +283,14 @@ func (h *handle) enter(ctx context.Context) error {
 	}
 }
 
-func (h *handle) leave() { <-h.lock }
+func (h *handle) leave() {
+	h.calling.Store(false)
+	<-h.lock
+}
+
+// errBusy is returned, as by pgx, to a call inside another call, such as one by a value
+// that is being scanned: to wait would be to wait for itself.
+var errBusy = errors.New("conn busy: the transaction is in a call already, from the same goroutine or from another")
 
 // Begin opens a savepoint. It ends with the handler's return at the latest.
 func (t *tenantTx) Begin(ctx context.Context) (pgx.Tx, error) {
@@ -321,43 +334,39 @@ func (t *tenantTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Co
 		return pgconn.CommandTag{}, err
 	}
 	defer t.handle.leave()
-	return t.tx.Exec(ctx, sql, args...)
+	return t.tx.Exec(ctx, sql, t.handle.guardArgs(args)...)
 }
 
 // Query implements pgx.Tx. Close the rows before the handler returns.
 func (t *tenantTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := t.handle.enter(ctx); err != nil {
-		return nil, err
+	return t.query(ctx, sql, args)
+}
+
+func (t *tenantTx) query(ctx context.Context, sql string, args []any) (*rows, error) {
+	h := t.handle
+	if err := h.enter(ctx); err != nil {
+		return &rows{h: h, own: err}, err
 	}
-	defer t.handle.leave()
-	return t.tx.Query(ctx, sql, args...)
+	defer h.leave()
+	inner, err := t.tx.Query(ctx, sql, h.guardArgs(args)...)
+	return h.guardRows(inner), err
 }
 
 // QueryRow implements pgx.Tx.
 func (t *tenantTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := t.handle.enter(ctx); err != nil {
-		return failed{err}
-	}
-	defer t.handle.leave()
-	return t.tx.QueryRow(ctx, sql, args...)
+	rows, _ := t.query(ctx, sql, args) // its error is the rows', too
+	return firstRow{rows}
 }
 
 // SendBatch implements pgx.Tx. Close the results before the handler returns.
 func (t *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if err := t.handle.enter(ctx); err != nil {
+	h := t.handle
+	if err := h.enter(ctx); err != nil {
 		return failed{err}
 	}
-	defer t.handle.leave()
-	return t.tx.SendBatch(ctx, b)
-}
-
-// CopyFrom implements pgx.Tx.
-func (t *tenantTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
-	if err := t.handle.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer t.handle.leave()
-	return t.tx.CopyFrom(ctx, table, columns, src)
+	defer h.leave()
+	guarded, fns := h.guardBatch(b)
+	return &results{h: h, inner: t.tx.SendBatch(ctx, guarded), fns: fns}
 }
 
 // Prepare implements pgx.Tx. The connection is destroyed after the job, as
@@ -374,25 +383,26 @@ func (t *tenantTx) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 // LargeObjects implements pgx.Tx. Its calls bypass the handle, so the connection
 // is destroyed after the job.
 func (t *tenantTx) LargeObjects() pgx.LargeObjects {
-	t.bare()
+	t.handle.bare()
 	return t.tx.LargeObjects() // after the job they fail, because t.tx is closed
 }
 
 // Conn gives the bare connection, which is destroyed after the job: nobody can
 // know what was done to it. nil once the job has ended.
 func (t *tenantTx) Conn() *pgx.Conn {
-	if !t.bare() {
+	if !t.handle.bare() {
 		return nil // it is destroyed, or another job's
 	}
 	return t.tx.Conn()
 }
 
-func (t *tenantTx) bare() bool {
-	if t.handle.enter(context.Background()) != nil {
+// bare notes that the handler gets the bare connection; false: it must not.
+func (h *handle) bare() bool {
+	if h.enter(context.Background()) != nil {
 		return false
 	}
-	t.handle.raw = true
-	t.handle.leave()
+	h.raw = true
+	h.leave()
 	return true
 }
 
@@ -436,7 +446,7 @@ type failed struct{ err error }
 
 func (f failed) Scan(...any) error                { return f.err }
 func (f failed) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, f.err }
-func (f failed) Query() (pgx.Rows, error)         { return nil, f.err }
+func (f failed) Query() (pgx.Rows, error)         { return &rows{own: f.err}, f.err }
 func (f failed) QueryRow() pgx.Row                { return f }
 func (f failed) Close() error                     { return f.err }
 func (f failed) Tx() pgx.Tx                       { return nil }

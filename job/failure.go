@@ -89,10 +89,19 @@ func ReadError(err error) *Failure {
 	return f
 }
 
-// ReadPanic is ReadError for the value of a panic and its stack.
+// ReadPanic is ReadError for the value of a panic and its stack. A *PanicError is a panic
+// of another goroutine that is passed on.
 func ReadPanic(value any, stack []byte) *Failure {
-	p := &PanicError{Value: panicText(value), Stack: TrimText(string(stack))}
+	p, ok := value.(*PanicError)
+	if !ok || p == nil {
+		p = &PanicError{Value: value, Stack: string(stack)}
+	}
+	p = p.read()
 	return &Failure{text: TrimText(p.Error()), panicked: p}
+}
+
+func (e *PanicError) read() *PanicError {
+	return &PanicError{Value: panicText(e.Value), Stack: TrimText(e.Stack)}
 }
 
 // Bounds of what is looked at, and kept, of a chain of errors.
@@ -139,7 +148,7 @@ func (f *Failure) noteOne(err error) {
 		f.retryIn = first(f.retryIn, &e.delay)
 	case *PanicError:
 		if e != nil && f.panicked == nil {
-			f.panicked = &PanicError{Value: panicText(e.Value), Stack: TrimText(e.Stack)}
+			f.panicked = e.read()
 		}
 	case interface{ SQLState() string }:
 		if f.sqlState == "" {

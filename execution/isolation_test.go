@@ -45,7 +45,7 @@ type villain struct {
 	other  string // the role of another tenant
 	stored pgx.Tx // of an earlier attack
 	bare   *pgx.Conn
-	later  func(context.Context) error // what the attack comes to in the victim's job; nil: nothing
+	later  func(context.Context, pgx.Tx) error // what the attack comes to in the victim's job; nil: nothing
 }
 
 // sql is an attack by statements that must work.
@@ -271,7 +271,7 @@ var attacks = []attack{
 	}, "failed", destroyed},
 	{"33 LOCK of the ledger", func(ctx context.Context, tx pgx.Tx, v *villain) error {
 		_, err := tx.Exec(ctx, "LOCK TABLE tenure.job, tenure.acquire_lock")
-		if err == nil && tx.(*tenantTx).handle.role != "" {
+		if err == nil && tx.(*tenantTx).handle.role != "none" {
 			v.t.Errorf("a tenant's role may lock the ledger")
 		}
 		return nil
@@ -381,7 +381,7 @@ var attacks = []attack{
 		b.Queue("SELECT 1")
 		results := tx.SendBatch(ctx, &b)
 		err = errors.Join(err, results.Close())
-		v.later = func(ctx context.Context) error {
+		v.later = func(context.Context, pgx.Tx) error {
 			_, execErr := results.Exec()
 			again, queryErr := results.Query()
 			switch {
@@ -435,6 +435,22 @@ var attacks = []attack{
 		<-begun
 		return nil
 	}, "", either},
+	{"39 setseed", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		random := func(ctx context.Context, tx pgx.Tx) (x float64, err error) {
+			err = tx.QueryRow(ctx, "SELECT random()").Scan(&x)
+			return x, err
+		}
+		_, err := tx.Exec(ctx, "SELECT setseed(0.5)")
+		first, readErr := random(ctx, tx)
+		_, againErr := tx.Exec(ctx, "SELECT setseed(0.5)")
+		v.later = func(ctx context.Context, tx pgx.Tx) error {
+			if x, err := random(ctx, tx); x == first {
+				return fmt.Errorf("random() is as the job before has had it: %v, %w", x, err)
+			}
+			return nil
+		}
+		return errors.Join(err, readErr, againErr)
+	}, "done", kept},
 	session("planner settings", "SET enable_seqscan = off; SET jit = off; SET work_mem = '1MB'; SET application_name = 'mine'"),
 }
 
@@ -504,7 +520,7 @@ func TestVictimsSeeNothing(t *testing.T) {
 				v.bare = nil
 			}
 			if v.later != nil {
-				if err := v.later(ctx); err != nil {
+				if err := v.later(ctx, tx); err != nil {
 					return err
 				}
 				v.later = nil

@@ -2,6 +2,7 @@ package execution
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,7 +63,7 @@ func (o *fakeOwner) Tenants() *pgxpool.Pool   { return o.tenants }
 func (o *fakeOwner) QueueFinish(b *pgx.Batch, c *Claim) {
 	b.Queue("INSERT INTO tenure.ended (job_id, who) VALUES ($1, current_user)", int64(c.Record.ID))
 }
-func (o *fakeOwner) FinishError(err error) error          { return err }
+func (o *fakeOwner) FinishError(err error) error          { return fmt.Errorf("finish the job: %w", err) }
 func (o *fakeOwner) FinishedInTx(c *Claim)                { o.end(end{"in tx", c, job.Outcome{State: job.Done}}) }
 func (o *fakeOwner) Finish(c *Claim, outcome job.Outcome) { o.end(end{"finish", c, outcome}) }
 func (o *fakeOwner) Return(c *Claim)                      { o.end(end{"return", c, job.Outcome{}}) }

@@ -1,16 +1,17 @@
 package execution
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/tenancy"
@@ -54,7 +55,7 @@ func InTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant, fn func(ctx c
 	if err != nil {
 		return err
 	}
-	return tx.commit(ctx, nil)
+	return tx.commit(ctx, nil, nil)
 }
 
 // doInTx runs the handler in its tenant's transaction, in which the job is
@@ -86,10 +87,10 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	if err != nil {
 		return false, blame(err, tx.handle.failed())
 	}
-	if err := tx.commit(ctx, func(b *pgx.Batch) { c.Owner.QueueFinish(b, c) }); err != nil {
+	if err := tx.commit(ctx, func(b *pgx.Batch) { c.Owner.QueueFinish(b, c) }, c.Owner.FinishError); err != nil {
 		// Whether an unanswered COMMIT took place is found out by the failure that
 		// is now reported: it finds the job's row gone if it did.
-		return false, blame(c.Owner.FinishError(err), true)
+		return false, blame(err, true)
 	}
 	return true, nil
 }
@@ -98,7 +99,8 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 type handle struct {
 	pooled *pgxpool.Conn // to give conn back by
 	conn   *pgx.Conn
-	role   string
+	role   string // none: the pool's own user
+	schema string
 	// lock is held, by having its one place, during a call; the end of the job takes
 	// it for good. A channel, so that waiting for it can be given up.
 	lock    chan struct{}
@@ -137,23 +139,57 @@ func beginTenantTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant) (*te
 		discard(conn) // it may stand in the failed transaction
 		return nil, fmt.Errorf("open a transaction for tenant %q: %w", t.ID, err)
 	}
-	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: t.Role, lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
+	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: cmp.Or(t.Role, "none"), schema: t.Schema,
+		lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
 }
 
 // literal quotes s for SQL; standard_conforming_strings is on, and routing has
 // refused names with NUL.
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// leaveTenant puts the pool's own user back.
-const leaveTenant = "SELECT set_config('role', 'none', true), set_config('search_path', '', true)"
+// A tenant may have made functions, operators, casts and types of its own. None of them
+// may run as the pool's user, so that statements of the ledger find those of Postgres only,
+// and temporary ones, which are searched first if nobody says otherwise, last.
+const (
+	leaveTenant  = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('role', 'none', true)"
+	backToTenant = "SELECT pg_catalog.set_config('role', $1, true), pg_catalog.set_config('search_path', pg_catalog.quote_ident($2) || ', pg_temp', true)"
+)
 
-// commit takes the handle away, leaves the tenant's role and schema, adds what
-// finish has to add, and commits, all in one round trip.
-func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch)) error {
+// commit takes the handle away and ends the transaction in one round trip. What the
+// tenant has put off until the end, such as deferred constraint triggers, is done first, as
+// the tenant. Then what finish has to add is done as the pool's user; meaning gives its
+// errors theirs. COMMIT is the tenant's again, for what was put off once more.
+func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch), meaning func(error) error) error {
 	h := t.handle
 	if err := h.revoke(); err != nil {
 		return err
 	}
+	if err := h.unfit(); err != nil {
+		return err
+	}
+	var b pgx.Batch
+	b.Queue("SET CONSTRAINTS ALL IMMEDIATE")
+	b.Queue(leaveTenant)
+	ours := b.Len()
+	if finish != nil {
+		finish(&b)
+	}
+	theirs := b.Len()
+	b.Queue(backToTenant, h.role, h.schema)
+	b.Queue("COMMIT")
+	if results, err := h.send(ctx, &b); err != nil {
+		if n := succeeded(results); ours <= n && n < theirs {
+			return meaning(err)
+		}
+		return err
+	}
+	h.ended = true
+	_ = t.tx.Commit(over) // pgx' own handle has not seen the COMMIT: this closes it, and sends nothing
+	return nil
+}
+
+// unfit says why the transaction, as its handler has left it, cannot be committed.
+func (h *handle) unfit() error {
 	switch pc := h.conn.PgConn(); {
 	case pc.IsClosed():
 		return errors.New("the connection broke while the handler ran, but the handler returned nil: return the error")
@@ -164,18 +200,16 @@ func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch)) error {
 	case pc.TxStatus() != 'T':
 		return errors.New("the handler ended the job's transaction by SQL; its effects stand, and the job's end could not be tied to them")
 	}
-	var b pgx.Batch
-	b.Queue(leaveTenant)
-	if finish != nil {
-		finish(&b)
-	}
-	b.Queue("COMMIT")
-	if _, err := h.send(ctx, &b); err != nil {
-		return err
-	}
-	h.ended = true
-	_ = t.tx.Commit(over) // pgx' own handle has not seen the COMMIT: this closes it, and sends nothing
 	return nil
+}
+
+// succeeded counts the statements of a batch before the one that failed.
+func succeeded(results []*pgconn.Result) int {
+	n := slices.IndexFunc(results, func(r *pgconn.Result) bool { return r.Err != nil })
+	if n < 0 {
+		return len(results)
+	}
+	return n
 }
 
 // over is a context that has ended.
@@ -407,30 +441,29 @@ func (h *handle) bare() bool {
 }
 
 // AsPool runs one statement of the ledger in this transaction as the pool's own
-// user, not the tenant's role, in one round trip. It has run when AsPool returns.
+// user, not the tenant's role, and without the tenant's search path, in one round trip. It
+// has run when AsPool returns.
 func (t *tenantTx) AsPool(ctx context.Context, sql string, args ...any) pgx.Row {
 	h := t.handle
-	if h.role == "" {
-		return t.QueryRow(ctx, sql, args...)
-	}
 	if err := h.enter(ctx); err != nil {
 		return failed{err}
 	}
 	defer h.leave()
 	var b pgx.Batch
-	b.Queue("SELECT set_config('role', 'none', true)")
+	b.Queue("SELECT pg_catalog.set_config('tenure.search_path', pg_catalog.current_setting('search_path'), true)") // the handler may have set another
+	b.Queue(leaveTenant)
 	b.Queue(sql, args...)
-	b.Queue("SELECT set_config('role', $1, true)", h.role)
+	b.Queue("SELECT pg_catalog.set_config('role', $1, true), pg_catalog.set_config('search_path', pg_catalog.current_setting('tenure.search_path'), true)", h.role)
 	results, err := h.send(ctx, &b)
 	if err != nil {
 		return failed{err}
 	}
-	return poolRow{h.conn.TypeMap(), results[1]}
+	return poolRow{h, results[2]}
 }
 
 // poolRow is the first row that a statement returned.
 type poolRow struct {
-	types  *pgtype.Map
+	h      *handle
 	result *pgconn.Result
 }
 
@@ -438,7 +471,11 @@ func (r poolRow) Scan(dest ...any) error {
 	if len(r.result.Rows) == 0 {
 		return pgx.ErrNoRows
 	}
-	return pgx.ScanRow(r.types, r.result.FieldDescriptions, r.result.Rows[0], dest...)
+	if err := r.h.enter(context.Background()); err != nil { // the connection's types are the next job's by then
+		return err
+	}
+	defer r.h.leave()
+	return pgx.ScanRow(r.h.conn.TypeMap(), r.result.FieldDescriptions, r.result.Rows[0], dest...)
 }
 
 // failed answers every use of a batch or row with one error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -181,13 +182,17 @@ const scrubTimeout = 5 * time.Second
 
 // scrub takes off a connection what a handler may have left on its session. It is
 // DISCARD ALL but for the plans, which PL/pgSQL would have to make again for every
-// job.
+// job, and with what that forgets: where random() goes on, and the connections of dblink.
 func scrub(c *pgx.Conn) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), scrubTimeout)
 	defer cancel()
-	_, err := c.Exec(ctx, "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; DEALLOCATE ALL; "+
-		"SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES")
+	results, err := c.PgConn().Exec(ctx, "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; DEALLOCATE ALL; "+
+		"SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; "+
+		fmt.Sprintf("SELECT pg_catalog.setseed(%v); ", 2*rand.Float64()-1)+sqlDblinkSchema).ReadAll()
 	if err != nil {
+		return false
+	}
+	if found := results[len(results)-1].Rows; len(found) > 0 && !closeDblink(ctx, c, string(found[0][0])) {
 		return false
 	}
 	cancel()
@@ -195,6 +200,21 @@ func scrub(c *pgx.Conn) bool {
 		_, err = c.WaitForNotification(ctx)
 	}
 	return !c.IsClosed()
+}
+
+// sqlDblinkSchema says where dblink is, as SQL writes it, if it is in the database at all.
+const sqlDblinkSchema = "SELECT extnamespace::pg_catalog.regnamespace FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'dblink'"
+
+// closeDblink closes the connections that a handler has opened by dblink, those with a name
+// and the one without; false: it could not.
+func closeDblink(ctx context.Context, c *pgx.Conn, schema string) bool {
+	_, err := c.Exec(ctx, fmt.Sprintf("SELECT %[1]s.dblink_disconnect(name) FROM pg_catalog.unnest(%[1]s.dblink_get_connections()) AS name", schema))
+	if err != nil {
+		return false
+	}
+	_, err = c.Exec(ctx, fmt.Sprintf("SELECT %s.dblink_disconnect()", schema))
+	var none *pgconn.PgError
+	return err == nil || errors.As(err, &none) && none.Code == "08003" // connection_does_not_exist
 }
 
 // Jobs is for job SQL. Like Tenants it is made when it is first used, as an idle pool

@@ -578,6 +578,23 @@ func TestVictimsSeeNothing(t *testing.T) {
 	c.stop()
 }
 
+// What Client.InTx hands out is guarded in the same way.
+func TestInTxGivesNoConnectionAway(t *testing.T) {
+	t.Parallel()
+	c := newCity(t, nil)
+	for _, a := range attacks {
+		if !strings.HasPrefix(a.name, "38 the connection of") {
+			continue
+		}
+		for _, id := range []string{"alpha", "gamma"} {
+			v := &villain{city: c}
+			require.NoError(t, InTx(t.Context(), c.owner.tenants, *c.tenants[id], func(ctx context.Context, tx pgx.Tx) error { return a.do(ctx, tx, v) }), a.name)
+			require.NotNil(t, v.bare, a.name)
+			require.True(t, v.bare.IsClosed(), a.name)
+		}
+	}
+}
+
 // 25: pgx waits for ever in a COPY that was sent as a plain statement, and Postgres
 // does not heed a cancel there. The timeout must end it all the same.
 func TestCopyWithoutData(t *testing.T) {

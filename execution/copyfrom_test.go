@@ -151,13 +151,20 @@ func (u *usesTx) Scan(any) error { return u.use() }
 func TestCallsInCalls(t *testing.T) {
 	t.Parallel()
 	c := newCity(t, nil)
-	err := InTx(t.Context(), c.owner.tenants, *c.tenants["alpha"], func(ctx context.Context, tx pgx.Tx) error {
+	within, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := InTx(within, c.owner.tenants, *c.tenants["alpha"], func(ctx context.Context, tx pgx.Tx) error {
 		var inner error
 		err := tx.QueryRow(ctx, "SELECT 1").Scan(&usesTx{func() error {
 			_, inner = tx.Exec(ctx, addEffect)
+			require.ErrorIs(t, inner, errBusy)
+			require.Nil(t, tx.Conn())
+			lo := tx.LargeObjects()
+			_, err := lo.Create(ctx, 0)
+			require.ErrorIs(t, err, pgx.ErrTxClosed)
 			return inner
 		}})
-		require.ErrorIs(t, inner, errBusy)
+		require.ErrorIs(t, err, inner)
 		return err
 	})
 	require.ErrorIs(t, err, errBusy)

@@ -415,14 +415,23 @@ func (t *tenantTx) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 }
 
 // LargeObjects implements pgx.Tx. Its calls bypass the handle, so the connection
-// is destroyed after the job.
+// is destroyed after the job. Within another call they fail, and once the job has ended.
 func (t *tenantTx) LargeObjects() pgx.LargeObjects {
-	t.handle.bare()
-	return t.tx.LargeObjects() // after the job they fail, because t.tx is closed
+	if !t.handle.bare() {
+		return closedTx.LargeObjects()
+	}
+	return t.tx.LargeObjects()
 }
 
+// closedTx fails whatever it is asked for.
+var closedTx = func() pgx.Tx {
+	var b pgx.Batch
+	b.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(&b, pgx.ErrTxClosed).Tx()
+}()
+
 // Conn gives the bare connection, which is destroyed after the job: nobody can
-// know what was done to it. nil once the job has ended.
+// know what was done to it. nil within another call, and once the job has ended.
 func (t *tenantTx) Conn() *pgx.Conn {
 	if !t.handle.bare() {
 		return nil // it is destroyed, or another job's

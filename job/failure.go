@@ -26,8 +26,8 @@ func TrimText(s string) string {
 	if !long && len(s) <= MaxErrorText {
 		return strings.Clone(s)
 	}
-	end := MaxErrorText - len(cutMark)
-	for end > 0 && !utf8.RuneStart(s[end]) {
+	end := min(len(s), MaxErrorText-len(cutMark)) // what was not UTF-8 may have become shorter
+	for end > 0 && end < len(s) && !utf8.RuneStart(s[end]) {
 		end--
 	}
 	return s[:end] + cutMark

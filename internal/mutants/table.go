@@ -135,6 +135,8 @@ var mutants = []mutant{
 		"r.types = m.Copy()", "r.types = m", "./execution", "TestVictimsSeeNothing"},
 	{"P6", "what is kept of rows is the connection's memory", "execution/rows.go",
 		"slices.Clone(inner.FieldDescriptions())", "inner.FieldDescriptions()", "./execution", "TestVictimsSeeNothing"},
+	{"P10", "a call inside a call waits for itself", "execution/tenanttx.go",
+		"	if h.calling.Load() {", "	if h.calling.Load() && false {", "./execution", "TestCallsInCalls"},
 	{"P10", "a COPY whose source panics only fails", "execution/copyfrom.go",
 		"		panic(r.panicked)\n", "", "./execution", "TestCopyFromWhatPanics"},
 	{"P6", "temporary tables hide a tenant's own", "internal/store/migrations/0001_ledger.sql",

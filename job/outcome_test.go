@@ -135,7 +135,35 @@ func TestErrors_sayWhy(t *testing.T) {
 	for _, err := range []error{job.Discard(errBroken), job.Cancel(errBroken), job.RetryIn(0, errBroken)} {
 		require.ErrorIs(t, err, errBroken)
 	}
-	require.Zero(t, job.Decide(job.RetryIn(-time.Hour, errBroken), 1, 3, policy(t)).Delay, "a delay below nothing is none")
+}
+
+// Whatever puts a job off, it does not come back at once: 82,000 tries in ten seconds were
+// seen of a handler that returned RetryIn(0).
+func TestDecide_waitsASecondAtLeast(t *testing.T) {
+	t.Parallel()
+	hasty, err := job.ParsePolicy("R5/PT0S")
+	require.NoError(t, err)
+	list, err := job.ParsePolicy("PT0.2S,PT5S")
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		err    error
+		policy job.Policy
+		want   time.Duration
+	}{
+		"retry at once":              {job.RetryIn(0, errBroken), policy(t), time.Second},
+		"retry in the past":          {job.RetryIn(-time.Hour, errBroken), policy(t), time.Second},
+		"retry in a second and more": {job.RetryIn(1100*time.Millisecond, errBroken), policy(t), 1100 * time.Millisecond},
+		"snooze for nothing":         {job.Snooze(0), policy(t), time.Second},
+		"snooze into the past":       {job.Snooze(-time.Hour), policy(t), time.Second},
+		"snooze for longer":          {job.Snooze(2 * time.Second), policy(t), 2 * time.Second},
+		"a cycle without a delay":    {errBroken, hasty, time.Second},
+		"a list that begins soon":    {errBroken, list, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, job.Decide(tc.err, 1, 3, tc.policy).Delay)
+		})
+	}
 }
 
 func TestState_String(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,10 @@ var errNotYours = errors.New("the job's transaction is committed together with t
 // errLate is returned when a transaction was opened too late for its job to start: the
 // claim may have been lost meanwhile, or the worker was needed for other pools.
 var errLate = errors.New("the transaction was not open in time for the job to start")
+
+// errCopying is returned to whoever uses a transaction while it copies rows in, such as the
+// source of those rows: it would wait for itself.
+var errCopying = errors.New("conn busy: the job's transaction is in CopyFrom; read what the rows are made of before it begins")
 
 // openWithin is how long a job may wait for its transaction. After that it is given
 // back unstarted: a database that hangs, or has fewer connections than jobs, must not
@@ -102,6 +107,8 @@ type handle struct {
 	// it for good. A channel, so that waiting for it can be given up.
 	lock chan struct{}
 	dead chan struct{} // closed when nothing of the transaction reaches the connection any more
+	// copying is set while the call is CopyFrom, which calls the handler back for rows.
+	copying atomic.Bool
 	raw  bool          // guarded by lock; the handler has had the bare connection
 	back bool          // guarded by lock; a savepoint was rolled back
 
@@ -270,6 +277,14 @@ func (h *handle) enter(ctx context.Context) error {
 	select {
 	case h.lock <- struct{}{}:
 		return nil
+	default:
+	}
+	if h.copying.Load() {
+		return errCopying
+	}
+	select {
+	case h.lock <- struct{}{}:
+		return nil
 	case <-h.dead:
 		return ErrTxRevoked
 	case <-ctx.Done():
@@ -351,12 +366,15 @@ func (t *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 	return t.tx.SendBatch(ctx, b)
 }
 
-// CopyFrom implements pgx.Tx.
+// CopyFrom implements pgx.Tx. While it runs every other use of the transaction is refused,
+// also by src.
 func (t *tenantTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
 	if err := t.handle.enter(ctx); err != nil {
 		return 0, err
 	}
 	defer t.handle.leave()
+	t.handle.copying.Store(true)
+	defer t.handle.copying.Store(false)
 	return t.tx.CopyFrom(ctx, table, columns, src)
 }
 

@@ -132,6 +132,26 @@ var txCases = []txCase{
 		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"job_id"}, pgx.CopyFromRows([][]any{{1}, {2}}))
 		return err
 	}, "", 2},
+	{"copies rows that are asked for meanwhile", func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"job_id"}, pgx.CopyFromFunc(func() ([]any, error) {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			_, busy := tx.Exec(ctx, addEffect)
+			if !errors.Is(busy, errCopying) {
+				return nil, errors.New("it waits for itself")
+			}
+			for method, err := range useAll(ctx, tx) {
+				if err == nil {
+					return nil, fmt.Errorf("%s works while rows are copied in", method)
+				}
+			}
+			if tx.Conn() != nil {
+				return nil, errors.New("Conn works while rows are copied in")
+			}
+			return nil, busy
+		}))
+		return err
+	}, "conn busy", 0},
 	{"sends a batch", func(ctx context.Context, tx pgx.Tx) error {
 		var b pgx.Batch
 		b.Queue(addEffect)

@@ -107,6 +107,8 @@ var mutants = []mutant{
 		"if h.id != o.HoldupID {", "if h.since.IsZero() {", units, "TestHoldupIsSaidNowAndThen"},
 	{"P5", "a job may lose its node for ever", "acquisition/term.go",
 		"maxLosses      = 3 ", "maxLosses      = 300 ", root, "TestP5AKillerIsBuried"},
+	{"P10", "a transaction that copies rows in waits for itself", "execution/tenanttx.go",
+		"	if h.copying.Load() {", "	if false {", "./execution", "TestTenantTx"},
 	{"P6", "a connection is not scrubbed", "routing/pool.go",
 		"c.AfterRelease = scrub", "c.AfterRelease = func(*pgx.Conn) bool { return true }", root, "TestP6TheConnectionIsClean"},
 	{"P6", "temporary tables hide a tenant's own", "internal/store/migrations/0001_ledger.sql",

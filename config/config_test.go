@@ -211,6 +211,8 @@ tenants:
 connections:
   per_node: 0
   nodes: 1
+  lock_timeout: 10s
+  transaction_timeout: 15m0s
 acquire:
   batch: 2000
   idle_wait: 2s

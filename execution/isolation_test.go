@@ -253,7 +253,8 @@ const fingerprint = `SELECT jsonb_build_object(
 	'search_path', current_setting('search_path'), 'tenant', current_setting('app.tenant_id', true),
 	'other', coalesce(current_setting('app.other', true), ''),
 	'isolation', current_setting('transaction_isolation'), 'read_only', current_setting('transaction_read_only'),
-	'settings', (SELECT jsonb_object_agg(name, setting ORDER BY name) FROM pg_settings WHERE source = 'session'),
+	'settings', (SELECT jsonb_object_agg(name, setting ORDER BY name) FROM pg_settings WHERE source = 'session'
+		AND name NOT IN ('statement_timeout', 'idle_in_transaction_session_timeout')), -- the time that is left for the transaction
 	'channels', (SELECT jsonb_agg(c) FROM pg_listening_channels() AS c),
 	'cursors', (SELECT jsonb_agg(name) FROM pg_cursors WHERE name <> ''),
 	'prepared', (SELECT jsonb_agg(name) FROM pg_prepared_statements WHERE name <> ''),

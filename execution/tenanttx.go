@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -109,8 +110,8 @@ type handle struct {
 	dead chan struct{} // closed when nothing of the transaction reaches the connection any more
 	// copying is set while the call is CopyFrom, which calls the handler back for rows.
 	copying atomic.Bool
-	raw  bool          // guarded by lock; the handler has had the bare connection
-	back bool          // guarded by lock; a savepoint was rolled back
+	raw     bool // guarded by lock; the handler has had the bare connection
+	back    bool // guarded by lock; a savepoint was rolled back
 
 	abandoned bool // guarded by the slot's mu until the handler has returned; see abandon
 
@@ -136,13 +137,33 @@ func beginTenantTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant) (*te
 	if err != nil {
 		return nil, &noConnectionError{fmt.Errorf("get a connection for tenant %q: %w", t.ID, err)}
 	}
-	begin := fmt.Sprintf("BEGIN; SELECT tenure.enter_tenant(%s, %s, %s)", literal(t.Schema), literal(t.Role), literal(string(t.ID)))
+	begin := fmt.Sprintf("BEGIN; %sSELECT tenure.enter_tenant(%s, %s, %s)", until(ctx, conn.Conn()), literal(t.Schema), literal(t.Role), literal(string(t.ID)))
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		discard(conn) // it may stand in the failed transaction
 		return nil, fmt.Errorf("open a transaction for tenant %q: %w", t.ID, err)
 	}
 	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: t.Role, lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
+}
+
+// deadlineKey is what package routing marks a connection with whose timeouts may follow a
+// transaction's deadline: the DSN does not set them.
+const deadlineKey = "tenure.deadline"
+
+// cancelling is how much longer than its context's deadline a transaction may take: that
+// the deadline has passed is first told to the handler, and to the server by a cancel.
+const cancelling = 5 * time.Second
+
+// until gives the statements of a transaction, and its idle times, as long as ctx has; a
+// process that stands still, or that the server does not hear any more, holds its locks no
+// longer. Without a deadline the connection's own timeouts hold.
+func until(ctx context.Context, conn *pgx.Conn) string {
+	deadline, has := ctx.Deadline()
+	if _, may := conn.PgConn().CustomData()[deadlineKey]; !has || !may {
+		return ""
+	}
+	ms := min((max(time.Until(deadline), 0) + cancelling).Milliseconds(), math.MaxInt32)
+	return fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %[1]d; ", ms)
 }
 
 // literal quotes s for SQL; standard_conforming_strings is on, and routing has

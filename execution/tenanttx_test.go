@@ -18,6 +18,7 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -520,6 +521,49 @@ func TestHostileNames(t *testing.T) {
 }
 
 // InTx is for enqueuing and for tests of handlers: the same, without a job.
+// TestTransactionsEndInTime: a transaction has the time of its context on the server, too,
+// be that more or less than the connection's own bound, which holds without a deadline. What
+// the DSN sets holds in any case, and nobody waits for a lock for long.
+func TestTransactionsEndInTime(t *testing.T) {
+	t.Parallel()
+	var said string
+	look := func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `SELECT concat_ws(' ', current_setting('lock_timeout'),
+			width_bucket(extract(epoch FROM current_setting('statement_timeout')::interval), ARRAY[60, 900, 901, 3600, 7201, 7206]),
+			current_setting('statement_timeout') = current_setting('idle_in_transaction_session_timeout'))`).Scan(&said)
+	}
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "long", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error { return look(ctx, tx) }, job.Timeout(2*time.Hour))
+		inTx(r, "short", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error { return look(ctx, tx) }, job.Timeout(50*time.Second))
+	})
+	c.start()
+	for _, tenant := range []string{"alpha", "gamma"} {
+		require.Equal(t, "in tx", c.run(t, "long", c.tenants[tenant], "").how)
+		require.Equal(t, "10s 5 t", said, "between two hours and five seconds more")
+		require.Equal(t, "in tx", c.run(t, "short", c.tenants[tenant], "").how)
+		require.Equal(t, "10s 0 t", said, "less than a minute")
+		require.NoError(t, InTx(t.Context(), c.owner.tenants, *c.tenants[tenant], look))
+		require.Equal(t, "10s 2 t", said, "a quarter of an hour")
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		require.NoError(t, InTx(ctx, c.owner.tenants, *c.tenants[tenant], look))
+		cancel()
+		require.Equal(t, "10s 0 t", said, "less than a minute")
+	}
+
+	cfg := routing.DefaultConfig()
+	dsn := c.admin.Config().ConnString() + "&statement_timeout=1800000&lock_timeout=7000"
+	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: dsn, MaxConns: 4}}
+	router, err := routing.New(cfg, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, router.Start(t.Context()))
+	defer func() { require.NoError(t, router.Stop(context.WithoutCancel(t.Context()))) }()
+	pool, _ := router.Pool("main")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, InTx(ctx, pool.Tenants(), *c.tenants["gamma"], look))
+	require.Equal(t, "7s 3 f", said, "half an hour")
+}
+
 func TestInTx(t *testing.T) {
 	t.Parallel()
 	c := newCity(t, nil)

@@ -28,6 +28,7 @@ func (r *routes) caution(ctx context.Context, p *Pool, c *pgx.Conn) {
 		}
 	}
 	r.cautionTable(ctx, p)
+	r.cautionSchemaOnly(p, tenants)
 	risks, ok := r.cautionTenants(ctx, p, c, tenants)
 	if ok && !risks.FSync {
 		p.log.Warn("fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on")
@@ -132,6 +133,19 @@ func (r *routes) cautionTenants(ctx context.Context, p *Pool, db store.DB, tenan
 			zap.Int("count", n), zap.Strings("roles", risks.NoRole[:min(n, mostNamed)]))
 	}
 	return risks, true
+}
+
+// cautionSchemaOnly says what nothing protects where handlers run as the pool's own user.
+func (r *routes) cautionSchemaOnly(p *Pool, tenants []tenancy.Tenant) {
+	without := r.cfg.Tenants.Table != nil && r.cfg.Tenants.Role == "" // unless the table says otherwise for each
+	for _, t := range tenants {
+		without = without || t.Role == ""
+	}
+	if without {
+		p.log.Warn("tenants without a role run as this pool's user: their schema is searched first, and nothing more keeps them apart. " +
+			"SQL that names another tenant's schema reaches its tables, and SQL that names schema tenure reaches all tenants' jobs, " +
+			"where LOCK TABLE stops the pool for as long as the transaction may take; set tenants.role unless you trust all their SQL")
+	}
 }
 
 // cautionTable has the lookup table's query described, which finds a table or a

@@ -27,7 +27,8 @@ type Pool struct {
 	cfg PoolConfig
 	log *zap.Logger
 
-	dsn        *pgxpool.Config // what the DSN says; each use of it changes a copy
+	dsn        *pgxpool.Config   // what the DSN says; each use of it changes a copy
+	bounds     ConnectionsConfig // as the process started with
 	budget     *budget
 	door       *door
 	promotions *promotions
@@ -71,7 +72,7 @@ func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", name, errBadDSN)
 	}
-	return &Pool{Name: name, cfg: cfg, dsn: dsn, budget: r.budget, door: r.doors.to(dsn.ConnConfig), promotions: r.promotions, log: r.log.With(zap.String("pool", name)),
+	return &Pool{Name: name, cfg: cfg, dsn: dsn, bounds: r.bounds, budget: r.budget, door: r.doors.to(dsn.ConnConfig), promotions: r.promotions, log: r.log.With(zap.String("pool", name)),
 		ready: make(chan struct{}), gone: make(chan struct{}), down: fmt.Errorf("%w: not reached yet", ErrPoolDown)}, nil
 }
 
@@ -113,6 +114,7 @@ func (p *Pool) jobsConfig() *pgxpool.Config {
 func (p *Pool) tenantsConfig() *pgxpool.Config {
 	c := p.config("tenants", p.cfg.MaxConns-lockConns-p.jobConns())
 	tuneForTenants(c)
+	boundTenants(c, p.bounds)
 	guard(c)
 	return c
 }

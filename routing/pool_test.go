@@ -45,7 +45,10 @@ func TestPool_settings(t *testing.T) {
 	require.Equal(t, want, settings(t, p.Jobs(), slices.Sorted(maps.Keys(want))...))
 
 	// Tenants' statements are planned as the application expects.
-	want = map[string]string{"application_name": "tenure tenants", "enable_seqscan": "on", "plan_cache_mode": "auto", "statement_timeout": "7s", "search_path": "public"}
+	want = map[string]string{
+		"application_name": "tenure tenants", "enable_seqscan": "on", "plan_cache_mode": "auto", "search_path": "public",
+		"statement_timeout": "7s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "15min",
+	}
 	require.Equal(t, want, settings(t, p.Tenants(), slices.Sorted(maps.Keys(want))...))
 
 	lock, err := p.ConnectLock(t.Context())

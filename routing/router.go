@@ -24,6 +24,7 @@ type Router struct {
 	routes  atomic.Pointer[routes]
 	applied atomic.Int64
 
+	bounds     ConnectionsConfig // as it was when the process started
 	budget     *budget
 	doors      doors
 	promotions *promotions
@@ -82,6 +83,7 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	}
 	r := &Router{log: log.Named("routing"), promotions: newPromotions(), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
 	cfg = cfg.WithDefaults()
+	r.bounds = cfg.Connections
 	r.budget = newBudget(cfg.Connections.PerNode, r.evictIdle)
 	pools := map[string]*Pool{}
 	for name, pc := range cfg.Pools {

@@ -88,6 +88,7 @@ func fillTestbed(t *testing.T, pools, tenants int, database func(name string, nu
 	b.cfg.Node.Name = "test"
 	b.cfg.Pools = map[string]routing.PoolConfig{}
 	b.cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
+	b.cfg.Execution.TenantShare = 100 // many tests have one tenant, and wait until it has all workers
 	b.cfg.Acquire.IdleWait = 200 * time.Millisecond
 	b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = 2*time.Second, 400*time.Millisecond
 	b.cfg.Acquire.Session.TTL, b.cfg.Acquire.Session.HeartbeatEvery = 3*time.Second, 500*time.Millisecond

@@ -181,7 +181,14 @@ func (t *term) lookBack(behind int64, foreign, always bool) look {
 func (t *term) discover() look {
 	return func(ctx context.Context) (use func(), err error) {
 		lanes, err := store.Lanes(ctx, t.pool.Jobs(), maxLanes)
-		return func() { t.found(lanes) }, err
+		if err != nil {
+			return nil, err
+		}
+		limits, err := store.TenantLimits(ctx, t.pool.Jobs())
+		return func() {
+			t.found(lanes)
+			t.limits.set(limits)
+		}, err
 	}
 }
 

@@ -352,7 +352,7 @@ func (s *assistant) report(holder string, willing bool) {
 	r := Room{Pool: a.pool.Name, Session: s.session.id, Taken: s.taken}
 	willing = willing && s.session.MayStart()
 	if willing {
-		r.Room = a.workers.Room()
+		r.Room, r.Full = a.workers.Room(), a.workers.Full(s.session, maxFull)
 	}
 	for more := true; more; {
 		more = s.box.tell(&r)

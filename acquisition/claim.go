@@ -17,6 +17,9 @@ import (
 // acquire claims as many jobs as there is room for and some are waiting, and hands
 // them to the workers, or to peers.
 func (t *term) acquire(ctx context.Context) (claimed int, err error) {
+	if err := t.learnLimits(ctx); err != nil {
+		return 0, err
+	}
 	if n, err := t.acquireSuspect(ctx); n > 0 || err != nil {
 		return n, err
 	}
@@ -26,6 +29,7 @@ func (t *term) acquire(ctx context.Context) (claimed int, err error) {
 	if want <= 0 {
 		return 0, nil
 	}
+	t.reopen()
 	room, work := 0, t.lanes.hasWork() || t.lanes.missed[missedHere]
 	if work {
 		room = t.workers.Reserve(t.session, want)
@@ -33,7 +37,11 @@ func (t *term) acquire(ctx context.Context) (claimed int, err error) {
 	if room > 0 {
 		t.lanes.retry(missedHere)
 	}
-	t.seekHelp(t.peers.lack(work, room))
+	if t.crowded() {
+		t.seekHelp(t.peers.lack(true, 0))
+	} else {
+		t.seekHelp(t.peers.lack(work, room))
+	}
 	ready, credit := t.peers.ready()
 	n := min(room+credit, t.cfg.Batch)
 	if n == 0 || !t.lanes.hasWork() {
@@ -63,7 +71,7 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 			held.use(0)
 		}
 	}()
-	portions, err := t.portions(ctx, n)
+	portions, err := t.portions(ctx, n, ready)
 	if err != nil || len(portions) == 0 {
 		return 0, 0, err
 	}
@@ -86,6 +94,7 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 		before[i] = p.lane.after
 	}
 	own, shares := t.assign(t.pick(page, portions), room, ready, portions)
+	t.lanes.settle()
 	if len(own) > 0 {
 		var claims []execution.Claim
 		if claims, err = t.commit(ctx, page.Removals, own, portions); err == nil {
@@ -103,8 +112,9 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 	return kept, given, err
 }
 
-// portions chooses lanes, leaving out tenants that do not live here.
-func (t *term) portions(ctx context.Context, room int) ([]portion, error) {
+// portions chooses lanes, leaving out tenants that do not live here, or may not have more
+// in flight.
+func (t *term) portions(ctx context.Context, room int, ready []*peer) ([]portion, error) {
 	plan := t.lanes.plan(room)
 	kept := plan[:0]
 	for _, p := range plan {
@@ -118,6 +128,12 @@ func (t *term) portions(ctx context.Context, room int) ([]portion, error) {
 			p.lane.active = false // until the next discovery
 		case place != nil:
 			delete(t.misplaced, p.lane.Tenant)
+			here, all := t.allowance(p.lane, ready)
+			if all == 0 {
+				t.lanes.fill(p.lane.owner)
+				continue
+			}
+			p.quota, p.here = min(p.quota, all), here
 			kept = append(kept, p)
 		}
 	}
@@ -201,6 +217,7 @@ func (t *term) commit(ctx context.Context, removals int64, picked []store.Waitin
 		perClaim[c.ID]++
 		t.flight.add(c.Record.ID, c.Record.Turn)
 	}
+	t.limits.claimed(picked...)
 	for id, n := range perClaim {
 		t.session.open(id, n)
 	}

@@ -13,7 +13,8 @@ import (
 // priority take turns. It belongs to one term and is used by its goroutine only.
 type lanes struct {
 	byKey  map[store.Lane]*lane
-	active []*tenantLanes // tenants with an active lane; the next to be served first
+	active []*tenantLanes // tenants with an active lane that are not full; the next to be served first
+	full   []*tenantLanes // tenants that may not have more in flight now
 	tenant map[string]*tenantLanes
 
 	missed  [2]bool         // some lane has jobs that were read and not claimed, by why
@@ -43,6 +44,9 @@ type tenantLanes struct {
 	place   *tenancy.Tenant // where the tenant lives; nil: not resolved yet
 	lanes   []*lane
 	waiting bool // it is in lanes.active
+	full    bool // it is in lanes.full
+	// onlyHere: peers had room for some of its jobs, but not for those that came next.
+	onlyHere bool
 }
 
 func newLanes() *lanes {
@@ -69,7 +73,7 @@ func (ls *lanes) see(key store.Lane) *lane {
 
 func (ls *lanes) activate(l *lane) {
 	l.active, l.idle = true, 0
-	if !l.owner.waiting {
+	if !l.owner.waiting && !l.owner.full {
 		l.owner.waiting = true
 		ls.active = append(ls.active, l.owner)
 	}
@@ -148,7 +152,7 @@ func (ls *lanes) retry(why int) {
 // which is slow where its finished jobs are not tidied away yet: so not the first time.
 func (ls *lanes) forget(times int) {
 	for key, l := range ls.byKey {
-		if l.active || l.owner.waiting {
+		if l.active || l.owner.waiting || l.owner.full {
 			continue
 		}
 		if l.idle++; l.idle < times {
@@ -193,6 +197,7 @@ func (ls *lanes) plan(n int) []portion {
 type portion struct {
 	lane  *lane
 	quota int
+	here  int // how many of them may be for this node
 }
 
 // next is the active lane of the highest priority; lanes of one priority take turns.
@@ -222,7 +227,37 @@ func (l *lane) read(upTo int64, more bool) {
 // settle drops tenants from the round that have no active lane any more.
 func (ls *lanes) settle() {
 	ls.active = slices.DeleteFunc(ls.active, func(t *tenantLanes) bool {
-		t.waiting = t.first() != nil
+		t.waiting = t.first() != nil && !t.full
 		return !t.waiting
 	})
+}
+
+// fill takes a tenant out of the round, once settle is called, that may not have more in flight.
+func (ls *lanes) fill(t *tenantLanes) {
+	if !t.full {
+		t.full = true
+		ls.full = append(ls.full, t)
+	}
+}
+
+// reopen brings full tenants back that may have more now, or have nothing more to do.
+func (ls *lanes) reopen(may func(*lane) bool) {
+	ls.full = slices.DeleteFunc(ls.full, func(t *tenantLanes) bool {
+		l := t.first()
+		if l != nil && !may(l) {
+			return false
+		}
+		t.full, t.onlyHere = false, false
+		if l != nil {
+			ls.activate(l)
+		}
+		return true
+	})
+}
+
+// peersMay makes it be looked again whether peers can run jobs of full tenants.
+func (ls *lanes) peersMay() {
+	for _, t := range ls.full {
+		t.onlyHere = false
+	}
 }

@@ -40,7 +40,8 @@ type peer struct {
 	session uuid.UUID
 	member  string
 	kinds   store.Kinds
-	met     bool // its kinds are known
+	met     bool            // its kinds are known
+	full    map[string]bool // tenants that it can run no more jobs of now
 	heard   time.Time
 	credit  int   // jobs that may be given to it now
 	given   int64 // jobs given to it, in all
@@ -78,10 +79,14 @@ func (ps *peers) report(from string, r Room) (p *peer, more bool) {
 		ps.known[r.Session] = p
 	}
 	p.heard = time.Now()
-	before := p.credit
+	before, full := p.credit, len(p.full)
+	p.full = make(map[string]bool, len(r.Full))
+	for _, tenant := range r.Full {
+		p.full[tenant] = true
+	}
 	coming := max(0, p.given-(r.Taken-p.base)) // given, and not taken over yet
 	p.credit = max(0, r.Room-int(coming))
-	return p, p.credit > before
+	return p, p.credit > before || len(p.full) < full
 }
 
 // tookBack notes that a claim, or nil, which a peer did not take over is its own no more.
@@ -241,6 +246,9 @@ func (t *term) hear(reports []report) {
 			t.metrics.dropped.WithLabelValues(foreignSession).Inc()
 			continue
 		}
+		if more {
+			t.lanes.peersMay()
+		}
 		if more && anyOf(p.kinds, t.lanes.foreign) {
 			t.lanes.retry(missedByPeers)
 		}
@@ -324,25 +332,32 @@ func (t *term) assign(picked []store.Waiting, room int, ready []*peer, portions 
 	for i := range picked {
 		j := &picked[i]
 		mine := t.kinds.Has(j.Record.Kind)
-		if mine && len(own) < room {
+		p := &portions[j.Lane]
+		if mine && len(own) < room && p.here > 0 {
+			p.here--
 			own = append(own, *j)
 			continue
 		}
-		if s := choose(shares, j.Record.Kind); s != nil {
+		if s := choose(shares, j.Record.Kind, j.Record.Tenant); s != nil {
 			s.jobs = append(s.jobs, *j)
 			continue
 		}
-		t.lanes.miss(portions[j.Lane].lane, j.Position, j.Record.Kind, mine)
+		if mine && p.here == 0 { // else it would be read again at once, for a peer that cannot run it
+			t.lanes.fill(p.lane.owner)
+			p.lane.owner.onlyHere = true
+		}
+		t.lanes.miss(p.lane, j.Position, j.Record.Kind, mine)
 	}
 	return own, slices.DeleteFunc(shares, func(s share) bool { return len(s.jobs) == 0 })
 }
 
-// choose finds the peer with most room left among those that can run a kind.
-func choose(shares []share, kind string) (best *share) {
+// choose finds the peer with most room left among those that can run a kind, and more of a
+// tenant's.
+func choose(shares []share, kind, tenant string) (best *share) {
 	most := 0
 	for i := range shares {
 		s := &shares[i]
-		if left := s.peer.credit - len(s.jobs); left > most && s.peer.kinds.Has(kind) {
+		if left := s.peer.credit - len(s.jobs); left > most && s.peer.kinds.Has(kind) && !s.peer.full[tenant] {
 			best, most = s, left
 		}
 	}
@@ -392,6 +407,7 @@ func (t *term) give(ctx context.Context, removals int64, shares []share, portion
 			r := &s.jobs[k].Record
 			t.flight.lend(claims[r.Turn], s.peer.session, r.ID, r.Turn)
 		}
+		t.limits.claimed(s.jobs...)
 		s.peer.given += int64(len(s.jobs))
 		s.peer.credit -= len(s.jobs)
 		n += len(s.jobs)

@@ -23,6 +23,7 @@ type term struct {
 
 	flight   *flight
 	lanes    *lanes
+	limits   *limits
 	horizon  *horizon
 	aside    *aside
 	holdup   holdup
@@ -95,6 +96,7 @@ const (
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
 	t := &term{acquirer: a, began: time.Now(), placed: a.router.Applied(), misplaced: map[string]bool{}, session: s, fence: f, holding: h, ctx: ctx,
 		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, tried: map[endedJob]bool{}, peers: newPeers(a.kinds)}
+	t.limits = newLimits(t.flight)
 	t.aside = newAside(t)
 	return t
 }

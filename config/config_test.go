@@ -224,6 +224,7 @@ acquire:
     heartbeat_every: 3s
 execution:
   workers: 64
+  tenant_share: 75
   timeout: ${env:SHORT}
   retry: exponential(10, 10s, 6h)
   retention: 24h0m0s

@@ -86,6 +86,7 @@ func (w *Workers) replace(s *slot) {
 		zap.Duration("for", time.Since(s.deaf)), zap.NamedError("ended_by", context.Cause(s.ctx)))
 	w.group.Add(1) // the worker that is replaced still counts
 	go w.work(next)
+	w.backlog.ended(s.claim.Record.Tenant, false)
 	w.room.left(false)
 }
 

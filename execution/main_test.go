@@ -96,7 +96,7 @@ type bundle struct {
 // newBundle makes workers, not started, whose registry fill has filled.
 func newBundle(t testing.TB, change func(*Config), fill func(*job.Registry)) *bundle {
 	cfg := DefaultConfig()
-	cfg.Workers = 2
+	cfg.Workers, cfg.TenantShare = 2, 100 // most tests have one tenant
 	if change != nil {
 		change(&cfg)
 	}

@@ -60,9 +60,10 @@ func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) 
 	}
 	w := &Workers{
 		cfg: cfg, registry: registry, retry: retry, log: log.Named("workers"), metrics: newMetrics(cfg.Workers),
-		room: newRoom(cfg.Workers), backlog: newBacklog(),
+		room:     newRoom(cfg.Workers),
 		stopping: make(chan struct{}), stopped: make(chan struct{}), slots: make([]*slot, 2*cfg.Workers),
 	}
+	w.backlog = newBacklog(share{cfg.Workers, cfg.TenantShare}, w.room)
 	for i := range w.slots {
 		w.slots[i] = &slot{}
 	}
@@ -254,6 +255,7 @@ var errGoexit = errors.New("the handler called runtime.Goexit")
 func (w *Workers) run(s *slot, c *Claim) {
 	spec, known := w.registry.Lookup(c.Record.Kind)
 	if !known || !c.Owner.MayStart() {
+		w.backlog.ended(c.Record.Tenant, false)
 		w.room.left(false)
 		c.Owner.Return(c)
 		return
@@ -274,6 +276,7 @@ func (w *Workers) run(s *slot, c *Claim) {
 		cancel(nil)
 		r.report(cause, time.Since(began))
 		if !replaced { // else its place was given up before
+			w.backlog.ended(c.Record.Tenant, true)
 			w.room.left(true)
 		}
 	}()

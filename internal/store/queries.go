@@ -116,6 +116,7 @@ var (
 	sqlRetentionToday     = query("retention_today")
 	sqlRetentionTrim      = query("retention_trim")
 	sqlTenantList         = query("tenant_list")
+	sqlTenantLimits       = query("tenant_limits")
 	sqlTenantRead         = query("tenant_read")
 	sqlTenantForwards     = query("tenant_forwards")
 	sqlTenantFreeze       = query("tenant_freeze")

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/job"
 )
 
 // TenantsWithJobs lists tenants that have unfinished jobs, dead letters among them: those
@@ -72,6 +74,26 @@ func TenantRows(ctx context.Context, db DB) ([]TenantRow, error) {
 		return nil, fmt.Errorf("list tenants: %w", err)
 	}
 	return rows, nil
+}
+
+// TenantLimit is how many jobs of a tenant may be in flight at a time, and which are.
+type TenantLimit struct {
+	Tenant  string
+	Most    int // 1 at least
+	Claimed []job.ID
+	Turns   []int32 // theirs
+}
+
+// TenantLimits lists the tenants that have a limit (max_running).
+func TenantLimits(ctx context.Context, db DB) ([]TenantLimit, error) {
+	rows, err := db.Query(ctx, sqlTenantLimits)
+	if err == nil {
+		var out []TenantLimit
+		if out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TenantLimit]); err == nil {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("read the limits of tenants: %w", translate(err))
 }
 
 // TenantsOnTheirWay lists the tenants whose place another pool decides, too.

@@ -99,6 +99,8 @@ func TestP10ATenantHasItsShare(t *testing.T) {
 			}
 			b.eventually(50, "p1", done, "t3")
 			require.Less(t, l.highest.Load(), int64(16), "one is left to others")
+			require.LessOrEqual(t, b.count("p1", `SELECT count(*) FROM tenure.claim c CROSS JOIN unnest(c.job_ids) AS run (id)
+				JOIN tenure.job j USING (id) WHERE j.kind = 'endless'`), 24, "no more is claimed than may run")
 			require.Zero(t, l.done.Load())
 			l.release()
 			b.eventually(400+50+quick, "p1", "SELECT count(*) FROM tenure.completed_job")

@@ -340,6 +340,11 @@ func (s *assistant) place(ctx context.Context, c store.Accepted) []execution.Cla
 			continue
 		}
 		one.Tenant = place
+		if one.Record.Payload == nil { // a holder of an earlier version has given it
+			a.workers.Release(1)
+			s.session.bury(&one)
+			continue
+		}
 		claims = append(claims, one)
 	}
 	return claims

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -100,7 +101,7 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 		if claims, err = t.commit(ctx, page.Removals, own, portions); err == nil {
 			kept = len(claims)
 			held.use(kept)
-			t.workers.Submit(t.session, claims)
+			t.workers.Submit(t.session, t.bury(claims, own))
 		}
 	}
 	if err == nil && len(shares) > 0 {
@@ -133,7 +134,7 @@ func (t *term) portions(ctx context.Context, room int, ready []*peer) ([]portion
 				t.lanes.fill(p.lane.owner)
 				continue
 			}
-			p.quota, p.here = min(p.quota, all), here
+			p.quota, p.here = min(p.quota, all, p.lane.fits()), here
 			kept = append(kept, p)
 		}
 	}
@@ -170,17 +171,24 @@ func (a *acquirer) home(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *ro
 
 // pick moves the cursors on and leaves out what is in flight and what is suspect.
 func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
-	got := make([]int, len(portions))
+	got, left := make([]int, len(portions)), map[int]bool{}
 	picked := page.Jobs[:0]
 	for i := range page.Jobs {
 		j := &page.Jobs[i]
 		got[j.Lane]++
 		l := portions[j.Lane].lane
+		l.weigh(j)
+		if j.Left {
+			left[j.Lane] = true
+			continue
+		}
 		l.after = max(l.after, j.Position)
 		switch {
 		case t.flight.has(j.Record.ID, j.Record.Turn):
 		case j.Foreign:
 			t.lanes.miss(l, j.Position, j.Record.Kind, false)
+		case j.TooLarge: // it is not run
+			picked = append(picked, *j)
 		case j.Record.Losses > 0:
 			t.suspects.add(suspect{Waiting: *j, removals: page.Removals, lane: l})
 		default:
@@ -188,7 +196,10 @@ func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
 		}
 	}
 	for i, p := range portions {
-		p.lane.read(p.lane.after, got[i] >= p.quota)
+		p.lane.read(p.lane.after, got[i] >= p.quota || left[i])
+	}
+	if len(left) > 0 {
+		t.lanes.serveFirst(portions, left)
 	}
 	t.lanes.settle()
 	return picked
@@ -222,6 +233,24 @@ func (t *term) commit(ctx context.Context, removals int64, picked []store.Waitin
 		t.session.open(id, n)
 	}
 	return claims, nil
+}
+
+// bury sends jobs to the dead letters whose payload is too large to be read, and returns
+// the other claims. own are the jobs of claims, pairwise.
+func (t *term) bury(claims []execution.Claim, own []store.Waiting) []execution.Claim {
+	if !slices.ContainsFunc(own, func(w store.Waiting) bool { return w.TooLarge }) {
+		return claims
+	}
+	rest := make([]execution.Claim, 0, len(claims))
+	for i := range claims {
+		if !own[i].TooLarge {
+			rest = append(rest, claims[i])
+			continue
+		}
+		t.workers.Release(1)
+		t.session.bury(&claims[i])
+	}
+	return rest
 }
 
 // insert commits a claim. An error other than ErrFenced leaves it open whether

@@ -1,6 +1,7 @@
 package acquisition
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -36,6 +37,7 @@ type lane struct {
 	active  bool     // there may be more behind it
 	missed  [2]int64 // the first position that could not be claimed, by why; 0: none
 	rewound int64    // the position of the job that the cursor was last taken back to
+	bytes   float64  // of its jobs' payloads, on average, lately; 0: not known
 	idle    int      // how often forget has found it inactive since it last was active
 }
 
@@ -260,4 +262,33 @@ func (ls *lanes) peersMay() {
 	for _, t := range ls.full {
 		t.onlyHere = false
 	}
+}
+
+// weigh notes how large a job is.
+func (l *lane) weigh(j *store.Waiting) {
+	const lately = 0.1 // of a new one in the average
+	l.bytes += lately * (min(float64(j.Bytes), store.MaxJobBytes) - l.bytes)
+}
+
+// fits is how many jobs of the lane a page may have room for: others would be read in vain.
+func (l *lane) fits() int { return max(1, int(store.MaxPageBytes/max(l.bytes, 1))) }
+
+// serveFirst has those tenants be the next ones of whose jobs some were left out of a page,
+// as it was full, so that what stood before them does not fill the next one, too.
+func (ls *lanes) serveFirst(portions []portion, left map[int]bool) {
+	owners := map[*tenantLanes]bool{}
+	for i := range left {
+		owners[portions[i].lane.owner] = true
+	}
+	served := map[*tenantLanes]bool{portions[slices.Min(slices.Collect(maps.Keys(left)))].lane.owner: true} // it had some
+	rank := func(t *tenantLanes) int {
+		switch {
+		case served[t]:
+			return 2
+		case owners[t]:
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(ls.active, func(a, b *tenantLanes) int { return rank(a) - rank(b) })
 }

@@ -46,6 +46,7 @@ type peer struct {
 	credit  int   // jobs that may be given to it now
 	given   int64 // jobs given to it, in all
 	base    int64 // jobs it had taken over before this term gave it any
+	bytes   int64 // of jobs given to it since it was last known to have taken over all
 }
 
 // Times of working together. A holder invites when its workers have been full for a
@@ -62,6 +63,10 @@ const (
 	reportEvery   = 5 * time.Millisecond
 	reportAtLeast = 250 * time.Millisecond
 )
+
+// maxComing is how many bytes of payloads may be on their way to a peer, which reads all of
+// them at once.
+const maxComing = 2 * store.MaxPageBytes
 
 func newPeers(own store.Kinds) *peers {
 	return &peers{own: own, known: map[uuid.UUID]*peer{}, asked: map[string]asking{}, kinds: own, alone: true}
@@ -86,6 +91,9 @@ func (ps *peers) report(from string, r Room) (p *peer, more bool) {
 	}
 	coming := max(0, p.given-(r.Taken-p.base)) // given, and not taken over yet
 	p.credit = max(0, r.Room-int(coming))
+	if coming == 0 {
+		p.bytes = 0
+	}
 	return p, p.credit > before || len(p.full) < full
 }
 
@@ -160,7 +168,7 @@ func (ps *peers) drop(p *peer) {
 // ready lists the peers that can be given jobs, the one with most room first.
 func (ps *peers) ready() (ready []*peer, credit int) {
 	for _, p := range ps.known {
-		if p.met && p.credit > 0 {
+		if p.met && p.credit > 0 && p.bytes < maxComing {
 			ready = append(ready, p)
 			credit += p.credit
 		}
@@ -333,7 +341,7 @@ func (t *term) assign(picked []store.Waiting, room int, ready []*peer, portions 
 		j := &picked[i]
 		mine := t.kinds.Has(j.Record.Kind)
 		p := &portions[j.Lane]
-		if mine && len(own) < room && p.here > 0 {
+		if j.TooLarge && len(own) < room || mine && len(own) < room && p.here > 0 {
 			p.here--
 			own = append(own, *j)
 			continue
@@ -409,6 +417,9 @@ func (t *term) give(ctx context.Context, removals int64, shares []share, portion
 		}
 		t.limits.claimed(s.jobs...)
 		s.peer.given += int64(len(s.jobs))
+		for k := range s.jobs {
+			s.peer.bytes += s.jobs[k].Bytes
+		}
 		s.peer.credit -= len(s.jobs)
 		n += len(s.jobs)
 		if err := t.elector.Send(s.peer.member, MessageGiven, About{Pool: t.pool.Name}.Encode()); err != nil {

@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -128,6 +129,12 @@ func (s *session) FinishedInTx(c *execution.Claim) {
 // Finish implements execution.Owner.
 func (s *session) Finish(c *execution.Claim, o job.Outcome) {
 	s.completer.add(ending{claim: c, outcome: o})
+}
+
+// bury sends a claimed job to the dead letters that was not read, as it is too large.
+func (s *session) bury(c *execution.Claim) {
+	s.Finish(c, job.Outcome{State: job.Dead, Err: fmt.Errorf(
+		"its arguments and meta come to more than %d bytes as Postgres prints them, so they were not read and it did not run: store the data elsewhere and pass its key", store.MaxJobBytes)})
 }
 
 // Return implements execution.Owner.

@@ -87,7 +87,7 @@ func (w *Workers) replace(s *slot) {
 	w.group.Add(1) // the worker that is replaced still counts
 	go w.work(next)
 	w.backlog.ended(s.claim.Record.Tenant, false)
-	w.room.left(false)
+	w.left(s.claim, false)
 }
 
 // dismissed tells whether another worker stands in for the one in s, which has come to

@@ -85,7 +85,7 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	}
 	r.slot.hold(tx)
 	defer r.slot.hold(nil) // before it is closed
-	err = r.spec.Handle(context.WithValue(ctx, txKey{}, tx), &c.Record)
+	err = r.spec.Handle(context.WithValue(ctx, txKey{}, tx), r.record)
 	r.slot.hold(nil)
 	tx.handle.returned = true
 	if err != nil {

@@ -90,7 +90,7 @@ func (w *Workers) Stop(ctx context.Context) error {
 	w.stop.Do(func() {
 		close(w.stopping)
 		for _, c := range w.backlog.close() {
-			w.room.left(false)
+			w.left(c, false)
 			c.Owner.Return(c)
 		}
 		go func() {
@@ -180,13 +180,26 @@ func (w *Workers) Admit(n int) { w.room.used.Add(int64(n)) }
 // Submit takes claims of one owner for which places were reserved. The slice and
 // what it points to belong to the workers from then on.
 func (w *Workers) Submit(o Owner, claims []Claim) {
+	total := 0
+	for i := range claims {
+		c := &claims[i]
+		c.bytes = len(c.Record.Payload) + len(c.Record.Meta)
+		total += c.bytes
+	}
+	w.room.bytes.Add(int64(total))
 	if len(claims) == 0 || w.backlog.push(o, claims) {
 		return
 	}
 	for i := range claims {
-		w.room.left(false)
+		w.left(&claims[i], false)
 		o.Return(&claims[i])
 	}
+}
+
+// left says that a claim has left the workers.
+func (w *Workers) left(c *Claim, done bool) {
+	w.room.bytes.Add(-int64(c.bytes))
+	w.room.left(done)
 }
 
 // Forget drops an owner that has stopped, so that it is not called any more.
@@ -256,11 +269,12 @@ func (w *Workers) run(s *slot, c *Claim) {
 	spec, known := w.registry.Lookup(c.Record.Kind)
 	if !known || !c.Owner.MayStart() {
 		w.backlog.ended(c.Record.Tenant, false)
-		w.room.left(false)
+		w.left(c, false)
 		c.Owner.Return(c)
 		return
 	}
-	ctx, cancel := w.context(c, spec)
+	rec := c.record()
+	ctx, cancel := w.context(c, rec, spec)
 	s.mu.Lock()
 	s.claim, s.ctx, s.cancel = c, ctx, cancel
 	s.mu.Unlock()
@@ -269,7 +283,7 @@ func (w *Workers) run(s *slot, c *Claim) {
 	}
 
 	began := time.Now()
-	r := &run{workers: w, slot: s, claim: c, spec: spec, cancel: cancel, err: errGoexit}
+	r := &run{workers: w, slot: s, claim: c, record: rec, spec: spec, cancel: cancel, err: errGoexit}
 	defer func() {
 		cause := context.Cause(ctx)
 		replaced := s.clear()
@@ -277,7 +291,7 @@ func (w *Workers) run(s *slot, c *Claim) {
 		r.report(cause, time.Since(began))
 		if !replaced { // else its place was given up before
 			w.backlog.ended(c.Record.Tenant, true)
-			w.room.left(true)
+			w.left(c, true)
 		}
 	}()
 	r.do(ctx)
@@ -287,7 +301,7 @@ func (w *Workers) run(s *slot, c *Claim) {
 // that can end it early. It is made of one cancelable context and one timer; the
 // standard WithTimeoutCause on top of WithCancelCause would be another microsecond
 // a job.
-func (w *Workers) context(c *Claim, spec *job.Spec) (context.Context, context.CancelCauseFunc) {
+func (w *Workers) context(c *Claim, rec *job.Record, spec *job.Spec) (context.Context, context.CancelCauseFunc) {
 	timeout := w.cfg.Timeout
 	if spec.Timeout > 0 {
 		timeout = spec.Timeout
@@ -299,7 +313,7 @@ func (w *Workers) context(c *Claim, spec *job.Spec) (context.Context, context.Ca
 	timer := time.AfterFunc(timeout, func() { cancel(job.ErrTimeout) })
 	ctx = deadlineContext{ctx, time.Now().Add(timeout)}
 	ctx = tenancy.NewContext(ctx, *c.Tenant)
-	ctx = job.NewContext(ctx, &c.Record)
+	ctx = job.NewContext(ctx, rec)
 	return ctx, func(cause error) {
 		timer.Stop()
 		cancel(cause)
@@ -319,6 +333,7 @@ type run struct {
 	workers *Workers
 	slot    *slot
 	claim   *Claim
+	record  *job.Record // the handler's
 	spec    *job.Spec
 	cancel  context.CancelCauseFunc
 	err     error // what the handler said
@@ -338,7 +353,7 @@ func (r *run) do(ctx context.Context) {
 		}
 		return
 	}
-	r.err = r.spec.Handle(ctx, &r.claim.Record)
+	r.err = r.spec.Handle(ctx, r.record)
 }
 
 // report tells the owner how the run ended.

@@ -80,13 +80,13 @@ func GiveClaims(ctx context.Context, db DB, f Fence, removals int64, ids []int64
 // Accepted is a claim that a session took over.
 type Accepted struct {
 	ID   int64
-	Jobs []job.Record // none: they are all gone
+	Jobs []job.Record // none: they are all gone; without a payload: it is too large
 }
 
 // AcceptClaims takes over every claim that was given to a session and is not among
 // those it knows. It can be repeated after a lost answer.
 func AcceptClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) ([]Accepted, error) {
-	rows, err := db.Query(ctx, sqlClaimAccept, session, notNil(known))
+	rows, err := db.Query(ctx, sqlClaimAccept, session, notNil(known), MaxJobBytes)
 	if err != nil {
 		return nil, fmt.Errorf("take claims over: %w", translate(err))
 	}

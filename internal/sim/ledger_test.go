@@ -290,7 +290,7 @@ var ledgerStatements = map[string]*statement{
 	},
 	"lane_left":       {columns: tenantColumns, run: none},
 	"tenant_forwards": {columns: tenantColumns, run: none},
-	"tenant_limits": {columns: []column{{"tenant_id", oidText}, {"most", oidInt4}, {"ids", oidInts}, {"turns", pgtype.Int4ArrayOID}}, run: none},
+	"tenant_limits":   {columns: []column{{"tenant_id", oidText}, {"most", oidInt4}, {"ids", oidInts}, {"turns", pgtype.Int4ArrayOID}}, run: none},
 	"transaction_oldest": {columns: []column{{"what", oidText}, {"id", oidText}, {"username", oidText}, {"application", oidText},
 		{"state", oidText}, {"xid", oidText}, {"seconds", pgtype.Float8OID}}, run: none},
 	"waiting_unhandled": {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},

@@ -135,7 +135,7 @@ node.yaml:2:18: error: unknown key "renew"
 node.yaml:2:13: error: unknown key "colour"
     2 | execution: {colour: blue}
       |             ^
-      = the keys here are: workers, timeout, retry, retention, finish_within`},
+      = the keys here are: workers, tenant_share, timeout, retry, retention, finish_within`},
 		{"unknown key: what it was meant to be is not reported as missing", "pools: {a: {dns: '${env:DATABASE_URL}'}}\n", `
 node.yaml:1:13: error: unknown key "dns"
     1 | pools: {a: {dns: '${env:DATABASE_URL}'}}

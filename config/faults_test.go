@@ -184,7 +184,7 @@ node.yaml:3:6: error: pools.b needs keys of its own, but is a single value
 node.yaml:4:12: error: execution needs keys of its own, but is a single value
     4 | execution: 64
       |            ^
-      = its keys are: workers, timeout, retry, retention, finish_within
+      = its keys are: workers, tenant_share, timeout, retry, retention, finish_within
 node.yaml:5:18: error: "lots" is not a whole number
     5 | acquire: {batch: lots, lock: [a]}
       |                  ^

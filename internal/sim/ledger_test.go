@@ -277,7 +277,7 @@ var ledgerStatements = map[string]*statement{
 	},
 	// These two are only prepared for: there is nothing to read or to claim.
 	"page_read": {
-		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInts, pgtype.Int4ArrayOID, oidTexts, oidBool},
+		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInts, pgtype.Int4ArrayOID, oidTexts, oidBool, oidInt8, oidInt8},
 		columns: []column{{"n", oidInt4}, {"position", oidInt8}}, run: none,
 	},
 	"claim_insert": {
@@ -301,7 +301,7 @@ var ledgerStatements = map[string]*statement{
 			return [][]any{{int32(150009), false, false, "UTF8", true, l.pool, true, true, true}}
 		},
 	},
-	"schema_version": {columns: []column{{"version", oidInt8}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema}} }},
+	"schema_version": {columns: []column{{"version", oidInt8}, {"oldest_program", oidInt8}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema, int64(0)}} }},
 	"pool_number":    {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
 	"server_is": {
 		columns: []column{{"server", oidText}, {"timeline", oidInt4}},

@@ -2,9 +2,11 @@ package tenure
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +27,9 @@ var (
 	// ErrWrongPool is returned when a transaction is on another database than the
 	// one its tenant lives in.
 	ErrWrongPool = store.ErrWrongPool
+	// ErrNotAllowed is returned when a transaction runs under a role that is not that of the
+	// tenant which a job is to be enqueued for.
+	ErrNotAllowed = store.ErrNotAllowed
 	// ErrUnknownPool is returned for the name of a pool that is not configured.
 	ErrUnknownPool = errors.New("it is not configured")
 	// ErrUnknownKind is returned when no handler is registered for the kind; see [Elsewhere].
@@ -47,7 +52,7 @@ func Refused(err error) bool {
 	var row *routing.RowError
 	var socket *net.OpError
 	return errors.As(err, &pool) || errors.As(err, &input) || errors.As(err, &row) || errors.Is(err, ErrUnknownTenant) ||
-		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, tenancy.ErrNoTenant) ||
+		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, ErrNotAllowed) || errors.Is(err, tenancy.ErrNoTenant) ||
 		errors.Is(err, routing.ErrInUse) || errors.Is(err, routing.ErrHasJobs) ||
 		errors.As(err, &socket) && socket.Op == "listen"
 }
@@ -152,34 +157,17 @@ func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (En
 }
 
 // EnqueueTx adds a job for the context's tenant in a transaction on that tenant's
-// database: the job exists if and when tx commits. ErrWrongPool: tx is on another
-// database, maybe the one that the tenant lived in before it was moved. Any pgx transaction will do, also the one a [HandleTx] handler or
-// [Client.InTx] was given. As only the caller sees tx commit, the job may start
+// database: the job exists if and when tx commits. Any pgx transaction will do, whatever
+// user or role it runs as, also the one a [HandleTx] handler or [Client.InTx] was given.
+// What it is refused for leaves tx as it was. ErrWrongPool: tx is on another database,
+// maybe the one that the tenant lived in before it was moved. ErrNotAllowed: tx runs under
+// a role that is not this tenant's. As only the caller sees tx commit, the job may start
 // some milliseconds later than with Enqueue or InTx.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts ...Option) (Enqueued, error) {
-	tenant, pool, err := c.tenant(ctx)
+	database := func() string { return fmt.Sprintf("database %q", tx.Conn().Config().Database) }
+	out, err := c.enqueueTx(ctx, store.OnTx(tx), database, args, opts)
 	if err != nil {
-		return Enqueued{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
-	}
-	row := tx.QueryRow
-	if t, ok := tx.(interface {
-		AsPool(ctx context.Context, sql string, args ...any) pgx.Row
-	}); ok { // a tenant's role has no business in the ledger
-		row = t.AsPool
-	}
-	out, err := c.enqueue(ctx, row, tenant, pool, args, opts)
-	var moved *store.TenantMovedError
-	switch {
-	case errors.Is(err, store.ErrWrongPool) || errors.Is(err, store.ErrNotMigrated):
-		database := tx.Conn().Config().Database
-		return Enqueued{}, fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on database %q: %w", args.Kind(), tenant.ID, pool.Name, database, ErrWrongPool)
-	case errors.As(err, &moved):
-		c.router.Forget(tenant.ID)
-		return Enqueued{}, fmt.Errorf("enqueue %s: the transaction is on pool %s, but %w: begin another one there: %w", args.Kind(), pool.Name, err, ErrWrongPool)
-	case store.IsAborted(err):
-		return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", args.Kind(), tenant.ID, err)
-	case err != nil:
-		return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+		return Enqueued{}, err
 	}
 	if pending, ok := ctx.Value(pendingKey{}).(*pending); ok {
 		pending.hints = append(pending.hints, out.hint)
@@ -187,6 +175,59 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts .
 		c.bell.ringLater(out.hint)
 	}
 	return out.Enqueued, nil
+}
+
+// EnqueueSQLTx is [Client.EnqueueTx] for a transaction of database/sql, whose driver may be
+// pgx' or any other whose placeholders are $1, $2, ….
+func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, opts ...Option) (Enqueued, error) {
+	out, err := c.enqueueTx(ctx, store.OnSQLTx(tx), func() string { return "another database" }, args, opts)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	c.bell.ringLater(out.hint)
+	return out.Enqueued, nil
+}
+
+// enqueueTx adds a job by row in a transaction of the caller's on a database of this name.
+func (c *Client) enqueueTx(ctx context.Context, row store.QueryRow, database func() string, args job.Args, opts []Option) (added, error) {
+	tenant, pool, err := c.tenant(ctx)
+	if err != nil {
+		return added{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
+	}
+	opts = append(slices.Clip(opts), withData)
+	out, err := c.enqueue(ctx, row, tenant, pool, args, opts)
+	if errors.Is(err, ErrNotAllowed) && tenant.Role != "" {
+		var learned bool
+		if learned, err = c.learn(ctx, tenant, pool); learned {
+			out, err = c.enqueue(ctx, row, tenant, pool, args, opts)
+		}
+	}
+	var moved *store.TenantMovedError
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.Is(err, store.ErrWrongPool) || errors.Is(err, store.ErrNotMigrated):
+		return added{}, fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on %s: %w", args.Kind(), tenant.ID, pool.Name, database(), ErrWrongPool)
+	case errors.As(err, &moved):
+		c.router.Forget(tenant.ID)
+		return added{}, fmt.Errorf("enqueue %s: the transaction is on pool %s, but %w: begin another one there: %w", args.Kind(), pool.Name, err, ErrWrongPool)
+	case store.IsAborted(err):
+		return added{}, fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", args.Kind(), tenant.ID, err)
+	}
+	return added{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+}
+
+// learn tells the ledger which role the configuration gives a tenant, which it may not
+// know yet, and says whether that was news to it.
+func (c *Client) learn(ctx context.Context, t tenancy.Tenant, pool *routing.Pool) (bool, error) {
+	news, err := store.LearnRoles(ctx, pool.Jobs(), map[string]string{string(t.ID): t.Role})
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("%w, as far as the ledger knows: %w", ErrNotAllowed, err)
+	case news == 0:
+		return false, fmt.Errorf("%w: its own is %s, and this transaction's has not the rights of that", ErrNotAllowed, t.Role)
+	}
+	return true, nil
 }
 
 // pending gathers the hints of an InTx until it has committed.

@@ -26,7 +26,8 @@ type Migration struct {
 //
 // A pool that is migrated for the first time gets a number, which is part of its
 // job ids; for the numbers to be different, every other configured pool must answer
-// then. A pool that fails does not keep the others from being migrated.
+// then. A pool that fails does not keep the others from being migrated. Users who were
+// given a ledger by [Grant] get what is added to it.
 func Migrate(ctx context.Context, cfg config.Config, pools ...string) ([]Migration, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -72,8 +73,10 @@ func migrateOne(ctx context.Context, cfg config.Config, name string) ([]store.Mi
 		if err := store.CheckName(ctx, conn, name); err != nil {
 			return err
 		}
-		steps, err = store.Migrate(ctx, conn.Config(), name)
-		return err
+		if steps, err = store.Migrate(ctx, conn.Config(), name); err != nil {
+			return err
+		}
+		return store.Regrant(ctx, conn)
 	})
 	return steps, err
 }

@@ -95,6 +95,7 @@ func (t *TableConfig) asks(other *TableConfig) bool {
 
 // cautionTenants is caution of these tenants of a pool.
 func (r *routes) cautionTenants(ctx context.Context, p *Pool, db store.DB, tenants []tenancy.Tenant) (risks store.Risks, ok bool) {
+	r.learnRoles(ctx, p, db, tenants)
 	var schemas, roles []string
 	withRole, without := r.cfg.Tenants.Role != "", false
 	for _, t := range tenants {
@@ -121,7 +122,12 @@ func (r *routes) cautionTenants(ctx context.Context, p *Pool, db store.DB, tenan
 	}
 	if n := len(risks.NoUsage); n > 0 {
 		p.log.Warn("tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them",
-			zap.Int("count", n), zap.Strings("roles", risks.NoUsage[:min(n, mostNamed)]))
+			zap.Int("count", n), zap.Strings("roles", risks.NoUsage[:min(n, mostNamed)]),
+			zap.Strings("grants", risks.UsageGrants[:min(len(risks.UsageGrants), mostNamed)]))
+	}
+	if n := len(risks.EnqueueGrants); n > 0 {
+		p.log.Warn("tenants' roles may not enqueue in their transactions",
+			zap.Int("count", n), zap.Strings("grants", risks.EnqueueGrants[:min(n, mostNamed)]))
 	}
 	if n := len(risks.NoSchema); n > 0 {
 		p.log.Warn("tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static",
@@ -132,6 +138,30 @@ func (r *routes) cautionTenants(ctx context.Context, p *Pool, db store.DB, tenan
 			zap.Int("count", n), zap.Strings("roles", risks.NoRole[:min(n, mostNamed)]))
 	}
 	return risks, true
+}
+
+// learnRoles tells a pool's ledger which roles these tenants have, and which the others,
+// so that they may enqueue by tenure.enqueue.
+func (r *routes) learnRoles(ctx context.Context, p *Pool, db store.DB, tenants []tenancy.Tenant) {
+	roles := map[string]string{store.PatternRole: r.cfg.Tenants.Role}
+	for _, t := range tenants {
+		roles[string(t.ID)] = t.Role
+	}
+	if _, err := store.LearnRoles(ctx, db, roles); err != nil && !errors.Is(err, context.Canceled) {
+		p.log.Warn("the ledger could not be told which roles tenants have; by SQL, they may not enqueue under new ones", zap.Error(err))
+	}
+}
+
+// Roles are the roles of a pool's tenants, by tenant, as far as they are under
+// tenants.static, and under "" the pattern of the others'.
+func (c Config) Roles(pool string) map[string]string {
+	roles := map[string]string{store.PatternRole: c.Tenants.Role}
+	for id, s := range c.Tenants.Static {
+		if t, err := c.Tenants.place(id, s.Pool, s.Schema, s.Role); err == nil && t.Pool == pool { // else Validate refuses it
+			roles[string(id)] = t.Role
+		}
+	}
+	return roles
 }
 
 // cautionTable has the lookup table's query described, which finds a table or a

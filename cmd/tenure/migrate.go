@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,11 +19,19 @@ func newMigrate(a *app) *cobra.Command {
 		Short: "Bring the pools' ledgers to this version",
 		Long: "Applies what is missing in schema tenure of each pool, and nothing else: nodes\n" +
 			"never do that themselves. Running it again, or on several machines at once, is\n" +
-			"safe. A new pool gets its number, for which all other pools must answer.",
+			"safe. A new pool gets its number, for which all other pools must answer.\n\n" +
+			"The configuration's DSNs lead in as the user that is to own the ledgers. Nodes and\n" +
+			"clients may use another one: --grants gives it what they need, and no more, and\n" +
+			"records the roles of the tenants. Users who were given a ledger once get what a\n" +
+			"migration adds without being asked for it again.",
 		Args: cobra.NoArgs,
 	}
-	var pools []string
+	var pools, users []string
+	var grants, show bool
 	cmd.Flags().StringArrayVar(&pools, "pool", nil, "only this `pool`; may be repeated (default: all)")
+	cmd.Flags().BoolVar(&grants, "grants", false, "then grant what nodes and clients need of the ledgers")
+	cmd.Flags().StringArrayVar(&users, "runtime", nil, "the `user` that nodes and clients connect as; may be repeated (default: those who have the ledger)")
+	cmd.Flags().BoolVar(&show, "print", false, "print the GRANT statements that are missing, and change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := a.loadConfig()
 		if err != nil {
@@ -36,10 +45,37 @@ func newMigrate(a *app) *cobra.Command {
 		}
 		slices.Sort(pools)
 		pools = slices.Compact(pools)
+		if (show || len(users) > 0) && !grants {
+			return usagef("--runtime and --print go with --grants")
+		}
+		if show {
+			missing, err := tenure.MissingGrants(cmd.Context(), cfg, users, pools...)
+			a.printGrants(missing)
+			return err
+		}
 		steps, err := tenure.Migrate(cmd.Context(), cfg, pools...)
-		return a.printMigrations(pools, steps, err)
+		if err := a.printMigrations(pools, steps, err); err != nil || !grants {
+			return err
+		}
+		done, err := tenure.Grant(cmd.Context(), cfg, users, pools...)
+		a.printGrants(done)
+		return err
 	}
 	return cmd
+}
+
+// printGrants prints statements as psql takes them.
+func (a *app) printGrants(pools []tenure.PoolGrants) {
+	for _, p := range pools {
+		switch {
+		case len(p.Users) == 0:
+			fmt.Fprintf(a.stdout, "-- %s: nobody but its owner has this ledger; name a user with --runtime\n", p.Pool)
+		case len(p.Statements) == 0:
+			fmt.Fprintf(a.stdout, "-- %s: nothing is missing\n", p.Pool)
+		default:
+			fmt.Fprintf(a.stdout, "-- %s:\n%s;\n", p.Pool, strings.Join(p.Statements, ";\n"))
+		}
+	}
 }
 
 const errMigrateAgain = consequence("the other pools, if any, are done: mend what is wrong and run migrate again")

@@ -28,6 +28,8 @@ type Beginner interface {
 var (
 	// ErrWrongPool: the statement ran on another database than the one meant.
 	ErrWrongPool = errors.New("wrong pool")
+	// ErrNotAllowed: the transaction's role is not that of the job's tenant.
+	ErrNotAllowed = errors.New("the role in force may not enqueue for this tenant")
 	// ErrNotMigrated: the database has no ledger.
 	ErrNotMigrated = errors.New("the ledger is not installed in this database")
 	// ErrFenced: the caller does not hold the acquire lock any more, or somebody
@@ -49,22 +51,30 @@ const (
 	codeClaimLost       = "TN001" // tenure.require_claim
 	codeUndefinedTable  = "42P01"
 	codeUndefinedSchema = "3F000"
+	codeUndefinedFunc   = "42883"
 	codeUniqueViolation = "23505"
+	codeNoPrivilege     = "42501"
 	codeAborted         = "25P02" // current transaction is aborted
 	codeTooMany         = "53300" // connections, for the server, the database or the role
 )
 
+// coded is an error of the server's, from pgx or another driver of database/sql.
+type coded interface {
+	error
+	SQLState() string
+}
+
 // translate turns error codes into this package's errors, keeping the chain.
 func translate(err error) error {
-	var pg *pgconn.PgError
+	var pg coded
 	if !errors.As(err, &pg) {
 		return err
 	}
-	switch pg.Code {
+	switch pg.SQLState() {
 	case codeClaimLost:
 		return job.ErrClaimLost
 	case codeUndefinedTable, codeUndefinedSchema:
-		return fmt.Errorf("%w: %s", ErrNotMigrated, pg.Message)
+		return fmt.Errorf("%w: %w", ErrNotMigrated, pg)
 	}
 	return err
 }
@@ -77,8 +87,8 @@ func IsAborted(err error) bool { return hasCode(err, codeAborted) }
 func NoConnectionLeft(err error) bool { return hasCode(err, codeTooMany) }
 
 func hasCode(err error, code string) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == code
+	var pg coded
+	return errors.As(err, &pg) && pg.SQLState() == code
 }
 
 // nullable turns the empty string into NULL.

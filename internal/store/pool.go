@@ -42,6 +42,8 @@ type Risks struct {
 	NoRole         []string // roles that do not exist, or that the pool's user is no member of
 	MightyRoles    []string // roles that are superusers, or bypass row-level security
 	NoUsage        []string // roles that may not use their schema, as "role in schema"
+	UsageGrants    []string // what would mend that
+	EnqueueGrants  []string // what roles lack for enqueuing in their transactions
 }
 
 // ServerIs is which server a connection leads to, and on which timeline it is; 0: it
@@ -89,7 +91,7 @@ func SettingsPassed(ctx context.Context, db DB) (passed bool, err error) {
 // LookForRisks asks a pool for its risks; schemas and, in the same order, roles are those
 // that its tenants are to have, "" being the pool's own user.
 func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks, err error) {
-	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Mighty, &r.NoSchema, &r.NoRole, &r.MightyRoles, &r.NoUsage)
+	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Mighty, &r.NoSchema, &r.NoRole, &r.MightyRoles, &r.NoUsage, &r.UsageGrants, &r.EnqueueGrants)
 	if err != nil {
 		return r, fmt.Errorf("look for risks: %w", err)
 	}
@@ -132,6 +134,9 @@ func (i Identity) Usable(pool string) error {
 // on newer ones that say that it may: so the ledgers are migrated first, and the nodes
 // follow one by one.
 func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
+	if err := verifyGrants(ctx, db, pool); err != nil {
+		return 0, err
+	}
 	i, err := Identify(ctx, db)
 	if err != nil {
 		return 0, err

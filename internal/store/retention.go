@@ -13,9 +13,7 @@ const daysAhead = 2
 
 // KeepDays makes the partitions of finished jobs for today and the days ahead,
 // drops those whose last job is older than retention, and removes a batch of what
-// only deleting can remove. It may be run by several nodes at once. Rights to make
-// tables are needed; without them finished jobs go to the default partition and
-// are deleted there.
+// only deleting can remove. It may be run by several nodes at once.
 func KeepDays(ctx context.Context, db DB, retention time.Duration) error {
 	var today time.Time
 	if err := db.QueryRow(ctx, sqlRetentionToday).Scan(&today); err != nil {
@@ -33,7 +31,7 @@ func KeepDays(ctx context.Context, db DB, retention time.Duration) error {
 	for _, d := range days {
 		have[d.Format(time.DateOnly)] = true
 		if d.AddDate(0, 0, 1).Before(today.Add(-retention)) {
-			if _, err := db.Exec(ctx, "DROP TABLE IF EXISTS tenure."+partition(d)); err != nil {
+			if _, err := db.Exec(ctx, sqlRetentionDrop, d); err != nil {
 				return fmt.Errorf("drop the finished jobs of %s: %w", d.Format(time.DateOnly), err)
 			}
 		}
@@ -56,9 +54,7 @@ func KeepDays(ctx context.Context, db DB, retention time.Duration) error {
 // makeDay makes one day's partition. When jobs of that day already stand in the
 // default partition it cannot be made; they stay there until they are deleted.
 func makeDay(ctx context.Context, db DB, d time.Time) error {
-	sql := fmt.Sprintf("CREATE TABLE IF NOT EXISTS tenure.%s PARTITION OF tenure.completed_job FOR VALUES FROM ('%s 00:00+00') TO ('%s 00:00+00')",
-		partition(d), d.Format(time.DateOnly), d.AddDate(0, 0, 1).Format(time.DateOnly))
-	_, err := db.Exec(ctx, sql)
+	_, err := db.Exec(ctx, sqlRetentionMake, d)
 	const (
 		rowsInDefault  = "23514" // check_violation
 		duplicateTable = "42P07"
@@ -69,5 +65,3 @@ func makeDay(ctx context.Context, db DB, d time.Time) error {
 	}
 	return fmt.Errorf("make the partition for finished jobs of %s: %w", d.Format(time.DateOnly), err)
 }
-
-func partition(d time.Time) string { return "completed_job_" + d.Format("20060102") }

@@ -87,7 +87,7 @@ func TestClocksFarApart(t *testing.T) {
 // settableClock gives a pool's database a clock that jump can set. Nothing may have asked
 // for the time there yet: a prepared statement stays with the function that it found.
 func (b *testbed) settableClock(pool string) {
-	b.exec(pool, "CREATE TABLE public.clock_ahead (by interval); INSERT INTO public.clock_ahead VALUES ('0')")
+	b.exec(pool, "CREATE TABLE public.clock_ahead (by interval); INSERT INTO public.clock_ahead VALUES ('0'); GRANT SELECT ON public.clock_ahead TO PUBLIC")
 	b.exec(pool, "ALTER FUNCTION pg_catalog.clock_timestamp() RENAME TO true_clock_timestamp")
 	b.exec(pool, `CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
 		AS 'SELECT pg_catalog.true_clock_timestamp() + (SELECT by FROM public.clock_ahead)'`)

@@ -43,14 +43,14 @@ CREATE TABLE audit.event (
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     what text NOT NULL,       -- take, claim, unclaim, end
     session uuid, epoch bigint, claim bigint, turn int, jobs bigint[]);
-CREATE FUNCTION audit.lock() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit.lock() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO audit.event (what, session, epoch) VALUES ('take', NEW.holder, NEW.epoch);
     RETURN NULL;
 END $$;
 CREATE TRIGGER audit AFTER UPDATE ON tenure.acquire_lock FOR EACH ROW
     WHEN (OLD.epoch IS DISTINCT FROM NEW.epoch) EXECUTE FUNCTION audit.lock();
-CREATE FUNCTION audit.claim() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit.claim() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
         INSERT INTO audit.event (what, session, epoch, claim, turn, jobs)
@@ -66,7 +66,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON tenure.claim FOR EACH ROW EXECUTE FUNCTION audit.claim();
-CREATE FUNCTION audit.job() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit.job() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO audit.event (what, turn, jobs) VALUES ('end', OLD.turn, ARRAY[OLD.id]);
     RETURN NULL;

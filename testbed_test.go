@@ -107,9 +107,7 @@ func fillTestbed(t *testing.T, pools, tenants int, database func(name string, nu
 		b.db[name] = db
 		for i := 1; i <= tenants; i++ {
 			id := fmt.Sprintf("t%d", (p-1)*tenants+i)
-			b.exec(name, "CREATE SCHEMA "+id)
-			storetest.Role(t, b.db[name], rolePrefix+id, id)
-			b.exec(name, fmt.Sprintf("CREATE TABLE %s.effect (job_id bigint, run text, tenant text DEFAULT current_setting('app.tenant_id'))", id))
+			b.prepare(id, name)
 			b.cfg.Tenants.Static[tenancy.ID(id)] = routing.TenantConfig{Pool: name}
 		}
 	}

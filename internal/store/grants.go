@@ -50,7 +50,11 @@ func Grant(ctx context.Context, db Beginner, user string) (done []string, err er
 				return fmt.Errorf("%s: %w", sql, err)
 			}
 		}
-		return nil
+		left, err := MissingGrants(ctx, tx, user)
+		if err == nil && len(left) > 0 { // whoever may not grant it was warned only
+			err = fmt.Errorf("%s had no effect: connect as the ledger's owner", left[0])
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("grant the ledger: %w", translate(err))

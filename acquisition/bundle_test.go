@@ -52,7 +52,7 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	b.db, err = pgxpool.New(context.Background(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(b.db.Close)
-	b.proxy, err = faultproxy.New(dsn)
+	b.proxy, err = faultproxy.New(storetest.AsRuntime(dsn))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.proxy.Close()) })
 

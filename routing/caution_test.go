@@ -27,6 +27,7 @@ func TestStart_warns(t *testing.T) {
 		schema   string
 		role     string
 		query    string
+		before   string
 		warnings map[string]map[string]any
 	}{
 		"in order": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{}},
@@ -41,10 +42,17 @@ func TestStart_warns(t *testing.T) {
 			"this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role": {},
 		}},
 		"without the right to its schema": {durable: true, maxConns: 5, schema: "t", role: "outsider", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
-			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {"count": int64(1), "roles": []any{"outsider in t"}},
+			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {
+				"count": int64(1), "roles": []any{"outsider in t"}, "grants": []any{"GRANT USAGE ON SCHEMA t TO outsider"}},
 		}},
+		"with a role that may not enqueue": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1",
+			before: "REVOKE USAGE ON SCHEMA tenure FROM PUBLIC; REVOKE EXECUTE ON FUNCTION tenure.enqueue FROM PUBLIC", warnings: map[string]map[string]any{
+				"tenants' roles may not enqueue in their transactions": {"count": int64(2), "grants": []any{
+					"GRANT EXECUTE ON FUNCTION tenure.enqueue TO member", "GRANT USAGE ON SCHEMA tenure TO member"}},
+			}},
 		"with a role that bypasses everything": {durable: true, maxConns: 5, schema: "t", role: "mighty", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
-			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them":           {"count": int64(1), "roles": []any{"mighty in t"}},
+			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {
+				"count": int64(1), "roles": []any{"mighty in t"}, "grants": []any{"GRANT USAGE ON SCHEMA t TO mighty"}},
 			"tenants' roles are superusers or bypass row-level security, so that they keep no tenants apart; use other roles": {"count": int64(1), "roles": []any{"mighty"}},
 		}},
 	} {
@@ -56,7 +64,7 @@ func TestStart_warns(t *testing.T) {
 			require.NoError(t, s.CreateDatabase(t.Context(), "main"))
 			dsn := s.DSN("main")
 			require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 1))
-			exec(t, dsn, "CREATE SCHEMA t; CREATE ROLE member; GRANT USAGE ON SCHEMA t TO member; CREATE ROLE outsider; CREATE ROLE mighty BYPASSRLS")
+			exec(t, dsn, "CREATE SCHEMA t; CREATE ROLE member; GRANT USAGE ON SCHEMA t TO member; CREATE ROLE outsider; CREATE ROLE mighty BYPASSRLS; "+tc.before)
 
 			core, logs := observer.New(zapcore.WarnLevel)
 			c := withPools(map[string]string{"main": dsn})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
@@ -254,4 +256,35 @@ func TestInterrupted(t *testing.T) {
 	cancel()
 	r := command(ctx, "", "jobs", "list", "--config", b.path)
 	require.Equal(t, exitFailed, r.code)
+}
+
+// A user who runs nodes is given what they need, which is printed, and can be printed before.
+func TestMigrateGrants(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2?")
+	user := "tenure_test_" + strings.ToLower(rand.Text()[:10])
+	b.sql("p1", "CREATE ROLE "+user)
+	t.Cleanup(func() {
+		for _, sql := range [][2]string{{"p2", "DROP OWNED BY " + user}, {"p1", "DROP OWNED BY " + user + "; DROP ROLE " + user}} {
+			conn, err := pgx.Connect(context.Background(), b.dsn[sql[0]])
+			require.NoError(t, err)
+			_, err = conn.Exec(context.Background(), sql[1])
+			require.NoError(t, errors.Join(err, conn.Close(context.Background())))
+		}
+	})
+
+	r := b.fails(exitUsage, "migrate", "--runtime", user)
+	require.Contains(t, r.errors, "--runtime and --print go with --grants")
+	r = b.fails(exitFailed, "migrate", "--grants", "--print", "--runtime", user)
+	require.Contains(t, r.errors, "pool p2: ")
+	shown := b.ok("migrate", "--grants", "--print", "--runtime", user, "--pool", "p1")
+	require.Regexp(t, `^-- p1:\nGRANT `, shown)
+	require.Regexp(t, `(?m)^GRANT USAGE, SELECT, UPDATE ON SEQUENCE tenure.job_id, tenure.job_position TO `+user+`;$`, shown)
+	require.Equal(t, shown, b.ok("migrate", "--grants", "--print", "--runtime", user, "--pool", "p1"))
+	require.Equal(t, "p1: up to date\n"+shown, b.ok("migrate", "--grants", "--runtime", user, "--pool", "p1"))
+	require.Equal(t, "p1: up to date\n-- p1: nothing is missing\n", b.ok("migrate", "--grants", "--runtime", user, "--pool", "p1"))
+	require.Regexp(t, `(?s)^p2: applied .*p1: up to date\n-- p1: nothing is missing\n-- p2: nobody but its owner has this ledger; name a user with --runtime\n$`, b.ok("migrate", "--grants"))
+	require.Contains(t, b.ok("migrate", "--grants", "--runtime", user), "-- p2:\nGRANT ")
+	r = b.fails(exitFailed, "migrate", "--grants", "--runtime", "nobody_at_all")
+	require.Contains(t, r.errors, `user "nobody_at_all" does not exist on this server: create it first`)
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,14 +19,7 @@ import (
 
 // owned is a ledger with its superuser's connections, and the runtime user's.
 func owned(t *testing.T) (owner, runtime *pgxpool.Pool, user string) {
-	dsn := storetest.DSN(t, "main", 1)
-	open := func(dsn string) *pgxpool.Pool {
-		p, err := pgxpool.New(context.Background(), dsn)
-		require.NoError(t, err)
-		t.Cleanup(p.Close)
-		return p
-	}
-	owner, runtime = open(dsn), open(storetest.AsRuntime(dsn))
+	owner, runtime = storetest.Pools(t)
 	return owner, runtime, runtime.Config().ConnConfig.User
 }
 
@@ -167,25 +159,6 @@ func TestTenantsHaveNoPartInTheLedger(t *testing.T) {
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	require.Empty(t, found)
-}
-
-// TestTheRuntimeUserKeepsDays: it makes and drops partitions that it could not make itself.
-func TestTheRuntimeUserKeepsDays(t *testing.T) {
-	t.Parallel()
-	owner, runtime, _ := owned(t)
-	_, err := runtime.Exec(t.Context(), "CREATE TABLE tenure.mine (id int)")
-	require.ErrorContains(t, err, "permission denied")
-	exec(t, runtime, "SET DateStyle = 'SQL, DMY'") // of one of its connections
-	exec(t, owner, "SELECT tenure.make_day('2020-01-01')")
-	days := func() (n int) {
-		require.NoError(t, owner.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'tenure.completed_job'::regclass").Scan(&n))
-		return n
-	}
-	require.Equal(t, 2, days(), "that day and the default")
-	require.NoError(t, store.KeepDays(t.Context(), runtime, 24*time.Hour))
-	require.Equal(t, 4, days(), "today, two days ahead and the default")
-	require.NoError(t, store.KeepDays(t.Context(), runtime, 24*time.Hour))
-	require.Equal(t, 4, days())
 }
 
 // TestRolesAreGranted: the runtime user may take tenants' roles, and does not have their

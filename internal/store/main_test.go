@@ -38,7 +38,8 @@ func TestEveryStatementPrepares(t *testing.T) {
 
 // bundle is a pool with one session that holds the lock.
 type bundle struct {
-	db    *pgxpool.Pool
+	db    *pgxpool.Pool // of the user that nodes and clients connect as
+	owner *pgxpool.Pool // a superuser's
 	fence store.Fence
 }
 
@@ -51,12 +52,12 @@ func openSession(t *testing.T, db store.DB, member string) uuid.UUID {
 }
 
 func setup(t *testing.T) *bundle {
-	db := storetest.Pool(t)
+	owner, db := storetest.Pools(t)
 	id := openSession(t, db, "a")
 	mine, l, err := store.TakeLock(t.Context(), db, store.Claimant{Session: id, Member: "a", SeenSeq: -1}, ttl)
 	require.NoError(t, err)
 	require.True(t, mine)
-	return &bundle{db: db, fence: store.Fence{Session: id, Epoch: l.Epoch, Timeline: l.Timeline}}
+	return &bundle{db: db, owner: owner, fence: store.Fence{Session: id, Epoch: l.Epoch, Timeline: l.Timeline}}
 }
 
 func (b *bundle) enqueue(t *testing.T, j store.NewJob) job.ID {

@@ -101,9 +101,22 @@ func Role(t testing.TB, db store.DB, name, schema string) {
 	}
 }
 
-// Pool returns a connection pool on such a database, closed with the test.
+// Pool returns a connection pool on such a database, closed with the test, of the user of
+// [AsRuntime].
 func Pool(t testing.TB) *pgxpool.Pool {
-	p, err := pgxpool.New(context.Background(), DSN(t, "main", 1))
+	_, runtime := Pools(t)
+	return runtime
+}
+
+// Pools returns what Pool does, and with it a superuser's connection pool on the same
+// database.
+func Pools(t testing.TB) (owner, runtime *pgxpool.Pool) {
+	dsn := DSN(t, "main", 1)
+	return open(t, dsn), open(t, AsRuntime(dsn))
+}
+
+func open(t testing.TB, dsn string) *pgxpool.Pool {
+	p, err := pgxpool.New(context.Background(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p

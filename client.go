@@ -164,6 +164,9 @@ func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (En
 // a role that is not this tenant's. As only the caller sees tx commit, the job may start
 // some milliseconds later than with Enqueue or InTx.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts ...Option) (Enqueued, error) {
+	if !execution.IsTenantTx(tx) { // else it was seen when it began whether the tenant's data may be written
+		opts = append(slices.Clip(opts), withData)
+	}
 	database := func() string { return fmt.Sprintf("database %q", tx.Conn().Config().Database) }
 	out, err := c.enqueueTx(ctx, store.OnTx(tx), database, args, opts)
 	if err != nil {
@@ -180,6 +183,7 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts .
 // EnqueueSQLTx is [Client.EnqueueTx] for a transaction of database/sql, whose driver may be
 // pgx' or any other whose placeholders are $1, $2, ….
 func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, opts ...Option) (Enqueued, error) {
+	opts = append(slices.Clip(opts), withData)
 	out, err := c.enqueueTx(ctx, store.OnSQLTx(tx), func() string { return "another database" }, args, opts)
 	if err != nil {
 		return Enqueued{}, err
@@ -194,7 +198,6 @@ func (c *Client) enqueueTx(ctx context.Context, row store.QueryRow, database fun
 	if err != nil {
 		return added{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
 	}
-	opts = append(slices.Clip(opts), withData)
 	out, err := c.enqueue(ctx, row, tenant, pool, args, opts)
 	if errors.Is(err, ErrNotAllowed) && tenant.Role != "" {
 		var learned bool

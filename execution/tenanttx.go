@@ -39,6 +39,13 @@ func TxFromContext(ctx context.Context) (pgx.Tx, bool) {
 	return tx, ok
 }
 
+// IsTenantTx tells whether a transaction is one that this package began for a tenant, or a
+// savepoint in it.
+func IsTenantTx(tx pgx.Tx) bool {
+	_, ok := tx.(*tenantTx)
+	return ok
+}
+
 // InTx runs fn in a transaction of the tenant on db and commits it when fn
 // returns nil. Within it the schema is first on the search path, the role is
 // taken and app.tenant_id is set, all for this transaction only.

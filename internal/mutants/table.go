@@ -5,6 +5,8 @@ const (
 	root    = "."
 	ledger  = "./internal/store"
 	units   = "./acquisition"
+
+	privileges = "internal/store/migrations/0009_privileges.sql"
 )
 
 var mutants = []mutant{
@@ -225,8 +227,36 @@ var mutants = []mutant{
 		"if err := LockOutClaims(ctx, tx); err != nil {", "if err := error(nil); err != nil {", ledger, "TestFreezingVoidsWhatWasRead"},
 	{"move", "what runs is not waited for", "move.go",
 		"if err != nil || n == 0 {\n\t\t\treturn \"\", err", "if err != nil || n >= 0 {\n\t\t\treturn \"\", err", root, "TestMoveWaitsForRunningJobs"},
-	{"move", "the old pool is not closed", queries + "enqueue_now.sql",
-		"AND t.state = 'moved'", "AND t.state = 'nowhere'", root, "TestMoveWhatWasLeftBehind"},
+	{"move", "the old pool is not closed", privileges,
+		"place.state = 'moved' THEN 'moved'", "place.state = 'nowhere' THEN 'moved'", root, "TestMoveWhatWasLeftBehind"},
+	{"P6", "a tenant's role may enqueue for every tenant", privileges,
+		"WHEN NOT tenure.enqueue_allowed(caller, tenant) THEN", "WHEN tenure.enqueue_allowed(caller, tenant) IS NULL THEN", ledger, "TestEnqueueIsForOnesOwnTenant"},
+	{"P6", "who enqueues is taken for the ledger's owner", privileges,
+		"CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END", "current_user", ledger, "TestEnqueueIsForOnesOwnTenant"},
+	{"P6", "who enqueues is taken for whoever logged in", privileges,
+		"CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END", "session_user", ledger, "TestEnqueueIsForOnesOwnTenant"},
+	{"P6", "the pattern holds for tenants that have another role", privileges,
+		"WHERE r.rolname = coalesce((SELECT", "WHERE r.rolname IN ((SELECT", ledger, "TestEnqueueIsForOnesOwnTenant"},
+	{"P6", "tenure.enqueue looks for operators on its caller's path", privileges,
+		"SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan", "SECURITY DEFINER SET enable_seqscan", ledger, "TestNothingOfATenantIsExecutedAsTheOwner"},
+	{"P6", "a part of tenure.enqueue looks for types on the path of who calls it first", privileges,
+		"unique_key text) RETURNS text\n    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS", "unique_key text) RETURNS text\n    LANGUAGE plpgsql AS", ledger, "TestNothingOfATenantIsExecutedAsTheOwner"},
+	{"P6", "everybody drops finished jobs", privileges,
+		"REVOKE EXECUTE ON FUNCTION tenure.make_day(date), tenure.drop_day(date) FROM PUBLIC;", "", ledger, "TestTenantsHaveNoPartInTheLedger"},
+	{"P6", "tenure.enqueue has no more rights than its caller", privileges,
+		"SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan", "SET search_path = pg_catalog, pg_temp SET enable_seqscan", root, "TestEnqueueTx"},
+	{"P6", "a job that is refused fails its caller's transaction", privileges,
+		"IF refused IS NOT NULL AND pool IS NULL THEN", "IF refused IS NOT NULL THEN", root, "TestEnqueueTxForItsOwnTenant"},
+	{"P6", "roles that the ledger does not know are not told to it", "client.go",
+		"if learned, err = c.learn(ctx, tenant, pool); learned {", "if learned, err = c.learn(ctx, tenant, pool); learned && false {", root, "TestALedgerLearnsRoles"},
+	{"P9", "a pool is opened by a user who lacks privileges", "internal/store/grants.go",
+		"if err != nil || len(missing) == 0 {\n\t\treturn err\n", "if err != nil || len(missing) >= 0 {\n\t\treturn err\n", ledger, "TestWhatAUserLacksIsSaid"},
+	{"P9", "what a migration adds is nobody's but the owner's", "migrate.go",
+		"return store.Regrant(ctx, conn)", "return nil", root, "TestGrant"},
+	{"P9", "grants that had no effect are taken for given", "internal/store/grants.go",
+		"if err == nil && len(left) > 0 {", "if err == nil && len(left) < 0 {", root, "TestGrant"},
+	{"P9", "the runtime user cannot make a day's partition", privileges,
+		"CREATE FUNCTION tenure.make_day(day date) RETURNS void\n    LANGUAGE plpgsql SECURITY DEFINER", "CREATE FUNCTION tenure.make_day(day date) RETURNS void\n    LANGUAGE plpgsql", ledger, "TestKeepDays"},
 	{"move", "old transactions are not waited for", "move.go",
 		"if len(before) == 0 {\n\t\t\treturn \"\", nil\n\t\t}\n\t\tnow,", "if len(before) >= 0 {\n\t\t\treturn \"\", nil\n\t\t}\n\t\tnow,", root, "TestMoveLateCommit"},
 	{"move", "late jobs are not collected", "move.go",

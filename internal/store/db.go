@@ -51,6 +51,7 @@ const (
 	codeUndefinedSchema = "3F000"
 	codeUniqueViolation = "23505"
 	codeAborted         = "25P02" // current transaction is aborted
+	codeLockTimeout     = "55P03" // lock_not_available
 	codeTooMany         = "53300" // connections, for the server, the database or the role
 )
 

@@ -24,7 +24,11 @@ type Identity struct {
 
 // Identify asks a database who it is; it needs no ledger.
 func Identify(ctx context.Context, db DB) (i Identity, err error) {
-	err = db.QueryRow(ctx, sqlPoolIdentity).Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString,
+	return scanIdentity(db.QueryRow(ctx, sqlPoolIdentity))
+}
+
+func scanIdentity(row pgx.Row) (i Identity, err error) {
+	err = row.Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString,
 		&i.Database, &i.Migrated, &i.LockLogged, &i.LockKeyed)
 	if err != nil {
 		return i, fmt.Errorf("identify the database: %w", err)
@@ -139,17 +143,18 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 	if err := i.Usable(pool); err != nil {
 		return 0, err
 	}
-	want := newestMigration()
-	have, oldest, err := schemaVersion(ctx, db)
+	want := LedgerVersion()
+	have, oldest, err := ledgerVersion(ctx, db)
 	switch {
 	case err != nil:
 		return 0, err
 	case have == 0:
 		return 0, notMigrated{&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)}}
 	case have < want:
-		return 0, &PoolError{pool, fmt.Sprintf("schema version %d, this program needs %d", have, want), fmt.Sprintf("run: tenure migrate --pool %s", pool)}
+		return 0, &PoolError{pool, fmt.Sprintf("its ledger has version %d, and this program needs version %d or newer", have, want),
+			fmt.Sprintf("run: tenure migrate --pool %s", pool)}
 	case want < oldest:
-		return 0, newerSchema(pool, have, want)
+		return 0, newerLedger(pool, have, oldest)
 	}
 	number, name, err := poolNumber(ctx, db)
 	switch {
@@ -164,19 +169,8 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 	return number, nil
 }
 
-// CheckName refuses a database that was numbered under another name: the DSN leads
-// to the wrong pool. One without a name, or without a ledger, may become any pool.
-func CheckName(ctx context.Context, db DB, pool string) error {
-	_, name, err := poolNumber(ctx, db)
-	if errors.Is(err, ErrNotMigrated) || err == nil && name == "" {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return checkName(pool, name)
-}
-
+// checkName refuses a database that was numbered under another name: the DSN leads to the
+// wrong pool.
 func checkName(pool, has string) error {
 	if has == pool {
 		return nil
@@ -184,19 +178,20 @@ func checkName(pool, has string) error {
 	return &PoolError{pool, fmt.Sprintf("the database says that it is pool %q", has), "correct the DSN, or name the pool as it was named"}
 }
 
-func newerSchema(pool string, have, want int64) error {
-	return &PoolError{pool, fmt.Sprintf("schema version %d is newer than this program's %d", have, want), "run the newer tenure"}
+func newerLedger(pool string, have, oldest int64) error {
+	return &PoolError{pool, fmt.Sprintf("its ledger has version %d, which only programs for version %d or newer can work on; this one is for version %d",
+		have, oldest, LedgerVersion()), "run the newer tenure"}
 }
 
-// schemaVersion is a ledger's version, and the oldest version of a program that may work
-// on it; 0: there is no ledger.
-func schemaVersion(ctx context.Context, db DB) (version, oldestProgram int64, err error) {
+// ledgerVersion is a ledger's version, and the oldest version whose programs may work on
+// it; 0: there is no ledger.
+func ledgerVersion(ctx context.Context, db DB) (version, oldestProgram int64, err error) {
 	err = translate(db.QueryRow(ctx, sqlSchemaVersion).Scan(&version, &oldestProgram))
 	if errors.Is(err, ErrNotMigrated) {
 		return 0, 0, nil
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("read the schema version: %w", err)
+		return 0, 0, fmt.Errorf("read the ledger's version: %w", err)
 	}
 	return version, oldestProgram, nil
 }

@@ -100,6 +100,7 @@ var (
 	sqlPoolSettings       = query("pool_settings")
 	sqlPoolNumber         = query("pool_number")
 	sqlPoolName           = query("pool_name")
+	sqlMigrationBlocker   = query("migration_blocker")
 	sqlPoolSeed           = query("pool_seed")
 	sqlSchemaVersion      = query("schema_version")
 	sqlRemovalLock        = query("removal_lock")

@@ -28,15 +28,8 @@ func Prepare(ctx context.Context, dsn, name string, number int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := store.Migrate(ctx, cfg, name); err != nil {
-		return err
-	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	_, err = store.NumberPool(ctx, conn, number, name)
+	store.MigrationConfig(cfg)
+	_, err = store.Migrate(ctx, cfg, name, number)
 	return err
 }
 

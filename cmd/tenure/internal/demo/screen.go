@@ -32,7 +32,7 @@ const (
 )
 
 func newScreen(out io.Writer, s *stage, p *play) *screen {
-	return &screen{out: out, stage: s, play: p, terminal: isTerminal(out), before: map[string]int64{}, at: time.Now(),
+	return &screen{out: out, stage: s, play: p, terminal: IsTerminal(out), before: map[string]int64{}, at: time.Now(),
 		bar: progressbar.NewOptions(p.total, progressbar.OptionSetWriter(io.Discard), progressbar.OptionSetWidth(40),
 			progressbar.OptionShowCount(), progressbar.OptionSetDescription("finished"), progressbar.OptionSetPredictTime(false))}
 }

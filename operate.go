@@ -37,6 +37,19 @@ var States = []string{"waiting", "running", "scheduled", "retrying", "suspended"
 // RunError is one failed run of a job.
 type RunError = store.RunError
 
+// Unfit says which pools are out of service although their databases answer, such as one
+// that is not migrated or refuses its user, and why: somebody has to do something. They are
+// tried again in the background. One that does not answer is not among them.
+func (c *Client) Unfit() map[string]error {
+	all := map[string]error{}
+	for _, p := range c.router.Pools() {
+		if err := p.Unfit(); err != nil {
+			all[p.Name] = err
+		}
+	}
+	return all
+}
+
 // perPool bounds what one pool may take of an answer that is gathered from all.
 const perPool = 5 * time.Second
 
@@ -128,10 +141,12 @@ func (c *Client) onPoolOf(ctx context.Context, id job.ID, what string, fn func(c
 		switch taken := (*KeyTakenError)(nil); {
 		case err == nil:
 			return nil
+		case p.Unfit() != nil: // not what was asked for is wrong, but another pool
+			errs = append(errs, fmt.Errorf("not looked for everywhere: %v", p.Unfit()))
 		case errors.As(err, &taken): // it was found, so no other pool has it
 			return fmt.Errorf("%s job %d: %w", what, id, err)
 		case !errors.Is(err, store.ErrNotFound):
-			errs = append(errs, fmt.Errorf("pool %s: %w", p.Name, err))
+			errs = append(errs, named(p.Name, err))
 		}
 	}
 	return fmt.Errorf("%s job %d: %w", what, id, errors.Join(append(errs, ErrNotFound)...))
@@ -246,6 +261,14 @@ func (c *Client) poolsNamed(name string) []*routing.Pool {
 	return nil
 }
 
+// because is why a pool could not be asked: if it is unfit, that and no more.
+func because(p *routing.Pool, err error) error {
+	if unfit := p.Unfit(); unfit != nil {
+		return unfit
+	}
+	return named(p.Name, err)
+}
+
 // gather asks pools at the same time, each for perPool at most, and joins the
 // answers in the order of the pools and the errors of those that did not answer.
 func gather[T any](ctx context.Context, pools []*routing.Pool, ask func(context.Context, *routing.Pool) ([]T, error)) ([]T, error) {
@@ -258,7 +281,7 @@ func gather[T any](ctx context.Context, pools []*routing.Pool, ask func(context.
 			defer cancel()
 			var err error
 			if answers[i], err = ask(ctx, p); err != nil {
-				errs[i] = fmt.Errorf("pool %s: %w", p.Name, err)
+				errs[i] = because(p, err)
 			}
 		})
 	}

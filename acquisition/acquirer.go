@@ -113,12 +113,17 @@ func (a *acquirer) run(ctx context.Context) {
 	}
 }
 
-// readyWithin is how long a pool may take to be verified before others are elected.
+// readyWithin is how long a pool may take to be verified before others are elected. One
+// that somebody has to mend first is not waited for.
 const readyWithin = 3 * time.Second
 
 // awaitPool waits until the pool can be used; false when ctx ends before.
 func (a *acquirer) awaitPool(ctx context.Context) bool {
-	late := time.NewTimer(readyWithin)
+	within := readyWithin
+	if a.pool.Unfit() != nil {
+		within = 0
+	}
+	late := time.NewTimer(within)
 	defer late.Stop()
 	select {
 	case <-a.pool.Ready():

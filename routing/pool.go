@@ -46,6 +46,7 @@ type Pool struct {
 	first  stamp   // guarded by mu; where it led when it was verified
 	serves bool    // guarded by mu; see enter
 	down   error   // guarded by mu; why it cannot be used; nil: it can
+	unfit  error   // guarded by mu; see Unfit
 	silent *outage // guarded by mu; nil: it answers, as far as this node knows
 	ready  chan struct{}
 
@@ -89,7 +90,9 @@ func (p *Pool) config(purpose string, maxConns int) *pgxpool.Config {
 	c.MaxConnIdleTime = maxConnIdle
 	c.HealthCheckPeriod = maxConnIdle / 3
 	c.BeforeConnect, c.AfterConnect = p.ask, p.served
-	c.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { return p.Current(c) == nil, nil } // else it is made anew
+	c.PrepareConn = func(ctx context.Context, c *pgx.Conn) (bool, error) { // else it is made anew
+		return p.closedTo(ctx) == nil && p.Current(c) == nil, nil
+	}
 	tuneCommon(c.ConnConfig, purpose)
 	// A cancelled call asks the server to stop and keeps the connection if it does, so that
 	// a burst of timeouts is no storm of reconnects. One on the lock's connection does not
@@ -359,15 +362,38 @@ func (p *Pool) Number() (int, error) {
 // Ready is closed once the pool has been verified for the first time.
 func (p *Pool) Ready() <-chan struct{} { return p.ready }
 
+// Unfit is why the pool is out of service although its database answered: somebody has to
+// mend something, or it is not this pool's at all. Nobody may touch it meanwhile: there is
+// no connection to be had, for jobs or for tenants. It is looked at again and again, and
+// comes into service once it is mended. nil: it is not known to be unfit.
+func (p *Pool) Unfit() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unfit
+}
+
 // found is what a pool's database says of itself.
 type found struct {
-	number int
-	server string // which one it is on
-	room   int    // for connections there
+	number    int
+	server    string  // which one it is on
+	room      int     // for connections there
+	installed float64 // when its ledger was made
+}
+
+// inspectingKey marks the looks at a pool whose result decides whether it is unfit.
+type inspectingKey struct{}
+
+// closedTo is why whoever has this context gets no connection for jobs or tenants.
+func (p *Pool) closedTo(ctx context.Context) error {
+	if ctx.Value(inspectingKey{}) != nil {
+		return nil
+	}
+	return p.Unfit()
 }
 
 // inspect asks the database whether it can be used, and who it is.
 func (p *Pool) inspect(ctx context.Context, in *routes) (f found, err error) {
+	ctx = context.WithValue(ctx, inspectingKey{}, true)
 	c, err := p.ConnectLock(ctx)
 	passed := false
 	if err == nil {
@@ -381,10 +407,10 @@ func (p *Pool) inspect(ctx context.Context, in *routes) (f found, err error) {
 		if c != nil {
 			closeInTime(ctx, c)
 		}
-		return f, err
+		return f, store.Denied(p.Name, p.dsn.ConnConfig, err)
 	}
 	if f.number, err = store.Verify(ctx, c, p.Name); err == nil {
-		f.server, f.room, err = store.Server(ctx, c)
+		f.server, f.room, f.installed, err = store.Server(ctx, c)
 	}
 	if err == nil {
 		in.caution(ctx, p, c)
@@ -392,7 +418,7 @@ func (p *Pool) inspect(ctx context.Context, in *routes) (f found, err error) {
 		return f, nil
 	}
 	closeInTime(ctx, c)
-	if !permanent(err) { // those name the pool themselves
+	if err = store.Denied(p.Name, p.dsn.ConnConfig, err); !permanent(err) { // those name the pool themselves
 		err = fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	return f, err
@@ -411,9 +437,12 @@ func (p *Pool) admit(f found, err error) {
 	defer p.mu.Unlock()
 	if err != nil {
 		p.down = fmt.Errorf("%w: %w", ErrPoolDown, err)
+		if permanent(err) { // if it does not answer the next time, it is not known to be mended
+			p.unfit = p.down
+		}
 		return
 	}
-	p.number, p.server, p.room, p.down = f.number, f.server, f.room, nil
+	p.number, p.server, p.room, p.down, p.unfit = f.number, f.server, f.room, nil, nil
 	close(p.ready) // nobody looks at a pool again that is in service
 }
 

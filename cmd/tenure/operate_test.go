@@ -96,7 +96,7 @@ func TestEnqueueRefused(t *testing.T) {
 	require.Contains(t, r.errors, "pool is down")
 	require.Contains(t, r.errors, "check that the database runs")
 	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P3")
-	require.Regexp(t, `(?s)^tenure: .*run: tenure migrate --pool p3\ntenure: tenant "P3" lives in pool p3, which cannot be used\n$`, r.errors)
+	require.Equal(t, "tenure: enqueue k: pool is down: pool p3: has no ledger: run: tenure migrate --pool p3\n", r.errors)
 	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P1", "--at", "0001-01-01T00:00:00Z")
 	require.Contains(t, r.errors, "years 1970 to 9999")
 	text, err := os.ReadFile(b.path)
@@ -233,7 +233,7 @@ func TestPoolDown(t *testing.T) {
 		case strings.HasPrefix(args, "jobs"):
 			require.Contains(t, r.out, id)
 		case args == "pools list":
-			require.Regexp(t, `(?m)^p1 +up +nobody +1 .*\np2 +down +- .*\np3 +down +- `, r.out)
+			require.Regexp(t, `(?m)^p1 +up +nobody +1 .*\np2 +down +- .*\np3 +out of service +- `, r.out)
 		}
 	}
 	r = b.run("jobs", "show", id)

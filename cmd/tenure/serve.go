@@ -63,7 +63,7 @@ func serve(ctx context.Context, cfg config.Config, load func() (config.Config, e
 	}
 	again := &reloader{load: load, node: node, log: log, known: cfg}
 	web.serve(again.handler(node.Handler()), log)
-	log.Info("starting", zap.String("version", buildVersion()), zap.String("node", cfg.Node.Name),
+	log.Info("starting", zap.String("version", buildVersion()), zap.Int64("ledger", tenure.LedgerVersion()), zap.String("node", cfg.Node.Name),
 		zap.Strings("pools", slices.Sorted(maps.Keys(cfg.Pools))), zap.Strings("kinds", registry.Kinds()), zap.String("address", web.address()))
 	if err := runNode(ctx, cfg, node, again, web.failed, log); err != nil {
 		return err
@@ -79,9 +79,7 @@ func runNode(ctx context.Context, cfg config.Config, node *tenure.Node, again *r
 	startCtx, cancel := context.WithTimeout(own, startLimitNode)
 	err := node.Start(startCtx)
 	cancel()
-	if err != nil {
-		err = fmt.Errorf("start: %w", err)
-	} else {
+	if err == nil {
 		log.Info("started")
 		runCtx, ended := context.WithCancel(ctx)
 		var reloading sync.WaitGroup

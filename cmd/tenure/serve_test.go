@@ -195,13 +195,53 @@ func TestServeRefusals(t *testing.T) {
 	require.Contains(t, r.errors, " is in use: stop the other process, or choose another port")
 }
 
+// Who has forgotten to migrate is told so at once, and how.
 func TestServeUnmigrated(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "p1", "p2?")
+	b := setup(t, "p1?", "p2?")
 	r := b.fails(exitUsage, "serve")
+	require.Contains(t, r.errors, "pool p1: has no ledger: run: tenure migrate --pool p1\n")
 	require.Contains(t, r.errors, "pool p2: has no ledger: run: tenure migrate --pool p2\n")
-	require.NotContains(t, r.errors, "p1:")
-	require.Empty(t, rows(b.run("nodes").out))
+}
+
+// A pool that cannot be used does not keep the others from being worked on, and says so
+// wherever one looks. When it is mended, nothing has to be started again.
+func TestServePoolOutOfService(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2?")
+	for _, pool := range []string{"p1", "p2"} {
+		b.sql(pool, "CREATE SCHEMA t; CREATE TABLE t.v (n int)")
+	}
+	s := b.serve()
+	enqueue := []string{"enqueue", "sql.exec", `{"sql": "INSERT INTO v VALUES (1)"}`, "--tenant"}
+	r := b.run(append(enqueue, "P1")...)
+	require.Zero(t, r.code, r.errors)
+	require.Contains(t, r.errors, "tenure: note: pool is down: pool p2: has no ledger: run: tenure migrate --pool p2\n")
+	require.Eventually(t, func() bool {
+		return strings.Contains(b.run("jobs", "list", "--state", "done").out, strings.TrimSpace(r.out))
+	}, patience, tick)
+
+	r = b.fails(exitUsage, append(enqueue, "P2")...)
+	require.Equal(t, "tenure: enqueue sql.exec: pool is down: pool p2: has no ledger: run: tenure migrate --pool p2\n", r.errors)
+	r = b.run("pools", "list")
+	require.Regexp(t, `(?m)^p1 +up +test .*\np2 +out of service +- `, r.out)
+	require.Equal(t, 1, strings.Count(r.errors, "run: tenure migrate --pool p2\n"), r.errors)
+	require.Contains(t, b.run("pools", "list", "-o", "json").out, `"reason": "pool is down: pool p2: has no ledger: run: tenure migrate --pool p2"`)
+	status, _ := s.get("/readyz")
+	require.Equal(t, http.StatusOK, status)
+	up := func(want string) func() bool {
+		return func() bool {
+			_, metrics := s.get("/metrics")
+			return strings.Contains(metrics, `tenure_pool_up{pool="p2"} `+want+"\n")
+		}
+	}
+	require.Eventually(t, up("0"), patience, tick)
+
+	b.ok("migrate", "--pool", "p2")
+	b.reaches(b.enqueue(append(enqueue, "P2")[1:]...), "done")
+	require.Eventually(t, up("1"), patience, tick)
+	s.stop()
+	require.Zero(t, <-s.code)
 }
 
 // A pool that does not answer does not keep the others from being worked on.

@@ -91,7 +91,7 @@ func (a *app) onTenant(cmd *cobra.Command, do func(ctx context.Context, client *
 			if err == nil {
 				_, err = fmt.Fprintf(a.stdout, "tenant %s %s\n", id, what)
 			}
-			return unusable(cfg, id, err)
+			return err
 		})
 	}
 	return cmd
@@ -103,15 +103,6 @@ func (a *app) loadConfigFor(id tenancy.ID) (config.Config, error) {
 		return config.Config{}, &usageError{err}
 	}
 	return a.loadConfig()
-}
-
-// unusable explains that a tenant is only unknown because its pool cannot be used; act
-// says why.
-func unusable(cfg config.Config, id tenancy.ID, err error) error {
-	if place, known := cfg.Tenants.Static[id]; known && errors.Is(err, tenure.ErrUnknownTenant) {
-		return consequence(fmt.Sprintf("tenant %q lives in pool %s, which cannot be used", id, place.Pool))
-	}
-	return err
 }
 
 // moveLimit bounds a move as a whole, so that one that is forgotten ends some day.
@@ -173,10 +164,7 @@ away; for others see tenants.table.move.`,
 				options.Progress = func(step string) { fmt.Fprintf(a.stderr, "tenant %s: %s\n", id, oneLine(step)) }
 			}
 			moved, err := client.MoveTenant(ctx, id, *to, options)
-			if errors.Is(err, tenure.ErrUnknownPool) { // the file has it: act says why it was left out
-				return consequence(fmt.Sprintf("pool %s cannot be used, so no tenant can be moved there", *to))
-			}
-			return errors.Join(a.printMoved(*output, id, moved, err == nil), unusable(cfg, id, err))
+			return errors.Join(a.printMoved(*output, id, moved, err == nil), err)
 		})
 	}
 	return cmd

@@ -52,6 +52,10 @@ const (
 	codeUniqueViolation = "23505"
 	codeAborted         = "25P02" // current transaction is aborted
 	codeLockTimeout     = "55P03" // lock_not_available
+	codeBadPassword     = "28P01"
+	codeNotLetIn        = "28000" // the role does not exist or may not log in, or pg_hba.conf refuses it
+	codeNoDatabase      = "3D000"
+	codeNoPrivilege     = "42501"
 	codeTooMany         = "53300" // connections, for the server, the database or the role
 )
 

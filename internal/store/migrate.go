@@ -189,15 +189,16 @@ func update(ctx context.Context, db *sql.DB) (done []Migration, err error) {
 		for _, r := range results {
 			done = append(done, Migration{Version: r.Source.Version, Name: r.Source.Path, Took: r.Duration})
 		}
-		switch {
-		case err != nil && ctx.Err() != nil && inTheWay != "":
+		if err != nil && ctx.Err() != nil && inTheWay != "" {
 			return done, fmt.Errorf("%s: %w", inTheWay, err)
-		case !hasCode(err, codeLockTimeout):
+		}
+		if !hasCode(err, codeLockTimeout) {
 			return done, err
-		case time.Now().After(until):
-			return done, fmt.Errorf("%s; end it and run migrate again: %w", inTheWay, err)
 		}
 		inTheWay = blockerOf(ctx, db)
+		if time.Now().After(until) {
+			return done, fmt.Errorf("%s; end it and run migrate again: %w", inTheWay, err)
+		}
 		select {
 		case <-ctx.Done():
 			return done, fmt.Errorf("%s: %w", inTheWay, context.Cause(ctx))

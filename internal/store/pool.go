@@ -72,13 +72,13 @@ func BehindPooler(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "08P01" // protocol_violation; Postgres itself would know the parameters
 }
 
-// Server says which server a pool is on, and how many connections there are for its
-// users.
-func Server(ctx context.Context, db DB) (id string, connections int, err error) {
-	if err := db.QueryRow(ctx, sqlPoolServer).Scan(&id, &connections); err != nil {
-		return "", 0, fmt.Errorf("ask the server who it is: %w", err)
+// Server says which server a pool is on, how many connections there are for its users,
+// and when the pool's ledger was made, in seconds by that server's clock.
+func Server(ctx context.Context, db DB) (id string, connections int, installed float64, err error) {
+	if err := db.QueryRow(ctx, sqlPoolServer).Scan(&id, &connections, &installed); err != nil {
+		return "", 0, 0, fmt.Errorf("ask the server who it is: %w", err)
 	}
-	return id, connections, nil
+	return id, connections, installed, nil
 }
 
 // SettingsPassed tells whether the settings of a lock's connection have reached its
@@ -206,6 +206,37 @@ func poolNumber(ctx context.Context, db DB) (number int, name string, err error)
 	}
 	return number, name, nil
 }
+
+// Denied turns the error of a connection to a pool, or of a look at its ledger, into a
+// PoolError if it says that this user gets nothing there as things are: another try would
+// fail as well. Other errors come back as they are.
+func Denied(pool string, c *pgx.ConnConfig, err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	fix := ""
+	switch pg.Code {
+	case codeBadPassword, codeNotLetIn:
+		fix = "correct user and password in the DSN, or let the user in (CREATE ROLE, pg_hba.conf)"
+	case codeNoDatabase:
+		fix = fmt.Sprintf("correct the DSN; or create the database, and run: tenure migrate --pool %s", pool)
+	case codeNoPrivilege:
+		fix = "grant it to that user, or correct the user in the DSN"
+	default:
+		return err
+	}
+	return denied{&PoolError{pool, fmt.Sprintf("its server refuses user %q of database %q: %s", c.User, c.Database, pg.Message), fix}, err}
+}
+
+// denied is the PoolError of a database that refuses its user, which is also what the
+// server said.
+type denied struct {
+	*PoolError
+	cause error
+}
+
+func (e denied) Unwrap() []error { return []error{e.PoolError, e.cause} }
 
 // PoolError says that something is wrong with a pool's database.
 type PoolError struct {

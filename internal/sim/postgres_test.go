@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 // A database speaks the Postgres protocol and knows the ledger's statements by their

@@ -94,7 +94,8 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 		reloader: &reloader{started: cfg, router: router, cluster: cluster, log: o.log}}, nil
 }
 
-// Start opens the pools and joins the gossip. It is not needed for a Node's client.
+// Start opens the pools and joins the gossip. It fails when no pool can be used; see
+// [Client.Unfit] for some. It is not needed for a Node's client.
 func (c *Client) Start(ctx context.Context) error {
 	if c.cluster == nil {
 		return nil

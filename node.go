@@ -115,9 +115,10 @@ const startTimeout = 30 * time.Second
 // short.
 func StopTimeout(cfg config.Config) time.Duration { return cfg.Execution.FinishWithin + 30*time.Second }
 
-// Start starts the node: pools, gossip, sessions, workers, acquirers. It returns
-// once they run; a pool that does not answer is tried again in the background. ctx
-// bounds the start only.
+// Start starts the node: pools, gossip, sessions, workers, acquirers. It returns once they
+// run; a pool that does not answer or cannot be used is out of service, see [Client.Unfit],
+// and is tried again in the background. It fails when no pool can be used. ctx bounds the
+// start only.
 func (n *Node) Start(ctx context.Context) error {
 	if n.app == nil {
 		return errors.New("this node belongs to an fx application, which starts and stops it")

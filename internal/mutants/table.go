@@ -1,10 +1,11 @@
 package main
 
 const (
-	queries = "internal/store/queries/"
-	root    = "."
-	ledger  = "./internal/store"
-	units   = "./acquisition"
+	queries    = "internal/store/queries/"
+	migrations = "internal/store/migrations/"
+	root       = "."
+	ledger     = "./internal/store"
+	units      = "./acquisition"
 )
 
 var mutants = []mutant{
@@ -345,6 +346,26 @@ var mutants = []mutant{
 		"		longest = min(longest, longestForAll)\n", "", "./execution", "TestPutOffAloneAndWithAll"},
 	{"P10", "a handler is not charged for what it made read-only", "execution/workers.go",
 		"errors.Is(r.err, errReadOnly) && isReadOnly(ctx, r.claim.Owner.Tenants())", "errors.Is(r.err, errReadOnly)", "./execution", "TestTenantTx"},
+	{"P10", "one pool that cannot be used stops the node", "routing/router.go",
+		"if len(refused) == len(pools) && len(pools) > 0 {", "if len(refused) > 0 {", "./routing", "TestStart_keepsOutWhatCannotBeUsed"},
+	{"P10", "a pool that was mended stays out of service", "routing/router.go",
+		"			longest = unfitRetry\n", "			return\n", "./routing", "TestStart_keepsOutWhatCannotBeUsed"},
+	{"P2", "a database is worked on in the name of another pool", "routing/crowding.go",
+		"	if err := p.closedTo(ctx); err != nil {", "	if err := p.closedTo(ctx); err != nil && false {", "./routing", "TestStart_keepsASecondPoolOutOfOneDatabase"},
+	{"P2", "of two pools with one number any may be worked on", "routing/router.go",
+		"cmp.Compare(looks[a].installed, looks[b].installed)", "cmp.Compare(a, b)", "./routing", "TestStart_keepsTheNewerOfTwoWithOneNumberOut"},
+	{"P2", "pools are numbered in the order in which they answer", "migrate.go",
+		"	for _, pool := range slices.Sorted(maps.Keys(m.ledgers)) {\n		if m.ledgers[pool].Number > 0 {", "	for pool := range maps.Keys(m.ledgers) {\n		if m.ledgers[pool].Number > 0 {", root, "TestMigrateManyAtOnce"},
+	{"upgrade", "a migration takes away what the release before uses", migrations + "0010_oldest_program.sql",
+		"DEFAULT 3;", "DEFAULT 3; ALTER TABLE tenure.claim DROP COLUMN started_at;", ledger, "TestEarlierProgramsWorkOnTheNewestLedger"},
+	{"upgrade", "a migration wants more from the release before than it gives", migrations + "0010_oldest_program.sql",
+		"DEFAULT 3;", "DEFAULT 3; ALTER TABLE tenure.cancel_request ADD COLUMN asked_by text NOT NULL;", ledger, "TestEarlierProgramsWorkOnTheNewestLedger"},
+	{"upgrade", "a migrated ledger shuts the release before out", migrations + "0010_oldest_program.sql",
+		"DEFAULT 3;", "DEFAULT 10;", root, "TestARollingUpgradeFromTheReleaseBefore"},
+	{"upgrade", "a newer ledger is refused, whoever it admits", "internal/store/pool.go",
+		"	case want < oldest:", "	case want < have:", ledger, "TestVerify"},
+	{"upgrade", "a migration queues for a table, and others behind it", "internal/store/migrate.go",
+		"fmt.Sprint(ddlLockTimeout.Milliseconds())", "\"0\"", ledger, "TestMigrateHoldsUpNobody"},
 	{"P10", "everybody asks a server that has no connection left", "routing/crowding.go",
 		"	case now.Before(c.until):\n", "	case false:\n", "./routing", "TestCrowding"},
 	{"P10", "a failure to take claims over is repeated at once", "acquisition/assist.go",
@@ -378,7 +399,7 @@ var mutants = []mutant{
 	{"P1", "a ledger that is older than the program is worked on", "internal/store/pool.go",
 		"	case have < want:", "	case have < want && have == 0:", "./routing", "TestStart_refusesAnOlderLedger"},
 	{"P2", "connections of a pool to an old primary go on being used", "routing/pool.go",
-		"return p.Current(c) == nil, nil }", "return true, nil }", root, "TestP2AnOldPrimaryIsLeft"},
+		"return p.closedTo(ctx) == nil && p.Current(c) == nil, nil", "return true, nil", root, "TestP2AnOldPrimaryIsLeft"},
 	{"P2", "what members exchange is not taken in", "membership/exchange.go",
 		"if len(b) == 0 || c.exchanged.merge == nil {", "if true {", "./membership", "TestExchange"},
 	{"P2", "a connection to an old primary goes on being used for the lock", "acquisition/call.go",

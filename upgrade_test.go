@@ -152,10 +152,10 @@ func (u *upgrade) ran(pool, release string) (n int) {
 	return n
 }
 
-// flows waits until nodes of a release have run more jobs of each pool.
-func (u *upgrade) flows(release string) {
+// flows waits until nodes of a release have run more jobs of these pools.
+func (u *upgrade) flows(release string, pools ...string) {
 	u.t.Helper()
-	for _, pool := range []string{"p1", "p2"} {
+	for _, pool := range pools {
 		was := u.ran(pool, release)
 		require.Eventually(u.t, func() bool { return u.ran(pool, release) > was+20 }, 2*patience, 20*time.Millisecond,
 			"nodes of the release %q should run jobs of %s", release, pool)
@@ -189,35 +189,37 @@ func TestARollingUpgradeFromTheReleaseBefore(t *testing.T) {
 	const version = "SELECT max(version_id) FROM tenure.migration"
 	require.Equal(t, ledgerBefore, b.count("p1", version))
 
-	// The old nodes hold the locks, the ledgers are migrated under them, new ones join, and
-	// the old ones stop.
+	// The old nodes hold the locks, the ledgers are migrated under them, a new one joins
+	// when one of them is, and the old ones stop.
 	old := []*process{u.start("before", "node", "a1"), u.start("before", "node", "b1")}
 	clients := []*process{u.start("before", "client", "c1")}
-	u.flows("before")
+	u.flows("before", "p1", "p2")
 	cfg, err := config.Load(u.file("migrate"))
 	require.NoError(t, err)
-	_, err = tenure.Migrate(t.Context(), cfg)
+	_, err = tenure.Migrate(t.Context(), cfg, "p1")
 	require.NoError(t, err)
 	require.Equal(t, int(tenure.LedgerVersion()), b.count("p1", version))
-	u.flows("before")
-	clients = append(clients, u.start("after", "client", "c2"))
+	u.flows("before", "p1", "p2")
 	a2 := u.start("after", "node", "a2")
 	old[0].stop()
-	u.flows("before")
+	u.flows("before", "p2") // which the new one cannot use yet
+	_, err = tenure.Migrate(t.Context(), cfg)
+	require.NoError(t, err)
+	clients = append(clients, u.start("after", "client", "c2"))
 	old[1].stop()
 	u.holds("a2")
-	u.flows("after")
+	u.flows("after", "p1", "p2")
 
 	// Somebody starts an old one again; it takes the locks from the new one, and gives them
 	// to another new one.
 	d1 := u.start("before", "node", "d1")
 	a2.stop()
 	u.holds("d1")
-	u.flows("before")
+	u.flows("before", "p1", "p2")
 	e2 := u.start("after", "node", "e2")
 	d1.stop()
 	u.holds("e2")
-	u.flows("after")
+	u.flows("after", "p1", "p2")
 
 	for _, c := range clients {
 		c.stop()

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,6 +27,41 @@ func TestMigrate(t *testing.T) {
 	require.Equal(t, "p1: up to date\np2: up to date\n", b.ok("migrate"))
 	require.Equal(t, "p1: up to date\n", b.ok("migrate", "--pool", "p1", "--pool", "p1"))
 	require.NotEmpty(t, b.enqueue("k", "{}", "--tenant", "P1"))
+}
+
+func TestMigrateJSON(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1?", "p2", "p3!")
+	var pools []jsonPoolMigrated
+	r := b.fails(exitFailed, "migrate", "-o", "json")
+	require.NoError(t, json.Unmarshal([]byte(r.out), &pools))
+	require.Len(t, pools, 3)
+	require.Equal(t, "failed", pools[0].State, "it has no number as long as p3 does not answer")
+	require.Equal(t, int64(1), pools[0].Applied[0].Version)
+	require.Equal(t, "current", pools[1].State)
+	require.Empty(t, pools[1].Error)
+	require.Equal(t, "failed", pools[2].State)
+	require.Contains(t, pools[2].Error, "connection refused")
+	require.Contains(t, r.errors, "go on with: tenure migrate --config "+b.path+" --pool p1 --pool p3\n")
+	r = b.fails(exitUsage, "migrate", "--at-once", "0")
+	require.Contains(t, r.errors, "--per-server and --at-once must be 1 or more")
+}
+
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	p := newProgress(io.Discard, "migrated", 500)
+	defer p.stop()
+	require.Equal(t, "migrated 0 of 500 pools, 0 failed, 0 per second, time left: unknown", p.line(time.Second))
+	for i := range 100 {
+		p.add(i == 7)
+	}
+	require.Equal(t, "migrated 100 of 500 pools, 1 failed, 10 per second, time left: 40s", p.line(10*time.Second))
+	require.Equal(t, "1 of 4 pools migrated, 1 were up to date, 1 failed, in 1.5s", summary([]tenure.MigratedPool{
+		{Steps: make([]tenure.Migration, 2)}, {}, {Err: io.EOF},
+	}, 4, 1500*time.Millisecond))
+	a := &app{config: "node.yaml"}
+	require.EqualError(t, a.goOn([]tenure.MigratedPool{{Pool: "p1"}, {Pool: "p2", Err: io.EOF}}, 4),
+		"1 of 4 pools failed, the others are not affected: mend what is wrong; 2 pools were not begun; go on with: tenure migrate --config node.yaml")
 }
 
 func TestMigratePoolDown(t *testing.T) {

@@ -41,7 +41,8 @@ var layers = map[string][]string{
 	"internal/traffic":         {},
 	"internal/mutants":         {},
 	"internal/release":         {"", "config", "job", "tenancy"}, // what a user of the release before could write
-	"internal/model":           {},                               // a picture of the protocol, not a part of it
+	"internal/release/program": {"internal/release"},
+	"internal/model":           {}, // a picture of the protocol, not a part of it
 	"internal/faultproxy":      {},
 	"internal/sim":             {}, // tests only, which may import anything
 	"job/jobtest":              {"", "job", "tenancy", "routing", "execution", "config", "membership", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},

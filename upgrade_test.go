@@ -18,6 +18,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/release"
 	"github.com/tenurehq/tenure/routing"
 )
 
@@ -29,39 +30,59 @@ const (
 	ledgerBefore  = 3
 )
 
-// buildRelease compiles internal/release with a commit of this module, "" for the working
-// tree.
+// releaseEnv makes this test binary a process of this release: see [release.Run]. Its
+// arguments are the configuration and the name.
+const releaseEnv = "TENURE_TEST_RELEASE"
+
+func runRelease(role string) int {
+	if err := release.Run(role, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[2], err)
+		return 1
+	}
+	return 0
+}
+
+// buildRelease compiles internal/release with a commit of this module.
 func buildRelease(t *testing.T, commit string) (exe string) {
 	t.Helper()
 	const program = "internal/release"
-	tree := "."
-	if commit != "" {
-		tree = t.TempDir()
-		archive := filepath.Join(tree, "release.tar")
-		run(t, ".", "git", "archive", "--format=tar", "-o", archive, commit)
-		run(t, tree, "tar", "-xf", archive)
-		require.NoError(t, os.RemoveAll(filepath.Join(tree, program))) // the text is this one's, whoever is compiled
-		require.NoError(t, os.CopyFS(filepath.Join(tree, program), os.DirFS(program)))
-	}
-	exe = filepath.Join(t.TempDir(), "release")
-	run(t, tree, "go", "build", "-o", exe, "./"+program)
+	tree := t.TempDir()
+	archive := filepath.Join(tree, "release.tar")
+	run(t, ".", "git", "archive", "--format=tar", "-o", archive, commit)
+	run(t, tree, "tar", "-xf", archive)
+	require.NoError(t, os.RemoveAll(filepath.Join(tree, program))) // the text is this tree's
+	require.NoError(t, os.CopyFS(filepath.Join(tree, program), os.DirFS(program)))
+	exe = filepath.Join(tree, "release")
+	run(t, tree, "go", "build", "-trimpath", "-o", exe, "./"+program+"/program") // so that the cache knows it the next time
 	return exe
+}
+
+// command is a process of a release.
+func (u *upgrade) command(release, role, file, name string) *exec.Cmd {
+	if release == "before" {
+		return exec.Command(u.before, role, file, name)
+	}
+	self, err := os.Executable()
+	require.NoError(u.t, err)
+	cmd := exec.Command(self, file, name)
+	cmd.Env = append(os.Environ(), releaseEnv+"="+role)
+	return cmd
 }
 
 func run(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s %v: %s", name, args, out)
 }
 
 // upgrade is a cluster of processes of two releases.
 type upgrade struct {
-	t    *testing.T
-	b    *testbed
-	seed string // where gossip is joined
-	exe  map[string]string
+	t      *testing.T
+	b      *testbed
+	seed   string // where gossip is joined
+	before string // the program of the release before
 
 	mu    sync.Mutex
 	known []int64 // guarded by mu; ids of jobs that clients know to be enqueued
@@ -81,7 +102,8 @@ func (u *upgrade) file(name string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "node: {name: %s, listen: 'off'}\n", name)
 	fmt.Fprintf(&text, "cluster: {bind: '127.0.0.1:0', label: upgrade-%d, profile: local, join: [%s]}\n", os.Getpid(), u.seed)
-	text.WriteString("acquire: {idle_wait: 200ms, lock: {ttl: 2s, renew_every: 400ms}, session: {ttl: 3s, heartbeat_every: 500ms}}\npools:\n")
+	// Times to live are as by default: on a busy machine no node is to look dead.
+	text.WriteString("acquire: {idle_wait: 200ms}\npools:\n")
 	for _, pool := range []string{"p1", "p2"} {
 		fmt.Fprintf(&text, "  %s: {dsn: %q, max_conns: 8}\n", pool, u.b.cfg.Pools[pool].DSN)
 	}
@@ -94,7 +116,7 @@ func (u *upgrade) file(name string) string {
 // start starts a node or a client of a release, and waits until it runs.
 func (u *upgrade) start(release, role, name string) *process {
 	u.t.Helper()
-	p := &process{u: u, name: release + "/" + name, cmd: exec.Command(u.exe[release], role, u.file(name), release), exited: make(chan error, 1)}
+	p := &process{u: u, name: release + "/" + name, cmd: u.command(release, role, u.file(name), release), exited: make(chan error, 1)}
 	p.cmd.Stderr = u.b.log
 	stdout, err := p.cmd.StdoutPipe()
 	require.NoError(u.t, err)
@@ -162,8 +184,7 @@ func (u *upgrade) flows(release string, pools ...string) {
 	}
 }
 
-// holds waits until every pool's lock is held by a live session of one of these releases'
-// nodes.
+// holds waits until the locks of both pools are held by a session of a node, by its name.
 func (u *upgrade) holds(node string) {
 	u.t.Helper()
 	for _, pool := range []string{"p1", "p2"} {
@@ -182,10 +203,11 @@ func TestARollingUpgradeFromTheReleaseBefore(t *testing.T) {
 			"TestEarlierProgramsWorkOnTheNewestLedger in internal/store executes that release's statements all the same: %v: %s", err, out)
 	}
 	u := &upgrade{t: t, b: &testbed{t: t, cfg: config.Default(), db: map[string]*pgxpool.Pool{}, log: newLogbook(t)},
-		exe: map[string]string{"before": buildRelease(t, releaseBefore), "after": buildRelease(t, "")}}
+		before: buildRelease(t, releaseBefore)}
 	b := u.b
 	b.cfg.Pools = bare(t, b, "p1", "p2")
-	run(t, ".", u.exe["before"], "migrate", u.file("migrate"), "before")
+	out, err := u.command("before", "migrate", u.file("migrate"), "before").CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	const version = "SELECT max(version_id) FROM tenure.migration"
 	require.Equal(t, ledgerBefore, b.count("p1", version))
 

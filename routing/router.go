@@ -231,6 +231,9 @@ func (r *Router) admit(p *Pool, l look, in *routes) error {
 		err = in.checkBudget(p, l.server, l.room, in.cfg.Connections.Nodes)
 	}
 	p.admit(l.found, err)
+	if err != nil {
+		p.dropSpare() // nobody comes for it
+	}
 	return err
 }
 

@@ -1,13 +1,7 @@
-// Command release is a node, a client or a migration, for the test that has one release of
+// Package release is a node, a client and a migration for the test that has one release of
 // Tenure work beside another: the same text is compiled with each of them, so it uses only
 // what the older one has.
-//
-//	release migrate|node|client CONFIG NAME
-//
-// A node and a client run until their standard input ends. A node writes into each tenant's
-// effect table which job it ran and what its NAME is. A client prints the id of each job
-// that it knows to be enqueued.
-package main
+package release
 
 import (
 	"context"
@@ -39,18 +33,11 @@ func (plain) Kind() string { return "plain" }
 func (write) Kind() string { return "write" }
 func (again) Kind() string { return "again" }
 
-func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "release: migrate|node|client CONFIG NAME")
-		os.Exit(2)
-	}
-	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
-		fmt.Fprintf(os.Stderr, "release: %s: %v\n", os.Args[3], err)
-		os.Exit(1)
-	}
-}
-
-func run(role, file, name string) error {
+// Run is one process of that test, by its role: migrate, node or client. A node and a
+// client run until their standard input ends. A node writes into each tenant's effect table
+// which job it ran, and name. A client prints the id of each job that it knows to be
+// enqueued. file is the configuration.
+func Run(role, file, name string) error {
 	cfg, err := config.Load(file)
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ type acquirer struct {
 	offered   bool        // the lock was just let go of in favour of this node
 	idleOffer bool        // by a holder that dozed
 	refusals  refusals    // of members that cannot take the lock
+	invited   string      // the member that the lock was offered to last; "": none was
 	unsure    store.Fence // under which a claim may have been committed that this node does not know of; zero: none
 	inVain    int         // terms in a row that soon ended with an error, without a claim in between
 
@@ -301,7 +302,7 @@ func (a *acquirer) pause(ctx context.Context, r rest) {
 			r.saw = now
 		case <-a.keeper.inbox.nudge:
 			m := a.keeper.inbox.take()
-			a.refusals.note(m.refused)
+			a.refusals.note(a.refusing(m.refused))
 			if m.offered && r.heed { // there is no time left to prepare
 				a.offered, a.idleOffer = true, m.idle
 				return

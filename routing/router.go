@@ -27,8 +27,9 @@ type Router struct {
 	budget     *budget
 	doors      doors
 	promotions *promotions
-	tell       func(part []byte) // nil: nobody is told of promotions
-	run        context.Context   // of what watches pools; nil before Start
+	gossip     Gossip // nil: nobody is told of promotions
+	metrics    *metrics
+	run        context.Context // of what watches pools; nil before Start
 	cancel     context.CancelFunc
 	group      sync.WaitGroup
 	stop       sync.Once
@@ -80,7 +81,7 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{log: log.Named("routing"), promotions: newPromotions(), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
+	r := &Router{log: log.Named("routing"), promotions: newPromotions(), metrics: newMetrics(), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
 	cfg = cfg.WithDefaults()
 	r.budget = newBudget(cfg.Connections.PerNode, r.evictIdle)
 	pools := map[string]*Pool{}
@@ -122,7 +123,7 @@ func (r *Router) Start(ctx context.Context) error {
 		p.enter(false)
 	}
 	r.watchAll(pending)
-	if r.tell != nil {
+	if r.gossip != nil {
 		r.group.Go(func() { r.spread(r.run) })
 	}
 	return nil

@@ -121,6 +121,7 @@ func (c Config) polish(f *fault.Fault) {
 		f.Fix = brokenPasswordFix
 	}
 	c.conceal(f)
+	f.What = maskText(f.What, nil) // of a Config that a program has built
 }
 
 // validateAddresses refuses two listeners on one TCP port.

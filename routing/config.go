@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -201,9 +202,17 @@ func plainHost(cfg *pgx.ConnConfig) string {
 	return ""
 }
 
+// placeholder is what stands for something else in a pattern, or was meant to.
+var placeholder = regexp.MustCompile(`\{[\w -]*\}`)
+
 func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 	if t.Schema == "" {
 		l.Add("tenants.schema", `write a pattern such as "t_{tenant}"`, "is empty")
+	}
+	for path, pattern := range map[string]string{"tenants.schema": t.Schema, "tenants.role": t.Role} {
+		if p := placeholder.FindString(strings.ReplaceAll(pattern, "{tenant}", "")); p != "" {
+			l.Add(path, "did you mean {tenant}?", "%q has %s, which stands for nothing", pattern, p)
+		}
 	}
 	place := map[[2]string]tenancy.ID{} // pool, schema
 	folded := map[string]tenancy.ID{}
@@ -222,6 +231,11 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 			l.Add(path+".pool", "name one of pools", "is empty")
 		} else if _, ok := pools[entry.Pool]; !ok {
 			l.Add(path+".pool", suggest(entry.Pool, pools), "tenant %q is mapped to pool %q, which is not under pools", id, entry.Pool)
+		}
+		for key, name := range map[string]string{"schema": entry.Schema, "role": entry.Role} {
+			if p := placeholder.FindString(name); p != "" {
+				l.Add(path+"."+key, "write the name itself, or leave it out to have the pattern tenants."+key, "%q has %s, which is replaced in tenants.%s only", name, p, key)
+			}
 		}
 		tenant, err := t.place(id, entry.Pool, entry.Schema, entry.Role)
 		if err != nil {

@@ -45,7 +45,7 @@ var layers = map[string][]string{
 	"internal/sim":             {}, // tests only, which may import anything
 	"job/jobtest":              {"", "job", "tenancy", "routing", "execution", "config", "membership", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},
 
-	"cmd/tenure":                   {"", "config", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers"},
+	"cmd/tenure":                   {"", "internal/admin", "config", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers"},
 	"cmd/tenure/internal/demo":     {"", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic"},
 	"cmd/tenure/internal/handlers": {"", "config", "job", "tenancy"},
 	"loadtest":                     {"", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/faultproxy", "internal/traffic"},

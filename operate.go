@@ -100,10 +100,39 @@ func (c *Client) Cancel(ctx context.Context, id job.ID) (running bool, err error
 // KeyTakenError is returned by [Client.Retry].
 type KeyTakenError = store.KeyTakenError
 
+// StateError is returned by [Client.Retry] for a job in whose state there is nothing to
+// retry. It is ErrNotFound, too.
+type StateError struct{ State string }
+
+func (e *StateError) Error() string {
+	switch e.State {
+	case "waiting":
+		return "it waits already, and runs as soon as its turn comes"
+	case "running":
+		return "it is running; cancel it first"
+	case "done", "cancelled":
+		return "it is " + e.State + ", and does not run again: enqueue another"
+	}
+	return "it is " + e.State + ", and was something else a moment ago, or its tenant is being moved: try again"
+}
+
+// Is makes it ErrNotFound: there is no such job to retry.
+func (e *StateError) Is(target error) bool { return target == ErrNotFound }
+
 // Retry makes a dead job, or one that waits for its time, run now. A dead one gets
 // all its attempts again. KeyTakenError: an unfinished job has the dead one's unique
-// key, and nothing was changed.
+// key, and nothing was changed. StateError: the job is in another state.
 func (c *Client) Retry(ctx context.Context, id job.ID) error {
+	err := c.retry(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		if j, _, found := c.Job(ctx, id); found == nil {
+			return fmt.Errorf("retry job %d: %w", id, &StateError{j.State})
+		}
+	}
+	return err
+}
+
+func (c *Client) retry(ctx context.Context, id job.ID) error {
 	return c.onPoolOf(ctx, id, "retry", func(ctx context.Context, p *routing.Pool) error {
 		lane, err := store.Retry(ctx, p.Tenants(), id)
 		if err == nil {

@@ -166,6 +166,7 @@ handlers: {http_request: {allow: [10.0.0.0/8]}}
   name: ${env:HOSTNAME}
   listen: 127.0.0.1:8080
   insecure_listen: false
+  allowed_hosts: []
   log:
     level: info
     format: json
@@ -225,11 +226,13 @@ execution:
   timeout: ${env:SHORT}
   retry: exponential(10, 10s, 6h)
   retention: 24h0m0s
-  finish_within: 1m0s
+  finish_within: 10s
 handlers:
   http_request:
     allow:
     - 10.0.0.0/8
+  sql_exec:
+    enabled: false
 `, string(shown))
 	requireRoundTrip(t, c)
 

@@ -339,7 +339,7 @@ node.yaml:2:16: error: "8080" is not an address
       |                ^
       = did you mean 127.0.0.1:8080?`},
 		{"listening for everybody", ok + "node: {listen: ':8080'}\n", `
-node.yaml:2:16: error: :8080 can be reached from other machines, and there is no authentication yet: whoever calls may see and change jobs
+node.yaml:2:16: error: :8080 can be reached from other machines, and there is no authentication: whoever calls may see the metrics and have the configuration read again
     2 | node: {listen: ':8080'}
       |                ^
       = listen on 127.0.0.1 behind a proxy that checks who calls, or set node.insecure_listen: true`},

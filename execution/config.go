@@ -28,7 +28,7 @@ func DefaultConfig() Config {
 		Timeout:      15 * time.Minute,
 		Retry:        job.DefaultPolicy().String(),
 		Retention:    24 * time.Hour,
-		FinishWithin: 60 * time.Second,
+		FinishWithin: 10 * time.Second,
 	}
 }
 

@@ -86,6 +86,20 @@ func TestEnqueue(t *testing.T) {
 	require.Contains(t, b.ok("jobs", "show", at), "2998-12-31T23:00:00Z")
 }
 
+// What a webhook proves itself with is not shown to whoever looks at its job.
+func TestShowHidesCredentials(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	id := b.enqueue("http.request", `{"url": "https://u:hunter2@hook.example/in?token=hunter2", "headers": {"Authorization": "Bearer hunter2"}, "body": {"n": 1}}`, "--tenant", "P1")
+	for _, output := range []string{"table", "json"} {
+		out := b.ok("jobs", "show", id, "-o", output) // which looks for hunter2
+		require.Contains(t, out, "https://***@hook.example/in?token=***")
+		require.Contains(t, out, "Authorization")
+		revealed := command(t.Context(), "", "jobs", "show", id, "--reveal", "-o", output, "--config", b.path).out
+		require.Contains(t, revealed, "Bearer hunter2")
+	}
+}
+
 func TestEnqueueRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1", "p2!", "p3?")
@@ -166,8 +180,11 @@ func TestCancelAndRetry(t *testing.T) {
 
 	require.Equal(t, "job "+three+" runs now\n", b.ok("jobs", "retry", three))
 	require.Equal(t, "waiting (no handler)", rows(b.ok("jobs", "list", "--state", "waiting"))[0][1])
-	r = b.fails(exitFailed, "jobs", "retry", three)
-	require.Contains(t, r.errors, "only dead, retrying and scheduled jobs can be retried")
+	require.Equal(t, "job "+three+" waits already\n", b.ok("jobs", "retry", three))
+	r = b.fails(exitFailed, "jobs", "retry", one)
+	require.Equal(t, "tenure: retry job "+one+": it is cancelled, and does not run again: enqueue another\n", r.errors)
+	r = b.fails(exitFailed, "jobs", "retry", missing)
+	require.Contains(t, r.errors, "no such job: only dead, retrying and scheduled jobs can be retried")
 	r = b.fails(exitFailed, "jobs", "show", missing)
 	require.Equal(t, "tenure: job 999: no such job: finished jobs are kept for execution.retention; see: tenure jobs list\n", r.errors)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/cmd/tenure/internal/handlers"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -23,9 +24,10 @@ func newServe(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
 		Short: "Run a node until SIGINT or SIGTERM",
-		Long: "Runs the built-in handlers, http.request and sql.exec; programs with handlers of\n" +
-			"their own embed a node instead. The first signal stops it as execution.finish_within\n" +
-			"says, a second one ends it at once. It exits with 0 only if nothing is left claimed.",
+		Long: "Runs the built-in handlers: http.request, and sql.exec where handlers.sql_exec.enabled\n" +
+			"says so; programs with handlers of their own embed a node instead. The first signal stops it as execution.finish_within\n" +
+			"says, another one a second later or more ends it at once. It exits with 0 only if\n" +
+			"nothing is left claimed.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.loadConfig()
@@ -62,7 +64,11 @@ func serve(ctx context.Context, cfg config.Config, load func() (config.Config, e
 		return err
 	}
 	again := &reloader{load: load, node: node, log: log, known: cfg}
-	web.serve(again.handler(node.Handler()), log)
+	handler := again.handler(node.Handler())
+	if !cfg.Node.AnyHost() {
+		handler = admin.ForHosts(handler, cfg.Node.AllowedHosts)
+	}
+	web.serve(handler, log)
 	log.Info("starting", zap.String("version", buildVersion()), zap.String("node", cfg.Node.Name),
 		zap.Strings("pools", slices.Sorted(maps.Keys(cfg.Pools))), zap.Strings("kinds", registry.Kinds()), zap.String("address", web.address()))
 	if err := runNode(ctx, cfg, node, again, web.failed, log); err != nil {

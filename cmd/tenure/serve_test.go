@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -80,7 +82,7 @@ func (b *bed) serve() *serving {
 		}
 	})
 	started := s.until("starting")
-	require.Equal(b.t, []any{"http.request", "sql.exec"}, started["kinds"])
+	require.Contains(b.t, started["kinds"], "http.request")
 	require.Len(b.t, started["pools"], len(b.dsn))
 	require.NotEmpty(b.t, started["version"])
 	s.url = "http://" + started["address"].(string)
@@ -99,6 +101,17 @@ func (s *serving) get(path string) (status int, body string) {
 	text, err := io.ReadAll(response.Body)
 	require.NoError(s.t, err)
 	return response.StatusCode, string(text)
+}
+
+// getAs asks for a page by the name of another host.
+func (s *serving) getAs(host, path string) (status int) {
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+path, nil)
+	require.NoError(s.t, err)
+	request.Close, request.Host = true, host
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(s.t, err)
+	require.NoError(s.t, response.Body.Close())
+	return response.StatusCode
 }
 
 // states waits until the job is in this state.
@@ -126,6 +139,8 @@ func TestServe(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 
 	called := b.enqueue("http.request", `{"url": "`+hook.URL+`/hook"}`, "--tenant", "P1")
+	require.Equal(t, http.StatusMisdirectedRequest, s.getAs("evil.example", "/metrics"))
+	require.Equal(t, http.StatusMisdirectedRequest, s.getAs("evil.example", "/-/reload"))
 	gone := b.enqueue("http.request", `{"url": "`+hook.URL+`/gone"}`, "--tenant", "P1")
 	inside := b.enqueue("http.request", `{"url": "http://169.254.169.254/latest"}`, "--tenant", "P1")
 	executed := b.enqueue("sql.exec", `{"sql": "INSERT INTO v (n) SELECT n FROM generate_series($1::bigint, $2) n", "args": [9007199254740993, 9007199254740995]}`, "--tenant", "P2")
@@ -174,6 +189,26 @@ func TestServe(t *testing.T) {
 	for _, row := range rows(b.ok("locks")) {
 		require.Equal(t, []string{"-", "nobody"}, row[1:3])
 	}
+}
+
+// Whoever may insert a job does not thereby run SQL.
+func TestServeRunsNoSQLUnlessTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	text, err := os.ReadFile(b.path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(b.path, []byte(strings.Replace(string(text), ", sql_exec: {enabled: true}", "", 1)), 0o600))
+	s := b.serve()
+	id := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P1")
+	var list []jsonNode
+	require.Eventually(t, func() bool {
+		list = nil
+		return json.Unmarshal([]byte(b.ok("nodes", "--live", "-o", "json")), &list) == nil && len(list) == 1
+	}, patience, tick)
+	require.Equal(t, []string{"http.request"}, list[0].Kinds)
+	require.Contains(t, b.ok("jobs", "show", id), "waiting (no handler)")
+	s.stop()
+	require.Zero(t, <-s.code)
 }
 
 func TestServeRefusals(t *testing.T) {
@@ -322,11 +357,43 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	<-arrived
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	l.until("stopping")
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	again := time.NewTicker(sameSignal / 4)
+	defer again.Stop()
+	go func() { // as somebody who becomes impatient
+		for range again.C {
+			if cmd.Process.Signal(syscall.SIGTERM) != nil {
+				return
+			}
+		}
+	}()
 	l.until("tenure: second signal")
 	var exit *exec.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
 	require.Equal(t, 1, exit.ExitCode())
+}
+
+// What comes with the first signal is no second one.
+func TestSignalsThatComeTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		signals, stops := make(chan os.Signal), 0
+		ended := false
+		go func() {
+			heed(signals, func() { stops++ })
+			ended = true
+		}()
+		for range 5 {
+			signals <- syscall.SIGTERM
+			time.Sleep(sameSignal / 6)
+		}
+		synctest.Wait()
+		require.Equal(t, 1, stops)
+		require.False(t, ended)
+		time.Sleep(sameSignal)
+		signals <- os.Interrupt
+		synctest.Wait()
+		require.True(t, ended)
+	})
 }
 
 // A running job is asked to end, and its node does so.

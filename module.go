@@ -103,7 +103,7 @@ func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, 
 	if err != nil {
 		return nil, err
 	}
-	lc.Append(fx.StopHook(ss.Stop))
+	lc.Append(fx.StartStopHook(ss.Start, ss.Stop))
 	lc.Append(fx.StartStopHook(w.Start, w.Stop))
 	return ss, nil
 }

@@ -81,6 +81,8 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 		return k.cfg.Session.HeartbeatEvery
 	case !left:
 		k.log.Warn("idle session has claims in the ledger that it does not know of; they are taken back when it expires")
+	default:
+		k.idle(ctx, s)
 	}
 	k.drop(s)
 	return time.Hour

@@ -222,6 +222,7 @@ var ledgerStatements = map[string]*statement{
 	},
 	"session_hold":  {params: []uint32{oidUUID}, run: none},
 	"claim_decline": {params: []uint32{oidUUID}, run: none},
+	"session_idle":  {params: []uint32{oidUUID, oidInt8}, run: none},
 	"session_leave": {
 		params: []uint32{oidUUID},
 		run: locked(func(l *ledger, by *host, a []any) [][]any {

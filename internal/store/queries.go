@@ -58,6 +58,7 @@ var (
 	sqlSessionBeat        = query("session_beat")
 	sqlSessionLeave       = query("session_leave")
 	sqlSessionHold        = query("session_hold")
+	sqlSessionIdle        = query("session_idle")
 	sqlSessionList        = query("session_list")
 	sqlSessionReap        = query("session_reap")
 	sqlSessionForget      = query("session_forget")

@@ -25,7 +25,9 @@ type Session struct {
 	Beat       int64
 	StartedAt  time.Time
 	LastSeen   time.Time
-	Expired    bool // by the database's clock
+	Expired    bool          // by the database's clock
+	Idle       bool          // it has left as nobody needs it, and its node lived when it was seen last
+	Unseen     time.Duration // since LastSeen, by the database's clock
 	Claims     int
 }
 
@@ -69,6 +71,22 @@ func LeaveSession(ctx context.Context, db DB, id uuid.UUID) (bool, error) {
 	return left, nil
 }
 
+// idleFor marks a session that was ended while its node lives. It is longer than any
+// session's time to live.
+const idleFor = 24 * time.Hour
+
+// IdleSession says of a session that has left whether its node lives.
+func IdleSession(ctx context.Context, db DB, id uuid.UUID, lives bool) error {
+	d := idleFor
+	if !lives {
+		d = 0
+	}
+	if _, err := db.Exec(ctx, sqlSessionIdle, id, d.Milliseconds()); err != nil {
+		return fmt.Errorf("say that the node lives: %w", translate(err))
+	}
+	return nil
+}
+
 // Sessions lists the pool's sessions.
 func Sessions(ctx context.Context, db DB) ([]Session, error) {
 	rows, err := db.Query(ctx, sqlSessionList)
@@ -77,7 +95,7 @@ func Sessions(ctx context.Context, db DB) ([]Session, error) {
 	}
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Session, err error) {
 		err = row.Scan(&s.ID, &s.Node, &s.Member, &s.GossipAddr, &s.Version, &s.Kinds, &s.State, &s.Beat,
-			&s.StartedAt, &s.LastSeen, &s.Expired, &s.Claims)
+			&s.StartedAt, &s.LastSeen, &s.Expired, &s.Idle, &s.Unseen, &s.Claims)
 		return s, err
 	})
 	if err != nil {

@@ -40,6 +40,7 @@ var layers = map[string][]string{
 	"internal/store/storetest": {"internal/store", "internal/devpg/pgtest"},
 	"internal/traffic":         {},
 	"internal/mutants":         {},
+	"internal/notices":         {},
 	"internal/model":           {}, // a picture of the protocol, not a part of it
 	"internal/faultproxy":      {},
 	"internal/sim":             {}, // tests only, which may import anything

@@ -301,8 +301,9 @@ var ledgerStatements = map[string]*statement{
 			return [][]any{{int32(150009), false, false, "UTF8", true, l.pool, true, true, true}}
 		},
 	},
-	"schema_version": {columns: []column{{"version", oidInt8}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema}} }},
-	"pool_number":    {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
+	"schema_version": {columns: []column{{"version", oidInt8}, {"oldest_program", oidInt8}},
+		run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema, l.schema}} }},
+	"pool_number": {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
 	"server_is": {
 		columns: []column{{"server", oidText}, {"timeline", oidInt4}},
 		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1)}} },

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -357,16 +358,23 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	<-arrived
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	l.until("stopping")
-	again := time.NewTicker(sameSignal / 4)
-	defer again.Stop()
-	go func() { // as somebody who becomes impatient
-		for range again.C {
-			if cmd.Process.Signal(syscall.SIGTERM) != nil {
+	impatient, calm := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() {
+		again := time.NewTicker(sameSignal / 4)
+		defer again.Stop()
+		for {
+			select {
+			case <-impatient.Done():
 				return
+			case <-again.C:
+				_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 			}
 		}
-	}()
+	})
 	l.until("tenure: second signal")
+	calm()
+	group.Wait()
 	var exit *exec.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
 	require.Equal(t, 1, exit.ExitCode())

@@ -3,6 +3,8 @@ package routing
 import (
 	"context"
 	"math"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,21 +25,23 @@ func routerOf(t *testing.T) *Router {
 // deaf to questions never answers.
 type talking struct {
 	t       *testing.T
-	routers map[string]*Router
-	deaf    map[string]bool
-	asked   int // questions
+	routers map[string]*Router // written before they run
+	deaf    sync.Map           // members
+	asked   atomic.Int32       // questions
 	run     context.Context
 	end     context.CancelFunc
 }
 
 // talk has new routers talk; it is to be called in a synctest bubble.
 func talk(t *testing.T, members ...string) *talking {
-	all := &talking{t: t, routers: map[string]*Router{}, deaf: map[string]bool{}}
+	all := &talking{t: t, routers: map[string]*Router{}}
 	all.run, all.end = context.WithCancel(t.Context())
 	for _, m := range members {
 		r := routerOf(t)
 		r.Spread(line{all, m})
 		all.routers[m] = r
+	}
+	for _, r := range all.routers {
 		go r.spread(all.run)
 	}
 	return all
@@ -62,8 +66,8 @@ func (l line) Ask(question func(member string) []byte) {
 		if name == l.from {
 			continue
 		}
-		l.asked++
-		if l.deaf[name] {
+		l.asked.Add(1)
+		if _, deaf := l.deaf.Load(name); deaf {
 			continue
 		}
 		answer, err := r.Answer(question(name))
@@ -138,7 +142,7 @@ func TestARumourThatNobodyConfirmsIsDismissed(t *testing.T) {
 			after(100 * time.Millisecond)
 			require.Equal(t, latest{timeline: 1}, here.promotions.latest(l))
 		}
-		require.Equal(t, len(askAgain)*2, all.asked)
+		require.EqualValues(t, len(askAgain)*2, all.asked.Load())
 		require.Empty(t, here.promotions.doubts)
 		require.Len(t, here.promotions.known, 1, "nothing is kept of databases that are not here")
 	})
@@ -185,7 +189,7 @@ func TestARumourExpiresUnlessRepeated(t *testing.T) {
 			require.Equal(t, latest{2, "next"}, old.promotions.latest(l))
 			after(believedFor)
 		}
-		all.deaf["next"] = true
+		all.deaf.Store("next", true)
 		after(believedFor - reaffirmEvery - time.Second)
 		require.Equal(t, latest{2, "next"}, old.promotions.latest(l), "it may only start anew")
 		after(reaffirmEvery + 2*time.Second)
@@ -193,7 +197,7 @@ func TestARumourExpiresUnlessRepeated(t *testing.T) {
 		after(reaffirmEvery)
 		require.Empty(t, old.promotions.doubts)
 		require.NoError(t, old.Hear("next", appendTimeline(nil, l, 2)))
-		all.deaf["next"] = false
+		all.deaf.Delete("next")
 		after(2 * time.Second)
 		require.Equal(t, latest{2, "next"}, old.promotions.latest(l))
 	})

@@ -1,10 +1,13 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,12 +28,21 @@ var (
 	// ErrWrongPool is returned when a transaction is on another database than the
 	// one its tenant lives in.
 	ErrWrongPool = store.ErrWrongPool
+	// ErrNotAllowed is returned when a transaction runs under a role that is not that of the
+	// tenant which a job is to be enqueued for.
+	ErrNotAllowed = store.ErrNotAllowed
 	// ErrUnknownPool is returned for the name of a pool that is not configured.
 	ErrUnknownPool = errors.New("it is not configured")
 	// ErrUnknownKind is returned when no handler is registered for the kind; see [Elsewhere].
 	ErrUnknownKind = errors.New("no handler is registered for this kind")
 	// ErrNotFound is returned when no job has the id, or none in a state the call could act on.
 	ErrNotFound = store.ErrNotFound
+	// ErrTenantHeld is returned by what would write for a tenant whose own data is being
+	// copied to another pool (see [MoveOptions]): it can be tried again later.
+	ErrTenantHeld = tenancy.ErrHeld
+	// ErrInTx is returned by [Client.InTx] when it is called within a tenant's transaction.
+	ErrInTx = errors.New("a tenant's transaction is open already: use the tx that its function was given; " +
+		"for another tenant enqueue a job, or register the handler with job.Handle, which holds no transaction")
 	// ErrPoolDown is returned while a pool's database cannot be used: by a node's client
 	// also at once, without another try, while the node has not reached it for a while.
 	ErrPoolDown = routing.ErrPoolDown
@@ -47,7 +59,7 @@ func Refused(err error) bool {
 	var row *routing.RowError
 	var socket *net.OpError
 	return errors.As(err, &pool) || errors.As(err, &input) || errors.As(err, &row) || errors.Is(err, ErrUnknownTenant) ||
-		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, tenancy.ErrNoTenant) ||
+		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, ErrNotAllowed) || errors.Is(err, tenancy.ErrNoTenant) ||
 		errors.Is(err, routing.ErrInUse) || errors.Is(err, routing.ErrHasJobs) ||
 		errors.As(err, &socket) && socket.Op == "listen"
 }
@@ -94,7 +106,8 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 		reloader: &reloader{started: cfg, router: router, cluster: cluster, log: o.log}}, nil
 }
 
-// Start opens the pools and joins the gossip. It is not needed for a Node's client.
+// Start opens the pools and joins the gossip. It fails when no pool can be used; see
+// [Client.Unfit] for some. It is not needed for a Node's client.
 func (c *Client) Start(ctx context.Context) error {
 	if c.cluster == nil {
 		return nil
@@ -154,34 +167,21 @@ func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (En
 }
 
 // EnqueueTx adds a job for the context's tenant in a transaction on that tenant's
-// database: the job exists if and when tx commits. ErrWrongPool: tx is on another
-// database, maybe the one that the tenant lived in before it was moved. Any pgx transaction will do, also the one a [HandleTx] handler or
-// [Client.InTx] was given. As only the caller sees tx commit, the job may start
-// some milliseconds later than with Enqueue or InTx.
+// database: the job exists if and when tx commits. Any pgx transaction will do, whatever
+// user or role it runs as, also the one a [HandleTx] handler or [Client.InTx] was given.
+// What it is refused for leaves tx as it was. ErrWrongPool: tx is on another database,
+// maybe the one that the tenant lived in before it was moved. ErrNotAllowed: tx runs under
+// a role that is not this tenant's. ErrTenantHeld: tx is the caller's own, and must not write
+// for the tenant any more, as its data is being copied: roll it back. As only the caller sees
+// tx commit, the job may start some milliseconds later than with Enqueue or InTx.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts ...Option) (Enqueued, error) {
-	tenant, pool, err := c.tenant(ctx)
+	if !execution.IsTenantTx(tx) { // else it was seen when it began whether the tenant's data may be written
+		opts = append(slices.Clip(opts), withData)
+	}
+	database := func() string { return fmt.Sprintf("database %q", tx.Conn().Config().Database) }
+	out, err := c.enqueueTx(ctx, store.OnTx(tx), database, args, opts)
 	if err != nil {
-		return Enqueued{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
-	}
-	row := tx.QueryRow
-	if t, ok := tx.(interface {
-		AsPool(ctx context.Context, sql string, args ...any) pgx.Row
-	}); ok { // a tenant's role has no business in the ledger
-		row = t.AsPool
-	}
-	out, err := c.enqueue(ctx, row, tenant, pool, args, opts)
-	var moved *store.TenantMovedError
-	switch {
-	case errors.Is(err, store.ErrWrongPool) || errors.Is(err, store.ErrNotMigrated):
-		database := tx.Conn().Config().Database
-		return Enqueued{}, fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on database %q: %w", args.Kind(), tenant.ID, pool.Name, database, ErrWrongPool)
-	case errors.As(err, &moved):
-		c.router.Forget(tenant.ID)
-		return Enqueued{}, fmt.Errorf("enqueue %s: the transaction is on pool %s, but %w: begin another one there: %w", args.Kind(), pool.Name, err, ErrWrongPool)
-	case store.IsAborted(err):
-		return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", args.Kind(), tenant.ID, err)
-	case err != nil:
-		return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+		return Enqueued{}, err
 	}
 	if pending, ok := ctx.Value(pendingKey{}).(*pending); ok {
 		pending.hints = append(pending.hints, out.hint)
@@ -191,30 +191,109 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts .
 	return out.Enqueued, nil
 }
 
+// EnqueueSQLTx is [Client.EnqueueTx] for a transaction of database/sql, whose driver may be
+// pgx' or any other whose placeholders are $1, $2, ….
+func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, opts ...Option) (Enqueued, error) {
+	opts = append(slices.Clip(opts), withData)
+	out, err := c.enqueueTx(ctx, store.OnSQLTx(tx), func() string { return "another database" }, args, opts)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	c.bell.ringLater(out.hint)
+	return out.Enqueued, nil
+}
+
+// enqueueTx adds a job by row in a transaction of the caller's on a database of this name.
+func (c *Client) enqueueTx(ctx context.Context, row store.QueryRow, database func() string, args job.Args, opts []Option) (added, error) {
+	tenant, pool, err := c.tenant(ctx)
+	if err != nil {
+		return added{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
+	}
+	out, err := c.enqueue(ctx, row, tenant, pool, args, opts)
+	if errors.Is(err, ErrNotAllowed) && tenant.Role != "" {
+		var learned bool
+		if learned, err = c.learn(ctx, tenant, pool); learned {
+			out, err = c.enqueue(ctx, row, tenant, pool, args, opts)
+		}
+	}
+	var moved *store.TenantMovedError
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.Is(err, store.ErrWrongPool) || errors.Is(err, store.ErrNotMigrated):
+		return added{}, fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on %s: %w", args.Kind(), tenant.ID, pool.Name, database(), ErrWrongPool)
+	case errors.As(err, &moved):
+		c.router.Forget(tenant.ID)
+		return added{}, fmt.Errorf("enqueue %s: the transaction is on pool %s, but %w: begin another one there: %w", args.Kind(), pool.Name, err, ErrWrongPool)
+	case store.IsAborted(err):
+		return added{}, fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", args.Kind(), tenant.ID, err)
+	}
+	return added{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+}
+
+// learn tells the ledger which role the configuration gives a tenant, which it may not
+// know yet, and says whether that was news to it.
+func (c *Client) learn(ctx context.Context, t tenancy.Tenant, pool *routing.Pool) (bool, error) {
+	news, err := store.LearnRoles(ctx, pool.Jobs(), map[string]string{string(t.ID): t.Role})
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("%w, as far as the ledger knows: %w", ErrNotAllowed, err)
+	case news == 0:
+		return false, fmt.Errorf("%w: its own is %s, and this transaction's has not the rights of that", ErrNotAllowed, t.Role)
+	}
+	return true, nil
+}
+
 // pending gathers the hints of an InTx until it has committed.
 type pending struct{ hints []hint }
 
 type pendingKey struct{}
 
 // InTx runs fn in a transaction on the database of the context's tenant, with its
-// schema, role and app.tenant_id set, and commits it when fn returns nil.
+// schema, role and app.tenant_id set, and commits it when fn returns nil. Its isolation
+// is READ COMMITTED, whatever the database's default is.
+//
+// A tenant that was moved is followed. ErrTenantHeld: its data is being copied, and was
+// for the two seconds that InTx waits. ErrInTx: ctx belongs to the transaction of a
+// [HandleTx] handler or of another InTx, which would wait here for a second connection
+// while it keeps its first. In these cases fn was not called; it is called once at most.
 func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	if execution.HasTx(ctx) {
+		return &inputError{ErrInTx}
+	}
+	for begun, tries := time.Now(), 1; ; tries++ {
+		entered, err := c.inTx(ctx, fn)
+		if err == nil || entered || !c.follow(ctx, err, begun, tries) {
+			return err
+		}
+	}
+}
+
+// inTx is one try; entered: fn was called.
+func (c *Client) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) (entered bool, err error) {
 	tenant, pool, err := c.tenant(ctx)
 	if err == nil {
-		err = pool.Outage()
+		err = cmp.Or(pool.Outage(), c.router.Held(ctx, tenant.ID, pool))
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	var p pending
 	ctx = context.WithValue(tenancy.NewContext(ctx, tenant), pendingKey{}, &p)
-	if err := execution.InTx(ctx, pool.Tenants(), tenant, fn); err != nil {
-		return err
+	err = execution.InTx(ctx, pool.Tenants(), tenant, func(ctx context.Context, tx pgx.Tx) error {
+		entered = true
+		return fn(ctx, tx)
+	})
+	if err != nil {
+		if !entered && errors.Is(err, ErrTenantHeld) { // it was not known
+			c.router.Forget(tenant.ID)
+		}
+		return entered, err
 	}
 	for _, h := range p.hints {
 		c.bell.ring(h)
 	}
-	return nil
+	return entered, nil
 }
 
 // Entry is one job of an [Client.EnqueueMany].
@@ -279,30 +358,41 @@ func (e PoolErrors) orNil() error {
 	return e
 }
 
-// Bounds of how often an enqueue follows a tenant that is moved, and how long one with a
-// unique key waits until all the tenant's keys have arrived.
+// Bounds of how often a tenant that is moved is followed, how long an enqueue with a unique
+// key waits until all the tenant's keys have arrived, and how long a transaction waits for a
+// tenant that is held: as long as a command that gives up needs, not as long as a copy.
 const (
 	maxFollowed = 5
 	arrivalTime = 10 * time.Second
 	arrivalLook = 50 * time.Millisecond
+	heldTime    = 2 * time.Second
+	heldLook    = 200 * time.Millisecond
 )
 
-// follow tells whether an enqueue that was refused is to be tried again, because its
-// tenant has moved or is about to arrive.
+// follow tells whether an enqueue or a transaction that was refused is to be tried again,
+// because its tenant has moved, is about to arrive, or is held for a moment.
 func (c *Client) follow(ctx context.Context, err error, begun time.Time, tries int) bool {
 	var moved *store.TenantMovedError
 	switch {
 	case errors.As(err, &moved) && tries <= maxFollowed:
-		c.router.Forget(tenancy.ID(moved.Tenant))
+		c.router.Forget(moved.Tenant)
 		return true
 	case errors.Is(err, store.ErrTenantArrives) && time.Since(begun) < arrivalTime:
-		select {
-		case <-time.After(arrivalLook):
-			return true
-		case <-ctx.Done():
-		}
+		return pause(ctx, arrivalLook)
+	case errors.Is(err, ErrTenantHeld) && time.Since(begun) < heldTime:
+		return pause(ctx, heldLook)
 	}
 	return false
+}
+
+// pause waits; false: ctx has ended meanwhile.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // batch is what goes to one pool.

@@ -87,7 +87,7 @@ func TestClocksFarApart(t *testing.T) {
 // settableClock gives a pool's database a clock that jump can set. Nothing may have asked
 // for the time there yet: a prepared statement stays with the function that it found.
 func (b *testbed) settableClock(pool string) {
-	b.exec(pool, "CREATE TABLE public.clock_ahead (by interval); INSERT INTO public.clock_ahead VALUES ('0')")
+	b.exec(pool, "CREATE TABLE public.clock_ahead (by interval); INSERT INTO public.clock_ahead VALUES ('0'); GRANT SELECT ON public.clock_ahead TO PUBLIC")
 	b.exec(pool, "ALTER FUNCTION pg_catalog.clock_timestamp() RENAME TO true_clock_timestamp")
 	b.exec(pool, `CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
 		AS 'SELECT pg_catalog.true_clock_timestamp() + (SELECT by FROM public.clock_ahead)'`)
@@ -128,7 +128,7 @@ func TestP4TheDatabasesClockJumps(t *testing.T) {
 		seen := b.log.count("the clock of the pool's database has jumped")
 		b.jump("p1", by)
 		require.Eventually(t, func() bool { return b.log.count("the clock of the pool's database has jumped") >= seen+2 }, patience, 10*time.Millisecond, "by the two that have a session")
-		timer(t, 2*b.cfg.Acquire.Session.TTL) // in which somebody would have been thought dead
+		timer(t, 4*b.cfg.Acquire.Session.TTL) // in which somebody would have been thought dead
 		b.flows("p1")
 		require.Equal(t, 1, b.count("p1", unharmed, holder.member), "after %v", by)
 		require.Zero(t, b.count("p1", dead), "after %v", by)
@@ -145,4 +145,27 @@ func TestP4TheDatabasesClockJumps(t *testing.T) {
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE id = $1 AND attempt = 1 AND losses = 0", int64(id.ID))
 	starts, _ := runs.sum()
 	require.Equal(t, 1, starts)
+}
+
+// TestADatabasesClockIsSetBack: it is set back by an hour when a node has died, so that its
+// lock and its session look alive for as long. Without gossip nobody says that it is dead.
+// Another node takes its lock, and its jobs run again, within some times to live.
+func TestADatabasesClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.settableClock("p1")
+	dies := b.startChild(b.named("dies"))
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE holder_member = $1", dies.member)
+	c := b.client(b.named("client"))
+	b.many(c, 1, func(int) job.Args { return poison{By: "never"} })
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.claim")
+	dies.kill()
+	b.jump("p1", -time.Hour)
+	began := time.Now()
+	r := job.NewRegistry()
+	job.Handle(r, func(context.Context, *job.Job[poison]) error { return nil })
+	b.start(b.named("heir"), r)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE kind = 'poison' AND losses = 1")
+	t.Logf("taken back within %v", time.Since(began).Round(time.Millisecond))
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.node_session WHERE node = 'dies' AND state = 'dead' AND expires_at > clock_timestamp()"))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"go.uber.org/fx"
+	"go.uber.org/fx/fxevent"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
@@ -47,12 +48,16 @@ func Example_fx() {
 		tenure.Module,
 		fx.Supply(cfg, greeted),
 		fx.Provide(
-			zap.NewNop,
+			zap.NewProduction,              // Tenure and Fx log to it
 			tenure.AsRegistrar(NewGreeter), // any number of these
 		),
 		fx.Populate(&jobs),
 		fx.StopTimeout(tenure.StopTimeout(cfg)), // handlers may finish
-		fx.NopLogger,
+		fx.WithLogger(func(log *zap.Logger) fxevent.Logger { // what keeps it from starting is shown, and little else
+			quiet := &fxevent.ZapLogger{Logger: log}
+			quiet.UseLogLevel(zap.DebugLevel)
+			return quiet
+		}),
 	)
 	ctx := context.Background()
 	check(app.Start(ctx)) // or app.Run

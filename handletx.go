@@ -19,7 +19,12 @@ import (
 // is committed either: effects in the tenant's database happen exactly once.
 //
 // tx must not be used after fn has returned, and cannot be committed or rolled
-// back by it; tx.Begin opens a savepoint. Keep work that waits for other systems
+// back by it; tx.Begin opens a savepoint. Its isolation is READ COMMITTED, and
+// [Client.InTx] within fn is refused with [ErrInTx]. One goroutine at a time may use it, and none
+// from within a call of it, such as the source of a CopyFrom: that returns an error.
+// Whoever takes the bare connection, from tx, rows or a query rewriter, has it destroyed
+// after the job. Deferred constraints are checked, and deferred triggers run, when fn has
+// returned nil; if one fails, the job has failed. Keep work that waits for other systems
 // in handlers registered with job.Handle: it would hold the transaction open.
 func HandleTx[A job.Args](r *job.Registry, fn func(ctx context.Context, tx pgx.Tx, j *job.Job[A]) error, opts ...job.Option) {
 	if fn == nil {

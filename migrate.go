@@ -1,11 +1,16 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,129 +25,314 @@ type Migration struct {
 	store.Migration
 }
 
-// Migrate brings the ledgers of all configured pools, or of those named, to this
-// program's version. Nodes never do that themselves: they refuse to start on an
-// older or newer one. It adds and never removes, and several may run at once.
-//
-// A pool that is migrated for the first time gets a number, which is part of its
-// job ids; for the numbers to be different, every other configured pool must answer
-// then. A pool that fails does not keep the others from being migrated.
-func Migrate(ctx context.Context, cfg config.Config, pools ...string) ([]Migration, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	if len(pools) == 0 {
-		pools = slices.Sorted(maps.Keys(cfg.Pools))
-	}
-	var done []Migration
-	for _, name := range pools {
-		if _, ok := cfg.Pools[name]; !ok {
-			return done, fmt.Errorf("pool %q is not under pools", name)
-		}
-	}
-	var failed []error
-	var migrated []string
-	for _, name := range pools {
-		steps, err := migrateOne(ctx, cfg, name)
-		for _, s := range steps {
-			done = append(done, Migration{Pool: name, Migration: s})
-		}
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		migrated = append(migrated, name)
-	}
-	if err := number(ctx, cfg, migrated); err != nil {
-		failed = append(failed, err)
-	}
-	return done, errors.Join(failed...)
+// MigratedPool is what became of one pool.
+type MigratedPool struct {
+	Pool  string
+	Steps []Migration // those applied, also before an error; none: it was up to date
+	Took  time.Duration
+	Err   error // nil: its ledger is up to date and numbered
 }
 
-func migrateOne(ctx context.Context, cfg config.Config, name string) ([]store.Migration, error) {
-	var steps []store.Migration
-	err := onPool(ctx, cfg, name, func(conn *pgx.Conn) error {
-		i, err := store.Identify(ctx, conn)
-		if err != nil {
-			return err
-		}
-		if err := i.Usable(name); err != nil {
-			return err
-		}
-		if err := store.CheckName(ctx, conn, name); err != nil {
-			return err
-		}
-		steps, err = store.Migrate(ctx, conn.Config(), name)
-		return err
-	})
+// MigrateOptions says which ledgers are migrated, and how many at a time.
+type MigrateOptions struct {
+	// Pools are the names of the pools to migrate. Default: all that are configured.
+	Pools []string
+	// PerServer is how many pools of one server are worked on at a time, each on one
+	// connection. Default: 8.
+	PerServer int
+	// AtOnce is how many pools of all servers are. Default: 32.
+	AtOnce int
+	// Done, if set, is called for each pool when nothing more is done to it: for one pool
+	// at a time, in the order in which they are finished.
+	Done func(MigratedPool)
+}
+
+const (
+	migratePerServer = 8
+	migrateAtOnce    = 32
+)
+
+// LedgerVersion is the version that Migrate brings a ledger to. This program works on
+// ledgers of that version, and on newer ones that still admit programs for it.
+func LedgerVersion() int64 { return store.LedgerVersion() }
+
+// Migrate is [MigrateAll] with its defaults, for all configured pools or for those named.
+func Migrate(ctx context.Context, cfg config.Config, pools ...string) ([]Migration, error) {
+	done, err := MigrateAll(ctx, cfg, MigrateOptions{Pools: pools})
+	var steps []Migration
+	for _, p := range done {
+		steps = append(steps, p.Steps...)
+	}
 	return steps, err
 }
 
-// number gives pools that have none the lowest numbers that no pool has.
-func number(ctx context.Context, cfg config.Config, pools []string) error {
-	taken := map[int]string{}
-	var missing []string
-	var unknown []error
-	for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
-		n := 0
-		err := onPool(ctx, cfg, name, func(conn *pgx.Conn) (err error) {
-			if err = store.CheckName(ctx, conn, name); err == nil {
-				n, _, err = store.PoolNumber(ctx, conn)
-			}
-			return err
-		})
-		switch {
-		case errors.Is(err, store.ErrNotMigrated):
-		case err != nil:
-			unknown = append(unknown, err)
-		case n == 0 && slices.Contains(pools, name):
-			missing = append(missing, name)
-		case n != 0 && taken[n] != "":
-			return fmt.Errorf("pools %s and %s have the same number %d, so their job ids would collide; migrate the newer one again into a new database, with a configuration that names all pools", taken[n], name, n)
-		case n != 0:
-			taken[n] = name
+// MigrateAll brings the ledgers of pools to this program's version. Nodes never do that
+// themselves. It only adds to a ledger, so that nodes of the release before go on working
+// meanwhile and afterwards, and waits for no table in a way that holds up others. A pool
+// that is up to date costs one query; one that fails does not keep the others from being
+// migrated. So after a failure or an interruption it is called again, and goes on with
+// what is left. Several may run at once.
+//
+// A pool that is migrated for the first time gets a number, which is part of its job ids;
+// for the numbers to be different, every other configured pool must answer then.
+//
+// It returns what became of each pool that was begun, by name, and the errors of those
+// that failed.
+func MigrateAll(ctx context.Context, cfg config.Config, o MigrateOptions) ([]MigratedPool, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if len(o.Pools) == 0 {
+		o.Pools = slices.Collect(maps.Keys(cfg.Pools))
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(o.Pools)))
+	for _, name := range names {
+		if _, ok := cfg.Pools[name]; !ok {
+			return nil, fmt.Errorf("pool %q is not under pools", name)
 		}
 	}
-	if len(missing) > 0 && len(unknown) > 0 {
-		return fmt.Errorf("new pools %v cannot be numbered while it is not known which numbers are taken; run migrate again when all pools answer: %w", missing, errors.Join(unknown...))
+	m := &migrator{
+		cfg: cfg, options: o, began: time.Now(), ledgers: map[string]store.Ledger{}, unknown: map[string]error{}, done: map[string]MigratedPool{},
+		perServer: cmp.Or(max(o.PerServer, 0), migratePerServer), places: make(chan struct{}, cmp.Or(max(o.AtOnce, 0), migrateAtOnce)),
+	}
+	m.run(ctx, names)
+	return m.result(ctx, names)
+}
+
+// migrator is one MigrateAll.
+type migrator struct {
+	cfg       config.Config
+	options   MigrateOptions
+	began     time.Time
+	perServer int
+	places    chan struct{}
+
+	mu      sync.Mutex
+	ledgers map[string]store.Ledger // guarded by mu; by pool, as it answered
+	unknown map[string]error        // guarded by mu; by pool; it is not known which number it has
+	done    map[string]MigratedPool // guarded by mu; by pool
+}
+
+func (m *migrator) run(ctx context.Context, names []string) {
+	address := func(pool string) string { return addressOf(m.cfg.Pools[pool].DSN) }
+	m.forEach(ctx, names, address, func(pool string) { m.ask(ctx, pool, true) })
+	var rest []string
+	unnumbered := false
+	for _, pool := range names {
+		if l, ok := m.ledgers[pool]; ok && m.done[pool].Pool == "" {
+			rest = append(rest, pool)
+			unnumbered = unnumbered || l.Number == 0
+		}
+	}
+	if unnumbered {
+		others := slices.DeleteFunc(slices.Sorted(maps.Keys(m.cfg.Pools)), func(pool string) bool { return slices.Contains(names, pool) })
+		m.forEach(ctx, others, address, func(pool string) { m.ask(ctx, pool, false) })
+	}
+	numbers := m.numbers()
+	server := func(pool string) string { // two addresses may lead to one
+		id, _, _ := strings.Cut(m.ledgers[pool].Identity.Database, "/")
+		return id
+	}
+	m.forEach(ctx, rest, server, func(pool string) { m.migrate(ctx, pool, numbers[pool]) })
+}
+
+// ask asks a pool for its ledger. Those that are to be migrated, and have nothing left to
+// do or cannot be used, are finished with that.
+func (m *migrator) ask(ctx context.Context, pool string, named bool) {
+	began := time.Now()
+	var l store.Ledger
+	conn, err := ownersConn(m.cfg, pool)
+	if err == nil {
+		err = onPool(ctx, conn, pool, func(c *pgx.Conn) (err error) {
+			l, err = store.ReadLedger(ctx, c)
+			return err
+		})
+	}
+	if err == nil {
+		err = l.Belongs(pool)
+	}
+	m.mu.Lock()
+	if err == nil {
+		m.ledgers[pool] = l
+	} else {
+		m.unknown[pool] = err
+	}
+	m.mu.Unlock()
+	if err == nil {
+		err = l.Usable(pool)
+	}
+	if named && (err != nil || l.UpToDate()) {
+		m.finish(MigratedPool{Pool: pool, Took: time.Since(began), Err: err})
+	}
+}
+
+// numbers proposes a number for each pool that has none: the lowest that no pool has, in
+// the order of their names. Whoever else migrates by the same configuration now comes to
+// the same ones, whichever of them have been given already.
+func (m *migrator) numbers() map[string]int {
+	taken, proposed := map[int]bool{}, map[string]int{}
+	for _, l := range m.ledgers {
+		taken[l.Number] = true
 	}
 	next := 1
-	for _, name := range missing {
-		for taken[next] != "" {
+	for _, pool := range slices.Sorted(maps.Keys(m.ledgers)) {
+		if m.ledgers[pool].Number > 0 {
+			continue
+		}
+		for taken[next] {
 			next++
 		}
-		taken[next] = name
-		err := onPool(ctx, cfg, name, func(conn *pgx.Conn) error {
-			_, err := store.NumberPool(ctx, conn, next, name)
-			return err
-		})
-		if err != nil {
-			return err
+		taken[next] = true
+		proposed[pool] = next
+	}
+	return proposed
+}
+
+func (m *migrator) migrate(ctx context.Context, pool string, number int) {
+	began := time.Now()
+	result := MigratedPool{Pool: pool}
+	if len(m.unknown) > 0 {
+		number = 0
+	}
+	conn, err := ownersConn(m.cfg, pool)
+	if err == nil {
+		var steps []store.Migration
+		steps, err = store.Migrate(ctx, conn, pool, number)
+		for _, s := range steps {
+			result.Steps = append(result.Steps, Migration{Pool: pool, Migration: s})
+		}
+		err = named(pool, err)
+	}
+	if err == nil && m.ledgers[pool].Number == 0 && number == 0 {
+		err = m.unnumbered(pool)
+	}
+	result.Err, result.Took = err, time.Since(began)
+	m.finish(result)
+}
+
+// unnumbered says why a new pool got no number.
+func (m *migrator) unnumbered(pool string) error {
+	silent := slices.Sorted(maps.Keys(m.unknown))
+	more := ""
+	if len(silent) > 1 {
+		more = fmt.Sprintf(" (and %d more)", len(silent)-1)
+	}
+	return fmt.Errorf("pool %s is new and cannot be numbered while it is not known which numbers are taken; run migrate again when all pools answer: %w%s",
+		pool, m.unknown[silent[0]], more)
+}
+
+func (m *migrator) finish(p MigratedPool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.done[p.Pool] = p
+	if m.options.Done != nil {
+		m.options.Done(p)
+	}
+}
+
+// result is what became of the pools, by name.
+func (m *migrator) result(ctx context.Context, names []string) (all []MigratedPool, err error) {
+	var failed []error
+	begun := 0
+	for _, pool := range names {
+		p, ok := m.done[pool]
+		if !ok {
+			continue
+		}
+		begun++
+		all = append(all, p)
+		if p.Err != nil {
+			failed = append(failed, p.Err)
 		}
 	}
-	return nil
+	if begun < len(names) {
+		failed = append(failed, fmt.Errorf("%d of %d pools were not begun: %w", len(names)-begun, len(names), context.Cause(ctx)))
+	}
+	owner := map[int]string{}
+	for _, pool := range slices.Sorted(maps.Keys(m.ledgers)) {
+		switch n := m.ledgers[pool].Number; {
+		case n == 0:
+		case owner[n] != "":
+			failed = append(failed, fmt.Errorf("pools %s and %s have the same number %d, so their job ids would collide; migrate the newer one again into a new database, with a configuration that names all pools",
+				owner[n], pool, n))
+		default:
+			owner[n] = pool
+		}
+	}
+	return all, errors.Join(failed...)
+}
+
+// forEach calls do for each pool: of the pools with one key as many at a time as one
+// server is to bear. It ends early when ctx does, with what was begun.
+func (m *migrator) forEach(ctx context.Context, pools []string, key func(string) string, do func(string)) {
+	queues := map[string]chan string{}
+	for _, pool := range pools {
+		k := key(pool)
+		if queues[k] == nil {
+			queues[k] = make(chan string, len(pools))
+		}
+		queues[k] <- pool
+	}
+	var group sync.WaitGroup
+	for _, queue := range queues {
+		close(queue)
+		for range min(m.perServer, len(queue)) {
+			group.Go(func() {
+				for pool := range queue {
+					select {
+					case m.places <- struct{}{}:
+					case <-ctx.Done():
+						return
+					}
+					if ctx.Err() == nil {
+						do(pool)
+					}
+					<-m.places
+				}
+			})
+		}
+	}
+	group.Wait()
+}
+
+// migrateConnect bounds a connect whose DSN sets no bound.
+const migrateConnect = 10 * time.Second
+
+// ownersConn is how the ledgers' owner connects to a pool.
+func ownersConn(cfg config.Config, pool string) (*pgx.ConnConfig, error) {
+	c, err := pgx.ParseConfig(cfg.Pools[pool].DSN)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: its dsn cannot be read as a Postgres connection string", pool) // err may quote the password
+	}
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, migrateConnect)
+	store.MigrationConfig(c)
+	return c, nil
+}
+
+// addressOf is where a DSN leads to; "" for one that cannot be read.
+func addressOf(dsn string) string {
+	c, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 }
 
 // onPool runs fn on a connection of its own to a pool's database.
-func onPool(ctx context.Context, cfg config.Config, name string, fn func(*pgx.Conn) error) error {
-	connCfg, err := pgx.ParseConfig(cfg.Pools[name].DSN)
+func onPool(ctx context.Context, c *pgx.ConnConfig, pool string, fn func(*pgx.Conn) error) error {
+	conn, err := pgx.ConnectConfig(ctx, c)
 	if err != nil {
-		return fmt.Errorf("pool %s: its dsn cannot be read as a Postgres connection string", name) // err may quote the password
-	}
-	if connCfg.ConnectTimeout == 0 {
-		connCfg.ConnectTimeout = 10 * time.Second
-	}
-	conn, err := pgx.ConnectConfig(ctx, connCfg)
-	if err != nil {
-		return fmt.Errorf("connect to pool %s: %w", name, err)
+		return fmt.Errorf("connect to pool %s: %w", pool, err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if err := fn(conn); err != nil {
-		var pe *store.PoolError
-		if errors.As(err, &pe) {
-			return err
-		}
-		return fmt.Errorf("pool %s: %w", name, err)
+	return named(pool, fn(conn))
+}
+
+// named says which pool an error is about, unless it does.
+func named(pool string, err error) error {
+	var pe *store.PoolError
+	if err == nil || errors.As(err, &pe) {
+		return err
 	}
-	return nil
+	return fmt.Errorf("pool %s: %w", pool, err)
 }

@@ -103,7 +103,7 @@ func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, 
 	if err != nil {
 		return nil, err
 	}
-	lc.Append(fx.StopHook(ss.Stop))
+	lc.Append(fx.StartStopHook(ss.Start, ss.Stop))
 	lc.Append(fx.StartStopHook(w.Start, w.Stop))
 	return ss, nil
 }
@@ -137,7 +137,7 @@ func provideClient(cfg config.Config, r *routing.Router, c *membership.Cluster) 
 func provideNode(cfg config.Config, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *acquisition.Sessions, m *acquisition.Manager, registry *job.Registry, client *Client, s nodeSettings) (*Node, error) {
 	client.registry, client.bell.manager = registry, m
 	own := prometheus.NewRegistry()
-	all := []prometheus.Collector{w, ss, c.Metrics(), buildInfo(s.version)}
+	all := []prometheus.Collector{w, ss, r.Metrics(), c.Metrics(), buildInfo(s.version)}
 	for _, m := range all {
 		if err := own.Register(m); err != nil {
 			return nil, err

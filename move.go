@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,6 +19,11 @@ type MoveOptions struct {
 	// Wait bounds how long running jobs, and then transactions that may still enqueue,
 	// are waited for; 0: as long as the context lasts.
 	Wait time.Duration
+	// Hold has the tenant held in its old pool and nothing moved yet: no job of it runs, no
+	// transaction of it begins, and when MoveTenant returns none is open there any more.
+	// Then its own data can be copied. Call MoveTenant again without Hold to go on, or with
+	// the old pool to give up. On an error, the tenant is held only if it was before.
+	Hold bool
 	// Progress, if not nil, is called before each step.
 	Progress func(step string)
 }
@@ -27,14 +31,19 @@ type MoveOptions struct {
 // Moved is what [Client.MoveTenant] did, also up to an error.
 type Moved struct {
 	From []string       // the pools that jobs were moved from
-	To   string         // the pool the tenant lives in
+	To   string         // the pool the tenant lives in; if Held, the one it is to live in
+	Held bool           // the tenant is held in its old pool, and its data can be copied
 	Jobs map[string]int // moved jobs by state: waiting, scheduled, external, history, suspended, dead, finished
 }
 
 // MoveTenant moves a tenant's jobs to another pool and has the tenant live there from
-// then on. Its own data must be there already. Its jobs are not started meanwhile and can
+// then on. Its own data must be there already; see [MoveOptions] for how it comes there
+// without a write being lost. Its jobs are not started meanwhile and can
 // be enqueued all the time, those with a unique key but for the moments in which keys
 // and jobs are on their way.
+//
+// [Client.InTx] follows the tenant. While the tenant is held no handler of it runs, and
+// InTx fails with [ErrTenantHeld], as does EnqueueTx in a transaction of the caller's own.
 //
 // It can be interrupted at any point; called again with the same pool it goes on where
 // it was, and brings along what was left behind, in whichever pool. While a move is under
@@ -78,6 +87,9 @@ func (m *move) run(ctx context.Context, to string) error {
 	sources, err := m.sources(ctx)
 	if err != nil {
 		return err
+	}
+	if m.options.Hold {
+		return m.hold(ctx, sources)
 	}
 	for _, from := range sources {
 		if err := m.bring(ctx, from); err != nil {
@@ -246,8 +258,12 @@ func (m *move) home(ctx context.Context) (*routing.Pool, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("pool %s: %w", m.to.Name, err)
-	case len(risks.NoSchema) > 0:
-		return nil, &inputError{fmt.Errorf("it has no schema %q there: freeze the tenant, copy its schema, with pg_dump --schema, say, and run this again", place.Schema)}
+	case len(risks.NoSchema) > 0 && !m.options.Hold:
+		return nil, &inputError{fmt.Errorf("it has no schema %q there: run this with --hold, copy the schema, with pg_dump --schema, say, and run this again without", place.Schema)}
+	case len(risks.NoSchema) == 0 && m.options.Hold:
+		m.say("pool %s has a schema %q already: it must hold nothing that is older than the copy", m.to.Name, place.Schema)
+	}
+	switch {
 	case len(risks.NoRole) > 0:
 		return nil, &inputError{fmt.Errorf("role %q does not exist there, or the pool's user is no member of it: create or grant it, and run this again", place.Role)}
 	}
@@ -411,7 +427,9 @@ func (m *move) settle(ctx context.Context, left []*routing.Pool) error {
 // which nobody waits for.
 func (m *move) collect(ctx context.Context, from *routing.Pool, justClosed bool) error {
 	if justClosed {
-		if err := m.awaitTransactions(ctx, from); err != nil {
+		err := m.awaitTransactions(ctx, from, "it was closed",
+			fmt.Sprintf("the tenant lives in pool %s now, and a job that one of them commits stays there until this is run again", m.to.Name))
+		if err != nil {
 			return err
 		}
 	}
@@ -438,14 +456,14 @@ func (m *move) collect(ctx context.Context, from *routing.Pool, justClosed bool)
 	return m.step.Finished(ctx, m.ends(from), func(n int) { m.count(from, "finished", n) })
 }
 
-// awaitTransactions waits until every transaction has ended that began before the pool
-// was closed.
-func (m *move) awaitTransactions(ctx context.Context, from *routing.Pool) error {
+// awaitTransactions waits until every transaction has ended that is open in a pool now;
+// what has just happened there, and why that matters, are for the operator.
+func (m *move) awaitTransactions(ctx context.Context, from *routing.Pool, happened, why string) error {
 	before, err := store.OpenTransactions(ctx, from.Jobs())
 	if err != nil {
 		return err
 	}
-	said := false
+	said, renamed := false, false
 	return m.await(ctx, func() (string, error) {
 		if len(before) == 0 {
 			return "", nil
@@ -455,22 +473,18 @@ func (m *move) awaitTransactions(ctx context.Context, from *routing.Pool) error 
 			return "", err
 		}
 		before = slices.DeleteFunc(before, func(tx string) bool { return !slices.Contains(now, tx) })
+		if len(before) == 0 && !renamed { // one of them may have been prepared, which gives it another name
+			renamed = true
+			before = slices.DeleteFunc(now, func(tx string) bool { return !store.IsPrepared(tx) })
+		}
 		if len(before) == 0 {
 			return "", nil
 		}
 		if !said {
-			m.say("waiting for %d transactions that began in pool %s before it was closed", len(before), from.Name)
+			m.say("waiting for %d transactions that began in pool %s before %s", len(before), from.Name, happened)
 			said = true
 		}
-		return fmt.Sprintf("it lives there now, but %d transactions that began in pool %s before that are still open (the first: %s): a job that one of them commits stays there until this is run again", len(before), from.Name, describe(before[0])), nil
+		first := store.DescribeTransaction(ctx, from.Jobs(), before[0])
+		return fmt.Sprintf("%d transactions that began in pool %s before %s are still open (the first: %s): %s", len(before), from.Name, happened, first, why), nil
 	})
-}
-
-// describe names an open transaction by what an operator can look up.
-func describe(tx string) string {
-	number, pid, ok := strings.Cut(tx, " ")
-	if !ok || number == "prepared" {
-		return tx
-	}
-	return "process " + pid
 }

@@ -17,15 +17,18 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// prepare makes a tenant's schema in another pool, as its operator would.
+// prepare makes a tenant's schema in a pool, and its role, as its operator would.
 func (b *testbed) prepare(tenant, pool string) {
 	b.t.Helper()
-	b.exec(pool, fmt.Sprintf("CREATE SCHEMA %s; CREATE TABLE %s.effect (job_id bigint, run text, tenant text DEFAULT current_setting('app.tenant_id'))", tenant, tenant))
+	b.exec(pool, "CREATE SCHEMA "+tenant)
+	storetest.Role(b.t, b.db[pool], rolePrefix+tenant, tenant)
+	b.exec(pool, fmt.Sprintf("CREATE TABLE %s.effect (job_id bigint, run text, tenant text DEFAULT current_setting('app.tenant_id'))", tenant))
 }
 
 // client is one of a process that runs no jobs and does not gossip, like the command line's.
@@ -387,7 +390,7 @@ func TestMoveRefused(t *testing.T) {
 	refused("t1", "p9", "it is not configured")
 	refused("t1", "p1", "it lives there already, and no other pool has jobs of it")
 	refused("t1", "p3", "pool is down")
-	refused("t4", "p2", `it has no schema "t4" there: freeze the tenant, copy its schema`)
+	refused("t4", "p2", `it has no schema "t4" there: run this with --hold, copy the schema`)
 
 	// One move at a time.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -513,7 +516,8 @@ func TestMoveChangesTheTable(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, 2, 1)
 	b.prepare("t1", "p2")
-	b.exec("p2", "CREATE SCHEMA app; CREATE TABLE app.tenant (id text PRIMARY KEY, pool text); INSERT INTO app.tenant VALUES ('t1', 'p1')")
+	b.exec("p2", "CREATE SCHEMA app; CREATE TABLE app.tenant (id text PRIMARY KEY, pool text); INSERT INTO app.tenant VALUES ('t1', 'p1');"+
+		"GRANT USAGE ON SCHEMA app TO PUBLIC; GRANT SELECT, UPDATE ON app.tenant TO PUBLIC")
 	b.cfg.Tenants.Static = nil
 	b.cfg.Tenants.Table = &routing.TableConfig{Pool: "p2", Query: "SELECT pool FROM app.tenant WHERE id = $1", Move: "UPDATE app.tenant SET pool = $2 WHERE id = $1"}
 	c := b.client(b.cfg)

@@ -109,15 +109,22 @@ func plain(err error) error {
 
 const startTimeout = 30 * time.Second
 
-// StopTimeout is how long a node with this configuration may take to stop: the
-// time handlers have to finish, and some to write their ends. Programs that use
-// [Module] pass it to fx.StopTimeout, whose default of 15 s would cut handlers
-// short.
-func StopTimeout(cfg config.Config) time.Duration { return cfg.Execution.FinishWithin + 30*time.Second }
+// StopTimeout is how long a node with this configuration may take to stop: half a second
+// for the next holders of its locks to prepare, the time handlers have to finish
+// (execution.finish_within), 5 s for those that were cancelled to return, and the rest to
+// write their ends and to leave. That is 24 s by default, as Kubernetes kills after 30.
+// Programs that use [Module] pass it to fx.StopTimeout, whose default of 15 s would cut
+// handlers short.
+func StopTimeout(cfg config.Config) time.Duration { return cfg.Execution.FinishWithin + stopOverhead }
 
-// Start starts the node: pools, gossip, sessions, workers, acquirers. It returns
-// once they run; a pool that does not answer is tried again in the background. ctx
-// bounds the start only.
+// stopOverhead is what a stop takes at most beside the handlers' time. The parts share it
+// by what the deadline leaves them: see Workers.Stop and stopPatience.
+const stopOverhead = 14 * time.Second
+
+// Start starts the node: pools, gossip, sessions, workers, acquirers. It returns once they
+// run; a pool that does not answer or cannot be used is out of service, see [Client.Unfit],
+// and is tried again in the background. It fails when no pool can be used. ctx bounds the
+// start only.
 func (n *Node) Start(ctx context.Context) error {
 	if n.app == nil {
 		return errors.New("this node belongs to an fx application, which starts and stops it")

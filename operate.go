@@ -37,6 +37,19 @@ var States = []string{"waiting", "running", "scheduled", "retrying", "suspended"
 // RunError is one failed run of a job.
 type RunError = store.RunError
 
+// Unfit says which pools are out of service although their databases answer, such as one
+// that is not migrated or refuses its user, and why: somebody has to do something. They are
+// tried again in the background. One that does not answer is not among them.
+func (c *Client) Unfit() map[string]error {
+	all := map[string]error{}
+	for _, p := range c.router.Pools() {
+		if err := p.Unfit(); err != nil {
+			all[p.Name] = err
+		}
+	}
+	return all
+}
+
 // perPool bounds what one pool may take of an answer that is gathered from all.
 const perPool = 5 * time.Second
 
@@ -100,10 +113,39 @@ func (c *Client) Cancel(ctx context.Context, id job.ID) (running bool, err error
 // KeyTakenError is returned by [Client.Retry].
 type KeyTakenError = store.KeyTakenError
 
+// StateError is returned by [Client.Retry] for a job in whose state there is nothing to
+// retry. It is ErrNotFound, too.
+type StateError struct{ State string }
+
+func (e *StateError) Error() string {
+	switch e.State {
+	case "waiting":
+		return "it waits already, and runs as soon as its turn comes"
+	case "running":
+		return "it is running; cancel it first"
+	case "done", "cancelled":
+		return "it is " + e.State + ", and does not run again: enqueue another"
+	}
+	return "it is " + e.State + ", and was something else a moment ago: try again"
+}
+
+// Is makes it ErrNotFound: there is no such job to retry.
+func (e *StateError) Is(target error) bool { return target == ErrNotFound }
+
 // Retry makes a dead job, or one that waits for its time, run now. A dead one gets
 // all its attempts again. KeyTakenError: an unfinished job has the dead one's unique
-// key, and nothing was changed.
+// key, and nothing was changed. StateError: the job is in another state.
 func (c *Client) Retry(ctx context.Context, id job.ID) error {
+	err := c.retry(ctx, id)
+	if between := (*store.BetweenPoolsError)(nil); errors.Is(err, ErrNotFound) && !errors.As(err, &between) {
+		if j, _, found := c.Job(ctx, id); found == nil {
+			return fmt.Errorf("retry job %d: %w", id, &StateError{j.State})
+		}
+	}
+	return err
+}
+
+func (c *Client) retry(ctx context.Context, id job.ID) error {
 	return c.onPoolOf(ctx, id, "retry", func(ctx context.Context, p *routing.Pool) error {
 		lane, err := store.Retry(ctx, p.Tenants(), id)
 		if err == nil {
@@ -128,10 +170,12 @@ func (c *Client) onPoolOf(ctx context.Context, id job.ID, what string, fn func(c
 		switch taken := (*KeyTakenError)(nil); {
 		case err == nil:
 			return nil
+		case p.Unfit() != nil: // not what was asked for is wrong, but another pool
+			errs = append(errs, fmt.Errorf("not looked for everywhere: %v", p.Unfit()))
 		case errors.As(err, &taken): // it was found, so no other pool has it
 			return fmt.Errorf("%s job %d: %w", what, id, err)
 		case !errors.Is(err, store.ErrNotFound):
-			errs = append(errs, fmt.Errorf("pool %s: %w", p.Name, err))
+			errs = append(errs, named(p.Name, err))
 		}
 	}
 	return fmt.Errorf("%s job %d: %w", what, id, errors.Join(append(errs, ErrNotFound)...))
@@ -246,6 +290,14 @@ func (c *Client) poolsNamed(name string) []*routing.Pool {
 	return nil
 }
 
+// because is why a pool could not be asked: if it is unfit, that and no more.
+func because(p *routing.Pool, err error) error {
+	if unfit := p.Unfit(); unfit != nil {
+		return unfit
+	}
+	return named(p.Name, err)
+}
+
 // gather asks pools at the same time, each for perPool at most, and joins the
 // answers in the order of the pools and the errors of those that did not answer.
 func gather[T any](ctx context.Context, pools []*routing.Pool, ask func(context.Context, *routing.Pool) ([]T, error)) ([]T, error) {
@@ -258,7 +310,7 @@ func gather[T any](ctx context.Context, pools []*routing.Pool, ask func(context.
 			defer cancel()
 			var err error
 			if answers[i], err = ask(ctx, p); err != nil {
-				errs[i] = fmt.Errorf("pool %s: %w", p.Name, err)
+				errs[i] = because(p, err)
 			}
 		})
 	}

@@ -137,6 +137,12 @@ func Elsewhere() Option {
 	}
 }
 
+// withData says that the job's transaction may write the tenant's own data, too.
+func withData(e *enqueue) error {
+	e.job.WithData = true
+	return nil
+}
+
 // validateText refuses what Postgres cannot store: in an EnqueueMany it would fail
 // the other jobs, too.
 func validateText(what, s string) error {

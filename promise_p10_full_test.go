@@ -21,7 +21,7 @@ import (
 const fullSQL = `
 CREATE SCHEMA disk;
 CREATE TABLE disk.full (name text);
-CREATE FUNCTION disk.check() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION disk.check() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     IF EXISTS (SELECT FROM disk.full WHERE name = TG_TABLE_NAME) THEN
         RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';

@@ -41,7 +41,8 @@ func TestP10TheLookupTableIsSilent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t, 2, 2)
-			b.exec("p1", "CREATE SCHEMA app; CREATE TABLE app.tenant (id text PRIMARY KEY, pool text); INSERT INTO app.tenant VALUES ('t3', 'p2'), ('t4', 'p2')")
+			b.exec("p1", "CREATE SCHEMA app; CREATE TABLE app.tenant (id text PRIMARY KEY, pool text); INSERT INTO app.tenant VALUES ('t3', 'p2'), ('t4', 'p2');"+
+				"GRANT USAGE ON SCHEMA app TO PUBLIC; GRANT SELECT ON app.tenant TO PUBLIC")
 			cfg, proxy := b.behind(b.cfg, "p1")
 			cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"t1": {Pool: "p1"}}
 			cfg.Tenants.Table = &routing.TableConfig{Pool: "p1", Query: "SELECT pool FROM app.tenant WHERE id = $1", Cache: 50 * time.Millisecond}

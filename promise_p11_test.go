@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -124,12 +125,45 @@ func TestP11AHandlerThatStays(t *testing.T) {
 	_, err = n.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: stubborn{}}})
 	require.NoError(t, err)
 	<-started
+	turn := b.count("p1", "SELECT turn FROM tenure.job")
 	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 	defer cancel()
 	require.Error(t, n.Stop(ctx))
 	require.Error(t, n.Stop(t.Context()), "nothing has changed since")
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.claim c JOIN tenure.node_session s USING (session_id) WHERE s.state = 'live'"))
-	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job WHERE attempt = 0 AND turn = 0"))
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job WHERE attempt = 0 AND turn = $1", turn))
+}
+
+// A supervisor does not wait for ever: with a handler that does not return, the stop ends,
+// and says so, before Kubernetes kills the process, which it does after 30 s by default.
+func TestP11AStopEndsInTime(t *testing.T) {
+	t.Parallel()
+	require.LessOrEqual(t, tenure.StopTimeout(config.Default()), 25*time.Second)
+	b := newTestbed(t, 1, 1)
+	cfg := b.named("a")
+	cfg.Execution.FinishWithin = 100 * time.Millisecond
+	started, end := make(chan struct{}), make(chan struct{})
+	r := job.NewRegistry()
+	job.Handle(r, func(context.Context, *job.Job[stubborn]) error {
+		close(started)
+		<-end
+		return nil
+	})
+	n, err := tenure.New(cfg, r, tenure.WithLogger(b.log.logger("a")))
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- n.Run(ctx) }()
+	defer close(end)
+	require.Eventually(t, func() bool {
+		_, err := n.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: stubborn{}}})
+		return err == nil
+	}, patience, 10*time.Millisecond)
+	receive(t, started)
+	began := time.Now()
+	stop()
+	require.ErrorContains(t, receive(t, ran), "handlers ignore that their context was cancelled")
+	require.LessOrEqual(t, time.Since(began), tenure.StopTimeout(cfg)+time.Second)
 }
 
 // TestP11LittleTime: the caller has less time than handlers were promised. They are
@@ -187,6 +221,6 @@ func TestP11TheBacklogIsGivenBack(t *testing.T) {
 	n.stop()
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.claim"))
 	require.Equal(t, longJobs, b.count("p1", "SELECT count(*) FROM tenure.job WHERE attempt = 0 AND losses = 0"))
-	require.Equal(t, cfg.Execution.Workers, b.count("p1", "SELECT count(*) FROM tenure.job WHERE turn > 0"), "only what had started gets a new turn")
+	require.Equal(t, cfg.Execution.Workers, b.count("p1", "SELECT count(*) FROM tenure.job WHERE turn > (SELECT min(turn) FROM tenure.job)"), "only what had started gets a new turn")
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
 }

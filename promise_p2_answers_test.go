@@ -18,7 +18,7 @@ import (
 const heldSQL = `
 CREATE SCHEMA audit;
 CREATE TABLE audit.held (n bigint GENERATED ALWAYS AS IDENTITY, session uuid, member text, epoch bigint NOT NULL);
-CREATE FUNCTION audit.held() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit.held() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO audit.held (session, member, epoch) VALUES (NEW.holder, NEW.holder_member, NEW.epoch);
     RETURN NULL;

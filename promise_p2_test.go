@@ -43,14 +43,14 @@ CREATE TABLE audit.event (
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     what text NOT NULL,       -- take, claim, unclaim, end
     session uuid, epoch bigint, claim bigint, turn int, jobs bigint[]);
-CREATE FUNCTION audit.lock() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit.lock() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO audit.event (what, session, epoch) VALUES ('take', NEW.holder, NEW.epoch);
     RETURN NULL;
 END $$;
 CREATE TRIGGER audit AFTER UPDATE ON tenure.acquire_lock FOR EACH ROW
     WHEN (OLD.epoch IS DISTINCT FROM NEW.epoch) EXECUTE FUNCTION audit.lock();
-CREATE FUNCTION audit.claim() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit.claim() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
         INSERT INTO audit.event (what, session, epoch, claim, turn, jobs)
@@ -66,7 +66,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON tenure.claim FOR EACH ROW EXECUTE FUNCTION audit.claim();
-CREATE FUNCTION audit.job() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit.job() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO audit.event (what, turn, jobs) VALUES ('end', OLD.turn, ARRAY[OLD.id]);
     RETURN NULL;
@@ -317,7 +317,7 @@ func (s *racingSession) acquire(ctx context.Context) {
 		if l.Holder != "" && l.Session != c.Session {
 			s.race.done["robberies"].Add(1)
 		}
-		s.term(ctx, store.Fence{Session: c.Session, Epoch: took.Epoch, Timeline: took.Timeline})
+		s.term(ctx, store.Fence{Session: c.Session, Epoch: took.Epoch, Incarnation: took.Incarnation})
 	}
 }
 
@@ -470,20 +470,20 @@ func (s *racingSession) claim(ctx context.Context, conn *pgxpool.Conn, f store.F
 	s.mu.Lock()
 	s.doing++
 	s.mu.Unlock()
-	claims, err := store.InsertClaim(context.WithoutCancel(ctx), conn, f, removals, ids, turns)
+	claimed, err := store.InsertClaim(context.WithoutCancel(ctx), conn, f, removals, ids, turns)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.doing--
 	if err != nil || s.id != f.Session {
-		return claims, err
+		return claimed.ByTurn, err
 	}
 	if rand.IntN(20) == 0 {
 		return nil, errAnswerLost
 	}
-	for _, id := range claims {
+	for _, id := range claimed.ByTurn {
 		s.known[id] = true
 	}
-	return claims, nil
+	return claimed.ByTurn, nil
 }
 
 // run brings claimed jobs to an end and returns what is not in flight any more.
@@ -560,11 +560,11 @@ func (s *racingSession) reap(ctx context.Context, f store.Fence) {
 	}
 	for _, other := range sessions {
 		if other.State == "live" && other.Expired && other.ID != f.Session {
-			_, err := store.DeclareDead(ctx, r.db, f, other.ID, other.Beat)
+			_, err := store.DeclareDead(ctx, r.db, f, other.ID, other.Beat, false)
 			r.failed(ctx, err)
 		}
 	}
-	reaped, err := store.ReapClaims(ctx, r.db, f, 3)
+	reaped, err := store.ReapClaims(ctx, r.db, f, 3, 0, true)
 	if err != nil && !errors.Is(err, store.ErrFenced) {
 		r.failed(ctx, err)
 	}

@@ -2,6 +2,7 @@ package tenure_test
 
 import (
 	"context"
+	"hash/fnv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -95,6 +97,61 @@ func TestP2AnOldPrimaryIsLeft(t *testing.T) {
 	}, patience, 50*time.Millisecond)
 	a.stop() // while the server is there
 	other.stop()
+}
+
+// Any member may send, and in any name. Nothing it says of a promotion takes a pool away
+// that no node confirms.
+func TestP9AForgedPromotionTakesNoPool(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	a := b.start(b.gossiping("a"), b.registry(nil))
+	a.holds("p1")
+	other := b.start(b.gossiping("b", a.Self().Addr), b.registry(nil))
+	a.meet(2)
+	forger, err := membership.New(*b.gossiping("forger", a.Self().Addr).Cluster, membership.Self{Node: "forger", Role: membership.RoleNode}, b.log.logger("forger"))
+	require.NoError(t, err)
+	const promotions, question, voucher = 7, 8, 9
+	asked := make(chan []byte, 1000)
+	forger.Handle(question, func(_ string, q []byte) error { asked <- q; return nil })
+	require.NoError(t, forger.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, forger.Stop(context.Background())) })
+	a.meet(3)
+
+	epoch := func() (n int) { return b.count("p1", "SELECT epoch FROM tenure.acquire_lock") }
+	before := epoch()
+	rumour := append(b.lineage("p1"), 0, 0, 0, 2) // timeline 2
+	nodes := []*running{a, other}
+	ctx, enqueued := tenancy.For(t.Context(), "t1"), 0
+	works := func(until func() bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			for _, n := range nodes {
+				_, err := n.Client().Enqueue(ctx, plain{N: enqueued})
+				require.NoError(t, err)
+				enqueued++
+			}
+			return until()
+		}, patience, 20*time.Millisecond)
+	}
+	for _, n := range nodes {
+		require.Eventually(t, func() bool { return forger.Send(n.Self().Name, promotions, rumour) == nil }, patience, time.Millisecond)
+	}
+	works(func() bool { return b.log.count("no node confirms") == len(nodes) })
+	require.NoError(t, forger.Send(other.Self().Name, promotions, rumour))
+	require.NoError(t, forger.Send(other.Self().Name, voucher, append(receive(t, asked)[:24:24], rumour...)), "with a token that is too old")
+	works(func() bool { return b.log.count("no node confirms") == len(nodes)+1 })
+	b.finished(a.Client(), enqueued)
+	require.Equal(t, before, epoch(), "the lock was not lost")
+	require.False(t, b.log.says("databases that were replaced"))
+}
+
+// lineage is by what members name a pool's database.
+func (b *testbed) lineage(pool string) []byte {
+	var server string
+	require.NoError(b.t, b.db[pool].QueryRow(b.t.Context(), "SELECT system_identifier::text FROM pg_control_system()").Scan(&server))
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(server + "\x00" + pool)) // it never fails
+	return h.Sum(nil)
 }
 
 // receive receives, or fails where a plain receive would hang.

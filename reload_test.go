@@ -300,7 +300,9 @@ func TestAPoolsDSNChanges(t *testing.T) {
 func TestATenantsSchemaChanges(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, 1, 1)
-	b.exec("p1", "CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.effect (LIKE t1.effect)")
+	b.exec("p1", "CREATE SCHEMA elsewhere")
+	storetest.Role(t, b.db["p1"], rolePrefix+"t1", "elsewhere")
+	b.exec("p1", "CREATE TABLE elsewhere.effect (LIKE t1.effect)")
 	cfg := b.named("a")
 	n := b.start(cfg, b.registry(nil))
 	write1 := func() {

@@ -34,17 +34,19 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	defer web.Stop() // after the node, so that probes see it stop
 	file := &configFile{path: n.cfg.File, node: n, log: n.log, known: n.cfg}
-	web.Serve(file.handler(n.Handler()), n.log)
-	n.log.Info("starting", zap.String("version", n.cluster.Self().Version), zap.String("node", n.cfg.Node.Name),
+	handler := file.handler(n.Handler())
+	if !n.cfg.Node.AnyHost() {
+		handler = admin.ForHosts(handler, n.cfg.Node.AllowedHosts)
+	}
+	web.Serve(handler, n.log)
+	n.log.Info("starting", zap.String("version", n.cluster.Self().Version), zap.Int64("ledger", LedgerVersion()), zap.String("node", n.cfg.Node.Name),
 		zap.Strings("pools", slices.Sorted(maps.Keys(n.cfg.Pools))), zap.Strings("kinds", n.client.registry.Kinds()), zap.String("address", web.Address()))
 	// A start that is cut short could not undo itself: ctx is heeded right after it.
 	own := context.WithoutCancel(ctx)
 	startCtx, cancel := context.WithTimeout(own, startTimeout)
 	err = n.Start(startCtx)
 	cancel()
-	if err != nil {
-		err = fmt.Errorf("start: %w", err)
-	} else {
+	if err == nil {
 		n.log.Info("started")
 		err = file.watch(ctx, web.Failed())
 		n.log.Info("stopping", zap.Duration("finish_within", n.cfg.Execution.FinishWithin))

@@ -34,7 +34,7 @@ func TestReadmeProgram(t *testing.T) {
 		INSERT INTO acme.invoice (id) VALUES (42)`)
 	dir := t.TempDir()
 	buildReadme(t, dir)
-	file := fmt.Sprintf("node: {name: readme, listen: '127.0.0.1:0'}\npools: {p1: {dsn: %q}}\ntenants: {static: {acme: p1}}\n", b.cfg.Pools["p1"].DSN)
+	file := fmt.Sprintf("node: {name: readme, listen: '127.0.0.1:0'}\npools: {p1: {dsn: %q}}\ntenants: {static: {acme: p1}}\n", b.db["p1"].Config().ConnString())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.yaml"), []byte(file), 0o600))
 
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "app"))

@@ -22,7 +22,8 @@ func TestEnqueueWhileTheNodeStarts(t *testing.T) {
 	for name, place := range map[string]func(b *testbed){
 		"static": func(*testbed) {},
 		"table": func(b *testbed) {
-			b.exec("p1", "CREATE TABLE public.place (id text, pool text); INSERT INTO public.place VALUES ('t1', 'p1')")
+			b.exec("p1", `CREATE TABLE public.place (id text, pool text); INSERT INTO public.place VALUES ('t1', 'p1');
+				GRANT SELECT ON public.place TO PUBLIC`)
 			b.cfg.Tenants.Static = nil
 			b.cfg.Tenants.Table = &routing.TableConfig{Pool: "p1", Query: "SELECT pool FROM public.place WHERE id = $1", Cache: time.Minute}
 		},

@@ -63,8 +63,9 @@ func (c *Client) ringTenant(ctx context.Context, p *routing.Pool, id tenancy.ID)
 type TenantStatus struct {
 	Tenant tenancy.ID
 	Pool   string
-	// State is active, frozen, moving, moved, arriving, or stray: it lives elsewhere and
-	// has jobs here, which do not run until it is moved to where it lives.
+	// State is active, frozen, moving, held (moving, and its data can be copied), moved,
+	// arriving, or stray: it lives elsewhere and has jobs here, which do not run until it
+	// is moved to where it lives.
 	State string
 	Other string // the other pool of a move
 }
@@ -106,6 +107,9 @@ func (c *Client) tenantsIn(ctx context.Context, p *routing.Pool) ([]TenantStatus
 			if state = "frozen"; !r.Frozen {
 				continue // it is listed below, if it lives here
 			}
+		}
+		if r.Held {
+			state = "held"
 		}
 		add(tenancy.ID(r.Tenant), state, r.Other)
 	}

@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(childEnv); spec != "" {
 		os.Exit(runChild(spec))
 	}
+	if role := os.Getenv(releaseEnv); role != "" {
+		os.Exit(runRelease(role))
+	}
 	flag.Parse()
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
@@ -69,7 +72,12 @@ type testbed struct {
 	log *logbook
 }
 
-// newTestbed makes pools p1, p2, … with the given number of tenants each: t1, t2, …
+// rolePrefix begins the names of tenants' roles, which a whole server shares.
+const rolePrefix = "tenure_test_"
+
+// newTestbed makes pools p1, p2, … with the given number of tenants each: t1, t2, … Nodes
+// and clients come to them as a user who owns nothing, and tenants have roles, as in
+// production; the test looks at them as a superuser, by db.
 func newTestbed(t *testing.T, pools, tenants int) *testbed {
 	return fillTestbed(t, pools, tenants, func(name string, number int) string { return storetest.DSN(t, name, number) })
 }
@@ -88,20 +96,22 @@ func fillTestbed(t *testing.T, pools, tenants int, database func(name string, nu
 	b.cfg.Node.Name = "test"
 	b.cfg.Pools = map[string]routing.PoolConfig{}
 	b.cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
+	b.cfg.Tenants.Role = rolePrefix + "{tenant}"
+	b.cfg.Execution.TenantShare = 100 // many tests have one tenant, and wait until it has all workers
 	b.cfg.Acquire.IdleWait = 200 * time.Millisecond
 	b.cfg.Acquire.Lock.TTL, b.cfg.Acquire.Lock.RenewEvery = 2*time.Second, 400*time.Millisecond
 	b.cfg.Acquire.Session.TTL, b.cfg.Acquire.Session.HeartbeatEvery = 3*time.Second, 500*time.Millisecond
 	for p := 1; p <= pools; p++ {
 		name := fmt.Sprintf("p%d", p)
 		dsn := database(name, p)
-		b.cfg.Pools[name] = routing.PoolConfig{DSN: dsn, MaxConns: 16}
+		b.cfg.Pools[name] = routing.PoolConfig{DSN: storetest.AsRuntime(dsn), MaxConns: 16}
 		db, err := pgxpool.New(context.Background(), dsn)
 		require.NoError(t, err)
 		t.Cleanup(db.Close)
 		b.db[name] = db
 		for i := 1; i <= tenants; i++ {
 			id := fmt.Sprintf("t%d", (p-1)*tenants+i)
-			b.exec(name, fmt.Sprintf("CREATE SCHEMA %s; CREATE TABLE %s.effect (job_id bigint, run text, tenant text DEFAULT current_setting('app.tenant_id'))", id, id))
+			b.prepare(id, name)
 			b.cfg.Tenants.Static[tenancy.ID(id)] = routing.TenantConfig{Pool: name}
 		}
 	}

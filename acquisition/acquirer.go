@@ -42,6 +42,7 @@ type acquirer struct {
 	offered   bool        // the lock was just let go of in favour of this node
 	idleOffer bool        // by a holder that dozed
 	refusals  refusals    // of members that cannot take the lock
+	invited   string      // the member that the lock was offered to last; "": none was
 	unsure    store.Fence // under which a claim may have been committed that this node does not know of; zero: none
 	inVain    int         // terms in a row that soon ended with an error, without a claim in between
 
@@ -55,6 +56,8 @@ type watching struct {
 	epoch  int64
 	seq    int64
 	since  time.Time
+	ttl    time.Duration // for which it was last taken or renewed
+	still  time.Duration // as watchlist counts it; of a holder
 }
 
 // Times of the watch over a lock that somebody else holds. rankDelay keeps nodes
@@ -113,12 +116,17 @@ func (a *acquirer) run(ctx context.Context) {
 	}
 }
 
-// readyWithin is how long a pool may take to be verified before others are elected.
+// readyWithin is how long a pool may take to be verified before others are elected. One
+// that somebody has to mend first is not waited for.
 const readyWithin = 3 * time.Second
 
 // awaitPool waits until the pool can be used; false when ctx ends before.
 func (a *acquirer) awaitPool(ctx context.Context) bool {
-	late := time.NewTimer(readyWithin)
+	within := readyWithin
+	if a.pool.Unfit() != nil {
+		within = 0
+	}
+	late := time.NewTimer(within)
 	defer late.Stop()
 	select {
 	case <-a.pool.Ready():
@@ -254,7 +262,7 @@ func (a *acquirer) wasIdle(l store.Lock) bool {
 
 // dozes tells whether a holder has renewed for longer than one that works does.
 func (a *acquirer) dozes(l store.Lock) bool {
-	return l.Remaining > 0 && l.Remaining+l.Quiet > a.cfg.Lock.TTL+a.cfg.Lock.TTL/8
+	return l.Remaining > 0 && l.TTL > a.cfg.Lock.TTL+a.cfg.Lock.TTL/8
 }
 
 // outlook is what of the view of the members bears on when to look at the lock again.
@@ -301,7 +309,7 @@ func (a *acquirer) pause(ctx context.Context, r rest) {
 			r.saw = now
 		case <-a.keeper.inbox.nudge:
 			m := a.keeper.inbox.take()
-			a.refusals.note(m.refused)
+			a.refusals.note(a.refusing(m.refused))
 			if m.offered && r.heed { // there is no time left to prepare
 				a.offered, a.idleOffer = true, m.idle
 				return
@@ -342,7 +350,8 @@ func (a *acquirer) look(ctx context.Context) (store.Lock, error) {
 	}
 	if l.Session != uuid.Nil {
 		// So that the time in which a dead holder's successor waited counts for reaping.
-		a.watch.still(l.Session, l.Beat, now, a.mostBetweenLooks())
+		still := a.watch.still(l.Session, l.Beat, now, a.mostBetweenLooks())
+		a.standing.ttl, a.standing.still = l.TTL, min(still, now.Sub(a.standing.since))
 		a.watch.prune(now, 4*a.cfg.Session.TTL)
 	}
 	a.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
@@ -360,13 +369,13 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	switch {
 	case l.Paused:
 		return a.idle() + delay
-	case l.Holder == "" && (l.Next == "" || l.Next == me || l.Remaining == 0):
+	case a.outlasted() || l.Holder == "" && (l.Next == "" || l.Next == me || l.Remaining == 0):
 		if l.Next == me {
 			delay = 0
 		}
 		return a.vacantFor(delay)
 	case l.Holder == "":
-		return l.Remaining + delay + a.jitter()
+		return min(l.Remaining, outlastFactor*reservation) + delay + a.jitter()
 	case l.Holder == me: // of a term that ended without letting go
 		return 0
 	}
@@ -390,7 +399,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 		if rank >= lowRank {
 			return 4*a.cfg.Lock.TTL + rand.N(a.cfg.Lock.TTL)
 		}
-		if dozing { // nothing hangs on it, and gossip tells when the holder dies
+		if dozing && l.Remaining <= l.TTL { // nothing hangs on it, and gossip tells when the holder dies
 			return l.Remaining + time.Duration(2*max(rank, 1))*a.cfg.Lock.TTL + a.jitter()
 		}
 		return min(l.Remaining, a.idle()) + delay + a.jitter()
@@ -436,7 +445,7 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 		a.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 		return nil, nil
 	}
-	f := store.Fence{Session: s.id, Epoch: l.Epoch, Timeline: l.Timeline}
+	f := store.Fence{Session: s.id, Epoch: l.Epoch, Incarnation: l.Incarnation}
 	held, holding := a.keeper.hold(f, sent)
 	a.note(Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
 	a.metrics.changes.WithLabelValues(a.pool.Name, "taken").Inc()
@@ -454,7 +463,18 @@ func (a *acquirer) take(ctx context.Context) (*term, error) {
 // database's clock may have been set back.
 func (a *acquirer) holderGone() bool {
 	holder := a.standing.holder
-	return holder != "" && (holder == a.keeper.self.Member || a.gone(holder))
+	return a.outlasted() || holder != "" && (holder == a.keeper.self.Member || a.gone(holder))
+}
+
+// outlasted tells whether this node has itself seen the lock stand still for so long that
+// nobody can hold it, or have it reserved, any more, whatever the database's clock and
+// gossip say. Time in which nobody could look counts little, as nobody could renew.
+func (a *acquirer) outlasted() bool {
+	w := &a.standing
+	if w.holder == "" {
+		return time.Since(w.since) >= outlastFactor*reservation
+	}
+	return w.still >= outlastFactor*max(w.ttl, a.cfg.Session.TTL)
 }
 
 // gone tells whether a holder is thought dead, or says that it does not reach the database
@@ -483,6 +503,11 @@ func (a *acquirer) end(t *term, why error) rest {
 		a.letGo(t, why)
 		a.metrics.changes.WithLabelValues(a.pool.Name, "offered").Inc()
 		return rest{}
+	case errors.Is(why, store.ErrNewIncarnation): // it is this node's still, so nobody else is waited for
+		a.note(Held{Pool: a.pool.Name})
+		a.metrics.changes.WithLabelValues(a.pool.Name, "lost").Inc()
+		a.log.Info("acquire lock is taken anew", zap.Int64("epoch", t.fence.Epoch), zap.Error(why))
+		return rest{d: a.anew(t, firstAnew), saw: a.outlook()}
 	case errors.Is(why, errUnsure): // taking it anew decides what was sent; see term.load
 		a.note(Held{Pool: a.pool.Name})
 		a.metrics.changes.WithLabelValues(a.pool.Name, "unsure").Inc()

@@ -40,8 +40,9 @@ func TestUntilFree(t *testing.T) {
 		return store.Lock{Next: next, Remaining: remaining}
 	}
 	held := func(by string, remaining, quiet time.Duration) store.Lock {
-		return store.Lock{Holder: by, Remaining: remaining, Quiet: quiet}
+		return store.Lock{Holder: by, Remaining: remaining, Quiet: quiet, TTL: 8 * s}
 	}
+	dozed := func(l store.Lock) store.Lock { l.TTL *= dozeFactor; return l }
 	// The default: renewed every 2 s, expired after 8. An idle look comes every 2.5 to 3 s;
 	// two renewals and a bit more missed are 4.25 s.
 	for _, c := range []struct {
@@ -64,9 +65,12 @@ func TestUntilFree(t *testing.T) {
 		{"reserved for me, last", reserved("me", s), 0, 5, 0, 0},
 		{"reserved for me, too late", reserved("me", 0), 0, 5, 0, 0},
 		{"reserved for me, paused", paused(reserved("me", s)), 0, 0, 2500 * ms, 3 * s},
-		{"reserved for another", reserved("other", s), time.Hour, 0, s, s + jitter},
-		{"reserved for another, third", reserved("other", s), time.Hour, 2, 2 * s, 2*s + jitter},
-		{"reserved for another, last", reserved("other", s), time.Hour, 5, 3500 * ms, 3500*ms + jitter},
+		{"reserved for another", reserved("other", s), s, 0, s, s + jitter},
+		{"reserved for another, third", reserved("other", s), s, 2, 2 * s, 2*s + jitter},
+		{"reserved for another, last", reserved("other", s), s, 5, 3500 * ms, 3500*ms + jitter},
+		{"reserved for another, the database's clock was set back", reserved("other", time.Hour), 0, 0, 4500 * ms, 4500*ms + jitter},
+		{"reserved for another, seen for long, the database's clock was set back", reserved("other", time.Hour), 4500 * ms, 0, 0, 0},
+		{"reserved for another, third, seen for long", reserved("other", time.Hour), 4500 * ms, 11, s, 0},
 		{"the reservation is over", reserved("other", 0), 0, 0, 0, 0},
 		{"the reservation is over, third", reserved("other", 0), 0, 2, s, 0},
 		{"the reservation is over, third, its turn", reserved("other", 0), s, 2, 0, 0},
@@ -79,8 +83,8 @@ func TestUntilFree(t *testing.T) {
 		{"renewed, third", held("alive", 8*s, 0), 0, 2, 3500 * ms, 4*s + jitter},
 		{"renewed, fourth: hardly looks", held("alive", 8*s, 0), 0, 3, 32 * s, 40 * s},
 		{"about to expire, last: hardly looks", held("alive", ms, 0), 0, 5, 32 * s, 40 * s},
-		{"about to expire", held("alive", s, 7*s), time.Hour, 0, s, s + jitter},
-		{"about to expire, third", held("alive", s, 7*s), time.Hour, 2, 2 * s, 2*s + jitter},
+		{"about to expire", held("alive", s, 7*s), 40 * s, 0, s, s + jitter},
+		{"about to expire, third", held("alive", s, 7*s), 40 * s, 2, 2 * s, 2*s + jitter},
 		{"renewed, paused", paused(held("alive", 8*s, 0)), 0, 0, 2500 * ms, 3 * s},
 
 		{"expired, just seen: the database's clock may have jumped", held("alive", 0, time.Hour), 0, 0, 4250 * ms, 0},
@@ -90,7 +94,13 @@ func TestUntilFree(t *testing.T) {
 		{"expired, last, its turn", held("alive", 0, time.Hour), 6750 * ms, 5, 0, 0},
 
 		{"dead, just renewed", held("dead", 8*s, 0), 0, 0, 4250 * ms, 0},
-		{"dead, seen for a while, the database's clock was set back", held("dead", time.Hour, 0), 8 * s, 0, 500 * ms, 0},
+		{"dead, seen for a while, the database's clock was set back", held("dead", time.Hour, 0), 4 * s, 0, 250 * ms, 0},
+		{"dead while it dozed, seen for a while, the database's clock was set back", dozed(held("dead", time.Hour, 0)), 8 * s, 0, 500 * ms, 0},
+		{"alive, the database's clock was set back", held("alive", time.Hour, 0), 44 * s, 0, 2500 * ms, 3*s + jitter},
+		{"alive, stands still, the database's clock was set back", held("alive", time.Hour, 0), 45 * s, 0, 0, 0},
+		{"alive, stands still, third, the database's clock was set back", held("alive", time.Hour, 0), 45 * s, 92, s, 0},
+		{"alive, dozes", dozed(held("alive", 16*s, 0)), 0, 0, 32 * s, 32*s + jitter},
+		{"alive, dozed, the database's clock was set back", dozed(held("alive", time.Hour, 0)), 0, 0, 2500 * ms, 3*s + jitter},
 		{"dead, third, seen for long, the database's clock was set back", held("dead", time.Hour, 0), 9500 * ms, 2, 0, 0},
 		{"dead, two renewals missed", held("dead", 3750*ms, 4250*ms), 0, 0, 0, 0},
 		{"dead, two renewals missed, third", held("dead", 3750*ms, 4250*ms), 0, 2, s, 0},
@@ -107,8 +117,11 @@ func TestUntilFree(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				a := newIdleAcquirer(&fakeElector{rank: c.rank, dead: []string{"dead"}, unable: []string{"unable"}})
-				a.standing.since = time.Now()
+				a.standing = watching{holder: c.lock.Holder, since: time.Now(), ttl: c.lock.TTL}
 				time.Sleep(c.seen)
+				if c.lock.Holder != "" {
+					a.standing.still = c.seen // with a look every few seconds
+				}
 				for range 100 { // some of it is by chance
 					wait := a.untilFree(c.lock, c.rank)
 					if c.to == 0 {
@@ -239,7 +252,7 @@ func (b *bundle) otherHolds(member string) store.Fence {
 	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: id, Member: member, SeenSeq: -1}, time.Minute)
 	require.NoError(b.t, err)
 	require.True(b.t, mine)
-	return store.Fence{Session: id, Epoch: l.Epoch, Timeline: l.Timeline}
+	return store.Fence{Session: id, Epoch: l.Epoch, Incarnation: l.Incarnation}
 }
 
 func (b *bundle) readLock() store.Lock {
@@ -255,6 +268,28 @@ func tried(ctx context.Context, a *acquirer) *term {
 	return t
 }
 
+// The database begins a new incarnation under a term: it ends, and the lock is taken anew.
+func TestAcquirerHeedsANewIncarnation(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{})
+	tm := tried(t.Context(), a)
+	require.NotNil(t, tm)
+	require.NoError(t, tm.stillMine(t.Context()))
+	b.exec("DELETE FROM tenure.incarnation") // as a crash does
+	require.ErrorIs(t, tm.stillMine(t.Context()), store.ErrNewIncarnation)
+	_, err := tm.insert(t.Context(), 0, []int64{1}, []int32{tm.fence.Incarnation})
+	require.ErrorIs(t, err, store.ErrFenced)
+	within(t, tm.ctx.Done()) // with the next renewal
+	require.ErrorIs(t, context.Cause(tm.ctx), store.ErrNewIncarnation)
+	require.LessOrEqual(t, a.end(tm, context.Cause(tm.ctx)).d, firstAnew)
+	again := tried(t.Context(), a)
+	require.NotNil(t, again)
+	require.NotEqual(t, tm.fence.Incarnation, again.fence.Incarnation)
+	require.NoError(t, again.stillMine(t.Context()))
+	a.keeper.release(again.holding)
+}
+
 func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
@@ -263,7 +298,10 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	l := b.readLock()
-	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch, Timeline: l.Timeline}, tm.fence)
+	incarnation, err := store.ReadIncarnation(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Positive(t, incarnation, "it has begun one")
+	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch, Incarnation: incarnation}, tm.fence)
 	require.Equal(t, "a-1", l.Holder)
 	require.Equal(t, Held{Pool: "main", Holding: true, Holder: "a-1", Epoch: l.Epoch}, a.seenLock())
 	require.EqualValues(t, 1, counted(t, a.metrics.changes))
@@ -346,6 +384,35 @@ func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
 
 // A holder that says that it does not reach the database loses the lock to whoever does:
 // not while it renews all the same, and not to whoever cannot be sure of the database either.
+// TestAcquirerTakesWhatHasStoodStill: gossip says that the holder lives, and the database's
+// clock that its lock does for another hour. This node has seen neither the lock nor the
+// holder's heartbeat move for several times as long as they were to live.
+func TestAcquirerTakesWhatHasStoodStill(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{})
+	other := b.otherHolds("other")
+	b.exec("UPDATE tenure.acquire_lock SET expires_at = at, renewed_at = at - interval '1 min' FROM (SELECT now() + interval '1 hour') AS t (at)")
+	require.Nil(t, tried(t.Context(), a))
+	const stood = outlastFactor * time.Minute
+	stand := func(still time.Duration) {
+		a.standing.since = time.Now().Add(-still)
+		a.watch[other.Session] = beatSeen{beat: b.readLock().Beat, looked: time.Now(), still: still}
+	}
+	stand(stood - 10*time.Second)
+	require.Nil(t, tried(t.Context(), a))
+	stand(stood)
+	_, err := store.RenewLock(t.Context(), b.db, other, time.Hour, time.Minute)
+	require.NoError(t, err)
+	require.Nil(t, tried(t.Context(), a), "it has moved")
+	b.exec("UPDATE tenure.acquire_lock SET renewed_at = expires_at - interval '1 min'")
+	require.Nil(t, tried(t.Context(), a))
+	stand(stood)
+	tm := tried(t.Context(), a)
+	require.NotNil(t, tm)
+	b.keeper.release(tm.holding)
+}
+
 func TestAcquirerTakesFromTheUnable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *Config) { c.Lock.RenewEvery = 10 * time.Second }, nil).start()

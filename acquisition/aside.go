@@ -51,6 +51,7 @@ func newAside(t *term) *aside {
 		{what: "cancel requests to be forgotten", at: &c.requests, every: every(sweepEvery), begin: t.forgetRequests},
 		{what: "jobs that wait in vain", at: &c.unhandled, every: every(sweepEvery), begin: t.reportUnhandled},
 		{what: "old transactions", at: &c.holdups, every: every(holdupsEvery), begin: t.reportHoldup},
+		{what: "sequences that have fallen back", at: &c.sequences, every: every(sweepEvery), begin: t.mendSequences},
 	}}
 }
 
@@ -181,7 +182,14 @@ func (t *term) lookBack(behind int64, foreign, always bool) look {
 func (t *term) discover() look {
 	return func(ctx context.Context) (use func(), err error) {
 		lanes, err := store.Lanes(ctx, t.pool.Jobs(), maxLanes)
-		return func() { t.found(lanes) }, err
+		if err != nil {
+			return nil, err
+		}
+		limits, err := store.TenantLimits(ctx, t.pool.Jobs())
+		return func() {
+			t.found(lanes)
+			t.limits.set(limits)
+		}, err
 	}
 }
 
@@ -203,16 +211,36 @@ func (t *term) found(lanes []store.Lane) {
 }
 
 // retain keeps the partitions of finished jobs in order. That it fails is no reason
-// not to acquire jobs.
+// not to acquire jobs. What somebody's lock keeps from being done, such as a backup's, is
+// tried again as other looks are.
 func (t *term) retain() look {
 	return func(ctx context.Context) (use func(), err error) {
 		if !t.keeper.keep() {
 			return nil, nil
 		}
-		if err := store.KeepDays(ctx, t.pool.Jobs(), t.keeper.retention); err != nil && !errors.Is(err, context.Canceled) {
+		err = store.KeepDays(ctx, t.pool.Jobs(), t.keeper.retention)
+		switch {
+		case errors.Is(err, store.ErrLocked):
+			return nil, err
+		case err != nil && !errors.Is(err, context.Canceled):
 			t.log.Warn("finished jobs could not be tidied; they go to the default partition", zap.Error(err))
 		}
 		return nil, nil
+	}
+}
+
+// mendSequences sets sequences ahead that are behind what stands in the tables: some rows
+// were restored, or this is a logical replica that was switched over to. It is looked for at
+// the beginning of a term, and once a minute. Finding it ends the term, whose memory is of
+// other positions.
+func (t *term) mendSequences() look {
+	return func(ctx context.Context) (use func(), err error) {
+		_, mended, err := store.BeginIncarnation(ctx, t.pool.Jobs(), true)
+		if mended {
+			t.log.Warn("the sequences of the ledger had fallen back behind its jobs and were set ahead; " +
+				"was it restored, or replaced by a replica that did not follow its sequences?")
+		}
+		return nil, err
 	}
 }
 

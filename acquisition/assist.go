@@ -340,6 +340,11 @@ func (s *assistant) place(ctx context.Context, c store.Accepted) []execution.Cla
 			continue
 		}
 		one.Tenant = place
+		if one.Record.Payload == nil { // a holder of an earlier version has given it
+			a.workers.Release(1)
+			s.session.bury(&one)
+			continue
+		}
 		claims = append(claims, one)
 	}
 	return claims
@@ -352,7 +357,7 @@ func (s *assistant) report(holder string, willing bool) {
 	r := Room{Pool: a.pool.Name, Session: s.session.id, Taken: s.taken}
 	willing = willing && s.session.MayStart()
 	if willing {
-		r.Room = a.workers.Room()
+		r.Room, r.Full = a.workers.Room(), a.workers.Full(s.session, maxFull)
 	}
 	for more := true; more; {
 		more = s.box.tell(&r)

@@ -81,6 +81,8 @@ func (k *keeper) tick(ctx context.Context) time.Duration {
 		return k.cfg.Session.HeartbeatEvery
 	case !left:
 		k.log.Warn("idle session has claims in the ledger that it does not know of; they are taken back when it expires")
+	default:
+		k.idle(ctx, s)
 	}
 	k.drop(s)
 	return time.Hour
@@ -141,6 +143,9 @@ func (k *keeper) renew(ctx context.Context, s *session, h *holding) time.Duratio
 	case errors.Is(err, store.ErrFenced):
 		s.trust.extend(sent, k.cfg.Session.TTL) // the heartbeat beside it was accepted
 		h.lost(errLockLost)
+	case errors.Is(err, store.ErrNewIncarnation):
+		s.trust.extend(sent, k.cfg.Session.TTL)
+		h.lost(err)
 	default:
 		k.abandonRuns(s, err)
 		k.complain("acquire lock could not be renewed", err, zap.Duration("trusted_for", h.trust.left()))

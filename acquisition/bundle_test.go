@@ -52,7 +52,7 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	b.db, err = pgxpool.New(context.Background(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(b.db.Close)
-	b.proxy, err = faultproxy.New(dsn)
+	b.proxy, err = faultproxy.New(storetest.AsRuntime(dsn))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.proxy.Close()) })
 
@@ -166,7 +166,7 @@ func (b *bundle) lock(s *session) (context.Context, *holding) {
 	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: s.id, Member: "a-1", SeenSeq: -1}, b.cfg.Lock.TTL)
 	require.NoError(b.t, err)
 	require.True(b.t, mine)
-	ctx, h := b.keeper.hold(store.Fence{Session: s.id, Epoch: l.Epoch, Timeline: l.Timeline}, sent)
+	ctx, h := b.keeper.hold(store.Fence{Session: s.id, Epoch: l.Epoch, Incarnation: l.Incarnation}, sent)
 	b.t.Cleanup(func() { b.keeper.release(h) })
 	return ctx, h
 }
@@ -201,15 +201,17 @@ func (b *bundle) ghostsSought() {
 // claim enqueues jobs and puts them into a claim of s, as a term would.
 func (b *bundle) claim(s *session, kinds ...string) []execution.Claim {
 	b.t.Helper()
+	turn, _, err := store.BeginIncarnation(b.t.Context(), b.db, false)
+	require.NoError(b.t, err)
 	claims := make([]execution.Claim, len(kinds))
 	jobs := make([]int64, len(kinds))
 	for i, kind := range kinds {
 		id := b.enqueue(kind)
 		jobs[i] = int64(id)
 		claims[i] = execution.Claim{Owner: s, Tenant: &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"},
-			Record: job.Record{ID: id, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}
+			Record: job.Record{ID: id, Turn: turn, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}
 	}
-	claim := b.count("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, 0, $2, now()) RETURNING id", s.id, jobs)
+	claim := b.count("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, $2, $3, now()) RETURNING id", s.id, turn, jobs)
 	for i := range claims {
 		claims[i].ID = claim
 	}

@@ -18,15 +18,16 @@ func (t *term) chore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	for _, c := range []struct {
+		what  string
 		at    *time.Time
 		every time.Duration
 		do    func(context.Context) error
 	}{
-		{&t.chores.election, electionEvery, t.heedElection},
-		{&t.chores.peers, peersEvery, t.tendPeers},
-		{&t.chores.timers, t.cfg.IdleWait, t.fireTimers},
-		{&t.chores.reap, t.cfg.Session.TTL / 10, t.reap},
-		{&t.chores.older, olderEvery, t.refreshOlder},
+		{"the election", &t.chores.election, electionEvery, t.heedElection},
+		{"peers and their claims", &t.chores.peers, peersEvery, t.tendPeers},
+		{"timers", &t.chores.timers, t.cfg.IdleWait, t.fireTimers},
+		{"ended sessions", &t.chores.reap, t.cfg.Session.TTL / 10, t.reap},
+		{"older claims", &t.chores.older, olderEvery, t.refreshOlder},
 	} {
 		began := time.Now()
 		if began.Before(*c.at) {
@@ -34,7 +35,10 @@ func (t *term) chore(ctx context.Context) error {
 		}
 		planned := began.Add(c.every)
 		*c.at = planned // before, so that a chore may set it itself
-		if err := c.do(ctx); err != nil {
+		switch err := c.do(ctx); {
+		case errors.Is(err, store.ErrLocked): // claims must not wait for whoever that is
+			t.sayLocked(c.what, err)
+		case err != nil:
 			return err
 		}
 		postpone(c.at, planned, time.Since(began))
@@ -44,6 +48,18 @@ func (t *term) chore(ctx context.Context) error {
 		t.lanes.forget(forgetTimes)
 	}
 	return nil
+}
+
+// lockedSaid is how often it is said that chores are put off.
+const lockedSaid = time.Minute
+
+// sayLocked says that a chore is put off because of somebody's lock.
+func (t *term) sayLocked(what string, err error) {
+	if time.Since(t.locked) < lockedSaid {
+		return
+	}
+	t.locked = time.Now()
+	t.log.Warn("somebody has locked what a chore needs; it is put off, jobs are claimed meanwhile", zap.String("chore", what), zap.Error(err))
 }
 
 // postpone lets a chore that has taken long rest for longer, unless it was asked for
@@ -72,14 +88,19 @@ func (t *term) nextDuty() time.Time {
 	return next
 }
 
+// lockedTimersEvery is how often due timers are tried to be fired whose rows somebody has
+// locked.
+const lockedTimersEvery = 250 * time.Millisecond
+
 // fireTimers moves due timers, and finds out when the next one is due.
 func (t *term) fireTimers(ctx context.Context) error {
+	n := 0
 	for {
 		fired, err := store.FireTimers(ctx, t.pool.Jobs(), t.fence, maxTimers)
 		if err != nil {
 			return err
 		}
-		n := 0
+		n = 0
 		for _, f := range fired {
 			t.lanes.see(f.Lane)
 			n += f.Count
@@ -99,6 +120,9 @@ func (t *term) fireTimers(ctx context.Context) error {
 	}
 	t.due = time.Time{}
 	if ok {
+		if in == 0 && n == 0 { // due, and not fired: somebody has locked its row
+			in = lockedTimersEvery
+		}
 		t.due = time.Now().Add(in)
 		t.chores.timers = earlier(t.chores.timers, t.due)
 	}
@@ -155,10 +179,16 @@ func (w watchlist) prune(now time.Time, after time.Duration) {
 	}
 }
 
+// outlastFactor is for how many times its time to live a heartbeat, or a lock, has to be
+// seen to stand still before the database's clock does not count any more.
+const outlastFactor = 3
+
 // reap takes jobs back from sessions that ended. A live one is declared dead only
 // when the database's clock says that it expired and this node has itself seen its
 // heartbeat stand still for the whole time to live: after an outage of the database
-// every session looks expired, and a jump of its clock proves nothing.
+// every session looks expired, and a jump of its clock proves nothing. Neither does it
+// prove that a session lives whose heartbeat has stood still for several times as long:
+// the clock may have been set back.
 func (t *term) reap(ctx context.Context) error {
 	t.reaping = false
 	if !t.flight.othersClaim(t.session.id) {
@@ -179,10 +209,11 @@ func (t *term) reap(ctx context.Context) error {
 			still := t.watch.still(s.ID, s.Beat, now, t.mostBetweenLooks())
 			// Whoever takes over now would have to watch it from the beginning.
 			t.reaping = t.reaping || s.Claims > 0 && still > 2*t.cfg.Session.HeartbeatEvery
-			if still < t.cfg.Session.TTL || !s.Expired {
+			outlasted := still >= outlastFactor*max(t.cfg.Session.TTL, s.TTL)
+			if still < t.cfg.Session.TTL || !s.Expired && !outlasted {
 				continue
 			}
-			dead, err := store.DeclareDead(ctx, t.pool.Jobs(), t.fence, s.ID, s.Beat)
+			dead, err := store.DeclareDead(ctx, t.pool.Jobs(), t.fence, s.ID, s.Beat, outlasted)
 			if err != nil {
 				return err
 			}
@@ -191,20 +222,23 @@ func (t *term) reap(ctx context.Context) error {
 			}
 			delete(t.watch, s.ID)
 			t.log.Warn("session declared dead; its jobs run again", zap.Stringer("session", s.ID), zap.String("node", s.Node),
-				zap.Time("last_seen", s.LastSeen), zap.Int("claims", s.Claims))
+				zap.Time("last_seen", s.LastSeen), zap.Int("claims", s.Claims), zap.Bool("clock_set_back", !s.Expired))
 		}
 		ended += s.Claims
 	}
 	if ended == 0 {
+		t.held = 0
 		return nil
 	}
 	return t.reapClaims(ctx)
 }
 
+// reapClaims goes through the claims of ended sessions once. What somebody has locked is
+// left for the next time.
 func (t *term) reapClaims(ctx context.Context) error {
 	var total store.Reaped
 	for {
-		r, err := store.ReapClaims(ctx, t.pool.Jobs(), t.fence, maxLosses)
+		r, err := store.ReapClaims(ctx, t.pool.Jobs(), t.fence, maxLosses, total.Last, t.keeper.keep())
 		if errors.Is(err, store.ErrFenced) {
 			return errLockLost
 		}
@@ -213,13 +247,24 @@ func (t *term) reapClaims(ctx context.Context) error {
 		}
 		total.Back += r.Back
 		total.Dead += r.Dead
+		total.Cancelled += r.Cancelled
+		total.Held += r.Held
 		if r.Claims == 0 {
 			break
 		}
+		total.Last = r.Last
+	}
+	if total.Held > t.held {
+		t.log.Warn("jobs of ended sessions cannot be taken back yet: somebody has locked their rows", zap.Int("jobs", total.Held))
+	}
+	t.held = total.Held
+	if total.Back+total.Dead+total.Cancelled == 0 {
+		return store.ForgetSessions(ctx, t.pool.Jobs())
 	}
 	t.metrics.reaped.WithLabelValues(t.pool.Name, "back").Add(float64(total.Back))
 	t.metrics.reaped.WithLabelValues(t.pool.Name, "dead").Add(float64(total.Dead))
-	t.log.Info("jobs taken back from ended sessions", zap.Int("jobs", total.Back), zap.Int("dead_letters", total.Dead))
+	t.metrics.reaped.WithLabelValues(t.pool.Name, "cancelled").Add(float64(total.Cancelled))
+	t.log.Info("jobs taken back from ended sessions", zap.Int("jobs", total.Back), zap.Int("dead_letters", total.Dead), zap.Int("cancelled", total.Cancelled))
 	t.chores.older = time.Now()
 	askFor(&t.chores.sweep)
 	return store.ForgetSessions(ctx, t.pool.Jobs())

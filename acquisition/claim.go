@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,6 +18,9 @@ import (
 // acquire claims as many jobs as there is room for and some are waiting, and hands
 // them to the workers, or to peers.
 func (t *term) acquire(ctx context.Context) (claimed int, err error) {
+	if err := t.learnLimits(ctx); err != nil {
+		return 0, err
+	}
 	if n, err := t.acquireSuspect(ctx); n > 0 || err != nil {
 		return n, err
 	}
@@ -26,6 +30,7 @@ func (t *term) acquire(ctx context.Context) (claimed int, err error) {
 	if want <= 0 {
 		return 0, nil
 	}
+	t.reopen()
 	room, work := 0, t.lanes.hasWork() || t.lanes.missed[missedHere]
 	if work {
 		room = t.workers.Reserve(t.session, want)
@@ -33,7 +38,11 @@ func (t *term) acquire(ctx context.Context) (claimed int, err error) {
 	if room > 0 {
 		t.lanes.retry(missedHere)
 	}
-	t.seekHelp(t.peers.lack(work, room))
+	if t.crowded() {
+		t.seekHelp(t.peers.lack(true, 0))
+	} else {
+		t.seekHelp(t.peers.lack(work, room))
+	}
 	ready, credit := t.peers.ready()
 	n := min(room+credit, t.cfg.Batch)
 	if n == 0 || !t.lanes.hasWork() {
@@ -63,7 +72,7 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 			held.use(0)
 		}
 	}()
-	portions, err := t.portions(ctx, n)
+	portions, err := t.portions(ctx, n, ready)
 	if err != nil || len(portions) == 0 {
 		return 0, 0, err
 	}
@@ -85,13 +94,21 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 	for i, p := range portions {
 		before[i] = p.lane.after
 	}
-	own, shares := t.assign(t.pick(page, portions), room, ready, portions)
+	picked, unwanted := t.pick(page, portions)
+	if err := t.cancel(ctx, page.Removals, unwanted); err != nil {
+		if errors.Is(err, store.ErrFenced) {
+			err = t.voided(ctx, portions, before)
+		}
+		return 0, 0, err
+	}
+	own, shares := t.assign(picked, room, ready, portions)
+	t.lanes.settle()
 	if len(own) > 0 {
 		var claims []execution.Claim
 		if claims, err = t.commit(ctx, page.Removals, own, portions); err == nil {
 			kept = len(claims)
 			held.use(kept)
-			t.workers.Submit(t.session, claims)
+			t.workers.Submit(t.session, t.bury(claims, own))
 		}
 	}
 	if err == nil && len(shares) > 0 {
@@ -103,8 +120,39 @@ func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, giv
 	return kept, given, err
 }
 
-// portions chooses lanes, leaving out tenants that do not live here.
-func (t *term) portions(ctx context.Context, room int) ([]portion, error) {
+// cancel ends jobs that somebody wanted cancelled while they were claimed, and that wait
+// again: whatever has let them go may not have known. A row that somebody has locked is
+// not waited for, but found again by a sweep.
+func (t *term) cancel(ctx context.Context, removals int64, unwanted []store.Waiting) error {
+	if len(unwanted) == 0 {
+		return nil
+	}
+	ids, turns := columns(unwanted)
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	n, err := store.CancelWaiting(ctx, t.pool.Jobs(), t.fence, removals, ids, turns, t.keeper.keep())
+	if n > 0 {
+		t.log.Info("waiting jobs cancelled that were asked to end while they ran", zap.Int("jobs", n))
+	}
+	if errors.Is(err, store.ErrLocked) {
+		t.sayLocked("cancelling", err)
+		return nil
+	}
+	return err
+}
+
+// columns lists the jobs and their turns.
+func columns(jobs []store.Waiting) (ids []int64, turns []int32) {
+	ids, turns = make([]int64, len(jobs)), make([]int32, len(jobs))
+	for i := range jobs {
+		ids[i], turns[i] = int64(jobs[i].Record.ID), jobs[i].Record.Turn
+	}
+	return ids, turns
+}
+
+// portions chooses lanes, leaving out tenants that do not live here, or may not have more
+// in flight.
+func (t *term) portions(ctx context.Context, room int, ready []*peer) ([]portion, error) {
 	plan := t.lanes.plan(room)
 	kept := plan[:0]
 	for _, p := range plan {
@@ -118,6 +166,12 @@ func (t *term) portions(ctx context.Context, room int) ([]portion, error) {
 			p.lane.active = false // until the next discovery
 		case place != nil:
 			delete(t.misplaced, p.lane.Tenant)
+			here, all := t.allowance(p.lane, ready)
+			if all == 0 {
+				t.lanes.fill(p.lane.owner)
+				continue
+			}
+			p.quota, p.here = min(p.quota, all, p.lane.fits()), here
 			kept = append(kept, p)
 		}
 	}
@@ -152,19 +206,29 @@ func (a *acquirer) home(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *ro
 	return tenant, pool, err
 }
 
-// pick moves the cursors on and leaves out what is in flight and what is suspect.
-func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
-	got := make([]int, len(portions))
-	picked := page.Jobs[:0]
+// pick moves the cursors on and leaves out what is in flight, what is suspect, and what
+// is unwanted, which it returns, too.
+func (t *term) pick(page store.Page, portions []portion) (picked, unwanted []store.Waiting) {
+	got, left := make([]int, len(portions)), map[int]bool{}
+	picked = page.Jobs[:0]
 	for i := range page.Jobs {
 		j := &page.Jobs[i]
 		got[j.Lane]++
 		l := portions[j.Lane].lane
+		l.weigh(j)
+		if j.Left {
+			left[j.Lane] = true
+			continue
+		}
 		l.after = max(l.after, j.Position)
 		switch {
 		case t.flight.has(j.Record.ID, j.Record.Turn):
+		case j.Unwanted:
+			unwanted = append(unwanted, *j)
 		case j.Foreign:
 			t.lanes.miss(l, j.Position, j.Record.Kind, false)
+		case j.TooLarge: // it is not run
+			picked = append(picked, *j)
 		case j.Record.Losses > 0:
 			t.suspects.add(suspect{Waiting: *j, removals: page.Removals, lane: l})
 		default:
@@ -172,19 +236,18 @@ func (t *term) pick(page store.Page, portions []portion) []store.Waiting {
 		}
 	}
 	for i, p := range portions {
-		p.lane.read(p.lane.after, got[i] >= p.quota)
+		p.lane.read(p.lane.after, got[i] >= p.quota || left[i])
+	}
+	if len(left) > 0 {
+		t.lanes.serveFirst(portions, left)
 	}
 	t.lanes.settle()
-	return picked
+	return picked, unwanted
 }
 
 // commit claims what was picked. The claim is durable before any of its jobs starts.
 func (t *term) commit(ctx context.Context, removals int64, picked []store.Waiting, portions []portion) ([]execution.Claim, error) {
-	ids := make([]int64, len(picked))
-	turns := make([]int32, len(picked))
-	for i := range picked {
-		ids[i], turns[i] = int64(picked[i].Record.ID), picked[i].Record.Turn
-	}
+	ids, turns := columns(picked)
 	defer t.session.making.enter()()
 	byTurn, err := t.insert(ctx, removals, ids, turns)
 	if err != nil {
@@ -201,10 +264,29 @@ func (t *term) commit(ctx context.Context, removals int64, picked []store.Waitin
 		perClaim[c.ID]++
 		t.flight.add(c.Record.ID, c.Record.Turn)
 	}
+	t.limits.claimed(picked...)
 	for id, n := range perClaim {
 		t.session.open(id, n)
 	}
 	return claims, nil
+}
+
+// bury sends jobs to the dead letters whose payload is too large to be read, and returns
+// the other claims. own are the jobs of claims, pairwise.
+func (t *term) bury(claims []execution.Claim, own []store.Waiting) []execution.Claim {
+	if !slices.ContainsFunc(own, func(w store.Waiting) bool { return w.TooLarge }) {
+		return claims
+	}
+	rest := make([]execution.Claim, 0, len(claims))
+	for i := range claims {
+		if !own[i].TooLarge {
+			rest = append(rest, claims[i])
+			continue
+		}
+		t.workers.Release(1)
+		t.session.bury(&claims[i])
+	}
+	return rest
 }
 
 // insert commits a claim. An error other than ErrFenced leaves it open whether
@@ -216,14 +298,15 @@ func (t *term) insert(ctx context.Context, removals int64, ids []int64, turns []
 	// Not to be cut short by a stop: the answer would be lost for nothing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
-	byTurn, err := store.InsertClaim(ctx, t.pool.Jobs(), t.fence, removals, ids, turns)
+	claimed, err := store.InsertClaim(ctx, t.pool.Jobs(), t.fence, removals, ids, turns)
 	if err != nil && !errors.Is(err, store.ErrFenced) {
 		return nil, fmt.Errorf("%w: %w", errUnsure, err)
 	}
 	if err == nil {
 		t.inVain = 0
+		t.horizon.bound(claimed.XID)
 	}
-	return byTurn, err
+	return claimed.ByTurn, err
 }
 
 // voided finds out why a claim was refused. When jobs were taken away since they
@@ -245,8 +328,12 @@ func (t *term) stillMine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.Session != t.fence.Session || l.Epoch != t.fence.Epoch || l.Timeline != t.fence.Timeline || l.Paused || l.Remaining == 0 {
+	if l.Session != t.fence.Session || l.Epoch != t.fence.Epoch || l.Paused || l.Remaining == 0 {
 		return errLockLost
 	}
-	return nil
+	incarnation, err := store.ReadIncarnation(ctx, t.pool.Jobs())
+	if err == nil && incarnation != t.fence.Incarnation {
+		return store.ErrNewIncarnation
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -26,7 +27,9 @@ const (
 type completer struct {
 	session   *session
 	writeOnce func(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error)
+	heldJobs  func(ctx context.Context, runs []store.Finished) (map[job.ID]bool, error)
 	nudge     chan struct{} // one place; written by add, read by run
+	stuck     stuck         // used by run only
 
 	mu       sync.Mutex
 	waiting  []ending      // guarded by mu
@@ -53,7 +56,7 @@ const (
 func newCompleter(s *session) *completer {
 	idle := make(chan struct{})
 	close(idle)
-	return &completer{session: s, writeOnce: s.writeOnce, nudge: make(chan struct{}, 1), claims: map[int64]int{}, idle: idle}
+	return &completer{session: s, writeOnce: s.writeOnce, heldJobs: s.heldJobs, nudge: make(chan struct{}, 1), claims: map[int64]int{}, idle: idle}
 }
 
 // open notes a claim of n jobs.
@@ -163,6 +166,7 @@ func (c *completer) size() int {
 // flushAll writes what waits now, batch by batch; false when ctx ended and the
 // database does not answer.
 func (c *completer) flushAll(ctx context.Context) bool {
+	c.unstick(ctx)
 	for left := c.size(); left > 0; {
 		n := c.flush(ctx)
 		if n == 0 {
@@ -199,11 +203,17 @@ func (c *completer) flush(ctx context.Context) int {
 	if len(batch) == 0 {
 		return 0
 	}
-	if !c.write(ctx, batch, over) {
+	held, written := c.write(ctx, batch, over)
+	if !written {
+		free := c.stuck.takeOut(batch, held)
+		if len(held) > 0 {
+			c.stuck.rest = 0
+			c.lookAgain()
+		}
 		c.mu.Lock()
-		c.waiting = append(batch, c.waiting...)
+		c.waiting = append(free, c.waiting...)
 		c.mu.Unlock()
-		return 0
+		return len(batch) - len(free)
 	}
 	c.mu.Lock()
 	for id, n := range ended {
@@ -232,10 +242,11 @@ const (
 	lastWrite    = 3 * time.Second
 )
 
-// write puts a batch into the ledger; false when it gave up because ctx ended. It
-// may take lastWrite after that: a stop must not lose outcomes that can still be
+// write puts a batch into the ledger. It is not written when ctx ended, or when somebody
+// has locked the rows of some jobs, which are held: the others need not wait for that. It
+// may take lastWrite after ctx has ended: a stop must not lose outcomes that can still be
 // written, nor wait for a database that hangs.
-func (c *completer) write(ctx context.Context, batch []ending, over []int64) bool {
+func (c *completer) write(ctx context.Context, batch []ending, over []int64) (held map[job.ID]bool, written bool) {
 	s := c.session
 	runs := make([]store.Finished, 0, len(batch))
 	gone := map[int64]bool{}
@@ -256,11 +267,11 @@ func (c *completer) write(ctx context.Context, batch []ending, over []int64) boo
 	}
 	wait := firstRewrite
 	for try := 1; ; try++ {
-		tryCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-		stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastWrite, cancel) })
-		lost, err := c.writeOnce(tryCtx, runs, over, returnClaims, returnJobs)
-		stop()
-		cancel()
+		var lost int
+		err := tryWrite(ctx, func(ctx context.Context) (err error) {
+			lost, err = c.writeOnce(ctx, runs, over, returnClaims, returnJobs)
+			return err
+		})
 		if err == nil {
 			if lost > 0 && try == 1 { // a repeated write counts what the first one did
 				s.keeper.metrics.lost.Add(float64(lost))
@@ -269,11 +280,17 @@ func (c *completer) write(ctx context.Context, batch []ending, over []int64) boo
 			if lost > 0 && lost == len(runs) {
 				c.outlive(runs)
 			}
-			return true
+			return nil, true
+		}
+		if errors.Is(err, store.ErrLocked) {
+			if held = c.held(ctx, runs); len(held) > 0 {
+				s.log.Warn("somebody has locked the rows of jobs that have ended; their ends are written later", zap.Int("jobs", len(held)), zap.Error(err))
+				return held, false
+			}
 		}
 		s.log.Warn("outcomes could not be written; trying again", zap.Int("runs", len(runs)), zap.Int("try", try), zap.Error(err))
 		if ctx.Err() != nil {
-			return false
+			return nil, false
 		}
 		select {
 		case <-time.After(wait + rand.N(wait/2)):
@@ -281,4 +298,12 @@ func (c *completer) write(ctx context.Context, batch []ending, over []int64) boo
 		}
 		wait = min(2*wait, lastRewrite)
 	}
+}
+
+// tryWrite bounds one try to write: as long as ctx goes on, and once it has ended.
+func tryWrite(ctx context.Context, write func(context.Context) error) error {
+	tryCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWrite, cancel) })()
+	return write(tryCtx)
 }

@@ -519,7 +519,7 @@ func TestCompleterOnTheLedger(t *testing.T) {
 	s.Return(&claims[1])
 	b.until(func() bool { return len(held()) == 2 })
 	require.Equal(t, []int64{int64(claims[0].Record.ID), int64(claims[2].Record.ID)}, held())
-	require.EqualValues(t, 3, b.count("SELECT count(*) FROM tenure.job WHERE turn = 0 AND attempt = 0"), "given back as it was")
+	require.EqualValues(t, 3, b.count("SELECT count(*) FROM tenure.job WHERE turn = $1 AND attempt = 0", claims[0].Record.Turn), "given back as it was")
 	s.Finish(&claims[0], job.Outcome{State: job.Done})
 	b.eventually(1, "SELECT count(*) FROM tenure.completed_job")
 	require.Len(t, held(), 2, "the claim stands until its last job")

@@ -36,6 +36,7 @@ func (t *term) doze(ctx context.Context) (err error) {
 	defer func() { t.dozing = err != nil }() // to be passed on with the lock
 	t.keeper.doze(true)
 	defer t.keeper.doze(false)
+	defer func() { t.limits.known = false }() // they may be others by then
 	longest := time.Now().Add(longestDoze/2 + rand.N(longestDoze/2))
 	for {
 		until := longest

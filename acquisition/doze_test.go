@@ -17,7 +17,7 @@ func TestDozeHeedsTheElection(t *testing.T) {
 		a := newIdleAcquirer(&fakeElector{elected: "other", stable: rebalanceAfter})
 		a.balance.took()
 		began := time.Now()
-		tm := &term{aside: &aside{}, acquirer: a, stop: t.Context(), began: began, lanes: newLanes()}
+		tm := &term{aside: &aside{}, acquirer: a, stop: t.Context(), began: began, lanes: newLanes(), limits: newLimits(newFlight())}
 		require.ErrorIs(t, tm.doze(t.Context()), errMoved)
 		require.True(t, tm.dozing, "and whoever has the lock next is told that it dozed")
 		require.InDelta(t, rebalanceAfter, time.Since(began), float64(electionEvery))

@@ -53,6 +53,12 @@ func (r *refusals) note(members []string) {
 	}
 }
 
+// refusing are those of some members that were offered the lock. Anybody may say that
+// somebody cannot take it, which would keep it from there for a while.
+func (a *acquirer) refusing(members []string) []string {
+	return slices.DeleteFunc(members, func(m string) bool { return m != a.invited })
+}
+
 func (r refusals) within(d time.Duration, member string) bool {
 	at, ok := r[member]
 	return ok && time.Since(at) <= d
@@ -107,6 +113,7 @@ func (t *term) electedElsewhere() (elected string, elsewhere bool) {
 // announce tells the next holder to prepare.
 func (t *term) announce(why error) {
 	t.leaving, t.late = &handover{why: why, to: t.heir(why)}, ""
+	t.invited = t.leaving.to
 	if t.leaving.to == "" {
 		return
 	}
@@ -117,6 +124,7 @@ func (t *term) announce(why error) {
 
 // answered heeds what members say to offers.
 func (t *term) answered(m mail) {
+	m.refused = t.refusing(m.refused)
 	for _, member := range m.refused {
 		t.log.Warn("a node cannot take the acquire lock: it is stopping or starting, does not have the pool in its configuration, or does not reach its database",
 			zap.String("node", member), zap.Duration("nothing_is_moved_there_for", refusedFor))
@@ -233,7 +241,7 @@ func (a *acquirer) letGo(t *term, why error) {
 		return
 	}
 	a.log.Info("acquire lock let go of", zap.Int64("epoch", t.fence.Epoch), zap.String("to", to), zap.Bool("prepared", prepared))
-	if to == "" {
+	if a.invited = to; to == "" {
 		return
 	}
 	if err := a.elector.Send(to, MessageOffer, About{Pool: a.pool.Name, Idle: t.dozing}.Encode()); err != nil {

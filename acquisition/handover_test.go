@@ -123,6 +123,18 @@ func TestDepartHeedsRefusals(t *testing.T) {
 	})
 }
 
+// Nobody keeps the lock from a member by an answer in its name to what it was not asked.
+func TestOnlyWhoWasOfferedTheLockRefusesIt(t *testing.T) {
+	t.Parallel()
+	tm, _ := leavingTerm(t, &fakeElector{heir: "b-1", elected: "b-1"})
+	tm.answered(mail{refused: []string{"b-1", "c-1"}})
+	require.Empty(t, tm.refusals)
+	tm.announce(errMoved)
+	tm.answered(mail{refused: []string{"c-1", "b-1"}})
+	require.True(t, tm.refusals.within(refusedFor, "b-1"))
+	require.Len(t, tm.refusals, 1)
+}
+
 // A lock is moved to a better place only when that has said that it takes it.
 func TestDepartStaysUnlessTheElectedIsPrepared(t *testing.T) {
 	t.Parallel()

@@ -10,11 +10,13 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// pgModel is what matters of Postgres for cursors: transactions that draw positions,
-// get an id, and commit or roll back, each at a time of its own.
+// pgModel is what matters of Postgres for cursors: transactions that get an id, draw
+// positions, and commit or roll back, each at a time of its own.
 type pgModel struct {
 	last    int64 // position given out
 	nextXID int64
+	ended   int64 // the highest id of a transaction that has ended
+	lateIDs bool  // positions are drawn before the id, as they were by INSERT
 	open    []*txModel
 	visible [modelLanes]map[int64]bool // positions of committed rows
 }
@@ -40,6 +42,9 @@ func newPGModel() *pgModel {
 }
 
 func (m *pgModel) draw(tx *txModel, lane int) {
+	if !m.lateIDs {
+		m.assign(tx)
+	}
 	m.last++
 	tx.rows = append(tx.rows, rowModel{lane, m.last})
 }
@@ -54,6 +59,7 @@ func (m *pgModel) assign(tx *txModel) {
 func (m *pgModel) end(i int, commit bool) {
 	tx := m.open[i]
 	m.assign(tx)
+	m.ended = max(m.ended, tx.xid)
 	m.open = append(m.open[:i:i], m.open[i+1:]...)
 	if commit {
 		for _, r := range tx.rows {
@@ -62,14 +68,24 @@ func (m *pgModel) end(i int, commit bool) {
 	}
 }
 
-func (m *pgModel) state() store.PageState {
-	xmin := m.nextXID
+// state is what a look sees, and the xmax of its snapshot: the one after the last id that
+// has ended.
+func (m *pgModel) state() (s store.PageState, xmax int64) {
+	s = store.PageState{Position: m.last, XMin: m.ended + 1}
 	for _, tx := range m.open {
 		if tx.xid != 0 {
-			xmin = min(xmin, tx.xid)
+			s.XMin = min(s.XMin, tx.xid)
 		}
 	}
-	return store.PageState{Position: m.last, XMin: xmin, XMax: m.nextXID}
+	return s, m.ended + 1
+}
+
+// claim is a short transaction; it returns its id.
+func (m *pgModel) claim() (xid int64) {
+	tx := &txModel{}
+	m.assign(tx)
+	m.ended = max(m.ended, tx.xid)
+	return tx.xid
 }
 
 // reader is a lane's cursor, moved as a term moves it.
@@ -87,19 +103,21 @@ func (r *reader) see() {
 	r.active = true
 }
 
-// read reads up to n rows on, in order.
-func (r *reader) read(visible map[int64]bool, last int64, n int) {
+// read reads up to n rows on, in order, and tells whether there was any.
+func (r *reader) read(visible map[int64]bool, last int64, n int) (any bool) {
 	if !r.active {
-		return
+		return false
 	}
 	for pos := r.after + 1; pos <= last && n > 0; pos++ {
 		if visible[pos] {
 			r.seen[pos] = true
 			r.after = pos
 			n--
+			any = true
 		}
 	}
 	r.active = n == 0
+	return any
 }
 
 // forget forgets the lane if there is nothing behind its cursor.
@@ -124,8 +142,16 @@ func (r *reader) rewind(first int64) {
 // rule says where looks back begin.
 type rule interface {
 	behind() int64
-	observe(s store.PageState)
+	look(s store.PageState, xmax int64)
+	bound(xid int64)
 }
+
+// presentRule is what a term does.
+type presentRule struct{ *horizon }
+
+func (r presentRule) look(s store.PageState, _ int64) { r.observe(s) }
+
+func newRule() rule { return presentRule{newHorizon()} }
 
 // lookBackModel is a look that is begun, taken and used, with anything in between.
 type lookBackModel struct {
@@ -133,18 +159,19 @@ type lookBackModel struct {
 	lanes  [modelLanes]bool // that had been read beyond that when it was begun
 	taken  bool
 	state  store.PageState
+	xmax   int64
 	first  [modelLanes]int64
 }
 
 // skips plays a history whose turns draw decides and returns how many committed rows
 // no cursor came by in the end, without a sweep.
-func skips(steps int, draw func(n int) int, rule rule) (missed int) {
+func skips(steps int, draw func(n int) int, rule rule, lateIDs bool) (missed int) {
 	m := newPGModel()
+	m.lateIDs = lateIDs
 	var readers [modelLanes]*reader
 	for i := range readers {
 		readers[i] = &reader{seen: map[int64]bool{}}
 	}
-	var sampled int64 // the last position at the last look
 	var look *lookBackModel
 	advance := func() {
 		switch {
@@ -154,24 +181,24 @@ func skips(steps int, draw func(n int) int, rule rule) (missed int) {
 				look.lanes[i] = r.known && r.after > look.behind
 			}
 		case !look.taken:
-			for _, tx := range m.open { // an INSERT gets its id a moment after its position: by the next look
-				if len(tx.rows) > 0 && tx.rows[0].position <= sampled {
-					m.assign(tx)
-				}
-			}
-			look.taken, look.state = true, m.state()
-			sampled = look.state.Position
+			look.taken = true
+			look.state, look.xmax = m.state()
 			for i, r := range readers {
 				if look.lanes[i] {
 					look.first[i] = r.first(m.visible[i], m.last, look.behind)
 				}
 			}
 		default:
-			rule.observe(look.state)
+			rule.look(look.state, look.xmax)
 			for i, r := range readers {
 				r.rewind(look.first[i])
 			}
 			look = nil
+		}
+	}
+	read := func(lane, n int) {
+		if readers[lane].read(m.visible[lane], m.last, n) {
+			rule.bound(m.claim())
 		}
 	}
 	for range steps {
@@ -198,7 +225,7 @@ func skips(steps int, draw func(n int) int, rule rule) (missed int) {
 			m.end(len(m.open)-1, true)
 			readers[lane].see()
 		case 6, 7:
-			readers[lane].read(m.visible[lane], m.last, 1+draw(20))
+			read(lane, 1+draw(20))
 		case 8, 9:
 			advance()
 		case 10:
@@ -214,7 +241,7 @@ func skips(steps int, draw func(n int) int, rule rule) (missed int) {
 			if r.first(m.visible[i], m.last, 0) > 0 {
 				r.see() // it is discovered: which moves no cursor back
 			}
-			r.read(m.visible[i], m.last, len(m.visible[i])+1)
+			read(i, len(m.visible[i])+1)
 		}
 	}
 	for i, r := range readers {
@@ -229,40 +256,56 @@ func TestHorizonSkipsNothing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "draw") }
-		require.Zero(t, skips(rapid.IntRange(1, 150).Draw(t, "steps"), draw, newHorizon()))
+		require.Zero(t, skips(rapid.IntRange(1, 150).Draw(t, "steps"), draw, newRule(), false))
 	})
 }
 
 // risingRule looks behind what has just become final, as the starting design did.
-type risingRule struct{ horizon }
+type risingRule struct{ presentRule }
 
 func (r *risingRule) behind() int64 { return r.rising }
 
-// eagerRule pairs a position with the xmax of its own sample.
-type eagerRule struct{ horizon }
+// xmaxRule pairs a position with the xmax of the next look's snapshot, and eagerRule with
+// that of its own.
+type xmaxRule struct{ *horizon }
 
-func (r *eagerRule) observe(s store.PageState) {
-	r.samples = append(r.samples, sample{s.Position, s.XMax})
-	r.position = -1
-	r.horizon.observe(store.PageState{Position: -1, XMin: s.XMin, XMax: s.XMax})
+func (r xmaxRule) look(s store.PageState, xmax int64) {
+	r.horizon.bound(xmax)
+	r.observe(s)
 }
 
-// The model can tell: both rules that were given up skip rows.
+func (xmaxRule) bound(int64) {}
+
+type eagerRule struct{ xmaxRule }
+
+func (r eagerRule) look(s store.PageState, xmax int64) {
+	r.position = s.Position
+	r.xmaxRule.look(s, xmax)
+	r.position = -1
+}
+
+// The model can tell: the rules that were given up skip rows, and so does the present one
+// where a position may be drawn before its transaction has an id.
 func TestRulesThatSkip(t *testing.T) {
 	t.Parallel()
-	for name, variant := range map[string]func() rule{
-		"to what has just become final": func() rule { return &risingRule{*newHorizon()} },
-		"a sample's own xmax":           func() rule { return &eagerRule{*newHorizon()} },
-		"never":                         func() rule { return neverRule{} },
+	for name, variant := range map[string]struct {
+		rule    func() rule
+		lateIDs bool
+	}{
+		"to what has just become final": {func() rule { return &risingRule{presentRule{newHorizon()}} }, false},
+		"a sample's own xmax":           {func() rule { return eagerRule{xmaxRule{newHorizon()}} }, false},
+		"the next look's xmax":          {func() rule { return xmaxRule{newHorizon()} }, false},
+		"a position before the id":      {newRule, true},
+		"never":                         {func() rule { return neverRule{} }, false},
 	} {
 		failed := 0
 		for seed := range uint64(3000) {
 			rng := rand.New(rand.NewPCG(seed, 0))
-			if skips(150, rng.IntN, variant()) > 0 {
+			if skips(150, rng.IntN, variant.rule(), variant.lateIDs) > 0 {
 				failed++
 			}
 			rng = rand.New(rand.NewPCG(seed, 0))
-			require.Zero(t, skips(150, rng.IntN, newHorizon()), "seed %d", seed)
+			require.Zero(t, skips(150, rng.IntN, newRule(), false), "seed %d", seed)
 		}
 		require.NotZero(t, failed, name)
 		t.Logf("%s: skips in %d of 3000 histories", name, failed)
@@ -273,41 +316,43 @@ type neverRule struct{}
 
 func (neverRule) behind() int64 { return 1 << 62 }
 
-func (neverRule) observe(store.PageState) {}
+func (neverRule) look(store.PageState, int64) {}
+
+func (neverRule) bound(int64) {}
 
 // The history that the starting design lost a job in.
 func TestCommitBetweenPassingAndFinal(t *testing.T) {
 	t.Parallel()
-	h, rising := newHorizon(), &risingRule{*newHorizon()}
+	h, rising := newRule(), rule(&risingRule{presentRule{newHorizon()}})
 	after := func(r rule, s store.PageState) int64 {
-		r.observe(s)
+		r.look(s, 0)
 		return r.behind()
 	}
-	for _, s := range []store.PageState{
-		{Position: 10, XMin: 100, XMax: 105}, // 100 has drawn position 7, the cursor is at 10
-		{Position: 10, XMin: 100, XMax: 105},
-	} {
-		require.Zero(t, after(h, s))
-		require.Zero(t, after(rising, s))
+	for _, r := range []rule{h, rising} {
+		s := store.PageState{Position: 10, XMin: 100} // 100 has drawn position 7, the cursor is at 10
+		require.Zero(t, after(r, s))
+		r.bound(105)
+		require.Zero(t, after(r, s))
 	}
 	// 100 commits.
-	s := store.PageState{Position: 10, XMin: 105, XMax: 105}
+	s := store.PageState{Position: 10, XMin: 106}
 	require.EqualValues(t, 0, after(h, s), "look at it all again, once")
 	require.EqualValues(t, 10, after(rising, s), "a lane that came up just before is not looked at: 7 is never seen there")
 	require.EqualValues(t, 10, after(h, s), "now it has been looked at")
 }
 
-// The floor follows when transactions end, and stands while the oldest does not; with
-// any number of samples the memory is bounded.
+// The floor follows when transactions end, and stands while the oldest does not, or while
+// nothing is claimed; with any number of samples the memory is bounded.
 func TestFloorKeepsRising(t *testing.T) {
 	t.Parallel()
 	h := newHorizon()
-	at := func(position, xmin, xmax int64) int64 {
-		h.observe(store.PageState{Position: position, XMin: xmin, XMax: xmax})
+	at := func(position, xmin, xid int64) int64 {
+		h.observe(store.PageState{Position: position, XMin: xmin})
+		h.bound(xid)
 		return h.behind()
 	}
 	for i := range int64(10) {
-		at(10*i, 1000+10*i, 1000+10*i)
+		at(10*i, 1000+10*i, 1001+10*i)
 	}
 	require.Positive(t, h.floor)
 	stuck := h.rising
@@ -321,6 +366,14 @@ func TestFloorKeepsRising(t *testing.T) {
 	require.Greater(t, at(6000, 7000, 7000), int64(5000))
 	at(6000, 7000, 7000)
 	require.EqualValues(t, 6000, h.floor)
+	for range 5 {
+		h.observe(store.PageState{Position: 8000, XMin: 9000})
+	}
+	require.EqualValues(t, 6000, h.floor, "nothing was claimed since")
+	h.bound(9000)
+	h.observe(store.PageState{Position: 8000, XMin: 9000})
+	h.observe(store.PageState{Position: 8000, XMin: 9000})
+	require.EqualValues(t, 8000, h.floor)
 }
 
 func TestFloorNeverFalls(t *testing.T) {
@@ -328,12 +381,15 @@ func TestFloorNeverFalls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHorizon()
 		var s store.PageState
-		last := int64(0)
+		last, next := int64(0), int64(0)
 		for range rapid.IntRange(1, 400).Draw(t, "samples") {
 			s.Position += rapid.Int64Range(0, 100).Draw(t, "positions")
-			s.XMax += rapid.Int64Range(0, 10).Draw(t, "begun")
-			s.XMin = rapid.Int64Range(s.XMin, s.XMax).Draw(t, "oldest")
+			next += rapid.Int64Range(0, 10).Draw(t, "begun")
+			s.XMin = rapid.Int64Range(s.XMin, next).Draw(t, "oldest")
 			h.observe(s)
+			if rapid.Bool().Draw(t, "claims") {
+				h.bound(next)
+			}
 			floor := h.behind()
 			require.GreaterOrEqual(t, floor, last)
 			require.LessOrEqual(t, floor, h.rising)

@@ -40,6 +40,9 @@ type report struct {
 	Room
 }
 
+// maxHinted bounds how many lanes wait here while nobody looks, as of a pool that is down.
+const maxHinted = 10_000
+
 // maxReports bounds what waits here while nobody holds the lock.
 const maxReports = 1000
 
@@ -95,6 +98,8 @@ func (b *inbox) hint(h Hint) {
 			m.dueBy(now.Add(h.DueIn))
 		case len(h.Lanes) == 0:
 			m.discover = true
+		case len(m.lanes) >= maxHinted:
+			m.lanes, m.discover = nil, true
 		default:
 			m.lanes = append(m.lanes, h.Lanes...)
 		}

@@ -42,6 +42,18 @@ func TestInboxGathers(t *testing.T) {
 	require.Equal(t, mail{}, b.take())
 }
 
+// Of a pool that is down nobody looks into the inbox for hours.
+func TestInboxIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newInbox()
+	for range 2 * maxHinted {
+		b.hint(Hint{Pool: "main", Lanes: []store.Lane{{Queue: "q", Tenant: "t"}}})
+	}
+	m := b.take()
+	require.LessOrEqual(t, len(m.lanes), maxHinted)
+	require.True(t, m.discover)
+}
+
 func TestInboxEndings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

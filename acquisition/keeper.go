@@ -60,6 +60,7 @@ type keeper struct {
 	running bool      // guarded by mu; run is under way
 	dozing  bool      // guarded by mu; the term that holds it waits for something to come
 	wanted  time.Time // guarded by mu; until then an idle session is kept open
+	idled   idled     // guarded by mu; the last session that was ended as nobody needed it
 }
 
 // holding is a lock as the keeper renews it.

@@ -1,6 +1,7 @@
 package acquisition
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -13,7 +14,8 @@ import (
 // priority take turns. It belongs to one term and is used by its goroutine only.
 type lanes struct {
 	byKey  map[store.Lane]*lane
-	active []*tenantLanes // tenants with an active lane; the next to be served first
+	active []*tenantLanes // tenants with an active lane that are not full; the next to be served first
+	full   []*tenantLanes // tenants that may not have more in flight now
 	tenant map[string]*tenantLanes
 
 	missed  [2]bool         // some lane has jobs that were read and not claimed, by why
@@ -35,6 +37,7 @@ type lane struct {
 	active  bool     // there may be more behind it
 	missed  [2]int64 // the first position that could not be claimed, by why; 0: none
 	rewound int64    // the position of the job that the cursor was last taken back to
+	bytes   float64  // of its jobs' payloads, on average, lately; 0: not known
 	idle    int      // how often forget has found it inactive since it last was active
 }
 
@@ -43,6 +46,9 @@ type tenantLanes struct {
 	place   *tenancy.Tenant // where the tenant lives; nil: not resolved yet
 	lanes   []*lane
 	waiting bool // it is in lanes.active
+	full    bool // it is in lanes.full
+	// onlyHere: peers had room for some of its jobs, but not for those that came next.
+	onlyHere bool
 }
 
 func newLanes() *lanes {
@@ -69,7 +75,7 @@ func (ls *lanes) see(key store.Lane) *lane {
 
 func (ls *lanes) activate(l *lane) {
 	l.active, l.idle = true, 0
-	if !l.owner.waiting {
+	if !l.owner.waiting && !l.owner.full {
 		l.owner.waiting = true
 		ls.active = append(ls.active, l.owner)
 	}
@@ -148,7 +154,7 @@ func (ls *lanes) retry(why int) {
 // which is slow where its finished jobs are not tidied away yet: so not the first time.
 func (ls *lanes) forget(times int) {
 	for key, l := range ls.byKey {
-		if l.active || l.owner.waiting {
+		if l.active || l.owner.waiting || l.owner.full {
 			continue
 		}
 		if l.idle++; l.idle < times {
@@ -193,6 +199,7 @@ func (ls *lanes) plan(n int) []portion {
 type portion struct {
 	lane  *lane
 	quota int
+	here  int // how many of them may be for this node
 }
 
 // next is the active lane of the highest priority; lanes of one priority take turns.
@@ -222,7 +229,66 @@ func (l *lane) read(upTo int64, more bool) {
 // settle drops tenants from the round that have no active lane any more.
 func (ls *lanes) settle() {
 	ls.active = slices.DeleteFunc(ls.active, func(t *tenantLanes) bool {
-		t.waiting = t.first() != nil
+		t.waiting = t.first() != nil && !t.full
 		return !t.waiting
 	})
+}
+
+// fill takes a tenant out of the round, once settle is called, that may not have more in flight.
+func (ls *lanes) fill(t *tenantLanes) {
+	if !t.full {
+		t.full = true
+		ls.full = append(ls.full, t)
+	}
+}
+
+// reopen brings full tenants back that may have more now, or have nothing more to do.
+func (ls *lanes) reopen(may func(*lane) bool) {
+	ls.full = slices.DeleteFunc(ls.full, func(t *tenantLanes) bool {
+		l := t.first()
+		if l != nil && !may(l) {
+			return false
+		}
+		t.full, t.onlyHere = false, false
+		if l != nil {
+			ls.activate(l)
+		}
+		return true
+	})
+}
+
+// peersMay makes it be looked again whether peers can run jobs of full tenants.
+func (ls *lanes) peersMay() {
+	for _, t := range ls.full {
+		t.onlyHere = false
+	}
+}
+
+// weigh notes how large a job is.
+func (l *lane) weigh(j *store.Waiting) {
+	const lately = 0.1 // of a new one in the average
+	l.bytes += lately * (min(float64(j.Bytes), store.MaxJobBytes) - l.bytes)
+}
+
+// fits is how many jobs of the lane a page may have room for: others would be read in vain.
+func (l *lane) fits() int { return max(1, int(store.MaxPageBytes/max(l.bytes, 1))) }
+
+// serveFirst has those tenants be the next ones of whose jobs some were left out of a page,
+// as it was full, so that what stood before them does not fill the next one, too.
+func (ls *lanes) serveFirst(portions []portion, left map[int]bool) {
+	owners := map[*tenantLanes]bool{}
+	for i := range left {
+		owners[portions[i].lane.owner] = true
+	}
+	served := map[*tenantLanes]bool{portions[slices.Min(slices.Collect(maps.Keys(left)))].lane.owner: true} // it had some
+	rank := func(t *tenantLanes) int {
+		switch {
+		case served[t]:
+			return 2
+		case owners[t]:
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(ls.active, func(a, b *tenantLanes) int { return rank(a) - rank(b) })
 }

@@ -57,6 +57,17 @@ func (k *keeper) leave(ctx context.Context, s *session, may func() bool) (left b
 	return left, err
 }
 
+// idle notes that a session was ended although this node lives.
+func (k *keeper) idle(ctx context.Context, s *session) {
+	err := k.call(ctx, func(ctx context.Context, conn *pgx.Conn) error { return store.IdleSession(ctx, conn, s.id, true) })
+	if err != nil {
+		k.log.Debug("could not say that this node lives; tenure nodes may show it as left", zap.Error(err))
+	}
+	k.mu.Lock()
+	k.idled = idled{s.id, time.Now()}
+	k.mu.Unlock()
+}
+
 // isWanted tells whether somebody has lately asked for the session.
 func (k *keeper) isWanted() bool {
 	k.mu.Lock()

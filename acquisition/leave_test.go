@@ -245,7 +245,7 @@ func TestKeeperLosesWhatWasJustTaken(t *testing.T) {
 			if lostFirst {
 				b.keeper.lose(s)
 			}
-			ctx, h := b.keeper.hold(store.Fence{Session: s.id, Epoch: 1, Timeline: 1}, thisInstant())
+			ctx, h := b.keeper.hold(store.Fence{Session: s.id, Epoch: 1, Incarnation: 1}, thisInstant())
 			defer b.keeper.release(h)
 			if !lostFirst {
 				b.keeper.lose(s)

@@ -107,13 +107,18 @@ type Room struct {
 	Returned bool `json:"b,omitempty"`
 	// DueIn is set when some were put off: the first is due in this time.
 	DueIn time.Duration `json:"d,omitempty"`
+	// Full are tenants whose jobs have their share of the sender's workers.
+	Full []string `json:"f,omitempty"`
 }
 
 // maxRoom is more than any node has, so that the room of many can be added up.
 const maxRoom = 1 << 24
 
-// maxOver keeps an encoded Room within one datagram.
-const maxOver = 50
+// maxOver and maxFull keep an encoded Room within one datagram.
+const (
+	maxOver = 50
+	maxFull = 8
+)
 
 // Encode renders r for the wire.
 func (r Room) Encode() []byte {

@@ -107,7 +107,7 @@ func TestRoomRoundTrip(t *testing.T) {
 			Taken: rapid.Int64Range(0, math.MaxInt64).Draw(t, "taken"), Room: rapid.IntRange(0, maxRoom).Draw(t, "room"),
 			Returned: rapid.Bool().Draw(t, "returned"), DueIn: time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "due in")),
 		}
-		if over := rapid.SliceOfN(rapid.Int64Range(1, 1<<40), 0, maxOver).Draw(t, "over"); len(over) > 0 {
+		if over := rapid.SliceOfN(rapid.Int64Range(1, 1<<47), 0, maxOver).Draw(t, "over"); len(over) > 0 {
 			r.Over = over
 		}
 		b := r.Encode()

@@ -43,7 +43,7 @@ func newMetrics() *metrics {
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_accepted_total", Help: "Jobs that this node took over from the lock's holder."}, pool),
 		claimSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_claim_seconds", Help: "Reading a page and committing its claim.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100}, pool),
-		reaped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_reaped_total", Help: "Jobs taken back from dead sessions: back, dead."}, []string{"pool", "to"}),
+		reaped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_reaped_total", Help: "Jobs taken back from dead sessions: back, dead, cancelled."}, []string{"pool", "to"}),
 		fired:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_timers_fired_total", Help: "Timers moved to the waiting jobs."}, pool),
 		fenced: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_claims_fenced_total", Help: "Claims refused because the lock moved on or jobs were taken away."}, pool),
 		holdup: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_oldest_transaction_seconds",

@@ -40,11 +40,13 @@ type peer struct {
 	session uuid.UUID
 	member  string
 	kinds   store.Kinds
-	met     bool // its kinds are known
+	met     bool            // its kinds are known
+	full    map[string]bool // tenants that it can run no more jobs of now
 	heard   time.Time
 	credit  int   // jobs that may be given to it now
 	given   int64 // jobs given to it, in all
 	base    int64 // jobs it had taken over before this term gave it any
+	bytes   int64 // of jobs given to it since it was last known to have taken over all
 }
 
 // Times of working together. A holder invites when its workers have been full for a
@@ -62,6 +64,10 @@ const (
 	reportAtLeast = 250 * time.Millisecond
 )
 
+// maxComing is how many bytes of payloads may be on their way to a peer, which reads all of
+// them at once.
+const maxComing = 2 * store.MaxPageBytes
+
 func newPeers(own store.Kinds) *peers {
 	return &peers{own: own, known: map[uuid.UUID]*peer{}, asked: map[string]asking{}, kinds: own, alone: true}
 }
@@ -78,10 +84,17 @@ func (ps *peers) report(from string, r Room) (p *peer, more bool) {
 		ps.known[r.Session] = p
 	}
 	p.heard = time.Now()
-	before := p.credit
+	before, full := p.credit, len(p.full)
+	p.full = make(map[string]bool, len(r.Full))
+	for _, tenant := range r.Full {
+		p.full[tenant] = true
+	}
 	coming := max(0, p.given-(r.Taken-p.base)) // given, and not taken over yet
 	p.credit = max(0, r.Room-int(coming))
-	return p, p.credit > before
+	if coming == 0 {
+		p.bytes = 0
+	}
+	return p, p.credit > before || len(p.full) < full
 }
 
 // tookBack notes that a claim, or nil, which a peer did not take over is its own no more.
@@ -155,7 +168,7 @@ func (ps *peers) drop(p *peer) {
 // ready lists the peers that can be given jobs, the one with most room first.
 func (ps *peers) ready() (ready []*peer, credit int) {
 	for _, p := range ps.known {
-		if p.met && p.credit > 0 {
+		if p.met && p.credit > 0 && p.bytes < maxComing {
 			ready = append(ready, p)
 			credit += p.credit
 		}
@@ -241,6 +254,9 @@ func (t *term) hear(reports []report) {
 			t.metrics.dropped.WithLabelValues(foreignSession).Inc()
 			continue
 		}
+		if more {
+			t.lanes.peersMay()
+		}
 		if more && anyOf(p.kinds, t.lanes.foreign) {
 			t.lanes.retry(missedByPeers)
 		}
@@ -324,25 +340,32 @@ func (t *term) assign(picked []store.Waiting, room int, ready []*peer, portions 
 	for i := range picked {
 		j := &picked[i]
 		mine := t.kinds.Has(j.Record.Kind)
-		if mine && len(own) < room {
+		p := &portions[j.Lane]
+		if j.TooLarge && len(own) < room || mine && len(own) < room && p.here > 0 {
+			p.here--
 			own = append(own, *j)
 			continue
 		}
-		if s := choose(shares, j.Record.Kind); s != nil {
+		if s := choose(shares, j.Record.Kind, j.Record.Tenant); s != nil {
 			s.jobs = append(s.jobs, *j)
 			continue
 		}
-		t.lanes.miss(portions[j.Lane].lane, j.Position, j.Record.Kind, mine)
+		if mine && p.here == 0 { // else it would be read again at once, for a peer that cannot run it
+			t.lanes.fill(p.lane.owner)
+			p.lane.owner.onlyHere = true
+		}
+		t.lanes.miss(p.lane, j.Position, j.Record.Kind, mine)
 	}
 	return own, slices.DeleteFunc(shares, func(s share) bool { return len(s.jobs) == 0 })
 }
 
-// choose finds the peer with most room left among those that can run a kind.
-func choose(shares []share, kind string) (best *share) {
+// choose finds the peer with most room left among those that can run a kind, and more of a
+// tenant's.
+func choose(shares []share, kind, tenant string) (best *share) {
 	most := 0
 	for i := range shares {
 		s := &shares[i]
-		if left := s.peer.credit - len(s.jobs); left > most && s.peer.kinds.Has(kind) {
+		if left := s.peer.credit - len(s.jobs); left > most && s.peer.kinds.Has(kind) && !s.peer.full[tenant] {
 			best, most = s, left
 		}
 	}
@@ -374,6 +397,7 @@ func (t *term) give(ctx context.Context, removals int64, shares []share, portion
 	t.inVain = 0
 	byTurn := map[uuid.UUID]map[int32]int64{}
 	for _, g := range given {
+		t.horizon.bound(g.XID)
 		if byTurn[g.Session] == nil {
 			byTurn[g.Session] = map[int32]int64{}
 		}
@@ -392,7 +416,11 @@ func (t *term) give(ctx context.Context, removals int64, shares []share, portion
 			r := &s.jobs[k].Record
 			t.flight.lend(claims[r.Turn], s.peer.session, r.ID, r.Turn)
 		}
+		t.limits.claimed(s.jobs...)
 		s.peer.given += int64(len(s.jobs))
+		for k := range s.jobs {
+			s.peer.bytes += s.jobs[k].Bytes
+		}
 		s.peer.credit -= len(s.jobs)
 		n += len(s.jobs)
 		if err := t.elector.Send(s.peer.member, MessageGiven, About{Pool: t.pool.Name}.Encode()); err != nil {

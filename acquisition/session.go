@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -130,6 +131,12 @@ func (s *session) Finish(c *execution.Claim, o job.Outcome) {
 	s.completer.add(ending{claim: c, outcome: o})
 }
 
+// bury sends a claimed job to the dead letters that was not read, as it is too large.
+func (s *session) bury(c *execution.Claim) {
+	s.Finish(c, job.Outcome{State: job.Dead, Err: fmt.Errorf(
+		"its arguments and meta come to more than %d bytes as Postgres prints them, so they were not read and it did not run: store the data elsewhere and pass its key", store.MaxJobBytes)})
+}
+
 // Return implements execution.Owner.
 func (s *session) Return(c *execution.Claim) { s.completer.add(ending{claim: c, how: unstarted}) }
 
@@ -157,6 +164,10 @@ func (s *session) writeOnce(ctx context.Context, runs []store.Finished, over, re
 		return 0, nil
 	}
 	return store.Finish(ctx, db, store.Runner{Session: s.id, Node: s.keeper.self.Node}, s.keeper.keep(), runs, over)
+}
+
+func (s *session) heldJobs(ctx context.Context, runs []store.Finished) (map[job.ID]bool, error) {
+	return store.HeldJobs(ctx, s.keeper.pool.Jobs(), runs)
 }
 
 // spare says of runs of a session that was declared dead that they did not end this

@@ -37,6 +37,7 @@ type Sessions struct {
 	group sync.WaitGroup // keepers that are being retired
 
 	mu      sync.Mutex
+	absent  context.CancelFunc   // guarded by mu; ends attend; nil before Start
 	keepers map[*keeper]struct{} // guarded by mu
 	stopped bool                 // guarded by mu
 }
@@ -114,11 +115,23 @@ const retireGrace = 15 * time.Second
 // not return. They are safe there, and run again once the session expires.
 func (s *Sessions) Stop(ctx context.Context) error {
 	s.mu.Lock()
+	first := !s.stopped
 	s.stopped = true
 	keepers := slices.Collect(maps.Keys(s.keepers))
+	absent := s.absent
 	s.mu.Unlock()
+	if absent != nil {
+		absent()
+	}
 	errs := make([]error, len(keepers))
 	var group sync.WaitGroup
+	if first && absent != nil {
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, presenceWithin)
+			defer cancel()
+			s.present(ctx, false)
+		})
+	}
 	for i, k := range keepers {
 		group.Go(func() { errs[i] = k.stop(ctx) })
 	}

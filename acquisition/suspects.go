@@ -81,6 +81,17 @@ func (q *suspects) none() bool { return len(q.queue) == 0 }
 
 func (q *suspects) first() suspect { return q.queue[0] }
 
+// bring puts the first one of those in front that may run, and tells whether there is one.
+func (q *suspects) bring(may func(tenant string) bool) bool {
+	for range q.queue {
+		if may(q.first().Record.Tenant) {
+			return true
+		}
+		q.add(q.next())
+	}
+	return false
+}
+
 // next takes the first one out.
 func (q *suspects) next() suspect {
 	s := q.first()
@@ -117,7 +128,7 @@ func (t *term) forgetTried() {
 // acquireSuspect claims one suspect job by itself.
 func (t *term) acquireSuspect(ctx context.Context) (claimed int, err error) {
 	t.forgetTried()
-	if t.suspects.none() {
+	if !t.suspects.bring(func(tenant string) bool { return t.limits.left(tenant) > 0 }) {
 		return 0, nil
 	}
 	s := t.suspects.first()
@@ -145,6 +156,7 @@ func (t *term) acquireSuspect(ctx context.Context) (claimed int, err error) {
 	}
 	id := byTurn[rec.Turn]
 	t.flight.add(rec.ID, rec.Turn)
+	t.limits.claimed(s.Waiting)
 	t.tried[endedJob{rec.ID, rec.Turn}] = s.alone()
 	t.session.open(id, 1)
 	t.metrics.claimed.WithLabelValues(t.pool.Name).Inc()

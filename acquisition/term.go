@@ -23,6 +23,7 @@ type term struct {
 
 	flight   *flight
 	lanes    *lanes
+	limits   *limits
 	horizon  *horizon
 	aside    *aside
 	holdup   holdup
@@ -30,6 +31,9 @@ type term struct {
 	tried    map[endedJob]bool // suspects that are in flight; true: one that must be alone
 	peers    *peers
 	reaping  bool // a session with claims has not been heard of for a while
+	held     int  // jobs of ended sessions whose rows somebody had locked at the last reaping
+
+	locked time.Time // when it was last said that a chore was put off because of a lock
 
 	wasIdle   bool      // the last holder dozed, or there was none
 	dozing    bool      // when it ended
@@ -54,7 +58,7 @@ var (
 
 // chores is when to do what has to be done now and then.
 type chores struct {
-	discover, rewind, sweep, forget, older, reap, timers, retention, requests, unhandled, holdups, election, peers time.Time
+	discover, rewind, sweep, forget, older, reap, timers, retention, requests, unhandled, holdups, sequences, election, peers time.Time
 }
 
 // How often chores are done. A chore that takes long is done less often, so that
@@ -95,6 +99,7 @@ const (
 func newTerm(a *acquirer, s *session, f store.Fence, h *holding, ctx context.Context) *term {
 	t := &term{acquirer: a, began: time.Now(), placed: a.router.Applied(), misplaced: map[string]bool{}, session: s, fence: f, holding: h, ctx: ctx,
 		flight: newFlight(), lanes: newLanes(), horizon: newHorizon(), suspects: suspects{known: map[endedJob]int{}}, tried: map[endedJob]bool{}, peers: newPeers(a.kinds)}
+	t.limits = newLimits(t.flight)
 	t.aside = newAside(t)
 	return t
 }
@@ -160,7 +165,7 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	// Jobs have waited while the lock changed hands: before the first claim nothing is
 	// done that it does not need.
 	soon := now.Add(firstChores)
-	t.chores = chores{discover: now, rewind: now, timers: soon, reap: soon, retention: soon, requests: soon,
+	t.chores = chores{discover: now, rewind: now, timers: soon, reap: soon, retention: soon, requests: soon, sequences: soon,
 		sweep: now.Add(sweepEvery), forget: now.Add(forgetEvery), older: now.Add(olderEvery), unhandled: now.Add(sweepEvery), holdups: now.Add(holdupsEvery), election: now.Add(electionEvery), peers: now.Add(peersEvery)}
 	if seen.Waiting || seen.Claimed {
 		if err := t.survey(ctx); err != nil {

@@ -45,6 +45,14 @@ type Config struct {
 // Handlers configures the handlers that the daemon brings along.
 type Handlers struct {
 	HTTPRequest HTTPRequest `yaml:"http_request"`
+	SQLExec     SQLExec     `yaml:"sql_exec"`
+}
+
+// SQLExec configures the handler that runs a statement of the enqueuer's.
+type SQLExec struct {
+	// Enabled has the node run sql.exec. Off by default: whoever may insert a job would
+	// run SQL of their choice as the tenant's role, or as the pool's user without one.
+	Enabled bool `yaml:"enabled"`
 }
 
 // HTTPRequest configures the handler that calls webhooks.
@@ -125,6 +133,7 @@ func (c Config) polish(f *fault.Fault) {
 		f.Fix = brokenPasswordFix
 	}
 	c.conceal(f)
+	f.What = maskText(f.What, nil) // of a Config that a program has built
 }
 
 // validateAddresses refuses two listeners on one TCP port.

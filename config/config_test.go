@@ -166,6 +166,7 @@ handlers: {http_request: {allow: [10.0.0.0/8]}}
   name: ${env:HOSTNAME}
   listen: 127.0.0.1:8080
   insecure_listen: false
+  allowed_hosts: []
   log:
     level: info
     format: json
@@ -211,6 +212,8 @@ tenants:
 connections:
   per_node: 0
   nodes: 1
+  lock_timeout: 10s
+  transaction_timeout: 15m0s
 acquire:
   batch: 2000
   idle_wait: 2s
@@ -222,14 +225,17 @@ acquire:
     heartbeat_every: 3s
 execution:
   workers: 64
+  tenant_share: 75
   timeout: ${env:SHORT}
   retry: exponential(10, 10s, 6h)
   retention: 24h0m0s
-  finish_within: 1m0s
+  finish_within: 10s
 handlers:
   http_request:
     allow:
     - 10.0.0.0/8
+  sql_exec:
+    enabled: false
 `, string(shown))
 	requireRoundTrip(t, c)
 

@@ -135,7 +135,7 @@ node.yaml:2:18: error: unknown key "renew"
 node.yaml:2:13: error: unknown key "colour"
     2 | execution: {colour: blue}
       |             ^
-      = the keys here are: workers, timeout, retry, retention, finish_within`},
+      = the keys here are: workers, tenant_share, timeout, retry, retention, finish_within`},
 		{"unknown key: what it was meant to be is not reported as missing", "pools: {a: {dns: '${env:DATABASE_URL}'}}\n", `
 node.yaml:1:13: error: unknown key "dns"
     1 | pools: {a: {dns: '${env:DATABASE_URL}'}}
@@ -184,7 +184,7 @@ node.yaml:3:6: error: pools.b needs keys of its own, but is a single value
 node.yaml:4:12: error: execution needs keys of its own, but is a single value
     4 | execution: 64
       |            ^
-      = its keys are: workers, timeout, retry, retention, finish_within
+      = its keys are: workers, tenant_share, timeout, retry, retention, finish_within
 node.yaml:5:18: error: "lots" is not a whole number
     5 | acquire: {batch: lots, lock: [a]}
       |                  ^
@@ -339,7 +339,7 @@ node.yaml:2:16: error: "8080" is not an address
       |                ^
       = did you mean 127.0.0.1:8080?`},
 		{"listening for everybody", ok + "node: {listen: ':8080'}\n", `
-node.yaml:2:16: error: :8080 can be reached from other machines, and there is no authentication yet: whoever calls may see and change jobs
+node.yaml:2:16: error: :8080 can be reached from other machines, and there is no authentication: whoever calls may see the metrics and have the configuration read again
     2 | node: {listen: ':8080'}
       |                ^
       = listen on 127.0.0.1 behind a proxy that checks who calls, or set node.insecure_listen: true`},

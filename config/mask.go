@@ -158,7 +158,7 @@ func (d *document) findSecretsByLook() {
 // noteSecret remembers a setting that spells out a secret.
 func (d *document) noteSecret(path, source string) {
 	switch {
-	case strings.HasPrefix(path, "pools.") && strings.HasSuffix(path, ".dsn") && maskDSN(source) != source,
+	case holdsDSN(path) && maskDSN(source) != source,
 		strings.HasPrefix(path, "cluster.keys[") && isLiteral(source):
 		d.secrets = append(d.secrets, path)
 	}
@@ -212,6 +212,9 @@ func maskText(text string, hidden []string) string {
 }
 
 var (
+	// A connection string that has lost its scheme.
+	barePassword = regexp.MustCompile(`(?:^|[\s"'=({\[,/])[\w.%+-]+:([^\s@"'/][^\s@"']*)@[\w.\[-]`)
+
 	urlPassword = regexp.MustCompile(`://[^\s:/@"']*:`)
 	namedSecret = regexp.MustCompile(`(?i)\b(?:ssl|pg)?(?:password|passwd|pwd|secret|token|keys?)["']?\s*[:=]`)
 	unquoted    = regexp.MustCompile(`^[^\s"'\\](?:\\.|[^\s\\])*`)
@@ -246,6 +249,11 @@ func valueSpans(line string, hidden []string) [][2]int {
 		}
 		if isLiteral(rest[:end]) {
 			spans = append(spans, [2]int{m[1], m[1] + end})
+		}
+	}
+	for _, m := range barePassword.FindAllStringSubmatchIndex(line, -1) {
+		if isLiteral(line[m[2]:m[3]]) {
+			spans = append(spans, [2]int{m[2], m[3]})
 		}
 	}
 	for _, m := range keywordPassword.FindAllStringSubmatchIndex(line, -1) {

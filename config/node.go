@@ -13,17 +13,21 @@ import (
 
 // Node is the node section: who this process is and what it tells the outside.
 type Node struct {
-	// Name tells this node from the others: in logs, in the dashboard, and as the
-	// owner of locks and claims. Default: the host name.
+	// Name tells this node from the others: in logs and metrics, and as the owner of
+	// locks and claims. Default: the host name.
 	Name string `yaml:"name"`
-	// Listen is the address of API, dashboard, metrics and health checks: an IP
+	// Listen is the address of metrics and health checks, and of tenure reload: an IP
 	// literal, or nothing for every interface, and a port; port 0 takes a free
 	// one. Empty or "off" serves nothing. Default: 127.0.0.1:8080.
 	Listen string `yaml:"listen"`
 	// InsecureListen allows Listen to be reachable from other machines although
 	// nothing asks who calls.
 	InsecureListen bool `yaml:"insecure_listen"`
-	Log            Log  `yaml:"log"`
+	// AllowedHosts are names by which clients may call this node, beside addresses and
+	// localhost: what they put into the Host header, without a port. Empty: none where
+	// Listen is loopback, and any where it is not.
+	AllowedHosts []string `yaml:"allowed_hosts"`
+	Log          Log      `yaml:"log"`
 }
 
 // Log says what is logged and how.
@@ -35,7 +39,7 @@ type Log struct {
 // DefaultNode listens on loopback only.
 func DefaultNode() Node {
 	name, _ := os.Hostname() // Validate refuses an empty name and says what to do
-	return Node{Name: name, Listen: "127.0.0.1:8080", Log: Log{Level: "info", Format: "json"}}
+	return Node{Name: name, Listen: "127.0.0.1:8080", AllowedHosts: []string{}, Log: Log{Level: "info", Format: "json"}}
 }
 
 // Address is where to listen, "" when nothing is served.
@@ -48,6 +52,15 @@ func (n Node) Address() string {
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?$`)
+
+// AnyHost says whether clients may call this node by any name: other machines do, and
+// there is no list.
+func (n Node) AnyHost() bool {
+	addr, err := n.listenAddr()
+	return err == nil && !addr.Addr().IsLoopback() && len(n.AllowedHosts) == 0
+}
+
 func (n Node) validate(l *fault.List) {
 	if !nodeName.MatchString(n.Name) {
 		l.Add("node.name", "choose a name that no other node has", "%.80q is not a node's name: 1 to 63 letters, digits and . _ - are allowed", n.Name)
@@ -59,7 +72,12 @@ func (n Node) validate(l *fault.List) {
 		l.Add("node.listen", n.listenFix(), "%.80q is not an address", n.Listen)
 	case !addr.Addr().IsLoopback() && !n.InsecureListen:
 		l.Add("node.listen", "listen on 127.0.0.1 behind a proxy that checks who calls, or set node.insecure_listen: true",
-			"%s can be reached from other machines, and there is no authentication yet: whoever calls may see and change jobs", n.Listen)
+			"%s can be reached from other machines, and there is no authentication: whoever calls may see the metrics and have the configuration read again", n.Listen)
+	}
+	for i, name := range n.AllowedHosts {
+		if !hostName.MatchString(name) {
+			l.Add("node.allowed_hosts["+strconv.Itoa(i)+"]", "write a name such as tenure.example.com, without a scheme or a port", "%.80q is not a host's name", name)
+		}
 	}
 	switch n.Log.Level {
 	case "debug", "info", "warn", "error":

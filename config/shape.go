@@ -102,18 +102,26 @@ func (d *document) checkSection(n *yaml.Node, t reflect.Type, path string) bool 
 		fields[keyOf(f)] = f.Type
 	}
 	var kept []*yaml.Node
+	var above *yaml.Node // the section that was begun last, if nothing stands in it
 	for key, value := range d.pairs(n, path) {
 		at := join(path, key.Value)
 		field, known := fields[key.Value]
 		if !known {
 			fix, meant := unknownKeyFix(key.Value, t)
+			if above != nil {
+				fix, meant = indentFix(above), ""
+			}
 			d.report(key, at, "unknown key "+d.quote(key.Value), fix)
 			if meant != "" {
 				d.bad = append(d.bad, join(path, meant))
 			}
 			continue
 		}
+		above = nil
 		if value.Tag == "!!null" && value.Kind == yaml.ScalarNode {
+			if isSection(field) {
+				above = key
+			}
 			d.places[at] = placeOf(key)
 			if field.Kind() == reflect.Pointer { // is it there or not? it matters here
 				d.report(key, at, at+" is empty", "write "+key.Value+": {} to have it with its defaults, or remove the line")
@@ -136,9 +144,15 @@ func (d *document) checkMap(n *yaml.Node, t reflect.Type, path string) bool {
 		return false
 	}
 	var kept []*yaml.Node
+	var above *yaml.Node // the entry that was begun last, if nothing stands in it
 	for key, value := range d.pairs(n, path) {
+		if d.isMisplaced(key, value, t.Elem(), path, above) {
+			continue
+		}
 		null := value.Kind == yaml.ScalarNode && value.Tag == "!!null" && d.plain(value, join(path, key.Value))
+		above = nil
 		if null {
+			above = key
 			d.places[join(path, key.Value)] = placeOf(key)
 		}
 		if null || !d.checkValue(key, value, t.Elem(), join(path, key.Value)) {
@@ -148,6 +162,32 @@ func (d *document) checkMap(n *yaml.Node, t reflect.Type, path string) bool {
 	}
 	n.Content = kept
 	return true
+}
+
+// isMisplaced reports a setting, such as a DSN, that stands where the name of an entry
+// belongs, such as a pool's: it is not indented, or the name is missing.
+func (d *document) isMisplaced(key, value *yaml.Node, entry reflect.Type, path string, above *yaml.Node) bool {
+	if !isSection(entry) || entry == tenantType || value.Kind != yaml.ScalarNode || value.Tag == "!!null" || !slices.Contains(keysOf(entry), key.Value) {
+		return false
+	}
+	fix := "write a name above it, and indent it below that:  " + path + ": {main: {" + key.Value + ": …}}"
+	if above != nil {
+		fix = indentFix(above)
+	}
+	d.report(key, join(path, key.Value), d.quote(key.Value)+" stands where a name under "+path+" belongs", fix)
+	d.bad = append(d.bad, path) // whatever refers to the names
+	return true
+}
+
+func isSection(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Map || t.Kind() == reflect.Struct && !slices.Contains(scalarTypes, t)
+}
+
+func indentFix(above *yaml.Node) string {
+	return "indent it by two spaces more, so that it stands below " + above.Value
 }
 
 func (d *document) checkList(n *yaml.Node, t reflect.Type, path string) bool {
@@ -184,6 +224,10 @@ func (d *document) pairs(n *yaml.Node, path string) iter.Seq2[*yaml.Node, *yaml.
 				continue
 			}
 			at := join(path, key.Value)
+			if maskText(key.Value, nil) != key.Value {
+				d.report(key, at, "a name is no place for a connection string with a password", "a pool's stands in pools.<name>.dsn")
+				continue
+			}
 			if strings.Contains(key.Value, "${") {
 				d.report(key, at, "a key cannot be a reference", "write the name itself")
 				continue
@@ -229,6 +273,10 @@ func (d *document) checkScalar(n *yaml.Node, t reflect.Type, path string) bool {
 		return false
 	}
 	source := n.Value
+	if what, fix := misused(path, source, text); what != "" {
+		d.report(n, path, what, fix)
+		return false
+	}
 	value, err := canonical(text, t)
 	if err != nil {
 		shown := source // never what a reference stands for
@@ -250,6 +298,34 @@ func (d *document) checkScalar(n *yaml.Node, t reflect.Type, path string) bool {
 	}
 	d.noteSecret(path, source)
 	return true
+}
+
+// A variable as a shell would write it.
+var (
+	bareVariable = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)$`)
+	dsnVariable  = regexp.MustCompile(`[:/@=]\$([A-Z_][A-Z0-9_]{2,})(?:[@:/?&\s]|$)`)
+)
+
+// misused finds a value that is text of the right form, and yet no setting: a variable that
+// nothing replaces, or a password where it would be shown. No fault quotes what a reference
+// stands for.
+func misused(path, source, text string) (what, fix string) {
+	m := bareVariable.FindStringSubmatch(source)
+	if m == nil && holdsDSN(path) {
+		m = dsnVariable.FindStringSubmatch(source)
+	}
+	switch {
+	case m != nil:
+		return "$" + m[1] + " is not replaced by anything", "did you mean ${env:" + m[1] + "}?"
+	case !holdsDSN(path) && !strings.HasPrefix(path, "tenants.table.") && maskText(text, nil) != text:
+		return path + " is no place for a connection string with a password", "a pool's stands in pools.<name>.dsn"
+	}
+	return "", ""
+}
+
+// holdsDSN tells whether a connection string belongs at path.
+func holdsDSN(path string) bool {
+	return strings.HasPrefix(path, "pools.") && strings.HasSuffix(path, ".dsn")
 }
 
 // formFault says what is wrong with a text; fix may quote it.

@@ -59,7 +59,7 @@ func (c Config) showScalar(n *yaml.Node, path string) {
 	// A program may have set another value since the file was read.
 	referred = referred && r.value == n.Value
 	isKey := strings.HasPrefix(path, "cluster.keys[")
-	isDSN := strings.HasPrefix(path, "pools.") && strings.HasSuffix(path, ".dsn")
+	isDSN := holdsDSN(path)
 	switch {
 	case referred && isDSN:
 		n.SetString(maskDSN(r.source))
@@ -76,7 +76,7 @@ func (c Config) showScalar(n *yaml.Node, path string) {
 		i, _ := strconv.Atoi(number)
 		n.SetString("${env:TENURE_CLUSTER_KEY_" + strconv.Itoa(i+1) + "}")
 	case n.Tag == "!!str":
-		n.Value = escape(n.Value)
+		n.Value = escape(maskText(n.Value, nil)) // a program may have put a password anywhere
 	}
 }
 

@@ -84,6 +84,9 @@ func unknownKeyFix(key string, t reflect.Type) (fix, meant string) {
 			elsewhere = append(elsewhere, path)
 		}
 	}
+	if len(elsewhere) == 1 && elsewhere[0] == key {
+		return "it is a section of its own: begin it at the left margin", ""
+	}
 	if len(elsewhere) == 1 {
 		return "did you mean " + elsewhere[0] + "?", ""
 	}

@@ -1,16 +1,30 @@
 package execution
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
-// backlog holds claims that wait for a worker: one queue per owner, served in
-// turn. It is bounded by whoever submits (see Workers.Reserve), not here.
+// backlog holds claims that wait for a worker: one queue per owner, served in turn, and
+// apart from them those of tenants that have their share of the workers. It is bounded by
+// whoever submits (see Workers.Reserve and RoomFor), not here.
 type backlog struct {
+	share share
+	room  *room
+
 	mu     sync.Mutex
 	filled *sync.Cond
 	queues map[Owner]*queue
 	turns  []*queue // those that hold something; the next to be served first
-	size   int
+	size   int      // of the queues
 	closed bool
+
+	loads   map[string]*load // by tenant
+	tidied  time.Time        // when loads last was
+	running int              // of all tenants
+	crowded []*load          // those with claims set aside; the next to be served first
+	aside   int              // claims that are
+	vacated int              // of them, those whose places have not been given up yet
 }
 
 // queue is a first-in-first-out list of batches.
@@ -19,8 +33,8 @@ type queue struct {
 	next    int // index into batches[0]
 }
 
-func newBacklog() *backlog {
-	b := &backlog{queues: map[Owner]*queue{}}
+func newBacklog(s share, r *room) *backlog {
+	b := &backlog{share: s, room: r, queues: map[Owner]*queue{}, loads: map[string]*load{}}
 	b.filled = sync.NewCond(&b.mu)
 	return b
 }
@@ -42,6 +56,13 @@ func (b *backlog) push(o Owner, batch []Claim) bool {
 	}
 	q.batches = append(q.batches, batch)
 	b.size += len(batch)
+	var l *load
+	for i := range batch {
+		if i == 0 || batch[i].Record.Tenant != batch[i-1].Record.Tenant {
+			l = b.load(batch[i].Record.Tenant)
+		}
+		l.waiting++
+	}
 	if len(batch) == 1 {
 		b.filled.Signal()
 	} else {
@@ -50,17 +71,27 @@ func (b *backlog) push(o Owner, batch []Claim) bool {
 	return true
 }
 
-// pop waits for a claim; nil when the backlog is closed.
+// pop waits for a claim that may run now, and counts it as running until ended is called;
+// nil when the backlog is closed. Whoever ends a run comes back for the next, so that
+// nobody else has to be woken for what that run was in the way of.
 func (b *backlog) pop() *Claim {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.size == 0 && !b.closed {
-		b.filled.Wait()
+	for !b.closed {
+		c := b.next()
+		if n := b.vacated; n > 0 {
+			b.vacated = 0
+			b.mu.Unlock()
+			b.room.release(n) // tells owners
+			b.mu.Lock()
+		} else if c == nil {
+			b.filled.Wait()
+		}
+		if c != nil {
+			return c
+		}
 	}
-	if b.closed {
-		return nil
-	}
-	return b.take()
+	return nil
 }
 
 // take removes the claim whose turn it is; mu is held and size is not 0.
@@ -98,5 +129,10 @@ func (b *backlog) close() []*Claim {
 	for b.size > 0 {
 		rest = append(rest, b.take())
 	}
+	for _, l := range b.crowded {
+		rest = append(rest, l.aside...)
+	}
+	b.room.used.Add(int64(b.aside)) // as whoever takes them gives up a place for each
+	b.crowded, b.aside = nil, 0
 	return rest
 }

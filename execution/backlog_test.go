@@ -20,7 +20,7 @@ func numbered(o Owner, ids ...int) []Claim {
 
 func TestBacklogOwnersTakeTurns(t *testing.T) {
 	t.Parallel()
-	b := newBacklog()
+	b := newBacklog(share{1000, 100}, newRoom(1000))
 	x, y := newFakeOwner(), newFakeOwner()
 	require.True(t, b.push(x, numbered(x, 1, 2)))
 	require.True(t, b.push(x, numbered(x, 3, 4)))
@@ -41,7 +41,7 @@ func TestBacklogModel(t *testing.T) {
 	popped := 0 // in all tries: there must not have been nothing each time
 	defer func() { require.NotZero(t, popped) }()
 	rapid.Check(t, func(t *rapid.T) {
-		b := newBacklog()
+		b := newBacklog(share{1000, 100}, newRoom(1000))
 		owners := []*fakeOwner{newFakeOwner(), newFakeOwner(), newFakeOwner()}
 		waiting := map[int][]int{}
 		var turns []int
@@ -100,7 +100,7 @@ func TestBacklogModel(t *testing.T) {
 func TestBacklogPopWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBacklog()
+		b := newBacklog(share{1000, 100}, newRoom(1000))
 		o := newFakeOwner()
 		got := make(chan *Claim, 10)
 		for range 4 {

@@ -16,6 +16,8 @@ type Claim struct {
 	Record job.Record
 	Tenant *tenancy.Tenant
 	Owner  Owner
+
+	bytes int // of its payload and meta, once it was submitted
 }
 
 // Owner is the session of a pool that claims belong to. Its methods are called
@@ -39,4 +41,18 @@ type Owner interface {
 	Return(c *Claim)
 	// Roomy says that the workers can take more jobs. It must not block.
 	Roomy()
+}
+
+// ownRecord is from what size on a claim gives its payload away to its run.
+const ownRecord = 1 << 10
+
+// record is what the handler gets. A large payload goes with it: the claim stays in memory
+// together with all others of its batch until the last of them has ended.
+func (c *Claim) record() *job.Record {
+	if c.bytes <= ownRecord {
+		return &c.Record
+	}
+	own := c.Record
+	c.Record.Payload, c.Record.Meta = nil, nil
+	return &own
 }

@@ -11,6 +11,8 @@ import (
 type Config struct {
 	// Workers is how many handlers run at a time on this node, over all pools.
 	Workers int `yaml:"workers"`
+	// TenantShare is how much of the workers the jobs of one tenant may have, in percent. 100: all of them.
+	TenantShare int `yaml:"tenant_share"`
 	// Timeout bounds a run whose kind sets no timeout of its own.
 	Timeout time.Duration `yaml:"timeout"`
 	// Retry is the policy of kinds that set none; see job.ParsePolicy.
@@ -25,10 +27,11 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Workers:      64,
+		TenantShare:  75,
 		Timeout:      15 * time.Minute,
 		Retry:        job.DefaultPolicy().String(),
 		Retention:    24 * time.Hour,
-		FinishWithin: 60 * time.Second,
+		FinishWithin: 10 * time.Second,
 	}
 }
 
@@ -37,6 +40,9 @@ func (c Config) Validate() error {
 	var l fault.List
 	if c.Workers < 1 || c.Workers > 10_000 {
 		l.Add("execution.workers", "", "%d workers: 1 to 10000 are allowed", c.Workers)
+	}
+	if c.TenantShare < 1 || c.TenantShare > 100 {
+		l.Add("execution.tenant_share", "", "%d percent: 1 to 100 are allowed", c.TenantShare)
 	}
 	if c.Timeout < time.Second {
 		l.Add("execution.timeout", "", "%v: at least 1s", c.Timeout)

@@ -86,7 +86,8 @@ func (w *Workers) replace(s *slot) {
 		zap.Duration("for", time.Since(s.deaf)), zap.NamedError("ended_by", context.Cause(s.ctx)))
 	w.group.Add(1) // the worker that is replaced still counts
 	go w.work(next)
-	w.room.left(false)
+	w.backlog.ended(s.claim.Record.Tenant, false)
+	w.left(s.claim, false)
 }
 
 // dismissed tells whether another worker stands in for the one in s, which has come to

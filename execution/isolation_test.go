@@ -9,14 +9,17 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -43,6 +46,7 @@ type villain struct {
 	other  string // the role of another tenant
 	stored pgx.Tx // of an earlier attack
 	bare   *pgx.Conn
+	later  func(context.Context, pgx.Tx) error // what the attack comes to in the victim's job; nil: nothing
 }
 
 // sql is an attack by statements that must work.
@@ -78,6 +82,40 @@ func failing(do func(context.Context, pgx.Tx, *villain) error) func(context.Cont
 // session is an attack that sets something for the session and commits it.
 func session(name, statements string) attack {
 	return attack{name, sql(statements), "done", kept}
+}
+
+// bareBy is an attack that gets at the bare connection and keeps it.
+func bareBy(name string, do func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error) attack {
+	return attack{name, func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		return do(ctx, tx, func(c *pgx.Conn) { v.bare = c })
+	}, "done", destroyed}
+}
+
+// rowTaker is where a row is scanned to that gets at the connection.
+type rowTaker func(*pgx.Conn)
+
+func (got rowTaker) ScanRow(rows pgx.Rows) error {
+	got(rows.Conn())
+	return rows.Scan(new(int))
+}
+
+// rewriteTaker is a query rewriter that gets at the connection.
+type rewriteTaker func(*pgx.Conn)
+
+func (got rewriteTaker) RewriteQuery(_ context.Context, conn *pgx.Conn, sql string, args []any) (string, []any, error) {
+	got(conn)
+	return sql, args, nil
+}
+
+// spyCodec notes that it was asked for.
+type spyCodec struct {
+	pgtype.TextCodec
+	saw atomic.Int64
+}
+
+func (c *spyCodec) PlanScan(m *pgtype.Map, oid uint32, format int16, target any) pgtype.ScanPlan {
+	c.saw.Add(1)
+	return c.TextCodec.PlanScan(m, oid, format, target)
 }
 
 // attacks follow research/reliability.md §5.4, whose numbers they bear.
@@ -213,9 +251,13 @@ var attacks = []attack{
 		v.stored = tx
 		return nil
 	}, "done", kept},
-	{"29 work for another tenant", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
-		var n int
-		return tx.(*tenantTx).AsPool(ctx, "SELECT count(*) FROM tenure.job WHERE tenant_id = 'other'").Scan(&n)
+	{"29 work for another tenant", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		j := store.NewJob{Tenant: "other", Queue: "default", Kind: "k", Payload: []byte("{}")}
+		_, _, err := store.Enqueue(ctx, store.OnTx(tx), 1, &j)
+		if tx.(*tenantTx).handle.role != "none" && !errors.Is(err, store.ErrNotAllowed) {
+			v.t.Errorf("a tenant's role enqueues for another tenant: %v", err)
+		}
+		return nil
 	}, "done", kept},
 	{"30 a context of its own", func(_ context.Context, tx pgx.Tx, _ *villain) error {
 		_, err := tx.Exec(context.Background(), "SET search_path = public")
@@ -234,7 +276,7 @@ var attacks = []attack{
 	}, "failed", destroyed},
 	{"33 LOCK of the ledger", func(ctx context.Context, tx pgx.Tx, v *villain) error {
 		_, err := tx.Exec(ctx, "LOCK TABLE tenure.job, tenure.acquire_lock")
-		if err == nil && tx.(*tenantTx).handle.role != "" {
+		if err == nil && tx.(*tenantTx).handle.role != "none" {
 			v.t.Errorf("a tenant's role may lock the ledger")
 		}
 		return nil
@@ -244,6 +286,176 @@ var attacks = []attack{
 		SET standard_conforming_strings = off; SET backslash_quote = on; SET bytea_output = 'escape'; SET extra_float_digits = -5`),
 	{"37 COPY TO PROGRAM", refused("COPY (SELECT 1) TO PROGRAM 'true'", "42501"), "failed", kept},
 	{"37 lo_import", refused("SELECT lo_import('/etc/passwd')", "42501"), "failed", kept},
+	bareBy("38 the connection of rows", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		rows, err := tx.Query(ctx, "SELECT 1")
+		got(rows.Conn())
+		rows.Close()
+		return errors.Join(err, rows.Err())
+	}),
+	bareBy("38 the connection of a row that is collected", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		rows, _ := tx.Query(ctx, "SELECT 1")
+		_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n int, err error) {
+			got(row.(pgx.Rows).Conn())
+			return n, row.Scan(&n)
+		})
+		return err
+	}),
+	bareBy("38 the connection of rows that scan themselves", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		rows, _ := tx.Query(ctx, "SELECT 1")
+		defer rows.Close()
+		rows.Next()
+		return rows.Scan(rowTaker(got))
+	}),
+	bareBy("38 the connection of a row that scans itself", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		return tx.QueryRow(ctx, "SELECT 1").Scan(rowTaker(got))
+	}),
+	bareBy("38 the connection of a savepoint's rows", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		return pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error {
+			return sp.QueryRow(ctx, "SELECT 1").Scan(rowTaker(got))
+		})
+	}),
+	bareBy("38 the connection of a batch's rows", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		var b pgx.Batch
+		b.Queue("SELECT 1")
+		b.Queue("SELECT 1")
+		results := tx.SendBatch(ctx, &b)
+		rows, err := results.Query()
+		got(rows.Conn())
+		rows.Close()
+		return errors.Join(err, results.QueryRow().Scan(rowTaker(got)), results.Close())
+	}),
+	bareBy("38 the connection of rows that a batch is told of", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		var b pgx.Batch
+		b.Queue("SELECT 1").Query(func(rows pgx.Rows) error {
+			got(rows.Conn())
+			return nil
+		})
+		return tx.SendBatch(ctx, &b).Close()
+	}),
+	bareBy("38 the connection of a row that a batch is told of", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		var b pgx.Batch
+		b.Queue("SELECT 1").QueryRow(func(row pgx.Row) error { return row.Scan(rowTaker(got)) })
+		return tx.SendBatch(ctx, &b).Close()
+	}),
+	bareBy("38 the connection of results that a batch is told of", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		var b pgx.Batch
+		b.Queue("SELECT 1").Fn = func(results pgx.BatchResults) error {
+			rows, err := results.Query()
+			got(rows.Conn())
+			rows.Close()
+			return err
+		}
+		return tx.SendBatch(ctx, &b).Close()
+	}),
+	bareBy("38 the connection of a rewritten statement", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		_, err := tx.Exec(ctx, "SELECT 1", rewriteTaker(got))
+		return err
+	}),
+	bareBy("38 the connection of a rewritten query", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		rows, err := tx.Query(ctx, "SELECT 1", pgx.QueryExecModeExec, rewriteTaker(got))
+		rows.Close()
+		return err
+	}),
+	bareBy("38 the connection of a rewritten row", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		return tx.QueryRow(ctx, "SELECT 1", pgx.QueryResultFormats{1}, rewriteTaker(got)).Scan(new(int))
+	}),
+	bareBy("38 the connection of a rewritten batch", func(ctx context.Context, tx pgx.Tx, got func(*pgx.Conn)) error {
+		var b pgx.Batch
+		b.Queue("SELECT 1", rewriteTaker(got))
+		return tx.SendBatch(ctx, &b).Close()
+	}),
+	{"38 the transaction of a batch", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		var b pgx.Batch
+		b.BeginTx(pgx.TxOptions{})
+		b.Queue("SELECT 1")
+		results := tx.SendBatch(ctx, &b)
+		if begun := results.Tx(); begun != nil {
+			v.t.Errorf("a batch has begun a transaction of its own: %v", begun)
+		}
+		if err := results.Close(); err == nil {
+			v.t.Errorf("a batch began a transaction in another")
+		}
+		return nil
+	}, "done", kept},
+	{"38 what rows, results and large objects lead to later", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		rows, err := tx.Query(ctx, "SELECT 'mine' AS mine")
+		rows.Next()
+		raw, fields := rows.RawValues(), rows.FieldDescriptions()
+		rows.Close()
+		var b pgx.Batch
+		b.Queue("SELECT 1")
+		results := tx.SendBatch(ctx, &b)
+		err = errors.Join(err, results.Close())
+		v.later = func(context.Context, pgx.Tx) error {
+			_, execErr := results.Exec()
+			again, queryErr := results.Query()
+			switch {
+			case rows.Conn() != nil, again.Conn() != nil:
+				return errors.New("kept rows lead to a connection")
+			case rows.Next(), again.Next(), !errors.Is(execErr, ErrTxRevoked), !errors.Is(queryErr, ErrTxRevoked), !errors.Is(again.Err(), ErrTxRevoked):
+				return fmt.Errorf("kept rows and results say %w, %w, %w", execErr, queryErr, again.Err())
+			case string(raw[0]) != "mine", fields[0].Name != "mine":
+				return fmt.Errorf("what was kept of rows has become %q, %q", raw[0], fields[0].Name)
+			}
+			return nil
+		}
+		return err
+	}, "done", kept},
+	{"38 a type of its own for what all read", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		rows, err := tx.Query(ctx, "SELECT 1")
+		spy := &spyCodec{}
+		for oid, name := range map[uint32]string{pgtype.TextOID: "text", pgtype.Int4OID: "int4"} {
+			rows.TypeMap().RegisterType(&pgtype.Type{Name: name, OID: oid, Codec: spy})
+		}
+		rows.Close()
+		v.t.Cleanup(func() {
+			if spy.saw.Load() > 0 {
+				v.t.Error("a type that one tenant registered was asked for what another read")
+			}
+		})
+		return err
+	}, "done", kept},
+	{"38 a goroutine left behind that reads", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		begun, over := make(chan struct{}), make(chan struct{})
+		v.t.Cleanup(func() { <-over })
+		go func() {
+			defer close(over)
+			for n := 0; ; n++ {
+				rows, err := tx.Query(context.WithoutCancel(ctx), "SELECT repeat('x', 1000) FROM generate_series(1, 100)")
+				for err == nil && rows.Next() {
+					err = rows.Scan(new(string))
+				}
+				rows.Close()
+				if err = errors.Join(err, rows.Err()); err != nil {
+					if !errors.Is(err, ErrTxRevoked) {
+						v.t.Errorf("left behind: %v", err)
+					}
+					return
+				}
+				if n == 1 {
+					close(begun)
+				}
+			}
+		}()
+		<-begun
+		return nil
+	}, "", either},
+	{"39 setseed", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		random := func(ctx context.Context, tx pgx.Tx) (x float64, err error) {
+			err = tx.QueryRow(ctx, "SELECT random()").Scan(&x)
+			return x, err
+		}
+		_, err := tx.Exec(ctx, "SELECT setseed(0.5)")
+		first, readErr := random(ctx, tx)
+		_, againErr := tx.Exec(ctx, "SELECT setseed(0.5)")
+		v.later = func(ctx context.Context, tx pgx.Tx) error {
+			if x, err := random(ctx, tx); x == first {
+				return fmt.Errorf("random() is as the job before has had it: %v, %w", x, err)
+			}
+			return nil
+		}
+		return errors.Join(err, readErr, againErr)
+	}, "done", kept},
 	session("planner settings", "SET enable_seqscan = off; SET jit = off; SET work_mem = '1MB'; SET application_name = 'mine'"),
 }
 
@@ -253,12 +465,14 @@ const fingerprint = `SELECT jsonb_build_object(
 	'search_path', current_setting('search_path'), 'tenant', current_setting('app.tenant_id', true),
 	'other', coalesce(current_setting('app.other', true), ''),
 	'isolation', current_setting('transaction_isolation'), 'read_only', current_setting('transaction_read_only'),
-	'settings', (SELECT jsonb_object_agg(name, setting ORDER BY name) FROM pg_settings WHERE source = 'session'),
+	'settings', (SELECT jsonb_object_agg(name, setting ORDER BY name) FROM pg_settings WHERE source = 'session'
+		AND name NOT IN ('statement_timeout', 'idle_in_transaction_session_timeout')), -- the time that is left for the transaction
 	'channels', (SELECT jsonb_agg(c) FROM pg_listening_channels() AS c),
 	'cursors', (SELECT jsonb_agg(name) FROM pg_cursors WHERE name <> ''),
 	'prepared', (SELECT jsonb_agg(name) FROM pg_prepared_statements WHERE name <> ''),
 	'advisory locks', (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
-	'relation locks', (SELECT jsonb_agg(relation::regclass::text) FROM pg_locks WHERE locktype = 'relation' AND pid = pg_backend_pid() AND relation::regclass::text LIKE '%tenure.%'),
+	'relation locks', (SELECT jsonb_agg(relation::regclass::text) FROM pg_locks WHERE locktype = 'relation' AND pid = pg_backend_pid() AND relation::regclass::text LIKE '%tenure.%'
+		AND NOT (mode = 'AccessShareLock' AND relation::regclass::text LIKE 'tenure.tenant%')), -- beginning it takes those
 	'temporary', (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()) + (SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()),
 	'canary', (SELECT jsonb_agg(tenant) FROM canary), 'orders', (SELECT jsonb_agg(o.of) FROM orders AS o),
 	'time', '2026-01-02 03:04:05+00'::timestamptz::text, 'bytes', '\x00ff'::bytea::text)::text, pg_backend_pid()`
@@ -312,6 +526,12 @@ func TestVictimsSeeNothing(t *testing.T) {
 				}
 				v.bare = nil
 			}
+			if v.later != nil {
+				if err := v.later(ctx, tx); err != nil {
+					return err
+				}
+				v.later = nil
+			}
 			after, err = look(ctx, tx)
 			return err
 		})
@@ -363,6 +583,23 @@ func TestVictimsSeeNothing(t *testing.T) {
 	t.Logf("%d pairs", pairs)
 	require.Zero(t, c.count(t, "SELECT count(*) FROM tenure.ended WHERE who <> $1", c.user), "a job's end written by a tenant")
 	c.stop()
+}
+
+// What Client.InTx hands out is guarded in the same way.
+func TestInTxGivesNoConnectionAway(t *testing.T) {
+	t.Parallel()
+	c := newCity(t, nil)
+	for _, a := range attacks {
+		if !strings.HasPrefix(a.name, "38 the connection of") {
+			continue
+		}
+		for _, id := range []string{"alpha", "gamma"} {
+			v := &villain{city: c}
+			require.NoError(t, InTx(t.Context(), c.owner.tenants, *c.tenants[id], func(ctx context.Context, tx pgx.Tx) error { return a.do(ctx, tx, v) }), a.name)
+			require.NotNil(t, v.bare, a.name)
+			require.True(t, v.bare.IsClosed(), a.name)
+		}
+	}
 }
 
 // 25: pgx waits for ever in a COPY that was sent as a plain statement, and Postgres

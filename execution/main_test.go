@@ -2,6 +2,7 @@ package execution
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,9 +61,10 @@ func (o *fakeOwner) Context() context.Context { return o.ctx }
 func (o *fakeOwner) MayStart() bool           { return o.mayStart.Load() }
 func (o *fakeOwner) Tenants() *pgxpool.Pool   { return o.tenants }
 func (o *fakeOwner) QueueFinish(b *pgx.Batch, c *Claim) {
-	b.Queue("INSERT INTO tenure.ended (job_id, who) VALUES ($1, current_user)", int64(c.Record.ID))
+	// With an operator and a type, which must be those of Postgres.
+	b.Queue("INSERT INTO tenure.ended (job_id, who) SELECT $1, current_user WHERE 1 = 1 AND '{}'::jsonb IS NOT NULL", int64(c.Record.ID))
 }
-func (o *fakeOwner) FinishError(err error) error          { return err }
+func (o *fakeOwner) FinishError(err error) error          { return fmt.Errorf("finish the job: %w", err) }
 func (o *fakeOwner) FinishedInTx(c *Claim)                { o.end(end{"in tx", c, job.Outcome{State: job.Done}}) }
 func (o *fakeOwner) Finish(c *Claim, outcome job.Outcome) { o.end(end{"finish", c, outcome}) }
 func (o *fakeOwner) Return(c *Claim)                      { o.end(end{"return", c, job.Outcome{}}) }
@@ -96,7 +98,7 @@ type bundle struct {
 // newBundle makes workers, not started, whose registry fill has filled.
 func newBundle(t testing.TB, change func(*Config), fill func(*job.Registry)) *bundle {
 	cfg := DefaultConfig()
-	cfg.Workers = 2
+	cfg.Workers, cfg.TenantShare = 2, 100 // most tests have one tenant
 	if change != nil {
 		change(&cfg)
 	}

@@ -58,7 +58,7 @@ func (w *Workers) Collect(ch chan<- prometheus.Metric) {
 	replaced, _ := w.deafness()
 	ch <- prometheus.MustNewConstMetric(deafDesc, prometheus.GaugeValue, float64(replaced))
 	w.backlog.mu.Lock()
-	size := w.backlog.size
+	size := w.backlog.size + w.backlog.aside
 	w.backlog.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(size))
 }

@@ -29,6 +29,7 @@ type room struct {
 	used     atomic.Int64 // reserved, waiting or running
 	finished atomic.Int64
 	ahead    atomic.Int64
+	bytes    atomic.Int64 // of the payloads of what waits or runs
 
 	mu      sync.Mutex
 	rate    float64 // jobs per second; guarded by mu
@@ -117,7 +118,17 @@ func (r *room) grant(want int, sharers int64) int {
 	return int(n)
 }
 
-func (r *room) free(used int64) int64 { return int64(r.workers) + r.ahead.Load() - used }
+// maxBytes bounds the payloads that are in memory for claims: a node gets no more of them
+// while they come to that. It is a thousand of the largest that can be enqueued, and far
+// more than jobs of a usual size ever need.
+const maxBytes = 256 << 20
+
+func (r *room) free(used int64) int64 {
+	if r.bytes.Load() >= maxBytes {
+		return 0
+	}
+	return int64(r.workers) + r.ahead.Load() - used
+}
 
 // release gives places back that were reserved and not used.
 func (r *room) release(n int) {

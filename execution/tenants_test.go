@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
@@ -43,16 +43,16 @@ func newCity(t *testing.T, fill func(*job.Registry)) *city {
 	t.Cleanup(c.admin.Close)
 
 	c.exec(t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret';
-		GRANT USAGE ON SCHEMA tenure TO %[1]s;
-		GRANT ALL ON ALL TABLES IN SCHEMA tenure TO %[1]s; GRANT ALL ON ALL SEQUENCES IN SCHEMA tenure TO %[1]s;
-		CREATE TABLE tenure.ended (job_id bigint PRIMARY KEY, who text); GRANT ALL ON tenure.ended TO %[1]s;
+		CREATE TABLE tenure.ended (job_id bigint PRIMARY KEY, who text);
 		CREATE TABLE public.orders (of text); INSERT INTO public.orders VALUES ('nobody'); GRANT SELECT ON public.orders TO PUBLIC`, c.user))
+	_, err = store.Grant(t.Context(), c.admin, c.user)
+	require.NoError(t, err)
 	c.add(t, "alpha", "alpha", true)
 	c.add(t, "beta", "beta", true)
 	c.add(t, "gamma", "gamma", false)
 
 	cfg := routing.DefaultConfig()
-	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: as(t, dsn, c.user), MaxConns: 4}}
+	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: storetest.As(dsn, c.user), MaxConns: 4}}
 	router, err := routing.New(cfg, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, router.Start(t.Context()))
@@ -123,17 +123,6 @@ func (c *city) dropRoles(t *testing.T, dsn string) {
 }
 
 func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
-
-// as is the DSN with another user.
-func as(t *testing.T, dsn, user string) string {
-	if !strings.Contains(dsn, "://") {
-		return dsn + " user=" + user + " password=secret"
-	}
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	u.User = url.UserPassword(user, "secret")
-	return u.String()
-}
 
 // run runs one job and returns how it ended.
 func (c *city) run(t *testing.T, kind string, tenant *tenancy.Tenant, payload string) end {

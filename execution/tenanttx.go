@@ -1,15 +1,18 @@
 package execution
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/tenancy"
@@ -39,6 +42,13 @@ func TxFromContext(ctx context.Context) (pgx.Tx, bool) {
 	return tx, ok
 }
 
+// IsTenantTx tells whether a transaction is one that this package began for a tenant, or a
+// savepoint in it.
+func IsTenantTx(tx pgx.Tx) bool {
+	_, ok := tx.(*tenantTx)
+	return ok
+}
+
 // InTx runs fn in a transaction of the tenant on db and commits it when fn
 // returns nil. Within it the schema is first on the search path, the role is
 // taken and app.tenant_id is set, all for this transaction only.
@@ -53,7 +63,7 @@ func InTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant, fn func(ctx c
 	if err != nil {
 		return err
 	}
-	return tx.commit(ctx, nil)
+	return tx.commit(ctx, nil, nil)
 }
 
 // doInTx runs the handler in its tenant's transaction, in which the job is
@@ -65,7 +75,8 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	inTime := late.Stop()
 	switch {
 	case err == nil:
-	case !inTime && errors.Is(context.Cause(ctx), errLate):
+	case !inTime && errors.Is(context.Cause(ctx), errLate),
+		isElsewhere(err): // whose claims ended before that
 		return false, errors.Join(errLate, err)
 	case ctx.Err() != nil || !refusesTenant(err): // what has ended ctx is not the job's doing, as it has not begun
 		return false, errors.Join(errUnable, err)
@@ -79,16 +90,16 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 	}
 	r.slot.hold(tx)
 	defer r.slot.hold(nil) // before it is closed
-	err = r.spec.Handle(context.WithValue(ctx, txKey{}, tx), &c.Record)
+	err = r.handle(context.WithValue(ctx, txKey{}, tx))
 	r.slot.hold(nil)
 	tx.handle.returned = true
 	if err != nil {
 		return false, blame(err, tx.handle.failed())
 	}
-	if err := tx.commit(ctx, func(b *pgx.Batch) { c.Owner.QueueFinish(b, c) }); err != nil {
+	if err := tx.commit(ctx, func(b *pgx.Batch) { c.Owner.QueueFinish(b, c) }, c.Owner.FinishError); err != nil {
 		// Whether an unanswered COMMIT took place is found out by the failure that
 		// is now reported: it finds the job's row gone if it did.
-		return false, blame(c.Owner.FinishError(err), true)
+		return false, blame(err, true)
 	}
 	return true, nil
 }
@@ -97,13 +108,15 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 type handle struct {
 	pooled *pgxpool.Conn // to give conn back by
 	conn   *pgx.Conn
-	role   string
+	role   string // none: the pool's own user
+	schema string
 	// lock is held, by having its one place, during a call; the end of the job takes
 	// it for good. A channel, so that waiting for it can be given up.
-	lock chan struct{}
-	dead chan struct{} // closed when nothing of the transaction reaches the connection any more
-	raw  bool          // guarded by lock; the handler has had the bare connection
-	back bool          // guarded by lock; a savepoint was rolled back
+	lock    chan struct{}
+	calling atomic.Bool   // whoever holds lock is in a call, see enter
+	dead    chan struct{} // closed when nothing of the transaction reaches the connection any more
+	raw     bool          // guarded by lock; the handler has had the bare connection
+	back    bool          // guarded by lock; a savepoint was rolled back
 
 	abandoned bool // guarded by the slot's mu until the handler has returned; see abandon
 
@@ -129,29 +142,87 @@ func beginTenantTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant) (*te
 	if err != nil {
 		return nil, &noConnectionError{fmt.Errorf("get a connection for tenant %q: %w", t.ID, err)}
 	}
-	begin := fmt.Sprintf("BEGIN; SELECT tenure.enter_tenant(%s, %s, %s)", literal(t.Schema), literal(t.Role), literal(string(t.ID)))
+	begin := fmt.Sprintf("BEGIN ISOLATION LEVEL READ COMMITTED; %sSELECT tenure.begin_tenant(%s, %s, %s)",
+		until(ctx, conn.Conn()), literal(t.Schema), literal(t.Role), literal(string(t.ID)))
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		discard(conn) // it may stand in the failed transaction
+		if gone := notHere(err, t.ID); gone != nil {
+			return nil, gone
+		}
 		return nil, fmt.Errorf("open a transaction for tenant %q: %w", t.ID, err)
 	}
-	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: t.Role, lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
+	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: cmp.Or(t.Role, "none"), schema: t.Schema,
+		lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
+}
+
+// deadlineKey is what package routing marks a connection with whose timeouts may follow a
+// transaction's deadline: the DSN does not set them.
+const deadlineKey = "tenure.deadline"
+
+// cancelling is how much longer than its context's deadline a transaction may take: that
+// the deadline has passed is first told to the handler, and to the server by a cancel.
+const cancelling = 5 * time.Second
+
+// until gives the statements of a transaction, and its idle times, as long as ctx has; a
+// process that stands still, or that the server does not hear any more, holds its locks no
+// longer. Without a deadline the connection's own timeouts hold.
+func until(ctx context.Context, conn *pgx.Conn) string {
+	deadline, has := ctx.Deadline()
+	if _, may := conn.PgConn().CustomData()[deadlineKey]; !has || !may {
+		return ""
+	}
+	ms := min((max(time.Until(deadline), 0) + cancelling).Milliseconds(), math.MaxInt32)
+	return fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %[1]d; ", ms)
 }
 
 // literal quotes s for SQL; standard_conforming_strings is on, and routing has
 // refused names with NUL.
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// leaveTenant puts the pool's own user back.
-const leaveTenant = "SELECT set_config('role', 'none', true), set_config('search_path', '', true)"
+// A tenant may have made functions, operators, casts and types of its own. None of them
+// may run as the pool's user, so that statements of the ledger find those of Postgres only,
+// and temporary ones, which are searched first if nobody says otherwise, last.
+const (
+	leaveTenant  = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('role', 'none', true)"
+	backToTenant = "SELECT pg_catalog.set_config('role', $1, true), pg_catalog.set_config('search_path', pg_catalog.quote_ident($2) || ', pg_temp', true)"
+)
 
-// commit takes the handle away, leaves the tenant's role and schema, adds what
-// finish has to add, and commits, all in one round trip.
-func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch)) error {
+// commit takes the handle away and ends the transaction in one round trip. What the
+// tenant has put off until the end, such as deferred constraint triggers, is done first, as
+// the tenant. Then what finish has to add is done as the pool's user; meaning gives its
+// errors theirs. COMMIT is the tenant's again, for what was put off once more.
+func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch), meaning func(error) error) error {
 	h := t.handle
 	if err := h.revoke(); err != nil {
 		return err
 	}
+	if err := h.unfit(); err != nil {
+		return err
+	}
+	var b pgx.Batch
+	b.Queue("SET CONSTRAINTS ALL IMMEDIATE")
+	b.Queue(leaveTenant)
+	ours := b.Len()
+	if finish != nil {
+		finish(&b)
+	}
+	theirs := b.Len()
+	b.Queue(backToTenant, h.role, h.schema)
+	b.Queue("COMMIT")
+	if results, err := h.send(ctx, &b); err != nil {
+		if n := succeeded(results); ours <= n && n < theirs {
+			return meaning(err)
+		}
+		return err
+	}
+	h.ended = true
+	_ = t.tx.Commit(over) // pgx' own handle has not seen the COMMIT: this closes it, and sends nothing
+	return nil
+}
+
+// unfit says why the transaction, as its handler has left it, cannot be committed.
+func (h *handle) unfit() error {
 	switch pc := h.conn.PgConn(); {
 	case pc.IsClosed():
 		return errors.New("the connection broke while the handler ran, but the handler returned nil: return the error")
@@ -162,18 +233,16 @@ func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch)) error {
 	case pc.TxStatus() != 'T':
 		return errors.New("the handler ended the job's transaction by SQL; its effects stand, and the job's end could not be tied to them")
 	}
-	var b pgx.Batch
-	b.Queue(leaveTenant)
-	if finish != nil {
-		finish(&b)
-	}
-	b.Queue("COMMIT")
-	if _, err := h.send(ctx, &b); err != nil {
-		return err
-	}
-	h.ended = true
-	_ = t.tx.Commit(over) // pgx' own handle has not seen the COMMIT: this closes it, and sends nothing
 	return nil
+}
+
+// succeeded counts the statements of a batch before the one that failed.
+func succeeded(results []*pgconn.Result) int {
+	n := slices.IndexFunc(results, func(r *pgconn.Result) bool { return r.Err != nil })
+	if n < 0 {
+		return len(results)
+	}
+	return n
 }
 
 // over is a context that has ended.
@@ -260,15 +329,19 @@ func discard(conn *pgxpool.Conn) {
 	_ = c.Close(ctx) // a connection that cannot even be closed is gone as well
 }
 
-// enter begins a call; leave ends it.
+// enter begins a call; leave ends it. It waits only for the end of the job.
 func (h *handle) enter(ctx context.Context) error {
 	select {
 	case <-h.dead: // first, as the context has mostly ended as well
 		return ErrTxRevoked
 	default:
 	}
+	if h.calling.Load() {
+		return errBusy
+	}
 	select {
 	case h.lock <- struct{}{}:
+		h.calling.Store(true)
 		return nil
 	case <-h.dead:
 		return ErrTxRevoked
@@ -277,7 +350,14 @@ func (h *handle) enter(ctx context.Context) error {
 	}
 }
 
-func (h *handle) leave() { <-h.lock }
+func (h *handle) leave() {
+	h.calling.Store(false)
+	<-h.lock
+}
+
+// errBusy is returned, as by pgx, to a call inside another call, such as one by a value
+// that is being scanned: to wait would be to wait for itself.
+var errBusy = errors.New("conn busy: the transaction is in a call already, from the same goroutine or from another")
 
 // Begin opens a savepoint. It ends with the handler's return at the latest.
 func (t *tenantTx) Begin(ctx context.Context) (pgx.Tx, error) {
@@ -321,43 +401,39 @@ func (t *tenantTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Co
 		return pgconn.CommandTag{}, err
 	}
 	defer t.handle.leave()
-	return t.tx.Exec(ctx, sql, args...)
+	return t.tx.Exec(ctx, sql, t.handle.guardArgs(args)...)
 }
 
 // Query implements pgx.Tx. Close the rows before the handler returns.
 func (t *tenantTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := t.handle.enter(ctx); err != nil {
-		return nil, err
+	return t.query(ctx, sql, args)
+}
+
+func (t *tenantTx) query(ctx context.Context, sql string, args []any) (*rows, error) {
+	h := t.handle
+	if err := h.enter(ctx); err != nil {
+		return &rows{h: h, own: err}, err
 	}
-	defer t.handle.leave()
-	return t.tx.Query(ctx, sql, args...)
+	defer h.leave()
+	inner, err := t.tx.Query(ctx, sql, h.guardArgs(args)...)
+	return h.guardRows(inner), err
 }
 
 // QueryRow implements pgx.Tx.
 func (t *tenantTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := t.handle.enter(ctx); err != nil {
-		return failed{err}
-	}
-	defer t.handle.leave()
-	return t.tx.QueryRow(ctx, sql, args...)
+	rows, _ := t.query(ctx, sql, args) // its error is the rows', too
+	return firstRow{rows}
 }
 
 // SendBatch implements pgx.Tx. Close the results before the handler returns.
 func (t *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if err := t.handle.enter(ctx); err != nil {
+	h := t.handle
+	if err := h.enter(ctx); err != nil {
 		return failed{err}
 	}
-	defer t.handle.leave()
-	return t.tx.SendBatch(ctx, b)
-}
-
-// CopyFrom implements pgx.Tx.
-func (t *tenantTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
-	if err := t.handle.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer t.handle.leave()
-	return t.tx.CopyFrom(ctx, table, columns, src)
+	defer h.leave()
+	guarded, fns := h.guardBatch(b)
+	return &results{h: h, inner: t.tx.SendBatch(ctx, guarded), fns: fns}
 }
 
 // Prepare implements pgx.Tx. The connection is destroyed after the job, as
@@ -372,63 +448,38 @@ func (t *tenantTx) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 }
 
 // LargeObjects implements pgx.Tx. Its calls bypass the handle, so the connection
-// is destroyed after the job.
+// is destroyed after the job. Within another call they fail, and once the job has ended.
 func (t *tenantTx) LargeObjects() pgx.LargeObjects {
-	t.bare()
-	return t.tx.LargeObjects() // after the job they fail, because t.tx is closed
+	if !t.handle.bare() {
+		return closedTx.LargeObjects()
+	}
+	return t.tx.LargeObjects()
 }
 
+// closedTx fails whatever it is asked for.
+var closedTx = func() pgx.Tx {
+	var b pgx.Batch
+	b.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(&b, pgx.ErrTxClosed).Tx()
+}()
+
 // Conn gives the bare connection, which is destroyed after the job: nobody can
-// know what was done to it. nil once the job has ended.
+// know what was done to it. nil within another call, and once the job has ended.
 func (t *tenantTx) Conn() *pgx.Conn {
-	if !t.bare() {
+	if !t.handle.bare() {
 		return nil // it is destroyed, or another job's
 	}
 	return t.tx.Conn()
 }
 
-func (t *tenantTx) bare() bool {
-	if t.handle.enter(context.Background()) != nil {
+// bare notes that the handler gets the bare connection; false: it must not.
+func (h *handle) bare() bool {
+	if h.enter(context.Background()) != nil {
 		return false
 	}
-	t.handle.raw = true
-	t.handle.leave()
+	h.raw = true
+	h.leave()
 	return true
-}
-
-// AsPool runs one statement of the ledger in this transaction as the pool's own
-// user, not the tenant's role, in one round trip. It has run when AsPool returns.
-func (t *tenantTx) AsPool(ctx context.Context, sql string, args ...any) pgx.Row {
-	h := t.handle
-	if h.role == "" {
-		return t.QueryRow(ctx, sql, args...)
-	}
-	if err := h.enter(ctx); err != nil {
-		return failed{err}
-	}
-	defer h.leave()
-	var b pgx.Batch
-	b.Queue("SELECT set_config('role', 'none', true)")
-	b.Queue(sql, args...)
-	b.Queue("SELECT set_config('role', $1, true)", h.role)
-	results, err := h.send(ctx, &b)
-	if err != nil {
-		return failed{err}
-	}
-	return poolRow{h.conn.TypeMap(), results[1]}
-}
-
-// poolRow is the first row that a statement returned.
-type poolRow struct {
-	types  *pgtype.Map
-	result *pgconn.Result
-}
-
-func (r poolRow) Scan(dest ...any) error {
-	if len(r.result.Rows) == 0 {
-		return pgx.ErrNoRows
-	}
-	return pgx.ScanRow(r.types, r.result.FieldDescriptions, r.result.Rows[0], dest...)
 }
 
 // failed answers every use of a batch or row with one error.
@@ -436,7 +487,7 @@ type failed struct{ err error }
 
 func (f failed) Scan(...any) error                { return f.err }
 func (f failed) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, f.err }
-func (f failed) Query() (pgx.Rows, error)         { return nil, f.err }
+func (f failed) Query() (pgx.Rows, error)         { return &rows{own: f.err}, f.err }
 func (f failed) QueryRow() pgx.Row                { return f }
 func (f failed) Close() error                     { return f.err }
 func (f failed) Tx() pgx.Tx                       { return nil }

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -132,6 +132,26 @@ var txCases = []txCase{
 		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"job_id"}, pgx.CopyFromRows([][]any{{1}, {2}}))
 		return err
 	}, "", 2},
+	{"copies rows that are asked for meanwhile", func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"job_id"}, pgx.CopyFromFunc(func() ([]any, error) {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			_, busy := tx.Exec(ctx, addEffect)
+			if !errors.Is(busy, errBusy) {
+				return nil, errors.New("it waits for itself")
+			}
+			for method, err := range useAll(ctx, tx) {
+				if err == nil {
+					return nil, fmt.Errorf("%s works while rows are copied in", method)
+				}
+			}
+			if tx.Conn() != nil {
+				return nil, errors.New("Conn works while rows are copied in")
+			}
+			return nil, busy
+		}))
+		return err
+	}, "conn busy", 0},
 	{"sends a batch", func(ctx context.Context, tx pgx.Tx) error {
 		var b pgx.Batch
 		b.Queue(addEffect)
@@ -203,6 +223,42 @@ func TestTenantTx(t *testing.T) {
 	}
 }
 
+// A claim on a job whose tenant has left, or whose data is being copied, is none any more:
+// the handler is not called, and the job not charged.
+func TestTenantIsElsewhere(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "tx", func(context.Context, pgx.Tx, *job.Record) error {
+			calls.Add(1)
+			return nil
+		})
+	})
+	c.start()
+	for state, how := range map[string]string{
+		"'active', true": "in tx", "'arriving', true": "in tx", "'moving', false": "in tx",
+		"'moving', true": "return", "'moved', false": "return", "'moved', true": "return",
+	} {
+		c.exec(t, "DELETE FROM tenure.tenant; INSERT INTO tenure.tenant (tenant_id, other_pool, state, held) VALUES ('alpha', 'far', "+state+")")
+		calls.Store(0)
+		require.Equal(t, how, c.run(t, "tx", c.tenants["alpha"], "").how, state)
+		require.Equal(t, how == "in tx", calls.Load() == 1, state)
+		require.Equal(t, "in tx", c.run(t, "tx", c.tenants["beta"], "").how, "another tenant")
+
+		err := InTx(t.Context(), c.owner.tenants, *c.tenants["alpha"], func(context.Context, pgx.Tx) error { return nil })
+		var moved *tenancy.MovedError
+		switch {
+		case how == "in tx":
+			require.NoError(t, err, state)
+		case errors.As(err, &moved):
+			require.Equal(t, "far", moved.To)
+			require.Contains(t, state, "moved")
+		default:
+			require.Equal(t, &tenancy.HeldError{Tenant: "alpha", To: "far"}, err, state)
+		}
+	}
+}
+
 // useAll tries every method of a handle and returns what each says.
 func useAll(ctx context.Context, tx pgx.Tx) map[string]error {
 	said := map[string]error{}
@@ -217,7 +273,6 @@ func useAll(ctx context.Context, tx pgx.Tx) map[string]error {
 	_, said["SendBatch.Query"] = results.Query()
 	said["SendBatch.QueryRow"] = results.QueryRow().Scan()
 	said["SendBatch.Close"] = results.Close()
-	said["AsPool"] = tx.(*tenantTx).AsPool(ctx, "SELECT 1").Scan(new(int))
 	lo := tx.LargeObjects()
 	_, said["LargeObjects"] = lo.Create(ctx, 0)
 	return said
@@ -372,67 +427,6 @@ func TestTimeoutInTx(t *testing.T) {
 	}
 }
 
-// A handler that may use the ledger does so as the pool's user, and is its tenant
-// again afterwards, whether the statement succeeded, found nothing or failed.
-func TestAsPool(t *testing.T) {
-	t.Parallel()
-	who := func(ctx context.Context, tx pgx.Tx) (u, path string) {
-		_ = tx.QueryRow(ctx, "SELECT current_user, current_setting('search_path')").Scan(&u, &path) // empty says enough
-		return u, path
-	}
-	c := newCity(t, func(r *job.Registry) {
-		inTx(r, "enqueue", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
-			user, path := who(ctx, tx)
-			same := func(tx pgx.Tx, when string) error {
-				if u, p := who(ctx, tx); u != user || p != path || u == "" {
-					return fmt.Errorf("%s: user %s, path %s; before: %s, %s", when, u, p, user, path)
-				}
-				return nil
-			}
-			var as string
-			if err := tx.(*tenantTx).AsPool(ctx, "INSERT INTO tenure.ended (job_id, who) VALUES ($1, current_user) RETURNING who", -1).Scan(&as); err != nil {
-				return err
-			}
-			if err := tx.(*tenantTx).AsPool(ctx, "SELECT who FROM tenure.ended WHERE job_id = -2").Scan(&as); !errors.Is(err, pgx.ErrNoRows) {
-				return fmt.Errorf("no row: %w", err)
-			}
-			if err := same(tx, "after AsPool"); err != nil {
-				return err
-			}
-			for _, j := range []store.NewJob{
-				{}, {Meta: []byte(`{"m": 1}`), MaxAttempts: 3, CorrelationID: "c"}, {UniqueKey: "u"}, {UniqueKey: "u"},
-				{DueIn: time.Hour}, {DueAt: time.Now().Add(time.Hour)}, {UniqueKey: "v", DueIn: time.Hour},
-			} {
-				j.Tenant, j.Queue, j.Kind, j.Payload = "alpha", "default", "k", []byte(`{"é": "\u20ac"}`)
-				if _, _, err := store.Enqueue(ctx, tx.(*tenantTx).AsPool, 1, &j); err != nil {
-					return fmt.Errorf("enqueue %+v: %w", j, err)
-				}
-			}
-			if err := same(tx, "after enqueuing"); err != nil {
-				return err
-			}
-			err := pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error {
-				if err := sp.(*tenantTx).AsPool(ctx, "SELECT 'x' FROM tenure.nothing_like_it").Scan(&as); err == nil {
-					return nil
-				}
-				return errBroken
-			})
-			if !errors.Is(err, errBroken) {
-				return fmt.Errorf("a statement that fails: %w", err)
-			}
-			return same(tx, "after a failure")
-		})
-	})
-	c.start()
-	for _, id := range []string{"alpha", "gamma"} {
-		e := c.run(t, "enqueue", c.tenants[id], "")
-		require.Equal(t, "in tx", e.how, "%s: %v", id, e.outcome.Err)
-		require.Equal(t, 1, c.count(t, "DELETE FROM tenure.ended WHERE job_id = -1 AND who = '"+c.user+"' RETURNING 1"))
-		require.Equal(t, 6, c.count(t, "SELECT (SELECT count(*) FROM tenure.job WHERE payload = '{\"é\": \"€\"}') + (SELECT count(*) FROM tenure.timer_job)"))
-		c.exec(t, "TRUNCATE tenure.job, tenure.timer_job, tenure.unique_job")
-	}
-}
-
 func TestTenantCannotBeEntered(t *testing.T) {
 	t.Parallel()
 	c := newCity(t, func(r *job.Registry) {
@@ -500,6 +494,49 @@ func TestHostileNames(t *testing.T) {
 }
 
 // InTx is for enqueuing and for tests of handlers: the same, without a job.
+// TestTransactionsEndInTime: a transaction has the time of its context on the server, too,
+// be that more or less than the connection's own bound, which holds without a deadline. What
+// the DSN sets holds in any case, and nobody waits for a lock for long.
+func TestTransactionsEndInTime(t *testing.T) {
+	t.Parallel()
+	var said string
+	look := func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `SELECT concat_ws(' ', current_setting('lock_timeout'),
+			width_bucket(extract(epoch FROM current_setting('statement_timeout')::interval), ARRAY[60, 900, 901, 3600, 7201, 7206]),
+			current_setting('statement_timeout') = current_setting('idle_in_transaction_session_timeout'))`).Scan(&said)
+	}
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "long", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error { return look(ctx, tx) }, job.Timeout(2*time.Hour))
+		inTx(r, "short", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error { return look(ctx, tx) }, job.Timeout(50*time.Second))
+	})
+	c.start()
+	for _, tenant := range []string{"alpha", "gamma"} {
+		require.Equal(t, "in tx", c.run(t, "long", c.tenants[tenant], "").how)
+		require.Equal(t, "10s 5 t", said, "between two hours and five seconds more")
+		require.Equal(t, "in tx", c.run(t, "short", c.tenants[tenant], "").how)
+		require.Equal(t, "10s 0 t", said, "less than a minute")
+		require.NoError(t, InTx(t.Context(), c.owner.tenants, *c.tenants[tenant], look))
+		require.Equal(t, "10s 2 t", said, "a quarter of an hour")
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		require.NoError(t, InTx(ctx, c.owner.tenants, *c.tenants[tenant], look))
+		cancel()
+		require.Equal(t, "10s 0 t", said, "less than a minute")
+	}
+
+	cfg := routing.DefaultConfig()
+	dsn := c.admin.Config().ConnString() + "&statement_timeout=1800000&lock_timeout=7000"
+	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: dsn, MaxConns: 4}}
+	router, err := routing.New(cfg, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, router.Start(t.Context()))
+	defer func() { require.NoError(t, router.Stop(context.WithoutCancel(t.Context()))) }()
+	pool, _ := router.Pool("main")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, InTx(ctx, pool.Tenants(), *c.tenants["gamma"], look))
+	require.Equal(t, "7s 3 f", said, "half an hour")
+}
+
 func TestInTx(t *testing.T) {
 	t.Parallel()
 	c := newCity(t, nil)

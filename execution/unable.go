@@ -26,14 +26,14 @@ var errReadOnly = errors.New("the transaction is read-only")
 // blame adds to an error of the job's own transaction what the database has to do with it;
 // failed: a statement of that transaction has failed.
 func blame(err error, failed bool) error {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
+	var state interface{ SQLState() string } // of Postgres, or what was read of it
+	if !errors.As(err, &state) {
 		return err
 	}
-	switch {
-	case pg.Code == "25006": // read_only_sql_transaction
+	switch code := state.SQLState(); {
+	case code == "25006": // read_only_sql_transaction
 		return errors.Join(errReadOnly, err)
-	case failed && (pg.Code == "53100" || pg.Code == "58030"): // disk_full, io_error
+	case failed && (code == "53100" || code == "58030"): // disk_full, io_error
 		return errors.Join(errUnable, err)
 	}
 	return err

@@ -60,9 +60,10 @@ func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) 
 	}
 	w := &Workers{
 		cfg: cfg, registry: registry, retry: retry, log: log.Named("workers"), metrics: newMetrics(cfg.Workers),
-		room: newRoom(cfg.Workers), backlog: newBacklog(),
+		room:     newRoom(cfg.Workers),
 		stopping: make(chan struct{}), stopped: make(chan struct{}), slots: make([]*slot, 2*cfg.Workers),
 	}
+	w.backlog = newBacklog(share{cfg.Workers, cfg.TenantShare}, w.room)
 	for i := range w.slots {
 		w.slots[i] = &slot{}
 	}
@@ -89,7 +90,7 @@ func (w *Workers) Stop(ctx context.Context) error {
 	w.stop.Do(func() {
 		close(w.stopping)
 		for _, c := range w.backlog.close() {
-			w.room.left(false)
+			w.left(c, false)
 			c.Owner.Return(c)
 		}
 		go func() {
@@ -179,26 +180,41 @@ func (w *Workers) Admit(n int) { w.room.used.Add(int64(n)) }
 // Submit takes claims of one owner for which places were reserved. The slice and
 // what it points to belong to the workers from then on.
 func (w *Workers) Submit(o Owner, claims []Claim) {
+	total := 0
+	for i := range claims {
+		c := &claims[i]
+		c.bytes = len(c.Record.Payload) + len(c.Record.Meta)
+		total += c.bytes
+	}
+	w.room.bytes.Add(int64(total))
 	if len(claims) == 0 || w.backlog.push(o, claims) {
 		return
 	}
 	for i := range claims {
-		w.room.left(false)
+		w.left(&claims[i], false)
 		o.Return(&claims[i])
 	}
+}
+
+// left says that a claim has left the workers.
+func (w *Workers) left(c *Claim, done bool) {
+	w.room.bytes.Add(-int64(c.bytes))
+	w.room.left(done)
 }
 
 // Forget drops an owner that has stopped, so that it is not called any more.
 func (w *Workers) Forget(o Owner) { w.room.forget(o) }
 
-// Cancel cancels the run of a job, if it runs here, with job.ErrCancelled.
+// Cancel cancels the run of a job, if it runs here, with job.ErrCancelled. It is false,
+// too, when the run's context has ended before.
 func (w *Workers) Cancel(id job.ID) bool {
 	for _, s := range w.slots {
 		s.mu.Lock()
 		if s.claim != nil && s.claim.Record.ID == id {
+			first := s.ctx.Err() == nil
 			s.cancel(job.ErrCancelled)
 			s.mu.Unlock()
-			return true
+			return first
 		}
 		s.mu.Unlock()
 	}
@@ -254,11 +270,13 @@ var errGoexit = errors.New("the handler called runtime.Goexit")
 func (w *Workers) run(s *slot, c *Claim) {
 	spec, known := w.registry.Lookup(c.Record.Kind)
 	if !known || !c.Owner.MayStart() {
-		w.room.left(false)
+		w.backlog.ended(c.Record.Tenant, false)
+		w.left(c, false)
 		c.Owner.Return(c)
 		return
 	}
-	ctx, cancel := w.context(c, spec)
+	rec := c.record()
+	ctx, cancel := w.context(c, rec, spec)
 	s.mu.Lock()
 	s.claim, s.ctx, s.cancel = c, ctx, cancel
 	s.mu.Unlock()
@@ -267,14 +285,15 @@ func (w *Workers) run(s *slot, c *Claim) {
 	}
 
 	began := time.Now()
-	r := &run{workers: w, slot: s, claim: c, spec: spec, cancel: cancel, err: errGoexit}
+	r := &run{workers: w, slot: s, claim: c, record: rec, spec: spec, cancel: cancel, err: errGoexit}
 	defer func() {
 		cause := context.Cause(ctx)
 		replaced := s.clear()
 		cancel(nil)
 		r.report(cause, time.Since(began))
 		if !replaced { // else its place was given up before
-			w.room.left(true)
+			w.backlog.ended(c.Record.Tenant, true)
+			w.left(c, true)
 		}
 	}()
 	r.do(ctx)
@@ -284,7 +303,7 @@ func (w *Workers) run(s *slot, c *Claim) {
 // that can end it early. It is made of one cancelable context and one timer; the
 // standard WithTimeoutCause on top of WithCancelCause would be another microsecond
 // a job.
-func (w *Workers) context(c *Claim, spec *job.Spec) (context.Context, context.CancelCauseFunc) {
+func (w *Workers) context(c *Claim, rec *job.Record, spec *job.Spec) (context.Context, context.CancelCauseFunc) {
 	timeout := w.cfg.Timeout
 	if spec.Timeout > 0 {
 		timeout = spec.Timeout
@@ -296,7 +315,7 @@ func (w *Workers) context(c *Claim, spec *job.Spec) (context.Context, context.Ca
 	timer := time.AfterFunc(timeout, func() { cancel(job.ErrTimeout) })
 	ctx = deadlineContext{ctx, time.Now().Add(timeout)}
 	ctx = tenancy.NewContext(ctx, *c.Tenant)
-	ctx = job.NewContext(ctx, &c.Record)
+	ctx = job.NewContext(ctx, rec)
 	return ctx, func(cause error) {
 		timer.Stop()
 		cancel(cause)
@@ -316,9 +335,10 @@ type run struct {
 	workers *Workers
 	slot    *slot
 	claim   *Claim
+	record  *job.Record // the handler's
 	spec    *job.Spec
 	cancel  context.CancelCauseFunc
-	err     error // what the handler said
+	err     error // what the handler said, as it was read
 	inTx    bool  // the job was finished in the handler's transaction
 }
 
@@ -326,7 +346,7 @@ type run struct {
 func (r *run) do(ctx context.Context) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.err = &job.PanicError{Value: v, Stack: string(debug.Stack())}
+			r.err = job.ReadPanic(v, debug.Stack())
 		}
 	}()
 	if r.spec.InTx {
@@ -335,7 +355,17 @@ func (r *run) do(ctx context.Context) {
 		}
 		return
 	}
-	r.err = r.spec.Handle(ctx, &r.claim.Record)
+	r.err = r.handle(ctx)
+}
+
+// handle calls the handler and reads its error. What goes on from here calls none of the
+// handler's methods any more. Those that block are a handler that does not return: its
+// deadline passes, and another worker stands in for this one.
+func (r *run) handle(ctx context.Context) error {
+	if err := r.spec.Handle(ctx, r.record); err != nil {
+		return job.ReadError(err)
+	}
+	return nil
 }
 
 // report tells the owner how the run ended.

@@ -58,9 +58,9 @@ func (s State) String() string {
 // Outcome is what became of one run.
 type Outcome struct {
 	State State
-	Delay time.Duration // Retrying, Snoozed
-	Err   error         // Retrying, Dead, Cancelled
-	Stack string        // of a panic
+	Delay time.Duration // Retrying, Snoozed; see [MinDelay]
+	Err   error         // Retrying, Dead, Cancelled; safe to print, see Failure
+	Stack string        // of a panic; at most MaxErrorText bytes
 }
 
 type snoozeError struct{ delay time.Duration }
@@ -85,8 +85,8 @@ type retryInError struct {
 func (e *retryInError) Error() string { return e.err.Error() }
 func (e *retryInError) Unwrap() error { return e.err }
 
-// Snooze makes a handler's job run again after d, without charging an attempt.
-// A handler that runs in a transaction has it rolled back.
+// Snooze makes a handler's job run again after d, or after [MinDelay] if that is longer,
+// without charging an attempt. A handler that runs in a transaction has it rolled back.
 func Snooze(d time.Duration) error { return &snoozeError{max(d, 0)} }
 
 // Discard sends a handler's job to the dead letters at once, whatever attempts
@@ -98,7 +98,7 @@ func Discard(err error) error { return &discardError{orUnsaid(err)} }
 func Cancel(err error) error { return &cancelError{orUnsaid(err)} }
 
 // RetryIn is a failure like any other, but overrides the policy's delay: for a
-// peer that says when to come back.
+// peer that says when to come back. The job waits [MinDelay] at least.
 func RetryIn(d time.Duration, err error) error { return &retryInError{max(d, 0), orUnsaid(err)} }
 
 func orUnsaid(err error) error {
@@ -110,39 +110,44 @@ func orUnsaid(err error) error {
 
 // PanicError is a handler's panic as an error; it is charged like any failure.
 type PanicError struct {
-	Value any
+	Value any // a string, unless middleware made the error
 	Stack string
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+func (e *PanicError) Error() string { return "panic: " + panicText(e.Value) }
+
+// MinDelay is how long a job waits at least before it runs again, whatever its handler
+// or its policy says. Each try costs the database some rows: without a minimum, one job
+// that comes back at once would keep its tenant's pool busy with nothing else.
+const MinDelay = time.Second
 
 // Decide turns a handler's error into an outcome: nil is Done, the errors made
 // by [Snooze], [Discard] and [Cancel] mean what they say wherever they stand in
 // the chain, and anything else is charged as an attempt and retried by policy
-// until maxAttempts are used up.
+// until maxAttempts are used up. A job that runs again waits [MinDelay] at least. The
+// outcome's Err is what [ReadError] made of err.
 func Decide(err error, attempt, maxAttempts int, p Policy) Outcome {
 	if err == nil {
 		return Outcome{State: Done}
 	}
+	f := ReadError(err)
 	var stack string
-	if pe := new(PanicError); errors.As(err, &pe) {
-		stack = pe.Stack
+	if f.panicked != nil {
+		stack = f.panicked.Stack
 	}
-	if e := new(snoozeError); errors.As(err, &e) {
-		return Outcome{State: Snoozed, Delay: e.delay}
-	}
-	if e := new(discardError); errors.As(err, &e) {
-		return Outcome{State: Dead, Err: err, Stack: stack}
-	}
-	if e := new(cancelError); errors.As(err, &e) {
-		return Outcome{State: Cancelled, Err: err}
-	}
-	if attempt >= maxAttempts {
-		return Outcome{State: Dead, Err: err, Stack: stack}
+	switch {
+	case f.snooze != nil:
+		return Outcome{State: Snoozed, Delay: max(*f.snooze, MinDelay)}
+	case f.discard:
+		return Outcome{State: Dead, Err: f, Stack: stack}
+	case f.cancel:
+		return Outcome{State: Cancelled, Err: f}
+	case attempt >= maxAttempts:
+		return Outcome{State: Dead, Err: f, Stack: stack}
 	}
 	delay := p.Delay(attempt)
-	if e := new(retryInError); errors.As(err, &e) {
-		delay = e.delay
+	if f.retryIn != nil {
+		delay = *f.retryIn
 	}
-	return Outcome{State: Retrying, Delay: delay, Err: err, Stack: stack}
+	return Outcome{State: Retrying, Delay: max(delay, MinDelay), Err: f, Stack: stack}
 }

@@ -34,23 +34,33 @@ var chains = map[string]func(error) error{
 	"inside RetryIn": func(err error) error { return job.RetryIn(time.Hour, err) },
 }
 
+// requireOutcome compares outcomes by what their errors say.
+func requireOutcome(t *testing.T, want, got job.Outcome, msg ...any) {
+	t.Helper()
+	if want.Err != nil {
+		require.EqualError(t, got.Err, want.Err.Error(), msg...)
+		want.Err = got.Err
+	}
+	require.Equal(t, want, got, msg...)
+}
+
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	p := policy(t)
-	require.Equal(t, job.Outcome{State: job.Done}, job.Decide(nil, 3, 3, p))
+	requireOutcome(t, job.Outcome{State: job.Done}, job.Decide(nil, 3, 3, p))
 
 	for chain, in := range chains {
 		t.Run(chain, func(t *testing.T) {
 			t.Parallel()
 			for _, attempt := range []int{1, 2, 3, 4} { // of three
 				err := in(job.Snooze(7 * time.Minute))
-				require.Equal(t, job.Outcome{State: job.Snoozed, Delay: 7 * time.Minute}, job.Decide(err, attempt, 3, p))
+				requireOutcome(t, job.Outcome{State: job.Snoozed, Delay: 7 * time.Minute}, job.Decide(err, attempt, 3, p))
 
 				err = in(job.Discard(errBroken))
-				require.Equal(t, job.Outcome{State: job.Dead, Err: err}, job.Decide(err, attempt, 3, p))
+				requireOutcome(t, job.Outcome{State: job.Dead, Err: err}, job.Decide(err, attempt, 3, p))
 
 				err = in(job.Cancel(errBroken))
-				require.Equal(t, job.Outcome{State: job.Cancelled, Err: err}, job.Decide(err, attempt, 3, p))
+				requireOutcome(t, job.Outcome{State: job.Cancelled, Err: err}, job.Decide(err, attempt, 3, p))
 
 				delay := 5 * time.Minute // by policy
 				if chain == "inside RetryIn" {
@@ -61,7 +71,7 @@ func TestDecide(t *testing.T) {
 				if attempt >= 3 {
 					want = job.Outcome{State: job.Dead, Err: err}
 				}
-				require.Equal(t, want, job.Decide(err, attempt, 3, p))
+				requireOutcome(t, want, job.Decide(err, attempt, 3, p))
 
 				if chain == "inside RetryIn" {
 					continue // the outer one counts
@@ -71,14 +81,14 @@ func TestDecide(t *testing.T) {
 				if attempt < 3 {
 					want.Delay = 9 * time.Second
 				}
-				require.Equal(t, want, job.Decide(err, attempt, 3, p), "RetryIn is a failure like any other")
+				requireOutcome(t, want, job.Decide(err, attempt, 3, p), "RetryIn is a failure like any other")
 
 				err = in(&job.PanicError{Value: "boom", Stack: "main.go:1"})
 				want = job.Outcome{State: job.Retrying, Delay: 5 * time.Minute, Err: err, Stack: "main.go:1"}
 				if attempt >= 3 {
 					want.State, want.Delay = job.Dead, 0
 				}
-				require.Equal(t, want, job.Decide(err, attempt, 3, p), "a panic is charged like any failure")
+				requireOutcome(t, want, job.Decide(err, attempt, 3, p), "a panic is charged like any failure")
 			}
 		})
 	}
@@ -112,7 +122,7 @@ func TestDecide_ofSeveral(t *testing.T) {
 	t.Run("a discarded panic keeps its stack", func(t *testing.T) {
 		t.Parallel()
 		err := job.Discard(&job.PanicError{Value: 1, Stack: "main.go:1"})
-		require.Equal(t, job.Outcome{State: job.Dead, Err: err, Stack: "main.go:1"}, job.Decide(err, 1, 3, p))
+		requireOutcome(t, job.Outcome{State: job.Dead, Err: err, Stack: "main.go:1"}, job.Decide(err, 1, 3, p))
 	})
 }
 
@@ -135,7 +145,35 @@ func TestErrors_sayWhy(t *testing.T) {
 	for _, err := range []error{job.Discard(errBroken), job.Cancel(errBroken), job.RetryIn(0, errBroken)} {
 		require.ErrorIs(t, err, errBroken)
 	}
-	require.Zero(t, job.Decide(job.RetryIn(-time.Hour, errBroken), 1, 3, policy(t)).Delay, "a delay below nothing is none")
+}
+
+// Whatever puts a job off, it does not come back at once: 82,000 tries in ten seconds were
+// seen of a handler that returned RetryIn(0).
+func TestDecide_waitsASecondAtLeast(t *testing.T) {
+	t.Parallel()
+	hasty, err := job.ParsePolicy("R5/PT0S")
+	require.NoError(t, err)
+	list, err := job.ParsePolicy("PT0.2S,PT5S")
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		err    error
+		policy job.Policy
+		want   time.Duration
+	}{
+		"retry at once":              {job.RetryIn(0, errBroken), policy(t), time.Second},
+		"retry in the past":          {job.RetryIn(-time.Hour, errBroken), policy(t), time.Second},
+		"retry in a second and more": {job.RetryIn(1100*time.Millisecond, errBroken), policy(t), 1100 * time.Millisecond},
+		"snooze for nothing":         {job.Snooze(0), policy(t), time.Second},
+		"snooze into the past":       {job.Snooze(-time.Hour), policy(t), time.Second},
+		"snooze for longer":          {job.Snooze(2 * time.Second), policy(t), 2 * time.Second},
+		"a cycle without a delay":    {errBroken, hasty, time.Second},
+		"a list that begins soon":    {errBroken, list, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, job.Decide(tc.err, 1, 3, tc.policy).Delay)
+		})
+	}
 }
 
 func TestState_String(t *testing.T) {

@@ -127,7 +127,7 @@ func requireStored(t require.TestingT, db jsonb, payload []byte) {
 	read, err := db.store(context.Background(), payload)
 	require.NoError(t, err, "Postgres refuses what CheckPayload accepts: %.200q", payload)
 	require.True(t, json.Valid([]byte(read)))
-	require.Less(t, len(read), 100*job.MaxPayload, "few bytes became many")
+	require.Less(t, len(read), job.MaxPrinted+1, "few bytes became many")
 }
 
 func TestCheckPayload_acceptsWhatPostgresStores(t *testing.T) {
@@ -140,8 +140,14 @@ func TestCheckPayload_acceptsWhatPostgresStores(t *testing.T) {
 	for _, number := range []string{"1e400,", "1e-400,", "9e400,"} { // the worst that may come back
 		full := strings.Repeat(number, job.MaxPayload/len(number)-1)
 		payload := []byte("[" + strings.TrimSuffix(full, ",") + "]")
-		require.NoError(t, job.CheckPayload(payload))
-		requireStored(t, db, payload)
+		require.ErrorContains(t, job.CheckPayload(payload), "with all digits of its numbers: 1048576 are allowed")
+		half := payload[:job.MaxPrinted/402*len(number)]
+		half = append(half[:len(half)-1:len(half)-1], ']')
+		for job.CheckPayload(half) != nil {
+			half = append(half[:len(half)-1-len(number):len(half)-1-len(number)], ']')
+		}
+		require.Greater(t, len(half), 2000*len(number), "it is refused for what it prints as")
+		requireStored(t, db, half)
 	}
 	pieces := rapid.SampledFrom([]string{
 		`"`, `\`, `\\`, `\"`, `\n`, `\u`, `\u0000`, `\u0001`, `\u00e9`, `\ud834`, `\udd1e`, `\uDBFF`, `\uDFFF`, `u0000`, "0", "00", "é", "😀", "\x7f",

@@ -183,6 +183,10 @@ func Decode[A Args](rec *Record) (*Job[A], error) {
 // MaxPayload is the most that a job's encoded arguments or meta may have, in bytes.
 const MaxPayload = 256 << 10
 
+// MaxPrinted is the most that Postgres may need to print them, in bytes: it keeps numbers
+// exactly and prints them in full, so that six bytes such as 1e400, come back as 402.
+const MaxPrinted = 1 << 20
+
 // Limits within a payload. Postgres keeps numbers exactly and writes them out in
 // full, so that 1e100000 would come back as 100,001 bytes; what a float64 holds
 // passes.
@@ -219,6 +223,7 @@ func CheckPayload(b []byte) error {
 		return fmt.Errorf("not valid JSON: %.64q", b)
 	}
 	depth := 0
+	printed := len(b)
 	inString := false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
@@ -232,11 +237,14 @@ func CheckPayload(b []byte) error {
 			inString = !inString
 		case inString:
 		case c == '-' || c >= '0' && c <= '9':
-			n, err := checkNumber(b[i:])
+			n, more, err := checkNumber(b[i:])
 			if err != nil {
 				return err
 			}
+			printed += more
 			i += n - 1
+		case c == ',' || c == ':':
+			printed++ // a space follows
 		case c == '{' || c == '[':
 			if depth++; depth > maxDepth {
 				return fmt.Errorf("nested deeper than %d", maxDepth)
@@ -244,6 +252,10 @@ func CheckPayload(b []byte) error {
 		case c == '}' || c == ']':
 			depth--
 		}
+	}
+	if printed > MaxPrinted {
+		return fmt.Errorf("%d bytes of JSON that Postgres prints as %d, with all digits of its numbers: %d are allowed; pass large numbers as strings",
+			len(b), printed, MaxPrinted)
 	}
 	return nil
 }
@@ -279,18 +291,19 @@ func escapedRune(b []byte) rune {
 }
 
 // checkNumber looks at the number that valid JSON text b begins with and returns
-// its length.
-func checkNumber(b []byte) (length int, err error) {
+// its length, and how much longer it is at most when Postgres prints it.
+func checkNumber(b []byte) (length, longer int, err error) {
 	number := b[:len(b)-len(bytes.TrimLeft(b, "+-.0123456789eE"))]
 	digits, exponent, _ := strings.Cut(strings.ToLower(string(number)), "e")
 	if exponent != "" {
 		e, err := strconv.Atoi(exponent)
 		if err != nil || e < -maxExponent || e > maxExponent {
-			return 0, fmt.Errorf("the number %.32s has an exponent beyond %d: pass it as a string", number, maxExponent)
+			return 0, 0, fmt.Errorf("the number %.32s has an exponent beyond %d: pass it as a string", number, maxExponent)
 		}
+		longer = max(e, -e)
 	}
 	if len(digits) > maxDigits {
-		return 0, fmt.Errorf("the number %.32s… has more than %d digits: pass it as a string", number, maxDigits)
+		return 0, 0, fmt.Errorf("the number %.32s… has more than %d digits: pass it as a string", number, maxDigits)
 	}
-	return len(number), nil
+	return len(number), longer, nil
 }

@@ -46,6 +46,8 @@ var (
 //	PT1M,PT5M,PT1H             four attempts with these delays between them (Camunda's list)
 //	exponential(10, 10s, 6h)   ten attempts, 10 s after the first, each delay three
 //	                           times the last up to 6 h, spread by a tenth either way
+//
+// A shorter delay than [MinDelay] is read, and comes to that.
 func ParsePolicy(s string) (Policy, error) {
 	s = strings.TrimSpace(s)
 	p := Policy{text: s}
@@ -97,7 +99,8 @@ func (p Policy) withAttempts(s string) (Policy, error) {
 // Attempts is how often a job is tried in all.
 func (p Policy) Attempts() int { return p.attempts }
 
-// Delay is how long a job waits after its attempt-th run (1 is the first) failed.
+// Delay is how long the policy has a job wait after its attempt-th run (1 is the first)
+// failed; see also [MinDelay].
 func (p Policy) Delay(attempt int) time.Duration {
 	if p.delays != nil {
 		return p.delays[min(max(attempt, 1), len(p.delays))-1]

@@ -40,7 +40,7 @@ func main() {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.AddCommand(newDrain(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newCrowd(), newMoves(),
-		newRolling(), newResize(), newPartition(), newKillers(), newStorm(), newNode(), newMove())
+		newRolling(), newResize(), newPartition(), newKillers(), newStorm(), newMigrate(), newNode(), newMove())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)

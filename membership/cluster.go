@@ -247,6 +247,9 @@ func (c *Cluster) create(ctx context.Context) (*memberlist.Memberlist, error) {
 	}
 	c.log.Info("gossip started", zap.Stringer("bind", bind), zap.Stringer("advertise", advertise),
 		zap.Bool("encrypted", len(c.cfg.Keys) > 0), zap.String("profile", c.cfg.Profile))
+	if who, level := c.cfg.trusted(advertise); who != "" {
+		c.log.Log(level, "gossip has no key, so that "+who+" counts as a member and can keep nodes from their pools; set cluster.keys")
+	}
 	return ml, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"unicode"
 
+	"go.uber.org/zap/zapcore"
+
 	"github.com/tenurehq/tenure/internal/fault"
 )
 
@@ -130,6 +132,18 @@ func (c Config) hasRemoteSeed() bool {
 		}
 	}
 	return false
+}
+
+// trusted says who can take part without having been given anything, "": nobody, and how
+// loudly that is to be said.
+func (c Config) trusted(advertise netip.AddrPort) (who string, level zapcore.Level) {
+	switch {
+	case len(c.Keys) > 0:
+		return "", zapcore.DebugLevel
+	case advertise.Addr().IsLoopback():
+		return "every user of this machine", zapcore.InfoLevel
+	}
+	return "whoever reaches its address", zapcore.WarnLevel
 }
 
 func (c Config) validateKeys(l *fault.List, bind netip.AddrPort) {

@@ -8,10 +8,25 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/tenurehq/tenure/internal/fault"
 )
 
 const goodKey = "MDEyMzQ1Njc4OWFiY2RlZg=="
+
+func TestTrusted(t *testing.T) {
+	t.Parallel()
+	here, there := netip.MustParseAddrPort("127.0.0.1:7946"), netip.MustParseAddrPort("10.0.0.7:7946")
+	says := func(c Config, at netip.AddrPort, want string, loudly zapcore.Level) {
+		who, level := c.trusted(at)
+		require.Equal(t, want, who)
+		require.Equal(t, loudly, level)
+	}
+	says(Config{}, here, "every user of this machine", zapcore.InfoLevel)
+	says(Config{Insecure: true}, there, "whoever reaches its address", zapcore.WarnLevel)
+	says(Config{Keys: []string{gossipKey(1)}}, there, "", zapcore.DebugLevel)
+}
 
 func TestConfigDefault(t *testing.T) {
 	t.Parallel()

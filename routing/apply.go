@@ -75,7 +75,8 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	rest, err := r.admitAll(ctx, c.Added, next)
+	rest, refused := r.admitAll(ctx, c.Added, next)
+	err = errors.Join(refused...)
 	if err != nil && wanted != cfg.Connections {
 		err = fmt.Errorf("%w; connections in the configuration differs from what this process was started with, and takes effect when it is started again", err)
 	}

@@ -236,3 +236,35 @@ func leadsTo(t *testing.T, r *routing.Router, id tenancy.ID, pool string) {
 	require.NoError(t, err)
 	require.Equal(t, pool, p.Name)
 }
+
+// A pool that was out of service before stays so, and keeps no other change from coming into
+// force. It may be mended by the configuration, or be taken away.
+func TestApplyBesideAPoolThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	good, bad := storetest.DSN(t, "good", 1), storetest.DSN(t, "bad", 2)
+	exec(t, bad, "UPDATE tenure.pool SET name = 'else'")
+	dsns := map[string]string{"good": good, "bad": bad}
+	r := started(t, withPools(dsns))
+	requireUnfit(t, poolOf(t, r, "bad"), `the database says that it is pool "else"`)
+
+	dsns["new"] = storetest.DSN(t, "new", 3)
+	_, err := r.Apply(t.Context(), withPools(dsns))
+	require.NoError(t, err)
+	requireUp(t, poolOf(t, r, "new"), 3)
+	requireUnfit(t, poolOf(t, r, "bad"), `the database says that it is pool "else"`)
+
+	dsns["bad"] = pgtest.Database(t)
+	_, err = r.Apply(t.Context(), withPools(dsns))
+	require.ErrorContains(t, err, "pool bad: has no ledger", "a change to what cannot be used is refused")
+	dsns["bad"] = storetest.DSN(t, "bad", 2)
+	_, err = r.Apply(t.Context(), withPools(dsns))
+	require.NoError(t, err)
+	requireUp(t, poolOf(t, r, "bad"), 2)
+
+	exec(t, good, "UPDATE tenure.pool SET name = 'else'")
+	again := started(t, withPools(dsns))
+	requireUnfit(t, poolOf(t, again, "good"), `the database says that it is pool "else"`)
+	delete(dsns, "good")
+	_, err = again.Apply(t.Context(), withPools(dsns))
+	require.NoError(t, err)
+}

@@ -28,6 +28,7 @@ func (r *routes) caution(ctx context.Context, p *Pool, c *pgx.Conn) {
 		}
 	}
 	r.cautionTable(ctx, p)
+	r.cautionSchemaOnly(p, tenants)
 	risks, ok := r.cautionTenants(ctx, p, c, tenants)
 	if ok && !risks.FSync {
 		p.log.Warn("fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on")
@@ -95,6 +96,7 @@ func (t *TableConfig) asks(other *TableConfig) bool {
 
 // cautionTenants is caution of these tenants of a pool.
 func (r *routes) cautionTenants(ctx context.Context, p *Pool, db store.DB, tenants []tenancy.Tenant) (risks store.Risks, ok bool) {
+	r.learnRoles(ctx, p, db, tenants)
 	var schemas, roles []string
 	withRole, without := r.cfg.Tenants.Role != "", false
 	for _, t := range tenants {
@@ -121,7 +123,12 @@ func (r *routes) cautionTenants(ctx context.Context, p *Pool, db store.DB, tenan
 	}
 	if n := len(risks.NoUsage); n > 0 {
 		p.log.Warn("tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them",
-			zap.Int("count", n), zap.Strings("roles", risks.NoUsage[:min(n, mostNamed)]))
+			zap.Int("count", n), zap.Strings("roles", risks.NoUsage[:min(n, mostNamed)]),
+			zap.Strings("grants", risks.UsageGrants[:min(len(risks.UsageGrants), mostNamed)]))
+	}
+	if n := len(risks.EnqueueGrants); n > 0 {
+		p.log.Warn("tenants' roles may not enqueue in their transactions",
+			zap.Int("count", n), zap.Strings("grants", risks.EnqueueGrants[:min(n, mostNamed)]))
 	}
 	if n := len(risks.NoSchema); n > 0 {
 		p.log.Warn("tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static",
@@ -132,6 +139,43 @@ func (r *routes) cautionTenants(ctx context.Context, p *Pool, db store.DB, tenan
 			zap.Int("count", n), zap.Strings("roles", risks.NoRole[:min(n, mostNamed)]))
 	}
 	return risks, true
+}
+
+// learnRoles tells a pool's ledger which roles these tenants have, and which the others,
+// so that they may enqueue by tenure.enqueue.
+func (r *routes) learnRoles(ctx context.Context, p *Pool, db store.DB, tenants []tenancy.Tenant) {
+	roles := map[string]string{store.PatternRole: r.cfg.Tenants.Role}
+	for _, t := range tenants {
+		roles[string(t.ID)] = t.Role
+	}
+	if _, err := store.LearnRoles(ctx, db, roles); err != nil && !errors.Is(err, context.Canceled) {
+		p.log.Warn("the ledger could not be told which roles tenants have; by SQL, they may not enqueue under new ones", zap.Error(err))
+	}
+}
+
+// Roles are the roles of a pool's tenants, by tenant, as far as they are under
+// tenants.static, and under "" the pattern of the others'.
+func (c Config) Roles(pool string) map[string]string {
+	roles := map[string]string{store.PatternRole: c.Tenants.Role}
+	for id, s := range c.Tenants.Static {
+		if t, err := c.Tenants.place(id, s.Pool, s.Schema, s.Role); err == nil && t.Pool == pool { // else Validate refuses it
+			roles[string(id)] = t.Role
+		}
+	}
+	return roles
+}
+
+// cautionSchemaOnly says what nothing protects where handlers run as the pool's own user.
+func (r *routes) cautionSchemaOnly(p *Pool, tenants []tenancy.Tenant) {
+	without := r.cfg.Tenants.Table != nil && r.cfg.Tenants.Role == "" // unless the table says otherwise for each
+	for _, t := range tenants {
+		without = without || t.Role == ""
+	}
+	if without {
+		p.log.Warn("tenants without a role run as this pool's user: their schema is searched first, and nothing more keeps them apart. " +
+			"SQL that names another tenant's schema reaches its tables, and SQL that names schema tenure reaches all tenants' jobs, " +
+			"where LOCK TABLE stops the pool for as long as the transaction may take; set tenants.role unless you trust all their SQL")
+	}
 }
 
 // cautionTable has the lookup table's query described, which finds a table or a

@@ -17,6 +17,11 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
+// schemaOnly names what nothing protects where tenants have no role.
+const schemaOnly = "tenants without a role run as this pool's user: their schema is searched first, and nothing more keeps them apart. " +
+	"SQL that names another tenant's schema reaches its tables, and SQL that names schema tenure reaches all tenants' jobs, " +
+	"where LOCK TABLE stops the pool for as long as the transaction may take; set tenants.role unless you trust all their SQL"
+
 // What keeps no pool out of service is told when it gets in, and nothing is told of
 // a pool in order.
 func TestStart_warns(t *testing.T) {
@@ -27,6 +32,7 @@ func TestStart_warns(t *testing.T) {
 		schema   string
 		role     string
 		query    string
+		before   string
 		warnings map[string]map[string]any
 	}{
 		"in order": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{}},
@@ -39,12 +45,20 @@ func TestStart_warns(t *testing.T) {
 		}},
 		"without a role": {durable: true, maxConns: 5, schema: "t", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
 			"this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role": {},
+			schemaOnly: {},
 		}},
 		"without the right to its schema": {durable: true, maxConns: 5, schema: "t", role: "outsider", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
-			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {"count": int64(1), "roles": []any{"outsider in t"}},
+			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {
+				"count": int64(1), "roles": []any{"outsider in t"}, "grants": []any{"GRANT USAGE ON SCHEMA t TO outsider"}},
 		}},
+		"with a role that may not enqueue": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1",
+			before: "REVOKE USAGE ON SCHEMA tenure FROM PUBLIC; REVOKE EXECUTE ON FUNCTION tenure.enqueue FROM PUBLIC", warnings: map[string]map[string]any{
+				"tenants' roles may not enqueue in their transactions": {"count": int64(2), "grants": []any{
+					"GRANT EXECUTE ON FUNCTION tenure.enqueue TO member", "GRANT USAGE ON SCHEMA tenure TO member"}},
+			}},
 		"with a role that bypasses everything": {durable: true, maxConns: 5, schema: "t", role: "mighty", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
-			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them":           {"count": int64(1), "roles": []any{"mighty in t"}},
+			"tenants' roles may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {
+				"count": int64(1), "roles": []any{"mighty in t"}, "grants": []any{"GRANT USAGE ON SCHEMA t TO mighty"}},
 			"tenants' roles are superusers or bypass row-level security, so that they keep no tenants apart; use other roles": {"count": int64(1), "roles": []any{"mighty"}},
 		}},
 	} {
@@ -56,12 +70,13 @@ func TestStart_warns(t *testing.T) {
 			require.NoError(t, s.CreateDatabase(t.Context(), "main"))
 			dsn := s.DSN("main")
 			require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 1))
-			exec(t, dsn, "CREATE SCHEMA t; CREATE ROLE member; GRANT USAGE ON SCHEMA t TO member; CREATE ROLE outsider; CREATE ROLE mighty BYPASSRLS")
+			exec(t, dsn, "CREATE SCHEMA t; CREATE ROLE member; GRANT USAGE ON SCHEMA t TO member; CREATE ROLE outsider; CREATE ROLE mighty BYPASSRLS; "+tc.before)
 
 			core, logs := observer.New(zapcore.WarnLevel)
 			c := withPools(map[string]string{"main": dsn})
 			c.Pools["main"] = routing.PoolConfig{DSN: dsn, MaxConns: tc.maxConns}
 			c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: tc.schema, Role: tc.role}}
+			c.Tenants.Role = tc.role
 			c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: tc.query}
 			r, err := routing.New(c, zap.New(core))
 			require.NoError(t, err)
@@ -110,7 +125,9 @@ func TestApply_warns(t *testing.T) {
 		mighty   = "this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role"
 		noTable  = "tenants.table cannot be asked, so that its tenants are unknown; correct query and move, or make what they name"
 	)
-	require.Contains(t, warningsOf(t, logs), noSchema)
+	began := warningsOf(t, logs)
+	require.Contains(t, began, noSchema)
+	require.Contains(t, began, schemaOnly)
 
 	told := func(want map[string]map[string]any) {
 		t.Helper()

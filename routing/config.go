@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,11 @@ type ConnectionsConfig struct {
 	// Nodes is how many processes there are with this configuration, at most: so many times what one of them may
 	// open must fit into each server.
 	Nodes int `yaml:"nodes"`
+	// LockTimeout is how long a statement of a tenant's transaction waits for a lock before it fails.
+	LockTimeout time.Duration `yaml:"lock_timeout"`
+	// TransactionTimeout bounds a statement of a tenant's transaction, and how long that may stand idle, if its
+	// context has no deadline. One that has, such as any job, has until then, and as long as it takes to cancel it.
+	TransactionTimeout time.Duration `yaml:"transaction_timeout"`
 }
 
 // PoolConfig is one Postgres database that hosts tenants.
@@ -83,7 +89,7 @@ type TableConfig struct {
 
 // DefaultConfig has no pools; a file must name at least one.
 func DefaultConfig() Config {
-	return Config{Tenants: TenantsConfig{Schema: "{tenant}"}, Connections: ConnectionsConfig{Nodes: 1}}
+	return Config{Tenants: TenantsConfig{Schema: "{tenant}"}, Connections: ConnectionsConfig{}.withDefaults()}
 }
 
 // defaultMaxConns and defaultCache stand in for settings left at zero.
@@ -93,9 +99,12 @@ const (
 	defaultCache    = 30 * time.Second
 )
 
+// longestTimeout is more than anything takes, and fits into Postgres' settings.
+const longestTimeout = 168 * time.Hour
+
 // WithDefaults fills what the file left out.
 func (c Config) WithDefaults() Config {
-	c.Connections.Nodes = cmp.Or(c.Connections.Nodes, 1)
+	c.Connections = c.Connections.withDefaults()
 	c.Pools = maps.Clone(c.Pools)
 	for name, p := range c.Pools {
 		p.MaxConns = cmp.Or(p.MaxConns, defaultMaxConns)
@@ -106,6 +115,13 @@ func (c Config) WithDefaults() Config {
 		t.Cache = cmp.Or(t.Cache, defaultCache)
 		c.Tenants.Table = &t
 	}
+	return c
+}
+
+func (c ConnectionsConfig) withDefaults() ConnectionsConfig {
+	c.Nodes = cmp.Or(c.Nodes, 1)
+	c.LockTimeout = cmp.Or(c.LockTimeout, 10*time.Second)
+	c.TransactionTimeout = cmp.Or(c.TransactionTimeout, 15*time.Minute)
 	return c
 }
 
@@ -133,8 +149,16 @@ func (c Config) Validate() error {
 	if c.Connections.Nodes < 1 || c.Connections.Nodes > 10_000 {
 		l.Add("connections.nodes", "", "%d nodes: 1 to 10000 are allowed", c.Connections.Nodes)
 	}
+	validateTimeout(&l, "connections.lock_timeout", c.Connections.LockTimeout)
+	validateTimeout(&l, "connections.transaction_timeout", c.Connections.TransactionTimeout)
 	c.Tenants.validate(&l, c.Pools)
 	return l.Err()
+}
+
+func validateTimeout(l *fault.List, path string, d time.Duration) {
+	if d < 100*time.Millisecond || d > longestTimeout {
+		l.Add(path, "", "%v: 100ms to 168h are allowed", d)
+	}
 }
 
 func validateDSN(l *fault.List, path string, p PoolConfig) {
@@ -201,9 +225,17 @@ func plainHost(cfg *pgx.ConnConfig) string {
 	return ""
 }
 
+// placeholder is what stands for something else in a pattern, or was meant to.
+var placeholder = regexp.MustCompile(`\{[\w -]*\}`)
+
 func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 	if t.Schema == "" {
 		l.Add("tenants.schema", `write a pattern such as "t_{tenant}"`, "is empty")
+	}
+	for path, pattern := range map[string]string{"tenants.schema": t.Schema, "tenants.role": t.Role} {
+		if p := placeholder.FindString(strings.ReplaceAll(pattern, "{tenant}", "")); p != "" {
+			l.Add(path, "did you mean {tenant}?", "%q has %s, which stands for nothing", pattern, p)
+		}
 	}
 	place := map[[2]string]tenancy.ID{} // pool, schema
 	folded := map[string]tenancy.ID{}
@@ -222,6 +254,11 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 			l.Add(path+".pool", "name one of pools", "is empty")
 		} else if _, ok := pools[entry.Pool]; !ok {
 			l.Add(path+".pool", suggest(entry.Pool, pools), "tenant %q is mapped to pool %q, which is not under pools", id, entry.Pool)
+		}
+		for key, name := range map[string]string{"schema": entry.Schema, "role": entry.Role} {
+			if p := placeholder.FindString(name); p != "" {
+				l.Add(path+"."+key, "write the name itself, or leave it out to have the pattern tenants."+key, "%q has %s, which is replaced in tenants.%s only", name, p, key)
+			}
 		}
 		tenant, err := t.place(id, entry.Pool, entry.Schema, entry.Role)
 		if err != nil {

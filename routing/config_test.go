@@ -92,6 +92,10 @@ func TestConfig_Validate(t *testing.T) {
 		"less than no connections": {maxConns(-1), []string{"pools.main.max_conns: -1 connections: 4 to 1000 are allowed"}},
 		"too many connections":     {maxConns(1001), []string{"pools.main.max_conns: 1001 connections: 4 to 1000 are allowed"}},
 		"the most connections":     {maxConns(1000), nil},
+		"a short lock timeout": {func(c *routing.Config) { c.Connections.LockTimeout = time.Millisecond },
+			[]string{"connections.lock_timeout: 1ms: 100ms to 168h are allowed"}},
+		"a long transaction timeout": {func(c *routing.Config) { c.Connections.TransactionTimeout = 169 * time.Hour },
+			[]string{"connections.transaction_timeout: 169h0m0s: 100ms to 168h are allowed"}},
 
 		"no schema pattern": {
 			func(c *routing.Config) { c.Tenants.Schema, c.Tenants.Static = "", nil },

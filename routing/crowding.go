@@ -115,7 +115,10 @@ func (p *Pool) heedRefusals(c *pgx.ConnConfig) {
 }
 
 // ask is for a connection that jobs or tenants want.
-func (p *Pool) ask(context.Context, *pgx.ConnConfig) error {
+func (p *Pool) ask(ctx context.Context, _ *pgx.ConnConfig) error {
+	if err := p.closedTo(ctx); err != nil {
+		return err
+	}
 	if err := p.crowding.ask(); err != nil {
 		return fmt.Errorf("connect to pool %s: %w", p.Name, err)
 	}

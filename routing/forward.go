@@ -25,6 +25,7 @@ type forwards struct {
 const (
 	forwardTimeout = 2 * time.Second
 	forwardRetry   = time.Second // after a failed look
+	heldKeep       = 200 * time.Millisecond
 )
 
 // forward says where a tenant stands in p.
@@ -48,6 +49,9 @@ func (p *Pool) onTheirWay(ctx context.Context, keep time.Duration) map[tenancy.I
 			f.known = make(map[tenancy.ID]store.TenantRow, len(rows))
 			for _, r := range rows {
 				f.known[tenancy.ID(r.Tenant)] = r
+				if r.Held { // somebody waits for its end
+					keep = min(keep, heldKeep)
+				}
 			}
 			f.until = now.Add(keep)
 		case ctx.Err() == nil: // it is not the caller who gave up
@@ -135,6 +139,17 @@ func (r *Router) Forget(id tenancy.ID) {
 		at = s.Pool
 	}
 	in.expire(id, in.pools[at])
+}
+
+// Held returns a *tenancy.HeldError while p, where a tenant lives, is known to hold it:
+// asking costs no connection then, however many wait. Whoever was refused by the database
+// has it asked anew by Forget.
+func (r *Router) Held(ctx context.Context, id tenancy.ID, p *Pool) error {
+	row := p.forward(ctx, id, r.routes.Load().keep())
+	if !row.Held {
+		return nil
+	}
+	return &tenancy.HeldError{Tenant: id, To: row.Other}
 }
 
 // PlaceIn says how a tenant would be placed in a pool, with the schema and the role that

@@ -67,6 +67,9 @@ func validatePoolName(name string) error {
 
 // suggest names the pools there are.
 func suggest(_ string, pools map[string]PoolConfig) string {
+	if len(pools) == 0 {
+		return "there is no pool yet: name it under pools"
+	}
 	names := slices.Sorted(maps.Keys(pools))
 	if len(names) > 8 {
 		names = append(names[:8], "…")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -27,7 +28,8 @@ type Pool struct {
 	cfg PoolConfig
 	log *zap.Logger
 
-	dsn        *pgxpool.Config // what the DSN says; each use of it changes a copy
+	dsn        *pgxpool.Config   // what the DSN says; each use of it changes a copy
+	bounds     ConnectionsConfig // as the process started with
 	budget     *budget
 	door       *door
 	promotions *promotions
@@ -46,6 +48,7 @@ type Pool struct {
 	first  stamp   // guarded by mu; where it led when it was verified
 	serves bool    // guarded by mu; see enter
 	down   error   // guarded by mu; why it cannot be used; nil: it can
+	unfit  error   // guarded by mu; see Unfit
 	silent *outage // guarded by mu; nil: it answers, as far as this node knows
 	ready  chan struct{}
 
@@ -74,7 +77,7 @@ func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", name, errBadDSN)
 	}
-	return &Pool{Name: name, cfg: cfg, dsn: dsn, budget: r.budget, door: r.doors.to(dsn.ConnConfig), promotions: r.promotions, log: r.log.With(zap.String("pool", name)),
+	return &Pool{Name: name, cfg: cfg, dsn: dsn, bounds: r.bounds, budget: r.budget, door: r.doors.to(dsn.ConnConfig), promotions: r.promotions, log: r.log.With(zap.String("pool", name)),
 		ready: make(chan struct{}), tried: make(chan struct{}), gone: make(chan struct{}), down: fmt.Errorf("%w: not reached yet; its node or client must have been started", ErrPoolDown)}, nil
 }
 
@@ -92,7 +95,9 @@ func (p *Pool) config(purpose string, maxConns int) *pgxpool.Config {
 	c.MaxConnIdleTime = maxConnIdle
 	c.HealthCheckPeriod = maxConnIdle / 3
 	c.BeforeConnect, c.AfterConnect = p.ask, p.served
-	c.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { return p.Current(c) == nil, nil } // else it is made anew
+	c.PrepareConn = func(ctx context.Context, c *pgx.Conn) (bool, error) { // else it is made anew
+		return p.closedTo(ctx) == nil && p.Current(c) == nil, nil
+	}
 	tuneCommon(c.ConnConfig, purpose)
 	// A cancelled call asks the server to stop and keeps the connection if it does, so that
 	// a burst of timeouts is no storm of reconnects. One on the lock's connection does not
@@ -116,6 +121,7 @@ func (p *Pool) jobsConfig() *pgxpool.Config {
 func (p *Pool) tenantsConfig() *pgxpool.Config {
 	c := p.config("tenants", p.cfg.MaxConns-lockConns-p.jobConns())
 	tuneForTenants(c)
+	boundTenants(c, p.bounds)
 	guard(c)
 	return c
 }
@@ -136,6 +142,9 @@ func tuneCommon(c *pgx.ConnConfig, purpose string) {
 		c.ConnectTimeout = connectTimeout
 	}
 	c.RuntimeParams["application_name"] = "tenure " + purpose
+	// Whatever the database's default: the ledger's statements wait for one another and
+	// then have to see what has become of what they waited for.
+	c.RuntimeParams["default_transaction_isolation"] = "read committed"
 }
 
 func tuneForJobs(c *pgxpool.Config) {
@@ -184,13 +193,17 @@ const scrubTimeout = 5 * time.Second
 
 // scrub takes off a connection what a handler may have left on its session. It is
 // DISCARD ALL but for the plans, which PL/pgSQL would have to make again for every
-// job.
+// job, and with what that forgets: where random() goes on, and the connections of dblink.
 func scrub(c *pgx.Conn) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), scrubTimeout)
 	defer cancel()
-	_, err := c.Exec(ctx, "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; DEALLOCATE ALL; "+
-		"SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES")
+	results, err := c.PgConn().Exec(ctx, "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; DEALLOCATE ALL; "+
+		"SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; "+
+		fmt.Sprintf("SELECT pg_catalog.setseed(%v); ", 2*rand.Float64()-1)+sqlDblinkSchema).ReadAll()
 	if err != nil {
+		return false
+	}
+	if found := results[len(results)-1].Rows; len(found) > 0 && !closeDblink(ctx, c, string(found[0][0])) {
 		return false
 	}
 	cancel()
@@ -198,6 +211,21 @@ func scrub(c *pgx.Conn) bool {
 		_, err = c.WaitForNotification(ctx)
 	}
 	return !c.IsClosed()
+}
+
+// sqlDblinkSchema says where dblink is, as SQL writes it, if it is in the database at all.
+const sqlDblinkSchema = "SELECT extnamespace::pg_catalog.regnamespace FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'dblink'"
+
+// closeDblink closes the connections that a handler has opened by dblink, those with a name
+// and the one without; false: it could not.
+func closeDblink(ctx context.Context, c *pgx.Conn, schema string) bool {
+	_, err := c.Exec(ctx, fmt.Sprintf("SELECT %[1]s.dblink_disconnect(name) FROM pg_catalog.unnest(%[1]s.dblink_get_connections()) AS name", schema))
+	if err != nil {
+		return false
+	}
+	_, err = c.Exec(ctx, fmt.Sprintf("SELECT %s.dblink_disconnect()", schema))
+	var none *pgconn.PgError
+	return err == nil || errors.As(err, &none) && none.Code == "08003" // connection_does_not_exist
 }
 
 // Jobs is for job SQL. Like Tenants it is made when it is first used, as an idle pool
@@ -362,15 +390,38 @@ func (p *Pool) Number() (int, error) {
 // Ready is closed once the pool has been verified for the first time.
 func (p *Pool) Ready() <-chan struct{} { return p.ready }
 
+// Unfit is why the pool is out of service although its database answered: somebody has to
+// mend something, or it is not this pool's at all. Nobody may touch it meanwhile: there is
+// no connection to be had, for jobs or for tenants. It is looked at again and again, and
+// comes into service once it is mended. nil: it is not known to be unfit.
+func (p *Pool) Unfit() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unfit
+}
+
 // found is what a pool's database says of itself.
 type found struct {
-	number int
-	server string // which one it is on
-	room   int    // for connections there
+	number    int
+	server    string  // which one it is on
+	room      int     // for connections there
+	installed float64 // when its ledger was made
+}
+
+// inspectingKey marks the looks at a pool whose result decides whether it is unfit.
+type inspectingKey struct{}
+
+// closedTo is why whoever has this context gets no connection for jobs or tenants.
+func (p *Pool) closedTo(ctx context.Context) error {
+	if ctx.Value(inspectingKey{}) != nil {
+		return nil
+	}
+	return p.Unfit()
 }
 
 // inspect asks the database whether it can be used, and who it is.
 func (p *Pool) inspect(ctx context.Context, in *routes) (f found, err error) {
+	ctx = context.WithValue(ctx, inspectingKey{}, true)
 	c, err := p.ConnectLock(ctx)
 	passed := false
 	if err == nil {
@@ -384,10 +435,10 @@ func (p *Pool) inspect(ctx context.Context, in *routes) (f found, err error) {
 		if c != nil {
 			closeInTime(ctx, c)
 		}
-		return f, err
+		return f, store.Denied(p.Name, p.dsn.ConnConfig, err)
 	}
 	if f.number, err = store.Verify(ctx, c, p.Name); err == nil {
-		f.server, f.room, err = store.Server(ctx, c)
+		f.server, f.room, f.installed, err = store.Server(ctx, c)
 	}
 	if err == nil {
 		in.caution(ctx, p, c)
@@ -395,7 +446,7 @@ func (p *Pool) inspect(ctx context.Context, in *routes) (f found, err error) {
 		return f, nil
 	}
 	closeInTime(ctx, c)
-	if !permanent(err) { // those name the pool themselves
+	if err = store.Denied(p.Name, p.dsn.ConnConfig, err); !permanent(err) { // those name the pool themselves
 		err = fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	return f, err
@@ -415,9 +466,12 @@ func (p *Pool) admit(f found, err error) {
 	defer p.mu.Unlock()
 	if err != nil {
 		p.down = fmt.Errorf("%w: %w", ErrPoolDown, err)
+		if permanent(err) { // if it does not answer the next time, it is not known to be mended
+			p.unfit = p.down
+		}
 		return
 	}
-	p.number, p.server, p.room, p.down = f.number, f.server, f.room, nil
+	p.number, p.server, p.room, p.down, p.unfit = f.number, f.server, f.room, nil, nil
 	close(p.ready) // nobody looks at a pool again that is in service
 }
 

@@ -45,7 +45,10 @@ func TestPool_settings(t *testing.T) {
 	require.Equal(t, want, settings(t, p.Jobs(), slices.Sorted(maps.Keys(want))...))
 
 	// Tenants' statements are planned as the application expects.
-	want = map[string]string{"application_name": "tenure tenants", "enable_seqscan": "on", "plan_cache_mode": "auto", "statement_timeout": "7s", "search_path": "public"}
+	want = map[string]string{
+		"application_name": "tenure tenants", "enable_seqscan": "on", "plan_cache_mode": "auto", "search_path": "public",
+		"statement_timeout": "7s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "15min",
+	}
 	require.Equal(t, want, settings(t, p.Tenants(), slices.Sorted(maps.Keys(want))...))
 
 	lock, err := p.ConnectLock(t.Context())
@@ -217,6 +220,67 @@ func TestScrub_sequences(t *testing.T) {
 		require.ErrorContains(t, err, "lastval is not yet defined in this session")
 	})
 	require.Equal(t, first.pid, second.pid)
+}
+
+// A job cannot tell, nor set, what random() gives to the next.
+func TestScrub_random(t *testing.T) {
+	t.Parallel()
+	p := mainPool(t)
+	var known, got float64
+	seed := func(c *pgxpool.Conn, x *float64) {
+		_, err := c.Exec(t.Context(), "SELECT setseed(0.5)")
+		require.NoError(t, err)
+		if x != nil {
+			require.NoError(t, c.QueryRow(t.Context(), "SELECT random()").Scan(x))
+		}
+	}
+	first := use(t, p, func(c *pgxpool.Conn) {
+		seed(c, &known)
+		seed(c, &got)
+		require.Equal(t, known, got, "it can be set")
+		seed(c, nil)
+	})
+	second := use(t, p, func(c *pgxpool.Conn) {
+		require.NoError(t, c.QueryRow(t.Context(), "SELECT random()").Scan(&got))
+		require.NotEqual(t, known, got)
+	})
+	require.Equal(t, first.pid, second.pid)
+}
+
+// Connections that a handler opens from its session end with its job.
+func TestScrub_dblink(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	p := poolOf(t, started(t, withPools(map[string]string{"main": dsn})), "main")
+	cfg, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	to := fmt.Sprintf("host=%s port=%d dbname=%s user=%s password=''%s'' application_name=linked", cfg.Host, cfg.Port, cfg.Database, cfg.User, cfg.Password)
+	linked := func() (n int) {
+		require.NoError(t, p.Jobs().QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'linked'").Scan(&n))
+		return n
+	}
+	_, err = p.Jobs().Exec(t.Context(), `CREATE SCHEMA "its own"`)
+	require.NoError(t, err)
+	if _, err = p.Jobs().Exec(t.Context(), `CREATE EXTENSION dblink SCHEMA "its own"`); err != nil {
+		t.Skip("dblink is not installed: ", err)
+	}
+	before := use(t, p, nil)
+	for _, statements := range []string{
+		"SELECT dblink_connect('a', '%[1]s'), dblink_connect('b c', '%[1]s')",
+		"SELECT dblink_connect('%[1]s')",
+		"SELECT dblink_connect('a', '%[1]s'), dblink_connect('%[1]s')",
+		"SELECT dblink_connect('a', '%[1]s'), dblink_exec('a', 'BEGIN'), dblink_send_query('a', 'SELECT 1')",
+	} {
+		use(t, p, func(c *pgxpool.Conn) {
+			_, err := c.Exec(t.Context(), `SET search_path = "its own"; `+fmt.Sprintf(statements, to))
+			require.NoError(t, err)
+			require.Positive(t, linked())
+		})
+		after := use(t, p, nil)
+		require.Equal(t, before.pid, after.pid)
+		require.JSONEq(t, before.traces, after.traces)
+		require.Eventually(t, func() bool { return linked() == 0 }, patience, time.Millisecond, statements)
+	}
 }
 
 // What a session still does is ended with it: it is not handed on.

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
 )
@@ -23,14 +21,16 @@ var ErrReplaced = errors.New("another server was promoted in its place")
 
 // promotions is the latest timeline of each pool's database that is known here. Every
 // promotion of a standby begins a new one, so that whoever still writes on an earlier
-// one talks to a primary that was replaced, which only the others can tell it.
-// Safe for concurrent use.
+// one talks to a primary that was replaced, which only the others can tell it. What they
+// say is believed once it was asked for: see rumours.go. Safe for concurrent use.
 type promotions struct {
-	rose chan struct{} // one place: there is something in news
+	woken chan struct{} // one place: there is something in news or doubts
+	asker asker
 
-	mu    sync.RWMutex
-	known map[lineage]height // guarded by mu
-	news  []lineage          // guarded by mu; what everybody is to be told of
+	mu     sync.RWMutex
+	known  map[lineage]height // guarded by mu; of pools that this node serves
+	news   []lineage          // guarded by mu; what everybody is to be told of
+	doubts map[lineage]*doubt // guarded by mu; what others are asked about
 }
 
 // lineage is a pool's database and all that were copied from its server, as a hash: a
@@ -43,65 +43,67 @@ func lineageOf(server, pool string) lineage {
 	return lineage(h.Sum64())
 }
 
-// height is the latest timeline of a lineage.
+// height is what is known of a lineage.
 type height struct {
-	timeline int32
-	seen     int32  // the latest that this node reached by itself
-	by       string // the member that reached timeline; "": this node
+	seen  int32     // the latest timeline that this node reached by itself
+	heard int32     // a later one that another node vouches for; 0: none
+	by    string    // that node
+	until time.Time // it is believed until then, unless it vouches for it again
 }
 
-func (h height) who() string {
-	if h.by == "" {
+// latest is a timeline, and the member that reached it.
+type latest struct {
+	timeline int32
+	by       string // "": this node
+}
+
+func (l latest) who() string {
+	if l.by == "" {
 		return "this node"
 	}
-	return h.by
+	return l.by
+}
+
+// latest is the latest timeline that is believed in now.
+func (h height) latest() latest {
+	if h.heard > h.seen && time.Now().Before(h.until) {
+		return latest{h.heard, h.by}
+	}
+	return latest{timeline: h.seen}
 }
 
 func newPromotions() *promotions {
-	return &promotions{rose: make(chan struct{}, 1), known: map[lineage]height{}}
+	return &promotions{woken: make(chan struct{}, 1), asker: newAsker(), known: map[lineage]height{}, doubts: map[lineage]*doubt{}}
 }
 
 // latest is what is known of l.
-func (p *promotions) latest(l lineage) height {
+func (p *promotions) latest(l lineage) latest {
 	p.mu.RLock() // for each use of a connection
 	defer p.mu.RUnlock()
-	return p.known[l]
+	return p.known[l].latest()
 }
 
 // reach takes in what this node found at the other end of a connection, and returns what
 // was known before.
-func (p *promotions) reach(l lineage, timeline int32) (before height) {
+func (p *promotions) reach(l lineage, timeline int32) (before latest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before = p.known[l]
-	h := before
-	h.seen = max(h.seen, timeline)
-	if timeline > h.timeline {
-		h.timeline, h.by = timeline, ""
-		if before.timeline > 0 {
-			p.tell(l)
+	h := p.known[l]
+	before = h.latest()
+	if timeline > before.timeline && before.timeline > 0 {
+		p.tell(l)
+	}
+	if timeline > h.seen {
+		h.seen = timeline
+		if d := p.doubts[l]; d != nil && timeline >= max(h.heard, d.raised.timeline) {
+			delete(p.doubts, l)
 		}
+	}
+	if h.seen >= h.heard {
+		h.heard, h.by, h.until = 0, "", time.Time{}
 	}
 	p.known[l] = h
 	return before
-}
-
-// hear takes in what another member says; later: it has reached a later timeline than
-// this node, which did not know.
-func (p *promotions) hear(from string, l lineage, timeline int32) (later bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h, known := p.known[l]
-	if timeline <= h.timeline || !known && len(p.known) >= maxLineages {
-		return false
-	}
-	later = h.seen > 0
-	h.timeline, h.by = timeline, from
-	p.known[l] = h
-	if later { // others may be where this node is
-		p.tell(l)
-	}
-	return later
 }
 
 // announce has everybody be told of l.
@@ -116,8 +118,12 @@ func (p *promotions) tell(l lineage) {
 	if !slices.Contains(p.news, l) {
 		p.news = append(p.news, l)
 	}
+	p.wake()
+}
+
+func (p *promotions) wake() {
 	select {
-	case p.rose <- struct{}{}:
+	case p.woken <- struct{}{}:
 	default:
 	}
 }
@@ -125,18 +131,13 @@ func (p *promotions) tell(l lineage) {
 // On the wire a lineage takes eight bytes and its timeline four.
 const lineageSize = 12
 
-// maxTimeline is later than any database gets to, by one promotion after another. Whoever
-// is believed that a later one was reached keeps all nodes from their database.
+// maxTimeline is later than any database gets to, by one promotion after another.
 const maxTimeline = 1 << 20
-
-// maxLineages bounds what is remembered of databases of which this node knows nothing, but
-// what others say.
-const maxLineages = 1 << 17
 
 // maxTold is how many of them fit a datagram.
 const maxTold = 90
 
-func (p *promotions) append(b []byte, l lineage, timeline int32) []byte {
+func appendTimeline(b []byte, l lineage, timeline int32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, uint64(l)), uint32(timeline))
 }
 
@@ -148,7 +149,7 @@ func (p *promotions) own() (b []byte) {
 	defer p.mu.Unlock()
 	for l, h := range p.known {
 		if h.seen > 1 {
-			b = p.append(b, l, h.seen)
+			b = appendTimeline(b, l, h.seen)
 		}
 	}
 	return b
@@ -161,7 +162,7 @@ func (p *promotions) takeNews() (parts [][]byte) {
 	for part := range slices.Chunk(p.news, maxTold) {
 		var b []byte
 		for _, l := range part {
-			b = p.append(b, l, p.known[l].timeline)
+			b = appendTimeline(b, l, p.known[l].latest().timeline)
 		}
 		parts = append(parts, b)
 	}
@@ -179,7 +180,7 @@ const stampKey = "tenure.stamp"
 
 // reach notes where a connection leads, and returns what was known of it before. Until the
 // pool serves, nobody is told: its configuration may be refused.
-func (p *Pool) reach(s stamp) (before height) {
+func (p *Pool) reach(s stamp) (before latest) {
 	p.mu.Lock()
 	serves := p.serves
 	if !serves {
@@ -203,9 +204,14 @@ func (p *Pool) enter(late bool) {
 	if !serves {
 		return
 	}
-	if before := p.promotions.reach(s.lineage, s.timeline); late && before.timeline == 0 && s.timeline > 1 {
+	before := p.promotions.reach(s.lineage, s.timeline)
+	if !late || before.timeline > 0 {
+		return
+	}
+	if s.timeline > 1 {
 		p.promotions.announce(s.lineage)
 	}
+	p.promotions.doubt(s.lineage, latest{}) // what others said of it before is not remembered
 }
 
 // Current refuses a connection to a primary that was replaced since it was opened, with
@@ -218,7 +224,7 @@ func (p *Pool) Current(c *pgx.Conn) error {
 	return p.current(s, p.promotions.latest(s.lineage))
 }
 
-func (p *Pool) current(s stamp, latest height) error {
+func (p *Pool) current(s stamp, latest latest) error {
 	if s.timeline >= latest.timeline {
 		return nil
 	}
@@ -235,55 +241,3 @@ func (e replaced) Unwrap() error        { return e.PoolError }
 
 // Promotions encodes the timelines that this node has reached, for other nodes' Hear.
 func (r *Router) Promotions() []byte { return r.promotions.own() }
-
-// Hear takes in which timelines another member has reached. From then on connections to
-// databases on earlier ones are refused, with ErrReplaced. An error says that b is not
-// what [Router.Promotions] returns.
-func (r *Router) Hear(from string, b []byte) error {
-	if len(b)%lineageSize != 0 {
-		return fmt.Errorf("decode timelines: %d bytes are no multiple of %d", len(b), lineageSize)
-	}
-	parts := slices.Collect(slices.Chunk(b, lineageSize))
-	for _, part := range parts {
-		if timeline := binary.BigEndian.Uint32(part[8:]); timeline > maxTimeline {
-			return fmt.Errorf("decode timelines: no database gets to timeline %d", timeline)
-		}
-	}
-	later := 0
-	for _, part := range parts {
-		if r.promotions.hear(from, lineage(binary.BigEndian.Uint64(part)), int32(binary.BigEndian.Uint32(part[8:]))) {
-			later++
-		}
-	}
-	if later > 0 {
-		r.log.Error("this node is connected to databases that were replaced: another node has reached their successors; nothing more is done there until the DSN leads to those",
-			zap.Int("pools", later), zap.String("node", from))
-	}
-	return nil
-}
-
-// gatherFor is how long promotions are gathered before they are told: those of one
-// server's pools come together.
-const gatherFor = 200 * time.Millisecond
-
-// Spread has tell called with what all other members are to Hear, when a database was
-// replaced; each part fits a datagram. It must be called before Start, if at all.
-func (r *Router) Spread(tell func(part []byte)) { r.tell = tell }
-
-func (r *Router) spread(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.promotions.rose:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(gatherFor):
-		}
-		for _, part := range r.promotions.takeNews() {
-			r.tell(part)
-		}
-	}
-}

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +25,13 @@ type Router struct {
 	routes  atomic.Pointer[routes]
 	applied atomic.Int64
 
+	bounds     ConnectionsConfig // as it was when the process started
 	budget     *budget
 	doors      doors
 	promotions *promotions
-	tell       func(part []byte) // nil: nobody is told of promotions
-	run        context.Context   // of what watches pools; nil before Start
+	gossip     Gossip // nil: nobody is told of promotions
+	metrics    *metrics
+	run        context.Context // of what watches pools; nil before Start
 	cancel     context.CancelFunc
 	group      sync.WaitGroup
 	stop       sync.Once
@@ -80,8 +83,9 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{log: log.Named("routing"), promotions: newPromotions(), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
+	r := &Router{log: log.Named("routing"), promotions: newPromotions(), metrics: newMetrics(), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
 	cfg = cfg.WithDefaults()
+	r.bounds = cfg.Connections
 	r.budget = newBudget(cfg.Connections.PerNode, r.evictIdle)
 	pools := map[string]*Pool{}
 	for name, pc := range cfg.Pools {
@@ -107,22 +111,29 @@ func init() {
 	}
 }
 
-// Start verifies every pool. A database that answers but cannot be used (not
-// migrated, read-only, two pools in one database, …) is an error, with what to do
-// about each of them; one that does not answer is tried again in the background, and
-// so are the last of many pools on one server, which are not waited for.
+// Start verifies every pool. One whose database does not answer, or cannot be used (not
+// migrated, a wrong password, read-only, another pool's, …; see [Pool.Unfit]), is out of
+// service, and tried again in the background. So are the last of many pools on one server,
+// which are not waited for. When all pools cannot be used it is an error that says what to
+// do about each of them: this is more likely a mistake than an outage.
 func (r *Router) Start(ctx context.Context) error {
 	r.run, r.cancel = context.WithCancel(context.Background())
 	in := r.routes.Load()
-	pending, err := r.admitAll(ctx, in.list(), in)
-	if err != nil {
-		return errors.Join(err, r.Stop(ctx))
+	pools := in.list()
+	pending, refused := r.admitAll(ctx, pools, in)
+	if len(refused) == len(pools) && len(pools) > 0 {
+		return errors.Join(errors.Join(refused...), r.Stop(ctx))
+	}
+	for _, p := range pools {
+		if err := p.Unfit(); err != nil {
+			r.unfit(p, err)
+		}
 	}
 	for _, p := range in.list() {
 		p.enter(false)
 	}
 	r.watchAll(pending)
-	if r.tell != nil {
+	if r.gossip != nil {
 		r.group.Go(func() { r.spread(r.run) })
 	}
 	return nil
@@ -134,11 +145,12 @@ type pending struct {
 	late bool // its turn has not come; else it did not answer
 }
 
-// admitAll verifies pools of a configuration, and returns those that did not answer, or
-// whose turn did not come soon: a server with a thousand pools must not keep the others
-// waiting. They are to be watched once the configuration is in force.
-func (r *Router) admitAll(ctx context.Context, pools []*Pool, in *routes) (rest []pending, err error) {
-	errs := make([]error, len(pools))
+// admitAll verifies pools of a configuration. It returns those that are not in service, and
+// are to be watched once the configuration is in force: they did not answer, or cannot be
+// used, with why in refused, or their turn did not come soon: a server with a thousand
+// pools must not keep the others waiting.
+func (r *Router) admitAll(ctx context.Context, pools []*Pool, in *routes) (rest []pending, refused []error) {
+	looks := make([]look, len(pools))
 	turn, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	var group sync.WaitGroup
@@ -146,39 +158,45 @@ func (r *Router) admitAll(ctx context.Context, pools []*Pool, in *routes) (rest 
 		group.Go(func() {
 			done, err := p.door.verifying.turn(turn)
 			if err != nil {
-				errs[i] = err
+				looks[i] = look{err: err}
 				return
 			}
 			defer done()
-			errs[i] = r.verify(ctx, p, in)
+			looks[i] = r.look(ctx, p, in)
 		})
 	}
 	group.Wait()
-	var refused []error
+	// Of two ledgers with one number the older one gets in: jobs may depend on it.
+	order := make([]int, len(pools))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(looks[a].installed, looks[b].installed) })
+	for _, i := range order {
+		if !errors.Is(looks[i].err, ErrNoTurn) {
+			looks[i].err = r.admit(pools[i], looks[i], in)
+		}
+	}
 	later := 0
 	for i, p := range pools {
-		switch err := errs[i]; {
+		late := false
+		switch err := looks[i].err; {
 		case err == nil:
+			continue
 		case errors.Is(err, ErrNoTurn):
+			late = true
 			later++
 		case permanent(err):
 			refused = append(refused, err)
 		default:
 			r.noAnswer(p, err)
 		}
-	}
-	if err := errors.Join(refused...); err != nil {
-		return nil, err
+		rest = append(rest, pending{p, late})
 	}
 	if later > 0 {
 		r.log.Info("many pools are on one server; the rest of them come into service one after another", zap.Int("pools", later))
 	}
-	for i, p := range pools {
-		if errs[i] != nil {
-			rest = append(rest, pending{p, errors.Is(errs[i], ErrNoTurn)})
-		}
-	}
-	return rest, nil
+	return rest, refused
 }
 
 func (r *Router) watchAll(rest []pending) {
@@ -191,20 +209,34 @@ func (r *Router) watchAll(rest []pending) {
 // neither Start nor the next try. A connection that takes longer still serves that.
 const verifyTimeout = 5 * time.Second
 
-// verify lets a configuration's pool into service when its database can be used.
-func (r *Router) verify(ctx context.Context, p *Pool, in *routes) error {
+// look is what was seen of a pool.
+type look struct {
+	found
+	err error
+}
+
+func (r *Router) look(ctx context.Context, p *Pool, in *routes) look {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	f, err := p.inspect(ctx, in)
+	return look{f, err}
+}
+
+// admit lets a configuration's pool into service when its database can be used.
+func (r *Router) admit(p *Pool, l look, in *routes) error {
 	r.admission.Lock() // of two pools with one number only one gets in
 	defer r.admission.Unlock()
+	err := l.err
 	if err == nil {
-		err = checkUnique(p, f.number, in.list())
+		err = checkUnique(p, l.number, in.list())
 	}
 	if err == nil {
-		err = in.checkBudget(p, f.server, f.room, in.cfg.Connections.Nodes)
+		err = in.checkBudget(p, l.server, l.room, in.cfg.Connections.Nodes)
 	}
-	p.admit(f, err)
+	p.admit(l.found, err)
+	if err != nil {
+		p.dropSpare() // nobody comes for it
+	}
 	return err
 }
 
@@ -221,16 +253,22 @@ func checkUnique(p *Pool, number int, others []*Pool) error {
 	return nil
 }
 
-// Waits between tries to reach a pool, with up to half as much again of jitter.
+// Waits between tries to reach a pool, with up to half as much again of jitter. One that
+// somebody has to mend is looked at less often.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 10 * time.Second
+	unfitRetry = 20 * time.Second
 )
 
-// watch verifies a pool until it is up: one that is down, or whose first turn to be
-// looked at was too late for Start.
+// watch verifies a pool until it is up: one that is down or unfit, or whose first turn to
+// be looked at was too late for Start. Why it is not is said once.
 func (r *Router) watch(ctx context.Context, p *Pool, late bool) {
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+	said := ""
+	if err := p.Unfit(); err != nil {
+		said = err.Error()
+	}
+	for wait, longest := firstRetry, lastRetry; ; wait = min(2*wait, longest) {
 		if !late {
 			select {
 			case <-ctx.Done():
@@ -245,12 +283,14 @@ func (r *Router) watch(ctx context.Context, p *Pool, late bool) {
 			return
 		}
 		if !p.isGone() {
-			err = r.verify(ctx, p, r.routes.Load())
+			in := r.routes.Load()
+			err = r.admit(p, r.look(ctx, p, in), in)
 		}
 		if err == nil {
 			p.enter(true)
 		}
 		done()
+		longest = lastRetry
 		switch {
 		case p.isGone():
 			return
@@ -261,12 +301,20 @@ func (r *Router) watch(ctx context.Context, p *Pool, late bool) {
 			r.log.Info("pool is up", zap.String("pool", p.Name))
 			return
 		case permanent(err):
-			r.log.Error("pool cannot be used", zap.String("pool", p.Name), zap.Error(err))
+			longest = unfitRetry
+			if why := p.Unfit(); why.Error() != said {
+				r.unfit(p, why)
+				said = why.Error()
+			}
 		case late:
 			r.noAnswer(p, err)
 		}
 		late = false
 	}
+}
+
+func (r *Router) unfit(p *Pool, why error) {
+	r.log.Error("pool is out of service until this is mended; it is tried again in the background", zap.String("pool", p.Name), zap.Error(why))
 }
 
 func (r *Router) noAnswer(p *Pool, err error) {

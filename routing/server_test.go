@@ -66,7 +66,10 @@ func TestTheServerBehindADSN(t *testing.T) {
 	p.mu.Lock()
 	here := lineageOf(p.server, "main")
 	p.mu.Unlock()
-	require.NoError(t, r.Hear("other-00000000", p.promotions.append(nil, here, 9)))
+	later := appendTimeline(nil, here, 9)
+	require.NoError(t, r.Hear("other-00000000", later))
+	require.NoError(t, connect(), "it was only said")
+	require.NoError(t, r.Vouch("other-00000000", append(p.promotions.asker.token("other-00000000"), later...)))
 	require.ErrorContains(t, connect(), "leads to a primary that was replaced (timeline 2; other-00000000 has reached timeline 9)")
 	p.mu.Lock()
 	p.server = "7000000000000000000"

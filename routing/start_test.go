@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
@@ -58,8 +62,8 @@ func TestStart_refuses(t *testing.T) {
 			"has no ledger: run: tenure migrate --pool main",
 		},
 		"a newer schema": {
-			ledger("INSERT INTO tenure.migration (version_id, is_applied) VALUES (9999, true)"),
-			"schema version 9999 is newer than this program's ",
+			ledger("INSERT INTO tenure.migration (version_id, is_applied) VALUES (9999, true); UPDATE tenure.pool SET oldest_program = 9999"),
+			"its ledger has version 9999, which only programs for version 9999 or newer can work on; this one is for version ",
 		},
 		"no number": {
 			ledger("DELETE FROM tenure.pool"),
@@ -107,16 +111,16 @@ func TestStart_refusesAnOlderLedger(t *testing.T) {
 	t.Parallel()
 	dsn := storetest.DSN(t, "main", 1)
 	conn := connect(t, dsn)
-	var newest int
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT max(version_id) FROM tenure.migration").Scan(&newest))
-	exec(t, dsn, fmt.Sprintf("DELETE FROM tenure.migration WHERE version_id = %d", newest))
+	exec(t, dsn, fmt.Sprintf("DELETE FROM tenure.migration WHERE version_id = %d", store.LedgerVersion()))
+	var older int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT max(version_id) FROM tenure.migration").Scan(&older))
 	r := newRouter(t, withPools(map[string]string{"main": dsn}))
 	require.EqualError(t, r.Start(t.Context()),
-		fmt.Sprintf("pool main: schema version %d, this program needs %d: run: tenure migrate --pool main", newest-1, newest))
+		fmt.Sprintf("pool main: its ledger has version %d, and this program needs version %d or newer: run: tenure migrate --pool main", older, store.LedgerVersion()))
 	requireDown(t, poolOf(t, r, "main"), "run: tenure migrate --pool main")
 	var now int
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT max(version_id) FROM tenure.migration").Scan(&now))
-	require.Equal(t, newest-1, now)
+	require.Equal(t, older, now)
 }
 
 func databaseOf(t *testing.T, dsn string) string {
@@ -125,25 +129,173 @@ func databaseOf(t *testing.T, dsn string) string {
 	return pgx.Identifier{cfg.Database}.Sanitize()
 }
 
-func TestStart_refusesTwoPoolsInOneDatabase(t *testing.T) {
+// The database is the pool's whose name it has. Nobody touches it in the name of the other.
+func TestStart_keepsASecondPoolOutOfOneDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := storetest.DSN(t, "a", 1)
-	r := newRouter(t, withPools(map[string]string{"a": dsn, "b": dsn}))
-	require.ErrorContains(t, r.Start(t.Context()), `pool b: the database says that it is pool "a"`)
-	requireNoSessions(t, dsn)
+	r := started(t, withPools(map[string]string{"a": dsn, "b": dsn}))
+	requireUp(t, poolOf(t, r, "a"), 1)
+	requireUnfit(t, poolOf(t, r, "b"), `pool b: the database says that it is pool "a"`)
 }
 
-func TestStart_refusesOneNumberTwice(t *testing.T) {
+// requireUnfit wants a pool to be out of service, and closed to everybody.
+func requireUnfit(t *testing.T, p *routing.Pool, why string) {
+	t.Helper()
+	requireDown(t, p, why)
+	require.ErrorContains(t, p.Unfit(), why)
+	require.ErrorContains(t, p.Outage(), why)
+	require.ErrorContains(t, p.Jobs().Ping(t.Context()), why)
+	require.ErrorContains(t, p.Tenants().Ping(t.Context()), why)
+}
+
+// Jobs may depend on the older ledger; the newer one can be made again.
+func TestStart_keepsTheNewerOfTwoWithOneNumberOut(t *testing.T) {
 	t.Parallel()
 	dsnA, dsnB := storetest.DSN(t, "a", 7), storetest.DSN(t, "b", 7)
-	r := newRouter(t, withPools(map[string]string{"a": dsnA, "b": dsnB, "c": storetest.DSN(t, "c", 8)}))
-	err := r.Start(t.Context())
-	require.ErrorContains(t, err, "the same number 7 as pool ")
-	require.ErrorContains(t, err, "so their job ids would collide: they were migrated apart; migrate new pools with one configuration that names all of them")
-	require.Equal(t, 1, strings.Count(err.Error(), "collide"))
-	require.NotContains(t, err.Error(), "pool c")
-	requireNoSessions(t, dsnA)
-	requireNoSessions(t, dsnB)
+	exec(t, dsnB, "UPDATE tenure.migration SET tstamp = '2020-01-01'")
+	r := started(t, withPools(map[string]string{"a": dsnA, "b": dsnB, "c": storetest.DSN(t, "c", 8)}))
+	requireUp(t, poolOf(t, r, "b"), 7)
+	requireUp(t, poolOf(t, r, "c"), 8)
+	requireUnfit(t, poolOf(t, r, "a"), "pool a: it has the same number 7 as pool b, so their job ids would collide: they were migrated apart; migrate new pools with one configuration that names all of them")
+}
+
+// What somebody has to mend in one pool does not keep the others from being worked on, and
+// nobody has to start the node again once it is mended.
+func TestStart_keepsOutWhatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	role := func(t *testing.T, dsn, name string, grants ...string) {
+		exec(t, dsn, "CREATE ROLE "+name+" LOGIN")
+		t.Cleanup(func() {
+			conn, err := pgx.Connect(context.Background(), dsn)
+			require.NoError(t, err)
+			defer conn.Close(context.Background())
+			_, err = conn.Exec(context.Background(), "DROP OWNED BY "+name+"; DROP ROLE "+name)
+			require.NoError(t, err)
+		})
+		for _, g := range grants {
+			exec(t, dsn, g)
+		}
+	}
+	as := func(t *testing.T, dsn, user string) string {
+		u, err := url.Parse(dsn)
+		require.NoError(t, err)
+		u.User = url.User(user)
+		return u.String()
+	}
+	unique := fmt.Sprintf("routing_%d_", os.Getpid()) // roles belong to the whole server
+	for name, tc := range map[string]struct {
+		prepare func(t *testing.T, dsn string) (through string)
+		want    string
+		mend    func(t *testing.T, dsn string)
+	}{
+		"not migrated": {
+			func(t *testing.T, dsn string) string {
+				exec(t, dsn, "ALTER SCHEMA tenure RENAME TO hidden")
+				return dsn
+			},
+			"pool bad: has no ledger: run: tenure migrate --pool bad",
+			func(t *testing.T, dsn string) { exec(t, dsn, "ALTER SCHEMA hidden RENAME TO tenure") },
+		},
+		"an older ledger": {
+			func(t *testing.T, dsn string) string {
+				exec(t, dsn, fmt.Sprintf("UPDATE tenure.migration SET is_applied = false WHERE version_id = %d", store.LedgerVersion()))
+				return dsn
+			},
+			fmt.Sprintf("and this program needs version %d or newer: run: tenure migrate --pool bad", store.LedgerVersion()),
+			func(t *testing.T, dsn string) { exec(t, dsn, "UPDATE tenure.migration SET is_applied = true") },
+		},
+		"a newer ledger": {
+			func(t *testing.T, dsn string) string {
+				exec(t, dsn, "UPDATE tenure.pool SET oldest_program = 9999")
+				return dsn
+			},
+			"which only programs for version 9999 or newer can work on",
+			func(t *testing.T, dsn string) { exec(t, dsn, "UPDATE tenure.pool SET oldest_program = 3") },
+		},
+		"no such user": {
+			func(t *testing.T, dsn string) string { return as(t, dsn, unique+"nobody") },
+			`pool bad: its server refuses user "` + unique + `nobody" of database `,
+			func(t *testing.T, dsn string) { role(t, dsn, unique+"nobody", "ALTER ROLE "+unique+"nobody SUPERUSER") },
+		},
+		"a user that may not connect": {
+			func(t *testing.T, dsn string) string {
+				role(t, dsn, unique+"outside", "REVOKE CONNECT ON DATABASE "+databaseOf(t, dsn)+" FROM PUBLIC")
+				return as(t, dsn, unique+"outside")
+			},
+			"grant it to that user, or correct the user in the DSN",
+			func(t *testing.T, dsn string) { exec(t, dsn, "ALTER ROLE "+unique+"outside SUPERUSER") },
+		},
+		"a user that may not use the ledger": {
+			func(t *testing.T, dsn string) string {
+				role(t, dsn, unique+"reader")
+				return as(t, dsn, unique+"reader")
+			},
+			"its user lacks privileges on the ledger",
+			func(t *testing.T, dsn string) { exec(t, dsn, "ALTER ROLE "+unique+"reader SUPERUSER") },
+		},
+		"no such database": {
+			func(t *testing.T, dsn string) string {
+				return strings.Replace(dsn, strings.Trim(databaseOf(t, dsn), `"`), unique+"nowhere", 1)
+			},
+			"correct the DSN; or create the database, and run: tenure migrate --pool bad",
+			nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := storetest.DSN(t, "bad", 2)
+			r := started(t, withPools(map[string]string{"good": storetest.DSN(t, "good", 1), "bad": tc.prepare(t, dsn)}))
+			requireUp(t, poolOf(t, r, "good"), 1)
+			bad := poolOf(t, r, "bad")
+			requireUnfit(t, bad, tc.want)
+			if tc.mend != nil {
+				tc.mend(t, dsn)
+				requireUp(t, bad, 2)
+				require.NoError(t, bad.Unfit())
+			}
+		})
+	}
+}
+
+// A pool that is out of service is tried again and again, and why is said once.
+func TestWatch_saysOnceWhatIsToBeMended(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	tries := make(chan struct{}, 100)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := pgproto3.NewBackend(c, c)
+			if _, err := b.ReceiveStartupMessage(); err == nil {
+				b.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: "wrong password"})
+				_ = b.Flush() // the client has gone if this fails
+			}
+			c.Close()
+			tries <- struct{}{}
+		}
+	}()
+	core, logs := observer.New(zap.ErrorLevel)
+	r, err := routing.New(withPools(map[string]string{
+		"good": storetest.DSN(t, "good", 1), "bad": "postgres://app:hunter2@" + l.Addr().String() + "/app?sslmode=disable",
+	}), zap.New(core))
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context()))
+	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
+	for range 4 {
+		select {
+		case <-tries:
+		case <-time.After(patience):
+			require.Fail(t, "it should be tried again")
+		}
+	}
+	said := logs.FilterMessageSnippet("out of service").All()
+	require.Len(t, said, 1)
+	require.NotContains(t, fmt.Sprint(said[0].ContextMap()), "hunter2")
 }
 
 // A pool that comes up later is looked at as closely.
@@ -164,26 +316,29 @@ func TestWatch_keepsOneNumberTwiceOut(t *testing.T) {
 	requireDown(t, b, "collide")
 }
 
-func TestStart_reportsAllAtOnce(t *testing.T) {
+// When no pool can be used, that is more likely a mistake than an outage.
+func TestStart_refusesWhenNoPoolCanBeUsed(t *testing.T) {
 	t.Parallel()
 	readOnly := storetest.DSN(t, "d", 4)
 	exec(t, readOnly, "ALTER DATABASE "+databaseOf(t, readOnly)+" SET default_transaction_read_only = on")
 	away := storetest.DSN(t, "e", 5)
 	shutterOf(t, away).close(t)
-	r := newRouter(t, withPools(map[string]string{
-		"a": storetest.DSN(t, "a", 1),
+	none := map[string]string{
 		"b": pgtest.Database(t),
 		"c": storetest.DSN(t, "x", 3),
 		"d": readOnly,
-		"e": away,
 		"f": pgtest.Database(t),
-	}))
+	}
+	r := newRouter(t, withPools(none))
 	err := r.Start(t.Context())
+	require.Error(t, err)
 	lines := strings.Split(err.Error(), "\n")
 	require.Len(t, lines, 4, "%v", err)
 	for i, want := range []string{"pool b: has no ledger", `pool c: the database says that it is pool "x"`, "pool d: its transactions are read-only", "pool f: has no ledger"} {
-		require.Contains(t, lines[i], want, "in order of their names; e may come back by itself")
+		require.Contains(t, lines[i], want, "in order of their names")
 	}
+	none["e"] = away // which may come back by itself
+	requireDown(t, poolOf(t, started(t, withPools(none)), "e"), "not currently accepting connections")
 }
 
 func TestStart_doesNotWaitForAPoolThatIsDown(t *testing.T) {
@@ -271,14 +426,12 @@ func TestPool_survivesACrash(t *testing.T) {
 	t.Run("a wrong password is told nobody", func(t *testing.T) {
 		real, err := pgx.ParseConfig(server.TCPDSN("ledger"))
 		require.NoError(t, err)
-		r := started(t, withPools(map[string]string{"main": strings.ReplaceAll(server.TCPDSN("ledger"), real.Password, "hunter2")}))
+		r := newRouter(t, withPools(map[string]string{"main": strings.ReplaceAll(server.TCPDSN("ledger"), real.Password, "hunter2")}))
+		err = r.Start(t.Context())
+		require.ErrorContains(t, err, `pool main: its server refuses user "postgres" of database "ledger": password authentication failed`)
+		require.NotContains(t, err.Error(), "hunter2")
 		p := poolOf(t, r, "main")
 		requireDown(t, p, "password authentication failed")
-		_, err = p.Number()
-		require.NotContains(t, err.Error(), "hunter2")
-		_, err = p.ConnectLock(t.Context())
-		require.ErrorContains(t, err, "password authentication failed")
-		require.NotContains(t, err.Error(), "hunter2")
 	})
 }
 

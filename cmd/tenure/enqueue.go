@@ -60,7 +60,7 @@ func newEnqueue(a *app) *cobra.Command {
 			id := tenancy.ID(f.tenant)
 			added, err := client.Enqueue(tenancy.For(ctx, id), raw, options...)
 			if err != nil {
-				return unusable(cfg, id, err)
+				return err
 			}
 			return a.printEnqueued(*output, added)
 		})

@@ -76,10 +76,16 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	return exitUsage
 }
 
-// complain prints an error, one line for each that was joined into it.
+// complain prints an error, one line for each that was joined into it. What several
+// questions ran into is said once.
 func (a *app) complain(err error) {
+	said := map[string]bool{}
 	for _, e := range joined(err) {
-		fmt.Fprintf(a.stderr, "tenure: %s\n", oneLine(advise(e).Error()))
+		line := oneLine(advise(e).Error())
+		if !said[line] {
+			fmt.Fprintf(a.stderr, "tenure: %s\n", line)
+		}
+		said[line] = true
 	}
 }
 

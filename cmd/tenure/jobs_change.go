@@ -21,6 +21,12 @@ func newJobsRetry(a *app) *cobra.Command {
 		if taken := (*tenure.KeyTakenError)(nil); errors.As(err, &taken) {
 			return "", &advised{err, "retry it again when that one has ended, or cancel that one first"}
 		}
+		if state := (*tenure.StateError)(nil); errors.As(err, &state) {
+			if state.State == "waiting" {
+				return "waits already", nil
+			}
+			return "", err
+		}
 		return "runs now", notFound(err, "only dead, retrying and scheduled jobs can be retried; see: tenure jobs show "+id.String())
 	})
 }

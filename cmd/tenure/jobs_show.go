@@ -13,11 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/cmd/tenure/internal/handlers"
 )
 
 func newJobsShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show ID", Short: "Show a job with its arguments and failed runs", Args: cobra.ExactArgs(1)}
 	output := outputFlag(cmd)
+	reveal := cmd.Flags().Bool("reveal", false, "with the headers and credentials of an http.request, which *** stands for otherwise")
 	stack := cmd.Flags().Bool("stack", false, "with the stacks of runs that panicked (-o json always has them)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ids, err := parseIDs(args)
@@ -32,6 +34,9 @@ func newJobsShow(a *app) *cobra.Command {
 			j, runs, err := client.Job(ctx, ids[0])
 			if err != nil {
 				return notFound(err, "finished jobs are kept for execution.retention; see: tenure jobs list")
+			}
+			if !*reveal {
+				j.Payload = handlers.Redact(j.Kind, j.Payload)
 			}
 			if *output == asJSON {
 				return printJSON(a.stdout, newJSONShow(j, runs))

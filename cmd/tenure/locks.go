@@ -57,7 +57,11 @@ func readLocks(ctx context.Context, client *tenure.Client) (locks []jsonLock, un
 	}
 	locks = []jsonLock{}
 	var errs []error
+	unfit := client.Unfit() // whoever calls says why they are
 	for _, l := range client.LockStatuses(ctx) {
+		if unfit[l.Pool] != nil {
+			continue
+		}
 		if l.Err != nil {
 			errs = append(errs, fmt.Errorf("pool %s: %w", l.Pool, l.Err))
 			continue

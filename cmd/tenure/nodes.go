@@ -18,7 +18,8 @@ func newNodes(a *app) *cobra.Command {
 		Use:   "nodes",
 		Short: "List the nodes that work on the pools, or did within a day",
 		Long: "A node has a session in every pool that it works on. This shows the nodes of which\n" +
-			"the databases know; one that has not worked on any pool yet is not among them.",
+			"the databases know; one that has not worked on any pool yet is not among them. One is\n" +
+			"idle that lives and that no pool has needed for a while.",
 		Args: cobra.NoArgs,
 	}
 	output := outputFlag(cmd)
@@ -32,7 +33,7 @@ func newNodes(a *app) *cobra.Command {
 			sessions, unanswered := client.SessionStatuses(ctx)
 			nodes := groupSessions(sessions)
 			if *live {
-				nodes = slices.DeleteFunc(nodes, func(n jsonNode) bool { return !slices.Contains(n.states(), "live") })
+				nodes = slices.DeleteFunc(nodes, func(n jsonNode) bool { return n.State != "live" && n.State != "idle" })
 			}
 			if *output == asJSON {
 				return unanswered, printJSON(a.stdout, nodes)
@@ -46,6 +47,7 @@ func newNodes(a *app) *cobra.Command {
 // jsonNode is one process of a node as -o json prints it.
 type jsonNode struct {
 	Node     string        `json:"node"`
+	State    string        `json:"state"` // live, idle (it lives, and no pool needs it), expired, dead or left
 	Member   string        `json:"member"`
 	Version  string        `json:"version"`
 	Address  string        `json:"gossip_address,omitempty"`
@@ -57,7 +59,7 @@ type jsonNode struct {
 type jsonSession struct {
 	Pool     string     `json:"pool"`
 	ID       string     `json:"id"`
-	State    string     `json:"state"` // live, expired (not seen in time, and not declared dead yet), left or dead
+	State    string     `json:"state"` // live, idle (its node lives, and is not needed here), expired (not seen in time, and not declared dead yet), left or dead
 	Started  *time.Time `json:"started_at"`
 	LastSeen *time.Time `json:"last_seen"`
 	Claims   int        `json:"claims"`
@@ -67,6 +69,7 @@ type jsonSession struct {
 func groupSessions(sessions []tenure.SessionStatus) []jsonNode {
 	nodes := []jsonNode{}
 	at := map[string]int{}
+	lives := map[string]bool{} // members that were seen idle a moment ago
 	slices.SortStableFunc(sessions, func(a, b tenure.SessionStatus) int { return b.StartedAt.Compare(a.StartedAt) })
 	for _, s := range sessions {
 		i, known := at[s.Member]
@@ -76,19 +79,59 @@ func groupSessions(sessions []tenure.SessionStatus) []jsonNode {
 			nodes = append(nodes, jsonNode{Node: s.Node, Member: s.Member, Version: s.Version, Address: s.GossipAddr, Kinds: s.Kinds})
 		}
 		state := s.State
-		if state == "live" && s.Expired {
+		switch {
+		case state == "live" && s.Expired:
 			state = "expired"
+		case s.Idle:
+			state = "idle"
+			lives[s.Member] = lives[s.Member] || s.Unseen < idleSeen
 		}
 		nodes[i].Sessions = append(nodes[i].Sessions, jsonSession{
 			Pool: s.Pool, ID: s.ID.String(), State: state,
 			Started: jsonTime(s.StartedAt), LastSeen: jsonTime(s.LastSeen), Claims: s.Claims,
 		})
 	}
+	for i := range nodes {
+		nodes[i].settle(lives[nodes[i].Member])
+	}
 	for _, n := range nodes {
 		slices.SortFunc(n.Sessions, func(a, b jsonSession) int { return cmp.Compare(a.Pool, b.Pool) })
 	}
 	slices.SortStableFunc(nodes, func(a, b jsonNode) int { return cmp.Compare(a.Node, b.Node) })
 	return nodes
+}
+
+// idleSeen is how lately a node that has no session must have said that it lives: it does
+// so every 30 s.
+const idleSeen = 75 * time.Second
+
+// settle says what the node's state is by those of its sessions. One of a pool says little
+// of the node: that ends the session in a pool that has nothing for it.
+func (n *jsonNode) settle(seenIdle bool) {
+	seen := map[string]time.Time{} // by state, when last
+	for _, s := range n.Sessions {
+		if at := deref(s.LastSeen); !at.Before(seen[s.State]) {
+			seen[s.State] = at
+		}
+	}
+	has := func(state string) bool { return !seen[state].IsZero() }
+	switch {
+	case has("live"):
+		n.State = "live"
+	case seenIdle && seen["idle"].After(seen["left"]): // else it has ended one since, or has stopped
+		n.State = "idle"
+	case has("expired"):
+		n.State = "expired"
+	case has("dead"):
+		n.State = "dead"
+	default:
+		n.State = "left"
+	}
+	for i, s := range n.Sessions {
+		if s.State == "idle" && n.State != "live" && n.State != "idle" {
+			n.Sessions[i].State = "left"
+		}
+	}
 }
 
 // states are the states of its sessions.
@@ -115,7 +158,7 @@ func (a *app) printNodes(nodes []jsonNode) error {
 			}
 		}
 		rows = append(rows, []string{n.Node, n.Member, n.Version, strings.Join(slices.Compact(pools), ","),
-			strings.Join(n.states(), ","), a.when(seen), strconv.Itoa(claims), strconv.Itoa(len(n.Kinds))})
+			n.State, a.when(seen), strconv.Itoa(claims), strconv.Itoa(len(n.Kinds))})
 	}
 	return printTable(a.stdout, []string{"NODE", "MEMBER", "VERSION", "POOLS", "STATE", "LAST SEEN", "CLAIMS", "KINDS"}, rows)
 }

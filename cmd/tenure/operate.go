@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/tenurehq/tenure"
@@ -24,9 +24,9 @@ const (
 // operation is the databases of a configuration, opened for one command.
 type operation struct {
 	client *tenure.Client
-	// refused says which databases answered but cannot be used: not migrated, or a
-	// standby after a failover, when an operator needs the others all the more.
-	refused error
+	// unfit says why databases that answer are out of service: not migrated, or a standby
+	// after a failover, when an operator needs the others all the more.
+	unfit []error
 }
 
 // operate runs fn on the databases that can be used. Without gossip: its address
@@ -39,18 +39,17 @@ func operate(ctx context.Context, cfg config.Config, fn func(context.Context, *o
 func operateFor(ctx context.Context, limit time.Duration, cfg config.Config, fn func(context.Context, *operation) error) error {
 	cfg.Cluster = nil
 	client, err := open(ctx, cfg)
-	var refused error
 	if err != nil {
-		if cfg, refused = without(ctx, cfg); refused == nil || len(cfg.Pools) == 0 {
-			return err
-		}
-		if client, err = open(ctx, cfg); err != nil {
-			return errors.Join(refused, err)
-		}
+		return err
+	}
+	o := &operation{client: client}
+	all := client.Unfit()
+	for _, pool := range slices.Sorted(maps.Keys(all)) {
+		o.unfit = append(o.unfit, all[pool])
 	}
 	runCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return errors.Join(fn(runCtx, &operation{client, refused}), stopClient(ctx, client))
+	return errors.Join(fn(runCtx, o), stopClient(ctx, client))
 }
 
 func open(ctx context.Context, cfg config.Config) (*tenure.Client, error) {
@@ -72,55 +71,12 @@ func stopClient(ctx context.Context, client *tenure.Client) error {
 	return client.Stop(ctx)
 }
 
-// without opens each pool alone to find those that cannot be used, and returns the
-// configuration without them and their tenants.
-func without(ctx context.Context, cfg config.Config) (rest config.Config, refused error) {
-	names := slices.Sorted(maps.Keys(cfg.Pools))
-	errs := make([]error, len(names))
-	var group sync.WaitGroup
-	for i, name := range names {
-		group.Go(func() {
-			alone := cfg
-			alone.Pools = maps.Clone(cfg.Pools)
-			for other := range cfg.Pools {
-				if other != name {
-					delete(alone.Pools, other)
-				}
-			}
-			alone.Tenants.Static, alone.Tenants.Table = nil, nil
-			client, err := open(ctx, alone)
-			if err == nil {
-				err = stopClient(ctx, client)
-			}
-			errs[i] = err
-		})
-	}
-	group.Wait()
-	rest = cfg
-	rest.Pools, rest.Tenants.Static = maps.Clone(cfg.Pools), maps.Clone(cfg.Tenants.Static)
-	for i, name := range names {
-		if errs[i] == nil {
-			continue
-		}
-		delete(rest.Pools, name)
-		for id, t := range cfg.Tenants.Static {
-			if t.Pool == name {
-				delete(rest.Tenants.Static, id)
-			}
-		}
-		if rest.Tenants.Table != nil && rest.Tenants.Table.Pool == name {
-			rest.Tenants.Table = nil
-		}
-	}
-	return rest, errors.Join(errs...)
-}
-
 // read is operate for commands that print what all pools say. What came is printed
 // even if some did not answer, and the command fails.
 func (a *app) read(ctx context.Context, cfg config.Config, fn func(context.Context, *tenure.Client) (unanswered, err error)) error {
 	return operate(ctx, cfg, func(ctx context.Context, o *operation) error {
 		unanswered, err := fn(ctx, o.client)
-		if unanswered = errors.Join(o.refused, unanswered); unanswered != nil {
+		if unanswered = errors.Join(o.unsaid(unanswered), unanswered); unanswered != nil {
 			unanswered = errors.Join(unanswered, errIncomplete)
 		}
 		return errors.Join(err, unanswered)
@@ -140,11 +96,22 @@ func (a *app) actFor(ctx context.Context, limit time.Duration, cfg config.Config
 	return operateFor(ctx, limit, cfg, func(ctx context.Context, o *operation) error {
 		err := fn(ctx, o.client)
 		if err != nil {
-			return errors.Join(o.refused, err)
+			return errors.Join(o.unsaid(err), err)
 		}
-		if o.refused != nil {
-			a.complain(fmt.Errorf("note: %w", o.refused))
+		for _, unfit := range o.unfit {
+			a.complain(fmt.Errorf("note: %w", unfit))
 		}
 		return nil
 	})
+}
+
+// unsaid is why pools are out of service, without those that err is about.
+func (o *operation) unsaid(err error) error {
+	var rest []error
+	for _, unfit := range o.unfit {
+		if err == nil || !strings.Contains(err.Error(), unfit.Error()) {
+			rest = append(rest, unfit)
+		}
+	}
+	return errors.Join(rest...)
 }

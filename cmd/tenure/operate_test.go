@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
@@ -27,13 +31,48 @@ func TestMigrate(t *testing.T) {
 	require.NotEmpty(t, b.enqueue("k", "{}", "--tenant", "P1"))
 }
 
+func TestMigrateJSON(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1?", "p2", "p3!")
+	var pools []jsonPoolMigrated
+	r := b.fails(exitFailed, "migrate", "-o", "json")
+	require.NoError(t, json.Unmarshal([]byte(r.out), &pools))
+	require.Len(t, pools, 3)
+	require.Equal(t, "failed", pools[0].State, "it has no number as long as p3 does not answer")
+	require.Equal(t, int64(1), pools[0].Applied[0].Version)
+	require.Equal(t, "current", pools[1].State)
+	require.Empty(t, pools[1].Error)
+	require.Equal(t, "failed", pools[2].State)
+	require.Contains(t, pools[2].Error, "connection refused")
+	require.Contains(t, r.errors, "go on with: tenure migrate --config "+b.path+" --pool p1 --pool p3\n")
+	r = b.fails(exitUsage, "migrate", "--at-once", "0")
+	require.Contains(t, r.errors, "--per-server and --at-once must be 1 or more")
+}
+
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	p := newProgress(io.Discard, "migrated", 500)
+	defer p.stop()
+	require.Equal(t, "migrated 0 of 500 pools, 0 failed, 0 per second, time left: unknown", p.line(time.Second))
+	for i := range 100 {
+		p.add(i == 7)
+	}
+	require.Equal(t, "migrated 100 of 500 pools, 1 failed, 10 per second, time left: 40s", p.line(10*time.Second))
+	require.Equal(t, "1 of 4 pools migrated, 1 were up to date, 1 failed, in 1.5s", summary([]tenure.MigratedPool{
+		{Steps: make([]tenure.Migration, 2)}, {}, {Err: io.EOF},
+	}, 4, 1500*time.Millisecond))
+	a := &app{config: "node.yaml"}
+	require.EqualError(t, a.goOn([]tenure.MigratedPool{{Pool: "p1"}, {Pool: "p2", Err: io.EOF}}, 4),
+		"1 of 4 pools failed, the others are not affected: mend what is wrong; 2 pools were not begun; go on with: tenure migrate --config node.yaml")
+}
+
 func TestMigratePoolDown(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1", "p2!")
 	require.Equal(t, "p1: up to date\n", b.ok("migrate", "--pool", "p1"))
 	r := b.fails(exitFailed, "migrate")
 	require.Regexp(t, `(?m)^tenure: connect to pool p2: .*connection refused.*: check that the database runs, and the pool's dsn$`, r.errors)
-	require.Contains(t, r.errors, "run migrate again")
+	require.Contains(t, r.errors, "tenure: 1 of 2 pools failed, the others are not affected: mend what is wrong; go on with: tenure migrate --config "+b.path+" --pool p2\n")
 }
 
 func TestMigrateRefused(t *testing.T) {
@@ -41,9 +80,9 @@ func TestMigrateRefused(t *testing.T) {
 	b := setup(t, "p1", "p2?", "p3?")
 	b.sql("p3", "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$")
 	r := b.fails(exitUsage, "migrate")
-	require.Regexp(t, `^p2: applied 0001_ledger.sql \([0-9.]+m?s\)\n`, r.out)
+	require.Regexp(t, `^p1: up to date\np2: applied 0001_ledger.sql \([0-9.]+m?s\)\n`, r.out)
 	require.Equal(t, "tenure: pool p3: its transactions are read-only: unset default_transaction_read_only for this user and database\n"+
-		"tenure: the other pools, if any, are done: mend what is wrong and run migrate again\n", r.errors)
+		"tenure: 1 of 3 pools failed, the others are not affected: mend what is wrong; go on with: tenure migrate --config "+b.path+" --pool p3\n", r.errors)
 
 	b = setup(t, "p1")
 	text, err := os.ReadFile(b.path)
@@ -86,6 +125,20 @@ func TestEnqueue(t *testing.T) {
 	require.Contains(t, b.ok("jobs", "show", at), "2998-12-31T23:00:00Z")
 }
 
+// What a webhook proves itself with is not shown to whoever looks at its job.
+func TestShowHidesCredentials(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	id := b.enqueue("http.request", `{"url": "https://u:hunter2@hook.example/in?token=hunter2", "headers": {"Authorization": "Bearer hunter2"}, "body": {"n": 1}}`, "--tenant", "P1")
+	for _, output := range []string{"table", "json"} {
+		out := b.ok("jobs", "show", id, "-o", output) // which looks for hunter2
+		require.Contains(t, out, "https://***@hook.example/in?token=***")
+		require.Contains(t, out, "Authorization")
+		revealed := command(t.Context(), "", "jobs", "show", id, "--reveal", "-o", output, "--config", b.path).out
+		require.Contains(t, revealed, "Bearer hunter2")
+	}
+}
+
 func TestEnqueueRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1", "p2!", "p3?")
@@ -96,7 +149,7 @@ func TestEnqueueRefused(t *testing.T) {
 	require.Contains(t, r.errors, "pool is down")
 	require.Contains(t, r.errors, "check that the database runs")
 	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P3")
-	require.Regexp(t, `(?s)^tenure: .*run: tenure migrate --pool p3\ntenure: tenant "P3" lives in pool p3, which cannot be used\n$`, r.errors)
+	require.Equal(t, "tenure: enqueue k: pool is down: pool p3: has no ledger: run: tenure migrate --pool p3\n", r.errors)
 	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P1", "--at", "0001-01-01T00:00:00Z")
 	require.Contains(t, r.errors, "years 1970 to 9999")
 	text, err := os.ReadFile(b.path)
@@ -166,8 +219,11 @@ func TestCancelAndRetry(t *testing.T) {
 
 	require.Equal(t, "job "+three+" runs now\n", b.ok("jobs", "retry", three))
 	require.Equal(t, "waiting (no handler)", rows(b.ok("jobs", "list", "--state", "waiting"))[0][1])
-	r = b.fails(exitFailed, "jobs", "retry", three)
-	require.Contains(t, r.errors, "only dead, retrying and scheduled jobs can be retried")
+	require.Equal(t, "job "+three+" waits already\n", b.ok("jobs", "retry", three))
+	r = b.fails(exitFailed, "jobs", "retry", one)
+	require.Equal(t, "tenure: retry job "+one+": it is cancelled, and does not run again: enqueue another\n", r.errors)
+	r = b.fails(exitFailed, "jobs", "retry", missing)
+	require.Contains(t, r.errors, "no such job: only dead, retrying and scheduled jobs can be retried")
 	r = b.fails(exitFailed, "jobs", "show", missing)
 	require.Equal(t, "tenure: job 999: no such job: finished jobs are kept for execution.retention; see: tenure jobs list\n", r.errors)
 }
@@ -233,7 +289,7 @@ func TestPoolDown(t *testing.T) {
 		case strings.HasPrefix(args, "jobs"):
 			require.Contains(t, r.out, id)
 		case args == "pools list":
-			require.Regexp(t, `(?m)^p1 +up +nobody +1 .*\np2 +down +- .*\np3 +down +- `, r.out)
+			require.Regexp(t, `(?m)^p1 +up +nobody +1 .*\np2 +down +- .*\np3 +out of service +- `, r.out)
 		}
 	}
 	r = b.run("jobs", "show", id)
@@ -254,4 +310,35 @@ func TestInterrupted(t *testing.T) {
 	cancel()
 	r := command(ctx, "", "jobs", "list", "--config", b.path)
 	require.Equal(t, exitFailed, r.code)
+}
+
+// A user who runs nodes is given what they need, which is printed, and can be printed before.
+func TestMigrateGrants(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2?")
+	user := "tenure_test_" + strings.ToLower(rand.Text()[:10])
+	b.sql("p1", "CREATE ROLE "+user)
+	t.Cleanup(func() {
+		for _, sql := range [][2]string{{"p2", "DROP OWNED BY " + user}, {"p1", "DROP OWNED BY " + user + "; DROP ROLE " + user}} {
+			conn, err := pgx.Connect(context.Background(), b.dsn[sql[0]])
+			require.NoError(t, err)
+			_, err = conn.Exec(context.Background(), sql[1])
+			require.NoError(t, errors.Join(err, conn.Close(context.Background())))
+		}
+	})
+
+	r := b.fails(exitUsage, "migrate", "--runtime", user)
+	require.Contains(t, r.errors, "--runtime and --print go with --grants")
+	r = b.fails(exitFailed, "migrate", "--grants", "--print", "--runtime", user)
+	require.Contains(t, r.errors, "pool p2: ")
+	shown := b.ok("migrate", "--grants", "--print", "--runtime", user, "--pool", "p1")
+	require.Regexp(t, `^-- p1:\nGRANT `, shown)
+	require.Regexp(t, `(?m)^GRANT USAGE, SELECT, UPDATE ON SEQUENCE tenure.incarnation_moment, tenure.job_id, tenure.job_position TO `+user+`;$`, shown)
+	require.Equal(t, shown, b.ok("migrate", "--grants", "--print", "--runtime", user, "--pool", "p1"))
+	require.Equal(t, "p1: up to date\n"+shown, b.ok("migrate", "--grants", "--runtime", user, "--pool", "p1"))
+	require.Equal(t, "p1: up to date\n-- p1: nothing is missing\n", b.ok("migrate", "--grants", "--runtime", user, "--pool", "p1"))
+	require.Regexp(t, `(?s)^p1: up to date\np2: applied .*\n-- p1: nothing is missing\n-- p2: nobody but its owner has this ledger; name a user with --runtime\n$`, b.ok("migrate", "--grants"))
+	require.Contains(t, b.ok("migrate", "--grants", "--runtime", user), "-- p2:\nGRANT ")
+	r = b.fails(exitFailed, "migrate", "--grants", "--runtime", "nobody_at_all")
+	require.Contains(t, r.errors, `user "nobody_at_all" does not exist on this server: create it first`)
 }

@@ -29,7 +29,8 @@ func newPools(a *app) *cobra.Command {
 // jsonPool is a pool as -o json prints it.
 type jsonPool struct {
 	Pool      string `json:"pool"`
-	State     string `json:"state"` // up, frozen, or down: it did not answer
+	State     string `json:"state"` // up, frozen, down: it did not answer, or out of service: see reason
+	Reason    string `json:"reason,omitempty"`
 	Frozen    bool   `json:"frozen"`
 	Node      string `json:"node,omitempty"` // that holds the lock
 	Waiting   int64  `json:"waiting"`
@@ -57,18 +58,21 @@ func newPoolsList(a *app) *cobra.Command {
 			for _, l := range locks {
 				byName[l.Pool] = l
 			}
+			unfit := client.Unfit()
 			pools := []jsonPool{}
 			for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
 				l, answers := byName[name]
 				c := byPool[name]
-				state := "up"
+				state, reason := "up", ""
 				switch {
+				case unfit[name] != nil:
+					state, reason = "out of service", oneLine(unfit[name].Error())
 				case !answers:
 					state = "down"
 				case l.Paused:
 					state = "frozen"
 				}
-				pools = append(pools, jsonPool{Pool: name, State: state, Frozen: l.Paused, Node: l.Node,
+				pools = append(pools, jsonPool{Pool: name, State: state, Reason: reason, Frozen: l.Paused, Node: l.Node,
 					Waiting: int64(c.Waiting), Claimed: int64(c.Claimed), Scheduled: int64(c.Timers), Dead: int64(c.Dead)})
 			}
 			unanswered = errors.Join(unanswered, countErr)
@@ -77,7 +81,7 @@ func newPoolsList(a *app) *cobra.Command {
 			}
 			var rows [][]string
 			for _, p := range pools {
-				if p.State == "down" {
+				if p.State == "down" || p.State == "out of service" {
 					rows = append(rows, []string{p.Pool, p.State, "-", "-", "-", "-", "-"})
 					continue
 				}
@@ -203,7 +207,9 @@ func (s silence) dead(session tenure.SessionStatus, ttl time.Duration) bool {
 		last = heartbeat{number: session.Beat}
 	}
 	s[session.ID] = last
-	return session.State != "live" || session.Expired && time.Duration(last.still)*drainLook >= ttl
+	still := time.Duration(last.still) * drainLook
+	// The database's clock may have been set back, and then it does not count for ever.
+	return session.State != "live" || session.Expired && still >= ttl || still >= 3*max(ttl, session.TTL)
 }
 
 // onPool makes cmd do something to the pool that is its argument.

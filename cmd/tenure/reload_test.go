@@ -170,7 +170,7 @@ func TestPoolsDrainPassesTheDead(t *testing.T) {
 	b := setup(t, "p1")
 	id := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P1")
 	b.sql("p1", `INSERT INTO tenure.node_session (session_id, node, member, expires_at) VALUES (gen_random_uuid(), 'b', 'b-1', now() + interval '1 hour');
-		INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT session_id, 0, '{`+id+`}', now() FROM tenure.node_session`)
+		INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT session_id, j.turn, ARRAY[j.id], now() FROM tenure.node_session, tenure.job j WHERE j.id = `+id)
 	drained := make(chan result, 1)
 	go func() { drained <- command(t.Context(), "", "pools", "drain", "p1", "--config", b.path) }()
 	select {
@@ -207,5 +207,6 @@ func TestSilence(t *testing.T) {
 	looks(2, true, false, false, false, true)
 	looks(3, true, false, false)
 	looks(4, true, false, false, false, true, true)
+	looks(5, false, false, false, false, false, false, false, false, false, false, true)
 	require.True(t, silence{}.dead(tenure.SessionStatus{Session: store.Session{State: "dead"}}, ttl))
 }

@@ -19,9 +19,10 @@ func newServe(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
 		Short: "Run a node until SIGINT or SIGTERM",
-		Long: "Runs the built-in handlers, http.request and sql.exec; programs with handlers of\n" +
-			"their own embed a node instead. The first signal stops it as execution.finish_within\n" +
-			"says, a second one ends it at once. It exits with 0 only if nothing is left claimed.",
+		Long: "Runs the built-in handlers: http.request, and sql.exec where handlers.sql_exec.enabled\n" +
+			"says so; programs with handlers of their own embed a node instead. The first signal stops it as execution.finish_within\n" +
+			"says, another one a second later or more ends it at once. It exits with 0 only if\n" +
+			"nothing is left claimed.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.loadConfig()

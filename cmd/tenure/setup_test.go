@@ -47,7 +47,7 @@ func setup(t *testing.T, pools ...string) *bed {
 	text.WriteString("node: {name: test, listen: 127.0.0.1:0}\n" +
 		"acquire: {idle_wait: 200ms, lock: {ttl: 2s, renew_every: 400ms}, session: {ttl: 3s, heartbeat_every: 500ms}}\n" +
 		"execution: {finish_within: 5s}\n" +
-		"handlers: {http_request: {allow: [127.0.0.1/32]}}\npools:\n")
+		"handlers: {http_request: {allow: [127.0.0.1/32]}, sql_exec: {enabled: true}}\npools:\n")
 	for i, pool := range pools {
 		name := strings.TrimRight(pool, "?!")
 		switch {

@@ -31,9 +31,10 @@ func newTenantsList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the tenants of every pool", Args: cobra.NoArgs,
 		Long: "Lists the tenants under tenants.static, those with unfinished jobs, and those that were\n" +
-			"frozen or moved. States: active, frozen, moving (about to leave for the other pool), moved\n" +
-			"(left for it), arriving (about to come from it), and stray: has jobs here, which do not\n" +
-			"run, and lives elsewhere; move it to where it lives.",
+			"frozen or moved. States: active, frozen, moving (about to leave for the other pool), held\n" +
+			"(moving, and its own data is being copied), moved (left for it), arriving (about to come\n" +
+			"from it), and stray: has jobs here, which do not run, and lives elsewhere; move it to\n" +
+			"where it lives.",
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -91,7 +92,7 @@ func (a *app) onTenant(cmd *cobra.Command, do func(ctx context.Context, client *
 			if err == nil {
 				_, err = fmt.Fprintf(a.stdout, "tenant %s %s\n", id, what)
 			}
-			return unusable(cfg, id, err)
+			return err
 		})
 	}
 	return cmd
@@ -105,15 +106,6 @@ func (a *app) loadConfigFor(id tenancy.ID) (config.Config, error) {
 	return a.loadConfig()
 }
 
-// unusable explains that a tenant is only unknown because its pool cannot be used; act
-// says why.
-func unusable(cfg config.Config, id tenancy.ID, err error) error {
-	if place, known := cfg.Tenants.Static[id]; known && errors.Is(err, tenure.ErrUnknownTenant) {
-		return consequence(fmt.Sprintf("tenant %q lives in pool %s, which cannot be used", id, place.Pool))
-	}
-	return err
-}
-
 // moveLimit bounds a move as a whole, so that one that is forgotten ends some day.
 const moveLimit = 24 * time.Hour
 
@@ -123,6 +115,7 @@ type jsonMove struct {
 	From   []string       `json:"from"`
 	To     string         `json:"to"`
 	Done   bool           `json:"done"`
+	Held   bool           `json:"held,omitempty"`
 	Jobs   map[string]int `json:"jobs"`
 }
 
@@ -131,16 +124,21 @@ func newTenantsMove(a *app) *cobra.Command {
 		Use:   "move TENANT --to POOL",
 		Short: "Move a tenant's jobs to another pool, and let it live there",
 		Long: `Moves a tenant's jobs of all states. Nothing is lost or doubled, and jobs can be enqueued
-all the time; other tenants are not disturbed. The tenant's own data is moved with your own
-tools before:
+all the time; other tenants are not disturbed. The tenant's own data is copied with your own
+tools, while the tenant is held:
 
-  tenure tenants freeze acme                           no job changes the data any more
-  pg_dump --schema=acme OLD | psql NEW                 or however you copy a schema
-  tenure tenants move acme --to new                    its jobs follow
-  tenure tenants thaw acme                             and run there
+  tenure tenants move acme --to new --hold             its jobs and transactions stop
+  pg_dump -Fc --schema=acme -f acme.dump OLD && pg_restore -1 -d NEW acme.dump
+  tenure tenants move acme --to new                    its jobs follow; all goes on there
 
-A tenant that is not frozen before is active again at the end of the move. Rename or drop
-the schema in the old pool then, so that nobody writes to it by mistake.
+--hold returns when no transaction is open any more that could write to the schema, and no
+other can begin: HandleTx runs nothing, InTx waits two seconds and fails, and so does EnqueueTx
+in a transaction of your own. It waits for every transaction of that database, first while
+the tenant's go on. What writes to the schema by other ways must be stopped before, also
+programs built with a version of Tenure that has no --hold. If --hold fails, nothing is held;
+to give up afterwards, move the tenant to where it is: tenure tenants move acme --to old.
+
+Drop or rename the schema in the old pool when all is done.
 
 The command may be interrupted and run again at any point, and goes on where it was. While
 it waits for running jobs it can be given up by moving the tenant to where it is. Run it,
@@ -153,7 +151,8 @@ away; for others see tenants.table.move.`,
 	}
 	output := outputFlag(cmd)
 	to := cmd.Flags().String("to", "", "the `pool` to move it to")
-	wait := cmd.Flags().Duration("wait", 10*time.Minute, "how long to wait for running jobs, and for transactions that may still enqueue")
+	wait := cmd.Flags().Duration("wait", 10*time.Minute, "how long to wait for running jobs, and for transactions that may still write")
+	hold := cmd.Flags().Bool("hold", false, "stop the tenant's jobs and transactions, so that its data can be copied, and move nothing yet")
 	_ = cmd.MarkFlagRequired("to") // fails for a flag that does not exist
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id := tenancy.ID(args[0])
@@ -168,15 +167,12 @@ away; for others see tenants.table.move.`,
 			return err
 		}
 		return a.actFor(cmd.Context(), moveLimit, cfg, func(ctx context.Context, client *tenure.Client) error {
-			options := tenure.MoveOptions{Wait: *wait}
+			options := tenure.MoveOptions{Wait: *wait, Hold: *hold}
 			if *output == asTable {
 				options.Progress = func(step string) { fmt.Fprintf(a.stderr, "tenant %s: %s\n", id, oneLine(step)) }
 			}
 			moved, err := client.MoveTenant(ctx, id, *to, options)
-			if errors.Is(err, tenure.ErrUnknownPool) { // the file has it: act says why it was left out
-				return consequence(fmt.Sprintf("pool %s cannot be used, so no tenant can be moved there", *to))
-			}
-			return errors.Join(a.printMoved(*output, id, moved, err == nil), unusable(cfg, id, err))
+			return errors.Join(a.printMoved(*output, id, moved, err == nil), err)
 		})
 	}
 	return cmd
@@ -184,10 +180,14 @@ away; for others see tenants.table.move.`,
 
 func (a *app) printMoved(f format, id tenancy.ID, m tenure.Moved, done bool) error {
 	if f == asJSON {
-		return printJSON(a.stdout, jsonMove{Tenant: string(id), From: append([]string{}, m.From...), To: m.To, Done: done, Jobs: m.Jobs})
+		return printJSON(a.stdout, jsonMove{Tenant: string(id), From: append([]string{}, m.From...), To: m.To, Done: done && !m.Held, Held: m.Held, Jobs: m.Jobs})
 	}
 	if !done {
 		return nil
+	}
+	if m.Held {
+		_, err := fmt.Fprintf(a.stdout, "tenant %[1]s is held: copy its data to pool %[2]s now, then run: tenure tenants move %[1]s --to %[2]s\n", id, m.To)
+		return err
 	}
 	var counts []string
 	for _, state := range []string{"waiting", "scheduled", "external", "history", "suspended", "dead", "finished"} {

@@ -37,12 +37,11 @@ func TestTenantsMove(t *testing.T) {
 	require.Contains(t, r.errors, "check that the database runs, and the pool's dsn")
 	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p4")
 	require.Contains(t, r.errors, "run: tenure migrate --pool p4")
-	require.Contains(t, r.errors, "pool p4 cannot be used, so no tenant can be moved there")
 	r = b.fails(exitUsage, "tenants", "move", "P4", "--to", "p2")
-	require.Contains(t, r.errors, `tenant "P4" lives in pool p4, which cannot be used`)
+	require.Contains(t, r.errors, "pool is down: pool p4: has no ledger: run: tenure migrate --pool p4")
 	b.place("P2", "p2", "other")
 	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p2")
-	require.Contains(t, r.errors, `it has no schema "t" there: freeze the tenant, copy its schema`)
+	require.Contains(t, r.errors, `it has no schema "t" there: run this with --hold, copy the schema`)
 	require.Empty(t, r.out)
 }
 
@@ -81,4 +80,31 @@ tenant P1: moving its finished jobs from pool p1
 	b.sql("p1", "CREATE SCHEMA t")
 	require.JSONEq(t, `{"tenant": "P1", "from": ["p2"], "to": "p1", "done": true, "jobs": {"waiting": 2, "scheduled": 1}}`,
 		b.ok("tenants", "move", "P1", "--to", "p1", "-o", "json"))
+}
+
+// The procedure of `tenants move --help`, as it is printed.
+func TestTenantsMoveHold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	b.place("P2", "p2", "other")
+	b.enqueue("k", "{}", "--tenant", "P1")
+	r := b.run("tenants", "move", "P1", "--to", "p2", "--hold")
+	require.Zero(t, r.code, r.errors)
+	require.Equal(t, "tenant P1 is held: copy its data to pool p2 now, then run: tenure tenants move P1 --to p2\n", r.out)
+	require.Contains(t, r.errors, "tenant P1: stopping its transactions in pool p1\n")
+	require.Equal(t, []string{"P1", "p1", "held", "p2"}, rows(b.ok("tenants", "list"))[0])
+	require.JSONEq(t, `{"tenant": "P1", "from": [], "to": "p2", "done": false, "held": true, "jobs": {}}`,
+		b.ok("tenants", "move", "P1", "--to", "p2", "--hold", "-o", "json"))
+	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p2")
+	require.Contains(t, r.errors, `it has no schema "t" there: run this with --hold, copy the schema`)
+	r = b.run("tenants", "move", "P1", "--to", "p1")
+	require.Zero(t, r.code, r.errors)
+	require.Equal(t, []string{"P1", "p1", "active", "-"}, rows(b.ok("tenants", "list"))[0])
+
+	require.Zero(t, b.run("tenants", "move", "P1", "--to", "p2", "--hold").code)
+	b.sql("p2", "CREATE SCHEMA t") // the copy
+	r = b.run("tenants", "move", "P1", "--to", "p2")
+	require.Zero(t, r.code, r.errors)
+	require.Equal(t, "tenant P1 lives in pool p2; jobs moved: 1 waiting\n", r.out)
+	require.Equal(t, []string{"P1", "p2", "active", "-"}, rows(b.ok("tenants", "list"))[1])
 }

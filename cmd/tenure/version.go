@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure"
 )
 
 // version is set by the linker in releases.
@@ -24,10 +26,11 @@ func buildVersion() string {
 func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version",
+		Short: "Print the version, and which ledgers it works on",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.stdout, "tenure %s %s %s/%s\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(a.stdout, "tenure %s %s %s/%s\nledger version %d; works on newer ledgers, too, as long as they admit programs for version %[5]d\n",
+				buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, tenure.LedgerVersion())
 			return err
 		},
 	}

@@ -281,6 +281,11 @@ func (s *Server) Crash(ctx context.Context) error {
 	return s.halt(ctx, syscall.SIGQUIT)
 }
 
+// Halt ends postgres in order; Resume starts it again.
+func (s *Server) Halt(ctx context.Context) error {
+	return s.halt(ctx, syscall.SIGINT)
+}
+
 // Standby starts a server of its own on a copy of this one's data, which follows it
 // until it is promoted. It is stopped by itself.
 func (s *Server) Standby(ctx context.Context) (*Server, error) {

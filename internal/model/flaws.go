@@ -46,7 +46,7 @@ type Bounds struct {
 	Takes     uint8 // tries to take the lock
 	Lost      uint8 // calls that get no answer; they may still be executed later, or have been
 	Crashes   uint8
-	Jumps     uint8 // of the database's clock: lock and sessions expire while their nodes are well
+	Jumps     uint8 // of the database's clock: lock and sessions expire while their nodes are well, or dead sessions seem to live on
 	Failovers uint8 // the database goes back to what a replica had
 	Cancels   uint8 // of waiting jobs, from outside
 	Failures  uint8 // runs that end with an error

@@ -302,9 +302,9 @@ func (e *expansion) claim(n int) {
 	}
 }
 
-// declare declares a session dead that expired by the database's clock and that this
-// node saw stand still for its whole time to live, which it can only have seen if
-// that was so.
+// declare declares a session dead that this node saw stand still for its whole time to
+// live, which it can only have seen if that was so. How much longer it has to when the
+// database's clock says that the session lives on is left out.
 func (e *expansion) declare(n int) {
 	others := false
 	for id := range e.s.nodes[n].last {
@@ -318,7 +318,7 @@ func (e *expansion) declare(n int) {
 	for i := range e.s.ledger.sessions {
 		target := session(i + 1)
 		row := e.s.ledger.session(target)
-		if target == e.s.current(n) || row.state != live || !row.expired || !e.s.silent[i] && !e.Flaws.ReapsUnwatched {
+		if target == e.s.current(n) || row.state != live || !e.s.silent[i] && !(row.expired && e.Flaws.ReapsUnwatched) {
 			continue
 		}
 		e.ask(n, declaring, request{kind: declare, epoch: e.s.nodes[n].epoch, target: target, unmoved: true})

@@ -137,6 +137,12 @@ func (e *expansion) time() {
 			}
 		}
 		e.did("the database's clock jumps forward", -1, -1, request{})
+		s = e.begin()
+		s.left.Jumps--
+		for i := range s.ledger.sessions {
+			s.ledger.sessions[i].expired = false
+		}
+		e.did("the database's clock jumps back", -1, -1, request{})
 	}
 }
 

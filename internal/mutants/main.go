@@ -1,7 +1,10 @@
 // Command mutants breaks Tenure on purpose, one promise at a time, and sees the
 // test fail that proves the promise. A test that cannot fail proves nothing.
 //
-//	go run ./internal/mutants [-run REGEXP]
+//	go run ./internal/mutants [-run REGEXP] [-since COMMIT]
+//
+// With -since only those in packages that have changed since that commit, or import one that
+// has, are tried; all, if git does not know the commit, as in a shallow clone.
 //
 // The tree is not touched: each broken file is laid over its original by
 // `go test -overlay`, which holds for embedded SQL as well. It must be run from the
@@ -24,15 +27,23 @@ import (
 
 func main() {
 	only := flag.String("run", "", "run only the mutants whose name or promise matches")
+	since := flag.String("since", "", "run only the mutants of packages that have changed since this commit, or import one that has")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants: -run:", err)
 		os.Exit(2)
 	}
+	changed := func(mutant) bool { return true }
+	if *since != "" {
+		if changed, err = changedSince(*since); err != nil {
+			fmt.Fprintln(os.Stderr, "mutants: -since:", err)
+			os.Exit(2)
+		}
+	}
 	var chosen []mutant
 	for _, m := range mutants {
-		if pattern.MatchString(m.promise + " " + m.name) {
+		if pattern.MatchString(m.promise+" "+m.name) && changed(m) {
 			chosen = append(chosen, m)
 		}
 	}

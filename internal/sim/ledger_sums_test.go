@@ -20,14 +20,14 @@ func TestLedgerIsUpToDate(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"lock_offer":    "7efe84ece6c9",
-		"lock_read":     "775aa001b222",
-		"lock_renew":    "6c70cc7b491a",
-		"lock_take":     "0f40733595ef",
+		"lock_read":     "44539b71ac6e",
+		"lock_renew":    "d4a12bacbb14",
+		"lock_take":     "2fd166e9486b",
 		"session_beat":  "061b218dc170",
 		"session_leave": "d6cd749c934e",
 		"session_open":  "67346f3773e6",
 		"session_seeds": "363e188a0b3f",
-		"timer_fire":    "a52b09ad8121",
+		"timer_fire":    "3ed6e9631d0b",
 	} {
 		require.Equal(t, want, sums[name], "%s.sql has changed", name)
 	}

@@ -123,12 +123,12 @@ func (l *ledger) holds(session uuid.UUID, epoch int64) bool {
 	return l.lock.holder == session && l.lock.epoch == epoch && l.lock.expires.After(l.clock())
 }
 
-var tenantColumns = []column{{"tenant_id", oidText}, {"state", oidText}, {"other_pool", oidText}, {"frozen", oidBool}}
+var tenantColumns = []column{{"tenant_id", oidText}, {"state", oidText}, {"other_pool", oidText}, {"frozen", oidBool}, {"held", oidBool}}
 
 var ledgerStatements = map[string]*statement{
 	"lock_read": {
 		columns: []column{{"holder_member", oidText}, {"next_holder", oidText}, {"epoch", oidInt8}, {"renew_seq", oidInt8}, {"remaining_ms", oidInt8},
-			{"paused", oidBool}, {"removals", oidInt8}, {"holder", oidUUID}, {"taken_at", oidTime}, {"quiet_ms", oidInt8}, {"beat", oidInt8}, {"timeline", oidInt4}},
+			{"paused", oidBool}, {"removals", oidInt8}, {"holder", oidUUID}, {"taken_at", oidTime}, {"quiet_ms", oidInt8}, {"beat", oidInt8}, {"ttl_ms", oidInt8}},
 		run: locked(func(l *ledger, by *host, _ []any) [][]any {
 			l.judge.read(l)
 			k := &l.lock
@@ -140,20 +140,20 @@ var ledgerStatements = map[string]*statement{
 			if s := l.sessions[k.holder]; s != nil {
 				beat = s.beat
 			}
-			return [][]any{{text(k.member), text(k.next), k.epoch, k.seq, l.remaining(), false, int64(0), id(k.holder), k.taken, ms(l.clock().Sub(since)), beat, int32(1)}}
+			return [][]any{{text(k.member), text(k.next), k.epoch, k.seq, l.remaining(), false, int64(0), id(k.holder), k.taken, ms(l.clock().Sub(since)), beat, ms(k.expires.Sub(k.renewed))}}
 		}),
 	},
 	"lock_take": {
 		params: []uint32{oidUUID, oidText, oidInt8, oidInt8, oidBool},
 		columns: []column{{"mine", oidBool}, {"epoch", oidInt8}, {"holder_member", oidText}, {"next_holder", oidText}, {"renew_seq", oidInt8},
-			{"remaining_ms", oidInt8}, {"paused", oidBool}, {"removals", oidInt8}, {"timeline", oidInt4}},
+			{"remaining_ms", oidInt8}, {"paused", oidBool}, {"removals", oidInt8}, {"incarnation", oidInt4}},
 		run: locked(func(l *ledger, by *host, a []any) [][]any {
 			l.judge.read(l)
 			session, member, ttl, seen, gone := asID(a[0]), a[1].(string), millis(a[2]), a[3].(int64), a[4].(bool)
 			k, now := &l.lock, l.clock()
 			s := l.sessions[session]
 			free := k.holder == session ||
-				k.holder == uuid.Nil && (k.next == "" || k.next == member || !k.reserved.After(now) || l.flaws.noReservation) ||
+				k.holder == uuid.Nil && (k.next == "" || k.next == member || !k.reserved.After(now) || k.seq == seen && gone || l.flaws.noReservation) ||
 				k.holder != uuid.Nil && k.seq == seen && (!k.expires.After(now) || gone) || l.flaws.stealable
 			if s == nil || s.state != "live" || !free {
 				return [][]any{{false, k.epoch, text(k.member), text(k.next), k.seq, l.remaining(), false, int64(0), int32(0)}}
@@ -170,7 +170,7 @@ var ledgerStatements = map[string]*statement{
 	},
 	"lock_renew": {
 		params:  []uint32{oidUUID, oidInt8, oidInt8},
-		columns: []column{{"removals", oidInt8}},
+		columns: []column{{"incarnation", oidInt4}},
 		run: locked(func(l *ledger, by *host, a []any) [][]any {
 			k, now := &l.lock, l.clock()
 			if k.holder != asID(a[0]) || k.epoch != a[1].(int64) || !k.expires.After(now) && !l.flaws.renewExpired {
@@ -178,7 +178,7 @@ var ledgerStatements = map[string]*statement{
 			}
 			l.judge.renewed(l, by)
 			k.seq, k.renewed, k.expires = k.seq+1, now, now.Add(millis(a[2]))
-			return [][]any{{int64(0)}}
+			return [][]any{{int32(1)}}
 		}),
 	},
 	"lock_offer": {
@@ -196,6 +196,13 @@ var ledgerStatements = map[string]*statement{
 			l.judge.released(l, by, before)
 			return [][]any{nil}
 		}),
+	},
+	// The database is of one incarnation all the time.
+	"incarnation_read": {columns: []column{{"incarnation", oidInt4}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{int32(1)}} }},
+	"incarnation_begin": {
+		params:  []uint32{oidBool},
+		columns: []column{{"turn", oidInt4}, {"mended", oidBool}},
+		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int32(1), false}} },
 	},
 	"session_open": {
 		params: []uint32{oidUUID, oidText, oidText, oidText, oidText, oidTexts, oidInt8},
@@ -220,8 +227,11 @@ var ledgerStatements = map[string]*statement{
 			return [][]any{{l.clock()}}
 		}),
 	},
-	"session_hold":  {params: []uint32{oidUUID}, run: none},
-	"claim_decline": {params: []uint32{oidUUID}, run: none},
+	"session_idle":      {params: []uint32{oidUUID, oidInt8}, run: none},
+	"lock_patience_end": {run: none},
+	"lock_patience":     {params: []uint32{oidText, oidBool}, columns: []column{{"set_config", oidText}}, run: none},
+	"session_hold":      {params: []uint32{oidUUID}, run: none},
+	"claim_decline":     {params: []uint32{oidUUID}, run: none},
 	"session_leave": {
 		params: []uint32{oidUUID},
 		run: locked(func(l *ledger, by *host, a []any) [][]any {
@@ -272,17 +282,17 @@ var ledgerStatements = map[string]*statement{
 	"claim_list":     {columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"job_ids", oidInts}}, run: none},
 	"lane_list":      {params: []uint32{oidInt8}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}}, run: none},
 	"page_state": {
-		columns: []column{{"removals", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}, {"xmax", oidInt8}},
-		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), int64(0), int64(1), int64(1)}} },
+		columns: []column{{"removals", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}},
+		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), int64(0), int64(1)}} },
 	},
 	// These two are only prepared for: there is nothing to read or to claim.
 	"page_read": {
-		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInts, pgtype.Int4ArrayOID, oidTexts, oidBool},
+		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInts, pgtype.Int4ArrayOID, oidTexts, oidBool, oidInt8, oidInt8},
 		columns: []column{{"n", oidInt4}, {"position", oidInt8}}, run: none,
 	},
 	"claim_insert": {
 		params:  []uint32{oidUUID, oidInt8, oidInt8, oidInts, pgtype.Int4ArrayOID, oidInt4},
-		columns: []column{{"id", oidInt8}, {"turn", oidInt4}}, run: none,
+		columns: []column{{"id", oidInt8}, {"turn", oidInt4}, {"xid", oidInt8}}, run: none,
 	},
 	"lane_behind": {
 		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool, oidInts, pgtype.Int4ArrayOID},
@@ -290,6 +300,7 @@ var ledgerStatements = map[string]*statement{
 	},
 	"lane_left":       {columns: tenantColumns, run: none},
 	"tenant_forwards": {columns: tenantColumns, run: none},
+	"tenant_limits":   {columns: []column{{"tenant_id", oidText}, {"most", oidInt4}, {"ids", oidInts}, {"turns", pgtype.Int4ArrayOID}}, run: none},
 	"transaction_oldest": {columns: []column{{"what", oidText}, {"id", oidText}, {"username", oidText}, {"application", oidText},
 		{"state", oidText}, {"xid", oidText}, {"seconds", pgtype.Float8OID}}, run: none},
 	"waiting_unhandled": {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},
@@ -300,15 +311,20 @@ var ledgerStatements = map[string]*statement{
 			return [][]any{{int32(150009), false, false, "UTF8", true, l.pool, true, true, true}}
 		},
 	},
-	"schema_version": {columns: []column{{"version", oidInt8}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema}} }},
-	"pool_number":    {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
+	"schema_version": {
+		columns: []column{{"version", oidInt8}, {"oldest_program", oidInt8}},
+		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema, l.schema}} },
+	},
+	"pool_number": {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
 	"server_is": {
 		columns: []column{{"server", oidText}, {"timeline", oidInt4}},
 		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1)}} },
 	},
+	"grant_missing": {params: []uint32{oidText}, columns: []column{{"format", oidText}}, run: none},
+	"role_learn":    {params: []uint32{oidTexts, oidTexts}, run: none},
 	"pool_server": {
-		columns: []column{{"server", oidText}, {"connections", oidInt4}},
-		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1000)}} },
+		columns: []column{{"server", oidText}, {"connections", oidInt4}, {"installed", pgtype.Float8OID}},
+		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1000), 0.0}} },
 	},
 	"pool_settings": {columns: []column{{"passed", oidBool}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{true}} }},
 	"pool_risks": {

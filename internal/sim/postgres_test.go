@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 // A database speaks the Postgres protocol and knows the ledger's statements by their
@@ -48,8 +50,7 @@ func loadStatements() (byText map[string]*statement, newest int64, err error) {
 		s.name = name
 		byText[strings.TrimSuffix(strings.TrimSpace(strings.Join(text, "")), ";")] = s
 	}
-	migrations, err := filepath.Glob("../store/migrations/*.sql")
-	return byText, int64(len(migrations)), err
+	return byText, store.LedgerVersion(), nil
 }
 
 // ping is how pgx asks whether a connection is still good.

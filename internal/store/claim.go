@@ -27,28 +27,33 @@ func ReleaseClaims(ctx context.Context, db DB, session uuid.UUID, claims []int64
 	return nil
 }
 
+// Claimed is what InsertClaim has done.
+type Claimed struct {
+	ByTurn map[int32]int64 // the claim of each turn among the jobs
+	XID    int64           // of its transaction; whoever had drawn a position before has a lower one
+}
+
 // InsertClaim claims jobs that were read when the lock's removals stood at the
-// given count, and returns the claim of each turn among them. ErrFenced: nothing
-// was claimed.
-func InsertClaim(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns []int32) (byTurn map[int32]int64, err error) {
-	rows, err := db.Query(ctx, sqlClaimInsert, f.Session, f.Epoch, removals, ids, turns, f.Timeline)
+// given count. ErrFenced: nothing was claimed.
+func InsertClaim(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns []int32) (c Claimed, err error) {
+	rows, err := db.Query(ctx, sqlClaimInsert, f.Session, f.Epoch, removals, ids, turns, f.Incarnation)
 	if err != nil {
-		return nil, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
+		return c, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
 	}
-	byTurn = make(map[int32]int64, 1)
+	c.ByTurn = make(map[int32]int64, 1)
 	var id int64
 	var turn int32
-	_, err = pgx.ForEachRow(rows, []any{&id, &turn}, func() error {
-		byTurn[turn] = id
+	_, err = pgx.ForEachRow(rows, []any{&id, &turn, &c.XID}, func() error {
+		c.ByTurn[turn] = id
 		return nil
 	})
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
-	case len(byTurn) == 0:
-		return nil, ErrFenced
+		return Claimed{}, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
+	case len(c.ByTurn) == 0:
+		return Claimed{}, ErrFenced
 	}
-	return byTurn, nil
+	return c, nil
 }
 
 // Given is a claim that was made for another session.
@@ -56,6 +61,7 @@ type Given struct {
 	ID      int64
 	Session uuid.UUID
 	Turn    int32
+	XID     int64 // see Claimed
 }
 
 // GiveClaims claims jobs for other nodes' sessions: job i for sessions[to[i]]. A
@@ -66,7 +72,7 @@ func GiveClaims(ctx context.Context, db DB, f Fence, removals int64, ids []int64
 	for i := range to {
 		n[i] = to[i] + 1
 	}
-	rows, err := db.Query(ctx, sqlClaimGive, f.Session, f.Epoch, removals, ids, turns, n, sessions, f.Timeline)
+	rows, err := db.Query(ctx, sqlClaimGive, f.Session, f.Epoch, removals, ids, turns, n, sessions, f.Incarnation)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d jobs for other nodes: %w", len(ids), translate(err))
 	}
@@ -80,13 +86,13 @@ func GiveClaims(ctx context.Context, db DB, f Fence, removals int64, ids []int64
 // Accepted is a claim that a session took over.
 type Accepted struct {
 	ID   int64
-	Jobs []job.Record // none: they are all gone
+	Jobs []job.Record // none: they are all gone; without a payload: it is too large
 }
 
 // AcceptClaims takes over every claim that was given to a session and is not among
 // those it knows. It can be repeated after a lost answer.
 func AcceptClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) ([]Accepted, error) {
-	rows, err := db.Query(ctx, sqlClaimAccept, session, notNil(known))
+	rows, err := db.Query(ctx, sqlClaimAccept, session, notNil(known), MaxJobBytes)
 	if err != nil {
 		return nil, fmt.Errorf("take claims over: %w", translate(err))
 	}
@@ -127,9 +133,18 @@ func AcceptClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) 
 }
 
 // WithdrawClaims takes back what was given longer ago than patience and has not
-// been taken over, and returns the claims.
-func WithdrawClaims(ctx context.Context, db DB, f Fence, patience time.Duration) ([]int64, error) {
-	return collectIDs(ctx, db, "withdraw claims", sqlClaimWithdraw, f.Session, f.Epoch, patience.Milliseconds())
+// been taken over, and returns the claims. Those that somebody has locked stay.
+func WithdrawClaims(ctx context.Context, db DB, f Fence, patience time.Duration) (withdrawn []int64, err error) {
+	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+		q.Query(func(rows pgx.Rows) (err error) {
+			withdrawn, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
+	}, sqlClaimWithdraw, f.Session, f.Epoch, patience.Milliseconds())
+	if err != nil {
+		return nil, fmt.Errorf("withdraw claims: %w", err)
+	}
+	return withdrawn, nil
 }
 
 // Standing is a claim in flight.
@@ -184,10 +199,10 @@ func collectClaims(rows pgx.Rows) ([]Claim, error) {
 }
 
 // ReturnUnstarted gives jobs of a session back that never started: claims[i] loses
-// jobs[i].
+// jobs[i]. ErrLocked: somebody has locked a claim.
 func ReturnUnstarted(ctx context.Context, db DB, session uuid.UUID, claims, jobs []int64) error {
-	if _, err := db.Exec(ctx, sqlClaimReturn, session, claims, jobs); err != nil {
-		return fmt.Errorf("give %d unstarted jobs back: %w", len(jobs), translate(err))
+	if err := briefly(ctx, db, lockTimeout, nil, sqlClaimReturn, session, claims, jobs); err != nil {
+		return fmt.Errorf("give %d unstarted jobs back: %w", len(jobs), err)
 	}
 	return nil
 }
@@ -210,18 +225,30 @@ func Spare(ctx context.Context, db DB, ids []int64, turns []int32) error {
 	return nil
 }
 
-// Reaped counts what a call of ReapClaims took back.
-type Reaped struct{ Claims, Back, Dead int }
+// Reaped says what a call of ReapClaims came to.
+type Reaped struct {
+	Claims    int   // it looked at
+	Last      int64 // of them
+	Back      int   // jobs that wait again
+	Dead      int   // jobs that went to the dead letters
+	Cancelled int   // jobs that somebody had wanted cancelled
+	Held      int   // jobs whose row somebody has locked; they are still in their claims
+}
 
-// ReapClaims takes back a bounded number of claims of ended sessions; call it
-// until Claims is 0. A job that has lost its node maxLosses times goes to the dead
-// letters. ErrFenced: nothing was changed.
-func ReapClaims(ctx context.Context, db DB, f Fence, maxLosses int) (Reaped, error) {
-	var r Reaped
+// ReapClaims takes back a bounded number of claims of ended sessions, those behind the
+// claim after; call it with the last one until Claims is 0. It waits for no row: what
+// somebody has locked is left for another time. A job that has lost its node maxLosses
+// times goes to the dead letters. keep retains cancelled jobs. ErrFenced: nothing was
+// changed. ErrLocked: neither was anything, as somebody has locked more than rows.
+func ReapClaims(ctx context.Context, db DB, f Fence, maxLosses int, after int64, keep bool) (r Reaped, err error) {
 	var fence int
-	err := db.QueryRow(ctx, sqlClaimReap, f.Session, f.Epoch, maxLosses).Scan(&fence, &r.Claims, &r.Back, &r.Dead)
+	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+		q.QueryRow(func(row pgx.Row) error {
+			return row.Scan(&fence, &r.Claims, &r.Last, &r.Back, &r.Dead, &r.Cancelled, &r.Held)
+		})
+	}, sqlClaimReap, f.Session, f.Epoch, maxLosses, after, keep)
 	if err != nil {
-		return Reaped{}, fmt.Errorf("reap claims: %w", translate(err))
+		return Reaped{}, fmt.Errorf("reap claims: %w", err)
 	}
 	if fence == 0 {
 		return Reaped{}, ErrFenced

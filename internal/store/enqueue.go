@@ -2,15 +2,19 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // NewJob is a job on its way into the ledger.
@@ -26,6 +30,7 @@ type NewJob struct {
 	UniqueKey     string
 	DueAt         time.Time     // zero: see DueIn
 	DueIn         time.Duration // 0: now; counted from the database's clock
+	WithData      bool          // the transaction may write the tenant's own data, too
 }
 
 // Later tells whether the job becomes a timer.
@@ -34,60 +39,82 @@ func (j *NewJob) Later() bool { return !j.DueAt.IsZero() || j.DueIn > 0 }
 // Lane is where the job will wait.
 func (j *NewJob) Lane() Lane { return Lane{Queue: j.Queue, Tenant: j.Tenant, Priority: j.Priority} }
 
-// enqueueTries bounds the repeats of an enqueue whose key was just taken by a
-// transaction that its snapshot did not see, or whose tenant has just arrived.
-const enqueueTries = 10
-
-// QueryRow is the one method of a DB that adding a job needs.
+// QueryRow is the one method of a DB, or of a database/sql transaction, that adding a job
+// needs.
 type QueryRow func(ctx context.Context, sql string, args ...any) pgx.Row
 
-// Enqueue adds one job by row, which may belong to a transaction of the caller's.
-// duplicate: an unfinished job of the tenant has the same unique key, and id is
-// that one's. ErrWrongPool: this is not the pool with this number. TenantMovedError:
-// the tenant has left it. ErrTenantArrives: a job with a unique key has to wait until
-// all the tenant's keys are here.
-func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
-	args := []any{pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta), nullable(j.CorrelationID)}
-	sql := sqlEnqueueNow
-	switch {
-	case j.UniqueKey != "":
-		sql = sqlEnqueueUnique
-		args = append(args, dueAt(j), dueIn(j), j.UniqueKey)
-	case j.Later():
-		sql = sqlEnqueueLater
-		args = append(args, dueAt(j), dueIn(j))
+// OnTx is how a job is added in a transaction of the caller's, in one round trip, whatever
+// mode its connection prepares statements in.
+func OnTx(tx pgx.Tx) QueryRow {
+	return func(ctx context.Context, sql string, args ...any) pgx.Row {
+		return tx.QueryRow(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
 	}
-	for try := 1; ; try++ {
-		err = row(ctx, sql, args...).Scan(&id, &duplicate)
-		if !errors.Is(err, pgx.ErrNoRows) {
-			break
-		}
-		// Whatever was in the way may be gone by the time it is asked for.
-		if why := refusal(ctx, row, pool, j.Tenant); !errors.Is(why, errKeyContended) || try == enqueueTries {
-			return 0, false, why
-		}
-	}
-	if err != nil {
-		return 0, false, translate(err)
-	}
-	return id, duplicate, nil
 }
 
-// refusal finds out why an enqueue returned no row.
-func refusal(ctx context.Context, row QueryRow, pool int, tenant string) error {
-	var state, other string
-	err := row(ctx, sqlEnqueueRefused, pool, tenant).Scan(&state, &other)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return ErrWrongPool
-	case err != nil:
-		return translate(err)
-	case state == TenantMoved:
-		return &TenantMovedError{Tenant: tenant, To: other}
-	case state == TenantArriving:
-		return ErrTenantArrives
+// OnSQLTx is OnTx for database/sql.
+func OnSQLTx(tx *sql.Tx) QueryRow {
+	return func(ctx context.Context, sql string, args ...any) pgx.Row {
+		return tx.QueryRowContext(ctx, sql, args...)
 	}
-	return errKeyContended
+}
+
+// Why tenure.enqueue takes a job not in.
+const (
+	refusedWrongPool = "wrong pool"
+	refusedForbidden = "forbidden"
+	refusedMoved     = "moved"
+	refusedHeld      = "held"
+	refusedArriving  = "arriving"
+	refusedContended = "contended"
+)
+
+// Enqueue adds one job by row, which may belong to a transaction of the caller's: that goes
+// on when the job is refused. duplicate: an unfinished job of the tenant has the same unique
+// key, and id is that one's. ErrWrongPool: this is not the pool with this number.
+// ErrNotAllowed: the role in force may not enqueue for this tenant. TenantMovedError: the
+// tenant has left the pool. ErrTenantArrives: a job with a unique key has to wait until all
+// the tenant's keys are here. tenancy.HeldError: the transaction may write data that is
+// being copied.
+func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
+	var added struct {
+		id             *job.ID
+		duplicate      *bool
+		refused, other *string
+	}
+	err = row(ctx, sqlEnqueue, pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta),
+		nullable(j.CorrelationID), dueAt(j), dueIn(j), nullable(j.UniqueKey), j.WithData).Scan(&added.id, &added.duplicate, &added.refused, &added.other)
+	switch {
+	case hasCode(err, codeUndefinedFunc):
+		return 0, false, fmt.Errorf("%w: %w", ErrNotMigrated, err)
+	case hasCode(err, codeNoPrivilege):
+		return 0, false, fmt.Errorf("%w: run tenure migrate --grants, or GRANT USAGE ON SCHEMA tenure and EXECUTE ON FUNCTION tenure.enqueue to the role", err)
+	case err != nil:
+		return 0, false, translate(err)
+	case added.refused != nil:
+		return 0, false, refusal(*added.refused, j.Tenant, added.other)
+	case added.id == nil || added.duplicate == nil:
+		return 0, false, errors.New("tenure.enqueue returned no id: is it the function that tenure migrate makes?")
+	}
+	return *added.id, *added.duplicate, nil
+}
+
+// refusal is a refusal of tenure.enqueue as an error.
+func refusal(why, tenant string, other *string) error {
+	switch why {
+	case refusedWrongPool:
+		return ErrWrongPool
+	case refusedForbidden:
+		return ErrNotAllowed
+	case refusedMoved:
+		return &TenantMovedError{Tenant: tenancy.ID(tenant), To: *other}
+	case refusedHeld:
+		return &tenancy.HeldError{Tenant: tenancy.ID(tenant), To: *other}
+	case refusedArriving:
+		return ErrTenantArrives
+	case refusedContended:
+		return errKeyContended
+	}
+	return fmt.Errorf("tenure.enqueue refused the job: %s", why) // a newer ledger's
 }
 
 func dueAt(j *NewJob) *time.Time {
@@ -97,12 +124,13 @@ func dueAt(j *NewJob) *time.Time {
 	return &j.DueAt
 }
 
-func dueIn(j *NewJob) *int64 {
+// dueIn is an interval as Postgres reads it.
+func dueIn(j *NewJob) *string {
 	if !j.DueAt.IsZero() || j.DueIn <= 0 {
 		return nil
 	}
-	ms := j.DueIn.Milliseconds()
-	return &ms
+	s := strconv.FormatFloat(j.DueIn.Seconds(), 'f', 6, 64) + " seconds"
+	return &s
 }
 
 func nullableInt(n int) *int {

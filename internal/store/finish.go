@@ -3,10 +3,11 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tenurehq/tenure/job"
 )
@@ -28,24 +29,27 @@ type Runner struct {
 // their end, in one transaction and one round trip. Runs whose claim was lost
 // change nothing; lost counts them. It can be repeated after an ambiguous error:
 // what the first call did is then counted as lost. keep says whether finished jobs
-// are retained.
+// are retained. Whoever was to run again and is wanted cancelled ends instead. ErrLocked:
+// somebody has locked the row of a job, see HeldJobs, or more; nothing was changed.
 func Finish(ctx context.Context, db DB, by Runner, keep bool, runs []Finished, claims []int64) (lost int, err error) {
 	f := finishBatch{keep: keep, node: by.Node}
 	for _, r := range runs {
 		f.add(r)
 	}
+	f.batch.Queue(sqlLockPatience, milliseconds(lockTimeout), true)
 	f.queue()
 	if len(claims) > 0 {
 		f.batch.Queue(sqlClaimRelease, by.Session, claims)
 	}
 	res := db.SendBatch(ctx, &f.batch)
+	_, err = res.Exec() // the patience
 	moved := int64(0)
 	for range f.moves {
-		tag, execErr := res.Exec()
-		if execErr != nil {
-			err = execErr
+		if err != nil {
 			break
 		}
+		var tag pgconn.CommandTag
+		tag, err = res.Exec()
 		moved += tag.RowsAffected()
 	}
 	if closeErr := res.Close(); err == nil {
@@ -55,6 +59,21 @@ func Finish(ctx context.Context, db DB, by Runner, keep bool, runs []Finished, c
 		return 0, fmt.Errorf("finish %d jobs: %w", len(runs), translate(err))
 	}
 	return max(0, f.counted-int(moved)), nil
+}
+
+// HeldJobs are the jobs among those of some runs whose row somebody has locked; it waits
+// for nobody. Jobs that do not stand with their run's turn any more are not among them.
+func HeldJobs(ctx context.Context, db DB, runs []Finished) (map[job.ID]bool, error) {
+	var c idColumns
+	for _, r := range runs {
+		c.add(r.Record)
+	}
+	ids, err := collectIDs(ctx, db, "look which jobs are locked", sqlFinishHeld, c.ids, c.turns)
+	held := make(map[job.ID]bool, len(ids))
+	for _, id := range ids {
+		held[job.ID(id)] = true
+	}
+	return held, err
 }
 
 // finishBatch sorts runs by what becomes of them.
@@ -118,11 +137,11 @@ func (f *finishBatch) add(r Finished) {
 		f.later.delays = append(f.later.delays, o.Delay.Milliseconds())
 		f.later.charged = append(f.later.charged, o.State == job.Retrying)
 		f.later.errors = append(f.later.errors, errorText(o.Err))
-		f.later.stacks = append(f.later.stacks, cut(o.Stack))
+		f.later.stacks = append(f.later.stacks, job.TrimText(o.Stack))
 	case job.Dead:
 		f.dead.add(r.Record)
 		f.dead.errors = append(f.dead.errors, errorText(o.Err))
-		f.dead.stacks = append(f.dead.stacks, cut(o.Stack))
+		f.dead.stacks = append(f.dead.stacks, job.TrimText(o.Stack))
 	case job.Cancelled:
 		f.cancelled.add(r.Record)
 	case job.Returned:
@@ -145,6 +164,9 @@ func (f *finishBatch) queue() {
 			move(len(ids), sqlFinishUnkept, ids, turn)
 		}
 	}
+	if c := f.again(); len(c.ids) > 0 {
+		move(0, sqlFinishUnwanted, c.ids, c.turns, f.keep) // its rows are counted below
+	}
 	if c := f.later; len(c.ids) > 0 {
 		move(len(c.ids), sqlFinishLater, c.ids, c.turns, c.delays, c.charged, c.errors, c.stacks, f.node)
 	}
@@ -162,6 +184,13 @@ func (f *finishBatch) queue() {
 	}
 }
 
+// again are the runs whose jobs are to run again.
+func (f *finishBatch) again() (c idColumns) {
+	c.ids = slices.Concat(f.later.ids, f.returned.ids)
+	c.turns = slices.Concat(f.later.turns, f.returned.turns)
+	return c
+}
+
 // QueueFinishInTx adds the finishing of one job to a batch that runs in the
 // handler's transaction. When the claim was lost the statement fails with
 // job.ErrClaimLost (see TranslateFinish) and nothing of the transaction commits.
@@ -172,20 +201,9 @@ func QueueFinishInTx(b *pgx.Batch, r *job.Record, keep bool) {
 // TranslateFinish gives an error of such a batch its meaning.
 func TranslateFinish(err error) error { return translate(err) }
 
-// maxErrorText bounds an error or a stack in the ledger, in bytes.
-const maxErrorText = 16 << 10
-
 func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	return cut(err.Error())
-}
-
-// cut makes text fit for Postgres: bounded, valid UTF-8, without NUL.
-func cut(s string) string {
-	if len(s) > maxErrorText {
-		s = s[:maxErrorText] + "… (cut)"
-	}
-	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", `\0`), "�")
+	return job.TrimText(err.Error())
 }

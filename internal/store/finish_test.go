@@ -29,7 +29,7 @@ func TestOutcomes(t *testing.T) {
 		{Record: &p.Jobs[4].Record, Outcome: job.Outcome{State: job.Cancelled}},
 		{Record: &p.Jobs[5].Record, Outcome: job.Outcome{State: job.Returned}},
 	}
-	lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, []int64{claims[0]})
+	lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, []int64{claims[b.first()]})
 	require.NoError(t, err)
 	require.Zero(t, lost)
 	require.Equal(t, store.Counts{Waiting: 1, Timers: 2, Dead: 1, Finished: 2}, counts(t, b.db))
@@ -92,4 +92,40 @@ func TestFinishInTransaction(t *testing.T) {
 	require.NoError(t, finish())
 	require.Equal(t, store.Counts{Claimed: 1, Finished: 1}, counts(t, b.db))
 	require.ErrorIs(t, finish(), job.ErrClaimLost)
+}
+
+// Of a batch of ended runs those whose row somebody has locked can be told, and the others
+// be written meanwhile.
+func TestFinishWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 3 {
+		b.enqueue(t, store.NewJob{})
+	}
+	p := b.page(t, 0)
+	b.claim(t, p)
+	runs := []store.Finished{
+		{Record: &p.Jobs[0].Record, Outcome: job.Outcome{State: job.Done}},
+		{Record: &p.Jobs[1].Record, Outcome: job.Outcome{State: job.Done}},
+		{Record: &p.Jobs[2].Record, Outcome: job.Outcome{State: job.Retrying, Err: job.ErrTimeout}},
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	finish := func(runs ...store.Finished) error {
+		_, err := store.Finish(ctx, b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, nil)
+		return err
+	}
+	unlock := b.locks(t, "SELECT FROM tenure.job WHERE id = $1 FOR UPDATE", p.Jobs[1].Record.ID)
+	require.ErrorIs(t, finish(runs...), store.ErrLocked)
+	held, err := store.HeldJobs(ctx, b.db, runs)
+	require.NoError(t, err)
+	require.Equal(t, map[job.ID]bool{p.Jobs[1].Record.ID: true}, held)
+	require.NoError(t, finish(runs[0], runs[2]))
+	require.Equal(t, store.Counts{Claimed: 3, Waiting: 1, Timers: 1, Finished: 1}, counts(t, b.db))
+	unlock()
+	held, err = store.HeldJobs(ctx, b.db, runs)
+	require.NoError(t, err)
+	require.Empty(t, held)
+	require.NoError(t, finish(runs[1]))
+	require.Equal(t, store.Counts{Claimed: 3, Timers: 1, Finished: 2}, counts(t, b.db))
 }

@@ -99,7 +99,7 @@ func TestGivingIsFenced(t *testing.T) {
 	b.enqueue(t, store.NewJob{})
 	p := b.page(t, 0)
 	ids, turns := columns(p)
-	for _, f := range []store.Fence{{b.fence.Session, b.fence.Epoch - 1, b.fence.Timeline}, {uuid.New(), b.fence.Epoch, b.fence.Timeline}, {b.fence.Session, b.fence.Epoch, b.fence.Timeline + 1}} {
+	for _, f := range []store.Fence{{b.fence.Session, b.fence.Epoch - 1, b.fence.Incarnation}, {uuid.New(), b.fence.Epoch, b.fence.Incarnation}, {b.fence.Session, b.fence.Epoch, b.fence.Incarnation + 1}} {
 		given, err := store.GiveClaims(t.Context(), b.db, f, p.Removals, ids, turns, []int32{0}, []uuid.UUID{peer})
 		require.NoError(t, err)
 		require.Empty(t, given)
@@ -132,12 +132,13 @@ func TestUnstartedClaimsAreNoLoss(t *testing.T) {
 	claim := b.accept(t, peer)[0].ID
 	unstarted = b.enqueue(t, store.NewJob{})
 	p := b.page(t, 0)
-	_, err := store.GiveClaims(t.Context(), b.db, b.fence, p.Removals, []int64{int64(unstarted)}, []int32{0}, []int32{0}, []uuid.UUID{peer})
+	_, err := store.GiveClaims(t.Context(), b.db, b.fence, p.Removals, []int64{int64(unstarted)}, []int32{b.first()}, []int32{0}, []uuid.UUID{peer})
 	require.NoError(t, err)
 	_, err = b.db.Exec(t.Context(), "UPDATE tenure.node_session SET state = 'dead' WHERE session_id = $1", peer)
 	require.NoError(t, err)
-	r, err := store.ReapClaims(t.Context(), b.db, b.fence, 3)
+	r, err := store.ReapClaims(t.Context(), b.db, b.fence, 3, 0, true)
 	require.NoError(t, err)
+	r.Last = 0
 	require.Equal(t, store.Reaped{Claims: 2, Back: 2}, r)
 	losses := func(id job.ID) (n int) {
 		require.NoError(t, b.db.QueryRow(t.Context(), "SELECT losses FROM tenure.job WHERE id = $1", id).Scan(&n))

@@ -22,15 +22,17 @@ type Lock struct {
 	TakenAt   time.Time
 	Quiet     time.Duration // since the last renewal
 	Beat      int64         // of the holder's session; set by ReadLock
-	Timeline  int32         // of the database; 0: it is a standby
+	TTL       time.Duration // it was last taken or renewed for; set by ReadLock
+
+	Incarnation int32 // of the database; set by TakeLock, for who has taken it
 }
 
 // Fence names a term of holding the lock. Statements that only the holder may
 // run change nothing once the lock's row names another.
 type Fence struct {
-	Session  uuid.UUID
-	Epoch    int64
-	Timeline int32 // that the lock was taken on; only claims check it
+	Session     uuid.UUID
+	Epoch       int64
+	Incarnation int32 // of the database, in which the lock was taken; claims and renewals check it
 }
 
 // ReadLock reads the lock without touching it.
@@ -38,15 +40,16 @@ func ReadLock(ctx context.Context, db DB) (Lock, error) {
 	var l Lock
 	var holder, next *string
 	var session *uuid.UUID
-	var ms, quiet int64
+	var ms, quiet, ttl int64
 	var taken *time.Time
-	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet, &l.Beat, &l.Timeline)
+	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet, &l.Beat, &ttl)
 	if err != nil {
 		return Lock{}, fmt.Errorf("read the acquire lock: %w", translate(err))
 	}
 	l.Holder, l.Next = deref(holder), deref(next)
 	l.Remaining = time.Duration(ms) * time.Millisecond
 	l.Quiet = time.Duration(quiet) * time.Millisecond
+	l.TTL = time.Duration(ttl) * time.Millisecond
 	l.Session, l.TakenAt = deref(session), deref(taken)
 	return l, nil
 }
@@ -56,26 +59,30 @@ type Claimant struct {
 	Session    uuid.UUID
 	Member     string
 	SeenSeq    int64 // the renew_seq it saw stand still; -1: none
-	HolderGone bool  // gossip says that the holder is dead or left, or does not reach the database
+	HolderGone bool  // gossip says that the holder is dead or left, or does not reach the database; or the lock was seen to stand still for too long
 }
 
-// TakeLock takes the lock if it is free for c, and tells who has it if not.
+// TakeLock takes the lock if it is free for c, and tells who has it if not. Who takes it
+// sees to it that an incarnation of the database has begun, in a transaction of its own.
 func TakeLock(ctx context.Context, db DB, c Claimant, ttl time.Duration) (mine bool, l Lock, err error) {
 	var holder, next *string
 	var ms int64
 	err = db.QueryRow(ctx, sqlLockTake, c.Session, c.Member, ttl.Milliseconds(), c.SeenSeq, c.HolderGone).
-		Scan(&mine, &l.Epoch, &holder, &next, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &l.Timeline)
+		Scan(&mine, &l.Epoch, &holder, &next, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &l.Incarnation)
 	if err != nil {
 		return false, Lock{}, fmt.Errorf("take the acquire lock: %w", translate(err))
 	}
 	l.Holder, l.Next = deref(holder), deref(next)
 	l.Remaining = time.Duration(ms) * time.Millisecond
-	return mine, l, nil
+	if mine && l.Incarnation == 0 {
+		l.Incarnation, _, err = BeginIncarnation(ctx, db, false)
+	}
+	return mine && err == nil, l, err
 }
 
 // RenewLock renews a held lock and the session behind it in one transaction and one
 // round trip, and says what BeatSession says. ErrFenced: the lock is lost, and the session
-// is not. ErrSessionLost: so is the session.
+// is not. ErrNewIncarnation: it has to be taken anew. ErrSessionLost: the session is lost, too.
 func RenewLock(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration) (clock time.Time, err error) {
 	return renew(ctx, db, f, lockTTL, sessionTTL, nil)
 }
@@ -122,8 +129,8 @@ func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duratio
 		b.Queue(sqlIdleLook)
 	}
 	r := db.SendBatch(ctx, &b)
-	var removals int64
-	renewErr := r.QueryRow().Scan(&removals)
+	var incarnation int32
+	renewErr := r.QueryRow().Scan(&incarnation)
 	beatErr := r.QueryRow().Scan(&clock)
 	if idle != nil {
 		_ = idle.scan(r.QueryRow()) // an error is Close's to report
@@ -138,6 +145,8 @@ func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duratio
 		return clock, ErrFenced
 	case renewErr != nil:
 		return time.Time{}, fmt.Errorf("renew the acquire lock: %w", translate(renewErr))
+	case incarnation != f.Incarnation:
+		return clock, ErrNewIncarnation
 	}
 	return clock, nil
 }

@@ -49,3 +49,26 @@ func TestOfferReservesTheLock(t *testing.T) {
 	require.True(t, mine)
 	require.Greater(t, l.Epoch, b.fence.Epoch)
 }
+
+// That a reserved lock has stood still for too long counts for more than the database's
+// clock, which may have been set back; but not if it was taken meanwhile.
+func TestAReservationIsOutlasted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	sb, sc := openSession(t, b.db, "b"), openSession(t, b.db, "c")
+	require.NoError(t, store.OfferLock(t.Context(), b.db, b.fence, "b", time.Hour))
+	l, err := store.ReadLock(t.Context(), b.db)
+	require.NoError(t, err)
+	take := func(c store.Claimant) bool {
+		t.Helper()
+		mine, _, err := store.TakeLock(t.Context(), b.db, c, ttl)
+		require.NoError(t, err)
+		return mine
+	}
+	require.False(t, take(store.Claimant{Session: sc, Member: "c", SeenSeq: l.RenewSeq - 1, HolderGone: true}), "it was another one that stood still")
+	require.True(t, take(store.Claimant{Session: sc, Member: "c", SeenSeq: l.RenewSeq, HolderGone: true}))
+	require.False(t, take(store.Claimant{Session: sb, Member: "b", SeenSeq: l.RenewSeq, HolderGone: true}), "somebody was quicker")
+	l, err = store.ReadLock(t.Context(), b.db)
+	require.NoError(t, err)
+	require.InDelta(t, ttl, l.TTL, float64(time.Second))
+}

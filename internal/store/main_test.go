@@ -38,7 +38,8 @@ func TestEveryStatementPrepares(t *testing.T) {
 
 // bundle is a pool with one session that holds the lock.
 type bundle struct {
-	db    *pgxpool.Pool
+	db    *pgxpool.Pool // of the user that nodes and clients connect as
+	owner *pgxpool.Pool // a superuser's
 	fence store.Fence
 }
 
@@ -51,12 +52,12 @@ func openSession(t *testing.T, db store.DB, member string) uuid.UUID {
 }
 
 func setup(t *testing.T) *bundle {
-	db := storetest.Pool(t)
+	owner, db := storetest.Pools(t)
 	id := openSession(t, db, "a")
 	mine, l, err := store.TakeLock(t.Context(), db, store.Claimant{Session: id, Member: "a", SeenSeq: -1}, ttl)
 	require.NoError(t, err)
 	require.True(t, mine)
-	return &bundle{db: db, fence: store.Fence{Session: id, Epoch: l.Epoch, Timeline: l.Timeline}}
+	return &bundle{db: db, owner: owner, fence: store.Fence{Session: id, Epoch: l.Epoch, Incarnation: l.Incarnation}}
 }
 
 func (b *bundle) enqueue(t *testing.T, j store.NewJob) job.ID {
@@ -82,7 +83,7 @@ func (b *bundle) page(t *testing.T, after int64) store.Page {
 	require.NoError(t, err)
 	var req store.PageRequest
 	for _, l := range lanes {
-		req.Add(l, after, 100)
+		req.Add(l, after, 1000)
 	}
 	p, err := store.ReadPage(t.Context(), b.db, &req, store.KindsOf([]string{"k"}), false)
 	require.NoError(t, err)
@@ -93,8 +94,11 @@ func (b *bundle) claim(t *testing.T, p store.Page) map[int32]int64 {
 	ids, turns := columns(p)
 	claims, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
 	require.NoError(t, err)
-	return claims
+	return claims.ByTurn
 }
+
+// first is the turn of jobs that have not run.
+func (b *bundle) first() int32 { return b.fence.Incarnation }
 
 func columns(p store.Page) (ids []int64, turns []int32) {
 	for _, j := range p.Jobs {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -50,6 +52,12 @@ func (m Move) InFlight(ctx context.Context, from DB) (n int, node string, err er
 		return 0, "", fmt.Errorf("count the running jobs of tenant %q: %w", m.Tenant, translate(err))
 	}
 	return n, node, nil
+}
+
+// Hold keeps the tenant's transactions from beginning in the pool it leaves, or lets them
+// again. Those that have begun before are among the next [OpenTransactions].
+func (m Move) Hold(ctx context.Context, from DB, held bool) error {
+	return m.step(ctx, from, "hold or release", sqlMoveHold, m.Tenant, m.Mover, held)
 }
 
 // Arrive keeps the tenant's jobs from being claimed in the pool they come to. from is
@@ -162,7 +170,7 @@ func (m Move) place(ctx context.Context, e Ends, place string, begin func(contex
 	after := int64(-1 << 63)
 	for {
 		n := 0
-		err := pgx.BeginFunc(ctx, e.From, func(tx pgx.Tx) error {
+		err := pgx.BeginTxFunc(ctx, e.From, readCommitted, func(tx pgx.Tx) error {
 			rows, err := read(tx, after)
 			if err != nil {
 				return err
@@ -220,7 +228,7 @@ func (m Move) arriveBatch(ctx context.Context, source DB, to Beginner, place str
 	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, to, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, to, readCommitted, func(tx pgx.Tx) error {
 		if err := durable(ctx, tx); err != nil {
 			return err
 		}
@@ -288,7 +296,7 @@ func (m Move) Finished(ctx context.Context, e Ends, moved func(n int)) error {
 }
 
 func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
-	err := pgx.BeginFunc(ctx, e.From, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, e.From, readCommitted, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "DECLARE finished NO SCROLL CURSOR FOR "+sqlMoveFinished, m.Tenant); err != nil {
 			return err
 		}
@@ -311,7 +319,7 @@ func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
 // still stand here: where they came from their removal may have been cut short. others are
 // the pools, by name. Nobody can move them on meanwhile.
 func (m Move) Settle(ctx context.Context, here Beginner, others map[string]DB) error {
-	err := pgx.BeginFunc(ctx, here, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, here, readCommitted, func(tx pgx.Tx) error {
 		var arrived []int64
 		err := tx.QueryRow(ctx, sqlMoveArrived, m.Tenant, m.Mover).Scan(&arrived)
 		switch {
@@ -364,7 +372,7 @@ func (m Move) finishedBatch(ctx context.Context, cursor pgx.Tx, e Ends) (int, er
 	if err != nil {
 		return 0, err
 	}
-	err = pgx.BeginFunc(ctx, e.To, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, e.To, readCommitted, func(tx pgx.Tx) error {
 		if err := durable(ctx, tx); err != nil {
 			return err
 		}
@@ -387,6 +395,37 @@ func (m Move) finishedBatch(ctx context.Context, cursor pgx.Tx, e Ends) (int, er
 // finishedBatch bounds a batch of finished jobs: few, as their number is all that
 // bounds its size.
 const finishedBatch = 200
+
+// IsPrepared tells whether one of the [OpenTransactions] is prepared for two-phase commit.
+func IsPrepared(tx string) bool { return strings.HasPrefix(tx, "prepared ") }
+
+// DescribeTransaction says whose one of the [OpenTransactions] is, as far as the caller
+// may see that, in words that an operator can look it up by.
+func DescribeTransaction(ctx context.Context, db DB, tx string) string {
+	_, pid, ok := strings.Cut(tx, " ")
+	if !ok || IsPrepared(tx) {
+		return tx
+	}
+	var user, application, state string
+	var seconds float64
+	id, err := strconv.Atoi(pid)
+	if err == nil {
+		err = db.QueryRow(ctx, sqlTransactionSession, id).Scan(&user, &application, &state, &seconds)
+	}
+	if err != nil { // it has ended, perhaps
+		return "process " + pid
+	}
+	out := "process " + pid
+	for _, s := range []string{user, application, state} {
+		if s != "" {
+			out += ", " + s
+		}
+	}
+	if seconds > 0 {
+		out += fmt.Sprintf(", open for %.1f s", seconds)
+	}
+	return out
+}
 
 // OpenTransactions lists the transactions that are open in a database. Once none is
 // left of a list that was read after a pool was closed for a tenant, nobody can commit a

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // second returns another pool, numbered 2.
@@ -91,6 +92,83 @@ func TestEnqueueInEachState(t *testing.T) {
 	}
 	_, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 2, &store.NewJob{Tenant: "acme", Queue: "q", Kind: "k", Payload: []byte("{}")})
 	require.ErrorIs(t, err, store.ErrWrongPool)
+}
+
+// A hold lasts until the tenant has moved or the move is given up, whoever goes on with
+// the move, and is another one's business in no later move.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	held := func(want bool) {
+		t.Helper()
+		row, err := store.ReadTenant(t.Context(), b.db, "acme")
+		require.NoError(t, err)
+		require.Equal(t, want, row.Held)
+		rows, err := store.TenantRows(t.Context(), b.db)
+		require.NoError(t, err)
+		require.Equal(t, []store.TenantRow{row}, rows)
+	}
+	begin := func() store.Move {
+		t.Helper()
+		m := store.Move{Tenant: "acme", Mover: uuid.New()}
+		_, err := m.Begin(t.Context(), b.db, "second")
+		require.NoError(t, err)
+		return m
+	}
+	first := begin()
+	held(false)
+	require.NoError(t, first.Hold(t.Context(), b.db, true))
+	held(true)
+	second := begin()
+	held(true)
+	require.ErrorIs(t, first.Hold(t.Context(), b.db, false), store.ErrMoverReplaced)
+	require.NoError(t, second.Abandon(t.Context(), b.db))
+	held(false)
+	require.ErrorIs(t, second.Hold(t.Context(), b.db, true), store.ErrMoverReplaced)
+
+	third := begin()
+	held(false)
+	require.NoError(t, third.Hold(t.Context(), b.db, true))
+	require.NoError(t, third.Close(t.Context(), b.db, "second"))
+	held(false)
+	_, err := b.db.Exec(t.Context(), "UPDATE tenure.tenant SET state = 'active', held = true") // as a program of before leaves it that gives up
+	require.NoError(t, err)
+	held(false)
+	begin()
+	held(false)
+}
+
+// What a job may come with is not taken in while the tenant's data is being copied.
+func TestEnqueueWhileHeld(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	try := func(j store.NewJob) error {
+		j.Tenant, j.Queue, j.Kind, j.Payload = "acme", "default", "k", []byte("{}")
+		_, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &j)
+		return err
+	}
+	kinds := map[string]store.NewJob{"now": {}, "later": {DueIn: 1000}, "unique": {UniqueKey: "u"}}
+	_, err := b.db.Exec(t.Context(), "INSERT INTO tenure.tenant (tenant_id, state, other_pool, held) VALUES ('acme', 'active', 'p2', true)")
+	require.NoError(t, err)
+	for state, refused := range map[string]bool{store.TenantActive: false, store.TenantArriving: false, store.TenantMoving: true} {
+		_, err := b.owner.Exec(t.Context(), "TRUNCATE tenure.unique_job; UPDATE tenure.tenant SET state = '"+state+"'")
+		require.NoError(t, err)
+		for name, j := range kinds {
+			if state == store.TenantArriving && j.UniqueKey != "" {
+				continue
+			}
+			require.NoError(t, try(j), "%s, %s", name, state)
+			if j.UniqueKey != "" {
+				j.UniqueKey = "v"
+			}
+			j.WithData = true
+			if refused {
+				require.Equal(t, &tenancy.HeldError{Tenant: "acme", To: "p2"}, try(j), name)
+			} else {
+				require.NoError(t, try(j), "%s, %s", name, state)
+			}
+		}
+	}
 }
 
 // What is moved into a pool must not run there before it has left the other one, or it

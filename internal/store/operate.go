@@ -14,7 +14,7 @@ import (
 // end: its session sees the request with its next heartbeat. keep retains it
 // among the finished ones. ErrNotFound: no unfinished job has this id.
 func Cancel(ctx context.Context, db Beginner, id job.ID, keep bool) (running bool, err error) {
-	tx, err := db.Begin(ctx)
+	tx, err := db.BeginTx(ctx, readCommitted)
 	if err != nil {
 		return false, fmt.Errorf("cancel job %d: %w", id, err)
 	}
@@ -111,10 +111,28 @@ func CancelRequests(ctx context.Context, db DB) ([]job.ID, error) {
 	return ids, nil
 }
 
+// CancelWaiting ends jobs that wait and that somebody wanted cancelled while they were
+// claimed, by the holder of the lock, which has read them when the lock's removals stood
+// at the given count. Those whose row somebody has locked stay. keep retains them among
+// the finished ones. ErrFenced: nothing was changed.
+func CancelWaiting(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns []int32, keep bool) (cancelled int, err error) {
+	var fence int
+	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+		q.QueryRow(func(row pgx.Row) error { return row.Scan(&fence, &cancelled) })
+	}, sqlCancelWaiting, f.Session, f.Epoch, removals, ids, turns, keep)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("cancel %d waiting jobs: %w", len(ids), err)
+	case fence == 0:
+		return 0, ErrFenced
+	}
+	return cancelled, nil
+}
+
 // ForgetCancelRequests removes the requests whose job has ended otherwise.
 func ForgetCancelRequests(ctx context.Context, db DB) error {
-	if _, err := db.Exec(ctx, sqlCancelForget); err != nil {
-		return fmt.Errorf("forget cancel requests: %w", translate(err))
+	if err := briefly(ctx, db, lockTimeout, nil, sqlCancelForget); err != nil {
+		return fmt.Errorf("forget cancel requests: %w", err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func TestCancel(t *testing.T) {
 	waiting, claimed := b.enqueue(t, store.NewJob{Tenant: "b", UniqueKey: "u"}), b.enqueue(t, store.NewJob{})
 	timer := b.enqueue(t, store.NewJob{DueIn: time.Hour})
 	p := b.page(t, 0)
-	_, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, []int64{int64(claimed)}, []int32{0})
+	_, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, []int64{int64(claimed)}, []int32{b.first()})
 	require.NoError(t, err)
 
 	for _, id := range []job.ID{waiting, timer} {
@@ -80,18 +80,28 @@ func TestCancelRequestsEndWithTheirJobs(t *testing.T) {
 	lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, nil)
 	require.NoError(t, err)
 	require.Zero(t, lost)
-	asked(goesOn, running[job.Done], running[job.Dead], running[job.Retrying], running[job.Snoozed], running[job.Returned])
-
-	for _, again := range []job.State{job.Dead, job.Retrying} {
-		_, err := store.Retry(t.Context(), b.db, running[again])
-		require.NoError(t, err)
+	asked(goesOn, running[job.Done], running[job.Dead])
+	for how, state := range map[job.State]string{job.Retrying: "cancelled", job.Snoozed: "cancelled", job.Returned: "cancelled", job.Cancelled: "cancelled", job.Done: "done", job.Dead: "dead"} {
+		require.Equal(t, state, b.state(t, running[how]), "a run that was %v", how)
 	}
-	asked(goesOn, running[job.Done], running[job.Snoozed], running[job.Returned])
-	cancel(running[job.Snoozed], false)
-	asked(goesOn, running[job.Done], running[job.Returned])
+	_, err = store.Retry(t.Context(), b.db, running[job.Dead])
+	require.NoError(t, err)
+	asked(goesOn, running[job.Done])
 	forget()
-	asked(goesOn, running[job.Returned])
-	cancel(running[job.Returned], false)
+	asked(goesOn)
+
+	// A request that was made while the run's end was being written stays with the job,
+	// until that is cancelled or retried, or about to run again.
+	later := b.enqueue(t, store.NewJob{DueIn: time.Hour})
+	retried := b.enqueue(t, store.NewJob{DueIn: time.Hour})
+	for _, id := range []job.ID{later, retried} {
+		b.request(t, id)
+	}
+	forget()
+	asked(goesOn, later, retried)
+	cancel(later, false)
+	_, err = store.Retry(t.Context(), b.db, retried)
+	require.NoError(t, err)
 	asked(goesOn)
 
 	// Wherever an unfinished job may stand.
@@ -107,4 +117,78 @@ func TestCancelRequestsEndWithTheirJobs(t *testing.T) {
 	require.NoError(t, err)
 	forget()
 	asked(append(elsewhere, goesOn)...)
+}
+
+// state is where a job stands, as an operator is told.
+func (b *bundle) state(t *testing.T, id job.ID) string {
+	t.Helper()
+	got, err := store.List(t.Context(), b.db, store.Filter{ID: id, Limit: 2})
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	return got[0].State
+}
+
+// request has a job cancelled that its run knows nothing of.
+func (b *bundle) request(t *testing.T, id job.ID) {
+	t.Helper()
+	_, err := b.db.Exec(t.Context(), "INSERT INTO tenure.cancel_request (job_id) VALUES ($1)", id)
+	require.NoError(t, err)
+}
+
+// Whatever lets an unwanted job wait again: whoever reads it to claim it is told, and ends
+// it. Nobody else may.
+func TestCancelWaiting(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []bool{true, false} {
+		b := setup(t)
+		unwanted, other := b.enqueue(t, store.NewJob{UniqueKey: "u"}), b.enqueue(t, store.NewJob{})
+		b.request(t, unwanted)
+		p := b.page(t, 0)
+		ids, turns := columns(p)
+		require.Len(t, ids, 2)
+		for _, j := range p.Jobs {
+			require.Equal(t, j.Record.ID == unwanted, j.Unwanted)
+		}
+		_, err := store.CancelWaiting(t.Context(), b.db, b.fence, p.Removals+1, ids, turns, keep)
+		require.ErrorIs(t, err, store.ErrFenced, "somebody took jobs away")
+		_, err = store.CancelWaiting(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch - 1}, p.Removals, ids, turns, keep)
+		require.ErrorIs(t, err, store.ErrFenced, "another epoch")
+		n, err := store.CancelWaiting(t.Context(), b.db, b.fence, p.Removals, ids, []int32{turns[0] + 1, turns[1] + 1}, keep)
+		require.NoError(t, err)
+		require.Zero(t, n, "other turns")
+
+		unlock := b.locks(t, "SELECT FROM tenure.job WHERE id = $1 FOR UPDATE", unwanted)
+		n, err = store.CancelWaiting(t.Context(), b.db, b.fence, p.Removals, ids, turns, keep)
+		require.NoError(t, err)
+		require.Zero(t, n, "somebody has locked it")
+		unlock()
+		n, err = store.CancelWaiting(t.Context(), b.db, b.fence, p.Removals, ids, turns, keep)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		want := store.Counts{Waiting: 1}
+		if keep {
+			want.Finished = 1
+			require.Equal(t, "cancelled", b.state(t, unwanted))
+		}
+		require.Equal(t, want, counts(t, b.db))
+		require.Equal(t, "waiting", b.state(t, other))
+		asked, err := store.CancelRequests(t.Context(), b.db)
+		require.NoError(t, err)
+		require.Empty(t, asked)
+		require.NotEqual(t, unwanted, b.enqueue(t, store.NewJob{UniqueKey: "u"}), "its key is free")
+	}
+}
+
+// locks runs a statement in a transaction that stays open until unlock is called.
+func (b *bundle) locks(t *testing.T, sql string, args ...any) (unlock func()) {
+	t.Helper()
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // unless it is over
+	_, err = tx.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+	return func() {
+		t.Helper()
+		require.NoError(t, tx.Rollback(context.Background()))
+	}
 }

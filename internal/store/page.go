@@ -43,7 +43,11 @@ func (p *PageRequest) Add(l Lane, after int64, quota int) {
 type Waiting struct {
 	Lane     int // index into the request
 	Position int64
-	Foreign  bool // of a kind that was not asked for: without payload
+	Foreign  bool  // of a kind that was not asked for: without payload
+	TooLarge bool  // more than MaxJobBytes: without payload
+	Left     bool  // the page had no room for it: without payload
+	Unwanted bool  // somebody wanted it cancelled while it was claimed; see CancelWaiting
+	Bytes    int64 // of payload and meta; if TooLarge, what is known of them
 	Record   job.Record
 }
 
@@ -58,7 +62,6 @@ type PageState struct {
 	Removals int64 // to be named by the claim that is made from the page
 	Position int64 // the last position given out
 	XMin     int64 // every transaction before it has ended
-	XMax     int64 // no transaction from it on had begun
 }
 
 // Kinds is a set of kinds. Its strings are used for the records of a page, so that
@@ -87,8 +90,15 @@ func (k Kinds) Has(kind string) bool {
 func (k Kinds) List() []string { return k.list }
 
 func (s *PageState) scan(row pgx.Row) error {
-	return row.Scan(&s.Removals, &s.Position, &s.XMin, &s.XMax)
+	return row.Scan(&s.Removals, &s.Position, &s.XMin)
 }
+
+// Bounds on what is read of jobs, so that no tenant's payloads, which somebody may have
+// added by SQL, take a node's memory, or the others' time.
+const (
+	MaxJobBytes  = 2 * job.MaxPrinted // of payload and meta of one job, as Postgres prints them
+	MaxPageBytes = 16 << 20           // of all jobs of a page
+)
 
 // ReadPage reads waiting jobs of the given kinds, and with foreign also others,
 // without their payload; in one round trip, without a lock. lanes of p give the
@@ -96,7 +106,7 @@ func (s *PageState) scan(row pgx.Row) error {
 func ReadPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign bool) (Page, error) {
 	var b pgx.Batch
 	b.Queue(sqlPageState)
-	b.Queue(sqlPageRead, p.Queues, p.Tenants, p.Priorities, p.After, p.Quotas, kinds.List(), foreign)
+	b.Queue(sqlPageRead, p.Queues, p.Tenants, p.Priorities, p.After, p.Quotas, kinds.List(), foreign, MaxJobBytes, MaxPageBytes)
 	r := db.SendBatch(ctx, &b)
 	defer r.Close()
 	page, err := readPage(r, p, kinds.own)
@@ -150,7 +160,7 @@ func queueSurvey(b *pgx.Batch, session uuid.UUID, maxLanes int) {
 func Warm(ctx context.Context, db DB) error {
 	var b pgx.Batch
 	queueSurvey(&b, uuid.Nil, 1)
-	b.Queue(sqlPageRead, []string{}, []string{}, []int16{}, []int64{}, []int32{}, []string{}, false)
+	b.Queue(sqlPageRead, []string{}, []string{}, []int16{}, []int64{}, []int32{}, []string{}, false, 0, 0)
 	b.Queue(sqlClaimInsert, uuid.Nil, 0, 0, []int64{}, []int32{}, 0) // nobody holds such a lock
 	if err := db.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("ready a connection: %w", translate(err))
@@ -245,7 +255,7 @@ type rowDecoder struct {
 }
 
 // pageColumns is how many columns page_read.sql returns.
-const pageColumns = 14
+const pageColumns = 16
 
 // decode reads a row into w. It sets d.err when the row is not one of page_read.sql.
 func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[string]string, arena []byte) []byte {
@@ -275,18 +285,18 @@ func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[st
 		rec.Timeout = time.Duration(d.int(v, 8)) * time.Millisecond
 	}
 	rec.CreatedAt = time.UnixMicro(d.int(v, 9) + postgresEpoch)
-	if v[10] != nil || !w.Foreign {
-		rec.Payload, arena = d.json(v, 10, arena)
-	}
-	if v[11] != nil {
-		rec.Meta, arena = d.json(v, 11, arena)
-	}
+	w.Bytes = d.int(v, 15)
+	w.TooLarge = !w.Foreign && w.Bytes > MaxJobBytes
+	w.Left = !w.Foreign && !w.TooLarge && v[10] == nil
+	rec.Payload, arena = d.text(v[10], arena)
+	rec.Meta, arena = d.text(v[11], arena)
 	if v[12] != nil {
 		rec.UniqueKey = string(v[12])
 	}
 	if v[13] != nil {
 		rec.CorrelationID = string(v[13])
 	}
+	w.Unwanted = d.bool(v, 14)
 	if w.Lane < 0 || w.Lane >= len(p.Queues) {
 		if d.err == nil {
 			d.err = fmt.Errorf("row of lane %d among %d", w.Lane+1, len(p.Queues))
@@ -325,28 +335,36 @@ func (d *rowDecoder) int(v [][]byte, i int) int64 {
 	return 0
 }
 
+// bool reads a boolean.
+func (d *rowDecoder) bool(v [][]byte, i int) bool {
+	b := v[i]
+	switch {
+	case b == nil:
+		d.null(i)
+	case d.fields[i].Format != pgx.BinaryFormatCode || len(b) != 1:
+		d.err = fmt.Errorf("column %s is not a boolean in binary format", d.fields[i].Name)
+	default:
+		return b[0] != 0
+	}
+	return false
+}
+
 // arenaSize holds the payloads of some hundred jobs per allocation.
 const arenaSize = 64 << 10
 
-// jsonVersion precedes a jsonb value on the wire.
-const jsonVersion = 1
+// ownArray is from when on a value has an array of its own, so that it does not outlive its
+// job together with others.
+const ownArray = 1 << 10
 
-// json copies a jsonb value out of the read buffer.
-func (d *rowDecoder) json(v [][]byte, i int, arena []byte) (value, rest []byte) {
-	b := v[i]
-	if b == nil {
-		d.null(i)
+// text copies a value out of the read buffer; nil stays nil.
+func (d *rowDecoder) text(b, arena []byte) (value, rest []byte) {
+	switch {
+	case b == nil:
 		return nil, arena
-	}
-	if d.fields[i].Format == pgx.BinaryFormatCode {
-		if len(b) == 0 || b[0] != jsonVersion {
-			d.err = fmt.Errorf("column %s is not jsonb of version %d", d.fields[i].Name, jsonVersion)
-			return nil, arena
-		}
-		b = b[1:]
-	}
-	if cap(arena)-len(arena) < len(b) {
-		arena = make([]byte, 0, max(arenaSize, len(b)))
+	case len(b) > ownArray:
+		return slices.Clone(b), arena
+	case cap(arena)-len(arena) < len(b):
+		arena = make([]byte, 0, arenaSize)
 	}
 	start := len(arena)
 	arena = append(arena, b...)

@@ -24,7 +24,11 @@ type Identity struct {
 
 // Identify asks a database who it is; it needs no ledger.
 func Identify(ctx context.Context, db DB) (i Identity, err error) {
-	err = db.QueryRow(ctx, sqlPoolIdentity).Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString,
+	return scanIdentity(db.QueryRow(ctx, sqlPoolIdentity))
+}
+
+func scanIdentity(row pgx.Row) (i Identity, err error) {
+	err = row.Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString,
 		&i.Database, &i.Migrated, &i.LockLogged, &i.LockKeyed)
 	if err != nil {
 		return i, fmt.Errorf("identify the database: %w", err)
@@ -42,6 +46,8 @@ type Risks struct {
 	NoRole         []string // roles that do not exist, or that the pool's user is no member of
 	MightyRoles    []string // roles that are superusers, or bypass row-level security
 	NoUsage        []string // roles that may not use their schema, as "role in schema"
+	UsageGrants    []string // what would mend that
+	EnqueueGrants  []string // what roles lack for enqueuing in their transactions
 }
 
 // ServerIs is which server a connection leads to, and on which timeline it is; 0: it
@@ -68,13 +74,13 @@ func BehindPooler(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "08P01" // protocol_violation; Postgres itself would know the parameters
 }
 
-// Server says which server a pool is on, and how many connections there are for its
-// users.
-func Server(ctx context.Context, db DB) (id string, connections int, err error) {
-	if err := db.QueryRow(ctx, sqlPoolServer).Scan(&id, &connections); err != nil {
-		return "", 0, fmt.Errorf("ask the server who it is: %w", err)
+// Server says which server a pool is on, how many connections there are for its users,
+// and when the pool's ledger was made, in seconds by that server's clock.
+func Server(ctx context.Context, db DB) (id string, connections int, installed float64, err error) {
+	if err := db.QueryRow(ctx, sqlPoolServer).Scan(&id, &connections, &installed); err != nil {
+		return "", 0, 0, fmt.Errorf("ask the server who it is: %w", err)
 	}
-	return id, connections, nil
+	return id, connections, installed, nil
 }
 
 // SettingsPassed tells whether the settings of a lock's connection have reached its
@@ -89,7 +95,7 @@ func SettingsPassed(ctx context.Context, db DB) (passed bool, err error) {
 // LookForRisks asks a pool for its risks; schemas and, in the same order, roles are those
 // that its tenants are to have, "" being the pool's own user.
 func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks, err error) {
-	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Mighty, &r.NoSchema, &r.NoRole, &r.MightyRoles, &r.NoUsage)
+	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Mighty, &r.NoSchema, &r.NoRole, &r.MightyRoles, &r.NoUsage, &r.UsageGrants, &r.EnqueueGrants)
 	if err != nil {
 		return r, fmt.Errorf("look for risks: %w", err)
 	}
@@ -132,6 +138,9 @@ func (i Identity) Usable(pool string) error {
 // on newer ones that say that it may: so the ledgers are migrated first, and the nodes
 // follow one by one.
 func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
+	if err := verifyGrants(ctx, db, pool); err != nil {
+		return 0, err
+	}
 	i, err := Identify(ctx, db)
 	if err != nil {
 		return 0, err
@@ -139,17 +148,18 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 	if err := i.Usable(pool); err != nil {
 		return 0, err
 	}
-	want := newestMigration()
-	have, oldest, err := schemaVersion(ctx, db)
+	want := LedgerVersion()
+	have, oldest, err := ledgerVersion(ctx, db)
 	switch {
 	case err != nil:
 		return 0, err
 	case have == 0:
 		return 0, notMigrated{&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)}}
 	case have < want:
-		return 0, &PoolError{pool, fmt.Sprintf("schema version %d, this program needs %d", have, want), fmt.Sprintf("run: tenure migrate --pool %s", pool)}
+		return 0, &PoolError{pool, fmt.Sprintf("its ledger has version %d, and this program needs version %d or newer", have, want),
+			fmt.Sprintf("run: tenure migrate --pool %s", pool)}
 	case want < oldest:
-		return 0, newerSchema(pool, have, want)
+		return 0, newerLedger(pool, have, oldest)
 	}
 	number, name, err := poolNumber(ctx, db)
 	switch {
@@ -164,19 +174,8 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 	return number, nil
 }
 
-// CheckName refuses a database that was numbered under another name: the DSN leads
-// to the wrong pool. One without a name, or without a ledger, may become any pool.
-func CheckName(ctx context.Context, db DB, pool string) error {
-	_, name, err := poolNumber(ctx, db)
-	if errors.Is(err, ErrNotMigrated) || err == nil && name == "" {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return checkName(pool, name)
-}
-
+// checkName refuses a database that was numbered under another name: the DSN leads to the
+// wrong pool.
 func checkName(pool, has string) error {
 	if has == pool {
 		return nil
@@ -184,19 +183,20 @@ func checkName(pool, has string) error {
 	return &PoolError{pool, fmt.Sprintf("the database says that it is pool %q", has), "correct the DSN, or name the pool as it was named"}
 }
 
-func newerSchema(pool string, have, want int64) error {
-	return &PoolError{pool, fmt.Sprintf("schema version %d is newer than this program's %d", have, want), "run the newer tenure"}
+func newerLedger(pool string, have, oldest int64) error {
+	return &PoolError{pool, fmt.Sprintf("its ledger has version %d, which only programs for version %d or newer can work on; this one is for version %d",
+		have, oldest, LedgerVersion()), "run the newer tenure"}
 }
 
-// schemaVersion is a ledger's version, and the oldest version of a program that may work
-// on it; 0: there is no ledger.
-func schemaVersion(ctx context.Context, db DB) (version, oldestProgram int64, err error) {
+// ledgerVersion is a ledger's version, and the oldest version whose programs may work on
+// it; 0: there is no ledger.
+func ledgerVersion(ctx context.Context, db DB) (version, oldestProgram int64, err error) {
 	err = translate(db.QueryRow(ctx, sqlSchemaVersion).Scan(&version, &oldestProgram))
 	if errors.Is(err, ErrNotMigrated) {
 		return 0, 0, nil
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("read the schema version: %w", err)
+		return 0, 0, fmt.Errorf("read the ledger's version: %w", err)
 	}
 	return version, oldestProgram, nil
 }
@@ -211,6 +211,37 @@ func poolNumber(ctx context.Context, db DB) (number int, name string, err error)
 	}
 	return number, name, nil
 }
+
+// Denied turns the error of a connection to a pool, or of a look at its ledger, into a
+// PoolError if it says that this user gets nothing there as things are: another try would
+// fail as well. Other errors come back as they are.
+func Denied(pool string, c *pgx.ConnConfig, err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	fix := ""
+	switch pg.Code {
+	case codeBadPassword, codeNotLetIn:
+		fix = "correct user and password in the DSN, or let the user in (CREATE ROLE, pg_hba.conf)"
+	case codeNoDatabase:
+		fix = fmt.Sprintf("correct the DSN; or create the database, and run: tenure migrate --pool %s", pool)
+	case codeNoPrivilege:
+		fix = "grant it to that user, or correct the user in the DSN"
+	default:
+		return err
+	}
+	return denied{&PoolError{pool, fmt.Sprintf("its server refuses user %q of database %q: %s", c.User, c.Database, pg.Message), fix}, err}
+}
+
+// denied is the PoolError of a database that refuses its user, which is also what the
+// server said.
+type denied struct {
+	*PoolError
+	cause error
+}
+
+func (e denied) Unwrap() []error { return []error{e.PoolError, e.cause} }
 
 // PoolError says that something is wrong with a pool's database.
 type PoolError struct {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,11 +12,15 @@ import (
 // daysAhead is how many days get their partition in advance.
 const daysAhead = 2
 
+// dayLockTimeout is how long a partition waits for the lock that adding or dropping it takes.
+// All that finishes waits behind that meanwhile.
+const dayLockTimeout = 50 * time.Millisecond
+
 // KeepDays makes the partitions of finished jobs for today and the days ahead,
 // drops those whose last job is older than retention, and removes a batch of what
-// only deleting can remove. It may be run by several nodes at once. Rights to make
-// tables are needed; without them finished jobs go to the default partition and
-// are deleted there.
+// only deleting can remove. It may be run by several nodes at once. ErrLocked: somebody
+// reads the tables, as a backup does for as long as it takes; what could not be done without
+// waiting for that is to be tried again.
 func KeepDays(ctx context.Context, db DB, retention time.Duration) error {
 	var today time.Time
 	if err := db.QueryRow(ctx, sqlRetentionToday).Scan(&today); err != nil {
@@ -29,26 +34,30 @@ func KeepDays(ctx context.Context, db DB, retention time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("keep finished jobs: %w", translate(err))
 	}
+	var errs []error
 	have := map[string]bool{}
 	for _, d := range days {
 		have[d.Format(time.DateOnly)] = true
 		if d.AddDate(0, 0, 1).Before(today.Add(-retention)) {
-			if _, err := db.Exec(ctx, "DROP TABLE IF EXISTS tenure."+partition(d)); err != nil {
-				return fmt.Errorf("drop the finished jobs of %s: %w", d.Format(time.DateOnly), err)
-			}
+			errs = append(errs, dropDay(ctx, db, d))
 		}
 	}
 	for i := range daysAhead + 1 {
-		d := today.AddDate(0, 0, i)
-		if have[d.Format(time.DateOnly)] {
-			continue
-		}
-		if err := makeDay(ctx, db, d); err != nil {
-			return err
+		if d := today.AddDate(0, 0, i); !have[d.Format(time.DateOnly)] {
+			errs = append(errs, makeDay(ctx, db, d))
 		}
 	}
-	if _, err := db.Exec(ctx, sqlRetentionTrim, retention.Milliseconds()); err != nil {
-		return fmt.Errorf("remove old finished jobs: %w", translate(err))
+	if err := briefly(ctx, db, lockTimeout, nil, sqlRetentionTrim, retention.Milliseconds()); err != nil {
+		errs = append(errs, fmt.Errorf("remove old finished jobs: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// dropDay drops one day's partition. That takes an ACCESS EXCLUSIVE lock on the
+// partitioned table, too, behind which all that finishes would wait.
+func dropDay(ctx context.Context, db DB, d time.Time) error {
+	if err := briefly(ctx, db, dayLockTimeout, nil, sqlRetentionDrop, d); err != nil {
+		return fmt.Errorf("drop the finished jobs of %s: %w", d.Format(time.DateOnly), err)
 	}
 	return nil
 }
@@ -56,9 +65,7 @@ func KeepDays(ctx context.Context, db DB, retention time.Duration) error {
 // makeDay makes one day's partition. When jobs of that day already stand in the
 // default partition it cannot be made; they stay there until they are deleted.
 func makeDay(ctx context.Context, db DB, d time.Time) error {
-	sql := fmt.Sprintf("CREATE TABLE IF NOT EXISTS tenure.%s PARTITION OF tenure.completed_job FOR VALUES FROM ('%s 00:00+00') TO ('%s 00:00+00')",
-		partition(d), d.Format(time.DateOnly), d.AddDate(0, 0, 1).Format(time.DateOnly))
-	_, err := db.Exec(ctx, sql)
+	err := briefly(ctx, db, dayLockTimeout, nil, sqlRetentionMake, d)
 	const (
 		rowsInDefault  = "23514" // check_violation
 		duplicateTable = "42P07"
@@ -69,5 +76,3 @@ func makeDay(ctx context.Context, db DB, d time.Time) error {
 	}
 	return fmt.Errorf("make the partition for finished jobs of %s: %w", d.Format(time.DateOnly), err)
 }
-
-func partition(d time.Time) string { return "completed_job_" + d.Format("20060102") }

@@ -25,7 +25,10 @@ type Session struct {
 	Beat       int64
 	StartedAt  time.Time
 	LastSeen   time.Time
-	Expired    bool // by the database's clock
+	Expired    bool          // by the database's clock
+	Idle       bool          // it has left as nobody needs it, and its node lived when it was seen last
+	Unseen     time.Duration // since LastSeen, by the database's clock
+	TTL        time.Duration // how long it outlives its last heartbeat, as it said with that
 	Claims     int
 }
 
@@ -69,6 +72,22 @@ func LeaveSession(ctx context.Context, db DB, id uuid.UUID) (bool, error) {
 	return left, nil
 }
 
+// idleFor marks a session that was ended while its node lives. It is longer than any
+// session's time to live.
+const idleFor = 24 * time.Hour
+
+// IdleSession says of a session that has left whether its node lives.
+func IdleSession(ctx context.Context, db DB, id uuid.UUID, lives bool) error {
+	d := idleFor
+	if !lives {
+		d = 0
+	}
+	if _, err := db.Exec(ctx, sqlSessionIdle, id, d.Milliseconds()); err != nil {
+		return fmt.Errorf("say that the node lives: %w", translate(err))
+	}
+	return nil
+}
+
 // Sessions lists the pool's sessions.
 func Sessions(ctx context.Context, db DB) ([]Session, error) {
 	rows, err := db.Query(ctx, sqlSessionList)
@@ -76,8 +95,10 @@ func Sessions(ctx context.Context, db DB) ([]Session, error) {
 		return nil, fmt.Errorf("list sessions: %w", translate(err))
 	}
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Session, err error) {
+		var ttl int64
 		err = row.Scan(&s.ID, &s.Node, &s.Member, &s.GossipAddr, &s.Version, &s.Kinds, &s.State, &s.Beat,
-			&s.StartedAt, &s.LastSeen, &s.Expired, &s.Claims)
+			&s.StartedAt, &s.LastSeen, &s.Expired, &s.Idle, &s.Unseen, &ttl, &s.Claims)
+		s.TTL = time.Duration(ttl) * time.Millisecond
 		return s, err
 	})
 	if err != nil {
@@ -98,20 +119,26 @@ func GossipAddresses(ctx context.Context, db DB) ([]string, error) {
 	return nil, fmt.Errorf("list gossip addresses: %w", translate(err))
 }
 
-// DeclareDead ends a session that expired and whose heartbeat the caller saw
-// stand still at beat; false when it came back to life or the caller is fenced.
-func DeclareDead(ctx context.Context, db DB, f Fence, id uuid.UUID, beat int64) (bool, error) {
-	tag, err := db.Exec(ctx, sqlSessionReap, id, beat, f.Session, f.Epoch)
+// DeclareDead ends a session whose heartbeat the caller saw stand still at beat, if it has
+// expired by the database's clock, or if anyway is set. It is false when the session came
+// back to life, somebody has locked its row, or the caller is fenced.
+func DeclareDead(ctx context.Context, db DB, f Fence, id uuid.UUID, beat int64, anyway bool) (dead bool, err error) {
+	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+		q.Exec(func(tag pgconn.CommandTag) error {
+			dead = tag.RowsAffected() == 1
+			return nil
+		})
+	}, sqlSessionReap, id, beat, f.Session, f.Epoch, anyway)
 	if err != nil {
-		return false, fmt.Errorf("declare session %s dead: %w", id, translate(err))
+		return false, fmt.Errorf("declare session %s dead: %w", id, err)
 	}
-	return tag.RowsAffected() == 1, nil
+	return dead, nil
 }
 
 // ForgetSessions removes sessions that ended long ago.
 func ForgetSessions(ctx context.Context, db DB) error {
-	if _, err := db.Exec(ctx, sqlSessionForget); err != nil {
-		return fmt.Errorf("forget old sessions: %w", translate(err))
+	if err := briefly(ctx, db, lockTimeout, nil, sqlSessionForget); err != nil {
+		return fmt.Errorf("forget old sessions: %w", err)
 	}
 	return nil
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // TenantsWithJobs lists tenants that have unfinished jobs, dead letters among them: those
@@ -34,17 +37,11 @@ type TenantRow struct {
 	State  string
 	Other  string // the other pool of a move; arriving, "" means that it lives here already
 	Frozen bool
+	Held   bool // moving, and its own data is being copied: it must not be written
 }
 
 // TenantMovedError says that a tenant has left the pool.
-type TenantMovedError struct {
-	Tenant string
-	To     string // the pool
-}
-
-func (e *TenantMovedError) Error() string {
-	return fmt.Sprintf("tenant %q has moved to pool %s", e.Tenant, e.To)
-}
+type TenantMovedError = tenancy.MovedError
 
 // TenantBusyError says that a tenant is being moved to or from this pool.
 type TenantBusyError struct{ TenantRow }
@@ -72,6 +69,26 @@ func TenantRows(ctx context.Context, db DB) ([]TenantRow, error) {
 		return nil, fmt.Errorf("list tenants: %w", err)
 	}
 	return rows, nil
+}
+
+// TenantLimit is how many jobs of a tenant may be in flight at a time, and which are.
+type TenantLimit struct {
+	Tenant  string
+	Most    int // 1 at least
+	Claimed []job.ID
+	Turns   []int32 // theirs
+}
+
+// TenantLimits lists the tenants that have a limit (max_running).
+func TenantLimits(ctx context.Context, db DB) ([]TenantLimit, error) {
+	rows, err := db.Query(ctx, sqlTenantLimits)
+	if err == nil {
+		var out []TenantLimit
+		if out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TenantLimit]); err == nil {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("read the limits of tenants: %w", translate(err))
 }
 
 // TenantsOnTheirWay lists the tenants whose place another pool decides, too.
@@ -121,7 +138,7 @@ func FreezeTenant(ctx context.Context, db Beginner, tenant string, frozen bool) 
 // lockedOut changes something while no claim is made, and makes claims void that are
 // made from what was read before.
 func lockedOut(ctx context.Context, db Beginner, what string, fn func(pgx.Tx) error) error {
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, db, readCommitted, func(tx pgx.Tx) error {
 		if err := LockOutClaims(ctx, tx); err != nil {
 			return err
 		}

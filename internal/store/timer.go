@@ -15,20 +15,22 @@ type Fired struct {
 	Count int
 }
 
-// FireTimers moves up to max due timers to the waiting jobs.
-func FireTimers(ctx context.Context, db DB, f Fence, max int) ([]Fired, error) {
-	rows, err := db.Query(ctx, sqlTimerFire, f.Session, f.Epoch, max)
+// FireTimers moves up to max due timers to the waiting jobs, but for those whose row
+// somebody has locked. ErrLocked: somebody has locked more than rows.
+func FireTimers(ctx context.Context, db DB, f Fence, max int) (fired []Fired, err error) {
+	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+		q.Query(func(rows pgx.Rows) (err error) {
+			fired, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (f Fired, err error) {
+				err = row.Scan(&f.Lane.Queue, &f.Lane.Tenant, &f.Lane.Priority, &f.Count)
+				return f, err
+			})
+			return err
+		})
+	}, sqlTimerFire, f.Session, f.Epoch, max)
 	if err != nil {
-		return nil, fmt.Errorf("fire timers: %w", translate(err))
+		return nil, fmt.Errorf("fire timers: %w", err)
 	}
-	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (f Fired, err error) {
-		err = row.Scan(&f.Lane.Queue, &f.Lane.Tenant, &f.Lane.Priority, &f.Count)
-		return f, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("fire timers: %w", translate(err))
-	}
-	return out, nil
+	return fired, nil
 }
 
 // NextTimer is how long until the first timer is due; ok is false without one.

@@ -37,7 +37,7 @@ func takeOver(ctx context.Context, p *routing.Pool, registry *job.Registry) (*po
 	case !mine:
 		return nil, fmt.Errorf("pool %s: %q holds the acquire lock of a new database", p.Name, lock.Holder)
 	}
-	own.fence = store.Fence{Session: s.ID, Epoch: lock.Epoch, Timeline: lock.Timeline}
+	own.fence = store.Fence{Session: s.ID, Epoch: lock.Epoch, Incarnation: lock.Incarnation}
 	return own, nil
 }
 
@@ -108,14 +108,14 @@ func (p *pool) claim(ctx context.Context, pick pickFunc) (*claimed, error) {
 			return nil, err
 		}
 		rec := w.Record
-		byTurn, err := store.InsertClaim(ctx, p.Jobs(), p.fence, removals, []int64{int64(rec.ID)}, []int32{rec.Turn})
+		made, err := store.InsertClaim(ctx, p.Jobs(), p.fence, removals, []int64{int64(rec.ID)}, []int32{rec.Turn})
 		if errors.Is(err, store.ErrFenced) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		return &claimed{claim: byTurn[rec.Turn], record: rec}, nil
+		return &claimed{claim: made.ByTurn[rec.Turn], record: rec}, nil
 	}
 	return nil, fmt.Errorf("jobtest lost the acquire lock of pool %s: something else acquires there", p.Name)
 }

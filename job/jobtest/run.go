@@ -103,8 +103,9 @@ const maxRuns = 10_000
 // Drain runs every job that is due when it is called, and every job that these
 // enqueue to be run at once, until none waits. It runs them one after another:
 // pool by pool, and there those of higher priority first and else in the order in
-// which they were enqueued. Whatever is to happen after a delay, be it 0, such as
-// a retry, is left for the next Drain. So are jobs of kinds without a handler.
+// which they were enqueued. Whatever is to happen after a delay, such as a retry, which
+// waits [job.MinDelay] at least, is left for a Drain after [Env.Advance]. Jobs of kinds
+// without a handler are left as well.
 func (e *Env) Drain(t testing.TB) Runs {
 	t.Helper()
 	e.begin(t)

@@ -9,7 +9,7 @@ WITH RECURSIVE lane AS (
         WHERE (j.queue, j.tenant_id) > (lane.queue, lane.tenant_id)
         ORDER BY j.queue, j.tenant_id
         LIMIT 1) AS next)
-SELECT t.tenant_id, t.state, t.other_pool, t.frozen
+SELECT t.tenant_id, t.state, t.other_pool, t.frozen, false AS held
 FROM tenure.tenant t
 WHERE t.state = 'moved' AND t.tenant_id IN (SELECT tenant_id FROM lane)
 ORDER BY t.tenant_id;

@@ -1,5 +1,6 @@
 -- Moves due timers to the waiting jobs, under the fence, and says into which lanes.
--- Those of tenants that rest stay.
+-- Those of tenants that rest stay, and so do those whose row somebody has locked, which
+-- is not waited for.
 -- $1 session, $2 epoch, $3 the most to move.
 WITH fence AS MATERIALIZED (
     SELECT FROM tenure.acquire_lock
@@ -11,7 +12,8 @@ due AS (
       AND id = ANY (ARRAY(SELECT id FROM tenure.timer_job
                       WHERE due_at <= clock_timestamp()
                         AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
-                      ORDER BY due_at LIMIT $3))
+                      ORDER BY due_at LIMIT $3
+                      FOR UPDATE SKIP LOCKED))
     RETURNING *),
 fired AS (
     INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,

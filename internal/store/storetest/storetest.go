@@ -4,6 +4,8 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -22,13 +24,21 @@ func DSN(t testing.TB, name string, number int) string {
 	})
 }
 
-// Prepare migrates a database and numbers it.
+// runtime is the user that nodes and clients connect as: it owns nothing.
+const runtime = "tenure_test_app"
+
+// password is that of the users made here, for servers that ask for one.
+const password = "secret"
+
+// Prepare migrates a database and numbers it, and gives the ledger to the user of
+// [AsRuntime].
 func Prepare(ctx context.Context, dsn, name string, number int) error {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return err
 	}
-	if _, err := store.Migrate(ctx, cfg, name); err != nil {
+	store.MigrationConfig(cfg)
+	if _, err = store.Migrate(ctx, cfg, name, number); err != nil {
 		return err
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)
@@ -36,13 +46,75 @@ func Prepare(ctx context.Context, dsn, name string, number int) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	_, err = store.NumberPool(ctx, conn, number, name)
+	if err := makeRole(ctx, conn, runtime, "LOGIN NOINHERIT PASSWORD '"+password+"'"); err != nil {
+		return err
+	}
+	_, err = store.Grant(ctx, conn, runtime)
 	return err
 }
 
-// Pool returns a connection pool on such a database, closed with the test.
+// AsRuntime leads to a prepared database as nodes and clients come to it in production: as
+// a user with the privileges that `tenure migrate --grants` gives, and no others.
+func AsRuntime(dsn string) string { return As(dsn, runtime) }
+
+// As is a connection string with another user.
+func As(dsn, user string) string {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Scheme == "" {
+		return dsn + " user=" + user + " password=" + password
+	}
+	u.User = url.UserPassword(user, password)
+	return u.String()
+}
+
+// roles is held while a role is made or given: servers, and the roles on them, are shared by tests.
+var roles sync.Mutex
+
+// makeRole makes a role, unless another test has.
+func makeRole(ctx context.Context, db store.DB, name, options string) error {
+	roles.Lock()
+	defer roles.Unlock()
+	_, err := db.Exec(ctx, fmt.Sprintf("DO $$ BEGIN CREATE ROLE %s %s; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$",
+		pgx.Identifier{name}.Sanitize(), options))
+	return err
+}
+
+// Role makes a role that may do what it likes in a schema, and that the user of [AsRuntime]
+// may take. db belongs to a superuser; what he makes there later is the role's to use, too.
+func Role(t testing.TB, db store.DB, name, schema string) {
+	t.Helper()
+	require.NoError(t, makeRole(t.Context(), db, name, "NOLOGIN"))
+	roles.Lock()
+	_, err := store.GrantRoles(t.Context(), db, runtime, []string{name})
+	roles.Unlock()
+	require.NoError(t, err)
+	schema, name = pgx.Identifier{schema}.Sanitize(), pgx.Identifier{name}.Sanitize()
+	for _, sql := range []string{
+		"GRANT ALL ON SCHEMA %[1]s TO %[2]s",
+		"ALTER DEFAULT PRIVILEGES IN SCHEMA %[1]s GRANT ALL ON TABLES TO %[2]s",
+		"ALTER DEFAULT PRIVILEGES IN SCHEMA %[1]s GRANT ALL ON SEQUENCES TO %[2]s",
+	} {
+		_, err := db.Exec(t.Context(), fmt.Sprintf(sql, schema, name))
+		require.NoError(t, err)
+	}
+}
+
+// Pool returns a connection pool on such a database, closed with the test, of the user of
+// [AsRuntime].
 func Pool(t testing.TB) *pgxpool.Pool {
-	p, err := pgxpool.New(context.Background(), DSN(t, "main", 1))
+	_, runtime := Pools(t)
+	return runtime
+}
+
+// Pools returns what Pool does, and with it a superuser's connection pool on the same
+// database.
+func Pools(t testing.TB) (owner, runtime *pgxpool.Pool) {
+	dsn := DSN(t, "main", 1)
+	return open(t, dsn), open(t, AsRuntime(dsn))
+}
+
+func open(t testing.TB, dsn string) *pgxpool.Pool {
+	p, err := pgxpool.New(context.Background(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p

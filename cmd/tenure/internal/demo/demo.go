@@ -158,8 +158,8 @@ func run(ctx context.Context, o options, out, report io.Writer) (err error) {
 	return nil
 }
 
-// isTerminal tells whether out is a terminal that can be drawn on.
-func isTerminal(out io.Writer) bool {
+// IsTerminal tells whether out is a terminal that can be drawn on.
+func IsTerminal(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	if !ok {
 		return false

@@ -41,7 +41,7 @@ const (
 // columns is how wide a line gets.
 const columns = 80
 
-func newScreen(out io.Writer) *screen { return &screen{out: out, terminal: isTerminal(out)} }
+func newScreen(out io.Writer) *screen { return &screen{out: out, terminal: IsTerminal(out)} }
 
 // say writes a line of text, broken where it is too long, above what is drawn. It may be
 // called concurrently.

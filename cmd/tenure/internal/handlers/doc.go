@@ -1,6 +1,6 @@
 // Package handlers holds the handlers that the daemon brings along: http.request,
-// which calls a webhook, and sql.exec, which runs one statement in the tenant's
-// schema.
+// which calls a webhook, and, where the configuration enables it, sql.exec, which runs
+// one statement in the tenant's schema.
 //
 // What a job asks for was chosen by whoever may enqueue it. For http.request that
 // may be a tenant: it reaches public addresses only, whatever names and redirects

@@ -47,12 +47,17 @@ func (g guard) permits(addr netip.Addr) bool {
 	return true
 }
 
-// special are the blocks that IANA lists as not globally reachable, and those of
-// IPv6 that carry an IPv4 address, which a gateway may turn into a private one.
+// special are the blocks that IANA lists as not globally reachable, those of IPv6 that
+// carry an IPv4 address, which a gateway may turn into a private one, and addresses that
+// look public and at which clouds serve their machines credentials and their own services.
 var special = prefixes(
-	"0.0.0.0/8",     // this network
-	"100.64.0.0/10", // carriers and clouds, behind their own translation
-	"192.0.0.0/24",
+	"168.63.129.16/32",              // Azure: the host's agent, DNS, and secrets of the machine
+	"161.26.0.0/16", "166.8.0.0/14", // IBM Cloud: services for its machines
+	"192.80.8.124/32", // Equinix Metal: metadata
+
+	"0.0.0.0/8",                                         // this network
+	"100.64.0.0/10",                                     // carriers and clouds, behind their own translation; Alibaba's metadata at 100.100.100.200
+	"192.0.0.0/24",                                      // protocol assignments; Oracle's metadata at 192.0.0.192
 	"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", // documentation
 	"198.18.0.0/15", // benchmarks
 	"240.0.0.0/4",   // reserved, and broadcast

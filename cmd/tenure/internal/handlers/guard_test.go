@@ -17,11 +17,12 @@ func TestGuard(t *testing.T) {
 		"224.0.0.1", "239.1.1.1", "ff02::1", // multicast
 		"0.0.0.0", "::", "0.1.2.3", // unspecified
 		"255.255.255.255", "240.0.0.1", "100.64.0.1", "100.100.100.200", "198.18.0.1", "192.0.2.1",
+		"168.63.129.16", "::ffff:168.63.129.16", "64:ff9b::a83f:8110", "192.0.0.192", "169.254.170.2", "161.26.0.10", "166.9.1.1", "192.80.8.124", "fd20:ce::254", // clouds
 		"64:ff9b::a00:1", "2002:7f00:1::", "2001:0:1::1", "::7f00:1", "fec0::1", "fd00:ec2::254",
 	} {
 		require.Error(t, guard{}.control("tcp", net.JoinHostPort(refused, "80"), nil), refused)
 	}
-	for _, public := range []string{"1.1.1.1", "8.8.8.8", "172.32.0.1", "100.63.0.1", "2606:4700:4700::1111", "::ffff:1.1.1.1"} {
+	for _, public := range []string{"1.1.1.1", "8.8.8.8", "172.32.0.1", "100.63.0.1", "2606:4700:4700::1111", "168.63.129.17", "166.12.0.1", "::ffff:1.1.1.1"} {
 		require.NoError(t, guard{}.control("tcp", net.JoinHostPort(public, "443"), nil), public)
 	}
 	g := guard{allow: []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("fd12::/16")}}

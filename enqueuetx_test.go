@@ -1,0 +1,276 @@
+package tenure_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// relay is a job that enqueues another in its own transaction, for a tenant.
+type relay struct {
+	For string `json:"for"`
+}
+
+func (relay) Kind() string { return "relay" }
+
+// enqueueing enqueues in one transaction, of any kind, jobs now, later and with a key.
+type enqueueing func(args job.Args, opts ...tenure.Option) (tenure.Enqueued, error)
+
+// inEveryTx runs fn in each kind of transaction that an application may have. It is
+// committed unless fn fails; exec is a statement in it.
+func (b *testbed) inEveryTx(c *tenure.Client, fn func(t *testing.T, add enqueueing, exec func(string) error) error) {
+	ctx := tenancy.For(b.t.Context(), "t1")
+	dsn := b.db["p1"].Config().ConnString()
+	producer := "tenure_test_producer_" + strings.ToLower(rand.Text()[:8])
+	b.exec("p1", "CREATE ROLE "+producer+" LOGIN PASSWORD 'secret'; GRANT INSERT (tenant_id) ON tenure.job TO "+producer)
+	open := func(dsn, setup string, mode pgx.QueryExecMode) *pgxpool.Pool {
+		cfg, err := pgxpool.ParseConfig(dsn)
+		require.NoError(b.t, err)
+		cfg.ConnConfig.DefaultQueryExecMode = mode
+		cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+			_, err := c.Exec(ctx, setup)
+			return err
+		}
+		db, err := pgxpool.NewWithConfig(ctx, cfg)
+		require.NoError(b.t, err)
+		b.t.Cleanup(db.Close)
+		return db
+	}
+	const asTenant = "SET ROLE " + rolePrefix + "t1; SET search_path = t1"
+	own := func(db *pgxpool.Pool, options pgx.TxOptions) func(*testing.T) error {
+		return func(t *testing.T) error {
+			return pgx.BeginTxFunc(ctx, db, options, func(tx pgx.Tx) error {
+				return fn(t, func(args job.Args, opts ...tenure.Option) (tenure.Enqueued, error) {
+					return c.EnqueueTx(ctx, tx, args, opts...)
+				}, func(sql string) error {
+					_, err := tx.Exec(ctx, sql)
+					return err
+				})
+			})
+		}
+	}
+	for name, in := range map[string]func(t *testing.T) error{
+		"InTx": func(t *testing.T) error {
+			return c.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+				return fn(t, func(args job.Args, opts ...tenure.Option) (tenure.Enqueued, error) {
+					return c.EnqueueTx(ctx, tx, args, opts...)
+				}, func(sql string) error {
+					_, err := tx.Exec(ctx, sql)
+					return err
+				})
+			})
+		},
+		"the tenant's role":             own(open(storetest.AsRuntime(dsn), asTenant, pgx.QueryExecModeCacheStatement), pgx.TxOptions{}),
+		"the tenant's role, simple":     own(open(storetest.AsRuntime(dsn), asTenant, pgx.QueryExecModeSimpleProtocol), pgx.TxOptions{}),
+		"the tenant's role, repeatable": own(open(storetest.AsRuntime(dsn), asTenant, pgx.QueryExecModeExec), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}),
+		"the nodes' user":               own(open(storetest.AsRuntime(dsn), "", pgx.QueryExecModeDescribeExec), pgx.TxOptions{}),
+		"another user":                  own(open(storetest.As(dsn, producer), "", pgx.QueryExecModeCacheDescribe), pgx.TxOptions{}),
+		"database/sql": func(t *testing.T) error {
+			db := stdlib.OpenDBFromPool(open(storetest.AsRuntime(dsn), asTenant, pgx.QueryExecModeCacheStatement))
+			defer db.Close()
+			tx, err := db.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback() }() // unless it was committed
+			err = fn(t, func(args job.Args, opts ...tenure.Option) (tenure.Enqueued, error) {
+				return c.EnqueueSQLTx(ctx, tx, args, opts...)
+			}, func(sql string) error {
+				_, err := tx.ExecContext(ctx, sql)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return tx.Commit()
+		},
+	} {
+		b.t.Run(name, func(t *testing.T) {
+			b.exec("p1", "DELETE FROM tenure.job; DELETE FROM tenure.timer_job; DELETE FROM tenure.unique_job")
+			err := in(t)
+			require.True(t, err == nil || errors.Is(err, errOnPurpose), "%v", err)
+		})
+	}
+	b.t.Cleanup(func() { // with the database's own grants, which are gone by now
+		_, _ = b.db["p1"].Exec(context.Background(), "DROP OWNED BY "+producer+"; DROP ROLE "+producer)
+	})
+}
+
+var errOnPurpose = errors.New("on purpose")
+
+// TestEnqueueTx: any transaction on the tenant's database takes a job in, whoever it runs
+// as, and the job is there if and when it is committed.
+func TestEnqueueTx(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	c := b.client(b.cfg)
+	const count = "SELECT (SELECT count(*) FROM tenure.job) + (SELECT count(*) FROM tenure.timer_job)"
+	for _, commits := range []bool{true, false} {
+		b.inEveryTx(c, func(t *testing.T, add enqueueing, exec func(string) error) error {
+			at := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+			first, err := add(write{1}, tenure.OnQueue("mail"), tenure.Priority(-7), tenure.MaxAttempts(3), tenure.Meta(map[string]any{"a": "é"}), tenure.Correlation("c"))
+			require.NoError(t, err)
+			require.Equal(t, 1, store.PoolOf(int64(first.ID)))
+			keyed, err := add(write{2}, tenure.Unique("u"))
+			require.NoError(t, err)
+			require.False(t, keyed.Duplicate)
+			again, err := add(write{2}, tenure.Unique("u"))
+			require.NoError(t, err)
+			require.Equal(t, tenure.Enqueued{ID: keyed.ID, Duplicate: true}, again)
+			for _, later := range []tenure.Option{tenure.In(90 * time.Minute), tenure.At(at)} {
+				_, err = add(write{3}, later)
+				require.NoError(t, err)
+			}
+			require.NoError(t, exec("SELECT 1"))
+			require.Zero(t, b.count("p1", count), "not before it is committed")
+			t.Cleanup(func() {
+				if !commits {
+					require.Zero(t, b.count("p1", count))
+					return
+				}
+				require.Equal(t, 4, b.count("p1", count))
+				require.Equal(t, 1, b.count("p1", `SELECT count(*) FROM tenure.job WHERE id = $1 AND tenant_id = 't1' AND kind = 'write' AND queue = 'mail'
+					AND priority = -7 AND max_attempts = 3 AND meta = '{"a": "é"}' AND correlation_id = 'c' AND payload = '{"n": 1}'`, int64(first.ID)))
+				require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.timer_job WHERE due_at = $1", at))
+				require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.timer_job WHERE due_at - now() BETWEEN '89 minutes' AND '91 minutes'"))
+			})
+			if !commits {
+				return errOnPurpose
+			}
+			return nil
+		})
+	}
+}
+
+// TestEnqueueTxForItsOwnTenant: a transaction in a tenant's role takes in its tenant's jobs
+// and nobody else's, and goes on after it has refused one.
+func TestEnqueueTxForItsOwnTenant(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	r := b.registry(nil)
+	refused := make(chan error, 1)
+	var c *tenure.Client
+	tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, j *job.Job[relay]) error {
+		_, err := c.EnqueueTx(tenancy.For(ctx, tenancy.ID(j.Args.For)), tx, write{1})
+		if err != nil {
+			refused <- err
+		}
+		_, err = tx.Exec(ctx, "INSERT INTO effect (job_id) VALUES ($1)", int64(j.ID))
+		return err
+	})
+	c = b.node(b.cfg, r).Client()
+	ctx := tenancy.For(t.Context(), "t1")
+	_, err := c.Enqueue(ctx, relay{For: "t1"})
+	require.NoError(t, err)
+	b.finished(c, 2)
+	require.Equal(t, 2, b.count("p1", "SELECT count(*) FROM t1.effect"))
+	_, err = c.Enqueue(ctx, relay{For: "t2"})
+	require.NoError(t, err)
+	b.finished(c, 3)
+	require.Equal(t, 3, b.count("p1", "SELECT count(*) FROM t1.effect"), "the job that tried it was committed")
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM t2.effect"))
+	err = <-refused
+	require.ErrorIs(t, err, tenure.ErrNotAllowed)
+	require.True(t, tenure.Refused(err))
+	require.ErrorContains(t, err, `enqueue write for tenant "t2"`)
+	require.ErrorContains(t, err, "its own is "+rolePrefix+"t2")
+}
+
+// TestALedgerLearnsRoles: a tenant gets a role, or another one, in the configuration, and
+// may enqueue under it without anybody telling the database.
+func TestALedgerLearnsRoles(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	roleOf := func(tenant string) (role string) {
+		require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT coalesce((SELECT role_name FROM tenure.tenant_role WHERE tenant_id = $1), '')", tenant).Scan(&role))
+		return role
+	}
+	c := b.client(b.cfg)
+	require.Equal(t, []string{rolePrefix + "{tenant}", rolePrefix + "t1", rolePrefix + "t2"}, []string{roleOf(""), roleOf("t1"), roleOf("t2")}, "when it is opened")
+	b.exec("p1", "UPDATE tenure.tenant_role SET role_name = 'postgres'")
+	ctx := tenancy.For(t.Context(), "t1")
+	err := c.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := c.EnqueueTx(ctx, tx, write{1})
+		return err
+	})
+	require.NoError(t, err)
+	require.Equal(t, rolePrefix+"t1", roleOf("t1"), "when it is needed")
+	require.Equal(t, "postgres", roleOf("t2"))
+
+	b.exec("p1", "GRANT USAGE ON SCHEMA t1 TO PUBLIC")
+	cfg := b.cfg
+	cfg.Tenants.Role = "" // schemas only
+	plainly := b.client(cfg)
+	require.NoError(t, plainly.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := plainly.EnqueueTx(tenancy.For(ctx, "t2"), tx, write{1})
+		return err
+	}), "everything runs as the nodes' user, who may enqueue for everybody")
+	require.Equal(t, 2, b.count("p1", "SELECT count(*) FROM tenure.job"))
+}
+
+// TestGrant: an owner migrates, and another user, who was given just what is needed, runs
+// nodes; the configuration tells which roles tenants have.
+func TestGrant(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	user := "tenure_test_new_" + strings.ToLower(rand.Text()[:8])
+	b.exec("p1", "CREATE ROLE "+user+" LOGIN NOINHERIT PASSWORD 'secret'")
+	t.Cleanup(func() {
+		_, _ = b.db["p1"].Exec(context.Background(), "DROP OWNED BY "+user+"; DROP ROLE "+user)
+	})
+	dsn := b.db["p1"].Config().ConnString()
+	owners, users := b.cfg, b.named("n")
+	at := func(dsn string) map[string]routing.PoolConfig {
+		return map[string]routing.PoolConfig{"p1": {DSN: dsn, MaxConns: 16}}
+	}
+	owners.Pools, users.Pools = at(dsn), at(storetest.As(dsn, user))
+
+	missing, err := tenure.MissingGrants(t.Context(), owners, []string{user})
+	require.NoError(t, err)
+	again, err := tenure.MissingGrants(t.Context(), owners, []string{user})
+	require.NoError(t, err)
+	require.Equal(t, missing, again, "it changes nothing")
+	require.Contains(t, missing[0].Statements, fmt.Sprintf("GRANT %st1 TO %s", rolePrefix, user))
+	done, err := tenure.Grant(t.Context(), owners, []string{user})
+	require.NoError(t, err)
+	require.Equal(t, missing, done)
+	done, err = tenure.Grant(t.Context(), owners, []string{user})
+	require.NoError(t, err)
+	require.Empty(t, done[0].Statements)
+
+	b.exec("p1", "CREATE TABLE tenure.of_the_next_version (id int); DELETE FROM tenure.pool") // as a migration that did not get to its end
+	_, err = tenure.Migrate(t.Context(), owners)
+	require.NoError(t, err)
+	missing, err = tenure.MissingGrants(t.Context(), owners, nil)
+	require.NoError(t, err)
+	require.Contains(t, missing[0].Users, user)
+	require.Empty(t, missing[0].Statements, "migrate gave it to all who had the ledger")
+
+	n := b.start(users, b.registry(nil))
+	_, err = n.Client().Enqueue(tenancy.For(t.Context(), "t1"), write{1})
+	require.NoError(t, err)
+	b.finished(n.Client(), 1)
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM t1.effect"))
+	n.stop()
+
+	_, err = tenure.Grant(t.Context(), users, []string{user})
+	require.NoError(t, err, "who needs nothing need not be allowed to give it")
+	_, err = tenure.Grant(t.Context(), users, []string{"tenure_test_t1"})
+	require.ErrorContains(t, err, "connect as the ledger's owner")
+	_, err = tenure.Grant(t.Context(), owners, []string{user}, "p2")
+	require.ErrorContains(t, err, `pool "p2" is not under pools`)
+}

@@ -1,0 +1,276 @@
+package execution
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// rows are what a handler's query returned. Each call goes through the handle, so that
+// none reaches the connection once the job has ended, and Conn counts as raw access. What
+// pgx keeps in the connection's own memory is copied: it would change under the hands of
+// whoever keeps it, and show what the next tenant reads.
+type rows struct {
+	h      *handle
+	inner  pgx.Rows // nil: the query was refused
+	err    error    // what was wrong, as of the last call
+	own    error    // what was wrong on this side of pgx; it counts more
+	tag    pgconn.CommandTag
+	fields []pgconn.FieldDescription // once somebody has asked
+	types  *pgtype.Map               // once somebody has asked
+}
+
+var _ pgx.Rows = (*rows)(nil)
+
+// guardRows wraps what pgx returned; the handle is entered.
+func (h *handle) guardRows(inner pgx.Rows) *rows {
+	return &rows{h: h, inner: inner, err: inner.Err(), tag: inner.CommandTag()}
+}
+
+// call does something with pgx' rows; false: it may not.
+func (r *rows) call(fn func(pgx.Rows)) bool {
+	if r.inner == nil {
+		return false
+	}
+	if err := r.h.enter(context.Background()); err != nil {
+		if r.own == nil {
+			r.own = err
+		}
+		return false
+	}
+	defer r.h.leave()
+	fn(r.inner)
+	r.err, r.tag = r.inner.Err(), r.inner.CommandTag()
+	return true
+}
+
+// Err implements pgx.Rows.
+func (r *rows) Err() error {
+	if r.own != nil {
+		return r.own
+	}
+	return r.err
+}
+
+// CommandTag implements pgx.Rows.
+func (r *rows) CommandTag() pgconn.CommandTag { return r.tag }
+
+// Close implements pgx.Rows.
+func (r *rows) Close() { r.call(pgx.Rows.Close) }
+
+// Next implements pgx.Rows.
+func (r *rows) Next() (more bool) {
+	r.call(func(inner pgx.Rows) { more = inner.Next() })
+	return more
+}
+
+// FieldDescriptions implements pgx.Rows.
+func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
+	if r.fields == nil && r.Err() == nil {
+		r.call(func(inner pgx.Rows) { r.fields = slices.Clone(inner.FieldDescriptions()) })
+	}
+	return r.fields
+}
+
+// Scan implements pgx.Rows.
+func (r *rows) Scan(dest ...any) (err error) {
+	if len(dest) == 1 {
+		if whole, ok := dest[0].(pgx.RowScanner); ok { // pgx would give it rows that lead to the connection
+			return r.scanWhole(whole)
+		}
+	}
+	done := r.call(func(inner pgx.Rows) {
+		err = inner.Scan(dest...)
+		for _, d := range dest {
+			if b, ok := d.(*pgtype.DriverBytes); ok && b != nil {
+				*b = bytes.Clone(*b)
+			}
+		}
+	})
+	if !done {
+		return r.Err()
+	}
+	return err
+}
+
+func (r *rows) scanWhole(dest pgx.RowScanner) error {
+	err := dest.ScanRow(r)
+	if err != nil && r.own == nil {
+		r.own = err
+		r.Close()
+	}
+	return err
+}
+
+// Values implements pgx.Rows.
+func (r *rows) Values() (values []any, err error) {
+	if !r.call(func(inner pgx.Rows) { values, err = inner.Values() }) {
+		return nil, r.Err()
+	}
+	return values, err
+}
+
+// RawValues implements pgx.Rows. What it returns stays valid.
+func (r *rows) RawValues() (values [][]byte) {
+	r.call(func(inner pgx.Rows) {
+		values = slices.Clone(inner.RawValues())
+		for i, v := range values {
+			values[i] = bytes.Clone(v)
+		}
+	})
+	return values
+}
+
+// Conn implements pgx.Rows: raw access, after which the connection is destroyed. nil once
+// the job has ended.
+func (r *rows) Conn() *pgx.Conn {
+	if r.inner == nil || !r.h.bare() {
+		return nil
+	}
+	return r.inner.Conn()
+}
+
+// TypeMap implements pgx.Rows. What is registered with it is known to these rows only.
+func (r *rows) TypeMap() *pgtype.Map {
+	if r.types == nil {
+		r.call(func(inner pgx.Rows) {
+			if m := inner.TypeMap(); m != nil {
+				r.types = m.Copy()
+			}
+		})
+	}
+	return r.types
+}
+
+// firstRow is the first of some rows, scanned as pgx does it.
+type firstRow struct{ rows *rows }
+
+// Scan implements pgx.Row.
+func (f firstRow) Scan(dest ...any) error {
+	r := f.rows
+	if r.Err() == nil && r.Next() {
+		_ = r.Scan(dest...) // Err says it, too
+		r.Close()
+		return r.Err()
+	}
+	if r.Err() == nil {
+		return pgx.ErrNoRows
+	}
+	return r.Err()
+}
+
+// results are those of a handler's batch. The functions that are queued with it are
+// called here, as pgx would give them results that lead to the connection.
+type results struct {
+	h      *handle
+	inner  pgx.BatchResults
+	fns    []func(pgx.BatchResults) error // of each statement; nil: none
+	next   int                            // of fns
+	err    error
+	closed bool
+}
+
+var _ pgx.BatchResults = (*results)(nil)
+
+// guardBatch takes the functions out of a copy of a batch and guards its arguments.
+func (h *handle) guardBatch(b *pgx.Batch) (*pgx.Batch, []func(pgx.BatchResults) error) {
+	guarded := *b
+	guarded.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))
+	fns := make([]func(pgx.BatchResults) error, len(b.QueuedQueries))
+	for i, q := range b.QueuedQueries {
+		c := *q
+		c.Arguments, c.Fn = h.guardArgs(q.Arguments), nil
+		guarded.QueuedQueries[i], fns[i] = &c, q.Fn
+	}
+	return &guarded, fns
+}
+
+// Exec implements pgx.BatchResults.
+func (r *results) Exec() (tag pgconn.CommandTag, err error) {
+	if err := r.h.enter(context.Background()); err != nil {
+		return tag, err
+	}
+	defer r.h.leave()
+	r.next++
+	return r.inner.Exec()
+}
+
+// Query implements pgx.BatchResults.
+func (r *results) Query() (pgx.Rows, error) { return r.query() }
+
+func (r *results) query() (*rows, error) {
+	if err := r.h.enter(context.Background()); err != nil {
+		return &rows{h: r.h, own: err}, err
+	}
+	defer r.h.leave()
+	r.next++
+	inner, err := r.inner.Query()
+	return r.h.guardRows(inner), err
+}
+
+// QueryRow implements pgx.BatchResults.
+func (r *results) QueryRow() pgx.Row {
+	rows, _ := r.query() // its error is the rows', too
+	return firstRow{rows}
+}
+
+// Close implements pgx.BatchResults: it reads what is left, and calls the functions that
+// were queued with it.
+func (r *results) Close() error {
+	if r.closed {
+		return r.err
+	}
+	for r.err == nil && r.next < len(r.fns) {
+		fn, at := r.fns[r.next], r.next
+		if fn != nil {
+			r.err = fn(r)
+		}
+		if r.next == at && r.err == nil { // nobody has read it
+			_, r.err = r.Exec()
+		}
+	}
+	r.closed = true
+	if err := r.h.enter(context.Background()); err != nil {
+		r.err = errors.Join(r.err, err)
+		return r.err
+	}
+	defer r.h.leave()
+	if err := r.inner.Close(); r.err == nil {
+		r.err = err
+	}
+	return r.err
+}
+
+// Tx implements pgx.BatchResults. There is none: no batch begins a transaction in another.
+func (r *results) Tx() pgx.Tx { return nil }
+
+// guardArgs has a handler's query rewriters count as raw access, as they get the connection.
+func (h *handle) guardArgs(args []any) []any {
+	for i, a := range args {
+		switch a := a.(type) {
+		case pgx.NamedArgs, pgx.StrictNamedArgs: // those of pgx do not look at it
+		case pgx.QueryRewriter:
+			args = slices.Clone(args)
+			args[i] = rewriter{h, a}
+		}
+	}
+	return args
+}
+
+// rewriter is a handler's query rewriter; it is called while the handle is entered.
+type rewriter struct {
+	h     *handle
+	inner pgx.QueryRewriter
+}
+
+// RewriteQuery implements pgx.QueryRewriter.
+func (w rewriter) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args []any) (string, []any, error) {
+	w.h.raw = true
+	sql, args, err := w.inner.RewriteQuery(ctx, conn, sql, args)
+	return sql, w.h.guardArgs(args), err
+}

@@ -1,0 +1,2 @@
+-- Every claim in flight.
+SELECT id, session_id, turn, job_ids FROM tenure.claim;

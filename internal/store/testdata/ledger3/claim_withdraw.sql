@@ -1,0 +1,10 @@
+-- Takes claims back that were given and have not been taken over for a while, under
+-- the fence. Nobody runs their jobs: whoever takes one over in this moment has
+-- either set started_at before, or finds no row.
+-- $1 the caller's session, $2 epoch, $3 the while in ms.
+DELETE FROM tenure.claim
+WHERE given AND started_at IS NULL AND claimed_at < clock_timestamp() - $3::bigint * interval '1 ms'
+  AND EXISTS (SELECT FROM tenure.acquire_lock
+              WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND expires_at > clock_timestamp()
+              FOR KEY SHARE)
+RETURNING id;

@@ -1,0 +1,18 @@
+-- The first job of each lane behind position $4 that nobody has claimed, as a cursor may
+-- have gone by it. $1 queues, $2 tenants, $3 priorities; $5 the kinds that can be run, $6
+-- whether others count, too; $7 and $8 jobs and turns that are known of. Jobs of tenants
+-- that rest count: they are read once that is over. The bound on the claimed keeps Postgres
+-- hashing them, whatever it believes of the table; beyond it some would be found for nothing.
+WITH known AS MATERIALIZED (
+    SELECT unnest($7::bigint[]) AS id, unnest($8::integer[]) AS turn
+    UNION ALL
+    (SELECT unnest(c.job_ids), c.turn FROM tenure.claim c LIMIT 50000))
+SELECT lane.n::integer, j.position
+FROM unnest($1::text[], $2::text[], $3::smallint[]) WITH ORDINALITY AS lane (queue, tenant_id, priority, n)
+CROSS JOIN LATERAL (
+    SELECT j.position FROM tenure.job j
+    WHERE j.queue = lane.queue AND j.tenant_id = lane.tenant_id AND j.priority = lane.priority
+      AND j.position > $4 AND (j.kind = ANY($5::text[]) OR $6::boolean)
+      AND (j.id, j.turn) NOT IN (SELECT k.id, k.turn FROM known k)
+    ORDER BY j.position
+    LIMIT 1) j;

@@ -1,0 +1,37 @@
+-- Takes the acquire lock, or says who has it. One row always comes back.
+-- $1 session, $2 member, $3 ttl in ms, $4 the renew_seq the caller saw stand still
+-- (-1: none), $5 whether gossip says that the holder is gone, or does not reach the database.
+--
+-- Free to take: a lock of my own whose answer got lost; a released one that is not
+-- reserved for another member; an expired one that nobody renewed since the caller
+-- looked, so that a jump of the database's clock alone never robs a live holder;
+-- and one whose holder gossip calls dead or unable and whose renewals the caller saw
+-- stand still. The epoch follows the clock, so that it does not repeat when a fail-over
+-- loses the last take.
+WITH taken AS (
+    UPDATE tenure.acquire_lock AS l
+    SET epoch = greatest(l.epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+        holder = $1, holder_member = $2,
+        taken_at = clock_timestamp(), renewed_at = clock_timestamp(),
+        expires_at = clock_timestamp() + $3::bigint * interval '1 ms',
+        renew_seq = l.renew_seq + 1,
+        next_holder = NULL, reserved_until = to_timestamp(0)
+    WHERE l.name = 'acquire' AND NOT l.paused
+      AND EXISTS (SELECT FROM tenure.node_session s WHERE s.session_id = $1 AND s.state = 'live')
+      AND (   l.holder = $1
+           OR (l.holder IS NULL AND (l.next_holder IS NULL OR l.next_holder = $2
+                                     OR l.reserved_until <= clock_timestamp()))
+           OR (l.holder IS NOT NULL AND l.renew_seq = $4
+               AND (l.expires_at <= clock_timestamp() OR $5)))
+    RETURNING l.epoch, l.removals)
+SELECT true AS mine, epoch, $2::text AS holder_member, NULL::text AS next_holder, 0::bigint AS renew_seq,
+       $3::bigint AS remaining_ms, false AS paused, removals,
+       (('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer) AS timeline
+FROM taken
+UNION ALL
+SELECT false, l.epoch, l.holder_member, l.next_holder, l.renew_seq,
+       greatest(0, extract(epoch FROM (CASE WHEN l.holder IS NULL THEN l.reserved_until ELSE l.expires_at END)
+                                      - clock_timestamp()) * 1000)::bigint,
+       l.paused, l.removals, 0
+FROM tenure.acquire_lock l
+WHERE l.name = 'acquire' AND NOT EXISTS (SELECT FROM taken);

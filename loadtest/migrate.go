@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/routing"
+)
+
+type migrateOptions struct {
+	pools, perServer int
+	disk             bool
+}
+
+type migrateResult struct {
+	Scenario      string  `json:"scenario"`
+	Pools         int     `json:"pools"`
+	PerServer     int     `json:"per_server"`
+	CreateSeconds float64 `json:"create_seconds"` // CREATE DATABASE, one after the other
+	FirstSeconds  float64 `json:"first_seconds"`  // of empty databases
+	AgainSeconds  float64 `json:"again_seconds"`  // when there is nothing left to do
+	Failed        int     `json:"failed"`
+}
+
+func (r migrateResult) fault() error {
+	if r.Failed != 0 {
+		return fmt.Errorf("%d pools were not migrated", r.Failed)
+	}
+	return nil
+}
+
+func newMigrate() *cobra.Command {
+	var o migrateOptions
+	c := &cobra.Command{
+		Use: "migrate", Short: "Migrate many empty databases of one server, and see how long it takes",
+		Args: cobra.NoArgs,
+	}
+	c.Flags().IntVar(&o.pools, "pools", 200, "empty databases; each takes 8 MB of memory")
+	c.Flags().IntVar(&o.perServer, "per-server", 8, "how many are worked on at a time")
+	c.Flags().BoolVar(&o.disk, "disk", false, "on disk, with Postgres' default durability")
+	return scenario(c, func(ctx context.Context, _ []string) (migrateResult, error) { return migrate(ctx, o) })
+}
+
+func migrate(ctx context.Context, o migrateOptions) (r migrateResult, err error) {
+	if o.pools < 1 || o.perServer < 1 {
+		return r, errors.New("pools and per-server must be more than 0")
+	}
+	server, err := devpg.Start(ctx, devpg.Options{Durable: o.disk})
+	if err != nil {
+		return r, err
+	}
+	b := &bed{servers: []*devpg.Server{server}, cfg: config.Default()}
+	defer b.close()
+	r = migrateResult{Scenario: "migrate", Pools: o.pools, PerServer: o.perServer}
+	b.cfg.Pools = map[string]routing.PoolConfig{}
+	began := time.Now()
+	for i := range o.pools {
+		name := fmt.Sprintf("pool-%d", i+1)
+		if err := server.CreateDatabase(ctx, name); err != nil {
+			return r, err
+		}
+		b.cfg.Pools[name] = routing.PoolConfig{DSN: server.DSN(name)}
+	}
+	r.CreateSeconds = seconds(time.Since(began))
+	fmt.Fprintf(os.Stderr, "%d databases made in %v s\n", o.pools, r.CreateSeconds)
+	options := tenure.MigrateOptions{PerServer: o.perServer, Done: func(p tenure.MigratedPool) {
+		if p.Err != nil {
+			r.Failed++
+		}
+	}}
+	for _, took := range []*float64{&r.FirstSeconds, &r.AgainSeconds} {
+		began := time.Now()
+		if _, err := tenure.MigrateAll(ctx, b.cfg, options); err != nil {
+			return r, err
+		}
+		*took = seconds(time.Since(began))
+	}
+	return r, nil
+}

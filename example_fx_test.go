@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -36,22 +37,17 @@ func (g *Greeter) Greet(ctx context.Context, j *job.Job[Greet]) error {
 	return nil
 }
 
-// The same with Fx: Module provides the node and its client, and starts and stops
-// them with the application.
-func Example_fx() {
-	cfg, stop := exampleConfig()
-	defer stop()
-
-	greeted := make(chan string, 1)
-	var jobs *tenure.Client
-	app := fx.New(
+// NewApp is the application: Module provides the node and its client, and starts and stops
+// them with it.
+func NewApp(cfg config.Config, greeted chan string, jobs **tenure.Client) *fx.App {
+	return fx.New(
 		tenure.Module,
 		fx.Supply(cfg, greeted),
 		fx.Provide(
 			zap.NewProduction,              // Tenure and Fx log to it
 			tenure.AsRegistrar(NewGreeter), // any number of these
 		),
-		fx.Populate(&jobs),
+		fx.Populate(jobs),
 		fx.StopTimeout(tenure.StopTimeout(cfg)), // handlers may finish
 		fx.WithLogger(func(log *zap.Logger) fxevent.Logger { // what keeps it from starting is shown, and little else
 			quiet := &fxevent.ZapLogger{Logger: log}
@@ -59,6 +55,16 @@ func Example_fx() {
 			return quiet
 		}),
 	)
+}
+
+// The same with Fx.
+func Example_fx() {
+	cfg, stop := exampleConfig()
+	defer stop()
+
+	greeted := make(chan string, 1)
+	var jobs *tenure.Client
+	app := NewApp(cfg, greeted, &jobs)
 	ctx := context.Background()
 	check(app.Start(ctx)) // or app.Run
 	defer func() { check(app.Stop(ctx)) }()

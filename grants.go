@@ -18,17 +18,21 @@ type PoolGrants struct {
 	Pool       string
 	Users      []string
 	Statements []string
+	// Forgotten are tenants whose role stood in the ledger and is another by the
+	// configuration, or none any more; "" is the pattern of those without an entry.
+	Forgotten []string
 }
 
 // Grant gives users, which nodes and clients connect as, what they need of the ledgers of
 // all configured pools, or of those named, and lets them take the roles of the tenants
 // under tenants.static. These roles, and the pattern of the others, it records in the
-// ledgers, for tenure.enqueue. It returns the statements that were needed; none: the users
+// ledgers, for tenure.enqueue; what the configuration contradicts is removed there. Without
+// tenants.table that is every role of a tenant that is not under tenants.static. It returns the statements that were needed; none: the users
 // had it all. The configuration's DSNs must lead in as the ledgers' owner. Without users it
 // does so for those who were given a ledger before. A pool that fails does not keep the
 // others from it.
 func Grant(ctx context.Context, cfg config.Config, users []string, pools ...string) ([]PoolGrants, error) {
-	return grantEach(ctx, cfg, users, pools, func(conn *pgx.Conn, to []string, tenants map[string]string) (done []string, err error) {
+	return grantEach(ctx, cfg, users, pools, true, func(conn *pgx.Conn, to []string, tenants map[string]string) (done []string, err error) {
 		if _, err := store.LearnRoles(ctx, conn, tenants); err != nil {
 			return nil, err
 		}
@@ -48,9 +52,9 @@ func Grant(ctx context.Context, cfg config.Config, users []string, pools ...stri
 
 // MissingGrants returns the statements that [Grant] would execute, and changes nothing.
 func MissingGrants(ctx context.Context, cfg config.Config, users []string, pools ...string) ([]PoolGrants, error) {
-	return grantEach(ctx, cfg, users, pools, func(conn *pgx.Conn, to []string, tenants map[string]string) (missing []string, err error) {
+	return grantEach(ctx, cfg, users, pools, false, func(conn *pgx.Conn, to []string, tenants map[string]string) (missing []string, err error) {
 		for _, user := range to {
-			rights, err := store.MissingGrants(ctx, conn, user)
+			rights, err := store.MissingGrants(ctx, conn, user, store.ToRun)
 			if err != nil {
 				return nil, err
 			}
@@ -64,8 +68,9 @@ func MissingGrants(ctx context.Context, cfg config.Config, users []string, pools
 	})
 }
 
-// grantEach has grant look after the users of each pool's ledger and its tenants' roles.
-func grantEach(ctx context.Context, cfg config.Config, users, pools []string,
+// grantEach has grant look after the users of each pool's ledger and its tenants' roles, of
+// which it looks for those that are recorded wrongly, and forgets them if forget.
+func grantEach(ctx context.Context, cfg config.Config, users, pools []string, forget bool,
 	grant func(conn *pgx.Conn, users []string, tenants map[string]string) ([]string, error),
 ) (out []PoolGrants, err error) {
 	if err := cfg.Validate(); err != nil {
@@ -83,7 +88,14 @@ func grantEach(ctx context.Context, cfg config.Config, users, pools []string,
 		if err == nil {
 			err = onPool(ctx, owner, name, func(conn *pgx.Conn) (err error) {
 				p := PoolGrants{Pool: name}
-				if p.Users, err = store.Grantees(ctx, conn, users); err != nil {
+				switch p.Users, err = store.Grantees(ctx, conn, users); {
+				case errors.Is(err, store.ErrNotMigrated):
+					return store.NoLedger(name)
+				case err != nil:
+					return err
+				}
+				roles, all := cfg.Routing().AllRoles()
+				if p.Forgotten, err = store.StaleRoles(ctx, conn, roles, all, forget); err != nil {
 					return err
 				}
 				p.Statements, err = grant(conn, p.Users, cfg.Routing().Roles(name))

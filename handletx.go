@@ -18,14 +18,22 @@ import (
 // the claim have been lost meanwhile, because this node was thought dead, nothing
 // is committed either: effects in the tenant's database happen exactly once.
 //
+// If the transaction loses to another one (40001, 40P01), fn is called again at once with a
+// fresh one, up to four times, and no attempt is charged; so what fn does elsewhere may be done
+// more than once, as after any failed run.
+//
 // tx must not be used after fn has returned, and cannot be committed or rolled
 // back by it; tx.Begin opens a savepoint. Its isolation is READ COMMITTED, and
 // [Client.InTx] within fn is refused with [ErrInTx]. One goroutine at a time may use it, and none
 // from within a call of it, such as the source of a CopyFrom: that returns an error.
-// Whoever takes the bare connection, from tx, rows or a query rewriter, has it destroyed
-// after the job. Deferred constraints are checked, and deferred triggers run, when fn has
+// A bare connection that was taken from tx, rows or a query rewriter is destroyed after
+// the job. Deferred constraints are checked, and deferred triggers run, when fn has
 // returned nil; if one fails, the job has failed. Keep work that waits for other systems
 // in handlers registered with job.Handle: it would hold the transaction open.
+//
+// A statement with arguments takes two round trips, as it is described each time: the next
+// tenant's tables may differ. With pgx.QueryExecModeExec before the arguments it takes one, and
+// pgx decides by their Go types how they are sent.
 func HandleTx[A job.Args](r *job.Registry, fn func(ctx context.Context, tx pgx.Tx, j *job.Job[A]) error, opts ...job.Option) {
 	if fn == nil {
 		panic("tenure.HandleTx: nil handler")
@@ -44,3 +52,26 @@ func HandleTx[A job.Args](r *job.Registry, fn func(ctx context.Context, tx pgx.T
 }
 
 var errNoTx = errors.New("the context holds no transaction: middleware must pass on the context it was given, or one made from it")
+
+// HandleBatchTx registers fn for the kind of A, to be called with several jobs of one tenant at a
+// time, as by [job.HandleBatch], and with one transaction for all of them, as by [HandleTx]. When fn
+// returns nil, what it did in tx and the ends of those jobs that are done are committed together;
+// when it returns an error, or the claim on any of them was lost, everything is rolled back. The jobs
+// beside one that was lost run again, and no attempt is charged.
+//
+// A job that [job.Batch.End] has said an error of is not part of that: it is written how it ended
+// after the commit, and what fn did for it in tx is committed with the others'. So do nothing for such
+// a job, or undo it: tx.Begin opens a savepoint. When no job is done, everything is
+// rolled back.
+func HandleBatchTx[A job.Args](r *job.Registry, fn func(ctx context.Context, tx pgx.Tx, b *job.Batch[A]) error, opts ...job.Option) {
+	if fn == nil {
+		panic("tenure.HandleBatchTx: nil handler")
+	}
+	r.Add(job.Spec{Kind: job.KindOf[A](), InTx: true, HandleBatch: job.BatchOf(func(ctx context.Context, b *job.Batch[A]) error {
+		tx, ok := execution.TxFromContext(ctx)
+		if !ok {
+			return job.Discard(errNoTx)
+		}
+		return fn(ctx, tx, b)
+	})}, opts...)
+}

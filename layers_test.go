@@ -20,38 +20,85 @@ var layers = map[string][]string{
 	"job":            {}, // the domain knows nobody
 	"tenancy":        {},
 
-	"internal/store":    {"job", "tenancy"},                      // all SQL of the ledger, and no decision about it
-	"internal/underlay": {},                                      // what tests put below membership and routing
-	"membership":        {"internal/fault", "internal/underlay"}, // gossip proposes; it knows neither jobs nor databases
+	"internal/backoff":    {},                                                            // how long to wait after a failure
+	"internal/recurrence": {},                                                            // when schedules are due, as a function of what they say
+	"internal/store":      {"internal/backoff", "internal/recurrence", "job", "tenancy"}, // all SQL of the ledger, and no decision about it
+	"internal/timeline":   {"internal/backoff"},                                          // who has reached which timeline of a database; it knows no database
+	"internal/underlay":   {},                                                            // what tests put below membership and routing
+	"membership":          {"internal/backoff", "internal/fault", "internal/underlay"},   // gossip proposes; it knows neither jobs nor databases
 
-	"routing":   {"internal/fault", "internal/store", "internal/underlay", "tenancy"},
-	"execution": {"internal/fault", "job", "tenancy"}, // runs handlers and never sees the ledger's SQL
+	"internal/tracing":  {}, // spans by name, as a job's meta keeps them
+	"internal/slogcore": {}, // what is logged by zap, to a handler of log/slog
 
-	"acquisition":       {"internal/fault", "job", "tenancy", "routing", "execution", "internal/store"}, // not membership: it declares the Elector it needs
-	"internal/proposal": {"acquisition", "internal/store", "membership", "routing"},                     // where those who do not know one another meet
-	"internal/admin":    {},                                                                             // is handed what it shows
+	"internal/deadletter": {"job"}, // which dead letters died of the same cause, as a function of their errors
 
-	"config": {"internal/fault", "job", "tenancy", "routing", "execution", "acquisition", "membership"},
+	"routing":           {"internal/backoff", "internal/fault", "internal/store", "internal/timeline", "internal/underlay", "tenancy"},
+	"internal/schedule": {"internal/store", "job", "tenancy"}, // what to claim next, as a function of rows that were read
 
-	"": {"internal/admin", "internal/proposal", "internal/store", "job", "tenancy", "routing", "execution", "acquisition", "membership", "config"},
+	"execution": {"internal/backoff", "internal/fault", "internal/tracing", "job", "tenancy"}, // runs handlers and never sees the ledger's SQL
 
-	"internal/devpg":           {},
-	"internal/devpg/pgtest":    {"internal/devpg"},
-	"internal/store/storetest": {"internal/store", "internal/devpg/pgtest"},
-	"internal/traffic":         {},
-	"internal/mutants":         {},
-	"internal/release":         {"", "config", "job", "tenancy"}, // what a user of the release before could write
-	"internal/release/program": {"internal/release"},
-	"internal/notices":         {},
-	"internal/model":           {}, // a picture of the protocol, not a part of it
-	"internal/faultproxy":      {},
-	"internal/sim":             {}, // tests only, which may import anything
-	"job/jobtest":              {"", "job", "tenancy", "routing", "execution", "config", "membership", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},
+	"job/encryption": {"internal/fault", "job", "tenancy"}, // what arguments look like in the ledger, and who has which keys; it knows no ledger
 
-	"cmd/tenure":                   {"", "config", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers"},
-	"cmd/tenure/internal/demo":     {"", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic"},
+	"internal/lease": {"execution", "internal/backoff", "internal/store", "job", "routing"}, // a node's session in a pool, and the pool's lock
+
+	"acquisition":         {"internal/backoff", "internal/deadletter", "internal/fault", "internal/lease", "internal/recurrence", "internal/schedule", "job", "tenancy", "routing", "execution", "internal/store"}, // not membership: it declares the Elector it needs
+	"internal/proposal":   {"acquisition", "internal/store", "membership", "routing"},                                                                                                                              // adapts membership to acquisition and routing
+	"internal/admin":      {},                                                                                                                                                                                      // is handed what it shows
+	"internal/notify":     {"acquisition", "internal/store", "membership"},                                                                                                                                         // hints reach the acquirer on whichever node
+	"internal/tenantmove": {"internal/store", "routing", "tenancy"},                                                                                                                                                // the workflow of a move; the steps' SQL is the store's
+
+	"config": {"job/encryption", "internal/fault", "job", "tenancy", "routing", "execution", "acquisition", "membership"},
+
+	"internal/access": {"config", "tenancy"}, // who sends a request, and what they may do; it decides nothing
+
+	"internal/doctor": {"config", "internal/store", "routing"}, // what is wrong with the databases; it changes nothing
+
+	"": {"job/encryption", "internal/access", "internal/admin", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/lease", "internal/notify", "internal/proposal", "internal/recurrence", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "job", "tenancy", "routing", "execution", "acquisition", "membership", "config"},
+
+	"web":                    {"", "config", "internal/access", "web/internal/api", "web/internal/dashboard", "web/internal/flowable", "web/internal/signin"}, // what people and programs use over HTTP
+	"web/internal/external":  {"", "job", "tenancy", "internal/access"},
+	"web/internal/api":       {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/external", "web/internal/reveal"},
+	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/external"},
+	"web/internal/dashboard": {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal"},
+	"web/internal/reveal":    {"", "internal/access"},       // what of a job's contents somebody sees
+	"web/internal/signin":    {"config", "internal/access"}, // OpenID Connect; it knows no jobs
+
+	"internal/devpg":            {},
+	"internal/devpg/pgtest":     {"internal/devpg"},
+	"internal/devpg/poolertest": {},
+	"internal/store/storetest":  {"internal/store", "internal/devpg/pgtest"},
+	"internal/traffic":          {"internal/wait"},
+	"internal/wait":             {},
+	"internal/fences":           {}, // finds code in documents, for tests
+	"internal/mutant":           {},
+	"internal/mutants":          {"internal/mutant"},
+	"internal/release":          {"", "config", "job", "tenancy"}, // what a user of the release before could write
+	"internal/release/program":  {"internal/release"},
+	"internal/notices":          {},
+	"internal/promises":         {}, // tests only, of the whole through its doors
+	"internal/model":            {}, // a picture of the protocol, not a part of it
+	"internal/faultproxy":       {},
+	"internal/sim":              {}, // tests only, which may import anything
+	"deploy":                    {}, // tests only, of the files there
+	"docs":                      {}, // tests only, of what stands there
+	"clients":                   {}, // tests only, of the clients there
+	"job/jobtest":               {"", "job/encryption", "job", "tenancy", "routing", "execution", "config", "membership", "internal/lease", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},
+
+	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers"},
+	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait"},
 	"cmd/tenure/internal/handlers": {"", "config", "job", "tenancy"},
-	"loadtest":                     {"", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/faultproxy", "internal/traffic"},
+
+	"loadtest": {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/faultproxy", "internal/traffic", "internal/wait",
+		"loadtest/internal/bed", "loadtest/internal/chaos", "loadtest/internal/fleet", "loadtest/internal/report", "web"},
+	// how results are measured and printed; it starts nothing
+	"loadtest/internal/report": {"job", "internal/wait"},
+	// the databases; it knows no node processes
+	"loadtest/internal/bed": {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/wait", "loadtest/internal/report"},
+	// the node processes; it knows no scenario
+	"loadtest/internal/fleet": {"", "config", "job", "membership", "internal/wait", "loadtest/internal/bed", "loadtest/internal/report"},
+	// faults and the checker, which two scenarios share
+	"loadtest/internal/chaos": {"", "job", "routing", "internal/devpg", "internal/faultproxy", "internal/wait",
+		"loadtest/internal/bed", "loadtest/internal/fleet", "loadtest/internal/report"},
 }
 
 // outside says which packages may import something from outside that the others
@@ -64,8 +111,14 @@ var outside = []struct {
 	{"go.uber.org/fx", []string{""}, "an embedder never meets the wiring"},
 	{"github.com/hashicorp/memberlist", []string{"membership", "internal/underlay"}, "its traps are met in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/tenure", "cmd/tenure/internal/demo", "loadtest"}, "a library has no flags"},
+	{"go.opentelemetry.io/otel/sdk", []string{"cmd/tenure"}, "who embeds a node brings a tracer provider of their own"},
+	{"go.opentelemetry.io/otel/exporters", []string{"cmd/tenure"}, "who embeds a node brings a tracer provider of their own"},
+	{"go.opentelemetry.io/otel", []string{"", "execution", "internal/tracing", "cmd/tenure"}, "traces begin where jobs are enqueued, and where they run"},
+	{"github.com/netresearch/go-cron", []string{"internal/recurrence"}, "its traps are met in one place"},
 	{"github.com/pressly/goose/v3", []string{"internal/store"}, "migrations are the ledger's"},
-	{"testing", []string{"internal/devpg/pgtest", "internal/store/storetest", "job/jobtest"}, "tests' packages stay out of what users run"},
+	{"github.com/coreos/go-oidc/v3", []string{"web/internal/signin"}, "only programs with a dashboard inherit it"},
+	{"golang.org/x/oauth2", []string{"web/internal/signin"}, "only programs with a dashboard inherit it"},
+	{"testing", []string{"internal/devpg/pgtest", "internal/devpg/poolertest", "internal/store/storetest", "job/jobtest"}, "tests' packages stay out of what users run"},
 	{"github.com/stretchr/testify/require", []string{"internal/devpg/pgtest", "internal/store/storetest", "job/jobtest"}, "tests' packages stay out of what users run"},
 }
 

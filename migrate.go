@@ -17,6 +17,7 @@ import (
 
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 )
 
 // Migration is a step that was applied to a pool's ledger.
@@ -28,9 +29,12 @@ type Migration struct {
 // MigratedPool is what became of one pool.
 type MigratedPool struct {
 	Pool  string
-	Steps []Migration // those applied, also before an error; none: it was up to date
-	Took  time.Duration
-	Err   error // nil: its ledger is up to date and numbered
+	Steps []Migration // those applied, also before an error
+	// Grants are the statements that gave users who have the ledger what was added to it.
+	// Neither these nor steps: it was up to date.
+	Grants []string
+	Took   time.Duration
+	Err    error // nil: its ledger is up to date and numbered
 }
 
 // MigrateOptions says which ledgers are migrated, and how many at a time.
@@ -69,7 +73,7 @@ func Migrate(ctx context.Context, cfg config.Config, pools ...string) ([]Migrati
 // MigrateAll brings the ledgers of pools to this program's version. Nodes never do that
 // themselves. It only adds to a ledger, so that nodes of the release before go on working
 // meanwhile and afterwards, and waits for no table in a way that holds up others. A pool
-// that is up to date costs one query; one that fails does not keep the others from being
+// that is up to date costs a few queries; one that fails does not keep the others from being
 // migrated. So after a failure or an interruption it is called again, and goes on with
 // what is left. Several may run at once.
 //
@@ -93,10 +97,10 @@ func MigrateAll(ctx context.Context, cfg config.Config, o MigrateOptions) ([]Mig
 	}
 	m := &migrator{
 		cfg: cfg, options: o, began: time.Now(), ledgers: map[string]store.Ledger{}, unknown: map[string]error{}, done: map[string]MigratedPool{},
-		perServer: cmp.Or(max(o.PerServer, 0), migratePerServer), places: make(chan struct{}, cmp.Or(max(o.AtOnce, 0), migrateAtOnce)),
+		perServer: cmp.Or(max(o.PerServer, 0), migratePerServer), atOnce: make(chan struct{}, cmp.Or(max(o.AtOnce, 0), migrateAtOnce)),
 	}
 	m.run(ctx, names)
-	return m.result(ctx, names)
+	return m.collectResults(ctx, names)
 }
 
 // migrator is one MigrateAll.
@@ -105,7 +109,7 @@ type migrator struct {
 	options   MigrateOptions
 	began     time.Time
 	perServer int
-	places    chan struct{}
+	atOnce    chan struct{}
 
 	mu      sync.Mutex
 	ledgers map[string]store.Ledger // guarded by mu; by pool, as it answered
@@ -115,7 +119,7 @@ type migrator struct {
 
 func (m *migrator) run(ctx context.Context, names []string) {
 	address := func(pool string) string { return addressOf(m.cfg.Pools[pool].DSN) }
-	m.forEach(ctx, names, address, func(pool string) { m.ask(ctx, pool, true) })
+	m.forEach(ctx, names, address, func(pool string) { m.askLedger(ctx, pool, true) })
 	var rest []string
 	unnumbered := false
 	for _, pool := range names {
@@ -126,19 +130,19 @@ func (m *migrator) run(ctx context.Context, names []string) {
 	}
 	if unnumbered {
 		others := slices.DeleteFunc(slices.Sorted(maps.Keys(m.cfg.Pools)), func(pool string) bool { return slices.Contains(names, pool) })
-		m.forEach(ctx, others, address, func(pool string) { m.ask(ctx, pool, false) })
+		m.forEach(ctx, others, address, func(pool string) { m.askLedger(ctx, pool, false) })
 	}
-	numbers := m.numbers()
+	numbers := m.proposeNumbers()
 	server := func(pool string) string { // two addresses may lead to one
 		id, _, _ := strings.Cut(m.ledgers[pool].Identity.Database, "/")
 		return id
 	}
-	m.forEach(ctx, rest, server, func(pool string) { m.migrate(ctx, pool, numbers[pool]) })
+	m.forEach(ctx, rest, server, func(pool string) { m.migratePool(ctx, pool, numbers[pool]) })
 }
 
-// ask asks a pool for its ledger. Those that are to be migrated, and have nothing left to
+// askLedger asks a pool for its ledger. Those that are to be migrated, and have nothing left to
 // do or cannot be used, are finished with that.
-func (m *migrator) ask(ctx context.Context, pool string, named bool) {
+func (m *migrator) askLedger(ctx context.Context, pool string, named bool) {
 	began := time.Now()
 	var l store.Ledger
 	conn, err := ownersConn(m.cfg, pool)
@@ -162,14 +166,14 @@ func (m *migrator) ask(ctx context.Context, pool string, named bool) {
 		err = l.Usable(pool)
 	}
 	if named && (err != nil || l.UpToDate()) {
-		m.finish(MigratedPool{Pool: pool, Took: time.Since(began), Err: err})
+		m.finishPool(MigratedPool{Pool: pool, Took: time.Since(began), Err: err})
 	}
 }
 
-// numbers proposes a number for each pool that has none: the lowest that no pool has, in
-// the order of their names. Whoever else migrates by the same configuration now comes to
+// proposeNumbers proposes a number for each pool that has none: the lowest that no pool has, in
+// the order of their names. Another command that migrates by the same configuration comes to
 // the same ones, whichever of them have been given already.
-func (m *migrator) numbers() map[string]int {
+func (m *migrator) proposeNumbers() map[string]int {
 	taken, proposed := map[int]bool{}, map[string]int{}
 	for _, l := range m.ledgers {
 		taken[l.Number] = true
@@ -188,7 +192,7 @@ func (m *migrator) numbers() map[string]int {
 	return proposed
 }
 
-func (m *migrator) migrate(ctx context.Context, pool string, number int) {
+func (m *migrator) migratePool(ctx context.Context, pool string, number int) {
 	began := time.Now()
 	result := MigratedPool{Pool: pool}
 	if len(m.unknown) > 0 {
@@ -196,22 +200,23 @@ func (m *migrator) migrate(ctx context.Context, pool string, number int) {
 	}
 	conn, err := ownersConn(m.cfg, pool)
 	if err == nil {
-		var steps []store.Migration
-		steps, err = store.Migrate(ctx, conn, pool, number)
-		for _, s := range steps {
+		var done store.Migrated
+		done, err = store.Migrate(ctx, conn, pool, number)
+		for _, s := range done.Steps {
 			result.Steps = append(result.Steps, Migration{Pool: pool, Migration: s})
 		}
-		err = named(pool, err)
+		result.Grants = done.Grants
+		err = routing.NamePool(pool, err)
 	}
 	if err == nil && m.ledgers[pool].Number == 0 && number == 0 {
-		err = m.unnumbered(pool)
+		err = m.explainUnnumbered(pool)
 	}
 	result.Err, result.Took = err, time.Since(began)
-	m.finish(result)
+	m.finishPool(result)
 }
 
-// unnumbered says why a new pool got no number.
-func (m *migrator) unnumbered(pool string) error {
+// explainUnnumbered says why a new pool got no number.
+func (m *migrator) explainUnnumbered(pool string) error {
 	silent := slices.Sorted(maps.Keys(m.unknown))
 	more := ""
 	if len(silent) > 1 {
@@ -221,7 +226,7 @@ func (m *migrator) unnumbered(pool string) error {
 		pool, m.unknown[silent[0]], more)
 }
 
-func (m *migrator) finish(p MigratedPool) {
+func (m *migrator) finishPool(p MigratedPool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done[p.Pool] = p
@@ -230,8 +235,8 @@ func (m *migrator) finish(p MigratedPool) {
 	}
 }
 
-// result is what became of the pools, by name.
-func (m *migrator) result(ctx context.Context, names []string) (all []MigratedPool, err error) {
+// collectResults returns what became of the pools, by name.
+func (m *migrator) collectResults(ctx context.Context, names []string) (all []MigratedPool, err error) {
 	var failed []error
 	begun := 0
 	for _, pool := range names {
@@ -280,14 +285,14 @@ func (m *migrator) forEach(ctx context.Context, pools []string, key func(string)
 			group.Go(func() {
 				for pool := range queue {
 					select {
-					case m.places <- struct{}{}:
+					case m.atOnce <- struct{}{}:
 					case <-ctx.Done():
 						return
 					}
 					if ctx.Err() == nil {
 						do(pool)
 					}
-					<-m.places
+					<-m.atOnce
 				}
 			})
 		}
@@ -325,14 +330,5 @@ func onPool(ctx context.Context, c *pgx.ConnConfig, pool string, fn func(*pgx.Co
 		return fmt.Errorf("connect to pool %s: %w", pool, err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	return named(pool, fn(conn))
-}
-
-// named says which pool an error is about, unless it does.
-func named(pool string, err error) error {
-	var pe *store.PoolError
-	if err == nil || errors.As(err, &pe) {
-		return err
-	}
-	return fmt.Errorf("pool %s: %w", pool, err)
+	return routing.NamePool(pool, fn(conn))
 }

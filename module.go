@@ -1,24 +1,35 @@
 package tenure
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/fx"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/proposal"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 )
 
-// Module provides a *Node and its *Client to an Fx application and ties them to
-// its life. It needs a config.Config and a *zap.Logger, and takes any number of
-// registrars (see [AsRegistrar]). A prometheus.Registerer is used if there is one.
-// Pass fx.StopTimeout(tenure.StopTimeout(cfg)) to the application.
+// Module provides a *Node, its *Client and its *Operator to an Fx application and ties
+// them to its life. It needs a config.Config and a *zap.Logger, and takes any number of
+// registrars (see [AsRegistrar]). A prometheus.Registerer and a trace.TracerProvider are used
+// if there are any.
+// Pass fx.StopTimeout(tenure.StopTimeout(cfg)) to the application. Unlike [Node.Run] it
+// serves nothing on node.listen, does not watch the configuration file, and leaves SIGHUP
+// to end the process: an application that wants these serves [Node.Handler], calls
+// [Node.Reload] and catches the signal by itself.
 var Module = fx.Module("tenure", core, fx.Provide(registryOf, settingsOf), fx.Invoke(func(*Node) {}))
 
 // Registrar is a part of an application that has handlers.
@@ -47,10 +58,11 @@ type settingsIn struct {
 	fx.In
 	Log        *zap.Logger
 	Registerer prometheus.Registerer `optional:"true"`
+	Tracers    trace.TracerProvider  `optional:"true"`
 }
 
 func settingsOf(in settingsIn) nodeSettings {
-	return nodeSettings{log: in.Log, registerer: in.Registerer, version: buildVersion()}
+	return nodeSettings{log: in.Log, registerer: in.Registerer, tracers: in.Tracers, version: buildVersion()}
 }
 
 // core is the wiring, the same behind New and Module. Hooks are appended in the
@@ -63,10 +75,13 @@ func settingsOf(in settingsIn) nodeSettings {
 var core = fx.Options(
 	fx.Provide(fx.Private, provideRouter),
 	fx.Provide(fx.Private, provideCluster),
-	fx.Provide(fx.Private, newWorkers),
+	fx.Provide(provideElector), // not private: fx.Decorate puts something around it
+	fx.Provide(fx.Private, provideCipher),
+	fx.Provide(fx.Private, provideWorkers),
 	fx.Provide(fx.Private, provideSessions),
 	fx.Provide(fx.Private, provideManager),
 	fx.Provide(provideClient),
+	fx.Provide((*Client).Operator),
 	fx.Provide(provideNode),
 )
 
@@ -88,39 +103,54 @@ func provideCluster(lc fx.Lifecycle, cfg config.Config, r *routing.Router, s nod
 	if err != nil {
 		return nil, err
 	}
-	c.SetPools(poolNames(r))
+	c.SetPools(poolNames(r.Pools()))
 	lc.Append(fx.StartStopHook(c.Start, c.Stop))
 	return c, nil
 }
 
-// provideSessions appends the workers' hook too, behind its own: the sessions know
-// the workers, but must outlive them.
-func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, w *execution.Workers, registry *job.Registry, s nodeSettings) (*acquisition.Sessions, error) {
-	registry.Freeze()
-	me := c.Self()
-	self := acquisition.Self{Node: me.Node, Member: me.Name, GossipAddr: func() string { return c.Self().Addr }, Version: s.version, Kinds: registry.Kinds()}
-	ss, err := acquisition.NewSessions(cfg.Acquire, cfg.Execution.Retention, self, w, s.log)
+func provideWorkers(cfg config.Config, registry *job.Registry, cipher *encryption.Cipher, s nodeSettings) (*execution.Workers, error) {
+	w, err := execution.New(cfg.Execution, registry, s.log)
 	if err != nil {
 		return nil, err
 	}
-	lc.Append(fx.StartStopHook(ss.Start, ss.Stop))
-	lc.Append(fx.StartStopHook(w.Start, w.Stop))
-	return ss, nil
+	w.OpenWith(cipher.OpenRecord)
+	w.MeterTenants(cfg.Node.MeteredTenants())
+	if s.tracers != nil {
+		w.TraceWith(s.tracers.Tracer(scope, trace.WithInstrumentationVersion(s.version)))
+	}
+	return w, nil
 }
 
-func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions, r *routing.Router, w *execution.Workers, registry *job.Registry, c *membership.Cluster, s nodeSettings) (*acquisition.Manager, error) {
+// scope says in traces whose spans they are.
+const scope = "github.com/tenurehq/tenure"
+
+func provideElector(c *membership.Cluster) acquisition.Elector { return proposal.Elector{Cluster: c} }
+
+// provideSessions appends the workers' hook too, behind its own: the sessions know
+// the workers, but must outlive them.
+func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, w *execution.Workers, registry *job.Registry, s nodeSettings) *lease.Keepers {
+	registry.Freeze()
+	registry.SetPaused(cfg.Execution.Paused)
+	me := c.Self()
+	self := lease.Self{Node: me.Node, Member: me.Name, GossipAddr: func() string { return c.Self().Addr }, Version: s.version, Kinds: registry.Handled}
+	ss := lease.NewKeepers(cfg.Acquire.Lease(), cfg.Execution.Retention, self, w, s.log.Named("session"))
+	lc.Append(fx.StartStopHook(ss.Start, ss.Stop))
+	lc.Append(fx.StartStopHook(w.Start, w.Stop))
+	return ss
+}
+
+func provideManager(lc fx.Lifecycle, cfg config.Config, ss *lease.Keepers, r *routing.Router, w *execution.Workers, registry *job.Registry, c *membership.Cluster, elector acquisition.Elector, s nodeSettings) (*acquisition.Manager, error) {
 	if b := cfg.Acquire.Batch; b != acquisition.DefaultConfig().Batch && b > 4*cfg.Execution.Workers {
 		s.log.Warn("acquire.batch is more than four times execution.workers, so that claims will never be as large: lower the one or raise the other",
 			zap.Int("batch", b), zap.Int("workers", cfg.Execution.Workers))
-	}
-	var elector acquisition.Elector = proposal.Elector{Cluster: c}
-	if s.elector != nil {
-		elector = s.elector(elector)
 	}
 	m, err := acquisition.NewManager(cfg.Acquire, ss, r, w, registry, elector, s.log)
 	if err != nil {
 		return nil, err
 	}
+	m.SetSchedules(cfg.Schedules)
+	m.SetLimits(cfg.Limits, slices.Collect(maps.Keys(cfg.Pools)))
+	m.MeterTenants(cfg.Node.MeteredTenants())
 	for kind := acquisition.MessageHint; kind <= acquisition.MessageAnswer; kind++ {
 		c.Handle(kind, func(from string, payload []byte) error { return m.Receive(kind, from, payload) })
 	}
@@ -130,14 +160,17 @@ func provideManager(lc fx.Lifecycle, cfg config.Config, ss *acquisition.Sessions
 
 // provideClient makes the node's client before the registry is filled, because what
 // has handlers may want to enqueue. provideNode completes it.
-func provideClient(cfg config.Config, r *routing.Router, c *membership.Cluster) *Client {
-	return &Client{router: r, bell: newDoorbell(c, nil), keep: cfg.Execution.Retention > 0}
+func provideClient(cfg config.Config, r *routing.Router, c *membership.Cluster, cipher *encryption.Cipher) *Client {
+	return &Client{process: newProcess(cfg, r, c, cipher)}
 }
 
-func provideNode(cfg config.Config, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *acquisition.Sessions, m *acquisition.Manager, registry *job.Registry, client *Client, s nodeSettings) (*Node, error) {
-	client.registry, client.bell.manager = registry, m
+func provideCipher(cfg config.Config, s nodeSettings) *encryption.Cipher { return s.cipher(cfg) }
+
+func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *lease.Keepers, m *acquisition.Manager, registry *job.Registry, client *Client, s nodeSettings) (*Node, error) {
+	client.registry, client.acquirer = registry, m
+	client.notifier.SetAcquirer(m)
 	own := prometheus.NewRegistry()
-	all := []prometheus.Collector{w, ss, r.Metrics(), c.Metrics(), buildInfo(s.version)}
+	all := []prometheus.Collector{w.Metrics(), ss.Metrics(), m.Metrics(), r, c.Metrics(), buildInfo(s.version)}
 	for _, m := range all {
 		if err := own.Register(m); err != nil {
 			return nil, err
@@ -150,7 +183,11 @@ func provideNode(cfg config.Config, r *routing.Router, c *membership.Cluster, w 
 		}
 	}
 	own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &Node{cfg: cfg, reloader: &reloader{started: cfg, router: r, cluster: c, log: s.log}, router: r, cluster: c, manager: m, workers: w, gatherer: own, client: client, log: s.log}, nil
+	rules, err := access.RulesOf(cfg.Node)
+	if err != nil {
+		return nil, err
+	}
+	return &Node{cfg: cfg, guard: access.NewGuard(rules), reloader: &reloader{started: cfg, router: r, cluster: c, cipher: s.reloaded(cipher), log: s.log, lock: newReloadLock()}, router: r, cluster: c, manager: m, workers: w, registry: registry, gatherer: own, client: client, configPaused: cfg.Execution.Paused, log: s.log}, nil
 }
 
 func buildInfo(version string) prometheus.Collector {

@@ -3,22 +3,26 @@ package tenure
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/fx"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/internal/proposal"
+	"github.com/tenurehq/tenure/internal/slogcore"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -32,10 +36,18 @@ type Node struct {
 	cluster  *membership.Cluster
 	manager  *acquisition.Manager
 	workers  *execution.Workers
+	registry *job.Registry
 	gatherer prometheus.Gatherer
+	guard    *access.Guard // of what is the node's own
 	log      *zap.Logger
 
-	app *fx.App // of a node made by New; nil: the node belongs to somebody else's app
+	configPaused bool       // what the configuration says; used by one reload at a time
+	announcing   sync.Mutex // held while others are told of the kinds
+
+	app      *fx.App                  // of a node made by New; nil: the node belongs to somebody else's app
+	started  func()                   // called by Run; nil: nothing is
+	onReload func(config.Config)      // called by Reload; nil: nothing is
+	beside   func(*Node) http.Handler // what Run serves beside the node's own; nil: nothing
 
 	stopping sync.Mutex // held during Stop
 	stopped  error      // guarded by stopping; what kept an earlier Stop from its end
@@ -48,26 +60,82 @@ type nodeSettings struct {
 	log        *zap.Logger
 	registerer prometheus.Registerer
 	version    string
-	registry   *job.Registry                                 // of a client that runs no jobs
-	elector    func(acquisition.Elector) acquisition.Elector // what tests put around it; nil: nothing
+	registry   *job.Registry      // of a client that runs no jobs
+	ring       encryption.KeyRing // nil: the configuration's
+	kinds      []string           // that ring is for
+	started    func()
+	onReload   func(config.Config)
+	handler    func(*Node) http.Handler // nil: nothing more is served
+	tracers    trace.TracerProvider     // nil: nothing is traced
 }
 
 // WithLogger makes the node log there. Default: nothing is logged.
 func WithLogger(log *zap.Logger) NodeOption { return func(s *nodeSettings) { s.log = log } }
+
+// WithSlog makes the node log by log/slog, at the levels that its handler takes. The name of the part
+// that speaks is the attribute logger. Default: nothing is logged. It replaces [WithLogger].
+func WithSlog(log *slog.Logger) NodeOption {
+	return WithLogger(zap.New(slogcore.New(log.Handler()), zap.AddCaller()))
+}
 
 // WithMetrics registers the node's metrics there. Default: they are only in [Node.Handler].
 func WithMetrics(r prometheus.Registerer) NodeOption {
 	return func(s *nodeSettings) { s.registerer = r }
 }
 
+// WithTracerProvider has a span begin and end with each run of a job. It is the root of a trace, linked to the span
+// in which the job was enqueued, if one was recorded then: its name stands in the job's meta. A handler's
+// context carries it, so what the handler does, and enqueues, belongs to it. Default: runs have no spans.
+func WithTracerProvider(p trace.TracerProvider) NodeOption {
+	return func(s *nodeSettings) { s.tracers = p }
+}
+
 // WithVersion names the release of the program, for display. Default: the main
 // module's version, if the program was built with one.
 func WithVersion(v string) NodeOption { return func(s *nodeSettings) { s.version = v } }
+
+// WithStarted has [Node.Run] call f once the node has started, before anything else is done,
+// such as to tell a supervisor. f is called once at most; it should return soon.
+func WithStarted(f func()) NodeOption { return func(s *nodeSettings) { s.started = f } }
+
+// WithReloaded has [Node.Reload] call f with each configuration that it has put into force, before
+// another one is. f should return soon, and must not call Reload.
+func WithReloaded(f func(config.Config)) NodeOption {
+	return func(s *nodeSettings) { s.onReload = f }
+}
+
+// WithHandler has [Node.Run] serve what f returns on node.listen, beside health, metrics and reload: all
+// other paths, such as package web's dashboard. f is called once, when Run begins.
+func WithHandler(f func(*Node) http.Handler) NodeOption {
+	return func(s *nodeSettings) { s.handler = f }
+}
 
 // WithKinds lets a client that runs no jobs know the kinds and default queues of
 // the nodes: it then refuses unknown kinds, as a node's own client does. The
 // handlers are not called. A Node ignores it.
 func WithKinds(r *job.Registry) NodeOption { return func(s *nodeSettings) { s.registry = r } }
+
+// WithKeyRing has the arguments of some kinds, or of all if none is named, encrypted with keys from ring,
+// instead of as the configuration's encryption section says, such as keys that a service keeps.
+func WithKeyRing(ring encryption.KeyRing, kinds ...string) NodeOption {
+	return func(s *nodeSettings) { s.ring, s.kinds = ring, kinds }
+}
+
+// cipher is what encrypts in this process.
+func (s nodeSettings) cipher(cfg config.Config) *encryption.Cipher {
+	if s.ring != nil {
+		return encryption.New(s.ring, s.kinds...)
+	}
+	return encryption.New(cfg.Encryption.Ring(), cfg.Encryption.Kinds...)
+}
+
+// reloaded is the cipher if the configuration has its keys, and else nil.
+func (s nodeSettings) reloaded(c *encryption.Cipher) *encryption.Cipher {
+	if s.ring != nil {
+		return nil
+	}
+	return c
+}
 
 func nodeOptions(opts []NodeOption) nodeSettings {
 	s := nodeSettings{log: zap.NewNop(), version: buildVersion()}
@@ -94,7 +162,7 @@ func New(cfg config.Config, registry *job.Registry, opts ...NodeOption) (*Node, 
 	if err := app.Err(); err != nil {
 		return nil, plain(err)
 	}
-	n.app = app
+	n.app, n.started, n.onReload, n.beside = app, s.started, s.onReload, s.handler
 	return n, nil
 }
 
@@ -121,13 +189,15 @@ func StopTimeout(cfg config.Config) time.Duration { return cfg.Execution.FinishW
 // by what the deadline leaves them: see Workers.Stop and stopPatience.
 const stopOverhead = 14 * time.Second
 
+var errOfFx = errors.New("this node belongs to an fx application, which starts and stops it")
+
 // Start starts the node: pools, gossip, sessions, workers, acquirers. It returns once they
-// run; a pool that does not answer or cannot be used is out of service, see [Client.Unfit],
+// run; a pool that does not answer or cannot be used is out of service, see [Operator.Unfit],
 // and is tried again in the background. It fails when no pool can be used. ctx bounds the
 // start only.
 func (n *Node) Start(ctx context.Context) error {
 	if n.app == nil {
-		return errors.New("this node belongs to an fx application, which starts and stops it")
+		return errOfFx
 	}
 	return n.app.Start(ctx)
 }
@@ -138,7 +208,7 @@ func (n *Node) Start(ctx context.Context) error {
 // more. After an error it returns that error again: there is no second try.
 func (n *Node) Stop(ctx context.Context) error {
 	if n.app == nil {
-		return errors.New("this node belongs to an fx application, which starts and stops it")
+		return errOfFx
 	}
 	n.stopping.Lock()
 	defer n.stopping.Unlock()
@@ -151,6 +221,9 @@ func (n *Node) Stop(ctx context.Context) error {
 // Client returns the node's client.
 func (n *Node) Client() *Client { return n.client }
 
+// Operator returns the node's operator.
+func (n *Node) Operator() *Operator { return n.client.Operator() }
+
 // Self is this node as the others see it.
 func (n *Node) Self() membership.Member { return n.cluster.Self() }
 
@@ -160,16 +233,16 @@ func (n *Node) Members() []membership.Member { return n.cluster.Members() }
 // Locks is what this node last saw of each pool's acquire lock.
 func (n *Node) Locks() []acquisition.Held { return n.manager.Locks() }
 
-// Handler serves /healthz (the process runs, and need not be started anew because so many
+// Handler serves /healthz (the process runs, and need not be restarted because so many
 // handlers do not return; else 503), /readyz (it takes part: joined, not
 // draining, and some pool can be used; else 503 with the reasons) and /metrics.
 // It asks nobody who they are: serve it on loopback, or behind something that does.
 func (n *Node) Handler() http.Handler {
-	return admin.Handler(n.unready, n.workers.Unhealthy, n.gatherer)
+	return admin.Handler(n.explainUnready, n.workers.Unhealthy, n.gatherer)
 }
 
-// unready says why the node does not take part; nil when it does.
-func (n *Node) unready() (reasons []string) {
+// explainUnready says why the node does not take part; nil when it does.
+func (n *Node) explainUnready() (reasons []string) {
 	select {
 	case <-n.cluster.Settled():
 	default:
@@ -181,8 +254,8 @@ func (n *Node) unready() (reasons []string) {
 	var down []string
 	pools := n.router.Pools()
 	for _, p := range pools {
-		if err := p.Outage(); err != nil {
-			down = append(down, fmt.Sprintf("pool %s: %v", p.Name, err))
+		if p.Outage() != nil { // what it says may name the database's address and user, which is nobody's business
+			down = append(down, "pool "+p.Name+" cannot be used: the node's log and tenure doctor say why")
 		}
 	}
 	if len(down) == len(pools) {
@@ -199,21 +272,15 @@ func newCluster(cfg config.Config, role membership.Role, r *routing.Router, s no
 	}
 	c, err := membership.New(*cfg.Cluster, self, s.log)
 	if err == nil {
-		proposal.Promotions(c, r)
+		proposal.ShareTimelines(c, r)
 	}
 	return c, err
 }
 
-// poolNames lists the configured pools.
-func poolNames(r *routing.Router) (names []string) {
-	for _, p := range r.Pools() {
+// poolNames names pools.
+func poolNames(pools []*routing.Pool) (names []string) {
+	for _, p := range pools {
 		names = append(names, p.Name)
 	}
 	return names
-}
-
-// newWorkers, newSessions and newManager exist for their arguments' sake: the
-// wiring in module.go stays a list.
-func newWorkers(cfg config.Config, registry *job.Registry, s nodeSettings) (*execution.Workers, error) {
-	return execution.New(cfg.Execution, registry, s.log)
 }

@@ -1,14 +1,18 @@
 package tenure
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Option changes how one job is enqueued.
@@ -18,6 +22,9 @@ type Option func(*enqueue) error
 type enqueue struct {
 	job       store.NewJob
 	elsewhere bool
+	passable  bool     // others with its exclusive key may pass it while it waits to be tried again
+	byArgs    bool     // the unique key is made of the kind and its arguments
+	tags      []string // sorted, each once
 }
 
 // In makes the job run once d has passed, by the database's clock.
@@ -45,7 +52,8 @@ func At(t time.Time) Option {
 // maxDelay is ten years.
 const maxDelay = 10 * 366 * 24 * time.Hour
 
-// OnQueue puts the job on a queue other than its kind's.
+// OnQueue puts the job on a queue other than its kind's. A tenant's queues share what the
+// tenant has, by acquire.queues.weights in the configuration.
 func OnQueue(name string) Option {
 	return func(e *enqueue) error {
 		e.job.Queue = name
@@ -60,7 +68,8 @@ const (
 )
 
 // Priority places the job before those of the same tenant and queue with a lower
-// one; MinPriority to MaxPriority, 0 by default.
+// one, unless those have been passed over for long (acquire.queues.age_every in the
+// configuration); MinPriority to MaxPriority, 0 by default.
 func Priority(p int) Option {
 	return func(e *enqueue) error {
 		if p < MinPriority || p > MaxPriority {
@@ -83,21 +92,100 @@ func MaxAttempts(n int) Option {
 	}
 }
 
-// maxKey is the longest unique key, in bytes.
+// Timeout bounds each run of the job, whatever its kind and the node say: from 1 ms to some 24 days, in
+// whole milliseconds. The context of a run that takes longer is cancelled with [job.ErrTimeout].
+func Timeout(d time.Duration) Option {
+	return func(e *enqueue) error {
+		if d < time.Millisecond || d > maxTimeout {
+			return fmt.Errorf("Timeout(%v): 1ms to %v are allowed", d, maxTimeout)
+		}
+		e.job.Timeout = d.Truncate(time.Millisecond)
+		return nil
+	}
+}
+
+// maxKey is the longest key of a job, in bytes.
 const maxKey = 1024
 
 // Unique keeps the job from being added while the tenant has an unfinished one
 // with the same key: that one is returned instead. A key is free again once its
-// job is finished, cancelled or dead.
+// job is finished, cancelled or dead, unless it is taken for longer by [UniqueFor].
 func Unique(key string) Option {
 	return func(e *enqueue) error {
 		if key == "" || len(key) > maxKey {
 			return fmt.Errorf("Unique: the key has %d bytes: 1 to %d are allowed", len(key), maxKey)
 		}
-		e.job.UniqueKey = key
+		e.job.UniqueKey, e.job.UniqueFor, e.byArgs = key, 0, false
 		return validateText("unique key", key)
 	}
 }
+
+// UniqueFor is [Unique], and keeps the key taken for a period from now on as well, whatever becomes of
+// the job meanwhile: also after it is finished, cancelled, dead or deleted. During the period other
+// jobs with the key are duplicates of it, whichever option they have it from. The key is free when the
+// period is over and no unfinished job has it. From 1 s to ten years, by the database's clock.
+func UniqueFor(key string, period time.Duration) Option {
+	return func(e *enqueue) error {
+		if err := checkPeriod("UniqueFor", period); err != nil {
+			return err
+		}
+		err := Unique(key)(e)
+		e.job.UniqueFor = period
+		return err
+	}
+}
+
+// UniqueArgs makes the job unique by its kind and its arguments as they are encoded: as [Unique] with a
+// key that is made of them. With a period, other than 0, as [UniqueFor]. It takes the place of
+// either.
+func UniqueArgs(period time.Duration) Option {
+	return func(e *enqueue) error {
+		if period != 0 {
+			if err := checkPeriod("UniqueArgs", period); err != nil {
+				return err
+			}
+		}
+		e.job.UniqueFor, e.byArgs = period, true
+		return nil
+	}
+}
+
+func checkPeriod(option string, period time.Duration) error {
+	if period < time.Second || period > maxDelay {
+		return fmt.Errorf("%s: a period of %v: 1s to %v are allowed", option, period, maxDelay)
+	}
+	return nil
+}
+
+// argsKey is the unique key of a job whose kind and arguments are its key.
+func argsKey(kind string, payload []byte) string {
+	return fmt.Sprintf("args:%s:%x", kind, sha256.Sum256(payload))
+}
+
+// Exclusive lets at most one of the tenant's jobs with this key run at a time in its pool,
+// whatever their kinds, queues and nodes: in the order in which they were enqueued, or became due,
+// and over priorities. A job that waits for its next attempt keeps its place, and those behind it
+// wait for it; one that is snoozed, by its handler or as its database is unavailable, lets others
+// go first. The key is 1 to 1024 bytes of text. See docs/limits.md, and [SkipRetrying].
+func Exclusive(key string, options ...ExclusiveOption) Option {
+	return func(e *enqueue) error {
+		if key == "" || len(key) > maxKey {
+			return fmt.Errorf("Exclusive: the key has %d bytes: 1 to %d are allowed", len(key), maxKey)
+		}
+		e.job.ExclusiveKey, e.passable = key, false
+		for _, o := range options {
+			o(e)
+		}
+		return validateText("exclusive key", key)
+	}
+}
+
+// ExclusiveOption changes what an exclusive key does.
+type ExclusiveOption func(*enqueue)
+
+// SkipRetrying lets the jobs that stand behind this one under its exclusive key start while it waits to
+// be tried again. When its time has come it is the next one, and as ever no two of them run at a time.
+func SkipRetrying(e *enqueue) { e.passable = true }
 
 // Correlation stores an id with the job by which the caller's other records can
 // be found; at most 1024 bytes.
@@ -111,10 +199,65 @@ func Correlation(id string) Option {
 	}
 }
 
+// Tags marks the job, so that it can be found by them: see JobFilter.Tags, and tenure jobs list --tag.
+// At most [job.MaxTags] of 1 to [job.MaxTag] bytes each; said more than once, they add up. The handler finds
+// them by [job.Record.Tags]. A job with tags costs a row for each; one without costs nothing.
+func Tags(tags ...string) Option {
+	return func(e *enqueue) error {
+		e.tags = append(e.tags, tags...)
+		return checkTags(tags)
+	}
+}
+
+func checkTags(tags []string) error {
+	for _, t := range tags {
+		if err := job.ValidateTag(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addMeta puts what the ledger keeps in the job's meta there.
+func (e *enqueue) addMeta() error {
+	if e.passable {
+		meta, err := job.WithSkipRetrying(e.job.Meta)
+		if err == nil {
+			err = job.CheckPayload(meta)
+		}
+		if err != nil {
+			return fmt.Errorf("SkipRetrying: %w", err)
+		}
+		e.job.Meta = meta
+	}
+	if len(e.tags) == 0 {
+		return nil
+	}
+	slices.Sort(e.tags)
+	e.tags = slices.Compact(e.tags)
+	if n := len(e.tags); n > job.MaxTags {
+		return fmt.Errorf("Tags: %d tags: %d are allowed", n, job.MaxTags)
+	}
+	meta, err := job.WithTags(e.job.Meta, e.tags)
+	if err == nil {
+		err = job.CheckPayload(meta)
+	}
+	if err != nil {
+		return fmt.Errorf("Tags: %w", err)
+	}
+	e.job.Meta, e.job.Tagged = meta, true
+	return nil
+}
+
 // Meta stores values beside the arguments that are not the handler's business,
-// such as who asked. Handlers find them in Job.Meta as JSON.
+// such as who asked. Handlers find them in Job.Meta as JSON. Keys that begin with tenure: are taken.
 func Meta(values map[string]any) Option {
 	return func(e *enqueue) error {
+		for key := range values {
+			if strings.HasPrefix(key, job.ReservedPrefix) {
+				return fmt.Errorf("Meta: key %q: those that begin with %s are Tenure's own", key, job.ReservedPrefix)
+			}
+		}
 		b, err := json.Marshal(values)
 		if err != nil {
 			return fmt.Errorf("Meta: %w", err)
@@ -154,3 +297,73 @@ func validateText(what, s string) error {
 	}
 	return nil
 }
+
+func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
+	kind := args.Kind()
+	if err := job.ValidateKind("kind", kind); err != nil {
+		return store.NewJob{}, err
+	}
+	e := enqueue{job: store.NewJob{Tenant: string(tenant.ID), Kind: kind, Queue: job.DefaultQueue}}
+	var spec *job.Spec
+	if registry != nil {
+		if spec, _ = registry.Find(kind); spec != nil {
+			e.job.Queue = spec.Queue
+		}
+	}
+	for _, o := range opts {
+		if err := o(&e); err != nil {
+			return store.NewJob{}, err
+		}
+	}
+	if err := e.checkLinks(); err != nil {
+		return store.NewJob{}, err
+	}
+	if registry != nil && spec == nil && !e.elsewhere && !e.job.External {
+		return store.NewJob{}, fmt.Errorf("%w: register a handler before New, or pass tenure.Elsewhere() if another node has one", ErrUnknownKind)
+	}
+	raw, ok := args.(RawArgs)
+	e.job.Payload = raw.Payload
+	if ok {
+		if err := job.CheckPayload(raw.Payload); err != nil {
+			return store.NewJob{}, fmt.Errorf("arguments of kind %q: %w", kind, err)
+		}
+	} else {
+		payload, err := job.Encode(args)
+		if err != nil {
+			return store.NewJob{}, err
+		}
+		e.job.Payload = payload
+	}
+	if e.job.External && e.job.ExclusiveKey != "" {
+		return store.NewJob{}, errors.New("External and Exclusive: external workers heed no exclusive key; use only one of them")
+	}
+	if e.byArgs {
+		e.job.UniqueKey = argsKey(kind, e.job.Payload)
+	}
+	if err := e.addMeta(); err != nil {
+		return store.NewJob{}, err
+	}
+	if e.job.External && (e.job.Timeout != 0 || e.job.UniqueFor != 0 || e.job.Tagged || e.job.Links != nil) {
+		return store.NewJob{}, errors.New("External with Timeout, UniqueFor, Tags, After, AsBatch or InBatch: jobs for external workers have none of these; leave them out")
+	}
+	if spec != nil && spec.ExclusiveKey != nil && e.job.ExclusiveKey == "" && !e.job.External {
+		key, err := spec.ExclusiveKey(e.job.Payload)
+		if err == nil && key != "" {
+			err = Exclusive(key)(&e)
+		}
+		if err != nil {
+			return store.NewJob{}, err
+		}
+	}
+	return e.job, nil
+}
+
+// RawArgs are arguments that are JSON already, of a kind named at run time: for
+// tools that enqueue what somebody typed.
+type RawArgs struct {
+	Name    string // the kind
+	Payload []byte // JSON
+}
+
+// Kind implements job.Args.
+func (r RawArgs) Kind() string { return r.Name }

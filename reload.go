@@ -1,15 +1,20 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
-	"sync"
+	"slices"
 
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -26,42 +31,49 @@ type reloader struct {
 	started config.Config // what the process was started with
 	router  *routing.Router
 	cluster *membership.Cluster
+	cipher  *encryption.Cipher // whose keys are the configuration's; nil: there is none
 	log     *zap.Logger
 
-	mu sync.Mutex // held during reload
+	lock reloadLock // held during a reload
 }
 
-// reload calls then with the change that it has made, before another one is made.
-func (r *reloader) reload(ctx context.Context, cfg config.Config, then func(routing.Change)) (Reloaded, error) {
+// reloadLock is a mutex that is waited for no longer than a context lasts.
+type reloadLock chan struct{}
+
+func newReloadLock() reloadLock { return make(reloadLock, 1) }
+
+func (l reloadLock) lock(ctx context.Context) error {
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (l reloadLock) unlock() { <-l }
+
+// applyConfig calls then with the change that it has made, before another one is made.
+func (r *reloader) applyConfig(ctx context.Context, cfg config.Config, then func(routing.Change)) (Reloaded, error) {
 	if err := cfg.Validate(); err != nil {
 		return Reloaded{}, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := r.lock.lock(ctx); err != nil {
+		return Reloaded{}, err
+	}
+	defer r.lock.unlock()
 	change, err := r.router.Apply(ctx, cfg.Routing())
 	if err != nil {
 		return Reloaded{}, fmt.Errorf("reload: %w", err)
 	}
-	var done Reloaded
-	for _, p := range change.Added {
-		done.Added = append(done.Added, p.Name)
+	if r.cipher != nil {
+		r.cipher.Replace(cfg.Encryption.Ring(), cfg.Encryption.Kinds...)
 	}
-	for _, p := range change.Removed {
-		done.Removed = append(done.Removed, p.Name)
+	done := Reloaded{Added: poolNames(change.Added), Removed: poolNames(change.Removed), Later: r.sectionsForLater(cfg)}
+	if cfg.Cluster != nil && r.cluster.SetKeys(cfg.Cluster.Keys) {
+		r.log.Info("the keys of gossip changed", zap.Int("keys", len(cfg.Cluster.Keys)))
 	}
-	old := r.started
-	for _, section := range []struct {
-		name     string
-		old, new any
-	}{
-		{"node", old.Node, cfg.Node}, {"cluster", old.Cluster, cfg.Cluster}, {"connections", old.Connections, cfg.Connections},
-		{"acquire", old.Acquire, cfg.Acquire}, {"execution", old.Execution, cfg.Execution}, {"handlers", old.Handlers, cfg.Handlers},
-	} {
-		if !reflect.DeepEqual(section.old, section.new) {
-			done.Later = append(done.Later, section.name)
-		}
-	}
-	r.cluster.SetPools(poolNames(r.router))
+	r.cluster.SetPools(poolNames(r.router.Pools()))
 	then(change)
 	if len(done.Added)+len(done.Removed) > 0 {
 		r.log.Info("pools changed", zap.Strings("added", done.Added), zap.Strings("removed", done.Removed))
@@ -72,29 +84,130 @@ func (r *reloader) reload(ctx context.Context, cfg config.Config, then func(rout
 	return done, nil
 }
 
-// Reload puts another configuration's pools and tenants into force while the node
-// runs: all of it or, with an error, nothing. Where a pool is left, its lock goes to
+// sectionsForLater are those that differ from what the process was started with in what does not
+// change at once.
+func (r *reloader) sectionsForLater(cfg config.Config) (later []string) {
+	old := r.started
+	node := cfg.Node
+	node.Tokens, node.TrustedProxies, node.OIDC = old.Node.Tokens, old.Node.TrustedProxies, old.Node.OIDC
+	cluster := cfg.Cluster
+	if cluster != nil && old.Cluster != nil && (len(cluster.Keys) == 0) == (len(old.Cluster.Keys) == 0) {
+		same := *cluster
+		same.Keys = old.Cluster.Keys // gossip that is encrypted changes its keys at once
+		cluster = &same
+	}
+	acquire := cfg.Acquire
+	acquire.Queues = old.Acquire.Queues
+	execution := cfg.Execution
+	execution.Paused = old.Execution.Paused
+	for _, section := range []struct {
+		name     string
+		old, new any
+	}{
+		{"node", old.Node, node}, {"cluster", old.Cluster, cluster}, {"connections", old.Connections, cfg.Connections},
+		{"acquire", old.Acquire, acquire}, {"execution", old.Execution, execution}, {"handlers", old.Handlers, cfg.Handlers},
+	} {
+		if !reflect.DeepEqual(section.old, section.new) {
+			later = append(later, section.name)
+		}
+	}
+	return later
+}
+
+// errNotStarted refuses a reload that would come between the parts of a start.
+var errNotStarted = errors.New("the node is not started yet: reload it once it is")
+
+// Reload puts another configuration's pools, tenants, schedules, limits, keys of encryption and of gossip, who may
+// call (node.tokens, node.trusted_proxies, node.oidc), queues' shares and execution.paused into force
+// while the node runs: all of it or, with an error, nothing. Requests go on meanwhile. Where a pool is left, its lock goes to
 // another node, its jobs finish as on a stop, and its connections are closed, while the
 // others go on. It is refused when cfg is not valid, when a database that is to be
 // added answers and cannot be used, when a pool would lead to another database than
 // before, with [routing.ErrInUse] when a tenant would lose its pool, and with
 // [routing.ErrHasJobs] when one would leave its jobs behind. Other sections are compared
 // and left alone; with connections as they are, what is added must fit into its server.
-// Safe for concurrent use.
+// It is refused, too, until the node is started. Safe for concurrent use.
 func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) {
-	return n.reloader.reload(ctx, cfg, func(routing.Change) { n.manager.Apply(n.router.Pools()) })
-}
-
-// Reload puts another configuration's pools and tenants into force while the client is
-// used, as [Node.Reload] does on a node. Connections to pools that are left are closed as
-// they are given back. A node's client is reloaded with its node. Safe for concurrent use.
-func (c *Client) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) {
-	if c.reloader == nil {
-		return Reloaded{}, errors.New("this client belongs to a node: reload that")
+	if !n.manager.Started() {
+		return Reloaded{}, errNotStarted
 	}
-	return c.reloader.reload(ctx, cfg, func(change routing.Change) {
-		for _, p := range change.Removed {
-			c.leaving.Go(func() { c.router.Close(p) })
+	rules, err := access.RulesOf(cfg.Node)
+	if err != nil {
+		return Reloaded{}, cmp.Or(cfg.Validate(), err)
+	}
+	return n.reloader.applyConfig(ctx, cfg, func(routing.Change) {
+		n.client.cfg.Store(&cfg)
+		n.guard.Set(rules)
+		n.manager.ShareQueues(cfg.Acquire.Queues)
+		n.manager.SetSchedules(cfg.Schedules)
+		n.manager.SetLimits(cfg.Limits, slices.Collect(maps.Keys(cfg.Pools)))
+		if n.configPaused != cfg.Execution.Paused { // else Pause and Resume may have changed it since
+			n.configPaused = cfg.Execution.Paused
+			n.setPaused(n.configPaused)
+		}
+		n.manager.Apply(n.router.Pools())
+		if n.onReload != nil {
+			n.onReload(cfg)
 		}
 	})
+}
+
+// Register adds the handlers that add registers, while the node runs: all of them or, with
+// [job.ErrKindExists], none. The node's middleware is around them, too. A kind that was
+// withdrawn may be registered again, also with another handler. What waits for one of them begins
+// within about a second, also in pools whose locks other nodes hold. add gets an empty registry,
+// and panics on what [job.Registry.Add] panics on. Before [Node.Start] it does the same as to
+// register before [New]. Safe for concurrent use.
+func (n *Node) Register(add func(*job.Registry)) error {
+	more := job.NewRegistry()
+	add(more)
+	if err := n.registry.Join(more); err != nil {
+		return fmt.Errorf("register handlers: %w", err)
+	}
+	n.announceKinds()
+	n.log.Info("kinds registered", zap.Strings("kinds", more.Kinds()))
+	return nil
+}
+
+// Withdraw has no more jobs of these kinds start on this node: none of the kinds, with
+// [job.ErrKindUnknown], if one of them is not registered. It returns once none of them runs here.
+// When ctx ends before, what still runs is cancelled with [job.ErrStopping] and given back; an
+// error says which handlers ignore that. What was claimed and has not started is given back. No
+// attempt is charged for either. Others learn of it within a round of gossip and run the jobs, or
+// these wait until some node handles them. The node's client goes on enqueuing them.
+// A handler must not wait for the withdrawal of its own kind. Safe for concurrent use.
+func (n *Node) Withdraw(ctx context.Context, kinds ...string) error {
+	if err := n.registry.Withdraw(kinds...); err != nil {
+		return fmt.Errorf("withdraw handlers: %w", err)
+	}
+	n.announceKinds()
+	n.log.Info("kinds withdrawn", zap.Strings("kinds", slices.Sorted(slices.Values(kinds))))
+	return n.workers.FinishWithdrawn(ctx)
+}
+
+// Pause has the node run no jobs until [Node.Resume], as if all kinds were withdrawn: see
+// [Node.Withdraw] for what ctx does. It enqueues, and as long as it holds a pool's lock it fires timers and
+// schedules there, and hands all jobs to other nodes. Configured by execution.paused, also by
+// a reload, which does not wait. On a paused node it only waits. Safe for concurrent use.
+func (n *Node) Pause(ctx context.Context) error {
+	n.setPaused(true)
+	return n.workers.FinishWithdrawn(ctx)
+}
+
+// Resume has a paused node run jobs again; on another one it does nothing. Safe for concurrent use.
+func (n *Node) Resume() { n.setPaused(false) }
+
+func (n *Node) setPaused(paused bool) {
+	if !n.registry.SetPaused(paused) {
+		return
+	}
+	n.announceKinds()
+	n.log.Info(map[bool]string{true: "paused: no jobs run here", false: "resumed: jobs run here again"}[paused])
+}
+
+// announceKinds has everybody know which kinds the node handles by now.
+func (n *Node) announceKinds() {
+	n.announcing.Lock() // so that the last one tells what is so
+	defer n.announcing.Unlock()
+	n.manager.SetKinds(n.registry.Handled())
 }

@@ -1,171 +1,24 @@
-package tenure_test
+package tenure
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tenurehq/tenure"
-	"github.com/tenurehq/tenure/config"
-	"github.com/tenurehq/tenure/tenancy"
+	"go.uber.org/zap"
 )
-
-// The README's program is built as printed, in a module of its own, and does what the
-// README says: it sends invoice 42, answers on node.listen, reads its file again on SIGHUP,
-// and stops on SIGTERM with nothing claimed.
-func TestReadmeProgram(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t, 1, 0)
-	b.exec("p1", `CREATE SCHEMA acme; CREATE TABLE acme.invoice (id bigint PRIMARY KEY, sent_at timestamptz);
-		INSERT INTO acme.invoice (id) VALUES (42)`)
-	dir := t.TempDir()
-	buildReadme(t, dir)
-	file := fmt.Sprintf("node: {name: readme, listen: '127.0.0.1:0'}\npools: {p1: {dsn: %q}}\ntenants: {static: {acme: p1}}\n", b.db["p1"].Config().ConnString())
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.yaml"), []byte(file), 0o600))
-
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "app"))
-	cmd.Dir = dir
-	out := &lines{}
-	cmd.Stdout, cmd.Stderr = out, out
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		if t.Failed() {
-			_ = cmd.Process.Kill()
-			t.Log(out.String())
-		}
-	})
-	b.eventually(1, "p1", "SELECT count(*) FROM acme.invoice WHERE sent_at IS NOT NULL")
-	var address []string
-	out.until(t, func(text string) bool {
-		address = regexp.MustCompile(`"address": ?"(127.0.0.1:[0-9]+)"`).FindStringSubmatch(text)
-		return address != nil
-	})
-	status, _ := ask(t, http.MethodGet, "http://"+address[1]+"/readyz")
-	require.Equal(t, http.StatusOK, status)
-	status, text := ask(t, http.MethodPost, "http://"+address[1]+"/-/reload")
-	require.Equal(t, http.StatusOK, status)
-	require.JSONEq(t, "{}", text)
-
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.yaml"), []byte(strings.Replace(file, "acme: p1", "acme: p1, globex: p1", 1)), 0o600))
-	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
-	out.until(t, func(text string) bool { return strings.Count(text, "configuration reloaded") >= 2 })
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, cmd.Wait())
-	require.Contains(t, out.String(), "stopped, nothing is claimed")
-	b.eventually(0, "p1", "SELECT count(*) FROM tenure.claim")
-}
-
-// ask is one request, on a connection of its own.
-func ask(t *testing.T, method, url string) (status int, text string) {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	require.NoError(t, err)
-	request.Close = true
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return response.StatusCode, string(body)
-}
-
-// buildReadme builds the README's program into dir/app.
-func buildReadme(t *testing.T, dir string) {
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	program := regexp.MustCompile("(?s)```go\n(package main.*?)```").FindSubmatch(readme)
-	require.NotNil(t, program, "the README has a program")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), program[1], 0o600))
-	root, err := os.Getwd()
-	require.NoError(t, err)
-	module, err := os.ReadFile("go.mod")
-	require.NoError(t, err)
-	module = bytes.Replace(module, []byte("module github.com/tenurehq/tenure\n"), []byte("module example.com/app\n"), 1)
-	module = fmt.Appendf(module, "\nrequire github.com/tenurehq/tenure v0.0.0\n\nreplace github.com/tenurehq/tenure => %s\n", root)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), module, 0o600))
-	sums, err := os.ReadFile("go.sum")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
-	build := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-o", "app", ".")
-	build.Dir = dir
-	text, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", text)
-}
-
-// lines are what a process prints.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// String is all that was printed so far.
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// until waits until what was printed is such.
-func (l *lines) until(t *testing.T, such func(text string) bool) {
-	t.Helper()
-	require.Eventually(t, func() bool { return such(l.String()) }, patience, 10*time.Millisecond)
-}
 
 // A listener that fails stops the node rather than leave it without its probes, and a
 // configuration without a file is not read again.
-func TestRunEnds(t *testing.T) {
+func TestRunEndsWithItsListener(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t, 1, 1)
-	n := b.node(b.cfg, b.registry(nil))
+	file := &configFile{log: zap.NewNop()}
 	failed := make(chan error, 1)
 	broken := errors.New("the listener broke")
 	failed <- broken
-	require.ErrorIs(t, n.WaitAsRun(t.Context(), failed), broken)
+	require.ErrorIs(t, file.watchFile(t.Context(), failed), broken)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, n.WaitAsRun(ended, nil))
-
-	other := b.cfg
-	other.Node.Listen = "127.0.0.1:0"
-	run, err := tenure.New(other, b.registry(nil), tenure.WithLogger(b.log.logger("run")))
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- run.Run(ctx) }()
-	_, err = run.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
-	require.NoError(t, err)
-	stop()
-	require.NoError(t, <-ran)
-}
-
-// What Load says of its file is where Run looks again.
-func TestConfigurationKnowsItsFile(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "node.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("pools: {main: {dsn: 'postgres://localhost/x'}}\n"), 0o600))
-	cfg, err := config.Load(path)
-	require.NoError(t, err)
-	require.Equal(t, path, cfg.File)
-	require.Empty(t, config.Default().File)
+	require.NoError(t, file.watchFile(ended, nil))
 }

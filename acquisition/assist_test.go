@@ -12,7 +12,7 @@ import (
 	"github.com/tenurehq/tenure/internal/faultproxy"
 )
 
-// Whatever comes in meanwhile, claims that could not be taken over are asked for again
+// Whatever comes in meanwhile, claims that could not be accepted are asked for again
 // after a while, as the database may be in need, and not at once.
 func TestAFailureToHelpIsNotRepeatedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -28,17 +28,17 @@ func TestAFailureToHelpIsNotRepeatedAtOnce(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	a.assistant.invited("b-1", func() {
+	a.assistant.acceptInvitation("b-1", func() {
 		go func() {
 			defer close(done)
 			a.assistant.run(ctx)
 		}()
 	})
-	a.keeper.errands.come()
+	a.assistant.events.noteAssigned()
 	b.until(func() bool { return asked.Load() > 0 })
-	for began := time.Now(); time.Since(began) < 2*firstHelp; {
-		a.assistant.invited("b-1", func() {})
-		a.keeper.errands.come()
+	for began := time.Now(); time.Since(began) < 2*rankDelay; {
+		a.assistant.acceptInvitation("b-1", func() {})
+		a.assistant.events.noteAssigned()
 		pause := time.NewTimer(time.Millisecond)
 		<-pause.C
 	}

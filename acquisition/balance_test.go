@@ -11,25 +11,25 @@ func TestBalance(t *testing.T) {
 	t.Parallel()
 	b, now := &balance{}, time.Now()
 	for range 25 {
-		b.took()
+		b.count(1)
 	}
-	require.False(t, b.mayGive(25, now), "its share")
+	require.False(t, b.mayRelease(25, now), "its share")
 	give := func() (n int) {
-		for b.mayGive(13, now) {
+		for b.mayRelease(13, now) {
 			n++
 		}
 		return n
 	}
 	require.Equal(t, 2, give(), "an eighth of the surplus of 12, rounded up")
 	require.Zero(t, give())
-	b.lost()
-	b.lost()
-	now = now.Add(balanceEvery)
+	b.count(-1)
+	b.count(-1)
+	now = now.Add(tendEvery)
 	require.Equal(t, 2, give())
 	for b.held > 13 {
-		b.lost()
+		b.count(-1)
 	}
-	now = now.Add(balanceEvery)
+	now = now.Add(tendEvery)
 	require.Zero(t, give())
 }
 
@@ -39,19 +39,19 @@ func TestBalanceWithinAMinute(t *testing.T) {
 	t.Parallel()
 	b, now := &balance{}, time.Now()
 	for range 10_000 {
-		b.took()
+		b.count(1)
 	}
 	const share = 2500
 	seconds := 0
 	for ; b.held > share+1; seconds++ {
 		n := 0
-		for b.mayGive(share, now) {
+		for b.mayRelease(share, now) {
 			n++
 		}
 		for range n {
-			b.lost()
+			b.count(-1)
 		}
-		now = now.Add(balanceEvery)
+		now = now.Add(tendEvery)
 	}
 	require.Less(t, seconds, 60)
 }

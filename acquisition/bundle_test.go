@@ -13,6 +13,7 @@ import (
 
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
@@ -30,8 +31,9 @@ type bundle struct {
 	pool     *routing.Pool
 	registry *job.Registry
 	workers  *execution.Workers
-	sessions *Sessions
-	keeper   *keeper
+	sessions *lease.Keepers
+	keeper   *lease.Keeper
+	events   *poolEvents
 	cfg      Config
 	stopped  atomic.Bool
 }
@@ -42,8 +44,8 @@ const fewConns = 7 // three of them for handlers
 // for long.
 func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle {
 	b := &bundle{t: t, cfg: DefaultConfig(), registry: job.NewRegistry()}
-	b.cfg.Lock = LockConfig{TTL: time.Minute, RenewEvery: 50 * time.Millisecond}
-	b.cfg.Session = SessionConfig{TTL: time.Minute, HeartbeatEvery: 50 * time.Millisecond}
+	b.cfg.Lock = lease.LockConfig{TTL: time.Minute, RenewEvery: 50 * time.Millisecond}
+	b.cfg.Session = lease.SessionConfig{TTL: time.Minute, HeartbeatEvery: 50 * time.Millisecond}
 	if change != nil {
 		change(&b.cfg)
 	}
@@ -72,14 +74,14 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	b.workers, err = execution.New(execution.DefaultConfig(), b.registry, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, b.workers.Start(t.Context()))
-	b.sessions, err = NewSessions(b.cfg, time.Hour, Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Kinds()}, b.workers, zap.NewNop())
-	require.NoError(t, err)
+	b.sessions = lease.NewKeepers(b.cfg.Lease(), time.Hour, lease.Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Handled}, b.workers, zap.NewNop())
 	b.pool, _ = b.router.Pool("main")
 	spare, err := b.pool.ConnectLock(t.Context()) // that the pool was verified with: each test shall make its own
 	require.NoError(t, err)
 	require.NoError(t, spare.Close(t.Context()))
 	b.eventually(0, lockConns)
-	b.keeper = b.sessions.add(b.pool)
+	b.events = newPoolEvents()
+	b.keeper = b.sessions.Add(b.pool, b.events)
 	t.Cleanup(func() {
 		if !b.stopped.Load() {
 			b.proxy.SetRule(nil)
@@ -88,30 +90,12 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 			defer cancel()
 			_ = b.stop(ctx)
 		}
-		if s := b.keeper.opened(); s != nil { // of a keeper that was not started
-			b.keeper.drop(s)
-		}
 	})
 	return b
 }
 
-// setupLong is setup, started, with a kind long, whose handler tells that it runs, waits
-// until its context ends, tells why, and returns answer.
-func setupLong(t *testing.T, answer error) (b *bundle, running chan struct{}, cause chan error) {
-	running, cause = make(chan struct{}, 1), make(chan error, 1)
-	b = setup(t, nil, func(r *job.Registry) {
-		r.Add(job.Spec{Kind: "long", Handle: func(ctx context.Context, _ *job.Record) error {
-			running <- struct{}{}
-			<-ctx.Done()
-			cause <- context.Cause(ctx)
-			return answer
-		}})
-	})
-	return b.start(), running, cause
-}
-
 func (b *bundle) start() *bundle {
-	b.keeper.start()
+	b.keeper.Start()
 	return b
 }
 
@@ -152,23 +136,11 @@ func (b *bundle) state(id uuid.UUID) (state string, beats int64) {
 	return state, beats
 }
 
-func (b *bundle) session() *session {
+func (b *bundle) session() *lease.Session {
 	b.t.Helper()
-	s, err := b.keeper.session(b.t.Context())
+	s, err := b.keeper.Session(b.t.Context())
 	require.NoError(b.t, err)
 	return s
-}
-
-// lock takes the acquire lock as an acquirer would.
-func (b *bundle) lock(s *session) (context.Context, *holding) {
-	b.t.Helper()
-	sent := thisInstant()
-	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: s.id, Member: "a-1", SeenSeq: -1}, b.cfg.Lock.TTL)
-	require.NoError(b.t, err)
-	require.True(b.t, mine)
-	ctx, h := b.keeper.hold(store.Fence{Session: s.id, Epoch: l.Epoch, Incarnation: l.Incarnation}, sent)
-	b.t.Cleanup(func() { b.keeper.release(h) })
-	return ctx, h
 }
 
 func (b *bundle) enqueue(kind string) job.ID {
@@ -192,14 +164,13 @@ func tells(ran chan<- job.ID) func(*job.Registry) {
 // does not know of, so that it does not find those that a test makes next.
 func (b *bundle) ghostsSought() {
 	b.t.Helper()
-	b.until(func() bool { return !b.keeper.reconnected.Load() })
 	const beats = "SELECT coalesce(sum(hb_seq), 0) FROM tenure.node_session"
-	since := b.count(beats) // the search, if it is still under way, is over before the next
-	b.until(func() bool { return b.count(beats) > since })
+	since := b.count(beats) // the first one after connecting sets the search off, which is over before the next
+	b.until(func() bool { return b.count(beats) >= since+2 })
 }
 
 // claim enqueues jobs and puts them into a claim of s, as a term would.
-func (b *bundle) claim(s *session, kinds ...string) []execution.Claim {
+func (b *bundle) claim(s *lease.Session, kinds ...string) []execution.Claim {
 	b.t.Helper()
 	turn, _, err := store.BeginIncarnation(b.t.Context(), b.db, false)
 	require.NoError(b.t, err)
@@ -211,37 +182,12 @@ func (b *bundle) claim(s *session, kinds ...string) []execution.Claim {
 		claims[i] = execution.Claim{Owner: s, Tenant: &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"},
 			Record: job.Record{ID: id, Turn: turn, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}
 	}
-	claim := b.count("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, $2, $3, now()) RETURNING id", s.id, turn, jobs)
+	claim := b.count("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, $2, $3, now()) RETURNING id", s.ID(), turn, jobs)
 	for i := range claims {
 		claims[i].ID = claim
 	}
-	s.open(claim, len(claims))
+	s.OpenClaim(claim, len(claims))
 	return claims
-}
-
-func (b *bundle) submit(s *session, claims []execution.Claim) {
-	b.t.Helper()
-	require.Equal(b.t, len(claims), b.workers.Reserve(s, len(claims)))
-	b.workers.Submit(s, claims)
-}
-
-func (b *bundle) counts() store.Counts {
-	b.t.Helper()
-	c, err := store.Count(b.t.Context(), b.db)
-	require.NoError(b.t, err)
-	return c
-}
-
-// ended waits until ctx is done and returns its cause.
-func ended(t *testing.T, ctx context.Context) error {
-	t.Helper()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(patience):
-		require.FailNow(t, "the context does not end")
-		return nil
-	}
 }
 
 // within waits for what a goroutine returns.

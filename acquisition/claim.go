@@ -3,337 +3,390 @@ package acquisition
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/lease"
+	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/routing"
-	"github.com/tenurehq/tenure/tenancy"
+	"github.com/tenurehq/tenure/job"
 )
 
-// acquire claims as many jobs as there is room for and some are waiting, and hands
-// them to the workers, or to peers.
-func (t *term) acquire(ctx context.Context) (claimed int, err error) {
-	if err := t.learnLimits(ctx); err != nil {
+// claimer claims waiting jobs, for this node's workers and for peers.
+type claimer struct {
+	*holding
+	homes       *homes
+	peers       *peers
+	dispatcher  *dispatcher
+	quarantined *quarantineClaimer
+	headsFirst  bool // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
+}
+
+// claimJobs claims as many jobs as there is capacity for and some are waiting, and hands them
+// to the workers, or to peers.
+func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
+	if err := c.learnLimits(ctx); err != nil {
 		return 0, err
 	}
-	if n, err := t.acquireSuspect(ctx); n > 0 || err != nil {
+	c.gates.BeginPage()
+	if c.gates.Reopen(time.Now(), c.lanes, c.keys) {
+		c.agenda.sweep.ask()
+	}
+	if n, err := c.quarantined.claimOne(ctx); n > 0 || err != nil {
 		return n, err
 	}
-	// What has ended but is not written yet still counts, so that a slow database
-	// slows the claiming down.
-	want := min(t.cfg.Batch, 3*t.cfg.Batch-t.flight.here())
+	want := c.countWanted(0)
 	if want <= 0 {
 		return 0, nil
 	}
-	t.reopen()
-	room, work := 0, t.lanes.hasWork() || t.lanes.missed[missedHere]
+	c.lanes.Configure(c.queues.Load())
+	ready, credit := c.peers.listReady()
+	c.lanes.ReopenFull(func(l *schedule.Lane) bool { // those of its tenants that may have more in flight by now
+		_, all := c.allowance(l.Tenant, l.RunsHereOnly(), ready)
+		return all > 0 && c.keys.CountReady(l.Tenant) < c.cfg.Batch
+	})
+	slots, work := 0, c.lanes.HasWork() || c.lanes.HasMissed(schedule.MissedHere) || c.keys.HasReady()
 	if work {
-		room = t.workers.Reserve(t.session, want)
+		slots = c.workers.Reserve(c.session, want)
 	}
-	if room > 0 {
-		t.lanes.retry(missedHere)
+	if slots > 0 {
+		c.lanes.RereadMissed(schedule.MissedHere)
 	}
-	if t.crowded() {
-		t.seekHelp(t.peers.lack(true, 0))
+	if c.isCrowded() {
+		c.peers.seekHelp(c.peers.noteWork(true, 0))
 	} else {
-		t.seekHelp(t.peers.lack(work, room))
+		c.peers.seekHelp(c.peers.noteWork(work, slots))
 	}
-	ready, credit := t.peers.ready()
-	n := min(room+credit, t.cfg.Batch)
-	if n == 0 || !t.lanes.hasWork() {
-		t.workers.Release(room)
+	n := min(slots+credit, c.cfg.Batch)
+	if n == 0 || !c.lanes.HasWork() && !c.keys.HasReady() {
+		c.workers.Release(slots)
 		return 0, nil
 	}
-	began := time.Now()
-	own, given, err := t.claim(ctx, n, room, ready)
+	claimed, err = c.claimPages(ctx, n, slots, ready)
 	if err != nil {
 		return 0, err
 	}
-	if own+given > 0 {
-		t.metrics.claimSeconds.WithLabelValues(t.pool.Name).Observe(time.Since(began).Seconds())
-		t.metrics.claimed.WithLabelValues(t.pool.Name).Add(float64(own))
-	} else if t.lanes.hasWork() {
-		return 1, nil // what was read is in flight or another tenant's turn has come: read on
+	if claimed == 0 && (c.lanes.HasWork() || c.keys.HasFresh() || c.gates.MayWake(time.Now(), c.keys)) {
+		return 1, nil // what was read is in flight, it is another tenant's turn, or another key's: read on
 	}
-	return own + given, nil
+	return claimed, nil
 }
 
-// claim reads up to n jobs, commits claims on them and hands them out: as many as room
-// was reserved for to this node's workers, the rest to peers.
-func (t *term) claim(ctx context.Context, n, room int, ready []*peer) (kept, given int, err error) {
-	held := hold(t.workers, room)
-	defer func() {
-		if kept == 0 {
-			held.use(0)
-		}
-	}()
-	portions, err := t.portions(ctx, n, ready)
-	if err != nil || len(portions) == 0 {
-		return 0, 0, err
-	}
-	var req store.PageRequest
-	for _, p := range portions {
-		req.Add(p.lane.Lane, p.lane.after, p.quota)
-	}
-	readCtx, cancel := context.WithTimeout(ctx, queryTimeout)
-	page, err := store.ReadPage(readCtx, t.pool.Jobs(), &req, t.peers.kinds, len(t.elector.Peers()) > 0)
-	cancel()
+// countWanted is how many jobs this node could claim now, on top of those that it is about to claim.
+// What has ended but is not written yet still counts, so that a slow database slows the claiming down.
+func (c *claimer) countWanted(claiming int) int {
+	return min(c.cfg.Batch, 3*c.cfg.Batch-c.inFlight.CountHere()-claiming)
+}
+
+// claimPages reads up to n jobs and hands them out: as many as slots were reserved for to this
+// node's workers, the rest to peers. While a page is being claimed the next one is read.
+func (c *claimer) claimPages(ctx context.Context, n, slots int, ready []*peer) (claimed int, err error) {
+	reserved := holdReserved(c.workers, slots)
+	heads, taken, err := c.chooseHeads(ctx, n, ready)
 	if err != nil {
-		return 0, 0, err
+		reserved.release()
+		return 0, err
 	}
-	if t.router.Applied() != t.placed { // jobs were read that may have been enqueued because of it
-		t.reroute()
-		return 0, 0, nil
+	next := c.beginReading(ctx, c.peers.runnable, c.joinPortions(heads, c.choosePortions(ctx, n-len(heads), ready, taken)), slots, reserved)
+	for ahead := 0; next != nil; ahead++ {
+		var n int
+		n, next, err = c.claimPage(ctx, next, ahead < mostAhead)
+		claimed += n
 	}
-	before := make([]int64, len(portions))
-	for i, p := range portions {
-		before[i] = p.lane.after
+	return claimed, err
+}
+
+// claimPage hands out what a page shows. next is being read then; nil: none is.
+func (c *claimer) claimPage(ctx context.Context, r *reading, mayReadAhead bool) (claimed int, next *reading, err error) {
+	defer r.reserved.release()
+	if <-r.done; r.err != nil {
+		return 0, nil, r.err
 	}
-	picked, unwanted := t.pick(page, portions)
-	if err := t.cancel(ctx, page.Removals, unwanted); err != nil {
-		if errors.Is(err, store.ErrFenced) {
-			err = t.voided(ctx, portions, before)
+	if c.homes.areOutdated() { // jobs were read that may have been enqueued because of it
+		c.homes.followRoutes()
+		c.settleHeads(r.portions, store.Page{})
+		return 0, nil, nil
+	}
+	if r.page.Limits != c.gates.Changes() {
+		c.gates.Forget()
+		c.putBack(r.portions)
+		return 0, nil, nil
+	}
+	picked, unwanted := c.sortPage(r.page, r.portions)
+	cancelled, err := c.cancelUnwanted(ctx, unwanted)
+	if cancelled > 0 && c.keys.Any() { // a key may rest until one of them was gone
+		c.agenda.sweep.ask()
+	}
+	if err == nil {
+		ready, _ := c.peers.listReady()
+		as := c.dispatcher.assign(picked, r.slots, ready, r.portions)
+		if mayReadAhead {
+			next = c.readAhead(ctx, as, ready)
 		}
-		return 0, 0, err
+		claimed, err = c.dispatcher.handOut(ctx, r.page.Removals, as, r.portions, r.reserved)
 	}
-	own, shares := t.assign(picked, room, ready, portions)
-	t.lanes.settle()
-	if len(own) > 0 {
-		var claims []execution.Claim
-		if claims, err = t.commit(ctx, page.Removals, own, portions); err == nil {
-			kept = len(claims)
-			held.use(kept)
-			t.workers.Submit(t.session, t.bury(claims, own))
+	c.settleHeads(r.portions, r.page)
+	if err == nil {
+		if claimed > 0 {
+			c.metrics.claimSeconds.WithLabelValues(c.pool.Name).Observe(time.Since(r.began).Seconds())
 		}
+		return claimed, next, nil
 	}
-	if err == nil && len(shares) > 0 {
-		given, err = t.give(ctx, page.Removals, shares, portions)
+	if next != nil { // its lanes may be read again from before it
+		next.drop()
 	}
 	if errors.Is(err, store.ErrFenced) {
-		return kept, 0, t.voided(ctx, portions, before)
+		err = c.rereadPortions(ctx, r.portions, r.before)
 	}
-	return kept, given, err
+	return claimed, nil, err
 }
 
-// cancel ends jobs that somebody wanted cancelled while they were claimed, and that wait
-// again: whatever has let them go may not have known. A row that somebody has locked is
-// not waited for, but found again by a sweep.
-func (t *term) cancel(ctx context.Context, removals int64, unwanted []store.Waiting) error {
-	if len(unwanted) == 0 {
+// readAhead begins to read the next page while what was assigned of the last one is about to be
+// claimed; nil: there is something else to do first, or no room. Until that page is used no end of a
+// job is taken notice of: one that the page shows, and that has ended since, is known as in flight.
+func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer) *reading {
+	if len(as) == 0 || !c.lanes.HasWork() || c.keys.HasReady() || c.inbox.hasHints() || !time.Now().Before(c.duties.nextDue()) {
 		return nil
 	}
-	ids, turns := columns(unwanted)
-	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
-	defer cancel()
-	n, err := store.CancelWaiting(ctx, t.pool.Jobs(), t.fence, removals, ids, turns, t.keeper.keep())
-	if n > 0 {
-		t.log.Info("waiting jobs cancelled that were asked to end while they ran", zap.Int("jobs", n))
-	}
-	if errors.Is(err, store.ErrLocked) {
-		t.sayLocked("cancelling", err)
-		return nil
-	}
-	return err
-}
-
-// columns lists the jobs and their turns.
-func columns(jobs []store.Waiting) (ids []int64, turns []int32) {
-	ids, turns = make([]int64, len(jobs)), make([]int32, len(jobs))
-	for i := range jobs {
-		ids[i], turns[i] = int64(jobs[i].Record.ID), jobs[i].Record.Turn
-	}
-	return ids, turns
-}
-
-// portions chooses lanes, leaving out tenants that do not live here, or may not have more
-// in flight.
-func (t *term) portions(ctx context.Context, room int, ready []*peer) ([]portion, error) {
-	plan := t.lanes.plan(room)
-	kept := plan[:0]
-	for _, p := range plan {
-		place, err := t.place(ctx, p.lane)
-		switch {
-		case err != nil:
-			if !t.misplaced[p.lane.Tenant] { // once: it is found again with every discovery
-				t.misplaced[p.lane.Tenant] = true
-				t.log.Warn("jobs wait because their tenant cannot be placed", zap.String("tenant", p.lane.Tenant), zap.Error(err))
-			}
-			p.lane.active = false // until the next discovery
-		case place != nil:
-			delete(t.misplaced, p.lane.Tenant)
-			here, all := t.allowance(p.lane, ready)
-			if all == 0 {
-				t.lanes.fill(p.lane.owner)
-				continue
-			}
-			p.quota, p.here = min(p.quota, all, p.lane.fits()), here
-			kept = append(kept, p)
+	own, taken := 0, map[string]int{}
+	for _, a := range as {
+		if a.peer == nil {
+			own = len(a.jobs)
+		}
+		for i := range a.jobs {
+			taken[a.jobs[i].Record.Tenant]++
 		}
 	}
-	t.lanes.settle()
-	return kept, nil
+	want := c.countWanted(own)
+	if want <= 0 {
+		return nil
+	}
+	slots := c.workers.Reserve(c.session, want)
+	if slots == 0 {
+		return nil
+	}
+	return c.beginReading(ctx, c.peers.runnable, c.choosePortions(ctx, slots, ready, taken), slots, holdReserved(c.workers, slots))
 }
 
-// place resolves a lane's tenant, once between two sweeps.
-func (t *term) place(ctx context.Context, l *lane) (*tenancy.Tenant, error) {
-	if l.owner.place != nil {
-		return l.owner.place, nil
+// putBack has the heads of a page looked up again that nothing is made of.
+func (c *claimer) putBack(portions []schedule.Portion) {
+	for _, p := range portions {
+		if p.Head != nil {
+			c.keys.PutBack(p.Head.Key)
+			c.keys.TryAgain()
+		}
 	}
-	tenant, pool, err := t.home(ctx, tenancy.ID(l.Tenant))
-	if err != nil {
-		return nil, err
-	}
-	if pool != t.pool {
-		return nil, fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: move them there with `tenure tenants move`, or correct its route", l.Tenant, pool.Name, t.pool.Name)
-	}
-	l.owner.place = &tenant
-	return l.owner.place, nil
 }
 
-// home finds a tenant's pool. Another one than this may be what it was before the
-// tenant was moved here.
-func (a *acquirer) home(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *routing.Pool, error) {
-	tenant, pool, err := a.router.Resolve(ctx, id)
-	if err == nil && pool != a.pool {
-		a.router.Forget(id)
-		tenant, pool, err = a.router.Resolve(ctx, id)
+// joinPortions puts what a page is read for in order. What comes first has the slots here, a kind's
+// room and the page's bytes before the others: so heads and lanes do in turns.
+func (c *claimer) joinPortions(heads, lanes []schedule.Portion) []schedule.Portion {
+	if c.headsFirst {
+		return append(heads, lanes...)
 	}
-	return tenant, pool, err
+	return append(lanes, heads...)
 }
 
-// pick moves the cursors on and leaves out what is in flight, what is suspect, and what
-// is unwanted, which it returns, too.
-func (t *term) pick(page store.Page, portions []portion) (picked, unwanted []store.Waiting) {
-	got, left := make([]int, len(portions)), map[int]bool{}
-	picked = page.Jobs[:0]
+// choosePortions chooses lanes, leaving out tenants that do not live here, or may not have
+// more in flight than the jobs of theirs that are taken, or have many with exclusive keys to be
+// claimed before more is read.
+func (c *claimer) choosePortions(ctx context.Context, n int, ready []*peer, taken map[string]int) []schedule.Portion {
+	now := time.Now()
+	plan := c.lanes.Plan(n, now)
+	kept := plan[:0]
+	for _, p := range plan {
+		if c.homes.resolve(ctx, p.Lane) == nil {
+			p.Lane.Deactivate() // until the next discovery
+			continue
+		}
+		of := schedule.Passer{Tenant: p.Lane.Tenant, Queue: p.Lane.Queue, Kind: p.Lane.Kind}
+		left, by := c.gates.CountLeft(of, now)
+		if left == 0 {
+			by.Park(p.Lane)
+			continue
+		}
+		here, all := c.allowance(p.Lane.Tenant, p.Lane.RunsHereOnly(), ready)
+		here, all = max(0, here-taken[p.Lane.Tenant]), max(0, all-taken[p.Lane.Tenant])
+		if all == 0 || c.keys.CountReady(p.Lane.Tenant) >= c.cfg.Batch {
+			c.lanes.MarkFull(p.Lane)
+			continue
+		}
+		p.Quota, p.Here = min(p.Quota, all, left, p.Lane.CountFitting()), here
+		c.gates.Reserve(of, p.Quota)
+		kept = append(kept, p)
+	}
+	c.lanes.DropInactive()
+	return kept
+}
+
+// sortPage moves the cursors on and leaves out what is in flight, what goes into quarantine,
+// and what is unwanted, which it returns, too.
+func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked []store.Waiting, unwanted store.Unwanted) {
+	now := time.Now()
+	got, apart, left := make([]int, len(portions)), make([]int, len(portions)), map[int]bool{}
+	picked, unwanted.Removals = page.Jobs[:0], page.Removals
 	for i := range page.Jobs {
 		j := &page.Jobs[i]
 		got[j.Lane]++
-		l := portions[j.Lane].lane
-		l.weigh(j)
-		if j.Left {
+		l := portions[j.Lane].Lane
+		if !j.Keyed {
+			l.NoteSize(j)
+		}
+		if p := &portions[j.Lane]; p.Head != nil {
+			if pick, end := c.sortHead(j, page.Removals, p); pick {
+				picked = append(picked, *j)
+			} else if end {
+				unwanted.Add(j.Record.ID, j.Record.Turn)
+			}
+			continue
+		}
+		limited := !j.Keyed && l.Kind == "" && c.gates.LimitKind(j.Record.Tenant, j.Record.Kind)
+		if j.Keyed || limited {
+			apart[j.Lane]++
+		}
+		over := !j.Keyed && !limited && got[j.Lane]-apart[j.Lane] > portions[j.Lane].Quota // it was read for the sake of those
+		if j.Left || over || left[j.Lane] {                                                // what is behind it has to wait for it
 			left[j.Lane] = true
 			continue
 		}
-		l.after = max(l.after, j.Position)
+		l.Advance(j.Position)
 		switch {
-		case t.flight.has(j.Record.ID, j.Record.Turn):
+		case c.inFlight.Has(j.Record.ID, j.Record.Turn):
+		case j.Keyed:
+			c.keys.See(store.Key{Tenant: j.Record.Tenant, Name: j.Record.ExclusiveKey}, j.Position)
 		case j.Unwanted:
-			unwanted = append(unwanted, *j)
+			unwanted.Add(j.Record.ID, j.Record.Turn)
 		case j.Foreign:
-			t.lanes.miss(l, j.Position, j.Record.Kind, false)
+			c.lanes.NoteMissed(l, j.Position, j.Record.Kind, false)
+		case limited: // before all that claims it
+			c.lanes.SeeKind(l, j.Record.Kind, j.Position)
 		case j.TooLarge: // it is not run
 			picked = append(picked, *j)
 		case j.Record.Losses > 0:
-			t.suspects.add(suspect{Waiting: *j, removals: page.Removals, lane: l})
+			c.quarantine.Add(schedule.Quarantined{Waiting: *j, Removals: page.Removals, Lane: l})
 		default:
 			picked = append(picked, *j)
 		}
 	}
 	for i, p := range portions {
-		p.lane.read(p.lane.after, got[i] >= p.quota || left[i])
+		if p.Head != nil {
+			continue
+		}
+		p.Lane.MarkRead(p.Lane.Cursor(), got[i] >= p.Lane.CountToRead(p.Quota) || left[i])
+		p.Lane.NoteApart(apart[i], got[i], now)
 	}
 	if len(left) > 0 {
-		t.lanes.serveFirst(portions, left)
+		c.lanes.ServeFirst(portions, left)
 	}
-	t.lanes.settle()
+	c.lanes.DropInactive()
 	return picked, unwanted
 }
 
-// commit claims what was picked. The claim is durable before any of its jobs starts.
-func (t *term) commit(ctx context.Context, removals int64, picked []store.Waiting, portions []portion) ([]execution.Claim, error) {
-	ids, turns := columns(picked)
-	defer t.session.making.enter()()
-	byTurn, err := t.insert(ctx, removals, ids, turns)
-	if err != nil {
-		return nil, err
+// cancelUnwanted ends waiting jobs that somebody wants cancelled: by SQL, or while they were
+// claimed by a node that may not have known when it gave them back. A row that somebody has
+// locked is not waited for, but found again.
+func (c *claimer) cancelUnwanted(ctx context.Context, unwanted store.Unwanted) (n int, err error) {
+	if len(unwanted.IDs) == 0 {
+		return 0, nil
 	}
-	perClaim := map[int64]int{}
-	claims := make([]execution.Claim, len(picked))
-	for i := range picked {
-		c := &claims[i]
-		c.ID = byTurn[turns[i]]
-		c.Record = picked[i].Record
-		c.Tenant = portions[picked[i].Lane].lane.owner.place
-		c.Owner = t.session
-		perClaim[c.ID]++
-		t.flight.add(c.Record.ID, c.Record.Turn)
-	}
-	t.limits.claimed(picked...)
-	for id, n := range perClaim {
-		t.session.open(id, n)
-	}
-	return claims, nil
-}
-
-// bury sends jobs to the dead letters whose payload is too large to be read, and returns
-// the other claims. own are the jobs of claims, pairwise.
-func (t *term) bury(claims []execution.Claim, own []store.Waiting) []execution.Claim {
-	if !slices.ContainsFunc(own, func(w store.Waiting) bool { return w.TooLarge }) {
-		return claims
-	}
-	rest := make([]execution.Claim, 0, len(claims))
-	for i := range claims {
-		if !own[i].TooLarge {
-			rest = append(rest, claims[i])
-			continue
-		}
-		t.workers.Release(1)
-		t.session.bury(&claims[i])
-	}
-	return rest
-}
-
-// insert commits a claim. An error other than ErrFenced leaves it open whether
-// the claim stands, and ends the term: see errUnsure.
-func (t *term) insert(ctx context.Context, removals int64, ids []int64, turns []int32) (map[int32]int64, error) {
-	if !t.holding.trust.stands() {
-		return nil, errTrustOver
-	}
-	// Not to be cut short by a stop: the answer would be lost for nothing.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lease.CallTimeout)
 	defer cancel()
-	claimed, err := store.InsertClaim(ctx, t.pool.Jobs(), t.fence, removals, ids, turns)
-	if err != nil && !errors.Is(err, store.ErrFenced) {
-		return nil, fmt.Errorf("%w: %w", errUnsure, err)
+	n, err = store.CancelWaiting(ctx, c.pool.Jobs(), c.fence, unwanted, c.keeper.KeepsFinished())
+	if n > 0 {
+		c.log.Info("waiting jobs cancelled on request", zap.Int("jobs", n))
 	}
-	if err == nil {
-		t.inVain = 0
-		t.horizon.bound(claimed.XID)
+	if errors.Is(err, store.ErrLocked) {
+		c.duties.logLocked("cancelling", err)
+		return n, nil
 	}
-	return claimed.ByTurn, err
+	return n, err
 }
 
-// voided finds out why a claim was refused. When jobs were taken away since they
-// were read, the same lanes are read again; when the lock is lost, the term ends.
-func (t *term) voided(ctx context.Context, portions []portion, before []int64) error {
-	t.metrics.fenced.WithLabelValues(t.pool.Name).Inc()
-	if err := t.stillMine(ctx); err != nil {
+// cancelFound ends the jobs that maintenance has found to be unwanted, but for those that were
+// claimed since. What waits in quarantine is read again: one of those may be gone.
+func (c *claimer) cancelFound(ctx context.Context) error {
+	found := c.unwanted
+	c.unwanted = store.Unwanted{}
+	free := store.Unwanted{Removals: found.Removals}
+	for i, id := range found.IDs {
+		if !c.inFlight.Has(job.ID(id), found.Turns[i]) {
+			free.Add(job.ID(id), found.Turns[i])
+		}
+	}
+	if len(free.IDs) > 0 && !c.quarantine.Empty() {
+		c.clearQuarantine()
+		c.agenda.sweep.ask()
+	}
+	_, err := c.cancelUnwanted(ctx, free)
+	if errors.Is(err, store.ErrFenced) { // somebody took jobs away
+		c.agenda.requests.ask()
+		return c.verifyLock(ctx)
+	}
+	return err
+}
+
+// rereadPortions finds out why a claim was refused. When jobs were taken away since they were
+// read, the same lanes are read again; when the lock is lost, the term ends.
+func (c *claimer) rereadPortions(ctx context.Context, portions []schedule.Portion, before []int64) error {
+	c.metrics.fenced.WithLabelValues(c.pool.Name).Inc()
+	if err := c.verifyLock(ctx); err != nil {
 		return err
 	}
+	c.keys.TryAgain()
 	for i, p := range portions {
-		p.lane.after = before[i]
-		t.lanes.activate(p.lane)
+		if p.Head == nil {
+			c.lanes.ResetCursor(p.Lane, before[i])
+		}
 	}
 	return nil
 }
 
-func (t *term) stillMine(ctx context.Context) error {
-	l, err := store.ReadLock(ctx, t.pool.Jobs())
-	if err != nil {
-		return err
+// learnLimits reads the limits before anything is claimed that they might forbid; from then on
+// every discovery of lanes reads them as well.
+func (c *claimer) learnLimits(ctx context.Context) error {
+	if !c.lanes.HasUnclaimed() && !c.keys.HasReady() && c.quarantine.Empty() && !c.gates.AnyParked() {
+		return nil
 	}
-	if l.Session != t.fence.Session || l.Epoch != t.fence.Epoch || l.Paused || l.Remaining == 0 {
-		return errLockLost
+	return c.readLimits(ctx)
+}
+
+// readLimits reads the limits unless they are known.
+func (c *claimer) readLimits(ctx context.Context) error {
+	shared := c.limits.Load()
+	if c.gates.Known() && c.shared == shared {
+		return nil
 	}
-	incarnation, err := store.ReadIncarnation(ctx, t.pool.Jobs())
-	if err == nil && incarnation != t.fence.Incarnation {
-		return store.ErrNewIncarnation
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	s, err := store.ReadLimits(ctx, c.pool.Jobs(), (*shared)[c.pool.Name])
+	if err == nil {
+		c.shared = shared
+		c.gates.Set(s, time.Now())
+		c.lanes.SetWeights(s.Weights)
 	}
 	return err
+}
+
+// allowance is for how many jobs of a tenant there is capacity now, on this node and on all: here
+// and, unless they run here only, with peers.
+func (c *claimer) allowance(tenant string, hereOnly bool, ready []*peer) (here, all int) {
+	here = c.workers.FreeSlotsFor(c.session, tenant)
+	all = here
+	for _, p := range ready {
+		if !hereOnly && !p.full[tenant] {
+			all += p.credit
+		}
+	}
+	return here, all
+}
+
+// isCrowded tells whether some tenant has more to do than its share of this node's workers
+// allows, and peers might help: its limit does not forbid it.
+func (c *claimer) isCrowded() bool {
+	now := time.Now()
+	return c.lanes.AnyFull(func(l *schedule.Lane) bool {
+		left, _ := c.gates.CountLeft(schedule.Passer{Tenant: l.Tenant}, now)
+		return left > 0
+	})
 }

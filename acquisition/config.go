@@ -1,9 +1,14 @@
 package acquisition
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tenurehq/tenure/internal/fault"
+	"github.com/tenurehq/tenure/internal/lease"
+	"github.com/tenurehq/tenure/internal/schedule"
+	"github.com/tenurehq/tenure/job"
 )
 
 // Config is the acquire section of the configuration.
@@ -16,32 +21,34 @@ type Config struct {
 	Lock LockConfig `yaml:"lock"`
 	// Session times the proof of life that protects claimed jobs.
 	Session SessionConfig `yaml:"session"`
+	// Queues says how the queues of a tenant share. It may change while a node runs.
+	Queues QueueConfig `yaml:"queues"`
 }
 
 // LockConfig times the acquire lock of a pool.
-type LockConfig struct {
-	// TTL is how long a lock outlives its last renewal.
-	TTL time.Duration `yaml:"ttl"`
-	// RenewEvery is how often a holder renews.
-	RenewEvery time.Duration `yaml:"renew_every"`
-}
+type LockConfig = lease.LockConfig
 
 // SessionConfig times a node's session in a pool.
-type SessionConfig struct {
-	// TTL is how long a session outlives its last heartbeat; then its jobs are given to others.
-	TTL time.Duration `yaml:"ttl"`
-	// HeartbeatEvery is how often a node with claims says that it lives.
-	HeartbeatEvery time.Duration `yaml:"heartbeat_every"`
-}
+type SessionConfig = lease.SessionConfig
 
-// DefaultConfig takes over from a crashed holder within 8 s and from a crashed
-// worker within 20 s.
+// QueueConfig says how the queues of a tenant share.
+type QueueConfig = schedule.QueueConfig
+
+// maxWeight bounds the weight of a queue: a queue of weight 1 beside it has a thousandth.
+const maxWeight = 1000
+
+// DefaultConfig has the lock of a crashed holder taken some 4 s after the crash if gossip tells of
+// it, and otherwise after some 8 s, when the lock has expired; while the holder dozed, it is twice
+// as long. The jobs that a crashed node ran start again within 20 s. A job of one priority less
+// starts within ten seconds, however many of the higher one there are; that costs those one claim
+// in ten seconds.
 func DefaultConfig() Config {
 	return Config{
 		Batch:    2000,
 		IdleWait: 2 * time.Second,
 		Lock:     LockConfig{TTL: 8 * time.Second, RenewEvery: 2 * time.Second},
 		Session:  SessionConfig{TTL: 15 * time.Second, HeartbeatEvery: 3 * time.Second},
+		Queues:   QueueConfig{Weights: map[string]int{}, AgeEvery: 10 * time.Second},
 	}
 }
 
@@ -63,6 +70,15 @@ func (c Config) Validate() error {
 	renew := inRange("acquire.lock.renew_every", c.Lock.RenewEvery)
 	sessionTTL := inRange("acquire.session.ttl", c.Session.TTL)
 	heartbeat := inRange("acquire.session.heartbeat_every", c.Session.HeartbeatEvery)
+	inRange("acquire.queues.age_every", c.Queues.AgeEvery)
+	for _, queue := range slices.Sorted(maps.Keys(c.Queues.Weights)) {
+		if err := job.ValidateKind("queue", queue); err != nil {
+			l.Add("acquire.queues.weights."+queue, "", "%v", err)
+		}
+		if w := c.Queues.Weights[queue]; w < 1 || w > maxWeight {
+			l.Add("acquire.queues.weights."+queue, "a queue that is not named has 1", "a weight of %d: 1 to %d are allowed", w, maxWeight)
+		}
+	}
 
 	// Compared only where both are in range: a fault that follows from another one confuses.
 	if lockTTL && renew && c.Lock.RenewEvery*2 >= c.Lock.TTL {
@@ -76,3 +92,6 @@ func (c Config) Validate() error {
 	}
 	return l.Err()
 }
+
+// Lease is the part of c that is about keeping locks and sessions.
+func (c Config) Lease() lease.Config { return lease.Config{Lock: c.Lock, Session: c.Session} }

@@ -9,16 +9,17 @@ import (
 
 // fakeElector says what a test wants it to; it is set before it is used.
 type fakeElector struct {
-	rank    int
-	out     bool // of every election
-	elected string
-	heir    string
-	dead    []string
-	unable  []string // to reach any database
-	stable  time.Duration
-	sendErr error
-	changes chan struct{}
-	share   int
+	rank      int
+	out       bool // of every election
+	elected   string
+	successor string
+	dead      []string
+	unable    []string // to reach any database
+	stable    time.Duration
+	sendErr   error
+	changes   chan struct{}
+	share     int
+	marks     map[string]uint32 // of members' kinds
 
 	mu    sync.Mutex
 	sent  []string // guarded by mu
@@ -41,14 +42,18 @@ func (e *fakeElector) StableFor() time.Duration { return e.stable }
 
 func (e *fakeElector) Watch() (<-chan struct{}, func()) { return e.changes, func() {} }
 
-func (e *fakeElector) Heir(_ string, out func(string) bool) string {
-	if out(e.heir) {
+func (e *fakeElector) Successor(_ string, out func(string) bool) string {
+	if out(e.successor) {
 		return ""
 	}
-	return e.heir
+	return e.successor
 }
 
 func (e *fakeElector) Drain() {}
+
+func (e *fakeElector) SetKindsMark(uint32) {}
+
+func (e *fakeElector) KindsMark(member string) uint32 { return e.marks[member] }
 
 func (e *fakeElector) SetReaches(pool string, reaches bool) {
 	e.mu.Lock()

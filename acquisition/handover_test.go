@@ -26,9 +26,10 @@ func answerTo(member string, no bool) string {
 // that it may be moved.
 func leavingTerm(t *testing.T, e *fakeElector) (tm *term, stop context.CancelFunc) {
 	a := newIdleAcquirer(e)
-	a.balance.took()
-	tm = &term{aside: &aside{}, acquirer: a, session: newSession(a.keeper), began: time.Now().Add(-rebalanceAfter), quiet: time.Now(), lanes: newLanes(), flight: newFlight()}
-	tm.stop, stop = context.WithCancel(t.Context())
+	a.balance.count(1)
+	tm = idleTerm(a)
+	tm.began, tm.idleness.quiet = time.Now().Add(-calmAfter), time.Now()
+	tm.stopping, stop = context.WithCancel(t.Context())
 	t.Cleanup(stop)
 	return tm, stop
 }
@@ -36,49 +37,50 @@ func leavingTerm(t *testing.T, e *fakeElector) (tm *term, stop context.CancelFun
 func TestShouldMove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &fakeElector{stable: rebalanceAfter}
+		e := &fakeElector{stable: calmAfter}
 		tm, _ := leavingTerm(t, e)
 		elected := func(who string) bool {
 			e.elected = who
-			return tm.shouldMove()
+			return tm.handover.shouldMove()
 		}
 		require.False(t, elected(""))
 		require.False(t, elected("me"))
 		require.True(t, elected("other"))
 		require.False(t, elected("other"), "one at a time")
-		time.Sleep(balanceEvery)
+		time.Sleep(tendEvery)
 		e.stable--
 		require.False(t, elected("other"), "the members have not agreed for long")
 		e.stable++
-		tm.refusals.note([]string{"other"})
+		tm.handover.offers.to = "other"
+		tm.handover.offers.noteRefusals([]string{"other"})
 		require.False(t, elected("other"), "it cannot take the lock")
 		time.Sleep(refusedFor + 1)
 		require.True(t, elected("other"), "that was long ago")
-		tm.from, tm.began = "other", time.Now().Add(-rebalanceAfter)
+		tm.from, tm.began = "other", time.Now().Add(-calmAfter)
 		require.False(t, elected("other"), "the lock was taken from it")
-		time.Sleep(shunFor)
+		time.Sleep(sweepEvery)
 		require.True(t, elected("other"), "it has lived since")
-		tm.balance.lost()
-		time.Sleep(balanceEvery)
+		tm.balance.count(-1)
+		time.Sleep(tendEvery)
 		require.False(t, elected("other"), "it holds no more than its share")
 	})
 }
 
 // A holder that stops goes on until the next one is prepared.
-func TestDepartWaitsForTheHeir(t *testing.T) {
+func TestDepartWaitsForTheSuccessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &fakeElector{heir: "b-1"}
+		e := &fakeElector{successor: "b-1"}
 		tm, stop := leavingTerm(t, e)
-		require.NoError(t, tm.depart())
+		require.NoError(t, tm.checkEnd())
 		stop()
-		require.NoError(t, tm.depart())
+		require.NoError(t, tm.checkEnd())
 		require.Equal(t, []string{offerTo("b-1", true)}, e.messages())
-		tm.answered(mail{ready: []string{"c-1"}})
-		require.NoError(t, tm.depart(), "that was somebody else")
-		require.Equal(t, time.Now().Add(handoverWithin), tm.leaving.until)
-		tm.answered(mail{ready: []string{"b-1"}})
-		require.ErrorIs(t, tm.depart(), context.Canceled)
+		tm.handover.noteAnswers([]string{"c-1"}, nil)
+		require.NoError(t, tm.checkEnd(), "that was somebody else")
+		require.Equal(t, time.Now().Add(rankDelay), tm.handover.departing.until)
+		tm.handover.noteAnswers([]string{"b-1"}, nil)
+		require.ErrorIs(t, tm.checkEnd(), context.Canceled)
 		require.Len(t, e.messages(), 1)
 	})
 }
@@ -86,173 +88,173 @@ func TestDepartWaitsForTheHeir(t *testing.T) {
 func TestDepartWaitsNoLongerThanItMay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		tm, stop := leavingTerm(t, &fakeElector{heir: "b-1"})
+		tm, stop := leavingTerm(t, &fakeElector{successor: "b-1"})
 		stop()
-		require.NoError(t, tm.depart())
-		time.Sleep(handoverWithin - time.Nanosecond)
-		require.NoError(t, tm.depart())
+		require.NoError(t, tm.checkEnd())
+		time.Sleep(rankDelay - time.Nanosecond)
+		require.NoError(t, tm.checkEnd())
 		time.Sleep(time.Nanosecond)
-		require.ErrorIs(t, tm.depart(), context.Canceled, "it never answered")
+		require.ErrorIs(t, tm.checkEnd(), context.Canceled, "it never answered")
 
 		tm, stop = leavingTerm(t, &fakeElector{})
 		stop()
-		require.ErrorIs(t, tm.depart(), context.Canceled, "there is nobody to wait for")
+		require.ErrorIs(t, tm.checkEnd(), context.Canceled, "there is nobody to wait for")
 
-		tm, stop = leavingTerm(t, &fakeElector{heir: "b-1", sendErr: context.DeadlineExceeded})
+		tm, stop = leavingTerm(t, &fakeElector{successor: "b-1", sendErr: context.DeadlineExceeded})
 		stop()
-		require.ErrorIs(t, tm.depart(), context.Canceled, "it cannot be told")
+		require.ErrorIs(t, tm.checkEnd(), context.Canceled, "it cannot be told")
 	})
 }
 
-// Whoever cannot take the lock is not waited for, and is not offered it.
+// Anyone who cannot take the lock is not waited for, and is not offered it.
 func TestDepartHeedsRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &fakeElector{heir: "b-1"}
+		e := &fakeElector{successor: "b-1"}
 		tm, stop := leavingTerm(t, e)
 		stop()
-		require.NoError(t, tm.depart())
-		tm.answered(mail{refused: []string{"b-1"}})
-		require.ErrorIs(t, tm.depart(), context.Canceled)
-		require.Empty(t, tm.heir(context.Canceled))
-		time.Sleep(refusedForStop + time.Nanosecond)
-		require.Equal(t, "b-1", tm.heir(context.Canceled), "it may be able to by now")
-		require.Empty(t, tm.heir(errMoved), "but nothing is moved to a better place that may be none")
-		tm.answered(mail{ready: []string{"b-1"}})
-		require.Equal(t, "b-1", tm.heir(errMoved), "it has said so")
+		require.NoError(t, tm.checkEnd())
+		tm.handover.noteAnswers(nil, []string{"b-1"})
+		require.ErrorIs(t, tm.checkEnd(), context.Canceled)
+		require.Empty(t, tm.handover.findSuccessor(context.Canceled))
+		time.Sleep(peerPatience + time.Nanosecond)
+		require.Equal(t, "b-1", tm.handover.findSuccessor(context.Canceled), "it may be able to by now")
+		require.Empty(t, tm.handover.findSuccessor(errMoved), "but nothing is moved to a better place that may be none")
+		tm.handover.noteAnswers([]string{"b-1"}, nil)
+		require.Equal(t, "b-1", tm.handover.findSuccessor(errMoved), "it has said so")
 	})
 }
 
 // Nobody keeps the lock from a member by an answer in its name to what it was not asked.
 func TestOnlyWhoWasOfferedTheLockRefusesIt(t *testing.T) {
 	t.Parallel()
-	tm, _ := leavingTerm(t, &fakeElector{heir: "b-1", elected: "b-1"})
-	tm.answered(mail{refused: []string{"b-1", "c-1"}})
-	require.Empty(t, tm.refusals)
-	tm.announce(errMoved)
-	tm.answered(mail{refused: []string{"c-1", "b-1"}})
-	require.True(t, tm.refusals.within(refusedFor, "b-1"))
-	require.Len(t, tm.refusals, 1)
+	tm, _ := leavingTerm(t, &fakeElector{successor: "b-1", elected: "b-1"})
+	tm.handover.noteAnswers(nil, []string{"b-1", "c-1"})
+	require.Empty(t, tm.handover.offers.refused)
+	tm.handover.announce(errMoved)
+	tm.handover.noteAnswers(nil, []string{"c-1", "b-1"})
+	require.True(t, tm.handover.offers.refusedWithin(refusedFor, "b-1"))
+	require.Len(t, tm.handover.offers.refused, 1)
 }
 
 // A lock is moved to a better place only when that has said that it takes it.
 func TestDepartStaysUnlessTheElectedIsPrepared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &fakeElector{heir: "b-1", elected: "b-1", stable: rebalanceAfter}
+		e := &fakeElector{successor: "b-1", elected: "b-1", stable: calmAfter}
 		tm, stop := leavingTerm(t, e)
 		move := func() error {
-			require.NoError(t, tm.heedElection(t.Context()))
-			return tm.depart()
+			require.NoError(t, tm.handover.checkElection(t.Context()))
+			return tm.checkEnd()
 		}
 		require.NoError(t, move())
-		require.NotNil(t, tm.leaving)
-		time.Sleep(handoverWithin)
+		require.NotNil(t, tm.handover.departing)
+		time.Sleep(rankDelay)
 		require.NoError(t, move(), "it did not answer")
 		require.NoError(t, move())
-		require.Nil(t, tm.leaving, "not again so soon")
-		time.Sleep(rebalanceAfter)
+		require.Nil(t, tm.handover.departing, "not again so soon")
+		time.Sleep(calmAfter)
 		require.NoError(t, move())
 		require.Len(t, e.messages(), 2)
-		tm.answered(mail{ready: []string{"b-1"}})
+		tm.handover.noteAnswers([]string{"b-1"}, nil)
 		require.ErrorIs(t, move(), errMoved)
 
-		tm.leaving = nil
-		time.Sleep(balanceEvery)
+		tm.handover.departing = nil
+		time.Sleep(tendEvery)
 		require.NoError(t, move())
-		e.heir = "c-1"
-		tm.answered(mail{refused: []string{"b-1"}})
+		e.successor = "c-1"
+		tm.handover.noteAnswers(nil, []string{"b-1"})
 		require.NoError(t, move())
-		require.Nil(t, tm.leaving, "it is not moved to the second best")
-		time.Sleep(rebalanceAfter)
+		require.Nil(t, tm.handover.departing, "it is not moved to the second best")
+		time.Sleep(calmAfter)
 		require.NoError(t, move())
-		require.Nil(t, tm.leaving, "it cannot take the lock")
+		require.Nil(t, tm.handover.departing, "it cannot take the lock")
 
-		e.elected, e.heir = "c-1", "c-1"
+		e.elected, e.successor = "c-1", "c-1"
 		require.NoError(t, move())
-		require.NotNil(t, tm.leaving)
+		require.NotNil(t, tm.handover.departing)
 		stop()
-		require.NoError(t, tm.depart())
-		time.Sleep(handoverWithin)
-		require.ErrorIs(t, tm.depart(), context.Canceled, "a stop does not wait for a better place")
+		require.NoError(t, tm.checkEnd())
+		time.Sleep(rankDelay)
+		require.ErrorIs(t, tm.checkEnd(), context.Canceled, "a stop does not wait for a better place")
 	})
 }
 
-// Whoever is elected and answers too late is prepared from then on: a machine that has just
+// Anyone who is elected and answers too late is prepared from then on: a machine that has just
 // started a node is slow, and so is everything that opens the first connections.
 func TestALateAnswerCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &fakeElector{heir: "b-1", elected: "b-1", stable: rebalanceAfter}
+		e := &fakeElector{successor: "b-1", elected: "b-1", stable: calmAfter}
 		tm, _ := leavingTerm(t, e)
 		move := func() error {
-			require.NoError(t, tm.heedElection(t.Context()))
-			return tm.depart()
+			require.NoError(t, tm.handover.checkElection(t.Context()))
+			return tm.checkEnd()
 		}
 		require.NoError(t, move())
-		time.Sleep(handoverWithin)
+		time.Sleep(rankDelay)
 		require.NoError(t, move(), "it did not answer in time")
-		time.Sleep(balanceEvery)
-		tm.answered(mail{ready: []string{"c-1"}})
+		time.Sleep(tendEvery)
+		tm.handover.noteAnswers([]string{"c-1"}, nil)
 		require.NoError(t, move())
-		require.Nil(t, tm.leaving, "that was somebody else")
-		tm.answered(mail{ready: []string{"b-1"}})
+		require.Nil(t, tm.handover.departing, "that was somebody else")
+		tm.handover.noteAnswers([]string{"b-1"}, nil)
 		e.stable = 0
 		require.NoError(t, move())
-		require.Nil(t, tm.leaving, "the members no longer agree")
-		e.stable = rebalanceAfter
+		require.Nil(t, tm.handover.departing, "the members no longer agree")
+		e.stable = calmAfter
 		require.NoError(t, move())
-		require.NotNil(t, tm.leaving)
-		tm.answered(mail{ready: []string{"b-1"}})
+		require.NotNil(t, tm.handover.departing)
+		tm.handover.noteAnswers([]string{"b-1"}, nil)
 		require.ErrorIs(t, move(), errMoved)
 	})
 }
 
 // A term that is about to end goes on claiming, and its lock goes to whom it has told.
-func TestATermGoesOnUntilTheHeirIsPrepared(t *testing.T) {
+func TestATermGoesOnUntilTheSuccessorIsPrepared(t *testing.T) {
 	t.Parallel()
 	for range 10 {
-		if goesOnUntilTheHeirIsPrepared(t) {
+		if goesOnUntilTheSuccessorIsPrepared(t) {
 			return
 		}
 	}
 	require.Fail(t, "no job was claimed while the next holder prepared")
 }
 
-// goesOnUntilTheHeirIsPrepared tells whether it does. A machine that is busy enough may take
+// goesOnUntilTheSuccessorIsPrepared tells whether it does. A machine that is busy enough may take
 // longer for a claim than the next holder is given.
-func goesOnUntilTheHeirIsPrepared(t *testing.T) bool {
+func goesOnUntilTheSuccessorIsPrepared(t *testing.T) bool {
 	ran := make(chan job.ID, 100)
 	b := setup(t, nil, tells(ran)).start()
-	e := &fakeElector{heir: "b-1"}
+	e := &fakeElector{successor: "b-1"}
 	a := b.acquirer(e)
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
 	stop, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- tm.run(stop) }()
+	go func() { ended <- tm.lead(stop) }()
 	b.enqueue("tell")
-	a.hint(Hint{Pool: "main"})
+	a.takeHint(Hint{Pool: "main"})
 	within(t, ran)
 	cancel()
 	b.until(func() bool { return len(e.messages()) == 1 }, "told")
 	b.enqueue("tell")
-	a.hint(Hint{Pool: "main"})
+	a.takeHint(Hint{Pool: "main"})
 	var err error
 	select {
 	case <-ran:
-		a.keeper.inbox.answer("b-1", false)
+		a.inbox.addAnswer("b-1", false)
 		err = within(t, ended)
 	case err = <-ended:
 	}
 	require.ErrorIs(t, err, context.Canceled)
-	a.end(tm, context.Canceled)
+	a.endTerm(tm, context.Canceled)
 	require.Equal(t, "b-1", b.readLock().Next)
 	require.Equal(t, []string{offerTo("b-1", true), offerTo("b-1", false)}, e.messages())
-	return tm.leaving.ready
+	return tm.handover.departing.ready
 }
 
-// Whoever is told that it will be offered a lock opens what it will need, and says so.
+// Anyone who is told that it will be offered a lock opens what it will need, and says so.
 func TestPrepare(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
@@ -262,19 +264,19 @@ func TestPrepare(t *testing.T) {
 	paused := make(chan struct{})
 	go func() {
 		defer close(paused)
-		a.pause(ctx, rest{d: time.Minute, saw: a.outlook()})
+		a.awaitChange(ctx, pause{d: time.Minute, view: a.currentView()})
 	}()
-	a.keeper.inbox.prepare("b-1", 2)
+	a.inbox.noteAnnouncement("b-1", 2)
 	b.until(func() bool { return len(e.messages()) == 1 }, "answered")
 	require.Equal(t, []string{answerTo("b-1", false)}, e.messages())
-	require.NotNil(t, a.keeper.opened())
+	require.NotNil(t, a.keeper.Current())
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.node_session WHERE state = 'live'"))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure jobs' AND datname = current_database()"))
 	b.until(func() bool { // there may not be the time for all at once
-		a.keeper.inbox.prepare("b-1", 2)
+		a.inbox.noteAnnouncement("b-1", 2)
 		return b.pool.Tenants().Stat().TotalConns() >= 2
 	}, "as many connections as the holder needs")
-	a.keeper.inbox.prepare("b-1", 2)
+	a.inbox.noteAnnouncement("b-1", 2)
 	told := len(e.messages())
 	b.until(func() bool { return len(e.messages()) > told }, "answered again")
 	require.EqualValues(t, 2, b.pool.Tenants().Stat().TotalConns(), "and no more")
@@ -289,17 +291,17 @@ func TestPrepareInVain(t *testing.T) {
 	e := &fakeElector{}
 	a := b.acquirer(e)
 	b.proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
-	a.prepare(t.Context(), "b-1", 3)
+	a.prepareToLead(t.Context(), "b-1", 3)
 	require.Empty(t, e.messages(), "it must not be waited for, but neither is it known to be unable")
 
-	require.True(t, a.serves())
+	require.True(t, a.canServe())
 	e.out = true
-	require.False(t, a.serves())
+	require.False(t, a.canServe())
 	e.out = false
-	for range downAfter {
-		a.keeper.reach.note(false, time.Now(), time.Hour)
+	for range 3 {
+		a.pool.Breaker.Note(errCut, time.Now())
 	}
-	require.False(t, a.serves())
+	require.False(t, a.canServe())
 }
 
 // Nothing that a connection is readied with leaves a trace.

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/lease"
+	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 )
@@ -11,7 +13,7 @@ import (
 // inbox gathers what concerns a pool's acquirer until it looks: any number of
 // messages, one nudge. Safe for concurrent use.
 type inbox struct {
-	nudge chan struct{} // one place; read by the acquirer
+	nudge chan struct{} // of size one; read by the acquirer
 
 	mu   sync.Mutex
 	mail mail // guarded by mu
@@ -19,13 +21,14 @@ type inbox struct {
 
 // mail is what has come in since the last look.
 type mail struct {
-	ended    []endedJob
+	ended    []schedule.Run
 	returned bool // some of them are waiting again
 	lanes    []store.Lane
 	discover bool      // jobs were enqueued, it is not known where
 	due      time.Time // a timer was set that is due then, by this node's monotonic clock; zero: none
+	kinds    bool      // this node's have changed
 	rerouted bool      // tenants may live elsewhere now
-	offered  bool      // the lock was let go of in favour of this node
+	offered  bool      // the lock was released in favour of this node
 	idle     bool      // by a holder that dozed
 	reports  []report  // of peers
 	soon     string    // the holder that is about to offer the lock; "": none is
@@ -34,10 +37,29 @@ type mail struct {
 	refused  []string  // members that cannot
 }
 
+// Direct is a job that was added by the term that holds its pool's lock.
+type Direct struct {
+	ID      job.ID
+	Started bool // it was claimed as it was added; else it waits, and the term is to be told
+}
+
+// direct is a job on its way from an enqueuer in this process to the term.
+type direct struct {
+	pool  int // its number
+	job   *store.NewJob
+	reply chan directReply // of size one
+}
+
+type directReply struct {
+	Direct
+	taken bool // else the enqueuer is to add the job by itself
+	err   error
+}
+
 // report is what a peer says, and who it is.
 type report struct {
 	from string
-	Room
+	Capacity
 }
 
 // maxHinted bounds how many lanes wait here while nobody looks, as of a pool that is down.
@@ -46,12 +68,10 @@ const maxHinted = 10_000
 // maxReports bounds what waits here while nobody holds the lock.
 const maxReports = 1000
 
-type endedJob struct {
-	id   job.ID
-	turn int32
-}
-
 func newInbox() *inbox { return &inbox{nudge: make(chan struct{}, 1)} }
+
+// wake has the acquirer look into the inbox.
+func (b *inbox) wake() { nudge(b.nudge) }
 
 // take empties the inbox.
 func (b *inbox) take() mail {
@@ -69,28 +89,30 @@ func (b *inbox) update(f func(*mail)) {
 	nudge(b.nudge)
 }
 
-// roomy: the workers have room again.
-func (b *inbox) roomy() { nudge(b.nudge) }
+// hasHints tells whether jobs were enqueued of which the acquirer has not taken notice.
+func (b *inbox) hasHints() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mail.discover || b.mail.returned || len(b.mail.lanes) > 0
+}
 
-// endings: these runs' ends are committed.
-func (b *inbox) endings(batch []ending) {
+// addEnded takes in runs whose ends are committed.
+func (b *inbox) addEnded(batch []lease.Ended) {
 	now := time.Now()
 	b.update(func(m *mail) {
 		for i := range batch {
 			e := &batch[i]
-			m.ended = append(m.ended, endedJob{e.claim.Record.ID, e.claim.Record.Turn})
-			switch {
-			case e.how == unstarted || e.outcome.State == job.Returned:
-				m.returned = true
-			case e.outcome.State == job.Retrying || e.outcome.State == job.Snoozed:
-				m.dueBy(now.Add(e.outcome.Delay))
+			m.ended = append(m.ended, schedule.Run{ID: e.Claim.Record.ID, Turn: e.Claim.Record.Turn})
+			m.returned = m.returned || e.WaitsAgain()
+			if d, ok := e.DueIn(); ok {
+				m.dueBy(now.Add(d))
 			}
 		}
 	})
 }
 
-// hint: jobs were enqueued.
-func (b *inbox) hint(h Hint) {
+// addHint takes in that jobs were enqueued.
+func (b *inbox) addHint(h Hint) {
 	now := time.Now()
 	b.update(func(m *mail) {
 		switch {
@@ -106,8 +128,8 @@ func (b *inbox) hint(h Hint) {
 	})
 }
 
-// report: a peer says something.
-func (b *inbox) report(r report) {
+// addReport takes in what a peer says.
+func (b *inbox) addReport(r report) {
 	b.update(func(m *mail) {
 		if len(m.reports) < maxReports {
 			m.reports = append(m.reports, r)
@@ -115,20 +137,23 @@ func (b *inbox) report(r report) {
 	})
 }
 
-// reroute: the configuration was replaced.
-func (b *inbox) reroute() { b.update(func(m *mail) { m.rerouted, m.discover = true, true }) }
+// noteReroute takes in that the configuration was replaced.
+func (b *inbox) noteReroute() { b.update(func(m *mail) { m.rerouted, m.discover = true, true }) }
 
-// offer: the lock is free for this node, and the last holder dozed, or did not.
-func (b *inbox) offer(idle bool) { b.update(func(m *mail) { m.offered, m.idle = true, idle }) }
+// noteKinds takes in that the kinds have changed that this node handles.
+func (b *inbox) noteKinds() { b.update(func(m *mail) { m.kinds = true }) }
 
-// prepare: the holder, whose handlers need some connections, will offer the lock to this
-// node once that is prepared.
-func (b *inbox) prepare(holder string, conns int) {
+// noteOffer takes in that the lock is free for this node; idle: the last holder dozed.
+func (b *inbox) noteOffer(idle bool) { b.update(func(m *mail) { m.offered, m.idle = true, idle }) }
+
+// noteAnnouncement takes in that the holder, whose handlers need some connections, will offer
+// the lock to this node once that is prepared.
+func (b *inbox) noteAnnouncement(holder string, conns int) {
 	b.update(func(m *mail) { m.soon, m.conns = holder, conns })
 }
 
-// answer: a member says whether it can take the lock.
-func (b *inbox) answer(from string, no bool) {
+// addAnswer takes in whether a member can take the lock.
+func (b *inbox) addAnswer(from string, no bool) {
 	b.update(func(m *mail) {
 		switch {
 		case len(m.ready)+len(m.refused) >= maxReports:
@@ -143,5 +168,13 @@ func (b *inbox) answer(from string, no bool) {
 func (m *mail) dueBy(at time.Time) {
 	if m.due.IsZero() || at.Before(m.due) {
 		m.due = at
+	}
+}
+
+// nudge makes the reader of a channel of size one look again.
+func nudge(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/lease"
+	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 )
@@ -25,19 +27,19 @@ func TestInboxGathers(t *testing.T) {
 	require.Equal(t, mail{}, b.take())
 
 	a, z := laneOf("a", 0), laneOf("z", 3)
-	b.hint(Hint{Lanes: []store.Lane{a}})
-	b.hint(Hint{Lanes: []store.Lane{z, a}})
-	b.offer(true)
+	b.addHint(Hint{Lanes: []store.Lane{a}})
+	b.addHint(Hint{Lanes: []store.Lane{z, a}})
+	b.noteOffer(true)
 	require.True(t, nudged(b.nudge))
 	require.False(t, nudged(b.nudge), "one nudge, however much has come in")
 	require.Equal(t, mail{lanes: []store.Lane{a, z, a}, offered: true, idle: true}, b.take())
 	require.Equal(t, mail{}, b.take(), "taken once")
 
-	b.hint(Hint{})
+	b.addHint(Hint{})
 	require.Equal(t, mail{discover: true}, b.take(), "it is not known where")
 	require.True(t, nudged(b.nudge), "of the hint that was taken already: one look too many does no harm")
 
-	b.roomy()
+	nudge(b.nudge)
 	require.True(t, nudged(b.nudge))
 	require.Equal(t, mail{}, b.take())
 }
@@ -47,7 +49,7 @@ func TestInboxIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newInbox()
 	for range 2 * maxHinted {
-		b.hint(Hint{Pool: "main", Lanes: []store.Lane{{Queue: "q", Tenant: "t"}}})
+		b.addHint(Hint{Pool: "main", Lanes: []store.Lane{{Queue: "q", Tenant: "t"}}})
 	}
 	m := b.take()
 	require.LessOrEqual(t, len(m.lanes), maxHinted)
@@ -60,25 +62,25 @@ func TestInboxEndings(t *testing.T) {
 		now := time.Now()
 		at := func(d time.Duration) time.Time { return now.Add(d) }
 		for name, c := range map[string]struct {
-			ending   ending
+			ending   lease.Ended
 			returned bool
 			due      time.Time
 		}{
-			"done":          {ending{outcome: job.Outcome{State: job.Done}}, false, time.Time{}},
-			"done in tx":    {ending{outcome: job.Outcome{State: job.Done}, how: ranInTx}, false, time.Time{}},
-			"dead":          {ending{outcome: job.Outcome{State: job.Dead, Err: errors.New("x")}}, false, time.Time{}},
-			"cancelled":     {ending{outcome: job.Outcome{State: job.Cancelled}}, false, time.Time{}},
-			"retry":         {ending{outcome: job.Outcome{State: job.Retrying, Delay: time.Minute}}, false, at(time.Minute)},
-			"retry at once": {ending{outcome: job.Outcome{State: job.Retrying}}, false, now},
-			"snoozed":       {ending{outcome: job.Outcome{State: job.Snoozed, Delay: time.Hour}}, false, at(time.Hour)},
-			"interrupted":   {ending{outcome: job.Outcome{State: job.Returned}}, true, time.Time{}},
-			"unstarted":     {ending{how: unstarted}, true, time.Time{}},
+			"done":          {lease.Ended{Outcome: job.Outcome{State: job.Done}}, false, time.Time{}},
+			"done in tx":    {lease.Ended{Outcome: job.Outcome{State: job.Done}, How: lease.RanInTx}, false, time.Time{}},
+			"dead":          {lease.Ended{Outcome: job.Outcome{State: job.Dead, Err: errors.New("x")}}, false, time.Time{}},
+			"cancelled":     {lease.Ended{Outcome: job.Outcome{State: job.Cancelled}}, false, time.Time{}},
+			"retry":         {lease.Ended{Outcome: job.Outcome{State: job.Retrying, Delay: time.Minute}}, false, at(time.Minute)},
+			"retry at once": {lease.Ended{Outcome: job.Outcome{State: job.Retrying}}, false, now},
+			"snoozed":       {lease.Ended{Outcome: job.Outcome{State: job.Snoozed, Delay: time.Hour}}, false, at(time.Hour)},
+			"interrupted":   {lease.Ended{Outcome: job.Outcome{State: job.Returned}}, true, time.Time{}},
+			"unstarted":     {lease.Ended{How: lease.Unstarted}, true, time.Time{}},
 		} {
 			b := newInbox()
-			c.ending.claim = claimOf(1, 7)
-			b.endings([]ending{c.ending})
+			c.ending.Claim = claimOf(1, 7)
+			b.addEnded([]lease.Ended{c.ending})
 			require.True(t, nudged(b.nudge))
-			require.Equal(t, mail{ended: []endedJob{{7, 1}}, returned: c.returned, due: c.due}, b.take(), name)
+			require.Equal(t, mail{ended: []schedule.Run{{ID: 7, Turn: 1}}, returned: c.returned, due: c.due}, b.take(), name)
 		}
 	})
 }
@@ -89,14 +91,14 @@ func TestInboxDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newInbox()
 		for _, d := range []time.Duration{time.Hour, time.Minute, 2 * time.Hour} {
-			b.hint(Hint{DueIn: d})
+			b.addHint(Hint{DueIn: d})
 		}
 		require.Equal(t, mail{due: time.Now().Add(time.Minute)}, b.take())
-		snoozed := func(d time.Duration) ending {
-			return ending{claim: claimOf(1, 3), outcome: job.Outcome{State: job.Snoozed, Delay: d}}
+		snoozed := func(d time.Duration) lease.Ended {
+			return lease.Ended{Claim: claimOf(1, 3), Outcome: job.Outcome{State: job.Snoozed, Delay: d}}
 		}
-		b.hint(Hint{DueIn: time.Minute})
-		b.endings([]ending{snoozed(time.Hour), snoozed(time.Second)})
+		b.addHint(Hint{DueIn: time.Minute})
+		b.addEnded([]lease.Ended{snoozed(time.Hour), snoozed(time.Second)})
 		require.Equal(t, time.Now().Add(time.Second), b.take().due)
 	})
 }
@@ -106,16 +108,16 @@ func TestInboxBoundsReports(t *testing.T) {
 	t.Parallel()
 	b := newInbox()
 	for i := range maxReports + 10 {
-		b.report(report{from: "b-1", Room: Room{Room: i}})
+		b.addReport(report{from: "b-1", Capacity: Capacity{Free: i}})
 	}
 	got := b.take().reports
 	require.Len(t, got, maxReports)
-	require.Equal(t, 0, got[0].Room.Room)
-	b.report(report{from: "c-1"})
+	require.Equal(t, 0, got[0].Capacity.Free)
+	b.addReport(report{from: "c-1"})
 	require.Len(t, b.take().reports, 1)
 }
 
-// Whoever looks only when nudged misses nothing.
+// Anyone who looks only when nudged misses nothing.
 func TestInboxLosesNothing(t *testing.T) {
 	t.Parallel()
 	const writers, each = 8, 500
@@ -124,7 +126,7 @@ func TestInboxLosesNothing(t *testing.T) {
 	for w := range writers {
 		group.Go(func() {
 			for i := range each {
-				b.endings([]ending{{claim: claimOf(1, job.ID(w*each+i))}})
+				b.addEnded([]lease.Ended{{Claim: claimOf(1, job.ID(w*each+i))}})
 			}
 		})
 	}
@@ -137,9 +139,23 @@ func TestInboxLosesNothing(t *testing.T) {
 			require.FailNow(t, "an ending was missed", "%d of %d seen", len(seen), writers*each)
 		}
 		for _, e := range b.take().ended {
-			require.False(t, seen[e.id], "seen twice")
-			seen[e.id] = true
+			require.False(t, seen[e.ID], "seen twice")
+			seen[e.ID] = true
 		}
 	}
 	group.Wait()
+}
+
+// What a pool's database tells is a hint; what nobody here understands has all lanes looked at.
+func TestNotificationsAreHints(t *testing.T) {
+	t.Parallel()
+	e := newPoolEvents()
+	e.Notified(`{"l": [{"Tenant": "acme", "Queue": "slow", "Priority": 3}]}`)
+	require.Equal(t, mail{lanes: []store.Lane{{Queue: "slow", Tenant: "acme", Priority: 3}}}, e.inbox.take())
+	e.Notified(`{"d": 3600000000000}`)
+	require.WithinDuration(t, time.Now().Add(time.Hour), e.inbox.take().due, time.Minute)
+	for _, strange := range []string{"", "hello", "{}", `{"d": -1}`, `{"l": [{"Tenant": "\u0000"}]}`} {
+		e.Notified(strange)
+		require.Equal(t, mail{discover: true}, e.inbox.take(), strange)
+	}
 }

@@ -1,129 +1,175 @@
 package acquisition
 
 import (
-	"context"
+	"cmp"
+	"maps"
 	"math"
+	"slices"
+	"time"
 
+	"github.com/tenurehq/tenure/internal/fault"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 )
 
-// limits are the tenants of a pool that may only have so many jobs in flight at a time, on
-// all nodes together (max_running in tenure.tenant), with those they have. It belongs to
-// one term and is used by its goroutine only.
-type limits struct {
-	byTenant map[string]*limit
-	has      func(endedJob) bool // whether that is in flight
-	known    bool                // they were read in this term, and since it last dozed
+// LimitsConfig is the limits section of the configuration: what the jobs of all tenants, in all pools together, are
+// kept to. Each pool has a share of each limit, to which the holder of its lock keeps exactly.
+type LimitsConfig struct {
+	Kinds  map[string]LimitConfig `yaml:"kinds"`
+	Queues map[string]LimitConfig `yaml:"queues"`
 }
 
-type limit struct {
-	most   int
-	flying map[endedJob]struct{} // some may have ended since
+// LimitConfig is a limit of the whole cluster.
+type LimitConfig struct {
+	// MaxRunning is how many may be in flight at a time: 1 to 1,000,000; 0: any number.
+	MaxRunning int `yaml:"max_running"`
+	// Rate is how many may start in Per: 1 to 1,000,000; 0: any number.
+	Rate int `yaml:"rate"`
+	// Per is the period of Rate: a millisecond to a day. Default: a second.
+	Per time.Duration `yaml:"per"`
+	// Burst is how many may start at once after a pause. Default: one in each pool.
+	Burst int `yaml:"burst"`
+	// Pools are the weights by which pools have shares, up to 100. A pool that is not named has 1; with 0 none of
+	// the jobs start there.
+	Pools map[string]int `yaml:"pools"`
 }
 
-func newLimits(f *flight) *limits {
-	return &limits{byTenant: map[string]*limit{}, has: func(e endedJob) bool { return f.has(e.id, e.turn) }}
-}
+// maxPoolWeight bounds the weight of a pool.
+const maxPoolWeight = 100
 
-// set takes in what the ledger says: the limits, and what each of these tenants had in
-// flight just then. What was claimed since is known here.
-func (ls *limits) set(rows []store.TenantLimit) {
-	now := make(map[string]*limit, len(rows))
-	for _, r := range rows {
-		l := ls.byTenant[r.Tenant]
-		if l == nil {
-			l = &limit{flying: map[endedJob]struct{}{}}
-		}
-		l.most = r.Most
-		for i, id := range r.Claimed {
-			l.flying[endedJob{id, r.Turns[i]}] = struct{}{}
-		}
-		now[r.Tenant] = l
-	}
-	ls.byTenant, ls.known = now, true
-}
-
-// left is how many more jobs of a tenant may be claimed.
-func (ls *limits) left(tenant string) int {
-	l := ls.byTenant[tenant]
-	if l == nil {
-		return math.MaxInt
-	}
-	for e := range l.flying {
-		if !ls.has(e) {
-			delete(l.flying, e)
+// ValidateLimits returns every fault of the limits section, joined, for these pools.
+func ValidateLimits(c LimitsConfig, pools []string) error {
+	var l fault.List
+	for _, section := range []struct {
+		what   string
+		limits map[string]LimitConfig
+	}{{"kind", c.Kinds}, {"queue", c.Queues}} {
+		for _, name := range slices.Sorted(maps.Keys(section.limits)) {
+			path := "limits." + section.what + "s." + name
+			if err := job.ValidateKind(section.what, name); err != nil {
+				l.Add(path, "", "%v", err)
+			}
+			section.limits[name].validate(&l, path, pools)
 		}
 	}
-	return max(l.most-len(l.flying), 0)
+	return l.Err()
 }
 
-// claimed notes jobs that were.
-func (ls *limits) claimed(jobs ...store.Waiting) {
-	if len(ls.byTenant) == 0 {
-		return
-	}
-	for i := range jobs {
-		r := &jobs[i].Record
-		if l := ls.byTenant[r.Tenant]; l != nil {
-			l.flying[endedJob{r.ID, r.Turn}] = struct{}{}
+func (c LimitConfig) validate(l *fault.List, path string, pools []string) {
+	within := func(key string, n int) {
+		if n < 0 || n > store.MaxLimit {
+			l.Add(path+key, "", "%d: 1 to %d are allowed, or 0 for any number", n, store.MaxLimit)
 		}
 	}
+	within(".max_running", c.MaxRunning)
+	within(".rate", c.Rate)
+	within(".burst", c.Burst)
+	per := c.per()
+	switch {
+	case c.MaxRunning == 0 && c.Rate == 0:
+		l.Add(path, "write max_running: 50, or rate: 20, or both", "limits nothing")
+	case c.Rate == 0 && (c.Per != 0 || c.Burst != 0):
+		l.Add(path, "write rate, too, or remove them", "has per or burst, which are of a rate")
+	case per < time.Millisecond || per > store.LongestPer:
+		l.Add(path+".per", "", "%v: 1ms to %v are allowed", c.Per, store.LongestPer)
+	case c.Rate > 0 && c.Burst > int(store.LongestRefill/max(per/time.Duration(c.Rate), 1)):
+		l.Add(path+".burst", "raise the rate, or lower the burst", "%d: a rate of %d in %v takes longer than %v to give as many", c.Burst, c.Rate, per, store.LongestRefill)
+	}
+	sharing := len(pools)
+	for _, pool := range slices.Sorted(maps.Keys(c.Pools)) {
+		switch w := c.Pools[pool]; {
+		case !slices.Contains(pools, pool):
+			l.Add(path+".pools."+pool, "add it to pools, or correct the name here", "no pool has this name")
+		case w < 0 || w > maxPoolWeight:
+			l.Add(path+".pools."+pool, "a pool that is not named has 1", "a weight of %d: 0 to %d are allowed", w, maxPoolWeight)
+		case w == 0:
+			sharing--
+		}
+	}
+	const spare = "raise it, or give those pools 0 in pools that are to start none of these jobs"
+	switch {
+	case sharing == 0 && len(pools) > 0:
+		l.Add(path+".pools", "give one of them 1 or more", "no pool has a share, so none of the jobs would start")
+	case c.MaxRunning > 0 && c.MaxRunning < sharing:
+		l.Add(path+".max_running", spare, "%d cannot be shared by %d pools, each of which needs one at least", c.MaxRunning, sharing)
+	case c.Burst > 0 && c.Burst < sharing:
+		l.Add(path+".burst", spare, "%d cannot be shared by %d pools, each of which needs one at least", c.Burst, sharing)
+	}
 }
 
-// learnLimits reads the limits before anything is claimed that they might forbid; from then
-// on whoever looks for lanes reads them as well.
-func (t *term) learnLimits(ctx context.Context) error {
-	if t.limits.known || !t.lanes.hasWork() && t.lanes.missed == [2]bool{} && t.suspects.none() {
-		return nil
+func (c LimitConfig) per() time.Duration { return cmp.Or(c.Per, time.Second) }
+
+// Shares are these pools' shares of the limits, if they are valid, in order of what they are about. Those of one limit
+// add up to no more than the limit.
+func (c LimitsConfig) Shares(pools []string) map[string][]store.Limit {
+	pools = slices.Sorted(slices.Values(pools))
+	out := map[string][]store.Limit{}
+	add := func(scope store.Scope, limits map[string]LimitConfig) {
+		for _, name := range slices.Sorted(maps.Keys(limits)) {
+			for i, l := range limits[name].split(pools) {
+				l.LimitKey = store.LimitKey{Scope: scope, Name: name}
+				out[pools[i]] = append(out[pools[i]], l)
+			}
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	rows, err := store.TenantLimits(ctx, t.pool.Jobs())
-	if err == nil {
-		t.limits.set(rows)
-	}
-	return err
+	add(store.ScopeClusterQueue, c.Queues)
+	add(store.ScopeClusterKind, c.Kinds)
+	return out
 }
 
-// allowance is how many jobs of a lane may be claimed now, for this node and for all: as
-// many as its tenant's limit leaves, and as there is use for here and with peers.
-func (t *term) allowance(l *lane, ready []*peer) (here, all int) {
-	all = t.limits.left(l.Tenant)
+// split is the shares that pools have of a limit.
+func (c LimitConfig) split(pools []string) []store.Limit {
+	weights, all, sharing := make([]int, len(pools)), 0, 0
+	for i, pool := range pools {
+		weights[i] = 1
+		if w, named := c.Pools[pool]; named {
+			weights[i] = w
+		}
+		all += weights[i]
+		if weights[i] > 0 {
+			sharing++
+		}
+	}
+	out := make([]store.Limit, len(pools))
+	most, burst := shareOut(c.MaxRunning, weights), shareOut(cmp.Or(c.Burst, sharing), weights)
+	for i, w := range weights {
+		switch {
+		case w == 0:
+			out[i].Most = store.NoneAtAll
+			continue
+		case c.MaxRunning > 0:
+			out[i].Most = most[i]
+		}
+		if c.Rate > 0 { // the period is as much longer as the share is smaller, so that none is rounded to nothing
+			out[i].Rate, out[i].Burst = c.Rate, burst[i]
+			out[i].Per = time.Duration(min(math.Ceil(float64(c.per())*float64(all)/float64(w)), math.MaxInt64/2))
+		}
+	}
+	return out
+}
+
+// shareOut shares n by weight: each that has a weight gets one, and the rest goes by the largest remainder.
+func shareOut(n int, weights []int) []int {
+	out, all := make([]int, len(weights)), 0
+	for i, w := range weights {
+		all += w
+		if w > 0 && n > 0 {
+			out[i] = 1
+			n--
+		}
+	}
 	if all == 0 {
-		return 0, 0
+		return out
 	}
-	here = min(all, t.workers.RoomFor(t.session, l.Tenant))
-	if l.owner.onlyHere {
-		return here, here
+	left, order := n, make([]int, len(weights))
+	for i, w := range weights {
+		order[i] = i
+		out[i] += n * w / all
+		left -= n * w / all
 	}
-	room := here
-	for _, p := range ready {
-		if !p.full[l.Tenant] {
-			room += p.credit
-		}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(n*weights[b]%all, n*weights[a]%all) })
+	for _, i := range order[:left] {
+		out[i]++
 	}
-	return here, min(all, room)
-}
-
-// reopen brings tenants back to the round that had as many jobs in flight as they may.
-func (t *term) reopen() {
-	if len(t.lanes.full) == 0 {
-		return
-	}
-	ready, _ := t.peers.ready()
-	t.lanes.reopen(func(l *lane) bool {
-		_, all := t.allowance(l, ready)
-		return all > 0
-	})
-}
-
-// crowded tells whether some tenant has more to do than its share of this node's workers
-// allows, and peers might help: its limit does not forbid it.
-func (t *term) crowded() bool {
-	for _, owner := range t.lanes.full {
-		if l := owner.first(); l != nil && t.limits.left(l.Tenant) > 0 {
-			return true
-		}
-	}
-	return false
+	return out
 }

@@ -1,6 +1,7 @@
 package acquisition
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -8,14 +9,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+// errCut is that of a call that got no answer.
+var errCut = errors.New("the connection was cut")
+
 // patience is for what takes milliseconds on an idle machine.
 const patience = 30 * time.Second
 
-// nudged tells whether a one-place channel was nudged, and takes the nudge.
+// nudged tells whether a channel of size one was nudged, and takes the nudge.
 func nudged(ch <-chan struct{}) bool {
 	select {
 	case <-ch:
@@ -37,4 +42,8 @@ func counted(t *testing.T, c prometheus.Collector) (sum float64) {
 		}
 	}
 	return sum
+}
+
+func laneOf(tenant string, priority int16) store.Lane {
+	return store.Lane{Queue: "default", Tenant: tenant, Priority: priority}
 }

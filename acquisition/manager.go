@@ -5,64 +5,25 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 )
 
-// Elector proposes who should hold the acquire lock of a pool. It may be wrong,
-// also on two nodes at once.
-type Elector interface {
-	// Rank is this node's place in the order of preference for a pool, 0 being the
-	// elected one; ok is false while this node should not try at all.
-	Rank(pool string) (rank int, ok bool)
-	// Elected names the member that should hold the lock; "" when nobody is eligible who
-	// says that it reaches the database.
-	Elected(pool string) (member string)
-	// Share is how many locks a node should hold at most, as the election spreads them.
-	Share() int
-	// Peers lists the other members that may run jobs.
-	Peers() []string
-	// Alive tells whether a member is thought to live.
-	Alive(member string) bool
-	// Lacks tells whether a member is thought to live and says that it does not reach a
-	// pool's database.
-	Lacks(member, pool string) bool
-	// StableFor is how long the view of the members has stood still.
-	StableFor() time.Duration
-	// Watch returns a one-place channel that is nudged when the view changes.
-	Watch() (changes <-chan struct{}, cancel func())
-	// Heir names the member, none of those ruled out, that should have the lock when this
-	// node lets go of it; "" when there is none.
-	Heir(pool string, out func(member string) bool) (member string)
-	// Drain takes this node out of every election.
-	Drain()
-	// SetReaches tells whether this node reaches a pool's database; while it does not,
-	// others are elected there.
-	SetReaches(pool string, reaches bool)
-	// Send sends a message to a member, without a promise that it arrives.
-	Send(member string, kind byte, payload []byte) error
-}
-
 // Manager runs one acquirer per pool.
 type Manager struct {
-	cfg      Config
-	sessions *Sessions
-	router   *routing.Router
-	workers  *execution.Workers
-	kinds    store.Kinds
-	elector  Elector
+	node     *node
+	sessions *lease.Keepers
 	log      *zap.Logger
 
-	balance balance
-	trials  trials
 	unwatch func()
-	ctx     context.Context // of everything that runs; nil before Start
+	ctx     context.Context // of everything that runs; nil before Start, which writes it holding mu
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
 	stopped chan struct{}
@@ -73,105 +34,170 @@ type Manager struct {
 	stopping  bool                 // guarded by mu
 }
 
-// NewManager returns a manager that claims jobs for the workers. registry must be
-// frozen. It starts nothing.
-func NewManager(cfg Config, sessions *Sessions, router *routing.Router, workers *execution.Workers, registry *job.Registry, elector Elector, log *zap.Logger) (*Manager, error) {
+// NewManager returns a manager that claims jobs for the workers, in sessions that keep to the
+// same cfg. registry must be frozen. It starts nothing.
+func NewManager(cfg Config, sessions *lease.Keepers, router *routing.Router, workers *execution.Workers, registry *job.Registry, elector Elector, log *zap.Logger) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Manager{
-		cfg: cfg, sessions: sessions, router: router, workers: workers, kinds: store.KindsOf(registry.Kinds()), elector: elector,
-		log: log.Named("acquisition"), stopped: make(chan struct{}), acquirers: map[string]*acquirer{},
-	}, nil
+	m := &Manager{
+		node:     &node{cfg: cfg, router: router, workers: workers, elector: elector, metrics: newMetrics()},
+		sessions: sessions, log: log.Named("acquisition"), stopped: make(chan struct{}), acquirers: map[string]*acquirer{},
+	}
+	m.node.queues.Store(&cfg.Queues)
+	names, mark := registry.Handled()
+	m.node.setKinds(names)
+	elector.SetKindsMark(mark)
+	m.node.schedules.Store(&map[string]ScheduleConfig{})
+	m.node.limits.Store(&map[string][]store.Limit{})
+	return m, nil
 }
 
-// newAcquirer is the acquirer of a pool whose sessions k keeps.
-func (m *Manager) newAcquirer(p *routing.Pool, k *keeper) *acquirer {
-	a := &acquirer{
-		pool: p, cfg: m.cfg, keeper: k, router: m.router, workers: m.workers, elector: m.elector,
-		kinds: m.kinds, metrics: m.sessions.metrics, balance: &m.balance, trials: &m.trials,
-		log: m.log.With(zap.String("pool", p.Name)), changed: make(chan struct{}, 1), watch: watchlist{},
+// ShareQueues has queues share as a valid c says from the next claim on. c is not to be changed
+// any more.
+func (m *Manager) ShareQueues(c QueueConfig) { m.node.queues.Store(&c) }
+
+// SetLimits has all jobs together kept to what a valid c says, shared by these pools, from the next claim on.
+func (m *Manager) SetLimits(c LimitsConfig, pools []string) {
+	shares := c.Shares(pools)
+	m.node.limits.Store(&shares)
+}
+
+// SetKinds has this node claim jobs of these kinds from now on, and tells the others of it. mark tells
+// the list from another one.
+func (m *Manager) SetKinds(names []string, mark uint32) {
+	m.node.setKinds(names)
+	m.node.elector.SetKindsMark(mark)
+	m.sessions.TellKinds()
+	for _, a := range m.listAcquirers() {
+		a.inbox.noteKinds()
 	}
-	a.assistant = &assistant{acquirer: a, box: k.errands}
-	k.reach.changed = a.reaches
+}
+
+// SetSchedules has the ledgers have the schedules that a valid configuration makes, with the next
+// [Manager.Apply] or within a minute. all is not to be changed any more.
+func (m *Manager) SetSchedules(all map[string]ScheduleConfig) { m.node.schedules.Store(&all) }
+
+// newAcquirer is the acquirer of a pool whose keeper k passes on what it learns to events.
+func (m *Manager) newAcquirer(p *routing.Pool, k *lease.Keeper, events *poolEvents) *acquirer {
+	pn := &poolNode{
+		node: m.node, pool: p, keeper: k, inbox: events.inbox, changed: make(chan struct{}, 1), direct: make(chan direct), log: m.log.With(zap.String("pool", p.Name)),
+	}
+	a := &acquirer{poolNode: pn, assistant: &assistant{poolNode: pn, events: events.assigned}, watch: lockWatch{heartbeats: heartbeats{}}}
+	p.Breaker.Watch(a.noteReach)
 	a.ctx, a.cancel = context.WithCancel(m.ctx)
 	return a
 }
 
+// MeterTenants has it told of so many tenants how many of their jobs wait, and of the others together; 0: of
+// none. It is called before Start.
+func (m *Manager) MeterTenants(most int) { m.node.metrics.waiting.tenants = most }
+
 // Start starts an acquirer for every pool.
 func (m *Manager) Start(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	changes, unwatch := m.elector.Watch()
+	changes, unwatch := m.node.elector.Watch()
 	m.unwatch = unwatch
-	m.group.Go(func() { m.watch(m.ctx, changes) })
-	m.Apply(m.router.Pools())
+	m.group.Go(func() { m.watchMembers(m.ctx, changes) })
+	m.applyPools(m.node.router.Pools())
 	return nil
+}
+
+// Started tells whether there is an acquirer for every pool.
+func (m *Manager) Started() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ctx != nil
 }
 
 // Apply starts acquirers for pools that have none, and stops those whose pool is not
 // among them: each offers its lock, lets what it has claimed come to an end, ends its
-// session, and closes the pool. It does not wait for any of that.
+// session, and closes the pool. It does not wait for any of that. Before Start it does
+// nothing, as that does it.
 func (m *Manager) Apply(pools []*routing.Pool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.stopping {
-		return
+	if m.ctx != nil && !m.stopping {
+		m.applyPools(pools)
 	}
+}
+
+// applyPools is Apply; mu is held.
+func (m *Manager) applyPools(pools []*routing.Pool) {
 	next := make(map[string]*acquirer, len(pools))
 	for _, p := range pools {
 		a := m.acquirers[p.Name]
 		if a != nil && a.pool == p {
 			next[p.Name] = a
-			a.keeper.inbox.reroute()
+			a.inbox.noteReroute()
 			continue
 		}
-		a = m.newAcquirer(p, m.sessions.add(p))
+		events := newPoolEvents()
+		a = m.newAcquirer(p, m.sessions.Add(p, events), events)
 		next[p.Name] = a
-		a.keeper.start()
+		a.keeper.Start()
 		a.group.Go(func() { a.run(a.ctx) })
 	}
 	for name, a := range m.acquirers {
 		if next[name] != a {
-			m.sessions.retire(a, m.router.Close)
-			m.group.Go(a.group.Wait)         // so that Stop waits for what it may still claim
-			m.elector.SetReaches(name, true) // what was said of it may not hold for the next of its name
+			m.retireAcquirer(a)
+			m.group.Go(a.group.Wait)              // so that Stop waits for what it may still claim
+			m.node.elector.SetReaches(name, true) // what was said of it may not hold for the next of its name
 		}
 	}
 	m.acquirers = next
 }
 
-// acquirer is that of a pool; nil if the pool is not configured.
-func (m *Manager) acquirer(pool string) *acquirer {
+// retireAcquirer has the sessions leave the pool of an acquirer that is not needed any more.
+func (m *Manager) retireAcquirer(a *acquirer) {
+	m.sessions.Retire(a.keeper, lease.Retirement{
+		StopClaiming: func() {
+			a.assistant.stop()
+			a.cancel()
+		},
+		AwaitClaims: a.group.Wait,
+		ClosePool:   func() { m.node.router.Close(a.pool) },
+		Forget: func() {
+			m.node.metrics.forget(a.pool.Name)
+			m.node.workers.ForgetPool(a.pool.Name)
+		},
+	})
+}
+
+// findAcquirer is that of a pool; nil if the pool is not configured.
+func (m *Manager) findAcquirer(pool string) *acquirer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.acquirers[pool]
 }
 
-// all is the acquirers by pool. It is not to be changed.
-func (m *Manager) all() map[string]*acquirer {
+// listAcquirers is the acquirers by pool. It is not to be changed.
+func (m *Manager) listAcquirers() map[string]*acquirer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.acquirers
 }
 
-// watch passes changes of the view on to every acquirer, and says once if more nodes run
+// watchMembers passes changes of the view on to every acquirer, and says once if more nodes run
 // than the servers have connections for.
-func (m *Manager) watch(ctx context.Context, changes <-chan struct{}) {
+func (m *Manager) watchMembers(ctx context.Context, changes <-chan struct{}) {
 	most := 0 // nodes at a time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changes:
-			for _, a := range m.all() {
+			for _, a := range m.listAcquirers() {
 				nudge(a.changed)
 			}
-			n := len(m.elector.Peers()) + 1
+			n := len(m.node.elector.Peers()) + 1
 			if n <= most {
 				continue
 			}
 			most = n
-			if err := m.router.Exceeds(n); err != nil {
+			if err := m.node.router.Exceeds(n); err != nil {
 				m.log.Warn("more nodes run than connections.nodes says, and together they may open more connections than there are", zap.Int("nodes", n), zap.Error(err))
 			}
 		}
@@ -185,7 +211,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 		return nil
 	}
 	m.once.Do(func() {
-		m.elector.Drain()
+		m.node.elector.Drain()
 		m.mu.Lock()
 		m.stopping = true
 		for _, a := range m.acquirers {
@@ -194,7 +220,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 		m.mu.Unlock()
 		m.cancel()
 		go func() {
-			for _, a := range m.all() {
+			for _, a := range m.listAcquirers() {
 				a.group.Wait()
 			}
 			m.group.Wait()
@@ -212,14 +238,43 @@ func (m *Manager) Stop(ctx context.Context) error {
 
 // Hint tells the acquirer of a pool, if it runs here, that jobs were enqueued.
 func (m *Manager) Hint(h Hint) {
-	if a := m.acquirer(h.Pool); a != nil {
-		a.hint(h)
+	if a := m.findAcquirer(h.Pool); a != nil {
+		a.takeHint(h)
+	}
+}
+
+// directBytes bounds the payload and meta of a job that a term adds, for which it waits.
+const directBytes = 16 << 10
+
+// EnqueueHere has a job added and claimed in one transaction, if this node holds its pool's
+// lock, nothing else waits there, and a worker is free: it starts one commit after the call.
+// taken is false if the caller is to add it. When ctx ends before the reply has come, it is not
+// known whether the job was added. Safe for concurrent use; callers do not wait for one another.
+func (m *Manager) EnqueueHere(ctx context.Context, pool string, number int, j *store.NewJob) (out Direct, taken bool, err error) {
+	if j.Later() || j.Links != nil || j.UniqueKey != "" || j.ExclusiveKey != "" || len(j.Payload)+len(j.Meta) > directBytes { // a key may have to be waited for
+		return Direct{}, false, nil
+	}
+	a := m.findAcquirer(pool)
+	if a == nil {
+		return Direct{}, false, nil
+	}
+	d := direct{number, j, make(chan directReply, 1)}
+	select {
+	case a.direct <- d:
+	default: // the term has other things to do, or there is none
+		return Direct{}, false, nil
+	}
+	select {
+	case r := <-d.reply:
+		return r.Direct, r.taken, r.err
+	case <-ctx.Done():
+		return Direct{}, true, context.Cause(ctx)
 	}
 }
 
 // Holds tells whether this node holds the acquire lock of a pool, as far as it knows.
 func (m *Manager) Holds(pool string) bool {
-	a := m.acquirer(pool)
+	a := m.findAcquirer(pool)
 	return a != nil && a.seenLock().Holding
 }
 
@@ -232,17 +287,17 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 		if err != nil {
 			return err
 		}
-		if a := m.addressed(h.Pool); a != nil {
-			a.hint(h)
+		if a := m.findAddressed(h.Pool); a != nil {
+			a.takeHint(h)
 		}
 		return nil
-	case MessageRoom:
-		r, err := DecodeRoom(payload)
+	case MessageCapacity:
+		r, err := DecodeCapacity(payload)
 		if err != nil {
 			return err
 		}
-		if a := m.addressed(r.Pool); a != nil {
-			a.keeper.inbox.report(report{from, r})
+		if a := m.findAddressed(r.Pool); a != nil {
+			a.inbox.addReport(report{from, r})
 		}
 		return nil
 	}
@@ -250,9 +305,9 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	a := m.addressed(about.Pool)
-	if kind == MessageOffer && (a == nil || !a.serves()) {
-		if err := m.elector.Send(from, MessageAnswer, About{Pool: about.Pool, No: true}.Encode()); err != nil {
+	a := m.findAddressed(about.Pool)
+	if kind == MessageOffer && (a == nil || !a.canServe()) {
+		if err := m.node.elector.Send(from, MessageAnswer, About{Pool: about.Pool, No: true}.Encode()); err != nil {
 			m.log.Debug("an offer could not be refused; its sender waits in vain", zap.String("to", from), zap.Error(err))
 		}
 		return nil
@@ -263,44 +318,39 @@ func (m *Manager) Receive(kind byte, from string, payload []byte) error {
 	switch kind {
 	case MessageOffer:
 		if about.Soon {
-			a.keeper.inbox.prepare(from, about.Conns)
+			a.inbox.noteAnnouncement(from, about.Conns)
 		} else {
-			a.keeper.inbox.offer(about.Idle)
+			a.inbox.noteOffer(about.Idle)
 		}
 	case MessageAnswer:
-		a.keeper.inbox.answer(from, about.No)
-	case MessageGiven:
-		a.keeper.errands.come()
+		a.inbox.addAnswer(from, about.No)
+	case MessageAssigned:
+		a.assistant.events.noteAssigned()
 		fallthrough
 	case MessageInvite:
-		a.assistant.invited(from, func() { a.group.Go(func() { a.assistant.run(a.ctx) }) })
+		a.assistant.acceptInvitation(from, func() { a.group.Go(func() { a.assistant.run(a.ctx) }) })
 	}
 	return nil
 }
 
-// addressed is the acquirer that a message is for; nil: there is none, which is counted.
-func (m *Manager) addressed(pool string) *acquirer {
-	a := m.acquirer(pool)
+// findAddressed is the acquirer that a message is for; nil: there is none, which is counted.
+func (m *Manager) findAddressed(pool string) *acquirer {
+	a := m.findAcquirer(pool)
 	if a == nil {
-		m.sessions.metrics.dropped.WithLabelValues(unknownPool).Inc()
+		m.node.metrics.dropped.WithLabelValues(unknownPool).Inc()
 	}
 	return a
 }
 
-// Held is a lock as this node last saw it.
-type Held struct {
-	Pool    string
-	Holding bool   // by this node
-	Holder  string // member; "" unknown or nobody
-	Epoch   int64
-}
-
 // Locks says what this node knows of every pool's lock, without asking a database.
 func (m *Manager) Locks() []Held {
-	all := m.all()
+	all := m.listAcquirers()
 	out := make([]Held, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, all[name].seenLock())
 	}
 	return out
 }
+
+// Metrics returns the Manager's metrics, to be registered by the caller.
+func (m *Manager) Metrics() prometheus.Collector { return m.node.metrics }

@@ -14,8 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
@@ -41,17 +43,17 @@ func TestHintIsSentOnOnce(t *testing.T) {
 	} {
 		e := &fakeElector{sendErr: c.sendErr}
 		a := newIdleAcquirer(e)
-		a.note(c.seen)
-		a.hint(Hint{Pool: "main", Lanes: lanes, Forwarded: c.forwarded})
+		a.noteLock(c.seen)
+		a.takeHint(Hint{Pool: "main", Lanes: lanes, Forwarded: c.forwarded})
 		var want []string
 		if c.sent {
 			want = []string{fmt.Sprintf("%d to other: %s", MessageHint, Hint{Pool: "main", Lanes: lanes, Forwarded: true}.Encode())}
 		}
 		require.Equal(t, want, e.messages(), name)
 		if c.here {
-			require.Equal(t, lanes, a.keeper.inbox.take().lanes, name)
+			require.Equal(t, lanes, a.inbox.take().lanes, name)
 		} else {
-			require.Equal(t, mail{}, a.keeper.inbox.take(), name)
+			require.Equal(t, mail{}, a.inbox.take(), name)
 		}
 	}
 }
@@ -61,7 +63,8 @@ func TestManagerReceives(t *testing.T) {
 	e := &fakeElector{}
 	a := newIdleAcquirer(e)
 	counted := newMetrics()
-	m := &Manager{acquirers: map[string]*acquirer{"main": a}, elector: e, sessions: &Sessions{metrics: counted}}
+	m := &Manager{acquirers: map[string]*acquirer{"main": a}, node: a.node}
+	m.node.metrics = counted
 	dropped := func() (n float64) {
 		registry := prometheus.NewPedanticRegistry()
 		require.NoError(t, registry.Register(counted.dropped))
@@ -75,7 +78,7 @@ func TestManagerReceives(t *testing.T) {
 		}
 		return n
 	}
-	in := a.keeper.inbox
+	in := a.inbox
 	about := About{Pool: "main"}.Encode()
 	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "main"}.Encode()))
 	require.Equal(t, mail{discover: true}, in.take())
@@ -87,25 +90,25 @@ func TestManagerReceives(t *testing.T) {
 	require.NoError(t, m.Receive(MessageAnswer, "c-1", About{Pool: "main", No: true}.Encode()))
 	require.Equal(t, mail{ready: []string{"b-1"}, refused: []string{"c-1"}}, in.take())
 	require.Empty(t, e.messages())
-	room := Room{Pool: "main", Session: uuid.New(), Taken: 3, Room: 4, Over: []int64{5}}
-	require.NoError(t, m.Receive(MessageRoom, "b-1", room.Encode()))
+	room := Capacity{Pool: "main", Session: uuid.New(), Taken: 3, Free: 4, Over: []int64{5}}
+	require.NoError(t, m.Receive(MessageCapacity, "b-1", room.Encode()))
 	require.Equal(t, mail{reports: []report{{"b-1", room}}}, in.take())
-	require.False(t, a.keeper.errands.wanted())
+	require.False(t, a.assistant.events.takeAssigned())
 	require.NoError(t, m.Receive(MessageInvite, "b-1", about))
 	by, holds := a.assistant.invitation()
 	require.True(t, holds)
 	require.Equal(t, "b-1", by)
-	require.False(t, a.keeper.errands.wanted())
-	require.NoError(t, m.Receive(MessageGiven, "c-1", about))
-	require.True(t, a.keeper.errands.wanted())
+	require.False(t, a.assistant.events.takeAssigned())
+	require.NoError(t, m.Receive(MessageAssigned, "c-1", about))
+	require.True(t, a.assistant.events.takeAssigned())
 	by, _ = a.assistant.invitation()
-	require.Equal(t, "c-1", by, "whoever gives also invites")
+	require.Equal(t, "c-1", by, "anyone who gives also invites")
 
 	require.Zero(t, dropped())
 	room.Pool = "other" // which is not configured here
 	require.NoError(t, m.Receive(MessageHint, "b-1", Hint{Pool: "other"}.Encode()))
-	require.NoError(t, m.Receive(MessageRoom, "b-1", room.Encode()))
-	for _, kind := range []byte{MessageOffer, MessageInvite, MessageGiven, MessageAnswer} {
+	require.NoError(t, m.Receive(MessageCapacity, "b-1", room.Encode()))
+	for _, kind := range []byte{MessageOffer, MessageInvite, MessageAssigned, MessageAnswer} {
 		require.NoError(t, m.Receive(kind, "b-1", About{Pool: "other"}.Encode()))
 		require.Error(t, m.Receive(kind, "b-1", nil))
 	}
@@ -113,10 +116,10 @@ func TestManagerReceives(t *testing.T) {
 	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"other","n":true}`, MessageAnswer)}, e.messages(), "only to an offer")
 	require.NoError(t, m.Receive(99, "b-1", about), "of a later version")
 	require.Error(t, m.Receive(MessageHint, "b-1", []byte("{")))
-	require.Error(t, m.Receive(MessageRoom, "b-1", []byte("{}")))
+	require.Error(t, m.Receive(MessageCapacity, "b-1", []byte("{}")))
 	require.Equal(t, mail{}, in.take())
 
-	a.note(Held{Holding: true, Holder: "me", Epoch: 7})
+	a.noteLock(Held{Holding: true, Holder: "me", Epoch: 7})
 	require.True(t, m.Holds("main"))
 	require.False(t, m.Holds("other"))
 	require.Equal(t, []Held{{Pool: "main", Holding: true, Holder: "me", Epoch: 7}}, m.Locks())
@@ -158,12 +161,12 @@ func TestApplyForgetsWhatWasOutOfReach(t *testing.T) {
 	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, e, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, m.Start(t.Context()))
-	a := m.acquirer("main")
-	a.reaches(false)
+	a := m.findAcquirer("main")
+	a.noteReach(false)
 	require.Equal(t, []string{"main"}, e.lacking())
 	m.Apply(nil)
 	require.Empty(t, e.lacking())
-	a.reaches(false) // its keeper still tries to end the session
+	a.noteReach(false) // its keeper still tries to end the session
 	require.Empty(t, e.lacking())
 	require.NoError(t, m.Stop(t.Context()))
 	require.NoError(t, b.stop(t.Context()))
@@ -222,9 +225,9 @@ func TestAPoolsCountsOutliveItsSettings(t *testing.T) {
 			return nil
 		}})
 	})
-	delete(b.sessions.keepers, b.keeper) // the manager's own are meant
+	core, logged := observer.New(zap.InfoLevel)
+	b.sessions = lease.NewKeepers(b.cfg.Lease(), 0, lease.Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Handled}, b.workers, zap.New(core))
 	registry := prometheus.NewPedanticRegistry()
-	require.NoError(t, registry.Register(b.sessions))
 	metric := func(name string) (values []float64) {
 		t.Helper()
 		families, err := registry.Gather()
@@ -240,24 +243,22 @@ func TestAPoolsCountsOutliveItsSettings(t *testing.T) {
 	}
 	left := func(n int) {
 		t.Helper()
-		b.until(func() bool {
-			b.sessions.mu.Lock()
-			defer b.sessions.mu.Unlock()
-			return len(b.sessions.keepers) == n
-		}, "who is left")
+		b.until(func() bool { return logged.FilterMessage("pool left").Len() == n })
 	}
-	// The former acquirer is still telling its heir, and holds the lock, as far as it knows,
+	// The former acquirer is still telling its successor, and holds the lock, as far as it knows,
 	// when the next one takes it.
 	taken := make(chan struct{})
 	told := sync.OnceFunc(func() { close(taken) })
 	defer told()
-	elector := slowElector{fakeElector: &fakeElector{heir: "b-1", changes: make(chan struct{}, 1)}, goOn: taken}
+	elector := slowElector{fakeElector: &fakeElector{successor: "b-1", changes: make(chan struct{}, 1)}, goOn: taken}
 	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, elector, zap.NewNop())
 	require.NoError(t, err)
+	require.NoError(t, registry.Register(m.Metrics()))
+	require.NoError(t, registry.Register(b.workers.Metrics()))
 	require.NoError(t, m.Start(t.Context()))
 	b.enqueue("long")
 	within(t, running)
-	former := m.acquirer("main")
+	former := m.findAcquirer("main")
 	next := b.routes
 	next.Pools = map[string]routing.PoolConfig{"main": {DSN: b.proxy.DSN(), MaxConns: fewConns + 1}}
 	_, err = b.router.Apply(t.Context(), next)
@@ -273,10 +274,14 @@ func TestAPoolsCountsOutliveItsSettings(t *testing.T) {
 	require.Equal(t, []float64{1}, metric("tenure_lock_held"))
 	require.Equal(t, []float64{float64(b.readLock().Epoch)}, metric("tenure_lock_epoch"))
 	require.Equal(t, []float64{1}, metric("tenure_jobs_claimed_total"))
+	ofRuns := []string{"tenure_jobs_started_total", "tenure_jobs_finished_total", "tenure_job_wait_seconds", "tenure_job_run_seconds"}
+	for _, name := range ofRuns {
+		require.Len(t, metric(name), 1, name)
+	}
 
 	m.Apply(nil)
-	left(0)
-	for _, name := range []string{"tenure_lock_held", "tenure_lock_epoch", "tenure_jobs_claimed_total"} {
+	left(2)
+	for _, name := range append(ofRuns, "tenure_lock_held", "tenure_lock_epoch", "tenure_jobs_claimed_total") {
 		require.Empty(t, metric(name))
 	}
 	require.NoError(t, m.Stop(t.Context()))
@@ -311,4 +316,21 @@ func TestStopWaitsForAPoolThatIsLeft(t *testing.T) {
 	require.NoError(t, m.Stop(t.Context()))
 	require.NoError(t, b.stop(t.Context()))
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.claim"))
+}
+
+func TestManagerHasMetrics(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{}, zap.NewNop())
+	require.NoError(t, err)
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(m.Metrics()))
+	m.node.metrics.changes.WithLabelValues("main", "taken").Inc()
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(families), "tenure_lock_changes_total")
+	cfg := b.cfg
+	cfg.Batch = 0
+	_, err = NewManager(cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{}, zap.NewNop())
+	require.ErrorContains(t, err, "acquire.batch")
 }

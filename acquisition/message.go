@@ -15,12 +15,12 @@ import (
 // Kinds of messages between nodes. None of them is needed for correctness: a lost
 // one costs the time until the next look at the database.
 const (
-	MessageHint   byte = 1 // jobs were enqueued
-	MessageOffer  byte = 2 // the sender let go of a pool's lock in favour of the receiver, or is about to
-	MessageInvite byte = 3 // the sender holds a pool's lock and has more jobs than its workers can run
-	MessageRoom   byte = 4 // how many of those jobs the sender can run
-	MessageGiven  byte = 5 // the sender has made claims for the receiver
-	MessageAnswer byte = 6 // to an offer: the sender is prepared to take the lock, or does not serve the pool
+	MessageHint     byte = 1 // jobs were enqueued
+	MessageOffer    byte = 2 // the sender has released a pool's lock in favour of the receiver, or is about to
+	MessageInvite   byte = 3 // the sender holds a pool's lock and has more jobs than its workers can run
+	MessageCapacity byte = 4 // how many of those jobs the sender can run
+	MessageAssigned byte = 5 // the sender has made claims for the receiver
+	MessageAnswer   byte = 6 // to an offer: the sender is prepared to take the lock, or does not serve the pool
 )
 
 // Hint says that jobs were enqueued in a pool, and in which lanes if they are few.
@@ -48,12 +48,21 @@ func (h Hint) Encode() []byte {
 
 // DecodeHint reads what Encode wrote.
 func DecodeHint(b []byte) (Hint, error) {
+	h, err := decodeNotification(b)
+	if err == nil && h.Pool == "" {
+		return Hint{}, errors.New("decode a hint: no pool")
+	}
+	return h, err
+}
+
+// decodeNotification reads a hint that came from a pool's database, which does not say its name.
+func decodeNotification(b []byte) (Hint, error) {
 	var h Hint
 	if err := json.Unmarshal(b, &h); err != nil {
 		return Hint{}, fmt.Errorf("decode a hint: %w", err)
 	}
-	if h.Pool == "" || h.DueIn < 0 {
-		return Hint{}, errors.New("decode a hint: no pool, or due in the past")
+	if h.DueIn < 0 {
+		return Hint{}, errors.New("decode a hint: due in the past")
 	}
 	for _, l := range h.Lanes {
 		if strings.ContainsRune(l.Queue, 0) || strings.ContainsRune(l.Tenant, 0) { // Postgres refuses it, and with it the reading of every other lane
@@ -68,7 +77,7 @@ func DecodeHint(b []byte) (Hint, error) {
 type About struct {
 	Pool string `json:"p"`
 	Idle bool   `json:"i,omitempty"` // of an offer: the holder dozed
-	Soon bool   `json:"s,omitempty"` // of an offer: the holder will let go once the receiver is prepared
+	Soon bool   `json:"s,omitempty"` // of an offer: the holder will release it once the receiver is prepared
 	No   bool   `json:"n,omitempty"` // of an answer: the sender cannot take the lock
 	// Conns, of such an offer, is how many connections the holder's handlers need.
 	Conns int `json:"c,omitempty"`
@@ -92,48 +101,50 @@ func DecodeAbout(b []byte) (About, error) {
 	return a, nil
 }
 
-// Room is what a node that was invited tells the holder: how many jobs it has taken
-// over in this session, how many more it has room for, and what has become of its
+// Capacity is what a node that was invited tells the holder: how many jobs it has taken
+// over in this session, how many more it has capacity for, and what has become of its
 // claims. The two numbers together survive messages that are lost or overtake one
-// another: what was given beyond taken is on its way, and counts.
-type Room struct {
+// another: what was assigned beyond taken is on its way, and counts.
+type Capacity struct {
 	Pool    string    `json:"p"`
 	Session uuid.UUID `json:"s"`
 	Taken   int64     `json:"t"`
-	Room    int       `json:"r"`
+	Free    int       `json:"r"`
 	// Over are claims that have come to their end since the last message.
 	Over []int64 `json:"o,omitempty"`
 	// Returned: some of their jobs were given back and wait again.
 	Returned bool `json:"b,omitempty"`
-	// DueIn is set when some were put off: the first is due in this time.
+	// DueIn is set when some were deferred: the first is due in this time.
 	DueIn time.Duration `json:"d,omitempty"`
+	// Kinds tells those that the session has in the ledger from others; see [Elector].
+	Kinds uint32 `json:"k,omitempty"`
 	// Full are tenants whose jobs have their share of the sender's workers.
 	Full []string `json:"f,omitempty"`
 }
 
-// maxRoom is more than any node has, so that the room of many can be added up.
-const maxRoom = 1 << 24
+// maxCapacity is more than any node has, so that the capacity of many can be added up.
+const maxCapacity = 1 << 24
 
-// maxOver and maxFull keep an encoded Room within one datagram.
+// maxOver and maxFull keep an encoded Capacity within one datagram.
 const (
 	maxOver = 50
 	maxFull = 8
 )
 
 // Encode renders r for the wire.
-func (r Room) Encode() []byte {
+func (r Capacity) Encode() []byte {
 	b, _ := json.Marshal(r) // nothing in it can fail
 	return b
 }
 
-// DecodeRoom reads what Encode wrote.
-func DecodeRoom(b []byte) (Room, error) {
-	var r Room
+// DecodeCapacity reads what Encode wrote.
+func DecodeCapacity(b []byte) (Capacity, error) {
+	var r Capacity
 	if err := json.Unmarshal(b, &r); err != nil {
-		return Room{}, fmt.Errorf("decode a room message: %w", err)
+		return Capacity{}, fmt.Errorf("decode a capacity message: %w", err)
 	}
-	if r.Pool == "" || r.Session == uuid.Nil || r.Taken < 0 || r.Room < 0 || r.Room > maxRoom || r.DueIn < 0 {
-		return Room{}, errors.New("decode a room message: no pool or session, or a number that is negative or too high")
+	if r.Pool == "" || r.Session == uuid.Nil || r.Taken < 0 || r.Free < 0 || r.Free > maxCapacity || r.DueIn < 0 {
+		return Capacity{}, errors.New("decode a capacity message: no pool or session, or a number that is negative or too high")
 	}
 	return r, nil
 }

@@ -102,9 +102,9 @@ func TestAboutRoundTrip(t *testing.T) {
 func TestRoomRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := Room{
+		r := Capacity{
 			Pool: wireText().Draw(t, "pool"), Session: uuid.New(),
-			Taken: rapid.Int64Range(0, math.MaxInt64).Draw(t, "taken"), Room: rapid.IntRange(0, maxRoom).Draw(t, "room"),
+			Taken: rapid.Int64Range(0, math.MaxInt64).Draw(t, "taken"), Free: rapid.IntRange(0, maxCapacity).Draw(t, "room"),
 			Returned: rapid.Bool().Draw(t, "returned"), DueIn: time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "due in")),
 		}
 		if over := rapid.SliceOfN(rapid.Int64Range(1, 1<<47), 0, maxOver).Draw(t, "over"); len(over) > 0 {
@@ -112,21 +112,21 @@ func TestRoomRoundTrip(t *testing.T) {
 		}
 		b := r.Encode()
 		require.LessOrEqual(t, len(b), 1100, "within one datagram")
-		got, err := DecodeRoom(b)
+		got, err := DecodeCapacity(b)
 		require.NoError(t, err)
 		require.Equal(t, r, got)
 	})
 	const session = `"s":"6ba7b810-9dad-11d1-80b4-00c04fd430c8"`
-	_, err := DecodeRoom([]byte(`{"p":"main",` + session + `}`))
+	_, err := DecodeCapacity([]byte(`{"p":"main",` + session + `}`))
 	require.NoError(t, err)
 	for _, b := range []string{
 		``, `null`, `{"p":"main"}`, `{` + session + `}`, `{"p":"main","s":"x"}`, `{"p":"main","s":"00000000-0000-0000-0000-000000000000"}`,
 		`{"p":"main",` + session + `,"t":-1}`, `{"p":"main",` + session + `,"r":-1}`, `{"p":"main",` + session + `,"r":16777217}`, `{"p":"main",` + session + `,"r":1e300}`, `{"p":"main",` + session + `,"d":-1}`,
 		`{"p":"main",` + session + `,"o":[1.5]}`,
 	} {
-		r, err := DecodeRoom([]byte(b))
+		r, err := DecodeCapacity([]byte(b))
 		require.Error(t, err, b)
-		require.Equal(t, Room{}, r)
+		require.Equal(t, Capacity{}, r)
 	}
 }
 
@@ -146,7 +146,7 @@ func FuzzDecodeHint(f *testing.F) {
 		for _, l := range h.Lanes {
 			require.NotContains(t, l.Queue+l.Tenant, "\x00", "Postgres would refuse the whole page")
 		}
-		newInbox().hint(h) // whatever it says
+		newInbox().addHint(h) // whatever it says
 		again := h.Encode()
 		if len(again) > maxHint { // only a pool of a name that no pool has
 			require.Greater(t, len(h.Pool), maxHint/12)
@@ -180,29 +180,29 @@ func FuzzDecodeAbout(f *testing.F) {
 // of nothing, and no panic.
 func FuzzDecodeRoom(f *testing.F) {
 	id := uuid.MustParse("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
-	f.Add(Room{Pool: "main", Session: id, Taken: 7, Room: 9, Over: []int64{1, 2}, Returned: true, DueIn: time.Second}.Encode(), int64(3))
-	f.Add(Room{Pool: "main", Session: id, Taken: math.MaxInt64, Room: maxRoom, DueIn: math.MaxInt64}.Encode(), int64(0))
+	f.Add(Capacity{Pool: "main", Session: id, Taken: 7, Free: 9, Over: []int64{1, 2}, Returned: true, DueIn: time.Second}.Encode(), int64(3))
+	f.Add(Capacity{Pool: "main", Session: id, Taken: math.MaxInt64, Free: maxCapacity, DueIn: math.MaxInt64}.Encode(), int64(0))
 	f.Add([]byte(`{"p":"main","s":"6ba7b810-9dad-11d1-80b4-00c04fd430c8","o":[]}`), int64(1<<40))
 	f.Fuzz(func(t *testing.T, b []byte, given int64) {
-		r, err := DecodeRoom(b)
+		r, err := DecodeCapacity(b)
 		if err != nil {
 			return
 		}
 		require.NotEmpty(t, r.Pool)
-		require.True(t, r.Taken >= 0 && r.Room >= 0 && r.DueIn >= 0)
-		got, err := DecodeRoom(r.Encode())
+		require.True(t, r.Taken >= 0 && r.Free >= 0 && r.DueIn >= 0)
+		got, err := DecodeCapacity(r.Encode())
 		require.NoError(t, err)
 		if len(r.Over) == 0 {
 			r.Over = nil
 		}
 		require.Equal(t, r, got)
 
-		ps := newPeers(store.KindsOf(nil))
-		first, _ := ps.report("b-1", Room{Session: r.Session})
-		first.given = max(given, 0)
-		p, _ := ps.report("b-1", r)
+		ps := newPeers(idleHolding())
+		first, _ := ps.noteReport("b-1", Capacity{Session: r.Session})
+		first.assigned = max(given, 0)
+		p, _ := ps.noteReport("b-1", r)
 		require.Same(t, first, p)
 		require.GreaterOrEqual(t, p.credit, 0)
-		require.LessOrEqual(t, p.credit, r.Room)
+		require.LessOrEqual(t, p.credit, r.Free)
 	})
 }

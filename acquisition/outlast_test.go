@@ -32,7 +32,7 @@ func (b *bundle) term(ctx context.Context) (*term, *observer.ObservedLogs) {
 	a.log = zap.New(core)
 	tm := tried(ctx, a)
 	require.NotNil(b.t, tm)
-	b.t.Cleanup(func() { b.keeper.release(tm.holding) })
+	b.t.Cleanup(func() { b.keeper.Release(tm.lock) })
 	_, err := tm.load(ctx)
 	require.NoError(b.t, err)
 	return tm, logged
@@ -65,12 +65,12 @@ func TestReapingOutlastsTheClock(t *testing.T) {
 	}
 	tm, _ := b.term(t.Context())
 	for i, c := range cases {
-		tm.watch[ids[i]] = beatSeen{looked: time.Now(), still: c.still}
+		tm.recovery.heartbeats[ids[i]] = heartbeatSeen{at: time.Now(), still: c.still}
 		if c.moves {
 			b.exec("UPDATE tenure.node_session SET hb_seq = hb_seq + 1 WHERE session_id = $1", ids[i])
 		}
 	}
-	require.NoError(t, tm.reap(t.Context()))
+	require.NoError(t, tm.recovery.reapSessions(t.Context()))
 	dead := int64(0)
 	for i, c := range cases {
 		state, _ := b.state(ids[i])
@@ -83,9 +83,9 @@ func TestReapingOutlastsTheClock(t *testing.T) {
 	require.EqualValues(t, int64(len(cases))-dead, b.count("SELECT count(*) FROM tenure.claim"))
 }
 
-// A chore that would have to wait for somebody's lock is put off, which is said now and
+// A duty that would have to wait for somebody's lock is deferred, which is said now and
 // then; the term goes on. Timers whose rows are locked are not tried all the time.
-func TestAChoreIsPutOffForALock(t *testing.T) {
+func TestADutyIsDeferredForALock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil).start()
 	_, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("1"), DueIn: time.Millisecond})
@@ -101,24 +101,27 @@ func TestAChoreIsPutOffForALock(t *testing.T) {
 		try()
 	}
 	tm, logged := b.term(t.Context())
-	tm.aside.duties = nil
+	tm.duties.queries = nil
 	later := time.Now().Add(time.Hour)
 	locked("SELECT FROM tenure.timer_job FOR UPDATE", func() {
 		began := time.Now()
-		tm.chores.timers = began.Add(time.Hour)
-		require.NoError(t, tm.fireTimers(t.Context()))
-		require.WithinRange(t, tm.chores.timers, began.Add(lockedTimersEvery), time.Now().Add(lockedTimersEvery))
+		tm.agenda.timers.due = began.Add(time.Hour)
+		require.NoError(t, tm.timers.fire(t.Context()))
+		require.WithinRange(t, tm.agenda.timers.due, began.Add(recheckEvery), time.Now().Add(recheckEvery))
 	})
 	locked("LOCK TABLE tenure.timer_job IN ACCESS EXCLUSIVE MODE", func() {
 		for range 2 {
-			tm.chores = chores{timers: time.Now(), election: later, peers: later, reap: later, older: later, forget: later}
-			require.NoError(t, tm.chore(t.Context()))
-			require.Greater(t, time.Until(tm.chores.timers), lockedTimersEvery/2)
+			for _, d := range tm.duties.inLoop {
+				d.due = later
+			}
+			tm.agenda.timers.due = time.Now()
+			require.NoError(t, tm.duties.doDue(t.Context()))
+			require.Greater(t, time.Until(tm.agenda.timers.due), recheckEvery/2)
 		}
 	})
-	require.Len(t, logged.FilterMessageSnippet("somebody has locked what a chore needs").All(), 1)
-	tm.chores.timers = time.Now()
-	require.NoError(t, tm.chore(t.Context()))
+	require.Len(t, logged.FilterMessageSnippet("somebody has locked rows that a duty needs").All(), 1)
+	tm.agenda.timers.due = time.Now()
+	require.NoError(t, tm.duties.doDue(t.Context()))
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.timer_job"))
 	tm.group.Wait()
 }

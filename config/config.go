@@ -14,6 +14,7 @@ import (
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/fault"
+	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -32,6 +33,12 @@ type Config struct {
 	Acquire     acquisition.Config        `yaml:"acquire"`
 	Execution   execution.Config          `yaml:"execution"`
 	Handlers    Handlers                  `yaml:"handlers"`
+	// Encryption of jobs' arguments.
+	Encryption encryption.Config `yaml:"encryption"`
+	// Schedules are what the nodes have tenants do again and again, by name.
+	Schedules map[string]acquisition.ScheduleConfig `yaml:"schedules"`
+	// Limits are of all tenants and pools together.
+	Limits acquisition.LimitsConfig `yaml:"limits"`
 
 	// File is the path that Load read; tenure's Node.Run reads it again when it changes.
 	// Empty in a configuration that a program made itself.
@@ -50,7 +57,7 @@ type Handlers struct {
 
 // SQLExec configures the handler that runs a statement of the enqueuer's.
 type SQLExec struct {
-	// Enabled has the node run sql.exec. Off by default: whoever may insert a job would
+	// Enabled has the node run sql.exec. Off by default: anyone who may insert a job could
 	// run SQL of their choice as the tenant's role, or as the pool's user without one.
 	Enabled bool `yaml:"enabled"`
 }
@@ -117,7 +124,8 @@ func (c Config) faults() []*fault.Fault {
 			l.Add(path, "name the networks that webhooks need", "opens every network, a cloud's metadata service included")
 		}
 	}
-	errs := []error{l.Err(), c.Routing().Validate(), c.Acquire.Validate(), c.Execution.Validate()}
+	errs := []error{l.Err(), c.Routing().Validate(), c.Acquire.Validate(), c.Execution.Validate(), c.Encryption.Validate(), acquisition.ValidateSchedules(c.Schedules),
+		acquisition.ValidateLimits(c.Limits, slices.Collect(maps.Keys(c.Pools)))}
 	if c.Cluster != nil {
 		errs = append(errs, c.Cluster.Validate())
 	}
@@ -128,8 +136,10 @@ func (c Config) faults() []*fault.Fault {
 func (c Config) polish(f *fault.Fault) {
 	c.suggestPool(f)
 	pool, _ := strings.CutPrefix(f.Path, "pools.")
-	pool, isDSN := strings.CutSuffix(pool, ".dsn")
-	if isDSN && brokenPassword(c.Pools[pool].DSN) {
+	if of, isDSN := strings.CutSuffix(pool, ".dsn"); isDSN && brokenPassword(c.Pools[of].DSN) {
+		f.Fix = brokenPasswordFix
+	}
+	if of, isDSN := strings.CutSuffix(pool, ".tenant_dsn"); isDSN && brokenPassword(c.Pools[of].TenantDSN) {
 		f.Fix = brokenPasswordFix
 	}
 	c.conceal(f)
@@ -157,6 +167,9 @@ func (c Config) validateAddresses(l *fault.List) {
 func (c Config) validateDatabases(l *fault.List) {
 	first := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
+		if brokenPassword(c.Pools[name].TenantDSN) {
+			l.Add("pools."+name+".tenant_dsn", brokenPasswordFix, "has a password with / ? or # in it, which end it there")
+		}
 		dsn := c.Pools[name].DSN
 		parsed, err := pgconn.ParseConfig(dsn)
 		if dsn == "" || err != nil {
@@ -196,7 +209,12 @@ func (c Config) suggestPool(f *fault.Fault) {
 	id, isTenant := strings.CutPrefix(f.Path, "tenants.static.")
 	id, isPool := strings.CutSuffix(id, ".pool")
 	meant := ""
-	switch {
+	switch _, share, isShare := strings.Cut(f.Path, ".pools."); {
+	case isShare && strings.HasPrefix(f.Path, "limits."):
+		if _, exists := c.Pools[share]; exists {
+			return // its weight is wrong
+		}
+		meant = share
 	case f.Path == "tenants.table.pool":
 		meant = c.Tenants.Table.Pool
 	case isTenant && isPool:

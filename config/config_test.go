@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -32,16 +34,17 @@ pools:
 tenants:
   static:
     acme: 1
-    globex: {pool: eu-2, schema: '$${env:X}', role: r}
+    globex: {pool: eu-2, schema: s, role: r}
     null: eu-2
   table:
     pool: eu-2
     query: |
       SELECT pool
-      FROM t WHERE id = $1
+      FROM t WHERE id = $1 AND x <> '$${env:X}'
 acquire:
   idle_wait: PT1M
   lock:
+  queues: {weights: {mail: "${env:TEN}", reports: 2}}
 execution:
   timeout: '${env:SHORT}'
   retention: 0
@@ -61,13 +64,14 @@ handlers: {http_request: {allow: [10.0.0.0/8, '::1/128']}}
 	}, c.Pools)
 	require.Equal(t, routing.TenantsConfig{
 		Static: map[tenancy.ID]routing.TenantConfig{
-			"acme": {Pool: "1"}, "globex": {Pool: "eu-2", Schema: "${env:X}", Role: "r"}, "null": {Pool: "eu-2"},
+			"acme": {Pool: "1"}, "globex": {Pool: "eu-2", Schema: "s", Role: "r"}, "null": {Pool: "eu-2"},
 		},
-		Table:  &routing.TableConfig{Pool: "eu-2", Query: "SELECT pool\nFROM t WHERE id = $1\n", Cache: 30 * time.Second},
+		Table:  &routing.TableConfig{Pool: "eu-2", Query: "SELECT pool\nFROM t WHERE id = $1 AND x <> '${env:X}'\n", Cache: 30 * time.Second},
 		Schema: "{tenant}",
 	}, c.Tenants)
 	require.Equal(t, time.Minute, c.Acquire.IdleWait)
 	require.Equal(t, Default().Acquire.Lock, c.Acquire.Lock)
+	require.Equal(t, acquisition.QueueConfig{Weights: map[string]int{"mail": 10, "reports": 2}, AgeEvery: 10 * time.Second}, c.Acquire.Queues)
 	require.Equal(t, 5*time.Second, c.Execution.Timeout)
 	require.Zero(t, c.Execution.Retention)
 	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}, c.Handlers.HTTPRequest.Allow)
@@ -149,13 +153,15 @@ func TestNearest(t *testing.T) {
 func TestShow(t *testing.T) {
 	t.Parallel()
 	c, err := Parse("node.yaml", []byte(`node: {name: "${env:HOSTNAME}"}
-cluster: {bind: '127.0.0.1:1234', keys: ['${env:KEY}', AQIDBAUGBwgJCgsMDQ4PEA==]}
+cluster: {bind: '127.0.0.1:1234', label: '$${x', keys: ['${env:KEY}', AQIDBAUGBwgJCgsMDQ4PEA==]}
 pools:
   a: {dsn: '${env:DATABASE_URL}', max_conns: "${env:TEN}"}
-  b: {dsn: 'postgres://app:hunter2@db/b'}
+  b:
+    dsn: 'postgres://app:hunter2@db/b'
+    tenant_dsn: 'postgres://app:hunter2@pooler:6432/b'
   c: {dsn: 'host=db dbname=c password=hunter2'}
   d: {dsn: 'postgres://app:hun${env:TEN}@db/d'}
-tenants: {static: {acme: a, globex: {pool: b, schema: '$${x'}}}
+tenants: {static: {acme: a, globex: {pool: b, schema: s}}}
 execution: {timeout: "${env:SHORT}"}
 handlers: {http_request: {allow: [10.0.0.0/8]}}
 `))
@@ -166,7 +172,30 @@ handlers: {http_request: {allow: [10.0.0.0/8]}}
   name: ${env:HOSTNAME}
   listen: 127.0.0.1:8080
   insecure_listen: false
+  tls_cert: ""
+  tls_key: ""
   allowed_hosts: []
+  tokens: {}
+  trusted_proxies:
+    networks: []
+    user_header: X-Forwarded-User
+    users: {}
+  oidc:
+    issuer: ""
+    client_id: ""
+    client_secret_file: ""
+    redirect_url: ""
+    scopes:
+    - profile
+    - email
+    claim: groups
+    roles: {}
+    session: 8h0m0s
+    cookie_key_file: ""
+  pprof_listen: "off"
+  tenant_metrics: top
+  otlp_endpoint: ""
+  trace_url: ""
   log:
     level: info
     format: json
@@ -177,24 +206,28 @@ cluster:
   keys:
   - ${env:KEY}
   - ${env:TENURE_CLUSTER_KEY_2}
-  label: tenure
+  label: $${x
   insecure: false
   profile: lan
 pools:
   a:
     dsn: ${env:DATABASE_URL}
+    tenant_dsn: ""
     max_conns: ${env:TEN}
     insecure: false
   b:
     dsn: postgres://app:***@db/b
+    tenant_dsn: postgres://app:***@pooler:6432/b
     max_conns: 20
     insecure: false
   c:
     dsn: host=db dbname=c password=***
+    tenant_dsn: ""
     max_conns: 20
     insecure: false
   d:
     dsn: postgres://app:***@db/d
+    tenant_dsn: ""
     max_conns: 20
     insecure: false
 tenants:
@@ -205,7 +238,7 @@ tenants:
       role: ""
     globex:
       pool: b
-      schema: $${x
+      schema: s
       role: ""
   schema: '{tenant}'
   role: ""
@@ -223,6 +256,9 @@ acquire:
   session:
     ttl: 15s
     heartbeat_every: 3s
+  queues:
+    weights: {}
+    age_every: 10s
 execution:
   workers: 64
   tenant_share: 75
@@ -230,12 +266,21 @@ execution:
   retry: exponential(10, 10s, 6h)
   retention: 24h0m0s
   finish_within: 10s
+  paused: false
 handlers:
   http_request:
     allow:
     - 10.0.0.0/8
   sql_exec:
     enabled: false
+encryption:
+  kinds: []
+  keys: []
+  tenants: {}
+schedules: {}
+limits:
+  kinds: {}
+  queues: {}
 `, string(shown))
 	requireRoundTrip(t, c)
 
@@ -303,7 +348,7 @@ func TestReferenceFileIsComplete(t *testing.T) {
 	root, syntax := parseYAML(full)
 	require.Nil(t, syntax)
 	d.decode(root)
-	user := regexp.MustCompile(`^(pools|tenants\.static)\.[^.]+`) // a name of the user's choice
+	user := regexp.MustCompile(`^(pools|tenants\.static|schedules|limits\.kinds|limits\.queues|encryption\.tenants|node\.tokens|node\.trusted_proxies\.users|node\.oidc\.roles)\.[^.]+`) // a name of the user's choice
 	present := map[string]bool{}
 	for path := range d.places {
 		present[user.ReplaceAllString(path, "$1.<name>")] = true
@@ -314,6 +359,10 @@ func TestReferenceFileIsComplete(t *testing.T) {
 
 	want := Default()
 	want.Node.Name = "node-1"
+	want.Node.Tokens = map[string]Token{"ops": {SHA256: strings.Repeat("0", 64), Role: "admin", Tenants: []tenancy.ID{}, Pools: []string{}}}
+	anybody := Access{Role: "admin", Tenants: []tenancy.ID{}, Pools: []string{}}
+	want.Node.TrustedProxies.Users = map[string]Access{"ann": anybody}
+	want.Node.OIDC.Roles = map[string]Access{"operators": anybody}
 	require.Equal(t, want.Node, c.Node)
 	require.Equal(t, want.Acquire, c.Acquire)
 	require.Equal(t, want.Execution, c.Execution)
@@ -361,3 +410,14 @@ func anys(s []string) []any {
 }
 
 func allKeys() []string { return keyPaths(reflect.TypeFor[Config](), "") }
+
+// What Load says of its file is where Run looks again.
+func TestConfigurationKnowsItsFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "node.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("pools: {main: {dsn: 'postgres://localhost/x'}}\n"), 0o600))
+	cfg, err := Load(path)
+	require.NoError(t, err)
+	require.Equal(t, path, cfg.File)
+	require.Empty(t, Default().File)
+}

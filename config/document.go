@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -22,7 +23,7 @@ type document struct {
 	places     map[string]place // of every setting in the file, by path
 	references map[string]reference
 	bad        []string // paths whose value is not what the file wanted
-	hidden     []string // literal secrets, to mask in excerpts
+	hidden     hiddenTexts
 	secrets    []string // paths of literal secrets
 }
 
@@ -75,12 +76,7 @@ func (d *document) follows(f *fault.Fault) bool {
 
 // isBad says whether path, or something in it, was refused.
 func (d *document) isBad(path string) bool {
-	for _, bad := range d.bad {
-		if bad == path || path != "" && within(bad, path) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.bad, func(bad string) bool { return bad == path || within(bad, path) })
 }
 
 // locate finds the place to show for a setting: its own; for one that is not in
@@ -115,10 +111,9 @@ func (d *document) reportAt(at place, path, what, fix string) {
 		d.err.Truncated = true
 		return
 	}
-	f := Fault{File: d.err.File, Line: max(1, at.line), Column: max(1, at.column),
+	d.err.add(Fault{File: d.err.File, Line: max(1, at.line), Column: max(1, at.column),
 		Path: maskText(path, d.hidden), What: maskText(what, d.hidden), Fix: fix,
-		Excerpt: excerpt(d.lines, at.line, at.column, d.hidden)}
-	d.err.add(f)
+		Excerpt: excerpt(d.lines, at.line, at.column, d.hidden)})
 }
 
 // quote shows a text from the file in a sentence.
@@ -134,12 +129,7 @@ var pathToken = regexp.MustCompile(`[a-z_]+(?:\.[a-z_]+)+`)
 
 // mentions says whether a sentence names the setting at path.
 func mentions(what, path string) bool {
-	for _, token := range pathToken.FindAllString(what, -1) {
-		if token == path {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(pathToken.FindAllString(what, -1), path)
 }
 
 // within says whether inner is outer or stands below it.

@@ -113,7 +113,7 @@ the shortest file that works:
 node.yaml:1:1: error: the file needs keys of its own, but is a list
     1 | - a
       | ^
-      = its keys are: node, cluster, pools, tenants, connections, acquire, execution, handlers`},
+      = its keys are: node, cluster, pools, tenants, connections, acquire, execution, handlers, encryption, schedules, limits`},
 
 		// Keys.
 		{"unknown key: another section's", ok + "listen: off\n", `
@@ -135,7 +135,7 @@ node.yaml:2:18: error: unknown key "renew"
 node.yaml:2:13: error: unknown key "colour"
     2 | execution: {colour: blue}
       |             ^
-      = the keys here are: workers, tenant_share, timeout, retry, retention, finish_within`},
+      = the keys here are: workers, tenant_share, timeout, retry, retention, finish_within, paused`},
 		{"unknown key: what it was meant to be is not reported as missing", "pools: {a: {dns: '${env:DATABASE_URL}'}}\n", `
 node.yaml:1:13: error: unknown key "dns"
     1 | pools: {a: {dns: '${env:DATABASE_URL}'}}
@@ -180,11 +180,11 @@ node.yaml:2:12: error: pools.a.dsn needs a single value, but is a section with k
 node.yaml:3:6: error: pools.b needs keys of its own, but is a single value
     3 |   b: ${env:DATABASE_URL}
       |      ^
-      = its keys are: dsn, max_conns, insecure
+      = its keys are: dsn, tenant_dsn, max_conns, insecure
 node.yaml:4:12: error: execution needs keys of its own, but is a single value
     4 | execution: 64
       |            ^
-      = its keys are: workers, tenant_share, timeout, retry, retention, finish_within
+      = its keys are: workers, tenant_share, timeout, retry, retention, finish_within, paused
 node.yaml:5:18: error: "lots" is not a whole number
     5 | acquire: {batch: lots, lock: [a]}
       |                  ^
@@ -314,6 +314,54 @@ node.yaml:3:32: error: retry "R5": "R5" is not a duration: write 90s, 5m, 1h30m 
       |                                ^
 5 problems in node.yaml; nothing was changed`},
 
+		{"limits", ok + "limits:\n  kinds:\n    sap.call: {max_running: 0, pools: {mian: 1, main: 200}}\n", `
+node.yaml:4:5: error: limits nothing
+    4 |     sap.call: {max_running: 0, pools: {mian: 1, main: 200}}
+      |     ^
+      = write max_running: 50, or rate: 20, or both
+node.yaml:4:46: error: no pool has this name
+    4 |     sap.call: {max_running: 0, pools: {mian: 1, main: 200}}
+      |                                              ^
+      = did you mean main?
+node.yaml:4:55: error: a weight of 200: 0 to 100 are allowed
+    4 |     sap.call: {max_running: 0, pools: {mian: 1, main: 200}}
+      |                                                       ^
+      = a pool that is not named has 1
+3 problems in node.yaml; nothing was changed`},
+
+		{"queues", ok + "acquire: {queues: {weights: {mail: 0, reports: many, bills: , rest: 1000, \"a b\": 1}, age_every: 1ms}}\n", `
+node.yaml:2:36: error: a weight of 0: 1 to 1000 are allowed
+    2 | acquire: {queues: {weights: {mail: 0, reports: many, bills: , rest: 1000, "a b": 1}, age_every: 1ms}}
+      |                                    ^
+      = a queue that is not named has 1
+node.yaml:2:48: error: "many" is not a whole number
+    2 | acquire: {queues: {weights: {mail: 0, reports: many, bills: , rest: 1000, "a b": 1}, age_every: 1ms}}
+      |                                                ^
+node.yaml:2:61: error: acquire.queues.weights.bills is empty
+    2 | acquire: {queues: {weights: {mail: 0, reports: many, bills: , rest: 1000, "a b": 1}, age_every: 1ms}}
+      |                                                             ^
+node.yaml:2:82: error: queue "a b": 1 to 128 letters, digits and . _ : / - are allowed, beginning with a letter or a digit
+    2 | acquire: {queues: {weights: {mail: 0, reports: many, bills: , rest: 1000, "a b": 1}, age_every: 1ms}}
+      |                                                                                  ^
+node.yaml:2:97: error: 1ms: 50ms to 1h are allowed
+    2 | acquire: {queues: {weights: {mail: 0, reports: many, bills: , rest: 1000, "a b": 1}, age_every: 1ms}}
+      |                                                                                                 ^
+5 problems in node.yaml; nothing was changed`},
+
+		{"observability", ok + "node: {tenant_metrics: some, otlp_endpoint: 'collector:4318', trace_url: 'https://example.com'}\n", `
+node.yaml:2:24: error: "some" is not off, top or all
+    2 | node: {tenant_metrics: some, otlp_endpoint: 'collector:4318', trace_url: 'https://example.com'}
+      |                        ^
+      = choose off, top or all
+node.yaml:2:45: error: node.otlp_endpoint is not the URL of a collector
+    2 | node: {tenant_metrics: some, otlp_endpoint: 'collector:4318', trace_url: 'https://example.com'}
+      |                                             ^
+      = write a URL such as http://127.0.0.1:4318
+node.yaml:2:74: error: node.trace_url is not a URL with {trace} in it
+    2 | node: {tenant_metrics: some, otlp_endpoint: 'collector:4318', trace_url: 'https://example.com'}
+      |                                                                          ^
+      = write a URL such as https://grafana.example.com/trace/{trace}
+3 problems in node.yaml; nothing was changed`},
 		// Reliability (b) 4, 5, 6: the node.
 		{"node", ok + "node: {name: a/b, listen: 'localhost:8080', log: {level: warning, format: text}}\n", `
 node.yaml:2:14: error: "a/b" is not a node's name: 1 to 63 letters, digits and . _ - are allowed
@@ -339,10 +387,95 @@ node.yaml:2:16: error: "8080" is not an address
       |                ^
       = did you mean 127.0.0.1:8080?`},
 		{"listening for everybody", ok + "node: {listen: ':8080'}\n", `
-node.yaml:2:16: error: :8080 can be reached from other machines, and there is no authentication: whoever calls may see the metrics and have the configuration read again
+node.yaml:2:16: error: :8080 can be reached from other machines, and there is no TLS: what is sent there, tokens among it, can be read on the way
     2 | node: {listen: ':8080'}
       |                ^
-      = listen on 127.0.0.1 behind a proxy that checks who calls, or set node.insecure_listen: true`},
+      = set node.tls_cert and node.tls_key, or node.trusted_proxies if a proxy in front has TLS and knows who calls, or listen on 127.0.0.1; node.insecure_listen: true allows it as it is`},
+		{"listening for everybody, who is a stranger", ok + "node: {listen: ':8080', tls_cert: /c, tls_key: /k}\n", `
+node.yaml:2:16: error: :8080 can be reached from other machines, and nobody is named who may call: anyone who connects would be a stranger
+    2 | node: {listen: ':8080', tls_cert: /c, tls_key: /k}
+      |                ^
+      = add one under node.tokens (tenure token new makes its secret), or set node.oidc, or listen on 127.0.0.1; node.insecure_listen: true allows it as it is`},
+		{"half of TLS", ok + "node: {tls_cert: c.pem}\n", `
+node.yaml:2:18: error: node.tls_cert and node.tls_key go together, and one of them is empty
+    2 | node: {tls_cert: c.pem}
+      |                  ^
+      = set both, or neither
+node.yaml:2:18: error: "c.pem" is not the whole path of a file
+    2 | node: {tls_cert: c.pem}
+      |                  ^
+      = write the whole path, beginning with /
+2 problems in node.yaml; nothing was changed`},
+		{"trusted proxies", ok + "node: {trusted_proxies: {networks: [0.0.0.0/0], user_header: Authorization}}\n", `
+node.yaml:2:8: error: node.trusted_proxies.users is empty, so that nobody would be let in
+    2 | node: {trusted_proxies: {networks: [0.0.0.0/0], user_header: Authorization}}
+      |        ^
+      = write a line such as ann@example.com: {role: admin}; "*" is for whoever is not named
+node.yaml:2:37: error: node.trusted_proxies.networks[0] is every network: anybody could say who they are
+    2 | node: {trusted_proxies: {networks: [0.0.0.0/0], user_header: Authorization}}
+      |                                     ^
+      = name the proxies' own addresses
+node.yaml:2:62: error: Authorization does not say who calls
+    2 | node: {trusted_proxies: {networks: [0.0.0.0/0], user_header: Authorization}}
+      |                                                              ^
+      = write the one in which the proxy puts the user's name, such as X-Forwarded-User
+3 problems in node.yaml; nothing was changed`},
+		{"sign-in", ok + `node:
+  oidc:
+    issuer: http://login.example.com
+    redirect_url: https://tenure.example.com
+    claim: ""
+    session: 48h
+    cookie_key_file: key
+    roles: {ops: {role: root}}
+`, `
+node.yaml:3:3: error: node.oidc.client_id is empty
+    3 |   oidc:
+      |   ^
+      = write the name that the provider knows the dashboard by
+node.yaml:4:13: error: "http://login.example.com" is not the URL of a provider
+    4 |     issuer: http://login.example.com
+      |             ^
+      = write the provider's URL such as https://login.example.com
+node.yaml:5:19: error: "https://tenure.example.com" is not where a browser is sent back to
+    5 |     redirect_url: https://tenure.example.com
+      |                   ^
+      = write the dashboard's address and /oidc/callback, such as https://tenure.example.com/oidc/callback
+node.yaml:6:12: error: node.oidc.claim is empty
+    6 |     claim: ""
+      |            ^
+      = write the one that has people's groups, such as groups
+node.yaml:7:14: error: 48h0m0s: 1m0s to 24h0m0s are allowed
+    7 |     session: 48h
+      |              ^
+node.yaml:8:22: error: "key" is not the whole path of a file
+    8 |     cookie_key_file: key
+      |                      ^
+      = write the whole path, beginning with /
+node.yaml:9:25: error: "root" is not a role
+    9 |     roles: {ops: {role: root}}
+      |                         ^
+      = choose read, operate or admin
+7 problems in node.yaml; nothing was changed`},
+		{"profiles for everybody", ok + "node: {pprof_listen: ':6060'}\n", `
+node.yaml:2:22: error: ":6060" is not an address of this machine alone: profiles ask nobody who they are, and show what is in the memory
+    2 | node: {pprof_listen: ':6060'}
+      |                      ^
+      = write 127.0.0.1 and a port, or off; from elsewhere go through ssh -L or kubectl port-forward`},
+		{"a token that is no hash", ok + "node: {tokens: {ops: {secret_hash: hunter2, expires: soon, role: root}}}\n", `
+node.yaml:2:36: error: it is not a SHA-256 hash: 64 hexadecimal digits are
+    2 | node: {tokens: {ops: {secret_hash: hunter2, expires: soon, role: root}}}
+      |                                    ^
+      = write the hash that tenure token new prints, or what this prints for a long random secret: printf %s "$SECRET" | sha256sum
+node.yaml:2:54: error: "soon" is not a time
+    2 | node: {tokens: {ops: {secret_hash: hunter2, expires: soon, role: root}}}
+      |                                                      ^
+      = write a time such as 2027-01-31T09:00:00Z
+node.yaml:2:66: error: "root" is not a role
+    2 | node: {tokens: {ops: {secret_hash: hunter2, expires: soon, role: root}}}
+      |                                                                  ^
+      = choose read, operate or admin
+3 problems in node.yaml; nothing was changed`},
 		{"two listeners on a port", ok + "node: {listen: '127.0.0.1:7946'}\ncluster: {}\n", `
 node.yaml:2:16: error: node.listen has the port of cluster.bind, where gossip listens
     2 | node: {listen: '127.0.0.1:7946'}
@@ -428,7 +561,7 @@ node.yaml:4:12: error: pools.z.dsn cannot be read as a Postgres connection strin
       = write postgres://user@host:5432/database?sslmode=verify-full
 3 problems in node.yaml; nothing was changed`},
 		{"no TLS to another network", "pools:\n  a:\n    dsn: postgres://app@db.example.com/a\n  b:\n    dsn: postgres://app@10.1.2.3/b?sslmode=disable\n    insecure: true\n", `
-node.yaml:3:10: error: pools.a.dsn does not insist on TLS, so that whoever is between can read and change what db.example.com is sent
+node.yaml:3:10: error: pools.a.dsn does not insist on TLS, so that anybody on the way can read and change what db.example.com is sent
     3 |     dsn: postgres://app@db.example.com/a
       |          ^
       = add sslmode=verify-full, or set insecure: true beside it if nobody else is on the network

@@ -59,7 +59,7 @@ func parse(name string, data []byte, exposed bool) (Config, error) {
 	}
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	d.lines = lineBreak.Split(string(data), -1)
-	d.findSecretsByLook()
+	d.hidden.findByLook(d.lines)
 
 	root, syntax := parseYAML(data)
 	switch {
@@ -88,7 +88,7 @@ func parse(name string, data []byte, exposed bool) (Config, error) {
 
 // decode checks the shape of the file and fills a Config with what is right of it.
 func (d *document) decode(root *yaml.Node) Config {
-	d.findSecrets(root, false)
+	d.hidden.find(root, false)
 	c := Default()
 	if !d.check(root, reflect.TypeFor[Config](), "") {
 		d.bad = append(d.bad, "")

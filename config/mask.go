@@ -108,41 +108,44 @@ func passwordIn(rest string) (from, to int) {
 	return from, to
 }
 
-// findSecrets collects the literal texts below keys that usually hold secrets,
-// wherever they stand: a misplaced secret is one, too.
+// hiddenTexts are the literal secrets of a file, to be masked wherever the file is quoted.
+type hiddenTexts []string
+
+// find collects the literal texts below keys that usually hold secrets, wherever they
+// stand: a misplaced secret is one, too.
 // names says that the keys of n are names of the user's choice: a tenant may be
 // called token.
-func (d *document) findSecrets(n *yaml.Node, names bool) {
+func (h *hiddenTexts) find(n *yaml.Node, names bool) {
 	for i, child := range n.Content {
 		if n.Kind != yaml.MappingNode || i%2 == 0 {
-			d.findSecrets(child, false)
+			h.find(child, false)
 			continue
 		}
 		key := n.Content[i-1].Value
 		if !names && namedSecret.MatchString(key+":") {
-			d.hideAll(child)
+			h.addAll(child)
 		}
-		d.findSecrets(child, key == "pools" || key == "static")
+		h.find(child, key == "pools" || key == "static" || key == "tenants")
 	}
 }
 
-func (d *document) hideAll(n *yaml.Node) {
+func (h *hiddenTexts) addAll(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && len(n.Value) >= 4 && isLiteral(n.Value) {
-		d.hidden = append(d.hidden, n.Value)
+		*h = append(*h, n.Value)
 	}
 	for _, child := range n.Content {
-		d.hideAll(child)
+		h.addAll(child)
 	}
 }
 
 var listEntry = regexp.MustCompile(`^\s*-\s+(.*\S)`)
 
-// findSecretsByLook does the same for a file that may not be YAML, and for what YAML
-// takes for a comment: it hides the entries of lists of keys, the one place where
-// a line may hold nothing but a secret that looks like any text.
-func (d *document) findSecretsByLook() {
+// findByLook does the same for a file that may not be YAML, and for what YAML takes
+// for a comment: it hides the entries of lists of keys, the one place where a line
+// may hold nothing but a secret that looks like any text.
+func (h *hiddenTexts) findByLook(lines []string) {
 	inside := false
-	for _, line := range d.lines {
+	for _, line := range lines {
 		m := listEntry.FindStringSubmatch(line)
 		if m == nil {
 			inside = namedSecret.MatchString(line) || inside && strings.TrimSpace(line) == ""
@@ -150,18 +153,19 @@ func (d *document) findSecretsByLook() {
 		}
 		entry, _, _ := strings.Cut(m[1], " # ")
 		if inside && len(entry) >= 4 && isLiteral(entry) {
-			d.hidden = append(d.hidden, entry)
+			*h = append(*h, entry)
 		}
 	}
 }
 
-// noteSecret remembers a setting that spells out a secret.
-func (d *document) noteSecret(path, source string) {
-	switch {
-	case holdsDSN(path) && maskDSN(source) != source,
-		strings.HasPrefix(path, "cluster.keys[") && isLiteral(source):
-		d.secrets = append(d.secrets, path)
-	}
+// spellsOutSecret tells whether a setting holds a secret, and not a reference to it.
+func spellsOutSecret(path, source string) bool {
+	return holdsDSN(path) && maskDSN(source) != source || holdsKey(path) && isLiteral(source)
+}
+
+// holdsKey tells whether a key belongs at path.
+func holdsKey(path string) bool {
+	return strings.HasPrefix(path, "cluster.keys[") || strings.HasPrefix(path, "encryption.") && strings.Contains(path, "keys[")
 }
 
 // maskLine masks the secrets of a line of the file. The line may be broken YAML, so
@@ -184,9 +188,7 @@ func maskSpans(line string, caret int, spans [][2]int) (string, int) {
 	}
 	for _, span := range spans {
 		if span[0] < end {
-			if span[1] > end {
-				end = span[1]
-			}
+			end = max(end, span[1])
 			continue
 		}
 		move(end, span[0])
@@ -264,14 +266,14 @@ func valueSpans(line string, hidden []string) [][2]int {
 	return spans
 }
 
-// isMasked says whether what stands at a place is part of a password: one with a
-// comma, say, falls apart where it is not quoted.
-func (d *document) isMasked(at place) bool {
-	if at.line < 1 || at.line > len(d.lines) {
+// covers says whether what stands at a place in the lines is part of a password: one
+// with a comma, say, falls apart where it is not quoted.
+func (h hiddenTexts) covers(lines []string, at place) bool {
+	if at.line < 1 || at.line > len(lines) {
 		return false
 	}
-	line := d.lines[at.line-1]
-	return slices.ContainsFunc(valueSpans(line, d.hidden), func(s [2]int) bool {
+	line := lines[at.line-1]
+	return slices.ContainsFunc(valueSpans(line, h), func(s [2]int) bool {
 		n := at.column - 1
 		return utf8.RuneCountInString(line[:s[0]]) <= n && n < utf8.RuneCountInString(line[:s[1]])
 	})

@@ -54,6 +54,21 @@ node.yaml:2:17: error: "t_{tenat}" has {tenat}, which stands for nothing
     2 | tenants: {role: "t_{tenat}"}
       |                 ^
       = did you mean {tenant}?`},
+		"a placeholder without its end": {ok + `tenants: {schema: "t_{tenant"}`, `
+node.yaml:2:19: error: "t_{tenant" has {tenant, which stands for nothing
+    2 | tenants: {schema: "t_{tenant"}
+      |                   ^
+      = did you mean {tenant}?`},
+		"a placeholder with two ends": {ok + `tenants: {role: "{tenant}}"}`, `
+node.yaml:2:17: error: "{tenant}}" has }, which stands for nothing
+    2 | tenants: {role: "{tenant}}"}
+      |                 ^
+      = did you mean {tenant}?`},
+		"the same for one tenant": {ok + `tenants: {static: {a: {pool: main, role: "r_{tenant"}}}`, `
+node.yaml:2:42: error: "r_{tenant" has {tenant, which is replaced in tenants.role only
+    2 | tenants: {static: {a: {pool: main, role: "r_{tenant"}}}
+      |                                          ^
+      = write the name itself, or leave it out to have the pattern tenants.role`},
 		"a placeholder where none is replaced": {ok + `tenants: {static: {a: {pool: main, schema: "s_{tenant}"}}}`, `
 node.yaml:2:44: error: "s_{tenant}" has {tenant}, which is replaced in tenants.schema only
     2 | tenants: {static: {a: {pool: main, schema: "s_{tenant}"}}}
@@ -65,10 +80,20 @@ node.yaml:1:21: error: $DATABASE_URL is not replaced by anything
       |                     ^
       = did you mean ${env:DATABASE_URL}?`},
 		"a shell's variable for the password": {"pools:\n  main:\n    dsn: postgres://app:$DB_PASSWORD@db/app", `
-node.yaml:3:10: error: $DB_PASSWORD is not replaced by anything
+node.yaml:3:10: error: the password, or part of it, looks like a shell's variable, which nothing replaces
     3 |     dsn: postgres://app:***@db/app
       |          ^
-      = did you mean ${env:DB_PASSWORD}?`},
+      = write ${env:NAME} for a variable; if the $ is the password's own, write it as %24`},
+		"the same where nothing is percent-encoded": {`pools: {main: {dsn: "host=db password=$HUNTER22 user=app"}}`, `
+node.yaml:1:21: error: the password, or part of it, looks like a shell's variable, which nothing replaces
+    1 | pools: {main: {dsn: "host=db password=*** user=app"}}
+      |                     ^
+      = write ${env:NAME} for a variable; if the $ is the password's own, put the DSN into a file and write ${file:/path}`},
+		"a shell's variable for another part": {"pools: {main: {dsn: 'postgres://app:hunter2@$DB_HOST/app'}}", `
+node.yaml:1:21: error: $DB_HOST is not replaced by anything
+    1 | pools: {main: {dsn: 'postgres://app:***@$DB_HOST/app'}}
+      |                     ^
+      = did you mean ${env:DB_HOST}?`},
 		"a pool's settings not indented": {"pools:\n  main:\n  dsn: ${env:DATABASE_URL}\ntenants: {static: {a: main}}", `
 node.yaml:3:3: error: "dsn" stands where a name under pools belongs
     3 |   dsn: ${env:DATABASE_URL}

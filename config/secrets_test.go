@@ -97,7 +97,7 @@ func TestMaskDSN(t *testing.T) {
 // Every value of this file may come from a reference.
 const referring = `node: {name: %s, listen: %s, log: {level: %s, format: %s}}
 cluster: {bind: %s, advertise: %s, join: [%s], keys: [%s, %s], label: %s, insecure: %s, profile: %s}
-pools: {a: {dsn: %s, max_conns: %s}, b: {dsn: %s}}
+pools: {a: {dsn: %s, max_conns: %s}, b: {dsn: %s, tenant_dsn: %s}}
 tenants: {static: {acme: %s, globex: {pool: a, schema: %s, role: %s}}, table: {pool: %s, query: %s, cache: %s}, schema: %s, role: %s}
 acquire: {batch: %s, idle_wait: %s, lock: {ttl: %s, renew_every: %s}, session: {ttl: %s, heartbeat_every: %s}}
 execution: {workers: %s, timeout: %s, retry: %s, retention: %s, finish_within: %s}
@@ -107,7 +107,7 @@ handlers: {http_request: {allow: [%s]}}
 // What a value may be so that the file comes further than its shape.
 var plausible = []string{
 	"node-1", "127.0.0.1:8080", "info", "json", "0.0.0.0:7946", "10.0.0.1", "seed:7946", "AAECAwQFBgcICQoLDA0ODw==", "AQIDBAUGBwgJCgsMDQ4PEA==",
-	"tenure", "true", "lan", "postgres://u@h/db", "20", "postgres://u@h2/db", "a", "s", "r", "a", "SELECT $1", "30s", "t_{tenant}", "r_{tenant}",
+	"tenure", "true", "lan", "postgres://u@h/db", "20", "postgres://u@h2/db", "postgres://u@pooler/db", "a", "s", "r", "a", "SELECT $1", "30s", "t_{tenant}", "r_{tenant}",
 	"2000", "2s", "8s", "2s", "15s", "3s", "64", "15m", "R5/PT5M", "24h", "60s", "10.0.0.0/8",
 }
 
@@ -190,4 +190,32 @@ func TestLiteralPasswordsNeverLeak(t *testing.T) {
 		require.NotContains(t, text, s[:6], "in %s", file)
 		require.NotContains(t, text, s[len(s)-6:], "in %s", file)
 	})
+}
+
+// Keys of encryption are shown nowhere, whether they are good or not.
+func TestKeysOfEncryptionAreHidden(t *testing.T) {
+	t.Parallel()
+	const secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+	const file = "pools: {a: {dsn: postgres://u@h/d}}\nencryption:\n  keys:\n    - k1:%s\n  tenants:\n    token: {keys: ['k2:%[1]s']}\n"
+	c, err := Parse("node.yaml", fmt.Appendf(nil, file, secret))
+	require.NoError(t, err)
+	shown, err := c.Show()
+	require.NoError(t, err)
+	require.NotContains(t, string(shown), "AAECAw")
+	require.Contains(t, string(shown), "${env:TENURE_ENCRYPTION_KEY_1}")
+	require.Contains(t, string(shown), "token:", "a tenant's name is none")
+	require.Contains(t, string(shown), "${env:TENURE_ENCRYPTION_KEY_token_1}")
+	names := map[string]bool{}
+	for _, path := range []string{"cluster.keys[0]", "encryption.keys[0]", "encryption.keys[1]", "encryption.tenants.a.keys[0]", "encryption.tenants.A.keys[0]", "encryption.tenants.a.keys[1]",
+		"encryption.tenants.a-b.keys[0]", "encryption.tenants.a_b.keys[0]", "encryption.tenants.a.b.keys[0]", "encryption.tenants.a_2d_b.keys[0]", "encryption.tenants.a--b.keys[0]", "encryption.tenants.keys[0].keys[0]"} {
+		name := keyVariable(path)
+		require.Regexp(t, "^[A-Za-z_][A-Za-z0-9_]*$", name, path)
+		require.False(t, names[name], path)
+		names[name] = true
+	}
+	require.True(t, names["TENURE_CLUSTER_KEY_1"])
+	_, err = Parse("node.yaml", fmt.Appendf(nil, file, strings.TrimSuffix(secret, "8=")))
+	require.ErrorContains(t, err, "encryption.keys[0] ")
+	require.ErrorContains(t, err, "encryption.tenants.token.keys[0] ")
+	require.NotContains(t, err.Error(), "AAECAw")
 }

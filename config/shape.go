@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -94,7 +95,7 @@ func (d *document) plain(n *yaml.Node, path string) bool {
 
 func (d *document) checkSection(n *yaml.Node, t reflect.Type, path string) bool {
 	if n.Kind != yaml.MappingNode {
-		d.report(n, path, sectionName(path)+" needs keys of its own, but is "+kindWord(n), "its keys are: "+strings.Join(keysOf(t), ", "))
+		d.report(n, path, cmp.Or(path, "the file")+" needs keys of its own, but is "+kindWord(n), "its keys are: "+strings.Join(keysOf(t), ", "))
 		return false
 	}
 	fields := map[string]reflect.Type{}
@@ -136,7 +137,7 @@ func (d *document) checkSection(n *yaml.Node, t reflect.Type, path string) bool 
 	return true
 }
 
-// checkMap keeps entries whose value is wrong, with an empty value, since others
+// checkMap keeps sections whose value is wrong, with an empty value, since others
 // refer to them by name.
 func (d *document) checkMap(n *yaml.Node, t reflect.Type, path string) bool {
 	if n.Kind != yaml.MappingNode {
@@ -145,17 +146,21 @@ func (d *document) checkMap(n *yaml.Node, t reflect.Type, path string) bool {
 	}
 	var kept []*yaml.Node
 	var above *yaml.Node // the entry that was begun last, if nothing stands in it
+	sections := isSection(t.Elem())
 	for key, value := range d.pairs(n, path) {
 		if d.isMisplaced(key, value, t.Elem(), path, above) {
 			continue
 		}
-		null := value.Kind == yaml.ScalarNode && value.Tag == "!!null" && d.plain(value, join(path, key.Value))
+		null := sections && value.Kind == yaml.ScalarNode && value.Tag == "!!null" && d.plain(value, join(path, key.Value))
 		above = nil
 		if null {
 			above = key
 			d.places[join(path, key.Value)] = placeOf(key)
 		}
 		if null || !d.checkValue(key, value, t.Elem(), join(path, key.Value)) {
+			if !sections {
+				continue
+			}
 			value = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: value.Line, Column: value.Column}
 		}
 		kept = append(kept, key, value)
@@ -219,7 +224,7 @@ func (d *document) pairs(n *yaml.Node, path string) iter.Seq2[*yaml.Node, *yaml.
 				d.report(key, path, "a key must be a single word, but is "+kindWord(key), "")
 				continue
 			}
-			if d.isMasked(placeOf(key)) {
+			if d.hidden.covers(d.lines, placeOf(key)) {
 				d.report(key, path, "a password has fallen apart here", "put the whole value in quotes")
 				continue
 			}
@@ -279,11 +284,11 @@ func (d *document) checkScalar(n *yaml.Node, t reflect.Type, path string) bool {
 	}
 	value, err := canonical(text, t)
 	if err != nil {
-		shown := source // never what a reference stands for
-		if len(parts) == 0 {
-			shown = d.quote(text)
+		shown, fix := d.quote(text), err.fix
+		if len(parts) > 0 {
+			shown, fix = source, "" // never what a reference stands for
 		}
-		d.report(n, path, shown+" "+err.what, err.fixFor(len(parts) == 0))
+		d.report(n, path, shown+" "+err.what, fix)
 		return false
 	}
 	n.Tag, n.Value, n.Style = "!!str", value, yaml.DoubleQuotedStyle
@@ -296,7 +301,9 @@ func (d *document) checkScalar(n *yaml.Node, t reflect.Type, path string) bool {
 		}
 		d.references[path] = reference{source, value, parts}
 	}
-	d.noteSecret(path, source)
+	if spellsOutSecret(path, source) {
+		d.secrets = append(d.secrets, path)
+	}
 	return true
 }
 
@@ -315,6 +322,13 @@ func misused(path, source, text string) (what, fix string) {
 		m = dsnVariable.FindStringSubmatch(source)
 	}
 	switch {
+	case m != nil && inPassword(source, "$"+m[1]):
+		fix := "put the DSN into a file and write ${file:/path}"
+		if strings.Contains(source, "://") {
+			fix = "write it as %24"
+		}
+		return "the password, or part of it, looks like a shell's variable, which nothing replaces",
+			"write ${env:NAME} for a variable; if the $ is the password's own, " + fix
 	case m != nil:
 		return "$" + m[1] + " is not replaced by anything", "did you mean ${env:" + m[1] + "}?"
 	case !holdsDSN(path) && !strings.HasPrefix(path, "tenants.table.") && maskText(text, nil) != text:
@@ -323,20 +337,18 @@ func misused(path, source, text string) (what, fix string) {
 	return "", ""
 }
 
+// inPassword tells whether some of a connection string's text is its password, or part of it.
+func inPassword(dsn, some string) bool {
+	return strings.Count(maskText(dsn, nil), some) < strings.Count(dsn, some)
+}
+
 // holdsDSN tells whether a connection string belongs at path.
 func holdsDSN(path string) bool {
-	return strings.HasPrefix(path, "pools.") && strings.HasSuffix(path, ".dsn")
+	return strings.HasPrefix(path, "pools.") && (strings.HasSuffix(path, ".dsn") || strings.HasSuffix(path, ".tenant_dsn"))
 }
 
 // formFault says what is wrong with a text; fix may quote it.
 type formFault struct{ what, fix string }
-
-func (f *formFault) fixFor(quotable bool) string {
-	if !quotable {
-		return ""
-	}
-	return f.fix
-}
 
 var (
 	wholeNumber = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)$`)
@@ -409,12 +421,4 @@ func kindWord(n *yaml.Node) string {
 	default:
 		return "a single value"
 	}
-}
-
-// sectionName names a section in a sentence.
-func sectionName(path string) string {
-	if path == "" {
-		return "the file"
-	}
-	return path
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -12,8 +13,8 @@ import (
 // Show prints the effective configuration, defaults included, as YAML that [Parse]
 // reads again. What came from a reference is shown as the reference. A password
 // that a DSN spells out is shown as ***. A cluster key that the file spells out is
-// shown as a reference to TENURE_CLUSTER_KEY_1 and so on: any stand-in that Parse
-// takes would be a key that everybody knows.
+// shown as a reference to TENURE_CLUSTER_KEY_1 and so on, one of encryption's likewise, each by a
+// name of its own: any stand-in that Parse takes would be a key that everybody knows.
 func (c Config) Show() ([]byte, error) {
 	full := c.Routing().WithDefaults()
 	c.Pools, c.Tenants = full.Pools, full.Tenants
@@ -58,7 +59,7 @@ func (c Config) showScalar(n *yaml.Node, path string) {
 	r, referred := c.references[path]
 	// A program may have set another value since the file was read.
 	referred = referred && r.value == n.Value
-	isKey := strings.HasPrefix(path, "cluster.keys[")
+	isKey := holdsKey(path)
 	isDSN := holdsDSN(path)
 	switch {
 	case referred && isDSN:
@@ -72,13 +73,27 @@ func (c Config) showScalar(n *yaml.Node, path string) {
 		}
 		n.SetString(escape(masked))
 	case isKey:
-		number := strings.TrimSuffix(strings.TrimPrefix(path, "cluster.keys["), "]")
-		i, _ := strconv.Atoi(number)
-		n.SetString("${env:TENURE_CLUSTER_KEY_" + strconv.Itoa(i+1) + "}")
+		n.SetString("${env:" + keyVariable(path) + "}")
 	case n.Tag == "!!str":
 		n.Value = escape(maskText(n.Value, nil)) // a program may have put a password anywhere
 	}
 }
+
+// keyVariable is the variable for the key at a path. In a tenant's id all that is neither a letter nor a
+// digit is written as its code, so that no two tenants have one.
+func keyVariable(path string) string {
+	section, rest, _ := strings.Cut(path, ".")
+	end := strings.LastIndexByte(path, '[')
+	i, _ := strconv.Atoi(strings.TrimSuffix(path[end+1:], "]"))
+	tenant := ""
+	if id, ok := strings.CutPrefix(rest, "tenants."); ok {
+		id = strings.TrimSuffix(id[:strings.LastIndexByte(id, '[')], ".keys")
+		tenant = "_" + outsideNames.ReplaceAllStringFunc(id, func(s string) string { return fmt.Sprintf("_%x_", s) })
+	}
+	return "TENURE_" + strings.ToUpper(section) + "_KEY" + tenant + "_" + strconv.Itoa(i+1)
+}
+
+var outsideNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
 // escape keeps text from being read as a reference.
 func escape(text string) string { return strings.ReplaceAll(text, "${", "$${") }

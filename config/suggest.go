@@ -75,17 +75,17 @@ func choice(word string, words ...string) string {
 // keys, or the same key in another section. meant is "" when it is not one of t's.
 func unknownKeyFix(key string, t reflect.Type) (fix, meant string) {
 	keys := keysOf(t)
-	if near := nearest(key, keys); near != "" {
-		return "did you mean " + near + "?", near
-	}
 	var elsewhere []string
 	for _, path := range keyPaths(reflect.TypeFor[Config](), "") {
 		if strings.HasSuffix(path, "."+key) || path == key {
 			elsewhere = append(elsewhere, path)
 		}
 	}
-	if len(elsewhere) == 1 && elsewhere[0] == key {
+	if slices.Contains(elsewhere, key) {
 		return "it is a section of its own: begin it at the left margin", ""
+	}
+	if near := nearest(key, keys); near != "" {
+		return "did you mean " + near + "?", near
 	}
 	if len(elsewhere) == 1 {
 		return "did you mean " + elsewhere[0] + "?", ""

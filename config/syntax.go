@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -85,12 +86,7 @@ func explain(err error, data []byte) *syntaxFault {
 	}
 	indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 	is := func(parts ...string) bool {
-		for _, p := range parts {
-			if strings.Contains(load.Message, p) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(load.Message, p) })
 	}
 	switch {
 	case strings.Contains(indent, "\t"), is("tab character"):

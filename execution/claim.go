@@ -2,8 +2,9 @@ package execution
 
 import (
 	"context"
+	"iter"
+	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/job"
@@ -16,9 +17,78 @@ type Claim struct {
 	Record job.Record
 	Tenant *tenancy.Tenant
 	Owner  Owner
+	Weight int       // of the tenant, beside others; 0: 1
+	Ready  time.Time // since when the job could start; zero: that is not known
 
-	bytes int // of its payload and meta, once it was submitted
+	bytes    int           // of its payload and meta, once it was submitted
+	expected time.Duration // how long it was thought to take when it was
+
+	shares    bool     // it waits for a call that another waiting one has begun; see tenantLoad.join
+	joined    bool     // it is counted among its tenant's claims that may share calls
+	slotless  bool     // it waits and has no slot
+	with      []*Claim // the others that share its call, from when a worker takes it; see batch.go
+	cancelled bool     // guarded by the mu of the slot that it runs in; see Workers.Cancel
+
+	began    time.Time     // its run, once it has
+	reporter *job.Reporter // guarded by the mu of its call's reports until that is closed; see Reporter
 }
+
+// Age is how long ago the claim's run began; 0: it has not.
+func (c *Claim) Age() time.Duration {
+	if c.began.IsZero() {
+		return 0
+	}
+	return time.Since(c.began)
+}
+
+// Reporter has what the claim's run says of itself; nil: nothing. It is for the owner, from when
+// Owner.Reported was called with the claim, or its end was reported.
+func (c *Claim) Reporter() *job.Reporter { return c.reporter }
+
+// OpenReport is Reporter for the run: it makes it if there is none yet.
+func (c *Claim) OpenReport() *job.Reporter {
+	if c.reporter == nil {
+		c.reporter = job.NewReporter(c.began, func() { c.Owner.Reported(c) })
+	}
+	return c.reporter
+}
+
+// ForgetReport lets go of what the claim's run has said, once its end is written: the claim stays in
+// memory together with all others of its batch.
+func (c *Claim) ForgetReport() {
+	if c.reporter != nil {
+		c.reporter = nil
+	}
+}
+
+// IDs lists the ids of claims' jobs.
+func IDs(claims []*Claim) []job.ID {
+	ids := make([]job.ID, len(claims))
+	for i, c := range claims {
+		ids[i] = c.Record.ID
+	}
+	return ids
+}
+
+// call are the claims of the call that c is the first of.
+func (c *Claim) call() iter.Seq[*Claim] {
+	return func(yield func(*Claim) bool) {
+		if !yield(c) {
+			return
+		}
+		for _, other := range c.with {
+			if !yield(other) {
+				return
+			}
+		}
+	}
+}
+
+// size is how many there are.
+func (c *Claim) size() int { return 1 + len(c.with) }
+
+// share is what one job of the call has of a time that the call took.
+func (c *Claim) share(took time.Duration) time.Duration { return took / time.Duration(c.size()) }
 
 // Owner is the session of a pool that claims belong to. Its methods are called
 // from many workers at once.
@@ -28,10 +98,12 @@ type Owner interface {
 	// MayStart tells whether the claims still protect their jobs.
 	MayStart() bool
 	// Tenants is where the tenants' transactions are opened.
-	Tenants() *pgxpool.Pool
-	// QueueFinish adds what finishes the job to a batch in the handler's transaction.
-	QueueFinish(b *pgx.Batch, c *Claim)
-	// FinishError gives an error of that batch its meaning; job.ErrClaimLost among them.
+	Tenants() Conns
+	// FinishInTx is the one statement that finishes jobs, which have the same turn, in their
+	// handler's transaction.
+	FinishInTx(claims []*Claim) (sql string)
+	// FinishError gives an error of that statement its meaning: job.ErrClaimLost and ErrConflict
+	// among them.
 	FinishError(err error) error
 	// FinishedInTx says that the handler's transaction has committed, and the job's end with it.
 	FinishedInTx(c *Claim)
@@ -39,16 +111,23 @@ type Owner interface {
 	Finish(c *Claim, o job.Outcome)
 	// Return gives a job back that never started. It does not block on the database.
 	Return(c *Claim)
-	// Roomy says that the workers can take more jobs. It must not block.
-	Roomy()
+	// Reported says that there is news in the claim's Reporter. It must not block.
+	Reported(c *Claim)
+	// CapacityAvailable says that the workers can take more jobs. It must not block.
+	CapacityAvailable()
+}
+
+// Conns are a pool's connections for tenants' transactions: routing.TenantConns, or a pgxpool.
+type Conns interface {
+	Acquire(context.Context) (*pgxpool.Conn, error)
 }
 
 // ownRecord is from what size on a claim gives its payload away to its run.
 const ownRecord = 1 << 10
 
-// record is what the handler gets. A large payload goes with it: the claim stays in memory
+// handlerRecord is what the handler gets. A large payload goes with it: the claim stays in memory
 // together with all others of its batch until the last of them has ended.
-func (c *Claim) record() *job.Record {
+func (c *Claim) handlerRecord() *job.Record {
 	if c.bytes <= ownRecord {
 		return &c.Record
 	}

@@ -21,6 +21,8 @@ type Config struct {
 	Retention time.Duration `yaml:"retention"`
 	// FinishWithin is how long handlers may go on after a stop was asked for; then they are cancelled.
 	FinishWithin time.Duration `yaml:"finish_within"`
+	// Paused has the node run no jobs. It can be changed without a restart.
+	Paused bool `yaml:"paused"`
 }
 
 // DefaultConfig is for handlers that mostly wait for something.

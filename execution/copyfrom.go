@@ -22,10 +22,10 @@ import (
 // where a panic would end the process. Here it goes on in the handler.
 func (t *tenantTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
 	h := t.handle
-	if err := h.enter(ctx); err != nil {
+	if err := h.beginCall(ctx); err != nil {
 		return 0, err
 	}
-	defer h.leave()
+	defer h.endCall()
 	quoted := make([]string, len(columns))
 	for i, c := range columns {
 		quoted[i] = pgx.Identifier{c}.Sanitize()
@@ -44,7 +44,7 @@ func (t *tenantTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns [
 	return tag.RowsAffected(), err
 }
 
-// copyReader encodes rows as they are read; the one who reads is a goroutine of pgx.
+// copyReader encodes rows as a goroutine of pgx reads them.
 type copyReader struct {
 	fields []pgconn.FieldDescription
 	types  *pgtype.Map
@@ -76,7 +76,7 @@ func (r *copyReader) Read(p []byte) (n int, err error) {
 	}
 	r.buf, r.read = append(r.buf[:0], r.buf[r.read:]...), 0
 	for len(r.buf) < len(p) && r.err == nil {
-		r.err = r.encode()
+		r.err = r.encodeRow()
 	}
 	r.read = copy(p, r.buf)
 	if r.read == len(r.buf) {
@@ -88,8 +88,8 @@ func (r *copyReader) Read(p []byte) (n int, err error) {
 // errCopyPanicked tells Postgres why a COPY breaks off.
 var errCopyPanicked = errors.New("the source of the rows panicked")
 
-// encode adds one row to buf; io.EOF: there was none left.
-func (r *copyReader) encode() (err error) {
+// encodeRow adds one row to buf; io.EOF: there was none left.
+func (r *copyReader) encodeRow() (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.panicked = &job.PanicError{Value: v, Stack: string(debug.Stack())}

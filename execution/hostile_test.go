@@ -173,7 +173,7 @@ func TestAnErrorThatBlocks(t *testing.T) {
 				}).start()
 				b.submit("silent", 2)
 				b.submit("noop", 1)
-				time.Sleep(time.Minute + deafFor - time.Second)
+				time.Sleep(time.Minute + stuckAfter - time.Second)
 				synctest.Wait()
 				require.EqualValues(t, 2, reads.Load(), "both are being read, by all workers")
 				require.Empty(t, b.owner.ends)

@@ -2,25 +2,27 @@ package execution
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// end is one way out of the workers.
+// endSavepoint is one way out of the workers.
 type end struct {
 	how     string // finish, in tx, return
 	claim   *Claim
@@ -29,13 +31,15 @@ type end struct {
 
 // fakeOwner keeps in memory what it is told.
 type fakeOwner struct {
-	ctx      context.Context
-	lose     context.CancelCauseFunc
-	tenants  *pgxpool.Pool
-	ends     chan end
-	mayStart atomic.Bool
-	roomy    atomic.Int64
-	patience time.Duration // with an end
+	ctx       context.Context
+	lose      context.CancelCauseFunc
+	tenants   *routing.TenantConns
+	ends      chan end
+	mayStart  atomic.Bool
+	lost      atomic.Bool // of claims: the statement that finishes jobs says so
+	available atomic.Int64
+	reported  atomic.Int64
+	patience  time.Duration // with an end
 
 	mu    sync.Mutex
 	count map[job.ID]int // guarded by mu; ends of each job
@@ -59,23 +63,33 @@ func (o *fakeOwner) end(e end) {
 
 func (o *fakeOwner) Context() context.Context { return o.ctx }
 func (o *fakeOwner) MayStart() bool           { return o.mayStart.Load() }
-func (o *fakeOwner) Tenants() *pgxpool.Pool   { return o.tenants }
-func (o *fakeOwner) QueueFinish(b *pgx.Batch, c *Claim) {
+func (o *fakeOwner) Tenants() Conns           { return o.tenants }
+func (o *fakeOwner) FinishInTx(claims []*Claim) string {
 	// With an operator and a type, which must be those of Postgres.
-	b.Queue("INSERT INTO tenure.ended (job_id, who) SELECT $1, current_user WHERE 1 = 1 AND '{}'::jsonb IS NOT NULL", int64(c.Record.ID))
+	if o.lost.Load() {
+		return "DO $$BEGIN RAISE 'lost' USING ERRCODE = 'TN001'; END$$"
+	}
+	ids := strings.ReplaceAll(fmt.Sprint(IDs(claims)), " ", ",")
+	return fmt.Sprintf("INSERT INTO tenure.ended (job_id, who) SELECT id, current_user FROM unnest(ARRAY%s) AS id WHERE 1 = 1 AND '{}'::jsonb IS NOT NULL", ids)
 }
-func (o *fakeOwner) FinishError(err error) error          { return fmt.Errorf("finish the job: %w", err) }
+func (o *fakeOwner) FinishError(err error) error {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == "TN001" {
+		return job.ErrClaimLost
+	}
+	return fmt.Errorf("finish the job: %w", err)
+}
 func (o *fakeOwner) FinishedInTx(c *Claim)                { o.end(end{"in tx", c, job.Outcome{State: job.Done}}) }
 func (o *fakeOwner) Finish(c *Claim, outcome job.Outcome) { o.end(end{"finish", c, outcome}) }
 func (o *fakeOwner) Return(c *Claim)                      { o.end(end{"return", c, job.Outcome{}}) }
-func (o *fakeOwner) Roomy()                               { o.roomy.Add(1) }
+func (o *fakeOwner) Reported(*Claim)                      { o.reported.Add(1) }
+func (o *fakeOwner) CapacityAvailable()                   { o.available.Add(1) }
 
 const (
 	patience    = 30 * time.Second // for what takes milliseconds on an idle machine
 	dayAndNight = 24 * time.Hour   // on synctest's clock
 )
 
-// next waits for the next end.
+// nextRunnable waits for the next end.
 func (o *fakeOwner) next(t testing.TB) end {
 	t.Helper()
 	select {
@@ -125,7 +139,7 @@ func (b *bundle) stop() {
 	b.settled()
 }
 
-// settled checks that each job has ended exactly once and no place is taken.
+// settled checks that each job has ended exactly once and no slot is taken.
 func (b *bundle) settled() {
 	b.t.Helper()
 	b.owner.mu.Lock()
@@ -134,7 +148,7 @@ func (b *bundle) settled() {
 		require.Equal(b.t, 1, n, "ends of job %d", id)
 	}
 	require.Len(b.t, b.owner.count, int(b.lastID.Load()), "jobs that came to an end")
-	require.Zero(b.t, b.workers.room.used.Load(), "places taken")
+	require.Zero(b.t, b.workers.capacity.used.Load(), "slots taken")
 }
 
 var acme = &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"}
@@ -144,7 +158,7 @@ func (b *bundle) claim(kind string) Claim {
 	return Claim{ID: 1, Owner: b.owner, Tenant: acme, Record: job.Record{ID: id, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}
 }
 
-// submit reserves places for n jobs of a kind and submits them as one batch.
+// submit reserves slots for n jobs of a kind and submits them as one batch.
 func (b *bundle) submit(kind string, n int) {
 	b.t.Helper()
 	batch := make([]Claim, n)
@@ -155,6 +169,6 @@ func (b *bundle) submit(kind string, n int) {
 }
 
 func (b *bundle) submitClaims(batch []Claim) {
-	b.workers.room.used.Add(int64(len(batch))) // as if so much had been reserved, whatever the room
+	b.workers.capacity.used.Add(int64(len(batch))) // as if so much had been reserved, whatever the capacity
 	b.workers.Submit(b.owner, batch)
 }

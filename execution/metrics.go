@@ -4,61 +4,74 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/tenurehq/tenure/job"
 )
 
-// metrics is what the workers tell an operator; Workers exposes it as a Collector.
+// metrics is what the workers tell an operator.
 type metrics struct {
-	max      prometheus.Gauge
-	finished *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
+	*prometheus.Registry // of these, and of gauges that are read when they are collected
+
+	started   *prometheus.CounterVec
+	finished  *prometheus.CounterVec
+	wait      *prometheus.HistogramVec
+	seconds   *prometheus.HistogramVec
+	conflicts *prometheus.CounterVec
+	tenants   *tenantMetrics
 }
 
-func newMetrics(workers int) *metrics {
-	m := &metrics{
-		max: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tenure_workers_max", Help: "Handlers that may run at a time on this node."}),
-		finished: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_finished_total",
+func newMetrics(w *Workers) *metrics {
+	all := prometheus.NewRegistry()
+	register := promauto.With(all)
+	gauge := func(name, help string, read func() int) {
+		register.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read()) })
+	}
+	gauge("tenure_workers_max", "Handlers that may run at a time on this node.", func() int { return w.cfg.Workers })
+	gauge("tenure_workers_used", "Claims that run, wait for a worker, or are about to be made.", func() int { return int(w.capacity.used.Load()) })
+	gauge("tenure_workers_backlog", "Claims that wait for a worker.", func() int { return w.backlog.countWaiting() })
+	gauge("tenure_workers_replaced", "Workers that others stand in for, because their handlers go on although their contexts have ended.", func() int {
+		replaced, _ := w.countStuck()
+		return replaced
+	})
+	tenants := newTenantMetrics()
+	all.MustRegister(tenants)
+	return &metrics{
+		Registry: all, tenants: tenants,
+		started: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_started_total", Help: "Runs that were begun."}, []string{"pool", "queue", "kind"}),
+		wait: register.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_job_wait_seconds", Help: "For how long jobs had waited when their runs began, since they could start.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 11), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100},
+			[]string{"pool", "kind"}),
+		finished: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_finished_total",
 			Help: "Runs by outcome: done, retrying, snoozed, dead, cancelled, returned."}, []string{"pool", "queue", "kind", "outcome"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_job_run_seconds", Help: "How long handlers ran.",
+		seconds: register.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_job_run_seconds", Help: "How long handlers ran; a call of a batch handler counts once.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 11), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100},
 			[]string{"pool", "kind"}),
+		conflicts: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_job_conflicts_total",
+			Help: "Handlers' transactions that ended by a serialization failure or a deadlock of their own database."}, []string{"pool", "kind"}),
 	}
-	m.max.Set(float64(workers))
-	return m
 }
 
-func (m *metrics) ran(c *Claim, s job.State, took time.Duration) {
+// forget drops what was counted for a pool.
+func (m *metrics) forget(pool string) {
+	by := prometheus.Labels{"pool": pool}
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.started, m.finished, m.wait, m.seconds, m.conflicts} {
+		v.DeletePartialMatch(by)
+	}
+}
+
+func (m *metrics) countStart(c *Claim) {
+	m.started.WithLabelValues(c.Tenant.Pool, c.Record.Queue, c.Record.Kind).Inc()
+	if !c.Ready.IsZero() {
+		m.wait.WithLabelValues(c.Tenant.Pool, c.Record.Kind).Observe(max(c.began.Sub(c.Ready).Seconds(), 0))
+	}
+}
+
+func (m *metrics) countEnd(c *Claim, s job.State, took time.Duration) {
+	m.tenants.countEnd(c.Record.Tenant, s, took)
 	m.finished.WithLabelValues(c.Tenant.Pool, c.Record.Queue, c.Record.Kind, s.String()).Inc()
+}
+
+func (m *metrics) noteRun(c *Claim, took time.Duration) {
 	m.seconds.WithLabelValues(c.Tenant.Pool, c.Record.Kind).Observe(took.Seconds())
-}
-
-var (
-	usedDesc    = prometheus.NewDesc("tenure_workers_used", "Claims that run, wait for a worker, or are about to be made.", nil, nil)
-	deafDesc    = prometheus.NewDesc("tenure_workers_replaced", "Workers that others stand in for, because their handlers go on although their contexts have ended.", nil, nil)
-	waitingDesc = prometheus.NewDesc("tenure_workers_backlog", "Claims that wait for a worker.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (w *Workers) Describe(ch chan<- *prometheus.Desc) {
-	w.metrics.max.Describe(ch)
-	w.metrics.finished.Describe(ch)
-	w.metrics.seconds.Describe(ch)
-	ch <- usedDesc
-	ch <- deafDesc
-	ch <- waitingDesc
-}
-
-// Collect implements prometheus.Collector.
-func (w *Workers) Collect(ch chan<- prometheus.Metric) {
-	w.metrics.max.Collect(ch)
-	w.metrics.finished.Collect(ch)
-	w.metrics.seconds.Collect(ch)
-	ch <- prometheus.MustNewConstMetric(usedDesc, prometheus.GaugeValue, float64(w.room.used.Load()))
-	replaced, _ := w.deafness()
-	ch <- prometheus.MustNewConstMetric(deafDesc, prometheus.GaugeValue, float64(replaced))
-	w.backlog.mu.Lock()
-	size := w.backlog.size + w.backlog.aside
-	w.backlog.mu.Unlock()
-	ch <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(size))
 }

@@ -1,53 +1,43 @@
 package execution
 
 import (
-	"context"
 	"errors"
+	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// The SQLSTATEs of tenure.begin_tenant; DETAIL is the other pool.
+// The SQLSTATEs of a tenant's place that is not as a transaction needs it.
 const (
-	codeMoved = "TN003"
-	codeHeld  = "TN004"
+	codeNoPlace     = "TN002" // tenure.begin_tenant: there is no such schema, or the role may not use it
+	codeNoRole      = "22023" // invalid_parameter_value, of role
+	codeNotAllowed  = "42501" // insufficient_privilege: the user is no member of the role
+	correctTheRoute = "; or correct where the tenant is routed to"
 )
 
-// notHere turns the refusal of tenure.begin_tenant into a *tenancy.MovedError or a
-// *tenancy.HeldError; nil: it is something else.
-func notHere(err error, id tenancy.ID) error {
+// placeMend is the SQL that makes a tenant's schema and role as err says they are not, with what
+// leads to it; "": err says something else.
+func placeMend(err error, t tenancy.Tenant, who string) string {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		return nil
+		return ""
 	}
-	switch pg.Code {
-	case codeMoved:
-		return &tenancy.MovedError{Tenant: id, To: pg.Detail}
-	case codeHeld:
-		return &tenancy.HeldError{Tenant: id, To: pg.Detail}
+	schema, role, user := quoteName(t.Schema), quoteName(t.Role), quoteName(who)
+	switch {
+	case pg.Code == codeNoPlace:
+		if t.Role == "" {
+			role = user
+		}
+		return fmt.Sprintf(": execute in pool %s: CREATE SCHEMA IF NOT EXISTS %s; GRANT USAGE ON SCHEMA %[2]s TO %s", t.Pool, schema, role) + correctTheRoute
+	case pg.Code == codeNoRole && t.Role != "":
+		return fmt.Sprintf(": execute on its server: CREATE ROLE %s; GRANT %[1]s TO %s", role, user) + correctTheRoute
+	case pg.Code == codeNotAllowed && t.Role != "":
+		return fmt.Sprintf(": execute on its server: GRANT %s TO %s", role, user) + correctTheRoute
 	}
-	return nil
+	return ""
 }
 
-// isElsewhere tells whether a transaction was not opened because its tenant has left the
-// pool or is about to.
-func isElsewhere(err error) bool {
-	var moved *tenancy.MovedError
-	return errors.As(err, &moved) || errors.Is(err, tenancy.ErrHeld)
-}
-
-// HasTx tells whether ctx belongs to a tenant's transaction that has not ended.
-func HasTx(ctx context.Context) bool {
-	tx, ok := ctx.Value(txKey{}).(*tenantTx)
-	if !ok {
-		return false
-	}
-	select {
-	case <-tx.handle.dead:
-		return false
-	default:
-		return true
-	}
-}
+func quoteName(name string) string { return pgx.Identifier{name}.Sanitize() }

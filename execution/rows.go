@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -14,7 +15,7 @@ import (
 // rows are what a handler's query returned. Each call goes through the handle, so that
 // none reaches the connection once the job has ended, and Conn counts as raw access. What
 // pgx keeps in the connection's own memory is copied: it would change under the hands of
-// whoever keeps it, and show what the next tenant reads.
+// those who keep it, and show what the next tenant reads.
 type rows struct {
 	h      *handle
 	inner  pgx.Rows // nil: the query was refused
@@ -27,29 +28,28 @@ type rows struct {
 
 var _ pgx.Rows = (*rows)(nil)
 
-// guardRows wraps what pgx returned; the handle is entered.
-func (h *handle) guardRows(inner pgx.Rows) *rows {
+// wrapRows wraps what pgx returned; the handle is entered.
+func (h *handle) wrapRows(inner pgx.Rows) *rows {
 	return &rows{h: h, inner: inner, err: inner.Err(), tag: inner.CommandTag()}
 }
 
-// call does something with pgx' rows; false: it may not.
-func (r *rows) call(fn func(pgx.Rows)) bool {
+// callInner does something with pgx' rows; false: it may not.
+func (r *rows) callInner(fn func(pgx.Rows)) bool {
 	if r.inner == nil {
 		return false
 	}
-	if err := r.h.enter(context.Background()); err != nil {
+	if err := r.h.beginCall(context.Background()); err != nil {
 		if r.own == nil {
 			r.own = err
 		}
 		return false
 	}
-	defer r.h.leave()
+	defer r.h.endCall()
 	fn(r.inner)
 	r.err, r.tag = r.inner.Err(), r.inner.CommandTag()
 	return true
 }
 
-// Err implements pgx.Rows.
 func (r *rows) Err() error {
 	if r.own != nil {
 		return r.own
@@ -57,45 +57,65 @@ func (r *rows) Err() error {
 	return r.err
 }
 
-// CommandTag implements pgx.Rows.
 func (r *rows) CommandTag() pgconn.CommandTag { return r.tag }
 
-// Close implements pgx.Rows.
-func (r *rows) Close() { r.call(pgx.Rows.Close) }
+func (r *rows) Close() { r.callInner(pgx.Rows.Close) }
 
-// Next implements pgx.Rows.
 func (r *rows) Next() (more bool) {
-	r.call(func(inner pgx.Rows) { more = inner.Next() })
+	r.callInner(func(inner pgx.Rows) { more = inner.Next() })
 	return more
 }
 
-// FieldDescriptions implements pgx.Rows.
 func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
 	if r.fields == nil && r.Err() == nil {
-		r.call(func(inner pgx.Rows) { r.fields = slices.Clone(inner.FieldDescriptions()) })
+		r.callInner(func(inner pgx.Rows) { r.fields = slices.Clone(inner.FieldDescriptions()) })
 	}
 	return r.fields
 }
 
-// Scan implements pgx.Rows.
 func (r *rows) Scan(dest ...any) (err error) {
 	if len(dest) == 1 {
 		if whole, ok := dest[0].(pgx.RowScanner); ok { // pgx would give it rows that lead to the connection
 			return r.scanWhole(whole)
 		}
 	}
-	done := r.call(func(inner pgx.Rows) {
-		err = inner.Scan(dest...)
-		for _, d := range dest {
-			if b, ok := d.(*pgtype.DriverBytes); ok && b != nil {
-				*b = bytes.Clone(*b)
+	done := r.callInner(func(inner pgx.Rows) {
+		if !slices.ContainsFunc(dest, mayKeep) {
+			err = inner.Scan(dest...)
+			return
+		}
+		err = pgx.ScanRow(inner.TypeMap(), inner.FieldDescriptions(), cloned(inner.RawValues()), dest...)
+		if err != nil { // as inner.Scan does
+			if r.own == nil {
+				r.own = err
 			}
+			inner.Close()
 		}
 	})
 	if !done {
 		return r.Err()
 	}
 	return err
+}
+
+// mayKeep tells whether a destination may keep the bytes that pgx scans from, instead of a
+// copy, or hand them to something that does: scanners, and what scanners may stand in.
+func mayKeep(dest any) bool {
+	switch dest.(type) {
+	case nil, *string, *[]byte, *bool, *int, *int16, *int32, *int64, *uint32, *uint64, *float32, *float64, *time.Time, *any,
+		**string, **bool, **int, **int16, **int32, **int64, **float64, **time.Time, *[]string, *[]int32, *[]int64, *map[string]any:
+		return false
+	}
+	return true
+}
+
+// cloned copies a row out of the connection's memory.
+func cloned(row [][]byte) [][]byte {
+	values := slices.Clone(row)
+	for i, v := range values {
+		values[i] = bytes.Clone(v)
+	}
+	return values
 }
 
 func (r *rows) scanWhole(dest pgx.RowScanner) error {
@@ -107,9 +127,8 @@ func (r *rows) scanWhole(dest pgx.RowScanner) error {
 	return err
 }
 
-// Values implements pgx.Rows.
 func (r *rows) Values() (values []any, err error) {
-	if !r.call(func(inner pgx.Rows) { values, err = inner.Values() }) {
+	if !r.callInner(func(inner pgx.Rows) { values, err = inner.Values() }) {
 		return nil, r.Err()
 	}
 	return values, err
@@ -117,19 +136,14 @@ func (r *rows) Values() (values []any, err error) {
 
 // RawValues implements pgx.Rows. What it returns stays valid.
 func (r *rows) RawValues() (values [][]byte) {
-	r.call(func(inner pgx.Rows) {
-		values = slices.Clone(inner.RawValues())
-		for i, v := range values {
-			values[i] = bytes.Clone(v)
-		}
-	})
+	r.callInner(func(inner pgx.Rows) { values = cloned(inner.RawValues()) })
 	return values
 }
 
 // Conn implements pgx.Rows: raw access, after which the connection is destroyed. nil once
-// the job has ended.
+// the job has ended, and through a pooler.
 func (r *rows) Conn() *pgx.Conn {
-	if r.inner == nil || !r.h.bare() {
+	if r.inner == nil || !r.h.takeBareConn() {
 		return nil
 	}
 	return r.inner.Conn()
@@ -138,7 +152,7 @@ func (r *rows) Conn() *pgx.Conn {
 // TypeMap implements pgx.Rows. What is registered with it is known to these rows only.
 func (r *rows) TypeMap() *pgtype.Map {
 	if r.types == nil {
-		r.call(func(inner pgx.Rows) {
+		r.callInner(func(inner pgx.Rows) {
 			if m := inner.TypeMap(); m != nil {
 				r.types = m.Copy()
 			}
@@ -150,7 +164,6 @@ func (r *rows) TypeMap() *pgtype.Map {
 // firstRow is the first of some rows, scanned as pgx does it.
 type firstRow struct{ rows *rows }
 
-// Scan implements pgx.Row.
 func (f firstRow) Scan(dest ...any) error {
 	r := f.rows
 	if r.Err() == nil && r.Next() {
@@ -177,45 +190,42 @@ type results struct {
 
 var _ pgx.BatchResults = (*results)(nil)
 
-// guardBatch takes the functions out of a copy of a batch and guards its arguments.
-func (h *handle) guardBatch(b *pgx.Batch) (*pgx.Batch, []func(pgx.BatchResults) error) {
-	guarded := *b
-	guarded.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))
+// wrapBatch takes the functions out of a copy of a batch and wraps its arguments.
+func (h *handle) wrapBatch(b *pgx.Batch) (*pgx.Batch, []func(pgx.BatchResults) error) {
+	wrapped := *b
+	wrapped.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))
 	fns := make([]func(pgx.BatchResults) error, len(b.QueuedQueries))
 	for i, q := range b.QueuedQueries {
 		c := *q
-		c.Arguments, c.Fn = h.guardArgs(q.Arguments), nil
-		guarded.QueuedQueries[i], fns[i] = &c, q.Fn
+		c.Arguments, c.Fn = h.wrapArgs(q.Arguments), nil
+		wrapped.QueuedQueries[i], fns[i] = &c, q.Fn
 	}
-	return &guarded, fns
+	return &wrapped, fns
 }
 
-// Exec implements pgx.BatchResults.
 func (r *results) Exec() (tag pgconn.CommandTag, err error) {
-	if err := r.h.enter(context.Background()); err != nil {
+	if err := r.h.beginCall(context.Background()); err != nil {
 		return tag, err
 	}
-	defer r.h.leave()
+	defer r.h.endCall()
 	r.next++
 	return r.inner.Exec()
 }
 
-// Query implements pgx.BatchResults.
-func (r *results) Query() (pgx.Rows, error) { return r.query() }
+func (r *results) Query() (pgx.Rows, error) { return r.queryNext() }
 
-func (r *results) query() (*rows, error) {
-	if err := r.h.enter(context.Background()); err != nil {
+func (r *results) queryNext() (*rows, error) {
+	if err := r.h.beginCall(context.Background()); err != nil {
 		return &rows{h: r.h, own: err}, err
 	}
-	defer r.h.leave()
+	defer r.h.endCall()
 	r.next++
 	inner, err := r.inner.Query()
-	return r.h.guardRows(inner), err
+	return r.h.wrapRows(inner), err
 }
 
-// QueryRow implements pgx.BatchResults.
 func (r *results) QueryRow() pgx.Row {
-	rows, _ := r.query() // its error is the rows', too
+	rows, _ := r.queryNext() // its error is the rows', too
 	return firstRow{rows}
 }
 
@@ -235,11 +245,11 @@ func (r *results) Close() error {
 		}
 	}
 	r.closed = true
-	if err := r.h.enter(context.Background()); err != nil {
+	if err := r.h.beginCall(context.Background()); err != nil {
 		r.err = errors.Join(r.err, err)
 		return r.err
 	}
-	defer r.h.leave()
+	defer r.h.endCall()
 	if err := r.inner.Close(); r.err == nil {
 		r.err = err
 	}
@@ -249,8 +259,8 @@ func (r *results) Close() error {
 // Tx implements pgx.BatchResults. There is none: no batch begins a transaction in another.
 func (r *results) Tx() pgx.Tx { return nil }
 
-// guardArgs has a handler's query rewriters count as raw access, as they get the connection.
-func (h *handle) guardArgs(args []any) []any {
+// wrapArgs has a handler's query rewriters count as raw access, as they get the connection.
+func (h *handle) wrapArgs(args []any) []any {
 	for i, a := range args {
 		switch a := a.(type) {
 		case pgx.NamedArgs, pgx.StrictNamedArgs: // those of pgx do not look at it
@@ -268,9 +278,11 @@ type rewriter struct {
 	inner pgx.QueryRewriter
 }
 
-// RewriteQuery implements pgx.QueryRewriter.
 func (w rewriter) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args []any) (string, []any, error) {
+	if w.h.behindPooler {
+		return "", nil, errBehindPooler
+	}
 	w.h.raw = true
 	sql, args, err := w.inner.RewriteQuery(ctx, conn, sql, args)
-	return sql, w.h.guardArgs(args), err
+	return sql, w.h.wrapArgs(args), err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/tenurehq/tenure/internal/devpg/poolertest"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
@@ -27,11 +28,25 @@ type city struct {
 	user    string        // of the pool
 	suffix  string        // of the roles' names, which a whole server shares
 	tenants map[string]*tenancy.Tenant
+	pooler  *poolertest.Pooler // that tenants' transactions go through; nil: they do not
+}
+
+// newPooledCity is newCity with a pooler that has one session for all tenants.
+func newPooledCity(t *testing.T, fill func(*job.Registry)) *city {
+	return makeCity(t, fill, func(c *city, dsn string) string {
+		c.pooler = poolertest.Start(t, dsn, map[string]string{"default_pool_size": "1"})
+		return c.pooler.DSN(databaseOf(t, dsn))
+	})
 }
 
 // newCity has the tenants alpha and beta with roles of their own and gamma without.
 // Each schema has a canary, a table of orders, and one for effects.
 func newCity(t *testing.T, fill func(*job.Registry)) *city {
+	return makeCity(t, fill, func(*city, string) string { return "" })
+}
+
+// makeCity asks pooled for the way of tenants' transactions, given their database and user.
+func makeCity(t *testing.T, fill func(*job.Registry), pooled func(*city, string) string) *city {
 	c := &city{suffix: "_" + strings.ToLower(rand.Text()[:10]), tenants: map[string]*tenancy.Tenant{}}
 	c.user = "app" + c.suffix
 	var dsn string
@@ -43,7 +58,7 @@ func newCity(t *testing.T, fill func(*job.Registry)) *city {
 	t.Cleanup(c.admin.Close)
 
 	c.exec(t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret';
-		CREATE TABLE tenure.ended (job_id bigint PRIMARY KEY, who text);
+		CREATE TABLE tenure.ended (job_id bigint PRIMARY KEY, who text); GRANT SELECT, INSERT ON tenure.ended TO %[1]s;
 		CREATE TABLE public.orders (of text); INSERT INTO public.orders VALUES ('nobody'); GRANT SELECT ON public.orders TO PUBLIC`, c.user))
 	_, err = store.Grant(t.Context(), c.admin, c.user)
 	require.NoError(t, err)
@@ -51,18 +66,29 @@ func newCity(t *testing.T, fill func(*job.Registry)) *city {
 	c.add(t, "beta", "beta", true)
 	c.add(t, "gamma", "gamma", false)
 
+	c.bundle = newBundle(t, func(cfg *Config) { cfg.Workers = 1 }, fill)
+	as := storetest.As(dsn, c.user)
+	c.owner.tenants, c.owner.patience = tenantConns(t, routing.PoolConfig{DSN: as, TenantDSN: pooled(c, as), MaxConns: 4}), patience
+	require.EqualValues(t, 1, c.owner.tenants.Stat().MaxConns(), "each job must follow on the connection of the one before")
+	return c
+}
+
+func databaseOf(t *testing.T, dsn string) string {
+	cfg, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	return cfg.Database
+}
+
+// tenantConns returns the connections for tenants' transactions of a pool.
+func tenantConns(t *testing.T, pc routing.PoolConfig) *routing.TenantConns {
 	cfg := routing.DefaultConfig()
-	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: storetest.As(dsn, c.user), MaxConns: 4}}
+	cfg.Pools = map[string]routing.PoolConfig{"main": pc}
 	router, err := routing.New(cfg, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, router.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, router.Stop(context.Background())) })
 	pool, _ := router.Pool("main")
-	require.EqualValues(t, 1, pool.Tenants().Config().MaxConns, "each job must follow on the connection of the one before")
-
-	c.bundle = newBundle(t, func(cfg *Config) { cfg.Workers = 1 }, fill)
-	c.owner.tenants, c.owner.patience = pool.Tenants(), patience
-	return c
+	return pool.Tenants()
 }
 
 func (c *city) exec(t *testing.T, sql string, args ...any) {
@@ -94,7 +120,7 @@ func (c *city) add(t *testing.T, id, schema string, withRole bool) *tenancy.Tena
 		CREATE TABLE %[1]s.effect (job_id bigint);
 		CREATE FUNCTION %[1]s.set_all() RETURNS void LANGUAGE sql AS
 			$$ SELECT set_config('search_path', 'public', false), set_config('app.tenant_id', 'other', false), set_config('work_mem', '1MB', false) $$;
-		RESET ROLE`, s, quoted(owner), literal(id)))
+		RESET ROLE`, s, quoted(owner), quoteLiteral(id)))
 	c.tenants[id] = tenant
 	return tenant
 }
@@ -124,7 +150,7 @@ func (c *city) dropRoles(t *testing.T, dsn string) {
 
 func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// run runs one job and returns how it ended.
+// runClaim runs one job and returns how it ended.
 func (c *city) run(t *testing.T, kind string, tenant *tenancy.Tenant, payload string) end {
 	t.Helper()
 	claim := c.claim(kind)

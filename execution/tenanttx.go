@@ -10,11 +10,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -28,6 +30,10 @@ var errNotYours = errors.New("the job's transaction is committed together with t
 // errLate is returned when a transaction was opened too late for its job to start: the
 // claim may have been lost meanwhile, or the worker was needed for other pools.
 var errLate = errors.New("the transaction was not open in time for the job to start")
+
+// errOthersLost is returned when of several jobs that were finished in one transaction some had been
+// lost. What was done for the others is undone with it, through no fault of theirs.
+var errOthersLost = errors.New("the transaction was shared with jobs that were lost")
 
 // openWithin is how long a job may wait for its transaction. After that it is given
 // back unstarted: a database that hangs, or has fewer connections than jobs, must not
@@ -52,7 +58,7 @@ func IsTenantTx(tx pgx.Tx) bool {
 // InTx runs fn in a transaction of the tenant on db and commits it when fn
 // returns nil. Within it the schema is first on the search path, the role is
 // taken and app.tenant_id is set, all for this transaction only.
-func InTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant, fn func(ctx context.Context, tx pgx.Tx) error) error {
+func InTx(ctx context.Context, db Conns, t tenancy.Tenant, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	tx, err := beginTenantTx(ctx, db, t)
 	if err != nil {
 		return err
@@ -63,23 +69,24 @@ func InTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant, fn func(ctx c
 	if err != nil {
 		return err
 	}
-	return tx.commit(ctx, nil, nil)
+	return tx.commit(ctx, "", nil)
 }
 
-// doInTx runs the handler in its tenant's transaction, in which the job is
+// callInTx runs the handler in its tenant's transaction, in which the job is
 // finished too: their effects and the job's end commit together or not at all.
-func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
+func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	c := r.claim
+	r.ends, r.failed = nil, false // of a try before
 	late := time.AfterFunc(openWithin, func() { r.cancel(errLate) })
 	tx, err := beginTenantTx(ctx, c.Owner.Tenants(), *c.Tenant)
 	inTime := late.Stop()
 	switch {
 	case err == nil:
 	case !inTime && errors.Is(context.Cause(ctx), errLate),
-		isElsewhere(err): // whose claims ended before that
+		leftPool(err): // whose claims ended before that
 		return false, errors.Join(errLate, err)
 	case ctx.Err() != nil || !refusesTenant(err): // what has ended ctx is not the job's doing, as it has not begun
-		return false, errors.Join(errUnable, err)
+		return false, errors.Join(errUnavailable, err)
 	default:
 		return false, err
 	}
@@ -88,18 +95,26 @@ func (r *run) doInTx(ctx context.Context) (finished bool, err error) {
 		tx.handle.returned = true
 		return false, errLate
 	}
-	r.slot.hold(tx)
-	defer r.slot.hold(nil) // before it is closed
-	err = r.handle(context.WithValue(ctx, txKey{}, tx))
-	r.slot.hold(nil)
+	r.slot.setTx(tx)
+	defer r.slot.setTx(nil) // before it is closed
+	err = r.handleJob(context.WithValue(ctx, txKey{}, tx))
+	r.slot.setTx(nil)
 	tx.handle.returned = true
+	r.failed = tx.handle.hasFailed()
 	if err != nil {
-		return false, blame(err, tx.handle.failed())
+		return false, classify(err, r.failed)
 	}
-	if err := tx.commit(ctx, func(b *pgx.Batch) { c.Owner.QueueFinish(b, c) }, c.Owner.FinishError); err != nil {
+	done := r.listDone()
+	if len(done) == 0 { // nothing would tie to a job's end what the handler did
+		return false, nil
+	}
+	if err := tx.commit(ctx, c.Owner.FinishInTx(done), c.Owner.FinishError); err != nil {
+		if len(done) > 1 && errors.Is(err, job.ErrClaimLost) {
+			return false, errors.Join(errOthersLost, err)
+		}
 		// Whether an unanswered COMMIT took place is found out by the failure that
 		// is now reported: it finds the job's row gone if it did.
-		return false, blame(err, true)
+		return false, classify(err, true)
 	}
 	return true, nil
 }
@@ -110,15 +125,18 @@ type handle struct {
 	conn   *pgx.Conn
 	role   string // none: the pool's own user
 	schema string
+	// behindPooler: what follows the transaction runs on another session. So the handler gets no bare
+	// connection, and none of its statements may end the transaction.
+	behindPooler bool
 	// lock is held, by having its one place, during a call; the end of the job takes
 	// it for good. A channel, so that waiting for it can be given up.
-	lock    chan struct{}
-	calling atomic.Bool   // whoever holds lock is in a call, see enter
-	dead    chan struct{} // closed when nothing of the transaction reaches the connection any more
-	raw     bool          // guarded by lock; the handler has had the bare connection
-	back    bool          // guarded by lock; a savepoint was rolled back
+	lock       chan struct{}
+	calling    atomic.Bool   // the holder of lock is in a call, see beginCall
+	dead       chan struct{} // closed when nothing of the transaction reaches the connection any more
+	raw        bool          // guarded by lock; the handler has had the bare connection
+	rolledBack bool          // guarded by lock; a savepoint was rolled back
 
-	abandoned bool // guarded by the slot's mu until the handler has returned; see abandon
+	abandoned bool // guarded by the slot's mu until the handler has returned; see dropConn
 
 	returned bool // written by the owner only: the handler returned, rather than panicked
 	revoked  bool // written by the owner only: lock is its own
@@ -136,84 +154,128 @@ type tenantTx struct {
 
 var _ pgx.Tx = (*tenantTx)(nil)
 
-// beginTenantTx opens the transaction and sets the tenant up in one round trip.
-func beginTenantTx(ctx context.Context, db *pgxpool.Pool, t tenancy.Tenant) (*tenantTx, error) {
+// beginTenantTx opens the transaction and sets the tenant up in one round trip. Where a pooler has
+// led to another database than before, it tries once more: the way there is looked at again then.
+func beginTenantTx(ctx context.Context, db Conns, t tenancy.Tenant) (*tenantTx, error) {
+	tx, err := tryTenantTx(ctx, db, t)
+	if ledElsewhere(err) {
+		return tryTenantTx(ctx, db, t)
+	}
+	return tx, err
+}
+
+func tryTenantTx(ctx context.Context, db Conns, t tenancy.Tenant) (*tenantTx, error) {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
 		return nil, &noConnectionError{fmt.Errorf("get a connection for tenant %q: %w", t.ID, err)}
 	}
-	begin := fmt.Sprintf("BEGIN ISOLATION LEVEL READ COMMITTED; %sSELECT tenure.begin_tenant(%s, %s, %s)",
-		until(ctx, conn.Conn()), literal(t.Schema), literal(t.Role), literal(string(t.ID)))
+	before, within, pooled := beginning(conn.Conn())
+	begin := fmt.Sprintf("%sBEGIN ISOLATION LEVEL READ COMMITTED; %sSELECT tenure.begin_tenant(%s, %s, %s)",
+		before, within+timeoutsFor(ctx, conn.Conn()), quoteAnyhow(t.Schema, ""), quoteAnyhow(t.Role, ""), quoteAnyhow(string(t.ID), ""))
+	user := conn.Conn().Config().User
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
-		discard(conn) // it may stand in the failed transaction
-		if gone := notHere(err, t.ID); gone != nil {
+		destroyConn(conn) // it may stand in the failed transaction
+		if gone := elsewhereError(err, t.ID); gone != nil {
 			return nil, gone
 		}
-		return nil, fmt.Errorf("open a transaction for tenant %q: %w", t.ID, err)
+		return nil, fmt.Errorf("open a transaction for tenant %q: %w%s", t.ID, err, placeMend(err, t, user))
 	}
-	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: cmp.Or(t.Role, "none"), schema: t.Schema,
+	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: cmp.Or(t.Role, "none"), schema: t.Schema, behindPooler: pooled,
 		lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
 }
 
-// deadlineKey is what package routing marks a connection with whose timeouts may follow a
+// deadlineKey is package routing's mark on a connection whose timeouts may follow a
 // transaction's deadline: the DSN does not set them.
 const deadlineKey = "tenure.deadline"
 
-// cancelling is how much longer than its context's deadline a transaction may take: that
-// the deadline has passed is first told to the handler, and to the server by a cancel.
-const cancelling = 5 * time.Second
-
-// until gives the statements of a transaction, and its idle times, as long as ctx has; a
+// timeoutsFor gives the statements of a transaction, and its idle times, as long as ctx has; a
 // process that stands still, or that the server does not hear any more, holds its locks no
-// longer. Without a deadline the connection's own timeouts hold.
-func until(ctx context.Context, conn *pgx.Conn) string {
+// longer. They get cancelGrace more: that the deadline has passed is first told to the handler,
+// and to the server by a cancel. Without a deadline the connection's own timeouts hold.
+func timeoutsFor(ctx context.Context, conn *pgx.Conn) string {
 	deadline, has := ctx.Deadline()
 	if _, may := conn.PgConn().CustomData()[deadlineKey]; !has || !may {
 		return ""
 	}
-	ms := min((max(time.Until(deadline), 0) + cancelling).Milliseconds(), math.MaxInt32)
+	ms := min((max(time.Until(deadline), 0) + cancelGrace).Milliseconds(), math.MaxInt32)
 	return fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %[1]d; ", ms)
 }
 
-// literal quotes s for SQL; standard_conforming_strings is on, and routing has
+// quoteLiteral quotes s for SQL; standard_conforming_strings is on, and routing has
 // refused names with NUL.
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // A tenant may have made functions, operators, casts and types of its own. None of them
 // may run as the pool's user, so that statements of the ledger find those of Postgres only,
 // and temporary ones, which are searched first if nobody says otherwise, last.
+// They are SET, which is not planned as calls of set_config are.
 const (
-	leaveTenant  = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('role', 'none', true)"
-	backToTenant = "SELECT pg_catalog.set_config('role', $1, true), pg_catalog.set_config('search_path', pg_catalog.quote_ident($2) || ', pg_temp', true)"
+	searchPostgres = "SET LOCAL search_path = pg_catalog, pg_temp"
+	becomePoolUser = "SET LOCAL role = none"
 )
 
-// commit takes the handle away and ends the transaction in one round trip. What the
-// tenant has put off until the end, such as deferred constraint triggers, is done first, as
-// the tenant. Then what finish has to add is done as the pool's user; meaning gives its
-// errors theirs. COMMIT is the tenant's again, for what was put off once more.
-func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch), meaning func(error) error) error {
+// becomeTenant are the statements that take a tenant's role and schema again.
+func (h *handle) becomeTenant() []string {
+	client := h.conn.PgConn().ParameterStatus("client_encoding")
+	return []string{"SET LOCAL role = " + quoteAnyhow(h.role, client), "SET LOCAL search_path = " + quoteAnyhow(h.schema, client) + ", pg_temp"}
+}
+
+// quoteAnyhow quotes s for SQL whatever a handler has made of standard_conforming_strings and
+// of the client's encoding.
+func quoteAnyhow(s, client string) string {
+	s = strings.ReplaceAll(quoteLiteral(s), `\`, `\\`)
+	if client == "UTF8" {
+		return "E" + s
+	}
+	var b strings.Builder
+	b.WriteString("E")
+	for _, r := range s {
+		if r < utf8.RuneSelf {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\U%08X`, r)
+		}
+	}
+	return b.String()
+}
+
+// commit takes the handle away and ends the transaction by one message, so that a pooler runs
+// all of it on one session. What the tenant has put off until the end, such as deferred
+// constraint triggers, is done first, as the tenant. Then what finish says, if anything, is done
+// as the pool's user; meaning gives its errors theirs. COMMIT is the tenant's again, for what was
+// put off once more. Behind it the session is scrubbed, of what happened at COMMIT, too: Postgres
+// skips what follows a statement that fails.
+func (t *tenantTx) commit(ctx context.Context, finish string, meaning func(error) error) error {
 	h := t.handle
 	if err := h.revoke(); err != nil {
 		return err
 	}
-	if err := h.unfit(); err != nil {
+	if err := h.checkCommittable(); err != nil {
 		return err
 	}
-	var b pgx.Batch
-	b.Queue("SET CONSTRAINTS ALL IMMEDIATE")
-	b.Queue(leaveTenant)
-	ours := b.Len()
-	if finish != nil {
-		finish(&b)
+	scrub, noteScrubbed := h.scrubbing()
+	statements := []string{"SET CONSTRAINTS ALL IMMEDIATE", searchPostgres, becomePoolUser}
+	ours := len(statements)
+	if finish != "" {
+		statements = append(statements, finish)
 	}
-	theirs := b.Len()
-	b.Queue(backToTenant, h.role, h.schema)
-	b.Queue("COMMIT")
-	if results, err := h.send(ctx, &b); err != nil {
-		if n := succeeded(results); ours <= n && n < theirs {
-			return meaning(err)
+	theirs := len(statements)
+	statements = append(statements, h.becomeTenant()...)
+	statements = append(statements, "COMMIT")
+	committed := len(statements) // as many have succeeded then
+	statements = append(statements, scrub)
+	results, err := h.conn.PgConn().Exec(ctx, strings.Join(statements, "; ")).ReadAll()
+	switch n := countSucceeded(results); {
+	case n >= committed && results[committed-1].CommandTag.String() == "COMMIT":
+		if err == nil {
+			noteScrubbed(results[committed:])
 		}
+	case err == nil:
+		return errors.New("the job's transaction was rolled back instead of committed")
+	case ours <= n && n < theirs:
+		return meaning(err)
+	default:
 		return err
 	}
 	h.ended = true
@@ -221,8 +283,27 @@ func (t *tenantTx) commit(ctx context.Context, finish func(*pgx.Batch), meaning 
 	return nil
 }
 
-// unfit says why the transaction, as its handler has left it, cannot be committed.
-func (h *handle) unfit() error {
+// The marks of package routing on connections that are scrubbed between two transactions: what
+// does it, and what is to be told the results if that was done.
+const (
+	scrubKey    = "tenure.scrub"
+	scrubbedKey = "tenure.scrubbed"
+)
+
+// scrubbing is what else is to be done behind COMMIT, and what is told its results. Nothing
+// on connections that are not scrubbed, or that are destroyed.
+func (h *handle) scrubbing() (statements string, note func([]*pgconn.Result)) {
+	data := h.conn.PgConn().CustomData()
+	scrub, ok := data[scrubKey].(func() string)
+	note, noted := data[scrubbedKey].(func([]*pgconn.Result))
+	if !ok || !noted || h.raw {
+		return "", func([]*pgconn.Result) {}
+	}
+	return scrub(), note
+}
+
+// checkCommittable says why the transaction, as its handler has left it, cannot be committed.
+func (h *handle) checkCommittable() error {
 	switch pc := h.conn.PgConn(); {
 	case pc.IsClosed():
 		return errors.New("the connection broke while the handler ran, but the handler returned nil: return the error")
@@ -236,8 +317,8 @@ func (h *handle) unfit() error {
 	return nil
 }
 
-// succeeded counts the statements of a batch before the one that failed.
-func succeeded(results []*pgconn.Result) int {
+// countSucceeded counts the statements of a message before the one that failed.
+func countSucceeded(results []*pgconn.Result) int {
 	n := slices.IndexFunc(results, func(r *pgconn.Result) bool { return r.Err != nil })
 	if n < 0 {
 		return len(results)
@@ -252,29 +333,13 @@ var over = func() context.Context {
 	return ctx
 }()
 
-// send runs statements in one round trip. Each is parsed only when those before it
-// have run: pgx' own batch would have them described first, in the tenant's role,
-// which may not look into the ledger. Arguments go as text.
-func (h *handle) send(ctx context.Context, b *pgx.Batch) ([]*pgconn.Result, error) {
-	conn := h.conn
-	var eqb pgx.ExtendedQueryBuilder
-	var batch pgconn.Batch
-	for _, q := range b.QueuedQueries {
-		if err := eqb.Build(conn.TypeMap(), nil, q.Arguments); err != nil {
-			return nil, err
-		}
-		batch.ExecParams(q.SQL, eqb.ParamValues, nil, eqb.ParamFormats, eqb.ResultFormats)
-	}
-	return conn.PgConn().ExecBatch(ctx, &batch).ReadAll()
-}
-
 // close takes the handle away and gives the connection back, to be scrubbed by
 // its pool; after a panic, raw access or anything unclean it is destroyed.
 func (t *tenantTx) close() {
 	h := t.handle
 	defer close(h.dead)
 	if h.abandoned {
-		_ = h.revoke() // whoever is in a call finds the connection broken
+		_ = h.revoke() // a goroutine in a call finds the connection broken
 		return
 	}
 	pc := h.conn.PgConn()
@@ -284,21 +349,31 @@ func (t *tenantTx) close() {
 	if inCall {
 		_ = pc.CancelRequest(ctx) // ends that call; if it does not, the next step does
 		if h.revoke() != nil {
-			_ = h.pooled.Hijack().PgConn().Conn().Close() // all else on it belongs to who is in the call
+			_ = h.pooled.Hijack().PgConn().Conn().Close() // all else on it belongs to the goroutine in the call
 			return
 		}
 	}
 	if !h.returned || h.raw || pc.IsClosed() || pc.IsBusy() {
-		discard(h.pooled)
+		destroyConn(h.pooled)
 		return
 	}
-	if !h.ended {
-		if err := t.tx.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
-			discard(h.pooled)
+	if !h.ended && pc.TxStatus() != 'I' { // else its handler has ended it by SQL
+		if err := h.rollBack(ctx); err != nil {
+			destroyConn(h.pooled)
 			return
 		}
 	}
 	h.pooled.Release()
+}
+
+// rollBack rolls the transaction back and scrubs the session by one message, as commit does.
+func (h *handle) rollBack(ctx context.Context) error {
+	scrub, noteScrubbed := h.scrubbing()
+	results, err := h.conn.PgConn().Exec(ctx, "ROLLBACK; "+scrub).ReadAll()
+	if err == nil {
+		noteScrubbed(results[1:])
+	}
+	return err
 }
 
 // releaseTimeout bounds what is done to a connection after its job.
@@ -309,6 +384,12 @@ const releaseTimeout = time.Second
 func (h *handle) revoke() error {
 	if h.revoked {
 		return nil
+	}
+	select {
+	case h.lock <- struct{}{}: // mostly
+		h.revoked = true
+		return nil
+	default:
 	}
 	wait := time.NewTimer(releaseTimeout)
 	defer wait.Stop()
@@ -321,16 +402,16 @@ func (h *handle) revoke() error {
 	}
 }
 
-// discard destroys a connection instead of giving it back.
-func discard(conn *pgxpool.Conn) {
+// destroyConn destroys a connection instead of giving it back.
+func destroyConn(conn *pgxpool.Conn) {
 	c := conn.Hijack()
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
 	_ = c.Close(ctx) // a connection that cannot even be closed is gone as well
 }
 
-// enter begins a call; leave ends it. It waits only for the end of the job.
-func (h *handle) enter(ctx context.Context) error {
+// beginCall begins a call; endCall ends it. It waits only for the end of the job.
+func (h *handle) beginCall(ctx context.Context) error {
 	select {
 	case <-h.dead: // first, as the context has mostly ended as well
 		return ErrTxRevoked
@@ -350,7 +431,7 @@ func (h *handle) enter(ctx context.Context) error {
 	}
 }
 
-func (h *handle) leave() {
+func (h *handle) endCall() {
 	h.calling.Store(false)
 	<-h.lock
 }
@@ -361,10 +442,10 @@ var errBusy = errors.New("conn busy: the transaction is in a call already, from 
 
 // Begin opens a savepoint. It ends with the handler's return at the latest.
 func (t *tenantTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := t.handle.enter(ctx); err != nil {
+	if err := t.handle.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	defer t.handle.leave()
+	defer t.handle.endCall()
 	tx, err := t.tx.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -373,84 +454,110 @@ func (t *tenantTx) Begin(ctx context.Context) (pgx.Tx, error) {
 }
 
 // Commit releases a savepoint; the transaction itself commits with the job.
-func (t *tenantTx) Commit(ctx context.Context) error { return t.end(ctx, t.tx.Commit) }
+func (t *tenantTx) Commit(ctx context.Context) error { return t.endSavepoint(ctx, t.tx.Commit) }
 
 // Rollback goes back to a savepoint; to roll the transaction itself back, return
 // an error.
 func (t *tenantTx) Rollback(ctx context.Context) error {
-	return t.end(ctx, func(ctx context.Context) error {
-		t.handle.back = true
+	return t.endSavepoint(ctx, func(ctx context.Context) error {
+		t.handle.rolledBack = true
 		return t.tx.Rollback(ctx)
 	})
 }
 
-func (t *tenantTx) end(ctx context.Context, how func(context.Context) error) error {
+func (t *tenantTx) endSavepoint(ctx context.Context, how func(context.Context) error) error {
 	if !t.savepoint {
 		return errNotYours
 	}
-	if err := t.handle.enter(ctx); err != nil {
+	if err := t.handle.beginCall(ctx); err != nil {
 		return err
 	}
-	defer t.handle.leave()
+	defer t.handle.endCall()
 	return how(ctx)
 }
 
 // Exec implements pgx.Tx.
 func (t *tenantTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if err := t.handle.enter(ctx); err != nil {
+	if err := t.handle.beginCall(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	defer t.handle.leave()
-	return t.tx.Exec(ctx, sql, t.handle.guardArgs(args)...)
+	defer t.handle.endCall()
+	args = t.handle.wrapArgs(args)
+	if t.handle.behindPooler && mayEndTx.MatchString(sql) {
+		args, err := single(sql, args)
+		if err != nil {
+			return pgconn.CommandTag{}, err
+		}
+		rows, _ := t.tx.Query(ctx, sql, args...) // Exec would send it as several
+		rows.Close()
+		return rows.CommandTag(), explainSingle(rows.Err())
+	}
+	return t.tx.Exec(ctx, sql, args...)
 }
 
 // Query implements pgx.Tx. Close the rows before the handler returns.
 func (t *tenantTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return t.query(ctx, sql, args)
+	return t.queryRows(ctx, sql, args)
 }
 
-func (t *tenantTx) query(ctx context.Context, sql string, args []any) (*rows, error) {
+func (t *tenantTx) queryRows(ctx context.Context, sql string, args []any) (*rows, error) {
 	h := t.handle
-	if err := h.enter(ctx); err != nil {
+	if err := h.beginCall(ctx); err != nil {
 		return &rows{h: h, own: err}, err
 	}
-	defer h.leave()
-	inner, err := t.tx.Query(ctx, sql, h.guardArgs(args)...)
-	return h.guardRows(inner), err
+	defer h.endCall()
+	args = h.wrapArgs(args)
+	if h.behindPooler && mayEndTx.MatchString(sql) {
+		var err error
+		if args, err = single(sql, args); err != nil {
+			return &rows{h: h, own: err}, err
+		}
+	}
+	inner, err := t.tx.Query(ctx, sql, args...)
+	return h.wrapRows(inner), err
 }
 
 // QueryRow implements pgx.Tx.
 func (t *tenantTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, _ := t.query(ctx, sql, args) // its error is the rows', too
+	rows, _ := t.queryRows(ctx, sql, args) // its error is the rows', too
 	return firstRow{rows}
 }
 
 // SendBatch implements pgx.Tx. Close the results before the handler returns.
 func (t *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	h := t.handle
-	if err := h.enter(ctx); err != nil {
-		return failed{err}
+	if err := h.beginCall(ctx); err != nil {
+		return failedResult{err}
 	}
-	defer h.leave()
-	guarded, fns := h.guardBatch(b)
-	return &results{h: h, inner: t.tx.SendBatch(ctx, guarded), fns: fns}
+	defer h.endCall()
+	wrapped, fns := h.wrapBatch(b)
+	for _, q := range wrapped.QueuedQueries {
+		if h.behindPooler && endsTx(q.SQL) {
+			return failedResult{errNotYours}
+		}
+	}
+	return &results{h: h, inner: t.tx.SendBatch(ctx, wrapped), fns: fns}
 }
 
 // Prepare implements pgx.Tx. The connection is destroyed after the job, as
-// scrubbing keeps prepared statements.
+// scrubbing keeps prepared statements; through a pooler it is refused.
 func (t *tenantTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if err := t.handle.enter(ctx); err != nil {
+	if err := t.handle.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	defer t.handle.leave()
+	defer t.handle.endCall()
+	if t.handle.behindPooler {
+		return nil, errBehindPooler
+	}
 	t.handle.raw = true
 	return t.tx.Prepare(ctx, name, sql)
 }
 
 // LargeObjects implements pgx.Tx. Its calls bypass the handle, so the connection
-// is destroyed after the job. Within another call they fail, and once the job has ended.
+// is destroyed after the job. Within another call they fail, and once the job has ended, and
+// through a pooler.
 func (t *tenantTx) LargeObjects() pgx.LargeObjects {
-	if !t.handle.bare() {
+	if !t.handle.takeBareConn() {
 		return closedTx.LargeObjects()
 	}
 	return t.tx.LargeObjects()
@@ -464,30 +571,31 @@ var closedTx = func() pgx.Tx {
 }()
 
 // Conn gives the bare connection, which is destroyed after the job: nobody can
-// know what was done to it. nil within another call, and once the job has ended.
+// know what was done to it. nil within another call, once the job has ended, and through a
+// pooler.
 func (t *tenantTx) Conn() *pgx.Conn {
-	if !t.handle.bare() {
+	if !t.handle.takeBareConn() {
 		return nil // it is destroyed, or another job's
 	}
 	return t.tx.Conn()
 }
 
-// bare notes that the handler gets the bare connection; false: it must not.
-func (h *handle) bare() bool {
-	if h.enter(context.Background()) != nil {
+// takeBareConn notes that the handler gets the bare connection; false: it must not.
+func (h *handle) takeBareConn() bool {
+	if h.behindPooler || h.beginCall(context.Background()) != nil {
 		return false
 	}
 	h.raw = true
-	h.leave()
+	h.endCall()
 	return true
 }
 
-// failed answers every use of a batch or row with one error.
-type failed struct{ err error }
+// failedResult answers every use of a batch or row with one error.
+type failedResult struct{ err error }
 
-func (f failed) Scan(...any) error                { return f.err }
-func (f failed) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, f.err }
-func (f failed) Query() (pgx.Rows, error)         { return &rows{own: f.err}, f.err }
-func (f failed) QueryRow() pgx.Row                { return f }
-func (f failed) Close() error                     { return f.err }
-func (f failed) Tx() pgx.Tx                       { return nil }
+func (f failedResult) Scan(...any) error                { return f.err }
+func (f failedResult) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, f.err }
+func (f failedResult) Query() (pgx.Rows, error)         { return &rows{own: f.err}, f.err }
+func (f failedResult) QueryRow() pgx.Row                { return f }
+func (f failedResult) Close() error                     { return f.err }
+func (f failedResult) Tx() pgx.Tx                       { return nil }

@@ -408,7 +408,7 @@ func TestLeftoverGoroutineInACall(t *testing.T) {
 func TestTimeoutInTx(t *testing.T) {
 	t.Parallel()
 	c := newCity(t, func(r *job.Registry) {
-		inTx(r, "deaf", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+		inTx(r, "stuck", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
 			<-ctx.Done()
 			_, err := tx.Exec(context.Background(), addEffect)
 			return err
@@ -419,7 +419,7 @@ func TestTimeoutInTx(t *testing.T) {
 		}, job.Timeout(time.Second))
 	})
 	c.start()
-	for _, kind := range []string{"deaf", "asleep"} {
+	for _, kind := range []string{"stuck", "asleep"} {
 		e := c.run(t, kind, c.tenants["alpha"], "")
 		require.Equal(t, job.Retrying, e.outcome.State)
 		require.ErrorIs(t, e.outcome.Err, job.ErrTimeout)
@@ -441,19 +441,21 @@ func TestTenantCannotBeEntered(t *testing.T) {
 	for name, tc := range map[string]struct {
 		tenant *tenancy.Tenant
 		says   string
+		mend   string // the next thing to type
 	}{
-		"no schema":               {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: "lost"}, `tenant lost has no schema lost`},
-		"a schema of two names":   {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: "alpha, beta"}, `has no schema alpha, beta`},
-		"a quoted name":           {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: `"alpha"`}, `has no schema "alpha"`},
-		"no USAGE":                {closed, "may not use schema closed of tenant closed"},
-		"no role":                 {&tenancy.Tenant{ID: "alpha", Pool: "main", Schema: "alpha", Role: "nobody" + c.suffix}, `role "nobody` + c.suffix + `" does not exist`},
-		"a role not granted":      {stranger, "permission denied to set role"},
-		"a schema longer than 63": {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: "alpha" + strings.Repeat("x", 80)}, "has no schema"},
+		"no schema":               {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: "lost"}, `tenant lost has no schema lost`, `execute in pool main: CREATE SCHEMA IF NOT EXISTS "lost"; GRANT USAGE ON SCHEMA "lost" TO "`},
+		"a schema of two names":   {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: "alpha, beta"}, `has no schema alpha, beta`, `CREATE SCHEMA IF NOT EXISTS "alpha, beta"`},
+		"a quoted name":           {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: `"alpha"`}, `has no schema "alpha"`, `CREATE SCHEMA IF NOT EXISTS """alpha"""`},
+		"no USAGE":                {closed, "may not use schema closed of tenant closed", `GRANT USAGE ON SCHEMA "closed" TO "` + closed.Role + `"`},
+		"no role":                 {&tenancy.Tenant{ID: "alpha", Pool: "main", Schema: "alpha", Role: "nobody" + c.suffix}, `role "nobody` + c.suffix + `" does not exist`, `CREATE ROLE "nobody` + c.suffix + `"; GRANT "nobody` + c.suffix + `" TO "`},
+		"a role not granted":      {stranger, "permission denied to set role", `GRANT "stranger` + c.suffix + `" TO "`},
+		"a schema longer than 63": {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: "alpha" + strings.Repeat("x", 80)}, "has no schema", "CREATE SCHEMA"},
 	} {
 		e := c.run(t, "tx", tc.tenant, "")
 		require.Equal(t, job.Retrying, e.outcome.State, name)
 		require.ErrorContains(t, e.outcome.Err, fmt.Sprintf("tenant %q", tc.tenant.ID), name)
 		require.ErrorContains(t, e.outcome.Err, tc.says, name)
+		require.ErrorContains(t, e.outcome.Err, tc.mend, name)
 		require.Equal(t, "in tx", c.run(t, "tx", c.tenants["beta"], "").how, "the next one is not harmed by %q", name)
 	}
 }
@@ -523,17 +525,10 @@ func TestTransactionsEndInTime(t *testing.T) {
 		require.Equal(t, "10s 0 t", said, "less than a minute")
 	}
 
-	cfg := routing.DefaultConfig()
-	dsn := c.admin.Config().ConnString() + "&statement_timeout=1800000&lock_timeout=7000"
-	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: dsn, MaxConns: 4}}
-	router, err := routing.New(cfg, zap.NewNop())
-	require.NoError(t, err)
-	require.NoError(t, router.Start(t.Context()))
-	defer func() { require.NoError(t, router.Stop(context.WithoutCancel(t.Context()))) }()
-	pool, _ := router.Pool("main")
+	db := tenantConns(t, routing.PoolConfig{DSN: c.admin.Config().ConnString() + "&statement_timeout=1800000&lock_timeout=7000", MaxConns: 4})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	require.NoError(t, InTx(ctx, pool.Tenants(), *c.tenants["gamma"], look))
+	require.NoError(t, InTx(ctx, db, *c.tenants["gamma"], look))
 	require.Equal(t, "7s 3 f", said, "half an hour")
 }
 
@@ -586,11 +581,8 @@ func TestManyWorkersFewConnections(t *testing.T) {
 	var err error
 	c.workers, err = New(more, c.workers.registry, zap.NewNop())
 	require.NoError(t, err)
-	cfg := c.owner.tenants.Config()
-	cfg.MaxConns = 3
-	c.owner.tenants, err = pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	defer c.owner.tenants.Close()
+	c.owner.tenants = tenantConns(t, routing.PoolConfig{DSN: storetest.As(c.admin.Config().ConnString(), c.user), MaxConns: 7})
+	require.EqualValues(t, 3, c.owner.tenants.Stat().MaxConns())
 	c.start()
 	const n = 300
 	ids := []string{"alpha", "beta", "gamma"}
@@ -631,7 +623,7 @@ func tooLateToStart(t *testing.T, wait bool) {
 		})
 	})
 	var err error
-	conns := make([]*pgxpool.Conn, c.owner.tenants.Config().MaxConns)
+	conns := make([]*pgxpool.Conn, c.owner.tenants.Stat().MaxConns())
 	for i := range conns {
 		conns[i], err = c.owner.tenants.Acquire(t.Context())
 		require.NoError(t, err)
@@ -641,7 +633,7 @@ func tooLateToStart(t *testing.T, wait bool) {
 	one := c.claim("k")
 	one.Tenant, one.Record.Tenant = c.tenants["alpha"], "alpha"
 	c.submitClaims([]Claim{one})
-	require.Eventually(t, func() bool { return c.workers.running()["k"] == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return c.workers.runningKinds()["k"] == 1 }, patience, time.Millisecond)
 	if wait {
 		began := time.Now()
 		require.Equal(t, "return", c.owner.next(t).how)

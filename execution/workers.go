@@ -4,49 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tenurehq/tenure/job"
-	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Workers is the shared set of goroutines that run handlers.
 type Workers struct {
 	cfg      Config
 	registry *job.Registry
+	open     func(context.Context, *job.Record) error // decrypts a job's arguments; nil: they are as they are
+	tracer   trace.Tracer                             // nil: nothing is traced
 	retry    job.Policy
 	log      *zap.Logger
+	ends     runLog
 	metrics  *metrics
 
-	room    *room
-	backlog *backlog
-	slots   []*slot // twice as many as workers: see replace
-	group   sync.WaitGroup
-	spares  spares
+	capacity  *capacity
+	pauses    pauses
+	durations durations
+	backlog   *backlog
+	gathering *gathering
+	slots     []*slot // twice as many as workers: see replaceWorker
+	group     sync.WaitGroup
+	spares    chan *slot // those that nobody works in
 
 	stop        sync.Once
 	stopping    chan struct{} // closed by Stop
 	stopped     chan struct{} // closed when every worker has ended
 	interrupted atomic.Bool   // what still runs is being cancelled
-	putOffs     putOffs
+	deferrals   deferrals
+	conflicts   conflicts
 }
 
-// slot is one worker's place; it says what runs there.
+// slot is where one worker works; it says what runs there.
 type slot struct {
-	mu       sync.Mutex
-	claim    *Claim                  // guarded by mu; nil: idle
-	ctx      context.Context         // guarded by mu; of the run
-	cancel   context.CancelCauseFunc // guarded by mu
-	tx       *tenantTx               // guarded by mu; the run's; nil: it has none
-	deaf     time.Time               // guarded by mu; when the run was first seen to go on after ctx had ended
-	replaced bool                    // guarded by mu; another worker stands in for this one
+	mu         sync.Mutex
+	claim      *Claim                  // guarded by mu; nil: idle
+	ctx        context.Context         // guarded by mu; of the run
+	cancel     context.CancelCauseFunc // guarded by mu
+	began      time.Time               // guarded by mu; the run
+	tx         *tenantTx               // guarded by mu; the run's; nil: it has none
+	stuckSince time.Time               // guarded by mu; when the run was first seen to go on after ctx had ended
+	replaced   bool                    // guarded by mu; another worker stands in for this one
+	goroutine  string                  // guarded by mu; the one that works here, by its number
 }
 
 // New returns workers that run the handlers of a frozen registry. It starts nothing.
@@ -59,25 +66,54 @@ func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) 
 		return nil, err
 	}
 	w := &Workers{
-		cfg: cfg, registry: registry, retry: retry, log: log.Named("workers"), metrics: newMetrics(cfg.Workers),
-		room:     newRoom(cfg.Workers),
-		stopping: make(chan struct{}), stopped: make(chan struct{}), slots: make([]*slot, 2*cfg.Workers),
+		cfg: cfg, registry: registry, retry: retry, log: log.Named("workers"), ends: newRunLog(log.Named("workers")),
+		capacity: newCapacity(cfg.Workers), durations: newDurations(),
+		stopping: make(chan struct{}), stopped: make(chan struct{}), slots: make([]*slot, 2*cfg.Workers), spares: make(chan *slot, 2*cfg.Workers),
 	}
-	w.backlog = newBacklog(share{cfg.Workers, cfg.TenantShare}, w.room)
+	w.backlog = newBacklog(tenantShare{cfg.Workers, cfg.TenantShare}, w.capacity, w.durations)
+	w.backlog.shares = w.mostTogether
+	w.gathering = newGathering(w)
+	w.metrics = newMetrics(w)
 	for i := range w.slots {
 		w.slots[i] = &slot{}
+		if i >= cfg.Workers {
+			w.spares <- w.slots[i]
+		}
 	}
-	w.spares.free = slices.Clone(w.slots[cfg.Workers:])
 	return w, nil
 }
+
+// PerTenant is how many jobs of one tenant may run here at a time; 0: as many as there are workers.
+func (w *Workers) PerTenant() int {
+	if most := w.backlog.share.mostRunning(); most < w.cfg.Workers {
+		return most
+	}
+	return 0
+}
+
+// OpenWith has open make each job's arguments readable before its handler is called, and before its
+// transaction begins. It is called before Start. By [job.Discard] the job is a dead letter; by another error
+// it is deferred, and no attempt is charged.
+func (w *Workers) OpenWith(open func(ctx context.Context, r *job.Record) error) { w.open = open }
+
+// TraceWith has a span begin and end with each run. It is called before Start; by default nothing is
+// traced, and runs cost nothing more.
+func (w *Workers) TraceWith(tracer trace.Tracer) { w.tracer = tracer }
+
+// MeterTenants has so many tenants, those with most work, be counted each by itself, and the others
+// together; 0: none is counted. It is called before Start.
+func (w *Workers) MeterTenants(most int) { w.metrics.tenants.most = most }
+
+// Metrics returns the Workers' metrics, to be registered by the caller.
+func (w *Workers) Metrics() prometheus.Collector { return w.metrics }
 
 // Start starts the workers.
 func (w *Workers) Start(context.Context) error {
 	for _, s := range w.slots[:w.cfg.Workers] {
 		w.group.Add(1)
-		go w.work(s)
+		go w.runWorker(s)
 	}
-	w.group.Go(w.watch)
+	w.group.Go(w.watchStuck)
 	return nil
 }
 
@@ -89,9 +125,9 @@ func (w *Workers) Start(context.Context) error {
 func (w *Workers) Stop(ctx context.Context) error {
 	w.stop.Do(func() {
 		close(w.stopping)
+		w.gathering.close()
 		for _, c := range w.backlog.close() {
-			w.left(c, false)
-			c.Owner.Return(c)
+			w.giveBack(c)
 		}
 		go func() {
 			w.group.Wait()
@@ -102,30 +138,26 @@ func (w *Workers) Stop(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		within = min(within, max(0, time.Until(deadline)-cancelGrace-writeGrace))
 	}
-	finish := time.NewTimer(within)
-	defer finish.Stop()
 	select {
 	case <-w.stopped:
 		return nil
-	case <-finish.C:
+	case <-time.After(within):
 	case <-ctx.Done():
 	}
-	if n := w.running(); len(n) > 0 {
+	if n := w.runningKinds(); len(n) > 0 {
 		w.log.Warn("cancelling handlers that did not finish in time", zap.Any("running", n), zap.Duration("finish_within", within))
 	}
-	w.interrupt()
-	grace := time.NewTimer(cancelGrace)
-	defer grace.Stop()
+	w.cancelRuns()
 	select {
 	case <-w.stopped:
 		return nil
-	case <-grace.C:
-		return fmt.Errorf("stop workers: handlers ignore that their context was cancelled: %v", w.running())
+	case <-time.After(cancelGrace):
+		return fmt.Errorf("stop workers: handlers ignore that their context was cancelled: %v", w.runningKinds())
 	}
 }
 
-// interrupt cancels what runs, and what a worker was just about to run.
-func (w *Workers) interrupt() {
+// cancelRuns cancels what runs, and what a worker was just about to run.
+func (w *Workers) cancelRuns() {
 	w.interrupted.Store(true)
 	for _, s := range w.slots {
 		s.mu.Lock()
@@ -136,48 +168,61 @@ func (w *Workers) interrupt() {
 	}
 }
 
-// cancelGrace is how long a cancelled handler may take to return.
+// FinishWithdrawn returns once nothing runs of a kind that the registry does not handle any more. Nothing
+// begins: what waits is given back. When ctx ends, what still runs is cancelled with
+// job.ErrStopping, and its jobs are given back; an error says which handlers ignore that.
+// Safe for concurrent use.
+func (w *Workers) FinishWithdrawn(ctx context.Context) error { return withdrawal{w}.finish(ctx) }
+
+// cancelGrace is how long a cancelled handler may take to return, and its statement to be
+// cancelled.
 const cancelGrace = 5 * time.Second
 
 // writeGrace is what is left of a stop's time for writing how the last runs ended.
-const writeGrace = 5 * time.Second
+const writeGrace = cancelGrace
 
-// running counts the running handlers by kind.
-func (w *Workers) running() map[string]int {
+// runningKinds counts the running handlers by kind.
+func (w *Workers) runningKinds() map[string]int {
 	out := map[string]int{}
 	for _, s := range w.slots {
 		s.mu.Lock()
 		if s.claim != nil {
-			out[s.claim.Record.Kind]++
+			out[s.claim.Record.Kind] += s.claim.size()
 		}
 		s.mu.Unlock()
 	}
 	return out
 }
 
-// Reserve grants places for up to want claims, to be submitted or released; no more
-// than o's share of the free ones, if others have lately asked too. When it grants
-// fewer than want, o.Roomy is called once there is room again.
-func (w *Workers) Reserve(o Owner, want int) int { return w.room.reserve(o, want) }
+// Reserve grants slots for up to want claims, to be submitted or released; no more
+// than o's share of the free ones, if others have lately asked too, and none for a while
+// after o's database could run none of its jobs. When it grants fewer than want,
+// o.CapacityAvailable is called once there is capacity again.
+func (w *Workers) Reserve(o Owner, want int) int {
+	if w.pauses.isPaused(o) {
+		return 0 // it is told when that is over
+	}
+	return w.capacity.reserve(o, want)
+}
 
-// Release gives back reserved places that no claim was found for.
-func (w *Workers) Release(n int) { w.room.release(n) }
+// Release gives back reserved slots that no claim was found for.
+func (w *Workers) Release(n int) { w.capacity.release(n) }
 
 // FinishWithin is how long handlers may go on after a stop was asked for.
 func (w *Workers) FinishWithin() time.Duration { return w.cfg.FinishWithin }
 
-// Room is how many more claims the workers would take now, without reserving them.
-func (w *Workers) Room() int { return w.room.open() }
+// FreeSlots is how many more claims the workers would take now, without reserving them.
+func (w *Workers) FreeSlots() int { return w.capacity.countFree() }
 
-// Await calls o.Roomy once there is room for a good number of claims, unless o knows of as
-// much already.
-func (w *Workers) Await(o Owner, known int) { w.room.await(o, known) }
+// AwaitCapacity calls o.CapacityAvailable once there is capacity for a good number of
+// claims, unless o knows of as much already.
+func (w *Workers) AwaitCapacity(o Owner, known int) { w.capacity.tellWhenFree(o, known) }
 
-// Admit makes places for n claims whether or not there are any free: somebody else
-// made the claims, for the room there was.
-func (w *Workers) Admit(n int) { w.room.used.Add(int64(n)) }
+// TakeSlots takes slots for n claims whether or not there are any free: somebody else
+// made the claims, for the capacity there was.
+func (w *Workers) TakeSlots(n int) { w.capacity.used.Add(int64(n)) }
 
-// Submit takes claims of one owner for which places were reserved. The slice and
+// Submit takes claims of one owner for which slots were reserved. The slice and
 // what it points to belong to the workers from then on.
 func (w *Workers) Submit(o Owner, claims []Claim) {
 	total := 0
@@ -186,65 +231,198 @@ func (w *Workers) Submit(o Owner, claims []Claim) {
 		c.bytes = len(c.Record.Payload) + len(c.Record.Meta)
 		total += c.bytes
 	}
-	w.room.bytes.Add(int64(total))
-	if len(claims) == 0 || w.backlog.push(o, claims) {
+	w.capacity.bytes.Add(int64(total))
+	w.queue(o, w.gathering.take(o, claims))
+}
+
+// queue has claims wait for a worker, or gives them back.
+func (w *Workers) queue(o Owner, claims []Claim) {
+	if len(claims) == 0 {
+		return
+	}
+	if w.backlog.push(o, claims) {
+		w.backlog.giveUpSlots()
 		return
 	}
 	for i := range claims {
-		w.left(&claims[i], false)
-		o.Return(&claims[i])
+		w.giveBack(&claims[i])
 	}
 }
 
-// left says that a claim has left the workers.
-func (w *Workers) left(c *Claim, done bool) {
-	w.room.bytes.Add(-int64(c.bytes))
-	w.room.left(done)
+// PassOn has claims that wait for others of their kind, see job.BatchWait, go on at once: nobody is
+// to add any.
+func (w *Workers) PassOn() { w.gathering.passOnAll() }
+
+// giveBack gives a call's claims back, which have not started.
+func (w *Workers) giveBack(c *Claim) {
+	w.freeSlot(c)
+	for one := range c.call() {
+		one.Owner.Return(one)
+	}
 }
 
-// Forget drops an owner that has stopped, so that it is not called any more.
-func (w *Workers) Forget(o Owner) { w.room.forget(o) }
+// freeSlot says that a call's claims have left the workers.
+func (w *Workers) freeSlot(c *Claim) {
+	for one := range c.call() {
+		w.capacity.bytes.Add(-int64(one.bytes))
+	}
+	if !c.slotless {
+		w.capacity.freeSlot()
+	}
+}
 
-// Cancel cancels the run of a job, if it runs here, with job.ErrCancelled. It is false,
-// too, when the run's context has ended before.
+// Room is how much more work this node has use for, in time. It is for one page of jobs, and
+// not safe for concurrent use.
+type Room struct {
+	workers *Workers
+	free    int              // workers
+	left    time.Duration    // of work that may wait
+	first   map[string]bool  // tenants that have nothing else here
+	alike   map[batchKey]int // waiting jobs of tenants and kinds that come in batches; none: not asked yet
+}
+
+// batchKey is what claims that share calls have in common, apart from their owner.
+type batchKey struct{ tenant, kind string }
+
+// Room tells how much more work may wait for a worker here: a tenth of a second for all workers
+// together, by how long jobs of each kind took lately, and one job for each free worker.
+func (w *Workers) Room() Room {
+	r := Room{workers: w}
+	r.free, r.left = w.backlog.room()
+	return r
+}
+
+// Take tells whether one more job of a tenant and kind is to be claimed for this node. A kind of
+// which none has run here yet counts as long: there must be a free worker. A tenant that has
+// nothing else here may have one job wait in any case, as the next worker is for it: others
+// must not keep it out by what waits. Of a kind that comes in batches it may have one call wait, also
+// while it has others run. Once Take has said no, Workers.Reserve grants slots for
+// free workers only, until a run has ended.
+func (r *Room) Take(tenant, kind string) bool {
+	took, known := r.workers.durations.expect(kind)
+	batch, alike := r.countAlike(tenant, kind)
+	switch {
+	case alike%batch > 0:
+		r.left -= took
+	case r.free > 0:
+		r.free--
+	case known && took <= r.left:
+		r.left -= took
+	case !r.first[tenant] && r.workers.backlog.hasNothingOf(tenant, batch == 1):
+	default:
+		r.workers.capacity.full.Store(true)
+		return false
+	}
+	if batch > 1 {
+		if r.alike == nil {
+			r.alike = map[batchKey]int{}
+		}
+		r.alike[batchKey{tenant, kind}] = alike + 1
+	}
+	if r.first == nil {
+		r.first = map[string]bool{}
+	}
+	r.first[tenant] = true
+	return true
+}
+
+// countAlike tells how many jobs of a kind may share a call, and how many of a tenant wait.
+func (r *Room) countAlike(tenant, kind string) (batch, waiting int) {
+	spec, known := r.workers.registry.Lookup(kind)
+	if !known || spec.MaxBatch < 2 {
+		return 1, 0
+	}
+	waiting, seen := r.alike[batchKey{tenant, kind}]
+	if !seen {
+		waiting = r.workers.backlog.countAlike(tenant, kind)
+	}
+	return spec.MaxBatch, waiting
+}
+
+// Expect is how long a run of a kind is expected to keep a worker: by those before it on this
+// node, a millisecond at least, as its claim and its end take time, too. A kind of which none
+// has run here counts as long: a tenth of a second.
+func (w *Workers) Expect(kind string) time.Duration {
+	return max(w.durations.expectAnyway(kind), time.Millisecond)
+}
+
+// FreeSlotsFor is how many more claims of a tenant are of use here: those that may run at a
+// time, and as many more as these workers get through in a tenth of a second. If there is none, o.CapacityAvailable is called once there is.
+func (w *Workers) FreeSlotsFor(o Owner, tenant string) int { return w.backlog.freeFor(o, tenant) }
+
+// FullTenants lists tenants of o that need no more claims now, at most so many;
+// o.CapacityAvailable is called once one of them does.
+func (w *Workers) FullTenants(o Owner, most int) []string { return w.backlog.fullTenants(o, most) }
+
+// Forget drops an owner that has stopped, so that it is not called any more.
+func (w *Workers) Forget(o Owner) {
+	w.capacity.forget(o)
+	w.pauses.forget(o)
+}
+
+// ForgetPool drops what was counted for a pool that was left. A handler that ignores its end and goes on is
+// counted once more when it returns.
+func (w *Workers) ForgetPool(pool string) { w.metrics.forget(pool) }
+
+// Cancel cancels the run of a job, if it runs here, with job.ErrCancelled; a call that several
+// share, when all of them are cancelled. It is false, too, when that was done before, or the run's
+// context has ended.
 func (w *Workers) Cancel(id job.ID) bool {
 	for _, s := range w.slots {
-		s.mu.Lock()
-		if s.claim != nil && s.claim.Record.ID == id {
-			first := s.ctx.Err() == nil
-			s.cancel(job.ErrCancelled)
-			s.mu.Unlock()
-			return first
+		if found, cancelled := s.cancelJob(id); found {
+			return cancelled
 		}
-		s.mu.Unlock()
 	}
 	return false
 }
 
-// errAway ends runs whose transaction's database does not answer.
-var errAway = errors.New("the database does not answer, or was replaced; the job runs again when it is back")
+// cancelJob is Workers.Cancel for what runs in s.
+func (s *slot) cancelJob(id job.ID) (found, cancelled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.claim == nil {
+		return false, false
+	}
+	all := true
+	for c := range s.claim.call() {
+		if c.Record.ID == id {
+			found, cancelled = true, s.ctx.Err() == nil && !c.cancelled
+			c.cancelled = c.cancelled || cancelled
+		}
+		all = all && c.cancelled
+	}
+	if found && all {
+		s.cancel(job.ErrCancelled)
+	}
+	return found, cancelled
+}
 
-// GiveUp cancels runs of o that are in a transaction, as its database was replaced or has
-// not answered for long: they could not commit, and other pools need the workers. Their jobs are
-// given back without a charge. Plain handlers, who need no database, go on.
-func (w *Workers) GiveUp(o Owner) {
+// errAbandoned ends runs whose transaction's database does not answer.
+var errAbandoned = errors.New("the database does not answer, or was replaced; the job runs again when it is back")
+
+// CancelTransactions cancels runs of o that are in a transaction, as its database was
+// replaced or has not answered for long: they could not commit, and other pools need the
+// workers. Their jobs are given back without a charge. Plain handlers, which need no
+// database, go on.
+func (w *Workers) CancelTransactions(o Owner) {
 	for _, s := range w.slots {
 		s.mu.Lock()
 		if s.claim != nil && s.claim.Owner == o {
 			if spec, known := w.registry.Lookup(s.claim.Record.Kind); known && spec.InTx {
-				s.cancel(errAway)
+				s.cancel(errAbandoned)
 			}
 		}
 		s.mu.Unlock()
 	}
 }
 
-// work is one worker.
-func (w *Workers) work(s *slot) {
+// runWorker is one worker.
+func (w *Workers) runWorker(s *slot) {
+	s.noteGoroutine()
 	normal := false
 	defer func() {
-		if !normal && !w.dismissed(s) { // a handler called runtime.Goexit: its outcome was reported on the way out
-			go w.work(s)
+		if !normal && !w.wasReplaced(s) { // a handler called runtime.Goexit: its outcome was reported on the way out
+			go w.runWorker(s)
 			return
 		}
 		w.group.Done()
@@ -255,8 +433,8 @@ func (w *Workers) work(s *slot) {
 			normal = true
 			return
 		}
-		w.run(s, c)
-		if w.dismissed(s) {
+		w.runClaim(s, c)
+		if w.wasReplaced(s) {
 			normal = true
 			return
 		}
@@ -266,151 +444,86 @@ func (w *Workers) work(s *slot) {
 // errGoexit stands for a handler that ended its goroutine.
 var errGoexit = errors.New("the handler called runtime.Goexit")
 
-// run takes one claim to its end.
-func (w *Workers) run(s *slot, c *Claim) {
-	spec, known := w.registry.Lookup(c.Record.Kind)
+// runClaim takes one claim to its end.
+func (w *Workers) runClaim(s *slot, c *Claim) {
+	s.mu.Lock()
+	spec, known := w.registry.Lookup(c.Record.Kind) // with mu held: see FinishWithdrawn
 	if !known || !c.Owner.MayStart() {
-		w.backlog.ended(c.Record.Tenant, false)
-		w.left(c, false)
-		c.Owner.Return(c)
+		s.mu.Unlock()
+		w.backlog.countEnd(c.Record.Tenant, 0)
+		w.giveBack(c)
 		return
 	}
-	rec := c.record()
-	ctx, cancel := w.context(c, rec, spec)
-	s.mu.Lock()
-	s.claim, s.ctx, s.cancel = c, ctx, cancel
+	r := newRun(w, s, c, spec)
+	ctx, cancel := runContext(r, w.cfg.Timeout)
+	began := time.Now()
+	for one := range c.call() {
+		one.began = began
+	}
+	s.claim, s.ctx, s.cancel, s.began = c, ctx, cancel, began
 	s.mu.Unlock()
-	if w.interrupted.Load() { // see interrupt: one of the two sees the other
+	if w.interrupted.Load() { // see cancelRuns: one of the two sees the other
 		cancel(job.ErrStopping)
 	}
 
-	began := time.Now()
-	r := &run{workers: w, slot: s, claim: c, record: rec, spec: spec, cancel: cancel, err: errGoexit}
+	for one := range c.call() {
+		w.metrics.countStart(one)
+	}
+	if w.tracer != nil {
+		ctx = r.traced.begin(ctx, r)
+		s.setContext(ctx)
+	}
+	r.cancel = cancel
 	defer func() {
 		cause := context.Cause(ctx)
-		replaced := s.clear()
+		replaced := s.endRun()
 		cancel(nil)
-		r.report(cause, time.Since(began))
+		took := time.Since(began)
+		r.reportEnd(cause, took)
+		w.noteRun(c, took)
 		if !replaced { // else its place was given up before
-			w.backlog.ended(c.Record.Tenant, true)
-			w.left(c, true)
+			w.backlog.countEnd(c.Record.Tenant, c.share(took))
+			w.freeSlot(c)
 		}
 	}()
-	r.do(ctx)
+	r.callHandler(ctx)
 }
 
-// context is what a run sees: its tenant, its job, its deadline, and the causes
-// that can end it early. It is made of one cancelable context and one timer; the
-// standard WithTimeoutCause on top of WithCancelCause would be another microsecond
-// a job.
-func (w *Workers) context(c *Claim, rec *job.Record, spec *job.Spec) (context.Context, context.CancelCauseFunc) {
-	timeout := w.cfg.Timeout
-	if spec.Timeout > 0 {
-		timeout = spec.Timeout
-	}
-	if c.Record.Timeout > 0 {
-		timeout = c.Record.Timeout
-	}
-	ctx, cancel := context.WithCancelCause(c.Owner.Context())
-	timer := time.AfterFunc(timeout, func() { cancel(job.ErrTimeout) })
-	ctx = deadlineContext{ctx, time.Now().Add(timeout)}
-	ctx = tenancy.NewContext(ctx, *c.Tenant)
-	ctx = job.NewContext(ctx, rec)
-	return ctx, func(cause error) {
-		timer.Stop()
-		cancel(cause)
-	}
+// noteRun takes in how long a run took, for each of its jobs.
+func (w *Workers) noteRun(c *Claim, took time.Duration) {
+	w.durations.of(c.Record.Kind).note(c.share(took))
+	w.capacity.runs.note(c.share(took))
 }
 
-// deadlineContext tells when a timer will cancel the context in it.
-type deadlineContext struct {
-	context.Context
-	deadline time.Time
+// retryOf is a job's policy, and how many attempts it has.
+func (w *Workers) retryOf(c *Claim, spec *job.Spec) (policy job.Policy, attempts int) {
+	policy = w.retry
+	if spec.Retry != nil {
+		policy = *spec.Retry
+	}
+	if c.Record.MaxAttempts > 0 {
+		return policy, c.Record.MaxAttempts
+	}
+	return policy, policy.Attempts()
 }
 
-func (c deadlineContext) Deadline() (time.Time, bool) { return c.deadline, true }
+// failedShare is by how much a failed attempt lowers how many others its job shares a call with.
+const failedShare = 10
 
-// run is one execution of a handler.
-type run struct {
-	workers *Workers
-	slot    *slot
-	claim   *Claim
-	record  *job.Record // the handler's
-	spec    *job.Spec
-	cancel  context.CancelCauseFunc
-	err     error // what the handler said, as it was read
-	inTx    bool  // the job was finished in the handler's transaction
-}
-
-// do calls the handler and turns a panic into an error.
-func (r *run) do(ctx context.Context) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.err = job.ReadPanic(v, debug.Stack())
-		}
-	}()
-	if r.spec.InTx {
-		if r.inTx, r.err = r.doInTx(ctx); errors.Is(r.err, errReadOnly) && isReadOnly(ctx, r.claim.Owner.Tenants()) {
-			r.err = errors.Join(errUnable, r.err)
-		}
-		return
+// mostTogether is how many jobs may share a call that c is in. One that has lost a node may be
+// what ended it. One that has failed may be what its call has failed with: it comes in ever smaller
+// company, and alone when it could become a dead letter.
+func (w *Workers) mostTogether(c *Claim) int {
+	spec, known := w.registry.Lookup(c.Record.Kind)
+	if !known || spec.HandleBatch == nil || c.Record.Losses > 0 {
+		return 1
 	}
-	r.err = r.handle(ctx)
-}
-
-// handle calls the handler and reads its error. What goes on from here calls none of the
-// handler's methods any more. Those that block are a handler that does not return: its
-// deadline passes, and another worker stands in for this one.
-func (r *run) handle(ctx context.Context) error {
-	if err := r.spec.Handle(ctx, r.record); err != nil {
-		return job.ReadError(err)
+	if _, attempts := w.retryOf(c, spec); c.Record.Attempt >= attempts {
+		return 1
 	}
-	return nil
-}
-
-// report tells the owner how the run ended.
-func (r *run) report(cause error, took time.Duration) {
-	c := r.claim
-	if errors.Is(r.err, errLate) {
-		c.Owner.Return(c)
-		return
+	n := spec.MaxBatch
+	for failed := c.Record.Attempt - 1; failed > 0 && n > 1; failed-- {
+		n /= failedShare
 	}
-	if r.inTx {
-		r.workers.room.able(c.Owner)
-		r.workers.metrics.ran(c, job.Done, took)
-		c.Owner.FinishedInTx(c)
-		return
-	}
-	o := r.outcome(cause)
-	r.workers.metrics.ran(c, o.State, took)
-	if o.State == job.Dead {
-		r.workers.log.Warn("job goes to the dead letters", zap.Stringer("job", c.Record.ID), zap.String("kind", c.Record.Kind),
-			zap.String("tenant", c.Record.Tenant), zap.Int("attempt", c.Record.Attempt), zap.Error(o.Err))
-	}
-	c.Owner.Finish(c, o)
-}
-
-// outcome is what the handler's error means, given what its context was ended by.
-func (r *run) outcome(cause error) job.Outcome {
-	if r.err != nil {
-		switch {
-		case errors.Is(cause, job.ErrCancelled):
-			return job.Outcome{State: job.Cancelled, Err: r.err}
-		case errors.Is(cause, job.ErrStopping), errors.Is(cause, errAway):
-			return job.Outcome{State: job.Returned, Err: r.err}
-		case errors.Is(r.err, errUnable) && job.Decide(r.err, 1, math.MaxInt, r.workers.retry).State == job.Retrying: // the handler does not say otherwise
-			return r.putOff()
-		case errors.Is(cause, job.ErrTimeout) && !errors.Is(r.err, job.ErrTimeout):
-			r.err = fmt.Errorf("%w: %w", job.ErrTimeout, r.err)
-		}
-	}
-	policy := r.workers.retry
-	if r.spec.Retry != nil {
-		policy = *r.spec.Retry
-	}
-	limit := policy.Attempts()
-	if r.claim.Record.MaxAttempts > 0 {
-		limit = r.claim.Record.MaxAttempts
-	}
-	return job.Decide(r.err, r.claim.Record.Attempt, limit, policy)
+	return max(n, 1)
 }

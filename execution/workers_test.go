@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/job"
@@ -97,20 +98,20 @@ func deep(n int) error {
 }
 
 // waiter is a handler that says when it runs and goes on until it is told to, or its
-// context ends.
+// runContext ends.
 type waiter struct {
 	running chan struct{}
 	goOn    chan struct{}
-	deaf    bool // it does not look at its context
+	stuck   bool // it does not look at its context
 }
 
-func newWaiter(deaf bool) *waiter {
-	return &waiter{running: make(chan struct{}, 100), goOn: make(chan struct{}), deaf: deaf}
+func newWaiter(stuck bool) *waiter {
+	return &waiter{running: make(chan struct{}, 100), goOn: make(chan struct{}), stuck: stuck}
 }
 
 func (w *waiter) handle(ctx context.Context, _ *job.Record) error {
 	w.running <- struct{}{}
-	if w.deaf {
+	if w.stuck {
 		<-w.goOn
 		return nil
 	}
@@ -428,7 +429,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 		b.submit("slow", 100)
 		other := newFakeOwner()
 		began := time.Now()
-		b.workers.room.used.Add(1)
+		b.workers.capacity.used.Add(1)
 		b.workers.Submit(other, []Claim{{Owner: other, Tenant: acme, Record: job.Record{ID: 1000, Kind: "slow", Attempt: 1}}})
 		other.next(t)
 		require.LessOrEqual(t, time.Since(began), 3*time.Second)
@@ -452,8 +453,8 @@ func TestReserveThroughWorkers(t *testing.T) {
 		b.owner.next(t)
 		b.owner.next(t)
 		synctest.Wait()
-		require.EqualValues(t, 1, b.owner.roomy.Load())
-		require.Zero(t, other.roomy.Load())
+		require.EqualValues(t, 1, b.owner.available.Load())
+		require.Zero(t, other.available.Load())
 		require.Equal(t, 2, b.workers.Reserve(b.owner, 2))
 		b.workers.Release(2)
 	})
@@ -463,21 +464,26 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBundle(t, nil, nil).start()
-		b.submit("noop", 3)
+		claims := []Claim{b.claim("noop"), b.claim("noop"), b.claim("noop")}
+		claims[0].Ready, claims[1].Ready = time.Now().Add(-time.Hour), time.Now().Add(time.Hour) // a clock may be wrong
+		b.submitClaims(claims)
 		for range 3 {
 			b.owner.next(t)
 		}
 		synctest.Wait()
 		reg := prometheus.NewPedanticRegistry()
-		require.NoError(t, reg.Register(b.workers))
+		require.NoError(t, reg.Register(b.workers.Metrics()))
 		families, err := reg.Gather()
 		require.NoError(t, err)
 		got := map[string]float64{}
 		for _, f := range families {
 			m := f.GetMetric()[0]
+			if f.GetName() == "tenure_job_wait_seconds" {
+				require.Equal(t, time.Hour.Seconds(), m.GetHistogram().GetSampleSum())
+			}
 			got[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
-		require.Equal(t, map[string]float64{"tenure_jobs_finished_total": 3, "tenure_job_run_seconds": 3,
+		require.Equal(t, map[string]float64{"tenure_jobs_finished_total": 3, "tenure_job_run_seconds": 3, "tenure_jobs_started_total": 3, "tenure_job_wait_seconds": 2,
 			"tenure_workers_max": 2, "tenure_workers_replaced": 0, "tenure_workers_used": 0, "tenure_workers_backlog": 0}, got)
 	})
 }
@@ -497,13 +503,16 @@ func TestNewRefusesABadConfig(t *testing.T) {
 }
 
 // BenchmarkWorkers is what the workers cost a job that does nothing.
-func BenchmarkWorkers(b *testing.B) {
+func BenchmarkWorkers(b *testing.B) { benchmarkWorkers(b, nil) }
+
+func benchmarkWorkers(b *testing.B, tracer trace.Tracer) {
 	const batch = 1000
 	r := job.NewRegistry()
 	r.Add(job.Spec{Kind: "noop", Handle: func(context.Context, *job.Record) error { return nil }})
 	r.Freeze()
 	w, err := New(DefaultConfig(), r, zap.NewNop())
 	require.NoError(b, err)
+	w.TraceWith(tracer)
 	require.NoError(b, w.Start(b.Context()))
 	o := &countingOwner{fakeOwner: newFakeOwner(), done: make(chan struct{}, 1)}
 	b.ReportAllocs()
@@ -514,7 +523,7 @@ func BenchmarkWorkers(b *testing.B) {
 			claims[i] = Claim{Owner: o, Tenant: acme, Record: job.Record{ID: job.ID(i), Kind: "noop", Queue: "default", Attempt: 1}}
 		}
 		o.left.Store(batch)
-		w.room.used.Add(batch)
+		w.capacity.used.Add(batch)
 		w.Submit(o, claims)
 		<-o.done
 		n += batch

@@ -1,10 +1,12 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,16 +19,19 @@ const cutMark = "… (cut)"
 
 // TrimText makes text fit for logs and for Postgres: at most [MaxErrorText] bytes of
 // valid UTF-8 without NUL. What it returns does not keep a longer s in memory.
-func TrimText(s string) string {
-	long := len(s) > MaxErrorText
+func TrimText(s string) string { return trimTo(s, MaxErrorText) }
+
+// trimTo is TrimText for so many bytes.
+func trimTo(s string, most int) string {
+	long := len(s) > most
 	if long {
-		s = s[:MaxErrorText] // first, so that what follows is cheap
+		s = s[:most] // first, so that what follows is cheap
 	}
 	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", `\0`), "�")
-	if !long && len(s) <= MaxErrorText {
+	if !long && len(s) <= most {
 		return strings.Clone(s)
 	}
-	end := min(len(s), MaxErrorText-len(cutMark)) // what was not UTF-8 may have become shorter
+	end := min(len(s), most-len(cutMark)) // what was not UTF-8 may have become shorter
 	for end > 0 && end < len(s) && !utf8.RuneStart(s[end]) {
 		end--
 	}
@@ -57,12 +62,7 @@ func (f *Failure) SQLState() string { return f.sqlState }
 
 // Is tells whether target was in the handler's chain; see [Failure].
 func (f *Failure) Is(target error) bool {
-	for _, s := range f.sentinels {
-		if s == target {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(f.sentinels, target)
 }
 
 // As sets a **PanicError when the handler panicked.
@@ -139,13 +139,13 @@ func (f *Failure) noteOne(err error) {
 	case *Failure:
 		f.join(e)
 	case *snoozeError:
-		f.snooze = first(f.snooze, &e.delay)
+		f.snooze = cmp.Or(f.snooze, &e.delay)
 	case *discardError:
 		f.discard = true
 	case *cancelError:
 		f.cancel = true
 	case *retryInError:
-		f.retryIn = first(f.retryIn, &e.delay)
+		f.retryIn = cmp.Or(f.retryIn, &e.delay)
 	case *PanicError:
 		if e != nil && f.panicked == nil {
 			f.panicked = e.read()
@@ -165,20 +165,11 @@ func (f *Failure) join(g *Failure) {
 	if g == nil {
 		return
 	}
-	f.panicked = first(f.panicked, g.panicked)
-	f.snooze, f.retryIn = first(f.snooze, g.snooze), first(f.retryIn, g.retryIn)
+	f.panicked = cmp.Or(f.panicked, g.panicked)
+	f.snooze, f.retryIn = cmp.Or(f.snooze, g.snooze), cmp.Or(f.retryIn, g.retryIn)
 	f.discard, f.cancel = f.discard || g.discard, f.cancel || g.cancel
-	if f.sqlState == "" {
-		f.sqlState = g.sqlState
-	}
+	f.sqlState = cmp.Or(f.sqlState, g.sqlState)
 	f.sentinels = append(f.sentinels, g.sentinels[:min(len(g.sentinels), maxSentinels-len(f.sentinels))]...)
-}
-
-func first[T any](a, b *T) *T {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 var plainError = reflect.TypeOf(errors.New(""))

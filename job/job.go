@@ -52,6 +52,7 @@ type Record struct {
 	Timeout       time.Duration
 	CorrelationID string
 	UniqueKey     string
+	ExclusiveKey  string // at most one of the tenant's jobs with this key runs at a time; see tenure.Exclusive
 	CreatedAt     time.Time
 }
 
@@ -64,13 +65,15 @@ type Middleware func(next HandlerFunc) HandlerFunc
 
 type recordKey struct{}
 
-// NewContext returns a context that carries r; the workers call it.
+// NewContext returns a context that carries r; the workers call it, and batch handlers that speak
+// for one of their jobs.
 func NewContext(ctx context.Context, r *Record) context.Context {
 	return context.WithValue(ctx, recordKey{}, r)
 }
 
-// FromContext returns the job that a handler's context belongs to.
+// FromContext returns the job that a handler's context belongs to; a batch handler's belongs to
+// none.
 func FromContext(ctx context.Context) (*Record, bool) {
-	r, ok := ctx.Value(recordKey{}).(*Record)
-	return r, ok
+	r, _ := ctx.Value(recordKey{}).(*Record)
+	return r, r != nil
 }

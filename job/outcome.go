@@ -36,23 +36,14 @@ const (
 	Returned                   // interrupted by the node's stop; waits again, no attempt charged
 )
 
+var stateNames = []string{Done: "done", Retrying: "retrying", Snoozed: "snoozed", Dead: "dead", Cancelled: "cancelled", Returned: "returned"}
+
 // String is the word used in logs, metrics and the ledger.
 func (s State) String() string {
-	switch s {
-	case Done:
-		return "done"
-	case Retrying:
-		return "retrying"
-	case Snoozed:
-		return "snoozed"
-	case Dead:
-		return "dead"
-	case Cancelled:
-		return "cancelled"
-	case Returned:
-		return "returned"
+	if s < Done || s > Returned {
+		return fmt.Sprintf("State(%d)", int8(s))
 	}
-	return fmt.Sprintf("State(%d)", int8(s))
+	return stateNames[s]
 }
 
 // Outcome is what became of one run.

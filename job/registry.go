@@ -1,12 +1,10 @@
 package job
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -39,8 +37,14 @@ type Spec struct {
 	Queue   string        // default queue of this kind
 	Timeout time.Duration // 0: the node's default
 	Retry   *Policy       // nil: the node's default
-	InTx    bool          // the workers open the tenant's transaction before Handle and finish the job in it
+	InTx    bool          // the workers open the tenant's transaction before the handler and finish its jobs in it
 	Handle  HandlerFunc   // middleware included once the registry is frozen
+
+	HandleBatch BatchFunc     // instead of Handle, and likewise
+	MaxBatch    int           // jobs of one of its calls; 0: it has none
+	BatchWait   time.Duration // for more of them
+
+	ExclusiveKey func(payload []byte) (string, error) // of a job that is enqueued without one; nil: none
 }
 
 // Option changes how a kind is handled. An option with an impossible value
@@ -64,6 +68,28 @@ func Retry(policy string) Option {
 	return func(s *Spec) { s.Retry = &p }
 }
 
+// ExclusiveBy gives each job of the kind that is enqueued without tenure.Exclusive a key that is
+// worked out from its arguments: at most one of the tenant's jobs with that key runs at a time.
+// An empty key is none. It is worked out where the job is enqueued, by a process that has the
+// kind's handler. A must be the kind's own type.
+func ExclusiveBy[A Args](key func(args A) string) Option {
+	if key == nil {
+		panic("job.ExclusiveBy: nil function")
+	}
+	return func(s *Spec) {
+		if kind := KindOf[A](); kind != s.Kind {
+			panic(fmt.Sprintf("job.ExclusiveBy: its arguments are those of kind %q, not %q", kind, s.Kind))
+		}
+		s.ExclusiveKey = func(payload []byte) (string, error) {
+			var args A
+			if err := json.Unmarshal(payload, &args); err != nil {
+				return "", fmt.Errorf("decode the arguments of kind %q into %T for its exclusive key: %w", s.Kind, args, err)
+			}
+			return key(args), nil
+		}
+	}
+}
+
 // Queue sets the queue that jobs of the kind wait in by default.
 func Queue(name string) Option {
 	if err := ValidateKind("queue", name); err != nil {
@@ -73,16 +99,24 @@ func Queue(name string) Option {
 }
 
 // Registry holds the handlers of one process. Fill it before the node starts;
-// a node freezes it, and registering afterwards panics.
+// a node freezes it, and registering afterwards panics: what comes and goes while the node
+// runs goes through tenure's Node.Register and Node.Withdraw.
 type Registry struct {
-	specs      map[string]*Spec
 	middleware []Middleware
 	frozen     atomic.Bool
 	freeze     sync.Once
+
+	changing sync.Mutex // held while kinds are replaced
+	kinds    atomic.Pointer[kinds]
 }
 
 // NewRegistry returns an empty registry.
-func NewRegistry() *Registry { return &Registry{specs: map[string]*Spec{}} }
+func NewRegistry() *Registry {
+	r := &Registry{}
+	specs := map[string]*Spec{}
+	r.kinds.Store(&kinds{known: specs, handled: specs})
+	return r
+}
 
 // Use adds middleware around every handler, the first added outermost.
 func (r *Registry) Use(m Middleware) {
@@ -100,10 +134,13 @@ func (r *Registry) Add(s Spec, opts ...Option) {
 	if err := ValidateKind("kind", s.Kind); err != nil {
 		panic("job.Registry.Add: " + err.Error())
 	}
-	if s.Handle == nil {
+	switch {
+	case s.Handle == nil && s.HandleBatch == nil:
 		panic(fmt.Sprintf("job.Registry.Add: kind %q has a nil handler", s.Kind))
+	case s.Handle != nil && s.HandleBatch != nil:
+		panic(fmt.Sprintf("job.Registry.Add: kind %q has two handlers: Handle or HandleBatch", s.Kind))
 	}
-	if _, dup := r.specs[s.Kind]; dup {
+	if _, dup := r.Find(s.Kind); dup {
 		panic(fmt.Sprintf("job.Registry.Add: kind %q is registered twice", s.Kind))
 	}
 	if s.Queue == "" {
@@ -112,15 +149,21 @@ func (r *Registry) Add(s Spec, opts ...Option) {
 	for _, o := range opts {
 		o(&s)
 	}
+	switch {
+	case s.HandleBatch == nil && (s.MaxBatch != 0 || s.BatchWait != 0):
+		panic(fmt.Sprintf("job.Registry.Add: kind %q has job.MaxBatch or job.BatchWait, but its handler gets one job: register it by HandleBatch or HandleBatchTx", s.Kind))
+	case s.HandleBatch != nil && s.MaxBatch == 0:
+		s.MaxBatch = DefaultMaxBatch
+	}
 	if err := ValidateKind("queue", s.Queue); err != nil {
 		panic("job.Registry.Add: " + err.Error())
 	}
-	r.specs[s.Kind] = &s
+	r.kinds.Load().known[s.Kind] = &s
 }
 
 func (r *Registry) mustBeOpen(call string) {
 	if r.frozen.Load() {
-		panic("job.Registry." + call + ": the registry belongs to a running node; register before New")
+		panic("job.Registry." + call + ": the registry belongs to a node; register before New, or by Node.Register")
 	}
 }
 
@@ -130,22 +173,30 @@ func (r *Registry) mustBeOpen(call string) {
 func (r *Registry) Freeze() {
 	r.freeze.Do(func() {
 		r.frozen.Store(true)
-		for _, s := range r.specs {
-			for _, m := range slices.Backward(r.middleware) {
-				s.Handle = m(s.Handle)
-			}
+		k := r.kinds.Load()
+		for _, s := range k.known {
+			r.wrapSpec(s)
 		}
+		r.kinds.Store(k.with(func(*kinds) {}))
 	})
 }
 
-// Lookup returns the spec of a kind; it must not be changed.
-func (r *Registry) Lookup(kind string) (*Spec, bool) {
-	s, ok := r.specs[kind]
-	return s, ok
+// wrapSpec puts the middleware around a kind's handler.
+func (r *Registry) wrapSpec(s *Spec) {
+	if s.HandleBatch == nil {
+		s.Handle = r.wrap(s.Handle)
+	} else if len(r.middleware) > 0 {
+		s.HandleBatch = withMiddleware(r.wrap(callNext), s.HandleBatch)
+	}
 }
 
-// Kinds lists what is registered, sorted.
-func (r *Registry) Kinds() []string { return slices.Sorted(maps.Keys(r.specs)) }
+// wrap puts the middleware around a handler.
+func (r *Registry) wrap(h HandlerFunc) HandlerFunc {
+	for _, m := range slices.Backward(r.middleware) {
+		h = m(h)
+	}
+	return h
+}
 
 // Handle registers fn for the kind of A. The job is finished after fn has
 // returned nil, so a node that dies in between runs it again: starts are
@@ -205,7 +256,10 @@ func Encode(a Args) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the arguments of kind %q: %w", a.Kind(), err)
 	}
-	if err := CheckPayload(b); err != nil {
+	if err = checkText(b); err == nil {
+		err = checkContent(b) // json.Marshal has seen to it that it is JSON, whatever made it
+	}
+	if err != nil {
 		return nil, fmt.Errorf("arguments of kind %q: %w", a.Kind(), err)
 	}
 	return b, nil
@@ -213,15 +267,27 @@ func Encode(a Args) ([]byte, error) {
 
 // CheckPayload says why JSON text cannot be a payload; nil when it can.
 func CheckPayload(b []byte) error {
+	if err := checkText(b); err != nil {
+		return err
+	}
+	if !json.Valid(b) {
+		return fmt.Errorf("not valid JSON: %.64q", b)
+	}
+	return checkContent(b)
+}
+
+func checkText(b []byte) error {
 	if len(b) > MaxPayload {
 		return fmt.Errorf("%d bytes of JSON: %d are allowed; store the data elsewhere and pass its key", len(b), MaxPayload)
 	}
 	if !utf8.Valid(b) {
 		return errors.New("not UTF-8, as JSON must be")
 	}
-	if !json.Valid(b) {
-		return fmt.Errorf("not valid JSON: %.64q", b)
-	}
+	return nil
+}
+
+// checkContent looks at valid JSON text, such as json.Marshal makes.
+func checkContent(b []byte) error {
 	depth := 0
 	printed := len(b)
 	inString := false
@@ -293,17 +359,24 @@ func escapedRune(b []byte) rune {
 // checkNumber looks at the number that valid JSON text b begins with and returns
 // its length, and how much longer it is at most when Postgres prints it.
 func checkNumber(b []byte) (length, longer int, err error) {
-	number := b[:len(b)-len(bytes.TrimLeft(b, "+-.0123456789eE"))]
-	digits, exponent, _ := strings.Cut(strings.ToLower(string(number)), "e")
-	if exponent != "" {
-		e, err := strconv.Atoi(exponent)
+	digits := -1 // and what else stands in front of the exponent; -1: there is none
+	for length < len(b) && strings.IndexByte("0123456789.+-eE", b[length]) >= 0 {
+		if b[length] == 'e' || b[length] == 'E' {
+			digits = length
+		}
+		length++
+	}
+	if digits < 0 {
+		digits = length
+	} else {
+		e, err := strconv.Atoi(string(b[digits+1 : length]))
 		if err != nil || e < -maxExponent || e > maxExponent {
-			return 0, 0, fmt.Errorf("the number %.32s has an exponent beyond %d: pass it as a string", number, maxExponent)
+			return 0, 0, fmt.Errorf("the number %.32s has an exponent beyond %d: pass it as a string", b[:length], maxExponent)
 		}
 		longer = max(e, -e)
 	}
-	if len(digits) > maxDigits {
-		return 0, 0, fmt.Errorf("the number %.32s… has more than %d digits: pass it as a string", number, maxDigits)
+	if digits > maxDigits {
+		return 0, 0, fmt.Errorf("the number %.32s… has more than %d digits: pass it as a string", b[:length], maxDigits)
 	}
-	return len(number), longer, nil
+	return length, longer, nil
 }

@@ -82,18 +82,29 @@ func TestRegistry_panicsOnAProgrammersMistake(t *testing.T) {
 		},
 		`job.Registry.Add: kind "a" has a nil handler`: func(r *job.Registry) { r.Add(job.Spec{Kind: "a"}) },
 		`job.Handle: nil handler`:                      func(r *job.Registry) { job.Handle[sendMail](r, nil) },
-		`job.Registry.Use: nil middleware`:             func(r *job.Registry) { r.Use(nil) },
-		`job.Registry.Add: kind "": 1 to 128`:          func(r *job.Registry) { r.Add(job.Spec{Handle: nothing}) },
-		`job.Registry.Add: queue "a b": 1 to 128`:      func(r *job.Registry) { r.Add(job.Spec{Kind: "a", Queue: "a b", Handle: nothing}) },
-		`job.Timeout(999ms): at least 1s`:              func(*job.Registry) { job.Timeout(999 * time.Millisecond) },
-		`job.Timeout(0s): at least 1s`:                 func(*job.Registry) { job.Timeout(0) },
-		`job.Retry: retry "5": "5" has no unit`:        func(*job.Registry) { job.Retry("5") },
-		`job.Queue: queue "a b": 1 to 128`:             func(*job.Registry) { job.Queue("a b") },
-		`job.Registry.Add: the registry belongs to a running node; register before New`: func(r *job.Registry) {
+		`job.HandleBatch: nil handler`:                 func(r *job.Registry) { job.HandleBatch[sendMail](r, nil) },
+		`job.MaxBatch(0): 1 to 1000 are allowed`:       func(*job.Registry) { job.MaxBatch(0) },
+		`job.MaxBatch(1001): 1 to 1000 are allowed`:    func(*job.Registry) { job.MaxBatch(1001) },
+		`job.BatchWait(1µs): 1ms to 10s are allowed`:   func(*job.Registry) { job.BatchWait(time.Microsecond) },
+		`job.BatchWait(1m0s): 1ms to 10s are allowed`:  func(*job.Registry) { job.BatchWait(time.Minute) },
+		`job.Registry.Add: kind "mail.send" has job.MaxBatch or job.BatchWait, but its handler gets one job`: func(r *job.Registry) {
+			job.Handle(r, ignore[sendMail], job.MaxBatch(2))
+		},
+		`job.Registry.Add: kind "a" has two handlers`: func(r *job.Registry) {
+			r.Add(job.Spec{Kind: "a", Handle: nothing, HandleBatch: func(context.Context, []*job.Record, *job.Ends) error { return nil }})
+		},
+		`job.Registry.Use: nil middleware`:        func(r *job.Registry) { r.Use(nil) },
+		`job.Registry.Add: kind "": 1 to 128`:     func(r *job.Registry) { r.Add(job.Spec{Handle: nothing}) },
+		`job.Registry.Add: queue "a b": 1 to 128`: func(r *job.Registry) { r.Add(job.Spec{Kind: "a", Queue: "a b", Handle: nothing}) },
+		`job.Timeout(999ms): at least 1s`:         func(*job.Registry) { job.Timeout(999 * time.Millisecond) },
+		`job.Timeout(0s): at least 1s`:            func(*job.Registry) { job.Timeout(0) },
+		`job.Retry: retry "5": "5" has no unit`:   func(*job.Registry) { job.Retry("5") },
+		`job.Queue: queue "a b": 1 to 128`:        func(*job.Registry) { job.Queue("a b") },
+		`job.Registry.Add: the registry belongs to a node; register before New, or by Node.Register`: func(r *job.Registry) {
 			r.Freeze()
 			r.Add(job.Spec{Kind: "a", Handle: nothing})
 		},
-		`job.Registry.Use: the registry belongs to a running node; register before New`: func(r *job.Registry) {
+		`job.Registry.Use: the registry belongs to a node; register before New, or by Node.Register`: func(r *job.Registry) {
 			r.Freeze()
 			r.Use(func(next job.HandlerFunc) job.HandlerFunc { return next })
 		},

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"math"
-	"sync"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,138 +12,154 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/loadtest/internal/bed"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 type crowdOptions struct {
-	backlog, tenants int
-	took             time.Duration
-	every, window    time.Duration
-	disk             bool
+	name                    string
+	backlog, tenants, pools int
+	heavy                   int
+	took, others            time.Duration
+	every, window           time.Duration
+	disk                    bool
 }
 
 type crowdResult struct {
-	Scenario string  `json:"scenario"`
-	Backlog  int     `json:"backlog"` // jobs of the one tenant
-	Tenants  int     `json:"tenants"` // the others
-	TookMs   float64 `json:"took_ms"`
-	Alone    float64 `json:"alone_p99_ms"` // from enqueuing to start, of the others' jobs
-	Beside   float64 `json:"beside_p99_ms"`
-	Ratio    float64 `json:"ratio"`
-	ClaimP99 float64 `json:"claim_p99_ms"`    // reading a page of jobs and committing its claim
-	Rate     float64 `json:"jobs_per_second"` // of the one tenant, meanwhile
-	Enqueued int     `json:"enqueued"`        // by the others
-	Finished int     `json:"finished"`
-	Lost     int     `json:"lost"` // of all
-	Doubled  int     `json:"doubled"`
+	Scenario       string  `json:"scenario"`
+	Heavy          int     `json:"heavy"`   // tenants with a backlog
+	Backlog        int     `json:"backlog"` // jobs of theirs
+	Tenants        int     `json:"tenants"` // the others
+	Pools          int     `json:"pools"`
+	TookMs         float64 `json:"took_ms"`
+	OthersTookMs   float64 `json:"others_took_ms"`
+	Alone          float64 `json:"p99_alone_ms"` // from enqueuing to start, of the others' jobs
+	Beside         float64 `json:"p99_ms"`       // beside those with a backlog
+	Ratio          float64 `json:"p99_ratio"`
+	ClaimP99       float64 `json:"claim_p99_ms"`    // reading a page of jobs and committing its claim
+	Rate           float64 `json:"jobs_per_second"` // of those with a backlog, meanwhile
+	report.Outcome         // of the others, but lost is of all
 }
 
 func newCrowd() *cobra.Command {
-	var o crowdOptions
-	c := &cobra.Command{
-		Use: "crowd", Short: "Let one tenant have very many jobs, and see how long the others' few have to wait",
-		Args: cobra.NoArgs,
-	}
-	c.Flags().IntVar(&o.backlog, "backlog", 200_000, "jobs that one tenant has waiting")
-	c.Flags().IntVar(&o.tenants, "tenants", 100, "other tenants")
-	c.Flags().DurationVar(&o.took, "took", 20*time.Millisecond, "how long each job takes")
-	c.Flags().DurationVar(&o.every, "every", 5*time.Millisecond, "how often one of the others enqueues a job")
-	c.Flags().DurationVar(&o.window, "window", 12*time.Second, "how long each part is measured")
-	c.Flags().BoolVar(&o.disk, "disk", false, "keep the database on disk")
-	return scenario(c, func(ctx context.Context, _ []string) (crowdResult, error) { return crowd(ctx, o) })
+	o := crowdOptions{name: "crowd", heavy: 1, backlog: 200_000, tenants: 100, took: 20 * time.Millisecond, others: 20 * time.Millisecond}
+	return crowdCommand("Give one tenant or more a huge backlog, and measure how long the other tenants' few jobs wait", &o)
 }
 
-func (r crowdResult) fault() error { return lost(int64(r.Lost), r.Doubled) }
+func newFairness() *cobra.Command {
+	o := crowdOptions{name: "fairness", heavy: 1, backlog: 100_000, tenants: 50, took: time.Second}
+	return crowdCommand("Give one tenant or more a huge backlog of slow jobs, and measure how long the other tenants' instant jobs wait", &o)
+}
+
+func crowdCommand(short string, o *crowdOptions) *cobra.Command {
+	c := scenario(o.name, short, o, crowd)
+	c.Flags().IntVar(&o.backlog, "backlog", o.backlog, "waiting jobs, of the heavy tenants together")
+	c.Flags().IntVar(&o.heavy, "heavy", o.heavy, "tenants with a huge backlog")
+	c.Flags().IntVar(&o.tenants, "tenants", o.tenants, "other tenants")
+	c.Flags().IntVar(&o.pools, "pools", 1, "pools, over which the tenants are spread")
+	c.Flags().DurationVar(&o.took, "took", o.took, "how long each job of a heavy tenant takes")
+	c.Flags().DurationVar(&o.others, "others", o.others, "how long each job of the others takes")
+	c.Flags().DurationVar(&o.every, "every", 5*time.Millisecond, "how often one of the others enqueues a job")
+	c.Flags().DurationVar(&o.window, "window", 12*time.Second, "length of each measurement")
+	c.Flags().BoolVar(&o.disk, "disk", false, "keep the database on disk")
+	return c
+}
 
 // crowd runs one node with the default settings, first with the few jobs of many, then
-// with all its workers wanted by one tenant besides.
+// with all its workers wanted by the heavy ones besides.
 func crowd(ctx context.Context, o crowdOptions) (r crowdResult, err error) {
-	if o.backlog < 1 || o.tenants < 1 || o.took <= 0 || o.every <= 0 || o.window <= 0 {
-		return r, errors.New("backlog, tenants, took, every and window must be more than 0")
+	if o.backlog < 1 || o.heavy < 1 || o.tenants < 1 || o.pools < 1 || o.took <= 0 || o.others < 0 || o.every <= 0 || o.window <= 0 {
+		return r, errors.New("backlog, heavy, tenants, pools, took, every and window must be more than 0, and others not less")
 	}
-	b, err := startBed(ctx, devpg.Options{Durable: true, InMemory: !o.disk}, 1, o.tenants+1)
+	b, err := bed.Start(ctx, devpg.Options{Durable: true, InMemory: !o.disk, MaxConnections: max(200, 40*o.pools)}, o.pools, o.tenants+o.heavy)
 	if err != nil {
 		return r, err
 	}
-	defer b.close()
-	big, others := b.tenants[0], b.tenants[1:]
-	var seen delays
+	defer b.Close()
+	heavy, others := b.Tenants[:o.heavy], b.Tenants[o.heavy:]
+	var seen report.Delays
 	registry := job.NewRegistry()
 	job.Handle(registry, func(ctx context.Context, j *job.Job[stamped]) error {
-		if tenancy.ID(j.Tenant) != big {
-			seen.add(time.Since(j.Args.At))
+		if slices.Contains(heavy, tenancy.ID(j.Tenant)) {
+			return wait.For(ctx, o.took)
 		}
-		return wait(ctx, o.took)
+		seen.Add(time.Since(j.Args.At))
+		return wait.For(ctx, o.others)
 	})
 	metrics := prometheus.NewRegistry()
-	n, err := b.node(registry, tenure.WithMetrics(metrics))
+	n, end, err := b.RunNode(ctx, registry, tenure.WithMetrics(metrics))
 	if err != nil {
 		return r, err
 	}
-	if err := n.Start(ctx); err != nil {
-		return r, err
-	}
-	end := sync.OnceValue(func() error { return stop(n, b.cfg) })
 	defer func() { err = errors.Join(err, end()) }()
 
-	b.tenants = others // for the load: the backlog is enqueued by itself
-	l := b.load(n.Client(), o.every, func(int) job.Args { return stamped{time.Now()} })
-	l.start()
-	defer l.stop()
-	if err := wait(ctx, warmUp); err != nil {
+	first := o.heavy % o.pools
+	b.Tenants, b.Pools = others, slices.Concat(b.Pools[first:], b.Pools[:first]) // for the load: the backlog is enqueued by itself
+	l := bed.StartLoad(b, n.Client(), o.every*time.Duration(o.pools), func(int) job.Args { return stamped{time.Now()} })
+	defer l.Stop()
+	if err := inTurn(ctx, pause(warmUp), seen.Measure(o.window, "alone", &r.Alone)); err != nil {
 		return r, err
 	}
-	if r.Alone, err = seen.measure(ctx, o.window, "alone"); err != nil {
+	if err := b.Enqueue(ctx, heavy, o.backlog, func(int) job.Args { return stamped{} }); err != nil {
 		return r, err
 	}
-	if err := b.enqueue(ctx, []tenancy.ID{big}, o.backlog, func(int) job.Args { return stamped{} }); err != nil {
-		return r, err
-	}
-	if err := b.exec(ctx, b.pools[0], "ANALYZE; CHECKPOINT"); err != nil {
-		return r, err
-	}
-	claimedBefore, err := readHistogram(metrics, "tenure_claim_seconds")
-	bigFinished := func() (n int) {
-		if err == nil {
-			err = b.ask(ctx, b.pools[0], "SELECT count(*) FROM tenure.completed_job WHERE tenant_id = '"+string(big)+"'", &n)
+	for _, pool := range b.Pools {
+		if err := b.Exec(ctx, pool, "ANALYZE; CHECKPOINT"); err != nil {
+			return r, err
 		}
-		return n
 	}
-	before, began := bigFinished(), time.Now()
+	claimedBefore, err := report.ReadHistogram(metrics, "tenure_claim_seconds")
+	// count asks all pools for a number.
+	count := func(sql string) (all int) {
+		for _, pool := range b.Pools {
+			var n int
+			if err == nil {
+				err = b.Ask(ctx, pool, sql, &n)
+			}
+			all += n
+		}
+		return all
+	}
+	names := make([]string, len(heavy))
+	for i, id := range heavy {
+		names[i] = "'" + string(id) + "'"
+	}
+	ofOthers := "tenant_id NOT IN (" + strings.Join(names, ", ") + ")"
+	const finished = "SELECT count(DISTINCT id) FROM tenure.completed_job WHERE NOT "
+	before, began := count(finished+ofOthers), time.Now()
 	if err == nil {
-		r.Beside, err = seen.measure(ctx, o.window, "beside one with many")
+		err = seen.Measure(o.window, "beside those with many", &r.Beside)(ctx)
 	}
-	r.Rate = math.Round(float64(bigFinished()-before) / time.Since(began).Seconds())
+	r.Rate = report.Round(float64(count(finished+ofOthers)-before)/time.Since(began).Seconds(), 0)
 	if err != nil {
 		return r, err
 	}
-	claimed, err := readHistogram(metrics, "tenure_claim_seconds")
+	claimed, err := report.ReadHistogram(metrics, "tenure_claim_seconds")
 	if err != nil {
 		return r, err
 	}
-	r.ClaimP99 = claimed.since(claimedBefore).quantile(0.99)
-	l.stop()
+	r.ClaimP99 = claimed.Since(claimedBefore).Quantile(0.99)
+	l.Stop()
 	// What the others enqueued last is to be finished; the backlog need not be, but all of it there.
-	err = until(ctx, time.Minute, "jobs of the others were left", func() (bool, error) {
-		var left int
-		err := b.ask(ctx, b.pools[0], "SELECT count(*) FROM tenure.job WHERE tenant_id <> '"+string(big)+"'", &left)
-		return left == 0, err
+	err = wait.Until(ctx, time.Minute, "jobs of the others were left", func() (bool, error) {
+		return count("SELECT count(*) FROM tenure.job WHERE "+ofOthers) == 0, err
 	})
-	if err = errors.Join(err, l.last); err == nil {
+	if err = errors.Join(err, l.Last); err == nil {
 		err = end()
 	}
 	if err != nil {
 		return r, err
 	}
-	p, err := l.prove(ctx)
-	if err != nil {
+	if r.Outcome, _, err = l.Prove(ctx); err != nil {
 		return r, err
 	}
-	var there int
-	err = b.ask(ctx, b.pools[0], "SELECT (SELECT count(*) FROM tenure.job) + (SELECT count(DISTINCT id) FROM tenure.completed_job WHERE tenant_id = '"+string(big)+"')", &there)
-	r.Scenario, r.Backlog, r.Tenants, r.TookMs = "crowd", o.backlog, o.tenants, 1000*o.took.Seconds()
-	r.Ratio = math.Round(100*r.Beside/r.Alone) / 100
-	r.Enqueued, r.Finished, r.Lost, r.Doubled = l.enqueued(), p.finished, p.lost+o.backlog-there, p.doubled
+	there := count(finished+ofOthers) + count("SELECT count(*) FROM tenure.job")
+	r.Scenario, r.Heavy, r.Backlog, r.Tenants, r.Pools = o.name, o.heavy, o.backlog, o.tenants, o.pools
+	r.TookMs, r.OthersTookMs = 1000*o.took.Seconds(), 1000*o.others.Seconds()
+	r.Ratio = report.Round(r.Beside/r.Alone, 2)
+	r.Lost += o.backlog - there
 	return r, err
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"runtime/pprof"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/loadtest/internal/bed"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 )
 
 // order is a job of ordinary size: some 150 bytes of JSON.
@@ -26,7 +29,6 @@ type order struct {
 	Note     string  `json:"note"`
 }
 
-// Kind implements job.Args.
 func (order) Kind() string { return "order.ship" }
 
 func newOrder(n int) order {
@@ -36,6 +38,7 @@ func newOrder(n int) order {
 
 type drainOptions struct {
 	jobs, tenants, workers, batch int
+	keys, browsers                int
 	cpuprofile                    string
 }
 
@@ -50,45 +53,90 @@ type drainResult struct {
 	Started       int64   `json:"handlers_started"`
 	Finished      int64   `json:"finished"`
 	Lost          int64   `json:"lost"`
+	Keys          int     `json:"exclusive_keys,omitempty"`
+	Overlaps      int64   `json:"overlaps,omitempty"`     // starts beside another job with the key
+	Disordered    int64   `json:"out_of_order,omitempty"` // starts behind a later job with the key
+	Browsers      int     `json:"browsers,omitempty"`
+	Pages         int     `json:"pages,omitempty"` // that they were sent
 }
 
 func newDrain() *cobra.Command {
 	var o drainOptions
-	c := &cobra.Command{
-		Use: "drain", Short: "Finish a backlog of jobs that do nothing: one pool, one node, default settings",
-		Args: cobra.NoArgs,
-	}
-	c.Flags().IntVar(&o.jobs, "jobs", 300_000, "how many jobs wait when the node starts")
-	c.Flags().IntVar(&o.tenants, "tenants", 100, "tenants they belong to, in equal shares")
-	c.Flags().IntVar(&o.workers, "workers", 0, "handlers at a time (0: the default)")
+	c := scenario("drain", "Work off a backlog of no-op jobs: one pool, one node, default settings", &o, drain)
+	c.Flags().IntVar(&o.jobs, "jobs", 300_000, "jobs waiting when the node starts")
+	c.Flags().IntVar(&o.tenants, "tenants", 100, "tenants that share the jobs equally")
+	c.Flags().IntVar(&o.workers, "workers", 0, "concurrent handlers (0: the default)")
 	c.Flags().IntVar(&o.batch, "batch", 0, "jobs per claim (0: the default)")
-	c.Flags().StringVar(&o.cpuprofile, "cpuprofile", "", "write a profile of the drain to this file")
-	return scenario(c, func(ctx context.Context, _ []string) (drainResult, error) { return drain(ctx, o) })
+	c.Flags().IntVar(&o.keys, "exclusive-keys", 0, "give each job one of so many exclusive keys in turn (0: none)")
+	c.Flags().IntVar(&o.browsers, "browsers", 0, "so many browsers have the node's dashboard open meanwhile")
+	c.Flags().StringVar(&o.cpuprofile, "cpuprofile", "", "write a CPU profile of the drain to this file")
+	return c
 }
 
-func (r drainResult) fault() error { return lost(r.Lost, 0) }
-
-// drain enqueues, then starts a node and times it until the last job is finished
-// in the database.
-func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
-	if o.jobs < 1 || o.tenants < 1 {
-		return r, errors.New("jobs and tenants must be more than 0")
+func (r drainResult) Fault() error {
+	if r.Overlaps+r.Disordered > 0 {
+		return fmt.Errorf("%d jobs ran beside another one with their exclusive key, %d behind a later one", r.Overlaps, r.Disordered)
 	}
-	b, err := newBed(ctx, 1, o.tenants)
+	return report.Lost(r.Lost, 0)
+}
+
+// keyWatch sees whether jobs with one exclusive key run one by one and in order.
+type keyWatch struct {
+	overlaps, disordered int64
+
+	mu     sync.Mutex
+	inside map[string]bool  // guarded by mu
+	last   map[string]int64 // guarded by mu
+}
+
+// enter notes that a job begins, and returns what is to be called when it ends.
+func (w *keyWatch) enter(j *job.Job[order]) (leave func()) {
+	key := j.Tenant + "/" + j.ExclusiveKey
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.inside[key] {
+		w.overlaps++
+	}
+	if last, ok := w.last[key]; ok && last > j.Args.Order {
+		w.disordered++
+	}
+	w.inside[key], w.last[key] = true, j.Args.Order
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.inside[key] = false
+	}
+}
+
+func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
+	if o.jobs < 1 || o.tenants < 1 || o.keys < 0 || o.browsers < 0 {
+		return r, errors.New("jobs and tenants must be more than 0, and exclusive-keys and browsers not less")
+	}
+	b, err := bed.Start(ctx, devpg.Options{Durable: true}, 1, o.tenants)
 	if err != nil {
 		return r, err
 	}
-	defer b.close()
+	defer b.Close()
+	return drainOn(ctx, b, o)
+}
+
+// drainOn enqueues, then starts a node and times it until the last job is finished
+// in the database.
+func drainOn(ctx context.Context, b *bed.Bed, o drainOptions) (r drainResult, err error) {
 	if o.workers > 0 {
-		b.cfg.Execution.Workers = o.workers
+		b.Config.Execution.Workers = o.workers
 	}
 	if o.batch > 0 {
-		b.cfg.Acquire.Batch = o.batch
+		b.Config.Acquire.Batch = o.batch
 	}
 	var started atomic.Int64
 	allStarted := make(chan struct{})
 	registry := job.NewRegistry()
-	job.Handle(registry, func(context.Context, *job.Job[order]) error {
+	watch := keyWatch{inside: map[string]bool{}, last: map[string]int64{}}
+	job.Handle(registry, func(_ context.Context, j *job.Job[order]) error {
+		if o.keys > 0 {
+			defer watch.enter(j)()
+		}
 		if started.Add(1) == int64(o.jobs) {
 			close(allStarted)
 		}
@@ -96,20 +144,20 @@ func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
 	})
 
 	began := time.Now()
-	if err := b.enqueue(ctx, b.tenants, o.jobs, func(n int) job.Args { return newOrder(n) }); err != nil {
+	var options []func(n int) tenure.Option
+	if o.keys > 0 {
+		options = append(options, func(n int) tenure.Option { return tenure.Exclusive(fmt.Sprintf("k%d", n%o.keys)) })
+	}
+	if err := b.Enqueue(ctx, b.Tenants, o.jobs, func(n int) job.Args { return newOrder(n) }, options...); err != nil {
 		return r, err
 	}
 	enqueued := time.Since(began)
 	fmt.Fprintf(os.Stderr, "%d jobs enqueued in %v\n", o.jobs, enqueued.Round(time.Millisecond))
-	if err := b.exec(ctx, "pool-1", "ANALYZE; CHECKPOINT"); err != nil {
+	if err := b.Exec(ctx, "pool-1", "ANALYZE; CHECKPOINT"); err != nil {
 		return r, err
 	}
 
 	metrics := prometheus.NewRegistry()
-	n, err := b.node(registry, tenure.WithMetrics(metrics))
-	if err != nil {
-		return r, err
-	}
 	if o.cpuprofile != "" {
 		f, err := os.Create(o.cpuprofile)
 		if err != nil {
@@ -122,25 +170,33 @@ func drain(ctx context.Context, o drainOptions) (r drainResult, err error) {
 		defer pprof.StopCPUProfile()
 	}
 	began = time.Now()
-	if err := n.Start(ctx); err != nil {
+	n, end, err := b.RunNode(ctx, registry, tenure.WithMetrics(metrics))
+	if err != nil {
 		return r, err
+	}
+	look, err := openBrowsers(ctx, n, o.browsers)
+	if err != nil {
+		return r, errors.Join(err, end())
 	}
 	err = untilEmpty(ctx, b, allStarted, 10*time.Minute+time.Duration(o.jobs)*leastSpeed)
 	took := time.Since(began)
-	if err != nil {
-		return r, errors.Join(err, stop(n, b.cfg))
+	pages, lookErr := look()
+	if err = errors.Join(err, lookErr); err != nil {
+		return r, errors.Join(err, end())
 	}
-	counts, err := n.Client().Count(ctx)
-	claims, gatherErr := readHistogram(metrics, "tenure_claim_seconds")
-	if err = errors.Join(err, gatherErr, stop(n, b.cfg)); err != nil {
+	counts, err := n.Operator().Count(ctx)
+	claims, gatherErr := report.ReadHistogram(metrics, "tenure_claim_seconds")
+	if err = errors.Join(err, gatherErr, end()); err != nil {
 		return r, err
 	}
 	finished := counts[0].Finished
 	return drainResult{
-		Scenario: "drain", Jobs: o.jobs, Tenants: o.tenants, Seconds: math.Round(took.Seconds()*1000) / 1000,
+		Scenario: "drain", Jobs: o.jobs, Tenants: o.tenants, Seconds: report.Seconds(took),
 		JobsPerSecond: int(float64(o.jobs) / took.Seconds()), EnqueueSecond: int(float64(o.jobs) / enqueued.Seconds()),
-		ClaimP99: claims.quantile(0.99),
+		ClaimP99: claims.Quantile(0.99),
 		Started:  started.Load(), Finished: finished, Lost: int64(o.jobs) - finished,
+		Keys: o.keys, Overlaps: watch.overlaps, Disordered: watch.disordered,
+		Browsers: o.browsers, Pages: pages,
 	}, nil
 }
 
@@ -149,7 +205,7 @@ const leastSpeed = 200 * time.Microsecond
 
 // untilEmpty waits until the handlers have all been started and then until no job
 // stands in the ledger's job table any more, by the database's word.
-func untilEmpty(ctx context.Context, b *bed, allStarted <-chan struct{}, within time.Duration) error {
+func untilEmpty(ctx context.Context, b *bed.Bed, allStarted <-chan struct{}, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not drained after %v", within))
 	defer cancel()
 	select {
@@ -157,7 +213,7 @@ func untilEmpty(ctx context.Context, b *bed, allStarted <-chan struct{}, within 
 		return context.Cause(ctx)
 	case <-allStarted:
 	}
-	conn, err := pgx.Connect(ctx, b.cfg.Pools["pool-1"].DSN)
+	conn, err := pgx.Connect(ctx, b.Config.Pools["pool-1"].DSN)
 	if err != nil {
 		return err
 	}

@@ -4,30 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/loadtest/internal/fleet"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 )
 
 type failoverOptions struct {
-	nodes, pools, kills, stops int
-	profile, keep              string
-	disk                       bool
+	clusterOptions
+	kills, stops int
 }
 
 type failoverResult struct {
-	Scenario       string  `json:"scenario"`
-	Nodes          int     `json:"nodes"`
-	Pools          int     `json:"pools"`
-	Profile        string  `json:"profile"`
-	Disk           bool    `json:"disk"` // else the databases are in memory
+	clusterHead
 	Kills          int     `json:"kills"`
 	Takeovers      int     `json:"takeovers"` // locks that killed nodes held
 	TakeoverP50    float64 `json:"takeover_p50_seconds"`
@@ -36,35 +31,23 @@ type failoverResult struct {
 	RerunP50       float64 `json:"rerun_p50_seconds"`
 	RerunP99       float64 `json:"rerun_p99_seconds"`
 	Stops          int     `json:"stops"`
-	Handovers      int     `json:"handovers"` // locks that nodes let go of, because they were stopped or others elected
+	Handovers      int     `json:"handovers"` // locks that nodes released because they were stopped or another node was elected
 	GracefulGapP50 float64 `json:"graceful_gap_p50_ms"`
 	GracefulGapP99 float64 `json:"graceful_gap_p99_ms"`
 	EnqueueP50     float64 `json:"enqueue_p50_ms"` // what a commit takes on these servers, to compare with
 	EnqueueP99     float64 `json:"enqueue_p99_ms"`
-	Enqueued       int     `json:"enqueued"`
-	Finished       int     `json:"finished"`
 	Dead           int     `json:"dead"`
-	Lost           int     `json:"lost"`
-	Doubled        int     `json:"doubled"`
+	report.Outcome
 }
 
 func newFailover() *cobra.Command {
 	var o failoverOptions
-	c := &cobra.Command{
-		Use: "failover", Short: "Kill and stop holders of locks under load, and time how long nobody acquires",
-		Args: cobra.NoArgs,
-	}
-	c.Flags().IntVar(&o.nodes, "nodes", 3, "node processes")
-	c.Flags().IntVar(&o.pools, "pools", 3, "databases; each has a lock of its own")
-	c.Flags().IntVar(&o.kills, "kills", 1, "how often to kill (SIGKILL) the node with the most locks; each takes some 25 s")
+	c := scenario("failover", "Kill and stop lock holders under load, and time how long no jobs are acquired", &o, failover)
+	o.clusterOptions.flags(c.Flags(), 3, 3)
+	c.Flags().IntVar(&o.kills, "kills", 1, "how often to kill (SIGKILL) the node with the most locks; each kill takes about 25 s")
 	c.Flags().IntVar(&o.stops, "stops", 5, "how often to stop (SIGTERM) the node with the most locks")
-	c.Flags().BoolVar(&o.disk, "disk", false, "keep the databases on disk: its pauses are then part of the gaps")
-	c.Flags().StringVar(&o.profile, "profile", "lan", "timing of the gossip: local, lan or wan")
-	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs and journals in this folder")
-	return scenario(c, func(ctx context.Context, _ []string) (failoverResult, error) { return failover(ctx, o) })
+	return c
 }
-
-func (r failoverResult) fault() error { return lost(int64(r.Lost), r.Doubled) }
 
 // loadEvery is how often a job is enqueued in each pool, and loadTook how long it
 // takes: a holder then always has some jobs claimed, and claims every 20 ms. Two cores
@@ -76,41 +59,18 @@ const (
 
 func failover(ctx context.Context, o failoverOptions) (r failoverResult, err error) {
 	if o.nodes < 2 || o.pools < 1 {
-		return r, errors.New("two nodes and a pool are needed at least")
+		return r, errors.New("at least two nodes and one pool are needed")
 	}
-	b, err := startBed(ctx, devpg.Options{Durable: true, InMemory: !o.disk}, o.pools, 3*o.pools)
+	w, err := newWatched(ctx, o.clusterOptions, devpg.Options{}, nil)
 	if err != nil {
 		return r, err
 	}
-	defer b.close()
-	for _, pool := range b.pools {
-		if err := b.exec(ctx, pool, auditSQL); err != nil {
-			return r, err
-		}
-	}
-	f, err := newFleet(b.cfg, o.nodes, o.profile, o.keep)
-	if err != nil {
+	defer w.close()
+	if err := w.start(ctx); err != nil {
 		return r, err
 	}
-	defer f.close()
-	if err := f.start(ctx); err != nil {
-		return r, err
-	}
-	client, err := f.client(ctx, b.cfg)
-	if err != nil {
-		return r, err
-	}
-	defer client.Stop(context.WithoutCancel(ctx))
-
-	l := b.load(client, loadEvery, func(int) job.Args { return txWork{Took: loadTook} })
-	l.start()
-	h := &hunt{bed: b, fleet: f, client: client, conns: map[string]*pgx.Conn{}}
-	for _, pool := range b.pools {
-		if h.conns[pool], err = b.connect(ctx, pool); err != nil {
-			return r, err
-		}
-		defer h.conns[pool].Close(context.WithoutCancel(ctx))
-	}
+	w.startLoad(loadEvery, func(int) job.Args { return fleet.TxWork{Took: loadTook} })
+	h := &hunt{watched: w}
 	for i := range o.kills {
 		if err == nil {
 			fmt.Fprintf(os.Stderr, "kill %d of %d\n", i+1, o.kills)
@@ -122,17 +82,11 @@ func failover(ctx context.Context, o failoverOptions) (r failoverResult, err err
 			err = h.stop(ctx)
 		}
 	}
-	l.stop()
-	if err == nil {
-		err = h.measureGaps(ctx)
-	}
-	if err == nil {
-		err = l.untilDone(ctx)
-	}
+	out, dead, err := w.load.Finish(ctx, err)
 	if err != nil {
-		return r, errors.Join(err, l.last)
+		return r, err
 	}
-	p, err := l.prove(ctx)
+	gaps, err := h.gaps(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -141,24 +95,19 @@ func failover(ctx context.Context, o failoverOptions) (r failoverResult, err err
 		return r, err
 	}
 	return failoverResult{
-		Scenario: "failover", Nodes: o.nodes, Pools: o.pools, Profile: o.profile, Disk: o.disk,
-		Kills: o.kills, Takeovers: len(h.takeovers), TakeoverP50: quantile(h.takeovers, 0.5), TakeoverP99: quantile(h.takeovers, 0.99),
-		Orphans: len(reruns), RerunP50: quantile(reruns, 0.5), RerunP99: quantile(reruns, 0.99),
-		Stops: o.stops, Handovers: len(h.gaps), GracefulGapP50: milliseconds(h.gaps, 0.5), GracefulGapP99: milliseconds(h.gaps, 0.99),
-		EnqueueP50: milliseconds(l.took, 0.5), EnqueueP99: milliseconds(l.took, 0.99),
-		Enqueued: l.enqueued(), Finished: p.finished, Dead: p.dead, Lost: p.lost, Doubled: p.doubled,
+		clusterHead: o.head("failover"),
+		Kills:       o.kills, Takeovers: len(h.takeovers), TakeoverP50: report.Quantile(h.takeovers, 0.5), TakeoverP99: report.Quantile(h.takeovers, 0.99),
+		Orphans: len(reruns), RerunP50: report.Quantile(reruns, 0.5), RerunP99: report.Quantile(reruns, 0.99),
+		Stops: o.stops, Handovers: len(gaps), GracefulGapP50: report.Milliseconds(gaps, 0.5), GracefulGapP99: report.Milliseconds(gaps, 0.99),
+		EnqueueP50: report.Milliseconds(w.load.Took, 0.5), EnqueueP99: report.Milliseconds(w.load.Took, 0.99),
+		Dead: dead, Outcome: out,
 	}, nil
 }
 
 // hunt ends nodes and takes the times.
 type hunt struct {
-	bed    *bed
-	fleet  *fleet
-	client *tenure.Client
-	conns  map[string]*pgx.Conn // by pool
-
+	*watched
 	takeovers []time.Duration // from a kill until a claim of the next holder
-	gaps      []time.Duration // between the last claim of a holder that let go and the first of the next
 	orphans   []orphan
 }
 
@@ -169,72 +118,53 @@ type orphan struct {
 	killed time.Time
 }
 
-// quarry is a node and the epochs of the locks that it holds.
-type quarry struct {
-	node   *node
-	proc   *process
-	epochs map[string]int64 // by pool
-}
-
-// find waits until every lock is held by a node that runs, and returns the node with
-// the most, once it has claimed jobs under each of them.
-func (h *hunt) find(ctx context.Context) (most quarry, err error) {
-	err = until(ctx, time.Minute, "not every lock was held", func() (bool, error) {
-		all := map[*node]quarry{}
-		for _, l := range h.client.LockStatuses(ctx) {
-			n := h.fleet.of(l.Holder)
-			if l.Err != nil || n == nil || n.running().member != l.Holder {
-				return false, nil
-			}
-			if all[n].node == nil {
-				all[n] = quarry{n, n.running(), map[string]int64{}}
-			}
-			all[n].epochs[l.Pool] = l.Epoch
-		}
-		most = quarry{}
-		for _, n := range h.fleet.nodes { // in order, so that ties do not depend on chance
-			if q := all[n]; len(q.epochs) > len(most.epochs) {
-				most = q
+// find waits until every lock is held by a node that runs, and returns the node with the
+// most and their epochs by pool, once it has claimed jobs under each of them.
+func (h *hunt) find(ctx context.Context) (most *fleet.Node, epochs map[string]int64, err error) {
+	err = wait.Until(ctx, time.Minute, "not every lock was held", func() (bool, error) {
+		held, all := h.holders(ctx)
+		epochs = nil
+		for _, n := range h.fleet.Nodes { // in order, so that ties do not depend on chance
+			if len(held[n]) > len(epochs) {
+				most, epochs = n, held[n]
 			}
 		}
-		return true, nil
+		return all, nil
 	})
-	for pool, epoch := range most.epochs {
+	for pool, epoch := range epochs {
 		if err == nil {
 			_, err = h.firstClaim(ctx, pool, epoch-1)
 		}
 	}
-	return most, err
+	return most, epochs, err
 }
 
 // kill ends the node with the most locks, waits until others acquire from its pools
 // and until the jobs that it had claimed are finished, and has it back meanwhile.
 func (h *hunt) kill(ctx context.Context) error {
-	q, err := h.find(ctx)
+	node, epochs, err := h.find(ctx)
 	if err != nil {
 		return err
 	}
-	at := time.Now()
-	q.proc.kill()
-	orphans := map[string][]int64{}
-	for _, pool := range h.bed.pools {
-		ids, err := h.claimed(ctx, pool, q.proc.member)
-		if err != nil {
+	victim, at := node.Running(), time.Now()
+	victim.Kill()
+	orphans := map[string][]job.ID{}
+	for _, pool := range h.bed.Pools {
+		if orphans[pool], err = h.claimed(ctx, pool, victim.Member); err != nil {
 			return err
 		}
-		orphans[pool] = ids
-		for _, id := range ids {
-			h.orphans = append(h.orphans, orphan{job.ID(id), q.proc.member, at})
+		for _, id := range orphans[pool] {
+			h.orphans = append(h.orphans, orphan{id, victim.Member, at})
 		}
 	}
-	for pool, epoch := range q.epochs {
+	for pool, epoch := range epochs {
 		first, err := h.firstClaim(ctx, pool, epoch)
 		if err != nil {
 			return err
 		}
 		h.takeovers = append(h.takeovers, first.Sub(at))
 	}
-	if err := q.node.start(ctx); err != nil {
+	if err := node.Start(ctx); err != nil {
 		return err
 	}
 	for pool, ids := range orphans {
@@ -242,49 +172,47 @@ func (h *hunt) kill(ctx context.Context) error {
 			return err
 		}
 	}
-	return untilJoined(ctx, h.fleet.nodes)
+	return h.fleet.UntilJoined(ctx)
 }
 
 // stop ends the node with the most locks in order and has it back.
 func (h *hunt) stop(ctx context.Context) error {
-	q, err := h.find(ctx)
+	node, epochs, err := h.find(ctx)
+	if err == nil {
+		err = node.Stop(ctx)
+	}
+	for pool, epoch := range epochs {
+		if err == nil {
+			_, err = h.firstClaim(ctx, pool, epoch)
+		}
+	}
 	if err != nil {
 		return err
 	}
-	if err := q.node.stop(ctx); err != nil {
-		return err
-	}
-	for pool, epoch := range q.epochs {
-		if _, err := h.firstClaim(ctx, pool, epoch); err != nil {
-			return err
-		}
-	}
-	if err := q.node.start(ctx); err != nil {
-		return err
-	}
-	return untilJoined(ctx, h.fleet.nodes)
+	return inTurn(ctx, node.Start, h.fleet.UntilJoined)
 }
 
-// measureGaps looks at every time that a lock was let go of while there were jobs.
-func (h *hunt) measureGaps(ctx context.Context) error {
-	for _, pool := range h.bed.pools {
+// gaps is how long it took each time that a lock was released while there were jobs, from
+// the last claim of its holder to the first of the next.
+func (h *hunt) gaps(ctx context.Context) (all []time.Duration, err error) {
+	for _, pool := range h.bed.Pools {
 		var gaps []float64
 		err := h.ask(ctx, pool, `SELECT coalesce(array_agg(extract(epoch FROM next.at - last.at)::float8), '{}') FROM audit.event o,
 			LATERAL (SELECT max(c.at) AS at FROM audit.event c WHERE c.what = 'claimed' AND c.epoch = o.epoch) last,
 			LATERAL (SELECT min(c.at) AS at FROM audit.event c WHERE c.what = 'claimed' AND c.epoch > o.epoch) next
 			WHERE o.what = 'offered' AND last.at IS NOT NULL AND next.at IS NOT NULL`, nil, &gaps)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, seconds := range gaps {
-			h.gaps = append(h.gaps, time.Duration(seconds*float64(time.Second)))
+			all = append(all, time.Duration(seconds*float64(time.Second)))
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // claimed lists the jobs of a pool that a member has claimed.
-func (h *hunt) claimed(ctx context.Context, pool, member string) (ids []int64, err error) {
+func (h *hunt) claimed(ctx context.Context, pool, member string) (ids []job.ID, err error) {
 	err = h.ask(ctx, pool, `SELECT coalesce(array_agg(j.id), '{}') FROM tenure.claim c JOIN tenure.node_session s USING (session_id)
 		JOIN tenure.job j ON j.id = ANY (c.job_ids) AND j.turn = c.turn WHERE s.member = $1`, []any{member}, &ids)
 	return ids, err
@@ -292,7 +220,7 @@ func (h *hunt) claimed(ctx context.Context, pool, member string) (ids []int64, e
 
 // firstClaim waits for the first claim of a later epoch, and says when it was made.
 func (h *hunt) firstClaim(ctx context.Context, pool string, after int64) (at time.Time, err error) {
-	err = until(ctx, time.Minute, "nobody acquired from "+pool, func() (bool, error) {
+	err = wait.Until(ctx, time.Minute, "nobody acquired from "+pool, func() (bool, error) {
 		var first *time.Time
 		err := h.ask(ctx, pool, "SELECT min(at) FROM audit.event WHERE what = 'claimed' AND epoch > $1", []any{after}, &first)
 		if first != nil {
@@ -304,8 +232,8 @@ func (h *hunt) firstClaim(ctx context.Context, pool string, after int64) (at tim
 }
 
 // untilGone waits until none of the jobs waits or runs any more.
-func (h *hunt) untilGone(ctx context.Context, pool string, ids []int64) error {
-	return until(ctx, 3*time.Minute, "the jobs of a killed node were not finished", func() (bool, error) {
+func (h *hunt) untilGone(ctx context.Context, pool string, ids []job.ID) error {
+	return wait.Until(ctx, 3*time.Minute, "the jobs of a killed node were not finished", func() (bool, error) {
 		var left int
 		err := h.ask(ctx, pool, "SELECT count(*) FROM tenure.job WHERE id = ANY ($1)", []any{ids}, &left)
 		return left == 0, err
@@ -319,7 +247,7 @@ func (h *hunt) ask(ctx context.Context, pool, sql string, args []any, answer any
 // reruns is how long after the kill each orphan started on another node, by the
 // journals of the handlers.
 func (h *hunt) reruns() (all []time.Duration, err error) {
-	lines, err := readJournals(h.fleet.dir)
+	lines, err := report.ReadJournals(h.fleet.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -336,5 +264,3 @@ func (h *hunt) reruns() (all []time.Duration, err error) {
 	}
 	return all, nil
 }
-
-func milliseconds(all []time.Duration, p float64) float64 { return math.Round(1000 * quantile(all, p)) }

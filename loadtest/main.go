@@ -2,34 +2,24 @@
 // nothing was lost. Each scenario brings its own Postgres, with the durability that
 // Postgres has by default, and prints one JSON object as its last line with --json.
 //
+//	go run ./loadtest --help
 //	go run ./loadtest drain --jobs 300000 --tenants 100 --json
-//	go run ./loadtest replay FILE --speed 60 --json
-//	go run ./loadtest failover --nodes 3 --kills 100 --json
-//	go run ./loadtest scaleout --nodes 4 --json
-//	go run ./loadtest idle --pools 1000 --json
-//	go run ./loadtest chaos --minutes 10 --seed 7 --json
-//	go run ./loadtest soak --minutes 480 --json
-//	go run ./loadtest outage --json
-//	go run ./loadtest longtx --open 30m --json
-//	go run ./loadtest crowd --backlog 1000000 --json
-//	go run ./loadtest moves --minutes 5 --json
-//	go run ./loadtest rolling --json
-//	go run ./loadtest resize --json
-//	go run ./loadtest partition --json
-//	go run ./loadtest killers --json
-//	go run ./loadtest storm --json
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure/internal/wait"
+	"github.com/tenurehq/tenure/loadtest/internal/fleet"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 )
 
 func main() {
@@ -39,60 +29,51 @@ func main() {
 		Use: "loadtest", Short: "Measure Tenure and prove that nothing was lost",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDrain(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newCrowd(), newMoves(),
-		newRolling(), newResize(), newPartition(), newKillers(), newStorm(), newMigrate(), newNode(), newMove())
+	root.AddCommand(newDrain(), newTx(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newCrowd(), newFairness(), newTimers(), newSchedules(), newList(), newLimits(), newMoves(),
+		newRolling(), newResize(), newPartition(), newCrashers(), newStorm(), newMigrate(), newCompare(), newNode(), newMove())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)
 	}
 }
 
-// result is what a scenario measured.
-type result interface {
-	// fault is an error if something has happened that never must.
-	fault() error
+// newNode returns the command that every node process runs.
+func newNode() *cobra.Command {
+	return &cobra.Command{
+		Use: "node", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return fleet.RunNode(c.Context()) },
+	}
 }
 
-// scenario makes the command run a scenario and print what it measured.
-func scenario[R result](c *cobra.Command, run func(ctx context.Context, args []string) (R, error)) *cobra.Command {
-	var asJSON bool
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object as the last line")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		r, err := run(c.Context(), args)
+// scenario is the command that runs a scenario with its options, once flags have set
+// those, and prints what it measured.
+func scenario[O any, R report.Result](use, short string, o *O, run func(context.Context, O) (R, error)) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	asJSON := c.Flags().Bool("json", false, "print one JSON object as the last line")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		r, err := run(c.Context(), *o)
 		if err != nil {
 			return err
 		}
-		return errors.Join(report(r, asJSON), r.fault())
+		return errors.Join(report.Print(r, *asJSON), r.Fault())
 	}
 	return c
 }
 
-// lost is an error unless both numbers are 0.
-func lost(lost int64, doubled int) error {
-	if lost == 0 && doubled == 0 {
-		return nil
+// step is a part of a scenario.
+type step = func(context.Context) error
+
+// inTurn does one step after the other until one fails.
+func inTurn(ctx context.Context, steps ...step) error {
+	for _, do := range steps {
+		if err := do(ctx); err != nil {
+			return err
+		}
 	}
-	return fmt.Errorf("%d jobs were lost, and %d ran or took effect twice", lost, doubled)
+	return nil
 }
 
-// report prints a result: as one JSON object, or as lines.
-func report(result any, asJSON bool) error {
-	b, err := json.Marshal(result)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		fmt.Println(string(b))
-		return nil
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(b, &fields); err != nil {
-		return err
-	}
-	pretty, err := json.MarshalIndent(fields, "", "  ")
-	if err != nil {
-		return err
-	}
-	fmt.Println(string(pretty))
-	return nil
+// pause is a step in which nothing is done.
+func pause(d time.Duration) step {
+	return func(ctx context.Context) error { return wait.For(ctx, d) }
 }

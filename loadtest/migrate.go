@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
-	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/loadtest/internal/bed"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 	"github.com/tenurehq/tenure/routing"
 )
 
@@ -30,7 +31,7 @@ type migrateResult struct {
 	Failed        int     `json:"failed"`
 }
 
-func (r migrateResult) fault() error {
+func (r migrateResult) Fault() error {
 	if r.Failed != 0 {
 		return fmt.Errorf("%d pools were not migrated", r.Failed)
 	}
@@ -39,14 +40,11 @@ func (r migrateResult) fault() error {
 
 func newMigrate() *cobra.Command {
 	var o migrateOptions
-	c := &cobra.Command{
-		Use: "migrate", Short: "Migrate many empty databases of one server, and see how long it takes",
-		Args: cobra.NoArgs,
-	}
+	c := scenario("migrate", "Migrate many empty databases on one server, and time it", &o, migrate)
 	c.Flags().IntVar(&o.pools, "pools", 200, "empty databases; each takes 8 MB of memory")
-	c.Flags().IntVar(&o.perServer, "per-server", 8, "how many are worked on at a time")
-	c.Flags().BoolVar(&o.disk, "disk", false, "on disk, with Postgres' default durability")
-	return scenario(c, func(ctx context.Context, _ []string) (migrateResult, error) { return migrate(ctx, o) })
+	c.Flags().IntVar(&o.perServer, "per-server", 8, "databases migrated at a time")
+	c.Flags().BoolVar(&o.disk, "disk", false, "keep the databases on disk, with Postgres' default durability")
+	return c
 }
 
 func migrate(ctx context.Context, o migrateOptions) (r migrateResult, err error) {
@@ -57,20 +55,19 @@ func migrate(ctx context.Context, o migrateOptions) (r migrateResult, err error)
 	if err != nil {
 		return r, err
 	}
-	b := &bed{servers: []*devpg.Server{server}, cfg: config.Default()}
-	defer b.close()
+	b := bed.NewEmpty(server)
+	defer b.Close()
 	r = migrateResult{Scenario: "migrate", Pools: o.pools, PerServer: o.perServer}
-	b.cfg.Pools = map[string]routing.PoolConfig{}
 	began := time.Now()
 	for i := range o.pools {
 		name := fmt.Sprintf("pool-%d", i+1)
 		if err := server.CreateDatabase(ctx, name); err != nil {
 			return r, err
 		}
-		b.cfg.Pools[name] = routing.PoolConfig{DSN: server.DSN(name)}
+		b.Config.Pools[name] = routing.PoolConfig{DSN: server.DSN(name)}
 	}
-	r.CreateSeconds = seconds(time.Since(began))
-	fmt.Fprintf(os.Stderr, "%d databases made in %v s\n", o.pools, r.CreateSeconds)
+	r.CreateSeconds = report.Seconds(time.Since(began))
+	fmt.Fprintf(os.Stderr, "created %d databases in %v s\n", o.pools, r.CreateSeconds)
 	options := tenure.MigrateOptions{PerServer: o.perServer, Done: func(p tenure.MigratedPool) {
 		if p.Err != nil {
 			r.Failed++
@@ -78,10 +75,10 @@ func migrate(ctx context.Context, o migrateOptions) (r migrateResult, err error)
 	}}
 	for _, took := range []*float64{&r.FirstSeconds, &r.AgainSeconds} {
 		began := time.Now()
-		if _, err := tenure.MigrateAll(ctx, b.cfg, options); err != nil {
+		if _, err := tenure.MigrateAll(ctx, b.Config, options); err != nil {
 			return r, err
 		}
-		*took = seconds(time.Since(began))
+		*took = report.Seconds(time.Since(began))
 	}
 	return r, nil
 }

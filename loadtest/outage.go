@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -16,14 +15,17 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/loadtest/internal/bed"
+	"github.com/tenurehq/tenure/loadtest/internal/fleet"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 type outageOptions struct {
-	pools  int
-	took   time.Duration
-	window time.Duration
+	pools        int
+	took, window time.Duration
 }
 
 type outageResult struct {
@@ -45,30 +47,27 @@ type outageResult struct {
 
 func newOutage() *cobra.Command {
 	var o outageOptions
-	c := &cobra.Command{
-		Use: "outage", Short: "Let one of many databases fall silent under load, and see what that costs the others",
-		Args: cobra.NoArgs,
-	}
-	c.Flags().IntVar(&o.pools, "pools", 20, "databases, of which one falls silent")
-	c.Flags().DurationVar(&o.took, "took", 100*time.Millisecond, "how long each job takes; long enough that workers and not processors are the limit")
-	c.Flags().DurationVar(&o.window, "window", 7*time.Second, "how long each part is measured")
-	return scenario(c, func(ctx context.Context, _ []string) (outageResult, error) { return outage(ctx, o) })
+	c := scenario("outage", "Make one of many databases stop answering under load, and measure what that costs the others", &o, outage)
+	c.Flags().IntVar(&o.pools, "pools", 20, "databases; one of them stops answering")
+	c.Flags().DurationVar(&o.took, "took", 100*time.Millisecond, "how long each job takes; long enough that workers, not processors, are the limit")
+	c.Flags().DurationVar(&o.window, "window", 7*time.Second, "length of each measurement")
+	return c
 }
 
-func (r outageResult) fault() error { return lost(r.Lost+r.Dead, 0) }
+func (r outageResult) Fault() error { return report.Lost(r.Lost+r.Dead, 0) }
 
 // outage runs one node with the default settings, whose workers all pools want.
 func outage(ctx context.Context, o outageOptions) (r outageResult, err error) {
 	if o.pools < 2 || o.took <= 0 || o.window <= 0 {
-		return r, errors.New("two pools are needed at least, and took and window must be more than 0")
+		return r, errors.New("at least two pools are needed, and took and window must be more than 0")
 	}
-	b, err := startBed(ctx, devpg.Options{Durable: true, InMemory: true, MaxConnections: 24*o.pools + 20}, o.pools, 2*o.pools)
+	b, err := bed.Start(ctx, devpg.Options{Durable: true, InMemory: true, MaxConnections: 24*o.pools + 20}, o.pools, 2*o.pools)
 	if err != nil {
 		return r, err
 	}
-	defer b.close()
+	defer b.Close()
 	const silent = "pool-1"
-	direct := b.cfg.Pools[silent]
+	direct := b.Config.Pools[silent]
 	proxy, err := faultproxy.New(direct.DSN)
 	if err != nil {
 		return r, err
@@ -79,32 +78,29 @@ func outage(ctx context.Context, o outageOptions) (r outageResult, err error) {
 
 	var others atomic.Int64
 	registry := job.NewRegistry()
-	tenure.HandleTx(registry, func(ctx context.Context, tx pgx.Tx, j *job.Job[txWork]) error {
+	tenure.HandleTx(registry, func(ctx context.Context, tx pgx.Tx, j *job.Job[fleet.TxWork]) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO effect (job_id) VALUES ($1)", int64(j.ID)); err != nil {
 			return err
 		}
-		err := wait(ctx, j.Args.Took)
-		if err == nil && b.cfg.Tenants.Static[tenancy.ID(j.Tenant)].Pool != silent {
+		err := wait.For(ctx, j.Args.Took)
+		if err == nil && b.Config.Tenants.Static[tenancy.ID(j.Tenant)].Pool != silent {
 			others.Add(1)
 		}
 		return err
 	})
 	r = outageResult{Scenario: "outage", Pools: o.pools, TookMs: 1000 * o.took.Seconds()}
-	r.Enqueued = int(1.1 * float64(b.cfg.Execution.Workers) / o.took.Seconds() * (4*o.window + warmUp).Seconds())
-	if err := b.enqueue(ctx, b.tenants, r.Enqueued, func(int) job.Args { return txWork{Took: o.took} }); err != nil {
+	r.Enqueued = int(1.1 * float64(b.Config.Execution.Workers) / o.took.Seconds() * (4*o.window + warmUp).Seconds())
+	if err := b.Enqueue(ctx, b.Tenants, r.Enqueued, func(int) job.Args { return fleet.TxWork{Took: o.took} }); err != nil {
 		return r, err
 	}
-	b.cfg.Pools[silent] = behind
-	n, err := b.node(registry)
-	b.cfg.Pools[silent] = direct // for whoever counts
+	b.Config.Pools[silent] = behind
+	n, end, err := b.RunNode(ctx, registry)
+	b.Config.Pools[silent] = direct // for counting
 	if err != nil {
 		return r, err
 	}
-	if err := n.Start(ctx); err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, stop(n, b.cfg)) }()
-	if err := wait(ctx, warmUp); err != nil {
+	defer func() { err = errors.Join(err, end()) }()
+	if err := wait.For(ctx, warmUp); err != nil {
 		return r, err
 	}
 	r.Goroutines[0] = runtime.NumGoroutine()
@@ -114,34 +110,29 @@ func outage(ctx context.Context, o outageOptions) (r outageResult, err error) {
 		}
 		before, began := others.Load(), time.Now()
 		for time.Since(began) < o.window && err == nil {
-			err = wait(ctx, 100*time.Millisecond)
+			err = wait.For(ctx, 100*time.Millisecond)
 			r.Goroutines[1] = max(r.Goroutines[1], runtime.NumGoroutine())
 		}
-		*into = math.Round(float64(others.Load()-before) / time.Since(began).Seconds())
+		*into = report.Round(float64(others.Load()-before)/time.Since(began).Seconds(), 0)
 		fmt.Fprintf(os.Stderr, "%s: %.0f jobs/s of the others\n", what, *into)
 	}
 	rate("before", &r.Before)
 	proxy.Hold(func(string) bool { return true })
-	rate("the database falls silent", &r.First)
+	rate("the database stops answering", &r.First)
 	rate("later", &r.Later)
 	proxy.Hold(nil)
 	rate("it is back", &r.After)
 	if err != nil {
 		return r, err
 	}
-	r.FirstRatio, r.LaterRatio = math.Round(1000*r.First/r.Before)/1000, math.Round(1000*r.Later/r.Before)/1000
-	var left tenure.Counts
-	err = until(ctx, 5*time.Minute, "jobs were left", func() (bool, error) {
-		counts, err := n.Client().Count(ctx)
-		err = errors.Join(err, wait(ctx, 200*time.Millisecond))
-		left = tenure.Counts{}
-		for _, c := range counts {
-			left.Waiting, left.Timers = left.Waiting+c.Waiting+c.Claimed, left.Timers+c.Timers
-			left.Finished, left.Dead = left.Finished+c.Finished, left.Dead+c.Dead
-		}
-		return left.Waiting+left.Timers == 0, err
-	})
-	r.Finished, r.Dead = left.Finished, left.Dead
-	r.Lost = int64(r.Enqueued) - left.Finished - left.Dead
+	r.FirstRatio, r.LaterRatio = report.Share(r.First, r.Before), report.Share(r.Later, r.Before)
+	if err := b.UntilDone(ctx); err != nil {
+		return r, err
+	}
+	counts, err := n.Operator().Count(ctx)
+	for _, c := range counts {
+		r.Finished, r.Dead = r.Finished+c.Finished, r.Dead+c.Dead
+	}
+	r.Lost = int64(r.Enqueued) - r.Finished - r.Dead
 	return r, err
 }

@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/traffic"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/loadtest/internal/bed"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -25,7 +28,6 @@ type replayed struct {
 	Enqueued time.Time     `json:"enqueued"` // just before the call to Enqueue
 }
 
-// Kind implements job.Args.
 func (replayed) Kind() string { return "replay.call" }
 
 type replayOptions struct {
@@ -51,27 +53,22 @@ type replayResult struct {
 
 func newReplay() *cobra.Command {
 	var o replayOptions
-	c := &cobra.Command{
-		Use:   "replay FILE",
-		Short: "Replay a recorded trace: arrivals and durations as they were, faster",
-		Long: "Replays a trace in the format of the Azure Functions Invocation Trace 2021 (an application is a tenant)\n" +
-			"or of the Azure LLM Inference Trace 2023. Both are published by Microsoft under CC BY 4.0.",
-		Args: cobra.ExactArgs(1),
-	}
-	c.Flags().Float64Var(&o.speed, "speed", 60, "how many times faster than it was recorded")
-	c.Flags().IntVar(&o.pools, "pools", 2, "databases that the tenants are spread over")
-	c.Flags().IntVar(&o.limit, "limit", 0, "replay only so many calls (0: all)")
-	return scenario(c, func(ctx context.Context, args []string) (replayResult, error) {
-		o.file = args[0]
-		return replay(ctx, o)
-	})
+	c := scenario("replay FILE", "Replay a recorded trace with its arrivals and durations, faster", &o, replay)
+	c.Long = "Replays a trace in the format of the Azure Functions Invocation Trace 2021 (an application is a tenant)\n" +
+		"or of the Azure LLM Inference Trace 2023. Both are published by Microsoft under CC BY 4.0."
+	c.Args = cobra.ExactArgs(1)
+	c.PreRun = func(_ *cobra.Command, args []string) { o.file = args[0] }
+	c.Flags().Float64Var(&o.speed, "speed", 60, "how many times faster than recorded")
+	c.Flags().IntVar(&o.pools, "pools", 2, "databases; the tenants are spread over them")
+	c.Flags().IntVar(&o.limit, "limit", 0, "replay at most this many calls (0: all)")
+	return c
 }
 
-func (r replayResult) fault() error { return lost(r.Lost, r.Doubled) }
+func (r replayResult) Fault() error { return report.Lost(r.Lost, r.Doubled) }
 
 func replay(ctx context.Context, o replayOptions) (r replayResult, err error) {
 	if !(o.speed > 0) || math.IsInf(o.speed, 0) {
-		return r, fmt.Errorf("--speed %v: more than 0 is needed", o.speed)
+		return r, fmt.Errorf("--speed %v: must be more than 0", o.speed)
 	}
 	calls, err := traffic.Read(o.file)
 	if err != nil {
@@ -81,143 +78,67 @@ func replay(ctx context.Context, o replayOptions) (r replayResult, err error) {
 		calls = calls[:min(o.limit, len(calls))]
 	}
 	names := traffic.Tenants(calls)
-	b, err := newBed(ctx, o.pools, len(names))
+	b, err := bed.Start(ctx, devpg.Options{Durable: true}, o.pools, len(names))
 	if err != nil {
 		return r, err
 	}
-	defer b.close()
+	defer b.Close()
 	tenants := map[string]tenancy.ID{}
 	for i, name := range names {
-		tenants[name] = b.tenants[i]
+		tenants[name] = b.Tenants[i]
 	}
 
 	w := &watch{runs: map[job.ID]int{}}
 	registry := job.NewRegistry()
 	job.Handle(registry, w.handle)
-	n, err := b.node(registry)
+	n, end, err := b.RunNode(ctx, registry)
 	if err != nil {
 		return r, err
 	}
-	if err := n.Start(ctx); err != nil {
-		return r, err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	if err := untilHeld(ctx, n); err != nil {
-		return r, errors.Join(err, stop(n, b.cfg))
+		return r, err
 	}
 	span := calls[len(calls)-1].At
 	fmt.Fprintf(os.Stderr, "%d calls of %d tenants over %v, %g times faster\n", len(calls), len(names), span.Round(time.Second), o.speed)
+	for i, c := range calls {
+		calls[i].At, calls[i].Took = time.Duration(float64(c.At)/o.speed), time.Duration(float64(c.Took)/o.speed)
+	}
 
 	began := time.Now()
-	err = replayCalls(ctx, n.Client(), calls, tenants, o.speed)
+	err = traffic.Play(ctx, calls, func(ctx context.Context, _ int, call traffic.Call) error {
+		args := replayed{Function: call.Kind, Took: call.Took, Enqueued: time.Now()}
+		_, err := n.Client().Enqueue(tenancy.For(ctx, tenants[call.Tenant]), args)
+		return err
+	})
 	if err == nil {
-		err = untilFinished(ctx, n.Client(), int64(len(calls)))
+		err = b.UntilDone(ctx)
 	}
-	took := time.Since(began)
-	finished := int64(0)
-	counts, countErr := n.Client().Count(ctx)
-	for _, c := range counts {
-		finished += c.Finished
-	}
-	if err = errors.Join(err, countErr, stop(n, b.cfg)); err != nil {
+	if err != nil {
 		return r, err
 	}
-	return replayResult{
+	r = replayResult{
 		Scenario: "replay", File: o.file, Speed: o.speed, Jobs: len(calls), Tenants: len(names), Pools: o.pools,
-		Seconds: math.Round(took.Seconds()*1000) / 1000, StartP50ms: w.percentile(0.50), StartP99ms: w.percentile(0.99),
-		Finished: finished, Lost: int64(len(calls)) - finished, Doubled: w.doubled(),
-	}, nil
+		Seconds: report.Seconds(time.Since(began)), StartP50ms: report.Percentile(w.starts, 0.50), StartP99ms: report.Percentile(w.starts, 0.99),
+		Doubled: w.doubled(),
+	}
+	counts, err := n.Operator().Count(ctx)
+	for _, c := range counts {
+		r.Finished += c.Finished
+	}
+	r.Lost = int64(len(calls)) - r.Finished
+	return r, err
 }
 
 // untilHeld waits until the node holds every lock, so that its start is not measured.
 func untilHeld(ctx context.Context, n *tenure.Node) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("the locks were not held after 30 s"))
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return wait.Until(ctx, 30*time.Second, "the locks were not held", func() (bool, error) {
 		held := true
 		for _, l := range n.Locks() {
 			held = held && l.Holding
 		}
-		if held {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
-}
-
-// replayers is how many enqueue at a time, so that bursts arrive as bursts.
-const replayers = 8
-
-func replayCalls(ctx context.Context, c *tenure.Client, calls []traffic.Call, tenants map[string]tenancy.ID, speed float64) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	due := make(chan traffic.Call)
-	var group sync.WaitGroup
-	for range replayers {
-		group.Go(func() {
-			for call := range due {
-				args := replayed{Function: call.Kind, Took: scaled(call.Took, speed), Enqueued: time.Now()}
-				if _, err := c.Enqueue(tenancy.For(ctx, tenants[call.Tenant]), args); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	began := time.Now()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-feed:
-	for _, call := range calls {
-		timer.Reset(scaled(call.At, speed) - time.Since(began))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			break feed
-		}
-		select {
-		case due <- call:
-		case <-ctx.Done():
-			break feed
-		}
-	}
-	close(due)
-	group.Wait()
-	return context.Cause(ctx)
-}
-
-func scaled(d time.Duration, speed float64) time.Duration {
-	return time.Duration(float64(d) / speed)
-}
-
-// untilFinished waits until as many jobs are finished as were enqueued.
-func untilFinished(ctx context.Context, c *tenure.Client, want int64) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not finished after 10 minutes"))
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		counts, err := c.Count(ctx)
-		if err != nil {
-			return err
-		}
-		done := int64(0)
-		for _, n := range counts {
-			done += n.Finished + n.Dead
-		}
-		if done >= want {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
+		return held, nil
+	})
 }
 
 // watch is what the handlers saw.
@@ -233,14 +154,7 @@ func (w *watch) handle(ctx context.Context, j *job.Job[replayed]) error {
 	w.runs[j.ID]++
 	w.starts = append(w.starts, late)
 	w.mu.Unlock()
-	t := time.NewTimer(j.Args.Took)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return wait.For(ctx, j.Args.Took)
 }
 
 // doubled counts runs beyond the first of each job.
@@ -251,16 +165,4 @@ func (w *watch) doubled() (n int) {
 		n += runs - 1
 	}
 	return n
-}
-
-// percentile of the times to start, in ms.
-func (w *watch) percentile(p float64) float64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.starts) == 0 {
-		return 0
-	}
-	slices.Sort(w.starts)
-	at := w.starts[min(len(w.starts)-1, int(p*float64(len(w.starts))))]
-	return math.Round(float64(at.Microseconds())/10) / 100
 }

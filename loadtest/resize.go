@@ -8,22 +8,19 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure/internal/wait"
+	"github.com/tenurehq/tenure/loadtest/internal/fleet"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 )
 
 type resizeOptions struct {
-	nodes, pools int
-	every        time.Duration
-	disk         bool
-	profile      string
-	keep         string
+	clusterOptions
+	every time.Duration
 }
 
 type resizeResult struct {
-	Scenario  string  `json:"scenario"`
-	Nodes     int     `json:"nodes"` // at most
-	Pools     int     `json:"pools"`
-	Profile   string  `json:"profile"`
-	Disk      bool    `json:"disk"`
+	clusterHead
 	Up        float64 `json:"up_seconds"`   // from the new nodes' start until every lock is held and no node holds more than its share
 	Down      float64 `json:"down_seconds"` // from the signal to all but one until that one holds every lock
 	MostHeld  int     `json:"most_held"`    // by one of the nodes
@@ -32,97 +29,74 @@ type resizeResult struct {
 	HeldDown  int     `json:"held_down"`    // locks of the nodes that were stopped
 	MovesDown int     `json:"moves_down"`
 	Moves     int     `json:"moves"`
-	Enqueued  int     `json:"enqueued"`
-	Finished  int     `json:"finished"`
-	Lost      int     `json:"lost"`
-	Doubled   int     `json:"doubled"`
+	report.Outcome
 }
 
 func newResize() *cobra.Command {
 	var o resizeOptions
-	c := &cobra.Command{
-		Use: "resize", Short: "Add nodes to one, take them away again, and time how long locks take to follow",
-		Args: cobra.NoArgs,
-	}
-	c.Flags().IntVar(&o.nodes, "nodes", 5, "node processes at most; it begins and ends with one")
-	c.Flags().IntVar(&o.pools, "pools", 20, "databases; each has a lock of its own")
+	c := scenario("resize", "Grow a cluster from one node and shrink it again, and time how long the locks take to follow", &o, resize)
+	o.clusterOptions.flags(c.Flags(), 5, 20)
+	c.Flags().Lookup("nodes").Usage = "most node processes; the cluster begins and ends with one"
 	c.Flags().DurationVar(&o.every, "every", 500*time.Millisecond, "how often a job is enqueued in each pool")
-	c.Flags().BoolVar(&o.disk, "disk", false, "keep the databases on disk")
-	c.Flags().StringVar(&o.profile, "profile", "lan", "timing of the gossip: local, lan or wan")
-	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs in this folder")
-	return scenario(c, func(ctx context.Context, _ []string) (resizeResult, error) { return resize(ctx, o) })
+	return c
 }
-
-func (r resizeResult) fault() error { return lost(int64(r.Lost), r.Doubled) }
 
 func resize(ctx context.Context, o resizeOptions) (r resizeResult, err error) {
 	if o.nodes < 2 || o.pools < 1 || o.every <= 0 {
-		return r, errors.New("two nodes are needed at least, and pools and every must be more than 0")
+		return r, errors.New("at least two nodes are needed, and pools and every must be more than 0")
 	}
-	w, err := newWatched(ctx, o.disk, o.pools, o.nodes, o.profile, o.keep)
+	w, err := newWatchedLocks(ctx, o.clusterOptions)
 	if err != nil {
 		return r, err
 	}
 	defer w.close()
-	w.fleet.silent = true
-	first, others := w.fleet.nodes[:1], w.fleet.nodes[1:]
-	if err := startTogether(ctx, first); err != nil {
+	w.fleet.Silent = true
+	first, others := w.fleet.Nodes[:1], w.fleet.Nodes[1:]
+	if err := fleet.StartTogether(ctx, first); err != nil {
 		return r, err
 	}
 	if err := w.begin(ctx, first, o.every, soakTook); err != nil {
 		return r, err
 	}
-	r = resizeResult{Scenario: "resize", Nodes: o.nodes, Pools: o.pools, Profile: o.profile, Disk: o.disk, Limit: w.share(o.nodes)}
-	p, err := w.end(ctx, r.change(ctx, w, others))
+	r = resizeResult{clusterHead: o.head("resize"), Limit: w.share(o.nodes)}
+	err = wait.For(ctx, warmUp)
+	if err == nil {
+		r.MovesUp, err = w.taken(ctx, func(ctx context.Context) error { return r.grow(ctx, w, others) }, pause(warmUp))
+	}
+	if err == nil {
+		r.MovesDown, err = w.taken(ctx, func(ctx context.Context) error { return r.shrink(ctx, w, others) }, pause(warmUp))
+	}
 	r.Moves = r.MovesUp + r.MovesDown
-	r.Enqueued, r.Finished, r.Lost, r.Doubled = w.load.enqueued(), p.finished, p.lost, p.doubled
+	r.Outcome, _, err = w.load.Finish(ctx, err)
 	return r, err
 }
 
-// change starts the others, and stops them.
-func (r *resizeResult) change(ctx context.Context, w *watched, others []*node) error {
-	if err := wait(ctx, warmUp); err != nil {
-		return err
-	}
-	alone, err := w.taken(ctx)
-	if err != nil {
-		return err
-	}
+// grow starts the others.
+func (r *resizeResult) grow(ctx context.Context, w *watched, others []*fleet.Node) (err error) {
 	began := time.Now()
-	if err := startTogether(ctx, others); err != nil {
+	if err := fleet.StartTogether(ctx, others); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "%d nodes more run after %v s\n", len(others), seconds(time.Since(began)))
-	if r.MostHeld, err = w.untilSpread(ctx, w.fleet.nodes, r.Limit); err != nil {
-		return err
-	}
-	r.Up = seconds(time.Since(began))
+	fmt.Fprintf(os.Stderr, "%d more nodes are running after %v s\n", len(others), report.Seconds(time.Since(began)))
+	r.MostHeld, err = w.untilSpread(ctx, w.fleet.Nodes, r.Limit)
+	r.Up = report.Seconds(time.Since(began))
 	fmt.Fprintf(os.Stderr, "the locks are spread after %v s\n", r.Up)
-	if err := wait(ctx, warmUp); err != nil {
-		return err
-	}
-	spread, err := w.taken(ctx)
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+// shrink stops them.
+func (r *resizeResult) shrink(ctx context.Context, w *watched, others []*fleet.Node) error {
 	held, _ := w.holders(ctx)
 	for _, n := range others {
-		r.HeldDown += held[n]
+		r.HeldDown += len(held[n])
 	}
-	began = time.Now()
-	if err := together(others, func(n *node) error { return n.stop(ctx) }); err != nil {
+	began := time.Now()
+	if err := fleet.Together(others, func(n *fleet.Node) error { return n.Stop(ctx) }); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "they have stopped after %v s\n", seconds(time.Since(began)))
-	if _, err := w.untilSpread(ctx, w.fleet.nodes[:1], len(w.bed.pools)); err != nil {
-		return err
-	}
-	r.Down = seconds(time.Since(began))
+	fmt.Fprintf(os.Stderr, "they are stopped after %v s\n", report.Seconds(time.Since(began)))
+	err := w.untilHeld(w.fleet.Nodes[:1])(ctx)
+	r.Down = report.Seconds(time.Since(began))
 	fmt.Fprintf(os.Stderr, "one node holds every lock after %v s\n", r.Down)
-	if err := wait(ctx, warmUp); err != nil {
-		return err
-	}
-	gathered, err := w.taken(ctx)
-	r.MovesUp, r.MovesDown = spread-alone, gathered-spread
 	return err
 }

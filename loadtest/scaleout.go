@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
@@ -12,7 +11,11 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/loadtest/internal/bed"
+	"github.com/tenurehq/tenure/loadtest/internal/fleet"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -39,18 +42,15 @@ type scaleoutResult struct {
 
 func newScaleout() *cobra.Command {
 	var o scaleoutOptions
-	c := &cobra.Command{
-		Use: "scaleout", Short: "Work off one hot pool with one node, then with several, each with few workers",
-		Args: cobra.NoArgs,
-	}
+	c := scenario("scaleout", "Work off one busy pool with one node, then with several, each with few workers", &o, scaleout)
 	c.Flags().IntVar(&o.nodes, "nodes", 4, "node processes in the second part")
-	c.Flags().IntVar(&o.workers, "workers", 8, "handlers at a time on each node; few, so that they and not the processor are the limit")
+	c.Flags().IntVar(&o.workers, "workers", 8, "concurrent handlers on each node; few, so that they, not the processor, are the limit")
 	c.Flags().DurationVar(&o.took, "took", 10*time.Millisecond, "how long each job takes")
-	c.Flags().DurationVar(&o.window, "window", 10*time.Second, "how long each part is measured")
-	return scenario(c, func(ctx context.Context, _ []string) (scaleoutResult, error) { return scaleout(ctx, o) })
+	c.Flags().DurationVar(&o.window, "window", 10*time.Second, "length of each measurement")
+	return c
 }
 
-func (r scaleoutResult) fault() error { return lost(r.Lost, 0) }
+func (r scaleoutResult) Fault() error { return report.Lost(r.Lost, 0) }
 
 // scaleout measures the parts on a pool each, so that neither meets what the other left.
 func scaleout(ctx context.Context, o scaleoutOptions) (r scaleoutResult, err error) {
@@ -58,25 +58,25 @@ func scaleout(ctx context.Context, o scaleoutOptions) (r scaleoutResult, err err
 		return r, errors.New("nodes, workers, took and window must be more than 0")
 	}
 	const tenantsPerPart = 4
-	b, err := newBed(ctx, 2, 2*tenantsPerPart)
+	b, err := bed.Start(ctx, devpg.Options{Durable: true}, 2, 2*tenantsPerPart)
 	if err != nil {
 		return r, err
 	}
-	defer b.close()
-	b.cfg.Execution.Workers = o.workers
+	defer b.Close()
+	b.Config.Execution.Workers = o.workers
 	r = scaleoutResult{Scenario: "scaleout", Workers: o.workers, TookMs: 1000 * o.took.Seconds(), Nodes: o.nodes,
 		PerSecond: map[int]float64{}, Possible: map[int]float64{}}
 	for part, nodes := range []int{1, o.nodes} {
 		possible := float64(nodes*o.workers) / o.took.Seconds()
-		p := scaling{bed: b, pool: b.pools[part], nodes: nodes, took: o.took, window: o.window,
+		p := scaling{bed: b, pool: b.Pools[part], nodes: nodes, took: o.took, window: o.window,
 			jobs: int(possible * (o.window + 2*warmUp).Seconds())}
 		rate, err := p.measure(ctx)
 		if err != nil {
 			return r, err
 		}
 		fmt.Fprintf(os.Stderr, "%d nodes: %.0f jobs/s of %.0f possible\n", nodes, rate, possible)
-		r.PerSecond[nodes], r.Possible[nodes] = math.Round(rate), possible
-		r.Ratio = math.Round(100*rate/r.PerSecond[1]) / 100
+		r.PerSecond[nodes], r.Possible[nodes] = report.Round(rate, 0), possible
+		r.Ratio = report.Round(rate/r.PerSecond[1], 2)
 		r.Enqueued += p.jobs
 		r.Finished += p.left.Finished
 		r.Waiting += p.left.Waiting
@@ -90,7 +90,7 @@ const warmUp = 2 * time.Second
 
 // scaling is one part: a backlog in one pool, and nodes.
 type scaling struct {
-	bed         *bed
+	bed         *bed.Bed
 	pool        string
 	nodes, jobs int
 	took        time.Duration
@@ -102,70 +102,64 @@ type scaling struct {
 // measure returns how many jobs are finished in a second while more of them wait.
 func (s *scaling) measure(ctx context.Context) (rate float64, err error) {
 	cfg, tenants := s.alone()
-	f, err := newFleet(cfg, s.nodes, "lan", "")
+	f, err := fleet.New(cfg, s.nodes, "lan", "")
 	if err != nil {
 		return 0, err
 	}
-	defer f.close()
-	f.silent = true
-	if err := f.start(ctx); err != nil {
+	defer f.Close()
+	f.Silent = true
+	if err := f.Start(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.bed.enqueue(ctx, tenants, s.jobs, func(int) job.Args { return plainWork{Took: s.took} }); err != nil {
+	if err := s.bed.Enqueue(ctx, tenants, s.jobs, func(int) job.Args { return fleet.PlainWork{Took: s.took} }); err != nil {
 		return 0, err
 	}
-	client, err := f.client(ctx, cfg)
+	client, err := f.NewClient(ctx, cfg)
 	if err != nil {
 		return 0, err
 	}
 	defer client.Stop(context.WithoutCancel(ctx))
-	if err := wait(ctx, warmUp); err != nil {
-		return 0, err
-	}
-	before, began, err := s.count(ctx, client)
-	if err != nil {
-		return 0, err
-	}
-	if err := wait(ctx, s.window); err != nil {
-		return 0, err
-	}
-	after, ended, err := s.count(ctx, client)
-	if err != nil {
-		return 0, err
-	}
-	if after.Waiting == 0 {
-		return 0, fmt.Errorf("%d jobs were too few for %d nodes: nothing waited any more", s.jobs, s.nodes)
-	}
-	for _, n := range f.nodes {
-		if err := n.stop(ctx); err != nil {
-			return 0, err
+	count := func(into *tenure.Counts) step {
+		return func(ctx context.Context) error {
+			counts, err := client.Operator().Count(ctx)
+			if err == nil {
+				*into = counts[0]
+			}
+			return err
 		}
 	}
-	if s.left, _, err = s.count(ctx, client); err != nil {
+	var before, after tenure.Counts
+	if err := inTurn(ctx, pause(warmUp), count(&before)); err != nil {
 		return 0, err
 	}
-	if s.left.Claimed != 0 {
-		return 0, fmt.Errorf("%d jobs are claimed although every node has stopped in order", s.left.Claimed)
+	began := time.Now()
+	err = inTurn(ctx, pause(s.window), count(&after))
+	rate = float64(after.Finished-before.Finished) / time.Since(began).Seconds()
+	if err == nil && after.Waiting == 0 {
+		err = fmt.Errorf("%d jobs were too few for %d nodes: none were waiting at the end", s.jobs, s.nodes)
 	}
-	return float64(after.Finished-before.Finished) / ended.Sub(began).Seconds(), nil
-}
-
-func (s *scaling) count(ctx context.Context, client *tenure.Client) (tenure.Counts, time.Time, error) {
-	counts, err := client.Count(ctx)
-	if err != nil {
-		return tenure.Counts{}, time.Time{}, err
+	for _, n := range f.Nodes {
+		if err == nil {
+			err = n.Stop(ctx)
+		}
 	}
-	return counts[0], time.Now(), nil
+	if err == nil {
+		err = count(&s.left)(ctx)
+	}
+	if err == nil && s.left.Claimed != 0 {
+		err = fmt.Errorf("%d jobs are still claimed although every node has stopped cleanly", s.left.Claimed)
+	}
+	return rate, err
 }
 
 // alone is the bed's configuration without the other pools.
 func (s *scaling) alone() (config.Config, []tenancy.ID) {
-	cfg := s.bed.cfg
+	cfg := s.bed.Config
 	cfg.Pools = map[string]routing.PoolConfig{s.pool: cfg.Pools[s.pool]}
 	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
 	var tenants []tenancy.ID
-	for _, id := range s.bed.tenants {
-		if t := s.bed.cfg.Tenants.Static[id]; t.Pool == s.pool {
+	for _, id := range s.bed.Tenants {
+		if t := s.bed.Config.Tenants.Static[id]; t.Pool == s.pool {
 			cfg.Tenants.Static[id] = t
 			tenants = append(tenants, id)
 		}

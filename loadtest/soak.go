@@ -4,32 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure/internal/devpg"
-	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/internal/wait"
+	"github.com/tenurehq/tenure/loadtest/internal/bed"
+	"github.com/tenurehq/tenure/loadtest/internal/fleet"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 )
 
 type soakOptions struct {
-	nodes, pools int
-	minutes      float64
-	every        time.Duration
-	sampleEvery  time.Duration
-	scale        float64
-	disk         bool
-	profile      string
-	keep         string
+	clusterOptions
+	minutes, scale     float64
+	every, sampleEvery time.Duration
 }
 
 type soakResult struct {
-	Scenario    string     `json:"scenario"`
-	Nodes       int        `json:"nodes"`
-	Pools       int        `json:"pools"`
+	clusterHead
 	Minutes     float64    `json:"minutes"`
 	Scale       float64    `json:"scale"`
 	Samples     int        `json:"samples"`
@@ -39,10 +33,7 @@ type soakResult struct {
 	LedgerMB    soakSeries `json:"ledger_mb"`      // the tables that jobs pass through, of all pools
 	Moved       int        `json:"moved"`          // locks that changed hands
 	EnqueueP99  [2]float64 `json:"enqueue_p99_ms"` // in the first half and in the second
-	Enqueued    int        `json:"enqueued"`
-	Finished    int        `json:"finished"`
-	Lost        int        `json:"lost"`
-	Doubled     int        `json:"doubled"`
+	report.Outcome
 }
 
 // soakSeries is what was seen of one number in the second half of the time, when whatever
@@ -57,23 +48,14 @@ type soakSeries struct {
 
 func newSoak() *cobra.Command {
 	var o soakOptions
-	c := &cobra.Command{
-		Use: "soak", Short: "Leave a cluster under a steady load, and see whether anything grows",
-		Args: cobra.NoArgs,
-	}
-	c.Flags().IntVar(&o.nodes, "nodes", 3, "node processes")
-	c.Flags().IntVar(&o.pools, "pools", 3, "databases")
-	c.Flags().Float64Var(&o.minutes, "minutes", 0.7, "how long; a slope is worth something after an hour or more")
+	c := scenario("soak", "Keep a cluster under a steady load, and report whether anything grows", &o, soak)
+	o.clusterOptions.flags(c.Flags(), 3, 3)
+	c.Flags().Float64Var(&o.minutes, "minutes", 0.7, "how long; a slope means something after an hour or more")
 	c.Flags().DurationVar(&o.every, "every", 50*time.Millisecond, "how often a job is enqueued in each pool")
-	c.Flags().DurationVar(&o.sampleEvery, "sample", 0, "how often to measure (0: sixty times)")
-	c.Flags().Float64Var(&o.scale, "scale", 1, "shortens the times to live of locks and sessions, and their renewals with them; 1: the defaults")
-	c.Flags().BoolVar(&o.disk, "disk", false, "keep the databases on disk")
-	c.Flags().StringVar(&o.profile, "profile", "lan", "timing of the gossip: local, lan or wan")
-	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs in this folder")
-	return scenario(c, func(ctx context.Context, _ []string) (soakResult, error) { return soak(ctx, o) })
+	c.Flags().DurationVar(&o.sampleEvery, "sample", 0, "time between measurements (0: sixty in all)")
+	c.Flags().Float64Var(&o.scale, "scale", 1, "scales the TTLs of locks and sessions, and their renewals with them (1: the defaults)")
+	return c
 }
-
-func (r soakResult) fault() error { return lost(int64(r.Lost), r.Doubled) }
 
 // soakTook is how long each job takes: some are always running.
 const soakTook = 20 * time.Millisecond
@@ -86,64 +68,36 @@ func soak(ctx context.Context, o soakOptions) (r soakResult, err error) {
 	if o.sampleEvery == 0 {
 		o.sampleEvery = span / 60
 	}
-	b, err := startBed(ctx, devpg.Options{Durable: true, InMemory: !o.disk}, o.pools, 3*o.pools)
+	c, err := newCluster(ctx, o.clusterOptions, devpg.Options{}, func(b *bed.Bed) error { b.ScaleTTLs(o.scale); return nil })
 	if err != nil {
 		return r, err
 	}
-	defer b.close()
-	b.hurry(o.scale)
-	f, err := newFleet(b.cfg, o.nodes, o.profile, o.keep)
-	if err != nil {
+	defer c.close()
+	c.fleet.Silent = true
+	if err := c.start(ctx); err != nil {
 		return r, err
 	}
-	defer f.close()
-	f.silent = true
-	if err := f.start(ctx); err != nil {
+	c.startLoad(o.every, fleet.MixedWork(soakTook))
+	r = soakResult{clusterHead: o.head("soak"), Minutes: o.minutes, Scale: o.scale}
+	err = r.watch(ctx, c, span, o.sampleEvery)
+	if r.Outcome, _, err = c.load.Finish(ctx, err); err != nil {
 		return r, err
 	}
-	client, err := f.client(ctx, b.cfg)
-	if err != nil {
-		return r, err
-	}
-	defer client.Stop(context.WithoutCancel(ctx))
-	conn, err := b.connect(ctx, b.pools[0])
-	if err != nil {
-		return r, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-
-	l := b.load(client, o.every, func(n int) job.Args {
-		if n%2 == 0 {
-			return plainWork{Took: soakTook}
-		}
-		return txWork{Took: soakTook}
-	})
-	l.start()
-	r = soakResult{Scenario: "soak", Nodes: o.nodes, Pools: o.pools, Minutes: o.minutes, Scale: o.scale}
-	err = r.watch(ctx, b, f, conn, span, o.sampleEvery)
-	l.stop()
-	if err == nil {
-		err = l.untilDone(ctx)
-	}
-	if err != nil {
-		return r, errors.Join(err, l.last)
-	}
-	half := len(l.took) / 2
-	r.EnqueueP99 = [2]float64{milliseconds(l.took[:half], 0.99), milliseconds(l.took[half:], 0.99)}
-	p, err := l.prove(ctx)
-	r.Enqueued, r.Finished, r.Lost, r.Doubled = l.enqueued(), p.finished, p.lost, p.doubled
-	return r, err
+	took := c.load.Took
+	half := len(took) / 2
+	r.EnqueueP99 = [2]float64{report.Milliseconds(took[:half], 0.99), report.Milliseconds(took[half:], 0.99)}
+	return r, nil
 }
 
 // watch measures again and again, and keeps what it sees in the second half.
-func (r *soakResult) watch(ctx context.Context, b *bed, f *fleet, conn *pgx.Conn, span, every time.Duration) error {
+func (r *soakResult) watch(ctx context.Context, c *cluster, span, every time.Duration) error {
 	began := time.Now()
 	epochs := int64(0)
 	for n := 0; time.Since(began) < span; n++ {
-		if err := wait(ctx, every); err != nil {
+		if err := wait.For(ctx, every); err != nil {
 			return err
 		}
-		now, sum, err := look(ctx, b, f, conn)
+		now, sum, err := look(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -166,42 +120,29 @@ func (r *soakResult) watch(ctx context.Context, b *bed, f *fleet, conn *pgx.Conn
 
 // look measures once: goroutines, resident megabytes, connections, megabytes of the ledger;
 // and the sum of the locks' epochs.
-func look(ctx context.Context, b *bed, f *fleet, conn *pgx.Conn) (now [4]float64, epochs int64, err error) {
-	for _, n := range f.nodes {
-		u, err := n.usage()
-		if err != nil {
-			return now, 0, err
-		}
-		s, err := n.stats()
-		if err != nil {
-			return now, 0, err
-		}
-		now[0], now[1] = max(now[0], float64(u.Goroutines)), max(now[1], math.Round(float64(u.Kilobytes)/102.4)/10)
-		epochs += s.Epochs
-	}
-	if err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tenure %'").Scan(&now[2]); err != nil {
+func look(ctx context.Context, c *cluster) (now [4]float64, epochs int64, err error) {
+	u, err := c.fleet.Usage()
+	if err != nil {
 		return now, 0, err
 	}
-	for _, pool := range b.pools {
+	locks, err := c.fleet.Stats()
+	if err != nil {
+		return now, 0, err
+	}
+	now[0], now[1] = float64(u.Goroutines), report.Round(float64(u.Kilobytes)/1024, 1)
+	if err := c.bed.Ask(ctx, c.bed.Pools[0], "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tenure %'", &now[2]); err != nil {
+		return now, 0, err
+	}
+	for _, pool := range c.bed.Pools {
 		var mb float64
-		err := b.ask(ctx, pool, "SELECT round(sum(pg_total_relation_size(oid)) / 1e6, 1)::float8 FROM pg_class WHERE relnamespace = 'tenure'::regnamespace AND relname IN ('job', 'claim', 'timer_job')", &mb)
+		err := c.bed.Ask(ctx, pool, "SELECT round(sum(pg_total_relation_size(oid)) / 1e6, 1)::float8 FROM pg_class WHERE relnamespace = 'tenure'::regnamespace AND relname IN ('job', 'claim', 'timer_job')", &mb)
 		if err != nil {
 			return now, 0, err
 		}
 		now[3] += mb
 	}
-	now[3] = math.Round(10*now[3]) / 10
-	return now, epochs, nil
-}
-
-// ask reads one value from a pool's database, on a connection of its own.
-func (b *bed) ask(ctx context.Context, pool, sql string, answer any) error {
-	conn, err := b.connect(ctx, pool)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	return conn.QueryRow(ctx, sql).Scan(answer)
+	now[3] = report.Round(now[3], 1)
+	return now, locks.Epochs, nil
 }
 
 func (s *soakSeries) add(at, seen float64) {
@@ -210,7 +151,7 @@ func (s *soakSeries) add(at, seen float64) {
 	}
 	s.Least, s.Most = min(s.Least, seen), max(s.Most, seen)
 	s.at, s.seen = append(s.at, at), append(s.seen, seen)
-	s.PerHour = math.Round(100*slope(s.at, s.seen)) / 100
+	s.PerHour = report.Round(slope(s.at, s.seen), 2)
 }
 
 // slope is that of the line with the least squares through the points; 0 of fewer than two.

@@ -10,15 +10,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure/internal/devpg"
-	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/loadtest/internal/bed"
+	"github.com/tenurehq/tenure/loadtest/internal/fleet"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
 )
 
 type stormOptions struct {
-	nodes, pools, room, outsider int
-	told, perNode, maxConns      int
-	steady, fault                time.Duration
-	every, took                  time.Duration
-	keep                         string
+	nodes, pools, serverConns, outsider int
+	told, perNode, maxConns             int
+	steady, fault, every, took          time.Duration
+	keep                                string
 }
 
 type stormResult struct {
@@ -38,12 +39,9 @@ type stormResult struct {
 	Down        stormTries    `json:"down"`        // while the server does not run
 	Recovered   stormRecovery `json:"recovered_from_crowd"`
 	Back        stormRecovery `json:"recovered_from_down"`
-	Enqueued    int           `json:"enqueued"`
 	Unknown     int           `json:"unknown"` // calls of Enqueue that failed
-	Finished    int           `json:"finished"`
 	Dead        int           `json:"dead"`
-	Lost        int           `json:"lost"`
-	Doubled     int           `json:"doubled"`
+	report.Outcome
 }
 
 // stormTries counts connections that nodes asked the server for in vain.
@@ -65,26 +63,23 @@ type stormRecovery struct {
 
 func newStorm() *cobra.Command {
 	var o stormOptions
-	c := &cobra.Command{
-		Use: "storm", Short: "Take a server's connections away from a cluster with many pools on it, then the server, and count how often it tries",
-		Args: cobra.NoArgs,
-	}
+	c := scenario("storm", "Take away a server's connections from a cluster with many pools, then the server, and count the connection attempts", &o, storm)
 	c.Flags().IntVar(&o.nodes, "nodes", 5, "node processes")
 	c.Flags().IntVar(&o.pools, "pools", 20, "databases, all on one server")
-	c.Flags().IntVar(&o.room, "max-connections", 100, "the server's")
-	c.Flags().IntVar(&o.outsider, "outsider", 90, "how many of them somebody else takes")
-	c.Flags().IntVar(&o.told, "told", 0, "connections.nodes (0: as many processes as there are, the client included)")
-	c.Flags().IntVar(&o.perNode, "per-node", 0, "connections.per_node (0: the most that the check at the start allows)")
-	c.Flags().IntVar(&o.maxConns, "max-conns", 20, "max_conns of every pool; that is its default")
+	c.Flags().IntVar(&o.serverConns, "max-connections", 100, "max_connections of the server")
+	c.Flags().IntVar(&o.outsider, "outsider", 90, "how many of them another program takes")
+	c.Flags().IntVar(&o.told, "told", 0, "connections.nodes (0: the number of processes, the client included)")
+	c.Flags().IntVar(&o.perNode, "per-node", 0, "connections.per_node (0: the most that the check at start-up allows)")
+	c.Flags().IntVar(&o.maxConns, "max-conns", 20, "max_conns of every pool")
 	c.Flags().DurationVar(&o.steady, "steady", 10*time.Second, "how long to measure without a fault")
 	c.Flags().DurationVar(&o.fault, "fault", 20*time.Second, "how long each fault lasts")
 	c.Flags().DurationVar(&o.every, "every", time.Second, "how often a job is enqueued in each pool")
-	c.Flags().DurationVar(&o.took, "took", 20*time.Millisecond, "how long each takes")
+	c.Flags().DurationVar(&o.took, "took", 20*time.Millisecond, "how long each job takes")
 	c.Flags().StringVar(&o.keep, "keep", "", "keep the nodes' logs in this folder")
-	return scenario(c, func(ctx context.Context, _ []string) (stormResult, error) { return storm(ctx, o) })
+	return c
 }
 
-func (r stormResult) fault() error { return lost(int64(r.Lost+r.Dead), r.Doubled) }
+func (r stormResult) Fault() error { return report.Lost(int64(r.Lost+r.Dead), r.Doubled) }
 
 // reservedSlots are those of superusers, by Postgres' default.
 const reservedSlots = 3
@@ -94,19 +89,19 @@ const reservedSlots = 3
 const stormOwner, stormClient = "app", "client"
 
 func storm(ctx context.Context, o stormOptions) (r stormResult, err error) {
-	if o.nodes < 1 || o.pools < 1 || o.steady < time.Second || o.fault < time.Second || o.every <= 0 || o.outsider >= o.room-reservedSlots {
-		return r, errors.New("nodes, pools and every must be more than 0, steady and fault a second at least, and the outsider must leave some connections")
+	if o.nodes < 1 || o.pools < 1 || o.steady < time.Second || o.fault < time.Second || o.every <= 0 || o.outsider >= o.serverConns-reservedSlots {
+		return r, errors.New("nodes, pools and every must be more than 0, steady and fault at least a second, and the outsider must leave some connections")
 	}
 	if o.told == 0 {
 		o.told = o.nodes + 1
 	}
 	locks := o.pools * min(o.told, 3)
 	if o.perNode == 0 {
-		o.perNode = (o.room - reservedSlots - locks) / o.told
+		o.perNode = (o.serverConns - reservedSlots - locks) / o.told
 	}
-	r = stormResult{Scenario: "storm", Nodes: o.nodes, Pools: o.pools, Server: o.room, Told: o.told, PerNode: o.perNode, MaxConns: o.maxConns}
+	r = stormResult{Scenario: "storm", Nodes: o.nodes, Pools: o.pools, Server: o.serverConns, Told: o.told, PerNode: o.perNode, MaxConns: o.maxConns}
 	r.Budget = min(o.perNode*o.told+locks, o.maxConns*o.pools*o.told)
-	server, err := devpg.Start(ctx, devpg.Options{Durable: true, InMemory: true, MaxConnections: o.room, Settings: map[string]string{
+	server, err := devpg.Start(ctx, devpg.Options{Durable: true, InMemory: true, MaxConnections: o.serverConns, Settings: map[string]string{
 		"logging_collector": "on", "log_directory": "log", "log_filename": stormLog, "log_rotation_age": "0", "log_rotation_size": "0",
 		"log_connections": "on", "log_line_prefix": "%n %u@%d ",
 	}})
@@ -121,100 +116,60 @@ func storm(ctx context.Context, o stormOptions) (r stormResult, err error) {
 	for _, role := range roles {
 		sql += fmt.Sprintf("CREATE ROLE %q LOGIN IN ROLE %q; ALTER ROLE %q SET role = %q;", role, stormOwner, role, stormOwner)
 	}
-	if err := execOn(ctx, server.DSN("postgres"), sql); err != nil {
+	if err := bed.ExecOn(ctx, server.DSN("postgres"), sql); err != nil {
 		return r, errors.Join(err, server.Stop(ctx))
 	}
-	b, err := newBedOn(ctx, []*devpg.Server{server}, stormOwner, o.pools, 2*o.pools)
+	b, err := bed.NewOn(ctx, []*devpg.Server{server}, stormOwner, o.pools, 2*o.pools)
 	if err != nil {
 		return r, err
 	}
-	defer b.close()
-	b.cfg.Connections.Nodes, b.cfg.Connections.PerNode = o.told, o.perNode
-	f, err := newFleet(b.cfg, o.nodes, "lan", o.keep)
-	if err != nil {
+	c := &cluster{bed: b}
+	defer c.close()
+	b.Config.Connections.Nodes, b.Config.Connections.PerNode = o.told, o.perNode
+	if c.fleet, err = fleet.New(b.Config, o.nodes, "lan", o.keep); err != nil {
 		return r, err
 	}
-	defer f.close()
-	f.silent = true
+	c.fleet.Silent = true
 	as := func(role string) {
-		b.cfg.Pools = maps.Clone(b.cfg.Pools)
-		for name, p := range b.cfg.Pools {
-			p.DSN, p.MaxConns = asUser(p.DSN, role), o.maxConns
-			b.cfg.Pools[name] = p
+		b.Config.Pools = maps.Clone(b.Config.Pools)
+		for name, p := range b.Config.Pools {
+			p.DSN, p.MaxConns = bed.AsUser(p.DSN, role), o.maxConns
+			b.Config.Pools[name] = p
 		}
 	}
-	for i, n := range f.nodes {
+	for i, n := range c.fleet.Nodes {
 		as(roles[i+1])
-		n.cfg.Pools = b.cfg.Pools
-	}
-	if err := f.start(ctx); err != nil {
-		return r, err
+		n.Cfg.Pools = b.Config.Pools
 	}
 	as(stormClient)
-	client, err := f.client(ctx, b.cfg)
-	if err != nil {
+	if err := c.start(ctx); err != nil {
 		return r, err
 	}
-	defer client.Stop(context.WithoutCancel(ctx))
-	as("postgres") // for whoever counts
+	as("postgres") // for counting
 
-	l := b.load(client, o.every, func(n int) job.Args {
-		if n%2 == 0 {
-			return plainWork{Took: o.took}
-		}
-		return txWork{Took: o.took}
-	})
-	l.start()
-	w := &weather{bed: b, server: server, nodes: o.nodes, fault: o.fault, outsider: o.outsider}
-	err = w.run(ctx, o.steady)
-	l.stop()
-	if err == nil {
-		err = b.untilDone(ctx)
-	}
-	if err != nil {
-		return r, errors.Join(err, l.last)
-	}
-	if err := w.readLog(ctx); err != nil {
+	c.startLoad(o.every, fleet.MixedWork(o.took))
+	faults := &faultSchedule{bed: b, server: server, nodes: o.nodes, fault: o.fault, outsider: o.outsider}
+	if r.Outcome, r.Dead, err = c.load.Finish(ctx, faults.run(ctx, o.steady)); err != nil {
 		return r, err
 	}
-	r.Connections, r.Locks = w.most, w.locks
+	r.Unknown = c.load.Unknown
+	if err := faults.readLog(ctx); err != nil {
+		return r, err
+	}
+	r.Connections, r.Locks = faults.most, faults.locks
 	opened := 0
-	for _, t := range w.opened {
-		if w.steady.has(t.at) {
+	for _, t := range faults.opened {
+		if faults.steady.Has(t.at) {
 			opened++
 		}
 	}
-	r.Opened = tenths(float64(opened) / w.steady.seconds())
-	r.Steady, r.Crowded, r.Down = w.tries(w.steady), w.tries(w.crowded), w.tries(w.down)
-	if r.Recovered, err = w.recovery(ctx, w.left); err != nil {
+	r.Opened = report.Round(float64(opened)/faults.steady.Seconds(), 1)
+	r.Steady, r.Crowded, r.Down = faults.tries(faults.steady), faults.tries(faults.crowded), faults.tries(faults.down)
+	if r.Recovered, err = faults.recovery(ctx, faults.left); err != nil {
 		return r, err
 	}
-	if r.Back, err = w.recovery(ctx, w.back); err != nil {
-		return r, err
-	}
-	p, err := l.prove(ctx)
-	r.Enqueued, r.Unknown, r.Finished, r.Dead, r.Lost, r.Doubled = l.enqueued(), l.unknown, p.finished, p.dead, p.lost, p.doubled
+	r.Back, err = faults.recovery(ctx, faults.back)
 	return r, err
 }
 
 const stormLog = "storm.log"
-
-// untilDone waits until no job is left that may still run. It needs no connection of the
-// client's, of which there may be none.
-func (b *bed) untilDone(ctx context.Context) error {
-	for _, pool := range b.pools {
-		conn, err := b.connect(ctx, pool)
-		if err != nil {
-			return err
-		}
-		err = until(ctx, 6*time.Minute, "jobs were left in "+pool, func() (bool, error) {
-			var left int
-			err := conn.QueryRow(ctx, "SELECT (SELECT count(*) FROM tenure.job) + (SELECT count(*) FROM tenure.timer_job)").Scan(&left)
-			return left == 0, errors.Join(err, wait(ctx, 100*time.Millisecond))
-		})
-		if err := errors.Join(err, conn.Close(ctx)); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -22,10 +22,10 @@ func systemAdvertiser(getenv func(string) string) advertiser {
 	return advertiser{getenv: getenv, route: routeAddr, interfaces: interfaceAddrs}
 }
 
-// find takes the first of: the configured address; the bound one, if it is an
+// findAddress takes the first of: the configured address; the bound one, if it is an
 // address and not a wildcard, for nothing listens elsewhere; POD_IP; the address
 // of the interface with the default route; the only address of the machine.
-func (a advertiser) find(cfg Config, bind netip.AddrPort) (netip.AddrPort, error) {
+func (a advertiser) findAddress(cfg Config, bind netip.AddrPort) (netip.AddrPort, error) {
 	if cfg.Advertise != "" {
 		return parseAdvertise(cfg.Advertise, bind.Port())
 	}
@@ -34,7 +34,7 @@ func (a advertiser) find(cfg Config, bind netip.AddrPort) (netip.AddrPort, error
 	}
 	if pod := a.getenv("POD_IP"); pod != "" {
 		ip, err := netip.ParseAddr(pod)
-		if err != nil || !reachable(ip) {
+		if err != nil || !isReachable(ip) {
 			return netip.AddrPort{}, fmt.Errorf("POD_IP is %q, which other nodes cannot reach; correct it or set cluster.advertise", pod)
 		}
 		return netip.AddrPortFrom(ip.Unmap(), bind.Port()), nil
@@ -44,7 +44,7 @@ func (a advertiser) find(cfg Config, bind netip.AddrPort) (netip.AddrPort, error
 		families = []string{"ip6", "ip4"}
 	}
 	for _, family := range families {
-		if ip, err := a.route(family); err == nil && reachable(ip) {
+		if ip, err := a.route(family); err == nil && isReachable(ip) {
 			return netip.AddrPortFrom(ip.Unmap(), bind.Port()), nil
 		}
 	}
@@ -52,7 +52,7 @@ func (a advertiser) find(cfg Config, bind netip.AddrPort) (netip.AddrPort, error
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("find the address to advertise: %w; set cluster.advertise", err)
 	}
-	ips = slices.DeleteFunc(ips, func(ip netip.Addr) bool { return !reachable(ip) })
+	ips = slices.DeleteFunc(ips, func(ip netip.Addr) bool { return !isReachable(ip) })
 	switch len(ips) {
 	case 1:
 		return netip.AddrPortFrom(ips[0].Unmap(), bind.Port()), nil
@@ -75,8 +75,8 @@ func parseAdvertise(s string, port uint16) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip.Unmap(), port), nil
 }
 
-// reachable reports whether another machine could use ip at all.
-func reachable(ip netip.Addr) bool { return ip.Zone() == "" && ip.Unmap().IsGlobalUnicast() }
+// isReachable reports whether another machine could use ip at all.
+func isReachable(ip netip.Addr) bool { return ip.Zone() == "" && ip.Unmap().IsGlobalUnicast() }
 
 // routeAddr asks the kernel which address it would send from. Connecting a UDP
 // socket sends nothing; the targets are addresses reserved for documentation.
@@ -93,6 +93,7 @@ func routeAddr(family string) (netip.Addr, error) {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(), nil
 }
 
+// interfaceAddrs are this machine's addresses.
 func interfaceAddrs() ([]netip.Addr, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

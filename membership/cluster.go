@@ -1,9 +1,9 @@
 package membership
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,11 +11,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/underlay"
@@ -24,10 +25,8 @@ import (
 var (
 	// ErrUnknownMember is returned for a message to a name that is not in the view.
 	ErrUnknownMember = errors.New("no such member")
-	// ErrTooLarge is returned for a payload above the limit of the method.
+	// ErrTooLarge is returned for a payload above [MaxPayload].
 	ErrTooLarge = errors.New("message too large")
-	// ErrBusy is returned by SendReliable when too many of its calls are under way.
-	ErrBusy = errors.New("too many reliable messages under way")
 	// ErrNotRunning is returned before Start and after Stop.
 	ErrNotRunning = errors.New("cluster is not running")
 
@@ -43,73 +42,49 @@ const (
 	stopped // also from the beginning of Stop
 )
 
-const (
-	// inboxSize is how many messages may wait for their handler. A reader that is
-	// this far behind is better off with the newest.
-	inboxSize = 1024
-	// reliableLimit is how many SendReliable may be under way at once.
-	reliableLimit = 64
-)
-
 // Cluster is this process' view of the others and its part in the election. See
 // the package documentation for what it promises and what it does not.
 type Cluster struct {
+	roster
+
 	cfg     Config
-	seeds   []seed
-	more    func(ctx context.Context) []string
 	times   timing
 	log     *zap.Logger
 	metrics *metrics
 	single  bool
+	network underlay.Network                                                  // nil: this machine's
+	wrap    func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport // for tests
 
-	// For tests.
-	wrap  func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
-	look  lookup
-	under underlay.Network // nil: this machine's
+	mail     mailbox
+	exchange exchange
+	joiner   joiner
+	farewell farewell
+	keys     *keys // nil: nothing is encrypted
 
-	name       string                                           // Self().Name, which never changes
-	handlers   map[byte]func(from string, payload []byte) error // written before Start only
-	exchanged  exchanged                                        // written before Start only
-	inbox      *inbox
-	reliable   chan struct{}        // a slot per SendReliable under way
-	cached     atomic.Pointer[view] // nil after a change; set with mu held
-	settled    chan struct{}        // closed by run
-	joined     chan struct{}        // closed by runJoin: a seed answered, or there is none
-	wake       chan struct{}        // one slot, read by run: look at the view
-	announcing chan struct{}        // one slot, read by run: send our metadata
-	bound      netip.AddrPort       // set by Start, before its goroutines
-	advertised netip.AddrPort       // set by Start, before its goroutines
-	oneWay     bool                 // used by runJoin only: that seeds cannot answer was said
-	cancel     context.CancelCauseFunc
-	unsent     atomic.Int32   // while leaving: packets the leave message has yet to travel in
-	gone       chan struct{}  // one slot, read by spread: unsent is zero, or nobody is left
-	stopDone   chan struct{}  // closed when Stop's work is done
-	tasks      sync.WaitGroup // every goroutine of ours but Stop's; added to with mu held
+	settled chan struct{}          // closed by followView
+	ml      *memberlist.Memberlist // guarded by mu; nil until Start, and for a single node
 
-	life sync.Mutex // held by Start, and by Stop while it decides
-
-	// The rest is guarded by mu, which is never held while memberlist is called:
-	// memberlist calls delegate with its own lock held.
-	mu        sync.Mutex
-	phase     phase
-	self      Member
-	others    map[string]peer
-	pools     []string        // ascending; replaced, never written
-	lacking   map[string]bool // pools this process does not reach
-	movedAt   time.Time       // last change that concerns a node
-	watchers  map[chan struct{}]struct{}
-	conflicts map[string][2]string   // member name to its two addresses
-	ml        *memberlist.Memberlist // nil until Start, and for a single node
+	life     sync.Mutex // held by Start, and by Stop while it decides
+	cancel   context.CancelCauseFunc
+	tasks    sync.WaitGroup // every goroutine of ours but Stop's; added to with mu held
+	stopDone chan struct{}  // closed when Stop's work is done
 }
 
 // New checks cfg and self and returns a Cluster that is not started. It opens
 // nothing. The error names every fault.
-func New(cfg Config, self Self, log *zap.Logger) (*Cluster, error) {
+func New(cfg Config, self Self, log *zap.Logger, opts ...Option) (*Cluster, error) {
 	if err := errors.Join(cfg.Validate(), self.validate()); err != nil {
 		return nil, err
 	}
 	c := newCluster(self, log)
 	c.cfg = cfg
+	for _, o := range opts {
+		o(c)
+	}
+	var err error
+	if c.keys, err = newKeys(cfg.Keys); err != nil {
+		return nil, err
+	}
 	c.times = timingOf(cfg.Profile)
 	c.self.Joining = true
 	for _, s := range cfg.Join {
@@ -117,7 +92,7 @@ func New(cfg Config, self Self, log *zap.Logger) (*Cluster, error) {
 		if err != nil {
 			return nil, err // Validate would have said so
 		}
-		c.seeds = append(c.seeds, parsed)
+		c.joiner.seeds = append(c.joiner.seeds, parsed)
 	}
 	if _, err := encodeMeta(c.self); err != nil {
 		return nil, err
@@ -125,9 +100,11 @@ func New(cfg Config, self Self, log *zap.Logger) (*Cluster, error) {
 	return c, nil
 }
 
-func init() {
-	underlay.Put.Cluster = func(c any, n underlay.Network) { c.(*Cluster).under = n }
-}
+// Option changes what a Cluster stands on.
+type Option func(*Cluster)
+
+// OnNetwork has a Cluster gossip over another network than this machine's.
+func OnNetwork(n underlay.Network) Option { return func(c *Cluster) { c.network = n } }
 
 // Single returns a Cluster of one, for a node without a cluster section. It opens
 // no sockets, has settled from the start, and if its role is RoleNode its rank is
@@ -143,28 +120,19 @@ func newCluster(self Self, log *zap.Logger) *Cluster {
 	var suffix [4]byte
 	rand.Read(suffix[:]) // never fails
 	name := self.Node + "-" + hex.EncodeToString(suffix[:])
+	log = log.Named("membership").With(zap.String("member", name))
 	c := &Cluster{
-		more:       self.Seeds,
-		look:       net.DefaultResolver.LookupNetIP,
-		name:       name,
-		self:       Member{Name: name, Node: self.Node, Role: self.Role, Version: self.Version},
-		inbox:      newInbox(inboxSize),
-		handlers:   map[byte]func(string, []byte) error{},
-		reliable:   make(chan struct{}, reliableLimit),
-		settled:    make(chan struct{}),
-		wake:       make(chan struct{}, 1),
-		announcing: make(chan struct{}, 1),
-		joined:     make(chan struct{}),
-		gone:       make(chan struct{}, 1),
-		stopDone:   make(chan struct{}),
-		others:     map[string]peer{},
-		watchers:   map[chan struct{}]struct{}{},
-		conflicts:  map[string][2]string{},
-		lacking:    map[string]bool{},
-		movedAt:    time.Now(),
+		roster:   newRoster(Member{Name: name, Node: self.Node, Role: self.Role, Version: self.Version}),
+		log:      log,
+		settled:  make(chan struct{}),
+		stopDone: make(chan struct{}),
 	}
-	c.log = log.Named("membership").With(zap.String("member", name))
-	c.metrics = newMetrics(c)
+	m := newMetrics(c)
+	c.metrics, c.roster.metrics = m, m
+	c.mail = newMailbox(name, log, m)
+	c.exchange = exchange{name: name, log: log, metrics: m}
+	c.joiner = joiner{log: log, metrics: m, roster: &c.roster, more: self.Seeds, lookUp: net.DefaultResolver.LookupNetIP, joined: make(chan struct{})}
+	c.farewell = farewell{roster: &c.roster, sent: make(chan struct{}, 1)}
 	return c
 }
 
@@ -188,7 +156,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 	var ml *memberlist.Memberlist
 	if !c.single {
 		var err error
-		if ml, err = c.create(runCtx); err != nil {
+		if ml, err = c.createMemberlist(runCtx); err != nil {
 			cancel(err)
 			return fmt.Errorf("start membership: %w", err)
 		}
@@ -196,42 +164,40 @@ func (c *Cluster) Start(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cancel, c.ml, c.phase, c.movedAt = cancel, ml, running, time.Now()
-	c.tasks.Go(func() { c.deliver(runCtx) })
+	c.tasks.Go(func() { c.mail.deliverAll(runCtx) })
 	if ml != nil {
-		c.tasks.Go(func() { c.run(runCtx, ml) })
-		c.tasks.Go(func() { c.runJoin(runCtx, ml) })
+		c.tasks.Go(func() { c.followView(runCtx, ml) })
+		c.tasks.Go(func() { c.joiner.keepJoining(runCtx, ml, c.times) })
 	}
 	return nil
 }
 
-// create opens the sockets and makes this process a cluster of one. ctx ends the
+// createMemberlist opens the sockets and makes this process a cluster of one. ctx ends the
 // outgoing streams.
-func (c *Cluster) create(ctx context.Context) (*memberlist.Memberlist, error) {
+func (c *Cluster) createMemberlist(ctx context.Context) (*memberlist.Memberlist, error) {
 	mc := c.times.memberlist()
 	mc.Logger = log.New(newBridge(c.log, c.metrics), "", 0)
 	mc.Label = c.cfg.Label
-	var err error
-	if mc.Keyring, err = keyring(c.cfg.Keys); err != nil {
-		return nil, err
-	}
+	mc.Keyring = c.keys.keyring()
 	bind := netip.MustParseAddrPort(c.cfg.Bind)
 	var tr *transport
-	if c.under == nil {
+	var err error
+	if c.network == nil {
 		tr, err = listen(ctx, bind, c.times, mc)
 	} else {
-		tr, err = listenOn(ctx, c.under, bind, c.times, mc)
+		tr, err = listenOn(ctx, c.network, bind, c.times, mc)
 	}
 	if err != nil {
 		return nil, err
 	}
 	bind = tr.bound
-	c.bound = bind
-	advertise, err := systemAdvertiser(os.Getenv).find(c.cfg, bind)
+	c.joiner.bound = bind
+	advertise, err := systemAdvertiser(os.Getenv).findAddress(c.cfg, bind)
 	if err != nil {
-		tr.abandon()
+		tr.closeUnread()
 		return nil, err
 	}
-	c.advertised = advertise
+	c.joiner.advertised = advertise
 	mc.Name = c.name
 	mc.BindAddr, mc.BindPort = bind.Addr().String(), int(bind.Port())
 	mc.AdvertiseAddr, mc.AdvertisePort = advertise.Addr().String(), int(advertise.Port())
@@ -242,30 +208,15 @@ func (c *Cluster) create(ctx context.Context) (*memberlist.Memberlist, error) {
 	}
 	ml, err := memberlist.Create(mc)
 	if err != nil {
-		tr.abandon()
+		tr.closeUnread()
 		return nil, err
 	}
 	c.log.Info("gossip started", zap.Stringer("bind", bind), zap.Stringer("advertise", advertise),
 		zap.Bool("encrypted", len(c.cfg.Keys) > 0), zap.String("profile", c.cfg.Profile))
-	if who, level := c.cfg.trusted(advertise); who != "" {
+	if who, level := c.cfg.trustedWithoutKeys(advertise); who != "" {
 		c.log.Log(level, "gossip has no key, so that "+who+" counts as a member and can keep nodes from their pools; set cluster.keys")
 	}
 	return ml, nil
-}
-
-// keyring is nil without keys. Of several, the first encrypts.
-func keyring(keys []string) (*memberlist.Keyring, error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	raw := make([][]byte, len(keys))
-	for i, k := range keys {
-		var err error
-		if raw[i], err = base64.StdEncoding.DecodeString(k); err != nil {
-			return nil, fmt.Errorf("cluster.keys[%d] is not base64", i) // without the key
-		}
-	}
-	return memberlist.NewKeyring(raw, raw[0])
 }
 
 // Stop leaves the cluster, so that the others need not find out, closes the
@@ -281,15 +232,15 @@ func keyring(keys []string) (*memberlist.Keyring, error) {
 // Stop may be called more than once, and without Start.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.life.Lock()
-	switch c.end() {
+	switch c.endPhase() {
 	case created:
 		close(c.stopDone)
 	case running:
-		timeout := c.times.leave
+		timeout := c.times.leaveWithin
 		if deadline, ok := ctx.Deadline(); ok {
 			timeout = min(timeout, time.Until(deadline))
 		}
-		go c.leave(timeout)
+		go c.leaveCluster(timeout)
 	}
 	c.life.Unlock()
 	select {
@@ -300,19 +251,44 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	}
 }
 
-// end makes the phase stopped and returns what it was before.
-func (c *Cluster) end() (before phase) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before, c.phase = c.phase, stopped
-	if before != stopped {
-		c.changed(true)
+// leaveCluster is Stop's work. The order matters: outgoing streams end first, so that a
+// join under way cannot hold it up, and gossip needs none to spread the word; and
+// memberlist panics if it is to leave after its shutdown.
+func (c *Cluster) leaveCluster(timeout time.Duration) {
+	defer close(c.stopDone)
+	c.cancel(errStopping)
+	if c.ml != nil {
+		if !c.farewell.sayFarewell(c.ml, timeout) {
+			c.log.Warn("leave message did not spread; the others will find out by themselves")
+		}
+		if err := c.ml.Shutdown(); err != nil {
+			c.log.Warn("gossip did not shut down cleanly", zap.Error(err))
+		}
 	}
-	return before
+	c.tasks.Wait()
 }
 
-func (c *Cluster) currentPhase() phase {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.phase
+// Metrics returns the Cluster's metrics, to be registered by the caller.
+func (c *Cluster) Metrics() prometheus.Collector { return c.metrics }
+
+// SetKeys replaces the keys while gossip goes on, and says whether any of them is new, in another
+// place, or gone. It changes nothing where there were no keys before or are none now, or where one
+// cannot be read, which [Config.Validate] says. A key must be known to all members before it
+// comes first anywhere, and first everywhere before the one before it goes. Safe for concurrent
+// use.
+func (c *Cluster) SetKeys(texts []string) (changed bool) {
+	want, err := decodeKeys(texts)
+	if err != nil || len(want) == 0 || c.keys == nil {
+		return false
+	}
+	c.keys.mu.Lock()
+	defer c.keys.mu.Unlock()
+	if slices.EqualFunc(c.keys.ring.GetKeys(), want, bytes.Equal) {
+		return false
+	}
+	if err := c.keys.replace(want); err != nil {
+		c.log.Error("the keys of gossip are not changed", zap.Error(err))
+		return false
+	}
+	return true
 }

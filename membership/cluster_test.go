@@ -31,7 +31,7 @@ func TestThreeNodes(t *testing.T) {
 		c.SetPools(names)
 	}
 	eventually(t, func() bool { // web is joining until it has settled everywhere
-		m, ok := all[0].view().find(web.name)
+		m, ok := all[0].currentView().findMember(web.name)
 		return ok && m.State() == StateLive
 	}, "web to be live")
 	for _, pool := range append(names, "unconfigured") {
@@ -60,7 +60,7 @@ func TestThreeNodes(t *testing.T) {
 	self := all[0].Self()
 	require.Regexp(t, `^a-[0-9a-f]{8}$`, self.Name)
 	require.Equal(t, Member{Name: self.Name, Node: "a", Addr: self.Addr, Role: RoleNode, Version: "v1"}, self)
-	m, _ := all[2].view().find(self.Name)
+	m, _ := all[2].currentView().findMember(self.Name)
 	require.Equal(t, self, m, "others see what it says about itself")
 	require.False(t, all[0].Alive("a-00000000"))
 
@@ -131,7 +131,7 @@ func TestDraining(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, all[1].name, m.Name)
 	}
-	m, _ := all[1].view().find(all[0].name)
+	m, _ := all[1].currentView().findMember(all[0].name)
 	require.Equal(t, StateDraining, m.State())
 	require.True(t, all[1].Alive(all[0].name), "draining is not dead")
 
@@ -144,7 +144,7 @@ func TestSameNodeNameTwice(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zapcore.InfoLevel)
 	a := start(t, testConfig(t), Self{Node: "a"}, func(c *Cluster) {
-		c.log = zap.New(core)
+		c.logTo(zap.New(core))
 		c.times.twinGrace = 50 * time.Millisecond
 	})
 	b1 := start(t, testConfig(t, a.Self().Addr), Self{Node: "b"})
@@ -217,7 +217,7 @@ func TestWildcard(t *testing.T) {
 		t.Skip("this machine has no network: ", err)
 	}
 	addr := netip.MustParseAddrPort(a.Self().Addr)
-	require.True(t, reachable(addr.Addr()))
+	require.True(t, isReachable(addr.Addr()))
 	// b finds it at its advertised address, c by a name for all of this machine.
 	cfg.Join = []string{a.Self().Addr}
 	b := start(t, cfg, Self{Node: "b"})
@@ -229,7 +229,7 @@ func TestWildcard(t *testing.T) {
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zapcore.WarnLevel)
-	a := start(t, testConfig(t), Self{Node: "a"}, func(c *Cluster) { c.log = zap.New(core) })
+	a := start(t, testConfig(t), Self{Node: "a"}, func(c *Cluster) { c.logTo(zap.New(core)) })
 	for range 3 {
 		delegate{a}.NotifyConflict(
 			&memberlist.Node{Name: a.name, Addr: net.IPv4(127, 0, 0, 1), Port: 1},
@@ -245,13 +245,13 @@ func TestUnreadableMetadata(t *testing.T) {
 	t.Parallel()
 	a := startNodes(t, 1)[0]
 	for _, meta := range [][]byte{nil, {9, 9, 9}, []byte(strings.Repeat("?", memberlist.MetaMaxSize))} {
-		a.put(&memberlist.Node{Name: "x-00000000", Addr: net.IPv4(127, 0, 0, 1), Port: 1, Meta: meta})
+		a.putMember(&memberlist.Node{Name: "x-00000000", Addr: net.IPv4(127, 0, 0, 1), Port: 1, Meta: meta})
 		require.True(t, a.Alive("x-00000000"))
 		require.Equal(t, []string{a.name}, eligible(a))
 	}
 	require.Equal(t, 3.0, counter(t, a.metrics.malformed.WithLabelValues("meta")))
-	a.drop("x-00000000")
-	a.drop("x-00000000")
+	a.dropMember("x-00000000")
+	a.dropMember("x-00000000")
 	require.False(t, a.Alive("x-00000000"))
 }
 
@@ -282,9 +282,9 @@ func TestStableFor(t *testing.T) {
 	c.mu.Lock()
 	c.movedAt = time.Now().Add(-time.Hour)
 	c.mu.Unlock()
-	c.put(&memberlist.Node{Name: "web-00000000", Addr: net.IPv4(127, 0, 0, 1), Port: 1, Meta: []byte{1, 2, 0, 3, 'w', 'e', 'b', 0}})
+	c.putMember(&memberlist.Node{Name: "web-00000000", Addr: net.IPv4(127, 0, 0, 1), Port: 1, Meta: []byte{1, 2, 0, 3, 'w', 'e', 'b', 0}})
 	require.True(t, c.Alive("web-00000000"))
 	require.GreaterOrEqual(t, c.StableFor(), time.Hour, "a client does not count")
-	c.drop("b-00000000")
+	c.dropMember("b-00000000")
 	require.Less(t, c.StableFor(), time.Minute)
 }

@@ -14,9 +14,9 @@ func TestMeta(t *testing.T) {
 	for _, m := range []Member{
 		{Name: "a-0123abcd", Node: "a", Role: RoleNode, Version: "1.2.3", Joining: true},
 		{Name: "a-b-0123abcd", Node: "a-b", Role: RoleClient, Draining: true},
-		{Name: "a-0123abcd", Node: "a", Role: RoleNode, unreachable: poolSetOf([]string{"eu-1", "eu-2"})},
+		{Name: "a-0123abcd", Node: "a", Role: RoleNode, unreachable: poolSetOf([]string{"eu-1", "eu-2"}), kindsMark: 7},
 		{Name: "a-0123abcd", Node: "a", Role: RoleNode, unreachable: everyPool},
-		{Name: strings.Repeat("n", maxNode) + "-0123abcd", Node: strings.Repeat("n", maxNode), Role: RoleNode, Version: strings.Repeat("v", maxVersion), unreachable: poolSetOf(pools(maxPoolSet))},
+		{Name: strings.Repeat("n", maxNode) + "-0123abcd", Node: strings.Repeat("n", maxNode), Role: RoleNode, Version: strings.Repeat("v", maxVersion), unreachable: poolSetOf(pools(maxPoolSet)), kindsMark: 1<<32 - 1},
 	} {
 		b, err := encodeMeta(m)
 		require.NoError(t, err)
@@ -30,21 +30,25 @@ func TestMeta(t *testing.T) {
 // The layout is read by members of other versions.
 func TestMetaLayout(t *testing.T) {
 	t.Parallel()
-	b, err := encodeMeta(Member{Node: "n1", Role: RoleClient, Version: "v1", Joining: true, Draining: true, unreachable: poolSetOf([]string{"eu-1"})})
+	b, err := encodeMeta(Member{Node: "n1", Role: RoleClient, Version: "v1", Joining: true, Draining: true, unreachable: poolSetOf([]string{"eu-1"}), kindsMark: 0x01020304})
 	require.NoError(t, err)
-	require.Equal(t, "010203"+"026e31"+"027631"+"01"+"38fcf255", hex.EncodeToString(b))
+	require.Equal(t, "010203"+"026e31"+"027631"+"01"+"38fcf255"+"01020304", hex.EncodeToString(b))
 }
 
 func TestMetaRefused(t *testing.T) {
 	t.Parallel()
 	good, err := encodeMeta(Member{Node: "a", Role: RoleNode, Version: "1"})
 	require.NoError(t, err)
+	good = good[:len(good)-4] // as from a member from before kinds were announced
+	before, err := decodeMeta("a-0123abcd", good)
+	require.NoError(t, err)
+	require.Zero(t, before.kindsMark)
 	for n := range len(good) - 1 {
 		_, err := decodeMeta("a-0123abcd", good[:n])
 		require.ErrorIs(t, err, errMetaShort, "%d bytes", n)
 	}
 	old, err := decodeMeta("a-0123abcd", good[:len(good)-1])
-	require.NoError(t, err, "a member from before there was the last field")
+	require.NoError(t, err, "a member from before pools were, either")
 	require.True(t, old.Reaches("eu-1"))
 	for _, bad := range []string{"\x01", "\x02abcd", "\x21" + strings.Repeat("abcd", maxPoolSet+1)} {
 		_, err := decodeMeta("a-0123abcd", append(good[:len(good)-1:len(good)-1], bad...))
@@ -87,7 +91,7 @@ func TestMessage(t *testing.T) {
 	}
 	_, err = decodeMessage(append([]byte{2}, b[1:]...))
 	require.ErrorIs(t, err, errMessageVersion)
-	_, err = decodeMessage(append(b, make([]byte, MaxReliablePayload)...))
+	_, err = decodeMessage(append(b, make([]byte, MaxPayload)...))
 	require.ErrorIs(t, err, errMessageLarge)
 	_, err = decodeMessage(make([]byte, 1<<20))
 	require.ErrorIs(t, err, errMessageLarge)
@@ -135,25 +139,19 @@ func FuzzDecodeMessage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		require.LessOrEqual(t, len(m.payload), MaxReliablePayload)
+		require.LessOrEqual(t, len(m.payload), MaxPayload)
 		require.Equal(t, b, m.encode())
 	})
 }
 
 func TestInbox(t *testing.T) {
 	t.Parallel()
-	q := newInbox(3)
-	_, ok := q.pop()
-	require.False(t, ok)
-	for i := range 5 {
-		require.Equal(t, i >= 3, q.push(message{kind: byte(i)}), "push %d", i)
+	q := make(inbox, 3)
+	for i, dropped := range []int{0, 0, 0, 1, 1} {
+		require.Equal(t, dropped, q.push(message{kind: byte(i)}), "push %d", i)
 	}
-	<-q.ready
 	for _, want := range []byte{2, 3, 4} { // the oldest two are gone
-		m, ok := q.pop()
-		require.True(t, ok)
-		require.Equal(t, want, m.kind)
+		require.Equal(t, want, (<-q).kind)
 	}
-	_, ok = q.pop()
-	require.False(t, ok)
+	require.Empty(t, q)
 }

@@ -3,6 +3,7 @@ package membership
 import (
 	"encoding/base64"
 	"net/netip"
+	"slices"
 	"strconv"
 	"unicode"
 
@@ -22,8 +23,8 @@ type Config struct {
 	// nodes: a node skips itself. Empty: this node waits to be joined.
 	Join []string `yaml:"join"`
 	// Keys are base64 of 16, 24 or 32 bytes; the first encrypts, all decrypt. Required when Bind is not loopback.
-	// To change the key, restart the nodes one by one three times: with the new key last, with it first, without
-	// the old one. Do so every month: random nonces under one key must not grow too many.
+	// To change the key, give all nodes the new one last, then all of them first, then without the old one, by
+	// [Cluster.SetKeys]. Do so every month: random nonces under one key must not grow too many.
 	Keys []string `yaml:"keys"`
 	// Label keeps clusters apart that could reach one another; nodes with different labels never merge.
 	Label string `yaml:"label"`
@@ -134,16 +135,16 @@ func (c Config) hasRemoteSeed() bool {
 	return false
 }
 
-// trusted says who can take part without having been given anything, "": nobody, and how
+// trustedWithoutKeys says who can take part without having been given anything, "": nobody, and how
 // loudly that is to be said.
-func (c Config) trusted(advertise netip.AddrPort) (who string, level zapcore.Level) {
+func (c Config) trustedWithoutKeys(advertise netip.AddrPort) (who string, level zapcore.Level) {
 	switch {
 	case len(c.Keys) > 0:
 		return "", zapcore.DebugLevel
 	case advertise.Addr().IsLoopback():
 		return "every user of this machine", zapcore.InfoLevel
 	}
-	return "whoever reaches its address", zapcore.WarnLevel
+	return "anybody who reaches its address", zapcore.WarnLevel
 }
 
 func (c Config) validateKeys(l *fault.List, bind netip.AddrPort) {
@@ -158,21 +159,14 @@ func (c Config) validateKeys(l *fault.List, bind netip.AddrPort) {
 		path := "cluster.keys[" + strconv.Itoa(i) + "]"
 		const fix = "make one with: openssl rand -base64 32"
 		raw, err := base64.StdEncoding.DecodeString(k)
+		distinct := len(slices.Compact(slices.Sorted(slices.Values(raw))))
 		switch {
 		case err != nil:
 			l.Add(path, fix, "is not base64")
 		case len(raw) != 16 && len(raw) != 24 && len(raw) != 32:
 			l.Add(path, fix, "has %d bytes: 16, 24 or 32 are allowed", len(raw))
-		case distinct(raw) < 8:
-			l.Add(path, fix, "has only %d different bytes, so it is not random", distinct(raw))
+		case distinct < 8:
+			l.Add(path, fix, "has only %d different bytes, so it is not random", distinct)
 		}
 	}
-}
-
-func distinct(b []byte) int {
-	seen := map[byte]bool{}
-	for _, c := range b {
-		seen[c] = true
-	}
-	return len(seen)
 }

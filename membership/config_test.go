@@ -19,12 +19,12 @@ func TestTrusted(t *testing.T) {
 	t.Parallel()
 	here, there := netip.MustParseAddrPort("127.0.0.1:7946"), netip.MustParseAddrPort("10.0.0.7:7946")
 	says := func(c Config, at netip.AddrPort, want string, loudly zapcore.Level) {
-		who, level := c.trusted(at)
+		who, level := c.trustedWithoutKeys(at)
 		require.Equal(t, want, who)
 		require.Equal(t, loudly, level)
 	}
 	says(Config{}, here, "every user of this machine", zapcore.InfoLevel)
-	says(Config{Insecure: true}, there, "whoever reaches its address", zapcore.WarnLevel)
+	says(Config{Insecure: true}, there, "anybody who reaches its address", zapcore.WarnLevel)
 	says(Config{Keys: []string{gossipKey(1)}}, there, "", zapcore.DebugLevel)
 }
 
@@ -135,7 +135,7 @@ func FuzzParseSeed(f *testing.F) {
 		require.NotZero(t, got.port)
 		require.NotEmpty(t, got.host)
 		require.Equal(t, strings.HasPrefix(s, "dns:"), got.each)
-		_, err = got.resolve(context.Background(), "ip", func(context.Context, string, string) ([]netip.Addr, error) { return nil, nil })
+		_, err = got.resolveTargets(context.Background(), "ip", func(context.Context, string, string) ([]netip.Addr, error) { return nil, nil })
 		require.NoError(t, err)
 	})
 }
@@ -156,7 +156,7 @@ func TestSeedResolve(t *testing.T) {
 	resolve := func(s, family string) ([]target, error) {
 		parsed, err := parseSeed(s)
 		require.NoError(t, err)
-		return parsed.resolve(t.Context(), family, look)
+		return parsed.resolveTargets(t.Context(), family, look)
 	}
 	ap := netip.MustParseAddrPort
 
@@ -226,7 +226,7 @@ func TestAdvertise(t *testing.T) {
 				},
 				interfaces: func() ([]netip.Addr, error) { return tc.addrs, nil },
 			}
-			got, err := a.find(Config{Advertise: tc.cfg}, netip.MustParseAddrPort(tc.bind))
+			got, err := a.findAddress(Config{Advertise: tc.cfg}, netip.MustParseAddrPort(tc.bind))
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				return
@@ -240,11 +240,11 @@ func TestAdvertise(t *testing.T) {
 // Asks the kernel, so it can only check what holds on every machine.
 func TestAdvertiseSystem(t *testing.T) {
 	t.Parallel()
-	got, err := systemAdvertiser(func(string) string { return "" }).find(Config{}, netip.MustParseAddrPort("0.0.0.0:7946"))
+	got, err := systemAdvertiser(func(string) string { return "" }).findAddress(Config{}, netip.MustParseAddrPort("0.0.0.0:7946"))
 	if err != nil {
 		require.ErrorContains(t, err, "cluster.advertise")
 		return
 	}
-	require.True(t, reachable(got.Addr()), "%s", got)
+	require.True(t, isReachable(got.Addr()), "%s", got)
 	require.True(t, isLocal(got.Addr()), "%s", got)
 }

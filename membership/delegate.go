@@ -20,22 +20,28 @@ var (
 )
 
 // NotifyJoin also reports members that were dead and came back.
-func (d delegate) NotifyJoin(n *memberlist.Node) { d.c.put(n) }
+func (d delegate) NotifyJoin(n *memberlist.Node) { d.c.putMember(n) }
 
 // NotifyUpdate reports changed metadata.
-func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.put(n) }
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.putMember(n) }
 
 // NotifyLeave reports members that left and members declared dead.
-func (d delegate) NotifyLeave(n *memberlist.Node) { d.c.drop(n.Name) }
+func (d delegate) NotifyLeave(n *memberlist.Node) { d.c.dropMember(n.Name) }
 
 // NotifyConflict reports two addresses under one member name. Names are random
 // per process, so this is a copied machine or a forged packet.
 func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
-	d.c.conflict(existing.Name, existing.Address(), other.Address())
+	d.c.noteConflict(existing.Name, existing.Address(), other.Address())
 }
 
 // NodeMeta is called from Create and UpdateNode, without memberlist's lock.
-func (d delegate) NodeMeta(int) []byte { return d.c.meta() }
+func (d delegate) NodeMeta(int) []byte {
+	b, err := encodeMeta(d.c.Self())
+	if err != nil { // New has encoded the same names
+		d.c.log.Error("metadata cannot be announced", zap.Error(err))
+	}
+	return b
+}
 
 // NotifyMsg is called from memberlist's packet loop, and concurrently from
 // streams. The buffer is not ours to keep.
@@ -45,31 +51,18 @@ func (d delegate) NotifyMsg(b []byte) {
 		d.c.metrics.malformed.WithLabelValues("message").Inc()
 		return
 	}
-	d.c.receive(m)
+	d.c.mail.receive(m)
 }
 
 // GetBroadcasts is called whenever memberlist fills a packet with broadcasts of
-// its own, to which nothing is added. See spread.
+// its own, to which nothing is added. See farewell.
 func (d delegate) GetBroadcasts(_, _ int) [][]byte {
-	if d.c.unsent.Load() > 0 && d.c.unsent.Add(-1) == 0 {
-		nudge(d.c.gone)
-	}
+	d.c.farewell.notePacket()
 	return nil
 }
 
-// LocalState is sent to one member after another, and to whom this process joins.
-func (d delegate) LocalState(bool) []byte { return d.c.state() }
+// LocalState is sent to one member after another, and to a member that this process joins.
+func (d delegate) LocalState(bool) []byte { return d.c.exchange.encodeState() }
 
 // MergeRemoteState takes in what LocalState returned elsewhere.
-func (d delegate) MergeRemoteState(b []byte, _ bool) { d.c.merge(b) }
-
-func (c *Cluster) meta() []byte {
-	c.mu.Lock()
-	self := c.self
-	c.mu.Unlock()
-	b, err := encodeMeta(self)
-	if err != nil { // New has encoded the same names
-		c.log.Error("metadata cannot be announced", zap.Error(err))
-	}
-	return b
-}
+func (d delegate) MergeRemoteState(b []byte, _ bool) { d.c.exchange.mergeState(b) }

@@ -19,11 +19,11 @@
 //     network costs contention and not liveness.
 //   - Messages are hints: best effort, unordered, possibly late, twice or never.
 //     Every message must be harmless when any of that happens.
-//   - Nobody without a key reads or writes gossip once keys are set. Whoever
-//     holds a key is trusted; the worst such a member does is delay.
+//   - Nobody without a key reads or writes gossip once keys are set. A member
+//     with a key is trusted; the worst it can do is delay.
 //
-// All methods of Cluster are safe for concurrent use. No method except Start,
-// Stop and SendReliable blocks, and none calls back into its caller.
+// All methods of Cluster are safe for concurrent use. No method except Start
+// and Stop blocks, and none calls back into its caller.
 //
 // # Lifecycle
 //
@@ -34,7 +34,7 @@
 //
 // # What it leaves to others
 //
-// Holding, renewing and fencing locks is package acquisition's; where the extra
-// seed addresses come from ([Self].Seeds) is the caller's; what a message means
+// Taking locks is package acquisition's, holding and renewing them package
+// lease's, fencing package store's; where the extra seed addresses come from ([Self].Seeds) is the caller's; what a message means
 // is between the two that agreed on its kind.
 package membership

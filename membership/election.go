@@ -38,13 +38,13 @@ type election struct {
 
 // candidate is one eligible member.
 type candidate struct {
-	name  string // unique per process
-	key   uint64 // M(H(node name))
-	lacks poolSet
+	name        string // unique per process
+	key         uint64 // M(H(node name))
+	unreachable poolSet
 }
 
 func newCandidate(m Member) candidate {
-	return candidate{name: m.Name, key: mix(hashName(m.Node)), lacks: m.unreachable}
+	return candidate{name: m.Name, key: mix(hashName(m.Node)), unreachable: m.unreachable}
 }
 
 // newElection elects for all pools in O(P·N). nodes must ascend by name and
@@ -58,9 +58,9 @@ func newElection(nodes []candidate, pools []string) *election {
 	load := make([]int, len(nodes))
 	for _, pool := range pools {
 		h := hashName(pool)
-		best := e.best(h, func(i int) bool { return !nodes[i].lacks.has(h) && load[i] < limit })
+		best := e.best(h, func(i int) bool { return !nodes[i].unreachable.hasPool(h) && load[i] < limit })
 		if best < 0 {
-			best = e.outside(h)
+			best = e.bestOutside(h)
 		}
 		load[best]++
 		e.elected[pool] = int32(best)
@@ -79,12 +79,12 @@ func (e *election) winner(pool string) int {
 	if i, ok := e.elected[pool]; ok {
 		return int(i)
 	}
-	return e.outside(hashName(pool))
+	return e.bestOutside(hashName(pool))
 }
 
-// outside is the winner by score alone: among those that reach the pool, if any do.
-func (e *election) outside(h uint64) int {
-	best := e.best(h, func(i int) bool { return !e.nodes[i].lacks.has(h) })
+// bestOutside is the winner by score alone: among those that reach the pool, if any do.
+func (e *election) bestOutside(h uint64) int {
+	best := e.best(h, func(i int) bool { return !e.nodes[i].unreachable.hasPool(h) })
 	if best < 0 {
 		best = e.best(h, func(int) bool { return true })
 	}
@@ -107,8 +107,8 @@ func (e *election) best(h uint64, among func(i int) bool) int {
 	return best
 }
 
-// rank is candidate i's place in the preference order for pool, in O(N).
-func (e *election) rank(pool string, i int) int {
+// rankOf is candidate i's place in the preference order for pool, in O(N).
+func (e *election) rankOf(pool string, i int) int {
 	win := e.winner(pool)
 	if i == win {
 		return 0
@@ -126,16 +126,16 @@ func (e *election) rank(pool string, i int) int {
 // before tells whether candidate i is preferred to j, the elected one apart: those
 // that reach the pool come first.
 func (e *election) before(h uint64, i, j int) bool {
-	if li, lj := e.nodes[i].lacks.has(h), e.nodes[j].lacks.has(h); li != lj {
+	if li, lj := e.nodes[i].unreachable.hasPool(h), e.nodes[j].unreachable.hasPool(h); li != lj {
 		return lj
 	}
 	si, sj := mix(h^e.nodes[i].key), mix(h^e.nodes[j].key)
 	return si > sj || si == sj && i < j
 }
 
-// prefer is the whole preference order for pool, as indexes of candidates: the
+// preferenceOf is the whole preference order for pool, as indexes of candidates: the
 // elected one, then the others by score.
-func (e *election) prefer(pool string) []int {
+func (e *election) preferenceOf(pool string) []int {
 	h, win := hashName(pool), e.winner(pool)
 	order := make([]int, len(e.nodes))
 	for i := range order {
@@ -156,8 +156,8 @@ func (e *election) prefer(pool string) []int {
 	return order
 }
 
-// find is the index of the candidate with this process name, -1 if there is none.
-func (e *election) find(name string) int {
+// indexOf is the index of the candidate with this process name, -1 if there is none.
+func (e *election) indexOf(name string) int {
 	i, ok := slices.BinarySearchFunc(e.nodes, name, func(c candidate, name string) int { return strings.Compare(c.name, name) })
 	if !ok {
 		return -1

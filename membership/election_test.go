@@ -55,7 +55,7 @@ func TestElectionVectors(t *testing.T) {
 		"pool-07":   {"node-a-00000001", "node-b-00000002", "node-c-00000003", "node-c-ffffffff"},
 		"elsewhere": {"node-c-00000003", "node-c-ffffffff", "node-b-00000002", "node-a-00000001"},
 	} {
-		require.Equal(t, want, names(e, e.prefer(pool)), pool)
+		require.Equal(t, want, names(e, e.preferenceOf(pool)), pool)
 	}
 }
 
@@ -126,15 +126,15 @@ func TestElectionProperties(t *testing.T) {
 			members[i].unreachable = rapid.SampledFrom([]poolSet{"", "", everyPool}).Draw(t, "unreachable")
 		}
 		c := clusterOf(members, drawPools(t))
-		v := c.view()
+		v := c.currentView()
 		for _, pool := range append(c.pools, "not configured") {
 			order := c.Prefer(pool)
-			require.Len(t, order, len(v.elect().nodes))
+			require.Len(t, order, len(v.electOnce().nodes))
 			if m, ok := c.Elected(pool); ok {
 				require.Equal(t, m, order[0])
 			}
 			for want, m := range order {
-				require.Equal(t, want, v.elect().rank(pool, v.elect().find(m.Name)))
+				require.Equal(t, want, v.electOnce().rankOf(pool, v.electOnce().indexOf(m.Name)))
 			}
 		}
 	}))

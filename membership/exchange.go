@@ -2,10 +2,13 @@ package membership
 
 import "go.uber.org/zap"
 
-// exchanged is what members tell one another beyond metadata.
-type exchanged struct {
-	state func() []byte
-	merge func(from string, state []byte) error
+// exchange is what members tell one another beyond metadata.
+type exchange struct {
+	name    string // this member's
+	log     *zap.Logger
+	metrics *metrics
+	state   func() []byte                         // written before Start only; nil: there is nothing to tell
+	merge   func(from string, state []byte) error // written before Start only
 }
 
 // State on the wire:
@@ -18,42 +21,27 @@ const stateVersion = 1
 // maxState bounds what is sent and accepted, in bytes.
 const maxState = 1 << 20
 
-// Exchange has state, at most 1 MiB, sent to one other member after another every
-// fifteen seconds or so (the more members, the less often), and to a member through which
-// this process joins; merge is called with what they send back, and who they say they are.
-// Both are called by goroutines of their own and must return soon. So what everybody is to
-// know gets to everybody in time, messages being lost or not. Exchange must be called
-// before Start.
-func (c *Cluster) Exchange(state func() []byte, merge func(from string, state []byte) error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase != created {
-		panic("membership: Exchange after Start")
-	}
-	c.exchanged = exchanged{state, merge}
-}
-
-func (c *Cluster) state() []byte {
-	if c.exchanged.state == nil {
+func (e *exchange) encodeState() []byte {
+	if e.state == nil {
 		return nil
 	}
-	state := c.exchanged.state()
+	state := e.state()
 	if len(state) == 0 {
 		return nil
 	}
 	if len(state) > maxState {
-		c.log.Warn("state is too large to be told to other members", zap.Int("bytes", len(state)), zap.Int("allowed", maxState))
+		e.log.Warn("state is too large to be told to other members", zap.Int("bytes", len(state)), zap.Int("allowed", maxState))
 		return nil
 	}
-	return append(appendString([]byte{stateVersion}, c.name), state...)
+	return append(appendString([]byte{stateVersion}, e.name), state...)
 }
 
-func (c *Cluster) merge(b []byte) {
-	if len(b) == 0 || c.exchanged.merge == nil {
+func (e *exchange) mergeState(b []byte) {
+	if len(b) == 0 || e.merge == nil {
 		return
 	}
-	if from, state, ok := decodeState(b); !ok || c.exchanged.merge(from, state) != nil {
-		c.metrics.malformed.WithLabelValues("state").Inc()
+	if from, state, ok := decodeState(b); !ok || e.merge(from, state) != nil {
+		e.metrics.malformed.WithLabelValues("state").Inc()
 	}
 }
 

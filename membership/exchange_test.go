@@ -49,14 +49,14 @@ func TestState(t *testing.T) {
 				}
 				return nil
 			})
-			require.Nil(t, c2.state())
-			c2.merge(c.b)
+			require.Nil(t, c2.exchange.encodeState())
+			c2.exchange.mergeState(c.b)
 			require.Equal(t, c.want, counter(t, c2.metrics.malformed.WithLabelValues("state")))
 		})
 	}
 	c := build(t, testConfig(t), Self{Node: "a"})
-	require.Nil(t, c.state())
-	c.merge(fine) // nobody wants it
+	require.Nil(t, c.exchange.encodeState())
+	c.exchange.mergeState(fine) // nobody wants it
 	c.Exchange(func() []byte { return make([]byte, maxState+1) }, nil)
-	require.Nil(t, c.state(), "too large to be sent")
+	require.Nil(t, c.exchange.encodeState(), "too large to be sent")
 }

@@ -100,7 +100,7 @@ func stop(t testing.TB, c *Cluster) {
 // kill ends a Cluster as a crash would: without a word to the others.
 func kill(t *testing.T, c *Cluster) {
 	t.Helper()
-	require.Equal(t, running, c.end())
+	require.Equal(t, running, c.endPhase())
 	c.cancel(errStopping)
 	require.NoError(t, c.ml.Shutdown())
 	c.tasks.Wait()
@@ -170,4 +170,9 @@ func counter(t *testing.T, c prometheus.Collector) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// logTo has a Cluster that is not started log elsewhere.
+func (c *Cluster) logTo(log *zap.Logger) {
+	c.log, c.joiner.log, c.mail.log, c.exchange.log = log, log, log, log
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/backoff"
 )
 
 const (
@@ -24,56 +25,70 @@ const (
 	joinTargets = 16
 )
 
-// runJoin looks for members that are not in the view, for as long as this process
-// lives. memberlist alone does not: once it has declared a member dead it probes
-// it no more, and forgets it a minute later, so the two sides of a longer
-// partition would stay apart for ever.
-func (c *Cluster) runJoin(ctx context.Context, ml *memberlist.Memberlist) {
+// joiner looks for members that are not in the view.
+type joiner struct {
+	log     *zap.Logger
+	metrics *metrics
+	roster  *roster
+	seeds   []seed
+	more    func(ctx context.Context) []string // Self.Seeds
+	lookUp  lookup
+	joined  chan struct{} // closed by keepJoining: a seed answered, or there is none
+
+	bound      netip.AddrPort // set before keepJoining
+	advertised netip.AddrPort // set before keepJoining
+	oneWay     bool           // used by keepJoining only: that seeds cannot answer was said
+}
+
+// keepJoining goes on for as long as this process lives. memberlist alone does not: once it
+// has declared a member dead it probes it no more, and forgets it a minute later, so the two
+// sides of a longer partition would stay apart for ever.
+func (j *joiner) keepJoining(ctx context.Context, ml *memberlist.Memberlist, times timing) {
 	var (
 		first  = true
 		warned bool
-		retry  = c.times.retryFirst
+		retry  = backoff.Backoff{Policy: backoff.Policy{First: times.retryFirst, Longest: times.rejoinEvery}}
 	)
 	for {
-		missing, reached, err := c.join(ctx, ml)
+		missing, reached, err := j.joinMissing(ctx, ml)
 		if ctx.Err() != nil {
 			return
 		}
 		if first && (missing == 0 || reached > 0) {
-			close(c.joined)
+			close(j.joined)
 			first = false
 		}
-		wait := c.times.rejoinEvery
-		switch alone := len(c.view().members) == 1; {
+		wait := addJitter(times.rejoinEvery)
+		switch alone := len(j.roster.currentView().members) == 1; {
 		case reached > 0 || !alone || missing == 0:
-			retry, warned = c.times.retryFirst, false
+			retry.Reset()
+			warned = false
 		default:
 			if !warned {
 				warned = true
-				c.log.Warn("no seed answered; alone until one does or somebody joins", zap.Int("seeds", missing), zap.Error(err))
+				j.log.Warn("no seed answered; alone until one does or somebody joins", zap.Int("seeds", missing), zap.Error(err))
 			}
-			wait = retry
-			retry = min(2*retry, c.times.rejoinEvery)
+			wait = retry.Next()
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jitter(wait)):
+		case <-time.After(wait):
 		}
 	}
 }
 
-// jitter spreads d by ± 20 %, lest all members look for one another at once.
-func jitter(d time.Duration) time.Duration {
+// addJitter spreads d by ± 20 %, lest all members look for one another at once.
+func addJitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// join tries to reach who is not in the view: how many there may be, how many
+// joinMissing tries to reach who is not in the view: how many there may be, how many
 // answered, and one reason for the others.
-func (c *Cluster) join(ctx context.Context, ml *memberlist.Memberlist) (missing, reached int, err error) {
-	targets, unresolved, err := c.targets(ctx)
+func (j *joiner) joinMissing(ctx context.Context, ml *memberlist.Memberlist) (missing, reached int, err error) {
+	targets, unresolved, err := j.findTargets(ctx)
 	missing = len(targets) + unresolved
-	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+	rand.Shuffle(len(targets), func(a, b int) { targets[a], targets[b] = targets[b], targets[a] })
 	if len(targets) > joinTargets {
 		targets = targets[:joinTargets]
 	}
@@ -86,18 +101,18 @@ func (c *Cluster) join(ctx context.Context, ml *memberlist.Memberlist) (missing,
 		wg.Go(func() {
 			for t := range next {
 				// An earlier answer may have brought it into the view.
-				if ctx.Err() != nil || c.knows(t) {
+				if ctx.Err() != nil || j.isKnown(t) {
 					continue
 				}
 				joinErr := joinAt(ctx, ml, t)
 				mu.Lock()
 				if joinErr == nil {
 					reached++
-					c.metrics.joins.WithLabelValues("reached").Inc()
+					j.metrics.joins.WithLabelValues("reached").Inc()
 				} else {
 					err = joinErr
-					c.metrics.joins.WithLabelValues("failed").Inc()
-					c.log.Debug("seed did not answer", zap.Error(joinErr))
+					j.metrics.joins.WithLabelValues("failed").Inc()
+					j.log.Debug("seed did not answer", zap.Error(joinErr))
 				}
 				mu.Unlock()
 			}
@@ -128,17 +143,17 @@ func joinAt(ctx context.Context, ml *memberlist.Memberlist, t target) error {
 	return errors.Join(errs...)
 }
 
-// targets resolves every seed and leaves out this process and its members.
+// findTargets resolves every seed and leaves out this process and its members.
 // unresolved counts seeds without an address; err is the last reason.
-func (c *Cluster) targets(ctx context.Context) (targets []target, unresolved int, err error) {
+func (j *joiner) findTargets(ctx context.Context) (targets []target, unresolved int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	seeds := slices.Clone(c.seeds)
-	if c.more != nil {
-		for _, s := range c.more(ctx) {
+	seeds := slices.Clone(j.seeds)
+	if j.more != nil {
+		for _, s := range j.more(ctx) {
 			parsed, err := parseSeed(s)
 			if err != nil {
-				c.log.Debug("seed ignored", zap.String("seed", s), zap.Error(err))
+				j.log.Debug("seed ignored", zap.String("seed", s), zap.Error(err))
 				continue
 			}
 			seeds = append(seeds, parsed)
@@ -150,7 +165,7 @@ func (c *Cluster) targets(ctx context.Context) (targets []target, unresolved int
 			continue
 		}
 		seen[s] = true
-		found, lookErr := s.resolve(ctx, c.family(), c.look)
+		found, lookErr := s.resolveTargets(ctx, j.addressFamily(), j.lookUp)
 		if lookErr != nil || len(found) == 0 {
 			unresolved++
 			if lookErr != nil {
@@ -159,10 +174,10 @@ func (c *Cluster) targets(ctx context.Context) (targets []target, unresolved int
 			continue
 		}
 		for _, t := range found {
-			if c.knows(t) {
+			if j.isKnown(t) {
 				continue
 			}
-			if t = c.answerable(t); len(t) == 0 {
+			if t = j.dropOneWay(t); len(t) == 0 {
 				unresolved++
 				err = errOneWay
 				continue
@@ -175,42 +190,42 @@ func (c *Cluster) targets(ctx context.Context) (targets []target, unresolved int
 
 var errOneWay = errors.New("it is on another machine, from where this node cannot be reached")
 
-// answerable leaves out of t, while this process advertises loopback, what is on another
+// dropOneWay leaves out of t, while this process advertises loopback, what is on another
 // machine. A join there would succeed, but its members would learn an address at which
 // they find themselves or nobody, and declare this one dead, again and again.
-func (c *Cluster) answerable(t target) target {
-	if !c.advertised.Addr().IsLoopback() {
+func (j *joiner) dropOneWay(t target) target {
+	if !j.advertised.Addr().IsLoopback() {
 		return t
 	}
 	here := slices.DeleteFunc(slices.Clone(t), func(addr netip.AddrPort) bool { return !isLocal(addr.Addr()) })
-	if len(here) == 0 && !c.oneWay {
-		c.oneWay = true
-		c.log.Error("a seed is on another machine and is not joined: this node advertises loopback, at which nobody there would reach it; "+
+	if len(here) == 0 && !j.oneWay {
+		j.oneWay = true
+		j.log.Error("a seed is on another machine and is not joined: this node advertises loopback, at which nobody there would reach it; "+
 			"set cluster.bind to 0.0.0.0 or to an address of this machine, and cluster.advertise, if it is set, to the address at which others reach this node",
-			zap.Stringer("seed", t[0]), zap.Stringer("advertise", c.advertised))
+			zap.Stringer("seed", t[0]), zap.Stringer("advertise", j.advertised))
 	}
 	return here
 }
 
-// knows reports whether t is this process or in the view.
-func (c *Cluster) knows(t target) bool {
-	for _, m := range c.view().members {
+// isKnown reports whether t is this process or in the view.
+func (j *joiner) isKnown(t target) bool {
+	for _, m := range j.roster.currentView().members {
 		if addr, err := netip.ParseAddrPort(m.Addr); err == nil && slices.Contains(t, netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(t, c.isSelf)
+	return slices.ContainsFunc(t, j.isSelf)
 }
 
 // isSelf reports whether this process listens at addr, under whatever address it
 // advertises: one list of seeds usually serves all nodes.
-func (c *Cluster) isSelf(addr netip.AddrPort) bool {
-	return addr == c.bound || c.bound.Addr().IsUnspecified() && addr.Port() == c.bound.Port() && isLocal(addr.Addr())
+func (j *joiner) isSelf(addr netip.AddrPort) bool {
+	return addr == j.bound || j.bound.Addr().IsUnspecified() && addr.Port() == j.bound.Port() && isLocal(addr.Addr())
 }
 
-// family is the address family that can be reached from the bound address.
-func (c *Cluster) family() string {
-	switch ip := c.bound.Addr(); {
+// addressFamily is the address family that can be reached from the bound address.
+func (j *joiner) addressFamily() string {
+	switch ip := j.bound.Addr(); {
 	case ip.IsUnspecified():
 		return "ip" // Linux takes both on a wildcard, also on 0.0.0.0
 	case ip.Is4():
@@ -225,14 +240,6 @@ func isLocal(ip netip.Addr) bool {
 	if ip.IsLoopback() {
 		return true
 	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(net.IP(ip.AsSlice())) {
-			return true
-		}
-	}
-	return false
+	here, err := interfaceAddrs()
+	return err == nil && slices.Contains(here, ip.Unmap())
 }

@@ -17,7 +17,7 @@ import (
 func TestStopLeavesNothing(t *testing.T) { // not parallel: it counts goroutines
 	before := goleak.IgnoreCurrent()
 	all := startNodes(t, 3)
-	require.NoError(t, all[0].SendReliable(t.Context(), all[1].name, 1, nil))
+	require.NoError(t, all[0].Send(all[1].name, 1, nil))
 	kill(t, all[2])
 	var wg sync.WaitGroup
 	for _, c := range all {
@@ -148,5 +148,5 @@ func TestNewRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "1 to 63")
 	c, err := New(testConfig(t), Self{Node: strings.Repeat("n", 63), Role: RoleClient, Version: strings.Repeat("v", 64)}, zap.NewNop())
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(c.meta()), memberlist.MetaMaxSize)
+	require.LessOrEqual(t, len(delegate{c}.NodeMeta(0)), memberlist.MetaMaxSize)
 }

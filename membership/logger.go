@@ -13,7 +13,7 @@ import (
 // bridge takes memberlist's lines, "[WARN] memberlist: text", and writes them as
 // zap entries. Levels move down by one where an operator would be misled: an
 // "error" of memberlist's is a packet that did not arrive, which costs nobody a
-// job, and its "info" is a rumour about a member that run logs in our words once
+// job, and its "info" is a rumour about a member that followView logs in our words once
 // it is the view.
 type bridge struct {
 	log     *zap.Logger
@@ -48,7 +48,7 @@ func (b *bridge) Write(line []byte) (int, error) {
 		}
 	}
 	message := "memberlist"
-	if undecryptable(text) {
+	if isUndecryptable(text) {
 		b.metrics.undecryptable.Inc()
 		level, message = zapcore.WarnLevel, "gossip could not be decrypted: give all nodes the same cluster.keys, or they stay apart; a new key is to be known to all before it comes first"
 	}
@@ -58,7 +58,7 @@ func (b *bridge) Write(line []byte) (int, error) {
 	var skipped int
 	if level == zapcore.WarnLevel {
 		var ok bool
-		if skipped, ok = b.take(); !ok {
+		if skipped, ok = b.takeToken(); !ok {
 			return len(line), nil
 		}
 	}
@@ -70,14 +70,14 @@ func (b *bridge) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// undecryptable tells whether a line is about something that no key of its receiver
-// decrypts. Whoever tries to join is told of it, too, which memberlist thinks worth no more
-// than its debug level.
-func undecryptable(text []byte) bool {
+// isUndecryptable tells whether a line is about something that no key of its receiver
+// decrypts. A member that tries to join is told of it, too, which memberlist thinks worth no
+// more than its debug level.
+func isUndecryptable(text []byte) bool {
 	for _, said := range []string{
 		"no installed keys could decrypt the message",
 		"encryption is not configured", // there are no keys here
-		"is not encrypted",             // there are none where it comes from; memberlist's words and the guard's
+		"is not encrypted",             // there are none where it comes from; memberlist's words and packetFilter's
 	} {
 		if bytes.Contains(text, []byte(said)) {
 			return true
@@ -86,7 +86,7 @@ func undecryptable(text []byte) bool {
 	return false
 }
 
-func (b *bridge) take() (skipped int, ok bool) {
+func (b *bridge) takeToken() (skipped int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()

@@ -101,33 +101,33 @@ func TestLogbook(t *testing.T) {
 		return all
 	}
 	one, web := live("a-00000001"), Member{Name: "web-00000000", Role: RoleClient}
-	b.members([]Member{one, web})
+	b.logMembers([]Member{one, web})
 	require.Equal(t, []string{"member joined"}, lines(), "clients are not for operators")
-	b.members([]Member{one, web})
+	b.logMembers([]Member{one, web})
 	require.Empty(t, lines())
 	one.Draining = true
-	b.members([]Member{one})
+	b.logMembers([]Member{one})
 	require.Equal(t, []string{"member changed state"}, lines())
-	b.members(nil)
+	b.logMembers(nil)
 	require.Equal(t, []string{"member left or failed"}, lines())
 
 	// A restarted node and its former self share a name for a while.
 	twin := live("a-00000002")
-	b.members([]Member{one, twin})
+	b.logMembers([]Member{one, twin})
 	lines()
-	b.twins(time.Now())
+	b.warnTwins(time.Now())
 	require.Empty(t, lines())
-	b.twins(time.Now().Add(time.Minute))
-	b.twins(time.Now().Add(time.Hour))
+	b.warnTwins(time.Now().Add(time.Minute))
+	b.warnTwins(time.Now().Add(time.Hour))
 	require.Len(t, lines(), 1, "one warning")
-	b.members([]Member{twin})
-	b.members([]Member{one, twin})
+	b.logMembers([]Member{twin})
+	b.logMembers([]Member{one, twin})
 	lines()
-	b.twins(time.Now().Add(time.Minute))
+	b.warnTwins(time.Now().Add(time.Minute))
 	require.Len(t, lines(), 1, "and another for another time")
 
 	for range 3 {
-		b.conflicts(map[string][2]string{"a-00000001": {"10.0.0.1:1", "10.0.0.2:1"}})
+		b.warnConflicts(map[string][2]string{"a-00000001": {"10.0.0.1:1", "10.0.0.2:1"}})
 	}
 	require.Len(t, lines(), 1)
 }

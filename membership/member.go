@@ -43,11 +43,12 @@ type Member struct {
 	Version string
 
 	unreachable poolSet
+	kindsMark   uint32 // tells the kinds that it handles from others; 0: it says nothing
 }
 
 // Reaches reports whether m can be elected for a pool as far as that pool's database
 // goes: false once it has said that it does not reach it.
-func (m Member) Reaches(pool string) bool { return !m.unreachable.has(hashName(pool)) }
+func (m Member) Reaches(pool string) bool { return !m.unreachable.hasPool(hashName(pool)) }
 
 // State sums Joining and Draining up in one word; draining wins.
 func (m Member) State() State {

@@ -1,17 +1,10 @@
 package membership
 
-import (
-	"errors"
-	"fmt"
-	"sync"
-)
+import "errors"
 
 // MaxPayload is the largest payload of [Cluster.Send], in bytes. With names,
 // label and encryption around it a packet still fits an Ethernet frame.
 const MaxPayload = 1200
-
-// MaxReliablePayload is the largest payload of [Cluster.SendReliable], in bytes.
-const MaxReliablePayload = 64 << 10
 
 // A message on the wire:
 //
@@ -32,7 +25,7 @@ var (
 )
 
 // maxMessage bounds what is accepted: the largest payload and its header.
-const maxMessage = 2 + 2*256 + MaxReliablePayload
+const maxMessage = 2 + 2*256 + MaxPayload
 
 // message is one hint between two members.
 type message struct {
@@ -69,64 +62,8 @@ func decodeMessage(b []byte) (message, error) {
 	if !ok {
 		return message{}, errMessageShort
 	}
-	if len(rest) > MaxReliablePayload {
+	if len(rest) > MaxPayload {
 		return message{}, errMessageLarge
 	}
 	return message{kind: b[1], from: string(from), to: string(to), payload: append([]byte(nil), rest...)}, nil
-}
-
-func checkPayload(payload []byte, limit int) error {
-	if len(payload) > limit {
-		return fmt.Errorf("%w: %d bytes, %d are allowed", ErrTooLarge, len(payload), limit)
-	}
-	return nil
-}
-
-// inbox holds received messages between memberlist's goroutines, which must not
-// wait, and the one that calls handlers. When full it drops the oldest message:
-// of hints, the newer is the better one.
-type inbox struct {
-	ready chan struct{} // one slot; a message may be waiting
-
-	mu   sync.Mutex
-	ring []message // guarded by mu; length is the capacity
-	head int       // guarded by mu; the oldest
-	n    int       // guarded by mu
-}
-
-func newInbox(capacity int) *inbox {
-	return &inbox{ready: make(chan struct{}, 1), ring: make([]message, capacity)}
-}
-
-// push never blocks. It reports whether it dropped an older message to make room.
-func (q *inbox) push(m message) (dropped bool) {
-	q.mu.Lock()
-	if q.n == len(q.ring) {
-		q.head, q.n, dropped = (q.head+1)%len(q.ring), q.n-1, true
-	}
-	q.ring[(q.head+q.n)%len(q.ring)] = m
-	q.n++
-	q.mu.Unlock()
-	nudge(q.ready)
-	return dropped
-}
-
-func (q *inbox) pop() (message, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.n == 0 {
-		return message{}, false
-	}
-	m := q.ring[q.head]
-	q.ring[q.head] = message{} // let the payload go
-	q.head, q.n = (q.head+1)%len(q.ring), q.n-1
-	return m, true
-}
-
-// nudge wakes the reader of a one-slot channel, if it is not awake already.
-func nudge(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,6 +20,7 @@ import (
 //	string     version
 //	byte       how many pools it cannot reach, at most 32; 255: all
 //	4 bytes    of each: see poolSet
+//	4 bytes    that tell the kinds that it handles from others
 //
 // Readers ignore unknown flags and trailing bytes, so fields can be added without
 // a new version. A new version is for changes old readers must not misread: they
@@ -64,11 +66,11 @@ func encodeMeta(m Member) ([]byte, error) {
 	if m.Draining {
 		flags |= flagDraining
 	}
-	b := make([]byte, 0, 6+len(m.Node)+len(m.Version)+len(m.unreachable))
+	b := make([]byte, 0, 10+len(m.Node)+len(m.Version)+len(m.unreachable))
 	b = append(b, metaVersion, role, flags)
 	b = appendString(b, m.Node)
 	b = appendString(b, m.Version)
-	b = m.unreachable.appendTo(b)
+	b = binary.BigEndian.AppendUint32(m.unreachable.appendTo(b), m.kindsMark)
 	if len(b) > memberlist.MetaMaxSize {
 		return nil, fmt.Errorf("metadata has %d bytes, %d are allowed", len(b), memberlist.MetaMaxSize)
 	}
@@ -102,8 +104,11 @@ func decodeMeta(name string, b []byte) (Member, error) {
 	if !ok {
 		return m, errMetaShort
 	}
-	if m.unreachable, ok = cutPoolSet(rest); !ok {
+	if m.unreachable, rest, ok = cutPoolSet(rest); !ok {
 		return m, errMetaShort
+	}
+	if len(rest) >= 4 { // older members send none
+		m.kindsMark = binary.BigEndian.Uint32(rest)
 	}
 	// The election goes by the node name, so nobody may announce another's.
 	if suffix, ok := strings.CutPrefix(name, string(node)+"-"); !ok || len(suffix) != 8 {

@@ -1,11 +1,15 @@
 package membership
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // metrics is what a Cluster counts. It is a Collector of its own: nothing is
 // registered globally.
 type metrics struct {
-	c *Cluster
+	c        *Cluster
+	counters *prometheus.Registry // of these
 
 	sent       *prometheus.CounterVec // transport
 	sendFailed *prometheus.CounterVec // transport
@@ -26,10 +30,9 @@ type metrics struct {
 
 var _ prometheus.Collector = (*metrics)(nil)
 
-// Metrics returns the Cluster's metrics, to be registered by the caller.
-func (c *Cluster) Metrics() prometheus.Collector { return c.metrics }
-
 func newMetrics(c *Cluster) *metrics {
+	counters := prometheus.NewRegistry()
+	register := promauto.With(counters)
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: "tenure", Subsystem: "membership", Name: name, Help: help}
 	}
@@ -37,26 +40,26 @@ func newMetrics(c *Cluster) *metrics {
 		return prometheus.NewDesc(prometheus.BuildFQName("tenure", "membership", name), help, labels, nil)
 	}
 	return &metrics{
-		c: c,
-		sent: prometheus.NewCounterVec(counter("messages_sent_total",
-			"Messages handed to the network (udp, tcp) or to this process itself (local)."), []string{"transport"}),
-		sendFailed: prometheus.NewCounterVec(counter("messages_send_errors_total",
+		c: c, counters: counters,
+		sent: register.NewCounterVec(counter("messages_sent_total",
+			"Messages handed to the network (udp) or to this process itself (local)."), []string{"transport"}),
+		sendFailed: register.NewCounterVec(counter("messages_send_errors_total",
 			"Messages the network refused."), []string{"transport"}),
-		received: prometheus.NewCounter(counter("messages_received_total",
+		received: register.NewCounter(counter("messages_received_total",
 			"Messages accepted for a handler.")),
-		dropped: prometheus.NewCounterVec(counter("messages_dropped_total",
+		dropped: register.NewCounterVec(counter("messages_dropped_total",
 			"Messages received and dropped: queue_full (an older one, handlers are too slow), misaddressed (meant for a process that is gone), unknown_kind (another version's)."), []string{"reason"}),
-		malformed: prometheus.NewCounterVec(counter("malformed_total",
+		malformed: register.NewCounterVec(counter("malformed_total",
 			"What came from members and could not be decoded: messages, their payloads, metadata, state."), []string{"what"}),
-		joins: prometheus.NewCounterVec(counter("joins_total",
+		joins: register.NewCounterVec(counter("joins_total",
 			"Attempts to join at an address that is not in the view."), []string{"result"}),
-		conflicts: prometheus.NewCounter(counter("name_conflicts_total",
+		conflicts: register.NewCounter(counter("name_conflicts_total",
 			"Alive messages that gave another address for a known member name.")),
-		warnings: prometheus.NewCounter(counter("memberlist_warnings_total",
+		warnings: register.NewCounter(counter("memberlist_warnings_total",
 			"Warnings and errors of memberlist, logged or not.")),
-		udpBlocked: prometheus.NewCounter(counter("udp_blocked_total",
+		udpBlocked: register.NewCounter(counter("udp_blocked_total",
 			"Probes that only TCP answered: a firewall blocks UDP on the gossip port.")),
-		undecryptable: prometheus.NewCounter(counter("undecryptable_total",
+		undecryptable: register.NewCounter(counter("undecryptable_total",
 			"Packets and streams that could not be decrypted, here or by whom they were sent to: cluster.keys of nodes differ.")),
 		members: desc("members", "Members in this process' view, itself included.", "role", "state"),
 		stable:  desc("stable_seconds", "How long no node came, went or changed state."),
@@ -64,32 +67,22 @@ func newMetrics(c *Cluster) *metrics {
 	}
 }
 
-func (m *metrics) counters() []prometheus.Collector {
-	return []prometheus.Collector{m.sent, m.sendFailed, m.received, m.dropped, m.malformed, m.joins, m.conflicts, m.warnings, m.udpBlocked, m.undecryptable}
-}
-
-// Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.counters() {
-		c.Describe(ch)
-	}
+	m.counters.Describe(ch)
 	ch <- m.members
 	ch <- m.stable
 	ch <- m.health
 }
 
-// Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.counters() {
-		c.Collect(ch)
-	}
+	m.counters.Collect(ch)
 	type group struct {
 		role  Role
 		state State
 	}
 	// The usual groups are always there, so that a drop to zero shows.
 	count := map[group]int{{RoleNode, StateLive}: 0, {RoleNode, StateJoining}: 0, {RoleNode, StateDraining}: 0, {RoleClient, StateLive}: 0}
-	for _, member := range m.c.view().members {
+	for _, member := range m.c.currentView().members {
 		count[group{member.Role, member.State()}]++
 	}
 	for g, n := range count {

@@ -143,7 +143,7 @@ func TestKeysDiffer(t *testing.T) {
 				var core zapcore.Core
 				core, logs[i] = observer.New(zapcore.WarnLevel)
 				c := build(t, cfg, Self{Node: string(rune('a' + i))})
-				c.log = zap.New(core)
+				c.logTo(zap.New(core))
 				require.NoError(t, c.Start(t.Context()))
 				join = []string{c.Self().Addr}
 			}

@@ -23,7 +23,7 @@ func poolSetOf(pools []string) poolSet {
 	}
 	short := make([]uint32, len(pools))
 	for i, p := range pools {
-		short[i] = shorten(hashName(p))
+		short[i] = shortHash(hashName(p))
 	}
 	slices.Sort(short)
 	var b []byte
@@ -33,17 +33,17 @@ func poolSetOf(pools []string) poolSet {
 	return poolSet(b)
 }
 
-func shorten(hash uint64) uint32 { return uint32(hash >> 32) }
+func shortHash(hash uint64) uint32 { return uint32(hash >> 32) }
 
-// has takes a pool's hash.
-func (s poolSet) has(hash uint64) bool {
+// hasPool takes a pool's hash.
+func (s poolSet) hasPool(hash uint64) bool {
 	switch s {
 	case "":
 		return false
 	case everyPool:
 		return true
 	}
-	want := shorten(hash)
+	want := shortHash(hash)
 	for i := 0; i+4 <= len(s); i += 4 {
 		if binary.BigEndian.Uint32([]byte(s[i:i+4])) == want {
 			return true
@@ -62,14 +62,15 @@ func (s poolSet) appendTo(b []byte) []byte {
 
 // cutPoolSet reads what appendTo wrote. Nothing at all, as older members send it, is
 // the empty set.
-func cutPoolSet(b []byte) (s poolSet, ok bool) {
+func cutPoolSet(b []byte) (s poolSet, rest []byte, ok bool) {
 	switch {
 	case len(b) == 0:
-		return "", true
+		return "", nil, true
 	case b[0] == 255:
-		return everyPool, true
+		return everyPool, b[1:], true
 	case b[0] > maxPoolSet || len(b) < 1+4*int(b[0]):
-		return "", false
+		return "", nil, false
 	}
-	return poolSet(b[1 : 1+4*int(b[0])]), true
+	n := 1 + 4*int(b[0])
+	return poolSet(b[1:n]), b[n:], true
 }

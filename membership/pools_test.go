@@ -11,24 +11,25 @@ import (
 
 func TestPoolSet(t *testing.T) {
 	t.Parallel()
-	require.False(t, poolSetOf(nil).has(hashName("a")))
+	require.False(t, poolSetOf(nil).hasPool(hashName("a")))
 	rapid.Check(t, func(t *rapid.T) {
 		in := rapid.SliceOfNDistinct(rapid.StringN(1, 10, 20), 0, maxPoolSet, func(s string) string { return s }).Draw(t, "in")
 		s := poolSetOf(in)
 		for _, p := range in {
-			require.True(t, s.has(hashName(p)))
+			require.True(t, s.hasPool(hashName(p)))
 		}
-		got, ok := cutPoolSet(append(s.appendTo(nil), "later"...))
+		got, rest, ok := cutPoolSet(append(s.appendTo(nil), "later"...))
 		require.True(t, ok)
 		require.Equal(t, s, got)
+		require.Equal(t, "later", string(rest))
 	})
 	several := make([]string, 100)
 	for i := range several {
 		several[i] = fmt.Sprint(i)
 	}
-	require.False(t, poolSetOf(several[:10]).has(hashName("11")))
+	require.False(t, poolSetOf(several[:10]).hasPool(hashName("11")))
 	require.Equal(t, everyPool, poolSetOf(several))
-	require.True(t, poolSetOf(several).has(hashName("anything")))
+	require.True(t, poolSetOf(several).hasPool(hashName("anything")))
 }
 
 // A node that says that it cannot reach a database is not elected there, by anybody,
@@ -69,7 +70,7 @@ func TestUnreachableIsGossiped(t *testing.T) {
 	for i := range maxPoolSet {
 		first.SetReaches(fmt.Sprint(i), false)
 	}
-	eventually(t, func() bool { m, _ := b.view().find(first.Self().Name); return m.unreachable == everyPool }, "it reaches next to none")
+	eventually(t, func() bool { m, _ := b.currentView().findMember(first.Self().Name); return m.unreachable == everyPool }, "it reaches next to none")
 	require.False(t, b.Lacks(first.Self().Name, "one"), "it does not say which")
 	other.SetReaches("one", true)
 	eventually(t, func() bool { return elected(a) == other.Self().Node && elected(b) == other.Self().Node }, "the other reaches it again")

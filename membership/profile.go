@@ -15,14 +15,14 @@ type timing struct {
 	rejoinEvery time.Duration // ± 20 %
 	retryFirst  time.Duration // first retry while alone; doubles up to rejoinEvery
 	twinGrace   time.Duration // how long two processes may share a node name without a warning
-	leave       time.Duration // how long Stop waits for the leave message to spread
+	leaveWithin time.Duration // how long Stop waits for the leave message to spread
 }
 
 // Common to all profiles. The rest of memberlist's fields keep their LAN or WAN
 // defaults.
 const (
 	// A member declared dead still gets its share of gossip for this long, so that it
-	// may hear of its death and refute. Nothing guarantees that it does: see runJoin.
+	// may hear of its death and refute. Nothing guarantees that it does: see joiner.
 	gossipToTheDead = 60 * time.Second
 	// Names are unique per process, so this only matters should one ever be reused.
 	deadNodeReclaim = 15 * time.Second
@@ -41,7 +41,7 @@ func timingOf(profile string) timing {
 		rejoinEvery: 20 * time.Second,
 		retryFirst:  time.Second,
 		twinGrace:   30 * time.Second,
-		leave:       5 * time.Second,
+		leaveWithin: 5 * time.Second,
 	}
 	switch profile {
 	case "local":
@@ -78,11 +78,9 @@ func lanTiming() *memberlist.Config {
 // localTiming finds a dead process in two to three seconds. memberlist's own local
 // profile retransmits half as often, and then one of ten observers needs 20 s.
 func localTiming() *memberlist.Config {
-	m := common(memberlist.DefaultLANConfig())
+	m := lanTiming()
 	m.ProbeInterval = 500 * time.Millisecond
 	m.ProbeTimeout = 200 * time.Millisecond
-	m.SuspicionMult = 3
-	m.GossipInterval = 100 * time.Millisecond
 	m.TCPTimeout = 2 * time.Second
 	m.PushPullInterval = 10 * time.Second
 	return m

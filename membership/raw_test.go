@@ -147,7 +147,7 @@ func inUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Whoever reaches the sockets may send anything. A node may not care: it neither ends,
+// Anyone who reaches the sockets may send anything. A node may not care: it neither ends,
 // nor takes it in, nor keeps anything for it.
 func TestRawBytes(t *testing.T) { // not parallel: it counts goroutines and memory
 	for name, keys := range map[string][]string{"without a key": nil, "with a key": {gossipKey(1)}} {

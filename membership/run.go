@@ -11,14 +11,14 @@ import (
 // by every member, and what changes for many pools at once shall be told once.
 const announceRest = 300 * time.Millisecond
 
-// run follows the view: it logs who came and went, decides when this process has
+// followView follows the view: it logs who came and went, decides when this process has
 // settled, and announces changes of its own state.
-func (c *Cluster) run(ctx context.Context, ml *memberlist.Memberlist) {
+func (c *Cluster) followView(ctx context.Context, ml *memberlist.Memberlist) {
 	var (
 		book   = newLogbook(c.log, c.times.twinGrace)
-		joined = c.joined // nil once closed
+		joined = c.joiner.joined // nil once closed
 		bound  = time.NewTimer(c.times.settleBound)
-		quiet  = time.NewTimer(c.times.settleBound) // set anew once joined
+		quiet  = time.NewTimer(c.times.settleBound) // set again once joined
 		check  = time.NewTicker(c.times.twinGrace / 3)
 		rest   = time.NewTimer(0)
 
@@ -41,40 +41,43 @@ func (c *Cluster) run(ctx context.Context, ml *memberlist.Memberlist) {
 		case <-rest.C:
 			announcing = c.announcing
 		case <-c.wake:
-			book.members(c.view().members)
-			book.conflicts(c.takeConflicts())
+			book.logMembers(c.currentView().members)
+			book.warnConflicts(c.takeConflicts())
 		case <-check.C:
-			book.twins(time.Now())
+			book.warnTwins(time.Now())
 		case <-joined:
 			joined = nil
 		case <-quiet.C:
 		case <-bound.C:
-			c.settle()
+			c.becomeEligible()
 		}
 		if c.isSettled() {
 			continue
 		}
-		if joined != nil && len(c.view().members) == 1 {
+		if joined != nil && len(c.currentView().members) == 1 {
 			continue
 		}
 		if left := c.times.settleQuiet - c.StableFor(); left > 0 {
 			quiet.Reset(left)
 		} else {
-			c.settle()
+			c.becomeEligible()
 		}
 	}
 }
 
-// settle makes this process eligible. Only run calls it.
-func (c *Cluster) settle() {
+// Settled is closed once this process has looked around: the first join
+// succeeded, somebody joined it, or there is nobody to join, and the view then
+// stood still for a while (local 200 ms, lan 1 s, wan 3 s); at the latest 1 s,
+// 5 s or 15 s after Start. Until then it is not eligible, on any member. A
+// Cluster stopped before never settles.
+func (c *Cluster) Settled() <-chan struct{} { return c.settled }
+
+// becomeEligible ends the settling. Only run calls it.
+func (c *Cluster) becomeEligible() {
 	if c.isSettled() {
 		return
 	}
-	c.mu.Lock()
-	c.self.Joining = false
-	c.changed(c.self.Role == RoleNode)
-	nudge(c.announcing)
-	c.mu.Unlock()
+	c.markSettled()
 	close(c.settled)
 }
 
@@ -85,16 +88,4 @@ func (c *Cluster) isSettled() bool {
 	default:
 		return false
 	}
-}
-
-// takeConflicts empties what conflict noted.
-func (c *Cluster) takeConflicts() map[string][2]string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.conflicts) == 0 {
-		return nil
-	}
-	taken := c.conflicts
-	c.conflicts = map[string][2]string{}
-	return taken
 }

@@ -62,10 +62,10 @@ type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error
 // target is a member to be found: at one of these addresses.
 type target []netip.AddrPort
 
-// resolve turns s into targets reachable over family ("ip", "ip4" or "ip6").
+// resolveTargets turns s into targets reachable over family ("ip", "ip4" or "ip6").
 // memberlist is given IP addresses only: its own resolver asks the first name
 // server for records of type ANY and skips names without a dot.
-func (s seed) resolve(ctx context.Context, family string, look lookup) ([]target, error) {
+func (s seed) resolveTargets(ctx context.Context, family string, look lookup) ([]target, error) {
 	if ip, err := netip.ParseAddr(s.host); err == nil {
 		ip = ip.Unmap()
 		if family == "ip4" && !ip.Is4() || family == "ip6" && ip.Is4() {
@@ -86,15 +86,9 @@ func (s seed) resolve(ctx context.Context, family string, look lookup) ([]target
 	for i, ip := range ips {
 		all[i] = netip.AddrPortFrom(ip, s.port)
 	}
-	if !s.each {
-		if len(all) == 0 {
-			return nil, nil
-		}
-		return []target{all}, nil
+	addresses := max(1, len(all)) // of each target
+	if s.each {
+		addresses = 1
 	}
-	var targets []target
-	for _, addr := range all {
-		targets = append(targets, target{addr})
-	}
-	return targets, nil
+	return slices.Collect(slices.Chunk(all, addresses)), nil
 }

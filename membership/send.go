@@ -1,11 +1,8 @@
 package membership
 
 import (
-	"context"
 	"fmt"
-
-	"github.com/hashicorp/memberlist"
-	"go.uber.org/zap"
+	"slices"
 )
 
 // Handle registers fn for messages of one kind. Kinds are agreed on by the
@@ -22,10 +19,25 @@ func (c *Cluster) Handle(kind byte, fn func(from string, payload []byte) error) 
 	if c.phase != created {
 		panic("membership: Handle after Start")
 	}
-	if _, ok := c.handlers[kind]; ok {
+	if _, ok := c.mail.handlers[kind]; ok {
 		panic(fmt.Sprintf("membership: kind %d is handled already", kind))
 	}
-	c.handlers[kind] = fn
+	c.mail.handlers[kind] = fn
+}
+
+// Exchange has state, at most 1 MiB, sent to one other member after another every
+// fifteen seconds or so (the more members, the less often), and to a member through which
+// this process joins; merge is called with what they send back, and the name that they give.
+// Both are called by goroutines of their own and must return soon. So what everybody is to
+// know gets to everybody in time, messages being lost or not. Exchange must be called
+// before Start.
+func (c *Cluster) Exchange(state func() []byte, merge func(from string, state []byte) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase != created {
+		panic("membership: Exchange after Start")
+	}
+	c.exchange.state, c.exchange.merge = state, merge
 }
 
 // Send sends payload, at most [MaxPayload] bytes, to the member with this name in
@@ -34,71 +46,9 @@ func (c *Cluster) Handle(kind byte, fn func(from string, payload []byte) error) 
 // its own handler. Errors: ErrUnknownMember, ErrTooLarge, ErrNotRunning, or the
 // socket's.
 func (c *Cluster) Send(to string, kind byte, payload []byte) error {
-	if err := checkPayload(payload, MaxPayload); err != nil {
-		return err
+	if len(payload) > MaxPayload {
+		return fmt.Errorf("%w: %d bytes, %d are allowed", ErrTooLarge, len(payload), MaxPayload)
 	}
-	ml, node, m, err := c.address(to, kind, payload)
-	if err != nil || ml == nil {
-		return err
-	}
-	if err := ml.SendBestEffort(node, m.encode()); err != nil {
-		c.metrics.sendFailed.WithLabelValues("udp").Inc()
-		return fmt.Errorf("send message to %s: %w", to, err)
-	}
-	c.metrics.sent.WithLabelValues("udp").Inc()
-	return nil
-}
-
-// SendReliable sends payload, at most [MaxReliablePayload] bytes, over a TCP
-// connection of its own. It returns when ctx ends, and in any case within the
-// profile's dial and stream timeouts (local 3 s, lan 5 s, wan 15 s).
-//
-// There is no delivery guarantee: nil means that the receiver's kernel took the
-// bytes. A paused process reads them minutes later, a member with another key
-// never. An error does not mean that the message was not delivered, either.
-// Errors: those of Send, ErrBusy when 64 calls are under way, and ctx's.
-func (c *Cluster) SendReliable(ctx context.Context, to string, kind byte, payload []byte) error {
-	if err := checkPayload(payload, MaxReliablePayload); err != nil {
-		return err
-	}
-	ml, node, m, err := c.address(to, kind, payload)
-	if err != nil || ml == nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("send message to %s: %w", to, context.Cause(ctx))
-	}
-	select {
-	case c.reliable <- struct{}{}:
-	default:
-		return ErrBusy
-	}
-	// memberlist knows no contexts. The goroutine outlives this call by the
-	// timeouts at most; Stop ends its stream and waits for it.
-	sent := make(chan error, 1)
-	if !c.spawn(func() {
-		defer func() { <-c.reliable }()
-		sent <- ml.SendReliable(node, m.encode())
-	}) {
-		<-c.reliable
-		return ErrNotRunning
-	}
-	select {
-	case err = <-sent:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		c.metrics.sendFailed.WithLabelValues("tcp").Inc()
-		return fmt.Errorf("send message to %s: %w", to, err)
-	}
-	c.metrics.sent.WithLabelValues("tcp").Inc()
-	return nil
-}
-
-// address finds the receiver. The message has been delivered already, to this
-// process, if neither a memberlist nor an error comes back.
-func (c *Cluster) address(to string, kind byte, payload []byte) (*memberlist.Memberlist, *memberlist.Node, message, error) {
 	m := message{kind: kind, from: c.name, to: to, payload: payload}
 	c.mu.Lock()
 	ph, ml := c.phase, c.ml
@@ -106,63 +56,19 @@ func (c *Cluster) address(to string, kind byte, payload []byte) (*memberlist.Mem
 	c.mu.Unlock()
 	switch {
 	case ph != running:
-		return nil, nil, m, ErrNotRunning
+		return ErrNotRunning
 	case to == c.name:
-		m.payload = append([]byte(nil), payload...)
+		m.payload = slices.Clone(payload)
 		c.metrics.sent.WithLabelValues("local").Inc()
-		c.receive(m)
-		return nil, nil, m, nil
+		c.mail.receive(m)
+		return nil
 	case !ok:
-		return nil, nil, m, fmt.Errorf("send message to %s: %w", to, ErrUnknownMember)
+		return fmt.Errorf("send message to %s: %w", to, ErrUnknownMember)
 	}
-	return ml, &p.node, m, nil
-}
-
-// spawn starts fn in a goroutine Stop waits for; false once Stop has begun.
-func (c *Cluster) spawn(fn func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase != running {
-		return false
+	if err := ml.SendBestEffort(&p.node, m.encode()); err != nil {
+		c.metrics.sendFailed.WithLabelValues("udp").Inc()
+		return fmt.Errorf("send message to %s: %w", to, err)
 	}
-	c.tasks.Go(fn)
-	return true
-}
-
-// receive queues a message for deliver, or drops it. It never blocks.
-func (c *Cluster) receive(m message) {
-	if m.to != c.name {
-		c.metrics.dropped.WithLabelValues("misaddressed").Inc()
-		return
-	}
-	if c.handlers[m.kind] == nil {
-		c.metrics.dropped.WithLabelValues("unknown_kind").Inc()
-		return
-	}
-	c.metrics.received.Inc()
-	if c.inbox.push(m) {
-		c.metrics.dropped.WithLabelValues("queue_full").Inc()
-	}
-}
-
-// deliver calls the handlers. What is still queued when Stop begins is lost, as
-// any message may be.
-func (c *Cluster) deliver(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.inbox.ready:
-		}
-		for ctx.Err() == nil {
-			m, ok := c.inbox.pop()
-			if !ok {
-				break
-			}
-			if err := c.handlers[m.kind](m.from, m.payload); err != nil {
-				c.metrics.malformed.WithLabelValues("payload").Inc()
-				c.log.Debug("message dropped", zap.String("from", m.from), zap.Error(err))
-			}
-		}
-	}
+	c.metrics.sent.WithLabelValues("udp").Inc()
+	return nil
 }

@@ -1,14 +1,9 @@
 package membership
 
 import (
-	"context"
-	"errors"
-	"net"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/hashicorp/memberlist"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,24 +31,13 @@ func TestMessages(t *testing.T) {
 	require.NoError(t, a.Send(b.name, 7, []byte(large)))
 	require.Equal(t, got{a.name, large}, await(t, received[b]), both)
 
-	large = strings.Repeat("x", MaxReliablePayload)
-	require.NoError(t, a.SendReliable(t.Context(), b.name, 7, []byte(large)))
-	require.Equal(t, got{a.name, large}, await(t, received[b]))
-
 	payload := []byte("self")
 	require.NoError(t, a.Send(a.name, 7, payload))
 	clear(payload)
 	require.Equal(t, got{a.name, "self"}, await(t, received[a]))
-	require.NoError(t, a.SendReliable(t.Context(), a.name, 7, []byte("self")))
-	require.Equal(t, got{a.name, "self"}, await(t, received[a]))
 
 	require.ErrorIs(t, a.Send("c-00000000", 7, nil), ErrUnknownMember)
-	require.ErrorIs(t, a.SendReliable(t.Context(), "c-00000000", 7, nil), ErrUnknownMember)
 	require.ErrorIs(t, a.Send(b.name, 7, make([]byte, MaxPayload+1)), ErrTooLarge)
-	require.ErrorIs(t, a.SendReliable(t.Context(), b.name, 7, make([]byte, MaxReliablePayload+1)), ErrTooLarge)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, a.SendReliable(ended, b.name, 7, nil), context.Canceled)
 
 	// What b does not want is counted and harms nobody.
 	require.NoError(t, a.Send(b.name, 8, nil))
@@ -72,7 +56,6 @@ func TestMessages(t *testing.T) {
 
 	stop(t, b)
 	require.ErrorIs(t, b.Send(a.name, 7, nil), ErrNotRunning)
-	require.ErrorIs(t, b.SendReliable(t.Context(), a.name, 7, nil), ErrNotRunning)
 }
 
 // A handler that is slow loses old messages and nothing else.
@@ -108,50 +91,4 @@ func TestSlowHandler(t *testing.T) {
 	close(release)
 	await(t, done)
 	require.Equal(t, "last", string(last))
-}
-
-// A peer that is stopped accepts connections and reads nothing.
-func TestSendReliableIsBounded(t *testing.T) {
-	t.Parallel()
-	deaf, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer deaf.Close()
-	at := deaf.Addr().(*net.TCPAddr).AddrPort()
-	a := start(t, testConfig(t), Self{Node: "a"}, func(c *Cluster) {
-		// A dial that hangs is a full backlog or a firewall; both take root to make.
-		c.wrap = func(tr memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
-			c.times.leave = time.Millisecond // memberlist does not know the peer below
-			return &hanging{NodeAwareTransport: tr, ctx: tr.(*transport).ctx}
-		}
-	})
-	a.mu.Lock()
-	a.others["deaf-00000000"] = peer{Member: live("deaf-00000000"), node: memberlist.Node{Name: "deaf-00000000", Addr: at.Addr().AsSlice(), Port: at.Port()}}
-	a.changed(true)
-	a.mu.Unlock()
-
-	sends := 0
-	eventually(t, func() bool {
-		// Some may end before they have begun, on a slow machine.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		err := a.SendReliable(ctx, "deaf-00000000", 1, nil)
-		if !errors.Is(err, ErrBusy) {
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-		}
-		sends++
-		return errors.Is(err, ErrBusy)
-	}, "all places to be taken")
-	require.Greater(t, sends, reliableLimit)
-	stop(t, a) // and does not wait for them
-}
-
-// hanging never connects until its transport is interrupted.
-type hanging struct {
-	memberlist.NodeAwareTransport
-	ctx context.Context
-}
-
-func (h *hanging) DialAddressTimeout(memberlist.Address, time.Duration) (net.Conn, error) {
-	<-h.ctx.Done()
-	return nil, h.ctx.Err()
 }

@@ -69,7 +69,7 @@ func TestSettled(t *testing.T) {
 	t.Run("a seed that does not answer", func(t *testing.T) {
 		t.Parallel()
 		core, logs := observer.New(zapcore.InfoLevel)
-		c := build(t, testConfig(t, fmt.Sprintf("127.0.0.1:%d", freePort(t))), Self{Node: "a"}, func(c *Cluster) { c.log = zap.New(core) })
+		c := build(t, testConfig(t, fmt.Sprintf("127.0.0.1:%d", freePort(t))), Self{Node: "a"}, func(c *Cluster) { c.logTo(zap.New(core)) })
 		require.GreaterOrEqual(t, settledIn(t, c), c.times.settleBound)
 		require.Equal(t, 1, logs.FilterMessageSnippet("no seed answered").Len(), "a warning, and one")
 	})
@@ -77,7 +77,7 @@ func TestSettled(t *testing.T) {
 	t.Run("a seed that cannot be resolved", func(t *testing.T) {
 		t.Parallel()
 		c := build(t, testConfig(t, "dns:nowhere.invalid:7946"), Self{Node: "a"}, func(c *Cluster) {
-			c.look = func(context.Context, string, string) ([]netip.Addr, error) {
+			c.joiner.lookUp = func(context.Context, string, string) ([]netip.Addr, error) {
 				return nil, &net.DNSError{Err: "no such host"}
 			}
 		})
@@ -88,7 +88,7 @@ func TestSettled(t *testing.T) {
 		t.Parallel()
 		a := startNodes(t, 1)[0]
 		b := start(t, testConfig(t, a.Self().Addr), Self{Node: "b"}, func(c *Cluster) { c.times.settleQuiet, c.times.settleBound = time.Hour, time.Hour })
-		eventually(t, func() bool { return a.Alive(b.name) }, "a to see b")
+		eventually(t, func() bool { return a.Alive(b.name) && b.Alive(a.name) }, "them to see one another")
 		require.Len(t, a.Prefer("p"), 1)
 		require.Len(t, b.Prefer("p"), 1, "b itself elects as a does")
 	})
@@ -105,7 +105,7 @@ func TestSettled(t *testing.T) {
 	})
 }
 
-// Whoever advertises loopback joins nobody on another machine, where its address would lead
+// Anyone who advertises loopback joins nobody on another machine, where its address would lead
 // to nobody or to the others themselves, and says so once, whatever the seed comes from. A
 // seed may well have an address that is not loopback and be on this machine.
 func TestOneWay(t *testing.T) {
@@ -114,7 +114,7 @@ func TestOneWay(t *testing.T) {
 	looks := func(addrs ...string) option {
 		return func(c *Cluster) {
 			c.times.retryFirst = 10 * time.Millisecond
-			c.look = func(context.Context, string, string) (found []netip.Addr, _ error) {
+			c.joiner.lookUp = func(context.Context, string, string) (found []netip.Addr, _ error) {
 				for _, a := range addrs {
 					found = append(found, netip.MustParseAddr(a))
 				}
@@ -127,7 +127,7 @@ func TestOneWay(t *testing.T) {
 	}
 	run := func(t *testing.T, cfg Config, seeds func(context.Context) []string, o ...option) (c *Cluster, said []observer.LoggedEntry) {
 		core, logs := observer.New(zapcore.InfoLevel)
-		c = start(t, cfg, Self{Node: "a", Seeds: seeds}, append(o, func(c *Cluster) { c.log = zap.New(core) })...)
+		c = start(t, cfg, Self{Node: "a", Seeds: seeds}, append(o, func(c *Cluster) { c.logTo(zap.New(core)) })...)
 		await(t, c.Settled()) // at the bound: several attempts were made
 		return c, logs.FilterMessageSnippet("this node advertises loopback").All()
 	}
@@ -162,7 +162,7 @@ func TestOneWay(t *testing.T) {
 		t.Parallel()
 		here, err := interfaceAddrs()
 		require.NoError(t, err)
-		here = slices.DeleteFunc(here, func(ip netip.Addr) bool { return !reachable(ip) || !ip.Is4() })
+		here = slices.DeleteFunc(here, func(ip netip.Addr) bool { return !isReachable(ip) || !ip.Is4() })
 		if len(here) == 0 {
 			t.Skip("this machine has no network")
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"syscall"
@@ -64,7 +65,7 @@ func listenOn(ctx context.Context, under underlay.Network, bind netip.AddrPort, 
 func newTransport(ctx context.Context, tr memberlist.NodeAwareTransport, bound netip.AddrPort, dial func(context.Context, string, string) (net.Conn, error), t timing, ml *memberlist.Config) *transport {
 	encrypted := ml.EncryptionEnabled()
 	if encrypted {
-		tr = guard(tr, ml.Label)
+		tr = newPacketFilter(tr, ml.Label)
 	}
 	return &transport{encrypted: encrypted, NodeAwareTransport: tr, bound: bound, ctx: ctx, dial: dial, dialTimeout: t.dialTimeout, timeout: ml.TCPTimeout}
 }
@@ -86,23 +87,22 @@ func explainListen(bind netip.AddrPort, cause error) error {
 }
 
 func tryListen(network string, bind netip.AddrPort) error {
+	var l io.Closer
+	var err error
 	if network == "udp" {
-		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(bind))
-		if err == nil {
-			conn.Close()
-		}
-		return err
+		l, err = net.ListenPacket(network, bind.String())
+	} else {
+		l, err = net.Listen(network, bind.String())
 	}
-	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(bind))
 	if err == nil {
 		l.Close()
 	}
 	return err
 }
 
-// abandon closes a transport memberlist never read from. Its listeners may be
+// closeUnread closes a transport memberlist never read from. Its listeners may be
 // waiting to hand something over, and Shutdown waits for them.
-func (t *transport) abandon() {
+func (t *transport) closeUnread() {
 	done := make(chan struct{})
 	go func() {
 		for {
@@ -140,7 +140,7 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	ctx, cancel := context.WithTimeout(t.ctx, 3*t.timeout)
 	context.AfterFunc(ctx, func() { conn.Close() })
 	if t.encrypted {
-		conn = &guardedStream{Conn: conn, head: make([]byte, 0, streamHead)} // an answer has no label
+		conn = &checkedStream{Conn: conn, head: make([]byte, 0, streamHead)} // an answer has no label
 	}
 	return &stream{Conn: conn, cancel: cancel}, nil
 }

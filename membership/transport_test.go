@@ -29,7 +29,7 @@ func TestTransport(t *testing.T) {
 		ml.TCPTimeout, ml.Logger = timeout, log.New(io.Discard, "", 0)
 		tr, err := listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"), timingOf("local"), ml)
 		require.NoError(t, err)
-		t.Cleanup(tr.abandon)
+		t.Cleanup(tr.closeUnread)
 		return tr, cancel
 	}
 
@@ -93,7 +93,7 @@ func TestTransport(t *testing.T) {
 			require.NoError(t, err)
 		}
 		done := make(chan error, 1)
-		go func() { tr.abandon(); done <- nil }()
+		go func() { tr.closeUnread(); done <- nil }()
 		require.NoError(t, await(t, done))
 	})
 }

@@ -51,7 +51,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	}
 	old := r.routes.Load()
 	// The bound was made with the router, and connections are open that it would have to
-	// count anew. So what is added has to fit beside what runs.
+	// count again. So what is added has to fit beside what runs.
 	wanted := cfg.Connections
 	cfg.Connections = old.cfg.Connections
 	var c Change
@@ -66,20 +66,21 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 			return Change{}, err
 		}
 		if before := old.pools[name]; before != nil {
-			p.succeed(before)
+			p.inheritServer(&before.service)
 		}
 		pools[name] = p
 		c.Added = append(c.Added, p)
 	}
-	next, err := newRoutes(cfg, pools)
+	next, err := newRoutes(cfg, pools, r.tasks.start)
 	if err != nil {
 		return Change{}, err
 	}
-	rest, refused := r.admitAll(ctx, c.Added, next)
+	rest, refused := r.verifyAll(ctx, c.Added, next)
 	err = errors.Join(refused...)
 	if err != nil && wanted != cfg.Connections {
 		err = fmt.Errorf("%w; connections in the configuration differs from what this process was started with, and takes effect when it is started again", err)
 	}
+	change := transition{old: old, next: next, log: r.log}
 	for _, p := range old.list() {
 		if pools[p.Name] == p {
 			continue
@@ -88,28 +89,31 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		switch after := pools[p.Name]; {
 		case err != nil: // it is refused already
 		case after != nil:
-			err = after.sameDatabase(ctx, p)
+			err = after.checkSameDatabase(ctx, p)
 		default:
-			err = errors.Join(next.stranded(ctx, p, r.log), next.stillRouted(ctx, p, old), next.stillLed(ctx, p, r.log))
+			err = errors.Join(change.checkNoJobs(ctx, p), change.checkNotRouted(ctx, p), change.checkNotLedTo(ctx, p))
 		}
 	}
 	if err == nil {
-		err = next.leftBehind(ctx, old, r.log)
+		err = change.checkLeavesNoJobs(ctx)
+	}
+	if err == nil && errors.Is(ctx.Err(), context.Canceled) { // nobody wants it any more; what looked silent was not asked
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		for _, p := range c.Added {
 			p.retire()
-			p.close()
+			p.closeAll()
 		}
 		return Change{}, err
 	}
 	r.routes.Store(next)
 	r.applied.Add(1)
 	for _, p := range c.Added {
-		p.enter(true)
+		p.enterTimelines(true)
 	}
 	r.watchAll(rest)
-	r.cautionNews(next, old)
+	r.checkNewRisks(next, old)
 	for _, p := range c.Removed {
 		p.retire()
 		r.retired[p] = struct{}{}
@@ -117,22 +121,11 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	return c, nil
 }
 
-// succeed has p, which is to stand in for the pool of its name, be as wary of where its
-// DSN leads as if it had led there all along.
-func (p *Pool) succeed(before *Pool) {
-	before.mu.Lock()
-	server := before.server
-	before.mu.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.server = server
-}
-
-// sameDatabase refuses p when it is on another database of the server than before: jobs
+// checkSameDatabase refuses p when it is on another database of the server than before: jobs
 // there would be forgotten, and their ids given once more. What does not answer cannot be
 // asked.
-func (p *Pool) sameDatabase(ctx context.Context, before *Pool) error {
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+func (p *Pool) checkSameDatabase(ctx context.Context, before *Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	var oids [2]int64
 	for i, q := range []*Pool{before, p} {
@@ -152,48 +145,89 @@ func (p *Pool) sameDatabase(ctx context.Context, before *Pool) error {
 	return nil
 }
 
-// Applied counts the configurations that have come into force since the first. Whoever
+// checkNewRisks looks at the pools that stay in service for what next, which has come into
+// force, says otherwise than old did. What was told before is not told again.
+func (r *Router) checkNewRisks(next, old *routes) {
+	risks := riskCheck{next.cfg.Tenants}
+	look := func(p *Pool, at func(ctx context.Context)) {
+		r.tasks.start(func() {
+			done, err := p.server.verifying.wait(r.run)
+			if err != nil {
+				return
+			}
+			defer done()
+			ctx, cancel := context.WithTimeout(r.run, connectTimeout)
+			defer cancel()
+			at(ctx)
+		})
+	}
+	serves := func(name string) (*Pool, bool) {
+		p := next.pools[name]
+		if p == nil || p != old.pools[name] {
+			return nil, false
+		}
+		_, err := p.Number() // one that is not in service yet is looked at when it comes
+		return p, err == nil
+	}
+	tenants := map[*Pool][]tenancy.Tenant{}
+	for id := range next.cfg.Tenants.Static {
+		t, _ := next.cfg.Tenants.listed(id)
+		before, _ := old.cfg.Tenants.listed(id)
+		if p, ok := serves(t.Pool); ok && t != before {
+			tenants[p] = append(tenants[p], t)
+		}
+	}
+	for p, here := range tenants {
+		look(p, func(ctx context.Context) { risks.checkTenants(ctx, p, p.Jobs(), here) })
+	}
+	if table := next.cfg.Tenants.Table; table != nil && !table.asksSame(old.cfg.Tenants.Table) {
+		if p, ok := serves(table.Pool); ok {
+			look(p, func(ctx context.Context) { risks.checkTable(ctx, p) })
+		}
+	}
+}
+
+// Applied counts the configurations that have come into force since the first. A caller that
 // keeps what Resolve said compares it before and after.
 func (r *Router) Applied() int64 { return r.applied.Load() }
 
-// maxAskedAgain bounds how many tenants are looked up anew before a pool is taken away.
+// maxAskedAgain bounds how many tenants are looked up again before a pool is taken away.
 const maxAskedAgain = 100
 
-// stillRouted refuses to take p away while the lookup table still leads a tenant to it
+// transition is the step from one configuration to the next, which is refused if it would
+// leave tenants or jobs behind.
+type transition struct {
+	old, next *routes
+	log       *zap.Logger
+}
+
+// checkNotRouted refuses to take p away while the lookup table still leads a tenant to it
 // that was resolved to it lately.
-func (r *routes) stillRouted(ctx context.Context, p *Pool, old *routes) error {
-	if r.cfg.Tenants.Table == nil || r.pools[r.cfg.Tenants.Table.Pool] == nil {
+func (c transition) checkNotRouted(ctx context.Context, p *Pool) error {
+	if c.next.table == nil || c.old.table == nil {
 		return nil
 	}
-	var there []tenancy.ID
-	old.mu.Lock()
-	for id, a := range old.cache {
-		if a.err == nil && a.tenant.Pool == p.Name && len(there) < maxAskedAgain {
-			there = append(there, id)
-		}
-	}
-	old.mu.Unlock()
-	for _, id := range there {
-		if t, err := r.ask(ctx, id); err == nil && t.Pool == p.Name {
+	for _, id := range c.old.table.placedIn(p.Name, maxAskedAgain) {
+		if t, err := c.next.table.ask(ctx, id); err == nil && t.Pool == p.Name {
 			return fmt.Errorf("pool %s cannot be taken away: %w: tenants.table leads tenant %q to it", p.Name, ErrInUse, id)
 		}
 	}
 	return nil
 }
 
-// stillLed refuses to take p away while a tenant that is placed elsewhere was moved to
+// checkNotLedTo refuses to take p away while a tenant that is placed elsewhere was moved to
 // it, or on from it: the address that it left behind would lead nowhere.
-func (r *routes) stillLed(ctx context.Context, p *Pool, log *zap.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+func (c transition) checkNotLedTo(ctx context.Context, p *Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	rows := r.onTheirWay(ctx, p, log)
+	rows := c.readForwards(ctx, p)
 	var why []string
-	for _, id := range ledTo(rows, p.Name) {
-		t, err := r.place(ctx, id)
+	for _, id := range tenantsLedTo(rows, p.Name) {
+		t, err := c.next.placeOf(ctx, id)
 		if err != nil { // nobody is led anywhere, or the table cannot be asked
 			continue
 		}
-		if w := leads(t, rows, p.Name); w != "" {
+		if w := howLedTo(t, rows, p.Name); w != "" {
 			why = append(why, w)
 		}
 	}
@@ -203,30 +237,30 @@ func (r *routes) stillLed(ctx context.Context, p *Pool, log *zap.Logger) error {
 	return fmt.Errorf("pool %s cannot be taken away: %w: %s, first; there may be %d more", p.Name, ErrInUse, why[0], len(why)-1)
 }
 
-// onTheirWay reads what these pools and p say now about tenants, by pool. A few at a
+// readForwards reads what these pools and p say now about tenants, by pool. A few at a
 // time: most of them are idle, and have to be connected to for it.
-func (r *routes) onTheirWay(ctx context.Context, p *Pool, log *zap.Logger) map[string]map[tenancy.ID]store.TenantRow {
-	pools := append(r.list(), p)
+func (c transition) readForwards(ctx context.Context, p *Pool) map[string]map[tenancy.ID]store.TenantRow {
+	pools := append(c.next.list(), p)
 	found := make([]map[tenancy.ID]store.TenantRow, len(pools))
 	var unasked atomic.Int32
 	var group sync.WaitGroup
 	for i, q := range pools {
 		group.Go(func() {
 			down := q.Outage()
-			done, late := q.door.verifying.turn(ctx)
+			done, late := q.server.verifying.wait(ctx)
 			if late == nil {
 				defer done()
-				q.expire("")
+				q.forwards.expire("")
 			}
 			if q != p && (down != nil || late != nil) {
 				unasked.Add(1)
 			}
-			found[i] = q.onTheirWay(ctx, r.keep())
+			found[i] = q.forwards.read(ctx, c.next.believeFor())
 		})
 	}
 	group.Wait()
 	if n := unasked.Load(); n > 0 {
-		log.Warn("some pools could not be asked for tenants that they lead to a pool that is taken away", zap.String("pool", p.Name), zap.Int32("unasked", n))
+		c.log.Warn("some pools could not be asked for tenants that they lead to a pool that is taken away", zap.String("pool", p.Name), zap.Int32("unasked", n))
 	}
 	rows := map[string]map[tenancy.ID]store.TenantRow{}
 	for i, q := range pools {
@@ -235,8 +269,8 @@ func (r *routes) onTheirWay(ctx context.Context, p *Pool, log *zap.Logger) map[s
 	return rows
 }
 
-// ledTo lists the tenants that some row connects with a pool.
-func ledTo(rows map[string]map[tenancy.ID]store.TenantRow, pool string) []tenancy.ID {
+// tenantsLedTo lists the tenants that some row connects with a pool.
+func tenantsLedTo(rows map[string]map[tenancy.ID]store.TenantRow, pool string) []tenancy.ID {
 	all := map[tenancy.ID]struct{}{}
 	for _, in := range rows {
 		for id, row := range in {
@@ -248,9 +282,9 @@ func ledTo(rows map[string]map[tenancy.ID]store.TenantRow, pool string) []tenanc
 	return slices.Sorted(maps.Keys(all))
 }
 
-// leads says how a tenant comes from where it is placed to a pool, and how to change
+// howLedTo says how a tenant comes from where it is placed to a pool, and how to change
 // that; "": it does not.
-func leads(t tenancy.Tenant, rows map[string]map[tenancy.ID]store.TenantRow, pool string) string {
+func howLedTo(t tenancy.Tenant, rows map[string]map[tenancy.ID]store.TenantRow, pool string) string {
 	at := t.Pool
 	for range len(rows) { // at most one step from each
 		row := rows[at][t.ID]
@@ -276,19 +310,19 @@ func leads(t tenancy.Tenant, rows map[string]map[tenancy.ID]store.TenantRow, poo
 // maxAsked bounds how many tenants are asked for before a pool is taken away.
 const maxAsked = 10_000
 
-// stranded refuses to take p away while a tenant has jobs there: somebody has to move
+// checkNoJobs refuses to take p away while a tenant has jobs there: somebody has to move
 // the tenant or let its jobs end first. A database that does not answer cannot be
 // asked, and may be taken away.
-func (r *routes) stranded(ctx context.Context, p *Pool, log *zap.Logger) error {
+func (c transition) checkNoJobs(ctx context.Context, p *Pool) error {
 	if _, err := p.Number(); err != nil {
-		log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
+		c.log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	tenants, err := store.TenantsWithJobs(ctx, p.Jobs(), maxAsked, nil)
 	if err != nil {
-		log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
+		c.log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
 		return nil
 	}
 	if len(tenants) == 0 {
@@ -298,14 +332,14 @@ func (r *routes) stranded(ctx context.Context, p *Pool, log *zap.Logger) error {
 		p.Name, ErrInUse, tenancy.ID(tenants[0]), len(tenants)-1)
 }
 
-// leftBehind refuses to place a tenant anew that has unfinished jobs where it lives: they
+// checkLeavesNoJobs refuses to place a tenant in another pool that has unfinished jobs where it lives: they
 // would wait there until somebody moves them. A database that does not answer cannot be
 // asked, and its tenants may be given another.
-func (r *routes) leftBehind(ctx context.Context, old *routes, log *zap.Logger) error {
+func (c transition) checkLeavesNoJobs(ctx context.Context) error {
 	var placed []tenancy.ID
 	lookups := 0 // a query each
-	before, after := old.cfg.Tenants, r.cfg.Tenants
-	for id := range joined(before.Static, after.Static) {
+	before, after := c.old.cfg.Tenants, c.next.cfg.Tenants
+	for id := range union(before.Static, after.Static) {
 		was, wasListed := before.Static[id]
 		is, isListed := after.Static[id]
 		switch {
@@ -319,34 +353,34 @@ func (r *routes) leftBehind(ctx context.Context, old *routes, log *zap.Logger) e
 		placed = append(placed, id)
 	}
 	if lookups > maxAskedAgain {
-		log.Warn("many tenants are placed by tenants.static instead of tenants.table, or the other way round; not all were asked for jobs that stay behind",
+		c.log.Warn("many tenants are placed by tenants.static instead of tenants.table, or the other way round; not all were asked for jobs that stay behind",
 			zap.Int("tenants", lookups), zap.Int("asked", maxAskedAgain))
 	}
 	if len(placed) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	for _, p := range old.list() {
-		p.expire("")
+	for _, p := range c.old.list() {
+		p.forwards.expire("")
 	}
 	to := map[tenancy.ID]string{}
 	leave := map[*Pool][]string{}
 	for _, id := range placed {
-		_, from, err := old.resolve(ctx, id)
-		if err != nil || r.pools[from.Name] == nil { // what is taken away was asked already
+		_, from, err := c.old.resolve(ctx, id)
+		if err != nil || c.next.pools[from.Name] == nil { // what is taken away was asked already
 			continue
 		}
-		switch _, p, err := r.resolve(ctx, id); {
+		switch _, p, err := c.next.resolve(ctx, id); {
 		case err != nil:
-			log.Warn("it cannot be seen where a tenant is to live, and whether jobs of it stay behind", zap.String("tenant", string(id)), zap.Error(err))
+			c.log.Warn("it cannot be seen where a tenant is to live, and whether jobs of it stay behind", zap.String("tenant", string(id)), zap.Error(err))
 		case p.Name != from.Name:
 			to[id] = p.Name
 			leave[from] = append(leave[from], string(id))
 		}
 	}
 	var refused error
-	for _, p := range old.list() {
+	for _, p := range c.old.list() {
 		if len(leave[p]) == 0 {
 			continue
 		}
@@ -357,7 +391,7 @@ func (r *routes) leftBehind(ctx context.Context, old *routes, log *zap.Logger) e
 		}
 		switch {
 		case err != nil:
-			log.Warn("tenants are placed in another pool, and the one that they lived in could not be asked for jobs of theirs",
+			c.log.Warn("tenants are placed in another pool, and the one that they lived in could not be asked for jobs of theirs",
 				zap.String("pool", p.Name), zap.Int("tenants", len(leave[p])), zap.Error(err))
 		case len(tenants) > 0:
 			id := tenancy.ID(tenants[0])
@@ -368,8 +402,8 @@ func (r *routes) leftBehind(ctx context.Context, old *routes, log *zap.Logger) e
 	return refused
 }
 
-// joined are the tenants of both.
-func joined(a, b map[tenancy.ID]TenantConfig) map[tenancy.ID]TenantConfig {
+// union is the tenants of both.
+func union(a, b map[tenancy.ID]TenantConfig) map[tenancy.ID]TenantConfig {
 	all := maps.Clone(a)
 	if all == nil {
 		return b
@@ -380,7 +414,7 @@ func joined(a, b map[tenancy.ID]TenantConfig) map[tenancy.ID]TenantConfig {
 
 // Close closes a removed pool's connections, and waits for those that are in use.
 func (r *Router) Close(p *Pool) {
-	p.close()
+	p.closeAll()
 	r.change.Lock()
 	delete(r.retired, p)
 	r.change.Unlock()

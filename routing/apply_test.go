@@ -121,7 +121,7 @@ func TestApplyLeavesNoJobsBehind(t *testing.T) {
 	both := placed("p2")
 	both.Tenants.Static["globex"] = routing.TenantConfig{Pool: "p3"}
 	for table, more := range map[string]string{
-		"job": "", "external_job": "", "history_job": "", "timer_job": ", due_at",
+		"job": "", "external_job": "", "timer_job": ", due_at",
 		"suspended_job": ", origin", "dead_letter_job": ", origin, error",
 	} {
 		values := strings.NewReplacer("due_at", "now()", "origin", "'job'", "error", "''").Replace(more)

@@ -18,57 +18,54 @@ import (
 // connections.per_node allows and none of them came free in time.
 var ErrNoConnection = errors.New("all connections of this node are in use")
 
-// budget bounds a node's connections over all pools. The locks' own are not bounded:
-// a handler that waits for a connection must not cost a lock.
+// budget bounds how many connections a node has, over all pools. The locks' own are not
+// bounded: a handler that waits for a connection must not cost a lock.
 type budget struct {
-	places chan struct{} // one per connection that is open or being opened; nil: no bound
-	evict  func(ctx context.Context) (closed bool)
+	permits chan struct{} // one per connection that is open or being opened; nil: no bound
+	evict   func(ctx context.Context) (closed bool)
 
-	evicting sync.Mutex // held by whoever evicts
+	evicting sync.Mutex // held while connections are evicted
 }
 
 func newBudget(most int, evict func(context.Context) bool) *budget {
 	b := &budget{evict: evict}
 	if most > 0 {
-		b.places = make(chan struct{}, most)
+		b.permits = make(chan struct{}, most)
 	}
 	return b
 }
 
-// evictAfter is how long a dial waits for a place before connections are closed that
+// evictAfter is how long a dial waits for a permit before connections are closed that
 // nobody uses just now.
-const evictAfter = 5 * time.Millisecond
+const evictAfter = 2 * recheckEvery
 
-// bound makes the connections of a pool take places.
-func (b *budget) bound(c *pgxpool.Config) {
-	if b.places == nil {
+// limit makes the connections of a pool take permits.
+func (b *budget) limit(c *pgxpool.Config) {
+	if b.permits == nil {
 		return
 	}
 	dial := c.ConnConfig.DialFunc
 	c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if err := b.take(ctx); err != nil {
+		if err := b.takePermit(ctx); err != nil {
 			return nil, err
 		}
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
-			<-b.places
+			<-b.permits
 			return nil, err
 		}
-		return &counted{Conn: conn, budget: b}, nil
+		return &permittedConn{Conn: conn, budget: b}, nil
 	}
 }
 
-func (b *budget) take(ctx context.Context) error {
+func (b *budget) takePermit(ctx context.Context) error {
 	for {
-		wait := time.NewTimer(evictAfter)
 		select {
-		case b.places <- struct{}{}:
-			wait.Stop()
+		case b.permits <- struct{}{}:
 			return nil
 		case <-ctx.Done():
-			wait.Stop()
-			return fmt.Errorf("%w: %d, see connections.per_node: %w", ErrNoConnection, cap(b.places), context.Cause(ctx))
-		case <-wait.C:
+			return fmt.Errorf("%w: %d, see connections.per_node: %w", ErrNoConnection, cap(b.permits), context.Cause(ctx))
+		case <-time.After(evictAfter):
 		}
 		if b.evicting.TryLock() {
 			b.evict(ctx)
@@ -77,23 +74,23 @@ func (b *budget) take(ctx context.Context) error {
 	}
 }
 
-// counted gives its place back when it is closed.
-type counted struct {
+// permittedConn gives its permit back when it is closed.
+type permittedConn struct {
 	net.Conn
 	budget *budget
 	once   sync.Once
 }
 
 // Close implements net.Conn.
-func (c *counted) Close() error {
-	defer c.once.Do(func() { <-c.budget.places })
+func (c *permittedConn) Close() error {
+	defer c.once.Do(func() { <-c.budget.permits })
 	return c.Conn.Close()
 }
 
 // evictIdle closes idle connections of one pool, and tells whether there were any.
-func (r *Router) evictIdle(ctx context.Context) bool {
-	for _, p := range r.Pools() { // in any order: an idle connection is cheap to make again
-		for _, db := range p.opened() {
+func evictIdle(ctx context.Context, pools []*Pool) bool {
+	for _, p := range pools { // in any order: an idle connection is cheap to make again
+		for _, db := range p.madePools() {
 			if db.Stat().IdleConns() == 0 {
 				continue
 			}
@@ -109,36 +106,34 @@ func (r *Router) evictIdle(ctx context.Context) bool {
 	return false
 }
 
-// Exceeds is an error if so many nodes may open more connections to a server than that
-// has, although connections.nodes speaks of fewer: each node's own check has passed then.
-func (r *Router) Exceeds(nodes int) error {
-	in := r.routes.Load()
-	if nodes <= in.cfg.Connections.Nodes {
-		return nil
-	}
-	var errs []error
-	checked := map[string]bool{}
-	for _, p := range in.list() {
-		if server, room := p.onWhich(); server != "" && !checked[server] {
-			checked[server] = true
-			errs = append(errs, in.checkBudget(p, server, room, nodes))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// checkBudget refuses p when so many nodes together may open more connections to its
+// checkCapacity refuses p when so many nodes together may open more connections to its
 // server than that has, with the arithmetic.
-func (r *routes) checkBudget(p *Pool, server string, room, nodes int) error {
-	names, most := []string{p.Name}, p.cfg.MaxConns
+func (r *routes) checkCapacity(p *Pool, server string, maxConns, nodes int) error {
+	names, most := []string{p.Name}, p.serverConns()
 	for _, other := range r.list() {
 		// Those at the same address, too, if they are not in service yet: else the proposal
 		// would be for some of the pools only.
-		if other != p && (other.door == p.door || other.onServer(server)) {
-			names, most = append(names, other.Name), most+other.cfg.MaxConns
+		if on, _ := other.serverInUse(); other != p && (other.server == p.server || on == server) {
+			names, most = append(names, other.Name), most+other.serverConns()
 		}
 	}
-	c := r.cfg.Connections
+	return r.cfg.Connections.checkServer(names, most, maxConns, nodes)
+}
+
+// CheckServer is what a node would say that is asked to serve these pools, of one server that has
+// room for so many connections: an error with the arithmetic if so many nodes could open more.
+func (c Config) CheckServer(pools []string, maxConns, nodes int) error {
+	c = c.WithDefaults()
+	most := 0
+	for _, name := range pools {
+		most += c.Pools[name].serverConns()
+	}
+	return c.Connections.checkServer(pools, most, maxConns, nodes)
+}
+
+// checkServer is an error if so many nodes, each with most connections to the pools of a server,
+// may open more than that has.
+func (c ConnectionsConfig) checkServer(names []string, most, maxConns, nodes int) error {
 	all, bounded := most*nodes, ""
 	// Besides, one node holds each lock, and two may be looking at it.
 	locks := len(names) * min(nodes, 3) * lockConns
@@ -146,7 +141,7 @@ func (r *routes) checkBudget(p *Pool, server string, room, nodes int) error {
 		most, all = c.PerNode, c.PerNode*nodes+locks
 		bounded = fmt.Sprintf("; connections.per_node, and %d for the locks", locks)
 	}
-	if all <= room {
+	if all <= maxConns {
 		return nil
 	}
 	who := fmt.Sprintf("this node may open %d", most)
@@ -154,23 +149,23 @@ func (r *routes) checkBudget(p *Pool, server string, room, nodes int) error {
 		who = fmt.Sprintf("%d nodes may open %d each, %d in all", nodes, most, all)
 	}
 	var fixes []string // of those that are allowed
-	if each := room / nodes / len(names); each >= minMaxConns {
+	if each := maxConns / nodes / len(names); each >= minMaxConns {
 		fixes = append(fixes, fmt.Sprintf("lower max_conns to %d", each))
 	}
-	if perNode := (room - locks) / nodes; perNode >= minMaxConns {
+	if perNode := (maxConns - locks) / nodes; perNode >= minMaxConns {
 		fixes = append(fixes, fmt.Sprintf("set connections.per_node to %d", perNode))
 	}
-	raise := fmt.Sprintf("raise the server's max_connections by %d", all-room)
+	raise := fmt.Sprintf("raise the server's max_connections by %d", all-maxConns)
 	if len(fixes) > 0 {
 		raise = strings.Join(fixes, ", ") + ", or " + raise
 	}
-	return &store.PoolError{Pool: p.Name,
-		What: fmt.Sprintf("its server has room for %d connections, and %s (pools there: %s%s)", room, who, some(names), bounded),
+	return &store.PoolError{Pool: names[0],
+		What: fmt.Sprintf("its server has room for %d connections, and %s (pools there: %s%s)", maxConns, who, firstOf(names), bounded),
 		Fix:  raise}
 }
 
-// some lists the first of many names.
-func some(names []string) string {
+// firstOf lists the first of many names.
+func firstOf(names []string) string {
 	const most = 5
 	if len(names) <= most {
 		return strings.Join(names, ", ")

@@ -214,7 +214,7 @@ func TestApplyLeavesConnectionsAlone(t *testing.T) {
 	require.ErrorContains(t, r.Exceeds(3), "3 nodes may open 20 each")
 }
 
-// Whoever left connections.nodes at 1 and runs several is told when that goes too far.
+// Anyone who left connections.nodes at 1 and runs several is told when that goes too far.
 func TestExceeds(t *testing.T) {
 	t.Parallel()
 	c, _ := severalPools(t, 2)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tenurehq/tenure/internal/fault"
 	"github.com/tenurehq/tenure/tenancy"
@@ -47,6 +48,10 @@ type ConnectionsConfig struct {
 type PoolConfig struct {
 	// DSN is a URL or a keyword/value string as libpq reads it. Keep passwords out of the file: ${env:NAME} or ${file:/path}.
 	DSN string `yaml:"dsn"`
+	// TenantDSN is another way to the same database, for tenants' transactions only, which may lead through
+	// PgBouncer or another pooler in transaction mode. Empty: DSN is the way for them, too. Handlers get no bare
+	// connection there.
+	TenantDSN string `yaml:"tenant_dsn"`
 	// MaxConns bounds this node's connections to the pool, the lock's own included.
 	MaxConns int `yaml:"max_conns"`
 	// Insecure allows a DSN that does not insist on TLS although the server is on another network.
@@ -138,7 +143,10 @@ func (c Config) Validate() error {
 		if err := validatePoolName(name); err != nil {
 			l.Add(path, "", "%v", err)
 		}
-		validateDSN(&l, path+".dsn", p)
+		validateDSN(&l, path+".dsn", p.DSN, p.Insecure)
+		if p.TenantDSN != "" {
+			validateTenantDSN(&l, path+".tenant_dsn", p)
+		}
 		if p.MaxConns < minMaxConns || p.MaxConns > 1000 {
 			l.Add(path+".max_conns", "", "%d connections: %d to 1000 are allowed", p.MaxConns, minMaxConns)
 		}
@@ -161,8 +169,17 @@ func validateTimeout(l *fault.List, path string, d time.Duration) {
 	}
 }
 
-func validateDSN(l *fault.List, path string, p PoolConfig) {
-	dsn := p.DSN
+func validateTenantDSN(l *fault.List, path string, p PoolConfig) {
+	validateDSN(l, path, p.TenantDSN, p.Insecure)
+	if p.TenantDSN == p.DSN {
+		l.Add(path, "leave it out; or have it lead to the pooler, and dsn to Postgres itself", "is the same as dsn")
+	}
+	if cfg, err := pgx.ParseConfig(p.TenantDSN); err == nil && cfg.RuntimeParams["options"] != "" {
+		l.Add(path, "write each setting by itself, such as statement_timeout=5000 for options='-c statement_timeout=5000'", "sets options, which a pooler does not pass on")
+	}
+}
+
+func validateDSN(l *fault.List, path, dsn string, insecure bool) {
 	if dsn == "" {
 		l.Add(path, "write dsn: ${env:NAME} or dsn: ${file:/path}", "is empty")
 		return
@@ -180,9 +197,9 @@ func validateDSN(l *fault.List, path string, p PoolConfig) {
 		l.Add(path, "write %40 for each @ in the user's name or the password, or point passfile at a file", "has more than one @, so that it cannot be told where its host begins")
 		return
 	}
-	if host := plainHost(cfg); host != "" && !p.Insecure {
+	if host := plainHost(cfg); host != "" && !insecure {
 		l.Add(path, "add sslmode=verify-full, or set insecure: true beside it if nobody else is on the network",
-			"does not insist on TLS, so that whoever is between can read and change what %s is sent", host)
+			"does not insist on TLS, so that anybody on the way can read and change what %s is sent", host)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.RuntimeParams)) {
 		if strings.HasPrefix(name, "pool_") { // pgxpool's, and set here
@@ -194,11 +211,12 @@ func validateDSN(l *fault.List, path string, p PoolConfig) {
 // hasStrayAt tells whether an @ was read as part of a host. Only a socket without a
 // file has one, in front.
 func hasStrayAt(cfg *pgx.ConnConfig) bool {
-	stray := strings.LastIndex(cfg.Host, "@") > 0
-	for _, f := range cfg.Fallbacks {
-		stray = stray || strings.LastIndex(f.Host, "@") > 0
-	}
-	return stray
+	return slices.ContainsFunc(hostsOf(cfg), func(h *pgconn.FallbackConfig) bool { return strings.LastIndex(h.Host, "@") > 0 })
+}
+
+// hostsOf are the hosts that a connection may lead to, the one that is tried first among them.
+func hostsOf(cfg *pgx.ConnConfig) []*pgconn.FallbackConfig {
+	return append([]*pgconn.FallbackConfig{{Host: cfg.Host, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...)
 }
 
 // plainHost names a host on another network that would be spoken to without TLS, if
@@ -214,19 +232,16 @@ func plainHost(cfg *pgx.ConnConfig) string {
 		}
 		return strings.Contains(host, ".")
 	}
-	if plain(cfg.Host, cfg.TLSConfig != nil) {
-		return cfg.Host
-	}
-	for _, f := range cfg.Fallbacks {
-		if plain(f.Host, f.TLSConfig != nil) {
-			return f.Host
+	for _, h := range hostsOf(cfg) {
+		if plain(h.Host, h.TLSConfig != nil) {
+			return h.Host
 		}
 	}
 	return ""
 }
 
 // placeholder is what stands for something else in a pattern, or was meant to.
-var placeholder = regexp.MustCompile(`\{[\w -]*\}`)
+var placeholder = regexp.MustCompile(`\{[^{}]*\}?|\}`)
 
 func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 	if t.Schema == "" {
@@ -253,7 +268,7 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 		if entry.Pool == "" {
 			l.Add(path+".pool", "name one of pools", "is empty")
 		} else if _, ok := pools[entry.Pool]; !ok {
-			l.Add(path+".pool", suggest(entry.Pool, pools), "tenant %q is mapped to pool %q, which is not under pools", id, entry.Pool)
+			l.Add(path+".pool", listPools(pools), "tenant %q is mapped to pool %q, which is not under pools", id, entry.Pool)
 		}
 		for key, name := range map[string]string{"schema": entry.Schema, "role": entry.Role} {
 			if p := placeholder.FindString(name); p != "" {
@@ -278,7 +293,7 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 		l.Add("tenants.schema", `write a pattern such as "t_{tenant}"`, "%q has no {tenant}: tenants to whom the table gives no schema would share one", t.Schema)
 	}
 	if _, ok := pools[t.Table.Pool]; !ok {
-		l.Add("tenants.table.pool", suggest(t.Table.Pool, pools), "%q is not under pools", t.Table.Pool)
+		l.Add("tenants.table.pool", listPools(pools), "%q is not under pools", t.Table.Pool)
 	}
 	if strings.TrimSpace(t.Table.Query) == "" {
 		l.Add("tenants.table.query", "such as: SELECT pool, schema_name FROM app.tenant WHERE id = $1", "is empty")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +14,25 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
+// lookupTable is tenants.table, and what it has said. Safe for concurrent use.
+type lookupTable struct {
+	cfg     TableConfig
+	tenants TenantsConfig
+	pool    *Pool                   // whose database holds it
+	owners  map[schemaIn]tenancy.ID // whose a schema is, as tenants.static says
+	spawn   func(func())
+
+	mu      sync.Mutex
+	cache   map[tenancy.ID]answer   // guarded by mu
+	users   map[schemaIn]tenancy.ID // guarded by mu; whose a schema is, as the table said last
+	failure error                   // guarded by mu; why it could not be asked at the last try; nil: it could
+	retryAt time.Time               // guarded by mu; when it is tried once more
+}
+
+func newLookupTable(cfg TenantsConfig, p *Pool, owners map[schemaIn]tenancy.ID, spawn func(func())) *lookupTable {
+	return &lookupTable{cfg: *cfg.Table, tenants: cfg, pool: p, owners: owners, spawn: spawn, cache: map[tenancy.ID]answer{}, users: map[schemaIn]tenancy.ID{}}
+}
+
 // answer is what the lookup table said, and until when that is believed.
 type answer struct {
 	tenant tenancy.Tenant
@@ -20,111 +40,136 @@ type answer struct {
 	until  time.Time
 }
 
-// A look at the table is bounded, as everybody's pools hang on it. After one that got no
-// answer the next is made for nobody in particular, so that nobody waits for it.
+// A query about where tenants live is bounded, as everybody's pools hang on it. After one
+// that got no answer the next is made for nobody in particular, so that nobody waits for it.
 const (
 	lookUpTimeout = 2 * time.Second
-	lookUpRest    = time.Second
-	lookUpSlow    = 250 * time.Millisecond // whoever gives up after that has shown as much
+	lookUpRest    = lookUpTimeout / 2
+	lookUpSlow    = lookUpTimeout / 8 // a caller who gives up after that has shown as much
 )
 
 // lookUp asks the table, unless a fresh answer is at hand. While it cannot be asked, a tenant
 // lives where it lived last: its jobs and its pool are none the worse for it.
-func (r *routes) lookUp(ctx context.Context, id tenancy.ID) (t tenancy.Tenant, err error) {
-	r.mu.Lock()
-	a, known := r.cache[id]
-	r.mu.Unlock()
+func (l *lookupTable) lookUp(ctx context.Context, id tenancy.ID) (t tenancy.Tenant, err error) {
+	l.mu.Lock()
+	a, known := l.cache[id]
+	l.mu.Unlock()
 	if known && time.Now().Before(a.until) {
 		return a.tenant, a.err
 	}
-	if lost, due := r.lostTable(); lost == nil {
-		t, err = r.look(ctx, id)
+	if failure, due := l.checkFailure(); failure == nil {
+		t, err = l.askAndRemember(ctx, id)
 	} else {
-		err = lost
+		err = failure
 		if due {
-			go r.look(context.WithoutCancel(ctx), id) // its pool cannot be closed before it has ended
+			l.spawn(func() { _, _ = l.askAndRemember(context.WithoutCancel(ctx), id) })
 		}
 	}
 	switch {
-	case answered(err):
+	case isAnswer(err):
 		return t, err
 	case known && a.err == nil && ctx.Err() == nil:
 		return a.tenant, nil
 	}
-	return t, fmt.Errorf("look tenant %q up in pool %s: %w", id, r.cfg.Tenants.Table.Pool, err)
+	return t, fmt.Errorf("look tenant %q up in pool %s: %w", id, l.cfg.Pool, err)
 }
 
-// answered tells whether the table has said something, be it of no use.
-func answered(err error) bool {
+// isAnswer tells whether the table has said something, be it of no use.
+func isAnswer(err error) bool {
 	var unusable *RowError
 	return err == nil || errors.Is(err, tenancy.ErrUnknownTenant) || errors.As(err, &unusable)
 }
 
-// lostTable is why the table could not be asked at the last try, nil: it could; due: it is
+// checkFailure is why the table could not be asked at the last try, nil: it could; due: it is
 // up to the caller to have it tried again.
-func (r *routes) lostTable() (why error, due bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *lookupTable) checkFailure() (why error, due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
-	if r.lost == nil || now.Before(r.again) {
-		return r.lost, false
+	if l.failure == nil || now.Before(l.retryAt) {
+		return l.failure, false
 	}
-	r.again = now.Add(lookUpTimeout + lookUpRest)
-	return r.lost, true
+	l.retryAt = now.Add(lookUpTimeout + lookUpRest)
+	return l.failure, true
 }
 
-// look asks the table, remembers what it says, and whether it says anything.
-func (r *routes) look(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
-	_ = r.pools[r.cfg.Tenants.Table.Pool].Available(ctx) // ask says what is wrong with it
+// askAndRemember asks the table, remembers what it says, and whether it says anything.
+func (l *lookupTable) askAndRemember(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
+	_ = l.pool.Available(ctx) // ask says what is wrong with it
 	bounded, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	began := time.Now()
-	t, err := r.ask(bounded, id)
+	t, err := l.ask(bounded, id)
 	if err == nil {
-		err = r.checkAlone(id, t)
+		err = l.checkAlone(id, t)
 	}
-	if answered(err) {
-		r.remember(id, answer{tenant: t, err: err, until: time.Now().Add(r.cfg.Tenants.Table.Cache)})
+	if isAnswer(err) {
+		l.remember(id, answer{tenant: t, err: err, until: time.Now().Add(l.cfg.Cache)})
 	}
 	var pg *pgconn.PgError
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case ctx.Err() != nil && time.Since(began) < lookUpSlow: // the caller's doing
-	case answered(err), errors.As(err, &pg), errors.Is(err, ErrPoolDown): // nobody had to wait for it
-		r.lost = nil
+	case isAnswer(err), errors.As(err, &pg), errors.Is(err, ErrPoolDown): // nobody had to wait for it
+		l.failure = nil
 	default:
-		r.lost, r.again = err, time.Now().Add(lookUpRest)
+		l.failure, l.retryAt = err, time.Now().Add(lookUpRest)
 	}
 	return t, err
 }
 
 // checkAlone refuses a tenant whose schema another one has, as far as answers are still
 // remembered.
-func (r *routes) checkAlone(id tenancy.ID, t tenancy.Tenant) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := [2]string{t.Pool, t.Schema}
-	other, known := r.lent[key]
-	a := r.cache[other]
+func (l *lookupTable) checkAlone(id tenancy.ID, t tenancy.Tenant) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := schemaIn{t.Pool, t.Schema}
+	other, known := l.users[key]
+	a := l.cache[other]
 	if known && other != id && a.err == nil && time.Now().Before(a.until) && a.tenant.Pool == t.Pool && a.tenant.Schema == t.Schema {
 		return &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", other, id, t.Schema, t.Pool)}
 	}
-	r.lent[key] = id
+	l.users[key] = id
 	return nil
 }
 
 // maxCached bounds the cache: somebody may ask for ever new ids.
 const maxCached = 100_000
 
-func (r *routes) remember(id tenancy.ID, a answer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.cache) >= maxCached {
-		clear(r.cache)
-		clear(r.lent)
+func (l *lookupTable) remember(id tenancy.ID, a answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.cache) >= maxCached {
+		clear(l.cache)
+		clear(l.users)
 	}
-	r.cache[id] = a
+	l.cache[id] = a
+}
+
+// expire has a tenant looked up again, and says in which pool the table placed it; "": that is
+// not known. The answer is kept for when the table cannot be asked.
+func (l *lookupTable) expire(id tenancy.ID) (pool string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, known := l.cache[id]
+	if known {
+		a.until = time.Time{}
+		l.cache[id] = a
+	}
+	return a.tenant.Pool
+}
+
+// placedIn lists tenants that the table placed in a pool, at most so many.
+func (l *lookupTable) placedIn(pool string, most int) (there []tenancy.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, a := range l.cache {
+		if a.err == nil && a.tenant.Pool == pool && len(there) < most {
+			there = append(there, id)
+		}
+	}
+	return there
 }
 
 // RowError says that the lookup table's row for a tenant cannot be used.
@@ -137,29 +182,15 @@ func (e *RowError) Error() string { return "tenants.table: " + e.err.Error() }
 func (e *RowError) Unwrap() error { return e.err }
 
 // ask is one query.
-func (r *routes) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
-	table := r.cfg.Tenants.Table
-	if err := r.pools[table.Pool].Outage(); err != nil {
+func (l *lookupTable) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
+	if err := l.pool.Outage(); err != nil {
 		return tenancy.Tenant{}, err
 	}
-	rows, err := r.pools[table.Pool].Tenants().Query(ctx, table.Query, string(id))
-	if err != nil {
-		return tenancy.Tenant{}, err
-	}
-	values, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) ([3]string, error) {
-		var v [3]*string
-		n := min(len(row.FieldDescriptions()), 3)
-		dest := []any{&v[0], &v[1], &v[2]}[:n]
-		if err := row.Scan(dest...); err != nil {
-			return [3]string{}, &RowError{fmt.Errorf("its columns must be text: pool, schema, role: %w", err)}
-		}
-		var out [3]string
-		for i, s := range v {
-			if s != nil {
-				out[i] = strings.TrimSpace(*s)
-			}
-		}
-		return out, nil
+	var values [3]string
+	err := l.pool.Tenants().do(ctx, func(c *pgx.Conn) (err error) {
+		rows, _ := c.Query(ctx, l.cfg.Query, string(id)) // its error is the rows', too
+		values, err = pgx.CollectExactlyOneRow(rows, scanPlace)
+		return err
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -169,12 +200,28 @@ func (r *routes) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error)
 	case err != nil:
 		return tenancy.Tenant{}, err
 	}
-	t, err := r.cfg.Tenants.place(id, values[0], values[1], values[2])
+	t, err := l.tenants.place(id, values[0], values[1], values[2])
 	if err != nil {
 		return tenancy.Tenant{}, &RowError{err}
 	}
-	if owner, ok := r.taken[[2]string{t.Pool, t.Schema}]; ok {
+	if owner, ok := l.owners[schemaIn{t.Pool, t.Schema}]; ok {
 		return tenancy.Tenant{}, &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", owner, id, t.Schema, t.Pool)}
 	}
 	return t, nil
+}
+
+// scanPlace reads a row of the lookup table: pool, schema, role, as far as there are such columns.
+func scanPlace(row pgx.CollectableRow) (place [3]string, err error) {
+	var v [3]*string
+	n := min(len(row.FieldDescriptions()), 3)
+	dest := []any{&v[0], &v[1], &v[2]}[:n]
+	if err := row.Scan(dest...); err != nil {
+		return place, &RowError{fmt.Errorf("its columns must be text: pool, schema, role: %w", err)}
+	}
+	for i, s := range v {
+		if s != nil {
+			place[i] = strings.TrimSpace(*s)
+		}
+	}
+	return place, nil
 }

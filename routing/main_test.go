@@ -68,11 +68,27 @@ func requireUp(t testing.TB, p *routing.Pool, number int) {
 	require.NoError(t, err)
 	require.Equal(t, number, n)
 	var one int
-	for _, db := range []interface {
-		QueryRow(context.Context, string, ...any) pgx.Row
-	}{p.Jobs(), p.Tenants()} {
-		require.NoError(t, db.QueryRow(t.Context(), "SELECT 1").Scan(&one))
+	require.NoError(t, p.Jobs().QueryRow(t.Context(), "SELECT 1").Scan(&one))
+	require.NoError(t, execTenants(t.Context(), p, "SELECT 1"))
+}
+
+// inTenantsTx runs fn in a transaction on one of the connections for tenants' transactions.
+func inTenantsTx(t testing.TB, p *routing.Pool, fn func(pgx.Tx) error) error {
+	c, err := p.Tenants().Acquire(t.Context())
+	require.NoError(t, err)
+	defer c.Release()
+	return pgx.BeginFunc(t.Context(), c, fn)
+}
+
+// execTenants executes SQL on one of the connections for tenants' transactions.
+func execTenants(ctx context.Context, p *routing.Pool, sql string) error {
+	c, err := p.Tenants().Acquire(ctx)
+	if err != nil {
+		return err
 	}
+	defer c.Release()
+	_, err = c.Exec(ctx, sql)
+	return err
 }
 
 func requireDown(t testing.TB, p *routing.Pool, why string) {

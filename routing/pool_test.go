@@ -49,7 +49,7 @@ func TestPool_settings(t *testing.T) {
 		"application_name": "tenure tenants", "enable_seqscan": "on", "plan_cache_mode": "auto", "search_path": "public",
 		"statement_timeout": "7s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "15min",
 	}
-	require.Equal(t, want, settings(t, p.Tenants(), slices.Sorted(maps.Keys(want))...))
+	use(t, p, func(c *pgxpool.Conn) { require.Equal(t, want, settings(t, c, slices.Sorted(maps.Keys(want))...)) })
 
 	lock, err := p.ConnectLock(t.Context())
 	require.NoError(t, err)
@@ -61,6 +61,33 @@ func TestPool_settings(t *testing.T) {
 	require.Equal(t, want, settings(t, lock, slices.Sorted(maps.Keys(want))...))
 }
 
+// Whatever the database or its DSN says, each kind of connection has the isolation that the
+// ledger's statements need.
+func TestPool_isolation(t *testing.T) {
+	t.Parallel()
+	byDatabase := storetest.DSN(t, "database", 1)
+	exec(t, byDatabase, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'repeatable read'); END $$")
+	byDSN := storetest.DSN(t, "dsn", 2) + "&default_transaction_isolation=serializable"
+	const isolation = "default_transaction_isolation"
+	require.Equal(t, "repeatable read", settings(t, connect(t, byDatabase), isolation)[isolation])
+	require.Equal(t, "serializable", settings(t, connect(t, byDSN), isolation)[isolation])
+
+	r := started(t, withPools(map[string]string{"database": byDatabase, "dsn": byDSN}))
+	for _, name := range []string{"database", "dsn"} {
+		p := poolOf(t, r, name)
+		for range 2 { // the second time with what was scrubbed, and without what the pool was verified with
+			lock, err := p.ConnectLock(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "read committed", settings(t, lock, isolation)[isolation], "of pool %s's lock", name)
+			require.NoError(t, lock.Close(t.Context()))
+			require.Equal(t, "read committed", settings(t, p.Jobs(), isolation)[isolation], "of pool %s's jobs", name)
+			use(t, p, func(c *pgxpool.Conn) {
+				require.Equal(t, "read committed", settings(t, c, isolation)[isolation], "of pool %s's tenants", name)
+			})
+		}
+	}
+}
+
 func TestPool_connectionsAddUp(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{4, 5, 6, 7, 10, 12, 13, 20, 100, 190} {
@@ -68,7 +95,7 @@ func TestPool_connectionsAddUp(t *testing.T) {
 		c.Pools["main"] = routing.PoolConfig{DSN: c.Pools["main"].DSN, MaxConns: n}
 		r := started(t, c)
 		p := poolOf(t, r, "main")
-		jobs, tenants := int(p.Jobs().Config().MaxConns), int(p.Tenants().Config().MaxConns)
+		jobs, tenants := int(p.Jobs().Config().MaxConns), int(p.Tenants().Stat().MaxConns())
 		require.Equal(t, n, jobs+tenants+1, "and one for the lock")
 		require.GreaterOrEqual(t, jobs, 2, "of %d", n)
 		require.GreaterOrEqual(t, tenants, 1, "of %d", n)
@@ -145,11 +172,9 @@ var leavings = map[string]string{
 func TestScrub(t *testing.T) {
 	t.Parallel()
 	p := mainPool(t)
-	_, err := p.Tenants().Exec(t.Context(), "CREATE SCHEMA other; DROP ROLE IF EXISTS scrub_other; CREATE ROLE scrub_other")
-	require.NoError(t, err)
+	require.NoError(t, execTenants(t.Context(), p, "CREATE SCHEMA other; DROP ROLE IF EXISTS scrub_other; CREATE ROLE scrub_other"))
 	t.Cleanup(func() { // roles belong to the server, which is not always ours
-		_, err := p.Tenants().Exec(context.Background(), "DROP ROLE scrub_other")
-		require.NoError(t, err)
+		require.NoError(t, execTenants(context.Background(), p, "DROP ROLE scrub_other"))
 	})
 	fresh := use(t, p, nil)
 	t.Run("each leaves a trace", func(t *testing.T) { // or the test would prove nothing
@@ -308,14 +333,13 @@ func TestScrub_destroysWhatIsNotClean(t *testing.T) {
 func TestTenants_mayDiffer(t *testing.T) {
 	t.Parallel()
 	p := mainPool(t)
-	_, err := p.Tenants().Exec(t.Context(), `
+	require.NoError(t, execTenants(t.Context(), p, `
 		CREATE SCHEMA a; CREATE TYPE a.mood AS ENUM ('sad', 'happy');   CREATE TABLE a.item (id int,    mood a.mood, note text);
 		CREATE SCHEMA b; CREATE TYPE b.mood AS ENUM ('happy', 'glad');  CREATE TABLE b.item (mood b.mood, id bigint, note jsonb);
-		CREATE SCHEMA c; CREATE DOMAIN c.mood AS text;                  CREATE TABLE c.item (id numeric, mood c.mood, note varchar(9), more int DEFAULT 1)`)
-	require.NoError(t, err)
+		CREATE SCHEMA c; CREATE DOMAIN c.mood AS text;                  CREATE TABLE c.item (id numeric, mood c.mood, note varchar(9), more int DEFAULT 1)`))
 	pids := map[uint32]bool{}
 	in := func(schema string, fn func(pgx.Tx) error) error {
-		return pgx.BeginFunc(t.Context(), p.Tenants(), func(tx pgx.Tx) error {
+		return inTenantsTx(t, p, func(tx pgx.Tx) error {
 			pids[tx.Conn().PgConn().PID()] = true
 			if _, err := tx.Exec(t.Context(), "SELECT set_config('search_path', $1, true)", schema+", pg_temp"); err != nil {
 				return err
@@ -405,8 +429,7 @@ func TestPool_keepsTheConnectionOfACancelledCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() {
-		_, err := p.Tenants().Exec(ctx, "SELECT pg_advisory_lock(1), pg_sleep(60)")
-		result <- err
+		result <- execTenants(ctx, p, "SELECT pg_advisory_lock(1), pg_sleep(60)")
 	}()
 	require.Eventually(t, func() bool {
 		var n int

@@ -172,9 +172,8 @@ func TestResolve_remembers(t *testing.T) {
 		require.Equal(t, unknown, where(r, "new"))
 		require.Contains(t, where(r, "twice"), "more than one row")
 	}
-	_, err := poolOf(t, long, "main").Tenants().Exec(t.Context(),
-		"UPDATE app.tenant SET schema_name = 'moved' WHERE id = 'full'; INSERT INTO app.tenant VALUES ('new', 'eu', 'n'); DELETE FROM app.tenant WHERE id = 'twice' AND pool = 'main'")
-	require.NoError(t, err)
+	require.NoError(t, execTenants(t.Context(), poolOf(t, long, "main"),
+		"UPDATE app.tenant SET schema_name = 'moved' WHERE id = 'full'; INSERT INTO app.tenant VALUES ('new', 'eu', 'n'); DELETE FROM app.tenant WHERE id = 'twice' AND pool = 'main'"))
 
 	require.Equal(t, "s", where(long, "full"))
 	require.Equal(t, unknown, where(long, "new"), "also that it is unknown")
@@ -317,13 +316,12 @@ func TestResolve_namesReachPostgresWhole(t *testing.T) {
 		c.Tenants.Static[id] = routing.TenantConfig{Pool: "main"}
 	}
 	r := started(t, c)
-	db := poolOf(t, r, "main").Tenants()
+	p := poolOf(t, r, "main")
 	for _, id := range ids {
 		tenant, _, err := r.Resolve(t.Context(), id)
 		require.NoError(t, err)
-		_, err = db.Exec(t.Context(), "CREATE SCHEMA "+pgx.Identifier{tenant.Schema}.Sanitize())
-		require.NoError(t, err)
-		require.NoError(t, pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+		require.NoError(t, execTenants(t.Context(), p, "CREATE SCHEMA "+pgx.Identifier{tenant.Schema}.Sanitize()))
+		require.NoError(t, inTenantsTx(t, p, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(t.Context(), "SELECT tenure.enter_tenant($1, $2, $3)", tenant.Schema, tenant.Role, string(tenant.ID)); err != nil {
 				return err
 			}

@@ -1,20 +1,22 @@
 package routing
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/timeline"
 	"github.com/tenurehq/tenure/internal/underlay"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -25,68 +27,72 @@ type Router struct {
 	routes  atomic.Pointer[routes]
 	applied atomic.Int64
 
-	bounds     ConnectionsConfig // as it was when the process started
-	budget     *budget
-	doors      doors
-	promotions *promotions
-	gossip     Gossip // nil: nobody is told of promotions
-	metrics    *metrics
-	run        context.Context // of what watches pools; nil before Start
-	cancel     context.CancelFunc
-	group      sync.WaitGroup
-	stop       sync.Once
-	stopped    chan struct{} // closed when every connection is
+	bounds    ConnectionsConfig // as it was when the process started
+	budget    *budget
+	servers   servers
+	network   underlay.Network // nil: this machine's
+	timelines *timeline.Table
+	use       store.Use       // of the ledgers
+	run       context.Context // of the router's tasks; nil before Start
+	cancel    context.CancelFunc
+	tasks     tasks
+	stop      sync.Once
+	stopped   chan struct{} // closed when every connection is
 
-	admission sync.Mutex // held while a pool is let into service
+	verdict sync.Mutex // held while it is decided whether a pool comes into service
 
 	change  sync.Mutex         // held by Apply, Close and, for a moment, Stop
 	retired map[*Pool]struct{} // guarded by change; out of the routes, and not closed yet
 	ended   bool               // guarded by change
 }
 
-// routes is one configuration in force. Only its cache changes.
-type routes struct {
-	cfg   Config
-	pools map[string]*Pool
-	taken map[[2]string]tenancy.ID // whose a schema is, by pool and schema, as tenants.static says
-
+// tasks are goroutines that are waited for.
+type tasks struct {
 	mu    sync.Mutex
-	cache map[tenancy.ID]answer    // guarded by mu; of the lookup table
-	lent  map[[2]string]tenancy.ID // guarded by mu; whose a schema is, by pool and schema, as the table said last
-	lost  error                    // guarded by mu; why the table could not be asked at the last try; nil: it could
-	again time.Time                // guarded by mu; when it is tried once more
+	ended bool           // guarded by mu
+	group sync.WaitGroup // added to with mu held
 }
 
-func newRoutes(cfg Config, pools map[string]*Pool) (*routes, error) {
-	r := &routes{cfg: cfg, pools: pools, taken: map[[2]string]tenancy.ID{}, cache: map[tenancy.ID]answer{}, lent: map[[2]string]tenancy.ID{}}
-	for id, s := range cfg.Tenants.Static {
-		t, err := cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
-		if err != nil {
-			return nil, err
-		}
-		r.taken[[2]string{t.Pool, t.Schema}] = id
+// start runs fn, unless the end has begun.
+func (t *tasks) start(fn func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.group.Go(fn)
 	}
-	return r, nil
 }
 
-// list is the pools by name.
-func (r *routes) list() []*Pool {
-	out := make([]*Pool, 0, len(r.pools))
-	for _, name := range slices.Sorted(maps.Keys(r.pools)) {
-		out = append(out, r.pools[name])
-	}
-	return out
+// end waits for all of them; no more are started.
+func (t *tasks) end() {
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	t.group.Wait()
 }
+
+// Option changes what a Router stands on.
+type Option func(*Router)
+
+// OnNetwork has a Router reach its databases over another network than this machine's.
+func OnNetwork(n underlay.Network) Option { return func(r *Router) { r.network = n } }
+
+// OnlyEnqueue lets pools into service whose ledgers this process may add jobs to, and
+// nothing more.
+func OnlyEnqueue() Option { return func(r *Router) { r.use = store.ToEnqueue } }
 
 // New checks cfg and prepares the pools without connecting to them.
-func New(cfg Config, log *zap.Logger) (*Router, error) {
+func New(cfg Config, log *zap.Logger, opts ...Option) (*Router, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{log: log.Named("routing"), promotions: newPromotions(), metrics: newMetrics(), stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
+	log = log.Named("routing")
+	r := &Router{log: log, timelines: timeline.New(log), use: store.ToRun, stopped: make(chan struct{}), retired: map[*Pool]struct{}{}}
+	for _, o := range opts {
+		o(r)
+	}
 	cfg = cfg.WithDefaults()
 	r.bounds = cfg.Connections
-	r.budget = newBudget(cfg.Connections.PerNode, r.evictIdle)
+	r.budget = newBudget(cfg.Connections.PerNode, func(ctx context.Context) bool { return evictIdle(ctx, r.Pools()) })
 	pools := map[string]*Pool{}
 	for name, pc := range cfg.Pools {
 		p, err := r.newPool(name, pc)
@@ -95,7 +101,7 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 		}
 		pools[name] = p
 	}
-	routes, err := newRoutes(cfg, pools)
+	routes, err := newRoutes(cfg, pools, r.tasks.start)
 	if err != nil {
 		return nil, err
 	}
@@ -103,13 +109,34 @@ func New(cfg Config, log *zap.Logger) (*Router, error) {
 	return r, nil
 }
 
-func init() {
-	underlay.Put.Router = func(r any, n underlay.Network) {
-		for _, p := range r.(*Router).Pools() {
-			p.dsn.ConnConfig.DialFunc = n.Dial
+// newPool checks what can be checked without connecting. It opens nothing.
+func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
+	dsn, err := pgxpool.ParseConfig(cfg.DSN)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", name, errBadDSN)
+	}
+	if r.network != nil {
+		dsn.ConnConfig.DialFunc = r.network.Dial
+	}
+	var way *pooled
+	if cfg.TenantDSN != "" {
+		way = &pooled{}
+		if way.dsn, err = pgxpool.ParseConfig(cfg.TenantDSN); err != nil {
+			return nil, fmt.Errorf("pool %s: tenant_dsn: %w", name, errBadDSN)
+		}
+		if r.network != nil {
+			way.dsn.ConnConfig.DialFunc = r.network.Dial
 		}
 	}
+	p := &Pool{Name: name, cfg: cfg, dsn: dsn, pooled: way, bounds: r.bounds, budget: r.budget, server: r.servers.at(dsn.ConnConfig), timelines: r.timelines, log: r.log.With(zap.String("pool", name)),
+		conns:   conns{operating: make(chan struct{}, 1)},
+		service: service{ready: make(chan struct{}), tried: make(chan struct{}), gone: make(chan struct{}), Breaker: Breaker{refused: fmt.Errorf("%w: not reached yet; its node or client must have been started", ErrPoolDown)}}}
+	p.forwards.pool = p
+	return p, nil
 }
+
+// errBadDSN stands in for the parser's error, which may quote a password.
+var errBadDSN = errors.New("its dsn cannot be read as a Postgres connection string")
 
 // Start verifies every pool. One whose database does not answer, or cannot be used (not
 // migrated, a wrong password, read-only, another pool's, …; see [Pool.Unfit]), is out of
@@ -120,205 +147,21 @@ func (r *Router) Start(ctx context.Context) error {
 	r.run, r.cancel = context.WithCancel(context.Background())
 	in := r.routes.Load()
 	pools := in.list()
-	pending, refused := r.admitAll(ctx, pools, in)
+	pending, refused := r.verifyAll(ctx, pools, in)
 	if len(refused) == len(pools) && len(pools) > 0 {
 		return errors.Join(errors.Join(refused...), r.Stop(ctx))
 	}
 	for _, p := range pools {
 		if err := p.Unfit(); err != nil {
-			r.unfit(p, err)
+			r.logUnfit(p, err)
 		}
 	}
 	for _, p := range in.list() {
-		p.enter(false)
+		p.enterTimelines(false)
 	}
 	r.watchAll(pending)
-	if r.gossip != nil {
-		r.group.Go(func() { r.spread(r.run) })
-	}
+	r.tasks.start(func() { r.timelines.Run(r.run) })
 	return nil
-}
-
-// pending is a pool that is not in service yet.
-type pending struct {
-	pool *Pool
-	late bool // its turn has not come; else it did not answer
-}
-
-// admitAll verifies pools of a configuration. It returns those that are not in service, and
-// are to be watched once the configuration is in force: they did not answer, or cannot be
-// used, with why in refused, or their turn did not come soon: a server with a thousand
-// pools must not keep the others waiting.
-func (r *Router) admitAll(ctx context.Context, pools []*Pool, in *routes) (rest []pending, refused []error) {
-	looks := make([]look, len(pools))
-	turn, cancel := context.WithTimeout(ctx, verifyTimeout)
-	defer cancel()
-	var group sync.WaitGroup
-	for i, p := range pools {
-		group.Go(func() {
-			done, err := p.door.verifying.turn(turn)
-			if err != nil {
-				looks[i] = look{err: err}
-				return
-			}
-			defer done()
-			looks[i] = r.look(ctx, p, in)
-		})
-	}
-	group.Wait()
-	// Of two ledgers with one number the older one gets in: jobs may depend on it.
-	order := make([]int, len(pools))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(looks[a].installed, looks[b].installed) })
-	for _, i := range order {
-		if !errors.Is(looks[i].err, ErrNoTurn) {
-			looks[i].err = r.admit(pools[i], looks[i], in)
-		}
-	}
-	later := 0
-	for i, p := range pools {
-		late := false
-		switch err := looks[i].err; {
-		case err == nil:
-			continue
-		case errors.Is(err, ErrNoTurn):
-			late = true
-			later++
-		case permanent(err):
-			refused = append(refused, err)
-		default:
-			r.noAnswer(p, err)
-		}
-		rest = append(rest, pending{p, late})
-	}
-	if later > 0 {
-		r.log.Info("many pools are on one server; the rest of them come into service one after another", zap.Int("pools", later))
-	}
-	return rest, refused
-}
-
-func (r *Router) watchAll(rest []pending) {
-	for _, p := range rest {
-		r.group.Go(func() { r.watch(r.run, p.pool, p.late) })
-	}
-}
-
-// verifyTimeout bounds one look at a database, so that one which hangs delays
-// neither Start nor the next try. A connection that takes longer still serves that.
-const verifyTimeout = 5 * time.Second
-
-// look is what was seen of a pool.
-type look struct {
-	found
-	err error
-}
-
-func (r *Router) look(ctx context.Context, p *Pool, in *routes) look {
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
-	defer cancel()
-	f, err := p.inspect(ctx, in)
-	return look{f, err}
-}
-
-// admit lets a configuration's pool into service when its database can be used.
-func (r *Router) admit(p *Pool, l look, in *routes) error {
-	r.admission.Lock() // of two pools with one number only one gets in
-	defer r.admission.Unlock()
-	err := l.err
-	if err == nil {
-		err = checkUnique(p, l.number, in.list())
-	}
-	if err == nil {
-		err = in.checkBudget(p, l.server, l.room, in.cfg.Connections.Nodes)
-	}
-	p.admit(l.found, err)
-	if err != nil {
-		p.dropSpare() // nobody comes for it
-	}
-	return err
-}
-
-// checkUnique refuses p when a pool in service has its number. Two pools in one
-// database do not get here: it has one name, and knows it.
-func checkUnique(p *Pool, number int, others []*Pool) error {
-	for _, other := range others {
-		if n, err := other.Number(); err != nil || other == p || n != number {
-			continue
-		}
-		return &store.PoolError{Pool: p.Name, What: fmt.Sprintf("it has the same number %d as pool %s, so their job ids would collide", number, other.Name),
-			Fix: "they were migrated apart; migrate new pools with one configuration that names all of them"}
-	}
-	return nil
-}
-
-// Waits between tries to reach a pool, with up to half as much again of jitter. One that
-// somebody has to mend is looked at less often.
-const (
-	firstRetry = 200 * time.Millisecond
-	lastRetry  = 10 * time.Second
-	unfitRetry = 20 * time.Second
-)
-
-// watch verifies a pool until it is up: one that is down or unfit, or whose first turn to
-// be looked at was too late for Start. Why it is not is said once.
-func (r *Router) watch(ctx context.Context, p *Pool, late bool) {
-	said := ""
-	if err := p.Unfit(); err != nil {
-		said = err.Error()
-	}
-	for wait, longest := firstRetry, lastRetry; ; wait = min(2*wait, longest) {
-		if !late {
-			select {
-			case <-ctx.Done():
-				return
-			case <-p.gone:
-				return
-			case <-time.After(wait + rand.N(wait/2)):
-			}
-		}
-		done, err := p.door.verifying.turn(ctx)
-		if err != nil {
-			return
-		}
-		if !p.isGone() {
-			in := r.routes.Load()
-			err = r.admit(p, r.look(ctx, p, in), in)
-		}
-		if err == nil {
-			p.enter(true)
-		}
-		done()
-		longest = lastRetry
-		switch {
-		case p.isGone():
-			return
-		case err == nil && late:
-			r.log.Debug("pool is up", zap.String("pool", p.Name))
-			return
-		case err == nil:
-			r.log.Info("pool is up", zap.String("pool", p.Name))
-			return
-		case permanent(err):
-			longest = unfitRetry
-			if why := p.Unfit(); why.Error() != said {
-				r.unfit(p, why)
-				said = why.Error()
-			}
-		case late:
-			r.noAnswer(p, err)
-		}
-		late = false
-	}
-}
-
-func (r *Router) unfit(p *Pool, why error) {
-	r.log.Error("pool is out of service until this is mended; it is tried again in the background", zap.String("pool", p.Name), zap.Error(why))
-}
-
-func (r *Router) noAnswer(p *Pool, err error) {
-	r.log.Warn("pool does not answer; trying again in the background", zap.String("pool", p.Name), zap.Error(err))
 }
 
 // Stop closes every connection and waits for those that are in use. When ctx ends
@@ -334,9 +177,9 @@ func (r *Router) Stop(ctx context.Context) error {
 		r.change.Unlock()
 		go func() {
 			defer close(r.stopped)
-			r.group.Wait()
+			r.tasks.end()
 			for _, p := range pools {
-				p.close()
+				p.closeAll()
 			}
 		}()
 	})
@@ -346,6 +189,29 @@ func (r *Router) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("stop routing: connections are still in use: %w", context.Cause(ctx))
 	}
+}
+
+// Timelines is what this node knows of its databases' fail-overs.
+func (r *Router) Timelines() *timeline.Table { return r.timelines }
+
+var poolUp = prometheus.NewDesc("tenure_pool_up", "1 while this node reaches the pool's database, 0 when it has not for a while.", []string{"pool"}, nil)
+
+// Describe implements prometheus.Collector.
+func (r *Router) Describe(ch chan<- *prometheus.Desc) {
+	ch <- poolUp
+	r.timelines.Metrics().Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (r *Router) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range r.Pools() {
+		up := 1.0
+		if p.Outage() != nil {
+			up = 0
+		}
+		ch <- prometheus.MustNewConstMetric(poolUp, prometheus.GaugeValue, up, p.Name)
+	}
+	r.timelines.Metrics().Collect(ch)
 }
 
 // Pools lists the pools by name.
@@ -365,27 +231,77 @@ func (r *Router) Resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *P
 	return r.routes.Load().resolve(ctx, id)
 }
 
-func (r *routes) resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *Pool, error) {
-	t, err := r.place(ctx, id)
-	if err != nil {
-		return tenancy.Tenant{}, nil, err
+// Forget has the next Resolve ask again where a tenant lives, because what is remembered
+// turned out to be wrong.
+func (r *Router) Forget(id tenancy.ID) { r.routes.Load().forget(id) }
+
+// Held returns a *tenancy.HeldError while p, where a tenant lives, is known to hold it:
+// asking costs no connection then, however many wait. A caller that was refused by the
+// database calls Forget.
+func (r *Router) Held(ctx context.Context, id tenancy.ID, p *Pool) error {
+	row := p.forwards.read(ctx, r.routes.Load().believeFor())[id]
+	if !row.Held {
+		return nil
 	}
-	p, ok := r.pools[t.Pool]
-	if !ok {
-		return tenancy.Tenant{}, nil, &RowError{fmt.Errorf("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the row", id, t.Pool)}
-	}
-	return r.follow(ctx, t, p)
+	return &tenancy.HeldError{Tenant: id, To: row.Other}
 }
 
-func (r *routes) place(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
-	if err := id.Validate(); err != nil {
+// PlaceIn says how a tenant would be placed in a pool, with the schema and the role that
+// it has where it lives. It refuses a schema that is another tenant's there.
+func (r *Router) PlaceIn(ctx context.Context, id tenancy.ID, pool string) (tenancy.Tenant, error) {
+	in := r.routes.Load()
+	t, _, err := in.resolve(ctx, id)
+	if err != nil {
 		return tenancy.Tenant{}, err
 	}
-	if s, ok := r.cfg.Tenants.Static[id]; ok {
-		return r.cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
+	t.Pool = pool
+	if owner, ok := in.owners[schemaIn{t.Pool, t.Schema}]; ok && owner != id {
+		return tenancy.Tenant{}, fmt.Errorf("schema %q of tenant %q is tenant %q's in pool %s: give each its own schema", t.Schema, id, owner, pool)
 	}
-	if r.cfg.Tenants.Table == nil {
-		return tenancy.Tenant{}, fmt.Errorf("%w %q: it is not under tenants.static, and there is no tenants.table", tenancy.ErrUnknownTenant, id)
+	return t, nil
+}
+
+// Reroute has the lookup table say that a tenant lives in a pool now, where the
+// configuration says how.
+func (r *Router) Reroute(ctx context.Context, id tenancy.ID, pool string) error {
+	in := r.routes.Load()
+	if _, static := in.cfg.Tenants.Static[id]; static || in.table == nil || in.table.cfg.Move == "" {
+		return nil
 	}
-	return r.lookUp(ctx, id)
+	var tag pgconn.CommandTag
+	err := in.table.pool.Tenants().do(ctx, func(c *pgx.Conn) (err error) {
+		tag, err = c.Exec(ctx, in.table.cfg.Move, string(id), pool)
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("tenants.table.move for tenant %q: %w", id, err)
+	case tag.RowsAffected() != 1:
+		return &RowError{fmt.Errorf("move changed %d rows for tenant %q, not one: correct the statement", tag.RowsAffected(), id)}
+	}
+	r.Forget(id)
+	return nil
+}
+
+// Listed are the tenants that the configuration itself lists.
+func (r *Router) Listed() []tenancy.ID {
+	return slices.Sorted(maps.Keys(r.routes.Load().cfg.Tenants.Static))
+}
+
+// Exceeds is an error if so many nodes may open more connections to a server than that
+// has, although connections.nodes speaks of fewer: each node's own check has passed then.
+func (r *Router) Exceeds(nodes int) error {
+	in := r.routes.Load()
+	if nodes <= in.cfg.Connections.Nodes {
+		return nil
+	}
+	var errs []error
+	checked := map[string]bool{}
+	for _, p := range in.list() {
+		if server, maxConns := p.serverInUse(); server != "" && !checked[server] {
+			checked[server] = true
+			errs = append(errs, in.checkCapacity(p, server, maxConns, nodes))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -7,16 +7,20 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/internal/timeline"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -35,6 +39,7 @@ func TestTheServerBehindADSN(t *testing.T) {
 	require.NoError(t, storetest.Prepare(t.Context(), s.DSN("main"), "main", 1))
 	r, err := New(onePool(s.DSN("main")), zap.NewNop())
 	require.NoError(t, err)
+	other := listenTo(r)
 	require.NoError(t, r.Start(t.Context()))
 	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
 	p, _ := r.Pool("main")
@@ -63,18 +68,55 @@ func TestTheServerBehindADSN(t *testing.T) {
 	require.NoError(t, conn.Close(t.Context()))
 	require.NoError(t, connect(), "promoted")
 
-	p.mu.Lock()
-	here := lineageOf(p.server, "main")
-	p.mu.Unlock()
-	later := appendTimeline(nil, here, 9)
-	require.NoError(t, r.Hear("other-00000000", later))
+	successor := timeline.New(zap.NewNop())
+	successor.Reach(timeline.Stamp{Cluster: timeline.ClusterOf(p.knownServer(), "main"), Timeline: 9})
+	require.NoError(t, r.Timelines().Hear(otherName, successor.Reached()))
 	require.NoError(t, connect(), "it was only said")
-	require.NoError(t, r.Vouch("other-00000000", append(p.promotions.asker.token("other-00000000"), later...)))
+	other.knows.Store(successor)
+	require.NoError(t, r.Timelines().Hear(otherName, successor.Reached()))
+	require.Eventually(t, func() bool { return connect() != nil }, 10*time.Second, time.Millisecond)
 	require.ErrorContains(t, connect(), "leads to a primary that was replaced (timeline 2; other-00000000 has reached timeline 9)")
 	p.mu.Lock()
-	p.server = "7000000000000000000"
+	p.found.systemID = "7000000000000000000"
 	p.mu.Unlock()
 	require.ErrorContains(t, connect(), "leads to another server than before")
+}
+
+// A standby is refused whose primary's timeline cannot be read, and so was never known.
+func TestAStandbyOfAServerThatHidesItsTimeline(t *testing.T) {
+	t.Parallel()
+	storetest.On(t, storetest.Aurora)
+	s := pgtest.Server(t, devpg.Options{})
+	require.NoError(t, s.CreateDatabase(t.Context(), "main"))
+	require.NoError(t, storetest.PrepareFor(t.Context(), t, s.DSN("main"), "main", 1))
+	core, logs := observer.New(zap.InfoLevel)
+	r, err := New(onePool(storetest.AsRuntime(s.DSN("main"))), zap.New(core))
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context()))
+	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
+	p, _ := r.Pool("main")
+	require.NoError(t, p.Jobs().Ping(t.Context()))
+	require.Equal(t, 1, logs.FilterMessageSnippet("this server's timeline cannot be read").Len())
+
+	conn, err := pgx.Connect(t.Context(), s.DSN("main"))
+	require.NoError(t, err)
+	var data string
+	require.NoError(t, conn.QueryRow(t.Context(), "SHOW data_directory").Scan(&data))
+	require.NoError(t, conn.Close(t.Context()))
+	require.NoError(t, os.WriteFile(filepath.Join(data, "standby.signal"), nil, 0o644))
+	require.NoError(t, s.Restart(t.Context(), false))
+	p.Jobs().Reset()
+	require.ErrorContains(t, p.Jobs().Ping(t.Context()), "its DSN leads to a standby")
+}
+
+// What was read and what is always the same have nothing to do with one another, as while the
+// right to read it is given or taken.
+func TestAConstantTimelineIsComparedToNone(t *testing.T) {
+	t.Parallel()
+	read, constant := stampOf(store.ServerState{ID: "7", Timeline: 3}, "main"), stampOf(store.ServerState{ID: "7", Timeline: 1, Refused: "no"}, "main")
+	require.Equal(t, timeline.Stamp{Cluster: timeline.ClusterOf("7", "main"), Timeline: 3}, read)
+	require.EqualValues(t, 1, constant.Timeline)
+	require.NotEqual(t, read.Cluster, constant.Cluster)
 }
 
 // PgBouncer answers like this to a start with settings it does not track.
@@ -105,8 +147,8 @@ func refusedAsPooler(t *testing.T, addr string) {
 	r, err := New(onePool("postgres://postgres@"+addr+"/main?sslmode=disable"), zap.NewNop())
 	require.NoError(t, err)
 	err = r.Start(t.Context())
-	require.ErrorContains(t, err, "does not pass a session's settings on, as PgBouncer in transaction mode")
-	require.ErrorContains(t, err, "point the DSN at Postgres itself")
+	require.ErrorContains(t, err, "keeps no session with its settings, as PgBouncer in transaction mode")
+	require.ErrorContains(t, err, "point dsn at Postgres itself")
 }
 
 // PgBouncer that was told to ignore those settings lets the connection through without

@@ -145,7 +145,7 @@ func requireUnfit(t *testing.T, p *routing.Pool, why string) {
 	require.ErrorContains(t, p.Unfit(), why)
 	require.ErrorContains(t, p.Outage(), why)
 	require.ErrorContains(t, p.Jobs().Ping(t.Context()), why)
-	require.ErrorContains(t, p.Tenants().Ping(t.Context()), why)
+	require.ErrorContains(t, execTenants(t.Context(), p, "-- ping"), why)
 }
 
 // Jobs may depend on the older ledger; the newer one can be made again.
@@ -232,6 +232,15 @@ func TestStart_keepsOutWhatCannotBeUsed(t *testing.T) {
 			},
 			"its user lacks privileges on the ledger",
 			func(t *testing.T, dsn string) { exec(t, dsn, "ALTER ROLE "+unique+"reader SUPERUSER") },
+		},
+		"a server that hides its timeline": {
+			func(t *testing.T, dsn string) string {
+				role(t, dsn, unique+"owner", "REVOKE EXECUTE ON FUNCTION pg_walfile_name(pg_lsn) FROM PUBLIC",
+					"GRANT SELECT ON tenure.pool, tenure.migration TO "+unique+"owner", "ALTER FUNCTION tenure.server_state() OWNER TO "+unique+"owner")
+				return dsn
+			},
+			`pool bad: its server does not let the ledger's owner "` + unique + `owner" read which timeline it is on (permission denied for function pg_walfile_name)`,
+			func(t *testing.T, dsn string) { exec(t, dsn, "UPDATE tenure.pool SET storage_keeps_commits = true") },
 		},
 		"no such database": {
 			func(t *testing.T, dsn string) string {
@@ -351,7 +360,7 @@ func TestStart_doesNotWaitForAPoolThatIsDown(t *testing.T) {
 	down := poolOf(t, r, "down")
 	requireDown(t, down, "not currently accepting connections")
 	require.Error(t, down.Jobs().Ping(t.Context()))
-	require.Error(t, down.Tenants().Ping(t.Context()))
+	require.Error(t, execTenants(t.Context(), down, "-- ping"))
 	_, err := down.ConnectLock(t.Context())
 	require.ErrorContains(t, err, "connect to pool down: ")
 
@@ -419,7 +428,7 @@ func TestPool_survivesACrash(t *testing.T) {
 	require.NoError(t, server.Resume(t.Context()))
 	requireUp(t, poolOf(t, later, "main"), 1)
 	require.Eventually(t, func() bool { // broken connections are found out by using them
-		return poolOf(t, up, "main").Jobs().Ping(t.Context()) == nil && poolOf(t, up, "main").Tenants().Ping(t.Context()) == nil
+		return poolOf(t, up, "main").Jobs().Ping(t.Context()) == nil && execTenants(t.Context(), poolOf(t, up, "main"), "-- ping") == nil
 	}, patience, 5*time.Millisecond)
 	requireUp(t, poolOf(t, up, "main"), 1)
 

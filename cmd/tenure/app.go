@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure/cmd/tenure/internal/demo"
 )
 
 // app is what the commands share: the outside world, and the flags of the root.
@@ -15,9 +17,10 @@ import (
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	now            func() time.Time
+	now            clock
 
 	config  string // --config
+	remote  remote // --server
 	reached bool   // a command's own code was reached, so that usage was right so far
 }
 
@@ -37,26 +40,31 @@ func newRoot(a *app) *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration `file` (default: $"+configEnv+", then "+defaultConfig+")")
-	for _, make := range commands {
-		root.AddCommand(make(a))
-	}
-	a.watch(root)
+	root.AddCommand(newServe(a), demo.Command(), demo.NodeCommand(), newMigrate(a), newEnqueue(a), newJobs(a),
+		newLocks(a), newPools(a), newTenants(a), newSchedules(a), newExternal(a), newBatches(a), newOperations(a), newAudit(a), newLimits(a), newNodes(a), newConfig(a), newReload(a), newToken(a), newHealth(a), newDoctor(a), newTop(a), newVersion(a))
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // who types nothing more wants to know what there is
+	a.remote.add(a, root)
+	a.noteReached(root)
+	addCompletion(a, root)
 	return root
 }
 
-// watch notes when a command's own code is reached: an error before that is about
+// noteReached notes when a command's own code is reached: an error before that is about
 // usage, whichever part of cobra found it.
-func (a *app) watch(cmd *cobra.Command) {
-	if own := cmd.RunE; own != nil && !cmd.HasSubCommands() {
+func (a *app) noteReached(cmd *cobra.Command) {
+	if own := cmd.RunE; own != nil && cmd.Annotations[onlyHolds] == "" {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			a.reached = true
 			return own(cmd, args)
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		a.watch(sub)
+		a.noteReached(sub)
 	}
 }
+
+// onlyHolds is the annotation of a command that does nothing but hold others.
+const onlyHolds = "only holds others"
 
 // newGroup is a command that only holds others. Cobra would take a misspelt one
 // for a wish for help, and succeed.
@@ -80,8 +88,9 @@ func newGroup(use, short string, subs ...*cobra.Command) *cobra.Command {
 					names = append(names, sub.Name())
 				}
 			}
-			return fmt.Errorf("a command is missing: %s", strings.Join(names, ", "))
+			return fmt.Errorf("a command is missing; choose from: %s", strings.Join(names, ", "))
 		},
+		Annotations:                map[string]string{onlyHolds: "yes"},
 		SuggestionsMinimumDistance: 2,
 		DisableFlagsInUseLine:      true,
 	}

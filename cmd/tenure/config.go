@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +23,7 @@ func newConfigCheck(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Find mistakes in a configuration without connecting to anything",
-		Long: "Prints ok, or every mistake with its place and what to do, and exits with 2.\n" +
+		Long: "Prints ok, or every mistake with its place and how to fix it, and exits with 2.\n" +
 			"References such as ${env:NAME} are resolved, so run it where the node will run.",
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -62,4 +66,37 @@ func newConfigShow(a *app) *cobra.Command {
 			return err
 		},
 	}
+}
+
+const (
+	configEnv     = "TENURE_CONFIG"
+	defaultConfig = "node.yaml"
+)
+
+// configPath is where the configuration is: the flag, else the environment, else
+// a file in the working directory.
+func configPath(flag, env string) string {
+	return cmp.Or(flag, env, defaultConfig)
+}
+
+func loadConfig(path string) (config.Config, error) {
+	cfg, err := config.Load(path)
+	switch {
+	case err == nil, errors.As(err, new(*config.Error)):
+		return cfg, err
+	case errors.Is(err, fs.ErrNotExist):
+		return cfg, &configError{&advised{err, "name the file with --config or $" + configEnv + ", or run this where " + defaultConfig + " is"}}
+	}
+	return cfg, &configError{&advised{err, "make the file readable by this user, or name another one with --config"}}
+}
+
+// checkPools refuses names that are not under pools.
+func checkPools(cfg config.Config, names ...string) error {
+	known := slices.Sorted(maps.Keys(cfg.Pools))
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return usagef("pool %q is not under pools in the configuration, which has: %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -94,10 +95,14 @@ func TestDemoStays(t *testing.T) {
 			require.NoError(t, cmd.Start())
 			t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended already unless the test failed
 
-			dir := ""
+			dir, address := "", ""
 			ran := 0
-			for lines := bufio.NewScanner(out); ran < 4 && lines.Scan(); {
+			for lines := bufio.NewScanner(out); ran < 5 && lines.Scan(); {
+				require.LessOrEqual(t, utf8.RuneCountInString(lines.Text()), 80, lines.Text())
 				command := strings.TrimPrefix(lines.Text(), "  ")
+				if _, line, ok := strings.Cut(command, "dashboard: "); ok {
+					address, _, _ = strings.Cut(line, " ")
+				}
 				if to, ok := strings.CutPrefix(command, "cd "); ok {
 					dir = to
 				}
@@ -105,18 +110,60 @@ func TestDemoStays(t *testing.T) {
 					continue
 				}
 				ran++
+				if _, err := exec.LookPath("psql"); err != nil && strings.HasPrefix(command, "psql ") {
+					continue
+				}
 				shell := exec.CommandContext(t.Context(), "sh", "-ec", "cd "+dir+"; "+command)
 				shell.Env = append(os.Environ(), mainEnv+"=1")
 				text, err := shell.CombinedOutput()
 				require.NoError(t, err, "%s: %s", command, text)
 			}
-			require.Equal(t, 4, ran)
+			require.Equal(t, 5, ran)
+			page, err := http.Get(address)
+			require.NoError(t, err)
+			text, err := io.ReadAll(page.Body)
+			require.NoError(t, err)
+			require.NoError(t, page.Body.Close())
+			require.Equal(t, http.StatusOK, page.StatusCode, "%s", text)
+			require.Contains(t, string(text), "node-1")
 			require.NoError(t, end(cmd, in))
 			_, _ = io.Copy(io.Discard, out)
 			require.NoError(t, cmd.Wait())
 			require.NoDirExists(t, dir)
 		})
 	}
+}
+
+// Ctrl-C on the terminal of `make demo`, once the demo has succeeded, is no failure of make's.
+func TestMakeDemoEndsWell(t *testing.T) {
+	t.Parallel()
+	for _, needed := range []string{"make", "script"} {
+		if _, err := exec.LookPath(needed); err != nil {
+			t.Skip(err)
+		}
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	// What is to be compiled has been: this test.
+	make := "make -C ../.. demo GO=true TENURE='" + self + "' ARGS='--stay --jobs 10 --over 1s --pools 1 --tenants 1 --nodes 1'"
+	cmd := exec.CommandContext(t.Context(), "script", "-qec", make, "/dev/null")
+	cmd.Env = append(os.Environ(), mainEnv+"=1")
+	keyboard, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended already unless the test failed
+	var said strings.Builder
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if strings.HasPrefix(lines.Text(), "  psql ") {
+			_, err := io.WriteString(keyboard, "\x03")
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, cmd.Wait(), &said)
+	require.Contains(t, said.String(), "psql")
 }
 
 // A proof that cannot fail proves nothing: an effect that is gone and one that is

@@ -4,13 +4,20 @@
 //	tenure migrate          brings the pools' ledgers to this version
 //	tenure enqueue          adds a job
 //	tenure jobs             lists, shows, retries and cancels jobs
-//	tenure locks, nodes     say who acquires from which pool, and who works there
+//	tenure pools, tenants   list, freeze, thaw, drain and move them
+//	tenure locks, nodes     show which node holds each pool's lock, and which nodes work there
 //	tenure config           checks and shows the configuration
+//	tenure reload           makes the node on this machine reload its configuration
+//	tenure token            makes secrets for the dashboard and the API
+//	tenure demo             runs a cluster on this machine and kills a node
 //
 // The operating commands read the node's configuration and talk to the databases
-// themselves rather than to a node: they work while no node is up, which is when
-// they are needed most. They do not join the gossip, so a job enqueued here starts
-// with its pool's next look, acquire.idle_wait at the latest.
+// directly rather than to a node: they also work while no node is up, which is when
+// they are needed most. They do not join the gossip, so a job enqueued here starts when
+// its pool is next polled, after acquire.idle_wait at the latest.
+//
+// With --server they ask a node's HTTP API instead, for those who may not have the databases'
+// credentials: see the table in remote_commands.go.
 //
 // Data goes to stdout, everything else to stderr. The exit code is 0 when all went
 // well, 1 when something failed, and 2 for wrong usage or a refused configuration.

@@ -20,19 +20,17 @@ const (
 )
 
 // usageError is a command line that cannot be meant.
-type usageError struct{ err error }
+type usageError struct{ error }
 
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
+func (e *usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
 // configError is a configuration that cannot be had, or not on this machine now;
 // config's own errors are told apart by their type.
-type configError struct{ err error }
+type configError struct{ error }
 
-func (e *configError) Error() string { return e.err.Error() }
-func (e *configError) Unwrap() error { return e.err }
+func (e *configError) Unwrap() error { return e.error }
 
 // advised is an error whose text lacks what to do.
 type advised struct {
@@ -120,9 +118,9 @@ func advise(err error) error {
 	case errors.As(err, new(*advised)), errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, tenure.ErrUnknownTenant):
-		return &advised{err, "correct --tenant, or add the tenant"}
+		return &advised{err, "correct --tenant; or add the tenant under tenants.static in the configuration, as TENANT: POOL, and type: tenure reload"}
 	case errors.As(err, &connect):
-		return &advised{err, "check that the database runs, and the pool's dsn"}
+		return &advised{err, "check that the database is running and that the pool's dsn is right; tenure doctor says more"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &advised{err, "the database is slow or cannot be reached; try again once it answers"}
 	}

@@ -5,79 +5,81 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
 )
 
-// maxLimit bounds jobs list: it holds all rows in memory, here and in the pools.
-const maxLimit = 10_000
-
 func newJobsList(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List jobs over all pools, newest first", Args: cobra.NoArgs}
-	output := outputFlag(cmd)
+	cmd := &cobra.Command{Use: "list", Short: "List jobs over all pools, newest first"}
 	var f tenure.JobFilter
 	flags := cmd.Flags()
 	flags.StringVar(&f.State, "state", "", strings.Join(tenure.States, ", "))
-	flags.StringVar(&f.Tenant, "tenant", "", "only this tenant's")
-	flags.StringVar(&f.Kind, "kind", "", "only of this kind")
-	flags.StringVar(&f.Queue, "queue", "", "only on this queue")
-	flags.StringVar(&f.Pool, "pool", "", "only in this pool")
-	flags.IntVar(&f.Limit, "limit", 100, "so many at most")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	flags.StringVar(&f.Tenant, "tenant", "", "only jobs of this tenant")
+	flags.StringVar(&f.Kind, "kind", "", "only jobs of this kind")
+	flags.StringVar(&f.Queue, "queue", "", "only jobs on this queue")
+	flags.StringSliceVar(&f.Tags, "tag", nil, "only jobs with this `tag`; said more than once: with all of them")
+	flags.StringVar(&f.CorrelationID, "correlation", "", "only jobs with this correlation `ID`")
+	flags.StringVar(&f.Pool, "pool", "", "only jobs in this pool")
+	pageFlags(cmd, "jobs", &f.Limit, &f.After)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if f.State != "" && !slices.Contains(tenure.States, f.State) {
 			return usagef("--state %q is not one of %s", f.State, strings.Join(tenure.States, ", "))
 		}
-		if f.Limit < 1 || f.Limit > maxLimit {
-			return usagef("--limit %d: 1 to %d are allowed", f.Limit, maxLimit)
-		}
-		cfg, err := a.loadConfig()
-		if err != nil {
+		if err := checkLimit(f.Limit); err != nil {
 			return err
 		}
-		if f.Pool != "" {
-			if err := checkPools(cfg, f.Pool); err != nil {
-				return err
+		for _, tag := range f.Tags {
+			if err := job.ValidateTag(tag); err != nil {
+				return usagef("--tag: %w", err)
 			}
 		}
-		return a.read(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) (unanswered, err error) {
-			jobs, unanswered := client.Jobs(ctx, f)
-			if len(jobs) == f.Limit {
-				fmt.Fprintf(a.stderr, "tenure: there may be more than these %d: see --limit\n", f.Limit)
-			}
-			return unanswered, a.printJobs(*output, jobs)
-		})
+		if err := f.Validate(); err != nil {
+			return &usageError{err}
+		}
+		return a.checkPool(f.Pool)
 	}
-	return cmd
-}
-
-func (a *app) printJobs(f format, jobs []tenure.JobStatus) error {
-	if f == asJSON {
-		out := []jsonJob{}
+	head := []string{"ID", "STATE", "TENANT", "KIND", "QUEUE", "POOL", "ATTEMPTS", "CREATED", "DETAIL"}
+	row := func(j jsonJob) []string {
+		return []string{fmt.Sprint(j.ID), stateOf(j), j.Tenant, j.Kind, j.Queue, j.Pool, attempts(j), a.now.stamp(j.CreatedAt.Time), detailOf(a, j)}
+	}
+	return list(a, cmd, head, row, func(ctx context.Context, o *operation) (all []jsonJob, unanswered error) {
+		jobs, unanswered := o.Jobs(ctx, f)
+		sayMore(a, f.Limit, jobs)
 		for _, j := range jobs {
-			out = append(out, newJSONJob(j))
+			row := newJSONJob(j)
+			row.Cursor = j.Cursor()
+			all = append(all, row)
 		}
-		return printJSON(a.stdout, out)
-	}
-	var rows [][]string
-	for _, j := range jobs {
-		rows = append(rows, []string{j.ID.String(), stateOf(j), j.Tenant, j.Kind, j.Queue, j.Pool, attempts(j), a.when(j.CreatedAt), a.detail(j)})
-	}
-	return printTable(a.stdout, []string{"ID", "STATE", "TENANT", "KIND", "QUEUE", "POOL", "ATTEMPTS", "CREATED", "DETAIL"}, rows)
+		return all, unanswered
+	})
 }
 
 // maxDetail keeps an error in its row.
 const maxDetail = 60
 
-// detail is what matters about a job in its state.
-func (a *app) detail(j tenure.JobStatus) string {
+// detailOf is what matters about a job in its state.
+func detailOf(a *app, j jsonJob) string {
 	var parts []string
 	if j.Node != "" {
 		parts = append(parts, "on "+j.Node)
 	}
-	if what := atMeans[j.State]; what != "" && !j.At.IsZero() { // a claim that is not started yet has a node and no time
-		parts = append(parts, what+" "+a.relative(j.At))
+	if ran := j.ran(); ran > 0 {
+		parts = append(parts, "ran for "+ran.Round(time.Millisecond).String())
+	}
+	if j.State == "running" && !j.StartedAt.IsZero() {
+		parts = append(parts, "started "+a.now.relative(j.StartedAt.Time))
+	} else if what := atMeans[j.State]; what != "" && !j.At.IsZero() { // a claim that is not started yet has a node and no time
+		parts = append(parts, what+" "+a.now.relative(j.At.Time))
+	}
+	if len(j.Tags) > 0 {
+		parts = append(parts, "tags "+strings.Join(j.Tags, " "))
+	}
+	if j.ResumeAt != nil {
+		parts = append(parts, "until "+a.now.relative(j.ResumeAt.Time))
 	}
 	if j.Error != "" {
 		parts = append(parts, cut(oneLine(j.Error), maxDetail))

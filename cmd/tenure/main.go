@@ -7,31 +7,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-
-	"github.com/spf13/cobra"
-
-	"github.com/tenurehq/tenure/cmd/tenure/internal/demo"
+	_ "time/tzdata" // schedules need time zones, which the image that this runs in may not have
 )
-
-// commands make the subcommands, in the order of the help.
-var commands = []func(*app) *cobra.Command{
-	newServe,
-	newDemo,
-	newDemoNode,
-	newMigrate,
-	newEnqueue,
-	newJobs,
-	newLocks,
-	newPools,
-	newTenants,
-	newNodes,
-	newConfig,
-	newReload,
-	newVersion,
-}
-
-func newDemo(*app) *cobra.Command     { return demo.Command() }
-func newDemoNode(*app) *cobra.Command { return demo.NodeCommand() }
 
 func main() {
 	ctx := untilSignal(context.Background())
@@ -43,14 +20,14 @@ func main() {
 const sameSignal = time.Second
 
 // untilSignal returns a context that the first SIGINT or SIGTERM ends. One that comes a
-// second later or more ends the process, for whoever cannot wait for handlers to finish.
+// second later or more ends the process, for those who cannot wait for handlers to finish.
 func untilSignal(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		heed(signals, cancel)
-		fmt.Fprintln(os.Stderr, "tenure: second signal: ended without stopping; jobs that were running run again once this node's session expires")
+		fmt.Fprintln(os.Stderr, "tenure: second signal: exiting without a clean stop; running jobs will run again once this node's session has expired")
 		os.Exit(exitFailed)
 	}()
 	return ctx

@@ -16,32 +16,22 @@ import (
 func newNodes(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
-		Short: "List the nodes that work on the pools, or did within a day",
-		Long: "A node has a session in every pool that it works on. This shows the nodes of which\n" +
-			"the databases know; one that has not worked on any pool yet is not among them. One is\n" +
-			"idle that lives and that no pool has needed for a while.",
-		Args: cobra.NoArgs,
+		Short: "List the nodes that work on the pools, or did within the last day",
+		Long: "A node has a session in every pool that it works on. This lists the nodes that the\n" +
+			"databases know; a node that has not worked on any pool yet is missing. A node is idle\n" +
+			"if it is alive but no pool has needed it for a while.",
 	}
-	output := outputFlag(cmd)
-	live := cmd.Flags().Bool("live", false, "only those that live")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := a.loadConfig()
-		if err != nil {
-			return err
+	live := cmd.Flags().Bool("live", false, "only live nodes")
+	head := []string{"NODE", "MEMBER", "VERSION", "POOLS", "STATE", "LAST SEEN", "CLAIMS", "KINDS"}
+	row := func(n jsonNode) []string { return nodeRow(a.now, n) }
+	return list(a, cmd, head, row, func(ctx context.Context, o *operation) (nodes []jsonNode, unanswered error) {
+		sessions, unanswered := o.SessionStatuses(ctx)
+		nodes = groupSessions(sessions)
+		if *live {
+			nodes = slices.DeleteFunc(nodes, func(n jsonNode) bool { return n.State != "live" && n.State != "idle" })
 		}
-		return a.read(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) (unanswered, err error) {
-			sessions, unanswered := client.SessionStatuses(ctx)
-			nodes := groupSessions(sessions)
-			if *live {
-				nodes = slices.DeleteFunc(nodes, func(n jsonNode) bool { return n.State != "live" && n.State != "idle" })
-			}
-			if *output == asJSON {
-				return unanswered, printJSON(a.stdout, nodes)
-			}
-			return unanswered, a.printNodes(nodes)
-		})
-	}
-	return cmd
+		return nodes, unanswered
+	})
 }
 
 // jsonNode is one process of a node as -o json prints it.
@@ -57,17 +47,17 @@ type jsonNode struct {
 
 // jsonSession is its session in one pool.
 type jsonSession struct {
-	Pool     string     `json:"pool"`
-	ID       string     `json:"id"`
-	State    string     `json:"state"` // live, idle (its node lives, and is not needed here), expired (not seen in time, and not declared dead yet), left or dead
-	Started  *time.Time `json:"started_at"`
-	LastSeen *time.Time `json:"last_seen"`
-	Claims   int        `json:"claims"`
+	Pool     string   `json:"pool"`
+	ID       string   `json:"id"`
+	State    string   `json:"state"` // live, idle (its node lives, and is not needed here), expired (not seen in time, and not declared dead yet), left or dead
+	Started  jsonTime `json:"started_at"`
+	LastSeen jsonTime `json:"last_seen"`
+	Claims   int      `json:"claims"`
 }
 
 // groupSessions puts the sessions of each process together, oldest process last.
 func groupSessions(sessions []tenure.SessionStatus) []jsonNode {
-	nodes := []jsonNode{}
+	var nodes []jsonNode
 	at := map[string]int{}
 	lives := map[string]bool{} // members that were seen idle a moment ago
 	slices.SortStableFunc(sessions, func(a, b tenure.SessionStatus) int { return b.StartedAt.Compare(a.StartedAt) })
@@ -88,7 +78,7 @@ func groupSessions(sessions []tenure.SessionStatus) []jsonNode {
 		}
 		nodes[i].Sessions = append(nodes[i].Sessions, jsonSession{
 			Pool: s.Pool, ID: s.ID.String(), State: state,
-			Started: jsonTime(s.StartedAt), LastSeen: jsonTime(s.LastSeen), Claims: s.Claims,
+			Started: jsonTime{s.StartedAt}, LastSeen: jsonTime{s.LastSeen}, Claims: s.Claims,
 		})
 	}
 	for i := range nodes {
@@ -110,8 +100,8 @@ const idleSeen = 75 * time.Second
 func (n *jsonNode) settle(seenIdle bool) {
 	seen := map[string]time.Time{} // by state, when last
 	for _, s := range n.Sessions {
-		if at := deref(s.LastSeen); !at.Before(seen[s.State]) {
-			seen[s.State] = at
+		if !s.LastSeen.Before(seen[s.State]) {
+			seen[s.State] = s.LastSeen.Time
 		}
 	}
 	has := func(state string) bool { return !seen[state].IsZero() }
@@ -134,31 +124,17 @@ func (n *jsonNode) settle(seenIdle bool) {
 	}
 }
 
-// states are the states of its sessions.
-func (n jsonNode) states() []string {
-	var states []string
+func nodeRow(now clock, n jsonNode) []string {
+	var pools []string
+	var seen time.Time
+	claims := 0
 	for _, s := range n.Sessions {
-		states = append(states, s.State)
-	}
-	slices.Sort(states)
-	return slices.Compact(states)
-}
-
-func (a *app) printNodes(nodes []jsonNode) error {
-	var rows [][]string
-	for _, n := range nodes {
-		var pools []string
-		var seen time.Time
-		claims := 0
-		for _, s := range n.Sessions {
-			pools = append(pools, s.Pool)
-			claims += s.Claims
-			if t := deref(s.LastSeen); t.After(seen) {
-				seen = t
-			}
+		pools = append(pools, s.Pool)
+		claims += s.Claims
+		if s.LastSeen.After(seen) {
+			seen = s.LastSeen.Time
 		}
-		rows = append(rows, []string{n.Node, n.Member, n.Version, strings.Join(slices.Compact(pools), ","),
-			n.State, a.when(seen), strconv.Itoa(claims), strconv.Itoa(len(n.Kinds))})
 	}
-	return printTable(a.stdout, []string{"NODE", "MEMBER", "VERSION", "POOLS", "STATE", "LAST SEEN", "CLAIMS", "KINDS"}, rows)
+	return []string{n.Node, n.Member, n.Version, strings.Join(slices.Compact(pools), ","),
+		n.State, now.stamp(seen), strconv.Itoa(claims), strconv.Itoa(len(n.Kinds))}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -44,7 +46,7 @@ func TestMigrateJSON(t *testing.T) {
 	require.Empty(t, pools[1].Error)
 	require.Equal(t, "failed", pools[2].State)
 	require.Contains(t, pools[2].Error, "connection refused")
-	require.Contains(t, r.errors, "go on with: tenure migrate --config "+b.path+" --pool p1 --pool p3\n")
+	require.Contains(t, r.errors, "continue with: tenure migrate --config "+b.path+" --pool p1 --pool p3\n")
 	r = b.fails(exitUsage, "migrate", "--at-once", "0")
 	require.Contains(t, r.errors, "--per-server and --at-once must be 1 or more")
 }
@@ -61,9 +63,8 @@ func TestProgress(t *testing.T) {
 	require.Equal(t, "1 of 4 pools migrated, 1 were up to date, 1 failed, in 1.5s", summary([]tenure.MigratedPool{
 		{Steps: make([]tenure.Migration, 2)}, {}, {Err: io.EOF},
 	}, 4, 1500*time.Millisecond))
-	a := &app{config: "node.yaml"}
-	require.EqualError(t, a.goOn([]tenure.MigratedPool{{Pool: "p1"}, {Pool: "p2", Err: io.EOF}}, 4),
-		"1 of 4 pools failed, the others are not affected: mend what is wrong; 2 pools were not begun; go on with: tenure migrate --config node.yaml")
+	require.EqualError(t, adviceAfter("node.yaml", []tenure.MigratedPool{{Pool: "p1"}, {Pool: "p2", Err: io.EOF}}, 4),
+		"1 of 4 pools failed, the others are not affected: fix the cause; 2 pools were not started; continue with: tenure migrate --config node.yaml")
 }
 
 func TestMigratePoolDown(t *testing.T) {
@@ -71,8 +72,8 @@ func TestMigratePoolDown(t *testing.T) {
 	b := setup(t, "p1", "p2!")
 	require.Equal(t, "p1: up to date\n", b.ok("migrate", "--pool", "p1"))
 	r := b.fails(exitFailed, "migrate")
-	require.Regexp(t, `(?m)^tenure: connect to pool p2: .*connection refused.*: check that the database runs, and the pool's dsn$`, r.errors)
-	require.Contains(t, r.errors, "tenure: 1 of 2 pools failed, the others are not affected: mend what is wrong; go on with: tenure migrate --config "+b.path+" --pool p2\n")
+	require.Regexp(t, `(?m)^tenure: connect to pool p2: .*connection refused.*: check that the database is running and that the pool's dsn is right; tenure doctor says more$`, r.errors)
+	require.Contains(t, r.errors, "tenure: 1 of 2 pools failed, the others are not affected: fix the cause; continue with: tenure migrate --config "+b.path+" --pool p2\n")
 }
 
 func TestMigrateRefused(t *testing.T) {
@@ -82,7 +83,7 @@ func TestMigrateRefused(t *testing.T) {
 	r := b.fails(exitUsage, "migrate")
 	require.Regexp(t, `^p1: up to date\np2: applied 0001_ledger.sql \([0-9.]+m?s\)\n`, r.out)
 	require.Equal(t, "tenure: pool p3: its transactions are read-only: unset default_transaction_read_only for this user and database\n"+
-		"tenure: 1 of 3 pools failed, the others are not affected: mend what is wrong; go on with: tenure migrate --config "+b.path+" --pool p3\n", r.errors)
+		"tenure: 1 of 3 pools failed, the others are not affected: fix the cause; continue with: tenure migrate --config "+b.path+" --pool p3\n", r.errors)
 
 	b = setup(t, "p1")
 	text, err := os.ReadFile(b.path)
@@ -112,7 +113,7 @@ func TestEnqueue(t *testing.T) {
 	require.Contains(t, string(shown.Meta), "9007199254740993")
 
 	r := b.run("enqueue", "mail.send", "{}", "--tenant", "P2", "--unique", "k1")
-	require.Equal(t, result{0, id + "\n", "tenure: nothing was added: job " + id + " has this unique key and is not finished\n"}, r)
+	require.Equal(t, result{0, id + "\n", "tenure: nothing was added: job " + id + " has this unique key, and is not finished or has it for a period\n"}, r)
 	require.JSONEq(t, `{"id": "`+id+`", "duplicate": true}`, b.ok("enqueue", "mail.send", "{}", "--tenant", "P2", "--unique", "k1", "-o", "json"))
 
 	r = b.runWith(`{"from": "stdin"}`, "enqueue", "k", "-", "--tenant", "P1")
@@ -125,7 +126,7 @@ func TestEnqueue(t *testing.T) {
 	require.Contains(t, b.ok("jobs", "show", at), "2998-12-31T23:00:00Z")
 }
 
-// What a webhook proves itself with is not shown to whoever looks at its job.
+// What a webhook proves itself with is not shown to anyone who looks at its job.
 func TestShowHidesCredentials(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1")
@@ -144,10 +145,10 @@ func TestEnqueueRefused(t *testing.T) {
 	b := setup(t, "p1", "p2!", "p3?")
 	r := b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "nobody")
 	require.Contains(t, r.errors, `unknown tenant "nobody"`)
-	require.Contains(t, r.errors, "correct --tenant, or add the tenant")
+	require.Contains(t, r.errors, "correct --tenant; or add the tenant")
 	r = b.fails(exitFailed, "enqueue", "k", "{}", "--tenant", "P2")
 	require.Contains(t, r.errors, "pool is down")
-	require.Contains(t, r.errors, "check that the database runs")
+	require.Contains(t, r.errors, "check that the database is running")
 	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P3")
 	require.Equal(t, "tenure: enqueue k: pool is down: pool p3: has no ledger: run: tenure migrate --pool p3\n", r.errors)
 	r = b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P1", "--at", "0001-01-01T00:00:00Z")
@@ -188,7 +189,10 @@ func TestJobsList(t *testing.T) {
 	r := b.run("jobs", "list", "--limit", "2")
 	require.Zero(t, r.code)
 	require.Len(t, rows(r.out), 2)
-	require.Equal(t, "tenure: there may be more than these 2: see --limit\n", r.errors)
+	more := regexp.MustCompile(`^tenure: there may be more than these 2: go on with --after (\S+), or see --limit\n$`).FindStringSubmatch(r.errors)
+	require.NotNil(t, more, r.errors)
+	require.Equal(t, []string{one}, ids("--limit", "2", "--after", more[1]))
+	require.Contains(t, b.fails(exitUsage, "jobs", "list", "--after", "x").errors, "no place in a list of jobs")
 
 	lines := strings.Split(b.ok("jobs", "list"), "\n")
 	require.Equal(t, []string{"ID", "STATE", "TENANT", "KIND", "QUEUE", "POOL", "ATTEMPTS", "CREATED", "DETAIL"}, strings.Fields(lines[0]))
@@ -217,13 +221,13 @@ func TestCancelAndRetry(t *testing.T) {
 	require.Contains(t, b.ok("jobs", "show", one), "cancelled")
 	b.fails(exitFailed, "jobs", "cancel", one)
 
-	require.Equal(t, "job "+three+" runs now\n", b.ok("jobs", "retry", three))
+	require.Equal(t, "job "+three+" will run now\n", b.ok("jobs", "retry", three))
 	require.Equal(t, "waiting (no handler)", rows(b.ok("jobs", "list", "--state", "waiting"))[0][1])
-	require.Equal(t, "job "+three+" waits already\n", b.ok("jobs", "retry", three))
+	require.Equal(t, "job "+three+" is already waiting\n", b.ok("jobs", "retry", three))
 	r = b.fails(exitFailed, "jobs", "retry", one)
 	require.Equal(t, "tenure: retry job "+one+": it is cancelled, and does not run again: enqueue another\n", r.errors)
 	r = b.fails(exitFailed, "jobs", "retry", missing)
-	require.Contains(t, r.errors, "no such job: only dead, retrying and scheduled jobs can be retried")
+	require.Equal(t, "tenure: retry job 999: no such job: finished jobs are kept for execution.retention; see: tenure jobs list\n", r.errors)
 	r = b.fails(exitFailed, "jobs", "show", missing)
 	require.Equal(t, "tenure: job 999: no such job: finished jobs are kept for execution.retention; see: tenure jobs list\n", r.errors)
 }
@@ -267,10 +271,10 @@ func TestFailedRunsAreShown(t *testing.T) {
 
 	other := b.enqueue("failing", "{}", "--tenant", "P1", "--unique", "u")
 	again := b.fails(exitFailed, "jobs", "retry", id)
-	require.Equal(t, "tenure: retry job "+id+": job "+other+" has its unique key: retry it again when that one has ended, or cancel that one first\n", again.errors)
+	require.Equal(t, "tenure: retry job "+id+": job "+other+" has its unique key: retry it once that job has ended, or cancel that job first\n", again.errors)
 	require.Contains(t, b.ok("jobs", "list", "--state", "dead"), id)
 	b.ok("jobs", "cancel", other)
-	require.Equal(t, "job "+id+" runs now\n", b.ok("jobs", "retry", id))
+	require.Equal(t, "job "+id+" will run now\n", b.ok("jobs", "retry", id))
 }
 
 // What answers is printed, what does not is told, and the command fails.
@@ -282,9 +286,9 @@ func TestPoolDown(t *testing.T) {
 	for _, args := range []string{"jobs list", "locks", "nodes", "pools list", "jobs list -o json", "locks -o json", "nodes -o json", "pools list -o json"} {
 		r := b.fails(exitFailed, strings.Fields(args)...)
 		require.NotEmpty(t, r.out)
-		require.Regexp(t, `(?m)^tenure: pool p2: .*connection refused.*: check that the database runs, and the pool's dsn$`, r.errors)
+		require.Regexp(t, `(?m)^tenure: pool p2: .*connection refused.*: check that the database is running and that the pool's dsn is right; tenure doctor says more$`, r.errors)
 		require.Contains(t, r.errors, "run: tenure migrate --pool p3")
-		require.Contains(t, r.errors, "tenure: what is shown is incomplete")
+		require.Contains(t, r.errors, "tenure: the output is incomplete")
 		switch {
 		case strings.HasPrefix(args, "jobs"):
 			require.Contains(t, r.out, id)
@@ -329,16 +333,34 @@ func TestMigrateGrants(t *testing.T) {
 
 	r := b.fails(exitUsage, "migrate", "--runtime", user)
 	require.Contains(t, r.errors, "--runtime and --print go with --grants")
-	r = b.fails(exitFailed, "migrate", "--grants", "--print", "--runtime", user)
-	require.Contains(t, r.errors, "pool p2: ")
+	r = b.fails(exitUsage, "migrate", "--grants", "--print", "--runtime", user)
+	require.Equal(t, "tenure: pool p2: has no ledger: run: tenure migrate --pool p2\n", r.errors)
 	shown := b.ok("migrate", "--grants", "--print", "--runtime", user, "--pool", "p1")
 	require.Regexp(t, `^-- p1:\nGRANT `, shown)
 	require.Regexp(t, `(?m)^GRANT USAGE, SELECT, UPDATE ON SEQUENCE tenure.incarnation_moment, tenure.job_id, tenure.job_position TO `+user+`;$`, shown)
 	require.Equal(t, shown, b.ok("migrate", "--grants", "--print", "--runtime", user, "--pool", "p1"))
 	require.Equal(t, "p1: up to date\n"+shown, b.ok("migrate", "--grants", "--runtime", user, "--pool", "p1"))
 	require.Equal(t, "p1: up to date\n-- p1: nothing is missing\n", b.ok("migrate", "--grants", "--runtime", user, "--pool", "p1"))
-	require.Regexp(t, `(?s)^p1: up to date\np2: applied .*\n-- p1: nothing is missing\n-- p2: nobody but its owner has this ledger; name a user with --runtime\n$`, b.ok("migrate", "--grants"))
+	require.Regexp(t, `(?s)^p1: up to date\np2: applied .*\n-- p1: nothing is missing\n-- p2: only its owner may use this ledger; name a user with --runtime\n$`, b.ok("migrate", "--grants"))
 	require.Contains(t, b.ok("migrate", "--grants", "--runtime", user), "-- p2:\nGRANT ")
 	r = b.fails(exitFailed, "migrate", "--grants", "--runtime", "nobody_at_all")
 	require.Contains(t, r.errors, `user "nobody_at_all" does not exist on this server: create it first`)
+}
+
+// TestLocksOfAServerThatHidesItsTimeline: an operator sees what is not noticed there.
+func TestLocksOfAServerThatHidesItsTimeline(t *testing.T) {
+	t.Parallel()
+	open := setup(t, "p1")
+	require.Equal(t, []string{"1", "no"}, rows(open.ok("locks"))[0][6:])
+	require.NotContains(t, open.ok("locks"), "constant")
+	require.Contains(t, open.ok("locks", "-o", "json"), `"timeline": 1`)
+
+	storetest.On(t, storetest.Aurora)
+	b := setup(t, "p1")
+	out := b.ok("locks")
+	require.Equal(t, []string{"constant", "no"}, rows(out)[0][6:])
+	require.Contains(t, out, "nobody here notices a primary that was replaced, and its storage has to refuse that one's writes: p1 (Function pg_walfile_name() is currently not supported for Aurora)")
+	require.Contains(t, b.ok("locks", "-o", "json"), `"timeline": null`)
+	require.Contains(t, b.ok("locks", "-o", "json"), `"timeline_refused": "Function pg_walfile_name() is currently not supported for Aurora"`)
+	require.Contains(t, b.ok("migrate"), "p1: up to date")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -49,14 +50,21 @@ func printJSON(w io.Writer, v any) error {
 	return nil
 }
 
+// say prints a line, unless there is nothing to say.
+func say(a *app, text string) error {
+	if text == "" {
+		return nil
+	}
+	_, err := fmt.Fprintln(a.stdout, text)
+	return err
+}
+
 // printTable prints rows in columns; what a cell holds cannot leave its place.
 func printTable(w io.Writer, head []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{head}, rows...) {
 		for i, cell := range row {
-			if cell = clean(cell); cell == "" {
-				cell = "-"
-			}
+			cell = cmp.Or(clean(cell), "-")
 			if i < len(row)-1 {
 				cell += "\t"
 			}
@@ -98,16 +106,19 @@ func cut(s string, n int) string {
 	return s
 }
 
-// when is a time for people: exact, and how far away.
-func (a *app) when(t time.Time) string {
+// clock tells the time now, and others in terms of it.
+type clock func() time.Time
+
+// stamp is a time for people: exact, and how far away.
+func (now clock) stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format(time.RFC3339) + " (" + a.relative(t) + ")"
+	return t.UTC().Format(time.RFC3339) + " (" + now.relative(t) + ")"
 }
 
-func (a *app) relative(t time.Time) string {
-	d := t.Sub(a.now())
+func (now clock) relative(t time.Time) string {
+	d := t.Sub(now())
 	switch {
 	case d > 0 && d >= time.Second:
 		return "in " + roughly(d)
@@ -131,10 +142,11 @@ func roughly(d time.Duration) string {
 }
 
 // jsonTime is a time in JSON; null when there is none.
-func jsonTime(t time.Time) *time.Time {
+type jsonTime struct{ time.Time }
+
+func (t jsonTime) MarshalJSON() ([]byte, error) {
 	if t.IsZero() {
-		return nil
+		return []byte("null"), nil
 	}
-	t = t.UTC()
-	return &t
+	return t.UTC().MarshalJSON()
 }

@@ -19,10 +19,10 @@ func TestRelative(t *testing.T) {
 		-time.Second: "1s ago", -59 * time.Second: "59s ago", -3 * time.Minute: "3m ago", 5 * time.Minute: "in 5m",
 		-47 * time.Hour: "47h ago", -48 * time.Hour: "2d ago", 9 * 24 * time.Hour: "in 9d",
 	} {
-		require.Equal(t, want, a.relative(now.Add(d)), d)
+		require.Equal(t, want, a.now.relative(now.Add(d)), d)
 	}
-	require.Equal(t, "2026-11-20T11:57:00Z (3m ago)", a.when(now.Add(-3*time.Minute).In(time.FixedZone("", 3600))))
-	require.Empty(t, a.when(time.Time{}))
+	require.Equal(t, "2026-11-20T11:57:00Z (3m ago)", a.now.stamp(now.Add(-3*time.Minute).In(time.FixedZone("", 3600))))
+	require.Empty(t, a.now.stamp(time.Time{}))
 }
 
 // What stands in a job must not reach the terminal as more than text.

@@ -1,11 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -18,9 +17,9 @@ import (
 func newPools(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pools",
-		Short: "List pools, freeze and thaw them, wait until nothing runs there",
-		Long: "To add or take away a pool, or to change its settings, edit the configuration: running\n" +
-			"nodes see it within seconds, or at once with `tenure reload` or SIGHUP.",
+		Short: "List, freeze, thaw and drain pools",
+		Long: "To add or remove a pool, or to change its settings, edit the configuration: running\n" +
+			"nodes notice within seconds, or at once with `tenure reload` or SIGHUP.",
 	}
 	cmd.AddCommand(newPoolsList(a), newPoolsFreeze(a), newPoolsThaw(a), newPoolsDrain(a))
 	return cmd
@@ -33,83 +32,62 @@ type jsonPool struct {
 	Reason    string `json:"reason,omitempty"`
 	Frozen    bool   `json:"frozen"`
 	Node      string `json:"node,omitempty"` // that holds the lock
-	Waiting   int64  `json:"waiting"`
+	Waiting   int64  `json:"waiting"`        // this and the others: more than 10000 are not counted
 	Claimed   int64  `json:"claimed"`
 	Scheduled int64  `json:"scheduled"`
+	Awaiting  int64  `json:"awaiting"`
 	Dead      int64  `json:"dead"`
 }
 
 func newPoolsList(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the pools with their holders and jobs", Args: cobra.NoArgs}
-	output := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := a.loadConfig()
-		if err != nil {
-			return err
+	head := []string{"POOL", "STATE", "HOLDER", "WAITING", "CLAIMED", "SCHEDULED", "AWAITING", "DEAD"}
+	row := func(p jsonPool) []string {
+		if p.State == tenure.PoolDown || p.State == tenure.PoolUnfit {
+			return []string{p.Pool, p.State, "", "", "", "", "", ""}
 		}
-		return a.read(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) (unanswered, err error) {
-			locks, unanswered := readLocks(ctx, client)
-			counts, countErr := client.Count(ctx)
-			byPool := map[string]tenure.Counts{}
-			for _, c := range counts {
-				byPool[c.Pool] = c
-			}
-			byName := map[string]jsonLock{}
-			for _, l := range locks {
-				byName[l.Pool] = l
-			}
-			unfit := client.Unfit()
-			pools := []jsonPool{}
-			for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
-				l, answers := byName[name]
-				c := byPool[name]
-				state, reason := "up", ""
-				switch {
-				case unfit[name] != nil:
-					state, reason = "out of service", oneLine(unfit[name].Error())
-				case !answers:
-					state = "down"
-				case l.Paused:
-					state = "frozen"
-				}
-				pools = append(pools, jsonPool{Pool: name, State: state, Reason: reason, Frozen: l.Paused, Node: l.Node,
-					Waiting: int64(c.Waiting), Claimed: int64(c.Claimed), Scheduled: int64(c.Timers), Dead: int64(c.Dead)})
-			}
-			unanswered = errors.Join(unanswered, countErr)
-			if *output == asJSON {
-				return unanswered, printJSON(a.stdout, pools)
-			}
-			var rows [][]string
-			for _, p := range pools {
-				if p.State == "down" || p.State == "out of service" {
-					rows = append(rows, []string{p.Pool, p.State, "-", "-", "-", "-", "-"})
-					continue
-				}
-				rows = append(rows, []string{p.Pool, p.State, orNobody(p.Node), number(p.Waiting), number(p.Claimed), number(p.Scheduled), number(p.Dead)})
-			}
-			return unanswered, printTable(a.stdout, []string{"POOL", "STATE", "HOLDER", "WAITING", "CLAIMED", "SCHEDULED", "DEAD"}, rows)
-		})
+		return []string{p.Pool, p.State, cmp.Or(p.Node, "nobody"), bounded(p.Waiting), strconv.FormatInt(p.Claimed, 10), bounded(p.Scheduled), bounded(p.Awaiting), bounded(p.Dead)}
 	}
-	return cmd
+	cmd := &cobra.Command{Use: "list", Short: "List the pools with their lock holders and jobs",
+		Long: "Jobs are counted up to ten thousand of each sort; those that wait are without those that nodes have claimed."}
+	return list(a, cmd, head, row, func(ctx context.Context, o *operation) (pools []jsonPool, unanswered error) {
+		all, unanswered := o.PoolStatuses(ctx)
+		for _, p := range all {
+			l := p.Load
+			out := jsonPool{Pool: p.Pool, State: p.State, Frozen: l.Frozen, Node: l.Node, Waiting: l.Waiting, Claimed: l.Running, Scheduled: l.Timers, Awaiting: l.Awaiting, Dead: l.Dead}
+			if p.Unfit != nil {
+				out.Reason = oneLine(p.Unfit.Error())
+			}
+			pools = append(pools, out)
+		}
+		return pools, unanswered
+	})
 }
 
-func number(n int64) string { return strconv.FormatInt(n, 10) }
+// bounded is a number of jobs that are not counted any further once they are very many.
+func bounded(n int64) string {
+	if tenure.More(n) {
+		return ">10000"
+	}
+	return strconv.FormatInt(n, 10)
+}
 
 func newPoolsFreeze(a *app) *cobra.Command {
-	return a.onPool(&cobra.Command{
+	return onEach(a, &cobra.Command{
 		Use:   "freeze POOL",
-		Short: "Claim nothing in a pool until it is thawed; what runs goes on",
-	}, func(ctx context.Context, client *tenure.Client, pool string) (string, error) {
-		return "is frozen; thaw it with: tenure pools thaw " + pool, client.Freeze(ctx, pool)
+		Short: "Claim no jobs in a pool until it is thawed; running jobs continue",
+		Args:  cobra.ExactArgs(1),
+	}, "pool", a.knownPool, func(ctx context.Context, o *operation, pool string) (string, error) {
+		return "is frozen; thaw it with: tenure pools thaw " + pool, o.FreezePool(ctx, pool)
 	})
 }
 
 func newPoolsThaw(a *app) *cobra.Command {
-	return a.onPool(&cobra.Command{
+	return onEach(a, &cobra.Command{
 		Use:   "thaw POOL",
-		Short: "Let a frozen pool go on",
-	}, func(ctx context.Context, client *tenure.Client, pool string) (string, error) {
-		return "goes on", client.Thaw(ctx, pool)
+		Short: "Resume a frozen pool",
+		Args:  cobra.ExactArgs(1),
+	}, "pool", a.knownPool, func(ctx context.Context, o *operation, pool string) (string, error) {
+		return "is thawed", o.ThawPool(ctx, pool)
 	})
 }
 
@@ -117,49 +95,46 @@ func newPoolsThaw(a *app) *cobra.Command {
 const drainLook = 200 * time.Millisecond
 
 func newPoolsDrain(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "drain POOL",
-		Short: "Freeze a pool and wait until nothing runs there",
-		Long: "Waits for as long as a node may be silent (acquire.session.ttl) longer than other commands\n" +
-			"do; running it again goes on waiting. Nodes that have died are not waited for: what they\n" +
-			"had claimed runs again once the pool is thawed.",
+		Short: "Freeze a pool and wait until nothing is running there",
+		Long: "Waits acquire.session.ttl, as long as a node may be silent, longer than other commands do;\n" +
+			"run it again to keep waiting. It does not wait for dead nodes: the jobs they had claimed\n" +
+			"run again once the pool is thawed.",
 		Args: cobra.ExactArgs(1),
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := a.loadConfig()
-		if err != nil {
-			return err
-		}
-		pool, ttl := args[0], cfg.Acquire.Session.TTL
-		if err := checkPools(cfg, pool); err != nil {
-			return err
-		}
-		return a.actFor(cmd.Context(), operateLimit+ttl, cfg, func(ctx context.Context, client *tenure.Client) error {
-			dead, err := drain(ctx, client, pool, ttl)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pool := args[0]
+			cfg, err := a.loadConfig(pool)
 			if err != nil {
 				return err
 			}
-			left := ""
-			if dead > 0 {
-				left = fmt.Sprintf("; %d claims of nodes that have died are given back when it is thawed", dead)
-			}
-			_, err = fmt.Fprintf(a.stdout, "pool %s is frozen, and nothing runs there%s; thaw it with: tenure pools thaw %s\n", pool, left, pool)
-			return err
-		})
+			ttl := cfg.Acquire.Session.TTL
+			return a.act(cmd.Context(), operateLimit+ttl, func(ctx context.Context, o *operation) error {
+				dead, err := drain(ctx, o.Operator, pool, ttl)
+				if err != nil {
+					return err
+				}
+				left := ""
+				if dead > 0 {
+					left = fmt.Sprintf("; %d claims of dead nodes are given back when it is thawed", dead)
+				}
+				_, err = fmt.Fprintf(a.stdout, "pool %s is frozen, and nothing is running there%s; thaw it with: tenure pools thaw %s\n", pool, left, pool)
+				return err
+			})
+		},
 	}
-	return cmd
 }
 
 // drain freezes a pool and waits until nothing runs there. dead is how many claims are left
 // of nodes that have died: a frozen pool has no holder who would take them back.
-func drain(ctx context.Context, client *tenure.Client, pool string, ttl time.Duration) (dead int, err error) {
-	if err := client.Freeze(ctx, pool); err != nil {
+func drain(ctx context.Context, op *tenure.Operator, pool string, ttl time.Duration) (dead int, err error) {
+	if err := op.FreezePool(ctx, pool); err != nil {
 		return 0, err
 	}
 	seen := silence{}
 	left, unknown := 0, error(nil) // what was seen last to run, and why it was not seen since
 	for {
-		sessions, err := client.Claims(ctx, pool)
+		sessions, err := op.Claims(ctx, pool)
 		switch {
 		case err == nil:
 			left, unknown, dead = 0, nil, 0
@@ -179,9 +154,9 @@ func drain(ctx context.Context, client *tenure.Client, pool string, ttl time.Dur
 		select {
 		case <-ctx.Done():
 			if unknown != nil || left == 0 {
-				return 0, errors.Join(fmt.Errorf("pool %s is frozen, and it is not known what still runs there; run this again to go on waiting", pool), unknown)
+				return 0, errors.Join(fmt.Errorf("pool %s is frozen, but what is still running there is unknown; run this again to keep waiting", pool), unknown)
 			}
-			return 0, fmt.Errorf("pool %s is frozen, and jobs of %d claims still run there: see tenure jobs list --state running --pool %s; run this again to go on waiting", pool, left, pool)
+			return 0, fmt.Errorf("pool %s is frozen, but jobs of %d claims are still running there; see tenure jobs list --state running --pool %s; run this again to keep waiting", pool, left, pool)
 		case <-time.After(drainLook):
 		}
 	}
@@ -210,33 +185,4 @@ func (s silence) dead(session tenure.SessionStatus, ttl time.Duration) bool {
 	still := time.Duration(last.still) * drainLook
 	// The database's clock may have been set back, and then it does not count for ever.
 	return session.State != "live" || session.Expired && still >= ttl || still >= 3*max(ttl, session.TTL)
-}
-
-// onPool makes cmd do something to the pool that is its argument.
-func (a *app) onPool(cmd *cobra.Command, do func(ctx context.Context, client *tenure.Client, pool string) (string, error)) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := a.loadConfig()
-		if err != nil {
-			return err
-		}
-		if err := checkPools(cfg, args[0]); err != nil {
-			return err
-		}
-		return a.act(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) error {
-			what, err := do(ctx, client, args[0])
-			if err == nil {
-				_, err = fmt.Fprintf(a.stdout, "pool %s %s\n", args[0], what)
-			}
-			return err
-		})
-	}
-	return cmd
-}
-
-func orNobody(node string) string {
-	if node == "" {
-		return "nobody"
-	}
-	return node
 }

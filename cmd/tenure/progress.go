@@ -37,13 +37,12 @@ func newProgress(out io.Writer, what string, total int) *progress {
 		return p
 	}
 	p.group.Go(func() {
-		tick := time.NewTicker(progressEvery)
-		defer tick.Stop()
+		tick := time.Tick(progressEvery)
 		for {
 			select {
 			case <-p.end:
 				return
-			case <-tick.C:
+			case <-tick:
 				fmt.Fprintln(p.out, p.line(time.Since(p.began)))
 			}
 		}

@@ -26,7 +26,7 @@ type reloadAnswer struct {
 func newReload(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
-		Short: "Make the node on this machine read its configuration again, now",
+		Short: "Make the node on this machine reload its configuration now",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.loadConfig()
@@ -34,9 +34,13 @@ func newReload(a *app) *cobra.Command {
 				return err
 			}
 			if cfg.Node.Address() == "" {
-				return usagef("node.listen is off, so the node cannot be asked: send SIGHUP to its process")
+				return usagef("node.listen is off, so the node cannot be asked; send SIGHUP to its process instead")
 			}
-			answer, err := askReload(cmd.Context(), cfg.Node.Address())
+			node, err := newNodeClient(cfg.Node)
+			if err != nil {
+				return err
+			}
+			answer, err := askReload(cmd.Context(), node)
 			if err != nil {
 				return err
 			}
@@ -46,23 +50,30 @@ func newReload(a *app) *cobra.Command {
 	}
 }
 
-func askReload(ctx context.Context, address string) (reloadAnswer, error) {
+func askReload(ctx context.Context, node *nodeClient) (reloadAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, reloadLimit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/-/reload", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, node.url+"/-/reload", nil)
 	if err != nil {
 		return reloadAnswer{}, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := node.client.Do(req)
 	if err != nil {
-		return reloadAnswer{}, &advised{fmt.Errorf("ask the node at %s: %w", address, err), "is it running here? it reads a changed file by itself within seconds"}
+		return reloadAnswer{}, &advised{fmt.Errorf("ask the node at %s: %w", node.url, err), "is it running here? it also picks up a changed file by itself within seconds"}
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+		return reloadAnswer{}, &advised{fmt.Errorf("the node at %s reloads only for programs on its own machine, and answered %s", node.url, resp.Status), "type it there, or send SIGHUP to its process"}
+	}
 	var answer reloadAnswer
 	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 1<<20)).Decode(&answer); err != nil {
-		return answer, fmt.Errorf("the node at %s answered %s, and nothing that can be read: %w", address, resp.Status, err)
+		return answer, fmt.Errorf("the node at %s answered %s, which cannot be read: %w", node.url, resp.Status, err)
 	}
-	if answer.Error != "" {
+	switch {
+	case answer.Error == "":
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		return answer, errors.New(answer.Error)
+	default:
 		return answer, &configError{errors.New(answer.Error)}
 	}
 	return answer, nil
@@ -74,7 +85,7 @@ func (r reloadAnswer) summary() string {
 		parts = append(parts, "pools added: "+strings.Join(r.Added, ", "))
 	}
 	if len(r.Removed) > 0 {
-		parts = append(parts, "pools left: "+strings.Join(r.Removed, ", "))
+		parts = append(parts, "pools removed: "+strings.Join(r.Removed, ", "))
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "pools unchanged")

@@ -72,8 +72,7 @@ func TestReload(t *testing.T) {
 	withBoth := filepath.Join(t.TempDir(), "both.yaml")
 	require.NoError(t, os.WriteFile(withBoth, []byte(both), 0o600))
 	require.Equal(t, result{0, "job " + id + " is cancelled\n", ""}, command(t.Context(), "", "jobs", "cancel", id, "--config", withBoth))
-	require.Equal(t, []any{"p2"}, l.until("pools changed")["removed"], "tried again by itself")
-	l.until("pool left")
+	require.Equal(t, []any{"p2"}, l.untilAll("pools changed", "pool left")["pools changed"]["removed"], "tried again by itself")
 
 	b.rewrite(func(text string) string { return text + "bogus: true\n" })
 	require.Contains(t, l.until("configuration is not reloaded; the one in force stays, and it is tried again")["error"], "bogus", "found by itself")
@@ -101,14 +100,14 @@ func TestPools(t *testing.T) {
 	require.Contains(t, b.ok("pools", "list"), "nobody")
 	s := b.serve()
 	require.Eventually(t, func() bool { return strings.Count(b.ok("pools", "list"), "  test ") == 2 }, patience, tick)
-	require.Contains(t, b.ok("pools", "drain", "p1"), "is frozen, and nothing runs there")
+	require.Contains(t, b.ok("pools", "drain", "p1"), "is frozen, and nothing is running there")
 	id := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P1")
-	require.Contains(t, b.ok("pools", "list", "-o", "json"), `"frozen": true`)
+	require.Regexp(t, `"pool": "p1",\n +"state": "frozen",\n +"frozen": true`, b.ok("pools", "list", "-o", "json"))
 	require.Contains(t, b.ok("jobs", "list", "--state", "waiting"), id)
-	require.Equal(t, "pool p1 goes on\n", b.ok("pools", "thaw", "p1"))
+	require.Equal(t, "pool p1 is thawed\n", b.ok("pools", "thaw", "p1"))
 	b.reaches(id, "retrying")
 	require.Contains(t, b.ok("pools", "freeze", "p1"), "thaw it with: tenure pools thaw p1")
-	require.Contains(t, b.fails(2, "pools", "freeze", "p3").errors, "there are: p1, p2")
+	require.Contains(t, b.fails(2, "pools", "freeze", "p3").errors, "which has: p1, p2")
 	s.stop()
 	require.Zero(t, <-s.code)
 }
@@ -125,7 +124,7 @@ func TestPoolsDrainWaits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	r := command(ctx, "", "pools", "drain", "p1", "--config", b.path)
-	require.Equal(t, result{exitFailed, "", "tenure: pool p1 is frozen, and jobs of 1 claims still run there: see tenure jobs list --state running --pool p1; run this again to go on waiting\n"}, r)
+	require.Equal(t, result{exitFailed, "", "tenure: pool p1 is frozen, but jobs of 1 claims are still running there; see tenure jobs list --state running --pool p1; run this again to keep waiting\n"}, r)
 	require.Contains(t, b.ok("jobs", "list", "--state", "running", "--pool", "p1"), running)
 
 	// It stays frozen: what comes waits. Another pool goes on.
@@ -139,7 +138,7 @@ func TestPoolsDrainWaits(t *testing.T) {
 	case <-time.After(4 * drainLook): // time for some looks
 	}
 	release()
-	require.Equal(t, result{0, "pool p1 is frozen, and nothing runs there; thaw it with: tenure pools thaw p1\n", ""}, <-drained)
+	require.Equal(t, result{0, "pool p1 is frozen, and nothing is running there; thaw it with: tenure pools thaw p1\n", ""}, <-drained)
 	require.Contains(t, b.ok("jobs", "list", "--state", "done"), running)
 	require.Contains(t, b.ok("jobs", "list", "--state", "waiting"), waiting)
 
@@ -158,7 +157,7 @@ func TestPoolsDrainWaits(t *testing.T) {
 	defer cancel()
 	r = command(ctx, "", "pools", "drain", "p1", "--config", b.path)
 	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.errors, "pool p1 is frozen, and it is not known what still runs there")
+	require.Contains(t, r.errors, "pool p1 is frozen, but what is still running there is unknown")
 	s.stop()
 	require.Zero(t, <-s.code)
 }
@@ -179,7 +178,7 @@ func TestPoolsDrainPassesTheDead(t *testing.T) {
 	case <-time.After(4 * drainLook): // time for some looks
 	}
 	b.sql("p1", "UPDATE tenure.node_session SET expires_at = now()")
-	require.Equal(t, result{0, "pool p1 is frozen, and nothing runs there; 1 claims of nodes that have died are given back when it is thawed; thaw it with: tenure pools thaw p1\n", ""}, <-drained)
+	require.Equal(t, result{0, "pool p1 is frozen, and nothing is running there; 1 claims of dead nodes are given back when it is thawed; thaw it with: tenure pools thaw p1\n", ""}, <-drained)
 
 	b.ok("pools", "thaw", "p1")
 	s := b.serve()
@@ -209,4 +208,108 @@ func TestSilence(t *testing.T) {
 	looks(4, true, false, false, false, true, true)
 	looks(5, false, false, false, false, false, false, false, false, false, false, true)
 	require.True(t, silence{}.dead(tenure.SessionStatus{Session: store.Session{State: "dead"}}, ttl))
+}
+
+// silent makes a pool's database one that takes connections and never says a word. came is
+// closed with the first.
+func (b *bed) silent(pool string) (came chan struct{}) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = l.Close() }) // nobody is to be told
+	b.rewrite(func(text string) string {
+		return strings.Replace(text, b.dsn[pool], "postgres://app@"+l.Addr().String()+"/app", 1)
+	})
+	came = make(chan struct{})
+	go func() {
+		for n := 0; ; n++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			defer conn.Close()
+			if n == 0 {
+				close(came)
+			}
+		}
+	}()
+	return came
+}
+
+// A node that is to stop waits for no reload: not for one that was asked for, which fails,
+// nor for one that waits for that.
+func TestStopWhileReloading(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	address := freePort(t)
+	b.rewrite(func(text string) string { return strings.Replace(text, "127.0.0.1:0", address, 1) })
+	var both string
+	b.rewrite(func(text string) string {
+		both = text
+		return withoutPool(text, "p2")
+	})
+	cmd, l := b.process()
+	b.rewrite(func(string) string { return both })
+	came := b.silent("p2")
+	asked := make(chan result, 1)
+	go func() { asked <- command(t.Context(), "", "reload", "--config", b.path) }()
+	<-came
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	late := time.After(patience)
+	for msg := any(nil); msg != "stopped, nothing is claimed"; {
+		select {
+		case line := <-l.lines:
+			msg = line["msg"]
+			require.NotEqual(t, "pools changed", msg)
+		case <-late:
+			require.Fail(t, "it did not stop")
+		}
+	}
+	require.NoError(t, cmd.Wait())
+	require.Equal(t, result{exitFailed, "", "tenure: reload: the node is stopping\n"}, <-asked)
+}
+
+// SIGHUP does not end a node, whenever it comes: one that comes while the node starts is
+// heeded once it has, one that comes while it stops is not.
+func TestHangups(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	b.silent("p2") // so that the start takes some seconds
+	url, arrived, release := hanging(t)
+	cmd, l := b.starting()
+	hangup := func() { require.NoError(t, cmd.Process.Signal(syscall.SIGHUP)) }
+	l.until("starting")
+	hangup()
+	l.until("started")
+	l.until("configuration reloaded")
+	hangup()
+	l.until("configuration reloaded")
+
+	require.Zero(t, b.run("enqueue", "http.request", `{"url": "`+url+`"}`, "--tenant", "P1").code) // it notes that p2 is down
+	<-arrived
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	l.until("stopping")
+	hangup()
+	time.AfterFunc(500*time.Millisecond, release) // it would have ended by then
+	l.until("stopped, nothing is claimed")
+	require.NoError(t, cmd.Wait())
+}
+
+// A node that starts says so when it is asked to reload, and starts.
+func TestReloadWhileStarting(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2", "p3")
+	address := freePort(t)
+	b.rewrite(func(text string) string { return strings.Replace(text, "127.0.0.1:0", address, 1) })
+	b.silent("p2") // so that the start takes some seconds
+	cmd, l := b.starting()
+	l.until("starting")
+	b.rewrite(func(text string) string { return withoutPool(text, "p3") }) // a change that would be put into force
+	r := b.fails(exitFailed, "reload")
+	require.Equal(t, "tenure: the node is not started yet: reload it once it is\n", r.errors)
+	l.until("started")
+	require.Equal(t, []any{"p3"}, l.until("pools changed")["removed"], "found by itself")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	l.until("stopped, nothing is claimed")
+	require.NoError(t, cmd.Wait())
 }

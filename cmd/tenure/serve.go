@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
+	"net/http"
+	"os"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/cmd/tenure/internal/handlers"
@@ -19,10 +24,10 @@ func newServe(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
 		Short: "Run a node until SIGINT or SIGTERM",
-		Long: "Runs the built-in handlers: http.request, and sql.exec where handlers.sql_exec.enabled\n" +
-			"says so; programs with handlers of their own embed a node instead. The first signal stops it as execution.finish_within\n" +
-			"says, another one a second later or more ends it at once. It exits with 0 only if\n" +
-			"nothing is left claimed.",
+		Long: "Runs the built-in handlers: http.request, and sql.exec if handlers.sql_exec.enabled is\n" +
+			"true; programs with handlers of their own embed a node instead. The first signal stops\n" +
+			"it within execution.finish_within; another one, a second later or more, ends it at once.\n" +
+			"It exits with 0 only if nothing is left claimed.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.loadConfig()
@@ -38,14 +43,60 @@ func newServe(a *app) *cobra.Command {
 }
 
 // serve runs a node with the built-in handlers until ctx ends.
-func serve(ctx context.Context, cfg config.Config, log *zap.Logger) error {
-	builtIn := handlers.New(cfg.Handlers)
-	defer builtIn.Close()
+func serve(ctx context.Context, cfg config.Config, log *zap.Logger) (err error) {
 	registry := job.NewRegistry()
-	builtIn.Register(registry)
-	node, err := tenure.New(cfg, registry, tenure.WithLogger(log), tenure.WithVersion(buildVersion()))
+	defer handlers.Register(registry, cfg.Handlers)()
+	traced, flush, err := traceRuns(ctx, cfg.Node, log.Named("traces"))
 	if err != nil {
 		return err
 	}
+	defer flush()
+	stopProfiles, err := serveProfiles(cfg.Node.PprofAddress(), log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopProfiles()) }()
+	pages := &site{log: log}
+	node, err := tenure.New(cfg, registry, traced, tenure.WithLogger(log), tenure.WithVersion(buildVersion()), tenure.WithStarted(func() { tellSystemd(log, "READY=1") }),
+		tenure.WithHandler(func(n *tenure.Node) http.Handler { return pages.handler(n, cfg) }), tenure.WithReloaded(pages.reload))
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { tellSystemd(log, "STOPPING=1") })()
 	return node.Run(ctx)
+}
+
+// tellSystemd tells the service manager how far this process is, if it is one that wants to know
+// (Type=notify). See sd_notify(3).
+func tellSystemd(log *zap.Logger, state string) {
+	socket := os.Getenv("NOTIFY_SOCKET") // a name that begins with @ is abstract, which net knows
+	if socket == "" {
+		return
+	}
+	conn, err := net.Dial("unixgram", socket)
+	if err == nil {
+		_, err = conn.Write([]byte(state))
+		err = errors.Join(err, conn.Close())
+	}
+	if err != nil {
+		log.Warn("systemd could not be told how far the node is", zap.String("state", state), zap.Error(err))
+	}
+}
+
+// newLogger logs to w as node.log says.
+func newLogger(c config.Log, w io.Writer) *zap.Logger {
+	level, err := zapcore.ParseLevel(c.Level)
+	if err != nil {
+		level = zapcore.InfoLevel // Validate refuses other words
+	}
+	e := zap.NewProductionEncoderConfig()
+	e.EncodeTime = zapcore.ISO8601TimeEncoder
+	e.EncodeDuration = zapcore.StringDurationEncoder
+	e.TimeKey = "time"
+	encoder := zapcore.NewJSONEncoder(e)
+	if c.Format == "console" {
+		e.EncodeLevel = zapcore.CapitalLevelEncoder
+		encoder = zapcore.NewConsoleEncoder(e)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }

@@ -45,15 +45,32 @@ func newLogs(t *testing.T, r io.Reader) *logs {
 // until waits for a message.
 func (l *logs) until(msg string) map[string]any {
 	l.t.Helper()
+	return l.untilAll(msg)[msg]
+}
+
+// untilAll waits for several messages, in whatever order they come.
+func (l *logs) untilAll(msgs ...string) map[string]map[string]any {
+	l.t.Helper()
 	var seen []map[string]any
-	for line := range l.lines {
-		if text, _ := line["msg"].(string); strings.HasPrefix(text, msg) {
-			return line
+	found := map[string]map[string]any{}
+	late := time.After(patience)
+	for len(found) < len(msgs) {
+		var line map[string]any
+		select {
+		case line = <-l.lines: // nil: there are no more
+		case <-late:
 		}
 		seen = append(seen, line)
+		if line == nil {
+			l.t.Fatalf("not all of %q in %v", msgs, seen)
+		}
+		for _, msg := range msgs {
+			if text, _ := line["msg"].(string); found[msg] == nil && strings.HasPrefix(text, msg) {
+				found[msg] = line
+			}
+		}
 	}
-	l.t.Fatalf("no line %q in %v", msg, seen)
-	return nil
+	return found
 }
 
 // serving is a node that runs in this process.
@@ -62,9 +79,15 @@ type serving struct {
 	stop context.CancelFunc
 	code chan int
 	url  string
+	said []map[string]any // the lines with the messages that serveWith was to wait for
 }
 
 func (b *bed) serve() *serving {
+	return b.serveWith()
+}
+
+// serveWith serves until it has said these messages, too.
+func (b *bed) serveWith(messages ...string) *serving {
 	r, w := io.Pipe()
 	ctx, stop := context.WithCancel(context.WithoutCancel(b.t.Context()))
 	s := &serving{logs: newLogs(b.t, r), stop: stop, code: make(chan int, 1)}
@@ -77,7 +100,11 @@ func (b *bed) serve() *serving {
 		for range s.lines {
 		}
 	})
-	started := s.until("starting")
+	all := s.untilAll(append(messages, "starting")...)
+	for _, msg := range messages {
+		s.said = append(s.said, all[msg])
+	}
+	started := all["starting"]
 	require.Contains(b.t, started["kinds"], "http.request")
 	require.Len(b.t, started["pools"], len(b.dsn))
 	require.NotEmpty(b.t, started["version"])
@@ -159,6 +186,13 @@ func TestServe(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, metrics, "tenure_build_info")
 
+	for path, says := range map[string]string{"/": "What is wrong", "/jobs/" + called: "http.request", "/api/v1/pools": `"pool":"p1"`} {
+		status, page := s.get(path)
+		require.Equal(t, http.StatusOK, status, path)
+		require.Contains(t, page, says, path)
+		require.Equal(t, http.StatusMisdirectedRequest, s.getAs("evil.example", path), path)
+	}
+
 	require.Len(t, rows(b.ok("locks")), 2)
 	for _, row := range rows(b.ok("locks")) {
 		require.Equal(t, "test", row[1])
@@ -177,8 +211,9 @@ func TestServe(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(b.ok("nodes", "-o", "json")), &list))
 	require.Len(t, list, 1)
 	require.Equal(t, []string{"http.request", "sql.exec"}, list[0].Kinds)
-	require.Equal(t, []string{"left"}, list[0].states())
+	require.NotEmpty(t, list[0].Sessions)
 	for _, session := range list[0].Sessions {
+		require.Equal(t, "left", session.State)
 		require.Zero(t, session.Claims)
 	}
 	require.Equal(t, "[]\n", b.ok("nodes", "--live", "-o", "json"))
@@ -187,7 +222,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// Whoever may insert a job does not thereby run SQL.
+// Anyone who may insert a job does not thereby run SQL.
 func TestServeRunsNoSQLUnlessTold(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1")
@@ -308,6 +343,13 @@ func TestSignalDuringStart(t *testing.T) {
 
 // process is a serve in a process of its own.
 func (b *bed) process() (*exec.Cmd, *logs) {
+	cmd, l := b.starting()
+	l.until("started")
+	return cmd, l
+}
+
+// starting is process without the wait for its start.
+func (b *bed) starting() (*exec.Cmd, *logs) {
 	self, err := os.Executable()
 	require.NoError(b.t, err)
 	cmd := exec.CommandContext(b.t.Context(), self, "serve", "--config", b.path)
@@ -323,7 +365,6 @@ func (b *bed) process() (*exec.Cmd, *logs) {
 		for range l.lines {
 		}
 	})
-	l.until("started")
 	return cmd, l
 }
 
@@ -427,7 +468,7 @@ func TestCancelRunning(t *testing.T) {
 	s := b.serve()
 	id := b.enqueue("http.request", `{"url": "`+url+`"}`, "--tenant", "P1")
 	<-arrived
-	require.Equal(t, "job "+id+" is running and was asked to end\n", b.ok("jobs", "cancel", id))
+	require.Equal(t, "job "+id+" is running; its handler is being cancelled\n", b.ok("jobs", "cancel", id))
 	b.reaches(id, "cancelled")
 	s.stop()
 	require.Zero(t, <-s.code)

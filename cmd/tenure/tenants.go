@@ -4,19 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
-	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 func newTenants(a *app) *cobra.Command {
-	return newGroup("tenants", "List tenants, freeze and thaw them, move them to another pool",
-		newTenantsList(a), newTenantsFreeze(a), newTenantsThaw(a), newTenantsMove(a))
+	return newGroup("tenants", "List, explain, freeze, thaw, limit and weight tenants, and move them to another pool",
+		newTenantsList(a), newTenantsWhy(a), newTenantsFreeze(a), newTenantsThaw(a), newTenantsLimit(a), newTenantsWeight(a), newTenantsMove(a))
 }
 
 // jsonTenant is a tenant in a pool as -o json prints it.
@@ -25,85 +25,121 @@ type jsonTenant struct {
 	Pool   string `json:"pool"`
 	State  string `json:"state"`
 	Other  string `json:"other_pool,omitempty"`
+	Weight int    `json:"weight"`
 }
 
 func newTenantsList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the tenants of every pool", Args: cobra.NoArgs,
+		Use: "list", Short: "List the tenants of every pool",
 		Long: "Lists the tenants under tenants.static, those with unfinished jobs, and those that were\n" +
-			"frozen or moved. States: active, frozen, moving (about to leave for the other pool), held\n" +
-			"(moving, and its own data is being copied), moved (left for it), arriving (about to come\n" +
-			"from it), and stray: has jobs here, which do not run, and lives elsewhere; move it to\n" +
-			"where it lives.",
+			"frozen or moved, or have a weight. States: active, frozen, moving (about to move to the other pool), held\n" +
+			"(moving, while its own data is being copied), moved (lives in the other pool), arriving\n" +
+			"(about to come from it), and stray: lives elsewhere, but has jobs here that do not run;\n" +
+			"move it to where it lives.",
 	}
-	output := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := a.loadConfig()
-		if err != nil {
-			return err
+	head := []string{"TENANT", "POOL", "STATE", "WEIGHT", "OTHER POOL"}
+	row := func(t jsonTenant) []string {
+		return []string{t.Tenant, t.Pool, t.State, strconv.Itoa(t.Weight), t.Other}
+	}
+	return list(a, cmd, head, row, func(ctx context.Context, o *operation) (all []jsonTenant, unanswered error) {
+		tenants, unanswered := o.Tenants(ctx)
+		for _, t := range tenants {
+			all = append(all, jsonTenant{string(t.Tenant), t.Pool, t.State, t.Other, t.Weight})
 		}
-		return a.read(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) (unanswered, err error) {
-			tenants, unanswered := client.Tenants(ctx)
-			list := []jsonTenant{}
-			var rows [][]string
-			for _, t := range tenants {
-				one := jsonTenant{string(t.Tenant), t.Pool, t.State, t.Other}
-				list = append(list, one)
-				rows = append(rows, []string{one.Tenant, one.Pool, one.State, one.Other})
-			}
-			if *output == asJSON {
-				return unanswered, printJSON(a.stdout, list)
-			}
-			return unanswered, printTable(a.stdout, []string{"TENANT", "POOL", "STATE", "OTHER POOL"}, rows)
-		})
-	}
-	return cmd
+		return all, unanswered
+	})
 }
 
 func newTenantsFreeze(a *app) *cobra.Command {
-	return a.onTenant(&cobra.Command{
+	return onEach(a, &cobra.Command{
 		Use:   "freeze TENANT",
-		Short: "Start no job of a tenant until it is thawed; what runs goes on",
-	}, func(ctx context.Context, client *tenure.Client, id tenancy.ID) (string, error) {
-		return "is frozen; thaw it with: tenure tenants thaw " + string(id), client.FreezeTenant(ctx, id)
+		Short: "Start no jobs of a tenant until it is thawed; running jobs continue",
+		Args:  cobra.ExactArgs(1),
+	}, "tenant", parseTenant, func(ctx context.Context, o *operation, id tenancy.ID) (string, error) {
+		return "is frozen; thaw it with: tenure tenants thaw " + string(id), o.FreezeTenant(ctx, id)
 	})
 }
 
 func newTenantsThaw(a *app) *cobra.Command {
-	return a.onTenant(&cobra.Command{
+	return onEach(a, &cobra.Command{
 		Use:   "thaw TENANT",
 		Short: "Let a frozen tenant's jobs run again",
-	}, func(ctx context.Context, client *tenure.Client, id tenancy.ID) (string, error) {
-		return "goes on", client.ThawTenant(ctx, id)
+		Args:  cobra.ExactArgs(1),
+	}, "tenant", parseTenant, func(ctx context.Context, o *operation, id tenancy.ID) (string, error) {
+		return "is thawed", o.ThawTenant(ctx, id)
 	})
 }
 
-// onTenant makes cmd do something to the tenant that is its argument.
-func (a *app) onTenant(cmd *cobra.Command, do func(ctx context.Context, client *tenure.Client, id tenancy.ID) (string, error)) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id := tenancy.ID(args[0])
-		cfg, err := a.loadConfigFor(id)
-		if err != nil {
-			return err
-		}
-		return a.act(cmd.Context(), cfg, func(ctx context.Context, client *tenure.Client) error {
-			what, err := do(ctx, client, id)
-			if err == nil {
-				_, err = fmt.Fprintf(a.stdout, "tenant %s %s\n", id, what)
-			}
-			return err
-		})
+func newTenantsLimit(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limit TENANT [--max-running N] [--max-waiting N]",
+		Short: "Bound how many of a tenant's jobs run at a time, on all nodes together, and how many may wait",
+		Long: "In force within a second. Jobs that are running beyond it go on; those that are claimed and\n" +
+			"wait for a worker count as running. While --max-waiting jobs wait or run, more are refused; the\n" +
+			"holder of the pool's lock looks once a second, so that some more may come in. The limits are kept\n" +
+			"with the tenant, and move with it.",
+		Args: cobra.ExactArgs(1),
 	}
-	return cmd
+	most := cmd.Flags().Int("max-running", 0, "1 or more; 0: any number, as at first")
+	waiting := cmd.Flags().Int("max-waiting", 0, "1 or more; 0: any number, as at first")
+	cmd.MarkFlagsOneRequired("max-running", "max-waiting")
+	return onEach(a, cmd, "tenant", parseTenant, func(ctx context.Context, o *operation, id tenancy.ID) (string, error) {
+		var said []string
+		if cmd.Flags().Changed("max-running") {
+			if err := o.LimitTenant(ctx, id, *most); err != nil {
+				return "", err
+			}
+			text := "may have any number of jobs running"
+			if *most > 0 {
+				text = fmt.Sprintf("may have %d jobs running at a time", *most)
+			}
+			said = append(said, text)
+		}
+		if cmd.Flags().Changed("max-waiting") {
+			if err := o.LimitWaiting(ctx, id, *waiting); err != nil {
+				return strings.Join(said, ", "), err
+			}
+			text := "may have any number of jobs waiting"
+			if *waiting > 0 {
+				text = fmt.Sprintf("may have %d jobs waiting", *waiting)
+			}
+			said = append(said, text)
+		}
+		return strings.Join(said, ", "), nil
+	})
 }
 
-// loadConfigFor checks a tenant's id first, which needs no file.
-func (a *app) loadConfigFor(id tenancy.ID) (config.Config, error) {
-	if err := id.Validate(); err != nil {
-		return config.Config{}, &usageError{err}
+func newTenantsWeight(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "weight TENANT N",
+		Short: "Give a tenant more of the workers than others of its pool, in proportion",
+		Long: "Of two tenants that have much to do, one of weight 3 has three times as much of the workers as\n" +
+			"one of weight 1, which is what a tenant has at first. In force within a second, for what waits\n" +
+			"already, too. It is kept with the tenant, and moves with it.",
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseTenant(args[0])
+			if err != nil {
+				return &usageError{err}
+			}
+			weight, err := strconv.Atoi(args[1])
+			if err != nil {
+				return usagef("weight %q: a whole number from 1 on is needed, such as 3", args[1])
+			}
+			return a.act(cmd.Context(), operateLimit, func(ctx context.Context, o *operation) error {
+				if err := o.SetTenantWeight(ctx, id, weight); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(a.stdout, "tenant %s has weight %d\n", id, weight)
+				return err
+			})
+		},
 	}
-	return a.loadConfig()
+}
+
+func parseTenant(text string) (tenancy.ID, error) {
+	id := tenancy.ID(text)
+	return id, id.Validate()
 }
 
 // moveLimit bounds a move as a whole, so that one that is forgotten ends some day.
@@ -122,63 +158,65 @@ type jsonMove struct {
 func newTenantsMove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "move TENANT --to POOL",
-		Short: "Move a tenant's jobs to another pool, and let it live there",
-		Long: `Moves a tenant's jobs of all states. Nothing is lost or doubled, and jobs can be enqueued
-all the time; other tenants are not disturbed. The tenant's own data is copied with your own
-tools, while the tenant is held:
+		Short: "Move a tenant and its jobs to another pool",
+		Long: `Moves a tenant's schedules, and its jobs in all states. Nothing is lost or doubled, jobs can be enqueued
+throughout, and other tenants are not disturbed. Copy the tenant's own data with your own
+tools while the tenant is held:
 
   tenure tenants move acme --to new --hold             its jobs and transactions stop
   pg_dump -Fc --schema=acme -f acme.dump OLD && pg_restore -1 -d NEW acme.dump
-  tenure tenants move acme --to new                    its jobs follow; all goes on there
+  tenure tenants move acme --to new                    its jobs follow, and run there
 
---hold returns when no transaction is open any more that could write to the schema, and no
-other can begin: HandleTx runs nothing, InTx waits two seconds and fails, and so does EnqueueTx
-in a transaction of your own. It waits for every transaction of that database, first while
-the tenant's go on. What writes to the schema by other ways must be stopped before, also
-programs built with a version of Tenure that has no --hold. If --hold fails, nothing is held;
-to give up afterwards, move the tenant to where it is: tenure tenants move acme --to old.
+OLD and NEW are connection strings of a user who has the tenant's role on both servers and may
+create a schema in NEW; a superuser is not needed. Before you copy, NEW must have the role and
+everything that the schema uses from elsewhere, such as extensions, but not the schema itself.
 
-Drop or rename the schema in the old pool when all is done.
+--hold returns once no open transaction could still write to the schema and no new one can
+begin: HandleTx runs nothing, InTx waits two seconds and fails, and so does EnqueueTx in a
+transaction of your own. It waits for every transaction of that database; at first the
+tenant's own still run. Stop whatever else writes to the schema beforehand, including
+programs built with a version of Tenure without --hold. If --hold fails or is interrupted, the
+tenant goes on where it is, unless an earlier command had stopped it already, or the command is
+killed: then its jobs stay stopped until --hold is run again or the move is given up. To give
+up, then or later, move the tenant to where it is: tenure tenants move acme --to old.
 
-The command may be interrupted and run again at any point, and goes on where it was. While
-it waits for running jobs it can be given up by moving the tenant to where it is. Run it,
-too, when the configuration was changed and a tenant has jobs in its old pool.
+Drop or rename the schema in the old pool when everything is done.
 
-The old pool keeps the new one's name and leads everybody on to it. A tenant under
-tenants.static should be changed there at leisure, and must be before the old pool is taken
-away; for others see tenants.table.move.`,
+The command may be interrupted at any point, and continues where it was when run again.
+While it waits for running jobs, give the move up by moving the tenant to where it is. Run
+it, too, after the configuration was changed while a tenant has jobs in its old pool.
+
+The old pool keeps the new one's name and forwards to it. Change a tenant under
+tenants.static there at leisure, but before the old pool is removed; for others see
+tenants.table.move.`,
 		Args: cobra.ExactArgs(1),
 	}
 	output := outputFlag(cmd)
 	to := cmd.Flags().String("to", "", "the `pool` to move it to")
-	wait := cmd.Flags().Duration("wait", 10*time.Minute, "how long to wait for running jobs, and for transactions that may still write")
-	hold := cmd.Flags().Bool("hold", false, "stop the tenant's jobs and transactions, so that its data can be copied, and move nothing yet")
+	wait := cmd.Flags().Duration("wait", 10*time.Minute, "how long to wait for running jobs and for transactions that may still write")
+	hold := cmd.Flags().Bool("hold", false, "stop the tenant's jobs and transactions so that its data can be copied, and move nothing yet")
 	_ = cmd.MarkFlagRequired("to") // fails for a flag that does not exist
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id := tenancy.ID(args[0])
 		if *wait <= 0 {
-			return usagef("--wait %v: must be above 0", *wait)
+			return usagef("--wait %v: must be more than 0", *wait)
 		}
-		cfg, err := a.loadConfigFor(id)
+		id, err := parseTenant(args[0])
 		if err != nil {
-			return err
+			return &usageError{err}
 		}
-		if err := checkPools(cfg, *to); err != nil {
-			return err
-		}
-		return a.actFor(cmd.Context(), moveLimit, cfg, func(ctx context.Context, client *tenure.Client) error {
+		return a.act(cmd.Context(), moveLimit, func(ctx context.Context, o *operation) error {
 			options := tenure.MoveOptions{Wait: *wait, Hold: *hold}
 			if *output == asTable {
 				options.Progress = func(step string) { fmt.Fprintf(a.stderr, "tenant %s: %s\n", id, oneLine(step)) }
 			}
-			moved, err := client.MoveTenant(ctx, id, *to, options)
-			return errors.Join(a.printMoved(*output, id, moved, err == nil), err)
-		})
+			moved, err := o.MoveTenant(ctx, id, *to, options)
+			return errors.Join(printMoved(a, *output, id, moved, err == nil), err)
+		}, *to)
 	}
 	return cmd
 }
 
-func (a *app) printMoved(f format, id tenancy.ID, m tenure.Moved, done bool) error {
+func printMoved(a *app, f format, id tenancy.ID, m tenure.Moved, done bool) error {
 	if f == asJSON {
 		return printJSON(a.stdout, jsonMove{Tenant: string(id), From: append([]string{}, m.From...), To: m.To, Done: done && !m.Held, Held: m.Held, Jobs: m.Jobs})
 	}
@@ -190,12 +228,12 @@ func (a *app) printMoved(f format, id tenancy.ID, m tenure.Moved, done bool) err
 		return err
 	}
 	var counts []string
-	for _, state := range []string{"waiting", "scheduled", "external", "history", "suspended", "dead", "finished"} {
+	for _, state := range []string{"waiting", "scheduled", "external", "history", "suspended", "dead", "finished", "schedules"} {
 		if n := m.Jobs[state]; n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
-	what := "no jobs were left to be moved"
+	what := "there were no jobs to move"
 	if len(counts) > 0 {
 		what = "jobs moved: " + strings.Join(counts, ", ")
 	}

@@ -34,7 +34,7 @@ func TestTenantsMove(t *testing.T) {
 	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p1")
 	require.Contains(t, r.errors, "it lives there already, and no other pool has jobs of it")
 	r = b.fails(exitFailed, "tenants", "move", "P1", "--to", "p3")
-	require.Contains(t, r.errors, "check that the database runs, and the pool's dsn")
+	require.Contains(t, r.errors, "check that the database is running and that the pool's dsn is right")
 	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p4")
 	require.Contains(t, r.errors, "run: tenure migrate --pool p4")
 	r = b.fails(exitUsage, "tenants", "move", "P4", "--to", "p2")
@@ -50,9 +50,20 @@ func TestTenants(t *testing.T) {
 	b := setup(t, "p1", "p2")
 	b.enqueue("k", "{}", "--tenant", "P1")
 	b.enqueue("k", "{}", "--tenant", "P1", "--in", "1h")
-	require.Equal(t, [][]string{{"P1", "p1", "active", "-"}, {"P2", "p2", "active", "-"}}, rows(b.ok("tenants", "list")))
+	require.Equal(t, [][]string{{"P1", "p1", "active", "1", "-"}, {"P2", "p2", "active", "1", "-"}}, rows(b.ok("tenants", "list")))
+	require.Equal(t, "tenant P1 has weight 3\n", b.ok("tenants", "weight", "P1", "3"))
+	require.Equal(t, [][]string{{"P1", "p1", "active", "3", "-"}, {"P2", "p2", "active", "1", "-"}}, rows(b.ok("tenants", "list")))
+	b.ok("tenants", "weight", "P1", "1")
+	require.Contains(t, b.fails(exitUsage, "tenants", "weight", "P1", "0").errors, "1 to 100 are allowed")
+	require.Contains(t, b.fails(exitUsage, "tenants", "weight", "P1", "much").errors, "a whole number")
+	require.Equal(t, "tenant P1 may have 4 jobs running at a time\n", b.ok("tenants", "limit", "P1", "--max-running", "4"))
+	require.Equal(t, "tenant P1 may have any number of jobs running\n", b.ok("tenants", "limit", "P1", "--max-running", "0"))
+	require.Equal(t, "tenant P1 may have 4 jobs running at a time, may have 9 jobs waiting\n", b.ok("tenants", "limit", "P1", "--max-running", "4", "--max-waiting", "9"))
+	require.Equal(t, "tenant P1 may have any number of jobs waiting\n", b.ok("tenants", "limit", "P1", "--max-waiting", "0"))
+	b.fails(exitUsage, "tenants", "limit", "P1")
+	require.Contains(t, b.fails(exitUsage, "tenants", "limit", "P1", "--max-running", "-1").errors, "1 to 1000000 are allowed")
 	require.Equal(t, "tenant P1 is frozen; thaw it with: tenure tenants thaw P1\n", b.ok("tenants", "freeze", "P1"))
-	require.Equal(t, []string{"P1", "p1", "frozen", "-"}, rows(b.ok("tenants", "list"))[0])
+	require.Equal(t, []string{"P1", "p1", "frozen", "1", "-"}, rows(b.ok("tenants", "list"))[0])
 
 	// P2's schema in p2 has the same name, so P1 cannot have it there.
 	r := b.fails(exitUsage, "tenants", "move", "P1", "--to", "p2")
@@ -69,14 +80,14 @@ tenant P1: moving its jobs from pool p1 to pool p2
 tenant P1: it lives in pool p2 now, and is frozen as it was before
 tenant P1: moving its finished jobs from pool p1
 `, r.errors)
-	require.Equal(t, "tenant P1 goes on\n", b.ok("tenants", "thaw", "P1"))
-	require.Equal(t, [][]string{{"P1", "p1", "moved", "p2"}, {"P1", "p2", "active", "-"}, {"P2", "p2", "active", "-"}}, rows(b.ok("tenants", "list")))
-	require.JSONEq(t, `[{"tenant": "P1", "pool": "p1", "state": "moved", "other_pool": "p2"}, {"tenant": "P1", "pool": "p2", "state": "active"}, {"tenant": "P2", "pool": "p2", "state": "active"}]`,
+	require.Equal(t, "tenant P1 is thawed\n", b.ok("tenants", "thaw", "P1"))
+	require.Equal(t, [][]string{{"P1", "p1", "moved", "1", "p2"}, {"P1", "p2", "active", "1", "-"}, {"P2", "p2", "active", "1", "-"}}, rows(b.ok("tenants", "list")))
+	require.JSONEq(t, `[{"tenant": "P1", "pool": "p1", "state": "moved", "other_pool": "p2", "weight": 1}, {"tenant": "P1", "pool": "p2", "state": "active", "weight": 1}, {"tenant": "P2", "pool": "p2", "state": "active", "weight": 1}]`,
 		b.ok("tenants", "list", "-o", "json"))
 	id := b.enqueue("k", "{}", "--tenant", "P1")
 	require.Contains(t, b.ok("jobs", "show", id), "p2")
 	r = b.run("tenants", "move", "P1", "--to", "p2")
-	require.Equal(t, "tenant P1 lives in pool p2; no jobs were left to be moved\n", r.out)
+	require.Equal(t, "tenant P1 lives in pool p2; there were no jobs to move\n", r.out)
 	b.sql("p1", "CREATE SCHEMA t")
 	require.JSONEq(t, `{"tenant": "P1", "from": ["p2"], "to": "p1", "done": true, "jobs": {"waiting": 2, "scheduled": 1}}`,
 		b.ok("tenants", "move", "P1", "--to", "p1", "-o", "json"))
@@ -92,19 +103,19 @@ func TestTenantsMoveHold(t *testing.T) {
 	require.Zero(t, r.code, r.errors)
 	require.Equal(t, "tenant P1 is held: copy its data to pool p2 now, then run: tenure tenants move P1 --to p2\n", r.out)
 	require.Contains(t, r.errors, "tenant P1: stopping its transactions in pool p1\n")
-	require.Equal(t, []string{"P1", "p1", "held", "p2"}, rows(b.ok("tenants", "list"))[0])
+	require.Equal(t, []string{"P1", "p1", "held", "1", "p2"}, rows(b.ok("tenants", "list"))[0])
 	require.JSONEq(t, `{"tenant": "P1", "from": [], "to": "p2", "done": false, "held": true, "jobs": {}}`,
 		b.ok("tenants", "move", "P1", "--to", "p2", "--hold", "-o", "json"))
 	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p2")
 	require.Contains(t, r.errors, `it has no schema "t" there: run this with --hold, copy the schema`)
 	r = b.run("tenants", "move", "P1", "--to", "p1")
 	require.Zero(t, r.code, r.errors)
-	require.Equal(t, []string{"P1", "p1", "active", "-"}, rows(b.ok("tenants", "list"))[0])
+	require.Equal(t, []string{"P1", "p1", "active", "1", "-"}, rows(b.ok("tenants", "list"))[0])
 
 	require.Zero(t, b.run("tenants", "move", "P1", "--to", "p2", "--hold").code)
 	b.sql("p2", "CREATE SCHEMA t") // the copy
 	r = b.run("tenants", "move", "P1", "--to", "p2")
 	require.Zero(t, r.code, r.errors)
 	require.Equal(t, "tenant P1 lives in pool p2; jobs moved: 1 waiting\n", r.out)
-	require.Equal(t, []string{"P1", "p2", "active", "-"}, rows(b.ok("tenants", "list"))[1])
+	require.Equal(t, []string{"P1", "p2", "active", "1", "-"}, rows(b.ok("tenants", "list"))[1])
 }

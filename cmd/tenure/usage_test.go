@@ -16,31 +16,53 @@ func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1")
 	for args, why := range map[string]string{
-		"":                                   "a command is missing",
-		"jobs":                               "list, retry, show",
-		"jobs lsit":                          "did you mean list?",
-		"srve":                               "did you mean serve?",
-		"config chekc":                       "did you mean check?",
-		"serve now":                          "unknown command",
-		"migrate --bogus":                    "unknown flag: --bogus",
-		"migrate --pool p9":                  `pool "p9" is not under pools in the configuration; there are: p1`,
-		"jobs list -o xml":                   "choose table or json",
-		"jobs list --state ready":            `--state "ready" is not one of waiting, running`,
-		"jobs list --limit 0":                "--limit 0: 1 to 10000",
-		"jobs list --pool p9":                `pool "p9"`,
-		"jobs show":                          "accepts 1 arg",
-		"jobs show abc":                      `"abc" is not a job id`,
-		"jobs retry 1 x":                     `"x" is not a job id`,
-		"jobs cancel -- -5":                  `"-5" is not a job id`,
-		"enqueue a":                          "accepts 2 arg",
-		"enqueue a {}":                       `"tenant" not set`,
-		"enqueue a {} --tenant=":             "tenant id is empty",
-		"enqueue a|b {} --tenant P1":         "kind",
-		"enqueue a {] --tenant P1":           "not valid JSON",
-		"enqueue a - --tenant P1":            "not valid JSON",
-		"enqueue a {} --tenant P1 --in 5":    "no unit",
-		"enqueue a {} --tenant P1 --in -5s":  "past",
-		"enqueue a {} --tenant P1 --at noon": "is not a time",
+		"jobs":                        "list, resume, retry, run, show",
+		"jobs lsit":                   "did you mean list?",
+		"srve":                        "did you mean serve?",
+		"config chekc":                "did you mean check?",
+		"serve now":                   "unknown command",
+		"migrate --bogus":             "unknown flag: --bogus",
+		"migrate --pool p9":           `pool "p9" is not under pools in the configuration, which has: p1`,
+		"jobs list -o xml":            "choose table or json",
+		"jobs list --state ready":     `--state "ready" is not one of waiting, claimed, running`,
+		"jobs list --limit 0":         "--limit 0: 1 to 10000",
+		"jobs list --pool p9":         `pool "p9"`,
+		"jobs show":                   "accepts 1 arg",
+		"jobs watch abc":              `"abc" is not a job id`,
+		"jobs show abc":               `"abc" is not a job id`,
+		"jobs retry 1 x":              `"x" is not a job id`,
+		"jobs cancel -- -5":           `"-5" is not a job id`,
+		"jobs retry":                  "say which: --group, --kind",
+		"jobs retry 1 --kind k":       "not both",
+		"jobs retry --all --kind k":   "--all goes with",
+		"jobs retry --kind=":          "--kind is empty",
+		"jobs retry --all --rate 0":   "--rate 0: must be more than 0",
+		"jobs delete":                 "say which: --group",
+		"jobs delete 1":               "unknown command",
+		"jobs delete --older x":       "--older",
+		"jobs delete --all --pool p9": `pool "p9"`,
+		"jobs suspend":                "say which: --tenant",
+		"jobs suspend 1 --all":        "not both",
+		"jobs suspend --all --kind k": "leave out --tenant",
+		"jobs suspend --queue=":       "--queue is empty",
+		"jobs suspend 1 --until noon": "is not a time",
+		"jobs resume --all --pool p9": `pool "p9"`,
+		"jobs suspend 1 --until 2001-01-01T00:00:00Z": "is in the past",
+		"jobs change 1":                             "say what is to change",
+		"jobs change 1 --priority 1001":             "-1000 to 1000",
+		"jobs change 1 --max-attempts 0":            "1 to 1000",
+		"jobs change 1 --timeout 1us":               "must be 1ms or more",
+		"jobs change 1 --in x":                      "--in",
+		"jobs change 1 --at x --in 1s":              "[at in]",
+		"enqueue a":                                 "accepts 2 arg",
+		"enqueue a {}":                              `"tenant" not set`,
+		"enqueue a {} --tenant=":                    "tenant id is empty",
+		"enqueue a|b {} --tenant P1":                "kind",
+		"enqueue a {] --tenant P1":                  "not valid JSON",
+		"enqueue a - --tenant P1":                   "not valid JSON",
+		"enqueue a {} --tenant P1 --in 5":           "no unit",
+		"enqueue a {} --tenant P1 --in -5s":         "past",
+		"enqueue a {} --tenant P1 --at noon":        "is not a time",
 		"enqueue a {} --tenant P1 --in 1s --at x":   "[at in]",
 		"enqueue a {} --tenant P1 --priority 1001":  "-1000 to 1000",
 		"enqueue a {} --tenant P1 --max-attempts 0": "1 to 1000",
@@ -49,10 +71,10 @@ func TestWrongUsage(t *testing.T) {
 		"enqueue a {} --tenant P1 --meta null":      "not a JSON object",
 		"enqueue a {} --tenant P1 --meta {}{}":      "not a JSON object",
 		"enqueue a {} --tenant P1 --queue a|b":      "queue",
-		"tenants":                                   "freeze, list, move, thaw",
+		"tenants":                                   "freeze, limit, list, move, thaw",
 		"tenants move P1":                           `"to" not set`,
 		"tenants move --to p1":                      "accepts 1 arg",
-		"tenants move P1 --to p1 --wait 0s":         "must be above 0",
+		"tenants move P1 --to p1 --wait 0s":         "must be more than 0",
 		"tenants move P1 --to p1 --wait 5":          "missing unit",
 		"tenants freeze":                            "accepts 1 arg",
 		"demo --jobs 0":                             "1 to 1000000",
@@ -69,12 +91,57 @@ func TestWrongUsage(t *testing.T) {
 
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--help"}, {"help", "jobs"}, {"version"}, {"enqueue", "-h"}, {"completion", "bash"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"help", "jobs"}, {"version"}, {"enqueue", "-h"}, {"completion", "bash"}} {
 		r := command(t.Context(), "", args...)
 		require.Zero(t, r.code)
 		require.NotEmpty(t, r.out)
 		require.Empty(t, r.errors)
 	}
+}
+
+// The shell completes what a command line may go on with.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2!")
+	b.sql("p1", `INSERT INTO tenure.node_session (session_id, node, member, kinds, expires_at)
+		VALUES (gen_random_uuid(), 'n', 'm', '{invoice.print,mail.send}', clock_timestamp() + interval '1 hour')`)
+	for args, want := range map[string]string{
+		"jobs list --state d":     "dead done",
+		"jobs list --pool p":      "p1 p2",
+		"jobs retry --tenant P":   "P1 P2",
+		"jobs cancel --bogus":     "",
+		"jobs list --kind inv":    "invoice.print",
+		"enqueue mail":            "mail.send",
+		"pools freeze p2":         "p2",
+		"pools drain p1 p":        "",
+		"tenants move P1 --to p1": "p1",
+		"jobs list -o j":          "json",
+		"tenants why P":           "P1 P2",
+	} {
+		words := strings.Fields(args)
+		r := command(t.Context(), "", append([]string{"__complete", "--config", b.path}, words...)...)
+		var got []string
+		for line := range strings.SplitSeq(r.out, "\n") {
+			if line != "" && !strings.HasPrefix(line, ":") && !strings.HasPrefix(line, "_") {
+				got = append(got, line)
+			}
+		}
+		require.Equal(t, want, strings.Join(got, " "), args)
+	}
+}
+
+// What goes to a file, or where NO_COLOR is set, has no colours.
+func TestPaint(t *testing.T) {
+	require.Equal(t, "x", paint(&strings.Builder{}, red, "x"))
+	terminal, err := os.Open("/dev/null") // a device, as terminals are
+	require.NoError(t, err)
+	defer terminal.Close()
+	t.Setenv("TERM", "xterm")
+	t.Setenv("CI", "")
+	t.Setenv("NO_COLOR", "")
+	require.Equal(t, "\x1b[31mx\x1b[0m", paint(terminal, red, "x"))
+	t.Setenv("NO_COLOR", "1")
+	require.Equal(t, "x", paint(terminal, red, "x"))
 }
 
 func TestNoConfiguration(t *testing.T) {

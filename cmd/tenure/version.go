@@ -26,10 +26,10 @@ func buildVersion() string {
 func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, and which ledgers it works on",
+		Short: "Print the version and the ledger version it works with",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.stdout, "tenure %s %s %s/%s\nledger version %d; works on newer ledgers, too, as long as they admit programs for version %[5]d\n",
+			_, err := fmt.Fprintf(a.stdout, "tenure %s %s %s/%s\nledger version %d; also works on newer ledgers that admit programs for version %[5]d\n",
 				buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, tenure.LedgerVersion())
 			return err
 		},

@@ -2,7 +2,7 @@
 // /healthz, /readyz and /metrics.
 //
 // It asks nobody who they are and shows no job's contents. Binding it where only
-// the right people can reach it is left to whoever serves it. Safe for concurrent
+// the right people can reach it is left to anyone who serves it. Safe for concurrent
 // use.
 package admin
 
@@ -20,23 +20,24 @@ func Handler(unready func() []string, unhealthy func() string, metrics prometheu
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if reason := unhealthy(); reason != "" {
-			answer(w, http.StatusServiceUnavailable, map[string]any{"status": "unhealthy", "reasons": []string{reason}})
+			Answer(w, http.StatusServiceUnavailable, map[string]any{"status": "unhealthy", "reasons": []string{reason}})
 			return
 		}
-		answer(w, http.StatusOK, map[string]any{"status": "ok"})
+		Answer(w, http.StatusOK, map[string]any{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if reasons := unready(); len(reasons) > 0 {
-			answer(w, http.StatusServiceUnavailable, map[string]any{"status": "not ready", "reasons": reasons})
+			Answer(w, http.StatusServiceUnavailable, map[string]any{"status": "not ready", "reasons": reasons})
 			return
 		}
-		answer(w, http.StatusOK, map[string]any{"status": "ready"})
+		Answer(w, http.StatusOK, map[string]any{"status": "ready"})
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+// Answer writes body as JSON.
+func Answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)

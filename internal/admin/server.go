@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,12 +14,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// Limits on what serves health and metrics: callers are few and near.
+// Limits on requests; docs/access.md tells them.
 const (
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 30 * time.Second // of reading, and of writing
 	idleTimeout    = 2 * time.Minute
-	maxHeader      = 16 << 10
+	maxHeader      = 12 << 10 // net/http reads 4 KiB more: 16 KiB in all
 	stopLimit      = 5 * time.Second
 )
 
@@ -26,17 +27,24 @@ const (
 // for Address.
 type Server struct {
 	listener net.Listener // nil: nothing is served
+	cert     *certificate // nil: without TLS
 	server   *http.Server // nil before Serve
 	failed   chan error
 	group    sync.WaitGroup
 }
 
 // Listen takes the address, so that a second node by mistake fails before it does
-// anything; "" serves nothing.
-func Listen(address string) (*Server, error) {
+// anything; "" serves nothing. With the paths of a certificate and its key it serves TLS.
+func Listen(address, certFile, keyFile string) (*Server, error) {
 	w := &Server{failed: make(chan error, 1)}
 	if address == "" {
 		return w, nil
+	}
+	if certFile != "" {
+		var err error
+		if w.cert, err = openCertificate(certFile, keyFile); err != nil {
+			return nil, err
+		}
 	}
 	l, err := net.Listen("tcp", address)
 	switch {
@@ -69,8 +77,14 @@ func (w *Server) Serve(handler http.Handler, log *zap.Logger) {
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 	}
+	serve := w.server.Serve
+	if w.cert != nil {
+		w.cert.logTo(log)
+		w.server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: w.cert.get}
+		serve = func(l net.Listener) error { return w.server.ServeTLS(l, "", "") }
+	}
 	w.group.Go(func() {
-		if err := w.server.Serve(w.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(w.listener); !errors.Is(err, http.ErrServerClosed) {
 			w.failed <- fmt.Errorf("serve on %s: %w", w.Address(), err)
 		}
 	})

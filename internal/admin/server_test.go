@@ -15,10 +15,10 @@ import (
 
 func TestServer(t *testing.T) {
 	t.Parallel()
-	s, err := admin.Listen("127.0.0.1:0")
+	s, err := admin.Listen("127.0.0.1:0", "", "")
 	require.NoError(t, err)
 	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }), zap.NewNop())
-	_, err = admin.Listen(s.Address())
+	_, err = admin.Listen(s.Address(), "", "")
 	require.EqualError(t, err, "node.listen "+s.Address()+" is in use: stop what uses it, choose another port, or serve nothing with off")
 	var socket *net.OpError
 	require.ErrorAs(t, err, &socket)
@@ -34,19 +34,19 @@ func TestServer(t *testing.T) {
 		t.Fatalf("a stop is no failure: %v", err)
 	default:
 	}
-	again, err := admin.Listen(s.Address())
+	again, err := admin.Listen(s.Address(), "", "")
 	require.NoError(t, err, "the address is free again")
 	again.Stop()
 }
 
 func TestServerOff(t *testing.T) {
 	t.Parallel()
-	s, err := admin.Listen("")
+	s, err := admin.Listen("", "", "")
 	require.NoError(t, err)
 	s.Serve(http.NotFoundHandler(), zap.NewNop())
 	require.Equal(t, "off", s.Address())
 	s.Stop()
 
-	_, err = admin.Listen("192.0.2.1:80") // an address of nobody
+	_, err = admin.Listen("192.0.2.1:80", "", "") // an address of nobody
 	require.ErrorContains(t, err, "choose an address of this machine")
 }

@@ -95,7 +95,7 @@ func (d *directory) logTail() string {
 
 // chooseBase prefers memory for what need not survive: a database is three
 // hundred files, and file systems on disk take up to a millisecond to make one.
-// Whoever sets TMPDIR has a reason to want it there.
+// Anyone who sets TMPDIR has a reason to want it there.
 func chooseBase(o Options) string {
 	if (o.InMemory || !o.Durable) && os.Getenv("TMPDIR") == "" && roomInMemory() {
 		return memoryDir

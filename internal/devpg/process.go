@@ -79,12 +79,10 @@ func (p *process) end(ctx context.Context, sig os.Signal) {
 	case <-ctx.Done():
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
-	timer := time.NewTimer(immediate)
-	defer timer.Stop()
 	select {
 	case <-p.exited:
 		return
-	case <-timer.C:
+	case <-time.After(immediate):
 	}
 	_ = p.cmd.Process.Kill()
 	<-p.exited

@@ -88,17 +88,20 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 func start(ctx context.Context, bin string, o Options, users []identity) (*Server, error) {
-	dir, err := newDirectory(chooseBase(o))
-	if err != nil {
+	s := &Server{options: o, bin: bin, port: socketPort, password: rand.Text()}
+	return s.begin(ctx, func() error { return s.create(ctx, users) })
+}
+
+// begin starts the server for the first time, on the data that fill puts into its directory.
+func (s *Server) begin(ctx context.Context, fill func() error) (_ *Server, err error) {
+	if s.dir, err = newDirectory(chooseBase(s.options)); err != nil {
 		return nil, fmt.Errorf("make a directory for PostgreSQL: %w", err)
 	}
-	s := &Server{options: o, bin: bin, dir: dir, port: socketPort, password: rand.Text()}
-	if err := s.create(ctx, users); err != nil {
-		_ = dir.remove() // what is left, the next start sweeps
-		return nil, err
+	if err = fill(); err == nil {
+		err = s.firstLaunch(ctx)
 	}
-	if err := s.firstLaunch(ctx); err != nil {
-		_ = dir.remove()
+	if err != nil {
+		_ = s.dir.remove() // what is left, the next start sweeps
 		return nil, err
 	}
 	return s, nil
@@ -236,8 +239,6 @@ func (s *Server) arguments() []string {
 func (s *Server) await(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errSlowStart)
 	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		conn, err := pgx.Connect(ctx, s.dsn)
 		if err == nil {
@@ -248,7 +249,7 @@ func (s *Server) await(ctx context.Context, p *process) error {
 			return fmt.Errorf("it ended: %w", p.err)
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
-		case <-tick.C:
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
@@ -289,27 +290,19 @@ func (s *Server) Halt(ctx context.Context) error {
 // Standby starts a server of its own on a copy of this one's data, which follows it
 // until it is promoted. It is stopped by itself.
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
-	dir, err := newDirectory(chooseBase(s.options))
-	if err != nil {
-		return nil, fmt.Errorf("make a directory for a standby: %w", err)
-	}
-	to := &Server{options: s.options, bin: s.bin, dir: dir, as: s.as, port: socketPort, password: s.password}
-	if err = os.Lchown(dir.path, s.as.uid, s.as.gid); err == nil {
-		cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "pg_basebackup"), "--host", s.dir.path, "--port", strconv.Itoa(s.port),
-			"--username", superuser, "--pgdata", dir.data(), "--checkpoint", "fast", "--no-sync", "--write-recovery-conf")
-		to.prepare(cmd, s.as)
-		if err = runProcess(cmd); err != nil {
-			err = fmt.Errorf("copy PostgreSQL's data: %w\n%s", err, dir.logTail())
+	to := &Server{options: s.options, bin: s.bin, as: s.as, port: socketPort, password: s.password}
+	return to.begin(ctx, func() error {
+		if err := os.Lchown(to.dir.path, s.as.uid, s.as.gid); err != nil {
+			return err
 		}
-	}
-	if err == nil {
-		err = to.firstLaunch(ctx)
-	}
-	if err != nil {
-		_ = dir.remove() // what is left, the next start sweeps
-		return nil, err
-	}
-	return to, nil
+		cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "pg_basebackup"), "--host", s.dir.path, "--port", strconv.Itoa(s.port),
+			"--username", superuser, "--pgdata", to.dir.data(), "--checkpoint", "fast", "--no-sync", "--write-recovery-conf")
+		to.prepare(cmd, s.as)
+		if err := runProcess(cmd); err != nil {
+			return fmt.Errorf("copy PostgreSQL's data: %w\n%s", err, to.dir.logTail())
+		}
+		return nil
+	})
 }
 
 // Resume starts a crashed server again, on the same data and sockets.

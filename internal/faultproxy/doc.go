@@ -1,7 +1,7 @@
 // Package faultproxy is a TCP proxy in front of PostgreSQL that understands just
 // enough of the protocol to break connections at the worst moment: before a
 // statement reaches the server, or after the server has done it and before its
-// answer arrives. It can also delay, hold back and refuse. Tests use it.
+// answer arrives. It can also hold back and refuse. Tests use it.
 //
 // # What it promises
 //

@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // link is one client's connection with its own to the server.
@@ -124,13 +126,11 @@ func (l *link) startup(in *bufio.Reader, out *limited) error {
 			_, err := out.Write(message)
 			return err
 		}
-		fields := bytes.Split(message[8:], []byte{0})
-		app := ""
-		for i := 0; i+1 < len(fields); i += 2 {
-			if string(fields[i]) == "application_name" {
-				app = string(fields[i+1])
-			}
+		var hello pgproto3.StartupMessage
+		if err := hello.Decode(message[4:]); err != nil {
+			return err
 		}
+		app := hello.Parameters["application_name"]
 		l.name.Store(&app)
 		if l.proxy.judge(Event{App: app}) != Pass {
 			return errCut

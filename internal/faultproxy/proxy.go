@@ -56,7 +56,6 @@ type Proxy struct {
 	address string                 // guarded by mu
 	rule    Rule                   // guarded by mu; nil: everything passes
 	limit   func(app string) int64 // guarded by mu; nil: no limits
-	latency time.Duration          // guarded by mu
 	held    func(app string) bool  // guarded by mu; whose bytes are held back
 	ways    Way                    // guarded by mu; in which directions
 	moved   chan struct{}          // guarded by mu; closed when held changes
@@ -116,13 +115,6 @@ func (p *Proxy) SetLimit(limit func(app string) int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.limit = limit
-}
-
-// SetLatency delays everything that clients send.
-func (p *Proxy) SetLatency(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.latency = d
 }
 
 // Hold holds back the bytes of chosen connections in both directions, as a
@@ -224,17 +216,6 @@ func (p *Proxy) judge(e Event) Verdict {
 
 // wait returns when bytes of l may travel.
 func (p *Proxy) wait(l *link, way Way) {
-	p.mu.Lock()
-	latency := p.latency
-	p.mu.Unlock()
-	if way == ToServer && latency > 0 {
-		timer := time.NewTimer(latency)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-l.ended:
-		}
-	}
 	for {
 		p.mu.Lock()
 		held, moved := p.held != nil && p.ways&way != 0 && p.held(l.app()), p.moved

@@ -95,11 +95,8 @@ func TestHoldAndCut(t *testing.T) {
 	require.Error(t, conn.Ping(t.Context()))
 
 	p.Hold(nil)
-	p.SetLatency(20 * time.Millisecond)
 	conn = connect(t, p.DSN()+"&application_name=held")
-	began := time.Now()
 	require.NoError(t, conn.Ping(t.Context()))
-	require.GreaterOrEqual(t, time.Since(began), 20*time.Millisecond)
 }
 
 func TestHoldWay(t *testing.T) {

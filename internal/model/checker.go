@@ -63,11 +63,11 @@ func (r Report) Timeline() string {
 // history it reports is a shortest one.
 //
 // Of a state that has been expanded only its hash, of 64 bits, and the number of its
-// parent are kept: 20 bytes or so. Two of ten million states share a hash with
+// parent are kept: 50 bytes or so. Two of ten million states share a hash with
 // probability 3e-6; one of them is then not explored.
 func Check[S comparable, T any](sys System[S, T], limit int) Report {
 	began := time.Now()
-	c := &search[S, T]{sys: sys, seed: maphash.MakeSeed(), seen: newSeen()}
+	c := &search[S, T]{sys: sys, seed: maphash.MakeSeed(), seen: &seen{numbers: map[uint64]uint32{}}}
 	r := Report{Broken: c.run(limit)}
 	if r.Broken != "" {
 		r.Trace = c.trace(c.broken)
@@ -191,43 +191,20 @@ func (c *search[S, T]) trace(number uint32) []string {
 // seen is the set of known states, by hash. Each has a number, from 0 in the order
 // of adding.
 type seen struct {
-	hashes  []uint64 // by number
-	parents []uint32 // by number; of the start: itself
-	table   []uint32 // open addressing; number + 1, 0: free; its size is a power of two
+	numbers map[uint64]uint32 // by hash
+	hashes  []uint64          // by number
+	parents []uint32          // by number; of the start: itself
 }
-
-func newSeen() *seen { return &seen{table: make([]uint32, 1<<16)} }
 
 func (s *seen) size() int { return len(s.hashes) }
 
 // add returns the number of a state, and whether it was not known.
 func (s *seen) add(hash uint64, parent uint32) (number uint32, fresh bool) {
-	if 3*len(s.hashes) >= 2*len(s.table) {
-		s.grow()
+	number, known := s.numbers[hash]
+	if !known {
+		number = uint32(len(s.hashes))
+		s.numbers[hash] = number
+		s.hashes, s.parents = append(s.hashes, hash), append(s.parents, parent)
 	}
-	mask := uint64(len(s.table) - 1)
-	for i := hash & mask; ; i = (i + 1) & mask {
-		switch n := s.table[i]; {
-		case n == 0:
-			number = uint32(len(s.hashes))
-			s.hashes = append(s.hashes, hash)
-			s.parents = append(s.parents, parent)
-			s.table[i] = number + 1
-			return number, true
-		case s.hashes[n-1] == hash:
-			return n - 1, false
-		}
-	}
-}
-
-func (s *seen) grow() {
-	s.table = make([]uint32, 2*len(s.table))
-	mask := uint64(len(s.table) - 1)
-	for n, hash := range s.hashes {
-		i := hash & mask
-		for s.table[i] != 0 {
-			i = (i + 1) & mask
-		}
-		s.table[i] = uint32(n) + 1
-	}
+	return number, !known
 }

@@ -1,7 +1,7 @@
 // Package model explores the protocol of lock, claims, sessions and reaping state by
 // state: every order in which its statements can be executed, delayed, lost and
-// interrupted, within bounds, and checks the promises P1 to P5 in each. It is a
-// test's tool; nothing of it runs in the product.
+// interrupted, within bounds, and checks the promises P1 to P5 in each, and of two jobs that
+// are kept apart P7 and P8. It is a test's tool; nothing of it runs in the product.
 //
 //	checker.go      explores any [System] breadth first; its counterexamples are shortest
 //	ledger.go       the database: one method per SQL statement, with its conditions
@@ -16,7 +16,9 @@
 // # What is modelled
 //
 // Nodes, each with up to two sessions; one pool, with its lock; two jobs, one whose
-// handler works in a transaction and one whose outcome is written afterwards. A
+// handler works in a transaction and one whose outcome is written afterwards; or both
+// work in a transaction, which they may share, and reaping may pass over a job that is locked. An
+// exclusive key, under which Y goes first, or a limit of one may keep them apart. A
 // request is executed long after it was sent, also when its sender has given it up or
 // died, or never; its answer may be lost. The claim and the declaration that a session
 // is dead hold the lock's row from their fence to their commit, and a take or a cancel
@@ -41,7 +43,7 @@
 //
 // Whether anything ever happens: that the lock is taken, that jobs are found. One
 // exception is a claim that nobody knows of and nobody will look for. Also left out
-// are timers (a retry waits at once), lanes and cursors, unique keys, pausing a pool,
+// are timers (a retry waits at once), lanes and cursors, rates, limits above one, unique keys, pausing a pool,
 // leaving a session, reservations of the lock and gossip (the lock may be taken by
 // anybody at any time), statements that deadlock, and a database of which two copies
 // accept writes. Within one session, a job is not claimed again before the report on

@@ -16,6 +16,7 @@ type Flaws struct {
 	EpochsRepeat         bool // the epoch is one more than the row's, and does not follow the clock
 	FinishIgnoresTurn    bool // a run's end goes by the job's id alone
 	LostClaimsCommit     bool // a transaction commits though it finished no row
+	BatchesCommitInPart  bool // a transaction of two jobs commits though it finished one of them only
 	ReapKeepsTurn        bool // reaping does not raise the turn
 	LossesUnrecorded     bool // reaping does not count a loss
 	ReapsUnwatched       bool // a session is declared dead because it expired, its heartbeat unwatched
@@ -24,6 +25,8 @@ type Flaws struct {
 	TakesUnseen          bool // a lock can be taken whose renewals were not seen to stand still
 	StartsUnchecked      bool // a job starts though the session may be dead
 	LeftoversStay        bool // claims whose answer was lost are not looked for
+	HoldsUnread          bool // a term does not learn which keys are held, and what limits count, under claims of before
+	KeysInAnyOrder       bool // under an exclusive key whichever job was read is claimed, and not the first one
 
 	// Those below are no fancies: the product had them when the model was made, and
 	// the model found them. A check of the whole protocol takes them as mended, or it
@@ -41,6 +44,8 @@ type Bounds struct {
 	Nodes     int
 	Jobs      int   // 1: only the one whose handler runs in a transaction
 	Lives     uint8 // sessions that one node may open, one after the other
+	Batches   bool  // both jobs' handler runs in a transaction, and may have them in one; reaping may pass over a job, as one that is locked
+	Apart     apart // what keeps the jobs from being in flight at the same time
 	Late      bool  // job Y is enqueued during the history, not before
 	Calm      bool  // nothing expires by itself: for long histories of other faults
 	Takes     uint8 // tries to take the lock
@@ -52,6 +57,17 @@ type Bounds struct {
 	Failures  uint8 // runs that end with an error
 	Returns   uint8 // claimed jobs given back before they start
 }
+
+// apart is what keeps two jobs apart.
+type apart uint8
+
+const (
+	together apart = iota // nothing does
+	byLimit               // one may be in flight at a time of both: P8
+	byKey                 // likewise, and Y goes first as long as it waits: P7
+)
+
+func (a apart) String() string { return [...]string{"nothing", "a limit", "a key"}[a] }
 
 // String names the flaws there are.
 func (f Flaws) String() string {

@@ -12,6 +12,8 @@ const (
 	startTwice
 	startUnrecorded
 	endedUnrun
+	startBeside
+	claimOutOfTurn
 )
 
 var faults = map[fault]string{
@@ -21,6 +23,8 @@ var faults = map[fault]string{
 	startEnded:      "P3: a job starts that has ended",
 	startTwice:      "P4: a job starts a second time while the node that runs it lives",
 	endedUnrun:      "P1: a job ends that never ran, by the report on another job",
+	startBeside:     "P7, P8: a job starts beside one that its key or a limit keeps from it, whose node lives",
+	claimOutOfTurn:  "P7: a job is claimed while the one before it under its key waits",
 	startUnrecorded: "P5: a job starts again and nothing was recorded of its last start",
 }
 
@@ -29,22 +33,16 @@ const (
 	effectsTwice   = "P3: the effects of a job were committed twice"
 	effectsAlone   = "P3: a job's end and its effects were not committed together"
 	claimedTwice   = "P2: two claims hold one turn of a job"
+	claimedBeside  = "P7, P8: two jobs are in flight that a key or a limit keeps apart"
 	unprotectedRun = "P4: the claim that protects a run is gone, and its session lives"
 	stuckClaim     = "P1: a claim of a live session is known to nobody, so its jobs never run"
 )
 
-// violate notes the first promise that was broken.
-func (s *State) violate(f fault) {
-	if s.broken == 0 {
-		s.broken = f
-	}
-}
-
 // asserted tells whether the promises are asserted for a job.
 func (p *Protocol) asserted(s *State, j int) bool { return !s.torn[j] || p.Unforgiving }
 
-// claiming checks a claim that is being committed.
-func (s *State) claiming(p *Protocol, r request) {
+// checkClaim checks a claim that is being committed.
+func (p *Protocol) checkClaim(s *State, r request) {
 	if r.epoch != s.ledger.lock.epoch {
 		s.violate(claimOld)
 	}
@@ -53,10 +51,14 @@ func (s *State) claiming(p *Protocol, r request) {
 			s.violate(claimNotWaiting)
 		}
 	}
+	// One that is enqueued late may come between the look and the claim: either may go first then.
+	if first := &s.ledger.jobs[jobPlain]; p.Apart == byKey && !p.Late && r.jobs.has(jobInTx) && first.state == waiting && p.asserted(s, jobInTx) && p.asserted(s, jobPlain) {
+		s.violate(claimOutOfTurn)
+	}
 }
 
-// ending checks a write that is about to end runs.
-func (s *State) ending(w *request) {
+// checkEnds checks a write that is about to end runs.
+func checkEnds(s *State, w *request) {
 	for j, r := range w.runs {
 		job := &s.ledger.jobs[j]
 		if (r.stage == succeeded || r.stage == errored) && job.state == waiting && job.turn == r.turn && job.birth != r.birth {
@@ -65,8 +67,8 @@ func (s *State) ending(w *request) {
 	}
 }
 
-// starting starts a run, and checks it.
-func (s *State) starting(p *Protocol, n int, life uint8, j int) {
+// startRun starts a run, and checks it.
+func (p *Protocol) startRun(s *State, n int, life uint8, j int) {
 	r := &s.nodes[n].runs[life][j]
 	r.stage, r.steady = running, true
 	job := &s.ledger.jobs[j]
@@ -86,12 +88,30 @@ func (s *State) starting(p *Protocol, n int, life uint8, j int) {
 				s.violate(startTwice)
 			}
 		}
+		p.checkBeside(s, j)
 		if s.starts[j] > job.attempts+job.losses {
 			s.violate(startUnrecorded)
 		}
 	}
 	s.starts[j]++
 }
+
+// checkBeside checks a job that starts: the one that is kept apart from it must not run, unless it may have
+// been taken from its node, which was cut off.
+func (p *Protocol) checkBeside(s *State, j int) {
+	if p.Apart == together || !p.asserted(s, 1-j) {
+		return
+	}
+	for i := range s.ledger.sessions {
+		at := session(i + 1)
+		if o := s.nodes[at.node()].runs[at.life()][1-j]; o.stage == running && o.birth == s.ledger.jobs[1-j].birth && (o.steady || s.ledger.sessions[i].state == live) {
+			s.violate(startBeside)
+		}
+	}
+}
+
+// inTx tells whether a job's handler runs in a transaction.
+func (p *Protocol) inTx(j int) bool { return j == jobInTx || p.Batches }
 
 // Broken implements System.
 func (p *Protocol) Broken(s *State) string {
@@ -103,7 +123,7 @@ func (p *Protocol) Broken(s *State) string {
 		if job.effects > 1 {
 			return effectsTwice
 		}
-		if j == jobInTx && (job.state == finished) != (job.effects == 1) {
+		if p.inTx(j) && (job.state == finished) != (job.effects == 1) {
 			return effectsAlone
 		}
 		if !p.asserted(s, j) {
@@ -119,6 +139,9 @@ func (p *Protocol) Broken(s *State) string {
 	}
 	if p.PromisesOnly {
 		return ""
+	}
+	if p.Apart != together && l.flying(jobInTx) && l.flying(jobPlain) && p.asserted(s, jobInTx) && p.asserted(s, jobPlain) {
+		return claimedBeside
 	}
 	if p.unprotected(s) {
 		return unprotectedRun

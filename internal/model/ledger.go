@@ -1,5 +1,10 @@
 package model
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Bounds of the model. They are array sizes, so that a state is a plain value; how
 // much of them a check uses is up to its [Protocol].
 const (
@@ -112,6 +117,11 @@ func (l *ledger) claimed(j int, turn uint8) bool {
 	return false
 }
 
+// flying tells whether a claim holds a job at its turn, and it has not ended.
+func (l *ledger) flying(j int) bool {
+	return l.jobs[j].state == waiting && l.claimed(j, l.jobs[j].turn)
+}
+
 // fence is the condition of every statement that only the holder may run.
 func (l *ledger) fence(s session, epoch uint8) bool {
 	return l.lock.holder == s && l.lock.epoch == epoch && !l.lock.expired
@@ -184,7 +194,7 @@ func (l *ledger) sweep(s session, known set) {
 }
 
 // declare is what session_reap.sql does behind its fence. Whether the session has expired
-// is no condition: whoever saw its heartbeat stand still for several times its time to live
+// is no condition: anyone who saw its heartbeat stand still for several times its time to live
 // declares it dead although the database's clock, which was set back, says otherwise.
 func (l *ledger) declare(s session, unmoved bool) {
 	if row := l.session(s); row.state == live && unmoved {
@@ -192,17 +202,21 @@ func (l *ledger) declare(s session, unmoved bool) {
 	}
 }
 
-// reap is what claim_reap.sql does behind its fence.
-func (l *ledger) reap(f Flaws) {
+// reap is what claim_reap.sql does behind its fence; somebody has locked the rows of some jobs.
+func (l *ledger) reap(f Flaws, locked set) {
 	for id := range l.claims {
 		c := l.claims[id]
 		if c.session == 0 || l.session(c.session).state == live {
 			continue
 		}
-		l.claims[id] = claimRow{}
+		if kept := c.jobs.without(c.jobs.without(locked)); kept != 0 {
+			l.claims[id].jobs = kept
+		} else {
+			l.claims[id] = claimRow{}
+		}
 		for j := range l.jobs {
 			job := &l.jobs[j]
-			if !c.jobs.has(j) || job.state != waiting || job.turn != c.turn {
+			if !c.jobs.has(j) || locked.has(j) || job.state != waiting || job.turn != c.turn {
 				continue
 			}
 			if !f.LossesUnrecorded {
@@ -228,18 +242,27 @@ func (l *ledger) orphaned() bool {
 	return false
 }
 
-// commit is finish_in_tx.sql with the transaction it ends: the handler's effect and
-// the job's end, or neither.
-func (l *ledger) commit(f Flaws, j int, turn uint8) bool {
-	job := &l.jobs[j]
-	stands := job.state == waiting && (job.turn == turn || f.FinishIgnoresTurn)
-	if stands {
-		job.state = finished
+// commit is tenure.finish_in_tx, or tenure.finish_batch_in_tx, with the transaction it ends: the
+// handler's effects and the jobs' ends, or neither.
+func (l *ledger) commit(f Flaws, r *request) bool {
+	var stands set
+	for j, run := range r.runs {
+		if job := &l.jobs[j]; r.jobs.has(j) && job.state == waiting && (job.turn == run.turn || f.FinishIgnoresTurn) {
+			stands = stands.with(j)
+		}
 	}
-	if stands || f.LostClaimsCommit {
-		job.effects++
+	if stands != r.jobs && !f.LostClaimsCommit && !(f.BatchesCommitInPart && stands != 0) {
+		return false
 	}
-	return stands
+	for j := range l.jobs {
+		if stands.has(j) {
+			l.jobs[j].state = finished
+		}
+		if r.jobs.has(j) {
+			l.jobs[j].effects++
+		}
+	}
+	return stands == r.jobs
 }
 
 // finish is finish_done.sql, and failed finish_later.sql with the timer that follows
@@ -284,4 +307,54 @@ func (l *ledger) cancel(j int) {
 	if job := &l.jobs[j]; !l.claimed(j, job.turn) {
 		job.state = removed
 	}
+}
+
+func (s session) String() string {
+	if s == 0 {
+		return "nobody"
+	}
+	return fmt.Sprintf("%c%d", 'A'+s.node(), s.life()+1)
+}
+
+func (s set) jobs() string {
+	return [...]string{"nothing", "X", "Y", "X and Y"}[s]
+}
+
+// String tells what the ledger holds.
+func (l *ledger) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "lock %v epoch %d", l.lock.holder, l.lock.epoch)
+	if l.lock.expired {
+		b.WriteString(" expired")
+	}
+	for j, job := range l.jobs {
+		fmt.Fprintf(&b, "; %s %s", [...]string{"X", "Y"}[j], [...]string{"turn", "finished", "dead", "removed", "absent"}[job.state])
+		if job.state == waiting {
+			fmt.Fprintf(&b, " %d", job.turn)
+		}
+	}
+	for id, c := range l.claims {
+		if c.session != 0 {
+			fmt.Fprintf(&b, "; claim %d: %v has %s turn %d", id+1, c.session, c.jobs.jobs(), c.turn)
+		}
+	}
+	for i, row := range l.sessions {
+		switch {
+		case row.state == declaredDead:
+			fmt.Fprintf(&b, "; %v dead", session(i+1))
+		case row.state == live && row.expired:
+			fmt.Fprintf(&b, "; %v expired", session(i+1))
+		}
+	}
+	return b.String()
+}
+
+// claimsOf is the part of the claims that concerns a job.
+func (l *ledger) claimsOf(j int) (rows [maxClaims]claimRow) {
+	for id, c := range l.claims {
+		if c.session != 0 && c.jobs.has(j) {
+			rows[id] = claimRow{c.session, set(0).with(j), c.turn}
+		}
+	}
+	return rows
 }

@@ -286,11 +286,14 @@ func (e *expansion) claim(n int) {
 		if picked.has(0) && !free(0) || picked.has(1) && !free(1) {
 			continue
 		}
+		if e.Apart != together && (picked.has(0) && picked.has(1) || !e.mayBeside(nd, picked)) {
+			continue
+		}
 		turn := jobs[0].turn
 		if !picked.has(0) {
 			turn = jobs[1].turn
 		} else if picked.has(1) && (jobs[1].turn != turn || jobs[0].losses+jobs[1].losses > 0) {
-			continue // a claim is of one turn, and suspects are claimed alone
+			continue // a claim is of one turn, and jobs in quarantine are claimed alone
 		}
 		r := request{kind: claim, epoch: nd.epoch, removals: e.s.ledger.lock.removals, jobs: picked, turn: turn}
 		for j := range maxJobs {
@@ -300,6 +303,26 @@ func (e *expansion) claim(n int) {
 		}
 		e.ask(n, claiming, r)
 	}
+}
+
+// mayBeside tells whether a term may claim a job, as far as it knows of the other one, which is kept apart from
+// it: of what is in flight, which it asks for when that may have ended; and of what stands before it.
+func (e *expansion) mayBeside(nd *node, picked set) bool {
+	o := jobInTx
+	if picked.has(jobInTx) {
+		o = jobPlain
+	}
+	job := &e.s.ledger.jobs[o]
+	known := [...]uint8{nd.own[o], nd.older[o]} // turn + 1
+	if e.Flaws.HoldsUnread {
+		known[1] = 0
+	}
+	for _, turn := range known {
+		if turn != 0 && job.state == waiting && job.turn == turn-1 {
+			return false
+		}
+	}
+	return e.Apart != byKey || o != jobPlain || job.state != waiting || e.Flaws.KeysInAnyOrder
 }
 
 // declare declares a session dead that this node saw stand still for its whole time to
@@ -327,11 +350,17 @@ func (e *expansion) declare(n int) {
 
 func (e *expansion) reap(n int) {
 	if e.s.ledger.orphaned() {
-		e.call(request{kind: reap, from: e.s.current(n), epoch: e.s.nodes[n].epoch}, "reaps by", n, -1)
+		most := set(0)
+		if e.Batches {
+			most = 1<<maxJobs - 1
+		}
+		for locked := range most + 1 {
+			e.call(request{kind: reap, from: e.s.current(n), epoch: e.s.nodes[n].epoch, locked: locked}, "reaps by", n, -1)
+		}
 	}
 }
 
-// leaveTerm ends a term, with the lock let go of or not.
+// leaveTerm ends a term, whether or not it releases the lock.
 func (e *expansion) leaveTerm(n int) {
 	s := e.begin()
 	s.endTerm(n)
@@ -340,7 +369,7 @@ func (e *expansion) leaveTerm(n int) {
 		s = e.begin()
 		s.ledger.offer(s.current(n), s.nodes[n].epoch)
 		s.endTerm(n)
-		e.did("lets go of the lock", n, -1, request{})
+		e.did("releases the lock", n, -1, request{})
 	}
 }
 
@@ -367,7 +396,7 @@ func (e *expansion) start(n int, life uint8, j int) {
 	nd := &e.s.nodes[n]
 	if nd.life == life && nd.alive || e.Flaws.StartsUnchecked {
 		s := e.begin()
-		s.starting(e.Protocol, n, life, j)
+		e.startRun(s, n, life, j)
 		e.did("starts", n, j, request{})
 		if e.s.left.Returns == 0 {
 			return
@@ -383,10 +412,11 @@ func (e *expansion) start(n int, life uint8, j int) {
 
 // end is how a handler may come to its end.
 func (e *expansion) end(n int, life uint8, j int) {
-	if j == jobInTx {
-		r := request{kind: commit, from: sessionOf(n, life), jobs: set(0).with(j)}
-		r.runs[j] = run{turn: e.s.nodes[n].runs[life][j].turn, birth: e.s.nodes[n].runs[life][j].birth}
-		e.call(r, "ends by", n, -1)
+	if e.inTx(j) {
+		e.commit(n, life, set(0).with(j))
+		if j > 0 && e.s.nodes[n].runs[life][0].stage == running {
+			e.commit(n, life, set(0).with(0).with(j))
+		}
 	} else {
 		s := e.begin()
 		s.nodes[n].runs[life][j].stage = succeeded
@@ -398,6 +428,17 @@ func (e *expansion) end(n int, life uint8, j int) {
 		s.nodes[n].runs[life][j].stage = errored
 		e.did("fails with", n, j, request{})
 	}
+}
+
+// commit ends jobs that run in one transaction.
+func (e *expansion) commit(n int, life uint8, jobs set) {
+	r := request{kind: commit, from: sessionOf(n, life), jobs: jobs}
+	for j := range r.runs {
+		if at := e.s.nodes[n].runs[life][j]; jobs.has(j) {
+			r.runs[j] = run{turn: at.turn, birth: at.birth}
+		}
+	}
+	e.call(r, "ends by", n, -1)
 }
 
 // write is a completer's flush: all that has ended, and the claims that end with it.
@@ -468,5 +509,5 @@ func (e *expansion) restart(n int) {
 	s := e.begin()
 	s.nodes[n].down = false
 	s.nodes[n].life++
-	e.did("starts anew", n, -1, request{})
+	e.did("starts again", n, -1, request{})
 }

@@ -1,6 +1,10 @@
 package model
 
-import "hash/maphash"
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+)
 
 // Protocol is the system that is checked: nodes that take the lock of one pool, claim
 // and run its two jobs, and take back what dead nodes held.
@@ -146,12 +150,6 @@ func (e *expansion) time() {
 	}
 }
 
-func (s *State) expireLock() {
-	if s.ledger.lock.holder != 0 {
-		s.ledger.lock.expired, s.ledger.lock.lapsed = true, true
-	}
-}
-
 // outside is what neither nodes nor time do.
 func (e *expansion) outside() {
 	for j := range maxJobs {
@@ -198,12 +196,23 @@ func (e *expansion) outside() {
 	e.did("FAIL-OVER: the replica is the database now", -1, -1, request{})
 }
 
-// claimsOf is the part of the claims that concerns a job.
-func (l *ledger) claimsOf(j int) (rows [maxClaims]claimRow) {
-	for id, c := range l.claims {
-		if c.session != 0 && c.jobs.has(j) {
-			rows[id] = claimRow{c.session, set(0).with(j), c.turn}
-		}
+// Tell implements System.
+func (p *Protocol) Tell(step Step, next *State) string {
+	var b strings.Builder
+	switch {
+	case step.node >= 0:
+		fmt.Fprintf(&b, "node %c ", 'A'+step.node)
+	case step.request.kind != free:
+		b.WriteString("database ")
 	}
-	return rows
+	b.WriteString(step.what)
+	if step.job >= 0 {
+		fmt.Fprintf(&b, " %s", jobName(step.job))
+	}
+	if step.request.kind != free {
+		b.WriteString(" " + step.request.String())
+	}
+	return fmt.Sprintf("%-80s | %s", b.String(), &next.ledger)
 }
+
+func jobName(j int) string { return [...]string{"job X", "job Y"}[j] }

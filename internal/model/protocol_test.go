@@ -33,6 +33,9 @@ func TestTheProtocolHolds(t *testing.T) {
 		{Nodes: 2, Jobs: 1, Lives: 2, Takes: 2},
 		{Nodes: 3, Jobs: 1, Lives: 1, Takes: 2},
 		{Nodes: 2, Jobs: 1, Lives: 1, Takes: 1, Failovers: 1},
+		{Nodes: 2, Jobs: 2, Apart: byKey, Lives: 1, Takes: 2},
+		{Nodes: 2, Jobs: 2, Apart: byKey, Late: true, Lives: 1, Takes: 2},
+		{Nodes: 2, Jobs: 2, Apart: byLimit, Lives: 1, Takes: 2},
 	} {
 		r := checked(t, New(b, Flaws{}), 1e6)
 		require.Empty(t, r.Broken)
@@ -55,6 +58,9 @@ func TestTheProtocolHoldsAtLength(t *testing.T) {
 		{Bounds{Nodes: 2, Jobs: 1, Lives: 2, Takes: 2, Crashes: 1, Jumps: 1}, 0},
 		{Bounds{Nodes: 2, Jobs: 1, Lives: 1, Takes: 2, Failovers: 1}, 5e5},
 		{Bounds{Nodes: 2, Jobs: 2, Lives: 1, Takes: 2, Lost: 1, Failures: 1, Returns: 1, Cancels: 1}, 5e5},
+		{Bounds{Nodes: 2, Jobs: 2, Batches: true, Lives: 1, Takes: 2, Lost: 1}, 5e5},
+		{Bounds{Nodes: 2, Jobs: 2, Apart: byKey, Lives: 2, Takes: 2, Lost: 1, Crashes: 1, Failures: 1, Returns: 1, Cancels: 1}, 5e5},
+		{Bounds{Nodes: 2, Jobs: 2, Apart: byLimit, Lives: 2, Takes: 2, Lost: 1, Crashes: 1, Failures: 1, Failovers: 1}, 5e5},
 		{Bounds{Nodes: 3, Jobs: 2, Lives: 2, Takes: 3, Lost: 2, Crashes: 1, Jumps: 1, Failovers: 1, Cancels: 1, Failures: 1, Returns: 1}, 5e5},
 	} {
 		limit := max(c.limit, *more)
@@ -107,12 +113,17 @@ func TestEveryFlawIsFound(t *testing.T) {
 		{Flaws{EpochsRepeat: true}, Bounds{Takes: 2, Lost: 1, Failovers: 1}, true, claimedTwice},
 		{Flaws{FinishIgnoresTurn: true}, Bounds{Takes: 2, Lost: 1}, true, faults[startEnded]},
 		{Flaws{LostClaimsCommit: true}, Bounds{Takes: 2}, true, effectsAlone},
+		{Flaws{BatchesCommitInPart: true}, Bounds{Jobs: 2, Batches: true, Lives: 1, Takes: 2}, true, effectsAlone},
 		{Flaws{ReapKeepsTurn: true}, Bounds{Takes: 2}, true, faults[startEnded]},
 		{Flaws{LossesUnrecorded: true}, Bounds{Takes: 2}, true, faults[startUnrecorded]},
 		{Flaws{ReapsUnwatched: true}, Bounds{Takes: 2, Jumps: 1}, true, faults[startTwice]},
 		{Flaws{DeadSessionsBeat: true}, Bounds{Takes: 2}, true, faults[startTwice]},
 		{Flaws{StartsUnchecked: true}, Bounds{Takes: 2}, true, faults[startTwice]},
 		{Flaws{LeftoversStay: true}, Bounds{Takes: 2, Lost: 1}, false, stuckClaim},
+		{Flaws{HoldsUnread: true}, Bounds{Jobs: 2, Apart: byLimit, Lives: 1, Takes: 2}, false, claimedBeside},
+		{Flaws{HoldsUnread: true}, Bounds{Jobs: 2, Apart: byLimit, Lives: 1, Takes: 2}, true, faults[startBeside]},
+		{Flaws{HoldsUnread: true}, Bounds{Jobs: 2, Apart: byKey, Late: true, Lives: 1, Takes: 2}, true, faults[startBeside]},
+		{Flaws{KeysInAnyOrder: true}, Bounds{Jobs: 2, Apart: byKey, Lives: 1, Takes: 1}, false, faults[claimOutOfTurn]},
 	} {
 		t.Run(v.flaws.String(), v.check)
 	}

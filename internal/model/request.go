@@ -1,6 +1,9 @@
 package model
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // serve lets the database do the next thing for a request.
 func (e *expansion) serve(i int) {
@@ -26,7 +29,7 @@ func (e *expansion) serve(i int) {
 			return
 		}
 		s := e.begin()
-		s.claiming(e.Protocol, r)
+		e.checkClaim(s, r)
 		e.finishServing(i, r)
 	case r.kind == declare && r.at == sent && e.s.ledger.fence(r.from, r.epoch):
 		s := e.begin()
@@ -80,20 +83,16 @@ func (s *State) execute(f Flaws, r *request) {
 		}
 	case reap:
 		if r.ok = s.ledger.fence(r.from, r.epoch); r.ok {
-			s.ledger.reap(f)
+			s.ledger.reap(f, r.locked)
 		}
 	case write:
 		if r.at == sent {
 			s.ledger.giveBackAll(f, r)
 		}
-		s.ending(r)
+		checkEnds(s, r)
 		s.ledger.finishAll(f, r)
 	case commit:
-		for j := range maxJobs {
-			if r.jobs.has(j) {
-				r.ok = s.ledger.commit(f, j, r.runs[j].turn)
-			}
-		}
+		r.ok = s.ledger.commit(f, r)
 	}
 }
 
@@ -122,7 +121,7 @@ func (l *ledger) finishAll(f Flaws, r *request) {
 	}
 }
 
-// blocked tells whether somebody holds FOR KEY SHARE on the lock's row: whoever
+// blocked tells whether somebody holds FOR KEY SHARE on the lock's row: anyone who
 // changes its epoch or locks it FOR UPDATE has to wait.
 func (e *expansion) blocked() bool {
 	for i := range e.s.requests {
@@ -250,4 +249,28 @@ func (s *State) unanswered(r request) {
 		nd.phase = idle
 		nd.forgetTerm()
 	}
+}
+
+// String tells a request.
+func (r request) String() string {
+	what := [...]string{take: "take", sweep: "sweep", claim: "claim", declare: "declaration", reap: "reaping", write: "write", commit: "commit"}[r.kind]
+	s := fmt.Sprintf("%v's %s", r.from, what)
+	switch r.kind {
+	case claim:
+		s += fmt.Sprintf(" of %s, turn %d, epoch %d", r.jobs.jobs(), r.turn, r.epoch)
+	case declare:
+		s += fmt.Sprintf(" that %v is dead", r.target)
+	case commit:
+		s += " of " + r.jobs.jobs()
+	case write:
+		for j, run := range r.runs {
+			if run.stage != none {
+				s += fmt.Sprintf(" %s %s at turn %d", [...]string{"X", "Y"}[j], [...]string{unstarted: "unstarted", succeeded: "done", committed: "committed", errored: "failed"}[run.stage], run.turn)
+			}
+		}
+	}
+	if r.abandoned {
+		s += " (given up)"
+	}
+	return s
 }

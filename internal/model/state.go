@@ -78,7 +78,7 @@ const (
 
 func (r run) ended() bool { return r.stage >= unstarted }
 
-// request is a statement on its way to the database, or in it. Whoever sent it may
+// request is a statement on its way to the database, or in it. Anyone who sent it may
 // have given it up; it is executed all the same, or never.
 type request struct {
 	kind      kind
@@ -94,6 +94,7 @@ type request struct {
 	target    session      // declare
 	known     set          // sweep: claims to be spared
 	over      set          // write: claims to be released
+	locked    set          // reap: jobs that are passed over
 	runs      [maxJobs]run // write, commit
 
 	ok bool  // the answer
@@ -175,3 +176,16 @@ func (s *State) send(r request) {
 
 // current is the session of a node.
 func (s *State) current(n int) session { return sessionOf(n, s.nodes[n].life) }
+
+func (s *State) expireLock() {
+	if s.ledger.lock.holder != 0 {
+		s.ledger.lock.expired, s.ledger.lock.lapsed = true, true
+	}
+}
+
+// violate notes the first promise that was broken.
+func (s *State) violate(f fault) {
+	if s.broken == 0 {
+		s.broken = f
+	}
+}

@@ -12,7 +12,7 @@ func (p *Protocol) Canonical(s *State) State {
 	var keys [maxNodes]uint64
 	order := [maxNodes]int{0, 1, 2}
 	for n := range p.Nodes {
-		keys[n] = maphash.Comparable(p.seed, s.view(n))
+		keys[n] = maphash.Comparable(p.seed, viewOf(s, n))
 	}
 	slices.SortStableFunc(order[:p.Nodes], func(a, b int) int { return cmp.Compare(keys[a], keys[b]) })
 	if order == [maxNodes]int{0, 1, 2} {
@@ -58,7 +58,7 @@ type nodeView struct {
 	requests uint64
 }
 
-func (s *State) view(n int) nodeView {
+func viewOf(s *State, n int) nodeView {
 	v := nodeView{node: s.nodes[n]}
 	first := int(sessionOf(n, 0)) - 1
 	for k, l := range []*ledger{&s.ledger, &s.replica} {

@@ -1,15 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
+
+	"github.com/tenurehq/tenure/internal/mutant"
 )
 
 // pkg is what go list says of a package of this module.
@@ -17,18 +19,23 @@ type pkg struct {
 	Dir        string
 	ImportPath string
 	Deps       []string // what it is built from
+
+	folder string // relative to the module's root
 }
 
-// changedSince returns what tells whether a mutant has to be tried again: it is new, the
-// package that it breaks, or the one whose test is to fail, has changed since commit, or the former is
-// built from one that has.
-func changedSince(commit string) (func(mutant) bool, error) {
+// changedSince returns what tells whether a mutant has to be tried again: its row is new, its
+// test's package has other tests since commit, or the package that it breaks has other code, or
+// is built from one that has.
+func changedSince(commit string) (func(attempt) bool, error) {
 	if exec.Command("git", "rev-parse", "--quiet", "--verify", commit+"^{commit}").Run() != nil {
 		fmt.Printf("git does not know %s: all mutants are tried\n", commit)
-		return func(mutant) bool { return true }, nil
+		return func(attempt) bool { return true }, nil
 	}
-	table, _ := exec.Command("git", "show", commit+":./internal/mutants/table.go").Output() // without one all are new
-	out, err := exec.Command("git", "diff", "--name-only", "--relative", commit).Output()   // and what is not committed yet
+	known, err := rowsAt(commit)
+	if err != nil {
+		return nil, err
+	}
+	out, err := exec.Command("git", "diff", "--name-only", "--relative", commit).Output() // and what is not committed yet
 	if err != nil {
 		return nil, fmt.Errorf("git diff %s: %w", commit, err)
 	}
@@ -36,25 +43,55 @@ func changedSince(commit string) (func(mutant) bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	touched := map[string]bool{} // by import path
+	code, tests := touched(packages, strings.Fields(string(out)))
+	return func(a attempt) bool {
+		broken, ok := owner(packages, a.found.File)
+		return !ok || !known(a.Mutant) || tests[a.pkg] || code[broken.ImportPath] ||
+			slices.ContainsFunc(broken.Deps, func(dep string) bool { return code[dep] })
+	}, nil
+}
+
+// rowsAt returns what tells whether a mutant stood in a table at commit as it does now.
+func rowsAt(commit string) (func(mutant.Mutant) bool, error) {
+	out, err := exec.Command("git", "ls-tree", "-r", "--name-only", commit).Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-tree %s: %w", commit, err)
+	}
+	rows := map[mutant.Mutant]bool{}
 	for _, file := range strings.Fields(string(out)) {
-		if p, ok := owner(packages, file); ok {
-			touched[p.ImportPath] = true
+		if path.Base(file) != mutant.TableFile {
+			continue
+		}
+		text, err := exec.Command("git", "show", commit+":./"+file).Output()
+		if err != nil {
+			return nil, fmt.Errorf("git show %s:%s: %w", commit, file, err)
+		}
+		of, err := mutant.Parse(file, text, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range of {
+			rows[r.Mutant] = true
 		}
 	}
-	return func(m mutant) bool {
-		broken, ok := owner(packages, m.file)
-		test, tested := packages[filepath.Clean(m.pkg)]
-		if !ok || !tested || !strings.Contains(string(table), strconv.Quote(m.name)) || touched[broken.ImportPath] || touched[test.ImportPath] {
-			return true
+	return func(m mutant.Mutant) bool { return rows[m] }, nil
+}
+
+// touched returns the packages whose code is among the files, by import path, and the folders
+// of those whose tests are. A table is neither: its rows are compared one by one.
+func touched(packages map[string]pkg, files []string) (code, tests map[string]bool) {
+	code, tests = map[string]bool{}, map[string]bool{}
+	for _, file := range files {
+		p, ok := owner(packages, file)
+		switch {
+		case !ok, path.Base(file) == mutant.TableFile:
+		case strings.HasSuffix(file, "_test.go"), strings.Contains("/"+file, "/testdata/"):
+			tests[p.folder] = true
+		default:
+			code[p.ImportPath] = true
 		}
-		for _, dep := range broken.Deps {
-			if touched[dep] {
-				return true
-			}
-		}
-		return false
-	}, nil
+	}
+	return code, tests
 }
 
 // list is the packages of this module by their folder.
@@ -68,21 +105,19 @@ func list() (map[string]pkg, error) {
 		return nil, err
 	}
 	packages := map[string]pkg{}
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
 		var p pkg
-		err := dec.Decode(&p)
-		if errors.Is(err, io.EOF) {
-			return packages, nil
-		}
-		if err != nil {
+		if err := dec.Decode(&p); err != nil {
 			return nil, fmt.Errorf("go list: %w", err)
 		}
 		folder, err := filepath.Rel(root, p.Dir)
 		if err != nil {
 			return nil, err
 		}
+		p.folder = folder
 		packages[folder] = p
 	}
+	return packages, nil
 }
 
 // owner is the package that a file belongs to: that of its folder, or of the nearest one

@@ -1,14 +1,14 @@
-// Package proposal lets gossip and the ledgers know of one another, who do not: the
-// lock's acquirers see the cluster as they want to, and the cluster finds members in
-// the ledgers. It has no state.
+// Package proposal adapts membership to acquisition and routing, which do not import it: the
+// lock's acquirers see the cluster as the Elector they need, the cluster finds members in the
+// ledgers, and routers' timelines travel by gossip. It has no state.
 package proposal
 
 import (
 	"context"
 	"math/rand/v2"
 	"strings"
-	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/semver"
 
 	"github.com/tenurehq/tenure/acquisition"
@@ -21,7 +21,7 @@ import (
 // connection, so they are few; other pools have their turn.
 const seedPools = 2
 
-// Seeds finds members in the ledgers: whoever works on a pool has left its address
+// Seeds finds members in the ledgers: a node that works on a pool has left its address
 // there. So the sides of a healed partition find one another without a seed of
 // either being configured on the other.
 func Seeds(r *routing.Router) func(context.Context) []string {
@@ -43,30 +43,19 @@ func Seeds(r *routing.Router) func(context.Context) []string {
 
 // addresses asks one pool, on a connection that is closed again: it may be an idle one.
 // None while it does not answer: there is a next time.
-func addresses(ctx context.Context, p *routing.Pool) []string {
-	conn, err := p.ConnectLock(ctx)
-	if err != nil {
-		return nil
-	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(closing)
-	}()
-	found, err := store.GossipAddresses(ctx, conn)
-	if err != nil {
-		return nil
-	}
+func addresses(ctx context.Context, p *routing.Pool) (found []string) {
+	_ = p.LookIn(ctx, func(conn *pgx.Conn) (err error) {
+		found, err = store.GossipAddresses(ctx, conn)
+		return err
+	})
 	return found
 }
 
-// Elector lets acquisition see the cluster as it wants to.
+// Elector lets acquisition see the cluster as it wants to; see there what its methods mean.
 type Elector struct{ *membership.Cluster }
 
 var _ acquisition.Elector = Elector{}
 
-// Elected names the member that should hold the lock; "" when nobody is eligible who
-// says that it reaches the database.
 func (e Elector) Elected(pool string) string {
 	m, ok := e.Cluster.Elected(pool)
 	if !ok || !m.Reaches(pool) {
@@ -75,7 +64,6 @@ func (e Elector) Elected(pool string) string {
 	return m.Name
 }
 
-// Peers lists the other members that may run jobs.
 func (e Elector) Peers() (others []string) {
 	for _, m := range e.Members() {
 		if m.Eligible() && m.Name != e.Self().Name {
@@ -85,20 +73,19 @@ func (e Elector) Peers() (others []string) {
 	return others
 }
 
-// Heir is the most preferred of the members but this one and those ruled out with the
+// Successor is the most preferred of the members but this one and those ruled out with the
 // newest version, so that in a rolling deployment each lock moves once. Versions that are
 // no semantic versions count as equal and oldest.
-func (e Elector) Heir(pool string, out func(member string) bool) (heir string) {
+func (e Elector) Successor(pool string, out func(member string) bool) (successor string) {
 	newest := ""
 	for _, m := range e.Prefer(pool) {
 		version := "v" + strings.TrimPrefix(m.Version, "v")
-		if m.Name == e.Self().Name || out(m.Name) || !m.Reaches(pool) || heir != "" && semver.Compare(version, newest) <= 0 {
+		if m.Name == e.Self().Name || out(m.Name) || !m.Reaches(pool) || successor != "" && semver.Compare(version, newest) <= 0 {
 			continue
 		}
-		heir, newest = m.Name, version
+		successor, newest = m.Name, version
 	}
-	return heir
+	return successor
 }
 
-// Drain takes this node out of every election.
 func (e Elector) Drain() { e.SetDraining(true) }

@@ -236,7 +236,7 @@ func (w *world) clock(l *ledger) {
 }
 
 // still runs a fault of gossip alone. No lock may move, neither while it lasts nor once
-// it is over: whoever sees fewer others has a larger share, and keeps what it has.
+// it is over: anyone who sees fewer others has a larger share, and keeps what it has.
 func (w *world) still(what string, fault func()) {
 	before, reads, from := w.judge.report(), map[string]int{}, time.Now()
 	for _, l := range w.ledgers {

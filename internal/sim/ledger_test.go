@@ -47,7 +47,7 @@ type sessionRow struct {
 type flaws struct {
 	renewExpired   bool // an expired lock can be renewed
 	epochIsClock   bool // the epoch is the clock's time, also when that goes back
-	noFence        bool // whoever has held the lock may still claim
+	noFence        bool // anyone who has held the lock may still claim
 	quietSinceTake bool // the time since the last renewal is counted from the take
 	noReservation  bool // an offered lock can be taken by anybody
 	stealable      bool // anybody may take the lock, held or not
@@ -205,7 +205,7 @@ var ledgerStatements = map[string]*statement{
 		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int32(1), false}} },
 	},
 	"session_open": {
-		params: []uint32{oidUUID, oidText, oidText, oidText, oidText, oidTexts, oidInt8},
+		params: []uint32{oidUUID, oidText, oidText, oidText, oidText, oidTexts, oidInt8, oidInt4},
 		run: locked(func(l *ledger, by *host, a []any) [][]any {
 			if l.sessions[asID(a[0])] != nil {
 				return nil
@@ -268,6 +268,14 @@ var ledgerStatements = map[string]*statement{
 		}),
 	},
 	"timer_next": {columns: []column{{"ms", oidInt8}}, run: none},
+	// Nor are there schedules.
+	"schedule_due": {
+		params: []uint32{oidInt8},
+		columns: []column{{"tenant_id", oidText}, {"name", oidText}, {"spec", oidText}, {"time_zone", oidText}, {"end_at", pgtype.TimestamptzOID}, {"since", pgtype.TimestamptzOID},
+			{"missed", oidText}, {"waits", oidBool}, {"jitter_ms", oidInt8}, {"next_at", pgtype.TimestamptzOID}, {"now", pgtype.TimestamptzOID}}, run: none,
+	},
+	"schedule_origin": {params: []uint32{oidText}, columns: []column{{"tenant_id", oidText}, {"name", oidText}}, run: none},
+	"schedule_list":   {params: []uint32{oidText, oidText}, columns: []column{{"tenant_id", oidText}, {"name", oidText}}, run: none},
 	// Now and then something waits, so that terms wake and use their fence.
 	"idle_look": {
 		columns: []column{{"waiting", oidBool}, {"due_ms", oidInt8}, {"claimed", oidBool}},
@@ -278,31 +286,86 @@ var ledgerStatements = map[string]*statement{
 	},
 	"claim_standing": {params: []uint32{oidInts, pgtype.Int4ArrayOID}, columns: []column{{"id", oidInt8}, {"job_ids", oidInts}}, run: none},
 	"cancel_forget":  {run: none},
-	"claim_made":     {params: []uint32{oidUUID}, columns: []column{{"id", oidInt8}}, run: none},
-	"claim_list":     {columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"job_ids", oidInts}}, run: none},
-	"lane_list":      {params: []uint32{oidInt8}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}}, run: none},
+	"cancel_find":    {params: []uint32{oidInt8, oidInt8}, columns: []column{{"id", oidInt8}, {"turn", oidInt4}}, run: none},
+	// Nobody enqueues by SQL here.
+	"listen":   {run: none},
+	"unlisten": {run: none},
+	"resume_jobs": {
+		params:  []uint32{oidInts, oidInt8},
+		columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}, {"due_in", oidInt8}}, run: none,
+	},
+	// No job awaits another here. That a lock was lost is no error of this one, so nothing is judged by it.
+	"awaited_settle": {
+		params:  []uint32{oidUUID, oidInt8, oidInt4, oidBool},
+		columns: []column{{"taken", oidInt8}, {"started", oidInt8}, {"cancelled", oidInt8}, {"awaits", oidBool}},
+		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), int64(0), int64(0), false}} },
+	},
+	"awaited_look": {
+		params:  []uint32{oidInt8, oidInt8, oidInt4},
+		columns: []column{{"missed", oidInt8}, {"last_job", oidInt8}, {"last_awaiting", oidInt8}},
+		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), int64(0), int64(0)}} },
+	},
+	"awaiting_look": {
+		params: []uint32{oidInt8, oidInt8}, columns: []column{{"last_job", oidInt8}},
+		run: func(*ledger, *host, []any) [][]any { return [][]any{{int64(0)}} },
+	},
+	"awaited_trim": {
+		params:  []uint32{oidTime, oidInt8, oidInt8, oidInt8},
+		columns: []column{{"removed", oidInt8}, {"last_closed", oidTime}, {"last_job", oidInt8}},
+		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), nil, nil}} },
+	},
+	"external_sweep": {params: []uint32{oidInt8, oidInt4, oidText}, columns: []column{{"count", oidInt8}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{int64(0)}} }},
+	"report_trim":    {params: []uint32{oidInt8}, run: none},
+	"tag_trim":       {params: []uint32{oidText, oidText, oidInt8, oidInt8, oidInt8}, columns: []column{{"tenant_id", oidText}, {"tag", oidText}, {"job_id", oidInt8}}, run: none},
+	"period_trim": {
+		params: []uint32{oidInt8}, columns: []column{{"count", oidInt8}},
+		run: func(*ledger, *host, []any) [][]any { return [][]any{{int64(0)}} },
+	},
+	"claim_made": {params: []uint32{oidUUID}, columns: []column{{"id", oidInt8}}, run: none},
+	"claim_list": {columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"job_ids", oidInts}}, run: none},
+	"lane_list":  {params: []uint32{oidInt8}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}}, run: none},
 	"page_state": {
-		columns: []column{{"removals", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}},
-		run:     func(*ledger, *host, []any) [][]any { return [][]any{{int64(0), int64(0), int64(1)}} },
+		columns: []column{{"removals", oidInt8}, {"limit_changes", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}, {"now", oidTime}},
+		run: func(l *ledger, _ *host, _ []any) [][]any {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return [][]any{{int64(0), int64(0), int64(0), int64(1), l.clock()}}
+		},
 	},
 	// These two are only prepared for: there is nothing to read or to claim.
 	"page_read": {
-		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInts, pgtype.Int4ArrayOID, oidTexts, oidBool, oidInt8, oidInt8},
+		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInts, pgtype.Int4ArrayOID, oidTexts, oidBool, oidInt8, oidInt8, pgtype.BoolArrayOID, oidTexts, oidInts},
 		columns: []column{{"n", oidInt4}, {"position", oidInt8}}, run: none,
 	},
 	"claim_insert": {
-		params:  []uint32{oidUUID, oidInt8, oidInt8, oidInts, pgtype.Int4ArrayOID, oidInt4},
-		columns: []column{{"id", oidInt8}, {"turn", oidInt4}, {"xid", oidInt8}}, run: none,
+		params:  []uint32{oidUUID, oidInt8, oidInt8, oidInts, pgtype.Int4ArrayOID, pgtype.Int4ArrayOID, pgtype.UUIDArrayOID, oidInt4},
+		columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"xid", oidInt8}, {"first", oidInt8}}, run: none,
 	},
 	"lane_behind": {
-		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool, oidInts, pgtype.Int4ArrayOID},
+		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool, oidInts, pgtype.Int4ArrayOID, oidTexts, oidTexts, oidTexts, oidTexts},
 		columns: []column{{"n", oidInt4}, {"position", oidInt8}}, run: none,
 	},
+	"claim_keys":      {columns: []column{{"id", oidInt8}, {"turn", oidInt4}, {"tenant_id", oidText}, {"exclusive_key", oidText}}, run: none},
 	"lane_left":       {columns: tenantColumns, run: none},
 	"tenant_forwards": {columns: tenantColumns, run: none},
-	"tenant_limits":   {columns: []column{{"tenant_id", oidText}, {"most", oidInt4}, {"ids", oidInts}, {"turns", pgtype.Int4ArrayOID}}, run: none},
-	"transaction_oldest": {columns: []column{{"what", oidText}, {"id", oidText}, {"username", oidText}, {"application", oidText},
-		{"state", oidText}, {"xid", oidText}, {"seconds", pgtype.Float8OID}}, run: none},
+	"quota_check":     {run: none},
+	"operation_due":   {columns: []column{{"due_ms", oidInt8}}, run: locked(func(*ledger, *host, []any) [][]any { return [][]any{{nil}} })},
+	"operation_trim":  {params: []uint32{oidInt8}, run: none},
+	"audit_trim": {params: []uint32{oidInt8, oidInt4}, columns: []column{{"trim_audit", oidInt4}},
+		run: locked(func(*ledger, *host, []any) [][]any { return [][]any{{int32(0)}} })},
+	"limit_list": {columns: []column{{"tenant_id", oidText}, {"scope", oidText}, {"name", oidText}, {"most", oidInt4}, {"rate", oidInt4},
+		{"per_ms", oidInt8}, {"burst", oidInt4}}, run: none},
+	"limit_forget":   {run: none},
+	"tenant_weights": {columns: []column{{"tenant_id", oidText}, {"weight", oidInt4}}, run: none},
+	"limit_flying":   {columns: []column{{"tenant_id", oidText}, {"queue", oidText}, {"kind", oidText}, {"ids", oidInts}, {"turns", pgtype.Int4ArrayOID}}, run: none},
+	"limit_buckets":  {columns: []column{{"tenant_id", oidText}, {"scope", oidText}, {"name", oidText}, {"full_in", oidInt8}}, run: none},
+	"transaction_oldest": {params: []uint32{oidInt8}, columns: []column{{"what", oidText}, {"id", oidText}, {"username", oidText}, {"application", oidText},
+		{"state", oidText}, {"xid", oidText}, {"age", oidInt4}, {"seconds", pgtype.Float8OID}}, run: none},
+	"waiting_pages": {columns: []column{{"pages", oidInt8}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{int64(0)}} }},
+	"waiting_count": {
+		params:  []uint32{pgtype.Float4OID, oidInt8},
+		columns: []column{{"kind", oidText}, {"tenant_id", oidText}, {"count", oidInt8}, {"oldest", pgtype.Float8OID}}, run: none,
+	},
 	"waiting_unhandled": {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},
 	"pool_identity": {
 		columns: []column{{"version", oidInt4}, {"standby", oidBool}, {"read_only", oidBool}, {"encoding", oidText}, {"standard_strings", oidBool},
@@ -317,16 +380,16 @@ var ledgerStatements = map[string]*statement{
 	},
 	"pool_number": {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
 	"server_is": {
-		columns: []column{{"server", oidText}, {"timeline", oidInt4}},
-		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1)}} },
+		columns: []column{{"server", oidText}, {"timeline", oidInt4}, {"refused", oidText}, {"owner", oidText}, {"database", oidText}},
+		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1), "", "postgres", l.pool}} },
 	},
-	"grant_missing": {params: []uint32{oidText}, columns: []column{{"format", oidText}}, run: none},
+	"grant_missing": {params: []uint32{oidText, oidText}, columns: []column{{"format", oidText}}, run: none},
 	"role_learn":    {params: []uint32{oidTexts, oidTexts}, run: none},
 	"pool_server": {
 		columns: []column{{"server", oidText}, {"connections", oidInt4}, {"installed", pgtype.Float8OID}},
 		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1000), 0.0}} },
 	},
-	"pool_settings": {columns: []column{{"passed", oidBool}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{true}} }},
+	"pool_settings": {columns: []column{{"passed", oidBool}, {"pid", oidInt4}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{true, int32(1)}} }},
 	"pool_risks": {
 		params: []uint32{oidTexts, oidTexts},
 		columns: []column{{"version", oidInt4}, {"fsync", oidBool}, {"full_page_writes", oidBool},

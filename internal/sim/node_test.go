@@ -9,8 +9,8 @@ import (
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/proposal"
-	"github.com/tenurehq/tenure/internal/underlay"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
@@ -33,7 +33,7 @@ type process struct {
 	router   *routing.Router
 	cluster  *membership.Cluster
 	workers  *execution.Workers
-	sessions *acquisition.Sessions
+	sessions *lease.Keepers
 	manager  *acquisition.Manager
 }
 
@@ -47,9 +47,8 @@ func (n *node) start() {
 	}
 	p := &process{host: w.wires.plug(n.addr, nil)}
 	var err error
-	p.router, err = routing.New(w.routing, zap.NewNop())
+	p.router, err = routing.New(w.routing, zap.NewNop(), routing.OnNetwork(p.host))
 	must(err)
-	underlay.Put.Router(p.router, p.host)
 	cfg := membership.Config{Bind: fmt.Sprintf("%s:%d", n.addr, gossipPort), Insecure: true, Label: "sim", Profile: w.setup.profile, Join: w.setup.join}
 	self := membership.Self{Node: n.name, Role: membership.RoleNode, Version: "v1.0.0", Seeds: proposal.Seeds(p.router)}
 	if w.setup.variant.forgetful {
@@ -65,9 +64,8 @@ func (n *node) start() {
 			return all
 		}
 	}
-	p.cluster, err = membership.New(cfg, self, zap.NewNop())
+	p.cluster, err = membership.New(cfg, self, zap.NewNop(), membership.OnNetwork(p.host))
 	must(err)
-	underlay.Put.Cluster(p.cluster, p.host)
 	p.host.member = p.cluster.Self().Name
 	p.cluster.SetPools(w.poolNames())
 	registry := job.NewRegistry()
@@ -76,9 +74,8 @@ func (n *node) start() {
 	exec.Workers, exec.Retention = 1, 0
 	p.workers, err = execution.New(exec, registry, zap.NewNop())
 	must(err)
-	me := acquisition.Self{Node: n.name, Member: p.host.member, GossipAddr: func() string { return p.cluster.Self().Addr }, Version: self.Version, Kinds: registry.Kinds()}
-	p.sessions, err = acquisition.NewSessions(w.setup.acquire, 0, me, p.workers, zap.NewNop())
-	must(err)
+	me := lease.Self{Node: n.name, Member: p.host.member, GossipAddr: func() string { return p.cluster.Self().Addr }, Version: self.Version, Kinds: registry.Handled}
+	p.sessions = lease.NewKeepers(w.setup.acquire.Lease(), 0, me, p.workers, zap.NewNop())
 	var elector acquisition.Elector = proposal.Elector{Cluster: p.cluster}
 	if w.setup.variant.elector != nil {
 		elector = w.setup.variant.elector(elector)
@@ -88,7 +85,7 @@ func (n *node) start() {
 	for kind := acquisition.MessageHint; kind <= acquisition.MessageAnswer; kind++ {
 		p.cluster.Handle(kind, func(from string, payload []byte) error { return p.manager.Receive(kind, from, payload) })
 	}
-	proposal.Promotions(p.cluster, p.router)
+	proposal.ShareTimelines(p.cluster, p.router)
 	ctx := context.Background()
 	must(p.router.Start(ctx))
 	must(p.cluster.Start(ctx))

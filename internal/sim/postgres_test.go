@@ -233,7 +233,7 @@ func encode(oid uint32, format int16, v any) []byte {
 	}
 	typesMu.Lock()
 	defer typesMu.Unlock()
-	raw, err := types.Encode(oid, format, v, nil)
+	raw, err := types.Encode(oid, format, v, []byte{}) // not nil, which an empty text would be, too
 	if err != nil {
 		panic(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/acquisition"
-	"github.com/tenurehq/tenure/internal/underlay"
 	"github.com/tenurehq/tenure/membership"
 )
 
@@ -131,13 +130,12 @@ func (s *scale) startAll() {
 		}
 		cfg := membership.Config{Bind: fmt.Sprintf("%s:%d", m.addr, gossipPort), Insecure: true, Label: "sim", Profile: "lan",
 			Join: []string{fmt.Sprintf("%s:%d", nodeAddr(0), gossipPort), fmt.Sprintf("%s:%d", nodeAddr(1), gossipPort)}}
-		c, err := membership.New(cfg, membership.Self{Node: m.name, Role: membership.RoleNode, Version: "v1.0.0"}, zap.NewNop())
+		m.host = s.wires.plug(m.addr, nil)
+		c, err := membership.New(cfg, membership.Self{Node: m.name, Role: membership.RoleNode, Version: "v1.0.0"}, zap.NewNop(), membership.OnNetwork(m.host))
 		if err != nil {
 			panic(err)
 		}
-		m.host = s.wires.plug(m.addr, nil)
 		m.host.member = c.Self().Name
-		underlay.Put.Cluster(c, m.host)
 		c.SetPools(s.pools)
 		if err := c.Start(background); err != nil {
 			panic(err)

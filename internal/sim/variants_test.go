@@ -14,22 +14,23 @@ import (
 func TestBrokenVariants(t *testing.T) {
 	for _, c := range []struct {
 		name    string
+		seed    uint64 // the first that is tried: the one that showed it last
 		variant variant
 		only    string // the episodes that show it; empty: all of them
 		says    string // a pattern of the first fault
 	}{
-		{"an expired lock can be renewed", variant{flaws: flaws{renewExpired: true}}, "", "renewed a lock that had expired"},
-		{"the epoch is the clock's time, also when that goes back", variant{flaws: flaws{epochIsClock: true}}, "", "was given out after"},
-		{"no fence", variant{flaws: flaws{noFence: true}}, "", "has claimed"},
-		{"a lock counts as quiet since it was taken", variant{flaws: flaws{quietSinceTake: true}}, "", "was well and had not let go"},
-		{"every holder is thought dead", variant{elector: func(e acquisition.Elector) acquisition.Elector { return pessimist{e} }}, "clock jumps", "was well and had not let go"},
-		{"a lock is given up whenever the view changes", variant{elector: func(e acquisition.Elector) acquisition.Elector { return fickle{e} }}, "", " moved (during|when)"},
-		{"only the elected node tries, and does not say that it cannot", variant{elector: func(e acquisition.Elector) acquisition.Elector { return proud{e} }}, "database cut off from some", "nobody has held the lock"},
-		{"nobody is told of an offer", variant{elector: func(e acquisition.Elector) acquisition.Elector { return silent{e} }}, "restart", "a lock was free for"},
-		{"lost members are not looked for", variant{forgetful: true}, "", "do not agree"},
+		{"an expired lock can be renewed", 1, variant{flaws: flaws{renewExpired: true}}, "", "renewed a lock that had expired"},
+		{"the epoch is the clock's time, also when that goes back", 7, variant{flaws: flaws{epochIsClock: true}}, "", "was given out after"},
+		{"no fence", 1, variant{flaws: flaws{noFence: true}}, "", "has claimed"},
+		{"a lock counts as quiet since it was taken", 1, variant{flaws: flaws{quietSinceTake: true}}, "", "was well and had not let go"},
+		{"every holder is thought dead", 1, variant{elector: func(e acquisition.Elector) acquisition.Elector { return pessimist{e} }}, "clock jumps", "was well and had not let go"},
+		{"a lock is given up whenever the view changes", 1, variant{elector: func(e acquisition.Elector) acquisition.Elector { return fickle{e} }}, "", " moved (during|when)"},
+		{"only the elected node tries, and does not say that it cannot", 1, variant{elector: func(e acquisition.Elector) acquisition.Elector { return proud{e} }}, "database cut off from some", "nobody has held the lock"},
+		{"nobody is told of an offer", 2, variant{elector: func(e acquisition.Elector) acquisition.Elector { return silent{e} }}, "restart", "a lock was free for"},
+		{"lost members are not looked for", 1, variant{forgetful: true}, "", "do not agree"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for seed := uint64(1); seed <= 12; seed++ {
+			for seed := c.seed; seed < c.seed+12; seed++ {
 				s := setupOf(seed)
 				s.variant, s.only = c.variant, c.only
 				began := time.Now()

@@ -63,7 +63,7 @@ func (w *wires) plug(addr string, accept func(net.Conn, *host)) *host {
 	return h
 }
 
-// unplug ends a host as a crash does; whoever had a stream to it finds out at once.
+// unplug ends a host as a crash does; anyone who had a stream to it finds out at once.
 func (w *wires) unplug(h *host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

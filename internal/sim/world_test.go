@@ -207,7 +207,7 @@ func (w *world) converge() time.Duration {
 	return time.Since(from)
 }
 
-// slack is how far back a clock went: whoever held a lock and died before it was
+// slack is how far back a clock went: anyone who held a lock and died before it was
 // renewed once more seems to hold it for that much longer.
 func (w *world) slack() (most time.Duration) {
 	w.judge.mu.Lock()

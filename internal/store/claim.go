@@ -21,80 +21,90 @@ type Claim struct {
 
 // ReleaseClaims removes claims of a session whose jobs are all gone.
 func ReleaseClaims(ctx context.Context, db DB, session uuid.UUID, claims []int64) error {
-	if _, err := db.Exec(ctx, sqlClaimRelease, session, claims); err != nil {
-		return fmt.Errorf("remove claims: %w", translate(err))
-	}
-	return nil
+	_, err := db.Exec(ctx, sqlClaimRelease, session, claims)
+	return explain(err, "remove claims")
 }
 
-// Claimed is what InsertClaim has done.
+// ClaimRequest is jobs to be claimed, and who is to run them.
+type ClaimRequest struct {
+	removals  int64 // of the lock, when the jobs were read
+	ids       []int64
+	turns, to []int32
+	peers     []uuid.UUID
+	buckets   []Bucket
+}
+
+// NewClaimRequest returns one for so many jobs that were read when the lock's removals stood
+// at the given count.
+func NewClaimRequest(removals int64, jobs int) *ClaimRequest {
+	return &ClaimRequest{removals: removals, ids: make([]int64, 0, jobs), turns: make([]int32, 0, jobs), to: make([]int32, 0, jobs), peers: []uuid.UUID{}}
+}
+
+// AddPeer has the jobs that are added from now on claimed for another node's session. Those
+// before the first call are the holder's own.
+func (r *ClaimRequest) AddPeer(session uuid.UUID) { r.peers = append(r.peers, session) }
+
+// Add adds a job.
+func (r *ClaimRequest) Add(id job.ID, turn int32) {
+	r.ids, r.turns, r.to = append(r.ids, int64(id)), append(r.turns, turn), append(r.to, int32(len(r.peers)))
+}
+
+// Spend has the claim say how things stand with buckets that it takes tokens from.
+func (r *ClaimRequest) Spend(buckets []Bucket) { r.buckets = buckets }
+
+// Claimed is a claim that was made: all jobs of one session with one turn.
 type Claimed struct {
-	ByTurn map[int32]int64 // the claim of each turn among the jobs
-	XID    int64           // of its transaction; whoever had drawn a position before has a lower one
-}
-
-// InsertClaim claims jobs that were read when the lock's removals stood at the
-// given count. ErrFenced: nothing was claimed.
-func InsertClaim(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns []int32) (c Claimed, err error) {
-	rows, err := db.Query(ctx, sqlClaimInsert, f.Session, f.Epoch, removals, ids, turns, f.Incarnation)
-	if err != nil {
-		return c, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
-	}
-	c.ByTurn = make(map[int32]int64, 1)
-	var id int64
-	var turn int32
-	_, err = pgx.ForEachRow(rows, []any{&id, &turn, &c.XID}, func() error {
-		c.ByTurn[turn] = id
-		return nil
-	})
-	switch {
-	case err != nil:
-		return Claimed{}, fmt.Errorf("claim %d jobs: %w", len(ids), translate(err))
-	case len(c.ByTurn) == 0:
-		return Claimed{}, ErrFenced
-	}
-	return c, nil
-}
-
-// Given is a claim that was made for another session.
-type Given struct {
 	ID      int64
 	Session uuid.UUID
 	Turn    int32
-	XID     int64 // see Claimed
+	XID     int64 // of its transaction; anyone who had drawn a position before has a lower one
+	First   job.ID
 }
 
-// GiveClaims claims jobs for other nodes' sessions: job i for sessions[to[i]]. A
-// session that has ended gets none. It returns what was claimed; nothing means that
-// the lock is lost, that jobs were taken away, or that no session lives.
-func GiveClaims(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns, to []int32, sessions []uuid.UUID) ([]Given, error) {
-	n := make([]int32, len(to))
-	for i := range to {
-		n[i] = to[i] + 1
+// InsertClaims claims jobs. A peer's session that has ended gets none. ErrFenced: nothing was
+// claimed, as the lock is lost, jobs were taken away, or no peer lives.
+func InsertClaims(ctx context.Context, db DB, f Fence, r *ClaimRequest) (made []Claimed, err error) {
+	args := []any{f.Session, f.Epoch, r.removals, r.ids, r.turns, r.to, r.peers, f.Incarnation}
+	what := fmt.Sprintf("claim %d jobs", len(r.ids))
+	if len(r.buckets) == 0 {
+		made, err = list(ctx, db, what, pgx.RowToStructByPos[Claimed], sqlClaimInsert, args...)
+	} else {
+		var b pgx.Batch // one transaction
+		collectInto(b.Queue(sqlClaimInsert, args...), &made, pgx.RowToStructByPos[Claimed])
+		tenants, scopes, names, full := splitBuckets(r.buckets)
+		b.Queue(sqlLimitSpend, f.Session, f.Epoch, tenants, scopes, names, full)
+		err = explain(db.SendBatch(ctx, &b).Close(), "%s", what)
 	}
-	rows, err := db.Query(ctx, sqlClaimGive, f.Session, f.Epoch, removals, ids, turns, n, sessions, f.Incarnation)
-	if err != nil {
-		return nil, fmt.Errorf("claim %d jobs for other nodes: %w", len(ids), translate(err))
+	if err == nil && len(made) == 0 {
+		err = ErrFenced
 	}
-	given, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Given])
-	if err != nil {
-		return nil, fmt.Errorf("claim %d jobs for other nodes: %w", len(ids), translate(err))
-	}
-	return given, nil
+	return made, err
 }
 
-// Accepted is a claim that a session took over.
+// Accepted is a claim that a session accepted.
 type Accepted struct {
-	ID   int64
-	Jobs []job.Record // none: they are all gone; without a payload: it is too large
+	ID    int64
+	Jobs  []job.Record // none: they are all gone; without a payload: it is too large
+	Ready []time.Time  // since when each could start, by the clock of this process
 }
 
-// AcceptClaims takes over every claim that was given to a session and is not among
+// AcceptClaims accepts every claim that was assigned to a session and is not among
 // those it knows. It can be repeated after a lost answer.
 func AcceptClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) ([]Accepted, error) {
-	rows, err := db.Query(ctx, sqlClaimAccept, session, notNil(known), MaxJobBytes)
+	accepted, err := readPrinted(ctx, func(ctx context.Context) ([]Accepted, error) {
+		return acceptClaims(ctx, db, session, known, MaxJobBytes)
+	}, func(ctx context.Context) ([]Accepted, error) {
+		return acceptApart(ctx, db, session, known)
+	})
+	return accepted, explain(err, "accept claims")
+}
+
+// acceptClaims is AcceptClaims with the payload and meta of jobs that are stored, and
+// printed, as no more than most bytes.
+func acceptClaims(ctx context.Context, db DB, session uuid.UUID, known []int64, most int) ([]Accepted, error) {
+	rows, err := db.Query(ctx, sqlClaimAccept, session, notNil(known), most)
 	if err != nil {
-		return nil, fmt.Errorf("take claims over: %w", translate(err))
+		return nil, err
 	}
 	var out []Accepted
 	at := map[int64]int{} // by id, into out
@@ -102,14 +112,15 @@ func AcceptClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) 
 		var claim int64
 		var id *job.ID
 		var r job.Record
-		var kind, tenant, queue, unique, correlation *string
+		var kind, tenant, queue, unique, correlation, exclusive *string
 		var attempt, maxAttempts, losses, priority *int16
 		var timeout *int32
 		var created *time.Time
+		var waited *float64
 		if err := rows.Scan(&claim, &id, &r.Turn, &kind, &attempt, &maxAttempts, &losses, &timeout, &created,
-			&r.Payload, &r.Meta, &unique, &correlation, &tenant, &queue, &priority); err != nil {
+			&r.Payload, &r.Meta, &unique, &correlation, &tenant, &queue, &priority, &exclusive, &waited); err != nil {
 			rows.Close()
-			return nil, fmt.Errorf("take claims over: %w", translate(err))
+			return nil, err
 		}
 		i, seen := at[claim]
 		if !seen {
@@ -123,28 +134,20 @@ func AcceptClaims(ctx context.Context, db DB, session uuid.UUID, known []int64) 
 		r.ID, r.Kind, r.Tenant, r.Queue, r.Priority = *id, *kind, *tenant, *queue, *priority
 		r.Attempt, r.MaxAttempts, r.Losses = int(*attempt)+1, int(deref(maxAttempts)), int(*losses)
 		r.Timeout, r.CreatedAt = time.Duration(deref(timeout))*time.Millisecond, *created
-		r.UniqueKey, r.CorrelationID = deref(unique), deref(correlation)
+		r.UniqueKey, r.CorrelationID, r.ExclusiveKey = deref(unique), deref(correlation), deref(exclusive)
 		out[i].Jobs = append(out[i].Jobs, r)
+		out[i].Ready = append(out[i].Ready, time.Now().Add(-time.Duration(*waited*float64(time.Second))))
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("take claims over: %w", translate(err))
-	}
-	return out, nil
+	return out, rows.Err()
 }
 
-// WithdrawClaims takes back what was given longer ago than patience and has not
-// been taken over, and returns the claims. Those that somebody has locked stay.
+// WithdrawClaims takes back what was assigned longer ago than patience and has not
+// been accepted, and returns the claims. Those that somebody has locked stay.
 func WithdrawClaims(ctx context.Context, db DB, f Fence, patience time.Duration) (withdrawn []int64, err error) {
 	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
-		q.Query(func(rows pgx.Rows) (err error) {
-			withdrawn, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-			return err
-		})
+		collectInto(q, &withdrawn, pgx.RowTo[int64])
 	}, sqlClaimWithdraw, f.Session, f.Epoch, patience.Milliseconds())
-	if err != nil {
-		return nil, fmt.Errorf("withdraw claims: %w", err)
-	}
-	return withdrawn, nil
+	return withdrawn, explain(err, "withdraw claims")
 }
 
 // Standing is a claim in flight.
@@ -156,73 +159,35 @@ type Standing struct {
 // StandingClaims lists the claims in flight and, of those among claims that list another
 // number of jobs than jobs says, pairwise, which.
 func StandingClaims(ctx context.Context, db DB, claims []int64, jobs []int32) ([]Standing, error) {
-	rows, err := db.Query(ctx, sqlClaimStanding, claims, jobs)
-	if err == nil {
-		var out []Standing
-		if out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Standing]); err == nil {
-			return out, nil
-		}
-	}
-	return nil, fmt.Errorf("list claims: %w", translate(err))
-}
-
-func collectIDs(ctx context.Context, db DB, what, sql string, args ...any) ([]int64, error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err == nil {
-		var ids []int64
-		if ids, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err == nil {
-			return ids, nil
-		}
-	}
-	return nil, fmt.Errorf("%s: %w", what, translate(err))
+	return list(ctx, db, "list claims", pgx.RowToStructByPos[Standing], sqlClaimStanding, claims, jobs)
 }
 
 // Claims lists what is in flight. Called after TakeLock it shows every claim that
 // was ever committed before, because of the fence.
 func Claims(ctx context.Context, db DB) ([]Claim, error) {
-	rows, err := db.Query(ctx, sqlClaimList)
-	if err != nil {
-		return nil, fmt.Errorf("list claims: %w", translate(err))
-	}
-	out, err := collectClaims(rows)
-	if err != nil {
-		return nil, fmt.Errorf("list claims: %w", translate(err))
-	}
-	return out, nil
-}
-
-func collectClaims(rows pgx.Rows) ([]Claim, error) {
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Claim, err error) {
-		err = row.Scan(&c.ID, &c.Session, &c.Turn, &c.Jobs)
-		return c, err
-	})
+	return list(ctx, db, "list claims", pgx.RowToStructByPos[Claim], sqlClaimList)
 }
 
 // ReturnUnstarted gives jobs of a session back that never started: claims[i] loses
 // jobs[i]. ErrLocked: somebody has locked a claim.
 func ReturnUnstarted(ctx context.Context, db DB, session uuid.UUID, claims, jobs []int64) error {
-	if err := briefly(ctx, db, lockTimeout, nil, sqlClaimReturn, session, claims, jobs); err != nil {
-		return fmt.Errorf("give %d unstarted jobs back: %w", len(jobs), err)
-	}
-	return nil
+	return explain(briefly(ctx, db, lockTimeout, nil, sqlClaimReturn, session, claims, jobs), "give %d unstarted jobs back", len(jobs))
 }
 
 // ClaimsMade lists the claims that a session must know of: those it made for itself,
-// and those it has taken over. One that it does not know of is to be removed with
+// and those it has accepted. One that it does not know of is to be removed with
 // ReleaseClaims, provided that no answer about it can still be on its way: its jobs were
 // never started here. It is removed by its number, so that a statement which arrives
 // late finds no claim that was made meanwhile.
 func ClaimsMade(ctx context.Context, db DB, session uuid.UUID) ([]int64, error) {
-	return collectIDs(ctx, db, "list the session's claims", sqlClaimMade, session)
+	return list(ctx, db, "list the session's claims", pgx.RowTo[int64], sqlClaimMade, session)
 }
 
 // Spare takes back the loss that ReapClaims charged for runs of a session that was declared
 // dead, by the process that ran them, which lives. turns are those of the runs, pairwise.
 func Spare(ctx context.Context, db DB, ids []int64, turns []int32) error {
-	if _, err := db.Exec(ctx, sqlClaimSpare, ids, turns); err != nil {
-		return fmt.Errorf("take losses back: %w", translate(err))
-	}
-	return nil
+	_, err := db.Exec(ctx, sqlClaimSpare, ids, turns)
+	return explain(err, "take losses back")
 }
 
 // Reaped says what a call of ReapClaims came to.
@@ -248,7 +213,7 @@ func ReapClaims(ctx context.Context, db DB, f Fence, maxLosses int, after int64,
 		})
 	}, sqlClaimReap, f.Session, f.Epoch, maxLosses, after, keep)
 	if err != nil {
-		return Reaped{}, fmt.Errorf("reap claims: %w", err)
+		return Reaped{}, explain(err, "reap claims")
 	}
 	if fence == 0 {
 		return Reaped{}, ErrFenced

@@ -18,13 +18,13 @@ func TestClaimIsFenced(t *testing.T) {
 	b := setup(t)
 	b.enqueue(t, store.NewJob{})
 	p := b.page(t, 0)
-	ids, turns := columns(p)
-
-	_, err := store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch - 1, Incarnation: b.fence.Incarnation}, p.Removals, ids, turns)
+	_, err := store.InsertClaims(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch - 1, Incarnation: b.fence.Incarnation}, request(p))
 	require.ErrorIs(t, err, store.ErrFenced, "another epoch")
-	_, err = store.InsertClaim(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch, Incarnation: b.fence.Incarnation + 1}, p.Removals, ids, turns)
+	_, err = store.InsertClaims(t.Context(), b.db, store.Fence{Session: b.fence.Session, Epoch: b.fence.Epoch, Incarnation: b.fence.Incarnation + 1}, request(p))
 	require.ErrorIs(t, err, store.ErrFenced, "of another timeline")
-	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals+1, ids, turns)
+	p.Removals++
+	_, err = store.InsertClaims(t.Context(), b.db, b.fence, request(p))
+	p.Removals--
 	require.ErrorIs(t, err, store.ErrFenced, "somebody took jobs away")
 
 	other := openSession(t, b.db, "b")
@@ -35,13 +35,13 @@ func TestClaimIsFenced(t *testing.T) {
 	mine, _, err = store.TakeLock(t.Context(), b.db, store.Claimant{Session: other, Member: "b", SeenSeq: l.RenewSeq, HolderGone: true}, ttl)
 	require.NoError(t, err)
 	require.True(t, mine, "gossip says the holder is gone, and its renewals stood still")
-	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
+	_, err = store.InsertClaims(t.Context(), b.db, b.fence, request(p))
 	require.ErrorIs(t, err, store.ErrFenced, "the lock was taken over")
 	_, err = store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl)
 	require.ErrorIs(t, err, store.ErrFenced)
 }
 
-func TestReapRaisesTurnsAndBuriesKillers(t *testing.T) {
+func TestReapRaisesTurnsAndDeadLettersCrashers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.enqueue(t, store.NewJob{UniqueKey: "u"})
@@ -98,11 +98,11 @@ func TestReapingHeedsCancelRequests(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		b := setup(t)
 		unwanted, other := b.enqueue(t, store.NewJob{UniqueKey: "u"}), b.enqueue(t, store.NewJob{UniqueKey: "o"})
-		killer := b.enqueue(t, store.NewJob{})
-		b.dies(t, unwanted, other, killer)
-		_, err := b.db.Exec(t.Context(), "UPDATE tenure.job SET losses = 2 WHERE id = $1", killer)
+		crasher := b.enqueue(t, store.NewJob{})
+		b.dies(t, unwanted, other, crasher)
+		_, err := b.db.Exec(t.Context(), "UPDATE tenure.job SET losses = 2 WHERE id = $1", crasher)
 		require.NoError(t, err)
-		for _, id := range []job.ID{unwanted, killer} {
+		for _, id := range []job.ID{unwanted, crasher} {
 			running, err := store.Cancel(t.Context(), b.db, id, keep)
 			require.NoError(t, err)
 			require.True(t, running)
@@ -116,8 +116,7 @@ func TestReapingHeedsCancelRequests(t *testing.T) {
 			require.Equal(t, "cancelled", b.state(t, unwanted))
 		}
 		require.Equal(t, want, counts(t, b.db))
-		asked, err := store.CancelRequests(t.Context(), b.db)
-		require.NoError(t, err)
+		asked := b.requests(t)
 		require.Empty(t, asked)
 		require.NotEqual(t, unwanted, b.enqueue(t, store.NewJob{UniqueKey: "u"}), "its key is free")
 		require.Equal(t, other, b.enqueue(t, store.NewJob{UniqueKey: "o"}), "and that of the other is not")
@@ -125,8 +124,8 @@ func TestReapingHeedsCancelRequests(t *testing.T) {
 }
 
 // Reaping waits for nobody's row: a job that somebody has locked stays in its claim, alone,
-// and is taken back when it is free. Neither does declaring a session dead, nor taking
-// back what was given.
+// and is taken back when it is free. Neither does declaring a session dead, nor withdrawing
+// what was assigned.
 func TestReapingWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -175,20 +174,20 @@ func TestReapingWaitsForNobody(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, dead, "it may just be beating")
 	unlock()
-	var given int64
-	require.NoError(t, b.db.QueryRow(ctx, "INSERT INTO tenure.claim (session_id, turn, job_ids, given, claimed_at) VALUES ($1, $3::integer + 1, $2, true, to_timestamp(0)) RETURNING id", silent, ids[:1], b.first()).Scan(&given))
-	unlock = b.locks(t, "SELECT FROM tenure.claim WHERE id = $1 FOR UPDATE", given)
+	var assigned int64
+	require.NoError(t, b.db.QueryRow(ctx, "INSERT INTO tenure.claim (session_id, turn, job_ids, given, claimed_at) VALUES ($1, $3::integer + 1, $2, true, to_timestamp(0)) RETURNING id", silent, ids[:1], b.first()).Scan(&assigned))
+	unlock = b.locks(t, "SELECT FROM tenure.claim WHERE id = $1 FOR UPDATE", assigned)
 	withdrawn, err := store.WithdrawClaims(ctx, b.db, b.fence, time.Second)
 	require.NoError(t, err)
-	require.Empty(t, withdrawn, "it may just be taken over")
+	require.Empty(t, withdrawn, "it may just be accepted")
 	unlock()
 	withdrawn, err = store.WithdrawClaims(ctx, b.db, b.fence, time.Second)
 	require.NoError(t, err)
-	require.Equal(t, []int64{given}, withdrawn)
+	require.Equal(t, []int64{assigned}, withdrawn)
 }
 
-// A chore that would have to wait for more than rows gives up at once.
-func TestChoresGiveUpOnALockedTable(t *testing.T) {
+// A duty that would have to wait for more than rows gives up at once.
+func TestDutiesGiveUpOnALockedTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.enqueue(t, store.NewJob{DueAt: time.Now().Add(-time.Hour)})
@@ -240,7 +239,7 @@ func TestDeclareDead(t *testing.T) {
 	}
 }
 
-// Whoever outlived a session's end takes back what its jobs were charged, once for each run.
+// Anyone who outlived a session's end takes back what its jobs were charged, once for each run.
 func TestSpare(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,8 +12,12 @@ import (
 type copySource struct {
 	jobs []*NewJob
 	due  bool
+	ids  bool      // they have been drawn
+	keys bool      // some have an exclusive key
 	now  time.Time // the database's
 	turn int32     // the first of each
+
+	timeouts bool // some have a timeout
 
 	next    int
 	begun   bool
@@ -62,6 +66,15 @@ func (c *copySource) row(b []byte, j *NewJob) []byte {
 	if c.due {
 		columns++
 	}
+	if c.ids {
+		columns++
+	}
+	if c.keys {
+		columns++
+	}
+	if c.timeouts {
+		columns++
+	}
 	b = binary.BigEndian.AppendUint16(b, columns)
 	b = appendText(b, j.Tenant)
 	b = appendText(b, j.Queue)
@@ -92,6 +105,25 @@ func (c *copySource) row(b []byte, j *NewJob) []byte {
 		}
 		b = binary.BigEndian.AppendUint32(b, 8)
 		b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()-postgresEpoch))
+	}
+	if c.ids {
+		b = binary.BigEndian.AppendUint32(b, 8)
+		b = binary.BigEndian.AppendUint64(b, uint64(j.id))
+	}
+	switch {
+	case !c.keys:
+	case j.ExclusiveKey == "":
+		b = appendNull(b)
+	default:
+		b = appendText(b, j.ExclusiveKey)
+	}
+	switch {
+	case !c.timeouts:
+	case j.Timeout == 0:
+		b = appendNull(b)
+	default:
+		b = binary.BigEndian.AppendUint32(b, 4)
+		b = binary.BigEndian.AppendUint32(b, uint32(j.Timeout.Milliseconds()))
 	}
 	return b
 }

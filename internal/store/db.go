@@ -64,6 +64,7 @@ const (
 	codeUndefinedSchema = "3F000"
 	codeUndefinedFunc   = "42883"
 	codeUniqueViolation = "23505"
+	codeCheckViolation  = "23514"
 	codeNoPrivilege     = "42501"
 	codeAborted         = "25P02" // current transaction is aborted
 	codeLockTimeout     = "55P03" // lock_not_available
@@ -71,6 +72,9 @@ const (
 	codeNotLetIn        = "28000" // the role does not exist or may not log in, or pg_hba.conf refuses it
 	codeNoDatabase      = "3D000"
 	codeTooMany         = "53300" // connections, for the server, the database or the role
+	codeTooMuch         = "54000" // program_limit_exceeded: a text of more than 1 GB
+
+	classTooMuch = "54" // that, or a value that is nested too deeply
 )
 
 // coded is an error of the server's, from pgx or another driver of database/sql.
@@ -96,12 +100,36 @@ func translate(err error) error {
 	return err
 }
 
+// explain says what a statement was for that has failed, and gives its error the meaning
+// that translate does; nil stays nil.
+func explain(err error, what string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), translate(err))
+}
+
+// list collects the rows of a query, whose error is about what.
+func list[T any](ctx context.Context, db DB, what string, row pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, _ := db.Query(ctx, sql, args...) // its error is the rows', too
+	all, err := pgx.CollectRows(rows, row)
+	return all, explain(err, "%s", what)
+}
+
+// collectInto has the rows of a query in a batch collected in all.
+func collectInto[T any](q *pgx.QueuedQuery, all *[]T, row pgx.RowToFunc[T]) {
+	q.Query(func(rows pgx.Rows) (err error) {
+		*all, err = pgx.CollectRows(rows, row)
+		return err
+	})
+}
+
 // lockTimeout is how long a statement waits for a lock that somebody else holds, if what
 // others want of the caller must not wait behind that.
 const lockTimeout = 100 * time.Millisecond
 
 // briefly runs one statement in a transaction of its own. Rather than wait for a lock for
-// longer than patience it changes nothing, and ends with ErrLocked. The patience is set
+// longer than patience it changes nothing, and its error is explained as ErrLocked. The patience is set
 // beforehand, in a round trip of its own, as the connection may have to prepare the
 // statement, and that waits for locks, too. heed says what to do with the answer; nil:
 // nothing.
@@ -109,13 +137,13 @@ func briefly(ctx context.Context, db DB, patience time.Duration, heed func(*pgx.
 	if pool, ok := db.(*pgxpool.Pool); ok {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {
-			return translate(err)
+			return err
 		}
 		defer conn.Release()
 		db = conn
 	}
 	if _, err := db.Exec(ctx, sqlLockPatience, milliseconds(patience), false); err != nil {
-		return translate(err)
+		return err
 	}
 	var b pgx.Batch
 	q := b.Queue(sql, args...)
@@ -127,7 +155,7 @@ func briefly(ctx context.Context, db DB, patience time.Duration, heed func(*pgx.
 	if err != nil {
 		endPatience(db)
 	}
-	return translate(err)
+	return err
 }
 
 // endPatience makes a connection, on which a statement has failed, wait for locks again.
@@ -149,17 +177,35 @@ func IsAborted(err error) bool { return hasCode(err, codeAborted) }
 // connection.
 func NoConnectionLeft(err error) bool { return hasCode(err, codeTooMany) }
 
-func hasCode(err error, code string) bool {
+// NoPrivilege tells whether err says that the user may not do this.
+func NoPrivilege(err error) bool { return hasCode(err, codeNoPrivilege) }
+
+func hasCode(err error, code string) bool { return stateOf(err) == code }
+
+// stateOf is the SQLSTATE of an error of the server's; "": it is none.
+func stateOf(err error) string {
 	var pg coded
-	return errors.As(err, &pg) && pg.SQLState() == code
+	if errors.As(err, &pg) {
+		return pg.SQLState()
+	}
+	return ""
 }
 
-// nullable turns the empty string into NULL.
-func nullable(s string) *string {
-	if s == "" {
+// nullable turns a zero value into NULL.
+func nullable[T comparable](v T) *T {
+	var zero T
+	if v == zero {
 		return nil
 	}
-	return &s
+	return &v
+}
+
+// deref turns NULL into a zero value.
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 // notNil keeps an empty list from becoming NULL, with which nothing compares.

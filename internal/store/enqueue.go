@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
@@ -24,14 +26,36 @@ type NewJob struct {
 	Kind          string
 	Payload       []byte
 	Meta          []byte // nil: none
+	Tagged        bool   // meta has tags in it
 	Priority      int16
 	MaxAttempts   int // 0: the kind's
 	CorrelationID string
 	UniqueKey     string
+	UniqueFor     time.Duration // how long the unique key is taken, whatever becomes of the job; 0: until it ends
+	ExclusiveKey  string
+	Timeout       time.Duration // of each run, in whole milliseconds; 0: the kind's
 	DueAt         time.Time     // zero: see DueIn
 	DueIn         time.Duration // 0: now; counted from the database's clock
+	External      bool          // for workers outside the cluster; Kind is the topic
 	WithData      bool          // the transaction may write the tenant's own data, too
+	Links         *Links        // to other jobs; nil: none
+
+	id int64 // drawn before, in bulk; 0: it is not known
 }
+
+// Links are what links a job to others of its tenant.
+type Links struct {
+	After     []int64 // the jobs that it starts after
+	OnFailure string  // what becomes of it when one of these fails: wait, cancel or run
+	Batch     bool    // it is the completion job of a batch
+	In        int64   // the batch that it is added to; 0: none
+}
+
+// Awaits tells whether the job starts when others have ended.
+func (j *NewJob) Awaits() bool { return j.Links != nil && (j.Links.Batch || len(j.Links.After) > 0) }
+
+// single tells whether the job is added by a statement of its own, with many others, too.
+func (j *NewJob) single() bool { return j.UniqueKey != "" || j.Tagged || j.Links != nil }
 
 // Later tells whether the job becomes a timer.
 func (j *NewJob) Later() bool { return !j.DueAt.IsZero() || j.DueIn > 0 }
@@ -58,97 +82,135 @@ func OnSQLTx(tx *sql.Tx) QueryRow {
 	}
 }
 
-// Why tenure.enqueue takes a job not in.
-const (
-	refusedWrongPool = "wrong pool"
-	refusedForbidden = "forbidden"
-	refusedMoved     = "moved"
-	refusedHeld      = "held"
-	refusedArriving  = "arriving"
-	refusedContended = "contended"
-)
-
 // Enqueue adds one job by row, which may belong to a transaction of the caller's: that goes
 // on when the job is refused. duplicate: an unfinished job of the tenant has the same unique
 // key, and id is that one's. ErrWrongPool: this is not the pool with this number.
-// ErrNotAllowed: the role in force may not enqueue for this tenant. TenantMovedError: the
+// ErrNotAllowed: the role in force may not enqueue for this tenant. tenancy.MovedError: the
 // tenant has left the pool. ErrTenantArrives: a job with a unique key has to wait until all
 // the tenant's keys are here. tenancy.HeldError: the transaction may write data that is
-// being copied.
+// being copied. LinkError: what it is linked to is not there.
 func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
 	var added struct {
 		id             *job.ID
 		duplicate      *bool
 		refused, other *string
 	}
-	err = row(ctx, sqlEnqueue, pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullableInt(j.MaxAttempts), nullableJSON(j.Meta),
-		nullable(j.CorrelationID), dueAt(j), dueIn(j), nullable(j.UniqueKey), j.WithData).Scan(&added.id, &added.duplicate, &added.refused, &added.other)
+	sql, args := sqlEnqueue, []any{pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullable(j.MaxAttempts), nullable(string(j.Meta)),
+		nullable(j.CorrelationID), nullable(j.DueAt), dueIn(j), nullable(j.UniqueKey), j.WithData}
+	if j.External {
+		sql = sqlEnqueueExternal
+	} else {
+		args = append(args, nullable(j.ExclusiveKey), interval(j.Timeout), interval(j.UniqueFor))
+	}
+	if l := j.Links; l != nil {
+		sql, args = sqlEnqueueLinked, append(args, arrayText(l.After), cmp.Or(l.OnFailure, "wait"), l.Batch, nullable(l.In))
+	}
+	err = row(ctx, sql, args...).Scan(&added.id, &added.duplicate, &added.refused, &added.other)
 	switch {
-	case hasCode(err, codeUndefinedFunc):
-		return 0, false, fmt.Errorf("%w: %w", ErrNotMigrated, err)
-	case hasCode(err, codeNoPrivilege):
-		return 0, false, fmt.Errorf("%w: run tenure migrate --grants, or GRANT USAGE ON SCHEMA tenure and EXECUTE ON FUNCTION tenure.enqueue to the role", err)
 	case err != nil:
-		return 0, false, translate(err)
+		return 0, false, explainEnqueue(err)
 	case added.refused != nil:
 		return 0, false, refusal(*added.refused, j.Tenant, added.other)
 	case added.id == nil || added.duplicate == nil:
-		return 0, false, errors.New("tenure.enqueue returned no id: is it the function that tenure migrate makes?")
+		return 0, false, errNoID
 	}
 	return *added.id, *added.duplicate, nil
+}
+
+var errNoID = errors.New("tenure.enqueue returned no id: is it the function that tenure migrate makes?")
+
+// explainEnqueue gives an error of tenure.enqueue its meaning.
+func explainEnqueue(err error) error {
+	switch {
+	case hasCode(err, codeUndefinedFunc):
+		return fmt.Errorf("%w: %w", ErrNotMigrated, err)
+	case hasCode(err, codeNoPrivilege):
+		return fmt.Errorf("%w: run tenure migrate --grants, or GRANT USAGE ON SCHEMA tenure and EXECUTE ON FUNCTION tenure.enqueue to the role", err)
+	}
+	return translate(err)
+}
+
+// EnqueueClaimed adds one job that is due and has no unique key, in a transaction of its own,
+// and claims it for the session that holds the lock. claim is 0 if the job was added and not
+// claimed: the lock is lost, the tenant rests, somebody has just taken jobs away, or limits were changed
+// more often than limits says. The
+// errors are those of Enqueue, and ErrUnsure: it is not known what was committed.
+func EnqueueClaimed(ctx context.Context, db DB, f Fence, limits int64, pool int, j *NewJob) (r job.Record, claim int64, err error) {
+	var id *job.ID
+	var refused, other *string
+	var claimed *int64
+	var turn *int32
+	r = job.Record{Tenant: j.Tenant, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority, Attempt: 1, MaxAttempts: j.MaxAttempts, CorrelationID: j.CorrelationID, Timeout: j.Timeout}
+	err = db.QueryRow(ctx, sqlEnqueueClaimed, f.Session, f.Epoch, f.Incarnation, pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority,
+		nullable(j.MaxAttempts), nullable(string(j.Meta)), nullable(j.CorrelationID), interval(j.Timeout), limits).Scan(&id, &refused, &other, &claimed, &turn, &r.CreatedAt, &r.Payload, &r.Meta)
+	switch {
+	case err != nil && (wasRolledBack(err) || pgconn.SafeToRetry(err)):
+		return r, 0, explainEnqueue(err)
+	case err != nil:
+		return r, 0, fmt.Errorf("%w: %w", ErrUnsure, err)
+	case refused != nil:
+		return r, 0, refusal(*refused, j.Tenant, other)
+	case id == nil:
+		return r, 0, errNoID
+	}
+	r.ID, r.Turn = *id, deref(turn)
+	return r, deref(claimed), nil
+}
+
+// ErrUnsure is returned when the answer to a statement got lost: it is not known whether it
+// was committed.
+var ErrUnsure = errors.New("it is not known whether that was committed")
+
+// wasRolledBack tells whether an error is Postgres's word that a statement came to nothing. A
+// session that ends may have committed before.
+func wasRolledBack(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR"
 }
 
 // refusal is a refusal of tenure.enqueue as an error.
 func refusal(why, tenant string, other *string) error {
 	switch why {
-	case refusedWrongPool:
+	case "wrong pool":
 		return ErrWrongPool
-	case refusedForbidden:
+	case "forbidden":
 		return ErrNotAllowed
-	case refusedMoved:
-		return &TenantMovedError{Tenant: tenancy.ID(tenant), To: *other}
-	case refusedHeld:
+	case "moved":
+		return &tenancy.MovedError{Tenant: tenancy.ID(tenant), To: *other}
+	case "held":
 		return &tenancy.HeldError{Tenant: tenancy.ID(tenant), To: *other}
-	case refusedArriving:
+	case "arriving":
 		return ErrTenantArrives
-	case refusedContended:
+	case "quota":
+		most, _ := strconv.Atoi(deref(other))
+		return &QuotaError{Tenant: tenancy.ID(tenant), Most: most}
+	case "no job", "no batch":
+		id, _ := job.ParseID(*other)
+		return &LinkError{ID: id, Batch: why == "no batch"}
+	case "contended":
 		return errKeyContended
 	}
 	return fmt.Errorf("tenure.enqueue refused the job: %s", why) // a newer ledger's
 }
 
-func dueAt(j *NewJob) *time.Time {
-	if j.DueAt.IsZero() {
-		return nil
-	}
-	return &j.DueAt
-}
-
-// dueIn is an interval as Postgres reads it.
+// dueIn is how long a job waits for its time, if it says so.
 func dueIn(j *NewJob) *string {
-	if !j.DueAt.IsZero() || j.DueIn <= 0 {
+	if !j.DueAt.IsZero() {
 		return nil
 	}
-	s := strconv.FormatFloat(j.DueIn.Seconds(), 'f', 6, 64) + " seconds"
+	return interval(j.DueIn)
+}
+
+// interval is a duration as Postgres reads it; nil: none.
+func interval(d time.Duration) *string {
+	if d <= 0 {
+		return nil
+	}
+	s := strconv.FormatFloat(d.Seconds(), 'f', 6, 64) + " seconds"
 	return &s
 }
 
-func nullableInt(n int) *int {
-	if n == 0 {
-		return nil
-	}
-	return &n
-}
-
-func nullableJSON(b []byte) *string {
-	if b == nil {
-		return nil
-	}
-	s := string(b)
-	return &s
-}
-
-// EnqueueMany adds jobs on a transaction: those with a unique key one by one,
+// EnqueueMany adds jobs on a transaction: those with a unique key, tags or links one by one,
 // the others by COPY. It returns how many it added; jobs whose
 // unique key is taken are not. The errors are those of Enqueue.
 func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added int, err error) {
@@ -156,10 +218,10 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 	if err != nil {
 		return 0, err
 	}
-	var waiting, timers []*NewJob
+	var waiting, timers, external, externalLater []*NewJob
 	for i := range jobs {
 		switch j := &jobs[i]; {
-		case j.UniqueKey != "":
+		case j.single():
 			_, duplicate, err := Enqueue(ctx, tx.QueryRow, pool, j)
 			if err != nil {
 				return 0, err
@@ -167,6 +229,10 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 			if !duplicate {
 				added++
 			}
+		case j.External && j.Later():
+			externalLater = append(externalLater, j)
+		case j.External:
+			external = append(external, j)
 		case j.Later():
 			timers = append(timers, j)
 		default:
@@ -178,14 +244,25 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 		sql  string
 		due  bool
 	}{
-		{waiting, "COPY tenure.job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn) FROM STDIN BINARY", false},
-		{timers, "COPY tenure.timer_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn, due_at) FROM STDIN BINARY", true},
+		{waiting, "COPY tenure.job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn", false},
+		{timers, "COPY tenure.timer_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn, due_at", true},
+		{external, "COPY tenure.external_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn", false},
+		{externalLater, "COPY tenure.external_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn, due_at", true},
 	} {
 		if len(part.jobs) == 0 {
 			continue
 		}
 		src := &copySource{jobs: part.jobs, due: part.due, now: now, turn: turn}
-		if _, err := tx.Conn().PgConn().CopyFrom(ctx, io.Reader(src), part.sql); err != nil {
+		if src.ids = part.jobs[0].id != 0; src.ids {
+			part.sql += ", id"
+		}
+		if src.keys = slices.ContainsFunc(part.jobs, func(j *NewJob) bool { return j.ExclusiveKey != "" }); src.keys {
+			part.sql += ", exclusive_key"
+		}
+		if src.timeouts = slices.ContainsFunc(part.jobs, func(j *NewJob) bool { return j.Timeout > 0 }); src.timeouts {
+			part.sql += ", timeout_ms"
+		}
+		if _, err := tx.Conn().PgConn().CopyFrom(ctx, io.Reader(src), part.sql+") FROM STDIN BINARY"); err != nil {
 			return 0, translate(err)
 		}
 		added += len(part.jobs)
@@ -205,16 +282,17 @@ func beginMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (now tim
 	r := tx.SendBatch(ctx, &b)
 	defer r.Close()
 	var xid string
-	var moved TenantMovedError
+	var tenant, refused string
+	var other *string
 	if err := r.QueryRow().Scan(&xid, &now, &turn); err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return now, 0, ErrWrongPool
 		}
 		return now, 0, translate(err)
 	}
-	switch err := r.QueryRow().Scan(&moved.Tenant, &moved.To); {
+	switch err := r.QueryRow().Scan(&tenant, &refused, &other); {
 	case err == nil:
-		return now, 0, &moved
+		return now, 0, refusal(refused, tenant, other)
 	case !errors.Is(err, pgx.ErrNoRows):
 		return now, 0, translate(err)
 	}

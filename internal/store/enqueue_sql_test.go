@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func TestEnqueueBySQL(t *testing.T) {
 	}
 	read := func(table string, id int64) (row map[string]any) {
 		t.Helper()
-		require.NoError(t, owner.QueryRow(t.Context(), "SELECT to_jsonb(j) - '{id,turn,position,created_at,due_at,attempt,losses}'::text[] FROM tenure."+table+" j WHERE id = $1", id).Scan(&row))
+		require.NoError(t, owner.QueryRow(t.Context(), "SELECT to_jsonb(j) - '{id,turn,position,created_at,ready_at,due_at,attempt,losses}'::text[] FROM tenure."+table+" j WHERE id = $1", id).Scan(&row))
 		for k, v := range row {
 			if v == nil {
 				delete(row, k)
@@ -97,7 +98,7 @@ func TestEnqueueBySQL(t *testing.T) {
 	require.Equal(t, "k", read("timer_job", id)["kind"])
 }
 
-// TestEnqueueBySQLRefuses what the Go client refuses: whoever calls it need not be careful.
+// TestEnqueueBySQLRefuses what the Go client refuses: anyone who calls it need not be careful.
 func TestEnqueueBySQLRefuses(t *testing.T) {
 	t.Parallel()
 	owner, conn := asTenants(t)
@@ -129,6 +130,8 @@ func TestEnqueueBySQLRefuses(t *testing.T) {
 		"'acme', 'k', run_at => '1960-01-01'":                              "enqueue: run_at: years 1970 to 9999",
 		"'acme', 'k', delay => '-1 s'":                                     "enqueue: delay: 0 to 3660 days",
 		"'acme', 'k', delay => '11 years'":                                 "enqueue: delay: 0 to 3660 days",
+		"'acme', 'k', delay => '300000 years'":                             "enqueue: delay: 0 to 3660 days",
+		"'acme', 'k', delay => '-300000 years'":                            "enqueue: delay: 0 to 3660 days",
 	} {
 		_, err := conn.Exec(t.Context(), "SELECT tenure.enqueue("+args+")")
 		require.ErrorContains(t, err, says, args)
@@ -161,10 +164,9 @@ func TestEnqueueIsForOnesOwnTenant(t *testing.T) {
 		execute(t, owner, "CREATE SCHEMA "+role)
 		storetest.Role(t, owner, role, role)
 	}
-	_, err := store.GrantRoles(t.Context(), owner, "tenure_test_member", []string{roleAcme})
-	require.NoError(t, err)
+	execute(t, owner, "GRANT "+roleAcme+" TO tenure_test_member") // which has its rights all the time
 	execute(t, owner, "GRANT INSERT (tenant_id) ON tenure.job TO tenure_test_producer")
-	_, err = store.LearnRoles(t.Context(), owner, map[string]string{store.PatternRole: "tenure_test_{tenant}", "umbrella": roleAcme})
+	_, err := store.LearnRoles(t.Context(), owner, map[string]string{store.PatternRole: "tenure_test_{tenant}", "umbrella": roleAcme})
 	require.NoError(t, err)
 
 	super, err := owner.Acquire(t.Context())
@@ -336,4 +338,52 @@ func TestAKeyIsWaitedFor(t *testing.T) {
 		require.Equal(t, commit, a.duplicate, name)
 		require.Equal(t, commit, a.id == int64(first), name)
 	}
+}
+
+// The holder of the lock hears of what SQL enqueues, once for all that a transaction has
+// enqueued alike, when it has committed; of what a program enqueues it hears otherwise.
+func TestSQLNotifies(t *testing.T) {
+	t.Parallel()
+	owner, tenant := asTenants(t)
+	execute(t, tenant, "SET ROLE "+roleAcme)
+	listener, err := pgx.Connect(t.Context(), tenant.Config().ConnString())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close(context.Background()) })
+	require.NoError(t, store.Listen(t.Context(), listener, true))
+	hears := func() string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		n, err := listener.WaitForNotification(ctx)
+		require.NoError(t, err)
+		return n.Payload
+	}
+	enqueue := func(args string) { t.Helper(); execute(t, tenant, "SELECT tenure.enqueue('acme', 'k'"+args+")") }
+	last := func() { // what was sent before it would be heard before it
+		t.Helper()
+		require.NoError(t, store.Notify(t.Context(), owner, "last"))
+		require.Equal(t, "last", hears())
+	}
+
+	execute(t, tenant, "BEGIN; SELECT tenure.enqueue('acme', 'k', queue => 'slow', priority => 3); SELECT tenure.enqueue('acme', 'other', queue => 'slow', priority => 3); COMMIT")
+	require.JSONEq(t, `{"l": [{"Tenant": "acme", "Queue": "slow", "Priority": 3}]}`, hears())
+	last()
+	enqueue(", delay => '1 hour'")
+	require.Regexp(t, `^{"d": 3[56]\d{11}}$`, hears())
+	enqueue(", run_at => '2026-01-01'")
+	require.Equal(t, `{"d": 1}`, hears())
+	enqueue(", unique_key => 'one'")
+	hears()
+	enqueue(", unique_key => 'one'") // a duplicate
+	execute(t, tenant, "BEGIN; SELECT tenure.enqueue('acme', 'k'); ROLLBACK")
+	var number int
+	require.NoError(t, owner.QueryRow(t.Context(), "SELECT number FROM tenure.pool").Scan(&number))
+	enqueue(fmt.Sprintf(", pool => %d", number)) // as programs do
+	last()
+	execute(t, owner, "UPDATE tenure.pool SET notify = false")
+	enqueue("")
+	require.NoError(t, store.Notify(t.Context(), owner, "nothing"))
+	execute(t, owner, "UPDATE tenure.pool SET notify = true")
+	last()
+	require.NoError(t, store.Listen(t.Context(), listener, false))
 }

@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,10 +19,11 @@ import (
 type Finished struct {
 	Record  *job.Record
 	Outcome job.Outcome
+	Took    time.Duration
 }
 
 // Runner is whose runs they were: the session that holds their claims, and its node,
-// which goes into the errors.
+// which goes into the errors and the finished jobs.
 type Runner struct {
 	Session uuid.UUID
 	Node    string
@@ -29,8 +33,8 @@ type Runner struct {
 // their end, in one transaction and one round trip. Runs whose claim was lost
 // change nothing; lost counts them. It can be repeated after an ambiguous error:
 // what the first call did is then counted as lost. keep says whether finished jobs
-// are retained. Whoever was to run again and is wanted cancelled ends instead. ErrLocked:
-// somebody has locked the row of a job, see HeldJobs, or more; nothing was changed.
+// are retained. A job that was to run again and is wanted cancelled ends instead. ErrLocked:
+// somebody has locked the row of a job or claim, see FindHeld, or more; nothing was changed.
 func Finish(ctx context.Context, db DB, by Runner, keep bool, runs []Finished, claims []int64) (lost int, err error) {
 	f := finishBatch{keep: keep, node: by.Node}
 	for _, r := range runs {
@@ -41,39 +45,45 @@ func Finish(ctx context.Context, db DB, by Runner, keep bool, runs []Finished, c
 	if len(claims) > 0 {
 		f.batch.Queue(sqlClaimRelease, by.Session, claims)
 	}
-	res := db.SendBatch(ctx, &f.batch)
-	_, err = res.Exec() // the patience
-	moved := int64(0)
-	for range f.moves {
-		if err != nil {
-			break
-		}
-		var tag pgconn.CommandTag
-		tag, err = res.Exec()
-		moved += tag.RowsAffected()
+	if err := db.SendBatch(ctx, &f.batch).Close(); err != nil {
+		return 0, explain(err, "finish %d jobs", len(runs))
 	}
-	if closeErr := res.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return 0, fmt.Errorf("finish %d jobs: %w", len(runs), translate(err))
-	}
-	return max(0, f.counted-int(moved)), nil
+	return max(0, f.counted-f.moved), nil
 }
 
-// HeldJobs are the jobs among those of some runs whose row somebody has locked; it waits
-// for nobody. Jobs that do not stand with their run's turn any more are not among them.
-func HeldJobs(ctx context.Context, db DB, runs []Finished) (map[job.ID]bool, error) {
+// Held is what keeps ends of runs from being written, because somebody has locked it.
+type Held struct {
+	Jobs   map[job.ID]bool // or their unique keys, or the requests to cancel them
+	Claims map[int64]bool
+}
+
+// None tells whether nothing is locked.
+func (h Held) None() bool { return len(h.Jobs)+len(h.Claims) == 0 }
+
+// FindHeld finds out what somebody has locked of the jobs of some runs of a session and of
+// some of its claims; it waits for nobody. Jobs that do not stand with their run's turn any
+// more are not looked at.
+func FindHeld(ctx context.Context, db DB, session uuid.UUID, runs []Finished, claims []int64) (Held, error) {
 	var c idColumns
 	for _, r := range runs {
 		c.add(r.Record)
 	}
-	ids, err := collectIDs(ctx, db, "look which jobs are locked", sqlFinishHeld, c.ids, c.turns)
-	held := make(map[job.ID]bool, len(ids))
-	for _, id := range ids {
-		held[job.ID(id)] = true
+	held := Held{Jobs: map[job.ID]bool{}, Claims: map[int64]bool{}}
+	rows, _ := db.Query(ctx, sqlFinishHeld, c.ids, c.turns, session, notNil(claims)) // its error is the rows', too
+	var id int64
+	var claim bool
+	_, err := pgx.ForEachRow(rows, []any{&id, &claim}, func() error {
+		if claim {
+			held.Claims[id] = true
+		} else {
+			held.Jobs[job.ID(id)] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return Held{}, explain(err, "look what is locked")
 	}
-	return held, err
+	return held, nil
 }
 
 // finishBatch sorts runs by what becomes of them.
@@ -81,14 +91,14 @@ type finishBatch struct {
 	node    string
 	keep    bool
 	batch   pgx.Batch
-	moves   int // statements at the head of the batch whose rows are counted
-	counted int // rows they should touch
+	counted int // rows that its statements should touch
+	moved   int // rows that they have
 
-	done      map[int32][]int64 // by turn
+	done      map[doneKey]*ranColumns
 	later     laterColumns
 	dead      deadColumns
-	cancelled idColumns
-	returned  idColumns
+	cancelled ranColumns
+	returned  ranColumns
 	uniques   uniqueColumns
 }
 
@@ -102,8 +112,29 @@ func (c *idColumns) add(r *job.Record) {
 	c.turns = append(c.turns, r.Turn)
 }
 
-type laterColumns struct {
+// doneKey is what runs have in common that one statement ends.
+type doneKey struct {
+	turn  int32
+	short bool // they took less than shortRun
+}
+
+// shortRun is how long a run counts as that took less. Where jobs are so short, and so many, to say
+// of each how long it took would cost half a microsecond.
+const shortRun = time.Millisecond
+
+// ranColumns are runs that may be their jobs' last.
+type ranColumns struct {
 	idColumns
+	took []int64 // µs
+}
+
+func (c *ranColumns) add(r Finished) {
+	c.idColumns.add(r.Record)
+	c.took = append(c.took, r.Took.Microseconds())
+}
+
+type laterColumns struct {
+	ranColumns
 	delays         []int64
 	charged        []bool
 	errors, stacks []string
@@ -124,16 +155,20 @@ func (f *finishBatch) add(r Finished) {
 	switch o.State {
 	case job.Done:
 		if f.done == nil {
-			f.done = map[int32][]int64{}
+			f.done = map[doneKey]*ranColumns{}
 		}
-		f.done[r.Record.Turn] = append(f.done[r.Record.Turn], int64(r.Record.ID))
+		key := doneKey{r.Record.Turn, r.Took < shortRun}
+		if f.done[key] == nil {
+			f.done[key] = &ranColumns{}
+		}
+		f.done[key].add(r)
 		if r.Record.UniqueKey != "" {
 			f.uniques.tenants = append(f.uniques.tenants, r.Record.Tenant)
 			f.uniques.keys = append(f.uniques.keys, r.Record.UniqueKey)
 			f.uniques.ids = append(f.uniques.ids, int64(r.Record.ID))
 		}
 	case job.Retrying, job.Snoozed:
-		f.later.add(r.Record)
+		f.later.add(r)
 		f.later.delays = append(f.later.delays, o.Delay.Milliseconds())
 		f.later.charged = append(f.later.charged, o.State == job.Retrying)
 		f.later.errors = append(f.later.errors, errorText(o.Err))
@@ -143,9 +178,9 @@ func (f *finishBatch) add(r Finished) {
 		f.dead.errors = append(f.dead.errors, errorText(o.Err))
 		f.dead.stacks = append(f.dead.stacks, job.TrimText(o.Stack))
 	case job.Cancelled:
-		f.cancelled.add(r.Record)
+		f.cancelled.add(r)
 	case job.Returned:
-		f.returned.add(r.Record)
+		f.returned.add(r)
 	default:
 		panic(fmt.Sprintf("store.Finish: outcome %v", o.State)) // every state is listed above
 	}
@@ -153,19 +188,24 @@ func (f *finishBatch) add(r Finished) {
 
 func (f *finishBatch) queue() {
 	move := func(rows int, sql string, args ...any) {
-		f.batch.Queue(sql, args...)
-		f.moves++
 		f.counted += rows
+		f.batch.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
+			f.moved += int(tag.RowsAffected())
+			return nil
+		})
 	}
-	for turn, ids := range f.done {
-		if f.keep {
-			move(len(ids), sqlFinishDone, ids, turn)
-		} else {
-			move(len(ids), sqlFinishUnkept, ids, turn)
+	for key, c := range f.done {
+		switch {
+		case !f.keep:
+			move(len(c.ids), sqlFinishUnkept, c.ids, key.turn)
+		case key.short:
+			move(len(c.ids), sqlFinishDone, c.ids, key.turn, shortRun.Microseconds(), f.node)
+		default:
+			move(len(c.ids), sqlFinishDoneEach, c.ids, key.turn, c.took, f.node)
 		}
 	}
 	if c := f.again(); len(c.ids) > 0 {
-		move(0, sqlFinishUnwanted, c.ids, c.turns, f.keep) // its rows are counted below
+		move(0, sqlFinishUnwanted, c.ids, c.turns, f.keep, c.took, f.node) // its rows are counted below
 	}
 	if c := f.later; len(c.ids) > 0 {
 		move(len(c.ids), sqlFinishLater, c.ids, c.turns, c.delays, c.charged, c.errors, c.stacks, f.node)
@@ -177,29 +217,85 @@ func (f *finishBatch) queue() {
 		move(len(c.ids), sqlFinishReturned, c.ids, c.turns)
 	}
 	if c := f.cancelled; len(c.ids) > 0 { // without retention it returns no count
-		f.batch.Queue(sqlFinishCancel, c.ids, c.turns, f.keep)
+		f.batch.Queue(sqlFinishCancel, c.ids, c.turns, f.keep, c.took, f.node)
 	}
 	if c := f.uniques; len(c.ids) > 0 {
 		f.batch.Queue(sqlUniqueFree, c.tenants, c.keys, c.ids)
 	}
+	f.noteEnds()
+}
+
+// noteEnds tells jobs that await others of those that have ended.
+func (f *finishBatch) noteEnds() {
+	var done []int64
+	for _, c := range f.done {
+		done = append(done, c.ids...)
+	}
+	for _, end := range []struct {
+		how string
+		ids []int64
+	}{{"done", done}, {"dead", f.dead.ids}, {"cancelled", slices.Concat(f.cancelled.ids, f.again().ids)}} {
+		if len(end.ids) > 0 {
+			f.batch.Queue(sqlAwaitedNote, arrayText(end.ids), end.how)
+		}
+	}
 }
 
 // again are the runs whose jobs are to run again.
-func (f *finishBatch) again() (c idColumns) {
+func (f *finishBatch) again() (c ranColumns) {
 	c.ids = slices.Concat(f.later.ids, f.returned.ids)
 	c.turns = slices.Concat(f.later.turns, f.returned.turns)
+	c.took = slices.Concat(f.later.took, f.returned.took)
 	return c
 }
 
-// QueueFinishInTx adds the finishing of one job to a batch that runs in the
-// handler's transaction. When the claim was lost the statement fails with
-// job.ErrClaimLost (see TranslateFinish) and nothing of the transaction commits.
-func QueueFinishInTx(b *pgx.Batch, r *job.Record, keep bool) {
-	b.Queue(sqlFinishInTx, int64(r.ID), r.Turn, keep)
+// EndInTx is the end of jobs of one turn in their handler's transaction.
+type EndInTx struct {
+	Turn    int32
+	IDs     []job.ID
+	Keep    bool // whether finished jobs are retained
+	Node    string
+	Took    time.Duration // the run
+	Reports []Reported    // of those that said anything
 }
 
-// TranslateFinish gives an error of such a batch its meaning.
+// FinishInTx is the statement that finishes jobs of one turn in their handler's transaction. When
+// the claim on one of them was lost it fails with job.ErrClaimLost (see TranslateFinish) and
+// nothing of the transaction commits. It is for the pool's user, with nothing of a tenant's on
+// the search path.
+func FinishInTx(e EndInTx) string {
+	node := literal(e.Node)
+	function, which := "finish_in_tx", e.IDs[0].String()
+	if len(e.IDs) > 1 {
+		var list strings.Builder
+		for i, id := range e.IDs {
+			if i > 0 {
+				list.WriteByte(',')
+			}
+			list.WriteString(id.String())
+		}
+		function, which = "finish_batch_in_tx", "'{"+list.String()+"}'"
+	}
+	statement := fmt.Sprintf("SELECT tenure.%s(%s, %d, %t, %d, %s)", function, which, e.Turn, e.Keep, e.Took.Microseconds(), node)
+	if len(e.Reports) == 0 || !e.Keep {
+		return statement
+	}
+	reports, err := encodeReports(e.Reports)
+	if err != nil {
+		return statement // an output that job.SetOutput did not make
+	}
+	return fmt.Sprintf("%s, tenure.write_reports_in_tx(%s, %s)", statement, literal(string(reports)), node)
+}
+
+// TranslateFinish gives an error of that statement its meaning.
 func TranslateFinish(err error) error { return translate(err) }
+
+// IsDayAdded tells whether a finished job could not be kept because the partition of its day,
+// which was missing, was attached just then. It succeeds when it is tried again.
+func IsDayAdded(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == codeCheckViolation && pg.SchemaName == "tenure" && pg.TableName == "completed_job_rest"
+}
 
 func errorText(err error) string {
 	if err == nil {

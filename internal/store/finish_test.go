@@ -84,14 +84,95 @@ func TestFinishInTransaction(t *testing.T) {
 	rec := p.Jobs[0].Record
 	finish := func() error {
 		return pgx.BeginFunc(context.Background(), b.db, func(tx pgx.Tx) error {
-			var batch pgx.Batch
-			store.QueueFinishInTx(&batch, &rec, true)
-			return store.TranslateFinish(tx.SendBatch(context.Background(), &batch).Close())
+			_, err := tx.Exec(context.Background(), store.FinishInTx(store.EndInTx{Turn: rec.Turn, IDs: []job.ID{rec.ID}, Keep: true, Node: "a"}))
+			return store.TranslateFinish(err)
 		})
 	}
 	require.NoError(t, finish())
 	require.Equal(t, store.Counts{Claimed: 1, Finished: 1}, counts(t, b.db))
 	require.ErrorIs(t, finish(), job.ErrClaimLost)
+}
+
+// Jobs of one transaction are finished together, or none of them.
+func TestFinishBatchInTransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const jobs = 4
+	for i := range jobs {
+		j := store.NewJob{}
+		if i < 2 {
+			j.UniqueKey = uuid.NewString()
+		}
+		b.enqueue(t, j)
+	}
+	p := b.page(t, 0)
+	b.claim(t, p)
+	turn := p.Jobs[0].Record.Turn
+	ids := make([]job.ID, jobs)
+	for i := range ids {
+		ids[i] = p.Jobs[i].Record.ID
+	}
+	other := b.enqueue(t, store.NewJob{UniqueKey: "other"})
+	finish := func(keep bool, turn int32, ids ...job.ID) error {
+		return pgx.BeginFunc(context.Background(), b.db, func(tx pgx.Tx) error {
+			_, err := tx.Exec(context.Background(), store.FinishInTx(store.EndInTx{Turn: turn, IDs: ids, Keep: keep, Node: "a"}))
+			return store.TranslateFinish(err)
+		})
+	}
+	require.ErrorIs(t, finish(true, turn+1, ids...), job.ErrClaimLost)
+	require.ErrorIs(t, finish(true, turn, append([]job.ID{1 << 40}, ids...)...), job.ErrClaimLost)
+	_, err := b.db.Exec(t.Context(), "UPDATE tenure.job SET turn = turn + 1 WHERE id = $1", int64(ids[1]))
+	require.NoError(t, err)
+	require.ErrorIs(t, finish(true, turn, ids...), job.ErrClaimLost, "one of them")
+	require.Equal(t, store.Counts{Claimed: jobs, Waiting: jobs + 1}, counts(t, b.db))
+	_, err = b.db.Exec(t.Context(), "UPDATE tenure.job SET turn = turn - 1 WHERE id = $1", int64(ids[1]))
+	require.NoError(t, err)
+	require.NoError(t, finish(true, turn, ids[:2]...))
+	require.NoError(t, finish(false, turn, ids[2:]...))
+	require.Equal(t, store.Counts{Claimed: jobs, Waiting: 1, Finished: 2}, counts(t, b.db))
+	var keys []int64
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT array_agg(job_id) FROM tenure.unique_job").Scan(&keys))
+	require.Equal(t, []int64{int64(other)}, keys)
+	var kept int
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.completed_job WHERE id = ANY ($1) AND turn = $2 AND outcome = 'done' AND unique_key IS NOT NULL AND attempt = 1", ids[:2], turn).Scan(&kept))
+	require.Equal(t, 2, kept)
+}
+
+// The plans that a session keeps of that go by indexes, though they were made while the tables were
+// empty.
+func TestFinishBatchInTransactionByIndexes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		_, err := tx.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	exec("ANALYZE tenure.job, tenure.unique_job")
+	exec("SAVEPOINT s")
+	for range 10 {
+		_, err = tx.Exec(t.Context(), store.FinishInTx(store.EndInTx{Turn: 0, IDs: []job.ID{1, 2}, Keep: true, Node: "a"}))
+		require.ErrorIs(t, store.TranslateFinish(err), job.ErrClaimLost)
+		exec("ROLLBACK TO s")
+	}
+	const many = 20_000
+	exec(`INSERT INTO tenure.job (tenant_id, queue, kind, payload, unique_key) SELECT 'acme', 'default', 'k', '{}', 'k' || n FROM generate_series(1, $1::int) n`, many)
+	exec("INSERT INTO tenure.unique_job (tenant_id, key, job_id) SELECT tenant_id, unique_key, id FROM tenure.job")
+	var ids []job.ID
+	var turn int32
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT array_agg(id), min(turn) FROM (SELECT id, turn FROM tenure.job LIMIT 100) j").Scan(&ids, &turn))
+	read := func() (n int) {
+		t.Helper()
+		require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(pg_stat_get_xact_tuples_returned(c.oid)) FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
+			WHERE coalesce(i.indrelid, c.oid) IN ('tenure.job'::regclass, 'tenure.unique_job'::regclass)`).Scan(&n))
+		return n
+	}
+	before := read()
+	exec(store.FinishInTx(store.EndInTx{Turn: turn, IDs: ids, Keep: true, Node: "a"}))
+	require.Less(t, read()-before, many/10, "rows that were looked at")
 }
 
 // Of a batch of ended runs those whose row somebody has locked can be told, and the others
@@ -117,15 +198,55 @@ func TestFinishWaitsForNobody(t *testing.T) {
 	}
 	unlock := b.locks(t, "SELECT FROM tenure.job WHERE id = $1 FOR UPDATE", p.Jobs[1].Record.ID)
 	require.ErrorIs(t, finish(runs...), store.ErrLocked)
-	held, err := store.HeldJobs(ctx, b.db, runs)
-	require.NoError(t, err)
-	require.Equal(t, map[job.ID]bool{p.Jobs[1].Record.ID: true}, held)
+	held := func(claims ...int64) store.Held {
+		t.Helper()
+		held, err := store.FindHeld(ctx, b.db, b.fence.Session, runs, claims)
+		require.NoError(t, err)
+		return held
+	}
+	require.Equal(t, store.Held{Jobs: map[job.ID]bool{p.Jobs[1].Record.ID: true}, Claims: map[int64]bool{}}, held())
 	require.NoError(t, finish(runs[0], runs[2]))
 	require.Equal(t, store.Counts{Claimed: 3, Waiting: 1, Timers: 1, Finished: 1}, counts(t, b.db))
 	unlock()
-	held, err = store.HeldJobs(ctx, b.db, runs)
-	require.NoError(t, err)
-	require.Empty(t, held)
+	require.True(t, held().None())
 	require.NoError(t, finish(runs[1]))
 	require.Equal(t, store.Counts{Claimed: 3, Timers: 1, Finished: 2}, counts(t, b.db))
+}
+
+// Nor does it wait for what belongs to jobs: their unique keys, requests to cancel them, and
+// the claims that are at their end. It can be told whose they are.
+func TestFinishWaitsForNothingThatBelongsToJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	keyed, wanted := b.enqueue(t, store.NewJob{UniqueKey: "u"}), b.enqueue(t, store.NewJob{})
+	b.enqueue(t, store.NewJob{})
+	p := b.page(t, 0)
+	claim := b.claim(t, p)[b.first()]
+	b.request(t, wanted)
+	outcomes := []job.State{job.Done, job.Cancelled, job.Done}
+	runs := make([]store.Finished, 3)
+	for i := range runs {
+		runs[i] = store.Finished{Record: &p.Jobs[i].Record, Outcome: job.Outcome{State: outcomes[i]}}
+	}
+	finish := func() error {
+		_, err := store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, []int64{claim})
+		return err
+	}
+	for locks, held := range map[string]store.Held{
+		"SELECT FROM tenure.unique_job FOR SHARE":     {Jobs: map[job.ID]bool{keyed: true}, Claims: map[int64]bool{}},
+		"SELECT FROM tenure.cancel_request FOR SHARE": {Jobs: map[job.ID]bool{wanted: true}, Claims: map[int64]bool{}},
+		"SELECT FROM tenure.claim FOR SHARE":          {Jobs: map[job.ID]bool{}, Claims: map[int64]bool{claim: true}},
+	} {
+		unlock := b.locks(t, locks)
+		require.ErrorIs(t, finish(), store.ErrLocked, locks)
+		got, err := store.FindHeld(t.Context(), b.db, b.fence.Session, runs, []int64{claim})
+		require.NoError(t, err)
+		require.Equal(t, held, got, locks)
+		got, err = store.FindHeld(t.Context(), b.db, uuid.New(), nil, []int64{claim})
+		require.NoError(t, err)
+		require.True(t, got.None(), "another session's")
+		unlock()
+	}
+	require.NoError(t, finish())
+	require.Equal(t, store.Counts{Finished: 3}, counts(t, b.db))
 }

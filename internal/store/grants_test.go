@@ -34,7 +34,7 @@ func execute(t *testing.T, db store.DB, sql string, args ...any) {
 func TestWhatAUserLacksIsSaid(t *testing.T) {
 	t.Parallel()
 	owner, runtime, user := owned(t)
-	_, err := store.Verify(t.Context(), runtime, "main")
+	_, err := store.Verify(t.Context(), runtime, "main", store.ToRun)
 	require.NoError(t, err, "the grants are what is needed")
 	for revoke, grant := range map[string]string{
 		"USAGE ON SCHEMA tenure FROM PUBLIC":               "",
@@ -54,15 +54,30 @@ func TestWhatAUserLacksIsSaid(t *testing.T) {
 			execute(t, owner, "REVOKE USAGE ON SCHEMA tenure FROM "+user)
 		}
 		execute(t, owner, "REVOKE "+revoke)
-		_, err := store.Verify(t.Context(), runtime, "main")
+		_, err := store.Verify(t.Context(), runtime, "main", store.ToRun)
 		var refused *store.PoolError
 		require.ErrorAs(t, err, &refused, revoke)
 		require.Equal(t, "its user lacks privileges on the ledger", refused.What)
 		require.Equal(t, "run, as the ledger's owner: tenure migrate --pool main --grants --runtime "+user+"; or: "+grant+user+";", refused.Fix)
 		execute(t, owner, grant+user)
-		_, err = store.Verify(t.Context(), runtime, "main")
+		_, err = store.Verify(t.Context(), runtime, "main", store.ToRun)
 		require.NoError(t, err, revoke)
 	}
+}
+
+// TestAnotherPoolsDatabaseIsSaid, and not what its user lacks there, which would have it
+// granted on the wrong ledger.
+func TestAnotherPoolsDatabaseIsSaid(t *testing.T) {
+	t.Parallel()
+	owner, runtime, user := owned(t)
+	execute(t, owner, "REVOKE ALL ON tenure.claim FROM "+user)
+	_, err := store.Verify(t.Context(), runtime, "other", store.ToRun)
+	require.ErrorContains(t, err, `the database says that it is pool "main"`)
+	_, err = store.Verify(t.Context(), runtime, "main", store.ToRun)
+	require.ErrorContains(t, err, "GRANT SELECT, INSERT, UPDATE, DELETE ON tenure.claim")
+	execute(t, owner, "REVOKE ALL ON tenure.pool FROM "+user)
+	_, err = store.Verify(t.Context(), runtime, "main", store.ToRun)
+	require.ErrorContains(t, err, "GRANT SELECT ON tenure.pool")
 }
 
 // TestAUserWithNothing is given all by one call, as is a user who had something before
@@ -77,29 +92,137 @@ func TestAUserWithNothing(t *testing.T) {
 	require.Empty(t, holders)
 	_, err = store.Grantees(t.Context(), owner, []string{user, "nobody_at_all"})
 	require.ErrorContains(t, err, `user "nobody_at_all" does not exist`)
-	require.NoError(t, store.Regrant(t.Context(), owner))
-	_, err = store.Verify(t.Context(), runtime, "main")
+	given, err := store.Regrant(t.Context(), owner)
+	require.NoError(t, err)
+	require.Empty(t, given)
+	_, err = store.Verify(t.Context(), runtime, "main", store.ToRun)
 	require.Error(t, err, "nothing is given to somebody who was not given it before")
 
 	done, err := store.Grant(t.Context(), owner, user)
 	require.NoError(t, err)
 	require.NotEmpty(t, done)
-	_, err = store.Verify(t.Context(), runtime, "main")
+	_, err = store.Verify(t.Context(), runtime, "main", store.ToRun)
 	require.NoError(t, err)
 	done, err = store.Grant(t.Context(), owner, user)
 	require.NoError(t, err)
 	require.Empty(t, done)
 
-	execute(t, owner, "CREATE TABLE tenure.added (id bigint GENERATED ALWAYS AS IDENTITY); CREATE SEQUENCE tenure.added_too;"+
-		"CREATE FUNCTION tenure.added() RETURNS int LANGUAGE sql AS 'SELECT 1'; REVOKE EXECUTE ON FUNCTION tenure.added() FROM PUBLIC")
-	_, err = store.Verify(t.Context(), runtime, "main")
-	require.ErrorContains(t, err, "GRANT EXECUTE ON FUNCTION tenure.added() TO")
-	require.NoError(t, store.Regrant(t.Context(), owner))
-	_, err = store.Verify(t.Context(), runtime, "main")
-	require.NoError(t, err)
-	for _, sql := range []string{"INSERT INTO tenure.added DEFAULT VALUES", "SELECT nextval('tenure.added_too'), tenure.added()"} {
-		execute(t, runtime, sql)
+	for _, sql := range []string{"ALL ON tenure.tenant_role", "ALL ON SEQUENCE tenure.incarnation_moment", "EXECUTE ON FUNCTION tenure.make_day(date)"} {
+		execute(t, owner, "REVOKE "+sql+" FROM "+user) // as if a migration had just made it
 	}
+	_, err = store.Verify(t.Context(), runtime, "main", store.ToRun)
+	require.ErrorContains(t, err, "GRANT EXECUTE ON FUNCTION tenure.make_day(day date) TO")
+	given, err = store.Regrant(t.Context(), owner)
+	require.NoError(t, err)
+	require.Len(t, given, 3)
+	_, err = store.Verify(t.Context(), runtime, "main", store.ToRun)
+	require.NoError(t, err)
+}
+
+// TestWhatIsNotTheLedgersIsNobodysBusiness: what somebody keeps in the schema, and the user
+// may not use, takes no pool out of service, and is not given away.
+func TestWhatIsNotTheLedgersIsNobodysBusiness(t *testing.T) {
+	t.Parallel()
+	owner, runtime, user := owned(t)
+	execute(t, owner, `CREATE TABLE tenure.job_backup (LIKE tenure.job); CREATE SEQUENCE tenure.of_a_later_version;
+		CREATE FUNCTION tenure.helper() RETURNS int LANGUAGE sql AS 'SELECT 1'; REVOKE EXECUTE ON FUNCTION tenure.helper() FROM PUBLIC;
+		CREATE FUNCTION tenure.drop_day(day timestamptz) RETURNS int LANGUAGE sql AS 'SELECT 1'; REVOKE EXECUTE ON FUNCTION tenure.drop_day(timestamptz) FROM PUBLIC;
+		SELECT tenure.make_day('2020-01-01'); ALTER TABLE tenure.completed_job DETACH PARTITION tenure.completed_job_20200101`)
+	_, err := store.Verify(t.Context(), runtime, "main", store.ToRun)
+	require.NoError(t, err)
+	given, err := store.Grant(t.Context(), owner, user)
+	require.NoError(t, err)
+	require.Empty(t, given)
+}
+
+// TestGrantsCoverTheLedger: nothing that migrations make was left out of grant_missing.sql.
+func TestGrantsCoverTheLedger(t *testing.T) {
+	t.Parallel()
+	_, runtime, _ := owned(t)
+	rows, err := runtime.Query(t.Context(), `
+		SELECT c.relname::text FROM pg_class c
+		WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind IN ('r', 'p') AND (NOT c.relispartition OR c.relname = 'completed_job_rest')
+		  AND NOT has_table_privilege(c.oid, CASE WHEN c.relname IN ('pool', 'migration') THEN 'SELECT' WHEN c.relname = 'audit' THEN 'INSERT' ELSE 'UPDATE' END)
+		UNION ALL
+		SELECT c.relname FROM pg_class c
+		WHERE c.relnamespace = 'tenure'::regnamespace AND CASE c.relkind WHEN 'S' THEN NOT has_sequence_privilege(c.oid, 'UPDATE') END
+		  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'i')
+		UNION ALL
+		SELECT f.proname FROM pg_proc f WHERE f.pronamespace = 'tenure'::regnamespace AND NOT has_function_privilege(f.oid, 'EXECUTE')`)
+	require.NoError(t, err)
+	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// TestWhoOnlyEnqueuesNeedsLittle: a client's pool is in service for a user who may add jobs,
+// by the statements that are printed and no more.
+func TestWhoOnlyEnqueuesNeedsLittle(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	owner := connectTo(t, dsn)
+	user := "web_" + strings.ToLower(rand.Text())
+	execute(t, owner, "CREATE ROLE "+user+" LOGIN PASSWORD 'secret'")
+	t.Cleanup(func() { _, _ = owner.Exec(context.Background(), "DROP OWNED BY "+user+"; DROP ROLE "+user) })
+	execute(t, owner, "REVOKE EXECUTE ON FUNCTION tenure.enqueue FROM PUBLIC")
+	web := connectTo(t, storetest.As(dsn, user))
+	_, err := store.Verify(t.Context(), web, "main", store.ToEnqueue)
+	var refused *store.PoolError
+	require.ErrorAs(t, err, &refused)
+	grants, ok := strings.CutPrefix(refused.Fix, "run, as the ledger's owner: ")
+	require.True(t, ok)
+	require.NotContains(t, grants, "tenure migrate", "which would give it the whole ledger")
+	execute(t, owner, grants)
+	number, err := store.Verify(t.Context(), web, "main", store.ToEnqueue)
+	require.NoError(t, err)
+	require.Equal(t, 1, number)
+	j := store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}")}
+	_, _, err = store.Enqueue(t.Context(), web.QueryRow, 1, &j)
+	require.ErrorIs(t, err, store.ErrNotAllowed)
+	execute(t, owner, "GRANT INSERT (tenant_id) ON tenure.job TO "+user)
+	_, _, err = store.Enqueue(t.Context(), web.QueryRow, 1, &j)
+	require.NoError(t, err)
+	_, err = store.TenantsOnTheirWay(t.Context(), web)
+	require.NoError(t, err)
+	_, _, err = store.Enqueue(t.Context(), web.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}"), Links: &store.Links{Batch: true}})
+	require.NoError(t, err)
+	many := func() error { // as docs/privileges.md says
+		return pgx.BeginFunc(t.Context(), web, func(tx pgx.Tx) error {
+			_, _, _, err := store.EnqueueBatch(t.Context(), tx, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}"), Links: &store.Links{Batch: true}}, []store.NewJob{j, j})
+			return err
+		})
+	}
+	execute(t, owner, "GRANT INSERT ON tenure.job, tenure.timer_job TO "+user+"; GRANT USAGE ON SEQUENCE tenure.job_id, tenure.job_position TO "+user)
+	require.ErrorContains(t, many(), "GRANT INSERT ON tenure.awaited")
+	execute(t, owner, "GRANT INSERT ON tenure.awaited TO "+user)
+	require.NoError(t, many())
+	_, err = store.Verify(t.Context(), web, "main", store.ToRun)
+	require.ErrorContains(t, err, "lacks privileges")
+	_, err = web.Exec(t.Context(), "SELECT FROM tenure.job")
+	require.ErrorContains(t, err, "permission denied")
+}
+
+// TestWhoOnlyEnqueuesGetsNoMore: a user who may add jobs, whatever else he was given, is
+// not taken for one who works on the ledger.
+func TestWhoOnlyEnqueuesGetsNoMore(t *testing.T) {
+	t.Parallel()
+	owner, _, user := owned(t)
+	for i, rights := range []string{
+		"GRANT INSERT ON tenure.job TO %s",
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON tenure.job, tenure.timer_job TO %s",
+		"GRANT UPDATE ON tenure.acquire_lock TO %s",
+	} {
+		web := fmt.Sprintf("web_%d_%s", i, strings.ToLower(rand.Text()))
+		execute(t, owner, "CREATE ROLE "+web)
+		t.Cleanup(func() { _, _ = owner.Exec(context.Background(), "DROP OWNED BY "+web+"; DROP ROLE "+web) })
+		execute(t, owner, fmt.Sprintf(rights, web))
+	}
+	holders, err := store.Grantees(t.Context(), owner, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{user}, holders)
+	given, err := store.Regrant(t.Context(), owner)
+	require.NoError(t, err)
+	require.Empty(t, given)
 }
 
 // ownersStatements are those that only `tenure migrate` executes.
@@ -153,12 +276,16 @@ func TestTenantsHaveNoPartInTheLedger(t *testing.T) {
 		UNION ALL
 		SELECT 'CREATE' WHERE has_schema_privilege('tenure_test_acme', 'tenure', 'CREATE')
 		UNION ALL
-		SELECT proname FROM pg_proc WHERE pronamespace = 'tenure'::regnamespace AND prosecdef AND proname NOT IN ('enqueue', 'first_turn', 'incarnation')
+		SELECT proname FROM pg_proc WHERE pronamespace = 'tenure'::regnamespace AND prosecdef AND proname NOT IN ('enqueue', 'enqueue_external', 'enqueue_linked', 'cancel', 'retry', 'job_allowed', 'first_turn', 'incarnation', 'server_state') -- which look at who calls
 		    AND has_function_privilege('tenure_test_acme', oid, 'EXECUTE')`)
 	require.NoError(t, err)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	require.Empty(t, found)
+	execute(t, conn, "SET ROLE tenure_test_acme")
+	_, err = conn.Exec(t.Context(), "SELECT * FROM tenure.server_state()")
+	require.ErrorContains(t, err, "which server this is, is for those who may read tenure.pool (SQLSTATE 42501)")
+	execute(t, conn, "RESET ROLE")
 }
 
 // TestRolesAreGranted: the runtime user may take tenants' roles, and does not have their

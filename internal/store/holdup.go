@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -25,6 +23,7 @@ type Holdup struct {
 	Application string
 	State       string
 	Open        time.Duration // the transaction; 0: not known
+	Age         int32         // transactions that have begun since
 }
 
 // Remedy is how to end it.
@@ -43,14 +42,25 @@ func (h Holdup) Remedy() string {
 
 // OldestHoldup finds what has kept dead rows for longest; false: nothing does.
 func OldestHoldup(ctx context.Context, db DB) (h Holdup, found bool, err error) {
-	var seconds float64
-	err = db.QueryRow(ctx, sqlTransactionOldest).Scan(&h.What, &h.ID, &h.User, &h.Application, &h.State, &h.XID, &seconds)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return h, false, nil
+	all, err := Holdups(ctx, db, 1)
+	if err != nil || len(all) == 0 {
+		return h, false, err
 	}
-	if err != nil {
-		return h, false, fmt.Errorf("look for the oldest transaction: %w", translate(err))
-	}
-	h.Open = time.Duration(seconds * float64(time.Second))
-	return h, true, nil
+	return all[0], true, nil
+}
+
+// Holdups lists what keeps dead rows, the oldest first, most at most.
+func Holdups(ctx context.Context, db DB, most int) ([]Holdup, error) {
+	return list(ctx, db, "look for the oldest transaction", func(row pgx.CollectableRow) (h Holdup, err error) {
+		var seconds float64
+		err = row.Scan(&h.What, &h.ID, &h.User, &h.Application, &h.State, &h.XID, &h.Age, &seconds)
+		h.Open = time.Duration(seconds * float64(time.Second))
+		return h, err
+	}, sqlTransactionOldest, most)
+}
+
+// InactiveSlots lists the server's replication slots that nobody reads from, and that keep
+// dead rows or write-ahead log for who may come back.
+func InactiveSlots(ctx context.Context, db DB) ([]string, error) {
+	return list(ctx, db, "look for replication slots", pgx.RowTo[string], sqlSlotInactive)
 }

@@ -63,9 +63,7 @@ func TestOldestHoldup(t *testing.T) {
 	exec(db, "ROLLBACK PREPARED 'it''s'")
 	require.Zero(t, oldest())
 
-	standby, err := server.Standby(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, standby.Stop(t.Context())) })
+	standby := pgtest.Standby(t, server)
 	far := connect(standby.DSN("postgres"))
 	exec(far, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class")
 	burn()

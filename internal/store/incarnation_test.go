@@ -59,9 +59,7 @@ var ways = []way{
 		f.lose = pgtest.Unwritten(f.t, f.server)
 	}, fall: func(f *fallen) { f.lose() }},
 	{name: "a standby that lags is promoted", save: func(f *fallen) {
-		standby, err := f.server.Standby(f.t.Context())
-		require.NoError(f.t, err)
-		f.t.Cleanup(func() { require.NoError(f.t, standby.Stop(context.WithoutCancel(f.t.Context()))) })
+		standby := pgtest.Standby(f.t, f.server)
 		require.NoError(f.t, standby.Halt(f.t.Context()))
 		f.other = standby
 	}, fall: func(f *fallen) {
@@ -156,13 +154,7 @@ func (f *fallen) until(sql string) {
 
 // tool runs a program that comes with the server.
 func (f *fallen) tool(name string, args ...string) {
-	bin, err := devpg.Find()
-	require.NoError(f.t, err)
-	path := filepath.Join(bin, name)
-	if _, err := os.Stat(path); err != nil {
-		f.t.Skip("not installed: ", path)
-	}
-	out, err := exec.CommandContext(f.t.Context(), path, args...).CombinedOutput()
+	out, err := exec.CommandContext(f.t.Context(), pgtest.Program(f.t, name), args...).CombinedOutput()
 	require.NoError(f.t, err, "%s", out)
 }
 
@@ -196,7 +188,7 @@ func (f *fallen) write(name, text string) {
 	require.NoError(f.t, file.Close())
 }
 
-// reopen connects anew, once the database answers.
+// reopen connects again, once the database answers.
 func (f *fallen) reopen() {
 	if f.db != nil {
 		f.db.Close()
@@ -208,7 +200,7 @@ func (f *fallen) reopen() {
 	f.db = db
 }
 
-// takeLock takes the lock for a new session, from whoever holds it.
+// takeLock takes the lock for a new session, from anyone who holds it.
 func (f *fallen) takeLock() *bundle {
 	l, err := store.ReadLock(f.t.Context(), f.db)
 	require.NoError(f.t, err)
@@ -299,7 +291,7 @@ func TestTurnsNeverRepeat(t *testing.T) {
 			if !w.behind { // their ids are taken, as they would be for anybody's rows
 				kept += f.enqueue(15)
 			}
-			_, err := store.InsertClaim(t.Context(), f.db, old.fence, 0, []int64{1}, []int32{1})
+			_, err := store.InsertClaims(t.Context(), f.db, old.fence, onlyJob(0, 1, 1))
 			require.ErrorIs(t, err, store.ErrFenced)
 			_, err = store.RenewLock(t.Context(), f.db, old.fence, time.Hour, time.Hour)
 			require.Error(t, err)
@@ -428,7 +420,7 @@ func TestIncarnationsWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// Whoever may insert jobs may do so in every incarnation, but only who may take the lock
+// Anyone who may insert jobs may do so in every incarnation, but only who may take the lock
 // may begin one.
 func TestWhoMayBeginAnIncarnation(t *testing.T) {
 	t.Parallel()
@@ -460,4 +452,21 @@ func TestWhoMayBeginAnIncarnation(t *testing.T) {
 	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT array_agg(turn ORDER BY id) FROM tenure.job").Scan(&turns))
 	require.Equal(t, b.first(), turns[0])
 	require.GreaterOrEqual(t, turns[1], int32(1_600_000_000), "its own")
+}
+
+// Ids of claims go up only, also when an incarnation begins while no claim stands and the
+// sequence is ahead of the clock's moment.
+func TestClaimIDsNeverGoBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const far = 1 << 60
+	execute(t, b.owner, "SELECT setval(pg_get_serial_sequence('tenure.claim', 'id'), $1)", int64(far))
+	execute(t, b.owner, "DELETE FROM tenure.incarnation")
+	begun, _, err := store.BeginIncarnation(t.Context(), b.db, false)
+	require.NoError(t, err)
+	b.fence.Incarnation = begun
+	b.enqueue(t, store.NewJob{})
+	for _, id := range b.claim(t, b.page(t, 0)) {
+		require.Greater(t, id, int64(far))
+	}
 }

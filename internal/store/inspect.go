@@ -13,7 +13,7 @@ import (
 // Status is a job as an operator sees it.
 type Status struct {
 	ID            job.ID
-	State         string // waiting, running, scheduled, retrying, suspended, dead, done, cancelled
+	State         string // waiting, claimed, running, scheduled, retrying, awaiting, suspended, dead, done, cancelled
 	Tenant        string
 	Queue         string
 	Kind          string
@@ -22,48 +22,47 @@ type Status struct {
 	MaxAttempts   int // 0: the kind's
 	Losses        int
 	CreatedAt     time.Time
-	At            time.Time // started, due, suspended, died or finished, by state
-	Node          string    // of a running job
+	At            time.Time // claim started, due, suspended, died or finished, by state
+	StartedAt     time.Time // of the last run of a finished job, or of the run of a running one that has reported; else zero
+	Node          string    // of a claimed, running or finished job
 	Error         string    // the last one
 	Payload       []byte
 	Meta          []byte
 	UniqueKey     string
+	ExclusiveKey  string
 	CorrelationID string
-	Handled       bool // whether some live node has a handler for it
+	Timeout       time.Duration // of each run; 0: the kind's
+	Handled       bool          // whether some live node has a handler for it
+	External      bool          // it is for workers outside the cluster; Node is the one that has locked it until At
+	ResumeAt      time.Time     // when a suspended job is to be resumed; zero: when somebody says so
+	ListedAt      time.Time     // by which lists are ordered, and then by ids: when it was made, or, of the unfinished ones, a little earlier
+	CancelAsked   time.Time     // when somebody asked for it to be cancelled, which waits; zero: nobody did; of a single job only, not in lists
+	Reports       []RunReport   // what its runs said of themselves, in their order; of a single job only, not in lists
 }
 
 // Filter chooses jobs; empty fields choose all.
 type Filter struct {
 	State, Tenant, Kind, Queue string
+	CorrelationID              string
+	Tags                       []string // a job has all of them
 	ID                         job.ID
+	After                      Cursor // only jobs behind it in the list; zero: all
 	Limit                      int
 }
 
-// List returns jobs, newest first within each state.
-func List(ctx context.Context, db DB, f Filter) ([]Status, error) {
-	var id *int64
-	if f.ID != 0 {
-		n := int64(f.ID)
-		id = &n
-	}
-	rows, err := db.Query(ctx, sqlJobList, nullable(f.State), nullable(f.Tenant), nullable(f.Kind), nullable(f.Queue), id, f.Limit)
+// Inspect calls fn with a read-only transaction in which statements are planned for their
+// arguments, and may scan tables: what an operator asks is not job SQL, for whose one plan
+// its connections are set up.
+func Inspect(ctx context.Context, db Beginner, fn func(DB) error) error {
+	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
 	if err != nil {
-		return nil, fmt.Errorf("list jobs: %w", translate(err))
+		return translate(err)
 	}
-	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Status, err error) {
-		var maxAttempts *int
-		var at *time.Time
-		var node, errText, unique, correlation *string
-		err = row.Scan(&s.ID, &s.State, &s.Tenant, &s.Queue, &s.Kind, &s.Priority, &s.Attempt, &maxAttempts, &s.Losses,
-			&s.CreatedAt, &at, &node, &errText, &s.Payload, &s.Meta, &unique, &correlation, &s.Handled)
-		s.MaxAttempts, s.At, s.Node, s.Error = deref(maxAttempts), deref(at), deref(node), deref(errText)
-		s.UniqueKey, s.CorrelationID = deref(unique), deref(correlation)
-		return s, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list jobs: %w", translate(err))
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, sqlPlanFreely); err != nil {
+		return translate(err)
 	}
-	return out, nil
+	return fn(tx)
 }
 
 // RunError is one failed run.
@@ -77,45 +76,35 @@ type RunError struct {
 
 // Errors lists a job's failed runs, oldest first.
 func Errors(ctx context.Context, db DB, id job.ID) ([]RunError, error) {
-	rows, err := db.Query(ctx, sqlJobErrors, int64(id))
-	if err != nil {
-		return nil, fmt.Errorf("list the errors of job %d: %w", id, translate(err))
-	}
-	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e RunError, err error) {
-		err = row.Scan(&e.Attempt, &e.At, &e.Node, &e.Error, &e.Stack)
-		return e, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the errors of job %d: %w", id, translate(err))
-	}
-	return out, nil
+	return list(ctx, db, fmt.Sprintf("list the errors of job %d", id), pgx.RowToStructByPos[RunError], sqlJobErrors, int64(id))
 }
 
 // Counts is how many jobs stand where. Claimed ones are among Waiting until they
 // are finished; a claim may still list some that are.
-type Counts struct{ Waiting, Claimed, Timers, Suspended, Dead, Finished int64 }
+type Counts struct{ Waiting, Claimed, Timers, Awaiting, External, Suspended, Dead, Finished int64 }
 
 // Count counts every job: a look at each row, so not for a hot path.
 func Count(ctx context.Context, db DB) (c Counts, err error) {
-	err = db.QueryRow(ctx, sqlJobCount).Scan(&c.Waiting, &c.Claimed, &c.Timers, &c.Suspended, &c.Dead, &c.Finished)
-	if err != nil {
-		return c, fmt.Errorf("count jobs: %w", translate(err))
+	err = db.QueryRow(ctx, sqlJobCount).Scan(&c.Waiting, &c.Claimed, &c.Timers, &c.Awaiting, &c.External, &c.Suspended, &c.Dead, &c.Finished)
+	return c, explain(err, "count jobs")
+}
+
+// CancelAsked is when somebody asked for an unfinished job to be cancelled; zero: nobody did.
+func CancelAsked(ctx context.Context, db DB, id job.ID) (at time.Time, err error) {
+	all, err := list(ctx, db, fmt.Sprintf("see whether job %d is to be cancelled", id), pgx.RowTo[time.Time], sqlCancelAsked, int64(id))
+	if len(all) > 0 {
+		at = all[0]
 	}
-	return c, nil
+	return at, err
 }
 
 // Unhandled counts waiting jobs by kind that no live node has a handler for,
 // among the first ten thousand.
 func Unhandled(ctx context.Context, db DB) (map[string]int, error) {
-	rows, err := db.Query(ctx, sqlUnhandled)
-	if err != nil {
-		return nil, fmt.Errorf("count jobs without a handler: %w", translate(err))
-	}
+	rows, _ := db.Query(ctx, sqlUnhandled) // its error is the rows', too
 	out := map[string]int{}
 	var kind string
 	var n int
-	if _, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error { out[kind] = n; return nil }); err != nil {
-		return nil, fmt.Errorf("count jobs without a handler: %w", translate(err))
-	}
-	return out, nil
+	_, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error { out[kind] = n; return nil })
+	return out, explain(err, "count jobs without a handler")
 }

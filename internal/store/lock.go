@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,7 +43,7 @@ func ReadLock(ctx context.Context, db DB) (Lock, error) {
 	var taken *time.Time
 	err := db.QueryRow(ctx, sqlLockRead).Scan(&holder, &next, &l.Epoch, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &session, &taken, &quiet, &l.Beat, &ttl)
 	if err != nil {
-		return Lock{}, fmt.Errorf("read the acquire lock: %w", translate(err))
+		return Lock{}, explain(err, "read the acquire lock")
 	}
 	l.Holder, l.Next = deref(holder), deref(next)
 	l.Remaining = time.Duration(ms) * time.Millisecond
@@ -70,7 +69,7 @@ func TakeLock(ctx context.Context, db DB, c Claimant, ttl time.Duration) (mine b
 	err = db.QueryRow(ctx, sqlLockTake, c.Session, c.Member, ttl.Milliseconds(), c.SeenSeq, c.HolderGone).
 		Scan(&mine, &l.Epoch, &holder, &next, &l.RenewSeq, &ms, &l.Paused, &l.Removals, &l.Incarnation)
 	if err != nil {
-		return false, Lock{}, fmt.Errorf("take the acquire lock: %w", translate(err))
+		return false, Lock{}, explain(err, "take the acquire lock")
 	}
 	l.Holder, l.Next = deref(holder), deref(next)
 	l.Remaining = time.Duration(ms) * time.Millisecond
@@ -82,7 +81,7 @@ func TakeLock(ctx context.Context, db DB, c Claimant, ttl time.Duration) (mine b
 
 // RenewLock renews a held lock and the session behind it in one transaction and one
 // round trip, and says what BeatSession says. ErrFenced: the lock is lost, and the session
-// is not. ErrNewIncarnation: it has to be taken anew. ErrSessionLost: the session is lost, too.
+// is not. ErrNewIncarnation: it has to be taken again. ErrSessionLost: the session is lost, too.
 func RenewLock(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duration) (clock time.Time, err error) {
 	return renew(ctx, db, f, lockTTL, sessionTTL, nil)
 }
@@ -95,12 +94,9 @@ type Idle struct {
 }
 
 // LookIdle looks whether there is anything to do in a pool.
-func LookIdle(ctx context.Context, db DB) (Idle, error) {
-	var idle Idle
-	if err := idle.scan(db.QueryRow(ctx, sqlIdleLook)); err != nil {
-		return idle, fmt.Errorf("look whether the pool is idle: %w", translate(err))
-	}
-	return idle, nil
+func LookIdle(ctx context.Context, db DB) (idle Idle, err error) {
+	err = idle.scan(db.QueryRow(ctx, sqlIdleLook))
+	return idle, explain(err, "look whether the pool is idle")
 }
 
 func (i *Idle) scan(row pgx.Row) error {
@@ -136,7 +132,7 @@ func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duratio
 		_ = idle.scan(r.QueryRow()) // an error is Close's to report
 	}
 	if err := r.Close(); err != nil {
-		return time.Time{}, fmt.Errorf("renew the acquire lock: %w", translate(err))
+		return time.Time{}, explain(err, "renew the acquire lock")
 	}
 	switch {
 	case beatErr == pgx.ErrNoRows:
@@ -144,7 +140,7 @@ func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duratio
 	case renewErr == pgx.ErrNoRows:
 		return clock, ErrFenced
 	case renewErr != nil:
-		return time.Time{}, fmt.Errorf("renew the acquire lock: %w", translate(renewErr))
+		return time.Time{}, explain(renewErr, "renew the acquire lock")
 	case incarnation != f.Incarnation:
 		return clock, ErrNewIncarnation
 	}
@@ -154,28 +150,16 @@ func renew(ctx context.Context, db DB, f Fence, lockTTL, sessionTTL time.Duratio
 // OfferLock lets go of the lock, reserved for the member to for a moment; ""
 // reserves it for nobody. Without the lock it does nothing.
 func OfferLock(ctx context.Context, db DB, f Fence, to string, reserve time.Duration) error {
-	if _, err := db.Exec(ctx, sqlLockOffer, f.Session, f.Epoch, nullable(to), reserve.Milliseconds()); err != nil {
-		return fmt.Errorf("let go of the acquire lock: %w", translate(err))
-	}
-	return nil
+	_, err := db.Exec(ctx, sqlLockOffer, f.Session, f.Epoch, nullable(to), reserve.Milliseconds())
+	return explain(err, "let go of the acquire lock")
 }
 
-// Freeze keeps everybody from claiming in the pool, or lets them again. When it
-// returns no claim is being made; those that were go on.
-func Freeze(ctx context.Context, db DB, frozen bool) error {
-	var b pgx.Batch
-	b.Queue(sqlRemovalLock)
-	b.Queue(sqlLockFreeze, frozen)
-	if err := db.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("freeze or thaw the pool: %w", translate(err))
-	}
-	return nil
-}
-
-func deref[T any](p *T) T {
-	if p == nil {
-		var zero T
-		return zero
-	}
-	return *p
+// Freeze keeps everybody from claiming and acquiring in the pool, or lets them again. When it
+// returns no claim is being made; those that were go on. ErrLocked: until ctx ended somebody kept
+// claims from being locked out, and nothing was changed.
+func Freeze(ctx context.Context, db Beginner, frozen bool) error {
+	return bothLockedOut(ctx, db, "freeze or thaw the pool", func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sqlLockFreeze, frozen)
+		return err
+	})
 }

@@ -14,12 +14,11 @@ func TestAnExpiredLockIsTakenAnew(t *testing.T) {
 	b := setup(t)
 	b.enqueue(t, store.NewJob{})
 	p := b.page(t, 0)
-	ids, turns := columns(p)
 	_, err := b.db.Exec(t.Context(), "UPDATE tenure.acquire_lock SET expires_at = now() - interval '1 s'")
 	require.NoError(t, err)
 	_, err = store.RenewLock(t.Context(), b.db, b.fence, ttl, ttl)
 	require.ErrorIs(t, err, store.ErrFenced, "also if nobody took it")
-	_, err = store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
+	_, err = store.InsertClaims(t.Context(), b.db, b.fence, request(p))
 	require.ErrorIs(t, err, store.ErrFenced)
 
 	other := openSession(t, b.db, "b")

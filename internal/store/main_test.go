@@ -45,13 +45,13 @@ type bundle struct {
 
 const ttl = 10 * time.Second
 
-func openSession(t *testing.T, db store.DB, member string) uuid.UUID {
+func openSession(t testing.TB, db store.DB, member string) uuid.UUID {
 	id := uuid.New()
 	require.NoError(t, store.OpenSession(t.Context(), db, store.Session{ID: id, Node: member, Member: member, Kinds: []string{"k"}}, ttl))
 	return id
 }
 
-func setup(t *testing.T) *bundle {
+func setup(t testing.TB) *bundle {
 	owner, db := storetest.Pools(t)
 	id := openSession(t, db, "a")
 	mine, l, err := store.TakeLock(t.Context(), db, store.Claimant{Session: id, Member: "a", SeenSeq: -1}, ttl)
@@ -91,10 +91,36 @@ func (b *bundle) page(t *testing.T, after int64) store.Page {
 }
 
 func (b *bundle) claim(t *testing.T, p store.Page) map[int32]int64 {
-	ids, turns := columns(p)
-	claims, err := store.InsertClaim(t.Context(), b.db, b.fence, p.Removals, ids, turns)
+	claims, err := store.InsertClaims(t.Context(), b.db, b.fence, request(p))
 	require.NoError(t, err)
-	return claims.ByTurn
+	byTurn := map[int32]int64{}
+	for _, c := range claims {
+		byTurn[c.Turn] = c.ID
+	}
+	return byTurn
+}
+
+// request is for all jobs of a page, dealt out to the sessions or, without any, the holder's.
+func request(p store.Page, to ...uuid.UUID) *store.ClaimRequest {
+	r := store.NewClaimRequest(p.Removals, len(p.Jobs))
+	for n := range max(1, len(to)) {
+		if n < len(to) {
+			r.AddPeer(to[n])
+		}
+		for i, j := range p.Jobs {
+			if i%max(1, len(to)) == n {
+				r.Add(j.Record.ID, j.Record.Turn)
+			}
+		}
+	}
+	return r
+}
+
+// onlyJob is for one job, with its turn.
+func onlyJob(removals int64, id job.ID, turn int32) *store.ClaimRequest {
+	r := store.NewClaimRequest(removals, 1)
+	r.Add(id, turn)
+	return r
 }
 
 // first is the turn of jobs that have not run.

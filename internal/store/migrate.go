@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +14,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
+
+	"github.com/tenurehq/tenure/internal/backoff"
 )
 
 //go:embed migrations/*.sql
@@ -50,16 +51,18 @@ const (
 	lockPatience = 300
 )
 
-// A migration must not queue for a table's lock: all who come after it, such as whoever
+// A migration must not queue for a table's lock: all who come after it, such as anyone who
 // enqueues a job, would queue behind it for as long as some transaction stays open. So it
 // waits for a moment only, undoes what it did, and tries again after a pause that is
 // several times as long.
 const (
-	ddlLockTimeout = 100 * time.Millisecond
-	ddlPause       = 500 * time.Millisecond // before the first of these tries; each is longer than the one before
-	ddlLongPause   = 4 * time.Second        // at most
-	ddlPatience    = 2 * time.Minute
+	ddlLockTimeout  = 100 * time.Millisecond
+	ddlPatience     = 2 * time.Minute
+	blockerPatience = 5 * time.Second // to find out who is in the way
 )
+
+// ddlRetry spaces out these tries.
+var ddlRetry = backoff.Policy{First: 500 * time.Millisecond, Longest: 4 * time.Second}
 
 // MigrationConfig makes a connection configuration fit for [ReadLedger] and [Migrate].
 func MigrationConfig(c *pgx.ConnConfig) {
@@ -77,10 +80,15 @@ type Ledger struct {
 	OldestProgram int64  // the oldest ledger version whose programs may work on it
 	Number        int    // 0: none yet
 	Name          string // of the pool; "": none yet
+	Lacking       bool   // users who have the ledger were not given all of this program's version yet
+	Unindexed     bool   // finished jobs of some days have not all of this program's indexes yet
+	Server        ServerState
 }
 
 // UpToDate tells whether [Migrate] would have nothing to do.
-func (l Ledger) UpToDate() bool { return l.Version >= LedgerVersion() && l.Number > 0 }
+func (l Ledger) UpToDate() bool {
+	return l.Version >= LedgerVersion() && l.Number > 0 && !l.Lacking && !l.Unindexed
+}
 
 // Usable is why the database cannot be this pool, or this program cannot work on its
 // ledger, whatever is added to it; nil: it can be migrated.
@@ -94,7 +102,10 @@ func (l Ledger) Usable(pool string) error {
 	if LedgerVersion() < l.OldestProgram {
 		return newerLedger(pool, l.Version, l.OldestProgram)
 	}
-	return nil
+	if l.Number == 0 { // what may have to be said of its server is said where its number is
+		return nil
+	}
+	return l.Server.Usable(pool)
 }
 
 // Belongs refuses a ledger that was numbered as another pool's.
@@ -105,9 +116,25 @@ func (l Ledger) Belongs(pool string) error {
 	return checkName(pool, l.Name)
 }
 
-// ReadLedger asks a database for its ledger, in one round trip on a connection that
-// [MigrationConfig] made fit.
+// ReadLedger asks a database for its ledger, and whose rights to it are behind, on a
+// connection that [MigrationConfig] made fit.
 func ReadLedger(ctx context.Context, conn *pgx.Conn) (l Ledger, err error) {
+	if l, err = readLedger(ctx, conn); err != nil || l.Version < LedgerVersion() {
+		return l, err
+	}
+	if l.Lacking, err = lacking(ctx, conn); err != nil {
+		return l, err
+	}
+	missing, err := missingIndexes(ctx, conn)
+	if err != nil {
+		return l, err
+	}
+	l.Unindexed = len(missing) > 0
+	l.Server, err = ServerIs(ctx, conn)
+	return l, err
+}
+
+func readLedger(ctx context.Context, conn *pgx.Conn) (l Ledger, err error) {
 	var b pgx.Batch
 	b.Queue(sqlPoolIdentity)
 	b.Queue(sqlSchemaVersion)
@@ -117,28 +144,26 @@ func ReadLedger(ctx context.Context, conn *pgx.Conn) (l Ledger, err error) {
 	if l.Identity, err = scanIdentity(answers.QueryRow()); err != nil {
 		return l, err
 	}
-	err = translate(answers.QueryRow().Scan(&l.Version, &l.OldestProgram))
-	switch {
-	case errors.Is(err, ErrNotMigrated):
-		return l, nil
-	case err != nil:
-		return l, fmt.Errorf("read the ledger's version: %w", err)
+	if l.Version, l.OldestProgram, err = scanVersion(answers.QueryRow()); err != nil || l.Version == 0 {
+		return l, err
 	}
-	err = answers.QueryRow().Scan(&l.Number, &l.Name)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // without a row it has no number yet
-		return l, fmt.Errorf("read the pool's number: %w", translate(err))
-	}
-	return l, nil
+	l.Number, l.Name, err = scanNumber(answers.QueryRow())
+	return l, err
+}
+
+// Migrated is what [Migrate] has done.
+type Migrated struct {
+	Steps  []Migration
+	Grants []string // statements that gave users who have the ledger what was added to it
 }
 
 // Migrate brings a pool's ledger to this program's version, numbers the pool unless it has
-// a number or number is 0, gives users who have the ledger what was added to it, and returns
-// the steps that it applied. cfg is one that
-// [MigrationConfig] made fit; one connection is opened. A newer ledger that this program
+// a number or number is 0, and gives users who have the ledger what was added to it. It
+// returns what it did, also before an error. cfg is one that [MigrationConfig] made fit; one connection is opened. A newer ledger that this program
 // can work on is left alone; one that it cannot work on is refused. Concurrent calls for
 // one database wait for one another. Transactions that are in the way are waited for
 // without holding up others; an error names the oldest of them after two minutes.
-func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) (done []Migration, err error) {
+func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) (done Migrated, err error) {
 	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
 	db.SetMaxOpenConns(1) // of thousands of databases each costs one connection
@@ -149,20 +174,33 @@ func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) 
 		}
 		return err
 	})
-	if err == nil && l.Version < LedgerVersion() {
-		done, err = update(ctx, db)
+	if err == nil && (l.Version < LedgerVersion() || l.Unindexed) {
+		done.Steps, err = update(ctx, db)
 	}
 	if err != nil {
 		return done, fmt.Errorf("migrate: %w", err)
 	}
-	return done, onConn(ctx, db, func(conn *pgx.Conn) error {
+	err = onConn(ctx, db, func(conn *pgx.Conn) (err error) {
 		if number > 0 {
 			if _, err := NumberPool(ctx, conn, number, pool); err != nil {
 				return err
 			}
 		}
-		return Regrant(ctx, conn)
+		if l.Version == 0 {
+			// While a day's partition is made, jobs that finish are refused for a moment: those of
+			// a new pool's first minute need not be. What fails here, a holder tries again.
+			_, _ = KeepDays(ctx, conn, 24*time.Hour)
+		}
+		if done.Grants, err = Regrant(ctx, conn); err != nil || number == 0 && l.Number == 0 {
+			return err
+		}
+		server, err := ServerIs(ctx, conn)
+		if err == nil {
+			err = server.Usable(pool)
+		}
+		return err
 	})
+	return done, err
 }
 
 // onConn lets fn use the connection of a database/sql handle.
@@ -175,14 +213,16 @@ func onConn(ctx context.Context, db *sql.DB, fn func(*pgx.Conn) error) error {
 	return c.Raw(func(driver any) error { return fn(driver.(*stdlib.Conn).Conn()) })
 }
 
-// update applies the steps that a ledger lacks, each in a transaction of its own.
+// update applies the steps that a ledger lacks, each in a transaction of its own unless it says otherwise,
+// and makes the indexes that days of finished jobs lack.
 func update(ctx context.Context, db *sql.DB) (done []Migration, err error) {
 	p, err := provider(ctx, db)
 	if err != nil {
 		return nil, err
 	}
 	until, inTheWay := time.Now().Add(ddlPatience), ""
-	for pause := ddlPause; ; pause = min(2*pause, ddlLongPause) {
+	pause := backoff.Backoff{Policy: ddlRetry}
+	for {
 		results, err := p.Up(ctx)
 		var partial *goose.PartialError
 		if errors.As(err, &partial) {
@@ -190,6 +230,9 @@ func update(ctx context.Context, db *sql.DB) (done []Migration, err error) {
 		}
 		for _, r := range results {
 			done = append(done, Migration{Version: r.Source.Version, Name: r.Source.Path, Took: r.Duration})
+		}
+		if err == nil {
+			err = buildIndexes(ctx, db)
 		}
 		if err != nil && ctx.Err() != nil && inTheWay != "" {
 			return done, fmt.Errorf("%s: %w", inTheWay, err)
@@ -204,21 +247,70 @@ func update(ctx context.Context, db *sql.DB) (done []Migration, err error) {
 		select {
 		case <-ctx.Done():
 			return done, fmt.Errorf("%s: %w", inTheWay, context.Cause(ctx))
-		case <-time.After(pause + rand.N(pause/2)):
+		case <-time.After(pause.Next()):
 		}
 	}
 }
 
-// blockerOf names the transaction that a migration waits for.
+// blockerOf names the transaction that a migration waits for. A caller who gives up just now
+// is the one who wants to know, so the question outlives its context for a moment.
 func blockerOf(ctx context.Context, db *sql.DB) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), blockerPatience)
+	defer cancel()
 	var pid int
 	var user, application string
 	var seconds float64
-	if err := db.QueryRowContext(ctx, sqlMigrationBlocker).Scan(&pid, &user, &application, &seconds); err != nil {
+	var usesLedger bool
+	if err := db.QueryRowContext(ctx, sqlMigrationBlocker).Scan(&pid, &user, &application, &seconds, &usesLedger); err != nil {
 		return "other transactions use the ledger's tables all the time" // it may just have ended
 	}
-	return fmt.Sprintf("a transaction of user %q and application %q (pid %d) has used the ledger's tables for %v",
-		user, application, pid, time.Duration(seconds*float64(time.Second)).Round(time.Second))
+	has := "has been open in this database"
+	if usesLedger {
+		has = "has used the ledger's tables"
+	}
+	return fmt.Sprintf("a transaction of user %q and application %q (pid %d) %s for %v",
+		user, application, pid, has, time.Duration(seconds*float64(time.Second)).Round(time.Second))
+}
+
+// sessionLocker keeps two processes from migrating one pool.
+func sessionLocker() (lock.SessionLocker, error) {
+	return lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockPoll, lockPatience))
+}
+
+// missingIndexes returns the statements that make the indexes which days of finished jobs lack.
+func missingIndexes(ctx context.Context, db DB) ([]string, error) {
+	return list(ctx, db, "look for indexes", pgx.RowTo[string], sqlIndexMissing)
+}
+
+// buildIndexes makes the indexes that days of finished jobs lack, each without keeping jobs from finishing,
+// and so in no transaction.
+func buildIndexes(ctx context.Context, db *sql.DB) error {
+	locker, err := sessionLocker()
+	if err != nil {
+		return err
+	}
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close() // it goes back to db
+	if err := locker.SessionLock(ctx, c); err != nil {
+		return err
+	}
+	err = c.Raw(func(driver any) error {
+		conn := driver.(*stdlib.Conn).Conn()
+		missing, err := missingIndexes(ctx, conn)
+		for _, sql := range missing {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				return fmt.Errorf("%s: %w", sql, err)
+			}
+		}
+		return err
+	})
+	if unlockErr := locker.SessionUnlock(context.WithoutCancel(ctx), c); err == nil { // else it ends with the connection, which the caller closes
+		err = unlockErr
+	}
+	return err
 }
 
 func provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
@@ -226,7 +318,7 @@ func provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
 	if _, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS tenure"); err != nil && !hasCode(err, codeUniqueViolation) {
 		return nil, fmt.Errorf("create schema tenure: %w", err)
 	}
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockPoll, lockPatience))
+	locker, err := sessionLocker()
 	if err != nil {
 		return nil, err
 	}
@@ -256,19 +348,17 @@ func NumberPool(ctx context.Context, db DB, number int, name string) (int, error
 		return 0, fmt.Errorf("pool number %d: 1 to %d are allowed", number, maxPoolNumber)
 	}
 	if _, err := db.Exec(ctx, sqlPoolName, number, name); err != nil {
-		return 0, fmt.Errorf("number the pool: %w", translate(err))
+		return 0, explain(err, "number the pool")
 	}
-	number, have, err := poolNumber(ctx, db)
+	number, have, err := scanNumber(db.QueryRow(ctx, sqlPoolNumber))
 	if err != nil {
 		return 0, err
 	}
 	if err := checkName(name, have); err != nil {
 		return 0, err
 	}
-	if _, err := db.Exec(ctx, sqlPoolSeed, int64(number)<<idBits+1); err != nil {
-		return 0, fmt.Errorf("number the pool: %w", translate(err))
-	}
-	return number, nil
+	_, err = db.Exec(ctx, sqlPoolSeed, int64(number)<<idBits+1)
+	return number, explain(err, "number the pool")
 }
 
 // PoolOf is the number of the pool that a job id was made in. A moved tenant's

@@ -24,7 +24,7 @@ var ErrMoverReplaced = errors.New("another command goes on with this move")
 // Begin keeps the tenant's jobs from being claimed in the pool it leaves, and says
 // whether it was frozen. TenantBusyError: it goes elsewhere, or is not there.
 func (m Move) Begin(ctx context.Context, from Beginner, to string) (frozen bool, err error) {
-	err = lockedOut(ctx, from, fmt.Sprintf("begin to move tenant %q", m.Tenant), func(tx pgx.Tx) error {
+	err = bothLockedOut(ctx, from, fmt.Sprintf("begin to move tenant %q", m.Tenant), func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, sqlMoveBegin, m.Tenant, to, m.Mover).Scan(&frozen)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return err
@@ -40,18 +40,13 @@ func (m Move) Begin(ctx context.Context, from Beginner, to string) (frozen bool,
 
 // Abandon gives up a move that nothing was moved by yet.
 func (m Move) Abandon(ctx context.Context, from DB) error {
-	if err := changeTenant(ctx, from, m.Tenant, sqlMoveAbandon, m.Tenant); err != nil {
-		return fmt.Errorf("give up moving tenant %q: %w", m.Tenant, err)
-	}
-	return nil
+	return explain(changeTenant(ctx, from, m.Tenant, sqlMoveAbandon, m.Tenant), "give up moving tenant %q", m.Tenant)
 }
 
 // InFlight counts the tenant's claimed jobs, and names a node that has one.
 func (m Move) InFlight(ctx context.Context, from DB) (n int, node string, err error) {
-	if err := from.QueryRow(ctx, sqlMoveInFlight, m.Tenant).Scan(&n, &node); err != nil {
-		return 0, "", fmt.Errorf("count the running jobs of tenant %q: %w", m.Tenant, translate(err))
-	}
-	return n, node, nil
+	err = from.QueryRow(ctx, sqlMoveInFlight, m.Tenant).Scan(&n, &node)
+	return n, node, explain(err, "count the running jobs of tenant %q", m.Tenant)
 }
 
 // Hold keeps the tenant's transactions from beginning in the pool it leaves, or lets them
@@ -63,12 +58,26 @@ func (m Move) Hold(ctx context.Context, from DB, held bool) error {
 // Arrive keeps the tenant's jobs from being claimed in the pool they come to. from is
 // the pool it lives in until then; "" if it lives there already.
 func (m Move) Arrive(ctx context.Context, to Beginner, from string, frozen bool) error {
-	return lockedOut(ctx, to, fmt.Sprintf("receive tenant %q", m.Tenant), func(tx pgx.Tx) error {
+	return bothLockedOut(ctx, to, fmt.Sprintf("receive tenant %q", m.Tenant), func(tx pgx.Tx) error {
 		return changeTenant(ctx, tx, m.Tenant, sqlMoveArrive, m.Tenant, nullable(from), m.Mover, frozen)
 	})
 }
 
-// Close sends on whoever enqueues for the tenant. Nothing of it may be in flight.
+// Limits gives the arriving tenant what was set for it in the pool it leaves. The holder there hears
+// of it before it claims any of its jobs.
+func (m Move) Limits(ctx context.Context, from DB, to Beginner) error {
+	var limits, buckets string
+	var maxRunning, maxWaiting *int32
+	var weight int32
+	if err := from.QueryRow(ctx, sqlMoveLimits, m.Tenant).Scan(&maxRunning, &weight, &maxWaiting, &limits, &buckets); err != nil {
+		return explain(err, "read the limits of tenant %q", m.Tenant)
+	}
+	return changeLimits(ctx, to, fmt.Sprintf("limit tenant %q", m.Tenant), func(tx pgx.Tx) error {
+		return m.step(ctx, tx, "limit", sqlMoveLimitsSet, m.Tenant, m.Mover, maxRunning, weight, maxWaiting, limits, buckets)
+	})
+}
+
+// Close sends on anyone who enqueues for the tenant. Nothing of it may be in flight.
 func (m Move) Close(ctx context.Context, from DB, to string) error {
 	return m.step(ctx, from, "close the old pool for", sqlMoveClose, m.Tenant, to, m.Mover)
 }
@@ -89,15 +98,12 @@ func (m Move) step(ctx context.Context, db DB, what, sql string, args ...any) er
 	if err == nil && tag.RowsAffected() == 0 {
 		err = ErrMoverReplaced
 	}
-	if err != nil {
-		return fmt.Errorf("%s tenant %q: %w", what, m.Tenant, translate(err))
-	}
-	return nil
+	return explain(err, "%s tenant %q", what, m.Tenant)
 }
 
 // Places are the tables that a tenant's unfinished jobs stand in, in the order in which
 // Jobs moves them.
-var Places = []string{placeJob, "timer_job", "external_job", "history_job", "suspended_job", "dead_letter_job"}
+var Places = []string{placeJob, "timer_job", "external_job", "suspended_job", "dead_letter_job"}
 
 const placeJob = "job"
 
@@ -115,11 +121,20 @@ type Ends struct {
 	}
 }
 
-// Jobs moves the tenant's unfinished jobs, batch by batch, each durable in the new pool
-// before it leaves the old one, and tells moved of each. begin is called before the
+// Jobs moves the tenant's schedules, the periods of its unique keys and its unfinished jobs, batch by batch, each durable in
+// the new pool before it leaves the old one, and tells moved of each. begin is called before the
 // first: the tenant must be arriving, or what was moved might run, and come again.
 func (m Move) Jobs(ctx context.Context, e Ends, begin func(context.Context) error, moved func(place string, n int)) error {
-	lanes, err := m.lanes(ctx, e.From)
+	if err := m.schedules(ctx, e, begin, moved); err != nil {
+		return err
+	}
+	if err := movePeriods(ctx, m, e, begin); err != nil {
+		return err
+	}
+	if err := m.moveLinks(ctx, e, begin); err != nil {
+		return err
+	}
+	lanes, err := m.Lanes(ctx, e.From)
 	if err != nil {
 		return err
 	}
@@ -142,23 +157,14 @@ func (m Move) Jobs(ctx context.Context, e Ends, begin func(context.Context) erro
 	return nil
 }
 
-func (m Move) lanes(ctx context.Context, from DB) ([]Lane, error) {
-	rows, err := from.Query(ctx, sqlMoveLanes, m.Tenant)
-	if err == nil {
-		var out []Lane
-		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lane, err error) {
-			l.Tenant = m.Tenant
-			return l, row.Scan(&l.Queue, &l.Priority)
-		})
-		if err == nil {
-			return out, nil
-		}
-	}
-	return nil, fmt.Errorf("list the lanes of tenant %q: %w", m.Tenant, translate(err))
-}
-
 // Lanes lists where the tenant's jobs wait.
-func (m Move) Lanes(ctx context.Context, db DB) ([]Lane, error) { return m.lanes(ctx, db) }
+func (m Move) Lanes(ctx context.Context, db DB) ([]Lane, error) {
+	return list(ctx, db, fmt.Sprintf("list the lanes of tenant %q", m.Tenant), func(row pgx.CollectableRow) (Lane, error) {
+		l := Lane{Tenant: m.Tenant}
+		err := row.Scan(&l.Queue, &l.Priority)
+		return l, err
+	}, sqlMoveLanes, m.Tenant)
+}
 
 // lines are rows on their way, as JSON.
 type lines struct {
@@ -190,7 +196,7 @@ func (m Move) place(ctx context.Context, e Ends, place string, begin func(contex
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("move jobs of tenant %q from tenure.%s: %w", m.Tenant, place, translate(err))
+			return explain(err, "move jobs of tenant %q from tenure.%s", m.Tenant, place)
 		}
 		if n == 0 {
 			return nil
@@ -220,11 +226,7 @@ func collect(rows pgx.Rows, after int64) (lines, int64, error) {
 
 // arriveBatch makes a batch durable in the new pool. source holds the locks on it.
 func (m Move) arriveBatch(ctx context.Context, source DB, to Beginner, place string, batch lines) error {
-	runs, err := failedRuns(ctx, source, batch.ids)
-	if err != nil {
-		return err
-	}
-	unwanted, err := collectIDs(ctx, source, "read cancel requests", sqlMoveCancels, batch.ids)
+	unwanted, err := list(ctx, source, "read cancel requests", pgx.RowTo[int64], sqlMoveCancels, batch.ids)
 	if err != nil {
 		return err
 	}
@@ -235,11 +237,11 @@ func (m Move) arriveBatch(ctx context.Context, source DB, to Beginner, place str
 		if err := m.step(ctx, tx, "add jobs of", sqlMoveFence, m.Tenant, m.Mover); err != nil {
 			return err
 		}
-		fresh, err := collectIDs(ctx, tx, "add jobs", sqlMoveInsert, place, batch.text)
+		fresh, err := list(ctx, tx, "add jobs", pgx.RowTo[int64], sqlMoveInsert, place, batch.text)
 		if err != nil {
 			return err
 		}
-		if err := addRuns(ctx, tx, runs, fresh); err != nil {
+		if err := copyRuns(ctx, source, tx, fresh); err != nil {
 			return err
 		}
 		if err := addCancels(ctx, tx, unwanted); err != nil {
@@ -263,20 +265,47 @@ func durable(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-func failedRuns(ctx context.Context, db DB, ids []int64) ([]string, error) {
-	rows, err := db.Query(ctx, sqlMoveErrors, ids)
-	if err != nil {
-		return nil, err
+// copyRuns adds what is kept of the runs of jobs that have just arrived.
+func copyRuns(ctx context.Context, from, to DB, ids []int64) error {
+	err := copyRows(ctx, from, to, sqlMoveErrors, sqlMoveErrorsInsert, ids)
+	if err == nil {
+		err = copyRows(ctx, from, to, sqlMoveReports, sqlMoveReportsInsert, ids)
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	return err
 }
 
-func addRuns(ctx context.Context, db DB, runs []string, ids []int64) error {
-	if len(runs) == 0 {
+// copyRows reads rows of jobs, as JSON, and adds them elsewhere, some megabytes at a time: a
+// batch's jobs may have said a gigabyte.
+func copyRows(ctx context.Context, from, to DB, read, insert string, ids []int64) error {
+	if len(ids) == 0 {
 		return nil
 	}
-	_, err := db.Exec(ctx, sqlMoveErrorsInsert, runs, notNil(ids))
-	return err
+	rows, err := from.Query(ctx, read, ids)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for more := true; more; {
+		var chunk []string
+		for bytes := 0; bytes < moveBytes; {
+			if more = rows.Next(); !more {
+				break
+			}
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				return err
+			}
+			chunk = append(chunk, line)
+			bytes += len(line)
+		}
+		if len(chunk) == 0 {
+			break
+		}
+		if _, err := to.Exec(ctx, insert, chunk, ids); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 func addCancels(ctx context.Context, db DB, ids []int64) error {
@@ -287,15 +316,19 @@ func addCancels(ctx context.Context, db DB, ids []int64) error {
 	return err
 }
 
-// Finished moves the tenant's finished jobs, which nobody waits for.
-func (m Move) Finished(ctx context.Context, e Ends, moved func(n int)) error {
-	if err := m.finished(ctx, e, moved); err != nil {
-		return fmt.Errorf("move finished jobs of tenant %q: %w", m.Tenant, translate(err))
+// LateCancels brings along requests to cancel that were committed in the old pool after their jobs
+// had left it.
+func (m Move) LateCancels(ctx context.Context, e Ends) error {
+	asked, err := list(ctx, e.From, "read late cancel requests", pgx.RowTo[int64], sqlMoveCancelsLate)
+	if err != nil || len(asked) == 0 {
+		return err
 	}
-	return nil
+	_, err = e.To.Exec(ctx, sqlMoveCancelsLateInsert, asked, m.Tenant)
+	return explain(err, "add late cancel requests of tenant %q", m.Tenant)
 }
 
-func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
+// Finished moves the tenant's finished jobs, which nobody waits for.
+func (m Move) Finished(ctx context.Context, e Ends, moved func(n int)) error {
 	err := pgx.BeginTxFunc(ctx, e.From, readCommitted, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "DECLARE finished NO SCROLL CURSOR FOR "+sqlMoveFinished, m.Tenant); err != nil {
 			return err
@@ -308,11 +341,10 @@ func (m Move) finished(ctx context.Context, e Ends, moved func(n int)) error {
 			moved(n)
 		}
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = e.To.Exec(ctx, sqlMoveArrivedForget, m.Tenant, m.Mover)
 	}
-	_, err = e.To.Exec(ctx, sqlMoveArrivedForget, m.Tenant, m.Mover)
-	return err
+	return explain(err, "move finished jobs of tenant %q", m.Tenant)
 }
 
 // Settle removes from another pool the finished jobs that arrived last in this one and
@@ -336,10 +368,7 @@ func (m Move) Settle(ctx context.Context, here Beginner, others map[string]DB) e
 		_, err = tx.Exec(ctx, sqlMoveArrivedForget, m.Tenant, m.Mover)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("remove finished jobs of tenant %q where they were moved from: %w", m.Tenant, translate(err))
-	}
-	return nil
+	return explain(err, "remove finished jobs of tenant %q where they were moved from", m.Tenant)
 }
 
 func (m Move) finishedBatch(ctx context.Context, cursor pgx.Tx, e Ends) (int, error) {
@@ -368,10 +397,6 @@ func (m Move) finishedBatch(ctx context.Context, cursor pgx.Tx, e Ends) (int, er
 	if err != nil || len(batch.ids) == 0 {
 		return 0, err
 	}
-	runs, err := failedRuns(ctx, cursor, batch.ids)
-	if err != nil {
-		return 0, err
-	}
 	err = pgx.BeginTxFunc(ctx, e.To, readCommitted, func(tx pgx.Tx) error {
 		if err := durable(ctx, tx); err != nil {
 			return err
@@ -379,7 +404,7 @@ func (m Move) finishedBatch(ctx context.Context, cursor pgx.Tx, e Ends) (int, er
 		if err := m.step(ctx, tx, "add finished jobs of", sqlMoveFinishedInsert, m.Tenant, m.Mover, batch.text, batch.ids); err != nil {
 			return err
 		}
-		return addRuns(ctx, tx, runs, batch.ids)
+		return copyRuns(ctx, cursor, tx, batch.ids)
 	})
 	if err != nil {
 		return 0, err
@@ -429,17 +454,10 @@ func DescribeTransaction(ctx context.Context, db DB, tx string) string {
 
 // OpenTransactions lists the transactions that are open in a database. Once none is
 // left of a list that was read after a pool was closed for a tenant, nobody can commit a
-// job for it there any more: whoever began later sees that it is closed.
+// job for it there any more: anyone who began later sees that it is closed.
 //
 // That a snapshot's xmin has passed would prove less: a transaction may have read that
 // the pool is open before it has an id.
 func OpenTransactions(ctx context.Context, db DB) ([]string, error) {
-	rows, err := db.Query(ctx, sqlTransactionList)
-	if err == nil {
-		var out []string
-		if out, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {
-			return out, nil
-		}
-	}
-	return nil, fmt.Errorf("list open transactions: %w", translate(err))
+	return list(ctx, db, "list open transactions", pgx.RowTo[string], sqlTransactionList)
 }

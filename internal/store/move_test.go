@@ -31,8 +31,7 @@ func TestFreezingVoidsWhatWasRead(t *testing.T) {
 	before := b.page(t, 0)
 	require.Len(t, before.Jobs, 2)
 	require.NoError(t, store.FreezeTenant(t.Context(), b.db, "acme", true))
-	ids, turns := columns(before)
-	_, err := store.InsertClaim(t.Context(), b.db, b.fence, before.Removals, ids, turns)
+	_, err := store.InsertClaims(t.Context(), b.db, b.fence, request(before))
 	require.ErrorIs(t, err, store.ErrFenced)
 
 	after := b.page(t, 0) // finds no lane of acme, either
@@ -83,7 +82,7 @@ func TestEnqueueInEachState(t *testing.T) {
 	for name, j := range map[string]store.NewJob{"now": {}, "later": {DueIn: 1000}, "unique": {UniqueKey: "u"}} {
 		require.NoError(t, try(store.TenantActive, j), name)
 		require.NoError(t, try(store.TenantMoving, j), name)
-		require.Equal(t, &store.TenantMovedError{Tenant: "acme", To: "p2"}, try(store.TenantMoved, j), name)
+		require.Equal(t, &tenancy.MovedError{Tenant: "acme", To: "p2"}, try(store.TenantMoved, j), name)
 		if name == "unique" { // the job that has the key may not be here yet
 			require.ErrorIs(t, try(store.TenantArriving, j), store.ErrTenantArrives)
 		} else {
@@ -94,7 +93,7 @@ func TestEnqueueInEachState(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrWrongPool)
 }
 
-// A hold lasts until the tenant has moved or the move is given up, whoever goes on with
+// A hold lasts until the tenant has moved or the move is given up, no matter who goes on with
 // the move, and is another one's business in no later move.
 func TestHold(t *testing.T) {
 	t.Parallel()
@@ -281,6 +280,15 @@ func TestMoveBringsCancelRequests(t *testing.T) {
 		require.NoError(t, err)
 		require.ElementsMatch(t, want, got)
 	}
+
+	// A request that was committed late, beside one whose job has ended.
+	_, err = b.db.Exec(t.Context(), "INSERT INTO tenure.cancel_request (job_id) VALUES ($1), (99)", ids[0])
+	require.NoError(t, err)
+	require.NoError(t, m.LateCancels(t.Context(), store.Ends{From: b.db, To: to}))
+	rows, _ := to.Query(t.Context(), "SELECT job_id FROM tenure.cancel_request")
+	got, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	require.NoError(t, err)
+	require.ElementsMatch(t, ids, got)
 }
 
 // What arrived last and still stands in a pool is removed from the others; what has gone on

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tenurehq/tenure/job"
@@ -12,73 +15,143 @@ import (
 
 // Cancel ends an unfinished job wherever it stands. A running one is asked to
 // end: its session sees the request with its next heartbeat. keep retains it
-// among the finished ones. ErrNotFound: no unfinished job has this id.
+// among the finished ones. ErrNotFound: no unfinished job has this id. ErrLocked: until ctx
+// ended somebody had locked its row, or more.
 func Cancel(ctx context.Context, db Beginner, id job.ID, keep bool) (running bool, err error) {
-	tx, err := db.BeginTx(ctx, readCommitted)
-	if err != nil {
-		return false, fmt.Errorf("cancel job %d: %w", id, err)
+	var missing error
+	err = lockedOut(ctx, db, fmt.Sprintf("cancel job %d", id), func(tx pgx.Tx) error {
+		var cancelled, claimed int
+		if err := tx.QueryRow(ctx, sqlCancelJob, int64(id), keep).Scan(&cancelled, &claimed); err != nil {
+			return err
+		}
+		if cancelled+claimed == 0 {
+			if err := tx.QueryRow(ctx, sqlExternalCancel, int64(id), keep).Scan(&cancelled); err != nil {
+				return err
+			}
+		}
+		if cancelled+claimed == 0 {
+			missing = notHere(ctx, tx, id)
+		}
+		running = claimed > 0
+		if cancelled > 0 {
+			_, err := tx.Exec(ctx, sqlAwaitedNote, arrayText([]int64{int64(id)}), "cancelled")
+			return err
+		}
+		return missing
+	})
+	if missing != nil {
+		return false, missing
 	}
-	defer tx.Rollback(ctx) // after a commit it does nothing
-	if err := LockOutClaims(ctx, tx); err != nil {
-		return false, fmt.Errorf("cancel job %d: %w", id, err)
-	}
-	var cancelled, claimed int
-	if err := tx.QueryRow(ctx, sqlCancelJob, int64(id), keep).Scan(&cancelled, &claimed); err != nil {
-		return false, fmt.Errorf("cancel job %d: %w", id, translate(err))
-	}
-	if cancelled+claimed == 0 {
-		return false, notHere(ctx, tx, id)
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return false, fmt.Errorf("cancel job %d: %w", id, err)
-	}
-	return claimed > 0, nil
+	return running, err
 }
 
 // notHere says why a job was not found: because it is on its way to another pool, or
 // not there.
 func notHere(ctx context.Context, db DB, id job.ID) error {
-	var between BetweenPoolsError
+	between := BetweenPoolsError{Job: id}
 	err := db.QueryRow(ctx, sqlJobBetween, int64(id)).Scan(&between.Tenant, &between.Other)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrNotFound
 	case err != nil:
-		return fmt.Errorf("look for job %d: %w", id, translate(err))
+		return explain(err, "look for job %d", id)
 	}
 	return &between
 }
 
 // BetweenPoolsError says that a job cannot be changed while its tenant is being moved.
-type BetweenPoolsError struct{ Tenant, Other string }
+type BetweenPoolsError struct {
+	Job           job.ID
+	Tenant, Other string
+}
 
 func (e *BetweenPoolsError) Error() string {
 	return fmt.Sprintf("its tenant %q is being moved between this pool and %s: let the move come to its end first", e.Tenant, e.Other)
 }
 
-// LockOutClaims begins the work of somebody who takes waiting jobs away from
-// outside the acquire loop: until tx ends no claim commits, and claims made from
-// what was read before are void.
-func LockOutClaims(ctx context.Context, tx pgx.Tx) error {
-	var removals int64
-	if err := tx.QueryRow(ctx, sqlRemovalLock).Scan(&removals); err != nil {
-		return translate(err)
-	}
-	_, err := tx.Exec(ctx, sqlRemovalCount)
-	return translate(err)
+// Pauses between the tries of anyone who locks claims out and meets somebody's lock: the
+// holder of the acquire lock, which waits for each try, has most of the time for itself.
+const (
+	firstLockOut = 250 * time.Millisecond
+	lastLockOut  = 2 * time.Second
+)
+
+// lockedOut takes waiting jobs away, or keeps them from being claimed, from outside the
+// acquire loop: no claim commits while change works, and claims made from what was read
+// before are void. Renewals of the lock wait meanwhile, too. So change may wait for
+// somebody's lock for [lockTimeout] only; then everything is undone and tried again, until
+// ctx ends. ErrLocked: it was in vain.
+func lockedOut(ctx context.Context, db Beginner, what string, change func(pgx.Tx) error) error {
+	return lockOut(ctx, db, what, lockOutClaims, change)
 }
 
-// Retry makes a dead, retrying or scheduled job wait to run now. ErrNotFound: none
-// of that id. KeyTakenError: another job has its unique key.
-func Retry(ctx context.Context, db DB, id job.ID) (Lane, error) {
+// bothLockedOut is [lockedOut] that keeps jobs from being acquired by external workers, too.
+func bothLockedOut(ctx context.Context, db Beginner, what string, change func(pgx.Tx) error) error {
+	return lockOut(ctx, db, what, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlExternalShut, milliseconds(acquireEnds)); err != nil {
+			return err
+		}
+		return lockOutClaims(ctx, tx)
+	}, change)
+}
+
+// acquireEnds is how long who locks external workers out waits for those that acquire, while others
+// that want to wait behind him.
+const acquireEnds = 10 * lockTimeout
+
+func lockOut(ctx context.Context, db Beginner, what string, begin func(context.Context, pgx.Tx) error, change func(pgx.Tx) error) error {
+	began := time.Now()
+	var locked error
+	for pause := firstLockOut; ; pause = min(2*pause, lastLockOut) {
+		err := translate(pgx.BeginTxFunc(ctx, db, readCommitted, func(tx pgx.Tx) error {
+			if err := begin(ctx, tx); err != nil {
+				return err
+			}
+			return change(tx)
+		}))
+		if errors.Is(err, ErrLocked) {
+			locked = err
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause + rand.N(pause/2)):
+				continue
+			}
+		}
+		switch {
+		case err == nil:
+			return nil
+		case locked != nil && ctx.Err() != nil:
+			return fmt.Errorf("%s: some session has kept what is needed locked for %v; end its transaction, or try again later: %w: %w",
+				what, time.Since(began).Round(100*time.Millisecond), context.Cause(ctx), locked)
+		}
+		return fmt.Errorf("%s: %w", what, err)
+	}
+}
+
+// lockOutClaims begins the transaction of [lockedOut].
+func lockOutClaims(ctx context.Context, tx pgx.Tx) error {
+	var removals int64
+	if err := tx.QueryRow(ctx, sqlRemovalLock).Scan(&removals); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, sqlRemovalCount, milliseconds(lockTimeout))
+	return err
+}
+
+// Retry is [RetryAs] with the priority that the job has.
+func Retry(ctx context.Context, db DB, id job.ID) (Lane, error) { return RetryAs(ctx, db, id, nil) }
+
+// RetryAs makes a dead, retrying or scheduled job wait to run now, with a priority; nil: as it is.
+// ErrNotFound: none of that id. KeyTakenError: another job has its unique key.
+func RetryAs(ctx context.Context, db DB, id job.ID, priority *int) (Lane, error) {
 	var l Lane
 	var taken *job.ID
-	err := db.QueryRow(ctx, sqlRetryJob, int64(id)).Scan(&l.Tenant, &l.Queue, &l.Priority, &taken)
+	err := db.QueryRow(ctx, sqlRetryJob, int64(id), priority).Scan(&l.Tenant, &l.Queue, &l.Priority, &taken)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return l, notHere(ctx, db, id)
 	case err != nil:
-		return l, fmt.Errorf("retry job %d: %w", id, translate(err))
+		return l, explain(err, "retry job %d", id)
 	case taken != nil:
 		return l, &KeyTakenError{By: *taken}
 	}
@@ -98,31 +171,53 @@ func (e *KeyTakenError) Error() string {
 	return fmt.Sprintf("job %d has its unique key", e.By)
 }
 
-// CancelRequests lists the running jobs that somebody wants ended.
-func CancelRequests(ctx context.Context, db DB) ([]job.ID, error) {
-	rows, err := db.Query(ctx, sqlCancelList)
-	if err != nil {
-		return nil, fmt.Errorf("list cancel requests: %w", translate(err))
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[job.ID])
-	if err != nil {
-		return nil, fmt.Errorf("list cancel requests: %w", translate(err))
-	}
-	return ids, nil
+// CancelRequests lists the jobs among a session's claims that somebody wants ended.
+func CancelRequests(ctx context.Context, db DB, session uuid.UUID) ([]job.ID, error) {
+	return list(ctx, db, "list cancel requests", pgx.RowTo[job.ID], sqlCancelList, session)
 }
 
-// CancelWaiting ends jobs that wait and that somebody wanted cancelled while they were
-// claimed, by the holder of the lock, which has read them when the lock's removals stood
-// at the given count. Those whose row somebody has locked stay. keep retains them among
-// the finished ones. ErrFenced: nothing was changed.
-func CancelWaiting(ctx context.Context, db DB, f Fence, removals int64, ids []int64, turns []int32, keep bool) (cancelled int, err error) {
+// Unwanted are jobs that wait and that somebody wants cancelled.
+type Unwanted struct {
+	Removals int64 // at which they were read
+	IDs      []int64
+	Turns    []int32
+}
+
+// Add adds a job.
+func (u *Unwanted) Add(id job.ID, turn int32) {
+	u.IDs, u.Turns = append(u.IDs, int64(id)), append(u.Turns, turn)
+}
+
+// FindUnwanted finds the next max jobs behind an id that somebody wants cancelled and that nobody
+// has claimed, in one round trip, without a lock.
+func FindUnwanted(ctx context.Context, db DB, after int64, max int) (u Unwanted, err error) {
+	var b pgx.Batch
+	b.Queue(sqlPageState).QueryRow(func(row pgx.Row) error {
+		var s PageState
+		err := s.scan(row)
+		u.Removals = s.Removals
+		return err
+	})
+	b.Queue(sqlCancelFind, after, max).Query(func(rows pgx.Rows) error {
+		var id job.ID
+		var turn int32
+		_, err := pgx.ForEachRow(rows, []any{&id, &turn}, func() error { u.Add(id, turn); return nil })
+		return err
+	})
+	return u, explain(db.SendBatch(ctx, &b).Close(), "find jobs to be cancelled")
+}
+
+// CancelWaiting ends jobs that wait and that somebody wants cancelled, by the holder of the lock,
+// which has read them. Those stay whose row somebody has locked, or whose tenant is between two
+// pools. keep retains them among the finished ones. ErrFenced: nothing was changed.
+func CancelWaiting(ctx context.Context, db DB, f Fence, u Unwanted, keep bool) (cancelled int, err error) {
 	var fence int
 	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
 		q.QueryRow(func(row pgx.Row) error { return row.Scan(&fence, &cancelled) })
-	}, sqlCancelWaiting, f.Session, f.Epoch, removals, ids, turns, keep)
+	}, sqlCancelWaiting, f.Session, f.Epoch, u.Removals, u.IDs, u.Turns, keep)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("cancel %d waiting jobs: %w", len(ids), err)
+		return 0, explain(err, "cancel %d waiting jobs", len(u.IDs))
 	case fence == 0:
 		return 0, ErrFenced
 	}
@@ -131,8 +226,5 @@ func CancelWaiting(ctx context.Context, db DB, f Fence, removals int64, ids []in
 
 // ForgetCancelRequests removes the requests whose job has ended otherwise.
 func ForgetCancelRequests(ctx context.Context, db DB) error {
-	if err := briefly(ctx, db, lockTimeout, nil, sqlCancelForget); err != nil {
-		return fmt.Errorf("forget cancel requests: %w", err)
-	}
-	return nil
+	return explain(briefly(ctx, db, lockTimeout, nil, sqlCancelForget), "forget cancel requests")
 }

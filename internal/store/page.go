@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,26 +31,49 @@ type PageRequest struct {
 	Priorities []int16
 	After      []int64
 	Quotas     []int32
+	Heads      []bool   // the lane is read for one job, whose turn it is under its exclusive key
+	Kinds      []string // the lane is read for jobs of one kind; "": of all
+	UpTo       []int64  // the lane is read up to this position
 }
 
-// Add asks for up to quota jobs of a lane after a position.
+// Add asks for up to quota jobs of a lane after a position. Those with an exclusive key come
+// without payload.
 func (p *PageRequest) Add(l Lane, after int64, quota int) {
+	p.add(l, after, quota, false, "", math.MaxInt64)
+}
+
+// AddKind is Add for jobs of one kind that stand no further than at a position.
+func (p *PageRequest) AddKind(l Lane, kind string, after, upTo int64, quota int) {
+	p.add(l, after, quota, false, kind, upTo)
+}
+
+// AddHead asks for the job of a lane at a position, whose turn it is under its exclusive key.
+func (p *PageRequest) AddHead(l Lane, position int64) {
+	p.add(l, position-1, 1, true, "", math.MaxInt64)
+}
+
+func (p *PageRequest) add(l Lane, after int64, quota int, head bool, kind string, upTo int64) {
 	p.Queues = append(p.Queues, l.Queue)
 	p.Tenants = append(p.Tenants, l.Tenant)
 	p.Priorities = append(p.Priorities, l.Priority)
 	p.After = append(p.After, after)
 	p.Quotas = append(p.Quotas, int32(quota))
+	p.Heads = append(p.Heads, head)
+	p.Kinds = append(p.Kinds, kind)
+	p.UpTo = append(p.UpTo, upTo)
 }
 
 // Waiting is a job as a page shows it.
 type Waiting struct {
 	Lane     int // index into the request
 	Position int64
-	Foreign  bool  // of a kind that was not asked for: without payload
-	TooLarge bool  // more than MaxJobBytes: without payload
-	Left     bool  // the page had no room for it: without payload
-	Unwanted bool  // somebody wanted it cancelled while it was claimed; see CancelWaiting
-	Bytes    int64 // of payload and meta; if TooLarge, what is known of them
+	Foreign  bool      // of a kind that was not asked for: without payload
+	TooLarge bool      // more than MaxJobBytes: without payload
+	Left     bool      // the page had no room for it: without payload
+	Keyed    bool      // it has an exclusive key, and the lane is not read for it: without payload
+	Unwanted bool      // somebody wants it cancelled; see CancelWaiting
+	Bytes    int64     // of payload and meta; if TooLarge, what is known of them
+	Ready    time.Time // since when it could start, by the clock of this process
 	Record   job.Record
 }
 
@@ -60,8 +86,10 @@ type Page struct {
 // PageState is the ledger's state just before a page was read.
 type PageState struct {
 	Removals int64 // to be named by the claim that is made from the page
+	Limits   int64 // how often limits had been changed
 	Position int64 // the last position given out
 	XMin     int64 // every transaction before it has ended
+	Now      time.Time
 }
 
 // Kinds is a set of kinds. Its strings are used for the records of a page, so that
@@ -90,7 +118,7 @@ func (k Kinds) Has(kind string) bool {
 func (k Kinds) List() []string { return k.list }
 
 func (s *PageState) scan(row pgx.Row) error {
-	return row.Scan(&s.Removals, &s.Position, &s.XMin)
+	return row.Scan(&s.Removals, &s.Limits, &s.Position, &s.XMin, &s.Now)
 }
 
 // Bounds on what is read of jobs, so that no tenant's payloads, which somebody may have
@@ -102,16 +130,28 @@ const (
 
 // ReadPage reads waiting jobs of the given kinds, and with foreign also others,
 // without their payload; in one round trip, without a lock. lanes of p give the
-// records their queue, tenant and priority.
+// records their queue, tenant and priority. A page that cannot be printed, or not soon, is
+// read without payloads, which are printed apart then.
 func ReadPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign bool) (Page, error) {
+	page, err := readPrinted(ctx, func(ctx context.Context) (Page, error) {
+		return readPage(ctx, db, p, kinds, foreign, MaxJobBytes)
+	}, func(ctx context.Context) (Page, error) {
+		return readApart(ctx, db, p, kinds, foreign)
+	})
+	return page, explain(err, "read waiting jobs")
+}
+
+// readPage reads a page with the payload and meta of jobs that are stored, and printed, as
+// no more than most bytes.
+func readPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign bool, most int) (Page, error) {
 	var b pgx.Batch
 	b.Queue(sqlPageState)
-	b.Queue(sqlPageRead, p.Queues, p.Tenants, p.Priorities, p.After, p.Quotas, kinds.List(), foreign, MaxJobBytes, MaxPageBytes)
+	b.Queue(sqlPageRead, p.Queues, p.Tenants, p.Priorities, p.After, p.Quotas, kinds.List(), foreign, most, MaxPageBytes, p.Heads, p.Kinds, p.UpTo)
 	r := db.SendBatch(ctx, &b)
 	defer r.Close()
-	page, err := readPage(r, p, kinds.own)
+	page, err := scanPage(r, p, kinds.own)
 	if err != nil {
-		return Page{}, fmt.Errorf("read waiting jobs: %w", translate(err))
+		return Page{}, err
 	}
 	return page, r.Close()
 }
@@ -122,29 +162,19 @@ type Survey struct {
 	Claims []Claim // of all sessions, in flight
 	State  PageState
 	Lanes  []Lane
+	Held   []HeldKey // by the jobs of the claims
 }
 
 // ReadSurvey reads what a term of a session begins with in one round trip.
 func ReadSurvey(ctx context.Context, db DB, session uuid.UUID, maxLanes int) (s Survey, err error) {
 	var b pgx.Batch
 	queueSurvey(&b, session, maxLanes)
-	b.QueuedQueries[0].Query(func(rows pgx.Rows) (err error) {
-		s.Made, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	})
-	b.QueuedQueries[1].Query(func(rows pgx.Rows) (err error) {
-		s.Claims, err = collectClaims(rows)
-		return err
-	})
-	b.QueuedQueries[2].QueryRow(func(row pgx.Row) error { return s.State.scan(row) })
-	b.QueuedQueries[3].Query(func(rows pgx.Rows) (err error) {
-		s.Lanes, err = collectLanes(rows)
-		return err
-	})
-	if err := db.SendBatch(ctx, &b).Close(); err != nil {
-		return s, fmt.Errorf("read what a term begins with: %w", translate(err))
-	}
-	return s, nil
+	collectInto(b.QueuedQueries[0], &s.Made, pgx.RowTo[int64])
+	collectInto(b.QueuedQueries[1], &s.Claims, pgx.RowToStructByPos[Claim])
+	b.QueuedQueries[2].QueryRow(s.State.scan)
+	collectInto(b.QueuedQueries[3], &s.Lanes, pgx.RowToStructByPos[Lane])
+	collectInto(b.QueuedQueries[4], &s.Held, pgx.RowToStructByPos[HeldKey])
+	return s, explain(db.SendBatch(ctx, &b).Close(), "read what a term begins with")
 }
 
 func queueSurvey(b *pgx.Batch, session uuid.UUID, maxLanes int) {
@@ -152,6 +182,7 @@ func queueSurvey(b *pgx.Batch, session uuid.UUID, maxLanes int) {
 	b.Queue(sqlClaimList)
 	b.Queue(sqlPageState)
 	b.Queue(sqlLaneList, maxLanes)
+	b.Queue(sqlClaimKeys)
 }
 
 // Warm readies a connection of db for a term: everything that one begins with is
@@ -160,24 +191,19 @@ func queueSurvey(b *pgx.Batch, session uuid.UUID, maxLanes int) {
 func Warm(ctx context.Context, db DB) error {
 	var b pgx.Batch
 	queueSurvey(&b, uuid.Nil, 1)
-	b.Queue(sqlPageRead, []string{}, []string{}, []int16{}, []int64{}, []int32{}, []string{}, false, 0, 0)
-	b.Queue(sqlClaimInsert, uuid.Nil, 0, 0, []int64{}, []int32{}, 0) // nobody holds such a lock
-	if err := db.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("ready a connection: %w", translate(err))
-	}
-	return nil
+	b.Queue(sqlPageRead, []string{}, []string{}, []int16{}, []int64{}, []int32{}, []string{}, false, 0, 0, []bool{}, []string{}, []int64{})
+	b.Queue(sqlClaimInsert, uuid.Nil, 0, 0, []int64{}, []int32{}, []int32{}, []uuid.UUID{}, 0) // nobody holds such a lock
+	return explain(db.SendBatch(ctx, &b).Close(), "ready a connection")
 }
 
 // WarmTx readies a connection for tenants' transactions: what one begins with is done, and
-// what it ends with is planned, without an effect.
+// what it ends with is done to no job, or planned, without an effect.
 func WarmTx(ctx context.Context, db DB) error {
 	var b pgx.Batch
-	b.Queue("SELECT tenure.enter_tenant('tenure', '', '')") // until the batch ends
-	b.Queue("EXPLAIN "+sqlFinishInTx, 0, 0, false)
-	if err := db.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("ready a connection for tenants: %w", translate(err))
-	}
-	return nil
+	b.Queue("SELECT tenure.begin_tenant('tenure', '', '')") // until the batch ends
+	b.Queue("DO $$ BEGIN PERFORM tenure.finish_in_tx(0, 0, false, 0, ''); EXCEPTION WHEN SQLSTATE '" + codeClaimLost + "' THEN NULL; END $$")
+	b.Queue("EXPLAIN INSERT INTO tenure.completed_job DEFAULT VALUES")
+	return explain(db.SendBatch(ctx, &b).Close(), "ready a connection for tenants")
 }
 
 // BackRequest says where jobs are to be looked for that cursors have gone by.
@@ -188,6 +214,16 @@ type BackRequest struct {
 	Foreign bool    // jobs of other kinds count, too
 	Known   []int64 // jobs that do not
 	Turns   []int32 // theirs
+	Waited  []Key   // whose jobs do not, either
+	// Apart are kinds that are read by themselves in a lane, with the position behind which their jobs
+	// do not count.
+	Apart map[Lane][]KindEnd
+}
+
+// KindEnd is up to where the jobs of a kind were read in a lane.
+type KindEnd struct {
+	Kind  string
+	After int64
 }
 
 // LookBack finds the position of the first job of each lane behind a position that nobody
@@ -198,9 +234,20 @@ func LookBack(ctx context.Context, db DB, r BackRequest) (s PageState, first map
 	for _, l := range r.Lanes {
 		p.Add(l, r.Behind, 1)
 	}
+	tenants, keys := splitKeys(r.Waited)
+	kinds, ends := make([]*string, len(r.Lanes)), make([]*string, len(r.Lanes)) // arrays, as they are written
+	for i, l := range r.Lanes {
+		if apart := r.Apart[l]; len(apart) > 0 {
+			k, e := make([]string, len(apart)), make([]string, len(apart))
+			for n, a := range apart {
+				k[n], e[n] = `"`+arrayEscapes.Replace(a.Kind)+`"`, strconv.FormatInt(a.After, 10)
+			}
+			kinds[i], ends[i] = new("{"+strings.Join(k, ",")+"}"), new("{"+strings.Join(e, ",")+"}")
+		}
+	}
 	var b pgx.Batch
-	b.Queue(sqlPageState).QueryRow(func(row pgx.Row) error { return s.scan(row) })
-	b.Queue(sqlLaneBehind, p.Queues, p.Tenants, p.Priorities, r.Behind, r.Kinds.List(), r.Foreign, r.Known, r.Turns).Query(func(rows pgx.Rows) error {
+	b.Queue(sqlPageState).QueryRow(s.scan)
+	b.Queue(sqlLaneBehind, p.Queues, p.Tenants, p.Priorities, r.Behind, r.Kinds.List(), r.Foreign, r.Known, r.Turns, tenants, keys, kinds, ends).Query(func(rows pgx.Rows) error {
 		first = map[Lane]int64{}
 		var n int
 		var position int64
@@ -210,13 +257,14 @@ func LookBack(ctx context.Context, db DB, r BackRequest) (s PageState, first map
 		})
 		return err
 	})
-	if err := db.SendBatch(ctx, &b).Close(); err != nil {
-		return s, nil, fmt.Errorf("look for jobs behind the cursors: %w", translate(err))
-	}
-	return s, first, nil
+	err = db.SendBatch(ctx, &b).Close()
+	return s, first, explain(err, "look for jobs behind the cursors")
 }
 
-func readPage(r pgx.BatchResults, p *PageRequest, kinds map[string]string) (Page, error) {
+// arrayEscapes is how an element of an array is written within quotes.
+var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func scanPage(r pgx.BatchResults, p *PageRequest, kinds map[string]string) (Page, error) {
 	var page Page
 	s := &page.PageState
 	if err := s.scan(r.QueryRow()); err != nil {
@@ -233,7 +281,7 @@ func readPage(r pgx.BatchResults, p *PageRequest, kinds map[string]string) (Page
 	}
 	page.Jobs = make([]Waiting, 0, min(total, 4096))
 	var arena []byte
-	var d rowDecoder
+	d := rowDecoder{ahead: time.Since(s.Now)}
 	for rows.Next() {
 		if d.fields == nil {
 			d.fields = rows.FieldDescriptions()
@@ -251,11 +299,12 @@ func readPage(r pgx.BatchResults, p *PageRequest, kinds map[string]string) (Page
 // second, scanning through reflection was a fifth of all the time.
 type rowDecoder struct {
 	fields []pgconn.FieldDescription
+	ahead  time.Duration // of the database's clock is that of this process
 	err    error
 }
 
 // pageColumns is how many columns page_read.sql returns.
-const pageColumns = 16
+const pageColumns = 18
 
 // decode reads a row into w. It sets d.err when the row is not one of page_read.sql.
 func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[string]string, arena []byte) []byte {
@@ -286,8 +335,13 @@ func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[st
 	}
 	rec.CreatedAt = time.UnixMicro(d.int(v, 9) + postgresEpoch)
 	w.Bytes = d.int(v, 15)
+	w.Ready = time.UnixMicro(d.int(v, 17) + postgresEpoch).Add(d.ahead)
+	if v[16] != nil {
+		rec.ExclusiveKey = string(v[16])
+		w.Keyed = w.Lane >= 0 && w.Lane < len(p.Heads) && !p.Heads[w.Lane]
+	}
 	w.TooLarge = !w.Foreign && w.Bytes > MaxJobBytes
-	w.Left = !w.Foreign && !w.TooLarge && v[10] == nil
+	w.Left = !w.Foreign && !w.Keyed && !w.TooLarge && v[10] == nil
 	rec.Payload, arena = d.text(v[10], arena)
 	rec.Meta, arena = d.text(v[11], arena)
 	if v[12] != nil {
@@ -373,20 +427,5 @@ func (d *rowDecoder) text(b, arena []byte) (value, rest []byte) {
 
 // Lanes lists every lane that has a row, at most max of them.
 func Lanes(ctx context.Context, db DB, max int) ([]Lane, error) {
-	rows, err := db.Query(ctx, sqlLaneList, max)
-	if err != nil {
-		return nil, fmt.Errorf("list lanes: %w", translate(err))
-	}
-	out, err := collectLanes(rows)
-	if err != nil {
-		return nil, fmt.Errorf("list lanes: %w", translate(err))
-	}
-	return out, nil
-}
-
-func collectLanes(rows pgx.Rows) ([]Lane, error) {
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lane, err error) {
-		err = row.Scan(&l.Queue, &l.Tenant, &l.Priority)
-		return l, err
-	})
+	return list(ctx, db, "list lanes", pgx.RowToStructByPos[Lane], sqlLaneList, max)
 }

@@ -2,11 +2,14 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 )
 
 // What unfolds beyond the bound stays on the server, and so does what a page has no room
@@ -43,4 +46,81 @@ func TestPageWithholdsWhatIsTooLarge(t *testing.T) {
 	}
 	require.LessOrEqual(t, shown, int64(store.MaxPageBytes))
 	require.Equal(t, 1, left, "all but the last fit")
+}
+
+// add adds a job with this payload, an SQL expression.
+func (b *bundle) add(t *testing.T, tenant, payload string) (id job.ID) {
+	t.Helper()
+	require.NoError(t, b.owner.QueryRow(t.Context(), "INSERT INTO tenure.job (tenant_id, queue, kind, payload) SELECT $1, 'default', 'k', "+payload+" RETURNING id", tenant).Scan(&id))
+	return id
+}
+
+// Payloads that Postgres cannot print, or not soon, though they are stored in little.
+var unprintable = map[string]string{
+	"more than 1 GB":                "(SELECT jsonb_agg('1e100000'::numeric) FROM generate_series(1, 11000))",
+	"64 MB of one letter":           "to_jsonb(repeat('a', 64 << 20))",
+	"few numbers of many digits":    "(SELECT jsonb_agg('1e-16000'::numeric) FROM generate_series(1, 30000))",
+	"control characters":            `(SELECT jsonb_agg(repeat(E'\u0001', 1 << 20)) FROM generate_series(1, 20))`,
+	"more than 1 GB, in its meta":   "jsonb_build_object('in', 'meta')",
+	"a number alone, of 131 KB × 8": "(SELECT jsonb_agg(jsonb_build_object('n', jsonb_build_array('-1e131071'::numeric))) FROM generate_series(1, 9000))",
+}
+
+// A page with a job that cannot be printed, or takes long, is read: that job is too large,
+// and the others are whole.
+func TestPageWithWhatCannotBePrinted(t *testing.T) {
+	t.Parallel()
+	for name, payload := range unprintable {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			before := b.add(t, "acme", `'{"small": 1}'`)
+			large := b.add(t, "acme", payload)
+			if payload[0] == 'j' {
+				_, err := b.owner.Exec(t.Context(), "UPDATE tenure.job SET meta = "+unprintable["more than 1 GB"]+" WHERE id = $1", large)
+				require.NoError(t, err)
+			}
+			after, other := b.add(t, "acme", `'{"small": 2}'`), b.add(t, "b", "jsonb_build_array(repeat('x', 100000), 1e1000, 0.5, -3)")
+			var p store.Page
+			require.Eventually(t, func() bool { // on a slow machine it may take more than one look until there is time for it
+				p = b.page(t, 0)
+				return !slices.ContainsFunc(p.Jobs, func(w store.Waiting) bool { return w.Left })
+			}, patience, time.Millisecond)
+			require.Len(t, p.Jobs, 4)
+			for _, w := range p.Jobs {
+				require.Equal(t, w.Record.ID == large, w.TooLarge)
+				require.True(t, (w.Record.ID == large) == (w.Record.Payload == nil))
+				if w.TooLarge {
+					require.Greater(t, w.Bytes, int64(store.MaxJobBytes))
+				}
+			}
+			require.Equal(t, []job.ID{before, large, after, other}, []job.ID{p.Jobs[0].Record.ID, p.Jobs[1].Record.ID, p.Jobs[2].Record.ID, p.Jobs[3].Record.ID})
+			require.JSONEq(t, `{"small": 2}`, string(p.Jobs[2].Record.Payload))
+			require.Equal(t, 101_016, len(p.Jobs[3].Record.Payload))
+		})
+	}
+}
+
+// Accepted claims come with their payloads, but for what cannot be printed.
+func TestAcceptWithWhatCannotBePrinted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ids := []job.ID{b.add(t, "acme", unprintable["more than 1 GB"]), b.add(t, "acme", `'{"small": 1}'`)}
+	execute(t, b.owner, "UPDATE tenure.acquire_lock SET expires_at = now() + interval '1 minute'") // that may have taken as long as it lives
+	peer := openSession(t, b.db, "peer")
+	lock, err := store.ReadLock(t.Context(), b.db)
+	require.NoError(t, err)
+	r := store.NewClaimRequest(lock.Removals, len(ids))
+	r.AddPeer(peer)
+	for _, id := range ids {
+		r.Add(id, b.first())
+	}
+	given, err := store.InsertClaims(t.Context(), b.db, b.fence, r)
+	require.NoError(t, err)
+	require.Len(t, given, 1)
+	accepted, err := store.AcceptClaims(t.Context(), b.db, peer, nil)
+	require.NoError(t, err)
+	require.Len(t, accepted, 1)
+	require.Len(t, accepted[0].Jobs, 2)
+	require.Nil(t, accepted[0].Jobs[0].Payload)
+	require.JSONEq(t, `{"small": 1}`, string(accepted[0].Jobs[1].Payload))
 }

@@ -15,7 +15,7 @@ import (
 
 // columns of page_read.sql, in its order.
 var columns = []string{"n", "position", "id", "turn", "kind", "attempt", "max_attempts", "losses", "timeout_ms",
-	"created_at", "payload", "meta", "unique_key", "correlation_id", "unwanted", "bytes"}
+	"created_at", "payload", "meta", "unique_key", "correlation_id", "unwanted", "bytes", "exclusive_key", "ready_at"}
 
 func fieldsOf(formats uint32) []pgconn.FieldDescription {
 	out := make([]pgconn.FieldDescription, len(columns))
@@ -34,7 +34,7 @@ func bigint(n int64) []byte   { return binary.BigEndian.AppendUint64(nil, uint64
 // wireRow is a row as the server sends it.
 func wireRow() [][]byte {
 	return [][]byte{integer(2), bigint(77), bigint(1 << 50), integer(3), []byte("mail.send"), smallint(4), smallint(9), smallint(1), integer(1500),
-		bigint(60_000_000), []byte("{\"n\": 1}"), []byte("{}"), []byte("u"), []byte("c"), {0}, bigint(10)}
+		bigint(60_000_000), []byte("{\"n\": 1}"), []byte("{}"), []byte("u"), []byte("c"), {0}, bigint(10), nil, bigint(120_000_000)}
 }
 
 func twoLanes() *PageRequest {
@@ -53,12 +53,13 @@ func TestRowDecoder(t *testing.T) {
 	}}
 	created := time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC)
 	check := func(v [][]byte, want Waiting) {
-		d := rowDecoder{fields: fieldsOf(allBinary)}
+		d := rowDecoder{fields: fieldsOf(allBinary), ahead: time.Hour}
 		var w Waiting
 		d.decode(v, &w, twoLanes(), kinds, nil)
 		require.NoError(t, d.err)
 		require.True(t, created.Equal(w.Record.CreatedAt), w.Record.CreatedAt)
-		w.Record.CreatedAt = time.Time{}
+		require.True(t, created.Add(time.Minute+time.Hour).Equal(w.Ready), w.Ready)
+		w.Record.CreatedAt, w.Ready = time.Time{}, time.Time{}
 		require.Equal(t, want, w)
 	}
 	check(wireRow(), want)
@@ -77,6 +78,19 @@ func TestRowDecoder(t *testing.T) {
 		Queue: "mail", Tenant: "globex", Priority: -3, Meta: []byte(`{}`), UniqueKey: "u", CorrelationID: "c",
 	}}
 	check(v, want)
+
+	v = wireRow() // under an exclusive key, which the lane is read for or not
+	v[16] = []byte("account:1")
+	for _, head := range []bool{true, false} {
+		p := twoLanes()
+		p.Heads = []bool{false, head}
+		d := rowDecoder{fields: fieldsOf(allBinary)}
+		var w Waiting
+		d.decode(v, &w, p, kinds, nil)
+		require.NoError(t, d.err)
+		require.Equal(t, "account:1", w.Record.ExclusiveKey)
+		require.Equal(t, !head, w.Keyed)
+	}
 
 	for bytes, left := range map[int64]bool{MaxJobBytes: true, MaxJobBytes + 1: false} {
 		v = wireRow() // for which the page had no room, or nobody has
@@ -124,12 +138,12 @@ func TestRowDecoderRefuses(t *testing.T) {
 	}
 	binaryFields := fieldsOf(allBinary)
 	for n := range columns {
-		refused(wireRow()[:n], binaryFields, "not 16")
-		refused(wireRow(), binaryFields[:n], "not 16")
+		refused(wireRow()[:n], binaryFields, "not 18")
+		refused(wireRow(), binaryFields[:n], "not 18")
 	}
-	refused(append(wireRow(), nil), append(fieldsOf(allBinary), pgconn.FieldDescription{}), "not 16")
-	refused(nil, nil, "not 16")
-	for _, i := range []int{0, 1, 2, 3, 4, 5, 7, 9, 14, 15} { // those that are never NULL
+	refused(append(wireRow(), nil), append(fieldsOf(allBinary), pgconn.FieldDescription{}), "not 18")
+	refused(nil, nil, "not 18")
+	for _, i := range []int{0, 1, 2, 3, 4, 5, 7, 9, 14, 15, 17} { // those that are never NULL
 		v := wireRow()
 		v[i] = nil
 		refused(v, binaryFields, "is NULL")
@@ -170,7 +184,7 @@ func FuzzRowDecoder(f *testing.F) {
 	ours[10] = nil
 	f.Add(wire(ours), uint32(allBinary))
 	f.Add(wire(wireRow()[:5]), uint32(allBinary))
-	f.Add(wire(make([][]byte, 16)), uint32(allBinary))
+	f.Add(wire(make([][]byte, 17)), uint32(allBinary))
 	f.Add(wire(make([][]byte, 20)), uint32(allBinary))
 	f.Add([]byte(nil), uint32(allBinary))
 	f.Fuzz(func(t *testing.T, data []byte, formats uint32) {
@@ -195,8 +209,8 @@ func FuzzRowDecoder(f *testing.F) {
 		}
 		require.Len(t, v, len(columns))
 		for i, name := range columns {
-			if v[i] == nil && !(name == "payload" && (w.Foreign || w.TooLarge || w.Left)) {
-				require.Contains(t, []string{"max_attempts", "timeout_ms", "meta", "unique_key", "correlation_id"}, name)
+			if v[i] == nil && !(name == "payload" && (w.Foreign || w.TooLarge || w.Left || w.Keyed)) {
+				require.Contains(t, []string{"max_attempts", "timeout_ms", "meta", "unique_key", "correlation_id", "exclusive_key"}, name)
 			}
 		}
 		r := w.Record

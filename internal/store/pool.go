@@ -16,24 +16,17 @@ type Identity struct {
 	ReadOnly       bool
 	Encoding       string
 	StandardString bool
-	Database       string // system identifier and database name: the same only for the same database
+	Database       string // when the server started, and the database's name: what tells it from others as long as they run
 	Migrated       bool
 	LockLogged     bool
 	LockKeyed      bool
 }
 
-// Identify asks a database who it is; it needs no ledger.
-func Identify(ctx context.Context, db DB) (i Identity, err error) {
-	return scanIdentity(db.QueryRow(ctx, sqlPoolIdentity))
-}
-
+// scanIdentity reads the answer to sqlPoolIdentity, which needs no ledger.
 func scanIdentity(row pgx.Row) (i Identity, err error) {
 	err = row.Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString,
 		&i.Database, &i.Migrated, &i.LockLogged, &i.LockKeyed)
-	if err != nil {
-		return i, fmt.Errorf("identify the database: %w", err)
-	}
-	return i, nil
+	return i, explain(err, "identify the database")
 }
 
 // Risks is what keeps no database from being a pool, but will hurt somebody.
@@ -42,29 +35,20 @@ type Risks struct {
 	FSync          bool
 	FullPageWrites bool
 	NoSchema       []string // schemas that do not exist
+	MakeSchemas    []string // what would mend that
 	Mighty         bool     // the pool's user is a superuser, or bypasses row-level security
 	NoRole         []string // roles that do not exist, or that the pool's user is no member of
+	MakeRoles      []string // what would mend that
 	MightyRoles    []string // roles that are superusers, or bypass row-level security
-	NoUsage        []string // roles that may not use their schema, as "role in schema"
+	NoUsage        []string // roles, or the pool's user where there is none, that may not use their schema, as "role in schema"
 	UsageGrants    []string // what would mend that
 	EnqueueGrants  []string // what roles lack for enqueuing in their transactions
 }
 
-// ServerIs is which server a connection leads to, and on which timeline it is; 0: it
-// is a standby.
-func ServerIs(ctx context.Context, db DB) (id string, timeline int32, err error) {
-	if err := db.QueryRow(ctx, sqlServerIs).Scan(&id, &timeline); err != nil {
-		return "", 0, fmt.Errorf("ask the server who it is: %w", err)
-	}
-	return id, timeline, nil
-}
-
 // DatabaseIs is which of its server's databases a connection leads to.
 func DatabaseIs(ctx context.Context, db DB) (oid int64, err error) {
-	if err := db.QueryRow(ctx, sqlServerDatabase).Scan(&oid); err != nil {
-		return 0, fmt.Errorf("ask the server which database it is: %w", err)
-	}
-	return oid, nil
+	err = db.QueryRow(ctx, sqlServerDatabase).Scan(&oid)
+	return oid, explain(err, "ask the server which database it is")
 }
 
 // BehindPooler tells whether a connect failed because something in between, such as
@@ -77,46 +61,40 @@ func BehindPooler(err error) bool {
 // Server says which server a pool is on, how many connections there are for its users,
 // and when the pool's ledger was made, in seconds by that server's clock.
 func Server(ctx context.Context, db DB) (id string, connections int, installed float64, err error) {
-	if err := db.QueryRow(ctx, sqlPoolServer).Scan(&id, &connections, &installed); err != nil {
-		return "", 0, 0, fmt.Errorf("ask the server who it is: %w", err)
-	}
-	return id, connections, installed, nil
+	err = db.QueryRow(ctx, sqlPoolServer).Scan(&id, &connections, &installed)
+	return id, connections, installed, explain(err, "ask the server who it is")
 }
 
 // SettingsPassed tells whether the settings of a lock's connection have reached its
-// session: PgBouncer drops them if it is told to ignore them.
-func SettingsPassed(ctx context.Context, db DB) (passed bool, err error) {
-	if err := db.QueryRow(ctx, sqlPoolSettings).Scan(&passed); err != nil {
-		return false, fmt.Errorf("ask for the session's settings: %w", err)
-	}
-	return passed, nil
+// session: PgBouncer drops them if it is told to ignore them. pid is that session's process.
+func SettingsPassed(ctx context.Context, db DB) (passed bool, pid uint32, err error) {
+	err = db.QueryRow(ctx, sqlPoolSettings, pgx.QueryExecModeExec).Scan(&passed, &pid)
+	return passed, pid, explain(err, "ask for the session's settings")
 }
 
 // LookForRisks asks a pool for its risks; schemas and, in the same order, roles are those
 // that its tenants are to have, "" being the pool's own user.
 func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks, err error) {
-	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Mighty, &r.NoSchema, &r.NoRole, &r.MightyRoles, &r.NoUsage, &r.UsageGrants, &r.EnqueueGrants)
-	if err != nil {
-		return r, fmt.Errorf("look for risks: %w", err)
-	}
-	return r, nil
+	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Mighty, &r.NoSchema, &r.MakeSchemas, &r.NoRole, &r.MakeRoles, &r.MightyRoles, &r.NoUsage, &r.UsageGrants, &r.EnqueueGrants)
+	return r, explain(err, "look for risks")
 }
 
 // LosesRole says whether the server's minor version may put a statement under
 // another role than the one that was set (CVE-2024-10978).
 func (r Risks) LosesRole() bool {
-	fixed := map[int]int{13: 17, 14: 14, 15: 9, 16: 5, 17: 1}
+	fixed := map[int]int{14: 14, 15: 9, 16: 5, 17: 1}
 	return r.Version%10000 < fixed[r.Version/10000]
 }
 
-const minVersion = 13_00_00
+// minVersion is the oldest that the tests pass on: make test-postgres.
+const minVersion = 14_00_00
 
 // Usable says why the database cannot be a pool at all, migrated or not; nil
 // when it can.
 func (i Identity) Usable(pool string) error {
 	switch {
 	case i.Version < minVersion:
-		return &PoolError{pool, fmt.Sprintf("PostgreSQL %d is too old", i.Version/10000), "13 or newer is needed"}
+		return &PoolError{pool, fmt.Sprintf("PostgreSQL %d is too old", i.Version/10000), fmt.Sprintf("%d or newer is needed", minVersion/10000)}
 	case i.Standby:
 		return &PoolError{pool, "the server is a standby", "point the DSN at the primary, or add target_session_attrs=read-write"}
 	case i.ReadOnly:
@@ -133,15 +111,28 @@ func (i Identity) Usable(pool string) error {
 	return nil
 }
 
-// Verify returns the pool's number when this program can work on its ledger, and an error
-// that says which command helps when it cannot. It can on the ledger it was built for, and
+// NoLedger is ErrNotMigrated of a pool that has no ledger at all.
+func NoLedger(pool string) error {
+	return (&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)}).Because(ErrNotMigrated)
+}
+
+// Verify returns the pool's number when this program can use its ledger like this, and an
+// error that says which command helps when it cannot. It can on the ledger it was built for, and
 // on newer ones that say that it may: so the ledgers are migrated first, and the nodes
 // follow one by one.
-func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
-	if err := verifyGrants(ctx, db, pool); err != nil {
+func Verify(ctx context.Context, db DB, pool string, use Use) (number int, err error) {
+	// Whose database it is comes first: what is to be granted there would be granted on
+	// another pool's ledger.
+	number, name, unread := scanNumber(db.QueryRow(ctx, sqlPoolNumber)) // it may have no ledger, or be closed to this user
+	if unread == nil && number > 0 {
+		if err := checkName(pool, name); err != nil {
+			return 0, err
+		}
+	}
+	if err := verifyGrants(ctx, db, pool, use); err != nil {
 		return 0, err
 	}
-	i, err := Identify(ctx, db)
+	i, err := scanIdentity(db.QueryRow(ctx, sqlPoolIdentity))
 	if err != nil {
 		return 0, err
 	}
@@ -149,27 +140,23 @@ func Verify(ctx context.Context, db DB, pool string) (number int, err error) {
 		return 0, err
 	}
 	want := LedgerVersion()
-	have, oldest, err := ledgerVersion(ctx, db)
+	have, oldest, err := scanVersion(db.QueryRow(ctx, sqlSchemaVersion))
 	switch {
 	case err != nil:
 		return 0, err
 	case have == 0:
-		return 0, notMigrated{&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)}}
+		return 0, NoLedger(pool)
 	case have < want:
 		return 0, &PoolError{pool, fmt.Sprintf("its ledger has version %d, and this program needs version %d or newer", have, want),
 			fmt.Sprintf("run: tenure migrate --pool %s", pool)}
 	case want < oldest:
 		return 0, newerLedger(pool, have, oldest)
 	}
-	number, name, err := poolNumber(ctx, db)
 	switch {
-	case err != nil:
-		return 0, err
+	case unread != nil:
+		return 0, unread
 	case number == 0:
 		return 0, &PoolError{pool, "its ledger has no number yet", fmt.Sprintf("run: tenure migrate --pool %s", pool)}
-	}
-	if err := checkName(pool, name); err != nil {
-		return 0, err
 	}
 	return number, nil
 }
@@ -188,28 +175,23 @@ func newerLedger(pool string, have, oldest int64) error {
 		have, oldest, LedgerVersion()), "run the newer tenure"}
 }
 
-// ledgerVersion is a ledger's version, and the oldest version whose programs may work on
-// it; 0: there is no ledger.
-func ledgerVersion(ctx context.Context, db DB) (version, oldestProgram int64, err error) {
-	err = translate(db.QueryRow(ctx, sqlSchemaVersion).Scan(&version, &oldestProgram))
+// scanVersion reads the answer to sqlSchemaVersion: a ledger's version, and the oldest version
+// whose programs may work on it; 0: there is no ledger.
+func scanVersion(row pgx.Row) (version, oldestProgram int64, err error) {
+	err = explain(row.Scan(&version, &oldestProgram), "read the ledger's version")
 	if errors.Is(err, ErrNotMigrated) {
 		return 0, 0, nil
 	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("read the ledger's version: %w", err)
-	}
-	return version, oldestProgram, nil
+	return version, oldestProgram, err
 }
 
-func poolNumber(ctx context.Context, db DB) (number int, name string, err error) {
-	err = db.QueryRow(ctx, sqlPoolNumber).Scan(&number, &name)
+// scanNumber reads the answer to sqlPoolNumber: the pool's number and name; 0: it has none yet.
+func scanNumber(row pgx.Row) (number int, name string, err error) {
+	err = row.Scan(&number, &name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, "", nil
 	}
-	if err != nil {
-		return 0, "", fmt.Errorf("read the pool's number: %w", translate(err))
-	}
-	return number, name, nil
+	return number, name, explain(err, "read the pool's number")
 }
 
 // Denied turns the error of a connection to a pool, or of a look at its ledger, into a
@@ -231,17 +213,8 @@ func Denied(pool string, c *pgx.ConnConfig, err error) error {
 	default:
 		return err
 	}
-	return denied{&PoolError{pool, fmt.Sprintf("its server refuses user %q of database %q: %s", c.User, c.Database, pg.Message), fix}, err}
+	return (&PoolError{pool, fmt.Sprintf("its server refuses user %q of database %q: %s", c.User, c.Database, pg.Message), fix}).Because(err)
 }
-
-// denied is the PoolError of a database that refuses its user, which is also what the
-// server said.
-type denied struct {
-	*PoolError
-	cause error
-}
-
-func (e denied) Unwrap() []error { return []error{e.PoolError, e.cause} }
 
 // PoolError says that something is wrong with a pool's database.
 type PoolError struct {
@@ -250,16 +223,19 @@ type PoolError struct {
 	Fix  string
 }
 
-// notMigrated is the PoolError of a database without a ledger, which callers know
-// as ErrNotMigrated, too.
-type notMigrated struct{ *PoolError }
-
-func (e notMigrated) Is(target error) bool { return target == ErrNotMigrated }
-func (e notMigrated) Unwrap() error        { return e.PoolError }
-
 func (e *PoolError) Error() string {
 	if e.Fix == "" {
 		return fmt.Sprintf("pool %s: %s", e.Pool, e.What)
 	}
 	return fmt.Sprintf("pool %s: %s: %s", e.Pool, e.What, e.Fix)
 }
+
+// Because returns e as an error that callers know as cause, too.
+func (e *PoolError) Because(cause error) error { return causedError{e, cause} }
+
+type causedError struct {
+	*PoolError
+	cause error
+}
+
+func (e causedError) Unwrap() []error { return []error{e.PoolError, e.cause} }

@@ -19,27 +19,27 @@ func TestVerify(t *testing.T) {
 	db, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	defer db.Close(context.Background())
-	_, err = store.Verify(t.Context(), db, "main")
+	_, err = store.Verify(t.Context(), db, "main", store.ToRun)
 	require.ErrorIs(t, err, store.ErrNotMigrated)
 	var refused *store.PoolError
 	require.ErrorAs(t, err, &refused)
 	require.EqualError(t, err, "pool main: has no ledger: run: tenure migrate --pool main")
 	require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 7))
-	n, err := store.Verify(t.Context(), db, "main")
+	n, err := store.Verify(t.Context(), db, "main", store.ToRun)
 	require.NoError(t, err)
 	require.Equal(t, 7, n)
-	_, err = store.Verify(t.Context(), db, "other")
+	_, err = store.Verify(t.Context(), db, "other", store.ToRun)
 	require.ErrorContains(t, err, `says that it is pool "main"`)
 	newer, err := db.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = newer.Exec(t.Context(), "INSERT INTO tenure.migration (version_id, is_applied) VALUES (9999, true)")
 	require.NoError(t, err)
-	n, err = store.Verify(t.Context(), newer, "main")
+	n, err = store.Verify(t.Context(), newer, "main", store.ToRun)
 	require.NoError(t, err, "a newer ledger that lets this program in")
 	require.Equal(t, 7, n)
 	_, err = newer.Exec(t.Context(), "UPDATE tenure.pool SET oldest_program = 9999")
 	require.NoError(t, err)
-	_, err = store.Verify(t.Context(), newer, "main")
+	_, err = store.Verify(t.Context(), newer, "main", store.ToRun)
 	require.EqualError(t, err, fmt.Sprintf("pool main: its ledger has version 9999, which only programs for version 9999 or newer can work on; this one is for version %d: run the newer tenure",
 		store.LedgerVersion()))
 	require.NoError(t, newer.Rollback(t.Context()))
@@ -53,7 +53,7 @@ func TestVerify(t *testing.T) {
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), change)
 		require.NoError(t, err)
-		_, err = store.Verify(t.Context(), tx, "main")
+		_, err = store.Verify(t.Context(), tx, "main", store.ToRun)
 		require.ErrorContains(t, err, says)
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
@@ -62,10 +62,10 @@ func TestVerify(t *testing.T) {
 // Servers that are not at hand to be tried.
 func TestUsable(t *testing.T) {
 	t.Parallel()
-	fine := store.Identity{Version: 13_00_00, Encoding: "UTF8", StandardString: true, LockLogged: true, LockKeyed: true}
+	fine := store.Identity{Version: 14_00_00, Encoding: "UTF8", StandardString: true, LockLogged: true, LockKeyed: true}
 	require.NoError(t, fine.Usable("p"))
 	for says, change := range map[string]func(*store.Identity){
-		"pool p: PostgreSQL 12 is too old: 13 or newer is needed":                                               func(i *store.Identity) { i.Version = 12_22_00 },
+		"pool p: PostgreSQL 13 is too old: 14 or newer is needed":                                               func(i *store.Identity) { i.Version = 13_22_00 },
 		"pool p: the server is a standby: point the DSN at the primary, or add target_session_attrs=read-write": func(i *store.Identity) { i.Standby = true },
 		"pool p: its encoding is LATIN1: use a database created with ENCODING 'UTF8'":                           func(i *store.Identity) { i.Encoding = "LATIN1" },
 	} {
@@ -73,7 +73,7 @@ func TestUsable(t *testing.T) {
 		change(&i)
 		require.EqualError(t, i.Usable("p"), says)
 	}
-	for version, risky := range map[int]bool{130016: true, 130017: false, 150008: true, 150018: false, 170000: true, 170001: false, 180000: false} {
+	for version, risky := range map[int]bool{140013: true, 140014: false, 150008: true, 150018: false, 170000: true, 170001: false, 180000: false} {
 		require.Equal(t, risky, store.Risks{Version: version}.LosesRole(), version)
 	}
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,67 +11,66 @@ import (
 // daysAhead is how many days get their partition in advance.
 const daysAhead = 2
 
-// dayLockTimeout is how long a partition waits for the lock that adding or dropping it takes.
-// All that finishes waits behind that meanwhile.
-const dayLockTimeout = 50 * time.Millisecond
-
 // KeepDays makes the partitions of finished jobs for today and the days ahead,
 // drops those whose last job is older than retention, and removes a batch of what
-// only deleting can remove. It may be run by several nodes at once. ErrLocked: somebody
-// reads the tables, as a backup does for as long as it takes; what could not be done without
-// waiting for that is to be tried again.
-func KeepDays(ctx context.Context, db DB, retention time.Duration) error {
+// only deleting can remove. It may be run by several nodes at once. deferred is what could
+// not be done without waiting for somebody who reads the tables, as a backup does for as
+// long as it takes: it is ErrLocked, and to be tried again. err is what failed otherwise.
+func KeepDays(ctx context.Context, db DB, retention time.Duration) (deferred, err error) {
 	var today time.Time
 	if err := db.QueryRow(ctx, sqlRetentionToday).Scan(&today); err != nil {
-		return fmt.Errorf("keep finished jobs: %w", translate(err))
+		return nil, explain(err, "keep finished jobs")
 	}
-	rows, err := db.Query(ctx, sqlRetentionDays)
+	days, err := list(ctx, db, "keep finished jobs", pgx.RowTo[time.Time], sqlRetentionDays)
 	if err != nil {
-		return fmt.Errorf("keep finished jobs: %w", translate(err))
+		return nil, err
 	}
-	days, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
-	if err != nil {
-		return fmt.Errorf("keep finished jobs: %w", translate(err))
+	var locked, failed []error
+	note := func(err error) {
+		switch {
+		case errors.Is(err, ErrLocked):
+			locked = append(locked, err)
+		case err != nil:
+			failed = append(failed, err)
+		}
 	}
-	var errs []error
 	have := map[string]bool{}
 	for _, d := range days {
 		have[d.Format(time.DateOnly)] = true
 		if d.AddDate(0, 0, 1).Before(today.Add(-retention)) {
-			errs = append(errs, dropDay(ctx, db, d))
+			note(dropDay(ctx, db, d))
 		}
 	}
 	for i := range daysAhead + 1 {
 		if d := today.AddDate(0, 0, i); !have[d.Format(time.DateOnly)] {
-			errs = append(errs, makeDay(ctx, db, d))
+			note(makeDay(ctx, db, d))
 		}
 	}
-	if err := briefly(ctx, db, lockTimeout, nil, sqlRetentionTrim, retention.Milliseconds()); err != nil {
-		errs = append(errs, fmt.Errorf("remove old finished jobs: %w", err))
-	}
-	return errors.Join(errs...)
+	note(explain(briefly(ctx, db, lockTimeout, nil, sqlRetentionTrim, retention.Milliseconds()), "remove old finished jobs"))
+	return errors.Join(locked...), errors.Join(failed...)
 }
 
-// dropDay drops one day's partition. That takes an ACCESS EXCLUSIVE lock on the
-// partitioned table, too, behind which all that finishes would wait.
+// dropDay removes one day's jobs, and then its partition. The first needs nothing that those
+// want who finish jobs. The second does: under load it takes several calls to meet the moment
+// between two of their transactions, and the empty partition harms nobody meanwhile.
 func dropDay(ctx context.Context, db DB, d time.Time) error {
-	if err := briefly(ctx, db, dayLockTimeout, nil, sqlRetentionDrop, d); err != nil {
-		return fmt.Errorf("drop the finished jobs of %s: %w", d.Format(time.DateOnly), err)
+	err := briefly(ctx, db, lockTimeout, nil, sqlRetentionEmpty, d)
+	if err == nil {
+		err = briefly(ctx, db, lockTimeout, nil, sqlRetentionDrop, d)
 	}
-	return nil
+	return explain(err, "drop the finished jobs of %s", d.Format(time.DateOnly))
 }
 
 // makeDay makes one day's partition. When jobs of that day already stand in the
 // default partition it cannot be made; they stay there until they are deleted.
 func makeDay(ctx context.Context, db DB, d time.Time) error {
-	err := briefly(ctx, db, dayLockTimeout, nil, sqlRetentionMake, d)
+	err := briefly(ctx, db, lockTimeout, nil, sqlRetentionMake, d)
 	const (
-		rowsInDefault  = "23514" // check_violation
 		duplicateTable = "42P07"
 		overlap        = "42P17"
 	)
-	if err == nil || hasCode(err, rowsInDefault) || hasCode(err, duplicateTable) || hasCode(err, overlap) || hasCode(err, codeUniqueViolation) {
+	if err == nil || hasCode(err, codeCheckViolation) || hasCode(err, duplicateTable) || hasCode(err, overlap) || hasCode(err, codeUniqueViolation) {
 		return nil
 	}
-	return fmt.Errorf("make the partition for finished jobs of %s: %w", d.Format(time.DateOnly), err)
+	return explain(err, "make the partition for finished jobs of %s", d.Format(time.DateOnly))
 }

@@ -2,10 +2,12 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,13 +20,51 @@ func TestKeepDays(t *testing.T) {
 	b := setup(t)
 	_, err := b.db.Exec(t.Context(), "CREATE TABLE tenure.mine (id int)")
 	require.ErrorContains(t, err, "permission denied", "it makes no table by itself")
-	require.NoError(t, store.KeepDays(t.Context(), b.db, 24*time.Hour))
-	require.NoError(t, store.KeepDays(t.Context(), b.db, 24*time.Hour))
+	require.Equal(t, 4, b.partitions(t), "a new ledger has them")
+	b.noDays(t)
+	b.keepDays(t)
+	b.keepDays(t)
 	b.oldDay(t)
-	require.NoError(t, store.KeepDays(t.Context(), b.db, 24*time.Hour))
-	var n int
+	b.keepDays(t)
+	require.Equal(t, 4, b.partitions(t), "today, two days ahead and the default")
+}
+
+// partitions counts those of finished jobs.
+func (b *bundle) partitions(t *testing.T) (n int) {
+	t.Helper()
 	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'tenure.completed_job'::regclass").Scan(&n))
-	require.Equal(t, 4, n, "today, two days ahead and the default")
+	return n
+}
+
+// noDays takes all but the default one away.
+func (b *bundle) noDays(t *testing.T) {
+	t.Helper()
+	execute(t, b.owner, `DO $$ DECLARE day regclass; BEGIN
+		FOR day IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'tenure.completed_job'::regclass AND inhrelid <> 'tenure.completed_job_rest'::regclass LOOP
+			EXECUTE format('DROP TABLE %s', day);
+		END LOOP; END $$`)
+}
+
+// keepDays keeps them for a day.
+func (b *bundle) keepDays(t *testing.T) {
+	t.Helper()
+	deferred, err := store.KeepDays(t.Context(), b.db, 24*time.Hour)
+	require.NoError(t, errors.Join(deferred, err))
+}
+
+// What fails for good is told beside what waits for somebody's lock, and not hidden by it.
+func TestKeepDaysTellsFailuresFromLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.noDays(t)
+	b.oldDay(t)
+	user := b.db.Config().ConnConfig.User
+	execute(t, b.owner, "REVOKE EXECUTE ON FUNCTION tenure.make_day(date) FROM "+user)
+	b.locks(t, "LOCK TABLE tenure.completed_job IN ACCESS SHARE MODE")
+	deferred, err := store.KeepDays(t.Context(), b.db, 24*time.Hour)
+	require.ErrorIs(t, deferred, store.ErrLocked)
+	require.ErrorContains(t, err, "permission denied for function make_day")
+	require.NotErrorIs(t, err, store.ErrLocked)
 }
 
 // oldDay makes a day's partition that is to be dropped.
@@ -35,18 +75,55 @@ func (b *bundle) oldDay(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Nothing queues for a lock that those who finish jobs would queue behind, also where no
+// lock_timeout is set: each function gets it at once or gives up. What jobs that finish have
+// locked is in the way of dropping a day only.
+func TestKeepDaysQueuesForNoLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.oldDay(t)
+	execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+		VALUES (1, '2020-01-01', '2020-01-01 12:00+00', 1, 0, 1, 0, 't1', 'default', 'k', 'done', '{}')`)
+	conn := connectTo(t, b.owner.Config().ConnString())
+	for _, test := range []struct{ held, makes, empties, drops string }{
+		{"tenure.completed_job IN ACCESS SHARE MODE", "55P03", "55P03", "55P03"}, // with all partitions, as by pg_dump
+		{"ONLY tenure.completed_job IN ROW EXCLUSIVE MODE", "", "", "55P03"},
+		{"ONLY tenure.completed_job IN SHARE UPDATE EXCLUSIVE MODE", "55P03", "", "55P03"},
+		{"tenure.completed_job_rest IN ROW EXCLUSIVE MODE", "55P03", "", "55P03"},
+		{"tenure.completed_job_20200101 IN ROW EXCLUSIVE MODE", "", "55P03", "55P03"},
+	} {
+		held, err := b.owner.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = held.Exec(t.Context(), "LOCK TABLE "+test.held)
+		require.NoError(t, err)
+		for sql, code := range map[string]string{
+			"SELECT tenure.make_day('2020-01-05')":  test.makes,
+			"SELECT tenure.empty_day('2020-01-01')": test.empties,
+			"SELECT tenure.drop_day('2020-01-01')":  test.drops,
+		} {
+			_, err := conn.Exec(t.Context(), "SET lock_timeout = 0; SET statement_timeout = '5s'; BEGIN; "+sql)
+			_, end := conn.Exec(t.Context(), "ROLLBACK")
+			require.NoError(t, end)
+			var pg *pgconn.PgError
+			if code == "" {
+				require.NoError(t, err, "%s beside %s", sql, test.held)
+			} else if assert.ErrorAs(t, err, &pg, "%s beside %s", sql, test.held) {
+				assert.Equal(t, code, pg.Code, "%s beside %s", sql, test.held)
+			}
+		}
+		require.NoError(t, held.Rollback(t.Context()))
+	}
+}
+
 // A backup reads for hours. No day is dropped or made meanwhile, and nothing of what
 // finishes waits behind the attempt.
 func TestKeepDaysWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	const limit = 20 * time.Second
 	b := setup(t)
+	b.noDays(t)
 	b.oldDay(t)
-	tables := func() (n int) {
-		require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'tenure.completed_job'::regclass").Scan(&n))
-		return n
-	}
-	require.Equal(t, 2, tables(), "one day and the default")
+	require.Equal(t, 2, b.partitions(t), "one day and the default")
 	backup := b.locks(t, "LOCK TABLE tenure.completed_job IN ACCESS SHARE MODE") // and its partitions, as pg_dump does
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -54,7 +131,9 @@ func TestKeepDaysWaitsForNobody(t *testing.T) {
 	var kept sync.WaitGroup
 	kept.Go(func() {
 		for trying.Err() == nil {
-			assert.ErrorIs(t, store.KeepDays(ctx, b.db, 24*time.Hour), store.ErrLocked)
+			deferred, err := store.KeepDays(ctx, b.db, 24*time.Hour)
+			assert.ErrorIs(t, deferred, store.ErrLocked)
+			assert.NoError(t, err)
 		}
 	})
 	for range 50 {
@@ -70,9 +149,9 @@ func TestKeepDaysWaitsForNobody(t *testing.T) {
 	}
 	stop()
 	kept.Wait()
-	require.Equal(t, 2, tables())
+	require.Equal(t, 2, b.partitions(t))
 	require.EqualValues(t, 50, counts(t, b.db).Finished)
 	backup()
-	require.NoError(t, store.KeepDays(t.Context(), b.db, 24*time.Hour))
-	require.Equal(t, 3, tables(), "two days ahead and the default, where today's jobs stand")
+	b.keepDays(t)
+	require.Equal(t, 3, b.partitions(t), "two days ahead and the default, where today's jobs stand")
 }

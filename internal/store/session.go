@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +20,7 @@ type Session struct {
 	GossipAddr string
 	Version    string
 	Kinds      []string
+	PerTenant  int    // jobs of one tenant that the node runs at a time; 0: as many as it has workers. It is not listed
 	State      string // live, left, dead
 	Beat       int64
 	StartedAt  time.Time
@@ -34,29 +34,29 @@ type Session struct {
 
 // OpenSession makes s live for ttl.
 func OpenSession(ctx context.Context, db DB, s Session, ttl time.Duration) error {
-	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, s.Node, s.Member, s.GossipAddr, s.Version, append([]string{}, s.Kinds...), ttl.Milliseconds()) // an empty list, not NULL
-	if err != nil {
-		return fmt.Errorf("open a session: %w", translate(err))
-	}
-	return nil
+	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, s.Node, s.Member, s.GossipAddr, s.Version, append([]string{}, s.Kinds...), ttl.Milliseconds(), nullable(s.PerTenant)) // an empty list, not NULL
+	return explain(err, "open a session")
+}
+
+// SetKinds says which kinds the node of a live session handles by now; of another one nothing is changed.
+func SetKinds(ctx context.Context, db DB, id uuid.UUID, kinds []string) error {
+	_, err := db.Exec(ctx, sqlSessionKinds, id, append([]string{}, kinds...))
+	return explain(err, "say which kinds a node handles")
 }
 
 // BeatSession says that the session lives, and what time it is by the database's clock.
 // ErrSessionLost: it was reaped.
 func BeatSession(ctx context.Context, db DB, id uuid.UUID, ttl time.Duration) (clock time.Time, err error) {
 	err = db.QueryRow(ctx, sqlSessionBeat, id, ttl.Milliseconds()).Scan(&clock)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+	if errors.Is(err, pgx.ErrNoRows) {
 		return clock, ErrSessionLost
-	case err != nil:
-		return clock, fmt.Errorf("send a heartbeat: %w", translate(err))
 	}
-	return clock, nil
+	return clock, explain(err, "send a heartbeat")
 }
 
-// LeaveSession ends a session; false when it still has claims. What was given to it
-// and not taken over goes back. One that was declared dead stays so. It takes one
-// round trip and one transaction, in which nobody can give it another claim.
+// LeaveSession ends a session; false when it still has claims. What was assigned to it
+// and not accepted goes back. One that was declared dead stays so. It takes one
+// round trip and one transaction, in which nobody can assign it another claim.
 func LeaveSession(ctx context.Context, db DB, id uuid.UUID) (bool, error) {
 	var b pgx.Batch
 	b.Queue(sqlSessionHold, id)
@@ -66,10 +66,8 @@ func LeaveSession(ctx context.Context, db DB, id uuid.UUID) (bool, error) {
 		left = tag.RowsAffected() == 1
 		return nil
 	})
-	if err := db.SendBatch(ctx, &b).Close(); err != nil {
-		return false, fmt.Errorf("end the session: %w", translate(err))
-	}
-	return left, nil
+	err := db.SendBatch(ctx, &b).Close()
+	return left && err == nil, explain(err, "end the session")
 }
 
 // idleFor marks a session that was ended while its node lives. It is longer than any
@@ -82,41 +80,24 @@ func IdleSession(ctx context.Context, db DB, id uuid.UUID, lives bool) error {
 	if !lives {
 		d = 0
 	}
-	if _, err := db.Exec(ctx, sqlSessionIdle, id, d.Milliseconds()); err != nil {
-		return fmt.Errorf("say that the node lives: %w", translate(err))
-	}
-	return nil
+	_, err := db.Exec(ctx, sqlSessionIdle, id, d.Milliseconds())
+	return explain(err, "say that the node lives")
 }
 
 // Sessions lists the pool's sessions.
 func Sessions(ctx context.Context, db DB) ([]Session, error) {
-	rows, err := db.Query(ctx, sqlSessionList)
-	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", translate(err))
-	}
-	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Session, err error) {
+	return list(ctx, db, "list sessions", func(row pgx.CollectableRow) (s Session, err error) {
 		var ttl int64
 		err = row.Scan(&s.ID, &s.Node, &s.Member, &s.GossipAddr, &s.Version, &s.Kinds, &s.State, &s.Beat,
 			&s.StartedAt, &s.LastSeen, &s.Expired, &s.Idle, &s.Unseen, &ttl, &s.Claims)
 		s.TTL = time.Duration(ttl) * time.Millisecond
 		return s, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", translate(err))
-	}
-	return out, nil
+	}, sqlSessionList)
 }
 
 // GossipAddresses lists where the nodes that work on the pool gossip.
 func GossipAddresses(ctx context.Context, db DB) ([]string, error) {
-	rows, err := db.Query(ctx, sqlSessionSeeds)
-	if err == nil {
-		var out []string
-		if out, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {
-			return out, nil
-		}
-	}
-	return nil, fmt.Errorf("list gossip addresses: %w", translate(err))
+	return list(ctx, db, "list gossip addresses", pgx.RowTo[string], sqlSessionSeeds)
 }
 
 // DeclareDead ends a session whose heartbeat the caller saw stand still at beat, if it has
@@ -129,16 +110,10 @@ func DeclareDead(ctx context.Context, db DB, f Fence, id uuid.UUID, beat int64, 
 			return nil
 		})
 	}, sqlSessionReap, id, beat, f.Session, f.Epoch, anyway)
-	if err != nil {
-		return false, fmt.Errorf("declare session %s dead: %w", id, err)
-	}
-	return dead, nil
+	return dead && err == nil, explain(err, "declare session %s dead", id)
 }
 
 // ForgetSessions removes sessions that ended long ago.
 func ForgetSessions(ctx context.Context, db DB) error {
-	if err := briefly(ctx, db, lockTimeout, nil, sqlSessionForget); err != nil {
-		return fmt.Errorf("forget old sessions: %w", err)
-	}
-	return nil
+	return explain(briefly(ctx, db, lockTimeout, nil, sqlSessionForget), "forget old sessions")
 }

@@ -2,25 +2,18 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// TenantsWithJobs lists tenants that have unfinished jobs, dead letters among them: those
-// of among, or with nil any. Of each state at most max jobs of theirs are looked at.
+// TenantsWithJobs lists tenants that have unfinished jobs, dead letters among them, or schedules:
+// those of among, or with nil any that have more schedules than all have. Of each state at most max jobs of theirs are looked at.
 func TenantsWithJobs(ctx context.Context, db DB, max int, among []string) ([]string, error) {
-	rows, err := db.Query(ctx, sqlTenantWithJobs, max, among)
-	if err == nil {
-		var out []string
-		if out, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {
-			return out, nil
-		}
-	}
-	return nil, fmt.Errorf("list tenants with jobs: %w", translate(err))
+	return list(ctx, db, "list tenants with jobs", pgx.RowTo[string], sqlTenantWithJobs, max, among)
 }
 
 // What a tenant's row says about its place.
@@ -40,9 +33,6 @@ type TenantRow struct {
 	Held   bool // moving, and its own data is being copied: it must not be written
 }
 
-// TenantMovedError says that a tenant has left the pool.
-type TenantMovedError = tenancy.MovedError
-
 // TenantBusyError says that a tenant is being moved to or from this pool.
 type TenantBusyError struct{ TenantRow }
 
@@ -52,9 +42,9 @@ func (e *TenantBusyError) Error() string {
 
 // ReadTenant returns a tenant's row, or that of an active one.
 func ReadTenant(ctx context.Context, db DB, tenant string) (TenantRow, error) {
-	rows, err := tenantRows(ctx, db, sqlTenantRead, tenant)
+	rows, err := list(ctx, db, fmt.Sprintf("read tenant %q", tenant), pgx.RowToStructByPos[TenantRow], sqlTenantRead, tenant)
 	if err != nil {
-		return TenantRow{}, fmt.Errorf("read tenant %q: %w", tenant, err)
+		return TenantRow{}, err
 	}
 	if len(rows) == 0 {
 		return TenantRow{Tenant: tenant, State: TenantActive}, nil
@@ -62,92 +52,79 @@ func ReadTenant(ctx context.Context, db DB, tenant string) (TenantRow, error) {
 	return rows[0], nil
 }
 
+// TenantSettings are a tenant's row, or that of an active one, and what was set for it.
+type TenantSettings struct {
+	TenantRow
+	Weight, MaxRunning, MaxWaiting int // the last two 0: any number
+}
+
+// ReadTenantSettings reads a tenant's settings.
+func ReadTenantSettings(ctx context.Context, db DB, tenant string) (TenantSettings, error) {
+	s := TenantSettings{TenantRow: TenantRow{Tenant: tenant, State: TenantActive}, Weight: 1}
+	err := db.QueryRow(ctx, sqlTenantSettings, tenant).Scan(&s.State, &s.Other, &s.Frozen, &s.Held, &s.Weight, &s.MaxRunning, &s.MaxWaiting)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return s, explain(err, "read the settings of tenant %q", tenant)
+}
+
 // TenantRows lists the tenants that have a row: those that were frozen or moved.
 func TenantRows(ctx context.Context, db DB) ([]TenantRow, error) {
-	rows, err := tenantRows(ctx, db, sqlTenantList)
-	if err != nil {
-		return nil, fmt.Errorf("list tenants: %w", err)
-	}
-	return rows, nil
-}
-
-// TenantLimit is how many jobs of a tenant may be in flight at a time, and which are.
-type TenantLimit struct {
-	Tenant  string
-	Most    int // 1 at least
-	Claimed []job.ID
-	Turns   []int32 // theirs
-}
-
-// TenantLimits lists the tenants that have a limit (max_running).
-func TenantLimits(ctx context.Context, db DB) ([]TenantLimit, error) {
-	rows, err := db.Query(ctx, sqlTenantLimits)
-	if err == nil {
-		var out []TenantLimit
-		if out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TenantLimit]); err == nil {
-			return out, nil
-		}
-	}
-	return nil, fmt.Errorf("read the limits of tenants: %w", translate(err))
+	return list(ctx, db, "list tenants", pgx.RowToStructByPos[TenantRow], sqlTenantList)
 }
 
 // TenantsOnTheirWay lists the tenants whose place another pool decides, too.
 func TenantsOnTheirWay(ctx context.Context, db DB) ([]TenantRow, error) {
-	rows, err := tenantRows(ctx, db, sqlTenantForwards)
-	if err != nil {
-		return nil, fmt.Errorf("list moved tenants: %w", err)
-	}
-	return rows, nil
+	return list(ctx, db, "list moved tenants", pgx.RowToStructByPos[TenantRow], sqlTenantForwards)
 }
 
-// LeftBehind lists tenants that have left the pool and have jobs waiting there.
+// LeftBehind lists tenants that have left the pool and have jobs waiting there, or what their jobs await.
 func LeftBehind(ctx context.Context, db DB) ([]TenantRow, error) {
-	rows, err := tenantRows(ctx, db, sqlLaneLeft)
-	if err != nil {
-		return nil, fmt.Errorf("look for jobs of moved tenants: %w", err)
-	}
-	return rows, nil
-}
-
-func tenantRows(ctx context.Context, db DB, sql string, args ...any) ([]TenantRow, error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, translate(err)
-	}
-	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[TenantRow])
-	return out, translate(err)
+	return list(ctx, db, "look for jobs of moved tenants", pgx.RowToStructByPos[TenantRow], sqlLaneLeft)
 }
 
 // HasJobs tells whether a tenant has unfinished jobs in the pool.
 func HasJobs(ctx context.Context, db DB, tenant string) (has bool, err error) {
-	if err := db.QueryRow(ctx, sqlTenantStray, tenant).Scan(&has); err != nil {
-		return false, fmt.Errorf("look for jobs of tenant %q: %w", tenant, translate(err))
-	}
-	return has, nil
+	err = db.QueryRow(ctx, sqlTenantStray, tenant).Scan(&has)
+	return has, explain(err, "look for jobs of tenant %q", tenant)
 }
 
 // FreezeTenant keeps a tenant's jobs from being claimed and its timers from firing, or
 // lets them again. When it returns no claim on them is being made; those that were go
 // on. TenantBusyError: the tenant is being moved.
 func FreezeTenant(ctx context.Context, db Beginner, tenant string, frozen bool) error {
-	return lockedOut(ctx, db, fmt.Sprintf("freeze or thaw tenant %q", tenant), func(tx pgx.Tx) error {
+	return bothLockedOut(ctx, db, fmt.Sprintf("freeze or thaw tenant %q", tenant), func(tx pgx.Tx) error {
 		return changeTenant(ctx, tx, tenant, sqlTenantFreeze, tenant, frozen)
 	})
 }
 
-// lockedOut changes something while no claim is made, and makes claims void that are
-// made from what was read before.
-func lockedOut(ctx context.Context, db Beginner, what string, fn func(pgx.Tx) error) error {
-	err := pgx.BeginTxFunc(ctx, db, readCommitted, func(tx pgx.Tx) error {
-		if err := LockOutClaims(ctx, tx); err != nil {
-			return err
-		}
-		return fn(tx)
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, translate(err))
-	}
-	return nil
+// QuotaError says that as many jobs of a tenant wait as may, or did when the holder of its pool's acquire
+// lock looked last.
+type QuotaError struct {
+	Tenant tenancy.ID
+	Most   int
+}
+
+// ErrQuota is what a QuotaError is, for errors.Is.
+var ErrQuota = errors.New("the tenant has as many jobs waiting as it may")
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("tenant %q has %d jobs waiting, as many as it may: try again when some have run, or raise the quota: tenure tenants limit %s --max-waiting N", e.Tenant, e.Most, e.Tenant)
+}
+
+// Is makes it an [ErrQuota].
+func (e *QuotaError) Is(target error) bool { return target == ErrQuota }
+
+// SetQuota bounds how many jobs of a tenant may wait before more are refused; 0 lifts the bound.
+// TenantBusyError: the tenant is being moved.
+func SetQuota(ctx context.Context, db DB, tenant string, most int) error {
+	return explain(changeTenant(ctx, db, tenant, sqlTenantQuota, tenant, nullable(most)), "set the quota of tenant %q", tenant)
+}
+
+// CheckQuotas notes of which tenants as many jobs wait as may, and of which no longer.
+func CheckQuotas(ctx context.Context, db DB) error {
+	_, err := db.Exec(ctx, sqlQuotaCheck)
+	return explain(err, "check the quotas of tenants")
 }
 
 // changeTenant runs a statement that returns a row if the tenant's state allowed it.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,37 +10,40 @@ import (
 
 // Fired is how many timers moved into a lane.
 type Fired struct {
-	Lane  Lane
+	Lane
 	Count int
 }
 
-// FireTimers moves up to max due timers to the waiting jobs, but for those whose row
-// somebody has locked. ErrLocked: somebody has locked more than rows.
+// FireTimers moves up to max due timers to the waiting jobs, those first that were due first, but
+// for those whose row somebody has locked. ErrLocked: somebody has locked more than rows.
 func FireTimers(ctx context.Context, db DB, f Fence, max int) (fired []Fired, err error) {
-	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
-		q.Query(func(rows pgx.Rows) (err error) {
-			fired, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (f Fired, err error) {
-				err = row.Scan(&f.Lane.Queue, &f.Lane.Tenant, &f.Lane.Priority, &f.Count)
-				return f, err
-			})
-			return err
-		})
-	}, sqlTimerFire, f.Session, f.Epoch, max)
-	if err != nil {
-		return nil, fmt.Errorf("fire timers: %w", err)
-	}
-	return fired, nil
+	return fire(ctx, db, sqlTimerFire, f.Session, f.Epoch, max)
 }
 
-// NextTimer is how long until the first timer is due; ok is false without one.
+// FireTimersOf is [FireTimers] for some tenants; max is for each of them.
+func FireTimersOf(ctx context.Context, db DB, f Fence, tenants []string, max int) (fired []Fired, err error) {
+	return fire(ctx, db, sqlTimerShare, f.Session, f.Epoch, max, tenants)
+}
+
+func fire(ctx context.Context, db DB, sql string, args ...any) (fired []Fired, err error) {
+	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+		collectInto(q, &fired, pgx.RowToStructByPos[Fired])
+	}, sql, args...)
+	return fired, explain(err, "fire timers")
+}
+
+// TimerTenants lists tenants that have a timer due, at most so many.
+func TimerTenants(ctx context.Context, db DB, max int) ([]string, error) {
+	return list(ctx, db, "list tenants with due timers", pgx.RowTo[string], sqlTimerTenants, max)
+}
+
+// NextTimer is how long until the first timer or schedule is due, or the first suspended job is to
+// be resumed; ok is false without one.
 func NextTimer(ctx context.Context, db DB) (in time.Duration, ok bool, err error) {
 	var ms int64
 	err = db.QueryRow(ctx, sqlTimerNext).Scan(&ms)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
-	case err != nil:
-		return 0, false, fmt.Errorf("find the next timer: %w", translate(err))
 	}
-	return time.Duration(ms) * time.Millisecond, true, nil
+	return time.Duration(ms) * time.Millisecond, err == nil, explain(err, "find the next timer")
 }

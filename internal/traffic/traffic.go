@@ -3,11 +3,12 @@
 //
 // It reads two published formats (see [Read]) and generates traffic of the same
 // shape where no recording is at hand: bursts, durations with a heavy tail, a few
-// loud tenants and many quiet ones. Everything is a pure function of its input.
+// loud tenants and many quiet ones. All but [Play] is a pure function of its input.
 package traffic
 
 import (
 	"cmp"
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -17,7 +18,10 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
+
+	"github.com/tenurehq/tenure/internal/wait"
 )
 
 // Call is one request for work.
@@ -216,6 +220,32 @@ func Tenants(calls []Call) []string {
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
 	})
 	return names
+}
+
+// atOnce is how many calls are made at a time: one after the other would fall behind a burst.
+const atOnce = 8
+
+// Play makes every call at its time. The first one that fails ends it.
+func Play(ctx context.Context, calls []Call, do func(ctx context.Context, i int, c Call) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	began := time.Now()
+	for i, c := range calls {
+		if wait.For(ctx, c.At-time.Since(began)) != nil {
+			break
+		}
+		slots <- struct{}{}
+		group.Go(func() {
+			if err := do(ctx, i, c); err != nil {
+				cancel(err)
+			}
+			<-slots
+		})
+	}
+	group.Wait()
+	return context.Cause(ctx)
 }
 
 // Merge puts recordings together in order of time.

@@ -1,6 +1,6 @@
-// Package underlay is the network below a node. Tests of the whole replace it: with
-// wires that can be cut, and that no packet leaves the process on. A process that
-// does not do so uses this machine's.
+// Package underlay is the network below a node. Tests of the whole replace it, by the
+// OnNetwork of packages membership and routing: with wires that can be cut, and that no
+// packet leaves the process on.
 package underlay
 
 import (
@@ -18,11 +18,4 @@ type Network interface {
 	Gossip(bind netip.AddrPort) (memberlist.NodeAwareTransport, error)
 	// Dial opens a stream: to another member, or to a database.
 	Dial(ctx context.Context, network, addr string) (net.Conn, error)
-}
-
-// Put puts a network under a *membership.Cluster or a *routing.Router that is not
-// started. Their packages provide it, so that neither has a method for tests.
-var Put struct {
-	Cluster func(cluster any, n Network)
-	Router  func(router any, n Network)
 }

@@ -52,7 +52,7 @@
 // # What is promised
 //
 // An Env has databases of its own, clones of a migrated one, so tests with one each
-// run in parallel. Jobs of one Env run one after another, whoever asks for them;
+// run in parallel. Jobs of one Env run one after another, no matter who asks for them;
 // [Env.Drain] also runs those of other tests that share the Env. The databases of a
 // failed test are kept, as long as their server runs.
 //
@@ -62,6 +62,6 @@
 // # What is not
 //
 // There is no fake clock: handlers that look at the time, and PostgreSQL's now(),
-// see the real one. A tenant's transactions run as the superuser of the database,
-// so missing rights do not show.
+// see the real one. Without [Roles], a tenant's transactions run as the superuser of the
+// database, so missing rights do not show.
 package jobtest

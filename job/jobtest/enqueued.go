@@ -58,7 +58,7 @@ func (c *Tenant) pending(kind string) []tenure.JobStatus {
 	c.t.Helper()
 	var out []tenure.JobStatus
 	for _, state := range pendingStates {
-		jobs, err := c.env.Client().Jobs(c, tenure.JobFilter{State: state, Tenant: string(c.ID), Kind: kind, Limit: pendingMost})
+		jobs, err := c.env.Client().Operator().Jobs(c, tenure.JobFilter{State: state, Tenant: string(c.ID), Kind: kind, Limit: pendingMost})
 		if err != nil {
 			c.t.Fatalf("jobtest: %v", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/tenurehq/tenure"
@@ -21,6 +23,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -36,13 +39,14 @@ func Main(m *testing.M) { os.Exit(pgtest.Run(m)) }
 type Env struct {
 	cfg      config.Config
 	registry *job.Registry
-	node     *tenure.Node // lends its client; acquires nothing, because we hold the locks
+	owners   map[string]string // connection strings of the databases' owner, by pool
+	node     *tenure.Node      // lends its client; acquires nothing, because we hold the locks
 	router   *routing.Router
 	workers  *execution.Workers
 	pools    []*pool // by name
 
 	mu    sync.Mutex // held while jobs run
-	nodes bool       // guarded by mu; the locks were let go of for real nodes
+	nodes bool       // guarded by mu; the locks were released for real nodes
 }
 
 // Option changes what an Env is made of.
@@ -53,6 +57,8 @@ type settings struct {
 	tenants  []tenancy.ID
 	register []func(*job.Registry)
 	schema   []string
+	migrate  []func(ctx context.Context, dsn string) error
+	roles    bool
 }
 
 // Pools makes n pools, named pool-1, pool-2, and so on. Default: 1.
@@ -76,6 +82,22 @@ func Register(register func(*job.Registry)) Option {
 // would; given several times, in that order.
 func Schema(sql string) Option { return func(s *settings) { s.schema = append(s.schema, sql) } }
 
+// Migrations has the application's own migrations make each tenant's schema, such as those of goose:
+// migrate is called once for each tenant, after what Schema says, with a connection string of the
+// database's owner under which that schema is the first one that is searched. Given several times, in
+// that order.
+//
+//	jobtest.Migrations(func(ctx context.Context, dsn string) error { return migrations.Up(ctx, dsn) })
+func Migrations(migrate func(ctx context.Context, dsn string) error) Option {
+	return func(s *settings) { s.migrate = append(s.migrate, migrate) }
+}
+
+// Roles has each tenant's transactions run under a role of its own, jobtest_ and the tenant's id,
+// which may use what is in the tenant's schema and nothing more, and has the pools' user be one with the
+// privileges that `tenure migrate --grants` gives: so that missing rights show, as they would in production. The
+// roles stay on the server, which is thrown away unless TEST_DATABASE_URL names it.
+func Roles() Option { return func(s *settings) { s.roles = true } }
+
 // New makes an Env for t and ends it with t. It needs nothing but PostgreSQL's
 // binaries, or TEST_DATABASE_URL.
 func New(t testing.TB, opts ...Option) *Env {
@@ -90,7 +112,8 @@ func New(t testing.TB, opts ...Option) *Env {
 	if len(s.tenants) == 0 {
 		s.tenants = []tenancy.ID{"acme"}
 	}
-	e := &Env{cfg: s.config(t), registry: job.NewRegistry()}
+	e := &Env{registry: job.NewRegistry(), owners: map[string]string{}}
+	e.cfg = s.config(t, e.owners)
 	for _, register := range s.register {
 		register(e.registry)
 	}
@@ -98,7 +121,7 @@ func New(t testing.TB, opts ...Option) *Env {
 		t.Fatalf("jobtest: %v", err)
 	}
 	for _, id := range s.tenants {
-		if err := e.prepare(t.Context(), id, s.schema); err != nil {
+		if err := e.prepare(t, id, &s); err != nil {
 			t.Fatalf("jobtest: prepare tenant %q: %v", id, err)
 		}
 	}
@@ -108,15 +131,23 @@ func New(t testing.TB, opts ...Option) *Env {
 // name is what jobtest calls itself in the ledger.
 const name = "jobtest"
 
-// config describes pools on databases made for t.
-func (s *settings) config(t testing.TB) config.Config {
+// rolePattern is what tenants' roles are called, if they have one.
+const rolePattern = "jobtest_{tenant}"
+
+// config describes pools on databases made for t, whose owner's connection strings it notes.
+func (s *settings) config(t testing.TB, owners map[string]string) config.Config {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Node.Name, cfg.Node.Listen = name, "off"
 	cfg.Pools = map[string]routing.PoolConfig{}
 	for i := range s.pools {
 		pool := fmt.Sprintf("pool-%d", i+1)
-		cfg.Pools[pool] = routing.PoolConfig{DSN: storetest.DSN(t, pool, i+1)}
+		owners[pool] = storetest.DSN(t, pool, i+1)
+		cfg.Pools[pool] = routing.PoolConfig{DSN: owners[pool]}
+		if s.roles {
+			cfg.Pools[pool] = routing.PoolConfig{DSN: storetest.AsRuntime(owners[pool])}
+			cfg.Tenants.Role = rolePattern
+		}
 	}
 	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
 	for i, id := range s.tenants {
@@ -153,9 +184,11 @@ func (e *Env) open(t testing.TB) (err error) {
 	stopLater(t, e.node)
 	atOnce := e.cfg.Execution
 	atOnce.FinishWithin = time.Nanosecond
+	atOnce.Workers = 1 // one job, or batch, after another
 	if e.workers, err = execution.New(atOnce, e.registry, log); err != nil {
 		return err
 	}
+	e.workers.OpenWith(encryption.New(e.cfg.Encryption.Ring(), e.cfg.Encryption.Kinds...).OpenRecord)
 	stopLater(t, e.workers)
 	ctx := t.Context()
 	if err := e.router.Start(ctx); err != nil {
@@ -177,8 +210,25 @@ func (e *Env) open(t testing.TB) (err error) {
 	return e.workers.Start(ctx)
 }
 
-// logger writes what an operator should see to the test's log.
-func logger(t testing.TB) *zap.Logger { return zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)) }
+// logger writes what an operator should see to the test's log, without the risks of a server that is
+// thrown away.
+func logger(t testing.TB) *zap.Logger {
+	return zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel), zaptest.WrapOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return unworried{c} })))
+}
+
+// unworried is a core that is not told of risks.
+type unworried struct{ zapcore.Core }
+
+// Check implements zapcore.Core.
+func (u unworried) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if strings.HasSuffix(e.LoggerName, ".risks") {
+		return checked
+	}
+	return u.Core.Check(e, checked)
+}
+
+// With implements zapcore.Core.
+func (u unworried) With(fields []zapcore.Field) zapcore.Core { return unworried{u.Core.With(fields)} }
 
 // stopLimit bounds the stop of one component at the end of a test.
 const stopLimit = 30 * time.Second
@@ -193,26 +243,54 @@ func stopLater(t testing.TB, c interface{ Stop(context.Context) error }) {
 	})
 }
 
-// prepare makes a tenant's schema and fills it.
-func (e *Env) prepare(ctx context.Context, id tenancy.ID, schema []string) error {
+// prepare makes a tenant's schema, and its role if it is to have one, and fills the schema.
+func (e *Env) prepare(t testing.TB, id tenancy.ID, s *settings) error {
+	ctx := t.Context()
 	tenant, p, err := e.router.Resolve(ctx, id)
 	if err != nil {
 		return err
 	}
-	if _, err := p.Tenants().Exec(ctx, "CREATE SCHEMA "+pgx.Identifier{tenant.Schema}.Sanitize()); err != nil {
+	schema := pgx.Identifier{tenant.Schema}.Sanitize()
+	owner, err := pgx.ParseConfig(e.owners[p.Name])
+	if err != nil {
 		return err
 	}
-	if len(schema) == 0 {
-		return nil
+	owner.RuntimeParams["search_path"] = schema
+	owner.RuntimeParams["app.tenant_id"] = string(id)
+	conn, err := pgx.ConnectConfig(ctx, owner)
+	if err != nil {
+		return err
 	}
-	return e.Client().InTx(tenancy.For(ctx, id), func(ctx context.Context, tx pgx.Tx) error {
-		for _, sql := range schema {
-			if _, err := tx.Exec(ctx, sql); err != nil {
-				return err
-			}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "CREATE SCHEMA "+schema); err != nil {
+		return err
+	}
+	if tenant.Role != "" {
+		storetest.Role(t, conn, tenant.Role, tenant.Schema)
+	}
+	for _, sql := range s.schema {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	for _, migrate := range s.migrate {
+		if err := migrate(ctx, within(e.owners[p.Name], schema)); err != nil {
+			return fmt.Errorf("migrate: %w", err)
+		}
+	}
+	return nil
+}
+
+// within is a connection string under which a schema is searched first.
+func within(dsn, schema string) string {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Scheme == "" {
+		return dsn + " search_path='" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(schema) + "'"
+	}
+	q := u.Query()
+	q.Set("search_path", schema)
+	u.RawQuery = q.Encode()
+	return u.String()
 }
 
 // Client is the client of the env's node: it knows the kinds that were registered,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -75,7 +76,7 @@ func effects(c *jobtest.Tenant) []int32 {
 
 // state is where the job of a run stands in the ledger, and the last error there.
 func (b *bundle) state(t *testing.T, r jobtest.Result) (state, lastError string) {
-	s, _, err := b.Client().Job(t.Context(), r.ID)
+	s, _, err := b.Client().Operator().Job(t.Context(), r.ID)
 	require.NoError(t, err)
 	return s.State, s.Error
 }
@@ -100,6 +101,34 @@ func TestRun_done(t *testing.T) {
 	state, _ := b.state(t, res)
 	require.Equal(t, "done", state)
 	require.Equal(t, `ping {"n": 7} of tenant acme, attempt 1: done`, res.String())
+}
+
+// What a run says is in its result, and in the ledger as in production.
+func TestRun_report(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	say := func(ctx context.Context, n int) error {
+		job.SetProgress(ctx, int64(n), 10, "so far")
+		job.Log(ctx, "a line")
+		return job.SetOutput(ctx, n)
+	}
+	b.ping = func(ctx context.Context, j *job.Job[ping]) error {
+		return errors.Join(say(ctx, j.Args.N), errors.New("boom"))
+	}
+	b.write = func(ctx context.Context, _ pgx.Tx, j *job.Job[write]) error { return say(ctx, j.Args.N) }
+	for n, args := range []job.Args{ping{0}, write{1}} {
+		res := b.acme.Run(args)
+		require.EqualValues(t, n, res.Report.Done)
+		require.EqualValues(t, 10, res.Report.Total)
+		require.Equal(t, "so far", res.Report.Note)
+		require.Equal(t, "a line", res.Report.Lines[0].Text)
+		require.Equal(t, fmt.Sprint(n), string(res.Report.Output))
+		s, _, err := b.Client().Operator().Job(t.Context(), res.ID)
+		require.NoError(t, err)
+		require.Len(t, s.Reports, 1)
+		require.EqualValues(t, n, s.Reports[0].Done)
+		require.Equal(t, res.Report.Output, s.Reports[0].Output)
+	}
 }
 
 func TestRun_retry(t *testing.T) {
@@ -223,7 +252,7 @@ func TestRun_cancelledMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.ping = func(ctx context.Context, j *job.Job[ping]) error {
-		running, err := b.Client().Cancel(ctx, j.ID)
+		running, err := b.Client().Operator().Cancel(ctx, j.ID)
 		if err != nil || !running {
 			return job.Discard(fmt.Errorf("running %v, error %w", running, err))
 		}
@@ -382,7 +411,7 @@ func TestTwoPools(t *testing.T) {
 		c := b.Tenant(t, id)
 		res := c.Run(write{len(id)})
 		require.Equal(t, job.Done, res.State)
-		s, _, err := b.Client().Job(c, res.ID)
+		s, _, err := b.Client().Operator().Job(c, res.ID)
 		require.NoError(t, err)
 		require.Equal(t, pool, s.Pool)
 		require.Equal(t, []int32{int32(len(id))}, effects(c))
@@ -576,3 +605,56 @@ func (f *fakeTB) run(fn func()) {
 
 // wait returns the message of the failure; empty: there was none.
 func (f *fakeTB) wait() string { return <-f.done }
+
+// note has a batch handler in the tenant's transaction, count a plain one.
+type note struct {
+	N int `json:"n"`
+}
+
+func (note) Kind() string { return "note" }
+
+type count struct {
+	N int `json:"n"`
+}
+
+func (count) Kind() string { return "count" }
+
+// Drain calls a batch handler with what waits, and Run with its one job; neither waits for more.
+func TestBatchHandlers(t *testing.T) {
+	t.Parallel()
+	var calls [][]int
+	env := jobtest.New(t, jobtest.Schema(schema), jobtest.Register(func(r *job.Registry) {
+		tenure.HandleBatchTx(r, func(ctx context.Context, tx pgx.Tx, b *job.Batch[note]) error {
+			var ns []int
+			for _, j := range b.Jobs {
+				ns = append(ns, j.Args.N)
+			}
+			calls = append(calls, ns)
+			if i := slices.Index(ns, 13); i >= 0 {
+				b.End(b.Jobs[i], job.Discard(errors.New("unlucky")))
+				ns = slices.Delete(slices.Clone(ns), i, i+1)
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO effect (n) SELECT unnest($1::int[])", ns)
+			return err
+		}, job.MaxBatch(3), job.BatchWait(10*time.Second))
+		job.HandleBatch(r, func(context.Context, *job.Batch[count]) error { return errors.New("down") }, job.Retry("R2/PT1M"))
+	}))
+	acme := env.Tenant(t, "acme")
+	began := time.Now()
+	require.Equal(t, job.Done, acme.Run(note{1}).State)
+	for _, args := range []job.Args{note{11}, count{1}, note{12}, count{2}, note{13}, note{14}} {
+		_, err := env.Client().Enqueue(acme, args)
+		require.NoError(t, err)
+	}
+	runs := env.Drain(t)
+	require.Len(t, runs, 6)
+	require.Equal(t, 3, runs.Count(job.Done), runs)
+	require.Equal(t, 1, runs.Count(job.Dead), runs)
+	require.Equal(t, 2, runs.Count(job.Retrying), runs)
+	require.Equal(t, [][]int{{1}, {11, 12, 13}, {14}}, calls)
+	require.Equal(t, []int32{1, 11, 12, 14}, effects(acme))
+	env.Advance(t, time.Minute)
+	runs = env.Drain(t)
+	require.Equal(t, 2, runs.Count(job.Dead), runs)
+	require.Less(t, time.Since(began), 15*time.Second, "neither waits")
+}

@@ -1,9 +1,11 @@
 package jobtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,8 +18,9 @@ import (
 // pool does by hand, and under the same fence, what an acquirer does in a loop.
 type pool struct {
 	*routing.Pool
-	fence store.Fence
-	kinds store.Kinds
+	registry *job.Registry
+	fence    store.Fence
+	kinds    store.Kinds
 }
 
 // holdFor is how long a pool's lock is held: longer than any test runs.
@@ -25,7 +28,7 @@ const holdFor = 1000 * time.Hour
 
 // takeOver opens a session in a pool and takes its acquire lock.
 func takeOver(ctx context.Context, p *routing.Pool, registry *job.Registry) (*pool, error) {
-	own := &pool{Pool: p, kinds: store.KindsOf(registry.Kinds())}
+	own := &pool{Pool: p, registry: registry, kinds: store.KindsOf(registry.Kinds())}
 	s := store.Session{ID: uuid.New(), Node: name, Member: name, Kinds: own.kinds.List()}
 	if err := store.OpenSession(ctx, p.Jobs(), s, holdFor); err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
@@ -43,29 +46,29 @@ func takeOver(ctx context.Context, p *routing.Pool, registry *job.Registry) (*po
 
 // letGo leaves the pool to real nodes.
 func (p *pool) letGo(ctx context.Context) error {
-	if err := store.OfferLock(ctx, p.Jobs(), p.fence, "", 0); err != nil {
-		return fmt.Errorf("pool %s: %w", p.Name, err)
+	err := store.OfferLock(ctx, p.Jobs(), p.fence, "", 0)
+	if err == nil {
+		_, err = store.LeaveSession(ctx, p.Jobs(), p.fence.Session)
 	}
-	if _, err := store.LeaveSession(ctx, p.Jobs(), p.fence.Session); err != nil {
-		return fmt.Errorf("pool %s: %w", p.Name, err)
-	}
-	return nil
+	return routing.NamePool(p.Name, err)
 }
 
-// fire moves the timers that are due now to the waiting jobs.
+// fire moves the timers that are due now to the waiting jobs, as which jobs count that have awaited
+// others.
 func (p *pool) fire(ctx context.Context) error {
 	const most = 1 << 30
-	if _, err := store.FireTimers(ctx, p.Jobs(), p.fence, most); err != nil {
-		return fmt.Errorf("pool %s: %w", p.Name, err)
+	if _, err := store.SettleAwaited(ctx, p.Jobs(), p.fence, most, true); err != nil {
+		return routing.NamePool(p.Name, err)
 	}
-	return nil
+	_, err := store.FireTimers(ctx, p.Jobs(), p.fence, most)
+	return routing.NamePool(p.Name, err)
 }
 
 // The two statements below stand here and not in the ledger's package, as nothing
 // but a test may turn the clock or look at every row.
 
 // advanceSQL turns the clock for all timers. $1 by how much, in µs.
-const advanceSQL = "UPDATE tenure.timer_job SET due_at = due_at - $1::bigint * interval '1 microsecond'"
+const advanceSQL = "UPDATE tenure.timer_job SET due_at = due_at - $1::bigint * interval '1 microsecond' WHERE due_at <> tenure.never()"
 
 // advance makes timers due d sooner.
 func (p *pool) advance(ctx context.Context, d time.Duration) error {
@@ -75,10 +78,11 @@ func (p *pool) advance(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// busySQL counts the jobs that run, wait or are due.
+// busySQL counts the jobs that run, wait or are due, or may be.
 const busySQL = `SELECT (SELECT count(*) FROM tenure.job)
 	+ (SELECT count(*) FROM tenure.claim)
-	+ (SELECT count(*) FROM tenure.timer_job WHERE due_at <= clock_timestamp())`
+	+ (SELECT count(*) FROM tenure.timer_job WHERE due_at <= clock_timestamp())
+	+ (SELECT count(*) FROM tenure.awaited_end)`
 
 func (p *pool) busy(ctx context.Context) (n int, err error) {
 	if err := p.Jobs().QueryRow(ctx, busySQL).Scan(&n); err != nil {
@@ -87,35 +91,41 @@ func (p *pool) busy(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// claimed is a job that was claimed by hand.
+// claimed is a job that was claimed by hand, or jobs of one kind, tenant and turn.
 type claimed struct {
-	claim  int64
-	record job.Record
+	claim   int64
+	records []job.Record
 }
 
-// pickFunc reads waiting jobs and chooses one; nil: there is none to choose.
-type pickFunc func(ctx context.Context, p *pool) (w *store.Waiting, removals int64, err error)
+// pickFunc reads waiting jobs and chooses some for a claim; none: there is none to choose.
+type pickFunc func(ctx context.Context, p *pool) (jobs []store.Waiting, removals int64, err error)
 
 // claimTries bounds the repeats of a claim that is void because somebody cancelled
 // a job between the reading and the claim.
 const claimTries = 10
 
-// claim claims the job that pick chooses; nil: it chose none.
+// claim claims the jobs that pick chooses; nil: it chose none.
 func (p *pool) claim(ctx context.Context, pick pickFunc) (*claimed, error) {
 	for range claimTries {
-		w, removals, err := pick(ctx, p)
-		if err != nil || w == nil {
+		jobs, removals, err := pick(ctx, p)
+		if err != nil || len(jobs) == 0 {
 			return nil, err
 		}
-		rec := w.Record
-		made, err := store.InsertClaim(ctx, p.Jobs(), p.fence, removals, []int64{int64(rec.ID)}, []int32{rec.Turn})
+		c := &claimed{}
+		req := store.NewClaimRequest(removals, len(jobs))
+		for _, w := range jobs {
+			req.Add(w.Record.ID, w.Record.Turn)
+			c.records = append(c.records, w.Record)
+		}
+		made, err := store.InsertClaims(ctx, p.Jobs(), p.fence, req)
 		if errors.Is(err, store.ErrFenced) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		return &claimed{claim: made.ByTurn[rec.Turn], record: rec}, nil
+		c.claim = made[0].ID
+		return c, nil
 	}
 	return nil, fmt.Errorf("jobtest lost the acquire lock of pool %s: something else acquires there", p.Name)
 }
@@ -123,30 +133,78 @@ func (p *pool) claim(ctx context.Context, pick pickFunc) (*claimed, error) {
 // maxLanes bounds the lanes that are looked at.
 const maxLanes = 100_000
 
-// first picks the job to be run next: of the highest priority the one enqueued
-// first.
-func first(ctx context.Context, p *pool) (*store.Waiting, int64, error) {
+// first picks what is to be run next: of the highest priority the job enqueued first and, if its
+// handler gets batches, those of its kind in its lane.
+func first(ctx context.Context, p *pool) ([]store.Waiting, int64, error) {
 	lanes, err := store.Lanes(ctx, p.Jobs(), maxLanes)
 	if err != nil {
 		return nil, 0, err
 	}
 	var req store.PageRequest
 	for _, l := range lanes {
-		req.Add(l, 0, 1)
+		req.Add(l, 0, pageSize)
 	}
 	page, err := store.ReadPage(ctx, p.Jobs(), &req, p.kinds, false)
 	if err != nil {
 		return nil, 0, err
 	}
+	slices.SortStableFunc(page.Jobs, func(a, b store.Waiting) int {
+		return cmp.Or(cmp.Compare(b.Record.Priority, a.Record.Priority), cmp.Compare(a.Position, b.Position))
+	})
 	var best *store.Waiting
 	for i := range page.Jobs {
 		w := &page.Jobs[i]
-		if best == nil || w.Record.Priority > best.Record.Priority ||
-			w.Record.Priority == best.Record.Priority && w.Position < best.Position {
-			best = w
+		if w.Keyed {
+			if w, err = p.keyHead(ctx, w); err != nil {
+				return nil, 0, err
+			}
+		}
+		if best = w; best != nil {
+			break
 		}
 	}
-	return best, page.Removals, nil
+	if best == nil {
+		return nil, 0, nil
+	}
+	of := &best.Record
+	spec, known := p.registry.Lookup(of.Kind)
+	if !known || spec.HandleBatch == nil {
+		return []store.Waiting{*best}, page.Removals, nil
+	}
+	req = store.PageRequest{}
+	req.Add(store.Lane{Queue: of.Queue, Tenant: of.Tenant, Priority: of.Priority}, 0, pageSize)
+	if page, err = store.ReadPage(ctx, p.Jobs(), &req, p.kinds, false); err != nil {
+		return nil, 0, err
+	}
+	if of.ExclusiveKey != "" { // its followers wait
+		return []store.Waiting{*best}, page.Removals, nil
+	}
+	alike := slices.DeleteFunc(page.Jobs, func(w store.Waiting) bool {
+		return w.Keyed || w.Record.Kind != of.Kind || w.Record.Turn != of.Turn
+	})
+	return alike[:min(len(alike), spec.MaxBatch)], page.Removals, nil
+}
+
+// keyHead is the job whose turn it is under a waiting job's exclusive key; nil: all of them wait.
+func (p *pool) keyHead(ctx context.Context, w *store.Waiting) (*store.Waiting, error) {
+	key := store.Key{Tenant: string(w.Record.Tenant), Name: w.Record.ExclusiveKey}
+	heads, err := store.KeyHeads(ctx, p.Jobs(), []store.Key{key}, []int64{0})
+	head, ok := heads[key]
+	if err != nil || !ok || head.Retrying {
+		return nil, err
+	}
+	return p.readHead(ctx, head.Lane, head.Position)
+}
+
+// readHead reads a job with an exclusive key whole; nil: it is gone.
+func (p *pool) readHead(ctx context.Context, lane store.Lane, position int64) (*store.Waiting, error) {
+	var req store.PageRequest
+	req.AddHead(lane, position)
+	page, err := store.ReadPage(ctx, p.Jobs(), &req, p.kinds, false)
+	if err != nil || len(page.Jobs) == 0 || page.Jobs[0].Position != position {
+		return nil, err
+	}
+	return &page.Jobs[0], nil
 }
 
 // pageSize is how much of a lane is read at a time.
@@ -154,7 +212,7 @@ const pageSize = 1000
 
 // theOne picks the job with an id out of its lane.
 func theOne(lane store.Lane, id job.ID) pickFunc {
-	return func(ctx context.Context, p *pool) (*store.Waiting, int64, error) {
+	return func(ctx context.Context, p *pool) ([]store.Waiting, int64, error) {
 		after := int64(0)
 		for {
 			var req store.PageRequest
@@ -164,9 +222,18 @@ func theOne(lane store.Lane, id job.ID) pickFunc {
 				return nil, 0, err
 			}
 			for i := range page.Jobs {
-				if page.Jobs[i].Record.ID == id {
-					return &page.Jobs[i], page.Removals, nil
+				w := &page.Jobs[i]
+				if w.Record.ID != id {
+					continue
 				}
+				if !w.Keyed {
+					return page.Jobs[i : i+1], page.Removals, nil
+				}
+				head, err := p.readHead(ctx, lane, w.Position) // whether it is its turn or not
+				if head == nil {
+					return nil, 0, err
+				}
+				return []store.Waiting{*head}, page.Removals, nil
 			}
 			if len(page.Jobs) < pageSize {
 				return nil, 0, nil

@@ -3,7 +3,6 @@ package jobtest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,11 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
@@ -23,9 +20,12 @@ import (
 
 // Result is one run of a job, with its end as it stands in the ledger: State, Err,
 // Stack and, when it is to run again, Delay. Attempt is 1 for the first run.
+//
+// Report is what the run said of itself, by [job.SetProgress], [job.SetOutput] and [job.Log].
 type Result struct {
 	job.Record
 	job.Outcome
+	Report job.Report
 }
 
 // String says it in a line.
@@ -78,7 +78,7 @@ func (c *Tenant) Run(args job.Args, opts ...tenure.Option) Result {
 	if added.Duplicate {
 		c.t.Fatalf("jobtest: run %s: nothing was enqueued, as the unfinished job %s has the same unique key", args.Kind(), added.ID)
 	}
-	s, _, err := e.Client().Job(c, added.ID)
+	s, _, err := e.Client().Operator().Job(c, added.ID)
 	if err != nil {
 		c.t.Fatalf("jobtest: %v", err)
 	}
@@ -91,10 +91,10 @@ func (c *Tenant) Run(args job.Args, opts ...tenure.Option) Result {
 	switch {
 	case err != nil:
 		c.t.Fatalf("jobtest: run %s: %v", args.Kind(), err)
-	case res == nil:
+	case len(res) == 0:
 		c.t.Fatalf("jobtest: run %s: it was gone before it could start; is there a handler for its kind?", args.Kind())
 	}
-	return *res
+	return res[0]
 }
 
 // maxRuns is where Drain gives up on jobs that enqueue one another without end.
@@ -105,7 +105,8 @@ const maxRuns = 10_000
 // pool by pool, and there those of higher priority first and else in the order in
 // which they were enqueued. Whatever is to happen after a delay, such as a retry, which
 // waits [job.MinDelay] at least, is left for a Drain after [Env.Advance]. Jobs of kinds
-// without a handler are left as well.
+// without a handler are left as well. A batch handler is called with what waits in the
+// queue of the first job, and does not wait for more.
 func (e *Env) Drain(t testing.TB) Runs {
 	t.Helper()
 	e.begin(t)
@@ -132,10 +133,10 @@ func (e *Env) Drain(t testing.TB) Runs {
 func (e *Env) drain(ctx context.Context, p *pool, runs Runs) (Runs, error) {
 	for {
 		res, err := e.run(ctx, p, first)
-		if err != nil || res == nil {
+		if err != nil || len(res) == 0 {
 			return runs, err
 		}
-		if runs = append(runs, *res); len(runs) >= maxRuns {
+		if runs = append(runs, res...); len(runs) >= maxRuns {
 			return runs, fmt.Errorf("%d jobs ran and some still wait: do they enqueue one another without end? The last ones were %s", maxRuns, kindsOf(runs[maxRuns-100:]))
 		}
 	}
@@ -178,51 +179,69 @@ func (e *Env) begin(t testing.TB) {
 	}
 }
 
-// run claims the job that pick chooses, runs it and writes its outcome; nil: there
+// run claims the jobs that pick chooses, runs them and writes their outcomes; none: there
 // is none. mu is held.
-func (e *Env) run(ctx context.Context, p *pool, pick pickFunc) (*Result, error) {
+func (e *Env) run(ctx context.Context, p *pool, pick pickFunc) ([]Result, error) {
 	c, err := p.claim(ctx, pick)
 	if err != nil || c == nil {
 		return nil, err
 	}
-	tenant, home, err := e.router.Resolve(ctx, tenancy.ID(c.record.Tenant))
+	one := &c.records[0]
+	tenant, home, err := e.router.Resolve(ctx, tenancy.ID(one.Tenant))
 	if err != nil {
 		return nil, err
 	}
 	if home != p.Pool {
-		return nil, fmt.Errorf("job %s stands in pool %s, but its tenant %q lives in %s", c.record.ID, p.Name, tenant.ID, home.Name)
+		return nil, fmt.Errorf("job %s stands in pool %s, but its tenant %q lives in %s", one.ID, p.Name, tenant.ID, home.Name)
 	}
-	o := &owner{pool: p, keep: e.cfg.Execution.Retention > 0, ended: make(chan ending, 1)}
-	if e.workers.Reserve(o, 1) != 1 {
-		return nil, errors.New("no worker is free") // cannot be: one job runs at a time
+	o := &owner{pool: p, keep: e.cfg.Execution.Retention > 0, ended: make(chan lease.Ended, len(c.records))}
+	claims := make([]execution.Claim, len(c.records))
+	for i, rec := range c.records {
+		claims[i] = execution.Claim{ID: c.claim, Record: rec, Tenant: &tenant, Owner: o}
 	}
-	e.workers.Submit(o, []execution.Claim{{ID: c.claim, Record: c.record, Tenant: &tenant, Owner: o}})
-	end, err := e.await(ctx, p, o, c.record.ID)
-	if err != nil {
-		return nil, fmt.Errorf("wait for job %s (%s): %w", c.record.ID, c.record.Kind, err)
-	}
+	e.workers.TakeSlots(len(claims)) // all are free
+	e.workers.Submit(o, claims)
+	e.workers.PassOn()
+	var results []Result
 	var written []store.Finished
-	switch end.how {
-	case unstarted:
-		return nil, fmt.Errorf("job %s (%s) was not started", c.record.ID, c.record.Kind)
-	case ran:
-		written = []store.Finished{{Record: &c.record, Outcome: end.outcome}}
+	var reports []store.Reported
+	for range c.records {
+		end, err := e.await(ctx, p, o, c.records)
+		if err != nil {
+			return nil, fmt.Errorf("wait for job %s (%s): %w", one.ID, one.Kind, err)
+		}
+		rec := &end.Claim.Record
+		report, said := end.Claim.Reporter().Take()
+		switch end.How {
+		case lease.Unstarted:
+			return nil, fmt.Errorf("job %s (%s) was not started", rec.ID, rec.Kind)
+		case lease.Ran:
+			written = append(written, store.Finished{Record: rec, Outcome: end.Outcome, Took: end.Took})
+			if said {
+				reports = append(reports, store.Reported{Record: rec, Age: end.Claim.Age(), Report: report})
+			}
+		}
+		i := slices.IndexFunc(c.records, func(r job.Record) bool { return r.ID == rec.ID })
+		results = append(results, Result{Record: c.records[i], Outcome: end.Outcome, Report: report})
+	}
+	if err := store.WriteReports(ctx, p.Jobs(), name, reports); err != nil {
+		return nil, err
 	}
 	lost, err := store.Finish(ctx, p.Jobs(), store.Runner{Session: p.fence.Session, Node: name}, o.keep, written, []int64{c.claim})
 	switch {
 	case err != nil:
 		return nil, err
 	case lost > 0:
-		return nil, fmt.Errorf("finish job %s (%s): %w", c.record.ID, c.record.Kind, job.ErrClaimLost)
+		return nil, fmt.Errorf("finish job %s (%s): %w", one.ID, one.Kind, job.ErrClaimLost)
 	}
-	return &Result{Record: c.record, Outcome: end.outcome}, nil
+	return results, nil
 }
 
-// cancelPoll is how often a running job is looked at for a Client.Cancel.
+// cancelPoll is how often a running job is looked at for a Operator.Cancel.
 const cancelPoll = 20 * time.Millisecond
 
-// await waits for the end of a run, and cancels it if somebody asks for that.
-func (e *Env) await(ctx context.Context, p *pool, o *owner, id job.ID) (ending, error) {
+// await waits for the end of one of some jobs, and cancels those that somebody asks for.
+func (e *Env) await(ctx context.Context, p *pool, o *owner, records []job.Record) (lease.Ended, error) {
 	look := time.NewTicker(cancelPoll)
 	defer look.Stop()
 	for {
@@ -230,73 +249,59 @@ func (e *Env) await(ctx context.Context, p *pool, o *owner, id job.ID) (ending, 
 		case end := <-o.ended:
 			return end, nil
 		case <-ctx.Done():
-			return ending{}, context.Cause(ctx)
+			return lease.Ended{}, context.Cause(ctx)
 		case <-look.C:
-			asked, err := store.CancelRequests(ctx, p.Jobs())
+			asked, err := store.CancelRequests(ctx, p.Jobs(), p.fence.Session)
 			if err != nil {
-				return ending{}, err
+				return lease.Ended{}, err
 			}
-			if slices.Contains(asked, id) {
-				e.workers.Cancel(id)
+			for i := range records {
+				if slices.Contains(asked, records[i].ID) {
+					e.workers.Cancel(records[i].ID)
+				}
 			}
 		}
 	}
 }
 
-// ending is how the time of a job with the workers came to its end.
-type ending struct {
-	how     how
-	outcome job.Outcome
-}
-
-type how int8
-
-const (
-	ran       how = iota // the outcome is to be written
-	ranInTx              // it was written in the handler's transaction
-	unstarted            // the workers gave it back
-)
-
 // owner is what one run belongs to.
 type owner struct {
 	pool  *pool
 	keep  bool
-	ended chan ending // one place; written once, by a worker
+	ended chan lease.Ended // a place for each job; written once for each, by a worker
 }
 
 var _ execution.Owner = (*owner)(nil)
 
-// Context implements execution.Owner. The run outlives the call that waits for it;
-// what still runs when the test ends is cancelled by the workers' stop.
+// Context is no test's: the run outlives the call that waits for it, and what still runs when
+// the test ends is cancelled by the workers' stop.
 func (o *owner) Context() context.Context { return context.Background() }
 
-// MayStart implements execution.Owner: nobody else could have taken the job.
+// MayStart is true: nobody else could have taken the job.
 func (o *owner) MayStart() bool { return true }
 
-// Tenants implements execution.Owner.
-func (o *owner) Tenants() *pgxpool.Pool { return o.pool.Tenants() }
+func (o *owner) Tenants() execution.Conns { return o.pool.Tenants() }
 
-// QueueFinish implements execution.Owner.
-func (o *owner) QueueFinish(b *pgx.Batch, c *execution.Claim) {
-	store.QueueFinishInTx(b, &c.Record, o.keep)
+func (o *owner) FinishInTx(claims []*execution.Claim) string {
+	return store.FinishInTx(lease.EndInTx(claims, name, o.keep))
 }
 
-// FinishError implements execution.Owner.
 func (o *owner) FinishError(err error) error { return store.TranslateFinish(err) }
 
-// FinishedInTx implements execution.Owner.
-func (o *owner) FinishedInTx(*execution.Claim) {
-	o.ended <- ending{how: ranInTx, outcome: job.Outcome{State: job.Done}}
+func (o *owner) FinishedInTx(c *execution.Claim) {
+	o.ended <- lease.Ended{Claim: c, How: lease.RanInTx, Outcome: job.Outcome{State: job.Done}}
 }
 
-// Finish implements execution.Owner.
-func (o *owner) Finish(_ *execution.Claim, out job.Outcome) { o.ended <- ending{outcome: out} }
+func (o *owner) Finish(c *execution.Claim, out job.Outcome) {
+	o.ended <- lease.Ended{Claim: c, Outcome: out, Took: c.Age()}
+}
 
-// Return implements execution.Owner.
-func (o *owner) Return(*execution.Claim) { o.ended <- ending{how: unstarted} }
+func (o *owner) Return(c *execution.Claim) { o.ended <- lease.Ended{Claim: c, How: lease.Unstarted} }
 
-// Roomy implements execution.Owner.
-func (o *owner) Roomy() {}
+// Reported does nothing: what a run says is written with its end.
+func (o *owner) Reported(*execution.Claim) {}
+
+func (o *owner) CapacityAvailable() {}
 
 // byAge orders jobs as they were enqueued.
 func byAge(a, b tenure.JobStatus) int {

@@ -43,11 +43,8 @@ func (c *Tenant) Exec(sql string, args ...any) {
 // transaction of the tenant.
 func Value[T any](c *Tenant, sql string, args ...any) (v T) {
 	c.t.Helper()
-	c.Tx(func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
+	c.Tx(func(ctx context.Context, tx pgx.Tx) (err error) {
+		rows, _ := tx.Query(ctx, sql, args...) // its error is the rows', too
 		v, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 		return err
 	})

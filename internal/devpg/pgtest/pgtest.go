@@ -54,13 +54,7 @@ func (r runner) Run() int {
 // test passes and kept when it fails.
 func Database(t testing.TB) string {
 	t.Helper()
-	s := use(t)
-	name := newName(t.Name())
-	if err := s.CreateDatabase(t.Context(), name); err != nil {
-		t.Fatal("pgtest:", err)
-	}
-	dropLater(t, s, name)
-	return s.DSN(name)
+	return use(t).lend(t, "template0")
 }
 
 // Clone returns the DSN of a fresh copy of a template that prepare filled once
@@ -74,12 +68,7 @@ func Clone(t testing.TB, key string, prepare func(ctx context.Context, dsn strin
 	if tmpl.err != nil {
 		t.Fatalf("pgtest: prepare template %q: %v", key, tmpl.err)
 	}
-	name := newName(t.Name())
-	if err := s.CloneDatabase(t.Context(), tmpl.name, name); err != nil {
-		t.Fatal("pgtest:", err)
-	}
-	dropLater(t, s, name)
-	return s.DSN(name)
+	return s.lend(t, tmpl.name)
 }
 
 // Server gives a test a server of its own, to be crashed; TEST_DATABASE_URL has
@@ -100,7 +89,13 @@ func Server(t testing.TB, o devpg.Options) *devpg.Server {
 	return s
 }
 
-func dropLater(t testing.TB, s *server, name string) {
+// lend makes a copy of a template.
+func (s *server) lend(t testing.TB, template string) string {
+	t.Helper()
+	name := newName(t.Name())
+	if err := s.CloneDatabase(t.Context(), template, name); err != nil {
+		t.Fatal("pgtest:", err)
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("pgtest: kept %s%s", s.DSN(name), s.keepHint)
@@ -112,20 +107,18 @@ func dropLater(t testing.TB, s *server, name string) {
 			t.Error("pgtest:", err)
 		}
 	})
+	return s.DSN(name)
 }
 
 // newName is unique also among processes that share a server, and short enough
 // for PostgreSQL, which cuts at 63 bytes.
 func newName(test string) string {
 	plain := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
-		case r >= 'A' && r <= 'Z':
-			return r + 'a' - 'A'
 		}
 		return '_'
-	}, test)
+	}, strings.ToLower(test))
 	return "tenure_" + plain[:min(len(plain), 40)] + "_" + strings.ToLower(rand.Text()[:12])
 }
 

@@ -1,7 +1,7 @@
--- Ends waiting jobs that somebody wanted cancelled while they were claimed and whose
--- claim has let them go, under the fence of a claim: nobody has claimed them since, as
--- that is for the caller alone to do. No row is waited for: what is left now is found
--- again. fence_stands is 0 when the lock is lost, or somebody took waiting jobs away.
+-- Ends waiting jobs that somebody wants cancelled, under the fence of a claim: nobody has claimed
+-- them since, as that is for the caller alone to do. No row is waited for: what is left now is
+-- found again. Those stay of a tenant that is between two pools, when the other one may have
+-- them, too. fence_stands is 0 when the lock is lost, or somebody took waiting jobs away.
 -- $1 session, $2 epoch, $3 removals at the time of reading, $4 ids, $5 their turns,
 -- $6 whether to keep them.
 WITH fence AS MATERIALIZED (
@@ -15,6 +15,7 @@ free AS MATERIALIZED (
     JOIN tenure.job j ON j.id = said.id AND j.turn = said.turn
     JOIN tenure.cancel_request r ON r.job_id = j.id
     WHERE EXISTS (SELECT FROM fence)
+      AND j.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving'))
     FOR UPDATE OF j, r SKIP LOCKED),
 gone AS (
     DELETE FROM tenure.job j USING free WHERE j.id = free.id
@@ -30,4 +31,5 @@ kept AS (
     SELECT id, created_at, now(), turn, priority, attempt, losses,
         tenant_id, queue, kind, 'cancelled', payload, meta, unique_key, correlation_id
     FROM gone WHERE $6)
-SELECT (SELECT count(*) FROM fence) AS fence_stands, (SELECT count(*) FROM gone) AS cancelled;
+SELECT (SELECT count(*) FROM fence) AS fence_stands, (SELECT count(*) FROM gone) AS cancelled
+FROM tenure.note_ends(ARRAY(SELECT id FROM gone), 'cancelled');

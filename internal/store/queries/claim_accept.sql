@@ -1,4 +1,4 @@
--- Takes over what was claimed for a session: every claim that was given to it and
+-- Accepts what was claimed for a session: every claim that was assigned to it and
 -- that it does not know of, with the jobs in it. That they start is on record before
 -- they do. Asking again after a lost answer returns the same claims. A claim whose
 -- jobs are all gone comes as one row without a job.
@@ -10,7 +10,8 @@ WITH mine AS (
     WHERE session_id = $1 AND given AND NOT (id = ANY($2::bigint[]))
     RETURNING id, turn, job_ids)
 SELECT mine.id AS claim, j.id, mine.turn, j.kind, j.attempt, j.max_attempts, j.losses, j.timeout_ms,
-       j.created_at, CASE WHEN size.fits THEN printed.payload END, CASE WHEN size.fits THEN printed.meta END, j.unique_key, j.correlation_id, j.tenant_id, j.queue, j.priority
+       j.created_at, CASE WHEN size.fits THEN printed.payload END, CASE WHEN size.fits THEN printed.meta END, j.unique_key, j.correlation_id, j.tenant_id, j.queue, j.priority, j.exclusive_key,
+       extract(epoch FROM clock_timestamp() - coalesce(j.ready_at, j.created_at))::double precision AS waited
 FROM mine
 LEFT JOIN LATERAL (
     SELECT job.* FROM unnest(mine.job_ids) WITH ORDINALITY AS run (id, n)

@@ -44,13 +44,14 @@ dead AS (
     DELETE FROM tenure.job j USING run
     WHERE j.id = run.id AND j.turn = run.turn AND NOT run.unwanted AND j.losses + run.loss >= $3
     RETURNING j.*, run.node),
-buried AS (
+dead_lettered AS (
     INSERT INTO tenure.dead_letter_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
         tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, error)
     SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses + 1,
         tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, 'job',
         format('its node was lost %s times while it ran, the last time node %s', losses + 1, node)
-    FROM dead),
+    FROM dead
+    RETURNING id),
 completed AS (
     INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
         tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)
@@ -81,4 +82,5 @@ SELECT (SELECT count(*) FROM fence) AS fence_stands,
        (SELECT count(*) FROM back) AS jobs_back,
        (SELECT count(*) FROM dead) AS jobs_dead,
        (SELECT count(*) FROM unwanted) AS jobs_cancelled,
-       (SELECT coalesce(sum(cardinality(job_ids)), 0) FROM held) AS jobs_held;
+       (SELECT coalesce(sum(cardinality(job_ids)), 0) FROM held) AS jobs_held
+FROM tenure.note_ends(ARRAY(SELECT id FROM dead_lettered), 'dead') AS dead_noted, tenure.note_ends(ARRAY(SELECT id FROM unwanted), 'cancelled') AS cancelled_noted;

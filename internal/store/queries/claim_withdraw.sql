@@ -1,5 +1,5 @@
--- Takes claims back that were given and have not been taken over for a while, under
--- the fence. Nobody runs their jobs: whoever takes one over in this moment has locked
+-- Withdraws claims that were assigned and have not been accepted for a while, under
+-- the fence. Nobody runs their jobs: anyone who accepts one in this moment has locked
 -- it, and it is left, or finds no row.
 -- $1 the caller's session, $2 epoch, $3 the while in ms.
 DELETE FROM tenure.claim

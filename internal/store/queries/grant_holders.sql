@@ -1,6 +1,9 @@
--- The users who were given the ledger to work on: who may insert into tenure.job without
--- owning it.
-SELECT DISTINCT r.rolname
-FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a JOIN pg_roles r ON r.oid = a.grantee
-WHERE c.oid = 'tenure.job'::regclass AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner
+-- The users who were given the ledger to work on: who, without owning it, may already take
+-- its lock and end jobs. Somebody who may only add jobs is none of them.
+SELECT r.rolname
+FROM pg_roles r
+WHERE EXISTS (SELECT FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
+              WHERE c.oid = 'tenure.acquire_lock'::regclass AND a.grantee = r.oid AND a.privilege_type = 'UPDATE' AND r.oid <> c.relowner)
+  AND EXISTS (SELECT FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
+              WHERE c.oid = 'tenure.job'::regclass AND a.grantee = r.oid AND a.privilege_type = 'DELETE')
 ORDER BY 1;

@@ -1,5 +1,7 @@
--- Whether anything waits in a pool that was idle, in how many ms the next timer is due
--- (null: there is none), and whether there are claims. Tenants that rest do not count.
+-- Whether anything waits in a pool that was idle, in how many ms the next timer or schedule is due
+-- or the next suspended job is to be resumed (null: there is none), and whether there are claims.
+-- Tenants that rest do not count, nor do schedules that wait for their last job to end; but what is
+-- to be cancelled does, ends that some job awaits, and operations in the background.
 WITH RECURSIVE lane AS (
     (SELECT queue, tenant_id FROM tenure.job ORDER BY queue, tenant_id LIMIT 1)
     UNION ALL
@@ -9,9 +11,26 @@ WITH RECURSIVE lane AS (
         WHERE (j.queue, j.tenant_id) > (lane.queue, lane.tenant_id)
         ORDER BY j.queue, j.tenant_id
         LIMIT 1) AS next)
-SELECT EXISTS (SELECT FROM lane WHERE tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)) AS waiting,
-       (SELECT extract(epoch FROM due_at - clock_timestamp()) * 1000
-        FROM tenure.timer_job
-        WHERE tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
-        ORDER BY due_at LIMIT 1)::bigint AS due_ms,
+SELECT EXISTS (SELECT FROM lane WHERE tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen))
+    OR EXISTS (SELECT FROM tenure.cancel_request r JOIN tenure.job j ON j.id = r.job_id
+               WHERE j.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving')))
+    OR EXISTS (SELECT FROM tenure.awaited_end e
+               WHERE e.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving')))
+    OR EXISTS (SELECT FROM tenure.operation WHERE state = 'running') AS waiting,
+       (extract(epoch FROM least(
+            (SELECT due_at
+             FROM tenure.timer_job
+             WHERE tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
+             ORDER BY due_at LIMIT 1),
+            (SELECT s.next_at
+             FROM tenure.schedule s
+             WHERE s.next_at IS NOT NULL AND NOT s.paused
+               AND s.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
+               AND NOT (s.waits AND tenure.is_unfinished(s.last_job))
+             ORDER BY s.next_at LIMIT 1),
+           (SELECT resume_at
+            FROM tenure.suspended_job
+            WHERE resume_at IS NOT NULL
+              AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
+            ORDER BY resume_at LIMIT 1)) - clock_timestamp()) * 1000)::bigint AS due_ms,
        EXISTS (SELECT FROM tenure.claim) AS claimed;

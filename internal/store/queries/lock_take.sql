@@ -10,6 +10,9 @@
 -- and one whose holder is gone and whose renewals the caller saw stand still, whatever
 -- the clock says, which may have been set back. The epoch follows the clock, so that it
 -- does not repeat when a fail-over loses the last take.
+--
+-- A take is noted in the lock's history, of which the newest five hundred epochs stay. Rows of it
+-- that somebody else has locked are left for the next take.
 WITH taken AS (
     UPDATE tenure.acquire_lock AS l
     SET epoch = greatest(l.epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
@@ -26,7 +29,18 @@ WITH taken AS (
                                      OR l.renew_seq = $4 AND $5))
            OR (l.holder IS NOT NULL AND l.renew_seq = $4
                AND (l.expires_at <= clock_timestamp() OR $5)))
-    RETURNING l.epoch, l.removals)
+    RETURNING l.epoch, l.removals),
+noted AS (
+    INSERT INTO tenure.lock_change (epoch, change, node, member)
+    SELECT t.epoch, 'taken', s.node, $2 FROM taken t JOIN tenure.node_session s ON s.session_id = $1
+    ON CONFLICT DO NOTHING),
+forgotten AS (
+    DELETE FROM tenure.lock_change c
+    WHERE c.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM tenure.lock_change o
+        WHERE EXISTS (SELECT FROM taken)
+          AND o.epoch < (SELECT k.epoch FROM tenure.lock_change k WHERE k.change = 'taken' ORDER BY k.epoch DESC OFFSET 498 LIMIT 1)
+        FOR UPDATE SKIP LOCKED)))
 SELECT true AS mine, epoch, $2::text AS holder_member, NULL::text AS next_holder, 0::bigint AS renew_seq,
        $3::bigint AS remaining_ms, false AS paused, removals,
        tenure.incarnation() AS incarnation

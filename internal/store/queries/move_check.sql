@@ -7,6 +7,5 @@ WITH line AS (
 SELECT (SELECT count(*) FROM line JOIN tenure.job j USING (id, tenant_id, created_at) WHERE $1 = 'job')
      + (SELECT count(*) FROM line JOIN tenure.timer_job j USING (id, tenant_id, created_at) WHERE $1 = 'timer_job')
      + (SELECT count(*) FROM line JOIN tenure.external_job j USING (id, tenant_id, created_at) WHERE $1 = 'external_job')
-     + (SELECT count(*) FROM line JOIN tenure.history_job j USING (id, tenant_id, created_at) WHERE $1 = 'history_job')
      + (SELECT count(*) FROM line JOIN tenure.suspended_job j USING (id, tenant_id, created_at) WHERE $1 = 'suspended_job')
      + (SELECT count(*) FROM line JOIN tenure.dead_letter_job j USING (id, tenant_id, created_at) WHERE $1 = 'dead_letter_job');

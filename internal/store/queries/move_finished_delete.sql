@@ -3,5 +3,7 @@
 WITH gone AS (
     DELETE FROM tenure.completed_job
     WHERE tableoid = $1::bigint::oid AND ctid = ANY ($2::text[]::tid[]) AND id = ANY ($3::bigint[])
-    RETURNING id)
+    RETURNING id),
+silenced AS (
+    DELETE FROM tenure.job_report r USING gone WHERE r.job_id = gone.id)
 DELETE FROM tenure.job_error e USING gone WHERE e.job_id = gone.id;

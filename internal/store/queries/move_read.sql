@@ -8,10 +8,6 @@ external_row AS (
     SELECT j.id, to_jsonb(j)::text AS line FROM tenure.external_job j
     WHERE $2 = 'external_job' AND j.tenant_id = $1 AND j.id > $3
     ORDER BY j.id LIMIT $4 FOR UPDATE),
-history_row AS (
-    SELECT j.id, to_jsonb(j)::text AS line FROM tenure.history_job j
-    WHERE $2 = 'history_job' AND j.tenant_id = $1 AND j.id > $3
-    ORDER BY j.id LIMIT $4 FOR UPDATE),
 suspended_row AS (
     SELECT j.id, to_jsonb(j)::text AS line FROM tenure.suspended_job j
     WHERE $2 = 'suspended_job' AND j.tenant_id = $1 AND j.id > $3
@@ -23,8 +19,6 @@ dead_letter_row AS (
 SELECT id AS cursor, id, line FROM timer_row
 UNION ALL
 SELECT id AS cursor, id, line FROM external_row
-UNION ALL
-SELECT id AS cursor, id, line FROM history_row
 UNION ALL
 SELECT id AS cursor, id, line FROM suspended_row
 UNION ALL

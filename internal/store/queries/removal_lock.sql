@@ -1,4 +1,4 @@
--- First statement of whoever takes waiting jobs away from outside the acquire loop.
+-- First statement of anyone who takes waiting jobs away from outside the acquire loop.
 -- It waits for the claim that is just being made and holds up the next one; from
 -- then on a job is either in a claim or free to be moved. A caller that freezes with
 -- this lock would hold up the whole pool, so the server waits two seconds for its

@@ -12,6 +12,7 @@ errors AS (
                             WHERE e.at < clock_timestamp() - greatest($1::bigint, 604800000) * interval '1 ms'
                               AND NOT EXISTS (SELECT FROM tenure.dead_letter_job d WHERE d.id = e.job_id)
                               AND NOT EXISTS (SELECT FROM tenure.timer_job t WHERE t.id = e.job_id)
+                              AND NOT EXISTS (SELECT FROM tenure.external_job x WHERE x.id = e.job_id)
                               AND NOT EXISTS (SELECT FROM tenure.job j WHERE j.id = e.job_id)
                             LIMIT 5000
                             FOR UPDATE OF e SKIP LOCKED))

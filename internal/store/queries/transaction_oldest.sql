@@ -1,7 +1,7 @@
--- What keeps the dead rows of this database from being tidied away, the oldest of it.
+-- What keeps the dead rows of this database from being tidied away, the oldest of it: $1 at most.
 -- For how long a session has had its transaction is shown only to its own user and to
 -- members of pg_read_all_stats. VACUUM holds up nobody.
-SELECT what, id, coalesce(username, ''), coalesce(application, ''), coalesce(state, ''), xid::text,
+SELECT what, id, coalesce(username, ''), coalesce(application, ''), coalesce(state, ''), xid::text, age(xid) AS age,
        coalesce(greatest(extract(epoch FROM clock_timestamp() - since), 0), 0)::double precision AS seconds
 FROM (
   SELECT CASE backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END AS what, pid::text AS id, usename AS username, application_name AS application, state, xact_start AS since,
@@ -18,4 +18,4 @@ FROM (
 ) AS holdup
 WHERE xid IS NOT NULL
 ORDER BY age(xid) DESC
-LIMIT 1;
+LIMIT $1;

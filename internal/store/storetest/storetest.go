@@ -19,8 +19,8 @@ import (
 // DSN returns a database of its own with the ledger of the pool of this name and
 // number in it.
 func DSN(t testing.TB, name string, number int) string {
-	return pgtest.Clone(t, fmt.Sprintf("ledger-%s-%d", name, number), func(ctx context.Context, dsn string) error {
-		return Prepare(ctx, dsn, name, number)
+	return pgtest.Clone(t, fmt.Sprintf("ledger-%s-%d%s", name, number, serverOf(t)), func(ctx context.Context, dsn string) error {
+		return PrepareFor(ctx, t, dsn, name, number)
 	})
 }
 
@@ -33,24 +33,7 @@ const password = "secret"
 // Prepare migrates a database and numbers it, and gives the ledger to the user of
 // [AsRuntime].
 func Prepare(ctx context.Context, dsn, name string, number int) error {
-	cfg, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return err
-	}
-	store.MigrationConfig(cfg)
-	if _, err = store.Migrate(ctx, cfg, name, number); err != nil {
-		return err
-	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	if err := makeRole(ctx, conn, runtime, "LOGIN NOINHERIT PASSWORD '"+password+"'"); err != nil {
-		return err
-	}
-	_, err = store.Grant(ctx, conn, runtime)
-	return err
+	return prepare(ctx, dsn, name, number, Open)
 }
 
 // AsRuntime leads to a prepared database as nodes and clients come to it in production: as

@@ -29,8 +29,8 @@ type result struct {
 	Nodes           int     `json:"nodes"`
 	Enqueued        int     `json:"enqueued"`
 	Finished        int     `json:"finished"`
-	Lost            int     `json:"lost"`
-	Doubled         int     `json:"doubled"`
+	Lost            int     `json:"lost"`    // enqueued without an effect
+	Doubled         int     `json:"doubled"` // effects beyond the first of each job
 	TakeoverSeconds float64 `json:"takeover_seconds"`
 	Killed          string  `json:"killed"`
 }
@@ -42,7 +42,7 @@ func Command() *cobra.Command {
 		Use:   "demo",
 		Short: "Run a cluster on this machine, kill a node, and prove that nothing was lost",
 		Long: "Starts a throwaway Postgres with several databases and several nodes as processes of their own,\n" +
-			"replays traffic, kills a node that holds an acquire lock half-way, and counts what was done.",
+			"replays traffic, kills a node that holds an acquire lock half-way through, and counts what was done.",
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return o.validate() }, // what fails before RunE is wrong usage
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -58,9 +58,9 @@ func Command() *cobra.Command {
 	f.IntVar(&o.tenants, "tenants", 12, "tenants, each with a schema of its own")
 	f.IntVar(&o.nodes, "nodes", 3, "node processes")
 	f.DurationVar(&o.over, "over", 20*time.Second, "how long the jobs take to arrive")
-	f.BoolVar(&o.stay, "stay", false, "keep the cluster running afterwards, to look around in")
+	f.BoolVar(&o.stay, "stay", false, "serve a dashboard, and keep the cluster running afterwards, for a look around")
 	f.BoolVar(&o.json, "json", false, "print one JSON object to standard output, and everything else to standard error")
-	f.StringVar(&o.dsn, "dsn", "", "use this server instead of a throwaway one; databases are created in it, and dropped again")
+	f.StringVar(&o.dsn, "dsn", "", "use this server instead of a throwaway one; databases are created there and dropped again")
 	f.StringVar(&o.traffic, "traffic", "../shared/data", "folder with recorded traffic; without one it is generated")
 	return c
 }
@@ -92,7 +92,7 @@ var errBroken = errors.New("the proof failed: jobs were lost or effects doubled"
 
 // errInterrupted is returned when somebody ends the demo before its end, which says
 // nothing about the nodes.
-var errInterrupted = errors.New("interrupted, so nothing is proved; everything is cleared away")
+var errInterrupted = errors.New("interrupted, so nothing was proved; everything was cleaned up")
 
 // run plays the demo. It tells people on out how it goes, and, unless it is nil, writes the
 // result to report.
@@ -100,6 +100,14 @@ func run(ctx context.Context, o options, out, report io.Writer) (err error) {
 	calls, source := loadTraffic(o)
 	screen := newScreen(out)
 	say := screen.say
+	var dashboard *board
+	if o.stay {
+		if dashboard, err = openBoard(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, dashboard.close()) }()
+		say("dashboard: %s shows the locks, and how they move when a node dies", dashboard.Address)
+	}
 	say("Tenure demo: %d pools, %d tenants, %d nodes, %d jobs", o.pools, o.tenants, o.nodes, o.jobs)
 	say("traffic: %s", source)
 
@@ -110,7 +118,15 @@ func run(ctx context.Context, o options, out, report io.Writer) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	say("Postgres is up with %d databases in %.1f s", o.pools, s.took.Seconds())
 
-	if err := s.startNodes(ctx, o.nodes); err != nil {
+	if err := s.startClient(ctx, o.nodes); err != nil {
+		return err
+	}
+	if dashboard != nil {
+		if err := dashboard.show(s.client); err != nil {
+			return err
+		}
+	}
+	if err := s.startNodes(ctx); err != nil {
 		return err
 	}
 	holders, err := s.untilHeld(ctx)
@@ -130,14 +146,9 @@ func run(ctx context.Context, o options, out, report io.Writer) (err error) {
 		return errors.Join(err, s.logTails())
 	}
 
-	proof, err := s.prove(ctx, p)
-	if err != nil {
+	r := result{Pools: o.pools, Tenants: o.tenants, Nodes: o.nodes, TakeoverSeconds: math.Round(p.takeover.Seconds()*1000) / 1000, Killed: p.killed}
+	if err := s.prove(ctx, p.ids, &r); err != nil {
 		return err
-	}
-	r := result{
-		Pools: o.pools, Tenants: o.tenants, Nodes: o.nodes,
-		Enqueued: p.enqueuedCount(), Finished: proof.finished, Lost: proof.lost, Doubled: proof.doubled,
-		TakeoverSeconds: math.Round(p.takeover.Seconds()*1000) / 1000, Killed: p.killed,
 	}
 	if p.killed != "" {
 		say("%s was killed with SIGKILL while it held %d of %d locks; they were taken over within %.2f s, and the %d jobs that it had claimed ran again elsewhere.",
@@ -153,7 +164,7 @@ func run(ctx context.Context, o options, out, report io.Writer) (err error) {
 		return errBroken
 	}
 	if o.stay {
-		return s.stay(ctx, say, os.Stdin)
+		return s.stay(ctx, p, say, os.Stdin)
 	}
 	return nil
 }

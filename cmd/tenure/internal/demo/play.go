@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/traffic"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -25,9 +26,8 @@ type play struct {
 	calls []traffic.Call
 	total int
 
-	enqueued atomic.Int64
-	mu       sync.Mutex
-	ids      map[string]map[job.ID]bool // guarded by mu; enqueued, by pool
+	mu  sync.Mutex
+	ids map[job.ID]bool // guarded by mu; enqueued
 
 	say func(format string, args ...any)
 
@@ -49,73 +49,31 @@ type rerun struct {
 func newPlay(s *stage, calls []traffic.Call, say func(format string, args ...any)) *play {
 	// One invoice after so many calls.
 	total := len(calls) + len(calls)/(invoiceShare-1)
-	ids := map[string]map[job.ID]bool{}
-	for _, p := range s.pools {
-		ids[p] = map[job.ID]bool{}
-	}
-	return &play{stage: s, calls: calls, total: total, ids: ids, say: say}
+	return &play{stage: s, calls: calls, total: total, ids: map[job.ID]bool{}, say: say}
 }
-
-func (p *play) enqueuedCount() int { return int(p.enqueued.Load()) }
-
-// enqueuers is how many enqueue at a time: one alone would fall behind a burst.
-const enqueuers = 8
 
 // perform enqueues everything at its time, kills a holder half-way, and waits until
 // all is done.
 func (p *play) perform(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	due := make(chan func() error)
-	var group sync.WaitGroup
-	for range enqueuers {
-		group.Go(func() {
-			for enqueue := range due {
-				if err := enqueue(); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	p.feed(ctx, due, cancel)
-	close(due)
-	group.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	return p.untilDone(ctx)
-}
-
-// feed hands out each call at its time.
-func (p *play) feed(ctx context.Context, due chan<- func() error, fail context.CancelCauseFunc) {
 	tenants := placeTenants(p.calls, p.stage.tenants)
-	began := time.Now()
-	var murder sync.WaitGroup
-	defer murder.Wait()
-	for i, c := range p.calls {
-		if err := wait(ctx, c.At-time.Since(began)); err != nil {
-			return
+	err := traffic.Play(ctx, p.calls, func(ctx context.Context, i int, c traffic.Call) error {
+		if err := p.enqueueCall(ctx, tenants(i, c), c); err != nil {
+			return err
 		}
-		tenant := tenants(i, c)
-		hand := []func() error{func() error { return p.enqueueCall(ctx, tenant, c) }}
 		if i%(invoiceShare-1) == invoiceShare-2 {
-			hand = append(hand, func() error { return p.enqueueInvoice(ctx, p.stage.tenants[i%len(p.stage.tenants)], i) })
-		}
-		for _, f := range hand {
-			select {
-			case due <- f:
-			case <-ctx.Done():
-				return
+			if err := p.enqueueInvoice(ctx, p.stage.tenants[i%len(p.stage.tenants)], i); err != nil {
+				return err
 			}
 		}
 		if i == len(p.calls)/2 && len(p.stage.nodes) > 1 {
-			murder.Go(func() {
-				if err := p.kill(ctx); err != nil {
-					fail(err)
-				}
-			})
+			return p.kill(ctx)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	return p.untilDone(ctx)
 }
 
 // placeTenants maps the recording's tenants to the demo's. One service that stands
@@ -140,7 +98,7 @@ func (p *play) enqueueCall(ctx context.Context, tenant tenancy.ID, c traffic.Cal
 	if err != nil {
 		return err
 	}
-	p.note(tenant, e.ID)
+	p.note(e.ID)
 	return nil
 }
 
@@ -158,23 +116,72 @@ func (p *play) enqueueInvoice(ctx context.Context, tenant tenancy.ID, n int) err
 	if err != nil {
 		return err
 	}
-	p.note(tenant, e.ID)
+	p.note(e.ID)
 	return nil
 }
 
-func (p *play) note(tenant tenancy.ID, id job.ID) {
+func (p *play) note(id job.ID) {
 	p.mu.Lock()
-	p.ids[p.stage.cfg.Tenants.Static[tenant].Pool][id] = true
-	p.mu.Unlock()
-	p.enqueued.Add(1)
+	defer p.mu.Unlock()
+	p.ids[id] = true
 }
 
-// kill ends the node that holds the first pool's lock with SIGKILL, and times how
+// kill ends the node that holds the first pool's lock with SIGKILL, while it has work in hand, and times how
 // long it takes until all its locks are held by others.
 func (p *play) kill(ctx context.Context) error {
-	orphaned := map[string]int64{} // epochs by pool
-	var victim *process
-	for _, l := range p.stage.client.LockStatuses(ctx) {
+	victim, orphaned := p.findVictim(ctx)
+	for until := time.Now().Add(workPatience); victim != nil && p.claimedBy(ctx, victim.name, underWay) == 0 && time.Now().Before(until); {
+		if err := wait.For(ctx, workTick); err != nil {
+			return err
+		}
+		victim, orphaned = p.findVictim(ctx) // locks may move
+	}
+	if victim == nil {
+		return errors.New("no node holds a lock, so none can be killed")
+	}
+	if err := victim.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill %s: %w", victim.name, err)
+	}
+	began := time.Now()
+	p.victim.Store(&victim.name)
+	<-victim.done
+	p.orphans = p.claimedBy(ctx, victim.name, 0)
+	held := len(orphaned)
+	p.say("%s is killed with SIGKILL: it held the lock of %s, and had claimed %d jobs",
+		victim.name, strings.Join(slices.Sorted(maps.Keys(orphaned)), ", "), p.orphans)
+	err := wait.Until(ctx, time.Minute, "the killed node's locks were not taken over", func() (bool, error) {
+		for _, l := range p.stage.client.Operator().LockStatuses(ctx) {
+			if epoch, ok := orphaned[l.Pool]; ok && l.Epoch > epoch && l.Holder != "" {
+				delete(orphaned, l.Pool)
+			}
+		}
+		return len(orphaned) == 0, nil
+	})
+	if err != nil {
+		return err
+	}
+	p.takeover = time.Since(began)
+	p.killed, p.killedHeld = victim.name, held
+	p.say("after %.2f s other nodes hold its locks. Its jobs start again once its session has expired: until then it could still be alive and finish them",
+		p.takeover.Seconds())
+	if p.orphans > 0 {
+		// A new holder waits until it has itself seen the session stand still for so long.
+		p.again.Store(&rerun{victim.name, p.orphans, time.Now().Add(p.stage.cfg.Acquire.Session.TTL)})
+	}
+	return nil
+}
+
+const (
+	// workPatience is how long a node may live on until it has work in hand that will not be done at once.
+	workPatience = 3 * time.Second
+	workTick     = 10 * time.Millisecond
+	underWay     = 100 * time.Millisecond
+)
+
+// findVictim is the node that holds the first lock that is held, and the epochs of its locks, by pool.
+func (p *play) findVictim(ctx context.Context) (victim *process, orphaned map[string]int64) {
+	orphaned = map[string]int64{}
+	for _, l := range p.stage.client.Operator().LockStatuses(ctx) {
 		if l.Holder == "" {
 			continue
 		}
@@ -186,49 +193,16 @@ func (p *play) kill(ctx context.Context) error {
 			orphaned[l.Pool] = l.Epoch
 		}
 	}
-	if victim == nil {
-		return errors.New("no node holds a lock, so none can be killed")
-	}
-	if err := victim.cmd.Process.Kill(); err != nil {
-		return fmt.Errorf("kill %s: %w", victim.name, err)
-	}
-	began := time.Now()
-	p.victim.Store(&victim.name)
-	<-victim.done
-	p.orphans = p.claimedBy(ctx, victim.name)
-	held := len(orphaned)
-	p.say("%s is killed with SIGKILL: it held the lock of %s, and had claimed %d jobs",
-		victim.name, strings.Join(slices.Sorted(maps.Keys(orphaned)), ", "), p.orphans)
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the killed node's locks were not taken over within a minute"))
-	defer cancel()
-	for len(orphaned) > 0 {
-		for _, l := range p.stage.client.LockStatuses(ctx) {
-			if epoch, ok := orphaned[l.Pool]; ok && l.Epoch > epoch && l.Holder != "" {
-				delete(orphaned, l.Pool)
-			}
-		}
-		if err := wait(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	p.takeover = time.Since(began)
-	p.killed, p.killedHeld = victim.name, held
-	p.say("after %.2f s other nodes hold its locks. Its jobs start again once its session has expired: until then it could be alive, and finish them",
-		p.takeover.Seconds())
-	if p.orphans > 0 {
-		// A new holder waits until it has itself seen the session stand still for so long.
-		p.again.Store(&rerun{victim.name, p.orphans, time.Now().Add(p.stage.cfg.Acquire.Session.TTL)})
-	}
-	return nil
+	return victim, orphaned
 }
 
-// claimedBy counts the jobs that a node had claimed and that still stand.
-func (p *play) claimedBy(ctx context.Context, node string) (n int) {
+// claimedBy counts the jobs that a node claimed so long ago, or longer, and that still stand.
+func (p *play) claimedBy(ctx context.Context, node string, ago time.Duration) (n int) {
 	for _, db := range p.stage.db {
 		var here int
 		err := db.QueryRow(ctx, `SELECT count(*) FROM tenure.claim c JOIN tenure.node_session s USING (session_id)
 			CROSS JOIN unnest(c.job_ids) AS claimed (id) JOIN tenure.job j ON j.id = claimed.id AND j.turn = c.turn
-			WHERE s.node = $1`, node).Scan(&here)
+			WHERE s.node = $1 AND ($2::bigint = 0 OR c.started_at <= clock_timestamp() - $2::bigint * interval '1 ms')`, node, ago.Milliseconds()).Scan(&here)
 		if err == nil { // a number for people; the proof does not depend on it
 			n += here
 		}
@@ -238,23 +212,13 @@ func (p *play) claimedBy(ctx context.Context, node string) (n int) {
 
 // untilDone waits until no job is left that may still run.
 func (p *play) untilDone(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("jobs were left after five minutes"))
-	defer cancel()
-	for {
-		counts, err := p.stage.client.Count(ctx)
-		if err != nil {
-			return err
-		}
+	defer p.again.Store(nil)
+	return wait.Until(ctx, 5*time.Minute, "jobs were left", func() (bool, error) {
+		counts, err := p.stage.client.Operator().Count(ctx)
 		left := int64(0)
 		for _, c := range counts {
 			left += c.Waiting + c.Timers
 		}
-		if left == 0 {
-			p.again.Store(nil)
-			return nil
-		}
-		if err := wait(ctx, 100*time.Millisecond); err != nil {
-			return err
-		}
-	}
+		return left == 0, errors.Join(err, wait.For(ctx, 100*time.Millisecond))
+	})
 }

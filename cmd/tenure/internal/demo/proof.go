@@ -9,23 +9,13 @@ import (
 	"github.com/tenurehq/tenure/job"
 )
 
-// proof is what the effect tables say.
-type proof struct {
-	finished int // jobs with at least one effect
-	lost     int // enqueued without an effect
-	doubled  int // effects beyond the first of each job
-}
-
-// prove counts every tenant's effects against what was enqueued.
-func (s *stage) prove(ctx context.Context, p *play) (proof, error) {
-	var out proof
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// prove counts every tenant's effects against the jobs that were enqueued.
+func (s *stage) prove(ctx context.Context, enqueued map[job.ID]bool, r *result) error {
 	seen := map[job.ID]int{}
 	for i, id := range s.tenants {
 		rows, err := s.db[s.pools[i%len(s.pools)]].Query(ctx, fmt.Sprintf("SELECT job_id, count(*) FROM %s.effect GROUP BY job_id", id))
 		if err != nil {
-			return out, err
+			return err
 		}
 		var jobID job.ID
 		var n int
@@ -33,23 +23,20 @@ func (s *stage) prove(ctx context.Context, p *play) (proof, error) {
 			seen[jobID] += n
 			return nil
 		}); err != nil {
-			return out, fmt.Errorf("count the effects of %s: %w", id, err)
+			return fmt.Errorf("count the effects of %s: %w", id, err)
 		}
 	}
-	for _, ids := range p.ids {
-		for id := range ids {
-			switch n := seen[id]; {
-			case n == 0:
-				out.lost++
-			default:
-				out.finished++
-				out.doubled += n - 1
-			}
-			delete(seen, id)
+	r.Enqueued = len(enqueued)
+	for id := range enqueued {
+		if n := seen[id]; n > 0 {
+			r.Finished++
+			r.Doubled += n - 1
 		}
+		delete(seen, id)
 	}
+	r.Lost = r.Enqueued - r.Finished
 	for id, n := range seen { // an effect of a job that was never acknowledged to the enqueuer
-		return out, fmt.Errorf("job %d has %d effects but was not enqueued by the demo", id, n)
+		return fmt.Errorf("job %d has %d effects but was not enqueued by the demo", id, n)
 	}
-	return out, nil
+	return nil
 }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -98,13 +99,12 @@ func (s *screen) start(ctx context.Context, stage *stage, play *play) (stop func
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
+		tick := time.Tick(every)
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-tick:
 				s.draw(ctx)
 			}
 		}
@@ -198,19 +198,19 @@ func (s *screen) left() string {
 
 // look asks every pool; nil when one did not answer this time.
 func (s *screen) look(ctx context.Context) (rows []row, finished int64) {
-	counts, err := s.stage.client.Count(ctx)
+	counts, err := s.stage.client.Operator().Count(ctx)
 	if err != nil {
 		return nil, 0
 	}
 	now := time.Now()
 	passed := now.Sub(s.at).Seconds()
 	s.at = now
-	for i, l := range s.stage.client.LockStatuses(ctx) {
+	for i, l := range s.stage.client.Operator().LockStatuses(ctx) {
 		if l.Err != nil {
 			return nil, 0
 		}
 		c := counts[i]
-		r := row{pool: l.Pool, elected: orDash(s.stage.client.Elected(l.Pool)), holder: orDash(holderOf(l.Holder)), epoch: l.Epoch, waiting: c.Waiting}
+		r := row{pool: l.Pool, elected: cmp.Or(s.stage.client.Operator().Elected(l.Pool), nobody), holder: cmp.Or(holderOf(l.Holder), nobody), epoch: l.Epoch, waiting: c.Waiting}
 		r.perSecond = float64(c.Finished-s.before[l.Pool]) / max(passed, 0.001)
 		s.before[l.Pool] = c.Finished
 		finished += c.Finished
@@ -221,10 +221,3 @@ func (s *screen) look(ctx context.Context) (rows []row, finished int64) {
 
 // nobody stands where no node's name does.
 const nobody = "–"
-
-func orDash(s string) string {
-	if s == "" {
-		return nobody
-	}
-	return s
-}

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,6 +21,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -41,14 +41,14 @@ type stage struct {
 	client    *tenure.Client
 	seeds     []string // gossip addresses of the nodes
 	took      time.Duration
-
-	mu    sync.Mutex
-	nodes []*process // guarded by mu
+	ports     []int      // of the nodes' gossip
+	nodes     []*process // all of them from the start on; one that is started again takes its own place
 }
 
 // process is a node process.
 type process struct {
 	name  string
+	port  int // of its gossip
 	cmd   *exec.Cmd
 	stdin io.Closer
 	log   string
@@ -84,6 +84,7 @@ func newStage(ctx context.Context, o options) (_ *stage, err error) {
 // layOut makes the databases, the tenants' schemas and the ledgers.
 func (s *stage) layOut(ctx context.Context, o options) error {
 	s.cfg = config.Default()
+	s.cfg.Connections.Nodes = o.nodes
 	s.cfg.Pools = map[string]routing.PoolConfig{}
 	s.cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
 	s.cfg.Node.Name = "demo"
@@ -126,23 +127,13 @@ func tenantSQL(id string) string {
 		CREATE TABLE %[1]s.invoice (id integer PRIMARY KEY, sent_at timestamptz, times_sent integer NOT NULL DEFAULT 0)`, id)
 }
 
-// startNodes starts the node processes and this process' client.
-func (s *stage) startNodes(ctx context.Context, n int) error {
-	self, err := os.Executable()
-	if err != nil {
+// startClient starts this process' client, which finds the nodes once they are there.
+func (s *stage) startClient(ctx context.Context, nodes int) (err error) {
+	if s.ports, err = freePorts(nodes); err != nil {
 		return err
 	}
-	ports, err := freePorts(n)
-	if err != nil {
-		return err
-	}
-	for _, port := range ports {
+	for _, port := range s.ports {
 		s.seeds = append(s.seeds, fmt.Sprintf("127.0.0.1:%d", port))
-	}
-	for i, port := range ports {
-		if err := s.startNode(ctx, self, fmt.Sprintf("node-%d", i+1), port); err != nil {
-			return err
-		}
 	}
 	cfg := s.cfg
 	cfg.Cluster = gossip(0, s.seeds)
@@ -152,13 +143,24 @@ func (s *stage) startNodes(ctx context.Context, n int) error {
 	return s.client.Start(ctx)
 }
 
+// startNodes starts the node processes.
+func (s *stage) startNodes(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for i, port := range s.ports {
+		if err := s.startNode(ctx, self, fmt.Sprintf("node-%d", i+1), port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // gossip is the cluster section on this machine's loopback.
 func gossip(port int, seeds []string) *membership.Config {
 	c := membership.DefaultConfig()
-	c.Bind = fmt.Sprintf("127.0.0.1:%d", port)
-	c.Join = seeds
-	c.Label = "tenure-demo"
-	c.Profile = "local"
+	c.Bind, c.Join, c.Label, c.Profile = fmt.Sprintf("127.0.0.1:%d", port), seeds, "tenure-demo", "local"
 	return &c
 }
 
@@ -191,7 +193,7 @@ func (s *stage) startNode(ctx context.Context, self, name string, port int) erro
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return err
 	}
-	p := &process{name: name, log: filepath.Join(s.dir, name+".log"), done: make(chan struct{})}
+	p := &process{name: name, port: port, log: filepath.Join(s.dir, name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -207,12 +209,14 @@ func (s *stage) startNode(ctx context.Context, self, name string, port int) erro
 		return err
 	}
 	go func() {
-		_ = p.cmd.Wait() // how it ended is seen by whoever looks at the log
+		_ = p.cmd.Wait() // how it ended is seen by anyone who looks at the log
 		close(p.done)
 	}()
-	s.mu.Lock()
-	s.nodes = append(s.nodes, p)
-	s.mu.Unlock()
+	if i := slices.IndexFunc(s.nodes, func(before *process) bool { return before.name == name }); i >= 0 {
+		s.nodes[i] = p
+	} else {
+		s.nodes = append(s.nodes, p)
+	}
 	return ctx.Err()
 }
 
@@ -237,8 +241,6 @@ func (s *stage) nodeFile(name string, port int) ([]byte, error) {
 
 // node returns a running node process by name.
 func (s *stage) node(name string) *process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, p := range s.nodes {
 		if p.name == name {
 			return p
@@ -257,32 +259,21 @@ func holderOf(member string) string {
 
 // untilHeld waits until every pool's lock is held, and says by whom.
 func (s *stage) untilHeld(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not every pool had a holder within 30 s"))
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		var held []string
-		for _, l := range s.client.LockStatuses(ctx) {
+	var held []string
+	err := wait.Until(ctx, 30*time.Second, "not every pool had a holder", func() (bool, error) {
+		held = nil
+		for _, l := range s.client.Operator().LockStatuses(ctx) {
 			if l.Holder != "" {
 				held = append(held, fmt.Sprintf("%s by %s", l.Pool, holderOf(l.Holder)))
 			}
 		}
-		if len(held) == len(s.pools) {
-			return strings.Join(held, ", "), nil
-		}
-		select {
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
+		return len(held) == len(s.pools), nil
+	})
+	return strings.Join(held, ", "), err
 }
 
 // logTails is the end of each node's log as an error, for when something failed.
 func (s *stage) logTails() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var errs []error
 	for _, p := range s.nodes {
 		text, err := os.ReadFile(p.log)
@@ -298,7 +289,7 @@ func (s *stage) logTails() error {
 
 // stay keeps everything running until ctx ends or somebody presses Enter, and says where to
 // look.
-func (s *stage) stay(ctx context.Context, say func(string, ...any), in io.Reader) error {
+func (s *stage) stay(ctx context.Context, p *play, say func(string, ...any), in io.Reader) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -307,21 +298,28 @@ func (s *stage) stay(ctx context.Context, say func(string, ...any), in io.Reader
 	if err := os.Symlink(self, filepath.Join(s.dir, "tenure")); err != nil {
 		return err
 	}
-	for _, p := range s.nodes {
-		if s.runs(p) {
-			if err := os.Symlink(p.name+".yaml", filepath.Join(s.dir, "node.yaml")); err != nil {
+	for _, node := range s.nodes {
+		if node.runs() {
+			if err := os.Symlink(node.name+".yaml", filepath.Join(s.dir, "node.yaml")); err != nil {
 				return err
 			}
 			break
 		}
 	}
 	say("")
-	say("The cluster goes on until you press Enter or Ctrl-C. In another terminal:")
+	say("The cluster keeps running, with some traffic and a node that dies every minute, until you press Enter or Ctrl-C. In another terminal:")
 	say("")
-	for _, c := range []string{"cd " + s.dir, "./tenure locks", "./tenure nodes", "./tenure jobs list --state done",
-		"psql '" + s.databases.DSN(s.created[0]) + "'"} {
+	dsn := filepath.Join(s.dir, "pool-1.dsn") // which is longer than a line
+	if err := os.WriteFile(dsn, []byte(s.databases.DSN(s.created[0])), 0o600); err != nil {
+		return err
+	}
+	for _, c := range []string{"cd " + s.dir, "./tenure locks", "./tenure nodes", "./tenure jobs list --state done", `psql "$(cat pool-1.dsn)"`} {
 		say("  %s", c)
 	}
+	lively, end := context.WithCancel(ctx)
+	lingered := make(chan struct{})
+	go func() { s.linger(lively, p, say); close(lingered) }()
+	defer func() { end(); <-lingered }()
 	entered := make(chan struct{})
 	go func() { // ends with the process, if nobody presses Enter
 		if _, err := bufio.NewReader(in).ReadString('\n'); err == nil {
@@ -335,8 +333,8 @@ func (s *stage) stay(ctx context.Context, say func(string, ...any), in io.Reader
 	return nil
 }
 
-// runs tells whether a node process has not ended.
-func (s *stage) runs(p *process) bool {
+// runs tells whether it has not ended.
+func (p *process) runs() bool {
 	select {
 	case <-p.done:
 		return false
@@ -353,14 +351,11 @@ func (s *stage) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var errs []error
-	s.mu.Lock()
-	nodes := slices.Clone(s.nodes)
-	s.mu.Unlock()
-	for _, p := range nodes {
+	for _, p := range s.nodes {
 		_ = p.stdin.Close() // tells it to stop; it may have ended before
 	}
 	patience := time.After(nodeStop)
-	for _, p := range nodes {
+	for _, p := range s.nodes {
 		select {
 		case <-p.done:
 		case <-patience:

@@ -2,7 +2,7 @@
 // which calls a webhook, and, where the configuration enables it, sql.exec, which runs
 // one statement in the tenant's schema.
 //
-// What a job asks for was chosen by whoever may enqueue it. For http.request that
+// What a job asks for was chosen by anyone who may enqueue it. For http.request that
 // may be a tenant: it reaches public addresses only, whatever names and redirects
 // say, and the networks the configuration allows. For sql.exec it must be somebody
 // who may run SQL as the tenant's role, or as the pool's user if there is none.

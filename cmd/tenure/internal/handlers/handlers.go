@@ -6,24 +6,13 @@ import (
 	"github.com/tenurehq/tenure/job"
 )
 
-// BuiltIn is the daemon's handlers.
-type BuiltIn struct {
-	http    *caller
-	sqlExec bool
-}
-
-// New returns the handlers as configured.
-func New(cfg config.Handlers) *BuiltIn {
-	return &BuiltIn{http: newCaller(cfg.HTTPRequest.Allow), sqlExec: cfg.SQLExec.Enabled}
-}
-
-// Register adds them to a registry.
-func (b *BuiltIn) Register(r *job.Registry) {
-	job.Handle(r, b.http.handle)
-	if b.sqlExec {
+// Register adds the daemon's handlers to a registry, as configured. What is returned closes
+// the connections that no request uses; for after the node's stop.
+func Register(r *job.Registry, cfg config.Handlers) (closeIdle func()) {
+	c := newCaller(cfg.HTTPRequest.Allow)
+	job.Handle(r, c.handle)
+	if cfg.SQLExec.Enabled {
 		tenure.HandleTx(r, execSQL)
 	}
+	return c.client.CloseIdleConnections
 }
-
-// Close closes the connections that no request uses; for after the node's stop.
-func (b *BuiltIn) Close() { b.http.client.CloseIdleConnections() }

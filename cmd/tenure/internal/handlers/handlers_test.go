@@ -17,16 +17,12 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestRegister(t *testing.T) {
 	t.Parallel()
-	careful := New(config.Handlers{})
-	defer careful.Close()
 	r := job.NewRegistry()
-	careful.Register(r)
+	defer Register(r, config.Handlers{})()
 	require.Equal(t, []string{"http.request"}, r.Kinds(), "no SQL unless it is enabled")
 
-	b := New(config.Handlers{SQLExec: config.SQLExec{Enabled: true}})
-	defer b.Close()
 	r = job.NewRegistry()
-	b.Register(r)
+	defer Register(r, config.Handlers{SQLExec: config.SQLExec{Enabled: true}})()
 	require.Equal(t, []string{"http.request", "sql.exec"}, r.Kinds())
 	spec, _ := r.Lookup("sql.exec")
 	require.True(t, spec.InTx)

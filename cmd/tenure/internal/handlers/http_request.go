@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +43,6 @@ type HTTPRequest struct {
 	Timeout string `json:"timeout,omitempty"`
 }
 
-// Kind implements job.Args.
 func (HTTPRequest) Kind() string { return "http.request" }
 
 // caller sends requests.
@@ -112,10 +112,7 @@ func newRequest(ctx context.Context, j *job.Job[HTTPRequest]) (*http.Request, er
 	if err := checkURL(u); err != nil {
 		return nil, err
 	}
-	method := strings.ToUpper(j.Args.Method)
-	if method == "" {
-		method = http.MethodPost
-	}
+	method := strings.ToUpper(cmp.Or(j.Args.Method, http.MethodPost))
 	body, contentType, err := encodeBody(j.Args.Body)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,6 @@ type SQLExec struct {
 	Args []any `json:"args,omitempty"`
 }
 
-// Kind implements job.Args.
 func (SQLExec) Kind() string { return "sql.exec" }
 
 // UnmarshalJSON keeps numbers as they are written: an id above 2^53 would not

@@ -1,0 +1,102 @@
+package acquisition
+
+import (
+	"context"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// settler has jobs start that have awaited others, once those have ended. Who ends a job only notes
+// that it has; the holder takes in what was noted, under its fence, so that ends do not wait for one
+// another, however many jobs a batch has. It is done by background queries.
+type settler struct {
+	*holding
+	some      bool                // there are jobs that await others
+	cursor    store.AwaitedCursor // of the look for ends that were not noted
+	lastOpen  job.ID              // up to which awaiting jobs were looked at
+	forgotten store.ClosedPlace   // up to where what was awaited is forgotten
+}
+
+// listDuties are those of the settler. Ends may have been noted in vain before the term.
+func (s *settler) listDuties(now time.Time) []*duty {
+	soon := now.Add(burst)
+	s.agenda.settle = duty{name: "ends of awaited jobs", every: fixed(s.cfg.IdleWait), due: soon, query: s.settle}
+	s.agenda.missed = duty{name: "ends of awaited jobs that were not noted", every: fixed(sweepEvery), due: soon, query: s.findMissed}
+	s.agenda.complete = duty{name: "jobs that await nothing any more", every: fixed(sweepEvery), due: soon, query: s.findComplete}
+	s.agenda.forget = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: soon, query: s.forgetAwaited}
+	return []*duty{&s.agenda.settle, &s.agenda.missed, &s.agenda.complete, &s.agenda.forget}
+}
+
+// noteEnds takes in that some jobs have ended, which others may await. More may, in a moment.
+func (s *settler) noteEnds() {
+	if s.some {
+		s.agenda.settle.dueBy(time.Now().Add(sliceTime))
+	}
+}
+
+func (s *settler) settle() query {
+	return func(ctx context.Context) (use func(), err error) {
+		done, err := store.SettleAwaited(ctx, s.pool.Jobs(), s.fence, maxSlice, s.keeper.KeepsFinished())
+		return func() {
+			s.some = done.Some
+			if done.Started > 0 { // by a time that has come
+				s.expectTimer(time.Now())
+			}
+			if done.Ends == maxSlice || done.Cancelled > 0 { // there is more, or was made
+				s.agenda.settle.ask()
+			}
+		}, err
+	}
+}
+
+// findMissed looks for ends that nobody noted, a step at a time. As those below it goes on after ten times
+// what a step took while there is more.
+func (s *settler) findMissed() query {
+	after := s.cursor
+	return func(ctx context.Context) (use func(), err error) {
+		began := time.Now()
+		missed, next, err := store.NoteMissedEnds(ctx, s.pool.Jobs(), after, maxSlice)
+		took := time.Since(began)
+		return func() {
+			if s.cursor = next; next != (store.AwaitedCursor{}) {
+				s.agenda.missed.dueBy(time.Now().Add(dutyFactor * took))
+			}
+			if missed > 0 {
+				s.agenda.settle.ask()
+			}
+		}, err
+	}
+}
+
+// findComplete looks for jobs that await nothing any more, of which nobody has said so.
+func (s *settler) findComplete() query {
+	after := s.lastOpen
+	return func(ctx context.Context) (use func(), err error) {
+		began := time.Now()
+		next, err := store.NoteAwaiting(ctx, s.pool.Jobs(), after, maxSlice)
+		took := time.Since(began)
+		return func() {
+			if s.lastOpen = next; next != 0 {
+				s.agenda.complete.dueBy(time.Now().Add(dutyFactor * took))
+			}
+		}, err
+	}
+}
+
+// forgetAwaited forgets what jobs awaited that are gone, so many rows in a statement: a batch may have
+// millions.
+func (s *settler) forgetAwaited() query {
+	after := s.forgotten
+	return func(ctx context.Context) (use func(), err error) {
+		began := time.Now()
+		next, more, err := store.TrimAwaited(ctx, s.pool.Jobs(), after, maxSlice, s.keeper.Retention())
+		took := time.Since(began)
+		return func() {
+			if s.forgotten = next; more {
+				s.agenda.forget.dueBy(time.Now().Add(dutyFactor * took))
+			}
+		}, err
+	}
+}

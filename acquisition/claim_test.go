@@ -1,0 +1,162 @@
+package acquisition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/schedule"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// A cursor stays before the first job that a page leaves to the next one, as it had no room for it
+// or more was read than may be claimed, whatever comes behind it.
+func TestACursorStopsAtWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	const keyed, plain, left, foreign = "keyed", "plain", "left", "foreign"
+	for name, c := range map[string]struct {
+		page   []string
+		quota  int
+		cursor int64
+		picked int
+	}{
+		"all read":              {[]string{plain, keyed, plain}, 3, 3, 2},
+		"no room for one":       {[]string{plain, left, keyed, foreign}, 9, 1, 1},
+		"more than the quota":   {[]string{keyed, plain, keyed, plain, keyed}, 1, 3, 1},
+		"keyed ones are no use": {[]string{keyed, keyed, keyed, plain}, 1, 4, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := idleHolding()
+			key := store.Lane{Queue: "q", Tenant: "t"}
+			lane := h.lanes.See(key)
+			page := store.Page{}
+			for i, what := range c.page {
+				j := store.Waiting{Position: int64(i + 1), Keyed: what == keyed, Left: what == left, Foreign: what == foreign}
+				j.Record.Tenant, j.Record.ID = "t", 1
+				if what == keyed {
+					j.Record.ExclusiveKey = "k"
+				}
+				page.Jobs = append(page.Jobs, j)
+			}
+			picked, _ := (&claimer{holding: h}).sortPage(page, []schedule.Portion{{Lane: lane, Quota: c.quota}})
+			require.Equal(t, c.cursor, lane.Cursor())
+			require.Len(t, picked, c.picked)
+		})
+	}
+}
+
+// A job of a limited kind that is too large to be run, or has lost its node, passes its limit before it
+// is claimed, like any other.
+func TestNoJobOfALimitedKindIsClaimedFromItsLane(t *testing.T) {
+	t.Parallel()
+	h := idleHolding()
+	lane := h.lanes.See(store.Lane{Queue: "q", Tenant: "t"})
+	h.gates.Set(store.LimitState{Limits: []store.Limit{{LimitKey: store.LimitKey{Tenant: "t", Scope: store.ScopeKind, Name: "k"}, Most: 1}}}, time.Now())
+	var page store.Page
+	for i := range 3 {
+		j := store.Waiting{Position: int64(i + 1), TooLarge: i == 0}
+		j.Record.ID, j.Record.Tenant, j.Record.Kind = job.ID(i+1), "t", "k"
+		if i == 1 {
+			j.Record.Losses = 1
+		}
+		page.Jobs = append(page.Jobs, j)
+	}
+	picked, _ := (&claimer{holding: h}).sortPage(page, []schedule.Portion{{Lane: lane, Quota: 3}})
+	require.Empty(t, picked)
+	require.True(t, h.quarantine.Empty())
+	require.Equal(t, map[store.Lane][]store.KindEnd{lane.Lane: {{Kind: "k"}}}, h.lanes.ListKinds())
+}
+
+// Jobs with keys that this node has no room for, and peers no handler, are not read over and over:
+// the others of their tenant wait for room here, until peers have more of it.
+func TestHeadsWithoutRoomWait(t *testing.T) {
+	t.Parallel()
+	h := idleHolding()
+	h.setKinds([]string{"k"})
+	c := &claimer{holding: h}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		h.keys.See(store.Key{Tenant: "t", Name: name}, 1)
+	}
+	putBack := func(here int, left bool) {
+		var portions []schedule.Portion
+		var page store.Page
+		for i, k := range h.keys.Take(2, func(string) bool { return true }) {
+			p := schedule.Portion{Here: here, Head: &schedule.Head{Key: k}}
+			if left {
+				page.Jobs = append(page.Jobs, store.Waiting{Lane: i, Left: true})
+			} else {
+				p.Head.Kind = "k"
+			}
+			portions = append(portions, p)
+		}
+		require.True(t, h.keys.HasFresh())
+		c.settleHeads(portions, page)
+	}
+	putBack(0, false)
+	require.True(t, h.keys.RunsHereOnly("t"))
+	require.True(t, h.keys.HasFresh(), "other tenants' may go on")
+	putBack(0, false)
+	require.False(t, h.keys.HasFresh())
+	h.keys.RetryPeers()
+	require.False(t, h.keys.RunsHereOnly("t"))
+	putBack(1, false)
+	require.False(t, h.keys.HasFresh(), "there was room here, but not for the kind")
+	require.False(t, h.keys.RunsHereOnly("t"))
+	putBack(1, true)
+	require.True(t, h.keys.HasFresh(), "the next page has room for them")
+	require.Equal(t, 4, h.keys.CountReady("t"))
+}
+
+// Jobs with keys and others stand first on a page in turns, so that neither has all the room.
+func TestHeadsAndLanesGoFirstInTurns(t *testing.T) {
+	t.Parallel()
+	h := idleHolding()
+	c := &claimer{holding: h}
+	key := store.Lane{Queue: "q", Tenant: "t"}
+	lane := h.lanes.See(key)
+	heads, lanes := []schedule.Portion{{Lane: lane, Head: &schedule.Head{}}}, []schedule.Portion{{Lane: lane}}
+	first := map[bool]int{}
+	for range 4 {
+		h.keys.See(store.Key{Tenant: "t", Name: "k"}, 1)
+		_, _, err := c.chooseHeads(t.Context(), 0, nil) // none is looked up
+		require.NoError(t, err)
+		joined := c.joinPortions(heads, lanes)
+		require.Len(t, joined, 2)
+		first[joined[0].Head != nil]++
+	}
+	require.Equal(t, map[bool]int{true: 2, false: 2}, first)
+}
+
+// A key whose next job nobody can run is not looked up with each discovery of lanes, and of a tenant
+// that cannot be routed one is for all.
+func TestKeysThatNobodyCanRunRest(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	tm := idleTerm(b.acquirer(&fakeElector{}))
+	for _, tenant := range []string{"acme", "lost"} {
+		for _, name := range []string{"1", "2", "3"} {
+			b.exec("INSERT INTO tenure.job (tenant_id, queue, kind, payload, exclusive_key) VALUES ($1, 'default', 'foreign', '{}', $2)", tenant, name)
+			tm.keys.See(store.Key{Tenant: tenant, Name: name}, 1)
+		}
+	}
+	choose := func() {
+		for tm.keys.HasFresh() {
+			heads, _, err := tm.claimer.chooseHeads(t.Context(), 2, nil)
+			require.NoError(t, err)
+			require.Empty(t, heads)
+			require.Zero(t, tm.keys.CountReady("lost"), "the first one tells of all")
+		}
+	}
+	choose()
+	discovered := func() []int {
+		tm.rereader.addLanes([]store.Lane{laneOf("acme", 0), laneOf("lost", 0)})
+		return []int{tm.keys.CountReady("acme"), tm.keys.CountReady("lost")}
+	}
+	require.Equal(t, []int{0, 3}, discovered())
+	choose()
+	tm.keys.WakeResting() // a sweep does
+	require.Equal(t, 3, tm.keys.CountReady("acme"))
+}

@@ -1,0 +1,68 @@
+package acquisition
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/schedule"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// Places are neither lost nor given out twice, however long a claim takes.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := execution.DefaultConfig()
+		cfg.Workers = 8
+		r := job.NewRegistry()
+		r.Freeze()
+		w, err := execution.New(cfg, r, zap.NewNop())
+		require.NoError(t, err)
+		for _, c := range []struct {
+			took      time.Duration
+			used      int
+			meanwhile int // room while it takes that long
+		}{
+			{2*burst - 1, 3, 2},
+			{2*burst + 1, 3, 8},
+			{2*burst - 1, 0, 2},
+			{2*burst + 1, 0, 8},
+		} {
+			p := holdReserved(w, w.Reserve(nil, 6))
+			time.Sleep(c.took)
+			synctest.Wait()
+			require.Equal(t, c.meanwhile, w.FreeSlots())
+			p.use(c.used)
+			require.Equal(t, 8-c.used, w.FreeSlots())
+			time.Sleep(time.Second)
+			require.Equal(t, 8-c.used, w.FreeSlots())
+			w.Release(c.used)
+		}
+	})
+}
+
+// A job that is too large to be read is not run, and takes no room from its tenant: what
+// comes behind it waits until there is some, and is not read over and over.
+func TestWhatIsTooLargeTakesNoRoom(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	tm := idleTerm(b.acquirer(&fakeElector{}))
+	l := tm.lanes.See(laneOf("acme", 0))
+	picked := []store.Waiting{{TooLarge: true}, {Position: 2}}
+	for i := range picked {
+		picked[i].Record.Kind = "k"
+	}
+	portions := []schedule.Portion{{Lane: l, Quota: 2, Here: 0}}
+	as := tm.claimer.dispatcher.assign(picked, 2, nil, portions)
+	require.Len(t, as, 1)
+	require.Len(t, as[0].jobs, 1)
+	require.True(t, as[0].jobs[0].TooLarge)
+	require.Zero(t, portions[0].Here)
+	require.True(t, l.RunsHereOnly(), "its tenant is full here, and has its turn when that is over")
+}

@@ -1,0 +1,330 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/lease"
+	"github.com/tenurehq/tenure/internal/schedule"
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// forgetTimes is how often in a row a lane is found inactive before it is forgotten.
+const forgetTimes = 10
+
+// term is one time of holding a pool's acquire lock: the loop that has everything done in
+// turn. Its parts share the holding. It is used by the acquirer's goroutine only.
+type term struct {
+	*holding
+	idleness    idleness
+	homes       *homes
+	peers       *peers
+	claimer     *claimer
+	directs     *directClaimer
+	rereader    *rereader
+	recovery    *recovery
+	timers      *timers
+	handover    *handover
+	maintenance *maintenance
+	spreader    *spreader
+	settler     *settler
+	operations  *operations
+
+	held     context.Context // ends, with a cause, when the lock is lost
+	stopping context.Context // ends when the lock is to be released
+	loaded   bool            // every claim that was ever committed was seen
+}
+
+// newTerm is a term that begins now. inherited: the last holder dozed, or there was none.
+func newTerm(held context.Context, h *holding, seen heartbeats, o *offers, inherited bool) *term {
+	t := &term{holding: h, held: held, idleness: idleness{holding: h, inherited: inherited}, homes: newHomes(h), peers: newPeers(h)}
+	t.recovery = &recovery{holding: h, heartbeats: seen}
+	t.timers = &timers{holding: h, schedules: schedules{holding: h}}
+	t.handover = &handover{holding: h, offers: o, recovery: t.recovery}
+	d := &dispatcher{holding: h, peers: t.peers}
+	t.claimer = &claimer{holding: h, homes: t.homes, peers: t.peers, dispatcher: d, quarantined: &quarantineClaimer{holding: h, peers: t.peers, dispatcher: d}}
+	t.directs = &directClaimer{holding: h, claimer: t.claimer, handover: t.handover}
+	t.rereader = &rereader{holding: h, homes: t.homes, peers: t.peers, inherited: inherited}
+	t.maintenance = &maintenance{holding: h}
+	t.spreader = &spreader{holding: h}
+	t.settler = &settler{holding: h}
+	t.operations = &operations{holding: h}
+	return t
+}
+
+// lead claims jobs until the lock is lost, another node should have it, or stopping ends; it
+// returns why. Whatever it has begun is undone when it returns: the lock is not renewed any
+// more, and is offered to a successor unless it is lost.
+func (t *term) lead(stopping context.Context) (why error) {
+	defer func() {
+		if isOrderly(why) {
+			t.handover.offerLock(why, t.idleness.dozed)
+		}
+	}()
+	t.balance.count(1)
+	defer t.balance.count(-1)
+	held := t.metrics.held.WithLabelValues(t.pool.Name)
+	held.Inc() // not set: if the pool's settings have changed, its next acquirer may have the lock
+	defer held.Dec()
+	defer t.metrics.oldestTransaction.DeleteLabelValues(t.pool.Name) // the next holder looks
+	defer t.metrics.waiting.forget(t.pool.Name)                      // likewise
+	defer t.keeper.Release(t.lock)                                   // nothing is claimed any more
+	defer t.quarantine.Close()
+	return t.run(stopping)
+}
+
+// isOrderly tells whether a term that ends for a reason has the lock to offer.
+func isOrderly(why error) bool { return errors.Is(why, errMoved) || errors.Is(why, context.Canceled) }
+
+// run is the loop of a term; it returns why the term ends.
+func (t *term) run(stopping context.Context) error {
+	t.stopping = stopping
+	ctx, cancel := context.WithCancelCause(t.held)
+	defer cancel(nil)
+	defer context.AfterFunc(stopping, func() {
+		t.inbox.wake()
+		time.AfterFunc(rankDelay, func() { cancel(context.Canceled) })
+	})()
+	idle, err := t.load(ctx)
+	if idle {
+		err = t.doze(ctx)
+	}
+	for err == nil {
+		t.readInbox(t.inbox.take())
+		if err = t.checkEnd(); err != nil {
+			break
+		}
+		if err = t.duties.doDue(ctx); err != nil {
+			break
+		}
+		var claimed int
+		if claimed, err = t.claimer.claimJobs(ctx); err != nil || claimed > 0 {
+			continue
+		}
+		if t.idleness.mayDoze(time.Now()) && !t.duties.hasQuery() {
+			if t.spreader.began.Before(t.idleness.quiet) { // tenants may have come, and schedules for them
+				t.agenda.spread.ask()
+				continue
+			}
+			err = t.doze(ctx)
+		} else {
+			err = t.awaitWork(ctx)
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, errUnsure) {
+		return cause
+	}
+	return err
+}
+
+// load learns what is in flight, and whether the pool is still as idle as it was. It sees
+// every claim that was ever committed, because the fence made the take wait for them. In
+// an idle pool it needs no connection but the lock's.
+func (t *term) load(ctx context.Context) (idle bool, err error) {
+	seen := store.Idle{Waiting: true, Claimed: true}
+	if t.idleness.inherited {
+		err = t.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			seen, err = store.LookIdle(ctx, conn)
+			return err
+		})
+		if err != nil && context.Cause(ctx) == nil { // this saves work, and must not be what a term depends on
+			t.log.Warn("it could not be seen whether the pool is idle; going on as if it were not", zap.Error(err))
+			seen, err = store.Idle{Waiting: true, Claimed: true}, nil
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	now := time.Now()
+	t.idleness.quiet = now.Add(-dozeAfter * t.cfg.IdleWait) // a pool in which nothing is found at first need not be watched closely
+	t.planDuties(now)
+	if seen.Waiting || seen.Claimed {
+		if err := t.survey(ctx); err != nil {
+			return false, err
+		}
+	}
+	t.loaded = true
+	if seen.Due != nil {
+		t.expectTimer(now.Add(*seen.Due))
+	}
+	// What the configuration makes may have to be set first.
+	return !seen.Waiting && len(*t.schedules.Load()) == 0 && t.idleness.mayDoze(now), nil
+}
+
+// planDuties says what is done when, from the beginning of a term on. Jobs have waited while
+// the lock changed hands: before the first claim nothing is done that it does not need.
+func (t *term) planDuties(now time.Time) {
+	soon, next, later := now.Add(burst), now.Add(tendEvery), now.Add(sweepEvery)
+	a := &t.agenda
+	a.election = duty{name: "the election", every: fixed(tendEvery), due: next, do: t.handover.checkElection}
+	a.peers = duty{name: "peers and their claims", every: fixed(tendEvery), due: next, do: t.peers.tend}
+	a.timers = duty{name: "timers and schedules", every: fixed(t.cfg.IdleWait), due: soon, do: t.timers.fire}
+	a.sessions = duty{name: "ended sessions", every: fixed(t.cfg.Session.TTL / 10), due: soon, do: t.recovery.reapSessions}
+	a.older = duty{name: "older claims", every: fixed(tendEvery), due: next, do: t.recovery.refreshOlder}
+	a.cancel = duty{name: "waiting jobs to be cancelled", every: fixed(sweepEvery), due: later, do: t.claimer.cancelFound}
+	idleLanes := duty{name: "idle lanes", every: fixed(sweepEvery), due: later, do: func(context.Context) error {
+		t.lanes.ForgetIdle(forgetTimes)
+		t.gates.ForgetIdle(time.Now())
+		return nil
+	}}
+	t.duties.inLoop = []*duty{&a.election, &a.peers, &a.timers, &a.sessions, &a.older, &a.cancel, &idleLanes}
+
+	a.sweep = duty{name: "jobs that came back", every: fixed(sweepEvery), due: later, query: t.rereader.sweep, onFailure: t.lanes.RereadAll}
+	a.rewind = duty{name: "jobs behind the cursors", every: fixed(tendEvery), due: now, query: t.rereader.rewind}
+	a.discover = duty{name: "lanes with jobs", every: t.rereader.discoverEvery, due: now, query: t.rereader.discover}
+	a.spread = duty{name: "schedules of the configuration and of every tenant", every: fixed(sweepEvery), due: soon, query: t.spreader.spread}
+	t.duties.queries = slices.Concat([]*duty{&a.sweep, &a.rewind, &a.discover, &a.spread,
+		{name: "quotas of tenants", every: t.rereader.quotasEvery, due: now, query: t.rereader.checkQuotas}}, t.maintenance.listDuties(now), t.settler.listDuties(now), t.operations.listDuties(now))
+}
+
+// survey learns in one round trip all that the first claim needs. Claims of this session
+// that it does not know of are removed.
+func (t *term) survey(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	s, err := store.ReadSurvey(ctx, t.pool.Jobs(), t.session.ID(), maxLanes)
+	if err != nil {
+		return err
+	}
+	n, err := t.session.SweepUnknown(ctx, t.pool.Jobs(), s.Made, lease.CallTimeout)
+	if err == nil && n > 0 {
+		t.log.Info("removed orphaned claims: reply lost", zap.Int("claims", n))
+		s.Claims, err = store.Claims(ctx, t.pool.Jobs())
+	}
+	if err != nil {
+		return err
+	}
+	t.inFlight.Begin(s.Claims)
+	for _, k := range s.Held {
+		if run := (schedule.Run{ID: k.ID, Turn: k.Turn}); t.inFlight.Has(run.ID, run.Turn) {
+			t.keys.Hold(store.Key{Tenant: k.Tenant, Name: k.Name}, run, true)
+		}
+	}
+	t.horizon.Observe(s.State)
+	t.agenda.rewind.due = time.Now().Add(tendEvery)
+	t.agenda.discover.due = time.Now().Add(t.rereader.discoverEvery()) // as if no lane had been found
+	t.rereader.addLanes(s.Lanes)
+	return nil
+}
+
+// readInbox takes in what has come in.
+func (t *term) readInbox(m mail) {
+	for _, e := range m.ended {
+		t.inFlight.End(e.ID, e.Turn)
+	}
+	t.peers.noteReports(m.reports)
+	if len(m.ended)+len(m.reports) > 0 {
+		t.settler.noteEnds()
+	}
+	t.handover.noteAnswers(m.ready, m.refused)
+	for _, l := range m.lanes {
+		t.lanes.See(l)
+	}
+	if m.kinds {
+		t.peers.noteOwnKinds()
+	}
+	if m.rerouted {
+		t.homes.followRoutes()
+		t.agenda.spread.ask()
+	}
+	if m.discover {
+		t.agenda.discover.ask()
+	}
+	if m.returned {
+		t.agenda.sweep.ask()
+	}
+	if !m.due.IsZero() {
+		t.agenda.settle.ask() // it may be a job that awaits others
+		t.expectTimer(m.due)
+	}
+}
+
+// checkEnd returns why the term ends, in order; nil: it goes on.
+func (t *term) checkEnd() error {
+	if t.stopping.Err() != nil {
+		if t.handover.departing == nil && t.idleness.mayDoze(time.Now()) { // nobody waits for jobs here, so nobody has to prepare
+			t.idleness.dozed = true
+			return context.Canceled
+		}
+		t.handover.prepareStop()
+	}
+	return t.handover.checkDeparture()
+}
+
+// awaitWork waits until something comes in or is due.
+func (t *term) awaitWork(ctx context.Context) error {
+	due := t.duties.nextDue()
+	if token := t.gates.NextToken(); !token.IsZero() {
+		due = earlier(due, token)
+	}
+	if d := t.handover.departing; d != nil {
+		due = earlier(due, d.until)
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.inbox.nudge:
+	case <-time.After(time.Until(due)):
+	case d := <-t.direct:
+		if t.stopping.Err() != nil {
+			d.reply <- directReply{}
+			return nil
+		}
+		return t.directs.add(ctx, d)
+	case <-t.changed:
+		t.agenda.election.ask()
+	}
+	return nil
+}
+
+// doze waits until something has to be done. A term dozes when its pool has been idle for a
+// while: it does no duties and needs no connection but the lock's, on which the keeper renews
+// half as often and, in the same round trip, sees whether anything has come. A hint, or the
+// next timer, wakes it at once. So a thousand idle pools cost a quarter of a transaction
+// per second each, and the lock lives longer in proportion, so that those who watch it look
+// less often too. A pool that is to be looked at more often than the lock is renewed never
+// dozes.
+func (t *term) doze(ctx context.Context) (err error) {
+	t.lanes.ForgetIdle(1)                             // to be read from their start: a transaction may commit what stands behind the cursor
+	defer func() { t.idleness.dozed = err != nil }()  // to be passed on with the lock
+	t.metrics.waiting.set(t.pool.Name, waitingPool{}) // nothing does
+	t.keeper.SetDozing(true)
+	defer t.keeper.SetDozing(false)
+	defer t.gates.Forget() // they may be others by then
+	longest := time.Now().Add(longestDoze/2 + rand.N(longestDoze/2))
+	for {
+		until := longest
+		if !t.nextTimer.IsZero() {
+			until = earlier(until, t.nextTimer)
+		}
+		wait := time.Until(until)
+		if _, elsewhere := t.handover.electedElsewhere(); elsewhere { // it must have been so for a while
+			wait = min(wait, tendEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.stopping.Done():
+			return context.Cause(t.stopping)
+		case <-t.inbox.nudge:
+			// It may be what nobody here can run, or a timer that is not due yet. A doze begins
+			// with a look, which would find it again at once.
+			t.idleness.quiet = time.Now()
+			return nil
+		case <-time.After(wait):
+			if !time.Now().Before(until) {
+				return nil
+			}
+		case <-t.changed:
+		}
+		if t.handover.shouldMove() {
+			return errMoved
+		}
+	}
+}

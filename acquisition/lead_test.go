@@ -1,0 +1,58 @@
+package acquisition
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Once others have been elected for a while, nothing more changes that a term which
+// dozes would hear of.
+func TestDozeHeedsTheElection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newIdleAcquirer(&fakeElector{elected: "other", stable: calmAfter})
+		a.balance.count(1)
+		began := time.Now()
+		tm := idleTerm(a)
+		tm.stopping = t.Context()
+		require.ErrorIs(t, tm.doze(t.Context()), errMoved)
+		require.True(t, tm.idleness.dozed, "and anyone who has the lock next is told that it dozed")
+		require.InDelta(t, calmAfter, time.Since(began), float64(tendEvery))
+
+		a.elector.(*fakeElector).elected = "me"
+		began = time.Now()
+		require.NoError(t, tm.doze(t.Context()))
+		require.GreaterOrEqual(t, time.Since(began), longestDoze/2)
+		require.False(t, tm.idleness.dozed)
+
+		stop, cancel := context.WithCancel(t.Context())
+		tm.stopping = stop
+		time.AfterFunc(time.Second, cancel)
+		began = time.Now()
+		require.ErrorIs(t, tm.doze(t.Context()), context.Canceled)
+		require.Equal(t, time.Second, time.Since(began), "at once: nobody waits for jobs there")
+		require.True(t, tm.idleness.dozed)
+	})
+}
+
+// A term that dozes wakes when the next timer that it knows of is due, and not at the next look.
+func TestDozeEndsWhenATimerIsDue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newIdleAcquirer(&fakeElector{elected: "me", stable: calmAfter})
+		a.balance.count(1)
+		tm := idleTerm(a)
+		tm.stopping = t.Context()
+		began := time.Now()
+		tm.planDuties(began.Add(longestDoze)) // none of them is due
+		tm.expectTimer(began.Add(time.Hour))
+		tm.expectTimer(began.Add(7 * time.Second))
+		require.NoError(t, tm.doze(t.Context()))
+		require.Equal(t, 7*time.Second, time.Since(began))
+		require.False(t, tm.agenda.timers.due.After(time.Now()), "and fires it then")
+	})
+}

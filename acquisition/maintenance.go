@@ -1,0 +1,271 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// maintenance is what a holder does for its pool's ledger that no claim depends on. All of it
+// is done by background queries.
+type maintenance struct {
+	*holding
+	oldest    oldTransaction
+	lastAsked int64 // up to which id unwanted jobs were looked for
+	lastTag   store.TagPlace
+}
+
+// listDuties are those of maintenance. The first ones come soon after the term's first claims.
+func (m *maintenance) listDuties(now time.Time) []*duty {
+	soon, later := now.Add(burst), now.Add(sweepEvery)
+	m.agenda.resume = duty{name: "suspended jobs to be resumed", every: fixed(sweepEvery), due: soon, query: m.resumeJobs}
+	m.agenda.trim = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteReports}
+	m.agenda.requests = duty{name: "waiting jobs to be cancelled", every: fixed(sweepEvery), due: soon, query: m.findUnwanted}
+	m.agenda.leftovers = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteLeftovers}
+	m.lastAsked = store.BeforeAllJobs
+	return []*duty{
+		{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteFinished},
+		&m.agenda.trim,
+		&m.agenda.leftovers,
+		{name: "old entries of the audit to be deleted", every: fixed(10 * sweepEvery), due: later, query: m.trimAudit},
+		{name: "full buckets to be forgotten", every: fixed(sweepEvery), due: later, query: m.forgetBuckets},
+		{name: "cancel requests to be deleted", every: fixed(sweepEvery), due: soon, query: m.deleteRequests},
+		{name: "sequences that have fallen back", every: fixed(sweepEvery), due: soon, query: m.advanceSequences},
+		&m.agenda.resume,
+		&m.agenda.requests,
+		{name: "expired locks of external workers", every: fixed(sweepEvery), due: soon, query: m.sweepExternal},
+		{name: "jobs that wait in vain", every: fixed(sweepEvery), due: later, query: m.reportUnhandled},
+		{name: "jobs that wait, to be counted", every: fixed(countEvery), due: soon, query: m.countWaiting},
+		{name: "old transactions", every: fixed(sweepEvery), due: later, query: m.reportOldTransaction},
+	}
+}
+
+// deleteFinished keeps the partitions of finished jobs in order. That it fails is no reason
+// not to acquire jobs. What somebody's lock keeps from being done, such as a backup's, is
+// tried again as other queries are.
+func (m *maintenance) deleteFinished() query {
+	return func(ctx context.Context) (use func(), err error) {
+		if !m.keeper.KeepsFinished() {
+			return nil, nil
+		}
+		deferred, err := store.KeepDays(ctx, m.pool.Jobs(), m.keeper.Retention())
+		if err != nil && !errors.Is(err, context.Canceled) {
+			m.log.Warn("partitions of finished jobs could not be kept in order; finished jobs go to the default partition", zap.Error(err))
+		}
+		return nil, deferred
+	}
+}
+
+// deleteReports removes what runs said of jobs that are gone. While there is more, it goes on after
+// ten times what the last batch took: more jobs may report than one batch in ten minutes can hold.
+func (m *maintenance) deleteReports() query {
+	return func(ctx context.Context) (use func(), err error) {
+		began := time.Now()
+		n, err := store.TrimReports(ctx, m.pool.Jobs(), m.keeper.Retention(), maxSlice)
+		took := time.Since(began)
+		return func() {
+			if n == maxSlice {
+				m.agenda.trim.dueBy(time.Now().Add(dutyFactor * took))
+			}
+		}, err
+	}
+}
+
+// leftoversStep is how many tags are looked at together: each takes a look at five tables.
+const leftoversStep = 500
+
+// deleteLeftovers frees unique keys whose periods are over, and removes tags that lead to no job any
+// more, a step at a time. While there is more, it goes on after ten times what the last step took.
+func (m *maintenance) deleteLeftovers() query {
+	after := m.lastTag
+	return func(ctx context.Context) (use func(), err error) {
+		began := time.Now()
+		freed, err := store.TrimPeriods(ctx, m.pool.Jobs(), maxSlice)
+		if err != nil {
+			return nil, err
+		}
+		last, err := store.TrimTags(ctx, m.pool.Jobs(), after, leftoversStep, m.keeper.Retention())
+		took := time.Since(began)
+		return func() {
+			if m.lastTag = last; last != (store.TagPlace{}) || freed == maxSlice {
+				m.agenda.leftovers.dueBy(time.Now().Add(dutyFactor * took))
+			}
+		}, err
+	}
+}
+
+// auditKept is for how long the ledger knows what operators have done.
+const auditKept = 90 * 24 * 60 * sweepEvery
+
+// trimAudit forgets what operators did long ago, at most so much of it at a time.
+func (m *maintenance) trimAudit() query {
+	return func(ctx context.Context) (use func(), err error) {
+		_, err = store.TrimAudit(ctx, m.pool.Jobs(), auditKept, maxSlice)
+		return nil, err
+	}
+}
+
+// forgetBuckets forgets how full the buckets of rates are that are full.
+func (m *maintenance) forgetBuckets() query {
+	return func(ctx context.Context) (use func(), err error) { return nil, store.ForgetBuckets(ctx, m.pool.Jobs()) }
+}
+
+// deleteRequests removes what was asked of jobs that had ended before they heard of it.
+func (m *maintenance) deleteRequests() query {
+	return func(ctx context.Context) (use func(), err error) {
+		return nil, store.ForgetCancelRequests(ctx, m.pool.Jobs())
+	}
+}
+
+// sweepExternal frees jobs whose external worker has not come back, as far as nobody has
+// acquired them since.
+func (m *maintenance) sweepExternal() query {
+	return func(ctx context.Context) (use func(), err error) {
+		for swept := maxSlice; swept >= maxSlice && err == nil; {
+			swept, err = store.SweepExternal(ctx, m.pool.Jobs(), maxSlice)
+		}
+		return nil, err
+	}
+}
+
+// advanceSequences sets sequences ahead that are behind what stands in the tables: some rows
+// were restored, or this is a logical replica that was switched over to. That is checked at
+// the beginning of a term, and once a minute. Finding it ends the term, whose memory is of
+// other positions.
+func (m *maintenance) advanceSequences() query {
+	return func(ctx context.Context) (use func(), err error) {
+		_, mended, err := store.BeginIncarnation(ctx, m.pool.Jobs(), true)
+		if mended {
+			m.log.Warn("the sequences of the ledger had fallen back behind its jobs and were set ahead; " +
+				"was it restored, or replaced by a replica that did not follow its sequences?")
+		}
+		return nil, err
+	}
+}
+
+// resumeJobs resumes suspended jobs whose time has come. It is asked for by timers, who find out
+// when that is.
+func (m *maintenance) resumeJobs() query {
+	return func(ctx context.Context) (use func(), err error) {
+		resumed, err := store.ResumeDue(ctx, m.pool.Jobs(), maxSlice)
+		return func() {
+			for _, r := range resumed {
+				if r.DueIn == nil {
+					m.lanes.See(r.Lane)
+				} else {
+					m.expectTimer(time.Now().Add(time.Duration(*r.DueIn) * time.Millisecond))
+				}
+			}
+			if len(resumed) == maxSlice {
+				m.agenda.resume.ask()
+			}
+		}, err
+	}
+}
+
+// cancelStep is how many waiting jobs are cancelled between two claims.
+const cancelStep = 500
+
+// findUnwanted finds waiting jobs that somebody wants cancelled, whether or not any node could run them, step by
+// step: no page may ever show those of a kind that no node handles, or of a frozen tenant. The loop
+// cancels them, which alone knows that it has not claimed them since.
+func (m *maintenance) findUnwanted() query {
+	after := m.lastAsked
+	return func(ctx context.Context) (use func(), err error) {
+		found, err := store.FindUnwanted(ctx, m.pool.Jobs(), after, cancelStep)
+		return func() {
+			m.unwanted, m.lastAsked = found, store.BeforeAllJobs
+			if n := len(found.IDs); n > 0 {
+				m.agenda.cancel.ask()
+				if n == cancelStep {
+					m.lastAsked = found.IDs[n-1]
+					m.agenda.requests.ask()
+				}
+			}
+		}, err
+	}
+}
+
+// reportUnhandled says which jobs wait in vain: deployment's mistake number one, and those
+// that were added with SQL where a tenant no longer lives.
+func (m *maintenance) reportUnhandled() query {
+	return func(ctx context.Context) (use func(), err error) {
+		kinds, err := store.Unhandled(ctx, m.pool.Jobs())
+		if err != nil {
+			return nil, err
+		}
+		if len(kinds) > 0 {
+			m.log.Warn("jobs wait and no live node has a handler for their kind", zap.Any("kinds", kinds))
+		}
+		left, err := store.LeftBehind(ctx, m.pool.Jobs())
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range left {
+			m.log.Warn("jobs wait in a pool that their tenant has left, or what its jobs await has stayed there; bring it along with `tenure tenants move`", zap.String("tenant", one.Tenant), zap.String("to", one.Other))
+		}
+		return nil, nil
+	}
+}
+
+// oldTransaction is the oldest one that was seen. A transaction that stays open for long, even
+// one that only reads, keeps Postgres from vacuuming the rows that jobs leave behind. Here
+// that costs little, as cursors read on behind those rows; elsewhere in the same database it
+// may cost much, and other job queues stand still for it. So the operator is told.
+type oldTransaction struct {
+	id    store.HoldupID
+	since time.Time // when it was first seen
+	said  time.Time // when it was last told of; zero: not yet
+}
+
+// observe takes in which one is the oldest now, and returns for how long it has been open, and
+// whether to tell so now. For how long a session of another user's has had its
+// transaction is seen only by asking again and again.
+func (o *oldTransaction) observe(h store.Holdup, now time.Time) (open time.Duration, say bool) {
+	if o.id != h.HoldupID {
+		*o = oldTransaction{id: h.HoldupID, since: now}
+	}
+	open = max(h.Open, now.Sub(o.since))
+	if say = open >= longTransaction && (o.said.IsZero() || now.Sub(o.said) >= 6*longTransaction); say {
+		o.said = now
+	}
+	return open, say
+}
+
+// reportOldTransaction says what keeps dead rows from being vacuumed.
+func (m *maintenance) reportOldTransaction() query {
+	return func(ctx context.Context) (use func(), err error) {
+		o, found, err := store.OldestHoldup(ctx, m.pool.Jobs())
+		return func() { m.noteOldest(o, found) }, err
+	}
+}
+
+func (m *maintenance) noteOldest(o store.Holdup, found bool) {
+	var open time.Duration
+	if found {
+		var say bool
+		if open, say = m.oldest.observe(o, time.Now()); say {
+			m.log.Warn("a transaction has been open for long; Postgres cannot vacuum behind it, and the whole database gets slower: find out why it is, and "+o.Remedy(),
+				zap.String("what", o.What), zap.String("id", o.ID), zap.String("user", o.User), zap.String("application", o.Application),
+				zap.String("state", o.State), zap.Duration("for", open.Round(time.Second)))
+		}
+	}
+	m.metrics.oldestTransaction.WithLabelValues(m.pool.Name).Set(open.Seconds())
+}
+
+// countWaiting counts what waits, for the metrics.
+func (m *maintenance) countWaiting() query {
+	return func(ctx context.Context) (use func(), err error) {
+		byKind, byTenant, err := store.CountWaiting(ctx, m.pool.Jobs())
+		return func() {
+			if m.metrics.waiting.tenants == 0 {
+				byTenant = nil
+			}
+			m.metrics.waiting.set(m.pool.Name, waitingPool{byKind, byTenant, m.gates.CountWaitedFor(), m.gates.ListShares()})
+		}, err
+	}
+}

@@ -1,0 +1,149 @@
+package acquisition
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// Somebody is told of what holds up the tidying for long, not of what ends in time, and
+// again if it goes on.
+func TestHoldupIsSaidNowAndThen(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var h oldTransaction
+	one := store.Holdup{HoldupID: store.HoldupID{What: "session", ID: "17", XID: "800"}}
+	look := func(o store.Holdup, after, held time.Duration, say bool) {
+		t.Helper()
+		now = now.Add(after)
+		gotHeld, gotSay := h.observe(o, now)
+		require.Equal(t, held, gotHeld)
+		require.Equal(t, say, gotSay)
+	}
+	look(one, 0, 0, false)
+	look(one, longTransaction-1, longTransaction-1, false)
+	other := one
+	other.XID = "900" // the same session's next transaction
+	look(other, 1, 0, false)
+	look(other, longTransaction, longTransaction, true)
+	look(other, 6*longTransaction-1, longTransaction+6*longTransaction-1, false)
+	look(other, 1, longTransaction+6*longTransaction, true)
+	one.Open = time.Hour // it may be seen for how long
+	look(one, time.Minute, time.Hour, true)
+}
+
+// The holder names the transaction that holds up the tidying, and how to end it.
+func TestHoldupIsReported(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{})
+	core, logged := observer.New(zap.WarnLevel)
+	a.log = zap.New(core)
+	a.readLock(t.Context())
+	tm, err := a.takeLock(t.Context(), false)
+	require.NoError(t, err)
+	require.NotNil(t, tm)
+	gauge := a.metrics.oldestTransaction.WithLabelValues("main")
+
+	conn, err := pgx.Connect(t.Context(), b.proxy.DSN())
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	pid := strconv.Itoa(int(conn.PgConn().PID()))
+	_, err = conn.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tenure.job")
+	require.NoError(t, err)
+	b.exec("SELECT pg_current_xact_id()") // it is older than this
+	report := func() {
+		use, err := tm.maintenance.reportOldTransaction()(t.Context())
+		require.NoError(t, err)
+		use()
+	}
+	report()
+	require.Empty(t, logged.All(), "it has only begun")
+	require.Equal(t, pid, tm.maintenance.oldest.id.ID)
+	tm.maintenance.oldest.since = time.Now().Add(-longTransaction)
+	report()
+	require.Equal(t, 1, logged.Len())
+	require.Contains(t, logged.All()[0].Message, "SELECT pg_terminate_backend("+pid+")")
+	require.GreaterOrEqual(t, counted(t, gauge), longTransaction.Seconds())
+
+	_, err = conn.Exec(t.Context(), "COMMIT")
+	require.NoError(t, err)
+	b.until(func() bool {
+		report()
+		return counted(t, gauge) < longTransaction.Seconds()
+	})
+	require.Equal(t, 1, logged.Len())
+	b.keeper.Release(tm.lock)
+}
+
+// Old reports are removed batch by batch until there are none, without taking all of the time.
+func TestOldReportsAreRemovedUntilNoneIsLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{})
+	a.readLock(t.Context())
+	tm, err := a.takeLock(t.Context(), false)
+	require.NoError(t, err)
+	require.NotNil(t, tm)
+	defer b.keeper.Release(tm.lock)
+	b.exec(`INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at)
+		SELECT n, 1, 1, 'n', now(), now() - interval '1000 days' FROM generate_series(1, ` + strconv.Itoa(maxSlice+1) + `) n`)
+	trim := &tm.maintenance.agenda.trim
+	planned := time.Now().Add(10 * sweepEvery)
+	remove := func() {
+		trim.due = planned
+		use, err := tm.maintenance.deleteReports()(t.Context())
+		require.NoError(t, err)
+		use()
+	}
+	began := time.Now()
+	remove()
+	took := time.Since(began)
+	require.True(t, trim.due.After(time.Now()), "other queries come first")
+	require.True(t, trim.due.Before(time.Now().Add(dutyFactor*took)))
+	remove()
+	require.Equal(t, planned, trim.due, "there is no more")
+	var left int
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.job_report").Scan(&left))
+	require.Zero(t, left)
+}
+
+// What is left of jobs is removed step by step until nothing is, without taking all of the time.
+func TestWhatIsLeftOfJobsIsRemoved(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{})
+	a.readLock(t.Context())
+	tm, err := a.takeLock(t.Context(), false)
+	require.NoError(t, err)
+	require.NotNil(t, tm)
+	defer b.keeper.Release(tm.lock)
+	b.exec(`INSERT INTO tenure.job_tag (tenant_id, tag, job_id, gone_at)
+		SELECT 'acme', 'a', n, now() - interval '1000 days' FROM generate_series(1, ` + strconv.Itoa(2*leftoversStep+1) + `) n`)
+	b.exec(`INSERT INTO tenure.unique_period SELECT 'acme', n::text, n, now() FROM generate_series(1, ` + strconv.Itoa(maxSlice+1) + `) n`)
+	duty := &tm.maintenance.agenda.leftovers
+	planned := time.Now().Add(10 * sweepEvery)
+	for range 5 {
+		duty.due = planned
+		use, err := tm.maintenance.deleteLeftovers()(t.Context())
+		require.NoError(t, err)
+		use()
+		if duty.due == planned {
+			break
+		}
+		require.True(t, duty.due.After(time.Now()), "other queries come first")
+	}
+	require.Equal(t, planned, duty.due, "there is no more")
+	for _, table := range []string{"job_tag", "unique_period"} {
+		var left int
+		require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure."+table).Scan(&left))
+		require.Zero(t, left, table)
+	}
+}

@@ -1,0 +1,78 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/deadletter"
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// operations carries out what operators want done to many dead letters or jobs in the background, step by
+// step. It is done by background queries; each step is a transaction that says how far it is, so that the next
+// holder goes on behind it.
+type operations struct{ *holding }
+
+// operationsKept is how long those that have ended can be looked at.
+const operationsKept = 7 * 24 * 60 * sweepEvery
+
+// listDuties are those of operations. Some may have been begun by the holder before.
+func (o *operations) listDuties(now time.Time) []*duty {
+	o.agenda.operations = duty{name: "operations in the background", every: fixed(tendEvery), due: now.Add(burst), query: o.step}
+	return []*duty{
+		&o.agenda.operations,
+		{name: "operations to be forgotten", every: fixed(10 * sweepEvery), due: now.Add(sweepEvery), query: o.forget},
+	}
+}
+
+// step does the next step if one is due. While an operation goes on, it takes a tenth of the time at most,
+// without the time for which it has waited for locks.
+func (o *operations) step() query {
+	return func(ctx context.Context) (use func(), err error) {
+		var took time.Duration
+		some, in, err := store.OperationDue(ctx, o.pool.Jobs())
+		var lanes []store.Lane
+		if err == nil && some && in <= 0 {
+			if lanes, took, err = o.doStep(ctx); err == nil {
+				some, in, err = store.OperationDue(ctx, o.pool.Jobs())
+			}
+		}
+		return func() {
+			o.operating = some
+			for _, l := range lanes {
+				o.lanes.See(l)
+			}
+			if some {
+				o.agenda.operations.due = time.Now().Add(max(min(in, tendEvery), dutyFactor*took))
+			}
+		}, err
+	}
+}
+
+// doStep does a step. One that needs a unique key that a transaction holds is done in ever smaller ones,
+// and what it still needs it for is passed by: what one job waits for must not keep the others.
+func (o *operations) doStep(ctx context.Context) (lanes []store.Lane, took time.Duration, err error) {
+	for most := store.OperationStep; ; most /= 2 {
+		began := time.Now()
+		lanes, err = store.StepOperation(ctx, o.pool.Jobs(), store.Stepper{Most: most, Keep: o.keeper.KeepsFinished(), Text: deadletter.MaxText,
+			InGroup: func(d store.Dead, group string) bool {
+				return deadletter.GroupID(d.Kind, deadletter.Pattern(d.Error)) == group
+			}})
+		took = time.Since(began)
+		if most == 0 || !errors.Is(err, store.ErrLocked) {
+			break
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		err = errors.Join(err, store.NoteFailure(ctx, o.pool.Jobs(), err))
+	}
+	return lanes, took, err
+}
+
+// forget forgets operations that ended long ago.
+func (o *operations) forget() query {
+	return func(ctx context.Context) (use func(), err error) {
+		return nil, store.TrimOperations(ctx, o.pool.Jobs(), operationsKept)
+	}
+}

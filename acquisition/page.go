@@ -1,0 +1,62 @@
+package acquisition
+
+import (
+	"context"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/schedule"
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// mostAhead bounds how many pages are read ahead, one after the other, before the term does
+// anything else: with more of them the ends of jobs, which make room, wait.
+const mostAhead = 1
+
+// reading is a page that is being read, with the slots for its jobs.
+type reading struct {
+	began    time.Time
+	portions []schedule.Portion
+	before   []int64 // cursors
+	slots    int
+	reserved *reservedSlots
+
+	done chan struct{} // closed once the rest is known
+	page store.Page
+	err  error
+}
+
+// beginReading reads jobs beside the term's goroutine, those of the given kinds with their payload;
+// nil: there is nothing to be read.
+func (h *holding) beginReading(ctx context.Context, kinds store.Kinds, portions []schedule.Portion, slots int, reserved *reservedSlots) *reading {
+	if len(portions) == 0 {
+		reserved.release()
+		return nil
+	}
+	r := &reading{began: time.Now(), portions: portions, before: make([]int64, len(portions)), slots: slots, reserved: reserved, done: make(chan struct{})}
+	var req store.PageRequest
+	for i, p := range portions {
+		r.before[i] = p.Lane.Cursor()
+		switch {
+		case p.Head != nil:
+			req.AddHead(p.Lane.Lane, p.Head.Position)
+		case p.Lane.Kind != "":
+			req.AddKind(p.Lane.Lane, p.Lane.Kind, p.Lane.Cursor(), p.Lane.UpTo(), p.Lane.CountToRead(p.Quota))
+		default:
+			req.Add(p.Lane.Lane, p.Lane.Cursor(), p.Lane.CountToRead(p.Quota))
+		}
+	}
+	foreign := len(h.elector.Peers()) > 0
+	go func() {
+		defer close(r.done)
+		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+		defer cancel()
+		r.page, r.err = store.ReadPage(ctx, h.pool.Jobs(), &req, kinds, foreign)
+	}()
+	return r
+}
+
+// drop forgets what is being read. The cursors are still where they were.
+func (r *reading) drop() {
+	<-r.done
+	r.reserved.release()
+}

@@ -1,0 +1,68 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/schedule"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// quarantineClaimer claims the jobs of the quarantine, one by one.
+type quarantineClaimer struct {
+	*holding
+	peers      *peers
+	dispatcher *dispatcher
+}
+
+// claimOne claims one job that is in quarantine, by itself: for this node, or, if it
+// cannot run its kind, for a peer.
+func (q *quarantineClaimer) claimOne(ctx context.Context) (claimed int, err error) {
+	q.quarantine.EndAllBut(func(r schedule.Run) bool { return q.inFlight.Has(r.ID, r.Turn) })
+	one, ok := q.quarantine.BringForward(func(r *job.Record) bool {
+		return q.gates.MayPass(schedule.PasserOf(r), time.Now())
+	})
+	if !ok || !q.quarantine.Start(one) {
+		return 0, nil
+	}
+	taken := false
+	defer func() {
+		if claimed > 0 {
+			return
+		}
+		q.quarantine.End(one)
+		if taken {
+			q.keys.PauseWaiting(one.Run())
+		}
+	}()
+	a, slots := assignment{jobs: []store.Waiting{one.Waiting}}, 0
+	a.jobs[0].Lane = 0 // of the one portion
+	if q.handles(one.Record.Kind) {
+		if slots = q.workers.Reserve(q.session, 1); slots == 0 {
+			return 0, nil
+		}
+	} else {
+		ready, _ := q.peers.listReady()
+		if i := slices.IndexFunc(ready, func(p *peer) bool { return p.kinds.Has(one.Record.Kind) }); i >= 0 {
+			a.peer = ready[i]
+		}
+	}
+	q.quarantine.TakeFirst()
+	taken = true
+	if slots == 0 && a.peer == nil {
+		q.lanes.NoteMissed(one.Lane, one.Position, one.Record.Kind, false)
+		return 0, nil
+	}
+	reserved := holdReserved(q.workers, slots)
+	defer reserved.release()
+	claimed, err = q.dispatcher.handOut(ctx, one.Removals, []assignment{a}, []schedule.Portion{{Lane: one.Lane}}, reserved)
+	if errors.Is(err, store.ErrFenced) { // what was read is void, and the sweep finds it again
+		q.clearQuarantine()
+		q.agenda.sweep.ask()
+		return 0, q.verifyLock(ctx)
+	}
+	return claimed, err
+}

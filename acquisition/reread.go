@@ -1,0 +1,103 @@
+package acquisition
+
+import (
+	"context"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/schedule"
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// maxLanes bounds how many lanes are found at a time.
+const maxLanes = 50_000
+
+// rereader finds what no hint tells of: jobs behind cursors, and lanes.
+type rereader struct {
+	*holding
+	homes     *homes
+	peers     *peers
+	inherited bool // the last holder dozed, or there was none
+}
+
+// sweep looks behind every cursor, from its lane's start: the safety net under them, and the
+// way back for what was given back.
+func (r *rereader) sweep() query {
+	r.homes.forgetAll()
+	r.keys.WakeResting()
+	r.lanes.DropEmptyKinds()
+	r.lanes.RereadMissed(schedule.MissedHere)
+	r.lanes.RereadMissed(schedule.MissedByPeers)
+	r.agenda.discover.ask()
+	return r.findBehind(0, true, true)
+}
+
+// rewind finds what was committed behind the cursors since they went by.
+func (r *rereader) rewind() query {
+	return r.findBehind(r.horizon.Floor(), len(r.elector.Peers()) > 0, false)
+}
+
+// findBehind has lanes read again from their first job behind a position that nobody has
+// claimed. That costs as much as there is dead behind it, but reading all of it again would,
+// too, and claims would have to wait.
+func (r *rereader) findBehind(position int64, unsupported, always bool) query {
+	req := store.BackRequest{Lanes: r.lanes.ListReadBeyond(position), Behind: position, Kinds: r.peers.runnable, Foreign: unsupported}
+	req.Known, req.Turns = r.quarantine.ListWaiting()
+	req.Waited = r.keys.ListWaited()
+	req.Apart = r.lanes.ListKinds()
+	return func(ctx context.Context) (use func(), err error) {
+		s, first, err := store.LookBack(ctx, r.pool.Jobs(), req)
+		return func() {
+			r.horizon.Observe(s)
+			r.lanes.Rewind(first, always)
+		}, err
+	}
+}
+
+// discover finds lanes that hold jobs. Hints make it unnecessary in the normal case: it is for
+// the lost ones, and for jobs that were added by SQL.
+func (r *rereader) discover() query {
+	return func(ctx context.Context) (use func(), err error) {
+		lanes, err := store.Lanes(ctx, r.pool.Jobs(), maxLanes)
+		if err != nil {
+			return nil, err
+		}
+		limits, err := store.Limits(ctx, r.pool.Jobs())
+		return func() {
+			r.addLanes(lanes)
+			if r.gates.Differ(append(limits, (*r.limits.Load())[r.pool.Name]...)) { // what is in flight has to be known with them
+				r.gates.Forget()
+			}
+		}, err
+	}
+}
+
+// discoverEvery is how often to look for lanes: when idle that is the poll. A new holder is not
+// known to those who send hints: they go to the member that each takes to be elected, by a
+// view that may be some rounds of gossip old, or to the last holder. Until then it looks by
+// itself, and often, unless nothing was going on.
+func (r *rereader) discoverEvery() time.Duration {
+	switch {
+	case !r.inherited && time.Since(r.began) < 2*tendEvery:
+		return min(tendEvery/50, r.cfg.IdleWait)
+	case r.lanes.HasWork() || r.keys.HasReady() || r.gates.AnyParked() || r.lanes.AnyFull(func(*schedule.Lane) bool { return true }): // with the lanes come limits, which may have been raised
+		return tendEvery
+	}
+	return r.cfg.IdleWait
+}
+
+// quotasEvery is how often quotas are looked after: as often as lanes, but not more than once a second.
+func (r *rereader) quotasEvery() time.Duration { return max(tendEvery, r.discoverEvery()) }
+
+// checkQuotas notes which tenants are to have no more jobs added.
+func (r *rereader) checkQuotas() query {
+	return func(ctx context.Context) (use func(), err error) {
+		return nil, store.CheckQuotas(ctx, r.pool.Jobs())
+	}
+}
+
+func (r *rereader) addLanes(lanes []store.Lane) {
+	for _, l := range lanes {
+		r.lanes.See(l)
+		r.keys.WakePaused(l.Tenant)
+	}
+}

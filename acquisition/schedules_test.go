@@ -1,0 +1,232 @@
+package acquisition
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// hourly makes a schedule that has been due since so many hours and a half.
+func (b *bundle) hourly(name, missed string, waits bool, hours int) {
+	b.t.Helper()
+	b.exec(`INSERT INTO tenure.schedule (tenant_id, name, kind, queue, spec, missed, waits, since, next_at)
+		SELECT 'acme', $1, 'k', 'default', '@every 1h', $2, $3, d.at - interval '1 hour', d.at
+		FROM (SELECT clock_timestamp() - $4 * interval '1 hour' - interval '30 minutes' AS at) d`, name, missed, waits, hours)
+}
+
+const jobsOf = "SELECT count(*) FROM tenure.job WHERE meta->>'schedule' = $1"
+
+// What was missed is left out, done once, or made up for, as each schedule says, and each goes on
+// from now.
+func TestSchedulesMakeUpForMissedRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	for _, missed := range []string{"skip", "one", "all"} {
+		b.hourly(missed, missed, false, 3)
+		b.hourly(missed+"-waits", missed, true, 3)
+	}
+	b.hourly("long", "all", false, 1000)
+	tm, _ := b.term(t.Context())
+	for range 5 { // the longest takes a slice by itself
+		require.NoError(t, tm.timers.fire(t.Context()))
+	}
+	for name, want := range map[string]int64{"skip": 0, "skip-waits": 0, "one": 1, "one-waits": 1, "all": 4, "all-waits": 1, "long": 100} {
+		require.Equal(t, want, b.count(jobsOf, name), name)
+	}
+	require.Equal(t, int64(6), b.count("SELECT count(*) FROM tenure.schedule WHERE next_at BETWEEN clock_timestamp() AND clock_timestamp() + interval '1 hour'"))
+	require.EqualValues(t, 4, b.count("SELECT count(DISTINCT meta->>'scheduled_at') FROM tenure.job WHERE meta->>'schedule' = 'all'"))
+	require.NoError(t, tm.timers.fire(t.Context()))
+	require.EqualValues(t, 1, b.count(jobsOf, "all-waits"), "the one before has not ended")
+	require.WithinDuration(t, time.Now().Add(30*time.Minute), tm.nextTimer, time.Minute, "what waits is not looked at all the time")
+	for want := int64(2); want <= 4; want++ {
+		b.exec("DELETE FROM tenure.job WHERE id = (SELECT last_job FROM tenure.schedule WHERE name = 'all-waits')")
+		require.NoError(t, tm.timers.fire(t.Context()))
+		require.EqualValues(t, 1, b.count(jobsOf, "all-waits"))
+		require.Equal(t, 5-want, b.count("SELECT ceil(extract(epoch FROM clock_timestamp() - next_at) / 3600)::bigint + 1 FROM tenure.schedule WHERE name = 'all-waits'"), "so many are to come")
+	}
+	tm.group.Wait()
+}
+
+// However many schedules are due, and however much they have to make up for, so much is fired
+// between two claims as takes a moment; and all of it is, in the end.
+func TestP12SchedulesFireInSlices(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	b.exec(`INSERT INTO tenure.schedule (tenant_id, name, kind, queue, spec, since, next_at)
+		SELECT 'acme', 's' || n, 'k', 'default', '0 * * * *', clock_timestamp() - interval '1 day', clock_timestamp() - interval '1 minute' FROM generate_series(1, 1000) n`)
+	for n := range 10 {
+		b.hourly(fmt.Sprint("all", n), "all", false, 99)
+	}
+	tm, _ := b.term(t.Context())
+	require.NoError(t, tm.timers.fire(t.Context()))
+	require.LessOrEqual(t, b.count("SELECT count(*) FROM tenure.job"), int64(2*minSlice), "jobs are claimed before more of them")
+	require.False(t, tm.agenda.timers.due.After(time.Now()), "the next ones are fired right after that")
+	for b.count("SELECT count(*) FROM tenure.schedule WHERE next_at <= clock_timestamp()") > 0 {
+		require.NoError(t, tm.timers.fire(t.Context()))
+	}
+	require.EqualValues(t, 2000, b.count("SELECT count(*) FROM tenure.job"))
+	tm.group.Wait()
+}
+
+// A schedule that cannot be read here does not keep others from firing, and is told of once.
+func TestAnUnreadableScheduleIsToldOf(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	for n := range minSlice + 1 {
+		b.hourly(fmt.Sprint("bad", n), "one", false, 1)
+	}
+	b.exec("UPDATE tenure.schedule SET time_zone = 'Mars/Olympus'")
+	b.hourly("good", "one", false, 0)
+	tm, logged := b.term(t.Context())
+	for range 3 {
+		require.NoError(t, tm.timers.fire(t.Context()))
+	}
+	require.EqualValues(t, 1, b.count(jobsOf, "good"))
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.job"))
+	require.Len(t, logged.FilterMessageSnippet("a schedule is due and is not fired").All(), minSlice+1)
+	require.True(t, tm.nextTimer.After(time.Now()), "it is not tried all the time")
+	tm.group.Wait()
+}
+
+// spreadNow does what the background query does.
+func (b *bundle) spreadNow(tm *term) {
+	b.t.Helper()
+	use, err := tm.spreader.spread()(b.t.Context())
+	require.NoError(b.t, err)
+	use()
+}
+
+// The configuration's schedules come, change and go with it; those that were set stay as they are.
+func TestConfiguredSchedules(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	b.hourly("set", "one", false, 0)
+	b.hourly("mine", "one", false, 0)
+	tm, logged := b.term(t.Context())
+	configure := func(all map[string]ScheduleConfig) {
+		require.NoError(t, ValidateSchedules(all))
+		tm.schedules.Store(&all)
+		b.spreadNow(tm)
+	}
+	rows := func() (all []string) {
+		r, err := store.Schedules(t.Context(), b.db, store.ScheduleFilter{})
+		require.NoError(t, err)
+		for _, s := range r {
+			all = append(all, fmt.Sprint(s.Tenant, "/", s.Name, " ", s.Origin, " ", s.Spec))
+		}
+		return all
+	}
+	acme := []tenancy.ID{"acme", "elsewhere"}
+	configure(map[string]ScheduleConfig{"a": {Tenants: acme, Kind: "k", Rule: "@daily"}, "b": {Tenants: acme, Kind: "k", Rule: "@daily"}, "mine": {Tenants: acme, Kind: "k", Rule: "@daily"}})
+	require.Equal(t, []string{"acme/a config @daily", "acme/b config @daily", "acme/mine set @every 1h", "acme/set set @every 1h"}, rows())
+	b.exec("UPDATE tenure.schedule SET next_at = clock_timestamp() + interval '1 minute', paused = true WHERE name = 'a'")
+	const written = "SELECT sum(xmin::text::bigint) FROM tenure.schedule"
+	before := b.count(written)
+	configure(map[string]ScheduleConfig{"a": {Tenants: acme, Kind: "k", Rule: "@daily"}, "b": {Tenants: acme, Kind: "k", Rule: "@daily"}, "mine": {Tenants: acme, Kind: "k", Rule: "@daily"}})
+	require.Equal(t, before, b.count(written), "nothing has changed, and nothing is written")
+	require.Len(t, logged.FilterMessageSnippet("is not in force").All(), 4, "mine, and three for an unknown tenant, each once")
+	configure(map[string]ScheduleConfig{"a": {Tenants: acme, Kind: "k", Queue: "mail", Rule: "@daily"}, "c": {Tenants: acme, Kind: "k", Rule: "@hourly"}})
+	require.Equal(t, []string{"acme/a config @daily", "acme/c config @hourly", "acme/mine set @every 1h", "acme/set set @every 1h"}, rows())
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE name = 'a' AND queue = 'mail' AND paused AND next_at < clock_timestamp() + interval '2 minutes'"),
+		"when it is due, and that it is paused, stays")
+	configure(nil)
+	require.Equal(t, []string{"acme/mine set @every 1h", "acme/set set @every 1h"}, rows())
+	tm.group.Wait()
+}
+
+// A schedule for every tenant is each tenant's own, also of those that come later, each with its
+// delay; it changes and goes with what it is a copy of, and gives way to a tenant's own.
+func TestSchedulesForEveryTenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	tm, _ := b.term(t.Context())
+	tenants := func(n int) {
+		routes := b.routes
+		routes.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
+		for i := range n {
+			routes.Tenants.Static[tenancy.ID(fmt.Sprint("t", i))] = routing.TenantConfig{Pool: "main"}
+		}
+		routes.Tenants.Static["acme"] = routing.TenantConfig{Pool: "main"}
+		_, err := b.router.Apply(t.Context(), routes)
+		require.NoError(t, err)
+	}
+	tenants(5)
+	b.hourly("all", "one", false, 0) // acme's own
+	all := map[string]ScheduleConfig{"all": {EveryTenant: true, Kind: "k", Rule: "0 3 * * *", Jitter: time.Hour}}
+	tm.schedules.Store(&all)
+	b.spreadNow(tm)
+	const copies = "SELECT count(*) FROM tenure.schedule WHERE origin = 'every' AND name = 'all'"
+	require.EqualValues(t, 5, b.count(copies))
+	require.Greater(t, b.count("SELECT count(DISTINCT jitter_ms) FROM tenure.schedule WHERE origin = 'every'"), int64(1))
+	require.Zero(t, b.count("SELECT count(*) FROM tenure.schedule WHERE origin = 'every' AND (jitter_ms > 3600000 OR next_at - jitter_ms * interval '1 ms' <> date_trunc('hour', next_at - jitter_ms * interval '1 ms'))"))
+	b.exec("UPDATE tenure.schedule SET next_at = clock_timestamp() - interval '1 minute' WHERE tenant_id = 't1'")
+	tenants(8)
+	b.spreadNow(tm)
+	require.EqualValues(t, 8, b.count(copies))
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE tenant_id = 't1' AND next_at < clock_timestamp()"), "the others stay as they are")
+	require.NoError(t, tm.timers.fire(t.Context()))
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.job WHERE tenant_id = 't1' AND meta->>'schedule' = 'all'"))
+	tenants(6)
+	b.spreadNow(tm)
+	require.EqualValues(t, 6, b.count(copies), "tenants that there are no more have none")
+	all = map[string]ScheduleConfig{"all": {EveryTenant: true, Kind: "k", Rule: "0 4 * * *"}}
+	tm.schedules.Store(&all)
+	b.spreadNow(tm)
+	require.EqualValues(t, 6, b.count(copies+" AND spec = '0 4 * * *' AND jitter_ms = 0 AND next_at > clock_timestamp() AND extract(hour FROM next_at AT TIME ZONE 'UTC') = 4"))
+	none := map[string]ScheduleConfig{}
+	tm.schedules.Store(&none)
+	b.spreadNow(tm)
+	require.Zero(t, b.count(copies))
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule"), "acme's own stays")
+	tm.group.Wait()
+}
+
+// A schedule for every tenant that was set is due until tenants have it, and adds no jobs itself.
+func TestASetScheduleIsSpreadAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	tm, _ := b.term(t.Context())
+	b.spreadNow(tm)
+	b.exec("INSERT INTO tenure.schedule (tenant_id, name, kind, queue, spec, next_at) VALUES ('', 'all', 'k', 'default', '@daily', clock_timestamp())")
+	tm.agenda.spread.due = time.Now().Add(time.Hour)
+	require.NoError(t, tm.timers.fire(t.Context()))
+	require.False(t, tm.agenda.spread.due.After(time.Now()))
+	require.True(t, tm.nextTimer.After(time.Now()), "it is looked at again in a while")
+	b.spreadNow(tm)
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE tenant_id = 'acme' AND origin = 'every'"))
+	require.NoError(t, tm.timers.fire(t.Context()))
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE next_at IS NULL AND tenant_id = ''"))
+	require.Zero(t, b.count("SELECT count(*) FROM tenure.job"))
+	tm.group.Wait()
+}
+
+func TestBadConfiguredSchedules(t *testing.T) {
+	t.Parallel()
+	good := ScheduleConfig{Tenants: []tenancy.ID{"acme"}, Kind: "k", Rule: "@daily"}
+	require.NoError(t, ValidateSchedules(map[string]ScheduleConfig{"s": good}))
+	for says, change := range map[string]func(*ScheduleConfig){
+		"schedules.s.kind":                func(c *ScheduleConfig) { c.Kind = "" },
+		"schedules.s.args":                func(c *ScheduleConfig) { c.Args = "{" },
+		"schedules.s.queue":               func(c *ScheduleConfig) { c.Queue = "two words" },
+		"schedules.s: does not say which": func(c *ScheduleConfig) { c.Tenants = nil },
+		"or says so twice":                func(c *ScheduleConfig) { c.EveryTenant = true },
+		"schedules.s.tenants[0]":          func(c *ScheduleConfig) { c.Tenants = []tenancy.ID{""} },
+		"schedules.s.rule":                func(c *ScheduleConfig) { c.Rule = "61 * * * *" },
+		"schedules.s.time_zone":           func(c *ScheduleConfig) { c.TimeZone = "Europe/Amsterdm" },
+		"schedules.s.end":                 func(c *ScheduleConfig) { c.End = "tomorrow" },
+		"schedules.s.missed":              func(c *ScheduleConfig) { c.Missed = "some" },
+		"schedules.s.priority":            func(c *ScheduleConfig) { c.Priority = 2000 },
+		"schedules.s.max_attempts":        func(c *ScheduleConfig) { c.MaxAttempts = -1 },
+		"schedules.s.jitter":              func(c *ScheduleConfig) { c.Jitter = time.Second },
+	} {
+		bad := good
+		change(&bad)
+		require.ErrorContains(t, ValidateSchedules(map[string]ScheduleConfig{"s": bad}), says)
+	}
+}

@@ -1,0 +1,230 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// spreader has the ledger have the schedules that the configuration makes, and each tenant those for
+// every tenant. It writes what has changed, in a background query; that is not fenced, as it decides
+// nothing about runs that are due.
+type spreader struct {
+	*holding
+	began time.Time                  // of the last query; zero: there was none in this term
+	told  map[store.ScheduleKey]bool // of the configuration that are not in force, already logged
+}
+
+// maxSpread bounds how many tenants with jobs are looked for.
+const maxSpread = 10_000
+
+func (s *spreader) spread() query {
+	s.began = time.Now()
+	configured := *s.schedules.Load()
+	return func(ctx context.Context) (use func(), err error) {
+		refused, err := s.configure(ctx, configured) // why, by schedule
+		if err == nil {
+			err = s.copy(ctx)
+		}
+		return func() {
+			s.report(refused)
+			s.agenda.timers.ask() // what is due next may be another one
+		}, err
+	}
+}
+
+// configure has the ledger have what the configuration makes, and no more of it.
+func (s *spreader) configure(ctx context.Context, configured map[string]ScheduleConfig) (refused map[store.ScheduleKey]error, err error) {
+	db := s.pool.Jobs()
+	there, err := store.SchedulesOf(ctx, db, store.ScheduleConfig)
+	if err != nil {
+		return nil, err
+	}
+	wanted, refused := map[store.ScheduleKey]bool{}, map[store.ScheduleKey]error{}
+	for name, c := range configured {
+		row := c.row(name)
+		var tenants []string
+		if c.EveryTenant {
+			tenants = []string{store.EveryTenant}
+		}
+		for _, id := range c.Tenants {
+			switch here, err := s.livesHere(ctx, string(id)); {
+			case here:
+				tenants = append(tenants, string(id))
+			case errors.Is(err, tenancy.ErrUnknownTenant):
+				refused[store.ScheduleKey{Tenant: string(id), Name: name}] = err
+			}
+		}
+		for _, row.Tenant = range tenants {
+			key := store.ScheduleKey{Tenant: row.Tenant, Name: name}
+			wanted[key] = true
+			switch err := s.set(ctx, row); {
+			case errors.Is(err, store.ErrScheduleElsewhere):
+				refused[key] = errors.New("one of its name was set by the API or the command line: delete that, or choose another name")
+			case err != nil:
+				return refused, err
+			}
+		}
+	}
+	for _, key := range there {
+		here, err := s.livesHere(ctx, key.Tenant)
+		if wanted[key] || key.Tenant != store.EveryTenant && !here && !errors.Is(err, tenancy.ErrUnknownTenant) {
+			continue
+		}
+		if err := s.remove(ctx, key, store.ScheduleConfig); err != nil {
+			return refused, err
+		}
+	}
+	return refused, nil
+}
+
+// remove removes a schedule of an origin, unless somebody else has.
+func (s *spreader) remove(ctx context.Context, key store.ScheduleKey, origin string) error {
+	err := store.DeleteSchedule(ctx, s.pool.Jobs(), key.Tenant, key.Name, origin)
+	if errors.Is(err, store.ErrNoSchedule) || errors.Is(err, store.ErrScheduleElsewhere) {
+		return nil
+	}
+	return unlessBusy(err)
+}
+
+// set writes a schedule of the configuration if it has changed.
+func (s *spreader) set(ctx context.Context, row store.Schedule) error {
+	db := s.pool.Jobs()
+	changed, err := store.HasChanged(ctx, db, &row)
+	if err != nil || !changed {
+		return err
+	}
+	if row.Since, err = store.ScheduleClock(ctx, db); err != nil {
+		return err
+	}
+	if row.Tenant != store.EveryTenant {
+		if row.NextAt, err = row.NextAfter(row.Since); err != nil {
+			return err
+		}
+	}
+	_, err = store.SetSchedule(ctx, db, &row, store.ScheduleConfig, store.ScheduleEvery)
+	return unlessBusy(err)
+}
+
+// unlessBusy is err, unless that is that a tenant is being moved: what is to be done is done where
+// it is going to be.
+func unlessBusy(err error) error {
+	if busy := (*store.TenantBusyError)(nil); errors.As(err, &busy) {
+		return nil
+	}
+	return err
+}
+
+// copy gives each tenant that lives here its copy of the schedules for every tenant.
+func (s *spreader) copy(ctx context.Context) error {
+	db := s.pool.Jobs()
+	every := store.EveryTenant
+	all, err := store.Schedules(ctx, db, store.ScheduleFilter{Tenant: &every})
+	if err != nil {
+		return err
+	}
+	copies, err := store.SchedulesOf(ctx, db, store.ScheduleEvery)
+	if err != nil || len(all) == 0 && len(copies) == 0 {
+		return err
+	}
+	tenants, err := s.tenants(ctx, copies)
+	if err != nil {
+		return err
+	}
+	if err := store.ForgetSchedules(ctx, db, tenants); err != nil {
+		return err
+	}
+	for i := range all {
+		d := &all[i]
+		if err := s.copyOne(ctx, d, tenants); err != nil {
+			return err
+		}
+		if d.NextAt != nil {
+			if err := store.NoteSpread(ctx, db, d.Name, *d.NextAt); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tenants are those who live here, as far as they are known: the configuration lists them, or they
+// have jobs here, or schedules.
+func (s *spreader) tenants(ctx context.Context, copies []store.ScheduleKey) ([]string, error) {
+	busy, err := store.TenantsWithJobs(ctx, s.pool.Jobs(), maxSpread, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range s.router.Listed() {
+		busy = append(busy, string(id))
+	}
+	for _, c := range copies {
+		if _, err := s.livesHere(ctx, c.Tenant); errors.Is(err, tenancy.ErrUnknownTenant) { // it is one no more
+			if err := s.remove(ctx, c, store.ScheduleEvery); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		busy = append(busy, c.Tenant)
+	}
+	out := []string{}
+	seen := map[string]bool{}
+	for _, tenant := range busy {
+		if here, _ := s.livesHere(ctx, tenant); here && !seen[tenant] {
+			out = append(out, tenant)
+		}
+		seen[tenant] = true
+	}
+	return out, nil
+}
+
+// livesHere tells whether a tenant lives in this pool, as far as that can be seen.
+func (s *spreader) livesHere(ctx context.Context, tenant string) (bool, error) {
+	_, pool, err := s.router.Resolve(ctx, tenancy.ID(tenant))
+	return err == nil && pool == s.pool, err
+}
+
+func (s *spreader) copyOne(ctx context.Context, d *store.Schedule, tenants []string) error {
+	db := s.pool.Jobs()
+	stale, err := store.StaleSchedules(ctx, db, d.Name, tenants)
+	if err != nil || len(stale) == 0 {
+		return err
+	}
+	now, err := store.ScheduleClock(ctx, db)
+	if err != nil {
+		return err
+	}
+	delays, next := make([]int64, len(stale)), make([]*time.Time, len(stale))
+	for i, tenant := range stale {
+		own := d.Times
+		own.Jitter = delayOf(tenant, d.Name, d.Jitter)
+		delays[i] = own.Jitter.Milliseconds()
+		if next[i], err = own.NextAfter(now); err != nil {
+			return err
+		}
+	}
+	return store.SpreadSchedule(ctx, db, d.Name, d.Since, stale, delays, next)
+}
+
+// delayOf is how much later than others a tenant has a schedule: always as much, of at most.
+func delayOf(tenant, name string, most time.Duration) time.Duration {
+	steps := uint64(most/time.Millisecond) + 1
+	return time.Duration(xxhash.Sum64String(tenant+"\n"+name)%steps) * time.Millisecond
+}
+
+// report says once of each schedule of the configuration that is not in force why it is not.
+func (s *spreader) report(refused map[store.ScheduleKey]error) {
+	told := map[store.ScheduleKey]bool{}
+	for key, why := range refused {
+		if told[key] = true; !s.told[key] {
+			s.log.Warn("a schedule of the configuration is not in force", zap.String("tenant", key.Tenant), zap.String("schedule", key.Name), zap.Error(why))
+		}
+	}
+	s.told = told
+}

@@ -1,0 +1,72 @@
+package acquisition
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/internal/schedule"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// homes finds out where the tenants of a holding's lanes live.
+type homes struct {
+	*holding
+	applied    int64           // how many configurations had come into force when tenants were resolved
+	unroutable map[string]bool // tenants already logged as unroutable
+}
+
+func newHomes(h *holding) *homes {
+	return &homes{holding: h, applied: h.router.Applied(), unroutable: map[string]bool{}}
+}
+
+// resolve resolves a lane's tenant, once between two sweeps; nil: it cannot be now, which is
+// logged once, as it is found again with every discovery.
+func (hs *homes) resolve(ctx context.Context, l *schedule.Lane) *tenancy.Tenant {
+	home, err := hs.lookUp(ctx, l)
+	if err == nil {
+		delete(hs.unroutable, l.Tenant)
+		return home
+	}
+	if !hs.unroutable[l.Tenant] {
+		hs.unroutable[l.Tenant] = true
+		hs.log.Warn("jobs wait because their tenant is unroutable", zap.String("tenant", l.Tenant), zap.Error(err))
+	}
+	return nil
+}
+
+func (hs *homes) lookUp(ctx context.Context, l *schedule.Lane) (*tenancy.Tenant, error) {
+	if home := l.Home(); home != nil {
+		return home, nil
+	}
+	tenant, pool, err := hs.resolveTenant(ctx, tenancy.ID(l.Tenant))
+	if err != nil {
+		return nil, err
+	}
+	if pool != hs.pool {
+		return nil, fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: move them there with `tenure tenants move`, or correct its route", l.Tenant, pool.Name, hs.pool.Name)
+	}
+	l.SetHome(&tenant)
+	return &tenant, nil
+}
+
+// areOutdated tells whether another configuration has come into force.
+func (hs *homes) areOutdated() bool { return hs.router.Applied() != hs.applied }
+
+// forgetAll has every tenant resolved again. What was read of jobs in quarantine goes by where
+// tenants lived, too, and is read again.
+func (hs *homes) forgetAll() {
+	hs.applied = hs.router.Applied()
+	hs.lanes.ForgetHomes()
+	for _, q := range hs.quarantine.Waiting() {
+		hs.lanes.RereadFrom(q.Lane.Lane, q.Position)
+	}
+	hs.clearQuarantine()
+}
+
+// followRoutes heeds that tenants may live elsewhere now.
+func (hs *homes) followRoutes() {
+	hs.forgetAll()
+	hs.agenda.sweep.ask()
+}

@@ -1,0 +1,102 @@
+package acquisition
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// timers has jobs wait whose time has come. However many are due, they are fired in slices, and
+// jobs are claimed in between. Those that were due first go first, until a slice is full: then
+// each tenant that has some due gets its share of every slice, so that another tenant's timers
+// do not wait for a million of one.
+type timers struct {
+	*holding
+	schedules schedules
+	slice     slice
+	tenants   []string      // that share slices; none: those that were due first go first
+	listed    time.Time     // when tenants was
+	rest      time.Duration // until they are listed again
+}
+
+// maxTimerTenants bounds those that share a slice.
+const maxTimerTenants = 1000
+
+// fire fires one slice of due timers and one of due schedules, and finds out when the next one is due.
+func (t *timers) fire(ctx context.Context) error {
+	began := time.Now()
+	n, more, err := t.fireSlice(ctx)
+	if err != nil {
+		return err
+	}
+	t.metrics.fired.WithLabelValues(t.pool.Name).Add(float64(n))
+	if more {
+		t.slice.resize(n, time.Since(began))
+	}
+	scheduled, another, err := t.schedules.fireSlice(ctx)
+	if err != nil {
+		return err
+	}
+	t.metrics.scheduled.WithLabelValues(t.pool.Name).Add(float64(scheduled))
+	n += scheduled
+	if more || another {
+		t.agenda.timers.ask()
+		return nil
+	}
+	in, ok, err := store.NextTimer(ctx, t.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	t.nextTimer = time.Time{}
+	if ok {
+		if in == 0 && n == 0 { // due, and no timer that fires: a suspended job, or somebody has locked its row
+			in = recheckEvery
+			t.agenda.resume.ask()
+		}
+		t.expectTimer(time.Now().Add(in))
+	}
+	return nil
+}
+
+// fireSlice fires one slice; more tells that there may be another one.
+func (t *timers) fireSlice(ctx context.Context) (n int, more bool, err error) {
+	size := t.slice.most()
+	if len(t.tenants) == 0 {
+		fired, err := store.FireTimers(ctx, t.pool.Jobs(), t.fence, size)
+		if n = t.seeFired(fired); err != nil || n < size {
+			return n, false, err
+		}
+	}
+	if now := time.Now(); now.Sub(t.listed) >= t.rest {
+		if t.tenants, err = store.TimerTenants(ctx, t.pool.Jobs(), maxTimerTenants); err != nil {
+			return n, true, err
+		}
+		t.listed, t.rest = time.Now(), dutyFactor*time.Since(now)
+	}
+	if len(t.tenants) == 0 {
+		return n, true, nil
+	}
+	share := (size + len(t.tenants) - 1) / len(t.tenants)
+	fired, err := store.FireTimersOf(ctx, t.pool.Jobs(), t.fence, t.tenants, share)
+	if err != nil {
+		return n, true, err
+	}
+	n += t.seeFired(fired)
+	got := map[string]int{}
+	for _, f := range fired {
+		got[f.Lane.Tenant] += f.Count
+	}
+	t.tenants = slices.DeleteFunc(t.tenants, func(tenant string) bool { return got[tenant] < share })
+	return n, true, nil
+}
+
+// seeFired has the lanes be read that jobs were moved into, and counts these.
+func (t *timers) seeFired(fired []store.Fired) (n int) {
+	for _, f := range fired {
+		t.lanes.See(f.Lane)
+		n += f.Count
+	}
+	return n
+}

@@ -1,0 +1,120 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+type whoKey struct{}
+
+// ByWhom returns a context with which an [Operator] does what it does for somebody: the audit names
+// them. Without it, it names this process' node.
+func ByWhom(ctx context.Context, who string) context.Context {
+	return context.WithValue(ctx, whoKey{}, who)
+}
+
+// maxWho is how much of a name is noted, in bytes.
+const maxWho = 256
+
+// given are the values of a detail that are not empty.
+func given(pairs ...any) map[string]any {
+	out := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		switch v := pairs[i+1].(type) {
+		case string:
+			if v == "" {
+				continue
+			}
+		case time.Time:
+			if v.IsZero() {
+				continue
+			}
+		case float64:
+			if v == 0 {
+				continue
+			}
+		}
+		out[pairs[i].(string)] = pairs[i+1]
+	}
+	return out
+}
+
+// AuditEntry is something that somebody did by an [Operator]. That jobs are enqueued, and what external
+// workers and handlers do, is not noted, nor is what tenants' roles do by SQL.
+type AuditEntry struct {
+	Pool string
+	store.AuditRow
+}
+
+// AuditFilter chooses entries of the audit; empty fields choose all.
+type AuditFilter struct {
+	Pool   string
+	Tenant tenancy.ID
+	Who    string
+	Action string // such as job.cancel, or job for all that was done to jobs
+	Job    job.ID
+	After  string // the cursor of the last entry of the page before
+	Limit  int    // 0: 100
+}
+
+// Validate says what of the filter cannot be, other than its pool, which [Operator.Audit] knows.
+func (f AuditFilter) Validate() error {
+	if _, err := parseAuditCursor(f.After); err != nil {
+		return &InputError{err}
+	}
+	return nil
+}
+
+// CompareAudit is negative if a comes before b in a list of [Operator.Audit].
+func CompareAudit(a, b AuditEntry) int {
+	return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Pool, a.Pool), cmp.Compare(b.ID, a.ID))
+}
+
+// Text says in a few words what was done to what.
+func (e AuditEntry) Text() string {
+	what := e.Subject
+	if e.Job != 0 {
+		what = e.Job.String()
+	}
+	if len(e.Detail) > 0 {
+		detail, _ := json.Marshal(e.Detail) // it was read as JSON
+		what += " " + string(detail)
+	}
+	return strings.TrimSpace(what)
+}
+
+// auditCursor is a place in a list of entries.
+type auditCursor struct {
+	At   time.Time `json:"at"`
+	Pool string    `json:"pool"`
+	ID   int64     `json:"id"`
+}
+
+// Cursor is the entry's place in lists, for [AuditFilter].After. It means nothing to others.
+func (e AuditEntry) Cursor() string {
+	text, _ := json.Marshal(auditCursor{e.At.UTC(), e.Pool, e.ID}) // of plain values
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func parseAuditCursor(text string) (c auditCursor, err error) {
+	if text == "" {
+		return c, nil
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil || c.At.Year() < 1970 || c.At.Year() > 9999 || c.Pool == "" {
+		return c, fmt.Errorf("after: %.40q is no place in the audit: pass what the page before has given, unchanged", text)
+	}
+	return c, nil
+}

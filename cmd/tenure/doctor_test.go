@@ -1,0 +1,26 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+)
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2!", "p3?")
+	r := b.fails(exitFailed, "doctor", "--within", "1m")
+	require.Contains(t, r.out, "ERROR  p2: connections: its database cannot be reached")
+	require.Contains(t, r.out, "ERROR  p3: ledger: has no ledger")
+	require.Contains(t, r.out, "  mend: run: tenure migrate --pool p3\n")
+	require.Contains(t, r.out, "1 pools were examined, and not, or not wholly: p2, p3\n")
+	require.Contains(t, r.errors, "there is something to mend")
+	var e tenure.Examination
+	require.NoError(t, json.Unmarshal([]byte(b.fails(exitFailed, "doctor", "-o", "json", "--within", "1m", "--pool", "p1").out), &e))
+	require.Equal(t, []string{"p1"}, e.Examined)
+	require.Contains(t, b.fails(exitUsage, "doctor", "--within", "0s").errors, "must be more than 0")
+	require.Contains(t, b.fails(exitUsage, "doctor", "--pool", "p9").errors, `pool "p9"`)
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestExternal(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	var ids []string
+	for _, tenant := range []string{"P1", "P2", "P1"} {
+		ids = append(ids, b.enqueue("invoice.print", `{"n": 1}`, "--tenant", tenant, "--external"))
+	}
+	require.Contains(t, b.ok("jobs", "list", "--tenant", "P2"), "waiting (external)")
+	require.Contains(t, b.ok("jobs", "why", ids[0]), "no external worker has acquired it")
+	type acquired struct {
+		Lock, Tenant string
+		Payload      json.RawMessage
+	}
+	acquire := func(args ...string) (got []acquired) {
+		t.Helper()
+		require.NoError(t, json.Unmarshal([]byte(b.ok(append([]string{"external", "acquire", "invoice.print", "--worker", "w", "-o", "json"}, args...)...)), &got))
+		return got
+	}
+	jobs := acquire("--max", "5")
+	require.Len(t, jobs, 3)
+	require.JSONEq(t, `{"n": 1}`, string(jobs[0].Payload))
+	require.Empty(t, acquire())
+	require.Regexp(t, `locked .* on w, lock expires in \dm`, b.ok("jobs", "list", "--state", "locked"))
+
+	locks := []string{jobs[0].Lock, jobs[1].Lock, jobs[2].Lock}
+	as := func(command string, args ...string) []string {
+		return append([]string{"external", command, "--worker", "w"}, args...)
+	}
+	require.Equal(t, "job "+locks[0]+" stays locked\njob "+locks[1]+" stays locked\n", b.ok(as("extend", locks[0], locks[1], "--lock", "10m")...))
+	require.Equal(t, "job "+locks[0]+" is done\n", b.ok(as("complete", locks[0], "--result", `{"pages": 3}`)...))
+	require.Contains(t, b.ok("jobs", "show", strings.Split(jobs[0].Lock, ":")[0]), `"pages": 3`)
+	b.ok(as("error", locks[1], "--code", "no_paper", "--message", "the tray is empty")...)
+	require.Contains(t, b.ok("jobs", "list", "--state", "business_error"), "no_paper: the tray is empty")
+	b.ok(as("release", locks[2])...)
+	b.ok(as("fail", acquire()[0].Lock, "--error", "jammed", "--retries", "0")...)
+	require.Contains(t, b.ok("jobs", "list", "--state", "dead"), "jammed")
+	require.Contains(t, b.ok("external", "acquire", "invoice.print", "--worker", "w"), "LOCK")
+
+	r := b.fails(exitFailed, as("complete", locks[0])...)
+	require.Contains(t, r.errors, "the lock on the job was lost")
+	r = b.fails(exitUsage, as("complete", "12")...)
+	require.Contains(t, r.errors, "JOB:TURN")
+	r = b.fails(exitUsage, "external", "acquire", "invoice.print", "--worker", "w", "--max", "0")
+	require.Contains(t, r.errors, "max 0")
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// configure replaces text in the bed's file.
+func (b *bed) configure(old, with string) {
+	b.t.Helper()
+	text, err := os.ReadFile(b.path)
+	require.NoError(b.t, err)
+	require.Contains(b.t, string(text), old)
+	require.NoError(b.t, os.WriteFile(b.path, []byte(strings.Replace(string(text), old, with, 1)), 0o600))
+}
+
+// Of a job that does not end one sees on which node it is and since when, that a cancel waits, and, on
+// the node's machine, where its handler is.
+func TestShowAStuckJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	arrived, goOn := make(chan struct{}, 1), make(chan struct{})
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-goOn
+	}))
+	defer target.Close()
+	defer close(goOn)
+	b.configure("session: {ttl: 3s, heartbeat_every: 500ms}", "session: {ttl: 1m, heartbeat_every: 20s}") // by which a cancel is heard
+	node := b.serve()
+	b.configure("listen: 127.0.0.1:0", "listen: "+strings.TrimPrefix(node.url, "http://"))
+	id := b.enqueue("http.request", fmt.Sprintf(`{"url": %q}`, target.URL), "--tenant", "P1")
+	<-arrived
+	show := func(args ...string) result {
+		return command(t.Context(), "", append([]string{"jobs", "show", id, "--config", b.path}, args...)...)
+	}
+	r := show("--stack")
+	require.Empty(t, r.errors)
+	require.Contains(t, r.out, "its handler is at:\n  goroutine ")
+	require.Contains(t, r.out, "handlers.(*caller).handle")
+	require.Regexp(t, `(?m)^node +test$`, r.out)
+	require.NotContains(t, r.out, "cancel asked")
+
+	// Another node of the cluster has the job: its own machine is where to ask.
+	b.configure("name: test", "name: other")
+	r = show("--stack")
+	require.Contains(t, r.errors, "its handler's stack is on node test")
+	require.Contains(t, r.out, "running")
+	b.configure("name: other", "name: test")
+
+	// The handler hears of a cancel with a heartbeat; one that ignores it is still there then.
+	b.sql("p1", "INSERT INTO tenure.cancel_request (job_id, requested_at) VALUES ("+id+", now() + interval '1 s') ON CONFLICT DO NOTHING")
+	r = show("-o", "json")
+	var shown map[string]any
+	require.NoError(t, json.Unmarshal([]byte(r.out), &shown))
+	require.NotEmpty(t, shown["cancel_asked_at"])
+	require.NotContains(t, shown, "stack")
+
+	status, answer := node.get("/-/jobs/1/stack")
+	require.Equal(t, http.StatusNotFound, status)
+	require.Contains(t, answer, "no handler of this job runs on this node")
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Limits are set, listed and deleted, for a tenant and for every one; what cannot be meant is refused,
+// with what is allowed.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	require.Equal(t, "the limit of P1 for kind invoice.send is set\n", b.ok("limits", "set", "--tenant", "P1", "--kind", "invoice.send", "--max-running", "4"))
+	require.Equal(t, "the limit of every tenant for queue mail is set\n", b.ok("limits", "set", "--every-tenant", "--queue", "mail", "--rate", "100", "--per", "1m", "--burst", "10"))
+	require.Equal(t, "the limit of P1 is set\n", b.ok("limits", "set", "--tenant", "P1", "--max-running", "9", "--rate", "7"))
+	b.ok("tenants", "limit", "P1", "--max-running", "8")
+	require.Equal(t, "the limit of P1 for exclusive key \"account 7\" is set\n", b.ok("limits", "set", "--tenant", "P1", "--key", "account 7", "--rate", "1"))
+	require.Equal(t, "the limit of P1 for each exclusive key is set\n", b.ok("limits", "set", "--tenant", "P1", "--each-key", "--rate", "2"))
+	require.Contains(t, b.ok("limits", "list"), "(each)")
+	require.Contains(t, b.ok("limits", "list"), "account 7")
+	b.ok("limits", "delete", "--tenant", "P1", "--key", "account 7")
+	b.ok("limits", "delete", "--tenant", "P1", "--each-key")
+	var shown []jsonLimit
+	require.NoError(t, json.Unmarshal([]byte(b.ok("limits", "list", "-o", "json")), &shown))
+	own, mine := []jsonLimit{}, jsonLimit{}
+	for _, l := range shown {
+		if l.EveryTenant {
+			require.Equal(t, jsonLimit{EveryTenant: true, Queue: "mail", Rate: 100, PerMS: 60_000, Burst: 10, Pool: l.Pool}, l)
+			continue
+		}
+		own, mine = append(own, l), l
+	}
+	require.Len(t, own, 2)
+	require.Equal(t, jsonLimit{Tenant: "P1", Kind: "invoice.send", MaxRunning: 4, Pool: mine.Pool}, mine)
+	require.Equal(t, jsonLimit{Tenant: "P1", MaxRunning: 8, Rate: 7, PerMS: 1000, Burst: 1, Pool: mine.Pool}, own[0])
+	require.Contains(t, b.ok("limits", "list"), "100 per 1m0s")
+
+	require.Equal(t, "the limit of P1 is lifted\n", b.ok("limits", "delete", "--tenant", "P1"))
+	b.ok("limits", "delete", "--tenant", "P1", "--kind", "invoice.send")
+	b.ok("limits", "delete", "--every-tenant", "--queue", "mail")
+	require.JSONEq(t, "[]", b.ok("limits", "list", "-o", "json"))
+	r := b.fails(exitUsage, "limits", "set", "--tenant", "P1", "--rate", "5", "--per", "48h")
+	require.Contains(t, r.errors, "up to 24h")
+	r = b.fails(exitUsage, "limits", "set", "--max-running", "5")
+	require.Contains(t, r.errors, "name the tenant, or pass --every-tenant")
+}
+
+// What all tenants have together is listed with each pool's share, and set in the configuration only.
+func TestLimitsOfTheCluster(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	text, err := os.ReadFile(b.path)
+	require.NoError(t, err)
+	text = append(text, "\nlimits: {kinds: {sap.call: {max_running: 50, rate: 20}}, queues: {mail: {max_running: 9, pools: {p2: 0}}}}\n"...)
+	require.NoError(t, os.WriteFile(b.path, text, 0o600))
+	b.ok("limits", "set", "--every-tenant", "--kind", "sap.call", "--max-running", "4")
+	var shown []jsonLimit
+	require.NoError(t, json.Unmarshal([]byte(b.ok("limits", "list", "-o", "json")), &shown))
+	sap := jsonLimit{AllTenants: true, Kind: "sap.call", MaxRunning: 25, Rate: 20, PerMS: 2000, Burst: 1, OfRunning: 50, OfRate: 20, OfPerMS: 1000}
+	mail := jsonLimit{AllTenants: true, Queue: "mail", MaxRunning: 9, OfRunning: 9}
+	for i, want := range []jsonLimit{sap, sap, mail, mail} {
+		want.Pool = []string{"p1", "p2"}[i%2]
+		if want.Queue != "" && want.Pool == "p2" {
+			want.MaxRunning = -1
+		}
+		require.Equal(t, want, shown[i])
+	}
+	require.Len(t, shown, 6)
+	table := b.ok("limits", "list")
+	require.Contains(t, table, "(all together)")
+	require.Contains(t, table, "25 of 50")
+	require.Contains(t, table, "none here")
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	out := b.ok("schedules", "set", "nightly", "report.build", `{"pages": 3}`, "--tenant", "P1", "--rule", "0 7 * * 1-5", "--time-zone", "Europe/Amsterdam", "--missed", "skip", "--wait", "--queue", "mail")
+	require.Contains(t, out, "schedule nightly is set; due next ")
+	require.Contains(t, b.ok("schedules", "set", "close", "books.close", "--every-tenant", "--rule", "@monthly", "--jitter", "30m"), "each tenant has it within a minute")
+	all := rows(b.ok("schedules", "list"))
+	require.Equal(t, [][]string{{"(every tenant)", "close", "active"}, {"(every tenant)", "close", "active"}}, [][]string{all[0][:3], all[1][:3]}, "one in each pool")
+	require.Equal(t, []string{"P1", "nightly", "active"}, all[2][:3])
+
+	var shown []jsonSchedule
+	require.NoError(t, json.Unmarshal([]byte(b.ok("schedules", "list", "--tenant", "P1", "-o", "json")), &shown))
+	require.Len(t, shown, 1)
+	s := shown[0]
+	require.Equal(t, []any{"P1", "nightly", "p1", "set", "report.build", "mail", "0 7 * * 1-5", "Europe/Amsterdam", "skip", true, "active"},
+		[]any{s.Tenant, s.Name, s.Pool, s.Origin, s.Kind, s.Queue, s.Rule, s.TimeZone, s.Missed, s.Wait, s.State})
+	require.JSONEq(t, `{"pages": 3}`, string(s.Payload))
+	require.NotNil(t, s.Next)
+
+	require.Equal(t, "schedule nightly is paused\n", b.ok("schedules", "pause", "nightly", "--tenant", "P1"))
+	text := b.ok("schedules", "show", "nightly", "--tenant", "P1")
+	require.Contains(t, text, "paused")
+	require.Contains(t, text, `"pages": 3`)
+	require.Equal(t, "schedule nightly goes on\n", b.ok("schedules", "resume", "nightly", "--tenant", "P1"))
+	require.Contains(t, b.ok("schedules", "run", "nightly", "--tenant", "P1"), "schedule nightly has added job ")
+	require.Contains(t, b.ok("jobs", "list", "--tenant", "P1"), "report.build")
+	require.Equal(t, "schedule nightly is deleted\n", b.ok("schedules", "delete", "nightly", "--tenant", "P1"))
+	require.Equal(t, "schedule close is deleted\n", b.ok("schedules", "delete", "close", "--every-tenant"))
+
+	r := b.fails(exitUsage, "schedules", "set", "s", "k", "--tenant", "P1", "--rule", "61 * * * *")
+	require.Contains(t, r.errors, "rule")
+	require.Contains(t, r.errors, "61")
+	r = b.fails(exitUsage, "schedules", "set", "s", "k", "--tenant", "P1", "--rule", "@daily", "--time-zone", "Europe/Amsterdm")
+	require.Contains(t, r.errors, "time_zone")
+	r = b.fails(exitUsage, "schedules", "set", "s", "k", "--rule", "@daily")
+	require.Contains(t, r.errors, "--every-tenant")
+	r = b.fails(exitUsage, "schedules", "set", "s", "k", "--tenant", "P1", "--rule", "@daily", "--end", "tomorrow")
+	require.Contains(t, r.errors, "--end")
+	r = b.fails(exitFailed, "schedules", "show", "nightly", "--tenant", "P1")
+	require.Contains(t, r.errors, "see: tenure schedules list")
+	r = b.fails(exitFailed, "schedules", "pause", "nightly", "--tenant", "P1")
+	require.Contains(t, r.errors, "no such schedule")
+}

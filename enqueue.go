@@ -1,0 +1,352 @@
+package tenure
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/tracing"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Enqueued is a job that was added.
+type Enqueued struct {
+	ID job.ID
+	// Duplicate: nothing was added, because a job with this ID has the same unique key, and is
+	// unfinished or has it for a period, see UniqueFor.
+	Duplicate bool
+}
+
+// Enqueue adds a job for the context's tenant (see tenancy.For) in a transaction
+// of its own. When it returns without an error the job is durable. While the node or
+// client starts it waits, within ctx and for 30 s at most, until the tenant's pool has
+// been tried; see also [ErrPoolDown].
+func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (Enqueued, error) {
+	for begun, tries := time.Now(), 1; ; tries++ {
+		tenant, pool, err := c.contextTenant(ctx)
+		if err == nil {
+			err = pool.Outage()
+		}
+		if err != nil {
+			return Enqueued{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
+		}
+		out, err := c.insertJob(ctx, c.addAlone(pool), tenant, pool, args, opts)
+		switch {
+		case err == nil:
+			c.notifier.Notify(out.hint)
+			return out.Enqueued, nil
+		case !c.mayFollow(ctx, err, begun, tries):
+			return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+		}
+	}
+}
+
+// EnqueueTx adds a job for the context's tenant in a transaction on that tenant's
+// database: the job exists if and when tx commits. Any pgx transaction will do, whatever
+// user or role it runs as, also the one a [HandleTx] handler or [Client.InTx] was given.
+// What it is refused for leaves tx as it was. ErrWrongPool: tx is on another database,
+// maybe the one that the tenant lived in before it was moved. ErrNotAllowed: tx runs under
+// a role that is not this tenant's. ErrTenantHeld: tx is the caller's own, and must not write
+// for the tenant any more, as its data is being copied: roll it back. As only the caller sees
+// tx commit, the job may start some milliseconds later than with Enqueue or InTx.
+func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts ...Option) (Enqueued, error) {
+	database := func() string { return "another database" }
+	if !execution.IsTenantTx(tx) { // else it was seen when it began whether the tenant's data may be written, and its connection is nobody's to ask
+		opts = append(slices.Clip(opts), withData)
+		database = func() string { return fmt.Sprintf("database %q", tx.Conn().Config().Database) }
+	}
+	out, err := c.enqueueTx(ctx, store.OnTx(tx), database, args, opts)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	if pending, ok := ctx.Value(pendingKey{}).(*pending); ok {
+		pending.hints = append(pending.hints, out.hint)
+	} else {
+		c.notifier.NotifyLater(out.hint)
+	}
+	return out.Enqueued, nil
+}
+
+// EnqueueSQLTx is [Client.EnqueueTx] for a transaction of database/sql, whose driver may be
+// pgx' or any other whose placeholders are $1, $2, ….
+func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, opts ...Option) (Enqueued, error) {
+	opts = append(slices.Clip(opts), withData)
+	out, err := c.enqueueTx(ctx, store.OnSQLTx(tx), func() string { return "another database" }, args, opts)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	c.notifier.NotifyLater(out.hint)
+	return out.Enqueued, nil
+}
+
+// enqueueTx adds a job by row in a transaction of the caller's on a database of this name.
+func (c *Client) enqueueTx(ctx context.Context, row store.QueryRow, database func() string, args job.Args, opts []Option) (added, error) {
+	tenant, pool, err := c.contextTenant(ctx)
+	if err != nil {
+		return added{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
+	}
+	out, err := c.insertJob(ctx, addOn(row), tenant, pool, args, opts)
+	if errors.Is(err, ErrNotAllowed) && tenant.Role != "" {
+		var learned bool
+		if learned, err = c.learnRole(ctx, tenant, pool); learned {
+			out, err = c.insertJob(ctx, addOn(row), tenant, pool, args, opts)
+		}
+	}
+	var moved *tenancy.MovedError
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.Is(err, store.ErrWrongPool) || errors.Is(err, store.ErrNotMigrated):
+		return added{}, fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on %s: %w", args.Kind(), tenant.ID, pool.Name, database(), ErrWrongPool)
+	case errors.As(err, &moved):
+		c.router.Forget(tenant.ID)
+		return added{}, fmt.Errorf("enqueue %s: the transaction is on pool %s, but %w: begin another one there: %w", args.Kind(), pool.Name, err, ErrWrongPool)
+	case store.IsAborted(err):
+		return added{}, fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", args.Kind(), tenant.ID, err)
+	}
+	return added{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+}
+
+// learnRole tells the ledger which role the configuration gives a tenant, which it may not
+// know yet, and says whether that was news to it.
+func (c *Client) learnRole(ctx context.Context, t tenancy.Tenant, pool *routing.Pool) (bool, error) {
+	news, err := store.LearnRoles(ctx, pool.Jobs(), map[string]string{string(t.ID): t.Role})
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("%w, as far as the ledger knows: %w", ErrNotAllowed, err)
+	case news == 0:
+		return false, fmt.Errorf("%w: its own is %s, and this transaction's has not the rights of that", ErrNotAllowed, t.Role)
+	}
+	return true, nil
+}
+
+// added is an enqueued job with what to tell its pool's acquirer.
+type added struct {
+	Enqueued
+	hint notify.Hint
+}
+
+// addFunc adds a job to the pool with this number; started: it waits for no acquirer.
+type addFunc func(ctx context.Context, number int, j *store.NewJob) (id job.ID, duplicate, started bool, err error)
+
+// addOn adds a job by row.
+func addOn(row store.QueryRow) addFunc {
+	return func(ctx context.Context, number int, j *store.NewJob) (id job.ID, duplicate, started bool, err error) {
+		id, duplicate, err = store.Enqueue(ctx, row, number, j)
+		return id, duplicate, false, err
+	}
+}
+
+// addAlone adds a job in a transaction of its own: that of its claim, if it can start here at once.
+func (c *Client) addAlone(pool *routing.Pool) addFunc {
+	return func(ctx context.Context, number int, j *store.NewJob) (id job.ID, duplicate, started bool, err error) {
+		if c.acquirer != nil && !j.External && !c.notifier.HasPending(pool.Name) { // or it would start before those
+			if d, taken, err := c.acquirer.EnqueueHere(ctx, pool.Name, number, j); taken {
+				return d.ID, false, d.Started, err
+			}
+		}
+		return addOn(pool.Jobs().QueryRow)(ctx, number, j)
+	}
+}
+
+func (c *Client) insertJob(ctx context.Context, add addFunc, tenant tenancy.Tenant, pool *routing.Pool, args job.Args, opts []Option) (added, error) {
+	j, err := c.buildJob(ctx, tenant, args, opts)
+	if err != nil {
+		return added{}, err
+	}
+	number, err := pool.Number()
+	if err != nil {
+		return added{}, err
+	}
+	id, duplicate, started, err := add(ctx, number, &j)
+	if err != nil {
+		return added{}, err
+	}
+	out := added{Enqueued: Enqueued{ID: id, Duplicate: duplicate}, hint: notify.Hint{Pool: pool.Name}}
+	if !duplicate && !started && !j.External {
+		out.hint.AddJob(&j)
+	}
+	return out, nil
+}
+
+// Entry is one job of an [Client.EnqueueMany].
+type Entry struct {
+	Tenant  tenancy.ID // empty: the context's
+	Args    job.Args
+	Options []Option
+}
+
+// PoolErrors says which pools an EnqueueMany failed on.
+type PoolErrors map[string]error
+
+// Error lists them.
+func (e PoolErrors) Error() string { return errors.Join(e.Unwrap()...).Error() }
+
+// Unwrap returns the errors.
+func (e PoolErrors) Unwrap() (errs []error) {
+	for pool, err := range e {
+		errs = append(errs, fmt.Errorf("enqueue many in pool %s: %w", pool, err))
+	}
+	return errs
+}
+
+// EnqueueMany adds jobs of any tenants, one COPY per pool, and returns how many it
+// added; those whose unique key is taken are not. Everything is checked before
+// anything is added. Each pool is a transaction of its own: if one fails, the
+// others' jobs are added all the same, and the error is a [PoolErrors].
+func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, err error) {
+	batches, err := c.partBatches(ctx, entries)
+	if err != nil {
+		return 0, err
+	}
+	failed := PoolErrors{}
+	for begun, tries := time.Now(), 1; len(batches) > 0; tries++ {
+		var again []Entry // of tenants that were moved meanwhile
+		for pool, b := range batches {
+			n, err := b.insertJobs(ctx)
+			switch {
+			case err == nil:
+				added += n
+				c.notifier.Notify(b.hint)
+			case c.mayFollow(ctx, err, begun, tries):
+				again = append(again, b.entries...)
+			default:
+				failed[pool.Name] = err
+			}
+		}
+		if batches, err = c.partBatches(ctx, again); err != nil {
+			return added, errors.Join(failed.orNil(), err)
+		}
+	}
+	return added, failed.orNil()
+}
+
+func (e PoolErrors) orNil() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}
+
+// batch is what goes to one pool.
+type batch struct {
+	pool    *routing.Pool
+	entries []Entry
+	jobs    []store.NewJob // of the entries
+	hint    notify.Hint
+}
+
+func (b *batch) insertJobs(ctx context.Context) (added int, err error) {
+	if err := b.pool.Outage(); err != nil {
+		return 0, err
+	}
+	number, err := b.pool.Number()
+	if err != nil {
+		return 0, err
+	}
+	err = pgx.BeginTxFunc(ctx, b.pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		added, err = store.EnqueueMany(ctx, tx, number, b.jobs)
+		return err
+	})
+	return added, err
+}
+
+func (c *Client) partBatches(ctx context.Context, entries []Entry) (map[*routing.Pool]*batch, error) {
+	type home struct {
+		tenant tenancy.Tenant
+		pool   *routing.Pool
+	}
+	homes := map[tenancy.ID]home{}
+	out := map[*routing.Pool]*batch{}
+	var faults []error
+	for i, e := range entries {
+		id := e.Tenant
+		if id == "" {
+			t, ok := tenancy.FromContext(ctx)
+			if !ok {
+				faults = append(faults, fmt.Errorf("entry %d: %w", i, tenancy.ErrNoTenant))
+				continue
+			}
+			id = t.ID
+		}
+		p, ok := homes[id]
+		if !ok {
+			var err error
+			if p.tenant, p.pool, err = c.resolveTenant(ctx, id); err != nil {
+				faults = append(faults, fmt.Errorf("entry %d: %w", i, err))
+				continue
+			}
+			homes[id] = p
+		}
+		j, err := c.buildJob(ctx, p.tenant, e.Args, e.Options)
+		if err != nil {
+			faults = append(faults, sayWhich(err, "entry %d, kind %s", i, e.Args.Kind()))
+			continue
+		}
+		b := out[p.pool]
+		if b == nil {
+			b = &batch{pool: p.pool, hint: notify.Hint{Pool: p.pool.Name}}
+			if len(out) == 0 { // most calls are for one pool
+				b.entries, b.jobs = make([]Entry, 0, len(entries)), make([]store.NewJob, 0, len(entries))
+			}
+			out[p.pool] = b
+		}
+		e.Tenant = id
+		b.entries = append(b.entries, e)
+		b.jobs = append(b.jobs, j)
+		if !j.External { // its workers look by themselves
+			b.hint.AddJob(&j)
+		}
+	}
+	if len(faults) > 0 {
+		const shown = 10
+		if n := len(faults); n > shown {
+			faults = append(faults[:shown], fmt.Errorf("and %d more", n-shown))
+		}
+		return nil, fmt.Errorf("nothing was enqueued: %w", errors.Join(faults...))
+	}
+	return out, nil
+}
+
+// buildJob checks a job, fills in its defaults, notes in which span it is enqueued and encrypts its arguments.
+func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
+	j, err := checkJob(c.registry, tenant, args, opts)
+	if err != nil {
+		return store.NewJob{}, &InputError{err}
+	}
+	noteTrace(ctx, &j)
+	j.Payload, err = c.cipher.Seal(ctx, j.Tenant, j.Kind, j.Payload)
+	return j, err
+}
+
+// sayWhich adds to an error of buildJob which of several jobs it is about, also for those who see an InputError only.
+func sayWhich(err error, which string, args ...any) error {
+	err = fmt.Errorf("%s: %w", fmt.Sprintf(which, args...), err)
+	if errors.As(err, new(*InputError)) {
+		return &InputError{err}
+	}
+	return err
+}
+
+// noteTrace has the job's run be linked to the span in which it is enqueued, if that is recorded. A job
+// whose meta is so large that it does not fit is enqueued without it.
+func noteTrace(ctx context.Context, j *store.NewJob) {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsSampled() {
+		return
+	}
+	if meta, err := job.WithTraceparent(j.Meta, tracing.Format(span)); err == nil && job.CheckPayload(meta) == nil {
+		j.Meta = meta
+	}
+}

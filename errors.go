@@ -1,0 +1,79 @@
+package tenure
+
+import (
+	"errors"
+	"net"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/tenantmove"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+var (
+	// ErrUnknownTenant is returned when no routing rule knows the tenant.
+	ErrUnknownTenant = tenancy.ErrUnknownTenant
+	// ErrWrongPool is returned when a transaction is on another database than the
+	// one its tenant lives in.
+	ErrWrongPool = store.ErrWrongPool
+	// ErrNotAllowed is returned when a transaction runs under a role that is not that of the
+	// tenant which a job is to be enqueued for.
+	ErrNotAllowed = store.ErrNotAllowed
+	// ErrUnknownPool is returned for the name of a pool that is not configured.
+	ErrUnknownPool = errors.New("it is not configured")
+	// ErrUnknownKind is returned when no handler is registered for the kind; see [Elsewhere].
+	ErrUnknownKind = errors.New("no handler is registered for this kind")
+	// ErrNotFound is returned when no job has the id, or none in a state the call could act on.
+	ErrNotFound = store.ErrNotFound
+	// ErrTenantHeld is returned by what would write for a tenant whose own data is being
+	// copied to another pool (see [MoveOptions]): it can be tried again later.
+	ErrTenantHeld = tenancy.ErrHeld
+	// ErrTenantQuota is returned for a job of a tenant of which as many jobs wait as may; see
+	// [Operator.LimitWaiting].
+	ErrTenantQuota = store.ErrQuota
+	// ErrInTx is returned by [Client.InTx] when it is called within a tenant's transaction.
+	ErrInTx = errors.New("a tenant's transaction is open already: use the tx that its function was given; " +
+		"for another tenant enqueue a job, or register the handler with job.Handle, which holds no transaction")
+	// ErrPoolDown is returned while a pool's database cannot be used: by a node's client
+	// also at once, without another try, while the node has not reached it for a while.
+	ErrPoolDown = routing.ErrPoolDown
+)
+
+// Refused tells whether err says that what was asked for, or what was configured,
+// is wrong, so that trying again unchanged is of no use: an unknown tenant or kind,
+// arguments or options that cannot be, a transaction on another database, a pool
+// that is not migrated, a standby, or the same as another, a row of tenants.table
+// that cannot be used, an address that cannot be listened on. Of these an [InputError] can be shown to
+// anybody.
+func Refused(err error) bool {
+	var pool *store.PoolError
+	var input *InputError
+	var row *routing.RowError
+	var socket *net.OpError
+	var move *tenantmove.RefusedError
+	return errors.As(err, &pool) || errors.As(err, &input) || errors.As(err, &move) || errors.As(err, &row) || errors.Is(err, ErrUnknownTenant) ||
+		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, ErrNotAllowed) || errors.Is(err, tenancy.ErrNoTenant) ||
+		errors.Is(err, routing.ErrInUse) || errors.Is(err, routing.ErrHasJobs) ||
+		errors.As(err, &socket) && socket.Op == "listen"
+}
+
+// InputError says what is wrong with what a call was given: options, arguments, a limit, a name, a time;
+// and, in most cases, what is allowed. Its text is about that only. It holds no SQL, no DSN and nothing
+// that a database said, so it can be shown to those the input is from; what it is wrapped in may
+// hold more. It is [Refused], too.
+type InputError struct{ error }
+
+// Unwrap returns what is wrong, such as [ErrUnknownPool].
+func (e *InputError) Unwrap() error { return e.error }
+
+// UnansweredError says which pools did not answer: what the others do not have may be there. It
+// comes together with [ErrNotFound].
+type UnansweredError struct {
+	Pools []string // their names, in order
+	err   error
+}
+
+func (e *UnansweredError) Error() string { return "not every pool answered: " + e.err.Error() }
+
+// Unwrap returns why they did not answer.
+func (e *UnansweredError) Unwrap() error { return e.err }

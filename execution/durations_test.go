@@ -1,0 +1,100 @@
+package execution
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// An estimate is quick to rise and slow to fall, and settles at how long runs take.
+func TestEstimate(t *testing.T) {
+	t.Parallel()
+	var e estimate
+	e.raise(time.Second)
+	_, known := e.expect()
+	require.False(t, known)
+	require.Zero(t, e.countAhead(64))
+	e.note(time.Millisecond)
+	took, known := e.expect()
+	require.True(t, known)
+	require.Equal(t, time.Millisecond, took, "the first says all there is to know")
+	require.Equal(t, 64*100, e.countAhead(64)*6400/maxAhead, "as far as there is a bound")
+	for range 20 {
+		e.note(time.Second)
+	}
+	took, _ = e.expect()
+	require.Greater(t, took, 990*time.Millisecond)
+	require.Equal(t, 6, e.countAhead(64))
+	for range 200 {
+		e.note(time.Millisecond)
+	}
+	took, _ = e.expect()
+	require.Less(t, took, 2*time.Millisecond)
+	e.raise(time.Minute)
+	e.raise(time.Second)
+	took, _ = e.expect()
+	require.Equal(t, time.Minute, took)
+	e.note(0)
+	_, known = e.expect()
+	require.True(t, known)
+}
+
+// What may wait for the workers is a tenth of a second of work, and one job for each free
+// worker, which is all there is for a kind that nobody knows.
+func TestRoomIsTime(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, func(c *Config) { c.Workers = 10 }, func(r *job.Registry) {
+		for _, kind := range []string{"slow", "unknown"} {
+			r.Add(job.Spec{Kind: kind, Handle: func(context.Context, *job.Record) error { return nil }})
+		}
+	})
+	w := b.workers
+	w.durations.of("slow").note(300 * time.Millisecond)
+	w.durations.of("noop").note(time.Millisecond)
+	room := w.Room()
+	take := func(kind string) (n int) {
+		for n < 5000 && room.Take("acme", kind) {
+			n++
+		}
+		return n
+	}
+	require.Equal(t, 10+3, take("slow"), "ten that run, and a second of work for ten workers")
+	require.True(t, w.capacity.full.Load())
+	require.Equal(t, 100, take("noop"), "what is left")
+	room = w.Room()
+	require.Equal(t, 10, take("unknown"))
+	b.submit("slow", 13)
+	room = w.Room()
+	require.Zero(t, take("unknown"))
+	require.Zero(t, take("slow"))
+	require.True(t, room.Take("light", "unknown"), "a tenant that has nothing here is not kept out")
+	require.False(t, room.Take("light", "unknown"), "it has one now")
+	for _, c := range w.backlog.close() {
+		w.freeSlot(c)
+	}
+}
+
+// Claims that wait for handlers that take longer than they did are given back.
+func TestWhatIsFarOffIsGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiter(false)
+		b := newBundle(t, nil, w.register).start()
+		b.workers.durations.of("wait").note(time.Microsecond)
+		b.submit("wait", 100)
+		<-w.running
+		<-w.running
+		for range 97 {
+			require.Equal(t, "return", b.owner.next(t).how)
+		}
+		close(w.goOn)
+		for range 3 {
+			require.Equal(t, job.Done, b.owner.next(t).outcome.State)
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package execution
+
+import "time"
+
+// tenantLoad is what one tenant has with the workers. It is guarded by the backlog's mu.
+//
+// A tenant has a share of the workers, so that its jobs, however many and long, leave some
+// to others at once. What waits beyond it is parked and takes no slot from others; more
+// of it is not claimed, see Workers.FreeSlotsFor.
+type tenantLoad struct {
+	weight  int // as its last claim says, 1 or more
+	running int // workers that run its jobs
+	waiting int // claims in its queues, of those that share a call the first
+
+	batches map[string]int // claims in its queues of each kind that comes in batches
+
+	runs    estimate
+	seen    time.Time // when it last had something to do
+	wanting Owner     // is told when more would be of use; nil: nobody
+}
+
+// tenantShare says how much one tenant may have of the workers.
+type tenantShare struct {
+	workers int
+	percent int // of them that a tenant which is alone may have, 1 to 100
+}
+
+// mostRunning is how many jobs of one tenant may run at a time.
+func (s tenantShare) mostRunning() int {
+	n := s.workers * s.percent / 100
+	if s.percent < 100 {
+		n = min(n, s.workers-1)
+	}
+	return max(n, 1)
+}
+
+// admitsOneMore tells whether a tenant with a weight and so many jobs running may have one more of the
+// free workers: as long as it keeps to its share of what it and the free ones come to. So each
+// of several that have much to do gets less, and some workers stay free for others; with
+// one share of four parts of five, say, a tenant may have four times as many as it leaves, and one of
+// weight 2 twice as many as others.
+func (s tenantShare) admitsOneMore(running, weight, free int) bool {
+	return running == 0 || running < s.mostRunning() && (running+1)*(100-s.percent) <= s.percent*(free-1)*weight
+}
+
+// countAhead is how many claims of the tenant may wait, beyond those that may run.
+func (l *tenantLoad) countAhead(s tenantShare) int { return l.runs.countAhead(s.mostRunning()) }
+
+// freeSlots is how many more claims of the tenant can be of use here.
+func (l *tenantLoad) freeSlots(s tenantShare) int {
+	return s.mostRunning() + l.countAhead(s) - l.running - l.waiting
+}
+
+// join counts a claim of a kind of which most may share a call, and tells whether it shares that of
+// one that waits already.
+func (l *tenantLoad) join(kind string, most int) (shares bool) {
+	if most == 1 {
+		return false
+	}
+	if l.batches == nil {
+		l.batches = map[string]int{}
+	}
+	n := l.batches[kind]
+	l.batches[kind]++
+	return n%most > 0
+}
+
+// isIdle tells whether nothing of the tenant has been here for a while.
+func (l *tenantLoad) isIdle(now time.Time) bool {
+	for _, n := range l.batches { // those that share a call are not counted as waiting
+		if n > 0 {
+			return false
+		}
+	}
+	return l.running+l.waiting == 0 && l.wanting == nil && now.Sub(l.seen) > forgetLoad
+}
+
+// forgetLoad is how long it is remembered how long a tenant's jobs took.
+const forgetLoad = 10 * asksFor
+
+// asksFor is how long an owner counts as one of those that the free slots are for: one
+// to two of these.
+const asksFor = 10 * lookahead
+
+// mostSharers bounds the sharing: with many owners who ask for little now and then, the
+// one that has much to do would get next to nothing.
+const mostSharers = 4
+
+// recentOwners are those that have lately asked for slots.
+type recentOwners struct {
+	now, before map[Owner]struct{} // since turned, and in the time before
+	turned      time.Time
+}
+
+func newRecentOwners(now time.Time) recentOwners {
+	return recentOwners{now: map[Owner]struct{}{}, turned: now}
+}
+
+// countSharers is how many owners the free slots are for, o being one of them.
+func (r *recentOwners) countSharers(o Owner) int {
+	switch passed := time.Since(r.turned); {
+	case passed >= 2*asksFor:
+		r.now, r.before, r.turned = map[Owner]struct{}{}, nil, time.Now()
+	case passed >= asksFor:
+		r.now, r.before, r.turned = map[Owner]struct{}{}, r.now, r.turned.Add(asksFor)
+	}
+	r.now[o] = struct{}{}
+	return min(max(len(r.now), len(r.before)), mostSharers)
+}
+
+func (r *recentOwners) forget(o Owner) {
+	delete(r.now, o)
+	delete(r.before, o)
+}

@@ -1,0 +1,180 @@
+package execution
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// TestAdmits fills workers with tenants that have more to do than anybody has time for, one
+// after another: the first has its share, each gets a worker while one is free, and none
+// takes the last free one beside another of its own.
+func TestAdmits(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{1, 2, 3, 4, 16, 64, 1000} {
+		for _, percent := range []int{1, 50, 75, 99, 100} {
+			s := tenantShare{workers, percent}
+			free := workers
+			for tenant := range workers {
+				running := 0
+				for free > 0 && s.admitsOneMore(running, 1, free) {
+					running++
+					free--
+				}
+				if tenant == 0 {
+					require.Equal(t, s.mostRunning(), running, "of %d workers, %d percent", workers, percent)
+				}
+				require.False(t, running == 0 && free > 0)
+				if percent < 100 && running > 1 {
+					require.NotZero(t, free, "of %d workers, %d percent", workers, percent)
+				}
+			}
+		}
+	}
+}
+
+// Tenants that have much to do run by weight, and none more than its share.
+func TestWorkersAreSharedByWeight(t *testing.T) {
+	t.Parallel()
+	s := tenantShare{4000, 75}
+	running := func(weight int) (n int) {
+		for s.admitsOneMore(n, weight, 101) {
+			n++
+		}
+		return n
+	}
+	require.Equal(t, []int{300, 600, 1500}, []int{running(1), running(2), running(5)}, "beside 101 that are free")
+	require.Equal(t, s.mostRunning(), running(100))
+
+	b, o := newBacklog(tenantShare{1000, 100}, newCapacity(1000), newDurations()), newFakeOwner()
+	claims := numbered(o, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	for i := range claims {
+		claims[i].Record.Tenant, claims[i].Weight = "light", 1
+		if i < 6 {
+			claims[i].Record.Tenant, claims[i].Weight = "heavy", 2
+		}
+	}
+	require.True(t, b.push(o, claims))
+	heavy := 0
+	for range 6 {
+		if b.pop().Record.Tenant == "heavy" {
+			heavy++
+		}
+	}
+	require.Equal(t, 4, heavy)
+}
+
+// So do those that have their share, and run more when one of their runs ends.
+func TestParkedTenantsAreServedByWeight(t *testing.T) {
+	t.Parallel()
+	b, o := newBacklog(tenantShare{3, 75}, newCapacity(3), newDurations()), newFakeOwner()
+	ids := make([]int, 40)
+	claims := numbered(o, ids...)
+	for i := range claims {
+		claims[i].Record.Tenant, claims[i].Weight = []string{"light", "heavy"}[i%2], 1+i%2*2
+	}
+	require.True(t, b.push(o, claims))
+	var running []string
+	take := func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		c := b.takeRunnable()
+		if c != nil {
+			running = append(running, c.Record.Tenant)
+		}
+		return c != nil
+	}
+	for take() {
+	}
+	require.Len(t, b.parked, 2)
+	heavy := 0
+	for range 20 {
+		b.countEnd(running[0], 0)
+		running = running[1:]
+		require.True(t, take())
+		if running[len(running)-1] == "heavy" {
+			heavy++
+		}
+	}
+	require.Equal(t, 15, heavy)
+}
+
+// Who comes new waits behind one of the tenants that were parked, not behind all of them.
+func TestParkedTenantsAndOthersTakeTurns(t *testing.T) {
+	t.Parallel()
+	b, o := newBacklog(tenantShare{3, 75}, newCapacity(3), newDurations()), newFakeOwner()
+	claims := numbered(o, make([]int, 40)...)
+	for i := range claims {
+		claims[i].Record.Tenant = fmt.Sprint("heavy", i%8)
+	}
+	take := func() string {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if c := b.takeRunnable(); c != nil {
+			return c.Record.Tenant
+		}
+		return ""
+	}
+	require.True(t, b.push(o, claims))
+	running := []string{take(), take(), take()}
+	for _, tenant := range running {
+		b.countRun(b.loadOf(tenant)) // as if each ran one more: then nobody of these may
+	}
+	for _, owner := range b.order {
+		for len(owner.turns) > 0 {
+			b.park(owner.turns[0])
+		}
+	}
+	for _, tenant := range running {
+		b.countEnd(tenant, 0)
+		b.countEnd(tenant, 0)
+	}
+	light := numbered(o, 100)
+	light[0].Record.Tenant = "light"
+	require.True(t, b.push(o, light))
+	require.Contains(t, []string{take(), take()}, "light")
+	require.NotEqual(t, "light", take(), "the others go on")
+}
+
+// TestPayloadsInMemory: while the payloads of claims come to the bound there is no capacity
+// for more, and an owner that wanted some is told once one of them is done with.
+func TestPayloadsInMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiter(false)
+		b := newBundle(t, func(c *Config) { c.Workers = 4 }, w.register).start()
+		large := b.claim("wait")
+		large.Record.Payload = []byte(strings.Repeat("x", maxBytes))
+		b.submitClaims([]Claim{large})
+		<-w.running
+		require.Zero(t, b.workers.FreeSlots())
+		require.Zero(t, b.workers.Reserve(b.owner, 1))
+		close(w.goOn)
+		require.Equal(t, job.Done, b.owner.next(t).outcome.State)
+		synctest.Wait()
+		require.Equal(t, 1, b.workers.Reserve(b.owner, 1))
+		b.workers.Release(1)
+		require.Zero(t, b.workers.capacity.bytes.Load())
+	})
+}
+
+// A tenant's load is kept while any of its claims waits, those that share a call with others too.
+func TestALoadWithClaimsIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	long := time.Now().Add(2 * forgetLoad)
+	l := &tenantLoad{seen: time.Now()}
+	require.True(t, l.isIdle(long))
+	require.False(t, l.join("k", 10), "the first one has a slot")
+	require.True(t, l.join("k", 10))
+	require.False(t, l.isIdle(long))
+	l.batches["k"]--
+	require.False(t, l.isIdle(long), "the one that shares is left")
+	l.batches["k"]--
+	require.True(t, l.isIdle(long))
+}

@@ -1,0 +1,128 @@
+package tenure
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// External has the job wait for a worker outside the cluster instead of a node: for one that asks
+// for its kind, which is the topic. See [ExternalWorkers] and docs/external-workers.md. Such a job
+// cannot have an exclusive key, and a kind's handler does not matter for it.
+func External() Option {
+	return func(e *enqueue) error {
+		e.job.External = true
+		return nil
+	}
+}
+
+// ExternalWorkers acquires jobs for workers outside the cluster, in whatever language, and ends them:
+// those that were enqueued with [External]. Each job is locked by one worker until a time. When that
+// has passed the job can be acquired again, at once, and what the first worker says of it then comes
+// too late: ErrLockLost. Use one for the life of the process: it remembers which tenant's turn it is,
+// and has those that wait for jobs of a topic look for them in turns. Safe for concurrent use.
+type ExternalWorkers struct {
+	*process
+
+	mu    sync.Mutex
+	first int                   // counts acquires, guarded by mu: which pool is asked first
+	after map[[2]string]string  // by pool and topic, guarded by mu: the tenant that was looked at last
+	late  map[*routing.Pool]int // guarded by mu: acquires that a pool has not answered in time
+	turns map[string]*turn      // guarded by mu: of those that wait, by what they wait for
+}
+
+// NewExternalWorkers returns what acquires jobs in the pools of a client, which has to be started. The
+// pools' user needs what nodes need, see docs/privileges.md.
+func NewExternalWorkers(c *Client) *ExternalWorkers {
+	return &ExternalWorkers{process: c.process, after: map[[2]string]string{}, late: map[*routing.Pool]int{}, turns: map[string]*turn{}}
+}
+
+// Bounds of what external workers ask for.
+const (
+	MaxExternalJobs = 1000           // that are acquired at a time
+	MaxExternalLock = 24 * time.Hour // from now on
+	MinExternalLock = 100 * time.Millisecond
+	MaxExternalWait = 5 * time.Minute
+	maxAcquireBytes = 16 << 20 // of the payloads of what is acquired in a pool
+	maxWorkerName   = 128
+	maxErrorText    = 16 << 10
+)
+
+// AcquireRequest asks for jobs of a topic.
+type AcquireRequest struct {
+	Topic   string        // the kind of the jobs
+	Worker  string        // who locks them: at most 128 bytes
+	Max     int           // 1 to MaxExternalJobs
+	LockFor time.Duration // MinExternalLock to MaxExternalLock, by the database's clock
+	Wait    time.Duration // for the first job, if there is none now; to MaxExternalWait
+	Tenants []tenancy.ID  // whose jobs; empty: all
+}
+
+func (r *AcquireRequest) check() error {
+	err := job.ValidateKind("topic", r.Topic)
+	switch {
+	case err != nil:
+	case r.Max < 1 || r.Max > MaxExternalJobs:
+		err = fmt.Errorf("max %d: 1 to %d are allowed", r.Max, MaxExternalJobs)
+	case r.Wait < 0 || r.Wait > MaxExternalWait:
+		err = fmt.Errorf("wait %v: 0 to %v are allowed", r.Wait, MaxExternalWait)
+	default:
+		err = cmp.Or(checkWorker(r.Worker), checkLockFor(r.LockFor))
+	}
+	for _, t := range r.Tenants {
+		err = cmp.Or(err, t.Validate())
+	}
+	if err != nil {
+		return &InputError{fmt.Errorf("acquire jobs: %w", err)}
+	}
+	return nil
+}
+
+func checkWorker(name string) error {
+	if name == "" || len(name) > maxWorkerName {
+		return fmt.Errorf("worker %q: a name of 1 to %d bytes is needed", name, maxWorkerName)
+	}
+	return validateText("worker", name)
+}
+
+func checkLockFor(d time.Duration) error {
+	if d < MinExternalLock || d > MaxExternalLock {
+		return fmt.Errorf("lock for %v: %v to %v are allowed", d, MinExternalLock, MaxExternalLock)
+	}
+	return nil
+}
+
+// ExternalLock is by what a worker proves that a job is its own. It can be stored, and passed on.
+type ExternalLock struct {
+	Job    job.ID `json:"job,string"`
+	Turn   int32  `json:"turn"` // of the job; another worker gets another one
+	Worker string `json:"worker"`
+}
+
+func (l ExternalLock) lock() store.ExternalLock { return store.ExternalLock(l) }
+
+// ExternalJob is a job that a worker has locked.
+type ExternalJob struct {
+	ExternalLock
+	Until         time.Time // when the lock expires, by the database's clock
+	Pool          string
+	Tenant        tenancy.ID
+	Topic         string
+	Queue         string
+	Priority      int
+	Attempt       int // this one, from 1
+	MaxAttempts   int // 0: those of job.DefaultPolicy
+	Losses        int // workers that have let its lock expire
+	CreatedAt     time.Time
+	UniqueKey     string
+	CorrelationID string
+	Payload       json.RawMessage
+	Meta          json.RawMessage
+}

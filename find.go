@@ -1,0 +1,95 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// question is what a pool's ledger is asked.
+type question[T any] func(context.Context, *routing.Pool, store.DB) (T, error)
+
+// inspect asks a pool's ledger.
+func inspect[T any](ctx context.Context, p *routing.Pool, ask question[T]) (out T, err error) {
+	err = p.Operate(ctx, func(c *pgxpool.Conn) error {
+		return store.Inspect(ctx, c, func(db store.DB) error {
+			out, err = ask(ctx, p, db)
+			return err
+		})
+	})
+	return out, err
+}
+
+// inspectEach asks the ledgers of pools, each for answerWithin at most.
+func inspectEach[T any](ctx context.Context, pools []*routing.Pool, ask question[[]T]) ([]T, error) {
+	return routing.AskEach(ctx, pools, answerWithin, func(ctx context.Context, p *routing.Pool) ([]T, error) {
+		return inspect(ctx, p, ask)
+	})
+}
+
+// inspectFirst asks the ledgers of pools at the same time, each for answerWithin at most, and
+// returns the first thing that one has. It waits for no other one then, as one that hangs would keep
+// what was found from those who ask. nil: none of those that answered has it; the error is an
+// UnansweredError if some did not.
+func inspectFirst[T any](ctx context.Context, c *process, pools []*routing.Pool, ask question[*T]) (*T, error) {
+	type answer struct {
+		from  int
+		found *T
+		err   error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of the questions that nobody waits for any more
+	answers := make(chan answer, len(pools))
+	failures := make([]error, len(pools)) // of those that have not answered yet: that they have not
+	for i, p := range pools {
+		failures[i] = errUnanswered
+		c.asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, answerWithin)
+			defer cancel()
+			found, err := inspect(ctx, p, ask)
+			answers <- answer{i, found, err}
+		})
+	}
+	for left := len(pools); left > 0; left-- {
+		select {
+		case a := <-answers:
+			if a.found != nil {
+				return a.found, nil
+			}
+			failures[a.from] = a.err
+		case <-ctx.Done():
+			left = 1
+		}
+	}
+	return nil, unanswered(ctx, pools, failures)
+}
+
+// errUnanswered stands for an answer that has not come.
+var errUnanswered = errors.New("it has not answered")
+
+// unanswered is the error of the pools that failed to answer; nil: none has.
+func unanswered(ctx context.Context, pools []*routing.Pool, failures []error) error {
+	out := &UnansweredError{}
+	var why []error
+	for i, err := range failures {
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, errUnanswered) {
+			err = context.Cause(ctx)
+		}
+		out.Pools = append(out.Pools, pools[i].Name)
+		why = append(why, routing.NameFailure(pools[i], err))
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	slices.Sort(out.Pools)
+	out.err = errors.Join(why...)
+	return out
+}

@@ -1,0 +1,13 @@
+package admin_test
+
+import "github.com/tenurehq/tenure/internal/mutant"
+
+var _ = []mutant.Mutant{
+	{
+		Promise: "P6", Name: "a web page reads what a node says by a name of its own",
+		File: "internal/admin/hosts.go", Func: "isKnownHost",
+		Old:  `err == nil || host == "localhost" {`,
+		New:  `err == nil || host != "" {`,
+		Test: "TestForHosts",
+	},
+}

@@ -1,0 +1,57 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// compare finds what only several pools together show.
+func compare(cfg config.Config, pools []*pool) (findings []Finding) {
+	add := func(s Severity, check string, where []string, what, why, mend string) {
+		findings = append(findings, Finding{s, check, append([]string{}, where...), what, "", why, mend})
+	}
+	members, versions := map[string]bool{}, map[string]bool{}
+	servers, rooms := map[string][]string{}, map[string]int{}
+	numbers := map[int]string{}
+	for _, p := range pools {
+		for member, s := range p.live() {
+			members[member] = true
+			versions[s.Version] = true
+		}
+		if p.server != "" {
+			servers[p.server] = append(servers[p.server], p.name)
+			rooms[p.server] = p.room
+		}
+		if other := numbers[p.number]; p.number > 0 && other != "" {
+			add(Error, "ledger", []string{other, p.name}, fmt.Sprintf("they have the same number %d", p.number), "their job ids would collide, so nodes use only the older one",
+				"they were migrated apart: make the newer one again in an empty database, with tenure migrate and a configuration that names all pools")
+		}
+		numbers[p.number] = p.name
+	}
+	nodes := max(cfg.Connections.Nodes, 1)
+	if len(members) > nodes {
+		add(Warning, "configuration", nil, fmt.Sprintf("%d nodes are alive, and connections.nodes is %d: %s", len(members), nodes, some(slices.Sorted(maps.Keys(members)))),
+			"each checks by that number whether the servers have connections for all", fmt.Sprintf("connections: {nodes: %d}", len(members)))
+		nodes = len(members)
+	}
+	if len(members) > 1 && cfg.Cluster == nil {
+		add(Error, "configuration", nil, fmt.Sprintf("%d nodes are alive, and the configuration has no cluster section: %s", len(members), some(slices.Sorted(maps.Keys(members)))),
+			"nodes that do not gossip do not share the pools: one holds the locks, and the others do nothing until it dies", "cluster: {bind: 0.0.0.0:7946, join: [\"dns:NAME-OF-THE-NODES:7946\"], keys: [...]}, see deploy/node.yaml; make a key by: openssl rand -base64 32")
+	}
+	if len(versions) > 1 {
+		add(Note, "nodes", nil, "nodes of several releases are alive: "+strings.Join(slices.Sorted(maps.Keys(versions)), ", "), "this is as it should be during an upgrade only", "restart those of the older release; tenure nodes lists them")
+	}
+	for _, server := range slices.Sorted(maps.Keys(servers)) {
+		var short *store.PoolError
+		if errors.As(cfg.Routing().CheckServer(servers[server], rooms[server], nodes), &short) {
+			add(Error, "connections", servers[server], short.What, "pools that come last stay out of service, or nodes are refused when there is much to do", short.Fix)
+		}
+	}
+	return findings
+}

@@ -1,0 +1,279 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+const (
+	// Error is something that keeps jobs from running, or may lose them.
+	Error Severity = "error"
+	// Warning is something that will hurt if nobody mends it.
+	Warning Severity = "warning"
+	// Note is something that may be meant.
+	Note Severity = "note"
+)
+
+// Finding is something that is wrong.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	// Check is what was looked at: configuration, connections, ledger, privileges, tenants, clock,
+	// server, vacuum, transactions, replication, nodes, lock or jobs.
+	Check string `json:"check"`
+	// Pools are where it is; none: in the configuration.
+	Pools []string `json:"pools"`
+	// What is wrong, and with which table, transaction, node or job.
+	What string `json:"what"`
+	// Said is what a database said of it, which may name addresses and users; often nothing.
+	Said string `json:"said,omitempty"`
+	// Why it matters.
+	Why string `json:"why"`
+	// Mend is what to do about it: a command, SQL, or a key of the configuration.
+	Mend string `json:"mend"`
+}
+
+// Where names the pools, or says that it is in the configuration.
+func (f Finding) Where() string { return cmp.Or(strings.Join(f.Pools, ", "), "configuration") }
+
+// Text is what is wrong, with what a database said of it.
+func (f Finding) Text() string {
+	if f.Said == "" {
+		return f.What
+	}
+	return f.What + ": " + f.Said
+}
+
+// Examination is what became of looking.
+type Examination struct {
+	Findings []Finding `json:"findings"` // the worst first
+	Examined []string  `json:"examined"` // the pools that everything was asked of
+	Partly   []string  `json:"partly"`   // those that did not answer, or not all
+}
+
+// Healthy tells whether there is nothing to mend.
+func (e Examination) Healthy() bool {
+	return !slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Severity != Note })
+}
+
+// Discreet is the examination without what databases said, for those who may not know where these are.
+func (e Examination) Discreet() Examination {
+	e.Findings = slices.Clone(e.Findings)
+	for i := range e.Findings {
+		e.Findings[i].Said = ""
+	}
+	return e
+}
+
+// Summary says how many findings there are, and what was looked at.
+func (e Examination) Summary() string {
+	text := fmt.Sprintf("%d findings; %d pools were examined", len(e.Findings), len(e.Examined))
+	if len(e.Partly) > 0 {
+		text += ", and not, or not wholly: " + strings.Join(e.Partly, ", ")
+	}
+	return text
+}
+
+// Options of an examination.
+type Options struct {
+	// Pools to look at. Default: all.
+	Pools []string
+	// Within is how long each pool may take. Default: 1 s.
+	Within time.Duration
+	// Open is how long a transaction may be open. Default: 10 m.
+	Open time.Duration
+	// Now is this machine's clock. Default: time.Now.
+	Now func() time.Time
+}
+
+// Examine looks for what is wrong. It takes no longer than Within and a moment; what could not be
+// asked is a finding, too.
+func Examine(ctx context.Context, cfg config.Config, o Options) Examination {
+	within := cmp.Or(max(o.Within, 0), time.Second)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	names := o.Pools
+	if len(names) == 0 {
+		names = slices.Collect(maps.Keys(cfg.Pools))
+	}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	pools := make([]*pool, len(names))
+	var group sync.WaitGroup
+	for i, name := range names {
+		pools[i] = &pool{name: name, cfg: cfg, open: cmp.Or(o.Open, longOpen), now: o.Now}
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, within)
+			defer cancel()
+			pools[i].examine(ctx, within)
+		})
+	}
+	group.Wait()
+	e := Examination{Examined: []string{}, Partly: []string{}}
+	var found []Finding
+	for _, p := range pools {
+		found = append(found, p.findings...)
+		if p.whole {
+			e.Examined = append(e.Examined, p.name)
+		} else {
+			e.Partly = append(e.Partly, p.name)
+		}
+	}
+	e.Findings = append(compare(cfg, pools), together(found)...)
+	slices.SortStableFunc(e.Findings, func(a, b Finding) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
+	return e
+}
+
+// together makes one finding of those that say the same of several pools, such as of all on one server.
+func together(found []Finding) []Finding {
+	const others = "; likewise for the others"
+	out := []Finding{}
+	at := map[[6]string]int{}
+	for _, f := range found {
+		name := f.Pools[0]
+		same := [6]string{string(f.Severity), f.Check, f.What, f.Said, f.Why, strings.ReplaceAll(f.Mend, name, "*")}
+		i, known := at[same]
+		if !known {
+			at[same] = len(out)
+			out = append(out, f)
+			continue
+		}
+		one := &out[i]
+		one.Pools = append(one.Pools, name)
+		if one.Mend != f.Mend && !strings.HasSuffix(one.Mend, others) { // it names the pool
+			one.Mend += others
+		}
+	}
+	return out
+}
+
+var rank = map[Severity]int{Error: 0, Warning: 1, Note: 2}
+
+// pool is one that is examined, by one goroutine.
+type pool struct {
+	name string
+	cfg  config.Config
+	open time.Duration // how long a transaction may be
+	now  func() time.Time
+
+	findings []Finding
+	whole    bool
+	lacking  bool // its ledger cannot be read, and a finding says why
+
+	server   string // which it is on; "": not known
+	room     int    // for connections on that server
+	number   int    // in its ledger; 0: not known
+	sessions []store.Session
+}
+
+func (p *pool) add(s Severity, check, what, why, mend string) {
+	p.findings = append(p.findings, Finding{s, check, []string{p.name}, what, "", why, mend})
+}
+
+// addSaid adds to the last finding what the database said of it.
+func (p *pool) addSaid(err error) {
+	p.findings[len(p.findings)-1].Said = strings.Join(strings.Fields(err.Error()), " ")
+}
+
+// checks are made in this order: what is most likely wrong comes first, as there may be no time
+// for the rest.
+var checks = []struct {
+	name   string
+	ledger bool // it reads the ledger
+	run    func(*pool, context.Context, store.DB) error
+}{
+	{"server", false, (*pool).checkServer},
+	{"ledger", false, (*pool).checkLedger},
+	{"nodes", true, (*pool).checkSessions},
+	{"lock", true, (*pool).checkLock},
+	{"jobs", true, (*pool).checkJobs},
+	{"tenants", true, (*pool).checkTenants},
+	{"transactions", false, (*pool).checkTransactions},
+	{"replication", false, (*pool).checkSlots},
+	{"vacuum", false, (*pool).checkVacuum},
+}
+
+// examine makes the checks, those of the ledger each in a transaction of its own that only reads.
+func (p *pool) examine(ctx context.Context, within time.Duration) {
+	conn, err := p.connect(ctx, within)
+	if err != nil {
+		p.addDown(err)
+		return
+	}
+	defer closeSoon(ctx, conn)
+	p.whole = true
+	for _, c := range checks {
+		if c.ledger && p.lacking {
+			p.whole = false
+			continue
+		}
+		var err error
+		if c.ledger {
+			err = store.Inspect(ctx, conn, func(db store.DB) error { return c.run(p, ctx, db) })
+		} else { // a failure must not spoil what is asked next, nor a transaction that only reads be taken for the database's way
+			err = c.run(p, ctx, conn)
+		}
+		if err == nil {
+			continue
+		}
+		p.whole = false
+		if ctx.Err() != nil {
+			p.add(Error, "connections", fmt.Sprintf("the database did not answer within %v; it was not asked everything, from %q on", within, c.name),
+				"it is slow or overloaded, and jobs wait for it", "tenure doctor --within 10s")
+			return
+		}
+		p.add(Warning, c.name, "this could not be looked at", "what is wrong there stays unknown", "tenure doctor --within 10s")
+		p.addSaid(err)
+		if conn.IsClosed() {
+			return
+		}
+	}
+}
+
+func (p *pool) connect(ctx context.Context, within time.Duration) (*pgx.Conn, error) {
+	c, err := pgx.ParseConfig(p.cfg.Pools[p.name].DSN)
+	if err != nil {
+		return nil, errors.New("its dsn cannot be read as a Postgres connection string") // err may quote the password
+	}
+	c.ConnectTimeout = within
+	c.RuntimeParams["application_name"] = "tenure doctor"
+	conn, err := pgx.ConnectConfig(ctx, c)
+	return conn, store.Denied(p.name, c, err)
+}
+
+// closeSoon is polite to a server that answers, and does not wait for another one.
+func closeSoon(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 100*time.Millisecond)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+// addDown says why a pool cannot be reached.
+func (p *pool) addDown(err error) {
+	const why = "none of its jobs runs, and enqueuing there fails"
+	var known *store.PoolError
+	switch {
+	case errors.As(err, &known):
+		p.add(Error, "connections", known.What, why, known.Fix)
+	case store.NoConnectionLeft(err):
+		p.add(Error, "connections", "its server has no connection left", why, "SELECT application_name, count(*) FROM pg_stat_activity GROUP BY 1 ORDER BY 2 DESC, as a superuser, says who has them")
+		p.addSaid(err)
+	default:
+		p.add(Error, "connections", "its database cannot be reached", why, fmt.Sprintf("start the server, or correct pools.%s.dsn; try: psql with that dsn, on this machine", p.name))
+		p.addSaid(err)
+	}
+}

@@ -1,0 +1,268 @@
+package doctor_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/doctor"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const patience = 60 * time.Second
+
+// bundle is a pool of its own, and the configuration that names it.
+type bundle struct {
+	t   *testing.T
+	cfg config.Config
+	db  *pgx.Conn
+}
+
+func setup(t *testing.T, dsn string) *bundle {
+	cfg := config.Default()
+	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: dsn, MaxConns: 8}}
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: "public2"}}
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	b := &bundle{t, cfg, conn}
+	b.exec("CREATE SCHEMA public2")
+	return b
+}
+
+func (b *bundle) exec(sql string, args ...any) {
+	b.t.Helper()
+	_, err := b.db.Exec(b.t.Context(), sql, args...)
+	require.NoError(b.t, err)
+}
+
+// session makes a session that was seen ago, lives for ttl beyond that, and handles "known".
+func (b *bundle) session(ago, ttl time.Duration) uuid.UUID {
+	id := uuid.New()
+	b.exec(`INSERT INTO tenure.node_session (session_id, node, member, version, kinds, last_seen, expires_at)
+		VALUES ($1, 'n', $2, 'v', '{known}', clock_timestamp() - $3::interval, clock_timestamp() - $3::interval + $4::interval)`, id, id.String(), ago, ttl)
+	return id
+}
+
+func (b *bundle) examine() doctor.Examination {
+	return doctor.Examine(b.t.Context(), b.cfg, doctor.Options{Within: patience})
+}
+
+// finding is the one whose text says this; nothing is found that is not whole.
+func (b *bundle) finding(what string) (f doctor.Finding) {
+	b.t.Helper()
+	e := b.examine()
+	for _, one := range e.Findings {
+		require.NotEmpty(b.t, one.Why, one.What)
+		require.NotEmpty(b.t, one.Mend, one.What)
+		require.NotEmpty(b.t, one.Check, one.What)
+	}
+	i := slices.IndexFunc(e.Findings, func(f doctor.Finding) bool { return strings.Contains(f.What, what) })
+	require.GreaterOrEqual(b.t, i, 0, "no finding says %q: %v", what, e.Findings)
+	return e.Findings[i]
+}
+
+func (b *bundle) lacks(what string) {
+	b.t.Helper()
+	for _, f := range b.examine().Findings {
+		require.NotContains(b.t, f.What, what)
+	}
+}
+
+// On a sound pool nothing is found but what the tests' server is: careless and a superuser's.
+func TestNothingIsFound(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("SELECT tenure.enqueue('acme', 'known', '{}')")
+	session := b.session(0, time.Hour)
+	b.exec("UPDATE tenure.acquire_lock SET holder = $1, holder_member = 'n', renewed_at = clock_timestamp(), expires_at = clock_timestamp() + interval '1 hour'", session)
+	e := b.examine()
+	require.Equal(t, []string{"main"}, e.Examined)
+	require.Empty(t, e.Partly)
+	for _, f := range e.Findings {
+		require.True(t, strings.HasPrefix(f.What, "fsync") || strings.HasPrefix(f.What, "full_page_writes") || strings.Contains(f.What, "superuser") ||
+			f.Check == "replication" || strings.Contains(f.What, "connections to its server"), f) // of other tests on the server
+	}
+	require.False(t, e.Healthy())
+	require.True(t, doctor.Examination{Findings: []doctor.Finding{{Severity: doctor.Note}}}.Healthy())
+}
+
+func TestPoolsThatAreDown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.cfg.Pools["gone"] = routing.PoolConfig{DSN: "postgres://app:hunter2@127.0.0.1:1/gone"}
+	c, err := pgx.ParseConfig(b.cfg.Pools["main"].DSN)
+	require.NoError(t, err)
+	b.cfg.Pools["absent"] = routing.PoolConfig{DSN: strings.Replace(b.cfg.Pools["main"].DSN, c.Database, "no_such_database", 1)}
+	f := b.finding("cannot be reached")
+	require.Equal(t, []string{"gone"}, f.Pools)
+	require.Equal(t, doctor.Error, f.Severity)
+	require.NotContains(t, f.Text(), "hunter2")
+	require.Contains(t, b.finding(`refuses user`).Mend, "tenure migrate --pool absent")
+	e := b.examine()
+	require.Equal(t, []string{"main"}, e.Examined)
+	require.Equal(t, []string{"absent", "gone"}, e.Partly)
+	require.Equal(t, doctor.Error, e.Findings[0].Severity, "the worst first")
+}
+
+// A database that takes too long is told of, with what was found until then, and the others are
+// not waited for by it.
+func TestAPoolThatHangs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	other, err := pgx.Connect(t.Context(), b.cfg.Pools["main"].DSN)
+	require.NoError(t, err)
+	defer other.Close(context.WithoutCancel(t.Context()))
+	b.exec("BEGIN")
+	b.exec("LOCK TABLE tenure.node_session")
+	var e doctor.Examination
+	require.Eventually(t, func() bool { // on a busy machine it may not come as far as that table within a second
+		e = doctor.Examine(t.Context(), b.cfg, doctor.Options{Within: time.Second})
+		return slices.ContainsFunc(e.Findings, func(f doctor.Finding) bool { return strings.Contains(f.What, `from "nodes" on`) })
+	}, patience, time.Millisecond)
+	require.Equal(t, []string{"main"}, e.Partly)
+	b.exec("ROLLBACK")
+}
+
+func TestTheLedger(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgtest.Database(t))
+	f := b.finding("has no ledger")
+	require.Equal(t, []string{"ledger", "run: tenure migrate --pool main"}, []string{f.Check, f.Mend})
+	require.NoError(t, storetest.Prepare(t.Context(), b.cfg.Pools["main"].DSN, "main", 1))
+	b.lacks("has no ledger")
+	b.exec("DELETE FROM tenure.migration WHERE version_id = (SELECT max(version_id) FROM tenure.migration)")
+	require.Contains(t, b.finding("needs version").Mend, "tenure migrate")
+}
+
+func TestPrivileges(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	b := setup(t, dsn)
+	b.cfg.Pools["main"] = routing.PoolConfig{DSN: storetest.AsRuntime(dsn)}
+	b.lacks("privileges")
+	b.exec("REVOKE DELETE ON tenure.job FROM tenure_test_app")
+	f := b.finding("lacks privileges")
+	require.Equal(t, []string{"privileges", string(doctor.Error)}, []string{f.Check, string(f.Severity)})
+	require.Contains(t, f.Mend, "GRANT DELETE ON tenure.job")
+}
+
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.lacks("have no schema")
+	b.cfg.Tenants.Static["globex"] = routing.TenantConfig{Pool: "main", Role: "no_such_role"}
+	require.Contains(t, b.finding("have no schema: globex").Mend, `CREATE SCHEMA "globex"`)
+	require.Contains(t, b.finding("do not exist").Mend, `CREATE ROLE "no_such_role"`)
+}
+
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.lacks("clock")
+	late := func() time.Time { return time.Now().Add(-10 * time.Minute) }
+	e := doctor.Examine(t.Context(), b.cfg, doctor.Options{Within: patience, Now: late})
+	require.True(t, slices.ContainsFunc(e.Findings, func(f doctor.Finding) bool { return f.Check == "clock" }))
+}
+
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.lacks("has room for")
+	b.cfg.Connections.Nodes = 1000
+	require.Contains(t, b.finding("has room for").What, "1000 nodes may open 8 each, 8000 in all")
+}
+
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.session(0, time.Hour)
+	b.lacks("nodes are alive")
+	b.session(0, time.Hour)
+	f := b.finding("2 nodes are alive, and connections.nodes is 1")
+	require.Equal(t, "connections: {nodes: 2}", f.Mend)
+	require.Equal(t, doctor.Error, b.finding("has no cluster section").Severity)
+	b.exec("UPDATE tenure.node_session SET version = member")
+	require.Equal(t, doctor.Note, b.finding("several releases").Severity)
+	b.cfg.Pools["twin"] = routing.PoolConfig{DSN: storetest.DSN(t, "twin", 1), MaxConns: 8}
+	require.Equal(t, []string{"main", "twin"}, b.finding("same number").Pools)
+}
+
+func TestLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.lacks("jobs wait")
+	b.exec("SELECT tenure.enqueue('acme', 'known', '{}')")
+	require.Contains(t, b.finding("jobs wait, and no node works on this pool").Mend, "tenure serve")
+	b.session(0, time.Hour)
+	b.finding("nobody holds the pool's acquire lock")
+	b.exec("UPDATE tenure.acquire_lock SET paused = true")
+	require.Equal(t, doctor.Note, b.finding("is frozen").Severity)
+}
+
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	gone, live := b.session(time.Hour, 15*time.Second), b.session(0, time.Hour)
+	b.exec("SELECT tenure.enqueue('acme', 'strange', '{}')")
+	require.Contains(t, b.finding("1 jobs of kind strange wait").Mend, "--kind strange")
+
+	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT $1, turn, ARRAY[id], clock_timestamp() FROM tenure.job", gone)
+	require.Contains(t, b.finding("has 1 claims and was seen last").What, gone.String())
+
+	b.lacks("has been with node")
+	b.exec("UPDATE tenure.claim SET session_id = $1, started_at = clock_timestamp() - interval '1 hour'", live)
+	b.lacks("has 1 claims")
+	require.Equal(t, doctor.Note, b.finding("longer than execution.timeout of 15m0s").Severity)
+	b.exec("UPDATE tenure.job SET timeout_ms = 7200000")
+	b.lacks("has been with node")
+	b.exec("UPDATE tenure.job SET timeout_ms = 60000")
+	require.Equal(t, doctor.Warning, b.finding("longer than its timeout of 1m0s").Severity)
+}
+
+// What others leave open on a server is found, and how to end it.
+func TestWhatHoldsUpVacuum(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Options{Settings: map[string]string{"autovacuum": "off", "max_prepared_transactions": "2"}})
+	require.NoError(t, server.CreateDatabase(t.Context(), "main"))
+	require.NoError(t, storetest.Prepare(t.Context(), server.DSN("main"), "main", 1))
+	b := setup(t, server.DSN("main"))
+	b.finding("autovacuum is off on its server")
+	b.exec("ALTER TABLE tenure.claim SET (autovacuum_enabled = false)")
+	require.Contains(t, b.finding("autovacuum is off for table tenure.claim").Mend, `ALTER TABLE tenure."claim" RESET`)
+
+	b.lacks("dead rows, and was due")
+	b.exec("CREATE TABLE tenure.scrap AS SELECT FROM generate_series(1, 20000)")
+	b.exec("DELETE FROM tenure.scrap")
+	require.Eventually(t, func() bool {
+		b.exec("SELECT") // before version 15 a session tells what it has done with its next statement
+		return slices.ContainsFunc(b.examine().Findings, func(f doctor.Finding) bool { return strings.Contains(f.What, "table tenure.scrap has 20000 dead rows") })
+	}, patience, 50*time.Millisecond)
+
+	b.lacks("replication slot")
+	b.exec("SELECT pg_create_physical_replication_slot('left_behind', true)")
+	require.Contains(t, b.finding("replication slot left_behind").Mend, "pg_drop_replication_slot('left_behind')")
+
+	b.exec("BEGIN")
+	b.exec("CREATE TABLE t ()")
+	b.exec("PREPARE TRANSACTION 'forgotten'")
+	b.lacks("forgotten")
+	e := doctor.Examine(t.Context(), b.cfg, doctor.Options{Within: patience, Open: time.Nanosecond})
+	i := slices.IndexFunc(e.Findings, func(f doctor.Finding) bool { return strings.Contains(f.What, "prepared transaction forgotten") })
+	require.GreaterOrEqual(t, i, 0, e.Findings)
+	require.Contains(t, e.Findings[i].Mend, "ROLLBACK PREPARED 'forgotten'")
+	b.exec("ROLLBACK PREPARED 'forgotten'")
+}

@@ -1,0 +1,110 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// overdue is how much later than it should something may happen before it is a finding: a fail-over
+// takes less.
+const overdue = time.Minute
+
+// checkSessions looks for sessions that are gone and whose jobs nobody has taken back.
+func (p *pool) checkSessions(ctx context.Context, db store.DB) (err error) {
+	if p.sessions, err = store.Sessions(ctx, db); err != nil {
+		return err
+	}
+	for _, s := range p.sessions {
+		if s.Claims > 0 && s.Unseen > s.TTL+overdue {
+			p.add(Error, "nodes", fmt.Sprintf("session %s of node %s (member %s) has %d claims and was seen last %v ago", s.ID, s.Node, s.Member, s.Claims, s.Unseen.Round(time.Second)),
+				"its node is gone, and its jobs run again only when the holder of the pool's lock takes them back", "tenure locks --config "+p.file()+" says who holds it; if nobody does, start a node: tenure serve")
+		}
+	}
+	return nil
+}
+
+// live are the members whose sessions are in force.
+func (p *pool) live() map[string]store.Session {
+	members := map[string]store.Session{}
+	for _, s := range p.sessions {
+		if s.State == "live" && !s.Expired {
+			members[s.Member] = s
+		}
+	}
+	return members
+}
+
+// checkLock looks whether somebody holds the pool's lock, if there is something to do.
+func (p *pool) checkLock(ctx context.Context, db store.DB) error {
+	lock, err := store.ReadLock(ctx, db)
+	if err != nil {
+		return err
+	}
+	idle, err := store.LookIdle(ctx, db)
+	if err != nil {
+		return err
+	}
+	held := lock.Session != uuid.Nil && lock.Remaining > 0
+	due := idle.Waiting || idle.Due != nil && *idle.Due < -overdue
+	switch {
+	case lock.Paused:
+		p.add(Note, "lock", "the pool is frozen", "no job is claimed there until somebody thaws it", "tenure pools thaw "+p.name)
+	case held || !due || lock.Quiet < lock.TTL+overdue:
+	case len(p.live()) == 0:
+		p.add(Error, "lock", "jobs wait, and no node works on this pool", "none of them runs", "start a node whose configuration has this pool: tenure serve --config "+p.file())
+	default:
+		p.add(Error, "lock", fmt.Sprintf("jobs wait, and nobody holds the pool's acquire lock, although nodes live: %s", some(slices.Sorted(maps.Keys(p.live())))), "none of them runs",
+			"the nodes' logs say why they do not take it; tenure locks shows whom it is reserved for")
+	}
+	return nil
+}
+
+// checkJobs looks for jobs that wait in vain, or run for too long.
+func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
+	kinds, err := store.Unhandled(ctx, db)
+	if err != nil {
+		return err
+	}
+	if len(p.live()) > 0 { // else that is the finding
+		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+			p.add(Error, "jobs", fmt.Sprintf("%d jobs of kind %s wait, and no live node has a handler for it", kinds[kind], kind), "they wait for ever",
+				fmt.Sprintf("start nodes that register the kind; or: tenure jobs list --kind %s, and tenure jobs cancel ID", kind))
+		}
+	}
+	left, err := store.LeftBehind(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, one := range left {
+		p.add(Error, "jobs", fmt.Sprintf("jobs of tenant %s wait here, and it has moved to pool %s", one.Tenant, one.Other), "nobody claims them here",
+			fmt.Sprintf("tenure tenants move %s --to %s", one.Tenant, one.Other))
+	}
+	runs, err := store.LongRuns(ctx, db, p.cfg.Execution.Timeout, mostListed)
+	for _, r := range runs {
+		what := fmt.Sprintf("job %s (%s of %s) has been with node %s for %v", r.ID, r.Kind, r.Tenant, r.Node, r.Running.Round(time.Second))
+		mend := fmt.Sprintf("tenure jobs show %s says how far it is; tenure jobs cancel %s asks its handler to end", r.ID, r.ID)
+		if r.Timeout == 0 {
+			p.add(Note, "jobs", what+fmt.Sprintf(", longer than execution.timeout of %v", p.cfg.Execution.Timeout), "its kind may have a longer one; if not, its handler does not heed its context, and keeps a worker", mend)
+			continue
+		}
+		if r.Running > r.Timeout+overdue {
+			p.add(Warning, "jobs", what+fmt.Sprintf(", longer than its timeout of %v", r.Timeout), "its handler does not heed its context, and keeps a worker", mend)
+		}
+	}
+	return err
+}
+
+// file is where the configuration is.
+func (p *pool) file() string {
+	if p.cfg.File != "" {
+		return p.cfg.File
+	}
+	return "node.yaml"
+}

@@ -1,0 +1,194 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// mostApart is how far the clocks of a node and of a server may be apart: more than any round trip
+// here, and less than a wait that anybody would notice.
+const mostApart = 2 * time.Second
+
+// crowded is how much of a server's connections may be open, in percent.
+const crowded = 90
+
+// checkServer looks at the server's clock, and at what it was told to do.
+func (p *pool) checkServer(ctx context.Context, db store.DB) error {
+	before := p.now()
+	h, err := store.ReadServerHealth(ctx, db)
+	if err != nil {
+		return err
+	}
+	after := p.now()
+	apart := h.Clock.Sub(before.Add(after.Sub(before) / 2))
+	if doubt := after.Sub(before) / 2; max(apart, -apart)-doubt > mostApart {
+		p.add(Warning, "clock", fmt.Sprintf("this machine's clock is %v apart from the server's", max(apart, -apart).Round(100*time.Millisecond)),
+			"what a program works out from its own clock, such as tenure.At(time.Now()), is due at another time by the server's", "timedatectl set-ntp true, on this machine and on the server's")
+	}
+	if !h.Vacuums {
+		p.add(Warning, "vacuum", "autovacuum is off on its server", "dead rows are never tidied away, and everything there gets slower with time",
+			"ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; SELECT pg_reload_conf()")
+	}
+	// The ledger says which server it is; without one the connections are not compared.
+	server, room, _, err := store.Server(ctx, db)
+	if err != nil {
+		return nil // checkLedger says why
+	}
+	p.server, p.room = server, room
+	if room > 0 && h.Connections*100 >= room*crowded {
+		p.add(Warning, "connections", fmt.Sprintf("%d connections to its server are open, of %d that there are for users", h.Connections, room),
+			"who comes when all are taken is refused, nodes among them", "SELECT datname, usename, application_name, count(*) FROM pg_stat_activity GROUP BY 1, 2, 3 ORDER BY 4 DESC says who has them; end some, or raise max_connections")
+	}
+	return nil
+}
+
+// checkLedger asks what a node asks before it uses a ledger.
+func (p *pool) checkLedger(ctx context.Context, db store.DB) error {
+	number, err := store.Verify(ctx, db, p.name, store.ToRun)
+	var wrong *store.PoolError
+	if errors.As(err, &wrong) {
+		check := "ledger"
+		if strings.Contains(wrong.Fix, "GRANT ") {
+			check = "privileges"
+		}
+		p.add(Error, check, wrong.What, "nodes do not use the pool, so none of its jobs runs", wrong.Fix)
+		p.lacking = true
+		return nil
+	}
+	p.number, p.lacking = number, err != nil
+	return err
+}
+
+// checkTenants looks at the schemas and roles of those tenants that the configuration lists, and
+// at the risks of the server.
+func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
+	var schemas, roles []string
+	without := p.cfg.Tenants.Table != nil && p.cfg.Tenants.Role == ""
+	for _, t := range p.cfg.Routing().TenantsOf(p.name) {
+		schemas, roles = append(schemas, t.Schema), append(roles, t.Role)
+		without = without || t.Role == ""
+	}
+	r, err := store.LookForRisks(ctx, db, schemas, roles)
+	if err != nil {
+		return err
+	}
+	const fail = "jobs of these tenants that touch their data fail"
+	if n := len(r.NoSchema); n > 0 {
+		p.add(Error, "tenants", fmt.Sprintf("%d tenants have no schema: %s", n, some(r.NoSchema)), fail,
+			fmt.Sprintf("CREATE SCHEMA %q; or correct tenants.static", r.NoSchema[0]))
+	}
+	if n := len(r.NoRole); n > 0 {
+		p.add(Error, "tenants", fmt.Sprintf("%d roles of tenants do not exist, or the pool's user is no member of them: %s", n, some(r.NoRole)), fail,
+			fmt.Sprintf("CREATE ROLE %q, unless it exists; then: tenure migrate --pool %s --grants", r.NoRole[0], p.name))
+	}
+	if n := len(r.NoUsage); n > 0 {
+		p.add(Error, "privileges", fmt.Sprintf("%d roles, or users where tenants have none, may not use their schemas: %s", n, some(r.NoUsage)), fail, strings.Join(r.UsageGrants, "; "))
+	}
+	if n := len(r.EnqueueGrants); n > 0 {
+		p.add(Warning, "privileges", "roles of tenants may not enqueue", "an enqueue in a transaction of theirs fails", strings.Join(r.EnqueueGrants, "; "))
+	}
+	if n := len(r.MightyRoles); n > 0 {
+		p.add(Warning, "tenants", fmt.Sprintf("%d roles of tenants are superusers or bypass row-level security: %s", n, some(r.MightyRoles)), "they keep no tenants apart",
+			fmt.Sprintf("ALTER ROLE %q NOSUPERUSER NOBYPASSRLS", r.MightyRoles[0]))
+	}
+	if without && r.Mighty {
+		p.add(Warning, "tenants", "the pool's user is a superuser or bypasses row-level security, and tenants without a role run as that user", "handlers of one tenant may do anything to all others and to the server",
+			fmt.Sprintf("set tenants.role; or CREATE ROLE app LOGIN; then: tenure migrate --pool %s --grants --runtime app, and name it in pools.%s.dsn", p.name, p.name))
+	}
+	if r.LosesRole() && slices.ContainsFunc(roles, func(role string) bool { return role != "" }) {
+		p.add(Warning, "server", "this minor version of Postgres may lose a transaction's role (CVE-2024-10978)", "roles keep tenants apart", "apt-get install --only-upgrade postgresql, or as its server is upgraded")
+	}
+	if !r.FSync {
+		p.add(Warning, "server", "fsync is off", "a crash of the server's machine loses jobs or the whole database", "ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf()")
+	}
+	if !r.FullPageWrites {
+		p.add(Warning, "server", "full_page_writes is off", "a crash of the server's machine can damage the database", "ALTER SYSTEM SET full_page_writes = on; SELECT pg_reload_conf()")
+	}
+	return nil
+}
+
+// some lists the first of many names.
+func some(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// What may be open for how long: less is ordinary work. Where a session's time is hidden, how many
+// transactions have begun since counts.
+const (
+	longOpen = 10 * time.Minute
+	longAge  = 1_000_000
+)
+
+// mostListed bounds how many transactions, and how many jobs, are told of.
+const mostListed = 5
+
+// checkTransactions looks for what keeps dead rows from being tidied away.
+func (p *pool) checkTransactions(ctx context.Context, db store.DB) error {
+	all, err := store.Holdups(ctx, db, mostListed)
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if h.Open < p.open && h.Age < longAge || h.What == "replication slot" && h.State == "inactive" { // which checkSlots tells of
+			continue
+		}
+		since := fmt.Sprintf("for %d transactions", h.Age)
+		if h.Open > 0 {
+			since = "for " + h.Open.Round(time.Second).String()
+		}
+		who := ""
+		if h.User != "" {
+			who = fmt.Sprintf(" of user %s (application %q, %s)", h.User, h.Application, h.State)
+		}
+		if h.What == "prepared transaction" {
+			who = " of user " + h.User
+		}
+		p.add(Warning, "transactions", fmt.Sprintf("%s %s%s has been open %s", h.What, h.ID, who, since),
+			"Postgres cannot tidy away rows that ended since, and the whole database gets slower", h.Remedy())
+	}
+	return nil
+}
+
+// checkSlots looks for replication slots that nobody reads from.
+func (p *pool) checkSlots(ctx context.Context, db store.DB) error {
+	slots, err := store.InactiveSlots(ctx, db)
+	for _, slot := range slots {
+		h := store.Holdup{HoldupID: store.HoldupID{What: "replication slot", ID: slot}, State: "inactive"}
+		p.add(Warning, "replication", fmt.Sprintf("nobody reads from replication slot %s", slot),
+			"the server keeps its write-ahead log for it until the disk is full, and maybe dead rows", h.Remedy())
+	}
+	return err
+}
+
+// farBehind is how many times as many dead rows as vacuum is due at are too many, and fewDead how
+// many never are.
+const (
+	farBehind = 5
+	fewDead   = 10_000
+)
+
+// checkVacuum looks how far vacuum is behind on the ledger's tables.
+func (p *pool) checkVacuum(ctx context.Context, db store.DB) error {
+	tables, err := store.TableHealths(ctx, db)
+	for _, t := range tables {
+		if !t.Vacuums {
+			p.add(Warning, "vacuum", fmt.Sprintf("autovacuum is off for table tenure.%s", t.Name), "its dead rows are never tidied away, and jobs get slower with time",
+				fmt.Sprintf(`ALTER TABLE tenure."%s" RESET (autovacuum_enabled)`, t.Name))
+		}
+		if t.Dead >= fewDead && t.Dead > farBehind*t.DueAt {
+			p.add(Warning, "vacuum", fmt.Sprintf("table tenure.%s has %d dead rows, and was due for a vacuum at %d", t.Name, t.Dead, t.DueAt),
+				"the queries that find jobs read past them", fmt.Sprintf(`VACUUM (VERBOSE) tenure."%s"; if rows stay, see the findings about transactions; if it comes again, raise autovacuum_max_workers`, t.Name))
+		}
+	}
+	return err
+}

@@ -1,0 +1,222 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// Session is one life of this process in a pool: what its claims belong to. It is
+// an execution.Owner, so its methods are called from all workers.
+type Session struct {
+	id        uuid.UUID
+	shared    *shared
+	log       *zap.Logger
+	trust     trust
+	lost      atomic.Bool // it was declared dead
+	completer *completer
+	kindsMark atomic.Uint32 // of the kinds in its row
+
+	ctx    context.Context         // of every run; done when the session is lost
+	cancel context.CancelCauseFunc // of ctx
+
+	flushing context.Context // of the completer
+	stop     context.CancelFunc
+	started  sync.Once     // the completer, by the first claim
+	pending  pendingClaims // of claims; see sweep
+	stopped  chan struct{} // closed when the completer has ended
+}
+
+var _ execution.Owner = (*Session)(nil)
+
+func newSession(of *shared) *Session {
+	s := &Session{id: uuid.New(), shared: of, stopped: make(chan struct{})}
+	s.log = of.log.With(zap.Stringer("session", s.id))
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.flushing, s.stop = context.WithCancel(context.Background())
+	s.completer = newCompleter(of.events, of.metrics, s.log)
+	s.completer.writeOnce, s.completer.findHeld, s.completer.reportOnce = s.writeOnce, s.findHeld, s.reportOnce
+	return s
+}
+
+// ID names the session in the ledger.
+func (s *Session) ID() uuid.UUID { return s.id }
+
+// BeginClaim is called before a claim for this session is committed, and what it returns when
+// the claim is known here.
+func (s *Session) BeginClaim() (done func()) { return s.pending.beginClaim() }
+
+// KindsMark tells the kinds that the ledger has of the session from others.
+func (s *Session) KindsMark() uint32 { return s.kindsMark.Load() }
+
+// HasClaims tells whether any claim is open; nil has none.
+func (s *Session) HasClaims() bool { return s != nil && s.completer.hasClaims() }
+
+// Claims lists the claims that are open.
+func (s *Session) Claims() []int64 { return s.completer.listClaims() }
+
+// Trusted tells whether the session may be believed to live.
+func (s *Session) Trusted() bool { return s.trust.holds() }
+
+// errClaimPending is returned by Sweep when a claim was being made all the time.
+var errClaimPending = errors.New("a claim is being made")
+
+// Sweep removes claims of this session that it does not know of: the reply to one got
+// lost, or a fail-over that lost commits has brought it back. Nobody else would remove
+// them, as long as the session lives. It waits for a claim that is just being made, but
+// not longer than patience.
+func (s *Session) Sweep(ctx context.Context, db store.DB, patience time.Duration) (int, error) {
+	made, err := store.ClaimsMade(ctx, db, s.id)
+	if err != nil {
+		return 0, err
+	}
+	return s.SweepUnknown(ctx, db, made, patience)
+}
+
+// SweepUnknown is sweep for those who have read already which claims there are.
+func (s *Session) SweepUnknown(ctx context.Context, db store.DB, made []int64, patience time.Duration) (int, error) {
+	if len(made) == 0 {
+		return 0, nil
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, patience, errClaimPending)
+	defer cancel()
+	var known []int64 // whatever is in made and not here will never be
+	if err := s.pending.whenNone(waiting, func() { known = s.completer.listClaims() }); err != nil {
+		return 0, err
+	}
+	unknown := slices.DeleteFunc(made, func(id int64) bool { return slices.Contains(known, id) })
+	if len(unknown) == 0 {
+		return 0, nil
+	}
+	return len(unknown), store.ReleaseClaims(ctx, db, s.id, unknown)
+}
+
+// OpenClaim notes a claim of n jobs.
+func (s *Session) OpenClaim(claim int64, n int) {
+	s.started.Do(func() {
+		go func() {
+			defer close(s.stopped)
+			s.completer.run(s.flushing)
+		}()
+	})
+	s.completer.openClaim(claim, n)
+}
+
+// end stops the completer after a last try to write what waits, and waits for it.
+func (s *Session) end(cause error) {
+	s.cancel(cause)
+	s.stop()
+	s.started.Do(func() { close(s.stopped) }) // nothing was ever claimed
+	<-s.stopped
+	s.shared.workers.Forget(s)
+}
+
+// Context implements execution.Owner.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// MayStart implements execution.Owner: a job must not begin when the session may
+// already have been declared dead.
+func (s *Session) MayStart() bool { return s.trust.holds() && s.ctx.Err() == nil }
+
+// Tenants implements execution.Owner.
+func (s *Session) Tenants() execution.Conns { return s.shared.pool.Tenants() }
+
+// FinishInTx implements execution.Owner.
+func (s *Session) FinishInTx(claims []*execution.Claim) string {
+	return store.FinishInTx(EndInTx(claims, s.shared.self.Node, s.shared.KeepsFinished()))
+}
+
+// EndInTx is the end of claims of one call in its transaction.
+func EndInTx(claims []*execution.Claim, node string, keep bool) store.EndInTx {
+	e := store.EndInTx{Turn: claims[0].Record.Turn, IDs: execution.IDs(claims), Keep: keep, Node: node, Took: claims[0].Age()}
+	for _, c := range claims {
+		if said, ok := c.Reporter().Take(); ok {
+			e.Reports = append(e.Reports, store.Reported{Record: &c.Record, Age: e.Took, Report: said})
+		}
+	}
+	return e
+}
+
+// FinishError implements execution.Owner.
+func (s *Session) FinishError(err error) error {
+	if store.IsDayAdded(err) {
+		return fmt.Errorf("%w: %w", execution.ErrConflict, err)
+	}
+	return store.TranslateFinish(err)
+}
+
+// FinishedInTx implements execution.Owner.
+func (s *Session) FinishedInTx(c *execution.Claim) {
+	s.completer.addEnded(Ended{Claim: c, How: RanInTx, Outcome: job.Outcome{State: job.Done}})
+}
+
+// Finish implements execution.Owner.
+func (s *Session) Finish(c *execution.Claim, o job.Outcome) {
+	s.completer.addEnded(Ended{Claim: c, Outcome: o, Took: c.Age()})
+}
+
+// Reported implements execution.Owner.
+func (s *Session) Reported(c *execution.Claim) { s.completer.addReport(c) }
+
+// DeadLetter sends a claimed job to the dead letters that was not read, as it is too large.
+func (s *Session) DeadLetter(c *execution.Claim) {
+	s.Finish(c, job.Outcome{State: job.Dead, Err: fmt.Errorf(
+		"its arguments and meta come to more than %d bytes as Postgres prints them, so they were not read and it did not run: store the data elsewhere and pass its key", store.MaxJobBytes)})
+}
+
+// Return implements execution.Owner.
+func (s *Session) Return(c *execution.Claim) { s.completer.addEnded(Ended{Claim: c, How: Unstarted}) }
+
+// CapacityAvailable implements execution.Owner.
+func (s *Session) CapacityAvailable() {
+	s.shared.events.CapacityAvailable()
+}
+
+func (s *Session) writeOnce(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error) {
+	db := s.shared.pool.Jobs()
+	if len(returnJobs) > 0 {
+		if err := store.ReturnUnstarted(ctx, db, s.id, returnClaims, returnJobs); err != nil {
+			return 0, err
+		}
+	}
+	if len(runs) == 0 && len(over) == 0 {
+		return 0, nil
+	}
+	return store.Finish(ctx, db, store.Runner{Session: s.id, Node: s.shared.self.Node}, s.shared.KeepsFinished(), runs, over)
+}
+
+func (s *Session) reportOnce(ctx context.Context, reports []store.Reported) error {
+	return store.WriteReports(ctx, s.shared.pool.Jobs(), s.shared.self.Node, reports)
+}
+
+func (s *Session) findHeld(ctx context.Context, runs []store.Finished, claims []int64) (store.Held, error) {
+	return store.FindHeld(ctx, s.shared.pool.Jobs(), s.id, runs, claims)
+}
+
+// spareOutlived says of runs of a session that was declared dead that they did not end this
+// process, which was cut off from the database, or stood still. It is tried once: that they
+// stay charged costs their jobs some caution and, at the third time, a dead letter.
+func (s *Session) spareOutlived(ctx context.Context) {
+	s.completer.mu.Lock()
+	ids, turns := s.completer.outlived.ids, s.completer.outlived.turns
+	s.completer.mu.Unlock()
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	if err := store.Spare(ctx, s.shared.pool.Jobs(), ids, turns); err != nil {
+		s.log.Warn("losses could not be taken back of jobs that this process has outlived", zap.Int("jobs", len(ids)), zap.Error(err))
+	}
+}

@@ -1,0 +1,131 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/acquisition"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/membership"
+)
+
+func TestHintGathersLanesAndTheFirstTimer(t *testing.T) {
+	t.Parallel()
+	var h Hint
+	require.True(t, h.isEmpty())
+	for _, j := range []store.NewJob{{Queue: "a", Tenant: "t"}, {Queue: "a", Tenant: "t"}, {Queue: "b", Tenant: "t"}, {DueIn: time.Minute}, {DueIn: time.Second}, {DueAt: time.Unix(0, 0)}} {
+		h.AddJob(&j)
+	}
+	require.Len(t, h.lanes, 2)
+	require.Equal(t, time.Nanosecond, h.DueIn)
+	o := Hint{DueIn: time.Second}
+	o.merge(h)
+	require.Len(t, o.lanes, 2)
+	require.Equal(t, time.Nanosecond, o.DueIn)
+}
+
+// listener is an acquirer that keeps what it is told.
+type listener struct {
+	mu    sync.Mutex
+	hints []acquisition.Hint
+}
+
+func (*listener) Holds(string) bool { return true }
+
+func (l *listener) Hint(h acquisition.Hint) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hints = append(l.hints, h)
+}
+
+func (l *listener) heard() []acquisition.Hint {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.hints)
+}
+
+func waiting(pool, queue string) Hint {
+	h := Hint{Pool: pool}
+	h.AddLane(store.Lane{Queue: queue, Tenant: "t"})
+	return h
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// A burst becomes two messages per pool, and nothing is sent of nothing, or once stopped.
+func TestNotify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got listener
+		n := New(membership.Single(membership.Self{Node: "n"}), nil)
+		n.SetAcquirer(&got)
+		n.Notify(Hint{Pool: "p"})
+		require.Empty(t, got.heard())
+		for _, queue := range []string{"a", "b", "c", "b"} {
+			n.Notify(waiting("p", queue))
+		}
+		require.Len(t, got.heard(), 1)
+		n.Notify(waiting("other", "a"))
+		require.Len(t, got.heard(), 2)
+		pass(time.Second)
+		require.Len(t, got.heard(), 3)
+		require.Len(t, got.heard()[2].Lanes, 2)
+		n.Notify(waiting("p", "a"))
+		n.Notify(waiting("p", "a"))
+		n.NotifyLater(waiting("p", "a"))
+		n.Stop()
+		pass(time.Second)
+		require.Len(t, got.heard(), 4)
+	})
+}
+
+// Of a job whose transaction somebody else commits hints are sent again and again, for a while.
+func TestNotifyLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got listener
+		n := New(membership.Single(membership.Self{Node: "n"}), nil)
+		n.SetAcquirer(&got)
+		n.NotifyLater(waiting("p", "a"))
+		require.Empty(t, got.heard())
+		pass(10 * time.Millisecond)
+		require.Len(t, got.heard(), 1)
+		n.NotifyLater(waiting("p", "b")) // the others begin from the start for both
+		pass(time.Second)
+		require.Len(t, got.heard(), 1+len(repeats))
+		require.Len(t, got.heard()[1].Lanes, 2)
+	})
+}
+
+// A process that runs no jobs, and knows nobody who does, tells the pool's database: what comes
+// while that is busy is told together, and a stop waits until it is told.
+func TestNotifyByTheDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []acquisition.Hint
+		n := New(membership.Single(membership.Self{Node: "n"}), func(ctx context.Context, _ string, hint []byte) error {
+			time.Sleep(100 * time.Millisecond)
+			h, err := acquisition.DecodeHint(hint)
+			told = append(told, h)
+			return errors.Join(err, ctx.Err())
+		})
+		for _, queue := range []string{"a", "b", "c"} {
+			n.Notify(waiting("p", queue))
+			pass(10 * time.Millisecond)
+		}
+		pass(time.Second)
+		require.Len(t, told, 2)
+		require.Len(t, told[0].Lanes, 1)
+		require.Len(t, told[1].Lanes, 2)
+		n.Notify(waiting("p", "d"))
+		n.Stop()
+		require.Len(t, told, 3)
+	})
+}

@@ -1,0 +1,77 @@
+package promises_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Of a tenant whose work waits it is said why: the first true reason, and what to do.
+func TestExplainTenant(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	c := b.client(b.named("client"))
+	op := c.Operator()
+	ctx := tenancy.For(t.Context(), "t1")
+	why := func(reason tenure.WaitReason, parts ...string) {
+		t.Helper()
+		e, err := op.ExplainTenant(t.Context(), "t1")
+		require.NoError(t, err)
+		require.Equal(t, reason, e.Reason, "%s", e.Text)
+		require.Equal(t, "p1", e.Pool)
+		for _, p := range parts {
+			require.Contains(t, e.Text+"\n"+e.Advice, p)
+		}
+	}
+	add := func(opts ...tenure.Option) {
+		t.Helper()
+		_, err := c.Enqueue(ctx, plain{1}, opts...)
+		require.NoError(t, err)
+	}
+	why(tenure.WaitsForHolder, "pool p1")
+	require.NoError(t, op.LimitTenant(t.Context(), "t1", 1)) // before a term begins, which learns of it then
+	r, started, goOn := blocked(b)
+	n := b.start(b.named("a"), r)
+	n.holds("p1")
+	why(tenure.WaitsNot, "no job waits")
+	b.exec("p1", "INSERT INTO tenure.suspended_job (tenant_id, queue, kind, payload, origin) VALUES ('t1', 'default', 'plain', '{}', 'job')")
+	why(tenure.WaitsForResume, "1 jobs are suspended")
+	add(tenure.In(time.Hour))
+	why(tenure.WaitsUntilDue, "due at")
+	add(tenure.External())
+	why(tenure.WaitsForWorker, "1 jobs wait")
+	b.exec("p1", "INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('t1', 'default', 'unknown', '{}')")
+	why(tenure.WaitsForHandler, "kind unknown")
+	add()
+	require.Eventually(t, func() bool { return len(started) > 0 }, patience, time.Millisecond)
+	add()
+	why(tenure.WaitsForMaxRunning, "1 jobs are in flight of the 1", "--max-running 2")
+	require.NoError(t, op.LimitTenant(t.Context(), "t1", 0))
+	add(tenure.Exclusive("k"))
+	add(tenure.Exclusive("k")) // waits while that one runs
+	require.Eventually(t, func() bool { return len(started) == 3 }, patience, time.Millisecond)
+	why(tenure.WaitsForTurn, "2 jobs wait for their turn and 3 are in flight")
+	require.NoError(t, op.LimitWaiting(t.Context(), "t1", 2))
+	require.Eventually(t, func() bool {
+		e, err := op.ExplainTenant(t.Context(), "t1")
+		return err == nil && e.Reason == tenure.WaitsForQuota
+	}, patience, time.Millisecond)
+	require.NoError(t, op.FreezeTenant(t.Context(), "t1"))
+	why(tenure.WaitsForTenant, "tenure tenants thaw t1")
+	require.NoError(t, op.FreezePool(t.Context(), "p1"))
+	why(tenure.WaitsForPool, "tenure pools thaw p1")
+	goOn()
+
+	cfg, proxy := b.behind(b.named("cut-off"), "p1")
+	cut := b.client(cfg)
+	proxy.Close()
+	e, err := cut.Operator().ExplainTenant(t.Context(), "t1")
+	require.NoError(t, err)
+	require.Equal(t, tenure.WaitsForDatabase, e.Reason)
+	_, err = op.ExplainTenant(t.Context(), "nobody")
+	require.ErrorIs(t, err, tenure.ErrUnknownTenant)
+}

@@ -1,0 +1,64 @@
+package promises_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/fx"
+	"go.uber.org/fx/fxtest"
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// chain handles write and enqueues plain: it needs the client that the node it
+// belongs to provides.
+type chain struct{ jobs *tenure.Client }
+
+func newChain(jobs *tenure.Client) *chain { return &chain{jobs} }
+
+func (c *chain) Register(r *job.Registry) {
+	job.Handle(r, func(ctx context.Context, j *job.Job[write]) error {
+		_, err := c.jobs.Enqueue(ctx, plain{j.Args.N})
+		return err
+	})
+	job.Handle(r, func(context.Context, *job.Job[plain]) error { return nil })
+}
+
+func TestModuleLetsHandlersEnqueue(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	var jobs *tenure.Client
+	var op *tenure.Operator
+	app := fxtest.New(t, tenure.Module, fx.Supply(b.cfg, zap.NewNop()),
+		fx.Provide(tenure.AsRegistrar(newChain)), fx.Populate(&jobs, &op), fx.StopTimeout(tenure.StopTimeout(b.cfg)))
+	app.RequireStart()
+	_, err := jobs.Enqueue(tenancy.For(t.Context(), "t1"), write{1})
+	require.NoError(t, err)
+	b.finished(jobs, 2)
+	all, err := op.Jobs(t.Context(), tenure.JobFilter{State: "done"})
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	app.RequireStop()
+}
+
+// Run is not for a node of an Fx application, and says so at once.
+func TestModuleRefusesRun(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	var n *tenure.Node
+	app := fxtest.New(t, tenure.Module, fx.Supply(b.cfg, b.log.logger("fx")), fx.Populate(&n), fx.StopTimeout(tenure.StopTimeout(b.cfg)))
+	require.EqualError(t, n.Run(t.Context()), "this node belongs to an fx application, which starts and stops it")
+	require.False(t, b.log.says("starting"))
+	app.RequireStart()
+	app.RequireStop()
+}
+
+func TestANodeWithoutHandlersStarts(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.start(b.cfg, job.NewRegistry()).holds("p1")
+}

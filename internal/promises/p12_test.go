@@ -1,0 +1,151 @@
+package promises_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// slow is a job that takes a while.
+type slow struct {
+	N int `json:"n"`
+}
+
+func (slow) Kind() string { return "slow" }
+
+// prompt is a job that knows when it was enqueued.
+type prompt struct {
+	At time.Time `json:"at"`
+}
+
+func (prompt) Kind() string { return "prompt" }
+
+// TestP12SlowTenantsDelayOthersByAWorker: more tenants than there are workers have many slow jobs; another
+// one's job waits for about as long as it takes until one of the slow ones ends, whether the node has just
+// started or quick jobs have been claimed far ahead before.
+func TestP12SlowTenantsDelayOthersByAWorker(t *testing.T) {
+	t.Parallel()
+	const takes, workers, heavy = 300 * time.Millisecond, 16, 24
+	for name, burst := range map[string]int{"on a cold node": 0, "after a burst of quick jobs": 2000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t, 1, heavy+1)
+			b.cfg.Execution.Workers, b.cfg.Execution.TenantShare = workers, execution.DefaultConfig().TenantShare
+			r := b.registry(nil)
+			job.Handle(r, func(ctx context.Context, _ *job.Job[slow]) error {
+				select {
+				case <-time.After(takes):
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+			waits := make(chan time.Duration, 1)
+			job.Handle(r, func(_ context.Context, j *job.Job[prompt]) error {
+				waits <- time.Since(j.Args.At)
+				return nil
+			})
+			n := b.start(b.cfg, r)
+			tenants := b.tenants()
+			var quick, slows []tenure.Entry
+			for i := range burst {
+				quick = append(quick, tenure.Entry{Tenant: tenants[i%heavy], Args: plain{i}})
+			}
+			for i := range 1000 {
+				slows = append(slows, tenure.Entry{Tenant: tenants[i%heavy], Args: slow{i}})
+			}
+			for _, entries := range [][]tenure.Entry{quick, slows} {
+				if len(entries) > 0 {
+					_, err := n.Client().EnqueueMany(t.Context(), entries)
+					require.NoError(t, err)
+				}
+			}
+			time.Sleep(2 * takes) // until all workers have slow ones
+			var all []time.Duration
+			for range 20 {
+				_, err := n.Client().Enqueue(tenancy.For(t.Context(), tenants[heavy]), prompt{time.Now()})
+				require.NoError(t, err)
+				select {
+				case d := <-waits:
+					all = append(all, d)
+				case <-time.After(patience):
+					require.FailNow(t, "the job does not start")
+				}
+			}
+			require.NotZero(t, b.count("p1", "SELECT count(*) FROM tenure.job WHERE kind = 'slow'"), "or nothing was proved")
+			slices.Sort(all)
+			require.Less(t, all[len(all)/2], 3*takes, "it is claimed in its turn, and the next free worker's; all waited for %v", all)
+			require.Less(t, all[len(all)-1], 10*takes, "the backlog takes sixty times as long; all waited for %v", all)
+		})
+	}
+}
+
+// TestP12LongJobsLeaveWorkersToOtherPools: 150 jobs of one tenant that take minutes, and as many of a second
+// one of its pool, do not hold all workers: jobs of a tenant in another pool start while none of them has
+// ended. Before a share of the workers was kept for others they waited for the first of them to end.
+func TestP12LongJobsLeaveWorkersToOtherPools(t *testing.T) {
+	t.Parallel()
+	const workers, long, prompts = 16, 150, 20
+	b := newTestbed(t, 2, 2).byDefault()
+	b.cfg.Execution.Workers = workers
+	l := newLongs(t)
+	n := b.start(b.cfg, l.handle(b.registry(nil)))
+	n.holds("p1")
+	n.holds("p2")
+	most := workers * b.cfg.Execution.TenantShare / 100
+	for i, tenant := range b.tenants()[:2] {
+		enqueueLong(t, n.Client(), tenant, long)
+		require.Eventually(t, func() bool { return l.running.Load() >= int64(most+i) }, patience, time.Millisecond, "they have what they may have")
+	}
+	for i := range prompts {
+		_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t3"), plain{i})
+		require.NoError(t, err)
+		b.eventually(i+1, "p2", "SELECT count(*) FROM tenure.completed_job")
+	}
+	require.Zero(t, l.done.Load(), "or nothing was proved")
+	require.Less(t, l.highest.Load(), int64(workers))
+	l.release()
+	b.eventually(2*long, "p1", "SELECT count(*) FROM tenure.completed_job")
+	require.EqualValues(t, 2*long, l.done.Load(), "each once")
+}
+
+// TestP12TimersDelayNobody: while very many timers of one tenant are due at once, jobs of another one
+// start one after the other, and the lock stays where it is.
+func TestP12TimersDelayNobody(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	r := b.registry(nil)
+	started := make(chan struct{}, 1)
+	job.Handle(r, func(context.Context, *job.Job[prompt]) error {
+		started <- struct{}{}
+		return nil
+	})
+	n := b.start(b.cfg, r)
+	n.holds("p1")
+	const timers, prompts = 60_000, 5
+	epoch := b.count("p1", "SELECT epoch FROM tenure.acquire_lock")
+	b.exec("p1", `INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at)
+		SELECT 't1', 'default', 'plain', '{"n": 0}', now() FROM generate_series(1, $1::integer)`, timers)
+	left := func() int { return b.count("p1", "SELECT count(*) FROM tenure.timer_job") }
+	require.Eventually(t, func() bool { return left() < timers }, patience, time.Millisecond)
+	for i := range prompts {
+		_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t2"), prompt{})
+		require.NoError(t, err)
+		select {
+		case <-started:
+		case <-time.After(patience):
+			require.FailNow(t, "a job does not start", "the %d. of %d", i+1, prompts)
+		}
+	}
+	require.NotZero(t, left(), "all had been fired before")
+	require.Eventually(t, func() bool { return left() == 0 }, 4*patience, 50*time.Millisecond, "timers are left")
+	require.Equal(t, epoch, b.count("p1", "SELECT epoch FROM tenure.acquire_lock"), "the lock was lost")
+}

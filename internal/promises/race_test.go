@@ -1,0 +1,5 @@
+//go:build race
+
+package promises_test
+
+func init() { raced = true }

@@ -1,0 +1,83 @@
+package promises_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// enqueueForty enqueues jobs of t1, all at once, by another process than a node's.
+func enqueueForty(b *testbed) {
+	entries := make([]tenure.Entry, 40)
+	for i := range entries {
+		entries[i] = tenure.Entry{Tenant: "t1", Args: plain{i}}
+	}
+	_, err := b.client(b.cfg).EnqueueMany(b.t.Context(), entries)
+	require.NoError(b.t, err)
+}
+
+// While one page is being claimed the next one is read; each job runs once.
+func TestTheNextPageIsReadWhileOneIsClaimed(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.cfg.Acquire.Batch = 10
+	cfg, proxy := b.behind(b.cfg, "p1")
+	n := b.start(cfg, b.registry(nil))
+	_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
+	require.NoError(t, err)
+	b.finished(n.Client(), 1) // so connections were opened, which try both statements
+
+	var reading, claiming, overlapped atomic.Bool
+	during := func(mine, other *atomic.Bool) { // what goes on beside it has time to begin
+		mine.Store(true)
+		defer mine.Store(false)
+		for range 20 {
+			if other.Load() {
+				overlapped.Store(true)
+			}
+			if overlapped.Load() {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		switch {
+		case strings.Contains(e.SQL, "j.position > lane.after"):
+			during(&reading, &claiming)
+		case strings.Contains(e.SQL, "INSERT INTO tenure.claim"):
+			during(&claiming, &reading)
+		}
+		return faultproxy.Pass
+	})
+	enqueueForty(b)
+	b.finished(b.client(b.cfg), 41)
+	require.True(t, overlapped.Load(), "no page was read while a claim was under way")
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE attempt > 1"))
+}
+
+// What is about to be claimed counts against a limit when the next page is read.
+func TestWhatIsAboutToBeClaimedCounts(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.exec("p1", "INSERT INTO tenure.tenant (tenant_id, max_running) VALUES ('t1', 15)")
+	b.cfg.Execution.Workers = 64
+	b.cfg.Acquire.Batch = 10
+	enqueueForty(b)
+	r, started, goOn := blocked(b)
+	n := b.start(b.cfg, r)
+	for range 15 {
+		<-started
+	}
+	require.Equal(t, 15, b.count("p1", "SELECT count(*) FROM tenure.claim, unnest(job_ids)"))
+	require.Empty(t, started)
+	goOn()
+	b.finished(n.Client(), 40)
+}

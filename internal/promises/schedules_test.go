@@ -1,0 +1,261 @@
+package promises_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/acquisition"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// everySecond is a tenant's schedule whose runs are all made up for.
+func everySecond(tenant tenancy.ID) tenure.Schedule {
+	return tenure.Schedule{Tenant: tenant, Name: "tick", Args: plain{1}, Options: []tenure.Option{tenure.Elsewhere()}, Rule: "@every 1s", Missed: tenure.MissedAll}
+}
+
+func (b *testbed) set(c *tenure.Client, s tenure.Schedule) time.Time {
+	b.t.Helper()
+	next, err := c.Operator().Schedules().Set(b.t.Context(), s)
+	require.NoError(b.t, err)
+	return next
+}
+
+// ticks counts what a tenant's schedule has added, wherever it stands.
+const ticks = `SELECT count(*) FROM (SELECT meta FROM tenure.job WHERE tenant_id = $1 UNION ALL SELECT meta FROM tenure.completed_job WHERE tenant_id = $1) j WHERE meta->>'schedule' = 'tick'`
+
+// requireEveryTick sees that each second from the first run on to the last has one run, over all
+// pools, once the schedule is paused.
+func (b *testbed) requireEveryTick(tenant string) {
+	b.t.Helper()
+	times := map[time.Time]int{}
+	runs := 0
+	for _, db := range b.db {
+		rows, err := db.Query(b.t.Context(), `SELECT (meta->>'scheduled_at')::timestamptz FROM (SELECT tenant_id, meta FROM tenure.job UNION ALL SELECT tenant_id, meta FROM tenure.completed_job) j
+			WHERE tenant_id = $1 AND meta->>'schedule' = 'tick'`, tenant)
+		require.NoError(b.t, err)
+		for rows.Next() {
+			var at time.Time
+			require.NoError(b.t, rows.Scan(&at))
+			times[at.UTC()]++
+			runs++
+		}
+		require.NoError(b.t, rows.Err())
+	}
+	all := slices.SortedFunc(maps.Keys(times), time.Time.Compare)
+	require.NotEmpty(b.t, all)
+	require.Len(b.t, all, runs, "no second has two runs")
+	require.Equal(b.t, runs, int(all[len(all)-1].Sub(all[0])/time.Second)+1, "every second has one, of %v to %v", all[0], all[len(all)-1])
+}
+
+// Holders are killed and stopped while schedules of two tenants are due every second: each second
+// has its run, once.
+func TestSchedulesFireOnceWhileTheLockMoves(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	first := b.startChild(b.gossiping("n1"))
+	nodes := map[string]*child{first.member: first}
+	add := func(name string) {
+		c := b.startChild(b.gossiping(name, slices.Collect(maps.Values(nodes))[0].addr))
+		nodes[c.member] = c
+	}
+	add("n2")
+	add("n3")
+	operator := b.client(b.named("operator"))
+	for _, id := range b.tenants() {
+		b.set(operator, everySecond(id))
+	}
+	for round, end := range []func(*child){(*child).kill, (*child).stop, (*child).kill} {
+		before := b.count("p1", ticks, "t1")
+		b.atLeast(before+3, "p1", ticks, "t1")
+		var holder *child
+		require.Eventually(t, func() bool {
+			var member string
+			err := b.db["p1"].QueryRow(t.Context(), "SELECT coalesce(holder_member, '') FROM tenure.acquire_lock").Scan(&member)
+			holder = nodes[member]
+			return err == nil && holder != nil
+		}, patience, 5*time.Millisecond)
+		delete(nodes, holder.member)
+		end(holder)
+		before = b.count("p1", ticks, "t2")
+		b.atLeast(before+3, "p1", ticks, "t2")
+		add(fmt.Sprintf("m%d", round))
+	}
+	for _, id := range b.tenants() {
+		require.NoError(t, operator.Operator().Schedules().Pause(t.Context(), id, "tick"))
+		b.requireEveryTick(string(id))
+	}
+}
+
+// atLeast waits until a query returns a number that is not less than want.
+func (b *testbed) atLeast(want int, pool, sql string, args ...any) {
+	b.t.Helper()
+	got := -1
+	require.Eventually(b.t, func() bool {
+		err := b.db[pool].QueryRow(b.t.Context(), sql, args...).Scan(&got)
+		return err == nil && got >= want
+	}, patience, 10*time.Millisecond, "%s: want %d", sql, want)
+}
+
+// A tenant moves to and fro while its schedule is due every second: each second has its run, once.
+func TestSchedulesMoveWithTheirTenant(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	n := b.start(b.gossiping("a"), b.registry(nil))
+	b.set(n.Client(), everySecond("t1"))
+	for i, to := range []string{"p2", "p1", "p2"} {
+		from := []string{"p1", "p2", "p1"}[i]
+		before := b.count(from, ticks, "t1")
+		b.atLeast(before+2, from, ticks, "t1")
+		require.Equal(t, 1, b.move(n.Client(), "t1", to).Jobs["schedules"])
+	}
+	before := b.count("p2", ticks, "t1")
+	b.atLeast(before+2, "p2", ticks, "t1")
+	require.NoError(t, n.Operator().Schedules().Pause(t.Context(), "t1", "tick"))
+	b.requireEveryTick("t1")
+	found, err := n.Operator().Schedules().List(t.Context(), tenure.ScheduleFilter{Tenant: "t1"})
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, "p2", found[0].Pool)
+}
+
+// In an idle pool, whose holder dozes, a schedule is due all the same, and one that is set wakes it.
+func TestSchedulesEndADoze(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.cfg.Acquire.Lock = acquisition.LockConfig{TTL: 4 * time.Second, RenewEvery: time.Second}
+	b.cfg.Acquire.Session = acquisition.SessionConfig{TTL: 8 * time.Second, HeartbeatEvery: 2 * time.Second}
+	b.cfg.Acquire.IdleWait = b.cfg.Acquire.Lock.RenewEvery
+	n := b.start(b.gossiping("a"), b.registry(nil))
+	n.holds("p1")
+	dozes := func() {
+		t.Helper()
+		b.eventually(1, "p1", "SELECT count(*) FROM tenure.acquire_lock WHERE expires_at - renewed_at > interval '6 s'")
+	}
+	dozes()
+	soon := everySecond("t1")
+	soon.Rule = "R1/PT12S"
+	due := b.set(n.Client(), soon)
+	dozes()
+	require.True(t, databaseTime(b, "p1").Before(due), "it is not due while it dozes, or this shows nothing")
+	b.atLeast(1, "p1", ticks, "t1")
+
+	dozes()
+	every := tenure.Schedule{Tenant: tenure.EveryTenant, Name: "all", Args: plain{1}, Options: []tenure.Option{tenure.Elsewhere()}, Rule: "@daily"}
+	b.set(b.client(b.named("operator")), every) // which sends no hints
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.schedule WHERE origin = 'every' AND tenant_id = 't1'")
+}
+
+// What the configuration says of schedules comes, changes and goes as nodes are reloaded, also for
+// tenants that are added; what was set stays as it is, and what is wrong changes nothing.
+func TestSchedulesOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 2) // t1, t2 in p1; t3, t4 in p2
+	later := without(b.gossiping("a"), "p9")
+	later.Tenants.Static = maps.Clone(later.Tenants.Static)
+	delete(later.Tenants.Static, "t4")
+	later.Schedules = map[string]acquisition.ScheduleConfig{
+		"all": {EveryTenant: true, Kind: "plain", Rule: "@daily", Jitter: time.Hour},
+		"one": {Tenants: []tenancy.ID{"t1", "t3"}, Kind: "plain", Rule: "@daily"},
+	}
+	n := b.start(later, b.registry(nil))
+	own := everySecond("t2")
+	own.Name, own.Rule = "own", "@daily"
+	b.set(n.Client(), own)
+	names := func() (all []string) {
+		found, err := n.Operator().Schedules().List(t.Context(), tenure.ScheduleFilter{})
+		require.NoError(t, err)
+		for _, s := range found {
+			if s.Tenant != tenure.EveryTenant {
+				all = append(all, fmt.Sprint(s.Tenant, " ", s.Name, " ", s.Rule))
+			}
+		}
+		return all
+	}
+	become := func(want ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return slices.Equal(want, names()) }, patience, 20*time.Millisecond, "%v", want)
+	}
+	become("t1 all @daily", "t1 one @daily", "t2 all @daily", "t2 own @daily", "t3 all @daily", "t3 one @daily")
+
+	bad := later
+	bad.Schedules = map[string]acquisition.ScheduleConfig{"all": {EveryTenant: true, Kind: "plain", Rule: "61 * * * *"}}
+	require.ErrorContains(t, n.reload(bad), "schedules.all.rule")
+	next := without(b.gossiping("a"), "p9")
+	next.Schedules = map[string]acquisition.ScheduleConfig{
+		"all": {EveryTenant: true, Kind: "plain", Rule: "@hourly"},
+		"two": {Tenants: []tenancy.ID{"t1"}, Kind: "plain", Rule: "@daily"},
+	}
+	require.NoError(t, n.reload(next))
+	become("t1 all @hourly", "t1 two @daily", "t2 all @hourly", "t2 own @daily", "t3 all @hourly", "t4 all @hourly")
+	next.Schedules = nil
+	require.NoError(t, n.reload(next))
+	become("t2 own @daily")
+}
+
+// What the API is asked for is done, or refused with the field that is wrong.
+func TestSchedulesByTheAPI(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	n := b.start(b.gossiping("a"), b.registry(nil))
+	ctx, all := t.Context(), n.Operator().Schedules()
+	good := tenure.Schedule{Tenant: "t1", Name: "s", Args: plain{1}, Rule: "@daily"}
+	b.set(n.Client(), good)
+	for says, change := range map[string]func(*tenure.Schedule){
+		"name":         func(s *tenure.Schedule) { s.Name = "two words" },
+		"tenant":       func(s *tenure.Schedule) { s.Tenant = "" },
+		"args":         func(s *tenure.Schedule) { s.Args = nil },
+		"options":      func(s *tenure.Schedule) { s.Options = []tenure.Option{tenure.Unique("u")} },
+		"rule":         func(s *tenure.Schedule) { s.Rule = "61 * * * *" },
+		"time_zone":    func(s *tenure.Schedule) { s.TimeZone = "Europe/Amsterdm" },
+		"missed":       func(s *tenure.Schedule) { s.Missed = "some" },
+		"jitter":       func(s *tenure.Schedule) { s.Jitter = time.Second },
+		"no time left": func(s *tenure.Schedule) { s.End = time.Now().Add(-time.Hour) },
+	} {
+		bad := good
+		change(&bad)
+		_, err := all.Set(ctx, bad)
+		require.ErrorContains(t, err, says)
+		require.True(t, tenure.Refused(err), err)
+	}
+	for _, o := range []tenure.Option{tenure.Timeout(time.Minute), tenure.Tags("a"), tenure.Exclusive("k"), tenure.UniqueArgs(0), tenure.UniqueFor("u", time.Hour), tenure.In(time.Hour), tenure.Correlation("c"), tenure.External()} {
+		bad := good
+		bad.Options = []tenure.Option{o}
+		_, err := all.Set(ctx, bad)
+		require.ErrorContains(t, err, "options: only OnQueue, Priority, MaxAttempts and Meta are allowed")
+	}
+	found, err := all.List(ctx, tenure.ScheduleFilter{Tenant: "t1", Name: "s"})
+	require.NoError(t, err)
+	require.Equal(t, "@daily", found[0].Rule, "what was in force stays")
+
+	require.NoError(t, all.Pause(ctx, "t1", "s"))
+	id, err := all.Run(ctx, "t1", "s")
+	require.NoError(t, err)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE id = $1", int64(id))
+	require.NoError(t, all.Resume(ctx, "t1", "s"))
+	require.NoError(t, all.Delete(ctx, "t1", "s"))
+	require.ErrorIs(t, all.Delete(ctx, "t1", "s"), tenure.ErrNoSchedule)
+	_, err = all.Run(ctx, "t1", "s")
+	require.ErrorIs(t, err, tenure.ErrNoSchedule)
+	require.ErrorIs(t, all.Pause(ctx, "nobody", "s"), tenure.ErrUnknownTenant)
+
+	every := good
+	every.Tenant, every.Rule = tenure.EveryTenant, "@every 1s"
+	b.set(n.Client(), every)
+	b.atLeast(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE meta->>'schedule' = 's' AND id <> $1", int64(id))
+	b.atLeast(1, "p2", "SELECT count(*) FROM tenure.completed_job WHERE meta->>'schedule' = 's'")
+	require.NoError(t, all.Pause(ctx, tenure.EveryTenant, "s"))
+	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.schedule WHERE tenant_id = 't2' AND paused"))
+	require.NoError(t, all.Resume(ctx, tenure.EveryTenant, "s"))
+	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.schedule WHERE tenant_id = 't2' AND NOT paused"))
+	require.Error(t, all.Delete(ctx, "t1", "s"), "it is every tenant's")
+	require.NoError(t, all.Delete(ctx, tenure.EveryTenant, "s"))
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.schedule"))
+	require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.schedule"))
+}

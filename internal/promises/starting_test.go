@@ -1,0 +1,90 @@
+package promises_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// A program that enqueues while its node starts need not wait for the start by itself,
+// wherever its tenants are listed.
+func TestEnqueueWhileTheNodeStarts(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[string]func(b *testbed){
+		"static": func(*testbed) {},
+		"table": func(b *testbed) {
+			b.exec("p1", `CREATE TABLE public.place (id text, pool text); INSERT INTO public.place VALUES ('t1', 'p1');
+				GRANT SELECT ON public.place TO PUBLIC`)
+			b.cfg.Tenants.Static = nil
+			b.cfg.Tenants.Table = &routing.TableConfig{Pool: "p1", Query: "SELECT pool FROM public.place WHERE id = $1", Cache: time.Minute}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t, 1, 1)
+			place(b)
+			ran := make(chan job.ID, 3)
+			n, err := tenure.New(b.cfg, b.registry(func(id job.ID) { ran <- id }), tenure.WithLogger(b.log.logger("test")))
+			require.NoError(t, err)
+			ctx := tenancy.For(t.Context(), "t1")
+			calls := []func() error{
+				func() error { _, err := n.Client().Enqueue(ctx, plain{1}); return err },
+				func() error { _, err := n.Client().EnqueueMany(ctx, []tenure.Entry{{Args: plain{2}}}); return err },
+				func() error {
+					return n.Client().InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+						_, err := n.Client().EnqueueTx(ctx, tx, plain{3})
+						return err
+					})
+				},
+			}
+			errs := make(chan error, len(calls))
+			for _, call := range calls {
+				go func() { errs <- call() }()
+			}
+			select {
+			case err := <-errs:
+				t.Fatalf("a call came back before the node was started: %v", err)
+			case <-time.After(50 * time.Millisecond):
+			}
+			require.NoError(t, n.Start(t.Context()))
+			t.Cleanup(func() { require.NoError(t, n.Stop(context.Background())) })
+			for range calls {
+				require.NoError(t, <-errs)
+				<-ran
+			}
+		})
+	}
+}
+
+// Nobody waits longer than they are willing to, nor for a database that does not answer.
+func TestEnqueueDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	n, err := tenure.New(b.cfg, b.registry(nil))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(tenancy.For(t.Context(), "t1"), 20*time.Millisecond)
+	defer cancel()
+	_, err = n.Client().Enqueue(ctx, plain{1})
+	require.ErrorIs(t, err, tenure.ErrPoolDown)
+	require.ErrorContains(t, err, "must have been started")
+
+	b.cfg.Pools["p1"] = routing.PoolConfig{DSN: "postgres://nobody@127.0.0.1:1/none"}
+	c, err := tenure.NewClient(b.cfg)
+	require.NoError(t, err)
+	require.NoError(t, c.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
+	bounded, cancel := context.WithTimeoutCause(tenancy.For(t.Context(), "t1"), patience, errors.New("it was waited for"))
+	defer cancel()
+	_, err = c.Enqueue(bounded, plain{1})
+	require.ErrorIs(t, err, tenure.ErrPoolDown)
+	require.NoError(t, bounded.Err())
+}

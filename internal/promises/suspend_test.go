@@ -1,0 +1,132 @@
+package promises_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// What is suspended does not run, and runs once it is resumed: by hand, or when its time comes.
+func TestSuspendedJobsDoNotRun(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	let, began := make(chan struct{}), make(chan job.ID, 100)
+	r := job.NewRegistry()
+	job.Handle(r, func(ctx context.Context, j *job.Job[plain]) error {
+		began <- j.ID
+		select {
+		case <-let:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	})
+	n := b.start(few(b.cfg, 1), r)
+	op, c := n.Operator(), n.Client()
+	tenant, other := tenancy.For(t.Context(), "t1"), tenancy.For(t.Context(), "t2")
+	add := func(ctx context.Context, options ...tenure.Option) job.ID {
+		t.Helper()
+		added, err := c.Enqueue(ctx, plain{1}, options...)
+		require.NoError(t, err)
+		return added.ID
+	}
+	running := add(tenant)
+	require.Equal(t, running, <-began)                     // and has the only worker
+	require.NoError(t, op.FreezeTenant(t.Context(), "t1")) // else the holder may claim some more, for when the worker is free
+	waiting, timer := add(tenant), add(tenant, tenure.In(time.Hour))
+	brief := add(tenant)
+
+	var state *tenure.StateError
+	require.ErrorAs(t, op.Suspend(t.Context(), running, time.Time{}), &state)
+	require.Equal(t, "running", state.State)
+	require.ErrorContains(t, state, "suspend it when its run has ended")
+	require.ErrorAs(t, op.Resume(t.Context(), waiting), &state)
+	require.ErrorContains(t, state, "it is waiting, and not suspended")
+	require.ErrorIs(t, op.Suspend(t.Context(), 99, time.Time{}), tenure.ErrNotFound)
+	require.ErrorContains(t, op.Suspend(t.Context(), waiting, time.Now().Add(-time.Hour)), "a time in the future is needed")
+
+	result, err := op.SuspendAll(t.Context(), tenure.SuspendFilter{Tenant: "t1"}, time.Time{})
+	require.NoError(t, err)
+	require.Equal(t, tenure.SuspendResult{Suspended: 3, Running: 1}, result)
+	require.NoError(t, op.ThawTenant(t.Context(), "t1"))
+	theirs := add(other)
+	close(let)
+	require.Equal(t, theirs, <-began)
+	require.NoError(t, op.Suspend(t.Context(), brief, time.Now().Add(time.Second)))
+	select {
+	case id := <-began:
+		require.Equal(t, brief, id, "its time has come")
+	case <-time.After(patience): // the term looks once a minute, too
+		require.Fail(t, "its time has come, and it is not resumed")
+	}
+	b.eventually(3, "p1", "SELECT count(*) FROM tenure.completed_job")
+	require.Equal(t, 2, b.count("p1", "SELECT count(*) FROM tenure.suspended_job"))
+	require.ErrorAs(t, op.Retry(t.Context(), waiting), &state)
+	require.ErrorContains(t, state, "resume it first")
+
+	resumed, err := op.ResumeAll(t.Context(), tenure.SuspendFilter{Tenant: "t1", Kind: "plain"})
+	require.NoError(t, err)
+	require.Equal(t, 2, resumed)
+	require.Equal(t, waiting, <-began)
+	j, _, err := op.Job(t.Context(), timer)
+	require.NoError(t, err)
+	require.Equal(t, "scheduled", j.State)
+
+	now := time.Now()
+	require.NoError(t, op.ChangeJob(t.Context(), timer, tenure.JobChange{DueAt: &now}))
+	require.Equal(t, timer, <-began)
+	b.eventually(5, "p1", "SELECT count(*) FROM tenure.completed_job")
+	require.Empty(t, began)
+	require.ErrorAs(t, op.ChangeJob(t.Context(), timer, tenure.JobChange{DueAt: &now}), &state)
+	require.Equal(t, "done", state.State)
+	for why, change := range map[string]tenure.JobChange{
+		"nothing is to be changed": {},
+		"priority 1001":            {Priority: new(1001)},
+		"max attempts 0":           {MaxAttempts: new(0)},
+		"timeout 1":                {Timeout: new(time.Microsecond)},
+		"years 1970 to 9999":       {DueAt: &time.Time{}},
+	} {
+		require.ErrorContains(t, op.ChangeJob(t.Context(), timer, change), why)
+	}
+}
+
+// However many are suspended, others' jobs run meanwhile, and what interrupts it leaves each job
+// either where it was or suspended.
+func TestSuspendingManyGoesOn(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	const n = 3000
+	for pool, tenant := range map[string]string{"p1": "t1", "p2": "t2"} {
+		b.exec(pool, `INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at)
+			SELECT $1, 'default', 'write', '{"n": 1}', now() + interval '1 hour' FROM generate_series(1, $2::integer)`, tenant, n)
+	}
+	op := b.client(b.cfg).Operator()
+	ctx, cancel := context.WithCancel(t.Context())
+	interrupted := make(chan tenure.SuspendResult, 1)
+	go func() {
+		r, _ := op.SuspendAll(ctx, tenure.SuspendFilter{}, time.Time{})
+		interrupted <- r
+	}()
+	b.eventually(1, "p1", "SELECT (count(*) > 0)::int FROM tenure.suspended_job")
+	cancel()
+	first := <-interrupted
+	all := func(pool string) int {
+		return b.count(pool, "SELECT (SELECT count(*) FROM tenure.timer_job) + (SELECT count(*) FROM tenure.suspended_job)")
+	}
+	require.Equal(t, n, all("p1"))
+	second, err := op.SuspendAll(t.Context(), tenure.SuspendFilter{Kind: "write"}, time.Time{})
+	require.NoError(t, err)
+	require.InDelta(t, 2*n-first.Suspended, second.Suspended, 500, "a step whose answer was not awaited may have been done")
+	for _, pool := range []string{"p1", "p2"} {
+		require.Equal(t, n, b.count(pool, "SELECT count(*) FROM tenure.suspended_job"))
+	}
+	resumed, err := op.ResumeAll(t.Context(), tenure.SuspendFilter{Pool: "p2"})
+	require.NoError(t, err)
+	require.Equal(t, n, resumed)
+	require.Equal(t, n, b.count("p2", "SELECT count(*) FROM tenure.timer_job"))
+}

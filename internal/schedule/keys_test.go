@@ -1,0 +1,267 @@
+package schedule
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+func keyNamed(name string) store.Key { return store.Key{Tenant: "t-" + name[:1], Name: name} }
+
+// keyedQueue is the jobs of a ledger that have exclusive keys, and what a term does about them.
+type keyedQueue struct {
+	keys    *Keys
+	flight  *InFlight
+	waiting map[store.Key][]job.ID // in order; the first may be in flight
+	retries map[store.Key]job.ID   // waits for its next attempt
+	unread  []store.Key            // jobs that no page has shown yet
+	flying  map[store.Key]Run
+	order   map[store.Key][]job.ID // in which they ended
+	added   map[store.Key][]job.ID
+	last    job.ID
+}
+
+// read reads what was added, as a page of its lane would.
+func (q *keyedQueue) read(n int) {
+	for range min(n, len(q.unread)) {
+		q.keys.See(q.unread[0], 1)
+		q.unread = q.unread[1:]
+	}
+}
+
+// claim looks keys up and claims what is first under each.
+func (q *keyedQueue) claim(t require.TestingT, n int, room bool) {
+	for _, k := range q.keys.Take(n, func(string) bool { return true }) {
+		jobs := q.waiting[k]
+		_, retrying := q.retries[k]
+		switch {
+		case len(jobs) == 0:
+			q.keys.Forget(k)
+		case retrying:
+			q.keys.Rest(k)
+		case !room:
+			q.keys.PutBack(k)
+		default:
+			require.NotContains(t, q.flying, k, "two jobs with one key are in flight")
+			run := Run{jobs[0], 1}
+			q.flying[k] = run
+			q.flight.Add(run.ID, run.Turn)
+			q.keys.Hold(k, run, len(jobs) > 1)
+		}
+	}
+}
+
+func (q *keyedQueue) end(k store.Key) (id job.ID) {
+	run := q.flying[k]
+	delete(q.flying, k)
+	q.waiting[k] = q.waiting[k][1:]
+	q.flight.End(run.ID, run.Turn)
+	return run.ID
+}
+
+// Whatever happens, of the jobs with a key one is in flight at most, they end in the order in
+// which they were added, and none is forgotten.
+func TestKeysModel(t *testing.T) {
+	t.Parallel()
+	ended := 0
+	defer func() { require.NotZero(t, ended) }()
+	rapid.Check(t, func(t *rapid.T) {
+		f := NewInFlight()
+		q := &keyedQueue{keys: NewKeys(f), flight: f, waiting: map[store.Key][]job.ID{}, retries: map[store.Key]job.ID{},
+			flying: map[store.Key]Run{}, order: map[store.Key][]job.ID{}, added: map[store.Key][]job.ID{}}
+		names := []string{"a1", "a2", "b1"}
+		someKey := func(t *rapid.T) store.Key { return keyNamed(rapid.SampledFrom(names).Draw(t, "key")) }
+		finish := func(k store.Key) {
+			q.order[k] = append(q.order[k], q.end(k))
+			ended++
+		}
+		retry := func(k store.Key) { // its time has come
+			q.waiting[k] = slices.Insert(q.waiting[k], 0, q.retries[k])
+			delete(q.retries, k)
+			q.unread = append(q.unread, k)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				k := someKey(t)
+				q.last++
+				q.waiting[k] = append(q.waiting[k], q.last)
+				q.added[k] = append(q.added[k], q.last)
+				q.unread = append(q.unread, k)
+			},
+			"read":  func(t *rapid.T) { q.read(rapid.IntRange(1, 5).Draw(t, "jobs")) },
+			"claim": func(t *rapid.T) { q.claim(t, rapid.IntRange(1, 3).Draw(t, "keys"), rapid.Bool().Draw(t, "room")) },
+			"end": func(t *rapid.T) {
+				if k := someKey(t); q.flying[k] != (Run{}) {
+					finish(k)
+				}
+			},
+			"fail": func(t *rapid.T) {
+				if k := someKey(t); q.flying[k] != (Run{}) {
+					q.retries[k] = q.flying[k].ID
+					q.end(k)
+				}
+			},
+			"retry": func(t *rapid.T) {
+				if k := someKey(t); q.retries[k] != 0 {
+					retry(k)
+				}
+			},
+			"read again": func(t *rapid.T) { // a sweep, of what is not known to wait
+				waited := q.keys.ListWaited()
+				for k, jobs := range q.waiting {
+					if len(jobs) > 0 && !slices.Contains(waited, k) {
+						q.keys.See(k, 1)
+					}
+				}
+				q.keys.WakeResting()
+			},
+		})
+		for range 3 * int(q.last) {
+			for _, name := range names {
+				if k := keyNamed(name); q.retries[k] != 0 {
+					retry(k)
+				}
+			}
+			q.read(len(q.unread))
+			q.claim(t, 3, true)
+			for _, name := range names {
+				if k := keyNamed(name); q.flying[k] != (Run{}) {
+					finish(k)
+				}
+			}
+		}
+		for k, want := range q.added {
+			require.Equal(t, want, q.order[k], "jobs of %v", k)
+		}
+		for _, jobs := range q.waiting {
+			require.Empty(t, jobs)
+		}
+		require.False(t, q.keys.HasReady())
+	})
+}
+
+// Tenants with ready keys take turns, and one that may have no more keeps its keys.
+func TestKeysTakeTurns(t *testing.T) {
+	t.Parallel()
+	ks := NewKeys(NewInFlight())
+	for _, name := range []string{"a1", "a2", "a3", "b1", "c1"} {
+		ks.See(keyNamed(name), 1)
+	}
+	may := func(tenant string) bool { return tenant != "t-c" }
+	require.Equal(t, []store.Key{keyNamed("a1"), keyNamed("b1"), keyNamed("a2")}, ks.Take(3, may))
+	require.True(t, ks.HasFresh())
+	require.Equal(t, []store.Key{keyNamed("a3")}, ks.Take(3, may))
+	require.False(t, ks.HasFresh(), "what may not be claimed is not tried again at once")
+	require.Equal(t, 1, ks.CountReady("t-c"))
+	require.Equal(t, []store.Key{keyNamed("c1")}, ks.Take(3, func(string) bool { return true }))
+}
+
+// A key that stood in two claims, as an earlier program made them, is free once both are over.
+func TestAKeyIsFreeOnceNobodyHoldsIt(t *testing.T) {
+	t.Parallel()
+	f := NewInFlight()
+	ks := NewKeys(f)
+	f.Begin([]store.Claim{{ID: 1, Jobs: []job.ID{1}}, {ID: 2, Jobs: []job.ID{2}}})
+	ks.Hold(keyNamed("a1"), Run{1, 0}, true)
+	ks.Hold(keyNamed("a1"), Run{2, 0}, true)
+	f.RefreshOlder([]store.Claim{{ID: 2, Jobs: []job.ID{2}}})
+	require.False(t, ks.HasReady())
+	f.RefreshOlder(nil)
+	require.True(t, ks.HasReady())
+}
+
+// A key is free once the run has ended that holds it, and a limit counts it no more, while the claim
+// from before the term goes on listing it for the sake of another job.
+func TestAnEndFreesItsKeyWhileItsOlderClaimGoesOn(t *testing.T) {
+	t.Parallel()
+	f := NewInFlight()
+	ks, gs := NewKeys(f), NewGates(f)
+	claims := []store.Claim{{ID: 1, Jobs: []job.ID{1, 2}}}
+	f.Begin(claims)
+	ks.Hold(keyNamed("a1"), Run{1, 0}, true)
+	gs.Set(store.LimitState{
+		Limits: []store.Limit{{LimitKey: store.LimitKey{Tenant: "t-a", Scope: store.ScopeTenant}, Most: 3}},
+		Flying: []store.LimitedRuns{{Tenant: "t-a", IDs: []job.ID{1, 2}, Turns: []int32{0, 0}}},
+	}, time.Now())
+	require.Equal(t, []Run{{1, 0}}, f.ListUntold(ks.ListHolding()))
+	require.ElementsMatch(t, []Run{{1, 0}, {2, 0}}, f.ListUntold(gs.ListCounted()))
+	f.End(1, 1)
+	require.False(t, ks.HasReady(), "it is another turn that has ended")
+	f.End(1, 0)
+	require.True(t, ks.HasReady())
+	for range 2 { // it goes on to list both
+		require.False(t, f.RefreshOlder(claims))
+		require.False(t, f.Has(1, 0))
+		require.True(t, f.Has(2, 0))
+	}
+	left, _ := gs.CountLeft(Passer{Tenant: "t-a"}, time.Now())
+	require.Equal(t, 2, left)
+	require.Empty(t, f.ListUntold(ks.ListHolding()))
+	require.True(t, f.RefreshOlder(nil))
+	require.Empty(t, f.over)
+}
+
+// A paused key is looked up once its tenant's lanes are found, and what rests beyond the bound is
+// forgotten, to be found by a sweep.
+func TestKeysArePausedAndRest(t *testing.T) {
+	t.Parallel()
+	ks := NewKeys(NewInFlight())
+	all := func(string) bool { return true }
+	ks.See(keyNamed("a1"), 1)
+	ks.Pause(ks.Take(1, all)[0])
+	require.False(t, ks.HasReady())
+	ks.WakePaused("t-b")
+	require.False(t, ks.HasReady())
+	ks.WakePaused("t-a")
+	require.True(t, ks.HasReady())
+	ks.See(keyNamed("a2"), 1)
+	ks.PauseAll("t-a")
+	require.False(t, ks.HasReady())
+	ks.WakePaused("t-a")
+	require.Equal(t, 2, ks.CountReady("t-a"))
+	require.Zero(t, ks.resting)
+	ks.PauseAll("t-a")
+	require.False(t, ks.Any(), "a pool may doze that has only those")
+	ks.WakePaused("t-a")
+	require.True(t, ks.Any())
+	for _, leave := range []func(store.Key){ks.Rest, ks.Pause} {
+		k := ks.Take(1, all)[0]
+		ks.resting = maxResting
+		leave(k)
+		require.NotContains(t, ks.ListWaited(), k, "so that a sweep finds it")
+	}
+	require.False(t, ks.Any())
+}
+
+// A key is looked up from where its last job was found, but from its start if there is none, and once
+// a second.
+func TestKeysAreLookedUpFromTheLastHead(t *testing.T) {
+	t.Parallel()
+	ks, k, now := NewKeys(NewInFlight()), keyNamed("a1"), time.Now()
+	take := func() { require.Equal(t, []store.Key{k}, ks.Take(1, func(string) bool { return true })) }
+	ks.See(k, 7)
+	take()
+	require.Zero(t, ks.BeginLookUp(k, now, time.Second))
+	ks.NoteHead(k, 7)
+	ks.PutBack(k)
+	take()
+	require.EqualValues(t, 7, ks.BeginLookUp(k, now, time.Second))
+	ks.LookUpAll(k)
+	take()
+	require.Zero(t, ks.BeginLookUp(k, now, time.Second))
+	ks.NoteHead(k, 9)
+	require.EqualValues(t, 9, ks.BeginLookUp(k, now.Add(time.Second-1), time.Second))
+	require.Zero(t, ks.BeginLookUp(k, now.Add(time.Second), time.Second))
+	require.EqualValues(t, 9, ks.BeginLookUp(k, now.Add(time.Second+1), time.Second))
+	for seen, from := range map[int64]int64{12: 9, 4: 4} {
+		ks.NoteHead(k, 9)
+		ks.See(k, seen)
+		require.Equal(t, from, ks.BeginLookUp(k, now.Add(time.Second+1), time.Second))
+	}
+}

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// Bounds on printing payloads. Those of a page take milliseconds, unless one of them unfolds
+// to many times of what it is stored as.
+const (
+	printPatience = 2 * time.Second // with a statement that prints several of them
+	apartPatience = 5 * time.Second // with the jobs of a page, each looked at before it is printed
+	apartBytes    = 64 << 10        // stored, of the jobs that are looked at in one statement
+)
+
+// readPrinted reads what has to be printed: all at once or, when that fails or takes too
+// long because something in it prints as too much, apart.
+func readPrinted[T any](ctx context.Context, atOnce, apart func(context.Context) (T, error)) (T, error) {
+	soon, cancel := context.WithTimeout(ctx, printPatience)
+	defer cancel()
+	out, err := atOnce(soon)
+	if err == nil || ctx.Err() != nil || soon.Err() == nil && !hasCode(err, codeTooMuch) {
+		return out, err
+	}
+	out, later := apart(ctx)
+	if later != nil {
+		return out, errors.Join(later, err)
+	}
+	return out, nil
+}
+
+// readApart reads a page whose payloads are printed apart, the smallest first. What there is
+// no time for is left, and in each lane all that is behind it.
+func readApart(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign bool) (Page, error) {
+	page, err := readPage(ctx, db, p, kinds, foreign, 0)
+	if err != nil {
+		return Page{}, err
+	}
+	jobs := map[job.ID]*Waiting{}
+	var order []*Waiting
+	for i := range page.Jobs {
+		if w := &page.Jobs[i]; w.Left { // all are that are not too large or foreign
+			jobs[w.Record.ID] = w
+			order = append(order, w)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b *Waiting) int { return cmp.Compare(a.Bytes, b.Bytes) })
+	until := time.Now().Add(apartPatience)
+	err = printApart(ctx, db, order, MaxPageBytes, until, func(id job.ID, bytes int64, payload, meta []byte) {
+		w := jobs[id]
+		w.TooLarge, w.Left = bytes > MaxJobBytes, bytes <= MaxJobBytes && payload == nil
+		w.Bytes, w.Record.Payload, w.Record.Meta = bytes, payload, meta
+	})
+	if err != nil {
+		return Page{}, err
+	}
+	left := map[int]bool{}
+	for i := range page.Jobs {
+		w := &page.Jobs[i]
+		if left[w.Lane] = left[w.Lane] || w.Left; left[w.Lane] {
+			w.Left, w.Record.Payload, w.Record.Meta = true, nil, nil
+		}
+	}
+	return page, nil
+}
+
+// printApart prints jobs in this order, as far as room bytes and the time go; the first at
+// any rate. Bytes of a job is what is stored of it. A job whose bytes are no more than
+// MaxJobBytes and that comes without a payload has no room. Those that are gone do not come.
+func printApart(ctx context.Context, db DB, jobs []*Waiting, room int64, until time.Time, printed func(id job.ID, bytes int64, payload, meta []byte)) error {
+	for most := apartBytes; len(jobs) > 0 && room > 0; {
+		n, stored := 1, jobs[0].Bytes
+		for n < len(jobs) && stored+jobs[n].Bytes <= int64(most) {
+			stored += jobs[n].Bytes
+			n++
+		}
+		used, err := printTogether(ctx, db, jobs[:n], room, printed)
+		switch {
+		case err == nil:
+			jobs, room = jobs[n:], room-used
+		case ctx.Err() != nil:
+			return err
+		case n == 1 && strings.HasPrefix(stateOf(err), classTooMuch): // nested too deeply to be measured
+			printed(jobs[0].Record.ID, MaxJobBytes+1, nil, nil)
+			jobs = jobs[1:]
+		case n == 1:
+			return err
+		default: // one by one
+			most = 0
+		}
+		if time.Now().After(until) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// printTogether prints jobs in one statement. If they are several it must not take long.
+func printTogether(ctx context.Context, db DB, jobs []*Waiting, room int64, printed func(id job.ID, bytes int64, payload, meta []byte)) (used int64, err error) {
+	ids := make([]int64, len(jobs))
+	for i, w := range jobs {
+		ids[i] = int64(w.Record.ID)
+	}
+	if len(jobs) > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, printPatience)
+		defer cancel()
+	}
+	rows, _ := db.Query(ctx, sqlPageApart, ids, MaxJobBytes, room) // its error is the rows', too
+	type print struct {
+		id            job.ID
+		bytes         int64
+		payload, meta []byte
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p print, err error) {
+		return p, row.Scan(&p.id, &p.bytes, &p.payload, &p.meta)
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range all {
+		printed(p.id, p.bytes, p.payload, p.meta)
+		if p.payload != nil || p.bytes <= MaxJobBytes {
+			used += p.bytes
+		}
+	}
+	return used, nil
+}
+
+// acceptApart takes claims over whose payloads are printed apart.
+func acceptApart(ctx context.Context, db DB, session uuid.UUID, known []int64) ([]Accepted, error) {
+	accepted, err := acceptClaims(ctx, db, session, known, 0)
+	if err != nil {
+		return nil, err
+	}
+	records := map[job.ID]*job.Record{}
+	var order []*Waiting
+	for _, c := range accepted {
+		for i := range c.Jobs {
+			r := &c.Jobs[i]
+			records[r.ID] = r
+			order = append(order, &Waiting{Record: *r, Bytes: apartBytes / 64}) // it is not known
+		}
+	}
+	until := time.Now().Add(apartPatience)
+	err = printApart(ctx, db, order, math.MaxInt64, until, func(id job.ID, _ int64, payload, meta []byte) {
+		records[id].Payload, records[id].Meta = payload, meta
+		delete(records, id)
+	})
+	if err == nil && len(records) > 0 && time.Now().After(until) { // they are asked for again
+		err = fmt.Errorf("the payloads of %d jobs have not been printed within %v", len(records), apartPatience)
+	}
+	return accepted, err
+}

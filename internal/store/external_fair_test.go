@@ -1,0 +1,276 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// Workers that acquire without a pause, one before the other has ended, keep nobody from taking the
+// lock, freezing, limiting or moving.
+func TestAcquiringHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 20 {
+		b.external(t, store.NewJob{})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	var workers sync.WaitGroup
+	defer func() {
+		cancel()
+		workers.Wait()
+	}()
+	var open atomic.Int32 // transactions that have acquired
+	var overlap atomic.Bool
+	leave := func() {
+		for over := time.Now().Add(200 * time.Millisecond); time.Now().Before(over); time.Sleep(time.Millisecond) {
+			if n := open.Load(); n > 1 && open.CompareAndSwap(n, n-1) {
+				return // another one stays
+			}
+		}
+		open.Add(-1)
+	}
+	for range 4 {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				_ = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+					if _, _, err := store.AcquireExternal(ctx, tx, anyTenants(1)); err != nil {
+						return err
+					}
+					if open.Add(1) > 1 {
+						overlap.Store(true)
+					}
+					leave()
+					return nil
+				})
+			}
+		})
+	}
+	require.Eventually(t, overlap.Load, 30*time.Second, time.Millisecond)
+	act := func(what string, err error) {
+		t.Helper()
+		require.NoError(t, err, what)
+	}
+	within, stop := context.WithTimeout(ctx, 15*time.Second) // it takes one; if they could pass those who wait, some thirty
+	defer stop()
+	mine, _, err := store.TakeLock(within, b.db, store.Claimant{Session: b.fence.Session, Member: "a", SeenSeq: -1}, ttl)
+	act("take the lock", err)
+	require.True(t, mine)
+	act("freeze", store.Freeze(within, b.db, true))
+	act("thaw", store.Freeze(within, b.db, false))
+	act("freeze a tenant", store.FreezeTenant(within, b.db, "acme", true))
+	act("thaw a tenant", store.FreezeTenant(within, b.db, "acme", false))
+	act("limit a tenant", store.LimitTenant(within, b.db, "acme", 100))
+	_, err = (store.Move{Tenant: "acme", Mover: uuid.New()}).Begin(within, b.db, "other")
+	act("begin a move", err)
+}
+
+// A tenant never has more jobs locked than it may, however many acquire beside one another.
+func TestMaxRunningOfExternalJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 4 {
+		b.external(t, store.NewJob{})
+	}
+	require.NoError(t, store.LimitTenant(t.Context(), b.db, "acme", 1))
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	first, _, err := store.AcquireExternal(t.Context(), tx, anyTenants(9))
+	require.NoError(t, err)
+	require.Len(t, first, 1)
+	require.Empty(t, b.acquire(t, 9), "another one is just acquiring them, and is not waited for")
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Empty(t, b.acquire(t, 9))
+	require.NoError(t, store.LimitTenant(t.Context(), b.db, "acme", 2))
+	require.Len(t, b.acquire(t, 9), 1)
+	b.finish(t, store.ExternalEnd{ExternalLock: lockOf(first[0])})
+	require.Len(t, b.acquire(t, 9), 1)
+
+	// Who has let a lock of another topic expire may extend it, so it counts.
+	b = setup(t)
+	other := b.external(t, store.NewJob{Kind: "other"})
+	b.external(t, store.NewJob{})
+	require.NoError(t, store.LimitTenant(t.Context(), b.db, "acme", 1))
+	lost := b.acquire(t, 1, func(r *store.ExternalRequest) { r.Topic = "other" })
+	b.expire(t, other)
+	require.Empty(t, b.acquire(t, 9))
+	extended, err := store.ExtendExternal(t.Context(), b.db, []store.ExternalLock{lockOf(lost[0])}, time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, []job.ID{other}, extended)
+	require.Empty(t, b.acquire(t, 9))
+	b.expire(t, other)
+	_, err = store.SweepExternal(t.Context(), b.db, 10)
+	require.NoError(t, err)
+	require.Len(t, b.acquire(t, 9), 1)
+}
+
+// A kind's limit bounds how many jobs of it a tenant has locked, whether or not the ledger has a row of
+// the tenant; what the tenant has of its own goes before what every tenant has.
+func TestKindLimitsOfExternalJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	limit := func(tenant string, scope store.Scope, name string, most int) {
+		require.NoError(t, store.SetLimit(t.Context(), b.db, store.Limit{LimitKey: store.LimitKey{Tenant: tenant, Scope: scope, Name: name}, Most: most}))
+	}
+	_, err := b.owner.Exec(t.Context(), "DELETE FROM tenure.tenant")
+	require.NoError(t, err)
+	for range 9 {
+		b.external(t, store.NewJob{})
+	}
+	limit("", store.ScopeKind, "another", 1)
+	limit("", store.ScopeKind, "t", 1)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	first, _, err := store.AcquireExternal(t.Context(), tx, anyTenants(9))
+	require.NoError(t, err)
+	require.Len(t, first, 1)
+	require.Empty(t, b.acquire(t, 9), "another one is just acquiring them, and is not waited for")
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Empty(t, b.acquire(t, 9))
+	limit("acme", store.ScopeKind, "t", 3)
+	require.Len(t, b.acquire(t, 9), 2)
+	b.finish(t, store.ExternalEnd{ExternalLock: lockOf(first[0])})
+	limit("", store.ScopeTenant, "", 2)
+	require.Empty(t, b.acquire(t, 9), "two of all kinds are locked")
+	limit("", store.ScopeTenant, "", 0)
+	require.Len(t, b.acquire(t, 9), 1)
+}
+
+// Tenants that have all they may, or that rest, do not stand before others.
+func TestFullTenantsHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, tenant := range []string{"a", "b", "c", "c", "d"} {
+		b.external(t, store.NewJob{Tenant: tenant})
+		b.external(t, store.NewJob{Tenant: tenant})
+	}
+	require.NoError(t, store.LimitTenant(t.Context(), b.db, "a", 1))
+	require.NoError(t, store.FreezeTenant(t.Context(), b.db, "b", true))
+	begin := ""
+	one := func(r *store.ExternalRequest) { r.After, r.Look = &begin, 4 }
+	got := func(want, behind string) {
+		t.Helper()
+		jobs, looked := b.look(t, 1, one)
+		require.Len(t, jobs, 1)
+		require.Equal(t, []string{want, behind}, []string{jobs[0].Record.Tenant, looked})
+	}
+	got("a", "a")
+	got("c", "c")
+	begin = "c"
+	got("d", "d")
+	begin = "d"
+	jobs, looked := b.look(t, 1, one)
+	require.Empty(t, jobs)
+	require.Empty(t, looked, "there is no tenant behind")
+	begin = ""
+	jobs, looked = b.look(t, 1, func(r *store.ExternalRequest) { r.After, r.Look = &begin, 2 })
+	require.Empty(t, jobs)
+	require.Equal(t, "b", looked, "there may be more behind those that were looked at")
+
+	given := func(r *store.ExternalRequest) { r.Tenants = []string{"a", "b", "nobody", "d"} }
+	require.Len(t, b.acquire(t, 1, given), 1, "of those that are given one has a job that it may")
+	require.Empty(t, b.acquire(t, 1, given))
+}
+
+// A job whose time has come waits with the others: by priority, and all of them can be had.
+func TestDueExternalJobsWaitWithOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 8 {
+		b.external(t, store.NewJob{Priority: 1, DueIn: time.Hour})
+	}
+	later := b.external(t, store.NewJob{Kind: "other", DueIn: time.Hour})
+	_, err := b.db.Exec(t.Context(), "UPDATE tenure.external_job SET due_at = clock_timestamp() WHERE due_at IS NOT NULL")
+	require.NoError(t, err)
+	low, high := b.external(t, store.NewJob{}), b.external(t, store.NewJob{Priority: 2})
+	require.Equal(t, []job.ID{high}, externalIDs(b.acquire(t, 1)))
+	require.Len(t, b.acquire(t, 8), 8)
+	require.Equal(t, []job.ID{low}, externalIDs(b.acquire(t, 1)))
+	swept, err := store.SweepExternal(t.Context(), b.db, 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, swept, "it is of another topic")
+	require.Equal(t, "waiting", b.state(t, later))
+}
+
+// However large jobs are, an acquire returns no more of them than it may, but one.
+func TestAcquireBoundsBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range 6 {
+		text := strings.Repeat("x", 100_000) // which is stored as less than it prints as
+		if i%2 == 0 {
+			text = ""
+			for n := 0; len(text) < 100_000; n++ {
+				text += uuid.NewString()
+			}
+		}
+		b.external(t, store.NewJob{Payload: fmt.Appendf(nil, `%q`, text)})
+	}
+	bytes := func(n int) func(*store.ExternalRequest) { return func(r *store.ExternalRequest) { r.Bytes = n } }
+	require.Len(t, b.acquire(t, 9, bytes(250_000)), 2)
+	require.Len(t, b.acquire(t, 9, bytes(1)), 1)
+	require.Len(t, b.acquire(t, 9, bytes(250_000)), 2)
+	require.Len(t, b.acquire(t, 9, bytes(250_000)), 1)
+}
+
+// A job whose worker has let its lock expire can be changed and suspended; the worker is lost then.
+func TestChangeAJobWhoseLockHasExpired(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.external(t, store.NewJob{})
+	change := func() error {
+		_, err := store.ChangeJob(t.Context(), b.db, id, store.Change{Priority: new(7)})
+		return err
+	}
+	lock := lockOf(b.acquire(t, 1)[0])
+	require.ErrorIs(t, change(), store.ErrNotFound, "a worker has it")
+	b.expire(t, id)
+	require.NoError(t, change())
+	require.NoError(t, change())
+	extended, err := store.ExtendExternal(t.Context(), b.db, []store.ExternalLock{lock}, time.Hour)
+	require.NoError(t, err)
+	require.Empty(t, extended)
+	again := b.acquire(t, 1)[0]
+	require.Equal(t, []any{int16(7), 1}, []any{again.Record.Priority, again.Record.Losses})
+	b.expire(t, id)
+	require.NoError(t, store.SuspendJob(t.Context(), b.db, id, time.Time{}))
+	_, err = store.Resume(t.Context(), b.db, []int64{int64(id)})
+	require.NoError(t, err)
+	require.Equal(t, 2, b.acquire(t, 1)[0].Record.Losses)
+}
+
+// What a holder has seen of a quota is heeded for a minute: the next one may be of an earlier release,
+// and never see that there is room again.
+func TestAQuotaIsSeenAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx := t.Context()
+	require.NoError(t, store.SetQuota(ctx, b.db, "acme", 1))
+	b.enqueue(t, store.NewJob{})
+	enqueue := func() error {
+		j := store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("1")}
+		_, _, err := store.Enqueue(ctx, b.db.QueryRow, 1, &j)
+		return err
+	}
+	var quota *store.QuotaError
+	for range 2 {
+		require.NoError(t, store.CheckQuotas(ctx, b.db))
+		require.ErrorAs(t, enqueue(), &quota)
+		_, err := b.owner.Exec(ctx, "UPDATE tenure.tenant SET over_quota_at = clock_timestamp() - interval '1 minute'")
+		require.NoError(t, err)
+		require.NoError(t, enqueue())
+	}
+}

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// Cursor is a place in a list of jobs.
+type Cursor struct {
+	ListedAt time.Time // as of [Status]
+	ID       job.ID
+}
+
+// Compare is negative if c comes before o in a list: those listed at a later time do, and of the
+// same time those with a higher id.
+func (c Cursor) Compare(o Cursor) int {
+	return cmp.Or(o.ListedAt.Compare(c.ListedAt), cmp.Compare(o.ID, c.ID))
+}
+
+// CursorOf is a job's place in a list.
+func CursorOf(s *Status) Cursor { return Cursor{s.ListedAt, s.ID} }
+
+// args are the cursor's as a statement wants them, null for the zero cursor.
+func (c Cursor) args() (at *time.Time, id *int64) {
+	if c == (Cursor{}) {
+		return nil, nil
+	}
+	n := int64(c.ID)
+	return &c.ListedAt, &n
+}
+
+// finishedStates are the states of jobs that are over.
+var finishedStates = []string{"done", "business_error", "cancelled"}
+
+// spans are how long before its beginning a list of finished jobs looks for those that were made
+// then: no index knows when they were, and the first of these spans needs few rows to be read. At last it
+// looks at all.
+var spans = []time.Duration{4 * time.Second, 32 * time.Second, 4 * time.Minute, 32 * time.Minute, 4 * time.Hour, 32 * time.Hour, 10 * 24 * time.Hour, 0}
+
+// scanStatus reads a job of a list.
+func scanStatus(row pgx.CollectableRow) (s Status, err error) {
+	var maxAttempts, timeout *int
+	var at, began, resume *time.Time
+	var node, errText, unique, correlation, exclusive *string
+	err = row.Scan(&s.ID, &s.State, &s.Tenant, &s.Queue, &s.Kind, &s.Priority, &s.Attempt, &maxAttempts, &s.Losses,
+		&s.CreatedAt, &at, &node, &errText, &s.Payload, &s.Meta, &unique, &correlation, &s.Handled, &began, &resume, &exclusive, &timeout, &s.External, &s.ListedAt)
+	s.MaxAttempts, s.At, s.StartedAt, s.Node, s.Error = deref(maxAttempts), deref(at), deref(began), deref(node), deref(errText)
+	s.UniqueKey, s.CorrelationID, s.ResumeAt, s.ExclusiveKey = deref(unique), deref(correlation), deref(resume), deref(exclusive)
+	s.Timeout = time.Duration(deref(timeout)) * time.Millisecond
+	return s, err
+}
+
+// List returns jobs, the newest first: in the order of their cursors, behind that of the filter. A job
+// that changes its state while page after page is read stays where it is.
+func List(ctx context.Context, db DB, f Filter) ([]Status, error) {
+	switch {
+	case len(f.Tags) > 0:
+		return listTagged(ctx, db, f)
+	case f.ID != 0:
+		return listOf(ctx, db, f, []int64{int64(f.ID)})
+	}
+	return listOf(ctx, db, f, nil)
+}
+
+// listOf returns those jobs of ids that f chooses; nil: of all.
+func listOf(ctx context.Context, db DB, f Filter, ids []int64) (out []Status, err error) {
+	isFinished := slices.Contains(finishedStates, f.State)
+	if !isFinished {
+		out, err = listUnfinished(ctx, db, f, ids)
+		if err != nil || f.ID != 0 && len(out) > 0 {
+			return out, err
+		}
+	}
+	if isFinished || f.State == "" {
+		finished, err := listFinished(ctx, db, f, ids)
+		if err != nil {
+			return nil, err
+		}
+		out = append(finished, out...) // of one that has finished meanwhile the first is kept
+	}
+	slices.SortStableFunc(out, func(a, b Status) int { return CursorOf(&a).Compare(CursorOf(&b)) })
+	seen := map[job.ID]bool{}
+	out = slices.DeleteFunc(out, func(s Status) bool {
+		twice := seen[s.ID]
+		seen[s.ID] = true
+		return twice
+	})
+	return out[:min(f.Limit, len(out))], nil
+}
+
+func listUnfinished(ctx context.Context, db DB, f Filter, ids []int64) ([]Status, error) {
+	at, id := f.After.args()
+	return list(ctx, db, "list jobs", scanStatus, sqlJobList, nullable(f.State), nullable(f.Tenant), nullable(f.Kind), nullable(f.Queue), ids, f.Limit,
+		nullable(f.CorrelationID), at, id)
+}
+
+func listFinished(ctx context.Context, db DB, f Filter, ids []int64) (out []Status, err error) {
+	at, id := f.After.args()
+	var before int64
+	for _, span := range spans {
+		if (ids != nil || f.CorrelationID != "") && span != 0 {
+			continue // an index knows them
+		}
+		some, err := list(ctx, db, "list finished jobs", scanStatus, sqlJobListFinished, nullable(f.State), nullable(f.Tenant), nullable(f.Kind), nullable(f.Queue), ids, f.Limit-len(out),
+			nullable(f.CorrelationID), at, id, nullable(span.Milliseconds()), nullable(before))
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, some...); len(out) >= f.Limit {
+			break
+		}
+		before = span.Milliseconds()
+	}
+	return out, nil
+}

@@ -1,0 +1,138 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// A list of the jobs in one state reads no table in which there are none, however many jobs are finished.
+func TestAListOfOneStateReadsItsTablesOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for state, want := range map[string][]string{"waiting": {"external_job", "job"}, "running": {"job"}, "locked": {"external_job"}, "scheduled": {"external_job", "timer_job"}, "awaiting": {"timer_job"},
+		"suspended": {"suspended_job"}, "dead": {"dead_letter_job"}, "done": {"completed_job_rest"}, "cancelled": {"completed_job_rest"}} {
+		require.NoError(t, store.Inspect(t.Context(), b.db, func(db store.DB) error {
+			scans := func() map[string]int64 {
+				n := map[string]int64{}
+				rows, err := db.Query(t.Context(), `SELECT relname, seq_scan + coalesce(idx_scan, 0) FROM pg_stat_xact_user_tables
+					WHERE relname IN ('job', 'timer_job', 'external_job', 'suspended_job', 'dead_letter_job', 'completed_job_rest')`)
+				require.NoError(t, err)
+				var table string
+				var scans int64
+				_, err = pgx.ForEachRow(rows, []any{&table, &scans}, func() error { n[table] = scans; return nil })
+				require.NoError(t, err)
+				return n
+			}
+			before := scans()
+			_, err := store.List(t.Context(), db, store.Filter{State: state, Limit: 10})
+			require.NoError(t, err)
+			read := 0
+			for table, n := range scans() {
+				if n > before[table] {
+					read++
+					require.Contains(t, want, table, state)
+				}
+			}
+			require.True(t, read > 0 || state == "running", state) // of those the claims are read first
+			return nil
+		}))
+	}
+}
+
+// pages reads a list page by page, and calls between before each.
+func pages(t *testing.T, db store.Beginner, f store.Filter, between func(page int)) (all []job.ID) {
+	t.Helper()
+	for page := 0; ; page++ {
+		between(page)
+		var some []store.Status
+		require.NoError(t, store.Inspect(t.Context(), db, func(db store.DB) (err error) {
+			some, err = store.List(t.Context(), db, f)
+			return err
+		}))
+		if len(some) == 0 {
+			return all
+		}
+		for i := range some {
+			all = append(all, some[i].ID)
+		}
+		f.After = store.CursorOf(&some[len(some)-1])
+	}
+}
+
+// Each job is on one page, whichever table it is in, and also if its place in the order of ids is not the one in
+// that of times, or it goes from one table to another between two pages.
+func TestEachJobIsOnOnePage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var want []job.ID
+	for i := range 30 {
+		j := store.NewJob{Tenant: "acme"}
+		switch i % 3 {
+		case 1:
+			j.DueIn = time.Hour
+		case 2:
+			j.External = true
+		}
+		want = append(want, b.enqueue(t, j))
+	}
+	for i := range 20 { // finished, from seconds to months ago; two at the same time
+		id := job.ID(1<<47 + 1000 + i)
+		execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+			VALUES ($1, now() - $2::bigint * interval '1 s', now(), 0, 0, 1, 0, 'acme', 'default', 'k', 'done', '{}')`, int64(id), 1<<(i/2*2))
+		want = append(want, id)
+	}
+	// One that was made long before others that have lower ids, as of a tenant that was moved here.
+	execute(t, b.owner, "UPDATE tenure.job SET created_at = now() - interval '1 day' WHERE id = (SELECT max(id) FROM tenure.job)")
+	for _, size := range []int{1, 7, 100} {
+		require.ElementsMatch(t, want, pages(t, b.db, store.Filter{Limit: size}, func(int) {}), "in pages of %d", size)
+		require.ElementsMatch(t, want, pages(t, b.db, store.Filter{Limit: size, Tenant: "acme"}, func(int) {}), "in pages of %d", size)
+	}
+	require.Len(t, pages(t, b.db, store.Filter{Limit: 3, State: "scheduled"}, func(int) {}), 10)
+	require.Len(t, pages(t, b.db, store.Filter{Limit: 3, State: "done"}, func(int) {}), 20)
+	execute(t, b.owner, "UPDATE tenure.job SET created_at = clock_timestamp() WHERE id = (SELECT max(id) FROM tenure.job)")
+	all := pages(t, b.db, store.Filter{Limit: 6}, func(page int) {
+		switch page {
+		case 1:
+			b.finishAll(t) // the ten of them
+		case 2:
+			b.enqueue(t, store.NewJob{}) // a new one is on no page
+		}
+	})
+	require.ElementsMatch(t, want, all)
+}
+
+// The first page needs few of many jobs to be read, be they finished or waiting, and so does the next one.
+func TestAPageReadsFewJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const n = 100_000
+	execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+		SELECT (1::bigint << 47) + n, now() - ($1 - n) * interval '100 ms', now() - ($1 - n) * interval '100 ms', 0, 0, 1, 0, 'acme', 'default', 'k', 'done', '{}' FROM generate_series(1, $1::bigint) n`, n)
+	execute(t, b.owner, "INSERT INTO tenure.job (tenant_id, queue, kind, payload) SELECT 'acme', 'default', 'k', '{}' FROM generate_series(1, $1::bigint) n", n)
+	execute(t, b.owner, "VACUUM ANALYZE tenure.completed_job")
+	execute(t, b.owner, "VACUUM ANALYZE tenure.job")
+	for _, f := range []store.Filter{{State: "done"}, {State: "waiting"}, {Tenant: "acme"}, {State: "waiting", Tenant: "acme", Kind: "k", Queue: "default"}} {
+		require.NoError(t, store.Inspect(t.Context(), b.db, func(db store.DB) error {
+			read := func() (n int64) {
+				require.NoError(t, db.QueryRow(t.Context(), "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint FROM pg_stat_xact_user_tables WHERE relname LIKE 'completed\\_job%' OR relname = 'job'").Scan(&n))
+				return n
+			}
+			f.Limit = 30
+			for range 2 {
+				before := read()
+				some, err := store.List(t.Context(), db, f)
+				require.NoError(t, err)
+				require.Len(t, some, f.Limit)
+				require.Less(t, read()-before, int64(n/5), "%+v", f)
+				f.After = store.CursorOf(&some[len(some)-1])
+			}
+			return nil
+		}))
+	}
+}

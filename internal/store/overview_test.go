@@ -1,0 +1,79 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+func TestReadOverview(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 3 {
+		b.enqueue(t, store.NewJob{})
+	}
+	b.enqueue(t, store.NewJob{DueIn: time.Hour})
+	_, err := b.db.Exec(t.Context(), `INSERT INTO tenure.completed_job (id, created_at, finished_at, started_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+		SELECT n, now() - interval '3 s', now(), now() - interval '2 s', 0, 0, CASE WHEN n > 2 THEN 2 ELSE 1 END, 0, 'acme', 'default', 'k', 'done', '{}' FROM generate_series(1, 3) n`)
+	require.NoError(t, err)
+	conn, err := b.db.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	o, err := store.ReadOverview(t.Context(), conn)
+	require.NoError(t, err)
+	require.Equal(t, "a", o.Lock.Holder)
+	require.Equal(t, []int64{3, 0, 1, 0}, []int64{o.Load.Waiting, o.Load.Running, o.Load.Timers, o.Load.Awaiting})
+	require.Len(t, o.Sessions, 1)
+	require.Equal(t, store.LockTaken, o.Changes[0].Change)
+	require.Len(t, o.Runs, 2, "first runs only")
+	require.InDelta(t, 2*time.Second, o.Runs[0].Ran, float64(100*time.Millisecond))
+	require.InDelta(t, time.Second, o.Runs[0].Waited, float64(100*time.Millisecond))
+}
+
+// The times of runs are read from the last pages of the finished jobs, however many there are.
+func TestRunTimesReadFewPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := store.KeepDays(t.Context(), b.db, 24*time.Hour)
+	require.NoError(t, err)
+	_, err = b.db.Exec(t.Context(), `INSERT INTO tenure.completed_job (id, created_at, finished_at, started_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+		SELECT n, now(), now(), now(), 0, 0, 1, 0, 'acme', 'default', 'k', 'done', '{}' FROM generate_series(1, 20000) n`)
+	require.NoError(t, err)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context())
+	runs, err := store.RunTimes(t.Context(), tx, time.Hour)
+	require.NoError(t, err)
+	require.Len(t, runs, 500)
+	var scanned, read int
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(seq_scan), sum(seq_tup_read) FROM pg_stat_xact_user_tables WHERE relname LIKE 'completed_job%'`).Scan(&scanned, &read))
+	require.Less(t, read, 2000, fmt.Sprint(scanned, " scans"))
+}
+
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, j := range []store.NewJob{{Queue: "mail"}, {Queue: "mail", Tenant: "globex"}, {Queue: "mail"}, {Queue: "reports"}} {
+		b.enqueue(t, j)
+	}
+	_, err := b.db.Exec(t.Context(), "UPDATE tenure.job SET created_at = now() - interval '1 h' WHERE tenant_id = 'globex'")
+	require.NoError(t, err)
+	all, err := store.Queues(t.Context(), b.db, nil)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, "mail", all[0].Name)
+	require.Equal(t, []int64{3, 0, 2}, []int64{all[0].Waiting, all[0].Running, all[0].Tenants})
+	require.InDelta(t, time.Hour, all[0].Oldest, float64(time.Minute))
+	require.EqualValues(t, 1, all[1].Waiting)
+
+	_, err = store.InsertClaims(t.Context(), b.db, b.fence, request(b.page(t, 0)))
+	require.NoError(t, err)
+	some, err := store.Queues(t.Context(), b.db, []string{"acme"})
+	require.NoError(t, err)
+	require.EqualValues(t, 3, some[0].Running+some[0].Waiting+some[1].Running+some[1].Waiting, "only that tenant's")
+	require.Positive(t, some[0].Running)
+}

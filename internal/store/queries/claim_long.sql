@@ -1,0 +1,11 @@
+-- Jobs whose run began longer ago than their own timeout allows, or, of those without one, than
+-- $1 ms; the longest first, $2 at most. A claim's jobs begin at most a moment after it.
+SELECT j.id, j.tenant_id, j.kind, coalesce(s.node, '') AS node, coalesce(j.timeout_ms, 0) AS timeout_ms,
+       (extract(epoch FROM clock_timestamp() - c.started_at) * 1000)::bigint AS running_ms
+FROM tenure.claim c
+CROSS JOIN LATERAL unnest(c.job_ids) AS run (id)
+JOIN tenure.job j ON j.id = run.id AND j.turn = c.turn
+LEFT JOIN tenure.node_session s ON s.session_id = c.session_id
+WHERE extract(epoch FROM clock_timestamp() - c.started_at) * 1000 > coalesce(j.timeout_ms, $1::bigint)
+ORDER BY c.started_at, j.id
+LIMIT $2;

@@ -1,0 +1,33 @@
+-- Adds one job that may start at once, as enqueue.sql does, and claims it in the same
+-- transaction, under the fence: see claim_insert.sql. What is not claimed waits like any other.
+-- The lock's row is read twice, by the statement's snapshot and as it is when it can be locked.
+-- If somebody took jobs away in between, such as by freezing the tenant, the snapshot may show
+-- neither that nor that the tenant rests, and nothing is claimed.
+-- The claim's turn is the job's, which tenure.first_turn() gives it by default: the incarnation, as the
+-- fence compares that. To call the function here as well would be under another search_path than
+-- tenure.enqueue has, and Postgres makes a kept plan anew each time that changes: 0.1 ms for each job.
+-- $1 session, $2 epoch, $3 the incarnation that the lock was taken in, $4 pool number,
+-- $5 tenant, $6 queue, $7 kind, $8 payload, $9 priority, $10 max_attempts, $11 meta,
+-- $12 correlation id, $13 timeout, $14 how often limits had been changed when they were read: under
+-- others nothing is claimed. The payload and meta come back as a page would show them.
+WITH fence AS MATERIALIZED (
+    SELECT FROM tenure.acquire_lock l
+    WHERE l.name = 'acquire' AND l.holder = $1 AND l.epoch = $2 AND NOT l.paused AND l.expires_at > clock_timestamp()
+      AND l.removals = (SELECT s.removals FROM tenure.acquire_lock s WHERE s.name = 'acquire')
+      AND $3 = tenure.incarnation() AND l.limit_changes = $14
+      AND NOT EXISTS (SELECT FROM tenure.tenant t WHERE t.tenant_id = $5 AND (t.state <> 'active' OR t.frozen))
+    FOR KEY SHARE),
+added AS MATERIALIZED (
+    SELECT e.id, e.refused, e.other_pool
+    FROM tenure.enqueue(pool => $4::integer, tenant => $5::text, queue => $6::text, kind => $7::text, payload => $8::jsonb,
+        priority => $9::integer, max_attempts => $10::integer, meta => $11::jsonb, correlation_id => $12::text, with_data => false,
+        timeout => $13::interval) e),
+claimed AS (
+    INSERT INTO tenure.claim (session_id, turn, job_ids, started_at)
+    SELECT $1, $3, ARRAY[added.id], clock_timestamp()
+    FROM added CROSS JOIN fence
+    WHERE added.refused IS NULL
+    RETURNING id, turn)
+SELECT added.id, added.refused, added.other_pool, claimed.id AS claim, claimed.turn,
+       clock_timestamp() AS now, ($8::jsonb)::text AS payload, ($11::jsonb)::text AS meta
+FROM added LEFT JOIN claimed ON true;

@@ -1,0 +1,21 @@
+-- The queues that have jobs, each found by skipping to it along the index: how many wait, counted up to $1,
+-- how many nodes have in hand, for how long the oldest that was counted has been there, and of how many
+-- tenants those are. $2 tenants, null: all.
+WITH RECURSIVE queue AS (
+    (SELECT queue FROM tenure.job ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT j.queue FROM tenure.job j WHERE j.queue > q.queue ORDER BY j.queue LIMIT 1)
+    FROM queue q WHERE q.queue IS NOT NULL),
+flying AS MATERIALIZED (
+    SELECT DISTINCT j.id, j.queue, j.tenant_id FROM tenure.claim c CROSS JOIN LATERAL unnest(c.job_ids) AS run (id)
+    JOIN tenure.job j ON j.id = run.id)
+SELECT q.queue, w.jobs AS waiting,
+       (SELECT count(*) FROM flying f WHERE f.queue = q.queue AND ($2::text[] IS NULL OR f.tenant_id = ANY ($2))) AS running,
+       coalesce(extract(epoch FROM clock_timestamp() - w.oldest), 0)::double precision AS oldest, w.tenants
+FROM queue q
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs, min(s.created_at) AS oldest, count(DISTINCT s.tenant_id) AS tenants
+    FROM (SELECT j.created_at, j.tenant_id FROM tenure.job j
+          WHERE j.queue = q.queue AND ($2::text[] IS NULL OR j.tenant_id = ANY ($2)) AND j.id NOT IN (SELECT f.id FROM flying f)
+          LIMIT $1) s) w
+WHERE q.queue IS NOT NULL;

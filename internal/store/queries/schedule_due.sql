@@ -1,0 +1,10 @@
+-- The schedules that are due, those first that were due first, and what time it is. Those of
+-- tenants that rest do not count, nor those that wait for their last job to end.
+-- $1 the most to list.
+SELECT s.tenant_id, s.name, s.spec, s.time_zone, s.end_at, s.since, s.missed, s.waits, s.jitter_ms, s.next_at, clock_timestamp() AS now
+FROM tenure.schedule s
+WHERE s.next_at <= (SELECT clock_timestamp()) AND NOT s.paused
+  AND s.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
+  AND NOT (s.waits AND tenure.is_unfinished(s.last_job))
+ORDER BY s.next_at
+LIMIT $1;

@@ -1,0 +1,18 @@
+-- Adds the job of a schedule now, whatever its times are; that is its last job then. No row: there
+-- is none whose tenant is here. $1 tenant, $2 name.
+WITH chosen AS MATERIALIZED (
+    SELECT s.*, clock_timestamp() AS at
+    FROM tenure.schedule s
+    WHERE s.tenant_id = $1 AND s.name = $2
+      AND NOT EXISTS (SELECT FROM tenure.tenant t WHERE t.tenant_id = $1 AND t.state <> 'active')
+    FOR UPDATE),
+run AS MATERIALIZED (
+    SELECT chosen.*, nextval('tenure.job_id') AS id FROM chosen),
+noted AS (
+    UPDATE tenure.schedule s SET last_at = run.at, last_job = run.id
+    FROM run WHERE s.tenant_id = run.tenant_id AND s.name = run.name)
+INSERT INTO tenure.job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts)
+SELECT id, tenant_id, queue, kind, payload,
+       coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts
+FROM run
+RETURNING id, queue, tenant_id, priority;

@@ -1,0 +1,46 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ScheduleKey is which schedule of a pool is meant.
+type ScheduleKey struct{ Tenant, Name string }
+
+// SchedulesOf lists the schedules of an origin.
+func SchedulesOf(ctx context.Context, db DB, origin string) ([]ScheduleKey, error) {
+	return list(ctx, db, "list schedules by origin", pgx.RowToStructByPos[ScheduleKey], sqlScheduleOrigin, origin)
+}
+
+// HasChanged tells whether a schedule of the configuration is another one than in the ledger.
+func HasChanged(ctx context.Context, db DB, s *Schedule) (changed bool, err error) {
+	err = db.QueryRow(ctx, sqlScheduleChange, s.Tenant, s.Name, s.Kind, s.Queue, string(s.Payload), s.Priority, nullable(s.MaxAttempts),
+		s.Spec, s.Zone, s.End, s.Missed, s.Waits, s.Jitter.Milliseconds()).Scan(&changed)
+	return changed, explain(err, "compare schedule %q", s.Name)
+}
+
+// StaleSchedules lists those of tenants who lack a schedule for every tenant, or whose copy of it is
+// another one by now.
+func StaleSchedules(ctx context.Context, db DB, name string, tenants []string) ([]string, error) {
+	return list(ctx, db, "look for tenants without a schedule", pgx.RowTo[string], sqlScheduleStale, name, tenants)
+}
+
+// SpreadSchedule gives tenants their copy of a schedule for every tenant, each with its delay and
+// the time when it is due next, if that schedule has not changed since.
+func SpreadSchedule(ctx context.Context, db DB, name string, since time.Time, tenants []string, delays []int64, next []*time.Time) error {
+	return explain(briefly(ctx, db, lockTimeout, nil, sqlScheduleSpread, name, since, tenants, delays, next), "spread schedule %q", name)
+}
+
+// NoteSpread notes that tenants have a schedule for every tenant that was due at, unless it was set
+// again since.
+func NoteSpread(ctx context.Context, db DB, name string, at time.Time) error {
+	return explain(briefly(ctx, db, lockTimeout, nil, sqlScheduleSpreadDone, name, at), "note that schedule %q is spread", name)
+}
+
+// ForgetSchedules removes what tenants have of schedules for every tenant that there are no more.
+func ForgetSchedules(ctx context.Context, db DB, tenants []string) error {
+	return explain(briefly(ctx, db, lockTimeout, nil, sqlScheduleForget, tenants), "remove schedules of tenants")
+}

@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// WaitingJobs is what waits of a kind, or of a tenant.
+type WaitingJobs struct {
+	Jobs   int
+	Oldest time.Duration // for how long the one has waited that has longest, of those that were looked at
+}
+
+// Waiting jobs are counted exactly while their table is small. Of a large one a sample of pages is
+// read, unless it shows so few that the whole may be read in no time.
+const (
+	samplePages = 500     // 4 MB, with some ten thousand jobs
+	sampleLeast = 1_000   // jobs that a sample has to show
+	sampleMost  = 100_000 // jobs that are looked at
+)
+
+// CountWaiting counts the jobs that could start and that no node has, by kind and by tenant. It takes
+// some tens of milliseconds, however many there are: beyond some ten thousand it is an estimate.
+func CountWaiting(ctx context.Context, db DB) (byKind, byTenant map[string]WaitingJobs, err error) {
+	var pages int64
+	if err := db.QueryRow(ctx, sqlWaitingPages).Scan(&pages); err != nil {
+		return nil, nil, explain(err, "measure the waiting jobs")
+	}
+	percent := 100.0
+	if pages > samplePages {
+		percent = 100 * samplePages / float64(pages)
+	}
+	byKind, byTenant, err = countWaiting(ctx, db, percent)
+	if err != nil || percent == 100 {
+		return byKind, byTenant, err
+	}
+	seen := 0
+	for kind, w := range byKind {
+		seen += w.Jobs
+		byKind[kind] = w.scaled(percent)
+	}
+	for tenant, w := range byTenant {
+		byTenant[tenant] = w.scaled(percent)
+	}
+	if seen < sampleLeast {
+		return countWaiting(ctx, db, 100)
+	}
+	return byKind, byTenant, nil
+}
+
+// scaled is how many there are if so many were in a sample.
+func (w WaitingJobs) scaled(percent float64) WaitingJobs {
+	w.Jobs = int(math.Round(float64(w.Jobs) * 100 / percent))
+	return w
+}
+
+func countWaiting(ctx context.Context, db DB, percent float64) (byKind, byTenant map[string]WaitingJobs, err error) {
+	byKind, byTenant = map[string]WaitingJobs{}, map[string]WaitingJobs{}
+	rows, _ := db.Query(ctx, sqlWaitingCount, percent, sampleMost) // its error is the rows', too
+	var kind, tenant *string
+	var w WaitingJobs
+	var seconds float64
+	_, err = pgx.ForEachRow(rows, []any{&kind, &tenant, &w.Jobs, &seconds}, func() error {
+		w.Oldest = time.Duration(max(seconds, 0) * float64(time.Second))
+		if kind != nil {
+			byKind[*kind] = w
+		} else {
+			byTenant[deref(tenant)] = w
+		}
+		return nil
+	})
+	return byKind, byTenant, explain(err, "count the waiting jobs")
+}

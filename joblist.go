@@ -1,0 +1,82 @@
+package tenure
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+)
+
+// JobFilter chooses jobs; empty fields choose all.
+type JobFilter struct {
+	State  string // one of States
+	Tenant string
+	Kind   string
+	Queue  string
+	Pool   string
+	// Tags are some that a job has, all of them; finished jobs are found for as long as they are kept.
+	Tags []string
+	// CorrelationID is the job's, see Correlation.
+	CorrelationID string
+	// After goes on with a list: it is the [JobStatus.Cursor] of the last job of the page before.
+	After string
+	Limit int // 0: 100
+}
+
+// Validate says what of the filter cannot be, other than its pool, which [Operator.Jobs] knows.
+func (f JobFilter) Validate() error {
+	var state error
+	if f.State != "" && !slices.Contains(States, f.State) {
+		state = fmt.Errorf("state %.40q is not one of %v", f.State, States)
+	}
+	_, after := parseCursor(f.After, "jobs")
+	if err := errors.Join(state, checkTags(f.Tags), after); err != nil {
+		return &InputError{err}
+	}
+	return nil
+}
+
+// States are the states a job can be listed by. A claimed job was assigned to a node that has not
+// taken it over yet. A running one is with its node, whose workers may not have come to it yet,
+// unless its StartedAt says when its run began. A locked one is with an external worker, and one in
+// business_error was ended by one, see [ExternalWorkers.RaiseError].
+var States = []string{"waiting", "claimed", "running", "locked", "scheduled", "retrying", "awaiting", "suspended", "dead", "done", "business_error", "cancelled"}
+
+// CompareJobs is negative if a comes before b in a list of [Operator.Jobs].
+func CompareJobs(a, b JobStatus) int {
+	return store.CursorOf(&a.Status).Compare(store.CursorOf(&b.Status))
+}
+
+// cursorVersion begins the cursors that are made like this.
+const cursorVersion = 1
+
+// Cursor is the job's place in lists, for [JobFilter].After. It means nothing to others.
+func (s JobStatus) Cursor() string { return cursorText(store.CursorOf(&s.Status)) }
+
+func cursorText(c store.Cursor) string {
+	b := []byte{cursorVersion}
+	b = binary.BigEndian.AppendUint64(b, uint64(c.ListedAt.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(c.ID))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// parseCursor reads what cursorText returned, in a list of jobs or batches; "": the beginning of the list.
+func parseCursor(text, of string) (c store.Cursor, err error) {
+	if text == "" {
+		return c, nil
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err == nil && len(b) == 17 && b[0] == cursorVersion {
+		c.ListedAt = time.UnixMicro(int64(binary.BigEndian.Uint64(b[1:]))).UTC()
+		c.ID = job.ID(binary.BigEndian.Uint64(b[9:]))
+		if y := c.ListedAt.Year(); y >= 1970 && y <= 9999 && c.ID > 0 {
+			return c, nil
+		}
+	}
+	return store.Cursor{}, fmt.Errorf("after: %.40q is no place in a list of %s: pass what the page before has given, unchanged", text, of)
+}

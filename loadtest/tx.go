@@ -1,0 +1,346 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/loadtest/internal/bed"
+	"github.com/tenurehq/tenure/loadtest/internal/report"
+)
+
+type txOptions struct {
+	jobs, tenants, batch int
+	cpuprofile           string
+}
+
+type txResult struct {
+	Scenario        string  `json:"scenario"`
+	Jobs            int     `json:"jobs"`
+	Tenants         int     `json:"tenants"`
+	Batch           int     `json:"batch"`
+	JobsPerSecond   int     `json:"jobs_per_second"`
+	ClientMs        float64 `json:"client_cpu_ms_per_job,omitempty"`
+	PostgresMs      float64 `json:"postgres_cpu_ms_per_job,omitempty"`
+	JobsPerClaim    float64 `json:"jobs_per_claim"`
+	JobsPerCall     float64 `json:"jobs_per_call"`
+	LimitPerSecond  int     `json:"limit_per_second"` // the same statements without Tenure
+	LimitClientMs   float64 `json:"limit_client_cpu_ms_per_job,omitempty"`
+	LimitPostgresMs float64 `json:"limit_postgres_cpu_ms_per_job,omitempty"`
+	Ratio           float64 `json:"ratio"`
+	Lost            int64   `json:"lost"`
+	Doubled         int     `json:"doubled"`
+}
+
+func (r txResult) Fault() error { return report.Lost(r.Lost, r.Doubled) }
+
+func newTx() *cobra.Command {
+	var o txOptions
+	c := scenario("tx", "Work off jobs that insert one row of their tenant's in their transaction, beside the same statements without Tenure", &o, runTx)
+	c.Flags().IntVar(&o.jobs, "jobs", 30_000, "jobs of each of the two")
+	c.Flags().IntVar(&o.tenants, "tenants", 100, "tenants that share the jobs equally")
+	c.Flags().IntVar(&o.batch, "batch", 1, "jobs of a tenant that may share a transaction; 1: the handler is one of single jobs")
+	c.Flags().StringVar(&o.cpuprofile, "cpuprofile", "", "write a CPU profile of the node to this file")
+	return c
+}
+
+// runTx runs the bare statements first, then a node: one pool, default settings.
+func runTx(ctx context.Context, o txOptions) (r txResult, err error) {
+	if o.jobs < 1 || o.tenants < 1 || o.batch < 1 {
+		return r, errors.New("jobs, tenants and batch must be more than 0")
+	}
+	b, err := bed.Start(ctx, devpg.Options{Durable: true}, 1, o.tenants)
+	if err != nil {
+		return r, err
+	}
+	defer b.Close()
+	postgres, err := postmaster(ctx, b)
+	if err != nil {
+		return r, err
+	}
+	limit, err := bareTx(ctx, b, postgres, o)
+	if err != nil {
+		return r, err
+	}
+	ours, per, err := nodeTx(ctx, b, postgres, o)
+	if err != nil {
+		return r, err
+	}
+	conn, err := b.Connect(ctx, "pool-1")
+	if err != nil {
+		return r, err
+	}
+	defer conn.Close(ctx)
+	var effects, kept int64
+	if err := conn.QueryRow(ctx, "SELECT count(*) FROM tenure.completed_job").Scan(&kept); err != nil {
+		return r, err
+	}
+	for _, t := range b.Tenants {
+		var n int64
+		if err := conn.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %s.effect", t)).Scan(&n); err != nil {
+			return r, err
+		}
+		effects += n
+	}
+	all := int64(2 * o.jobs)
+	return txResult{
+		Scenario: "tx", Jobs: o.jobs, Tenants: o.tenants, Batch: o.batch,
+		JobsPerSecond: ours.perSecond(o.jobs), ClientMs: ours.client(o.jobs), PostgresMs: ours.server(o.jobs),
+		JobsPerClaim: per.claim, JobsPerCall: per.call,
+		LimitPerSecond: limit.perSecond(o.jobs), LimitClientMs: limit.client(o.jobs), LimitPostgresMs: limit.server(o.jobs),
+		Ratio: math.Round(100*limit.took.Seconds()/ours.took.Seconds()) / 100,
+		Lost:  max(all-kept, all-effects, 0), Doubled: int(max(effects-all, 0)),
+	}, nil
+}
+
+// spent is what some work took.
+type spent struct {
+	took           time.Duration
+	here, postgres time.Duration // of the processor; 0 where nothing tells
+}
+
+func (s spent) perSecond(jobs int) int  { return int(float64(jobs) / s.took.Seconds()) }
+func (s spent) client(jobs int) float64 { return perJob(s.here, jobs) }
+func (s spent) server(jobs int) float64 { return perJob(s.postgres, jobs) }
+func perJob(d time.Duration, jobs int) float64 {
+	return math.Round(float64(d.Microseconds())/float64(jobs)) / 1000
+}
+
+// measure times work, and the processor's share of this process and of Postgres in it.
+func measure(postgres int, work func() error) (s spent, err error) {
+	here, there, began := processorOf(os.Getpid(), false), processorOf(postgres, true), time.Now()
+	err = work()
+	return spent{time.Since(began), processorOf(os.Getpid(), false) - here, processorOf(postgres, true) - there}, err
+}
+
+// bareTx does what a job's transaction cannot do without, on as many connections as a node
+// has for them.
+func bareTx(ctx context.Context, b *bed.Bed, postgres int, o txOptions) (s spent, err error) {
+	if err := prepareTx(ctx, b, o.jobs); err != nil {
+		return s, err
+	}
+	conn, err := b.Connect(ctx, "pool-1")
+	if err != nil {
+		return s, err
+	}
+	defer conn.Close(ctx)
+	type row struct {
+		ID     int64
+		Turn   int32
+		Tenant string
+	}
+	rows, err := conn.Query(ctx, "SELECT id, turn, tenant_id FROM tenure.job ORDER BY position")
+	if err != nil {
+		return s, err
+	}
+	waiting, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil {
+		return s, err
+	}
+	calls := slices.Collect(slices.Chunk(waiting, 1))
+	which := "id = $1"
+	if o.batch > 1 {
+		which = "id = ANY ($1)"
+		calls = nil
+		of := map[string][]row{}
+		for _, j := range waiting {
+			of[j.Tenant] = append(of[j.Tenant], j)
+		}
+		for _, jobs := range of {
+			calls = slices.AppendSeq(calls, slices.Chunk(jobs, o.batch))
+		}
+	}
+	finish := "WITH gone AS (DELETE FROM tenure.job WHERE " + which + " AND turn = $2 RETURNING *) " + keepGone
+	var next atomic.Int64
+	work := func(ctx context.Context, conn *pgx.Conn) error {
+		for {
+			n := next.Add(1) - 1
+			if n >= int64(len(calls)) {
+				return nil
+			}
+			j := calls[n][0]
+			insert, which := "INSERT INTO "+j.Tenant+".effect (job_id) VALUES ($1)", any(j.ID)
+			if o.batch > 1 {
+				ids := make([]int64, len(calls[n]))
+				for i := range ids {
+					ids[i] = calls[n][i].ID
+				}
+				insert, which = "INSERT INTO "+j.Tenant+".effect (job_id) SELECT unnest($1::bigint[])", ids
+			}
+			err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(ctx, insert, which); err != nil {
+					return err
+				}
+				tag, err := tx.Exec(ctx, finish, which, j.Turn)
+				if err == nil && int(tag.RowsAffected()) != len(calls[n]) {
+					err = fmt.Errorf("job %d, or one of those with it, was not finished", j.ID)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	conns := make([]*pgx.Conn, bareConns)
+	for i := range conns {
+		if conns[i], err = b.Connect(ctx, "pool-1"); err != nil {
+			return s, err
+		}
+		defer conns[i].Close(ctx)
+	}
+	return measure(postgres, func() error {
+		ended := make(chan error, len(conns))
+		for _, conn := range conns {
+			go func() { ended <- work(ctx, conn) }()
+		}
+		var err error
+		for range conns {
+			err = errors.Join(err, <-ended)
+		}
+		return err
+	})
+}
+
+// keepGone keeps the jobs of a WITH that deletes them, as finishing one does.
+const keepGone = `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
+		tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)
+	SELECT id, created_at, clock_timestamp(), turn, priority, attempt + 1, losses,
+		tenant_id, queue, kind, 'done', payload, meta, unique_key, correlation_id FROM gone`
+
+// bareConns is how many connections a node has for tenants' transactions, of the 24 that a
+// bed's pool has.
+const bareConns = 17
+
+// nodeTx has a node do it.
+func nodeTx(ctx context.Context, b *bed.Bed, postgres int, o txOptions) (s spent, per jobsPer, err error) {
+	if err := prepareTx(ctx, b, o.jobs); err != nil {
+		return s, per, err
+	}
+	var ended atomic.Int64
+	allEnded := make(chan struct{})
+	registry := job.NewRegistry()
+	end := func(jobs int, err error) error {
+		if err == nil && ended.Add(int64(jobs)) == int64(o.jobs) {
+			close(allEnded)
+		}
+		return err
+	}
+	if o.batch > 1 {
+		tenure.HandleBatchTx(registry, func(ctx context.Context, tx pgx.Tx, batch *job.Batch[order]) error {
+			ids := make([]job.ID, len(batch.Jobs))
+			for i, j := range batch.Jobs {
+				ids[i] = j.ID
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO effect (job_id) SELECT unnest($1::bigint[])", ids)
+			return end(len(ids), err)
+		}, job.MaxBatch(o.batch))
+	} else {
+		tenure.HandleTx(registry, func(ctx context.Context, tx pgx.Tx, j *job.Job[order]) error {
+			_, err := tx.Exec(ctx, "INSERT INTO effect (job_id) VALUES ($1)", int64(j.ID))
+			return end(1, err)
+		})
+	}
+	metrics := prometheus.NewRegistry()
+	if o.cpuprofile != "" {
+		f, err := os.Create(o.cpuprofile)
+		if err != nil {
+			return s, per, err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return s, per, err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	var stop func() error
+	s, err = measure(postgres, func() (err error) {
+		if _, stop, err = b.RunNode(ctx, registry, tenure.WithMetrics(metrics)); err != nil {
+			return err
+		}
+		return untilEmpty(ctx, b, allEnded, 10*time.Minute)
+	})
+	if stop != nil {
+		err = errors.Join(err, stop())
+	}
+	if err != nil {
+		return s, per, err
+	}
+	for name, of := range map[string]*float64{"tenure_claim_seconds": &per.claim, "tenure_job_run_seconds": &per.call} {
+		times, err := report.ReadHistogram(metrics, name)
+		if err != nil {
+			return s, per, err
+		}
+		*of = math.Round(10*float64(o.jobs)/float64(max(times.Count(), 1))) / 10
+	}
+	return s, per, nil
+}
+
+// jobsPer is how many jobs a claim had, and a call of the handler.
+type jobsPer struct{ claim, call float64 }
+
+// prepareTx enqueues jobs, and has Postgres know how many there are.
+func prepareTx(ctx context.Context, b *bed.Bed, jobs int) error {
+	if err := b.Enqueue(ctx, b.Tenants, jobs, func(n int) job.Args { return newOrder(n) }); err != nil {
+		return err
+	}
+	return b.Exec(ctx, "pool-1", "ANALYZE; CHECKPOINT")
+}
+
+// postmaster is the process of the bed's Postgres, whose children the others are.
+func postmaster(ctx context.Context, b *bed.Bed) (pid int, err error) {
+	conn, err := b.Connect(ctx, "pool-1")
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int").Scan(&pid)
+	return pid, err
+}
+
+// processorOf is the processor's time that a process, and with its family its children, those
+// that have ended included, took so far; 0 where there is no /proc.
+func processorOf(pid int, family bool) (d time.Duration) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a constant
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		_, fields, _ := strings.Cut(string(text), ") ") // behind the name, which may hold anything
+		var state byte
+		var parent int
+		var skip, user, system, endedUser, endedSystem int64
+		_, err = fmt.Sscanf(fields, "%c %d %d %d %d %d %d %d %d %d %d %d %d %d %d", &state, &parent, &skip, &skip, &skip, &skip, &skip, &skip,
+			&skip, &skip, &skip, &user, &system, &endedUser, &endedSystem)
+		switch {
+		case err != nil:
+		case file == fmt.Sprintf("/proc/%d/stat", pid):
+			d += time.Duration(user+system) * clockTick
+			if family {
+				d += time.Duration(endedUser+endedSystem) * clockTick
+			}
+		case family && parent == pid:
+			d += time.Duration(user+system) * clockTick
+		}
+	}
+	return d
+}
+
+// clockTick is the unit of /proc's times on Linux.
+const clockTick = 10 * time.Millisecond

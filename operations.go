@@ -1,0 +1,197 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Operations lists and cancels what was asked to be done to many dead letters or jobs in the background: see
+// [DeadLetters.RetryInBackground] and [Operator.CancelInBackground]. It is safe for concurrent use.
+type Operations struct{ *process }
+
+// OperationStatus is the part of an operation in one pool.
+type OperationStatus struct {
+	Pool string
+	store.Operation
+}
+
+// List lists operations over all pools, the newest first, at most 1000 of each pool: those under way, and
+// those that have ended in the last seven days. When some pools do not answer, the others' are returned together with an
+// error.
+func (s *Operations) List(ctx context.Context) ([]OperationStatus, error) {
+	const most = 1000
+	return s.list(ctx, uuid.Nil, most)
+}
+
+// Get returns an operation's part in each pool, in the order of their names. ErrNotFound: no pool that answered has it.
+func (s *Operations) Get(ctx context.Context, id uuid.UUID) ([]OperationStatus, error) {
+	out, err := s.list(ctx, id, 1)
+	if len(out) == 0 {
+		err = errors.Join(fmt.Errorf("operation %s: %w", id, ErrNotFound), err)
+	}
+	slices.SortFunc(out, func(a, b OperationStatus) int { return cmp.Compare(a.Pool, b.Pool) })
+	return out, err
+}
+
+func (s *Operations) list(ctx context.Context, id uuid.UUID, most int) ([]OperationStatus, error) {
+	out, err := inspectEach(ctx, s.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]OperationStatus, error) {
+		rows, err := store.Operations(ctx, db, id, most)
+		out := make([]OperationStatus, len(rows))
+		for i, r := range rows {
+			out[i] = OperationStatus{Pool: p.Name, Operation: r}
+		}
+		return out, err
+	})
+	slices.SortStableFunc(out, func(a, b OperationStatus) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.Pool, b.Pool))
+	})
+	return out, err
+}
+
+// Cancel ends an operation in all pools: when it returns, no step of it is under way or begins. What was
+// done stays so. It tells in how many pools it was under way. ErrNotFound: no pool that answered has it.
+func (s *Operations) Cancel(ctx context.Context, id uuid.UUID) (pools int, err error) {
+	found := false
+	var errs []error
+	for _, p := range s.router.Pools() {
+		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
+			var running bool
+			err := store.InNoted(ctx, db, s.deed(ctx, "operation.cancel", "", id.String(), nil), func(db store.DB) (err error) {
+				running, err = store.CancelOperation(ctx, db, id)
+				return err
+			})
+			if found = found || err == nil; running {
+				pools++
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			errs = append(errs, fmt.Errorf("cancel operation %s: %w", id, routing.NamePool(p.Name, err)))
+		}
+	}
+	if !found {
+		errs = append(errs, fmt.Errorf("operation %s: %w", id, ErrNotFound))
+	}
+	return pools, errors.Join(errs...)
+}
+
+// RetryInBackground is [DeadLetters.Retry] as an operation: the holder of each pool's lock carries it out
+// there, whatever becomes of the caller, at perSecond in each pool. It returns the operation's id once
+// that is written down; see [Operator.Operations] for how far it is. by says who asks, for people; "":
+// this process. With an error it may have begun in some pools, and in those that the error names
+// it has not. In a frozen pool it waits. It does not follow a tenant that moves: what has gone to
+// another pool meanwhile is for another operation.
+func (d *DeadLetters) RetryInBackground(ctx context.Context, f DeadFilter, perSecond float64, by string) (uuid.UUID, error) {
+	return d.begin(ctx, store.RetryDeadLetters, f, perSecond, by)
+}
+
+// DeleteInBackground is [DeadLetters.Delete] as an operation; see [DeadLetters.RetryInBackground].
+func (d *DeadLetters) DeleteInBackground(ctx context.Context, f DeadFilter, perSecond float64, by string) (uuid.UUID, error) {
+	return d.begin(ctx, store.DeleteDeadLetters, f, perSecond, by)
+}
+
+func (d *DeadLetters) begin(ctx context.Context, action string, f DeadFilter, perSecond float64, by string) (uuid.UUID, error) {
+	o := store.Operation{Action: action, Filter: f.chosen(), Group: f.Group, PerSecond: perSecond, By: by}
+	return (&Operations{d.process}).begin(ctx, action+" dead letters", f.Pool, o, d.deadDeed(ctx, action, f, perSecond))
+}
+
+// CancelFilter chooses unfinished jobs to be cancelled; empty fields choose all.
+type CancelFilter struct {
+	Pool          string
+	Tenant        string
+	Kind          string
+	Queue         string
+	State         string // one of CancelStates
+	Tag           string
+	CorrelationID string
+}
+
+// CancelStates are the states that jobs can be in that [Operator.CancelInBackground] cancels: all in which a
+// job has not ended. Dead letters are deleted, by [DeadLetters.Delete].
+var CancelStates = []string{"waiting", "claimed", "running", "locked", "scheduled", "retrying", "awaiting", "suspended"}
+
+// Validate says what of the filter cannot be, other than its pool.
+func (f CancelFilter) Validate() error {
+	var err error
+	if f.State != "" && !slices.Contains(CancelStates, f.State) {
+		err = fmt.Errorf("state %.40q is not one of %v: jobs in it do not run any more, or not before they are retried", f.State, CancelStates)
+	}
+	for what, text := range map[string]string{"tenant": f.Tenant, "kind": f.Kind, "queue": f.Queue, "tag": f.Tag, "correlation id": f.CorrelationID} {
+		err = errors.Join(err, validateText(what, text))
+	}
+	if err != nil {
+		return &InputError{fmt.Errorf("cancel jobs: %w", err)}
+	}
+	return nil
+}
+
+func (f CancelFilter) chosen() store.MovableFilter {
+	return store.MovableFilter{Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID, Wanted: true}
+}
+
+func (s *Operations) cancelJobs(ctx context.Context, f CancelFilter, perSecond float64, by string) (uuid.UUID, error) {
+	if err := f.Validate(); err != nil {
+		return uuid.Nil, err
+	}
+	o := store.Operation{Action: store.CancelJobs, Filter: store.DeadFilter{Tenant: f.Tenant, Kind: f.Kind}, PerSecond: perSecond, By: by,
+		Jobs: store.ChosenJobs{Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID}}
+	detail := given("kind", f.Kind, "queue", f.Queue, "state", f.State, "tag", f.Tag, "correlation_id", f.CorrelationID, "per_second", perSecond)
+	return s.begin(ctx, "cancel jobs", f.Pool, o, s.deed(ctx, "jobs.cancel", tenancy.ID(f.Tenant), "", detail))
+}
+
+// begin adds an operation to a pool, or to all. A pool that fails does not keep it from the others.
+func (s *Operations) begin(ctx context.Context, what, pool string, o store.Operation, deed store.Deed) (uuid.UUID, error) {
+	if err := checkRate(what, o.PerSecond); err != nil {
+		return uuid.Nil, err
+	}
+	o.By = cmp.Or(o.By, s.cluster.Self().Node)
+	for field, text := range map[string]string{"by": o.By, "tenant": o.Filter.Tenant, "kind": o.Filter.Kind, "error": o.Filter.Error, "group": o.Group} {
+		if err := validateText(field, text); err != nil {
+			return uuid.Nil, &InputError{fmt.Errorf("%s in the background: %w", what, err)}
+		}
+	}
+	pools, err := s.poolsOf(pool)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	o.ID = uuid.New()
+	deed.Subject = "operation " + o.ID.String()
+	var errs []error
+	for _, p := range pools {
+		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
+			return store.InNoted(ctx, db, deed, func(db store.DB) error { return store.AddOperation(ctx, db, o) })
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s in the background: %w", what, routing.NamePool(p.Name, err)))
+		}
+	}
+	return o.ID, errors.Join(errs...)
+}
+
+// checkRate refuses what cannot be done in a second.
+func checkRate(what string, perSecond float64) error {
+	const least = 0.0001 // some three hours for each; a wait that does not fit into a clock would be none
+	if perSecond > 0 && perSecond < least {
+		return &InputError{fmt.Errorf("%s: a rate of %v in a second: at least %v are allowed, or 0 for as fast as that goes", what, perSecond, least)}
+	}
+	if perSecond < 0 || math.IsNaN(perSecond) || math.IsInf(perSecond, 0) {
+		return &InputError{fmt.Errorf("%s: a rate of %v in a second: more than 0 are allowed, or 0 for as fast as that goes", what, perSecond)}
+	}
+	return nil
+}
+
+// chosen is what the ledger chooses by.
+func (f DeadFilter) chosen() store.DeadFilter {
+	return store.DeadFilter{Tenant: f.Tenant, Kind: f.Kind, Error: f.Error, Before: f.Before}
+}

@@ -1,0 +1,410 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// Operator lists, cancels and retries jobs, freezes pools and tenants, moves tenants and
+// tells where each pool's lock is. It is the operator of a client's process, see
+// [Client.Operator] and [Node.Operator]. Its calls do not wait for what handlers and tenants'
+// transactions do with their connections.
+type Operator struct{ *process }
+
+// Schedules returns what schedules are worked on with.
+func (o *Operator) Schedules() *Schedules { return &Schedules{o.process} }
+
+// Limits sets, lists and deletes limits on how many jobs run at a time, and how often.
+func (o *Operator) Limits() *Limits { return &Limits{o.process} }
+
+// JobStatus is a job as an operator sees it.
+type JobStatus struct {
+	Pool string
+	store.Status
+}
+
+// RunError is one failed run of a job.
+type RunError = store.RunError
+
+// RunReport is what one run of a job said of itself: its progress, output and log lines.
+type RunReport = store.RunReport
+
+// Job returns one job with what its runs said and those that failed, as soon as its pool has answered.
+// ErrNotFound: no pool that answered has it; an UnansweredError with it says which did not.
+func (o *Operator) Job(ctx context.Context, id job.ID) (JobStatus, []RunError, error) {
+	return o.readJob(ctx, o.router.Pools(), id)
+}
+
+// JobIn is [Operator.Job] for a job whose pool is known: no other one is asked.
+func (o *Operator) JobIn(ctx context.Context, pool string, id job.ID) (JobStatus, []RunError, error) {
+	pools, err := o.poolsOf(pool)
+	if err != nil {
+		return JobStatus{}, nil, err
+	}
+	return o.readJob(ctx, pools, id)
+}
+
+func (c *process) readJob(ctx context.Context, pools []*routing.Pool, id job.ID) (JobStatus, []RunError, error) {
+	type found struct {
+		job    JobStatus
+		errors []RunError
+	}
+	f, err := inspectFirst(ctx, c, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
+		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
+		if err != nil || len(rows) == 0 {
+			return nil, err
+		}
+		if rows[0].Reports, err = store.Reports(ctx, db, id); err != nil {
+			return nil, err
+		}
+		if rows[0].CancelAsked, err = store.CancelAsked(ctx, db, id); err != nil {
+			return nil, err
+		}
+		errs, err := store.Errors(ctx, db, id)
+		return &found{JobStatus{p.Name, rows[0]}, errs}, err
+	})
+	if f == nil {
+		return JobStatus{}, nil, errors.Join(fmt.Errorf("job %d: %w", id, ErrNotFound), err)
+	}
+	return f.job, f.errors, nil
+}
+
+// ExplainJob says why a job does not run: the first true reason, as its pool's ledger has it.
+// What only the memory of the lock's holder knows, such as whose turn it is just now, is told as waiting
+// for its turn. Errors are those of [Operator.Job].
+func (o *Operator) ExplainJob(ctx context.Context, id job.ID) (Explanation, error) {
+	type found struct {
+		job   JobStatus
+		wait  store.Wait
+		waits bool
+	}
+	f, err := inspectFirst(ctx, o.process, o.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
+		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
+		if err != nil || len(rows) == 0 {
+			return nil, err
+		}
+		f := found{job: JobStatus{p.Name, rows[0]}}
+		if f.job.State != "running" && f.job.State != "claimed" {
+			f.wait, f.waits, err = store.ReadWait(ctx, db, rows[0], listShares(o.cfg.Load(), p.Name))
+		}
+		return &f, err
+	})
+	if f == nil {
+		return Explanation{}, errors.Join(fmt.Errorf("job %d: %w", id, ErrNotFound), err)
+	}
+	e := Explanation{Job: f.job}
+	if !f.waits {
+		e.explainState()
+	} else {
+		e.explainWait(&f.wait)
+	}
+	return e, nil
+}
+
+// OpenPayload returns a job's arguments, decrypted if they are encrypted. The error is [encryption.ErrNoKey]
+// if this process has not the key for it.
+func (o *Operator) OpenPayload(ctx context.Context, j JobStatus) ([]byte, error) {
+	return o.cipher.Open(ctx, j.Tenant, j.Kind, j.Payload)
+}
+
+// Cancel ends an unfinished job. A waiting one is gone when Cancel returns; for a
+// running one, which running reports, the handler's context is cancelled within a
+// heartbeat of its node. While some session has locked the job's row nothing else waits
+// for that; after five seconds, or when ctx ends, Cancel gives up and says so.
+func (o *Operator) Cancel(ctx context.Context, id job.ID) (running bool, err error) {
+	err = o.onPoolOf(ctx, id, "cancel", func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) (err error) {
+		running, err = store.Cancel(ctx, store.Noted(db, o.jobDeed(ctx, "job.cancel", id, nil)), id, o.keep)
+		return err
+	})
+	return running, err
+}
+
+// CancelInBackground cancels the unfinished jobs that f chooses, those that were made before the call, as an
+// operation: the holder of each pool's lock does it, whatever becomes of the caller, at perSecond in each pool; 0: as
+// fast as that goes. Waiting jobs do not start any more, and end within some seconds; running ones are
+// cancelled within a heartbeat of their node, as with [Operator.Cancel]. A job that goes from one state to another meanwhile
+// is cancelled, too, if f chooses it when its turn comes. See [DeadLetters.RetryInBackground] for what it returns and by.
+func (o *Operator) CancelInBackground(ctx context.Context, f CancelFilter, perSecond float64, by string) (uuid.UUID, error) {
+	return o.Operations().cancelJobs(ctx, f, perSecond, by)
+}
+
+// CountCancellable counts the jobs that [Operator.CancelInBackground] would cancel now; see [More] for how
+// far. When some pools do not answer, the others' are returned together with an error.
+func (o *Operator) CountCancellable(ctx context.Context, f CancelFilter) (int64, error) {
+	if err := f.Validate(); err != nil {
+		return 0, err
+	}
+	return o.countMovable(ctx, f.Pool, f.chosen(), append([]string{store.PlaceSuspended}, suspendable...))
+}
+
+// Batches returns what lists and cancels batches.
+func (o *Operator) Batches() *Batches { return &Batches{o.process} }
+
+// Operations returns what lists and cancels operations in the background.
+func (o *Operator) Operations() *Operations { return &Operations{o.process} }
+
+// DeadLetters returns what groups, retries and deletes dead letters by what they have in common.
+func (o *Operator) DeadLetters() *DeadLetters { return &DeadLetters{o.process} }
+
+// KeyTakenError is returned by [Operator.Retry].
+type KeyTakenError = store.KeyTakenError
+
+// StateError says that a job is in a state in which what was to be done to it cannot be. It is
+// ErrNotFound, too.
+type StateError struct {
+	State string
+	doing string
+}
+
+func (e *StateError) Error() string {
+	switch {
+	case e.doing == "delete" && e.State != "dead":
+		return "it is " + e.State + ", and no dead letter"
+	case e.State == "done" || e.State == "cancelled" || e.State == "business_error":
+		return "it is " + e.State + ", and does not run again: enqueue another"
+	case e.doing == "retry" && e.State == "waiting":
+		return "it waits already, and runs as soon as its turn comes"
+	case e.doing == "retry" && (e.State == "claimed" || e.State == "running"):
+		return "it is " + e.State + "; cancel it first"
+	case (e.doing == "retry" || e.doing == "run") && e.State == "suspended":
+		return "it is suspended; resume it first"
+	case e.State == "locked":
+		return "an external worker has locked it; " + e.doing + " it when that has ended, or cancel it"
+	case e.State == "claimed" || e.State == "running":
+		return "it is " + e.State + "; " + e.doing + " it when its run has ended, or cancel it"
+	case e.State == "dead":
+		return "it is dead; retry it first"
+	case e.doing == "resume" && e.State != "suspended":
+		return "it is " + e.State + ", and not suspended"
+	case e.doing == "resume":
+		return "some session has locked it; try again"
+	}
+	return "it is " + e.State + ", and was something else a moment ago: try again"
+}
+
+// Is makes it ErrNotFound: there is no such job to do that to.
+func (e *StateError) Is(target error) bool { return target == ErrNotFound }
+
+// Retry makes a dead job, or one that waits for its time, run now. A dead one gets
+// all its attempts again. KeyTakenError: an unfinished job has the dead one's unique
+// key, and nothing was changed. StateError: the job is in another state.
+func (o *Operator) Retry(ctx context.Context, id job.ID) error { return o.retryAs(ctx, id, nil) }
+
+// retryAs is Retry with a priority; nil: as it is.
+func (o *Operator) retryAs(ctx context.Context, id job.ID, priority *int) error {
+	return o.changeOne(ctx, id, "retry", func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
+		var lane store.Lane
+		detail := map[string]any{}
+		if priority != nil {
+			detail["priority"] = *priority
+		}
+		err := store.InNoted(ctx, db, o.jobDeed(ctx, "job.retry", id, detail), func(db store.DB) (err error) {
+			lane, err = store.RetryAs(ctx, db, id, priority)
+			return err
+		})
+		if err == nil {
+			h := notify.Hint{Pool: p.Name}
+			h.AddLane(lane)
+			o.notifier.Notify(h)
+		}
+		return err
+	})
+}
+
+// RunJob has a job run now, by whichever node's turn it is, before all others of its tenant and queue: one
+// that waits for its turn or its time, or a dead one, which gets all its attempts again. It has the
+// highest priority from then on. It is claimed like any other, so what keeps others waiting keeps it, too:
+// a limit, an exclusive key, a tenant that is frozen, a kind that no node handles. One that runs
+// already is left alone. What became of it [Operator.Job] says. StateError: it is suspended, or has
+// ended. KeyTakenError: as for [Operator.Retry].
+func (o *Operator) RunJob(ctx context.Context, id job.ID) error {
+	first := MaxPriority
+	var before JobStatus
+	for tries := 1; ; tries++ {
+		j, _, err := o.Job(ctx, id)
+		switch {
+		case tries > 1 && (errors.Is(err, ErrNotFound) || j.State == "done" || j.Attempt > before.Attempt): // it has run meanwhile
+			return nil
+		case err != nil:
+			return fmt.Errorf("run: %w", err)
+		}
+		switch j.State {
+		case "claimed", "running":
+			return nil
+		case "waiting":
+			err = o.ChangeJob(ctx, id, JobChange{Priority: &first})
+		case "scheduled", "retrying", "dead":
+			err = o.retryAs(ctx, id, &first)
+		default:
+			return fmt.Errorf("run job %d: %w", id, &StateError{j.State, "run"})
+		}
+		if !errors.As(err, new(*StateError)) || tries == 3 { // else it has gone on meanwhile
+			return err
+		}
+		before = j
+	}
+}
+
+// Suspend puts a job aside that waits, for its turn or for its time, until [Operator.Resume]. With
+// a time it is resumed then; the zero time stands for none. It keeps all that it is: its
+// attempts, its unique key, and when its timer is due. One that is suspended already gets the new
+// time. StateError: it is running, or in another state.
+func (o *Operator) Suspend(ctx context.Context, id job.ID, until time.Time) error {
+	if err := checkUntil(until); err != nil {
+		return err
+	}
+	return o.changeOne(ctx, id, "suspend", func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
+		err := store.SuspendJob(ctx, store.Noted(db, o.jobDeed(ctx, "job.suspend", id, given("until", until))), id, until)
+		if err == nil {
+			o.notifyUntil(p, until)
+		}
+		return err
+	})
+}
+
+// Resume puts a suspended job back where it was: it waits behind the jobs that wait now, or for the
+// time that its timer is due at, and fires at once if that has passed. StateError: it is not
+// suspended.
+func (o *Operator) Resume(ctx context.Context, id job.ID) error {
+	return o.changeOne(ctx, id, "resume", func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
+		var resumed []store.Resumed
+		err := store.InNoted(ctx, db, o.jobDeed(ctx, "job.resume", id, nil), func(db store.DB) (err error) {
+			resumed, err = store.Resume(ctx, db, []int64{int64(id)})
+			if err == nil && len(resumed) == 0 {
+				err = store.ErrNotFound
+			}
+			return err
+		})
+		if err == nil {
+			o.notifyResumed(p, resumed)
+		}
+		return err
+	})
+}
+
+// SuspendAll is [Operator.Suspend] for all jobs that f chooses, those of before the call, over all
+// pools, in steps that each last: after an interruption the same call goes on. Running jobs
+// are not suspended, and nor is their next attempt. Nobody's lock on a job is waited for.
+func (o *Operator) SuspendAll(ctx context.Context, f SuspendFilter, until time.Time) (SuspendResult, error) {
+	if err := checkUntil(until); err != nil {
+		return SuspendResult{}, err
+	}
+	return o.suspendAll(ctx, f, until)
+}
+
+// ResumeAll is [Operator.Resume] for all suspended jobs that f chooses, over all pools, and returns
+// how many were resumed. After an interruption the same call goes on.
+func (o *Operator) ResumeAll(ctx context.Context, f SuspendFilter) (int, error) {
+	return o.resumeAll(ctx, f)
+}
+
+// CountSuspendable counts the jobs that [Operator.SuspendAll] would look at, those that run and are left
+// alone among them, until it is known that there are more than ten thousand: see [More]. When some
+// pools do not answer, the others' jobs are counted and an error returned.
+func (o *Operator) CountSuspendable(ctx context.Context, f SuspendFilter) (int64, error) {
+	return o.countMovable(ctx, f.Pool, f.chosen(), suspendable)
+}
+
+// CountSuspended counts the jobs that [Operator.ResumeAll] would resume, likewise.
+func (o *Operator) CountSuspended(ctx context.Context, f SuspendFilter) (int64, error) {
+	return o.countMovable(ctx, f.Pool, f.chosen(), []string{store.PlaceSuspended})
+}
+
+// ChangeJob changes a job that waits, for its turn or for its time, or that is suspended. A
+// waiting one that gets another priority goes behind those that have it; one that gets a time
+// waits for that. StateError: it is running, or in another state.
+func (o *Operator) ChangeJob(ctx context.Context, id job.ID, c JobChange) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	return o.changeOne(ctx, id, "change", func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
+		at, err := store.ChangeJob(ctx, store.Noted(db, o.jobDeed(ctx, "job.change", id, c.detail())), id, store.Change(c))
+		if err == nil {
+			o.notifyResumed(p, []store.Resumed{at})
+		}
+		return err
+	})
+}
+
+// changeOne does something to a job on the pool that has it, or says in which state it is instead.
+func (o *Operator) changeOne(ctx context.Context, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+	err := o.onPoolOf(ctx, id, what, fn)
+	if between := (*store.BetweenPoolsError)(nil); errors.Is(err, ErrNotFound) && !errors.As(err, &between) {
+		if j, _, found := o.Job(ctx, id); found == nil {
+			return fmt.Errorf("%s job %d: %w", what, id, &StateError{j.State, what})
+		}
+	}
+	return err
+}
+
+// onPoolOf runs fn on the pool that has a job: most likely the one it was made in,
+// else, if its tenant was moved, another.
+func (o *Operator) onPoolOf(ctx context.Context, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+	pools := o.router.Pools()
+	slices.SortStableFunc(pools, func(a, b *routing.Pool) int {
+		return cmp.Compare(madeElsewhere(a, id), madeElsewhere(b, id))
+	})
+	var errs []error
+	for _, p := range pools {
+		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return fn(ctx, p, db) })
+		switch taken := (*KeyTakenError)(nil); {
+		case err == nil:
+			return nil
+		case p.Unfit() != nil: // not what was asked for is wrong, but another pool
+			errs = append(errs, fmt.Errorf("not looked for everywhere: %v", p.Unfit()))
+		case errors.As(err, &taken): // it was found, so no other pool has it
+			return fmt.Errorf("%s job %d: %w", what, id, err)
+		case errors.Is(err, store.ErrLocked): // there is something that could be locked
+			return fmt.Errorf("%s job %d: %w", what, id, routing.NamePool(p.Name, err))
+		case !errors.Is(err, store.ErrNotFound):
+			errs = append(errs, routing.NamePool(p.Name, err))
+		}
+	}
+	return fmt.Errorf("%s job %d: %w", what, id, errors.Join(append(errs, ErrNotFound)...))
+}
+
+func madeElsewhere(p *routing.Pool, id job.ID) int {
+	if n, err := p.Number(); err == nil && n == store.PoolOf(int64(id)) {
+		return 0
+	}
+	return 1
+}
+
+// Jobs lists jobs over all pools, the newest first: those that were made last. With the cursor of a
+// page's last job it goes on behind that, so that each job is on one page, whatever becomes of it
+// meanwhile; those that are made meanwhile are on none. When some pools do not answer, the
+// others' jobs are returned together with an error.
+func (o *Operator) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	after, _ := parseCursor(f.After, "jobs")
+	pools, err := o.poolsOf(f.Pool)
+	if err != nil {
+		return nil, err
+	}
+	limit := cmp.Or(f.Limit, 100)
+	out, err := inspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]JobStatus, error) {
+		rows, err := store.List(ctx, db, store.Filter{State: f.State, Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue,
+			Tags: f.Tags, CorrelationID: f.CorrelationID, After: after, Limit: limit})
+		out := make([]JobStatus, len(rows))
+		for i, r := range rows {
+			out[i] = JobStatus{Pool: p.Name, Status: r}
+		}
+		return out, err
+	})
+	slices.SortStableFunc(out, CompareJobs)
+	return out[:min(limit, len(out))], err
+}

@@ -1,0 +1,205 @@
+package tenure
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// WaitReason is why a job does not run, in a word.
+type WaitReason string
+
+// Why a job does not run; of several that are true, the first in this order.
+const (
+	WaitsNot           WaitReason = "not waiting"     // it runs, has ended, or was set aside: see its state
+	WaitsUntilDue      WaitReason = "due later"       // its time has not come
+	WaitsForOthers     WaitReason = "other jobs"      // it starts when others have ended
+	WaitsForPool       WaitReason = "pool frozen"     // an operator froze its pool
+	WaitsForTenant     WaitReason = "tenant frozen"   // an operator froze its tenant
+	WaitsForMove       WaitReason = "tenant moves"    // its tenant moves to another pool
+	WaitsForHolder     WaitReason = "no holder"       // no node holds its pool's acquire lock
+	WaitsForHandler    WaitReason = "no handler"      // no live node has a handler for its kind
+	WaitsForWorker     WaitReason = "no worker"       // no external worker has acquired it
+	WaitsForKey        WaitReason = "exclusive key"   // another job with its exclusive key goes first
+	WaitsForMaxRunning WaitReason = "tenant's limit"  // its tenant may have no more in flight
+	WaitsForQueueLimit WaitReason = "queue's limit"   // nor may its queue
+	WaitsForKindLimit  WaitReason = "kind's limit"    // nor may its kind
+	WaitsForCluster    WaitReason = "cluster's limit" // nor may its kind or queue, of all tenants together
+	WaitsForRate       WaitReason = "rate"            // a rate lets the next one start later
+	WaitsForShare      WaitReason = "share"           // its tenant has its share of the workers already
+	WaitsForQuota      WaitReason = "quota"           // as many of a tenant's jobs wait as may: more are refused
+	WaitsForDatabase   WaitReason = "pool down"       // the pool's database does not answer, or cannot be used
+	WaitsForResume     WaitReason = "suspended"       // what there is of a tenant was suspended
+	WaitsForTurn       WaitReason = "its turn"        // nothing holds it up but others before it, and room with the workers
+)
+
+// Explanation says why a job does not run.
+type Explanation struct {
+	Job    JobStatus
+	Reason WaitReason
+	Text   string // the reason in a sentence, with who and how many
+	Advice string // what to do about it; "" if there is nothing to be done
+}
+
+// explainState is about a job that does not wait.
+func (e *Explanation) explainState() {
+	e.Reason = WaitsNot
+	switch e.Job.State {
+	case "claimed":
+		e.Text = "node " + e.Job.Node + " has been given it, and has not begun with it"
+	case "running":
+		e.Text = "it is running"
+		if e.Job.Node != "" {
+			e.Text += " on node " + e.Job.Node
+		}
+	case "locked":
+		e.Text = "external worker " + e.Job.Node + " has locked it until " + e.Job.At.UTC().Format(time.RFC3339)
+	case "dead":
+		e.Text, e.Advice = "it is dead: "+e.Job.Error, fmt.Sprintf("tenure jobs retry %d runs it again", e.Job.ID)
+	case "waiting", "scheduled", "retrying", "awaiting":
+		e.Text = "it has changed its state just now: ask again"
+	default:
+		e.Text = "it is " + e.Job.State
+	}
+}
+
+// explainWait is about a job that waits.
+func (e *Explanation) explainWait(w *store.Wait) {
+	j := &e.Job
+	set := func(r WaitReason, advice, text string, args ...any) {
+		e.Reason, e.Text, e.Advice = r, fmt.Sprintf(text, args...), advice
+	}
+	limit := w.FirstRefusing()
+	switch {
+	case w.Later && w.Pending > 0:
+		e.explainAwaited(w)
+	case w.Later && j.Attempt > 0:
+		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it has failed %d times, and is tried again at %s", j.Attempt, w.Due.UTC().Format(time.RFC3339))
+	case w.Later:
+		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it is due at %s", w.Due.UTC().Format(time.RFC3339))
+	case w.Paused:
+		set(WaitsForPool, "tenure pools thaw "+j.Pool, "pool %s is frozen", j.Pool)
+	case w.Frozen:
+		set(WaitsForTenant, "tenure tenants thaw "+j.Tenant, "tenant %s is frozen", j.Tenant)
+	case w.TenantState == store.TenantMoved:
+		set(WaitsForMove, fmt.Sprintf("tenure tenants move %s --to %s fetches it", j.Tenant, w.Other), "tenant %s has moved to pool %s, and the job was left behind", j.Tenant, w.Other)
+	case w.TenantState != store.TenantActive:
+		set(WaitsForMove, "wait for the move, or run its command again if it was interrupted", "tenant %s is %s, the other pool is %s", j.Tenant, w.TenantState, w.Other)
+	case w.External:
+		set(WaitsForWorker, "look into the workers' logs: do they ask for this topic?", "no external worker has acquired it; its topic is %s", j.Kind)
+	case !w.Held:
+		set(WaitsForHolder, "start a node that serves the pool, by tenure serve or your program, or look into the nodes' logs; see also: tenure nodes, tenure locks", "no node holds the acquire lock of pool %s", j.Pool)
+	case !w.Handled:
+		set(WaitsForHandler, fmt.Sprintf("start a node that has one: tenure nodes -o json lists whose node has which; or type tenure jobs cancel %d", j.ID), "no live node has a handler for kind %s", j.Kind)
+	case w.Rival != 0:
+		e.explainKey(w)
+	case limit != nil:
+		e.explainLimit(limit)
+	case !w.Due.IsZero():
+		set(WaitsForTurn, "", "its time has come, and node %s, which holds the lock, is about to have it wait for its turn", w.Holder)
+	case w.Share > 0:
+		set(WaitsForShare, "wait until one of those ends; more nodes or workers help, or a larger execution.tenant_share", "tenant %s has %d jobs in flight with the nodes that can run it, which run %d of one tenant at a time, so that others find workers", j.Tenant, w.Flying, w.Share)
+	case w.Ahead == store.MaxAhead:
+		set(WaitsForTurn, "more workers, or nodes, help", "it waits for its turn: %d jobs or more are before it in its lane, besides other priorities, queues and tenants; node %s holds the lock", w.Ahead, w.Holder)
+	default:
+		set(WaitsForTurn, "if that does not change, more workers, or nodes, help", "it waits for its turn: %d jobs are before it in its lane, besides other priorities, queues and tenants; node %s holds the lock", w.Ahead, w.Holder)
+	}
+}
+
+// explainAwaited is about a job that starts when others have ended.
+func (e *Explanation) explainAwaited(w *store.Wait) {
+	e.Reason, e.Text = WaitsForOthers, "it starts when others have ended, and awaits job"
+	for i, id := range w.Awaited {
+		if i > 0 {
+			e.Text += ","
+		}
+		e.Text += " " + id.String()
+	}
+	if more := w.Pending - len(w.Awaited); more > 0 {
+		e.Text += fmt.Sprintf(" and %d more", more)
+	}
+	if w.Pending == store.MaxAhead {
+		e.Text += " at least"
+	}
+	e.Advice = fmt.Sprintf("tenure jobs show %d shows what state that one is in; tenure jobs retry %d starts this one all the same", w.Awaited[0], e.Job.ID)
+	if w.AwaitedDead != 0 {
+		e.Text += fmt.Sprintf("; job %d is dead", w.AwaitedDead)
+		e.Advice = fmt.Sprintf("tenure jobs retry %d runs that one again; tenure jobs retry %d starts this one all the same", w.AwaitedDead, e.Job.ID)
+	}
+}
+
+// explainLimit is about a job that a limit refuses.
+func (e *Explanation) explainLimit(l *store.LimitRow) {
+	if l.Scope == store.ScopeClusterKind || l.Scope == store.ScopeClusterQueue {
+		e.explainShare(l)
+		return
+	}
+	whose, flag := "tenant "+l.Tenant, ""
+	e.Reason = WaitsForMaxRunning
+	switch l.Scope {
+	case store.ScopeQueue:
+		whose, flag, e.Reason = fmt.Sprintf("queue %s of tenant %s", l.Name, l.Tenant), " --queue "+l.Name, WaitsForQueueLimit
+	case store.ScopeKind:
+		whose, flag, e.Reason = fmt.Sprintf("kind %s of tenant %s", l.Name, l.Tenant), " --kind "+l.Name, WaitsForKindLimit
+	case store.ScopeKey:
+		whose, flag = fmt.Sprintf("exclusive key %q of tenant %s", l.Name, l.Tenant), fmt.Sprintf(" --key %q", l.Name)
+	}
+	set := func(most, rate int) string { // it says all that the limit is to be
+		out := "tenure limits set --tenant " + l.Tenant + flag
+		if most > 0 {
+			out += fmt.Sprintf(" --max-running %d", most)
+		}
+		if rate > 0 {
+			out += fmt.Sprintf(" --rate %d --per %v --burst %d", rate, l.Per, l.Burst)
+		}
+		return out
+	}
+	if l.IsFull() {
+		e.Text = fmt.Sprintf("%s has %d jobs in flight of the %d that it may have", whose, l.Flying, l.Most)
+		e.Advice = "wait until one of them ends, or raise the limit: " + set(l.Most+1, l.Rate)
+		return
+	}
+	e.Reason = WaitsForRate
+	e.Text = fmt.Sprintf("%s may start %d jobs in %v, and the next one at %s", whose, l.Rate, l.Per, time.Now().Add(l.NextIn()).UTC().Format(time.RFC3339))
+	e.Advice = "wait for its turn, or raise the rate: " + set(l.Most, 2*l.Rate)
+}
+
+// explainShare is about a job that the pool's share of a limit of the whole cluster refuses.
+func (e *Explanation) explainShare(l *store.LimitRow) {
+	what := "kind"
+	if l.Scope == store.ScopeClusterQueue {
+		what = "queue"
+	}
+	key := fmt.Sprintf("limits.%ss.%s", what, l.Name)
+	e.Reason = WaitsForCluster
+	switch {
+	case l.Most == store.NoneAtAll:
+		e.Text = fmt.Sprintf("pool %s has no share of what the cluster may have of %s %s", e.Job.Pool, what, l.Name)
+		e.Advice = fmt.Sprintf("give it one, by %s.pools in the nodes' configuration", key)
+	case l.IsFull():
+		e.Text = fmt.Sprintf("pool %s has %d jobs of %s %s in flight, of all tenants, and %d are its share of what the cluster may have", e.Job.Pool, l.Flying, what, l.Name, l.Most)
+		e.Advice = fmt.Sprintf("wait until one of them ends, or raise %s in the nodes' configuration", key)
+	default:
+		e.Reason = WaitsForRate
+		e.Text = fmt.Sprintf("pool %s may start %d jobs of %s %s in %v, of all tenants, and the next one at %s", e.Job.Pool, l.Rate, what, l.Name, l.Per, time.Now().Add(l.NextIn()).UTC().Format(time.RFC3339))
+		e.Advice = fmt.Sprintf("wait for its turn, or raise %s in the nodes' configuration", key)
+	}
+}
+
+// explainKey is about a job whose exclusive key is another's.
+func (e *Explanation) explainKey(w *store.Wait) {
+	e.Reason = WaitsForKey
+	key, rival := e.Job.ExclusiveKey, w.Rival
+	switch w.RivalState {
+	case "running":
+		e.Text = fmt.Sprintf("its exclusive key %q is held by job %d, which is running", key, rival)
+		e.Advice = fmt.Sprintf("wait until that has ended, or cancel it: tenure jobs cancel %d", rival)
+	case "retrying":
+		e.Text = fmt.Sprintf("its exclusive key %q is held by job %d, which is tried again at %s", key, rival, w.RivalDue.UTC().Format(time.RFC3339))
+		e.Advice = fmt.Sprintf("tenure jobs retry %d tries it now, tenure jobs cancel %d gives it up", rival, rival)
+	default:
+		e.Text = fmt.Sprintf("job %d goes before it under their exclusive key %q, and waits, too", rival, key)
+		e.Advice = fmt.Sprintf("tenure jobs why %d says what for", rival)
+	}
+}

@@ -1,0 +1,57 @@
+package tenure
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// TenantExplanation says why a tenant's work waits.
+type TenantExplanation struct {
+	Tenant  tenancy.ID `json:"tenant"`
+	Pool    string     `json:"pool"` // that it lives in
+	Reason  WaitReason `json:"reason"`
+	Text    string     `json:"text"`             // the reason in a sentence, with who and how many
+	Advice  string     `json:"advice,omitempty"` // what to do about it; "" if there is nothing to be done
+	Waiting int        `json:"waiting"`          // jobs that wait for their turn, up to 10,000
+	Running int        `json:"running"`          // are claimed or run, likewise
+}
+
+func (e *TenantExplanation) explain(w *store.TenantWait) {
+	e.Waiting, e.Running = w.Waiting, w.Running
+	set := func(r WaitReason, advice, text string, args ...any) {
+		e.Reason, e.Text, e.Advice = r, fmt.Sprintf(text, args...), advice
+	}
+	switch {
+	case w.Paused:
+		set(WaitsForPool, "tenure pools thaw "+e.Pool, "pool %s is frozen", e.Pool)
+	case w.Frozen:
+		set(WaitsForTenant, "tenure tenants thaw "+string(e.Tenant), "tenant %s is frozen", e.Tenant)
+	case w.TenantState != store.TenantActive:
+		set(WaitsForMove, "wait for the move, or run its command again if it was interrupted", "tenant %s is %s, the other pool is %s", e.Tenant, w.TenantState, w.Other)
+	case !w.Held:
+		set(WaitsForHolder, "start a node that serves the pool, by tenure serve or your program, or look into the nodes' logs; see also: tenure nodes, tenure locks", "no node holds the acquire lock of pool %s", e.Pool)
+	case w.Waiting > 0 && w.Runnable == 0:
+		set(WaitsForHandler, "start a node that has one, or cancel the jobs", "no live node has a handler for what waits, such as kind %s", w.Unhandled)
+	case w.Waiting > 0 && w.Most > 0 && w.Running >= w.Most:
+		set(WaitsForMaxRunning, fmt.Sprintf("wait until one of them ends, or raise the limit: tenure tenants limit %s --max-running %d", e.Tenant, w.Most+1), "%d jobs are in flight of the %d that may be, and %d wait", w.Running, w.Most, w.Waiting)
+	case w.Quota > 0:
+		set(WaitsForQuota, fmt.Sprintf("wait until some have run, or raise the quota: tenure tenants limit %s --max-waiting %d", e.Tenant, 2*w.Quota), "%d jobs wait or run, as many as may, and more are refused", w.Waiting+w.Running)
+	case w.Waiting > 0 && w.Share > 0:
+		set(WaitsForShare, "wait until some have ended; more nodes or workers help, or a larger execution.tenant_share", "%d jobs wait and %d are in flight; the nodes that can run what waits run %d of one tenant at a time, so that others find workers", w.Waiting, w.Running, w.Share)
+	case w.Waiting > 0:
+		set(WaitsForTurn, "if that does not change, more workers, or nodes, help; tenure jobs why ID tells more of one job", "%d jobs wait for their turn and %d are in flight; node %s holds the lock", w.Waiting, w.Running, w.Holder)
+	case w.External > 0:
+		set(WaitsForWorker, "look into the workers' logs: do they ask for the topics of these jobs?", "%d jobs wait for external workers", w.External)
+	case !w.Due.IsZero():
+		set(WaitsUntilDue, "", "what there is waits for its time; the next job is due at %s", w.Due.UTC().Format(time.RFC3339))
+	case w.Suspended > 0:
+		set(WaitsForResume, "tenure jobs resume --tenant "+string(e.Tenant), "%d jobs are suspended, and no other waits", w.Suspended)
+	case w.Dead > 0:
+		set(WaitsNot, "tenure jobs dead --tenant "+string(e.Tenant), "no job waits; %d are dead", w.Dead)
+	default:
+		set(WaitsNot, "", "no job waits; %d are in flight", w.Running)
+	}
+}

@@ -1,0 +1,303 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/routing"
+)
+
+// Unfit says which pools are out of service although their databases answer, such as one
+// that is not migrated or refuses its user, and why: somebody has to do something. They are
+// tried again in the background. One that does not answer is not among them.
+func (o *Operator) Unfit() map[string]error {
+	all := map[string]error{}
+	for _, p := range o.router.Pools() {
+		if err := p.Unfit(); err != nil {
+			all[p.Name] = err
+		}
+	}
+	return all
+}
+
+// LockStatus is the acquire lock of a pool, as the database has it.
+type LockStatus struct {
+	Pool string
+	store.Lock
+	Server store.ServerState // which server that is, and whether its timeline can be read
+	Err    error             // the pool did not answer
+}
+
+// LockStatuses reads every pool's acquire lock.
+func (o *Operator) LockStatuses(ctx context.Context) []LockStatus {
+	out, _ := routing.AskEach(ctx, o.router.Pools(), answerWithin, func(ctx context.Context, p *routing.Pool) ([]LockStatus, error) {
+		s := LockStatus{Pool: p.Name}
+		s.Err = p.Operate(ctx, func(db *pgxpool.Conn) (err error) {
+			if s.Lock, err = store.ReadLock(ctx, db); err == nil {
+				s.Server, err = store.ServerIs(ctx, db)
+			}
+			return err
+		})
+		return []LockStatus{s}, nil
+	})
+	return out
+}
+
+// FreezePool keeps all nodes from claiming jobs in a pool until [Operator.ThawPool]; what is
+// running goes on, and jobs can be enqueued. When it returns nothing is claimed there
+// any more. Doing it again changes nothing.
+func (o *Operator) FreezePool(ctx context.Context, pool string) error {
+	return o.freezePool(ctx, pool, true)
+}
+
+// ThawPool ends a [Operator.FreezePool].
+func (o *Operator) ThawPool(ctx context.Context, pool string) error {
+	return o.freezePool(ctx, pool, false)
+}
+
+func (o *Operator) freezePool(ctx context.Context, pool string, frozen bool) error {
+	p, err := o.findPool(pool)
+	if err != nil {
+		return err
+	}
+	action := "pool.freeze"
+	if !frozen {
+		action = "pool.thaw"
+	}
+	return routing.NamePool(pool, store.Freeze(ctx, store.Noted(p.Jobs(), o.deed(ctx, action, "", pool, nil)), frozen))
+}
+
+// Claims lists the sessions that have claims in flight in a pool: none means that nothing
+// runs there. One whose node has died keeps its own until the lock's holder takes them
+// back, and a frozen pool has no holder.
+func (o *Operator) Claims(ctx context.Context, pool string) ([]SessionStatus, error) {
+	p, err := o.findPool(pool)
+	if err != nil {
+		return nil, err
+	}
+	sessions, err := inspectEach(ctx, []*routing.Pool{p}, listSessions)
+	return slices.DeleteFunc(sessions, func(s SessionStatus) bool { return s.Claims == 0 }), err
+}
+
+// Elected names the node that this process' view of the cluster proposes as the
+// holder of a pool's acquire lock; "" when it sees none.
+func (o *Operator) Elected(pool string) string {
+	m, ok := o.cluster.Elected(pool)
+	if !ok {
+		return ""
+	}
+	return m.Node
+}
+
+// LiveNodes are the nodes that are alive, as the operator's process sees the cluster; where it has no
+// gossip, itself if it is one.
+func (o *Operator) LiveNodes() []membership.Member {
+	return slices.DeleteFunc(o.cluster.Members(), func(m membership.Member) bool { return m.Role != membership.RoleNode })
+}
+
+// SessionStatus is a node's session in a pool.
+type SessionStatus struct {
+	Pool string
+	store.Session
+}
+
+// SessionStatuses lists the sessions in every pool: the nodes that work there, or
+// did within a day.
+func (o *Operator) SessionStatuses(ctx context.Context) ([]SessionStatus, error) {
+	return inspectEach(ctx, o.router.Pools(), listSessions)
+}
+
+func listSessions(ctx context.Context, p *routing.Pool, db store.DB) ([]SessionStatus, error) {
+	rows, err := store.Sessions(ctx, db)
+	out := make([]SessionStatus, len(rows))
+	for i, r := range rows {
+		out[i] = SessionStatus{Pool: p.Name, Session: r}
+	}
+	return out, err
+}
+
+// Counts is how many jobs stand where in a pool.
+type Counts struct {
+	Pool string
+	store.Counts
+}
+
+// Count counts the jobs of every pool: a look at each row, for tools and tests.
+func (o *Operator) Count(ctx context.Context) ([]Counts, error) {
+	return inspectEach(ctx, o.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]Counts, error) {
+		n, err := store.Count(ctx, db)
+		return []Counts{{Pool: p.Name, Counts: n}}, err
+	})
+}
+
+// PoolLoad is what a pool has to do: who holds its lock, how many jobs wait and run, since when, and
+// counters of Postgres, whose differences are how many were added and ended between two looks. These
+// are of rows, and lag by up to a second; the jobs that wait are counted up to ten thousand.
+type PoolLoad struct {
+	Pool string
+	store.Load
+}
+
+// Loads asks all pools what they have to do, cheaply enough to do so every second. When some do not
+// answer, the others' loads are returned together with an error.
+func (o *Operator) Loads(ctx context.Context) ([]PoolLoad, error) {
+	return inspectEach(ctx, o.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]PoolLoad, error) {
+		l, err := store.ReadLoad(ctx, db)
+		return []PoolLoad{{Pool: p.Name, Load: l}}, err
+	})
+}
+
+// What state a pool can be in: see [PoolStatus].
+const (
+	PoolUp     = "up"
+	PoolFrozen = "frozen"         // none of its jobs is started until it is thawed
+	PoolDown   = "down"           // it did not answer
+	PoolUnfit  = "out of service" // it answers, and cannot be used: see [Operator.Unfit]
+)
+
+// PoolStatus is whether a pool can be worked with, and what it has to do.
+type PoolStatus struct {
+	Pool  string
+	State string   // one of those above
+	Unfit error    // why it is out of service
+	Load  PoolLoad // zero if it did not answer
+}
+
+// PoolStatuses looks at all pools, as cheaply as [Operator.Loads], and returns them in the order of their names. The
+// error is of those that are down.
+func (o *Operator) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
+	loads, unanswered := o.Loads(ctx)
+	unfit := o.Unfit()
+	var out []PoolStatus
+	for _, name := range o.PoolNames() {
+		s := PoolStatus{Pool: name, State: PoolDown, Unfit: unfit[name]}
+		if i := slices.IndexFunc(loads, func(l PoolLoad) bool { return l.Pool == name }); i >= 0 {
+			s.State, s.Load = PoolUp, loads[i]
+		}
+		switch {
+		case s.Unfit != nil:
+			s.State = PoolUnfit
+		case s.Load.Frozen:
+			s.State = PoolFrozen
+		}
+		out = append(out, s)
+	}
+	return out, unanswered
+}
+
+// PoolNames are the names of all pools, in their order. It asks no database.
+func (o *Operator) PoolNames() []string { return poolNames(o.router.Pools()) }
+
+// Overview looks at one pool, on one connection and cheaply enough to be done every second, for five
+// seconds at most. [ErrUnknownPool]: there is none of this name.
+func (o *Operator) Overview(ctx context.Context, pool string) (PoolOverview, error) {
+	p, err := o.findPool(pool)
+	if err != nil {
+		return PoolOverview{}, err
+	}
+	var seen store.Overview
+	err = operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
+		seen, err = store.ReadOverview(ctx, db)
+		return err
+	})
+	all := PoolOverview{Pool: pool, Lock: LockStatus{Pool: pool, Lock: seen.Lock}, Load: PoolLoad{pool, seen.Load}, Runs: seen.Runs}
+	for _, s := range seen.Sessions {
+		all.Sessions = append(all.Sessions, SessionStatus{pool, s})
+	}
+	for _, c := range seen.Changes {
+		all.Changes = append(all.Changes, LockChange{pool, c})
+	}
+	return all, routing.NamePool(pool, err)
+}
+
+// LockChanges lists how the acquire locks of pools have changed, over all pools, the newest first. The
+// ledgers keep the last five hundred epochs each; what programs of before have done to a lock they do
+// not have. When some pools do not answer, the others' changes are returned together with an error.
+func (o *Operator) LockChanges(ctx context.Context, f LockChangeFilter) ([]LockChange, error) {
+	pools, err := o.poolsOf(f.Pool)
+	if err != nil {
+		return nil, err
+	}
+	limit := cmp.Or(f.Limit, 100)
+	out, err := inspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]LockChange, error) {
+		rows, err := store.LockChanges(ctx, db, limit)
+		out := make([]LockChange, len(rows))
+		for i, r := range rows {
+			out[i] = LockChange{p.Name, r}
+		}
+		return out, err
+	})
+	SortLockChanges(out)
+	return out[:min(limit, len(out))], err
+}
+
+// Queues lists the queues that have jobs, over all pools. Jobs that wait are counted up to ten thousand of
+// each queue and pool. When some pools do not answer, the others' queues are returned together with an error.
+func (o *Operator) Queues(ctx context.Context, f QueueFilter) ([]QueueStatus, error) {
+	pools, err := o.poolsOf(f.Pool)
+	if err != nil {
+		return nil, err
+	}
+	var tenants []string
+	for _, id := range f.Tenants {
+		tenants = append(tenants, string(id))
+	}
+	return inspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]QueueStatus, error) {
+		rows, err := store.Queues(ctx, db, tenants)
+		out := make([]QueueStatus, len(rows))
+		for i, r := range rows {
+			out[i] = QueueStatus{p.Name, r}
+		}
+		return out, err
+	})
+}
+
+// Examine is [Examine] for the configuration that the operator's process was started with, or has
+// loaded since, its pools as they are.
+func (o *Operator) Examine(ctx context.Context, within time.Duration, pools ...string) (Examination, error) {
+	return Examine(ctx, *o.cfg.Load(), within, pools...)
+}
+
+// Audit lists what was done by operators, on all nodes and from the command line, over all pools, the last of it
+// first. Each pool notes what was done in it, in the same transaction where there is one, else before the first, and
+// keeps that for ninety days. A move of a tenant, tenant.move, is noted with each stage, in the detail: begun, resumed
+// and given_up in the pool that the tenant leaves, held and ended in the one that it goes to. When some pools do not answer, the others' entries are returned together with an error.
+func (o *Operator) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	after, _ := parseAuditCursor(f.After)
+	pools, err := o.poolsOf(f.Pool)
+	if err != nil {
+		return nil, err
+	}
+	limit := cmp.Or(f.Limit, 100)
+	out, err := inspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]AuditEntry, error) {
+		of := store.AuditFilter{Tenant: string(f.Tenant), Who: f.Who, Action: f.Action, Job: f.Job, Limit: limit}
+		if f.After != "" {
+			of.Before, of.BeforeID = after.At, after.ID
+			switch strings.Compare(p.Name, after.Pool) { // of the same time those of later pools come first
+			case -1:
+				of.BeforeID = math.MaxInt64
+			case 1:
+				of.BeforeID = math.MinInt64
+			}
+		}
+		rows, err := store.Audit(ctx, db, of)
+		out := make([]AuditEntry, len(rows))
+		for i, r := range rows {
+			out[i] = AuditEntry{p.Name, r}
+		}
+		return out, err
+	})
+	slices.SortStableFunc(out, CompareAudit)
+	return out[:min(limit, len(out))], err
+}

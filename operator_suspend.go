@@ -1,0 +1,238 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// SuspendFilter chooses jobs to be suspended or resumed; empty fields choose all.
+type SuspendFilter struct {
+	Pool          string
+	Tenant        string
+	Kind          string
+	Queue         string
+	CorrelationID string
+}
+
+func (f SuspendFilter) chosen() store.MovableFilter {
+	return store.MovableFilter{Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, CorrelationID: f.CorrelationID}
+}
+
+// SuspendResult counts what became of the jobs that were chosen.
+type SuspendResult struct {
+	Suspended int
+	Running   int // are claimed and go on; their next attempt is not suspended
+	Left      int // stay, because their tenant is being moved or somebody has locked them
+}
+
+// JobChange is what is to be different in a job; nil: stays as it is.
+type JobChange struct {
+	Priority    *int           // MinPriority to MaxPriority
+	DueAt       *time.Time     // one that has passed: at once
+	MaxAttempts *int           // in all; 1 to job.MaxMaxAttempts
+	Timeout     *time.Duration // of each run, in whole milliseconds, from 1 ms
+}
+
+func (c JobChange) check() error {
+	var err error
+	switch {
+	case c == JobChange{}:
+		err = errors.New("nothing is to be changed")
+	case c.Priority != nil && (*c.Priority < MinPriority || *c.Priority > MaxPriority):
+		err = fmt.Errorf("priority %d: %d to %d are allowed", *c.Priority, MinPriority, MaxPriority)
+	case c.DueAt != nil && (c.DueAt.Year() < 1970 || c.DueAt.Year() > 9999):
+		err = fmt.Errorf("due %v: years 1970 to 9999 are allowed", c.DueAt)
+	case c.MaxAttempts != nil && (*c.MaxAttempts < 1 || *c.MaxAttempts > job.MaxMaxAttempts):
+		err = fmt.Errorf("max attempts %d: 1 to %d are allowed", *c.MaxAttempts, job.MaxMaxAttempts)
+	case c.Timeout != nil && (*c.Timeout < time.Millisecond || *c.Timeout > maxTimeout):
+		err = fmt.Errorf("timeout %v: 1ms to %v are allowed", *c.Timeout, maxTimeout)
+	default:
+		return nil
+	}
+	return &InputError{fmt.Errorf("change a job: %w", err)}
+}
+
+// detail is the change as the audit has it.
+func (c JobChange) detail() map[string]any {
+	out := map[string]any{}
+	if c.Priority != nil {
+		out["priority"] = *c.Priority
+	}
+	if c.DueAt != nil {
+		out["due_at"] = *c.DueAt
+	}
+	if c.MaxAttempts != nil {
+		out["max_attempts"] = *c.MaxAttempts
+	}
+	if c.Timeout != nil {
+		out["timeout_ms"] = c.Timeout.Milliseconds()
+	}
+	return out
+}
+
+// maxTimeout is the longest that fits the ledger's integer of milliseconds: some 24 days.
+const maxTimeout = math.MaxInt32 * time.Millisecond
+
+// checkUntil refuses a time that has passed.
+func checkUntil(until time.Time) error {
+	if !until.IsZero() && (!until.After(time.Now()) || until.Year() > 9999) {
+		return &InputError{fmt.Errorf("suspend until %s: a time in the future is needed, before the year 10000; none: until somebody resumes it", until.Format(time.RFC3339))}
+	}
+	return nil
+}
+
+func (c *process) suspendAll(ctx context.Context, f SuspendFilter, until time.Time) (all SuspendResult, _ error) {
+	err := c.eachMovable(ctx, "suspend", f, suspendable, suspendPause, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
+		n, err := store.Suspend(ctx, db, ids, until)
+		all.Suspended, all.Running, all.Left = all.Suspended+n.Suspended, all.Running+n.Running, all.Left+n.Left
+		if err == nil {
+			c.notifyUntil(p, until)
+		}
+		return err
+	})
+	return all, err
+}
+
+func (c *process) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ error) {
+	err := c.eachMovable(ctx, "resume", f, []string{store.PlaceSuspended}, 0, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
+		resumed, err := store.Resume(ctx, db, ids)
+		all += len(resumed)
+		c.notifyResumed(p, resumed)
+		return err
+	})
+	return all, err
+}
+
+// notifyUntil tells when suspended jobs are to be resumed, if they are.
+func (c *process) notifyUntil(p *routing.Pool, until time.Time) {
+	if !until.IsZero() {
+		h := notify.Hint{Pool: p.Name}
+		h.AddTimer(max(time.Until(until), time.Millisecond))
+		c.notifier.Notify(h)
+	}
+}
+
+// notifyResumed tells where jobs wait and when timers are due now.
+func (c *process) notifyResumed(p *routing.Pool, resumed []store.Resumed) {
+	if len(resumed) == 0 {
+		return
+	}
+	h := notify.Hint{Pool: p.Name}
+	for _, r := range resumed {
+		if r.DueIn == nil {
+			h.AddLane(r.Lane)
+		} else {
+			h.AddTimer(max(time.Duration(*r.DueIn)*time.Millisecond, time.Millisecond))
+		}
+	}
+	c.notifier.Notify(h)
+}
+
+const (
+	// movablePage is how many jobs are looked at in one statement.
+	movablePage = 5000
+	// movableStep is how many are changed in one, at most: no job is claimed meanwhile.
+	movableStep = 500
+	// suspendPause is for how long jobs are claimed, at least, between two steps that void what was
+	// read to be claimed.
+	suspendPause = 100 * time.Millisecond
+)
+
+// eachMovable does something, step by step, to the jobs of some tables that f chooses and that were
+// made before it began. Between two steps jobs are claimed for as long as the step took, and rest at
+// least. A pool that fails does not keep it from the others.
+func (c *process) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) error {
+	pools, err := c.poolsOf(f.Pool)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range pools {
+		d := c.deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), "", given("kind", f.Kind, "queue", f.Queue, "correlation_id", f.CorrelationID))
+		if err := c.note(ctx, p, d); err != nil {
+			errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
+			continue
+		}
+		chosen := f.chosen()
+		for _, place := range places {
+			if err := eachMovableIn(ctx, p, place, &chosen, rest, step); err != nil {
+				errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// The tables of jobs that can be suspended. Timers come first: one that fires meanwhile is found among the
+// waiting jobs then.
+var suspendable = []string{store.PlaceTimer, store.PlaceJob, store.PlaceExternal}
+
+// countMovable counts the jobs that a filter chooses in some tables, up to a bound in each pool.
+func (c *process) countMovable(ctx context.Context, pool string, chosen store.MovableFilter, places []string) (n int64, _ error) {
+	pools, err := c.poolsOf(pool)
+	if err != nil {
+		return 0, err
+	}
+	counts, err := routing.AskEach(ctx, pools, answerWithin, func(ctx context.Context, p *routing.Pool) ([]int64, error) {
+		var here int64
+		err := p.Operate(ctx, func(db *pgxpool.Conn) error {
+			for _, place := range places {
+				for last, more := store.BeforeAllJobs, true; more && !More(here); {
+					ids, behind, further, _, err := store.ReadMovable(ctx, db, place, chosen, last, movablePage)
+					if err != nil {
+						return err
+					}
+					last, more, here = behind, further, here+int64(len(ids))
+				}
+			}
+			return nil
+		})
+		return []int64{here}, err
+	})
+	for _, here := range counts {
+		n += here
+	}
+	return n, err
+}
+
+// eachMovableIn is [process.eachMovable] for one table of a pool.
+func eachMovableIn(ctx context.Context, p *routing.Pool, place string, f *store.MovableFilter, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) error {
+	for last, more := store.BeforeAllJobs, true; more; {
+		var ids []int64
+		var now time.Time
+		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
+			ids, last, more, now, err = store.ReadMovable(ctx, db, place, *f, last, movablePage)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if f.Before.IsZero() {
+			f.Before = now
+		}
+		for some := range slices.Chunk(ids, movableStep) {
+			began := time.Now()
+			if err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return step(ctx, p, db, some) }); err != nil {
+				return err
+			}
+			pause(ctx, max(time.Since(began), rest))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,325 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/tenantmove"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// FreezeTenant keeps a tenant's jobs from being started until [Operator.ThawTenant]; what
+// is running goes on, and jobs can be enqueued. When it returns none is claimed any more.
+func (o *Operator) FreezeTenant(ctx context.Context, id tenancy.ID) error {
+	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
+		return store.FreezeTenant(ctx, store.Noted(p.Jobs(), o.deed(ctx, "tenant.freeze", id, "", nil)), string(id), true)
+	})
+	return err
+}
+
+// ThawTenant ends a [Operator.FreezeTenant].
+func (o *Operator) ThawTenant(ctx context.Context, id tenancy.ID) error {
+	p, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
+		return store.FreezeTenant(ctx, store.Noted(p.Jobs(), o.deed(ctx, "tenant.thaw", id, "", nil)), string(id), false)
+	})
+	if err == nil {
+		o.notifyTenant(ctx, p, id)
+	}
+	return err
+}
+
+// maxLimit is more jobs than are ever in flight in a pool.
+const maxLimit = store.MaxLimit
+
+// LimitTenant bounds how many jobs of a tenant are in flight at a time, on all nodes together: 1
+// to 1,000,000, or 0 for any number, as at first. What is in flight beyond it goes on. It is in
+// force within a second, is kept with the tenant, and moves with it.
+func (o *Operator) LimitTenant(ctx context.Context, id tenancy.ID, most int) error {
+	if most < 0 || most > maxLimit {
+		return &InputError{fmt.Errorf("limit tenant %q to %d: 1 to %d are allowed, or 0 for any number", id, most, maxLimit)}
+	}
+	deed := o.deed(ctx, "tenant.limit", id, "", map[string]any{"max_running": most})
+	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
+		return store.LimitTenant(ctx, store.Noted(p.Jobs(), deed), string(id), most)
+	})
+	return err
+}
+
+// LimitWaiting bounds how many jobs of a tenant may wait or run before more are refused with
+// ErrTenantQuota: 1 to 1,000,000, or 0 for any number, as at first. The holder of the pool's acquire
+// lock looks about once a second, so that some more may come in; those that wait for their time, or for
+// external workers, do not count, and what comes back from there is never refused. It moves with the
+// tenant.
+func (o *Operator) LimitWaiting(ctx context.Context, id tenancy.ID, most int) error {
+	if most < 0 || most > maxLimit {
+		return &InputError{fmt.Errorf("limit the waiting jobs of tenant %q to %d: 1 to %d are allowed, or 0 for any number", id, most, maxLimit)}
+	}
+	deed := o.deed(ctx, "tenant.limit", id, "", map[string]any{"max_waiting": most})
+	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
+		return store.InNoted(ctx, p.Jobs(), deed, func(db store.DB) error { return store.SetQuota(ctx, db, string(id), most) })
+	})
+	return err
+}
+
+// maxWeight is the largest weight of a tenant: those of weight 1 wait for so many of its jobs.
+const maxWeight = 100
+
+// SetTenantWeight gives a tenant a weight beside the others of its pool: 1, as at first, to 100. Of two
+// that have much to do, one of weight 3 has three times as much of the workers as one of weight 1. It
+// is in force from the next page of jobs on, for what waits already, too; is kept with the tenant, and
+// moves with it. docs/limits.md says how exactly.
+func (o *Operator) SetTenantWeight(ctx context.Context, id tenancy.ID, weight int) error {
+	if weight < 1 || weight > maxWeight {
+		return &InputError{fmt.Errorf("weight of tenant %q: %d: 1 to %d are allowed, of which 1 is as at first", id, weight, maxWeight)}
+	}
+	deed := o.deed(ctx, "tenant.weight", id, "", map[string]any{"weight": weight})
+	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
+		return store.SetWeight(ctx, store.Noted(p.Jobs(), deed), string(id), weight)
+	})
+	return err
+}
+
+// TenantSettings are what was set for a tenant in the pool that it lives in.
+type TenantSettings struct {
+	Tenant     tenancy.ID
+	Pool       string
+	State      string // active, frozen, moving, held or arriving, as of TenantStatus
+	Weight     int    // see [Operator.SetTenantWeight]
+	MaxRunning int    // see [Operator.LimitTenant]; 0: any number
+	MaxWaiting int    // see [Operator.LimitWaiting]; 0: any number
+}
+
+// TenantSettings reads what was set for a tenant. ErrUnknownTenant: no routing rule knows it.
+func (o *Operator) TenantSettings(ctx context.Context, id tenancy.ID) (out TenantSettings, err error) {
+	_, err = o.changeTenant(ctx, id, func(p *routing.Pool) error {
+		found, err := inspectEach(ctx, []*routing.Pool{p}, func(ctx context.Context, _ *routing.Pool, db store.DB) ([]store.TenantSettings, error) {
+			s, err := store.ReadTenantSettings(ctx, db, string(id))
+			return []store.TenantSettings{s}, err
+		})
+		if err != nil {
+			return err
+		}
+		s := found[0]
+		if s.State == store.TenantMoved {
+			return &store.TenantBusyError{TenantRow: s.TenantRow}
+		}
+		out = TenantSettings{id, p.Name, tenantState(s.TenantRow), s.Weight, s.MaxRunning, s.MaxWaiting}
+		return nil
+	})
+	return out, err
+}
+
+// tenantState is what operators call the state of a tenant.
+func tenantState(r store.TenantRow) string {
+	switch {
+	case r.Held:
+		return "held"
+	case r.State == store.TenantActive && r.Frozen:
+		return "frozen"
+	default:
+		return r.State
+	}
+}
+
+// changeTenant changes what the pool that a tenant lives in says of it, and returns the pool.
+func (o *Operator) changeTenant(ctx context.Context, id tenancy.ID, change func(*routing.Pool) error) (*routing.Pool, error) {
+	for tries := 1; ; tries++ {
+		_, pool, err := o.resolveTenant(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		err = change(pool)
+		var busy *store.TenantBusyError
+		switch {
+		case errors.As(err, &busy) && busy.State == store.TenantMoved && tries <= maxFollowed:
+			o.router.Forget(id)
+		case errors.As(err, &busy):
+			return nil, &InputError{fmt.Errorf("tenant %q is being moved between pools %s and %s: let that come to its end first", id, pool.Name, busy.Other)}
+		case err != nil:
+			return nil, fmt.Errorf("pool %s: %w", pool.Name, err)
+		default:
+			return pool, nil
+		}
+	}
+}
+
+// TenantStatus is a tenant as a pool has it.
+type TenantStatus struct {
+	Tenant tenancy.ID
+	Pool   string
+	// State is active, frozen, moving, held (moving, and its data can be copied), moved,
+	// arriving, or stray: it lives elsewhere and has jobs here, which do not run until it
+	// is moved to where it lives.
+	State string
+	Other string // the other pool of a move
+	// Weight is the tenant's weight in that pool; see [Operator.SetTenantWeight].
+	Weight int
+}
+
+// Tenants lists the tenants of every pool: those that the configuration lists, those
+// with unfinished jobs, and those that were frozen or moved, or have a weight.
+func (o *Operator) Tenants(ctx context.Context) ([]TenantStatus, error) {
+	out, err := routing.AskEach(ctx, o.router.Pools(), answerWithin, o.listTenants)
+	slices.SortStableFunc(out, func(a, b TenantStatus) int { return strings.Compare(string(a.Tenant), string(b.Tenant)) })
+	return out, err
+}
+
+// maxTenants bounds how many tenants with jobs are looked for in one pool.
+const maxTenants = 10_000
+
+func (o *Operator) listTenants(ctx context.Context, p *routing.Pool) ([]TenantStatus, error) {
+	if _, err := p.Number(); err != nil {
+		return nil, err
+	}
+	rows, err := store.TenantRows(ctx, p.Jobs())
+	if err != nil {
+		return nil, err
+	}
+	busy, err := store.TenantsWithJobs(ctx, p.Jobs(), maxTenants, nil)
+	if err != nil {
+		return nil, err
+	}
+	weights, err := store.Weights(ctx, p.Jobs())
+	if err != nil {
+		return nil, err
+	}
+	var out []TenantStatus
+	seen := map[tenancy.ID]bool{}
+	add := func(id tenancy.ID, state, other string) {
+		if !seen[id] {
+			seen[id] = true
+			out = append(out, TenantStatus{Tenant: id, Pool: p.Name, State: state, Other: other, Weight: max(weights[string(id)], 1)})
+		}
+	}
+	for _, r := range rows {
+		if state := tenantState(r); state != store.TenantActive { // else it is listed below, if it lives here
+			add(tenancy.ID(r.Tenant), state, r.Other)
+		}
+	}
+	for _, name := range busy {
+		id := tenancy.ID(name)
+		switch _, home, err := o.router.Resolve(ctx, id); {
+		case err == nil && home == p:
+			add(id, store.TenantActive, "")
+		default:
+			add(id, "stray", "")
+		}
+	}
+	for name := range weights {
+		id := tenancy.ID(name)
+		if _, home, err := o.router.Resolve(ctx, id); err == nil && home == p {
+			add(id, store.TenantActive, "")
+		}
+	}
+	for _, id := range o.router.Listed() {
+		if _, home, err := o.router.Resolve(ctx, id); err == nil && home == p {
+			add(id, store.TenantActive, "")
+		}
+	}
+	return out, nil
+}
+
+// ExplainTenant says why a tenant's work waits: the first true reason, as the ledger of its pool has
+// it, or WaitsForDatabase if that does not answer. Whose turn it is just now only the memory of the lock's
+// holder knows: that is told as waiting for its turn. ErrUnknownTenant: no routing rule
+// knows the tenant.
+func (o *Operator) ExplainTenant(ctx context.Context, id tenancy.ID) (TenantExplanation, error) {
+	for tries := 1; ; tries++ {
+		_, pool, err := o.resolveTenant(ctx, id)
+		if err != nil {
+			return TenantExplanation{}, err
+		}
+		e := TenantExplanation{Tenant: id, Pool: pool.Name}
+		found, err := inspectEach(ctx, []*routing.Pool{pool}, func(ctx context.Context, _ *routing.Pool, db store.DB) ([]store.TenantWait, error) {
+			w, err := store.ReadTenantWait(ctx, db, string(id))
+			return []store.TenantWait{w}, err
+		})
+		switch {
+		case ctx.Err() != nil:
+			return TenantExplanation{}, context.Cause(ctx)
+		case err != nil:
+			e.Reason, e.Text, e.Advice = WaitsForDatabase, err.Error(), "its jobs are safe there: look after the database, and see tenure pools list"
+		case found[0].TenantState == store.TenantMoved && tries <= maxFollowed:
+			o.router.Forget(id)
+			continue
+		default:
+			e.explain(&found[0])
+		}
+		return e, nil
+	}
+}
+
+// MoveOptions are for [Operator.MoveTenant].
+type MoveOptions struct {
+	// Wait bounds how long running jobs, and then transactions that may still enqueue,
+	// are waited for; 0: as long as the context lasts.
+	Wait time.Duration
+	// Hold has the tenant held in its old pool and nothing moved yet: no job of it runs, no
+	// transaction of it begins, and when MoveTenant returns none is open there any more.
+	// Then its own data can be copied. Call MoveTenant again without Hold to go on, or with
+	// the old pool to give up. On an error, the tenant is held only if it was before.
+	Hold bool
+	// Progress, if not nil, is called before each step.
+	Progress func(step string)
+}
+
+// Moved is what [Operator.MoveTenant] did, also up to an error.
+type Moved struct {
+	From []string       // the pools that jobs were moved from
+	To   string         // the pool the tenant lives in; if Held, the one it is to live in
+	Held bool           // the tenant is held in its old pool, and its data can be copied
+	Jobs map[string]int // moved jobs by state: waiting, scheduled, external, history, suspended, dead, finished; and how many schedules
+}
+
+// MoveTenant moves a tenant's schedules and jobs to another pool and has the tenant live there from
+// then on. Its own data must be there already; see [MoveOptions] for how it comes there
+// without a write being lost. Its jobs are not started meanwhile and can
+// be enqueued all the time, those with a unique key but for the moments in which keys
+// and jobs are on their way.
+//
+// [Client.InTx] follows the tenant. While the tenant is held no handler of it runs, and
+// InTx fails with [ErrTenantHeld], as does EnqueueTx in a transaction of the caller's own.
+//
+// It can be interrupted at any point; called again with the same pool it goes on where
+// it was, and brings along what was left behind, in whichever pool. While a move is under
+// way no other one is begun, but a move whose running jobs are still being waited for is
+// given up by moving the tenant to where it is.
+//
+// Where a configuration still places the tenant in its old pool, that pool leads on to
+// the new one; see routing.TableConfig.Move.
+func (o *Operator) MoveTenant(ctx context.Context, id tenancy.ID, to string, options MoveOptions) (Moved, error) {
+	if err := id.Validate(); err != nil {
+		return Moved{}, &InputError{err}
+	}
+	pool, ok := o.router.Pool(to)
+	if !ok {
+		return Moved{To: to}, fmt.Errorf("move tenant %q to pool %s: %w", id, to, &InputError{ErrUnknownPool})
+	}
+	deed := func(stage string) store.Deed {
+		return o.deed(ctx, "tenant.move", id, to, map[string]any{"stage": stage, "hold": options.Hold})
+	}
+	mover := tenantmove.Mover{Router: o.router, Notify: o.notifyTenant, Deed: deed}
+	out, err := mover.MoveTenant(ctx, id, pool, tenantmove.Options(options))
+	if err != nil {
+		return Moved(out), fmt.Errorf("move tenant %q to pool %s: %w", id, to, err)
+	}
+	return Moved(out), nil
+}
+
+// notifyTenant tells a pool's holder where a tenant's jobs wait. That it fails is no
+// reason to fail: the holder looks by itself.
+func (o *Operator) notifyTenant(ctx context.Context, p *routing.Pool, id tenancy.ID) {
+	h := notify.Hint{Pool: p.Name, DueIn: time.Millisecond}
+	lanes, _ := store.Move{Tenant: string(id)}.Lanes(ctx, p.Jobs())
+	for _, l := range lanes {
+		h.AddLane(l)
+	}
+	o.notifier.Notify(h)
+}

@@ -1,0 +1,158 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/job/encryption"
+	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// process is what the client and the operator of one process share.
+type process struct {
+	cfg      atomic.Pointer[config.Config] // what it was started with, or has loaded since
+	router   *routing.Router
+	cluster  *membership.Cluster
+	notifier *notify.Notifier
+	keep     bool // whether cancelled jobs are kept among the finished ones
+	cipher   *encryption.Cipher
+	asking   sync.WaitGroup // pools for jobs of external workers
+}
+
+func newProcess(cfg config.Config, r *routing.Router, c *membership.Cluster, cipher *encryption.Cipher) *process {
+	p := &process{router: r, cluster: c, keep: cfg.Execution.Retention > 0, cipher: cipher}
+	p.cfg.Store(&cfg)
+	p.notifier = notify.New(c, p.notifyDatabase)
+	return p
+}
+
+// notifyDatabase tells the holder of a pool's lock by its database.
+func (c *process) notifyDatabase(ctx context.Context, pool string, hint []byte) error {
+	p, ok := c.router.Pool(pool)
+	if !ok { // it was taken out of the configuration
+		return nil
+	}
+	return store.Notify(ctx, p.Jobs(), string(hint))
+}
+
+// answerWithin bounds what one pool may take of an answer that is gathered from all.
+const answerWithin = 5 * time.Second
+
+// Bounds of how often a tenant that is moved is followed, how long an enqueue with a unique
+// key waits until all the tenant's keys have arrived, and how long a transaction waits for a
+// tenant that is held: as long as a command that gives up needs, not as long as a copy.
+const (
+	maxFollowed = 5
+	arrivalTime = 10 * time.Second
+	arrivalLook = 50 * time.Millisecond
+	heldTime    = 2 * time.Second
+	heldLook    = 200 * time.Millisecond
+)
+
+// mayFollow tells whether an enqueue or a transaction that was refused is to be tried again,
+// because its tenant has moved, is about to arrive, or is held for a moment.
+func (c *process) mayFollow(ctx context.Context, err error, begun time.Time, tries int) bool {
+	var moved *tenancy.MovedError
+	switch {
+	case errors.As(err, &moved) && tries <= maxFollowed:
+		c.router.Forget(moved.Tenant)
+		return true
+	case errors.Is(err, store.ErrTenantArrives) && time.Since(begun) < arrivalTime:
+		return pause(ctx, arrivalLook)
+	case errors.Is(err, ErrTenantHeld) && time.Since(begun) < heldTime:
+		return pause(ctx, heldLook)
+	}
+	return false
+}
+
+// pause waits; false: ctx has ended meanwhile.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// contextTenant resolves the context's tenant.
+func (c *process) contextTenant(ctx context.Context) (tenancy.Tenant, *routing.Pool, error) {
+	t, ok := tenancy.FromContext(ctx)
+	if !ok {
+		return tenancy.Tenant{}, nil, tenancy.ErrNoTenant
+	}
+	return c.resolveTenant(ctx, t.ID)
+}
+
+// resolveTenant waits, within ctx, until the tenant's pool has been tried.
+func (c *process) resolveTenant(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *routing.Pool, error) {
+	if err := id.Validate(); err != nil {
+		return tenancy.Tenant{}, nil, &InputError{err}
+	}
+	tenant, pool, err := c.router.Resolve(ctx, id)
+	if err == nil { // the call that uses the pool says what is wrong with it
+		_ = pool.Available(ctx)
+	}
+	return tenant, pool, err
+}
+
+func (c *process) findPool(name string) (*routing.Pool, error) {
+	p, ok := c.router.Pool(name)
+	if !ok {
+		return nil, fmt.Errorf("pool %q: %w", name, ErrUnknownPool)
+	}
+	return p, nil
+}
+
+// poolsOf returns the pool of this name or, without one, all.
+func (c *process) poolsOf(name string) ([]*routing.Pool, error) {
+	if name == "" {
+		return c.router.Pools(), nil
+	}
+	p, err := c.findPool(name)
+	return []*routing.Pool{p}, err
+}
+
+// operate is one step of an operator's call on a pool's ledger, for answerWithin at most.
+func operate(ctx context.Context, p *routing.Pool, fn func(context.Context, *pgxpool.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return p.Operate(ctx, func(db *pgxpool.Conn) error { return fn(ctx, db) })
+}
+
+// deed is what somebody does to a tenant's things, or, with "", to all tenants'.
+func (c *process) deed(ctx context.Context, action string, tenant tenancy.ID, subject string, detail map[string]any) store.Deed {
+	who, _ := ctx.Value(whoKey{}).(string)
+	who = strings.ToValidUTF8(strings.ReplaceAll(cmp.Or(who, c.cluster.Self().Node), "\x00", "?"), "?")
+	d := store.Deed{Who: strings.ToValidUTF8(who[:min(len(who), maxWho)], ""), Action: action, Tenant: string(tenant), Subject: subject, Detail: detail}
+	if tenant == EveryTenant {
+		d.Tenant = ""
+	}
+	return d
+}
+
+// jobDeed is what somebody does to a job.
+func (c *process) jobDeed(ctx context.Context, action string, id job.ID, detail map[string]any) store.Deed {
+	d := c.deed(ctx, action, "", "", detail)
+	d.Job = id
+	return d
+}
+
+// note notes what is done in many transactions, before the first one.
+func (c *process) note(ctx context.Context, p *routing.Pool, d store.Deed) error {
+	return operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return store.Note(ctx, db, d) })
+}

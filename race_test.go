@@ -1,5 +1,0 @@
-//go:build race
-
-package tenure_test
-
-func init() { raced = true }

@@ -1,0 +1,280 @@
+package routing
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// TenantConns are a pool's connections for tenants' transactions. Nobody else has the pgxpool
+// behind them, so that no acquire gets past the admission.
+type TenantConns struct {
+	db        *pgxpool.Pool
+	admission admission
+}
+
+// Acquire returns a connection once the admission lets the caller have one; the caller
+// releases it.
+func (t *TenantConns) Acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	return t.acquireSince(ctx, time.Now())
+}
+
+// acquireSince is for a caller who counts as having waited since began.
+func (t *TenantConns) acquireSince(ctx context.Context, began time.Time) (*pgxpool.Conn, error) {
+	admitted, err := t.admission.admit(ctx, t.db, began)
+	if err != nil {
+		return nil, err
+	}
+	defer t.admission.noteEnded(ctx, admitted)
+	return t.db.Acquire(context.WithValue(ctx, ticketKey{}, admitted))
+}
+
+// do calls fn with a connection; through a pooler within a transaction, so that all that fn
+// sends reaches one session.
+func (t *TenantConns) do(ctx context.Context, fn func(*pgx.Conn) error) error {
+	c, err := t.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release() // closes it if a transaction is open
+	begin, ok := c.Conn().PgConn().CustomData()[beginKey].(func() (string, string))
+	if !ok {
+		return fn(c.Conn())
+	}
+	before, within := begin()
+	tx, err := c.BeginTx(ctx, pgx.TxOptions{BeginQuery: before + "BEGIN ISOLATION LEVEL READ COMMITTED; " + within})
+	if err != nil {
+		return err
+	}
+	if err := fn(c.Conn()); err != nil {
+		_ = tx.Rollback(ctx) // else the connection is closed
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// OpenAhead opens connections until there are as many, before they are needed, and lets warm do
+// what each begins with. It does not wait for what others give back, which would not serve as
+// well, but may take it. It ends early when ctx does, or a connection cannot be opened.
+func (t *TenantConns) OpenAhead(ctx context.Context, conns int, warm func(*pgxpool.Conn)) {
+	conns = min(conns, int(t.Stat().MaxConns()))
+	for ctx.Err() == nil && int(t.Stat().TotalConns()) < conns {
+		c, err := t.acquireSince(ctx, time.Time{}) // that is long ago
+		if err != nil {
+			return
+		}
+		defer c.Release()                                                   // not before, or it would be the next one, too
+		if _, pooled := c.Conn().PgConn().CustomData()[beginKey]; !pooled { // else whose session would it warm
+			warm(c)
+		}
+	}
+}
+
+// Stat counts the connections, and what became of those who asked for one.
+func (t *TenantConns) Stat() *pgxpool.Stat { return t.db.Stat() }
+
+// admission decides when a connection for tenants' transactions may be opened: one at a
+// time, as in PgBouncer and HikariCP. A caller who finds none idle takes the first that comes
+// free, whether another gives it back or it is new, and has one opened only after it has
+// waited for as long as that takes. pgxpool alone opens one for each caller who finds none,
+// and has it wait for just that one. To open a connection costs the server and this node
+// several times what a short job does, so that more jobs find none meanwhile, and a short
+// wait ends with as many connections as there may be, none of which was needed.
+type admission struct {
+	next    chan struct{} // one place: held by the caller who is next
+	waiting atomic.Int64  // callers who wait for it, or hold it
+	freed   chan struct{} // one place: a connection may have come free
+
+	patience  time.Duration // with a connection that is being opened; then another may be opened, too
+	pingAfter time.Duration // for how long a connection may have been idle without being asked whether it is still good
+
+	mu       sync.Mutex
+	entering int           // guarded by mu; callers let through to an idle connection, without having it yet
+	opening  *ticket       // guarded by mu; of the caller who opens a connection, or was last to begin; nil: that is open
+	cost     time.Duration // guarded by mu; how long the last one took
+}
+
+// recheckEvery is how often a caller who waits for a connection looks for itself. It may hear
+// of one just before that can be had, and does not hear of one that is not given back but
+// closed.
+const recheckEvery = 2 * time.Millisecond
+
+// mostCost bounds how long a connection is waited for before another is opened, where to
+// open one takes long.
+const mostCost = 100 * time.Millisecond
+
+// slowOpening is when an opening is thought to hang, as when the network was cut: well beyond
+// the longest that counts.
+const slowOpening = 5 * mostCost / 2
+
+// observePool has the admission learn from the hooks of a pool, whose connections are scrubbed
+// after use, what happens to each acquire. How it was let through does not tell: an idle
+// connection may turn out to be dead, and then pgxpool opens another by itself.
+func (a *admission) observePool(c *pgxpool.Config) {
+	a.next, a.freed, a.patience, a.pingAfter = make(chan struct{}, 1), make(chan struct{}, 1), slowOpening, time.Second
+	connect, connected, released := c.BeforeConnect, c.AfterConnect, c.AfterRelease
+	c.ShouldPing = func(ctx context.Context, got pgxpool.ShouldPingParams) bool {
+		a.noteAcquired(ticketOf(ctx))
+		return got.IdleDuration > a.pingAfter
+	}
+	c.BeforeConnect = func(ctx context.Context, cc *pgx.ConnConfig) error {
+		a.noteOpening(ticketOf(ctx))
+		return connect(ctx, cc)
+	}
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		defer a.noteOpened(ticketOf(ctx))
+		return connected(ctx, conn)
+	}
+	c.AfterRelease = func(conn *pgx.Conn) bool {
+		defer a.signalFreed()
+		return released(conn)
+	}
+}
+
+func (a *admission) signalFreed() {
+	select {
+	case a.freed <- struct{}{}:
+	default:
+	}
+}
+
+// ticket is how far an acquire has come since it was let through.
+type ticket struct {
+	to    destination // guarded by the admission's mu
+	since time.Time   // guarded by the admission's mu; toOpen
+}
+
+type destination int
+
+const (
+	notYet destination = iota
+	toIdle
+	toOpen
+	arrived // it has a connection, or will get none
+)
+
+type ticketKey struct{}
+
+// ticketOf is the ticket of the acquire that a hook is called for: unasked pgxpool opens nothing.
+func ticketOf(ctx context.Context) *ticket { return ctx.Value(ticketKey{}).(*ticket) }
+
+// noteAcquired notes that an acquire has a connection; pgxpool has yet to see whether it is
+// good.
+func (a *admission) noteAcquired(t *ticket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.settle(t)
+}
+
+// noteOpening notes that a connection is opened for an acquire, however it was let through.
+func (a *admission) noteOpening(t *ticket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.settle(t)
+	a.startOpening(t)
+}
+
+// noteOpened notes that the connection is there. The caller who wanted it may have gone: it
+// is idle then.
+func (a *admission) noteOpened(t *ticket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cost = min(time.Since(t.since), mostCost)
+	a.settle(t)
+	a.signalFreed()
+}
+
+// startOpening makes t the one whose connection is being opened; mu is held.
+func (a *admission) startOpening(t *ticket) {
+	t.to, t.since = toOpen, time.Now()
+	a.opening = t
+}
+
+// settle takes t out of what keeps others waiting; mu is held.
+func (a *admission) settle(t *ticket) {
+	if t.to == toIdle {
+		a.entering--
+	}
+	if a.opening == t {
+		a.opening = nil
+	}
+	t.to = arrived
+}
+
+// admit waits until a caller that has waited since began may ask db for a connection. How that
+// ends is to be noted; an error is ctx's.
+func (a *admission) admit(ctx context.Context, db *pgxpool.Pool, began time.Time) (*ticket, error) {
+	defer a.waiting.Add(-1)
+	if a.waiting.Add(1) == 1 { // nobody else waits
+		if t := a.tryAdmit(db, time.Since(began)); t != nil {
+			return t, nil
+		}
+	}
+	select {
+	case a.next <- struct{}{}:
+		defer func() { <-a.next }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	tick := time.NewTicker(recheckEvery)
+	defer tick.Stop()
+	for {
+		if t := a.tryAdmit(db, time.Since(began)); t != nil {
+			return t, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-a.freed:
+		case <-tick.C:
+		}
+	}
+}
+
+// tryAdmit lets a caller through that has waited for so long, if it is time; else nil.
+func (a *admission) tryAdmit(db *pgxpool.Pool, waited time.Duration) *ticket {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := db.Stat() // with those who enter, or one connection would be found idle twice
+	t := new(ticket)
+	switch t.to = a.decide(int(s.IdleConns()), int(s.TotalConns()), int(s.MaxConns()), waited); t.to {
+	case notYet:
+		return nil
+	case toIdle:
+		a.entering++
+	case toOpen:
+		a.startOpening(t)
+	}
+	return t
+}
+
+// decide tells whether a caller may pass: if there is an idle connection or, if there may be
+// another, to open it; mu is held.
+func (a *admission) decide(idle, total, most int, waited time.Duration) destination {
+	switch {
+	case idle > a.entering:
+		return toIdle
+	case total >= most, total > 0 && waited < a.cost:
+		return notYet
+	case a.opening != nil && time.Since(a.opening.since) < a.patience:
+		return notYet
+	case a.entering > 0 && waited < recheckEvery: // that takes no time, unless the connection turns out to be dead
+		return notYet
+	}
+	return toOpen
+}
+
+// noteEnded notes that pgxpool has answered a caller. What was begun for one who has ceased to
+// wait, as ctx tells, goes on without it.
+func (a *admission) noteEnded(ctx context.Context, t *ticket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.to != toOpen || ctx.Err() == nil {
+		a.settle(t)
+	}
+	a.signalFreed()
+}

@@ -1,0 +1,119 @@
+package routing
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// maxIdentifier is Postgres' limit in bytes. Longer names are cut without an
+// error, so that two tenants could end up in one schema.
+const maxIdentifier = 63
+
+// place applies the patterns and refuses names that Postgres would cut, that
+// belong to Postgres, or that would put a tenant into Tenure's own schema.
+func (t TenantsConfig) place(id tenancy.ID, pool, schema, role string) (tenancy.Tenant, error) {
+	if schema == "" {
+		schema = strings.ReplaceAll(t.Schema, "{tenant}", string(id))
+	}
+	if role == "" {
+		role = strings.ReplaceAll(t.Role, "{tenant}", string(id))
+	}
+	if err := validateIdentifier("schema", schema); err != nil {
+		return tenancy.Tenant{}, fmt.Errorf("tenant %q: %w", id, err)
+	}
+	switch {
+	case schema == "public" || schema == "tenure" || schema == "information_schema" || strings.HasPrefix(schema, "pg_"):
+		return tenancy.Tenant{}, fmt.Errorf("tenant %q: schema %q is not a tenant's: give it a schema of its own", id, schema)
+	case role == "":
+	case strings.HasPrefix(role, "pg_") || role == "none" || role == "public":
+		return tenancy.Tenant{}, fmt.Errorf("tenant %q: role %q is reserved by Postgres", id, role)
+	default:
+		if err := validateIdentifier("role", role); err != nil {
+			return tenancy.Tenant{}, fmt.Errorf("tenant %q: %w", id, err)
+		}
+	}
+	return tenancy.Tenant{ID: id, Pool: pool, Schema: schema, Role: role}, nil
+}
+
+func validateIdentifier(what, name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%s is empty", what)
+	case len(name) > maxIdentifier:
+		return fmt.Errorf("%s %q has %d bytes: Postgres would cut it after %d", what, name, len(name), maxIdentifier)
+	case strings.ContainsRune(name, 0):
+		return fmt.Errorf("%s %q holds a NUL byte", what, name)
+	case name == "$user":
+		return fmt.Errorf("%s %q means another schema for every role", what, name)
+	}
+	return nil
+}
+
+func validatePoolName(name string) error {
+	ok := name != "" && len(name) <= maxIdentifier
+	for i, c := range []byte(name) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		ok = ok && (letter || i > 0 && (c == '-' || c == '_' || c == '.'))
+	}
+	if !ok {
+		return fmt.Errorf("pool name %q: 1 to %d letters, digits and . _ - are allowed, beginning with a letter or a digit", name, maxIdentifier)
+	}
+	return nil
+}
+
+// listPools names the pools there are.
+func listPools(pools map[string]PoolConfig) string {
+	if len(pools) == 0 {
+		return "there is no pool yet: name it under pools"
+	}
+	names := slices.Sorted(maps.Keys(pools))
+	if len(names) > 8 {
+		names = append(names[:8], "…")
+	}
+	return "pools are: " + strings.Join(names, ", ")
+}
+
+// listed is how tenants.static places a tenant, if it does.
+func (t TenantsConfig) listed(id tenancy.ID) (placed tenancy.Tenant, ok bool) {
+	s, ok := t.Static[id]
+	if !ok {
+		return placed, false
+	}
+	placed, err := t.place(id, s.Pool, s.Schema, s.Role)
+	return placed, err == nil // else Validate has refused it
+}
+
+// TenantsOf are the tenants that tenants.static places in a pool.
+func (c Config) TenantsOf(pool string) (tenants []tenancy.Tenant) {
+	for _, id := range slices.Sorted(maps.Keys(c.Tenants.Static)) {
+		if t, ok := c.Tenants.listed(id); ok && t.Pool == pool {
+			tenants = append(tenants, t)
+		}
+	}
+	return tenants
+}
+
+// Roles are the roles of a pool's tenants, by tenant, as far as they are under
+// tenants.static, and under "" the pattern of the others'.
+func (c Config) Roles(pool string) map[string]string {
+	roles := map[string]string{store.PatternRole: c.Tenants.Role}
+	for _, t := range c.TenantsOf(pool) {
+		roles[string(t.ID)] = t.Role
+	}
+	return roles
+}
+
+// AllRoles are the roles of all tenants under tenants.static, by tenant, "" for none, and
+// under "" the pattern of the others'; all: there are no others.
+func (c Config) AllRoles() (roles map[string]string, all bool) {
+	roles = map[string]string{}
+	for pool := range c.Pools {
+		maps.Copy(roles, c.Roles(pool))
+	}
+	return roles, c.Tenants.Table == nil
+}

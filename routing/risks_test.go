@@ -1,0 +1,156 @@
+package routing_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// schemaOnly names what nothing protects where tenants have no role.
+const schemaOnly = "tenants without a role run as this pool's user: their schema is searched first, and nothing more keeps them apart. " +
+	"SQL that names another tenant's schema reaches its tables, and SQL that names schema tenure reaches all tenants' jobs, " +
+	"where LOCK TABLE stops the pool for as long as the transaction may take; set tenants.role unless you trust all their SQL"
+
+// What keeps no pool out of service is told when it gets in, and nothing is told of
+// a pool in order.
+func TestStart_warns(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		durable  bool
+		maxConns int
+		schema   string
+		role     string
+		query    string
+		before   string
+		warnings map[string]map[string]any
+	}{
+		"in order": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{}},
+		"with risks": {maxConns: 5, schema: "lost", role: "stranger", query: "SELECT pool FROM lost WHERE id = $1", warnings: map[string]map[string]any{
+			"tenants.table cannot be asked, so that its tenants are unknown; correct query and move, or make what they name":            {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
+			"fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on":                          {},
+			"full_page_writes is off on this server: a crash of its machine can damage the database; turn it on":                        {},
+			"tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}, "statements": []any{"CREATE SCHEMA lost"}},
+			"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them": {"count": int64(1), "roles": []any{"stranger"}, "statements": []any{"CREATE ROLE stranger; GRANT stranger TO postgres"}},
+		}},
+		"without a role": {durable: true, maxConns: 5, schema: "t", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
+			"this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role": {},
+			schemaOnly: {},
+		}},
+		"without the right to its schema": {durable: true, maxConns: 5, schema: "t", role: "outsider", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
+			"tenants' roles, or this pool's user where they have none, may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {
+				"count": int64(1), "roles": []any{"outsider in t"}, "grants": []any{"GRANT USAGE ON SCHEMA t TO outsider"}},
+		}},
+		"with a role that may not enqueue": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1",
+			before: "REVOKE USAGE ON SCHEMA tenure FROM PUBLIC; REVOKE EXECUTE ON FUNCTION tenure.enqueue FROM PUBLIC", warnings: map[string]map[string]any{
+				"tenants' roles may not enqueue in their transactions": {"count": int64(2), "grants": []any{
+					"GRANT EXECUTE ON FUNCTION tenure.enqueue TO member", "GRANT USAGE ON SCHEMA tenure TO member"}},
+			}},
+		"with a role that bypasses everything": {durable: true, maxConns: 5, schema: "t", role: "mighty", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
+			"tenants' roles, or this pool's user where they have none, may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {
+				"count": int64(1), "roles": []any{"mighty in t"}, "grants": []any{"GRANT USAGE ON SCHEMA t TO mighty"}},
+			"tenants' roles are superusers or bypass row-level security, so that they keep no tenants apart; use other roles": {"count": int64(1), "roles": []any{"mighty"}},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := devpg.Start(t.Context(), devpg.Options{Durable: tc.durable, MaxConnections: 20})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.Stop(context.WithoutCancel(t.Context()))) }()
+			require.NoError(t, s.CreateDatabase(t.Context(), "main"))
+			dsn := s.DSN("main")
+			require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 1))
+			exec(t, dsn, "CREATE SCHEMA t; CREATE ROLE member; GRANT USAGE ON SCHEMA t TO member; CREATE ROLE outsider; CREATE ROLE mighty BYPASSRLS; "+tc.before)
+
+			core, logs := observer.New(zapcore.WarnLevel)
+			c := withPools(map[string]string{"main": dsn})
+			c.Pools["main"] = routing.PoolConfig{DSN: dsn, MaxConns: tc.maxConns}
+			c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: tc.schema, Role: tc.role}}
+			c.Tenants.Role = tc.role
+			c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: tc.query}
+			r, err := routing.New(c, zap.New(core))
+			require.NoError(t, err)
+			require.NoError(t, r.Start(t.Context()))
+			requireUp(t, poolOf(t, r, "main"), 1)
+			require.NoError(t, r.Stop(t.Context()))
+			require.Equal(t, tc.warnings, warningsOf(t, logs))
+		})
+	}
+}
+
+// warningsOf takes what was logged of the pool main, by message.
+func warningsOf(t *testing.T, logs *observer.ObservedLogs) map[string]map[string]any {
+	t.Helper()
+	got := map[string]map[string]any{}
+	for _, l := range logs.TakeAll() {
+		fields := l.ContextMap()
+		require.Equal(t, "main", fields["pool"])
+		delete(fields, "pool")
+		got[l.Message] = fields
+	}
+	return got
+}
+
+// Tenants that come to a pool in service are looked at as those with which it began, and
+// so is a lookup table that is named there; what was told before is not told again.
+func TestApply_warns(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	exec(t, dsn, "CREATE SCHEMA t; CREATE SCHEMA u")
+	core, logs := observer.New(zapcore.WarnLevel)
+	c := withPools(map[string]string{"main": dsn})
+	place := func(id tenancy.ID, schema, role string) {
+		c.Tenants.Static = maps.Clone(c.Tenants.Static)
+		c.Tenants.Static[id] = routing.TenantConfig{Pool: "main", Schema: schema, Role: role}
+	}
+	c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: "lost"}}
+	r, err := routing.New(c, zap.New(core))
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context()))
+	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
+	requireUp(t, poolOf(t, r, "main"), 1)
+	const (
+		noSchema = "tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static"
+		noRole   = "tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them"
+		mighty   = "this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role"
+		noTable  = "tenants.table cannot be asked, so that its tenants are unknown; correct query and move, or make what they name"
+	)
+	began := warningsOf(t, logs)
+	require.Contains(t, began, noSchema)
+	require.Contains(t, began, schemaOnly)
+
+	told := func(want map[string]map[string]any) {
+		t.Helper()
+		_, err := r.Apply(t.Context(), c)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return logs.Len() >= len(want) }, patience, time.Millisecond)
+		require.Equal(t, want, warningsOf(t, logs))
+	}
+	user, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	lacks := func(role string) map[string]any {
+		return map[string]any{"count": int64(1), "roles": []any{role}, "statements": []any{"CREATE ROLE " + role + "; GRANT " + role + " TO " + user.User}}
+	}
+	place("globex", "t", "stranger")
+	told(map[string]map[string]any{noRole: lacks("stranger")})
+	place("globex", "nowhere", "")
+	told(map[string]map[string]any{noSchema: {"count": int64(1), "schemas": []any{"nowhere"}, "statements": []any{"CREATE SCHEMA nowhere"}}, mighty: {}})
+	c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT pool FROM lost WHERE id = $1"}
+	told(map[string]map[string]any{noTable: {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`}})
+	c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT 'main' WHERE $1 = ''", Cache: time.Hour}
+	c.Tenants.Role = "pattern" // which holds for those without a role of their own
+	told(map[string]map[string]any{noSchema: {"count": int64(2), "schemas": []any{"lost", "nowhere"}, "statements": []any{"CREATE SCHEMA lost", "CREATE SCHEMA nowhere"}}, noRole: lacks("pattern")})
+	place("initech", "u", "stranger")
+	told(map[string]map[string]any{noRole: lacks("stranger")})
+}

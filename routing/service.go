@@ -1,0 +1,132 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/timeline"
+)
+
+// ErrPoolDown is returned while a pool's database cannot be used; the error
+// around it says why.
+var ErrPoolDown = errors.New("pool is down")
+
+// service is a pool's way into service and out of it, and what its database says of itself.
+// Safe for concurrent use.
+type service struct {
+	Breaker                  // open until the pool is in service
+	ready      chan struct{} // closed once the pool is in service
+	tried      chan struct{} // closed when its database has been tried for the first time
+	firstTried sync.Once     // for tried
+	gone       chan struct{} // closed by retire: the pool was taken out of the configuration
+	leave      sync.Once     // for gone
+
+	mu       sync.Mutex
+	found    found          // guarded by mu; what the database said when it was verified; zero until then
+	verified timeline.Stamp // guarded by mu; where the pool led then
+	applied  bool           // guarded by mu; see Pool.enterTimelines
+}
+
+// found is what a pool's database says of itself.
+type found struct {
+	number    int
+	systemID  string  // of the server that it is on
+	maxConns  int     // of that server
+	installed float64 // when its ledger was made
+}
+
+// firstTryLimit bounds the wait for a pool's first connection on behalf of a caller whose
+// context has no end: a node that takes longer to start has failed.
+const firstTryLimit = 6 * connectTimeout
+
+// Available waits until the pool's database has been tried once, so that a caller who
+// enqueues while its process starts need not know when that is done, and returns [Pool.Outage].
+// It waits for 30 s at most, within ctx, and not at all later on.
+func (s *service) Available(ctx context.Context) error {
+	select {
+	case <-s.tried:
+		return s.Outage()
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstTryLimit)
+	defer cancel()
+	select {
+	case <-s.tried:
+	case <-s.gone:
+	case <-ctx.Done():
+	}
+	return s.Outage()
+}
+
+// Number is the pool's number in its ledger, or an error with ErrPoolDown while
+// the database has never been reached or cannot be used. See also [Pool.Outage].
+func (s *service) Number() (int, error) {
+	if err := s.refusal(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.found.number, nil
+}
+
+// Ready is closed once the pool has been verified for the first time.
+func (s *service) Ready() <-chan struct{} { return s.ready }
+
+func (s *service) isGone() bool {
+	select {
+	case <-s.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *service) retire() { s.leave.Do(func() { close(s.gone) }) }
+
+// enter puts the pool into service, or keeps it out for the reason err.
+func (s *service) enter(f found, err error) {
+	defer s.firstTried.Do(func() { close(s.tried) })
+	if err == nil {
+		s.mu.Lock()
+		s.found = f
+		s.mu.Unlock()
+		defer close(s.ready) // nobody looks at a pool again that is in service
+	}
+	s.noteVerified(err)
+}
+
+// isPermanent tells whether waiting cannot mend err: somebody has to do something.
+func isPermanent(err error) bool {
+	var pe *store.PoolError
+	return errors.As(err, &pe)
+}
+
+// serverInUse is the server that the pool is in service on, by its system identifier, and
+// how many connections that allows; "": the pool is not in service.
+func (s *service) serverInUse() (systemID string, maxConns int) {
+	if s.refusal() != nil {
+		return "", 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.found.systemID, s.found.maxConns
+}
+
+// knownServer is the system identifier of the server that the pool's DSN must lead to; "":
+// it is not known yet.
+func (s *service) knownServer() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.found.systemID
+}
+
+// inheritServer has a pool that replaces the one of its name refuse other servers, as if its
+// DSN had led there all along.
+func (s *service) inheritServer(before *service) {
+	server := before.knownServer()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found.systemID = server
+}

@@ -1,0 +1,386 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/acquisition"
+	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/recurrence"
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Schedule adds a job for a tenant, or for every tenant, whenever it is due. docs/schedules.md
+// says what rules there are, and what happens where clocks are changed.
+type Schedule struct {
+	// Tenant has the schedule and the jobs. [EveryTenant]: all have it, also those that are added
+	// later, each under the same name.
+	Tenant tenancy.ID
+	// Name tells it from the tenant's other schedules: 1 to 128 letters, digits and . _ : / -.
+	Name string
+	// Args are the arguments of each job, and its kind.
+	Args job.Args
+	// Options are those of each job: [OnQueue], [Priority], [MaxAttempts], [Meta]. A kind's own
+	// queue is not known here.
+	Options []Option
+	// Rule says when it is due: cron (0 7 * * 1-5), an interval (@every 15m, PT15M), or an ISO 8601
+	// repeat (R3/2026-12-01T08:00:00Z/P1D).
+	Rule string
+	// TimeZone has the clocks that count, such as Europe/Amsterdam. Default: UTC.
+	TimeZone string
+	// End is the last time at which it can be due. Zero: there is none.
+	End time.Time
+	// Missed says what becomes of runs that nobody could make when they were due. Default: MissedOne.
+	Missed Missed
+	// Wait has a run wait until the job of the one before has ended, be it as a dead letter. What is
+	// due meanwhile counts as missed.
+	Wait bool
+	// Jitter spreads the runs of one for every tenant: each tenant's are that much later than the
+	// rule says at most, and always as much. 0 to a day.
+	Jitter time.Duration
+}
+
+// EveryTenant is the tenant of a schedule for every tenant.
+const EveryTenant tenancy.ID = "(every tenant)\n" // which no tenant can be called
+
+// Missed says what becomes of a schedule's missed runs: those that were due while the tenant was
+// frozen or moved, no node was there, or the run before had not ended.
+type Missed = recurrence.Missed
+
+// What can become of missed runs.
+const (
+	MissedSkip Missed = recurrence.Skip // they are left out, unless one can still start within a minute of its time
+	MissedOne  Missed = recurrence.One  // one run stands for all of them
+	MissedAll  Missed = recurrence.All  // each is made up for, but for those beyond a hundred
+)
+
+// ScheduleStatus is a schedule as an operator sees it.
+type ScheduleStatus struct {
+	Pool        string
+	Tenant      tenancy.ID // or EveryTenant
+	Name        string
+	Origin      string // set: by the API or the command line; config: by the configuration; every: a tenant's own, of one for every tenant
+	Kind, Queue string
+	Payload     []byte // of each job
+	Meta        []byte
+	Priority    int16
+	MaxAttempts int // 0: the kind's
+	Rule        string
+	TimeZone    string
+	End         time.Time // zero: there is none
+	Missed      Missed
+	Wait        bool
+	Jitter      time.Duration // how much later than the rule says; of one for every tenant, at most
+	Since       time.Time     // when its times became what they are; intervals are counted from it
+	Paused      bool
+	Next        time.Time // when it is due; zero: never more, or it is for every tenant, each of which has its own
+	Last        time.Time // what its last job was for; zero: there was none
+	LastJob     job.ID    // 0: there was none
+}
+
+// Schedules sets, lists and changes schedules: see [Operator.Schedules]. Safe for concurrent use.
+type Schedules struct{ *process }
+
+// ErrNoSchedule is returned when there is no schedule of that name.
+var ErrNoSchedule = store.ErrNoSchedule
+
+// Set adds a schedule, or changes the one of this name, and returns when it is due next. What of it
+// is paused stays paused; if its times do not change, it is due when it was. Nothing is changed if
+// something is wrong with it: the error names the field and says what is allowed. One that the
+// configuration has made is changed there; a tenant may have its own instead of one for every tenant.
+//
+// One for every tenant is written to every pool. If some pools do not answer, the others have it,
+// and the error says so: set it again, as for a pool that is added later. The time returned is zero.
+func (s *Schedules) Set(ctx context.Context, d Schedule) (next time.Time, err error) {
+	row, err := scheduleRow(d)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("schedule %q: %w", d.Name, &InputError{err})
+	}
+	err = s.onPools(ctx, d.Tenant, d.Name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
+		row := row
+		now, err := store.ScheduleClock(ctx, db)
+		if err != nil {
+			return err
+		}
+		row.Since = now
+		due, err := row.NextAfter(now)
+		if err != nil {
+			return &InputError{err}
+		}
+		if due == nil {
+			return &InputError{fmt.Errorf("rule: %.80q has no time left that comes after %s: nothing would ever be done", d.Rule, now.UTC().Format(time.RFC3339))}
+		}
+		row.NextAt = due
+		if row.Tenant == store.EveryTenant {
+			row.NextAt = &now // that is when tenants are to get it
+		}
+		var at *time.Time
+		deed := s.deed(ctx, "schedule.set", d.Tenant, d.Name, map[string]any{"kind": row.Kind, "rule": d.Rule})
+		err = store.InNoted(ctx, db, deed, func(db store.DB) (err error) {
+			at, err = store.SetSchedule(ctx, db, &row, store.ScheduleSet, store.ScheduleEvery)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		in := time.Millisecond
+		if at != nil {
+			in = max(at.Sub(now), in)
+			if row.Tenant != store.EveryTenant {
+				next = *at
+			}
+		}
+		s.notifier.Notify(notify.Hint{Pool: p.Name, DueIn: in})
+		return nil
+	})
+	return next, err
+}
+
+// scheduleRow is a schedule as the ledger has it, without what only a database's clock can tell.
+func scheduleRow(d Schedule) (row store.Schedule, err error) {
+	if err := job.ValidateKind("name", d.Name); err != nil {
+		return row, err
+	}
+	if d.Tenant != EveryTenant {
+		if err := d.Tenant.Validate(); err != nil {
+			return row, fmt.Errorf("tenant: %w", err)
+		}
+	}
+	if d.Args == nil {
+		return row, errors.New("args: they are missing, and with them the kind")
+	}
+	j, err := checkJob(nil, tenancy.Tenant{ID: d.Tenant}, d.Args, d.Options)
+	switch {
+	case err != nil:
+		return row, err
+	case j.Later(), j.Links != nil, j.UniqueKey != "", j.CorrelationID != "", j.ExclusiveKey != "", j.Timeout != 0, j.Tagged, j.External:
+		return row, errors.New("options: only OnQueue, Priority, MaxAttempts and Meta are allowed; leave out the others, or register the kind's handler with job.Timeout and job.ExclusiveBy")
+	}
+	missed := cmp.Or(d.Missed, MissedOne)
+	if !slices.Contains([]Missed{MissedSkip, MissedOne, MissedAll}, missed) {
+		return row, fmt.Errorf("missed: %.40q is not one of %s, %s, %s", d.Missed, MissedSkip, MissedOne, MissedAll)
+	}
+	if d.Jitter < 0 || d.Jitter > acquisition.MaxJitter || d.Jitter > 0 && d.Tenant != EveryTenant {
+		return row, fmt.Errorf("jitter: %v: 0 to %v are allowed, and only for every tenant", d.Jitter, acquisition.MaxJitter)
+	}
+	row = store.Schedule{Tenant: ledgerTenant(d.Tenant), Name: d.Name, Origin: store.ScheduleSet, Kind: j.Kind, Queue: j.Queue, Payload: j.Payload, Meta: j.Meta,
+		Priority: j.Priority, MaxAttempts: j.MaxAttempts,
+		Times: store.Times{Spec: d.Rule, Zone: d.TimeZone, Missed: string(missed), Waits: d.Wait, Jitter: d.Jitter.Truncate(time.Millisecond)}}
+	if !d.End.IsZero() {
+		row.End = &d.End
+	}
+	_, err = row.Rule()
+	return row, err
+}
+
+// ledgerTenant is what a ledger calls a tenant of a schedule.
+func ledgerTenant(id tenancy.ID) string {
+	if id == EveryTenant {
+		return store.EveryTenant
+	}
+	return string(id)
+}
+
+// ScheduleFilter chooses schedules; empty fields choose all.
+type ScheduleFilter struct {
+	Tenant tenancy.ID // or EveryTenant
+	Name   string
+}
+
+// List lists schedules over all pools, by tenant and name. One for every tenant is listed in every
+// pool, and besides for each tenant. When some pools do not answer, the others' are returned
+// together with an error.
+func (s *Schedules) List(ctx context.Context, f ScheduleFilter) ([]ScheduleStatus, error) {
+	var of store.ScheduleFilter
+	if f.Tenant != "" {
+		tenant := ledgerTenant(f.Tenant)
+		of.Tenant = &tenant
+	}
+	if f.Name != "" {
+		of.Name = &f.Name
+	}
+	out, err := inspectEach(ctx, s.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]ScheduleStatus, error) {
+		rows, err := store.Schedules(ctx, db, of)
+		out := make([]ScheduleStatus, len(rows))
+		for i, r := range rows {
+			out[i] = newScheduleStatus(p.Name, r)
+		}
+		return out, err
+	})
+	slices.SortStableFunc(out, func(a, b ScheduleStatus) int {
+		return cmp.Or(cmp.Compare(ledgerTenant(a.Tenant), ledgerTenant(b.Tenant)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Pool, b.Pool))
+	})
+	return out, err
+}
+
+func newScheduleStatus(pool string, r store.Schedule) ScheduleStatus {
+	timeOf := func(t *time.Time) time.Time {
+		if t == nil {
+			return time.Time{}
+		}
+		return *t
+	}
+	tenant := tenancy.ID(r.Tenant)
+	if r.Tenant == store.EveryTenant {
+		tenant, r.NextAt = EveryTenant, nil
+	}
+	return ScheduleStatus{Pool: pool, Tenant: tenant, Name: r.Name, Origin: r.Origin, Kind: r.Kind, Queue: r.Queue, Payload: r.Payload, Meta: r.Meta,
+		Priority: r.Priority, MaxAttempts: r.MaxAttempts, Rule: r.Spec, TimeZone: r.Zone, End: timeOf(r.End), Missed: Missed(r.Missed), Wait: r.Waits,
+		Jitter: r.Jitter, Since: r.Since, Paused: r.Paused, Next: timeOf(r.NextAt), Last: timeOf(r.LastAt), LastJob: r.LastJob}
+}
+
+// Pause keeps a schedule from being due until [Schedules.Resume]; jobs that it has added go on.
+// One for every tenant is paused for all; a tenant's own of it can be paused by itself.
+func (s *Schedules) Pause(ctx context.Context, tenant tenancy.ID, name string) error {
+	return s.pause(ctx, tenant, name, true)
+}
+
+// Resume has a paused schedule be due again; one for every tenant, for all. What was due while it
+// was paused is left out.
+func (s *Schedules) Resume(ctx context.Context, tenant tenancy.ID, name string) error {
+	return s.pause(ctx, tenant, name, false)
+}
+
+func (s *Schedules) pause(ctx context.Context, tenant tenancy.ID, name string, paused bool) error {
+	return s.onPools(ctx, tenant, name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
+		id := ledgerTenant(tenant)
+		now, err := store.ScheduleClock(ctx, db)
+		if err != nil {
+			return err
+		}
+		there, err := store.Schedules(ctx, db, store.ScheduleFilter{Name: &name})
+		if err != nil {
+			return err
+		}
+		tenants, next := []string{id}, []*time.Time{&now} // of one for every tenant: when they are to get what has changed
+		for _, r := range there {
+			ofEvery := id == store.EveryTenant && r.Origin == store.ScheduleEvery
+			if r.Tenant == store.EveryTenant || r.Tenant != id && !ofEvery {
+				continue
+			}
+			at, err := r.NextAfter(now)
+			if err != nil && !paused {
+				return &InputError{err}
+			}
+			if ofEvery {
+				tenants, next = append(tenants, r.Tenant), append(next, at)
+			} else {
+				next[0] = at
+			}
+		}
+		action := "schedule.resume"
+		if paused {
+			action = "schedule.pause"
+		}
+		err = store.InNoted(ctx, db, s.deed(ctx, action, tenant, name, nil), func(db store.DB) error {
+			return store.PauseSchedule(ctx, db, name, paused, tenants, next)
+		})
+		if err != nil {
+			return err
+		}
+		s.notifier.Notify(notify.Hint{Pool: p.Name, DueIn: time.Millisecond})
+		return nil
+	})
+}
+
+// Run adds a schedule's job now, whether it is due, paused, or to wait for the one before, and
+// returns its ID. When the schedule is due next does not change. It is one tenant's to be run.
+func (s *Schedules) Run(ctx context.Context, tenant tenancy.ID, name string) (id job.ID, err error) {
+	if tenant == EveryTenant {
+		return 0, fmt.Errorf("run schedule %q: %w", name, &InputError{errors.New("name the tenant to run it for")})
+	}
+	err = s.onPools(ctx, tenant, name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
+		var lane store.Lane
+		err := store.InNoted(ctx, db, s.deed(ctx, "schedule.run", tenant, name, nil), func(db store.DB) (err error) {
+			id, lane, err = store.RunSchedule(ctx, db, string(tenant), name)
+			return err
+		})
+		if err == nil {
+			h := notify.Hint{Pool: p.Name}
+			h.AddLane(lane)
+			s.notifier.Notify(h)
+		}
+		return err
+	})
+	return id, err
+}
+
+// Delete removes a schedule; jobs that it has added stay. One for every tenant is removed from
+// every tenant; a tenant's copy of such a one, and one that the configuration has made, can be
+// paused instead.
+func (s *Schedules) Delete(ctx context.Context, tenant tenancy.ID, name string) error {
+	return s.onPools(ctx, tenant, name, func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) error {
+		return store.InNoted(ctx, db, s.deed(ctx, "schedule.delete", tenant, name, nil), func(db store.DB) error {
+			return store.DeleteSchedule(ctx, db, ledgerTenant(tenant), name, store.ScheduleSet)
+		})
+	})
+}
+
+// onPools does something to a schedule in the pool of its tenant, or, if it is for every tenant, in
+// every pool.
+func (s *Schedules) onPools(ctx context.Context, tenant tenancy.ID, name string, do func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+	if tenant != EveryTenant {
+		return s.onTenantsPool(ctx, tenant, name, do)
+	}
+	var errs []error
+	done := 0
+	for _, p := range s.router.Pools() {
+		switch err := s.onPool(ctx, p, do); {
+		case err == nil:
+			done++
+		default:
+			errs = append(errs, routing.NamePool(p.Name, explainSchedule(err)))
+		}
+	}
+	if done > 0 { // a pool that was added later has none of that name
+		errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, ErrNoSchedule) })
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("schedule %q for every tenant: in %d of %d pools it was done; try again: %w", name, done, len(s.router.Pools()), err)
+	}
+	return nil
+}
+
+func (s *Schedules) onTenantsPool(ctx context.Context, tenant tenancy.ID, name string, do func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+	for tries := 1; ; tries++ {
+		_, pool, err := s.resolveTenant(ctx, tenant)
+		if err != nil {
+			return err
+		}
+		err = s.onPool(ctx, pool, do)
+		busy := (*store.TenantBusyError)(nil)
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &busy) && busy.State == store.TenantMoved && tries <= maxFollowed:
+			s.router.Forget(tenant)
+		case errors.As(err, &busy):
+			return fmt.Errorf("schedule %q: tenant %q is being moved between pools %s and %s: try again when it has arrived", name, tenant, pool.Name, busy.Other)
+		default:
+			return fmt.Errorf("schedule %q of tenant %q: %w", name, tenant, routing.NamePool(pool.Name, explainSchedule(err)))
+		}
+	}
+}
+
+func (s *Schedules) onPool(ctx context.Context, p *routing.Pool, do func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return p.Operate(ctx, func(db *pgxpool.Conn) error { return do(ctx, p, db) })
+}
+
+// explainSchedule says what to do about a schedule that is not the caller's to change.
+func explainSchedule(err error) error {
+	if errors.Is(err, store.ErrScheduleElsewhere) {
+		return &InputError{fmt.Errorf("%w: by the configuration, which is where to change it, or for every tenant: pause it instead", err)}
+	}
+	return err
+}

@@ -1,0 +1,47 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+type auditIn struct {
+	Pool   string `query:"pool"`
+	Tenant string `query:"tenant"`
+	Who    string `query:"who"`
+	Action string `query:"action" doc:"such as job.cancel; job: all that was done to single jobs"`
+	Job    int64  `query:"job" minimum:"0"`
+	After  string `query:"after" doc:"the next of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type auditOut struct {
+	At      time.Time      `json:"at"`
+	Pool    string         `json:"pool"`
+	Who     string         `json:"who"`
+	Action  string         `json:"action"`
+	Tenant  string         `json:"tenant,omitempty" doc:"none: it was done to all, or to a pool"`
+	Job     string         `json:"job,omitempty"`
+	Subject string         `json:"subject,omitempty" doc:"the name of what it was done to, if that is no job"`
+	Detail  map[string]any `json:"detail,omitempty"`
+}
+
+// listAudit lists what operators have done to what the grant reaches.
+func listAudit(ctx context.Context, s *server, in *auditIn) (*list[auditOut], error) {
+	found, err := gather(ctx, in.Tenant, in.Pool, poolAnswers, func(ctx context.Context, of scope) ([]tenure.AuditEntry, error) {
+		return s.operator.Audit(ctx, tenure.AuditFilter{Pool: of.pool, Tenant: tenancy.ID(of.tenant), Who: in.Who, Action: in.Action, Job: job.ID(in.Job), After: in.After, Limit: in.Limit + 1})
+	})
+	return pageOf(found, err, in.Limit, tenure.CompareAudit, newAudit)
+}
+
+func newAudit(e *tenure.AuditEntry) auditOut {
+	out := auditOut{e.At, e.Pool, e.Who, e.Action, e.Tenant, "", e.Subject, e.Detail}
+	if e.Job != 0 {
+		out.Job = e.Job.String()
+	}
+	return out
+}

@@ -1,0 +1,209 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// NewJob is a job that is to be added, exported for huma as [JobOut] is.
+type NewJob struct {
+	Tenant string `json:"tenant" minLength:"1"`
+	JobSpec
+}
+
+// JobSpec is all of a job that is to be added but whose it is, exported for huma as [JobOut] is.
+type JobSpec struct {
+	Kind          string          `json:"kind" minLength:"1"`
+	Args          json.RawMessage `json:"args"`
+	Queue         string          `json:"queue,omitempty"`
+	Priority      *int            `json:"priority,omitempty" minimum:"-1000" maximum:"1000"`
+	MaxAttempts   int             `json:"max_attempts,omitempty" minimum:"0" maximum:"1000" doc:"0: the kind's"`
+	TimeoutMS     int64           `json:"timeout_ms,omitempty" minimum:"0" maximum:"2147483647" doc:"of each run; 0: the kind's"`
+	At            *time.Time      `json:"at,omitempty" doc:"when it is due"`
+	DelayMS       int64           `json:"delay_ms,omitempty" minimum:"0" maximum:"316224000000" doc:"after which it is due, by the database's clock"`
+	UniqueKey     string          `json:"unique_key,omitempty" doc:"while an unfinished job of the tenant has it no other is added"`
+	UniqueFor     int64           `json:"unique_for,omitempty" minimum:"0" maximum:"316224000" doc:"seconds for which the key is taken whatever becomes of the job"`
+	ExclusiveKey  string          `json:"exclusive_key,omitempty" doc:"of the tenant's jobs that have it one runs at a time, in order"`
+	SkipRetrying  bool            `json:"skip_retrying,omitempty" doc:"others with its exclusive key may start while it waits to be tried again"`
+	CorrelationID string          `json:"correlation_id,omitempty"`
+	Tags          []string        `json:"tags,omitempty"`
+	Meta          json.RawMessage `json:"meta,omitempty" doc:"an object that is kept beside the arguments"`
+	After         []string        `json:"after,omitempty" maxItems:"1000" doc:"it starts when the jobs with these ids have ended"`
+	OnFailure     string          `json:"on_failure,omitempty" enum:"wait,cancel,run" doc:"what becomes of it when one of those fails"`
+	Batch         string          `json:"batch,omitempty" doc:"the id of an open batch that it is added to"`
+	External      bool            `json:"external,omitempty" doc:"it is for workers outside the cluster"`
+}
+
+// keptFor is for how long an idempotency key stands for the job that it was first sent with.
+const keptFor = 24 * time.Hour
+
+type enqueueIn struct {
+	Key  string `header:"Idempotency-Key" doc:"for a day the answer to all requests of a tenant with it is the same job; it takes the place of unique_key and unique_for. Of a job for workers outside the cluster: until that has ended"`
+	Body NewJob
+}
+
+type enqueueOut struct {
+	ID        string `json:"id"`
+	Duplicate bool   `json:"duplicate" doc:"nothing was added: it is the id of a job with the same key"`
+}
+
+func enqueue(ctx context.Context, s *server, in *enqueueIn) (*object[enqueueOut], error) {
+	b := &in.Body
+	options, err := b.options(false)
+	if err == nil && in.Key != "" {
+		options, err = b.withKey(in.Key, options)
+	}
+	if err = errors.Join(tenancy.ID(b.Tenant).Validate(), err); err != nil {
+		return nil, huma.Error422UnprocessableEntity(err.Error()) // it says what of the body is wrong
+	}
+	if err := s.seeTenant(ctx, tenancy.ID(b.Tenant)); err != nil {
+		return nil, err
+	}
+	added, err := s.client.Enqueue(tenancy.For(ctx, tenancy.ID(b.Tenant)), b.args(), options...)
+	return &object[enqueueOut]{enqueueOut{added.ID.String(), added.Duplicate}}, err
+}
+
+func (b *JobSpec) withKey(key string, options []tenure.Option) ([]tenure.Option, error) {
+	switch {
+	case b.UniqueKey != "":
+		return nil, errors.New("send a unique_key or an Idempotency-Key, and not both")
+	case b.External:
+		return append(options, tenure.Unique(key)), nil
+	default:
+		return append(options, tenure.UniqueFor(key, keptFor)), nil
+	}
+}
+
+func (b *JobSpec) args() tenure.RawArgs { return tenure.RawArgs{Name: b.Kind, Payload: b.Args} }
+
+// options are Elsewhere, as another node may handle the kind, and those that the request names. completes:
+// it is the completion job of a batch.
+func (b *JobSpec) options(completes bool) ([]tenure.Option, error) {
+	if err := job.CheckPayload(b.Args); err != nil {
+		return nil, fmt.Errorf("args: %w", err)
+	}
+	out := []tenure.Option{tenure.Elsewhere()}
+	add := func(given bool, o func() tenure.Option) {
+		if given {
+			out = append(out, o())
+		}
+	}
+	add(b.Queue != "", func() tenure.Option { return tenure.OnQueue(b.Queue) })
+	add(b.Priority != nil, func() tenure.Option { return tenure.Priority(*b.Priority) })
+	add(b.MaxAttempts != 0, func() tenure.Option { return tenure.MaxAttempts(b.MaxAttempts) })
+	add(b.TimeoutMS != 0, func() tenure.Option { return tenure.Timeout(milliseconds(b.TimeoutMS)) })
+	add(b.At != nil, func() tenure.Option { return tenure.At(*b.At) })
+	add(b.DelayMS != 0, func() tenure.Option { return tenure.In(milliseconds(b.DelayMS)) })
+	add(b.UniqueKey != "" && b.UniqueFor == 0, func() tenure.Option { return tenure.Unique(b.UniqueKey) })
+	add(b.UniqueFor != 0, func() tenure.Option { return tenure.UniqueFor(b.UniqueKey, time.Duration(b.UniqueFor)*time.Second) })
+	add(b.CorrelationID != "", func() tenure.Option { return tenure.Correlation(b.CorrelationID) })
+	add(len(b.Tags) > 0, func() tenure.Option { return tenure.Tags(b.Tags...) })
+	add(b.External, tenure.External)
+	switch {
+	case b.At != nil && b.DelayMS != 0:
+		return nil, errors.New("send at or delay_ms, and not both")
+	case b.SkipRetrying && b.ExclusiveKey == "":
+		return nil, errors.New("skip_retrying: it is about an exclusive_key, which is missing")
+	case b.OnFailure != "" && len(b.After) == 0 && !completes:
+		return nil, errors.New("on_failure: it is about the jobs of after, which are missing")
+	case b.SkipRetrying:
+		out = append(out, tenure.Exclusive(b.ExclusiveKey, tenure.SkipRetrying))
+	case b.ExclusiveKey != "":
+		out = append(out, tenure.Exclusive(b.ExclusiveKey))
+	}
+	links, err := b.links()
+	if err == nil && len(b.Meta) > 0 {
+		var meta map[string]any
+		d := json.NewDecoder(bytes.NewReader(b.Meta))
+		d.UseNumber() // or a large number would lose digits
+		if err = d.Decode(&meta); err != nil || meta == nil {
+			return nil, errors.New("meta: this is no JSON object")
+		}
+		links = append(links, tenure.Meta(meta))
+	}
+	return append(out, links...), err
+}
+
+func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// links are the options that link the job to others.
+func (b *JobSpec) links() (out []tenure.Option, err error) {
+	if len(b.After) > 0 {
+		ids := make([]job.ID, len(b.After))
+		for i, text := range b.After {
+			if ids[i], err = job.ParseID(text); err != nil {
+				return nil, fmt.Errorf("after: %w", err)
+			}
+		}
+		out = append(out, tenure.After(ids...))
+	}
+	if b.OnFailure != "" {
+		out = append(out, tenure.OnFailure(tenure.FailurePolicy(b.OnFailure)))
+	}
+	if b.Batch != "" {
+		id, err := job.ParseID(b.Batch)
+		if err != nil {
+			return nil, fmt.Errorf("batch: %w", err)
+		}
+		out = append(out, tenure.InBatch(id))
+	}
+	return out, nil
+}
+
+type enqueueManyIn struct {
+	Body struct {
+		Jobs []NewJob `json:"jobs" minItems:"1" maxItems:"10000" nullable:"false" doc:"of any tenants; a request may have 1 MiB"`
+	}
+}
+
+type enqueueManyOut struct {
+	Added  int         `json:"added" doc:"those whose unique key was taken are not"`
+	Failed []failedOut `json:"failed" nullable:"false" doc:"pools that failed, to which none of theirs was added. With unique keys the request can be sent again"`
+}
+
+type failedOut struct {
+	Pool   string `json:"pool"`
+	Detail string `json:"detail"`
+}
+
+// enqueueMany adds jobs, all or none of each pool's.
+func enqueueMany(ctx context.Context, s *server, in *enqueueManyIn) (*object[enqueueManyOut], error) {
+	entries := make([]tenure.Entry, len(in.Body.Jobs))
+	tenants := map[tenancy.ID]bool{}
+	for i := range in.Body.Jobs {
+		b := &in.Body.Jobs[i]
+		options, err := b.options(false)
+		if err = errors.Join(tenancy.ID(b.Tenant).Validate(), err); err != nil {
+			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("nothing was enqueued: job %d: %v", i, err))
+		}
+		entries[i] = tenure.Entry{Tenant: tenancy.ID(b.Tenant), Args: b.args(), Options: options}
+		tenants[tenancy.ID(b.Tenant)] = true
+	}
+	for id := range tenants {
+		if err := s.seeTenant(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	added, err := s.client.EnqueueMany(ctx, entries)
+	out := &object[enqueueManyOut]{enqueueManyOut{added, []failedOut{}}}
+	var failed tenure.PoolErrors
+	if err != nil && (!errors.As(err, &failed) || added == 0) {
+		return nil, err
+	}
+	for _, pool := range slices.Sorted(maps.Keys(failed)) {
+		out.Body.Failed = append(out.Body.Failed, failedOut{pool, problemOf(s.log, "enqueue-many", failed[pool]).Error()})
+	}
+	return out, nil
+}

@@ -1,0 +1,219 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+type acquireIn struct {
+	Body struct {
+		Topic   string   `json:"topic" minLength:"1" doc:"the kind of the jobs"`
+		Worker  string   `json:"worker" minLength:"1" maxLength:"128"`
+		Lock    int      `json:"lock" minimum:"1" maximum:"86400" doc:"seconds until others may have the jobs"`
+		Max     int      `json:"max" minimum:"1" maximum:"1000"`
+		Wait    int      `json:"wait,omitempty" minimum:"0" maximum:"20" doc:"seconds to wait for the first job"`
+		Tenants []string `json:"tenants,omitempty" maxItems:"1000" doc:"whose jobs; empty: all that the token reaches"`
+	}
+}
+
+// WorkerLock is by what a worker proves that a job is its own, exported for huma as [JobOut] is.
+type WorkerLock struct {
+	Job    string `json:"job" pattern:"^[1-9][0-9]{0,18}$"`
+	Turn   int32  `json:"turn"`
+	Worker string `json:"worker" minLength:"1" maxLength:"128"`
+}
+
+func (l *WorkerLock) lock() (tenure.ExternalLock, error) {
+	id, err := strconv.ParseInt(l.Job, 10, 64)
+	if err != nil {
+		return tenure.ExternalLock{}, huma.Error422UnprocessableEntity("job: this is no id of a job")
+	}
+	return tenure.ExternalLock{Job: job.ID(id), Turn: l.Turn, Worker: l.Worker}, nil
+}
+
+type acquiredOut struct {
+	WorkerLock
+	Until   time.Time       `json:"until" doc:"when the lock expires"`
+	Pool    string          `json:"pool"`
+	Tenant  string          `json:"tenant"`
+	Topic   string          `json:"topic"`
+	Attempt int             `json:"attempt" doc:"this one, from 1"`
+	Args    json.RawMessage `json:"args"`
+}
+
+func acquire(ctx context.Context, s *server, in *acquireIn) (*list[acquiredOut], error) {
+	b := &in.Body
+	r := tenure.AcquireRequest{Topic: b.Topic, Worker: b.Worker, Max: b.Max,
+		LockFor: time.Duration(b.Lock) * time.Second, Wait: time.Duration(b.Wait) * time.Second}
+	for _, id := range b.Tenants {
+		r.Tenants = append(r.Tenants, tenancy.ID(id))
+	}
+	jobs, err := s.external.Acquire(ctx, r)
+	var out []acquiredOut
+	for _, j := range jobs {
+		lock := WorkerLock{strconv.FormatInt(int64(j.Job), 10), j.Turn, j.Worker}
+		out = append(out, acquiredOut{lock, j.Until, j.Pool, string(j.Tenant), j.Topic, j.Attempt, j.Payload})
+	}
+	return listOf(out, err)
+}
+
+// ownLock is a lock on a job that the grant reaches.
+func ownLock(ctx context.Context, s *server, in *WorkerLock) (tenure.ExternalLock, error) {
+	l, err := in.lock()
+	g := access.From(ctx)
+	if err == nil && len(g.Tenants)+len(g.Pools) > 0 {
+		_, _, err = s.findJob(ctx, l.Job)
+	}
+	return l, err
+}
+
+type completeIn struct {
+	Body struct {
+		WorkerLock
+		Output json.RawMessage `json:"output,omitempty" doc:"kept with the job"`
+	}
+}
+
+func complete(ctx context.Context, s *server, in *completeIn) (*none, error) {
+	l, err := ownLock(ctx, s, &in.Body.WorkerLock)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.external.Complete(ctx, tenure.ExternalResult{ExternalLock: l, Output: in.Body.Output})
+}
+
+type completeManyIn struct {
+	Body struct {
+		Worker string `json:"worker" minLength:"1" maxLength:"128"`
+		Jobs   []struct {
+			Job    string          `json:"job" pattern:"^[1-9][0-9]{0,18}$"`
+			Turn   int32           `json:"turn"`
+			Output json.RawMessage `json:"output,omitempty" doc:"kept with the job"`
+		} `json:"jobs" minItems:"1" maxItems:"1000" nullable:"false" doc:"a request may have 1 MiB"`
+	}
+}
+
+type completeManyOut struct {
+	Lost  []string `json:"lost" nullable:"false" doc:"whose lock was lost, maybe as this request was sent before. The others are done"`
+	Again bool     `json:"again" doc:"some stand between two pools, as their tenant is being moved: send it again without those that are lost"`
+}
+
+// completeMany ends all jobs that are still the worker's. What the grant does not reach is lost, as what is not there is.
+func completeMany(ctx context.Context, s *server, in *completeManyIn) (*object[completeManyOut], error) {
+	out := &object[completeManyOut]{completeManyOut{Lost: []string{}}}
+	var done []tenure.ExternalResult
+	for _, j := range in.Body.Jobs {
+		l, err := ownLock(ctx, s, &WorkerLock{j.Job, j.Turn, in.Body.Worker})
+		switch {
+		case errors.Is(err, hidden):
+			out.Body.Lost = append(out.Body.Lost, j.Job)
+		case err != nil:
+			return nil, err
+		default:
+			done = append(done, tenure.ExternalResult{ExternalLock: l, Output: j.Output})
+		}
+	}
+	if len(done) == 0 {
+		return out, nil
+	}
+	err := s.external.Complete(ctx, done...)
+	var lost *tenure.LockLostError
+	if errors.As(err, &lost) {
+		for _, id := range lost.Jobs {
+			out.Body.Lost = append(out.Body.Lost, id.String())
+		}
+	}
+	if lost == nil {
+		return out, err
+	}
+	out.Body.Again = !isLost(err)
+	return out, nil
+}
+
+// isLost says whether err is about nothing but locks that were lost.
+func isLost(err error) bool {
+	switch e := err.(type) {
+	case *tenure.LockLostError:
+		return true
+	case interface{ Unwrap() error }:
+		return isLost(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !isLost(one) })
+	default:
+		return false
+	}
+}
+
+type failIn struct {
+	Body struct {
+		WorkerLock
+		Error   string `json:"error"`
+		Stack   string `json:"stack,omitempty"`
+		Delay   int    `json:"delay,omitempty" minimum:"0" maximum:"86400" doc:"seconds until the next attempt; 0: as the retry policy has it"`
+		Retries *int   `json:"retries,omitempty" minimum:"0" maximum:"1000" doc:"how often to try again; 0: it is dead"`
+	}
+}
+
+func fail(ctx context.Context, s *server, in *failIn) (*none, error) {
+	b := &in.Body
+	l, err := ownLock(ctx, s, &b.WorkerLock)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.external.Fail(ctx, tenure.ExternalFailure{ExternalLock: l, Error: b.Error, Stack: b.Stack,
+		Delay: time.Duration(b.Delay) * time.Second, Retries: b.Retries})
+}
+
+type raiseIn struct {
+	Body struct {
+		WorkerLock
+		Code    string          `json:"code" minLength:"1" maxLength:"128"`
+		Message string          `json:"message"`
+		Output  json.RawMessage `json:"output,omitempty"`
+	}
+}
+
+func raise(ctx context.Context, s *server, in *raiseIn) (*none, error) {
+	b := &in.Body
+	l, err := ownLock(ctx, s, &b.WorkerLock)
+	if err == nil {
+		err = s.external.RaiseError(ctx, tenure.ExternalError{ExternalLock: l, Code: b.Code, Message: b.Message, Output: b.Output})
+	}
+	return nil, err
+}
+
+type extendIn struct {
+	Body struct {
+		WorkerLock
+		Lock int `json:"lock" minimum:"1" maximum:"86400" doc:"seconds from now"`
+	}
+}
+
+func extend(ctx context.Context, s *server, in *extendIn) (*none, error) {
+	l, err := ownLock(ctx, s, &in.Body.WorkerLock)
+	if err == nil {
+		err = s.external.Extend(ctx, time.Duration(in.Body.Lock)*time.Second, l)
+	}
+	return nil, err
+}
+
+type releaseIn struct{ Body WorkerLock }
+
+func release(ctx context.Context, s *server, in *releaseIn) (*none, error) {
+	l, err := ownLock(ctx, s, &in.Body)
+	if err == nil {
+		err = s.external.Release(ctx, l)
+	}
+	return nil, err
+}

@@ -1,0 +1,144 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+func (b *bundle) enqueueExternal(tenant string) {
+	b.t.Helper()
+	code, out := b.ask(admin, http.MethodPost, "/jobs", `{"tenant":"`+tenant+`","kind":"print","args":{"n":1},"external":true}`)
+	require.Equal(b.t, http.StatusOK, code, out)
+}
+
+func (b *bundle) acquire(g access.Grant) []any {
+	b.t.Helper()
+	code, out := b.ask(g, http.MethodPost, "/external/acquire", `{"topic":"print","worker":"w","lock":60,"max":10}`)
+	require.Equal(b.t, http.StatusOK, code, out)
+	return out["items"].([]any)
+}
+
+// lockWith is the lock of an acquired job as the body of a request, with more fields.
+func lockWith(t *testing.T, acquired any, more map[string]any) string {
+	body := map[string]any{}
+	for _, field := range []string{"job", "turn", "worker"} {
+		body[field] = acquired.(map[string]any)[field]
+	}
+	for field, value := range more {
+		body[field] = value
+	}
+	text, err := json.Marshal(body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestExternalWorkers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for do, more := range map[string]map[string]any{
+		"complete": {"output": 3}, "fail": {"error": "no paper", "retries": 0}, "error": {"code": "no_address", "message": "none"}, "release": nil,
+	} {
+		b.enqueueExternal("acme")
+		jobs := b.acquire(admin)
+		require.Len(t, jobs, 1, do)
+		code, out := b.ask(admin, http.MethodPost, "/external/extend", lockWith(t, jobs[0], map[string]any{"lock": 90}))
+		require.Equal(t, http.StatusNoContent, code, out)
+		code, out = b.ask(admin, http.MethodPost, "/external/"+do, lockWith(t, jobs[0], more))
+		require.Equal(t, http.StatusNoContent, code, "%s: %v", do, out)
+		code, out = b.ask(admin, http.MethodPost, "/external/"+do, lockWith(t, jobs[0], more))
+		require.Equal(t, http.StatusConflict, code, "%s: %v", do, out)
+		if do == "release" {
+			again := b.acquire(admin)
+			code, out = b.ask(admin, http.MethodPost, "/external/complete", lockWith(t, again[0], nil))
+			require.Equal(t, http.StatusNoContent, code, out)
+		}
+	}
+}
+
+// A worker ends many jobs in one request. Those that are not its own any more, or that its grant does not reach, are lost,
+// and the others are done.
+func TestExternalWorkersCompleteManyJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 5 {
+		b.enqueueExternal("acme")
+	}
+	b.enqueueExternal("globex")
+	complete := func(g access.Grant, jobs []any) (int, map[string]any) {
+		var some []map[string]any
+		for _, j := range jobs {
+			some = append(some, map[string]any{"job": j.(map[string]any)["job"], "turn": j.(map[string]any)["turn"], "output": j.(map[string]any)["job"]})
+		}
+		text, err := json.Marshal(map[string]any{"worker": "w", "jobs": some})
+		require.NoError(t, err)
+		return b.ask(g, http.MethodPost, "/external/complete-many", string(text))
+	}
+	jobs := b.acquire(admin)
+	require.Len(t, jobs, 6)
+	acme := slices.DeleteFunc(slices.Clone(jobs), func(j any) bool { return j.(map[string]any)["tenant"] != "acme" })
+	other := slices.DeleteFunc(slices.Clone(jobs), func(j any) bool { return j.(map[string]any)["tenant"] == "acme" })[0].(map[string]any)
+	id := func(j any) any { return j.(map[string]any)["job"] }
+	code, out := b.ask(admin, http.MethodPost, "/external/complete", lockWith(t, acme[0], nil))
+	require.Equal(t, http.StatusNoContent, code, out)
+
+	code, out = complete(access.Grant{Role: access.Operate, Tenants: []tenancy.ID{"acme"}}, append(slices.Clone(acme[:3]), other))
+	require.Equal(t, http.StatusOK, code, out)
+	require.ElementsMatch(t, []any{id(acme[0]), id(other)}, out["lost"], "it was done before, and is another tenant's")
+	require.Equal(t, false, out["again"])
+	require.Equal(t, "locked", b.do(http.MethodGet, "/jobs/"+id(other).(string), "")["state"])
+	code, out = complete(admin, jobs)
+	require.Equal(t, http.StatusOK, code, out)
+	require.ElementsMatch(t, []any{id(acme[0]), id(acme[1]), id(acme[2])}, out["lost"])
+	for _, j := range jobs {
+		require.Equal(t, "done", b.do(http.MethodGet, "/jobs/"+id(j).(string), "")["state"])
+	}
+	require.Equal(t, id(acme[3]), outputOf(t, b.do(http.MethodGet, "/jobs/"+id(acme[3]).(string), ""))["output"])
+	code, _ = b.ask(admin, http.MethodPost, "/external/complete-many", `{"worker":"w","jobs":[]}`)
+	require.Equal(t, http.StatusUnprocessableEntity, code)
+}
+
+func TestExternalWorkersHaveOnlyWhatTheirGrantReaches(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueueExternal("acme")
+	grants := []access.Grant{{Role: access.Operate, Tenants: []tenancy.ID{"globex"}, Args: true}, {Role: access.Operate, Pools: []string{"pool-2"}, Args: true}}
+	for _, g := range grants {
+		require.Empty(t, b.acquire(g))
+		code, out := b.ask(g, http.MethodPost, "/external/acquire", `{"topic":"print","worker":"w","lock":60,"max":1,"tenants":["acme"]}`)
+		require.Equal(t, http.StatusNotFound, code, out)
+	}
+	jobs := b.acquire(admin)
+	require.Len(t, jobs, 1)
+	for _, g := range grants {
+		for do, more := range map[string]map[string]any{
+			"complete": nil, "fail": {"error": "e"}, "error": {"code": "c", "message": "m"}, "release": nil, "extend": {"lock": 60},
+		} {
+			code, out := b.ask(g, http.MethodPost, "/external/"+do, lockWith(t, jobs[0], more))
+			require.Equal(t, http.StatusNotFound, code, "%s: %v", do, out)
+		}
+	}
+	code, out := b.ask(access.Grant{Role: access.Operate, Tenants: []tenancy.ID{"acme"}}, http.MethodPost, "/external/complete", lockWith(t, jobs[0], nil))
+	require.Equal(t, http.StatusNoContent, code, out)
+}
+
+func TestExternalWorkersOfAPoolAcquireInIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueueExternal("acme")
+	b.enqueueExternal("globex")
+	jobs := b.acquire(access.Grant{Role: access.Operate, Pools: []string{"pool-2"}, Args: true})
+	require.Len(t, jobs, 1)
+	require.Equal(t, "globex", jobs[0].(map[string]any)["tenant"])
+	code, out := b.ask(admin, http.MethodPost, "/external/acquire", `{"topic":"none","worker":"w","lock":60,"max":1,"wait":1}`)
+	require.Equal(t, http.StatusOK, code, out)
+	require.Empty(t, out["items"])
+	code, out = b.ask(admin, http.MethodPost, "/external/acquire", `{"topic":"none","worker":"w","lock":60,"max":1,"wait":21}`)
+	require.Equal(t, http.StatusUnprocessableEntity, code, out)
+}

@@ -1,0 +1,118 @@
+package api
+
+import "github.com/tenurehq/tenure/internal/mutant"
+
+var _ = []mutant.Mutant{
+	{
+		Promise: "access", Name: "a list has what the grant does not reach, too",
+		File: "web/internal/api/scope.go", Func: "narrow",
+		Old:  `if tenant == "" && len(g.Tenants) > 0 {`,
+		New:  `if tenant == "" && len(g.Tenants) > 99 {`,
+		Test: "TestDeadLetters",
+	},
+	{
+		Promise: "access", Name: "a schedule for every tenant is anybody's to change",
+		File: "web/internal/api/scope.go", Func: "forEveryone",
+		Old:  `!g.SeesTenant("") || len(g.Pools) > 0`,
+		New:  `len(g.Pools) > 0`,
+		Test: "TestSchedules",
+	},
+	{
+		Promise: "access", Name: "an operation is ended by who sees only a part of it",
+		File: "web/internal/api/scope.go", Func: "(*server).findOperation",
+		Old:  "return nil, hidden",
+		New:  "return parts, err",
+		Test: "TestDeadLetters",
+	},
+	{
+		Promise: "access", Name: "a caller may keep as many requests waiting as there is room for",
+		File: "web/internal/api/watch.go", Func: "(*waiting).begin",
+		Old:  "w.each[name] >= maxWaitingOf",
+		New:  "w.each[name] < 0",
+		Test: "TestFewRequestsWait",
+	},
+	{
+		Promise: "access", Name: "a request that has ended is waiting for ever",
+		File: "web/internal/api/watch.go", Func: "(*waiting).begin",
+		Old:  "if w.each[name]--; w.each[name] == 0 {",
+		New:  "if w.each[name] == 0 {",
+		Test: "TestFewRequestsWait",
+	},
+	{
+		Promise: "access", Name: "whoever may operate sees the arguments of schedules",
+		File: "web/internal/api/schedules.go", Func: "newSchedule",
+		Old:  "s.reveal.ScheduleArgs(ctx, d.Kind, d.Payload)",
+		New:  "d.Payload",
+		Test: "TestArgumentsOfSchedulesAreForWhoMaySeeThem",
+	},
+	{
+		Promise: "access", Name: "who reaches some pools learns who lives in others",
+		File: "web/internal/external/external.go", Func: "(*Workers).SeeTenant",
+		Old:  "errors.Is(err, tenure.ErrUnknownTenant) || err == nil",
+		New:  "err == nil",
+		Test: "TestNoOperationTellsOfWhatAGrantDoesNotReach",
+	},
+	{
+		Promise: "access", Name: "a batch is shown to whom its tenant is not",
+		File: "web/internal/api/scope.go", Func: "(*server).findBatch",
+		Old:  "if err == nil && !sees(",
+		New:  "if err != nil && !sees(",
+		Test: "TestNoOperationTellsOfWhatAGrantDoesNotReach",
+	},
+	{
+		Promise: "access", Name: "among many a worker ends jobs of tenants that its token does not reach",
+		File: "web/internal/api/external.go", Func: "completeMany",
+		Old:  "l, err := ownLock(ctx, s, &WorkerLock{j.Job, j.Turn, in.Body.Worker})",
+		New:  "l, err := (&WorkerLock{j.Job, j.Turn, in.Body.Worker}).lock()",
+		Test: "TestExternalWorkersCompleteManyJobs",
+	},
+	{
+		Promise: "idempotency", Name: "an idempotency key is free when its job has ended",
+		File: "web/internal/api/enqueue.go", Func: "(*JobSpec).withKey",
+		Old:  "tenure.UniqueFor(key, keptFor)",
+		New:  "tenure.Unique(key)",
+		Test: "TestIdempotencyKeys",
+	},
+	{
+		Promise: "pages", Name: "the last page has a next one",
+		File: "web/internal/api/jobs.go", Func: "listJobs",
+		Old:  "Limit: in.Limit + 1}",
+		New:  "Limit: in.Limit}",
+		Test: "TestJobsComeInPages",
+	},
+	{
+		Promise: "audit", Name: "what is done by a token is noted as the node's",
+		File: "web/internal/api/api.go", Func: "requireRole",
+		Old:  "next(huma.WithContext(ctx, tenure.ByWhom(ctx.Context(), g.Name)))",
+		New:  "next(ctx)",
+		Test: "TestAudit",
+	},
+	{
+		Promise: "access", Name: "a token reaches other tenants than its own",
+		File: "internal/access/grant.go", Func: "(Grant).SeesTenant",
+		Old:  "slices.Contains(g.Tenants, id))",
+		New:  `id != "")`,
+		Test: "TestWhatAGrantDoesNotReachIsNotThere",
+	},
+	{
+		Promise: "access", Name: "a token reaches other pools than its own",
+		File: "internal/access/grant.go", Func: "(Grant).SeesPool",
+		Old:  "slices.Contains(g.Pools, pool))",
+		New:  `pool != "")`,
+		Test: "TestWhatAGrantDoesNotReachIsNotThere",
+	},
+	{
+		Promise: "access", Name: "everybody sees arguments",
+		File: "web/internal/reveal/reveal.go", Func: "(Revealer).Args",
+		Old:  "if !access.From(ctx).Args || len(j.Payload) == 0 {",
+		New:  "if len(j.Payload) == 0 {",
+		Test: "TestArgumentsAreForWhoMaySeeThem",
+	},
+	{
+		Promise: "access", Name: "outputs are not redacted",
+		File: "web/internal/reveal/reveal.go", Func: "(Revealer).Output",
+		Old:  "return v.take(kind, output)",
+		New:  "return output",
+		Test: "TestArgumentsAreForWhoMaySeeThem",
+	},
+}

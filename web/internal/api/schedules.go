@@ -1,0 +1,207 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+type scheduleOut struct {
+	Name        string          `json:"name"`
+	Tenant      string          `json:"tenant,omitempty"`
+	EveryTenant bool            `json:"every_tenant" doc:"all have it; it is listed in each pool, and for each tenant besides"`
+	Pool        string          `json:"pool"`
+	State       string          `json:"state" doc:"active, paused or ended"`
+	Origin      string          `json:"origin" doc:"set, config, or every: a tenant's own of one for every tenant"`
+	Kind        string          `json:"kind"`
+	Queue       string          `json:"queue"`
+	Priority    int             `json:"priority"`
+	MaxAttempts int             `json:"max_attempts" doc:"0: the kind's"`
+	Args        json.RawMessage `json:"args,omitempty" doc:"for tokens with args: true only"`
+	Rule        string          `json:"rule"`
+	TimeZone    string          `json:"time_zone"`
+	End         *time.Time      `json:"end,omitempty"`
+	Missed      string          `json:"missed"`
+	Wait        bool            `json:"wait"`
+	JitterMS    int64           `json:"jitter_ms"`
+	Next        *time.Time      `json:"next,omitempty"`
+	Last        *time.Time      `json:"last,omitempty"`
+	LastJob     string          `json:"last_job,omitempty"`
+}
+
+func newSchedule(ctx context.Context, s *server, d *tenure.ScheduleStatus) scheduleOut {
+	out := scheduleOut{d.Name, string(d.Tenant), false, d.Pool, "active", d.Origin, d.Kind, d.Queue, int(d.Priority), d.MaxAttempts, s.reveal.ScheduleArgs(ctx, d.Kind, d.Payload), d.Rule, cmp.Or(d.TimeZone, "UTC"),
+		timeOrNone(d.End), string(d.Missed), d.Wait, d.Jitter.Milliseconds(), timeOrNone(d.Next), timeOrNone(d.Last), ""}
+	if d.Tenant == tenure.EveryTenant {
+		out.Tenant, out.EveryTenant = "", true
+	}
+	if d.LastJob != 0 {
+		out.LastJob = strconv.FormatInt(int64(d.LastJob), 10)
+	}
+	switch {
+	case d.Paused:
+		out.State = "paused"
+	case d.Next.IsZero() && !out.EveryTenant:
+		out.State = "ended"
+	}
+	return out
+}
+
+type schedulesIn struct {
+	Tenant      string `query:"tenant"`
+	EveryTenant bool   `query:"every_tenant" doc:"only those for every tenant"`
+	Name        string `query:"name"`
+}
+
+func listSchedules(ctx context.Context, s *server, in *schedulesIn) (*list[scheduleOut], error) {
+	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	defer cancel()
+	f := tenure.ScheduleFilter{Tenant: tenancy.ID(in.Tenant), Name: in.Name}
+	if in.EveryTenant {
+		f.Tenant = tenure.EveryTenant
+	}
+	all, err := s.operator.Schedules().List(ctx, f)
+	var out []scheduleOut
+	for i := range all {
+		d := &all[i]
+		// One for every tenant is for all to see: theirs come of it.
+		if access.From(ctx).SeesPool(d.Pool) && (d.Tenant == tenure.EveryTenant || sees(ctx, d.Tenant, d.Pool)) {
+			out = append(out, newSchedule(ctx, s, d))
+		}
+	}
+	return listOf(out, err)
+}
+
+// ScheduleOf is which schedule is meant, exported for huma as [JobOut] is.
+type ScheduleOf struct {
+	Tenant string `path:"tenant"`
+	Name   string `path:"name"`
+}
+
+// ScheduleOfAll is which schedule for every tenant is meant.
+type ScheduleOfAll struct {
+	Name string `path:"name"`
+}
+
+// named is a path that names a schedule.
+type named interface {
+	schedule() (tenancy.ID, string)
+}
+
+func (o *ScheduleOf) schedule() (tenancy.ID, string) { return tenancy.ID(o.Tenant), o.Name }
+
+func (o *ScheduleOfAll) schedule() (tenancy.ID, string) { return tenure.EveryTenant, o.Name }
+
+func getSchedule(ctx context.Context, s *server, in *ScheduleOf) (*object[scheduleOut], error) {
+	return findSchedule(ctx, s, in)
+}
+
+func getScheduleOfAll(ctx context.Context, s *server, in *ScheduleOfAll) (*object[scheduleOut], error) {
+	return findSchedule(ctx, s, in)
+}
+
+func findSchedule(ctx context.Context, s *server, in named) (*object[scheduleOut], error) {
+	id, name := in.schedule()
+	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	defer cancel()
+	all, err := s.operator.Schedules().List(ctx, tenure.ScheduleFilter{Tenant: id, Name: name})
+	for i := range all {
+		d := &all[i]
+		if access.From(ctx).SeesPool(d.Pool) && (d.Tenant == tenure.EveryTenant || sees(ctx, d.Tenant, d.Pool)) {
+			return &object[scheduleOut]{newSchedule(ctx, s, d)}, nil
+		}
+	}
+	return nil, cmp.Or(err, tenure.ErrNoSchedule)
+}
+
+// ScheduleBody is what a schedule is to be; what is left out has its default.
+type ScheduleBody struct {
+	Kind        string          `json:"kind" minLength:"1"`
+	Args        json.RawMessage `json:"args"`
+	Rule        string          `json:"rule" doc:"cron (0 7 * * 1-5), an interval (@every 15m, PT15M), or an ISO 8601 repeat"`
+	TimeZone    string          `json:"time_zone,omitempty" doc:"whose clocks count, such as Europe/Amsterdam; UTC by default"`
+	End         *time.Time      `json:"end,omitempty" doc:"the last time at which it can be due"`
+	Missed      string          `json:"missed,omitempty" enum:"skip,one,all" doc:"what becomes of runs that nobody could make when they were due; one by default"`
+	Wait        bool            `json:"wait,omitempty" doc:"a run waits until the job of the one before has ended"`
+	JitterMS    int64           `json:"jitter_ms,omitempty" minimum:"0" maximum:"86400000" doc:"for every tenant: over how long the tenants' runs are spread"`
+	Queue       string          `json:"queue,omitempty"`
+	Priority    int             `json:"priority,omitempty" minimum:"-1000" maximum:"1000"`
+	MaxAttempts int             `json:"max_attempts,omitempty" minimum:"0" maximum:"1000" doc:"0: the kind's"`
+}
+
+type setScheduleIn struct {
+	ScheduleOf
+	Body ScheduleBody
+}
+
+type setScheduleOfAllIn struct {
+	ScheduleOfAll
+	Body ScheduleBody
+}
+
+type setScheduleOut struct {
+	Next *time.Time `json:"next,omitempty" doc:"when it is due; none: each tenant has it within a minute"`
+}
+
+func setSchedule(ctx context.Context, s *server, in *setScheduleIn) (*object[setScheduleOut], error) {
+	return putSchedule(ctx, s, &in.ScheduleOf, &in.Body)
+}
+
+func setScheduleOfAll(ctx context.Context, s *server, in *setScheduleOfAllIn) (*object[setScheduleOut], error) {
+	return putSchedule(ctx, s, &in.ScheduleOfAll, &in.Body)
+}
+
+func putSchedule(ctx context.Context, s *server, of named, b *ScheduleBody) (*object[setScheduleOut], error) {
+	id, name := of.schedule()
+	if err := s.changeable(ctx, id); err != nil {
+		return nil, err
+	}
+	d := tenure.Schedule{Tenant: id, Name: name, Args: tenure.RawArgs{Name: b.Kind, Payload: b.Args}, Rule: b.Rule, TimeZone: b.TimeZone, Missed: tenure.Missed(b.Missed),
+		Wait: b.Wait, Jitter: time.Duration(b.JitterMS) * time.Millisecond, Options: []tenure.Option{tenure.Priority(b.Priority)}}
+	if b.End != nil {
+		d.End = *b.End
+	}
+	if b.Queue != "" {
+		d.Options = append(d.Options, tenure.OnQueue(b.Queue))
+	}
+	if b.MaxAttempts != 0 {
+		d.Options = append(d.Options, tenure.MaxAttempts(b.MaxAttempts))
+	}
+	next, err := s.operator.Schedules().Set(ctx, d)
+	return &object[setScheduleOut]{setScheduleOut{timeOrNone(next)}}, err
+}
+
+// onSchedule is a route that does something to a tenant's schedule, and has nothing to say.
+func onSchedule(do func(*tenure.Schedules, context.Context, tenancy.ID, string) error) func(*server, huma.API, huma.Operation) {
+	return bind(func(ctx context.Context, s *server, in *ScheduleOf) (*none, error) {
+		return nil, s.changeSchedule(ctx, in, do)
+	})
+}
+
+// onScheduleOfAll is one that does something to a schedule for every tenant.
+func onScheduleOfAll(do func(*tenure.Schedules, context.Context, tenancy.ID, string) error) func(*server, huma.API, huma.Operation) {
+	return bind(func(ctx context.Context, s *server, in *ScheduleOfAll) (*none, error) {
+		return nil, s.changeSchedule(ctx, in, do)
+	})
+}
+
+type runScheduleOut struct {
+	Job string `json:"job" doc:"that was added"`
+}
+
+func runSchedule(ctx context.Context, s *server, in *ScheduleOf) (*object[runScheduleOut], error) {
+	id, name := in.schedule()
+	if err := s.changeable(ctx, id); err != nil {
+		return nil, err
+	}
+	added, err := s.operator.Schedules().Run(ctx, id, name)
+	return &object[runScheduleOut]{runScheduleOut{added.String()}}, err
+}

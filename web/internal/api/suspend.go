@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
+
+	"github.com/tenurehq/tenure"
+)
+
+// manyWithin is for how long a request works on many jobs. Another one goes on.
+const manyWithin = 20 * time.Second
+
+// Chosen says which jobs are meant, exported for huma as [JobOut] is.
+type Chosen struct {
+	All           bool   `json:"all,omitempty" doc:"must be true if nothing chooses some of them"`
+	Pool          string `json:"pool,omitempty"`
+	Tenant        string `json:"tenant,omitempty"`
+	Kind          string `json:"kind,omitempty"`
+	Queue         string `json:"queue,omitempty"`
+	CorrelationID string `json:"correlation_id,omitempty"`
+}
+
+type suspendManyIn struct {
+	Body struct {
+		Chosen
+		Until *time.Time `json:"until,omitempty" doc:"they are resumed then; none: when somebody says so"`
+	}
+}
+
+type suspendManyOut struct {
+	Suspended int  `json:"suspended"`
+	Running   int  `json:"running" doc:"go on; their next attempt is not suspended"`
+	Left      int  `json:"left" doc:"stay, because their tenant is being moved or somebody has locked them"`
+	Complete  bool `json:"complete" doc:"false: there are more, as time was up or a pool did not answer: send it again"`
+}
+
+func suspendMany(ctx context.Context, s *server, in *suspendManyIn) (*object[suspendManyOut], error) {
+	var until time.Time
+	if in.Body.Until != nil {
+		until = *in.Body.Until
+	}
+	out := &object[suspendManyOut]{}
+	complete, err := onMany(ctx, &in.Body.Chosen, func(ctx context.Context, f tenure.SuspendFilter) error {
+		r, err := s.operator.SuspendAll(ctx, f, until)
+		out.Body.Suspended, out.Body.Running, out.Body.Left = out.Body.Suspended+r.Suspended, out.Body.Running+r.Running, out.Body.Left+r.Left
+		return err
+	})
+	out.Body.Complete = complete
+	return out, err
+}
+
+type resumeManyIn struct{ Body Chosen }
+
+type resumeManyOut struct {
+	Resumed  int  `json:"resumed"`
+	Complete bool `json:"complete" doc:"false: there are more, as time was up or a pool did not answer: send it again"`
+}
+
+func resumeMany(ctx context.Context, s *server, in *resumeManyIn) (*object[resumeManyOut], error) {
+	out := &object[resumeManyOut]{}
+	complete, err := onMany(ctx, &in.Body, func(ctx context.Context, f tenure.SuspendFilter) error {
+		n, err := s.operator.ResumeAll(ctx, f)
+		out.Body.Resumed += n
+		return err
+	})
+	out.Body.Complete = complete
+	return out, err
+}
+
+type cancelManyIn struct {
+	Body struct {
+		Chosen
+		State     string  `json:"state,omitempty" enum:"waiting,claimed,running,locked,scheduled,retrying,awaiting,suspended"`
+		Tag       string  `json:"tag,omitempty"`
+		PerSecond float64 `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: as fast as that goes"`
+	}
+}
+
+// cancelMany has the holders of the pools' locks cancel jobs.
+func cancelMany(ctx context.Context, s *server, in *cancelManyIn) (*object[begunOut], error) {
+	b := &in.Body
+	f := tenure.CancelFilter{Kind: b.Kind, Queue: b.Queue, CorrelationID: b.CorrelationID, State: b.State, Tag: b.Tag}
+	if chosen := f != (tenure.CancelFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
+		return nil, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, state, tag, pool or correlation_id; or all, and none of these")
+	}
+	return beginEach(ctx, b.Tenant, b.Pool, func(of scope, by string) (uuid.UUID, error) {
+		f.Tenant, f.Pool = of.tenant, of.pool
+		return s.operator.CancelInBackground(ctx, f, b.PerSecond, by)
+	})
+}
+
+// onMany does something to the jobs that are chosen, as far as the grant reaches.
+func onMany(ctx context.Context, c *Chosen, do func(context.Context, tenure.SuspendFilter) error) (complete bool, _ error) {
+	f := tenure.SuspendFilter{Kind: c.Kind, Queue: c.Queue, CorrelationID: c.CorrelationID}
+	if chosen := f != (tenure.SuspendFilter{}) || c.Tenant != "" || c.Pool != ""; chosen == c.All {
+		return false, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, pool or correlation_id; or all, and none of these")
+	}
+	scopes, err := narrow(ctx, c.Tenant, c.Pool)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, manyWithin)
+	defer cancel()
+	var failed []error
+	for _, of := range scopes {
+		f.Tenant, f.Pool = of.tenant, of.pool
+		failed = append(failed, do(ctx, f))
+	}
+	err = errors.Join(failed...)
+	if isFault(err) {
+		return false, err
+	}
+	return err == nil, nil
+}

@@ -1,0 +1,223 @@
+package api
+
+import (
+	"context"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+type none struct{}
+
+// list is the body of an answer with some of a kind.
+type list[T any] struct {
+	Body struct {
+		Items      []T    `json:"items" nullable:"false"`
+		Incomplete bool   `json:"incomplete" doc:"some pools did not answer in time, and theirs are missing"`
+		Next       string `json:"next,omitempty" doc:"of a list in pages: to be passed as after for the next one; none: there is none"`
+	}
+}
+
+func listOf[T any](items []T, err error) (*list[T], error) {
+	out := &list[T]{}
+	out.Body.Items = append([]T{}, items...) // never null
+	if isFault(err) {
+		return nil, err
+	}
+	out.Body.Incomplete = err != nil
+	return out, nil
+}
+
+// pageOf is one page of what was found of a list in pages, which was asked for one more than the limit.
+func pageOf[T interface{ Cursor() string }, O any](found []T, err error, limit int, compare func(a, b T) int, show func(*T) O) (*list[O], error) {
+	slices.SortStableFunc(found, compare)
+	var items []O
+	for i := range found[:min(limit, len(found))] {
+		items = append(items, show(&found[i]))
+	}
+	out, err := listOf(items, err)
+	if err == nil && len(found) > limit {
+		out.Body.Next = found[limit-1].Cursor()
+	}
+	return out, err
+}
+
+// object is the body of an answer with one thing.
+type object[T any] struct{ Body T }
+
+type tenantIn struct {
+	Tenant string `path:"tenant"`
+}
+
+type tenantOut struct {
+	Tenant string `json:"tenant"`
+	Pool   string `json:"pool"`
+	State  string `json:"state"`
+	Other  string `json:"other,omitempty" doc:"the other pool of a move"`
+	Weight int    `json:"weight"`
+}
+
+func listTenants(ctx context.Context, s *server, _ *none) (*list[tenantOut], error) {
+	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	defer cancel()
+	all, err := s.operator.Tenants(ctx)
+	var out []tenantOut
+	for _, t := range all {
+		if sees(ctx, t.Tenant, t.Pool) {
+			out = append(out, tenantOut{string(t.Tenant), t.Pool, t.State, t.Other, t.Weight})
+		}
+	}
+	return listOf(out, err)
+}
+
+type tenantDetail struct {
+	Tenant     string `json:"tenant"`
+	Pool       string `json:"pool" doc:"that it lives in"`
+	State      string `json:"state" doc:"active, frozen, moving, held or arriving"`
+	Weight     int    `json:"weight"`
+	MaxRunning int    `json:"max_running" doc:"jobs in flight at a time; 0: any number"`
+	MaxWaiting int    `json:"max_waiting" doc:"jobs that wait or run before more are refused; 0: any number"`
+}
+
+func getTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenantDetail], error) {
+	if err := s.seeTenant(ctx, tenancy.ID(in.Tenant)); err != nil {
+		return nil, err
+	}
+	t, err := s.operator.TenantSettings(ctx, tenancy.ID(in.Tenant))
+	if err == nil && !sees(ctx, t.Tenant, t.Pool) { // it has just moved there
+		err = hidden
+	}
+	return &object[tenantDetail]{tenantDetail{string(t.Tenant), t.Pool, t.State, t.Weight, t.MaxRunning, t.MaxWaiting}}, err
+}
+
+// databaseDown is said in the place of what the database said, which may name its address and user.
+const databaseDown = "the pool's database does not answer, or cannot be used"
+
+func explainTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenure.TenantExplanation], error) {
+	id := tenancy.ID(in.Tenant)
+	if err := s.seeTenant(ctx, id); err != nil {
+		return nil, err
+	}
+	e, err := s.operator.ExplainTenant(ctx, id)
+	if err == nil && e.Reason == tenure.WaitsForDatabase {
+		e.Text = databaseDown
+	}
+	return &object[tenure.TenantExplanation]{e}, err
+}
+
+// onTenant is a route that does something to a tenant, and has nothing to say.
+func onTenant(do func(context.Context, *tenure.Operator, tenancy.ID) error) func(*server, huma.API, huma.Operation) {
+	return bind(func(ctx context.Context, s *server, in *tenantIn) (*none, error) {
+		if err := s.seeTenant(ctx, tenancy.ID(in.Tenant)); err != nil {
+			return nil, err
+		}
+		return nil, do(ctx, s.operator, tenancy.ID(in.Tenant))
+	})
+}
+
+func freezeTenant(ctx context.Context, op *tenure.Operator, id tenancy.ID) error {
+	return op.FreezeTenant(ctx, id)
+}
+
+func thawTenant(ctx context.Context, op *tenure.Operator, id tenancy.ID) error {
+	return op.ThawTenant(ctx, id)
+}
+
+type limitsIn struct {
+	Tenant string `path:"tenant"`
+	Body   struct {
+		MaxRunning *int `json:"max_running,omitempty" minimum:"0" maximum:"1000000" doc:"jobs in flight at a time; 0: any number"`
+		MaxWaiting *int `json:"max_waiting,omitempty" minimum:"0" maximum:"1000000" doc:"jobs that wait or run before more are refused; 0: any number"`
+	}
+}
+
+func limitTenant(ctx context.Context, s *server, in *limitsIn) (*none, error) {
+	id := tenancy.ID(in.Tenant)
+	err := s.seeTenant(ctx, id)
+	if err == nil && in.Body.MaxRunning != nil {
+		err = s.operator.LimitTenant(ctx, id, *in.Body.MaxRunning)
+	}
+	if err == nil && in.Body.MaxWaiting != nil {
+		err = s.operator.LimitWaiting(ctx, id, *in.Body.MaxWaiting)
+	}
+	return nil, err
+}
+
+type weightIn struct {
+	Tenant string `path:"tenant"`
+	Body   struct {
+		Weight int `json:"weight" minimum:"1" maximum:"100"`
+	}
+}
+
+func weighTenant(ctx context.Context, s *server, in *weightIn) (*none, error) {
+	if err := s.seeTenant(ctx, tenancy.ID(in.Tenant)); err != nil {
+		return nil, err
+	}
+	return nil, s.operator.SetTenantWeight(ctx, tenancy.ID(in.Tenant), in.Body.Weight)
+}
+
+type moveIn struct {
+	Tenant string `path:"tenant"`
+	Body   struct {
+		To   string `json:"to" minLength:"1" doc:"the pool that it is to live in"`
+		Hold bool   `json:"hold,omitempty" doc:"hold it where it is, so that its own data can be copied, and move nothing yet"`
+	}
+}
+
+type moveOut struct {
+	To   string         `json:"to"`
+	From []string       `json:"from" nullable:"false" doc:"the pools that jobs were moved from"`
+	Held bool           `json:"held" doc:"its data can be copied now; send it again without hold, or with its old pool to give up"`
+	Done bool           `json:"done" doc:"it lives there. Else send it again: the move goes on where it is"`
+	Jobs map[string]int `json:"jobs" nullable:"false" doc:"that were moved, by state"`
+}
+
+// moveTenant takes part of a move: one that takes longer than a request may goes on with the next one.
+func moveTenant(ctx context.Context, s *server, in *moveIn) (*object[moveOut], error) {
+	id := tenancy.ID(in.Tenant)
+	if !sees(ctx, id, in.Body.To) {
+		return nil, hidden
+	}
+	if err := s.seeTenant(ctx, id); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, manyWithin)
+	defer cancel()
+	m, err := s.operator.MoveTenant(ctx, id, in.Body.To, tenure.MoveOptions{Hold: in.Body.Hold})
+	out := &object[moveOut]{moveOut{in.Body.To, append([]string{}, m.From...), m.Held, err == nil && !m.Held, m.Jobs}}
+	if out.Body.Jobs == nil {
+		out.Body.Jobs = map[string]int{}
+	}
+	if ctx.Err() == context.DeadlineExceeded && !isFault(err) {
+		err = nil // it goes on with the next request
+	}
+	return out, err
+}
+
+type poolIn struct {
+	Pool string `path:"pool"`
+}
+
+// onPool is a route that does something to a pool: to all tenants in it, so a grant that is bound
+// to tenants does not reach it.
+func onPool(do func(context.Context, *tenure.Operator, string) error) func(*server, huma.API, huma.Operation) {
+	return bind(func(ctx context.Context, s *server, in *poolIn) (*none, error) {
+		if g := access.From(ctx); !g.SeesPool(in.Pool) || !g.SeesTenant("") {
+			return nil, hidden
+		}
+		return nil, do(ctx, s.operator, in.Pool)
+	})
+}
+
+func freezePool(ctx context.Context, op *tenure.Operator, pool string) error {
+	return op.FreezePool(ctx, pool)
+}
+
+func thawPool(ctx context.Context, op *tenure.Operator, pool string) error {
+	return op.ThawPool(ctx, pool)
+}

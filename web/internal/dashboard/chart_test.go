@@ -1,0 +1,96 @@
+package dashboard
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func TestChartsAreDrawn(t *testing.T) {
+	t.Parallel()
+	var s series
+	require.True(t, newCharts(s)[0].Empty)
+	for i := range 5 {
+		at := noon.Add(time.Duration(i) * noteEvery)
+		if i > 2 { // nobody has looked for a while
+			at = at.Add(time.Minute)
+		}
+		s.note(point{at: at, done: float64(100 * i), waiting: 12_000, run: -1, runMost: -1})
+		s.note(point{at: at.Add(time.Millisecond), done: 1e6}) // too soon
+	}
+	require.Len(t, s, 5)
+	c := newCharts(s)
+	require.False(t, c[0].Empty)
+	done := c[0].Lines[0]
+	require.Equal(t, "400", done.Now)
+	require.Equal(t, 2, strings.Count(done.Path, "M"), "broken where nobody has looked")
+	require.Equal(t, 2, strings.Count(done.Area, "Z"))
+	require.True(t, strings.HasPrefix(done.Path, "M58.0 112.0L"), done.Path)
+	require.True(t, strings.HasSuffix(done.Path, "L356.0 30.4"), done.Path) // 400 of 500
+	require.Equal(t, []string{"0", "250", "500"}, []string{c[0].Ticks[0].Text, c[0].Ticks[1].Text, c[0].Ticks[2].Text})
+	require.Equal(t, "12k", c[1].Lines[0].Now)
+	require.Equal(t, "–", c[2].Lines[0].Now)
+	require.Empty(t, c[2].Lines[0].Path, "nothing has run")
+	s.note(point{at: noon.Add(time.Hour)})
+	require.Len(t, s, 1, "the others are too old")
+}
+
+func TestNumbersAreShort(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]string{0: "0", 0.25: "0.25", 1: "1", 2.5: "2.5", 99: "99", 1500: "1.5k", 2e6: "2M"} {
+		require.Equal(t, want, short(v))
+	}
+	for v, want := range map[float64]string{0.5: "0.5 ms", 20: "20 ms", 1500: "1.5 s", 600_000: "10 min"} {
+		require.Equal(t, want, milliseconds(v))
+	}
+	for v, want := range map[float64]float64{0: 1, 0.3: 0.5, 1: 1, 1.1: 2, 37: 50, 99: 100, 501: 1000} {
+		require.InDelta(t, want, roundUp(v), 1e-9)
+	}
+}
+
+// Rates are of what was counted within the last seconds, and do not fall below 0 when Postgres begins
+// to count anew.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	g := glance{counts: []counted{{noon, 100, 10, 1}, {noon.Add(5 * time.Second), 150, 5, 2}}}
+	done, failed, died := g.perSecond()
+	require.Equal(t, []float64{10, 0, 0.2}, []float64{done, failed, died})
+	p := newPoint(noon, map[string]glance{"p": {seen: &tenure.PoolOverview{Runs: []tenure.RunTime{{Ran: time.Second}, {Ran: time.Millisecond}, {Ran: 2 * time.Second}}}}})
+	require.Equal(t, []float64{1000, 1000, 0}, []float64{p.run, p.runMost, p.waitedMost})
+}
+
+func TestTimelines(t *testing.T) {
+	t.Parallel()
+	change := func(epoch int64, what, node, lostBy string, ago time.Duration) (c tenure.LockChange) {
+		c.Pool, c.Epoch, c.Change, c.Node, c.LostBy, c.At = "p", epoch, what, node, lostBy, noon.Add(-ago)
+		return c
+	}
+	p := poolRow{Name: "p", Changes: []tenure.LockChange{
+		change(4, tenure.LockTaken, "c", "", 30*time.Second),
+		change(3, tenure.LockThawed, "", "", 60*time.Second),
+		change(3, tenure.LockFrozen, "", "", 90*time.Second),
+		change(3, tenure.LockTaken, "b", "b", 2*time.Minute),
+		change(2, tenure.LockTaken, "b", "a", 3*time.Minute),
+		change(1, tenure.LockTaken, "a", "", time.Hour),
+	}}
+	p.Lock.Remaining, p.Lock.Quiet = 0, 6*time.Second // it has expired
+	h := newHistory([]poolRow{p, {Name: "quiet"}}, []string{"a", "b", "c"}, noon)
+	require.Len(t, h.Lines, 1)
+	require.Equal(t, "2 h", h.Over)
+	require.Len(t, h.Changes, 6)
+	terms := termsOf(p, []string{"a", "b", "c"}, noon.Add(-5*time.Minute), noon)
+	var texts []string
+	for _, term := range terms {
+		texts = append(texts, term.Text+" at "+term.From+" wide "+term.Width)
+	}
+	require.Equal(t, []string{"a for 57 min at 0.00% wide 40.00%", "b for 90 s at 40.00% wide 30.00%", "c for 24 s at 90.00% wide 8.00%"}, texts)
+	require.Equal(t, []int{0, 1, 2}, []int{terms[0].Colour, terms[1].Colour, terms[2].Colour})
+	require.Equal(t, "c", terms[2].Label)
+	require.True(t, terms[2].Narrow)
+}

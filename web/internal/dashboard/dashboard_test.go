@@ -1,0 +1,456 @@
+package dashboard_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/internal/tracing"
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/job/jobtest"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
+	"github.com/tenurehq/tenure/web/internal/dashboard"
+)
+
+func TestMain(m *testing.M) { jobtest.Main(m) }
+
+const evil = `<script>alert("x")</script>`
+
+type mail struct {
+	To string `json:"to"`
+}
+
+func (mail) Kind() string { return "mail.send" }
+
+type broken struct{ mail }
+
+func (broken) Kind() string { return "mail.broken" }
+
+// bed is a dashboard of two tenants.
+type bed struct {
+	t       *testing.T
+	env     *jobtest.Env
+	op      *tenure.Operator
+	handler http.Handler
+	grant   access.Grant
+}
+
+func setup(t *testing.T) *bed {
+	env := jobtest.New(t, jobtest.Tenants("acme", "globex"), jobtest.Register(func(r *job.Registry) {
+		job.Handle(r, func(context.Context, *job.Job[mail]) error { return nil })
+		job.Handle(r, func(ctx context.Context, _ *job.Job[broken]) error {
+			job.SetProgress(ctx, 3, 4, evil)
+			return job.Discard(errors.New(evil))
+		})
+	}))
+	op := env.Client().Operator()
+	h, err := dashboard.Handler(op, dashboard.Settings{Prefix: "/ops/", TraceURL: "https://traces.example.com/{trace}?from=job"})
+	require.NoError(t, err)
+	return &bed{t, env, op, h, access.Grant{Name: "eve", Role: access.Admin}}
+}
+
+func (b *bed) as(g access.Grant) *bed {
+	c := *b
+	c.grant = g
+	return &c
+}
+
+func (b *bed) do(method, path string, form url.Values) *httptest.ResponseRecorder {
+	b.t.Helper()
+	r := httptest.NewRequest(method, "/ops"+path, strings.NewReader(form.Encode()))
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	w := httptest.NewRecorder()
+	b.handler.ServeHTTP(w, r.WithContext(access.With(r.Context(), b.grant)))
+	require.NotContains(b.t, w.Body.String(), evil)
+	return w
+}
+
+// page gets a page, and checks what all pages promise.
+func (b *bed) page(path string) string {
+	b.t.Helper()
+	w := b.do(http.MethodGet, path, nil)
+	text := w.Body.String()
+	require.Equal(b.t, http.StatusOK, w.Code, text)
+	require.Contains(b.t, w.Header().Get("Content-Security-Policy"), "default-src 'self'")
+	require.NotRegexp(b.t, `(?i)\sstyle=|\son\w+=|<style|ZgotmplZ`, text)
+	require.True(b.t, strings.HasSuffix(strings.TrimSpace(text), "</html>"))
+	return text
+}
+
+// post does something, and returns where it leads to.
+func (b *bed) post(path string, form url.Values) string {
+	b.t.Helper()
+	w := b.do(http.MethodPost, path, form)
+	require.Equal(b.t, http.StatusSeeOther, w.Code, w.Body.String())
+	return w.Header().Get("Location")
+}
+
+func (b *bed) enqueue(tenant tenancy.ID, args job.Args, options ...tenure.Option) job.ID {
+	b.t.Helper()
+	e, err := b.env.Client().Enqueue(tenancy.For(b.t.Context(), tenant), args, options...)
+	require.NoError(b.t, err)
+	return e.ID
+}
+
+func (b *bed) state(id job.ID) string {
+	b.t.Helper()
+	j, _, err := b.op.Job(b.t.Context(), id)
+	require.NoError(b.t, err)
+	return j.State
+}
+
+func doing(id job.ID, action string) string { return "/jobs/" + id.String() + "/" + action }
+
+// A job's page leads to the trace in which it was enqueued, whatever somebody has written there instead, and
+// says that a cancel waits.
+func TestJobsLeadToTheirTraces(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const link = "https://traces.example.com/0af7651916cd43dd8448eb211c80319c?from=job"
+	for parent, leads := range map[string]bool{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01": true, evil: false} {
+		added, err := b.env.Client().Enqueue(tracing.NewContext(tenancy.For(b.t.Context(), "acme"), parent), mail{"x"})
+		require.NoError(t, err)
+		text := b.page("/jobs/" + added.ID.String())
+		require.Equal(t, leads, strings.Contains(text, link))
+		require.NotContains(t, text, "Cancel asked")
+	}
+}
+
+func TestPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.Contains(t, b.page("/dead"), "every job has ended well")
+	dead := b.enqueue("acme", broken{mail{evil}})
+	b.env.Drain(t)
+	waiting := b.enqueue("globex", mail{evil})
+	_, err := b.op.Schedules().Set(t.Context(), tenure.Schedule{Tenant: "acme", Name: "nightly", Args: mail{"x"}, Rule: "0 7 * * *"})
+	require.NoError(t, err)
+	_, err = b.env.Client().EnqueueBatch(tenancy.For(t.Context(), "acme"), tenure.Batch{Then: mail{"then"}, Jobs: []tenure.Entry{{Args: mail{"one"}}}})
+	require.NoError(t, err)
+	require.NoError(t, b.op.Limits().Set(t.Context(), tenure.Limit{Tenant: "acme", MaxRunning: 7, Kind: "mail.send"}))
+
+	require.Contains(t, b.page("/"), "1 dead letter in pool")
+	for _, path := range []string{"/cluster", "/pools", "/nodes", "/operations", "/jobs?state=done&kind=nothing"} {
+		b.page(path)
+	}
+	require.Regexp(t, `data-label="Queue"><a href="/ops/jobs\?queue=default">default</a>.*\n?.*state=waiting">2<`, b.page("/queues"))
+	require.Contains(t, b.page("/queues?pool="+b.op.PoolNames()[0]), "default")
+	require.Contains(t, b.page("/cluster"), "took the lock")
+	require.Contains(t, b.page("/doctor"), "What mends it")
+	require.Contains(t, b.page("/tenants"), "globex")
+	require.NotContains(t, b.page("/tenants?q=acm"), "globex")
+	require.Contains(t, b.page("/tenant?id=acme"), "kind mail.send")
+	require.Contains(t, b.page("/schedules"), "nightly")
+	require.Contains(t, b.page("/batches"), "0 of 1")
+	require.Contains(t, b.page("/jobs?state=dead"), dead.String())
+	require.NotContains(t, b.page("/jobs?state=dead"), waiting.String()+"<")
+	require.Contains(t, b.page("/dead"), "&lt;script&gt;")
+	text := b.page("/jobs/" + dead.String())
+	require.Contains(t, text, "attempt 1 failed")
+	require.Contains(t, text, "&lt;script&gt;")
+	require.Contains(t, text, "3 of 4")
+	for path, code := range map[string]int{"/jobs?state=no": 400, "/jobs?after=x": 400, "/jobs/7": 404, "/jobs/x": 404, "/no": 404, "/tenant?id=no": 404, "/static/style.css": 200} {
+		require.Equal(t, code, b.do(http.MethodGet, path, nil).Code, path)
+	}
+}
+
+// Every job is on exactly one page.
+func TestJobsAreOnOnePageEach(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 120 {
+		b.enqueue("acme", mail{"x"})
+	}
+	row := regexp.MustCompile(`data-label="Job"><a href="[^"]*">(\d+)<`)
+	next := regexp.MustCompile(`href="/ops(/jobs\?[^"]*after=[^"]*)"`)
+	seen, path, pages := map[string]bool{}, "/jobs?tenant=acme", 0
+	for path != "" {
+		text := b.page(path)
+		for _, m := range row.FindAllStringSubmatch(text, -1) {
+			require.False(t, seen[m[1]])
+			seen[m[1]] = true
+		}
+		path = ""
+		if m := next.FindStringSubmatch(text); m != nil {
+			path = strings.ReplaceAll(m[1], "&amp;", "&")
+		}
+		pages++
+	}
+	require.Len(t, seen, 120)
+	require.Equal(t, 3, pages)
+}
+
+func TestActionsOnJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue("acme", mail{"x"})
+	require.Contains(t, b.page("/jobs/"+id.String()), "/suspend")
+	require.Equal(t, "/ops/jobs/"+id.String()+"?said=suspended", b.post(doing(id, "suspend"), nil))
+	require.Equal(t, "suspended", b.state(id))
+	require.Contains(t, b.page("/jobs/"+id.String()+"?said=suspended"), "until somebody resumes it")
+	require.Equal(t, http.StatusConflict, b.do(http.MethodPost, doing(id, "retry"), nil).Code)
+	b.post(doing(id, "resume"), nil)
+	require.Equal(t, "waiting", b.state(id))
+	b.post(doing(id, "run"), nil)
+	b.post(doing(id, "cancel"), nil)
+	require.Equal(t, "cancelled", b.state(id))
+	later := b.enqueue("acme", mail{"x"}, tenure.In(time.Hour))
+	require.Contains(t, b.page("/jobs/"+later.String()), doing(later, "reschedule"))
+	require.Contains(t, b.post(doing(later, "reschedule"), url.Values{"in": {"P2D"}}), "said=rescheduled")
+	j, _, err := b.op.Job(t.Context(), later)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(48*time.Hour), j.At, time.Minute)
+	for in, code := range map[string]int{"": 400, "soon": 400, "P90000D": 400} {
+		require.Equal(t, code, b.do(http.MethodPost, doing(later, "reschedule"), url.Values{"in": {in}}).Code, in)
+	}
+	b.post(doing(later, "retry"), nil)
+	require.Equal(t, "waiting", b.state(later))
+	require.Equal(t, http.StatusNotFound, b.do(http.MethodPost, doing(later, "explode"), nil).Code)
+}
+
+func TestActionsOnOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.op.Schedules().Set(t.Context(), tenure.Schedule{Tenant: "acme", Name: "nightly", Args: mail{"x"}, Rule: "0 7 * * *"})
+	require.NoError(t, err)
+	form := url.Values{"tenant": {"acme"}, "name": {"nightly"}}
+	b.post("/schedules/pause", form)
+	require.Contains(t, b.page("/schedules"), "paused")
+	b.post("/schedules/resume", form)
+	require.NotContains(t, b.page("/schedules"), "paused")
+	require.Regexp(t, `^/ops/jobs/\d+$`, b.post("/schedules/run", form))
+
+	b.post("/tenant/freeze", url.Values{"id": {"acme"}})
+	require.Contains(t, b.page("/tenant?id=acme"), "tenant acme is frozen")
+	b.post("/tenant/thaw", url.Values{"id": {"acme"}})
+	require.NotContains(t, b.page("/tenant?id=acme"), "is frozen")
+	pool := b.op.LockStatuses(t.Context())[0].Pool
+	b.post("/pools/freeze", url.Values{"pool": {pool}})
+	require.Contains(t, b.page("/"), "is frozen: its jobs do not start")
+	b.post("/pools/thaw", url.Values{"pool": {pool}})
+	require.NotContains(t, b.page("/pools"), ">frozen<")
+
+	e, err := b.env.Client().EnqueueBatch(tenancy.For(t.Context(), "acme"), tenure.Batch{Then: mail{"then"}, Jobs: []tenure.Entry{{Args: mail{"one"}}}})
+	require.NoError(t, err)
+	b.post("/batches/"+e.ID.String()+"/cancel", nil)
+	require.Equal(t, "cancelled", b.state(e.ID))
+}
+
+// The audit has what was done to what the visitor may see, each entry on one page, and by whom.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.Contains(t, b.page("/audit"), "Nothing is noted")
+	own, other := b.enqueue("acme", mail{"x"}), b.enqueue("globex", mail{"x"})
+	b.as(access.Grant{Name: evil, Role: access.Operate}).post(doing(own, "suspend"), nil)
+	b.post(doing(other, "suspend"), nil)
+	b.post("/pools/freeze", url.Values{"pool": b.op.PoolNames()})
+	text := b.page("/audit")
+	for _, want := range []string{"&lt;script&gt;", "job.suspend", "pool.freeze", `<a href="/ops/jobs/` + own.String() + `">`, `<a href="/ops/audit?who=eve">eve</a>`} {
+		require.Contains(t, text, want)
+	}
+	require.NotContains(t, b.page("/audit?who=eve"), own.String())
+	require.NotContains(t, b.page("/audit?job="+other.String()), "pool.freeze")
+	require.Contains(t, b.page("/audit?action=pool"), "pool.freeze")
+	acme := b.as(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"acme"}}).page("/audit")
+	require.Contains(t, acme, own.String())
+	require.NotContains(t, acme, other.String())
+	require.NotContains(t, acme, "pool.freeze")
+	require.NotContains(t, b.as(access.Grant{Role: access.Read, Pools: []string{"elsewhere"}}).page("/audit"), "job.suspend")
+	for path, code := range map[string]int{"/audit?after=x": 400, "/audit?job=x": 400, "/audit?tenant=no": 200} {
+		require.Equal(t, code, b.do(http.MethodGet, path, nil).Code, path)
+	}
+	for range 60 {
+		b.post(doing(own, "resume"), nil)
+		b.post(doing(own, "suspend"), nil)
+	}
+	row, next := regexp.MustCompile(`data-label="When"`), regexp.MustCompile(`href="/ops(/audit\?[^"]*after=[^"]*)"`)
+	seen, path := 0, "/audit?job="+own.String()
+	for path != "" {
+		text := b.page(path)
+		seen += len(row.FindAllString(text, -1))
+		path = ""
+		if m := next.FindStringSubmatch(text); m != nil {
+			path = strings.ReplaceAll(m[1], "&amp;", "&")
+		}
+	}
+	require.Equal(t, 121, seen)
+}
+
+// All jobs of a filter are suspended, resumed and cancelled, once their number is known.
+func TestManyJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	own, other := b.enqueue("acme", mail{"x"}), b.enqueue("globex", mail{"x"})
+	later := b.enqueue("acme", mail{"x"}, tenure.In(time.Hour))
+	require.Contains(t, b.page("/jobs?state=waiting&kind=mail.send"), `href="/ops/jobs/all/suspend?kind=mail.send"`)
+	require.Contains(t, b.page("/jobs/all/suspend?kind=mail.send"), "<strong>3</strong> jobs of kind")
+	acme := b.as(access.Grant{Role: access.Operate, Tenants: []tenancy.ID{"acme"}})
+	require.Contains(t, acme.page("/jobs/all/suspend"), "<strong>2</strong>")
+	require.Equal(t, "/ops/jobs?said=all&state=suspended", acme.post("/jobs/all/suspend", nil))
+	require.Equal(t, []string{"suspended", "suspended", "waiting"}, []string{b.state(own), b.state(later), b.state(other)})
+	require.Contains(t, acme.page("/jobs?state=suspended"), "/jobs/all/resume")
+	require.Contains(t, b.page("/jobs/all/resume?tenant=globex"), "There is no such job")
+	acme.post("/jobs/all/resume", url.Values{"tenant": {"acme"}})
+	require.Equal(t, []string{"waiting", "scheduled"}, []string{b.state(own), b.state(later)})
+	require.Contains(t, acme.page("/jobs?state=scheduled"), `href="/ops/jobs/all/cancel?state=scheduled"`)
+	require.NotContains(t, acme.page("/jobs?state=done"), "Cancel all")
+	require.Contains(t, acme.page("/jobs/all/cancel"), "<strong>2</strong> unfinished jobs")
+	page := acme.page("/jobs/all/cancel?state=scheduled&kind=mail.send")
+	require.Contains(t, page, "<strong>1</strong> <strong>scheduled</strong> job of kind")
+	require.Contains(t, page, `name="state" value="scheduled"`)
+	require.Equal(t, "/ops/operations?said=begun", acme.post("/jobs/all/cancel", url.Values{"state": {"scheduled"}, "kind": {"mail.send"}}))
+	require.Contains(t, b.page("/operations"), "kind mail.send, tenant acme, scheduled")
+	require.Equal(t, http.StatusBadRequest, acme.do(http.MethodPost, "/jobs/all/cancel", url.Values{"state": {"dead"}}).Code)
+	require.Equal(t, http.StatusNotFound, acme.do(http.MethodPost, "/jobs/all/cancel", url.Values{"tenant": {"globex"}}).Code)
+	require.Equal(t, http.StatusForbidden, b.as(access.Grant{Role: access.Read}).do(http.MethodPost, "/jobs/all/cancel", nil).Code)
+	require.Equal(t, http.StatusNotFound, acme.do(http.MethodPost, "/jobs/all/suspend", url.Values{"tenant": {"globex"}}).Code)
+	require.Equal(t, http.StatusNotFound, b.do(http.MethodGet, "/jobs/all/explode", nil).Code)
+	require.Equal(t, http.StatusForbidden, b.as(access.Grant{Role: access.Read}).do(http.MethodGet, "/jobs/all/suspend", nil).Code)
+}
+
+func TestDeadLettersInGroups(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 3 {
+		b.enqueue("acme", broken{})
+	}
+	b.enqueue("globex", broken{})
+	b.env.Drain(t)
+	scoped := b.as(access.Grant{Name: "ann", Role: access.Operate, Tenants: []tenancy.ID{"acme"}})
+	m := regexp.MustCompile(`/ops(/dead/confirm\?action=delete[^"]*)"`).FindStringSubmatch(scoped.page("/dead"))
+	require.NotNil(t, m)
+	text := scoped.page(strings.ReplaceAll(m[1], "&amp;", "&"))
+	require.Contains(t, text, "<strong>3</strong>")
+	form := url.Values{}
+	for _, f := range regexp.MustCompile(`type="hidden" name="(\w+)" value="([^"]*)"`).FindAllStringSubmatch(text, -1) {
+		form.Set(f[1], strings.ReplaceAll(f[2], "&#43;", "+"))
+	}
+	require.Equal(t, "/ops/operations?said=begun", scoped.post("/dead/delete", form))
+	operations, err := b.op.Operations().List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, operations, 1)
+	require.Equal(t, "acme", operations[0].Filter.Tenant)
+	b.env.Tenant(t, "acme").Exec(`UPDATE tenure.operation SET failure = 'dial tcp 10.9.8.7: SELECT'`)
+	text = b.page("/operations")
+	require.Contains(t, text, "The last step failed")
+	require.NotContains(t, text, "10.9.8.7", "what a database said is for the log")
+	require.Equal(t, "ann", operations[0].By)
+	require.Contains(t, scoped.page("/operations"), "/cancel")
+	require.NotContains(t, b.as(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"globex"}}).page("/operations"), "ann")
+	scoped.post("/operations/"+operations[0].ID.String()+"/cancel", nil)
+	require.Contains(t, b.page("/operations"), ">cancelled<")
+}
+
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue("acme", mail{"secret@example.com"})
+	none, read := b.as(access.Grant{}), b.as(access.Grant{Role: access.Read})
+	operate := b.as(access.Grant{Role: access.Operate})
+	require.Equal(t, http.StatusForbidden, none.do(http.MethodGet, "/", nil).Code)
+	text := read.page("/jobs/" + id.String())
+	require.NotContains(t, text, "secret@example.com")
+	require.NotContains(t, text, "<form")
+	require.NotContains(t, operate.page("/jobs/"+id.String()), "secret@example.com", "no role shows arguments")
+	require.Contains(t, b.as(access.Grant{Role: access.Read, Args: true}).page("/jobs/"+id.String()), "secret@example.com")
+	require.NotContains(t, operate.page("/tenant?id=acme"), "Freeze")
+	require.NotContains(t, operate.page("/pools"), "Freeze")
+	require.Contains(t, b.page("/pools"), "Freeze")
+	require.Equal(t, http.StatusForbidden, read.do(http.MethodPost, doing(id, "cancel"), nil).Code)
+	require.Equal(t, http.StatusForbidden, read.do(http.MethodGet, "/dead/confirm?action=delete&group=x", nil).Code)
+	require.Equal(t, http.StatusForbidden, operate.do(http.MethodPost, "/tenant/freeze", url.Values{"id": {"acme"}}).Code)
+	require.Equal(t, http.StatusForbidden, operate.do(http.MethodPost, "/pools/freeze", url.Values{"pool": {"x"}}).Code)
+	require.Equal(t, "waiting", b.state(id))
+}
+
+// What belongs to others is neither listed nor changed, and looks as if it were not there.
+func TestScope(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	own, other := b.enqueue("acme", mail{"x"}), b.enqueue("globex", mail{"x"})
+	_, err := b.op.Schedules().Set(t.Context(), tenure.Schedule{Tenant: "globex", Name: "theirs", Args: mail{"x"}, Rule: "0 7 * * *"})
+	require.NoError(t, err)
+	for _, g := range []access.Grant{{Role: access.Admin, Tenants: []tenancy.ID{"acme"}}, {Role: access.Admin, Pools: []string{"elsewhere"}}} {
+		s := b.as(g)
+		for _, path := range []string{"/", "/jobs", "/jobs?tenant=globex", "/tenants", "/schedules", "/batches", "/dead", "/operations", "/cluster", "/nodes", "/pools", "/audit"} {
+			require.NotContains(t, strings.ReplaceAll(s.page(path), `value="globex"`, ""), "globex", path)
+		}
+		require.Equal(t, http.StatusNotFound, s.do(http.MethodGet, "/jobs/"+other.String(), nil).Code)
+		require.Equal(t, http.StatusNotFound, s.do(http.MethodGet, "/tenant?id=globex", nil).Code)
+		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, doing(other, "cancel"), nil).Code)
+		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/tenant/freeze", url.Values{"id": {"globex"}}).Code)
+		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/schedules/run", url.Values{"tenant": {"globex"}, "name": {"theirs"}}).Code)
+		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/schedules/pause", url.Values{"name": {"theirs"}}).Code)
+		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/pools/freeze", url.Values{"pool": {b.op.LockStatuses(t.Context())[0].Pool}}).Code)
+	}
+	acme := b.as(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"acme"}})
+	require.Contains(t, acme.page("/jobs"), own.String())
+	require.Contains(t, acme.page("/queues"), `state=waiting">1<`)
+	require.NotContains(t, acme.page("/"), "<svg", "charts are of everybody's jobs")
+	require.NotContains(t, acme.page("/"), "/doctor")
+	require.Equal(t, http.StatusForbidden, acme.do(http.MethodGet, "/doctor", nil).Code)
+	require.Equal(t, "waiting", b.state(other))
+}
+
+func TestFormsOfOtherSitesAreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue("acme", mail{"x"})
+	r := httptest.NewRequest(http.MethodPost, "/ops"+doing(id, "cancel"), nil)
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	w := httptest.NewRecorder()
+	b.handler.ServeHTTP(w, r.WithContext(access.With(r.Context(), b.grant)))
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Equal(t, "waiting", b.state(id))
+	_, err := dashboard.Handler(b.op, dashboard.Settings{Prefix: "ops"})
+	require.ErrorContains(t, err, "begins with /")
+}
+
+// A pool whose database takes connections and says nothing keeps no page, and the others' jobs are
+// shown.
+func TestPoolThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer deaf.Close()
+	cfg := config.Default()
+	cfg.Pools = map[string]routing.PoolConfig{
+		"good": {DSN: storetest.DSN(t, "good", 1)},
+		"deaf": {DSN: "postgres://app@" + deaf.Addr().String() + "/app?sslmode=disable"},
+	}
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "good"}, "lost": {Pool: "deaf"}}
+	client, err := tenure.NewClient(cfg)
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.Background())) }()
+	h, err := dashboard.Handler(client.Operator(), dashboard.Settings{Prefix: "/ops"})
+	require.NoError(t, err)
+	b := &bed{t: t, op: client.Operator(), handler: h, grant: access.Grant{Role: access.Admin}}
+	e, err := client.Enqueue(tenancy.For(t.Context(), "acme"), mail{"x"})
+	require.NoError(t, err)
+	for path, text := range map[string]string{
+		"/": "Pool deaf does not answer", "/pools": ">down<", "/cluster": ">down<", "/jobs": e.ID.String(), "/jobs/" + e.ID.String(): "mail.send",
+		"/tenants": "acme", "/tenant?id=lost": ">unknown<", "/dead": "Pool deaf", "/queues": "Pool deaf", "/schedules": "not complete", "/batches": "Pool deaf", "/nodes": "not complete", "/operations": "not complete",
+	} {
+		began := time.Now()
+		require.Contains(t, b.page(path), text, path)
+		require.Less(t, time.Since(began), 3*time.Second, path)
+	}
+}

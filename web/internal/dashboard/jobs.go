@@ -1,0 +1,174 @@
+package dashboard
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/tracing"
+	"github.com/tenurehq/tenure/job"
+)
+
+type jobsBody struct {
+	Filter tenure.JobFilter
+	States []string
+	Pools  []string
+	Jobs   []tenure.JobStatus
+	Next   string // the cursor that the next page begins behind; "": there is none
+
+	Cancellable bool // there are some that can be cancelled, as far as their state tells
+}
+
+func jobsPage(v *visit) (view, error) {
+	f := tenure.JobFilter{State: v.FormValue("state"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), Pool: v.FormValue("pool"),
+		After: v.FormValue("after"), Limit: rowsShown + 1}
+	if err := f.Validate(); err != nil {
+		return view{}, &statusError{http.StatusBadRequest, err.Error()}
+	}
+	body := jobsBody{Filter: f, States: tenure.States, Pools: v.pools("")}
+	body.Jobs, body.Next = firstPage(listJobs(v, f), tenure.CompareJobs)
+	body.Cancellable = len(body.Jobs) > 0 && (f.State == "" || slices.Contains(tenure.CancelStates, f.State))
+	return view{Page: "jobs", Title: "Jobs", Body: body}, nil
+}
+
+// listJobs lists jobs of all that the visitor may see, the newest first.
+func listJobs(v *visit, f tenure.JobFilter) []tenure.JobStatus {
+	jobs := gather(v, f.Pool, f.Tenant, func(pool, tenant string) ([]tenure.JobStatus, error) {
+		of := f
+		of.Pool, of.Tenant = pool, tenant
+		return v.op.Jobs(v.ctx, of)
+	})
+	slices.SortFunc(jobs, tenure.CompareJobs)
+	return jobs
+}
+
+// event is something that happened to a job.
+type event struct {
+	At   time.Time
+	What string
+	Now  bool // it is what the job is at
+}
+
+type jobBody struct {
+	tenure.JobStatus
+	Life      []event
+	Errors    []tenure.RunError
+	Why       *tenure.Explanation // nil: it was not answered in time
+	Args      string
+	ArgsError string   // why they cannot be shown
+	Outputs   []string // of Reports
+	May       map[string]bool
+	TraceURL  string // of the trace in which it was enqueued; "": that is not known
+}
+
+func jobPage(v *visit) (view, error) {
+	id, err := job.ParseID(v.PathValue("id"))
+	if err != nil {
+		return view{}, notFound("job")
+	}
+	var body jobBody
+	var group sync.WaitGroup
+	group.Go(func() {
+		if why, err := v.op.ExplainJob(v.ctx, id); err == nil {
+			body.Why = &why
+		}
+	})
+	j, errs, err := findJob(v, id)
+	group.Wait()
+	if err != nil {
+		return view{}, err
+	}
+	body.JobStatus, body.Errors, body.Life = j, errs, lifeOf(j, errs)
+	if body.Why != nil && body.Why.Reason == tenure.WaitsForDatabase {
+		body.Why.Text = "its pool's database does not answer, or cannot be used"
+	}
+	if in, ok := tracing.Parse(job.TraceparentOf(j.Meta)); ok && v.traceURL != "" {
+		body.TraceURL = strings.ReplaceAll(v.traceURL, "{trace}", in.TraceID().String())
+	}
+	if v.grant.May(roleOfJobs) {
+		body.May = actionsOn(j.State)
+	}
+	body.Args, body.ArgsError = openArgs(v, j)
+	for _, r := range j.Reports {
+		body.Outputs = append(body.Outputs, pretty(v.reveal.Output(v.Context(), j.Kind, r.Output)))
+	}
+	return view{Page: "job", Title: "Job " + id.String(), Body: body}, nil
+}
+
+// findJob is a job that the visitor may see. That another one exists is not told.
+func findJob(v *visit, id job.ID) (tenure.JobStatus, []tenure.RunError, error) {
+	var unanswered *tenure.UnansweredError
+	j, errs, err := v.op.Job(v.ctx, id)
+	switch {
+	case errors.As(err, &unanswered) && v.unlimited():
+		return j, nil, &statusError{http.StatusServiceUnavailable, "These pools did not answer, and the others do not have this job: " + strings.Join(unanswered.Pools, ", ") + "."}
+	case errors.As(err, &unanswered):
+		return j, nil, &statusError{http.StatusServiceUnavailable, "Some pools did not answer, and the others do not have this job."}
+	case err != nil, !v.sees(j.Pool, j.Tenant):
+		return j, nil, notFound("job")
+	}
+	return j, errs, nil
+}
+
+func openArgs(v *visit, j tenure.JobStatus) (args, failure string) {
+	text, err := v.reveal.Args(v.Context(), j) // it asks no pool, whose time may be over
+	if err != nil {
+		v.quiet.Warn("arguments cannot be shown", zap.Stringer("job", j.ID), zap.Error(err))
+		return "", "they are encrypted, and this node cannot decrypt them; its log says why."
+	}
+	return pretty(text), ""
+}
+
+// actionsOn are the actions that make sense in a state.
+func actionsOn(state string) map[string]bool {
+	may := map[string]bool{}
+	allow := func(actions ...string) {
+		for _, a := range actions {
+			may[a] = true
+		}
+	}
+	switch state {
+	case "waiting":
+		allow("run", "suspend", "reschedule", "cancel")
+	case "scheduled", "retrying":
+		allow("run", "retry", "suspend", "reschedule", "cancel")
+	case "awaiting":
+		allow("retry", "suspend", "cancel")
+	case "dead":
+		allow("run", "retry", "cancel")
+	case "suspended":
+		allow("resume", "cancel")
+	case "claimed", "running", "locked":
+		allow("cancel")
+	}
+	return may
+}
+
+// lifeOf tells a job's life, from when it was made to what it is at.
+func lifeOf(j tenure.JobStatus, errs []tenure.RunError) []event {
+	life := []event{{At: j.CreatedAt, What: "created"}}
+	for _, e := range errs {
+		life = append(life, event{At: e.At, What: fmt.Sprintf("attempt %d failed", e.Attempt)})
+	}
+	if !j.StartedAt.IsZero() {
+		life = append(life, event{At: j.StartedAt, What: "last run began"})
+	}
+	slices.SortStableFunc(life, func(a, b event) int { return a.At.Compare(b.At) })
+	now := event{At: j.At, What: j.State, Now: true}
+	switch j.State {
+	case "scheduled", "retrying":
+		now.What += ", due"
+	case "locked":
+		now.What += " by a worker until"
+	case "awaiting", "waiting": // they have no time of their own
+		now.At = time.Time{}
+	}
+	return append(life, now)
+}

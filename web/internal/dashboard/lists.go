@@ -1,0 +1,92 @@
+package dashboard
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
+)
+
+// scheduleRow is a schedule; one for every tenant is in each pool, and shown once.
+type scheduleRow struct {
+	tenure.ScheduleStatus
+	Every bool
+	May   bool // it may be paused and resumed by the visitor
+}
+
+func schedulesPage(v *visit) (view, error) {
+	all, err := v.op.Schedules().List(v.ctx, tenure.ScheduleFilter{})
+	v.missing("", err)
+	tenant := v.FormValue("tenant")
+	var rows []scheduleRow
+	for _, s := range all {
+		row := scheduleRow{ScheduleStatus: s, Every: s.Tenant == tenure.EveryTenant, May: v.grant.May(roleOfJobs)}
+		if row.Every {
+			s.Tenant = ""
+			row.May = row.May && v.unlimited()
+		}
+		twice := row.Every && slices.ContainsFunc(rows, func(r scheduleRow) bool { return r.Every && r.Name == s.Name })
+		if v.sees(s.Pool, string(s.Tenant)) && !twice && (tenant == "" || tenant == string(s.Tenant)) {
+			rows = append(rows, row)
+		}
+	}
+	return view{Page: "schedules", Title: "Schedules", Body: rows}, nil
+}
+
+type batchesBody struct {
+	Tenant string
+	Rows   []tenure.BatchStatus
+	Next   string // the cursor that the next page begins behind; "": there is none
+}
+
+func batchesPage(v *visit) (view, error) {
+	f := tenure.BatchFilter{Tenant: tenantID(v.FormValue("tenant")), After: v.FormValue("after"), Limit: rowsShown + 1}
+	if err := f.Validate(); err != nil {
+		return view{}, &statusError{http.StatusBadRequest, err.Error()}
+	}
+	found := gather(v, "", string(f.Tenant), func(pool, tenant string) ([]tenure.BatchStatus, error) {
+		of := f
+		of.Pool, of.Tenant = pool, tenantID(tenant)
+		return v.op.Batches().List(v.ctx, of)
+	})
+	body := batchesBody{Tenant: string(f.Tenant)}
+	body.Rows, body.Next = firstPage(found, tenure.CompareBatches)
+	return view{Page: "batches", Title: "Batches", Body: body}, nil
+}
+
+func cancelBatch(v *visit) (string, error) {
+	id, err := job.ParseID(v.PathValue("id"))
+	if err != nil {
+		return "", notFound("batch")
+	}
+	b, err := v.op.Batches().Get(v.ctx, id)
+	if err != nil || !v.sees(b.Pool, b.Tenant) {
+		return "", notFound("batch")
+	}
+	_, err = v.op.Batches().Cancel(v.ctx, id)
+	return "/batches?said=cancelled", err
+}
+
+func operationsPage(v *visit) (view, error) {
+	all, err := v.op.Operations().List(v.ctx)
+	v.missing("", err)
+	rows := slices.DeleteFunc(all, func(o tenure.OperationStatus) bool { return !v.sees(o.Pool, o.Filter.Tenant) })
+	return view{Page: "operations", Title: "Operations in the background", Body: rows}, nil
+}
+
+// cancelOperation cancels one in all pools, so the visitor must be allowed to see all of it.
+func cancelOperation(v *visit) (string, error) {
+	id, err := uuid.Parse(v.PathValue("id"))
+	if err != nil {
+		return "", notFound("operation")
+	}
+	parts, err := v.op.Operations().Get(v.ctx, id)
+	if err != nil || slices.ContainsFunc(parts, func(o tenure.OperationStatus) bool { return !v.sees(o.Pool, o.Filter.Tenant) }) {
+		return "", notFound("operation")
+	}
+	_, err = v.op.Operations().Cancel(v.ctx, id)
+	return "/operations?said=cancelled", err
+}

@@ -1,0 +1,180 @@
+package dashboard
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tenurehq/tenure"
+)
+
+const (
+	// looksPerSecond bounds what those who look cost the databases together, however many they are:
+	// a pool is looked at every second, or, if there are more than so many, in turn.
+	looksPerSecond = 100
+	// looksAtOnce is how many pools are asked at a time: more would only make each of them late.
+	looksAtOnce = 32
+	// askWithin is how long a pool has for its answer: a little less than a page waits.
+	askWithin = readWithin - 100*time.Millisecond
+	// patience is how long a page waits for something newer than what it could show already.
+	patience = 50 * time.Millisecond
+	// ratesOver is over how long numbers in a second are taken: Postgres says what it has counted
+	// once in a second or so.
+	ratesOver = 5 * time.Second
+)
+
+// looker keeps what was seen of the pools last, for all who look. While nobody does it asks nothing.
+type looker struct {
+	op     *tenure.Operator
+	places chan struct{} // as many as pools are asked at a time
+
+	mu     sync.Mutex
+	pools  map[string]*glance // guarded by mu
+	series series             // guarded by mu
+}
+
+// glance is what was seen of one pool.
+type glance struct {
+	begun  time.Time            // when the last look that has ended began; zero: none has
+	err    error                // of that look; nil: it was answered
+	seen   *tenure.PoolOverview // the last answer; nil: there was none
+	counts []counted            // of the last answers, the oldest first, for ratesOver
+	newer  time.Time            // what was seen before then does not count any more
+	asking chan struct{}        // closed when the look that is under way has ended; nil: none is
+}
+
+// counted is what Postgres has counted at a time.
+type counted struct {
+	at                     time.Time
+	finished, failed, died int64
+}
+
+func newLooker(op *tenure.Operator) *looker {
+	return &looker{op: op, places: make(chan struct{}, looksAtOnce), pools: map[string]*glance{}}
+}
+
+// look returns what is known of all pools, by their names. For pools of which nothing is known, or
+// which somebody has just changed, it waits until ctx ends; for the others a moment.
+func (l *looker) look(ctx context.Context) map[string]glance {
+	for short := time.After(patience); ; {
+		must, may := l.begin()
+		waited := true
+		for _, end := range must {
+			waited = waited && wait(end, ctx.Done())
+		}
+		if len(must) > 0 && waited { // one that somebody has changed may have to be looked at once more
+			continue
+		}
+		for _, end := range may {
+			if !wait(end, short) {
+				break
+			}
+		}
+		return l.snapshot()
+	}
+}
+
+// wait says whether something has ended before it is given up.
+func wait[T any](end <-chan struct{}, giveUp <-chan T) bool {
+	select {
+	case <-end:
+		return true
+	case <-giveUp:
+		return false
+	}
+}
+
+// begin has those pools looked at whose turn it is. It returns what ends with the looks that have to be
+// waited for, and those that need not.
+func (l *looker) begin() (must, may []chan struct{}) {
+	names := l.op.PoolNames()
+	every := max(time.Second, time.Duration(len(names))*time.Second/looksPerSecond)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name := range l.pools {
+		if !slices.Contains(names, name) { // it was taken out of the configuration
+			delete(l.pools, name)
+		}
+	}
+	for _, name := range names {
+		g := l.pools[name]
+		if g == nil {
+			g = &glance{}
+			l.pools[name] = g
+		}
+		known := !g.begun.IsZero() && !g.begun.Before(g.newer)
+		if g.asking == nil && (!known || time.Since(g.begun) >= every) {
+			g.asking = make(chan struct{})
+			go l.ask(name, g) // ends within askWithin of its place
+		}
+		switch {
+		case g.asking != nil && !known:
+			must = append(must, g.asking)
+		case g.asking != nil && g.err == nil: // else it is likely to keep everybody waiting
+			may = append(may, g.asking)
+		}
+	}
+	return must, may
+}
+
+func (l *looker) ask(name string, g *glance) {
+	l.places <- struct{}{}
+	defer func() { <-l.places }()
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin) // for all who look, whichever of them goes
+	defer cancel()
+	seen, err := l.op.Overview(ctx, name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g.begun, g.err = begun, err
+	if err == nil {
+		g.seen = &seen
+		g.counts = append(g.counts, counted{begun, seen.Load.Finished, seen.Load.Failed, seen.Load.Died})
+		for len(g.counts) > 2 && begun.Sub(g.counts[1].at) >= ratesOver {
+			g.counts = g.counts[1:]
+		}
+	}
+	close(g.asking)
+	g.asking = nil
+}
+
+// snapshot copies what is known, and notes a point of the charts when it is time.
+func (l *looker) snapshot() map[string]glance {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make(map[string]glance, len(l.pools))
+	for name, g := range l.pools {
+		all[name] = *g
+	}
+	l.series.note(newPoint(time.Now(), all))
+	return all
+}
+
+// points are those that were noted, and how it is now.
+func (l *looker) points(now map[string]glance) series {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append(slices.Clone(l.series), newPoint(time.Now(), now))
+}
+
+// expire has the next page wait for what is newer than an action.
+func (l *looker) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, g := range l.pools {
+		g.newer = time.Now()
+	}
+}
+
+// perSecond is how many jobs of a pool have finished, failed and died in a second of late; all are 0
+// if that is not known.
+func (g *glance) perSecond() (finished, failed, died float64) {
+	if len(g.counts) < 2 {
+		return 0, 0, 0
+	}
+	first, last := g.counts[0], g.counts[len(g.counts)-1]
+	passed := last.at.Sub(first.at).Seconds()
+	rate := func(n int64) float64 { return float64(max(0, n)) / passed } // statistics may have been reset
+	return rate(last.finished - first.finished), rate(last.failed - first.failed), rate(last.died - first.died)
+}

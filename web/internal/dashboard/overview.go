@@ -1,0 +1,162 @@
+package dashboard
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tenurehq/tenure"
+)
+
+// problem is something that somebody should look at.
+type problem struct {
+	rank     int   // of its sort; the least is the worst
+	size     int64 // among those of its sort
+	Severity string
+	Text     string
+	To       string // where more is said
+	Pairs    []any  // parameters of that
+}
+
+// poolRow is a pool with all that is known of it.
+type poolRow struct {
+	Name, State string
+	Why         string            // why it cannot be used
+	Lock        tenure.LockStatus // zero: unknown
+	Load        *tenure.PoolLoad  // nil: unknown, or not to be told
+	Sessions    []tenure.SessionStatus
+	Changes     []tenure.LockChange // of the lock, the newest first
+	Elected     string
+	Holder      string // the node that holds the lock; "": nobody
+}
+
+// holds says whether a session has the pool's lock.
+func (p *poolRow) holds(s *tenure.SessionStatus) bool {
+	return p.Lock.Holder != "" && p.Lock.Remaining > 0 && s.ID == p.Lock.Session
+}
+
+// lateAfter is how old the oldest waiting job of a healthy pool seldom is.
+const lateAfter = time.Minute
+
+type overviewBody struct {
+	Problems []problem
+	Pools    []poolRow
+	Totals   tenure.PoolLoad
+	Whole    bool // jobs of all tenants may be counted
+	Tenants  []tenantRow
+	Charts   []chart
+}
+
+func overviewPage(v *visit) (view, error) {
+	body := overviewBody{Pools: v.readPools(), Whole: len(v.grant.Tenants) == 0}
+	if !body.Whole {
+		body.Tenants = explainTenants(v, grantedTenants(v))
+	}
+	for _, p := range body.Pools {
+		body.Problems = append(body.Problems, problemsOf(p)...)
+		if l := p.Load; l != nil {
+			t := &body.Totals
+			t.Waiting, t.Running, t.Timers, t.Awaiting, t.External = t.Waiting+l.Waiting, t.Running+l.Running, t.Timers+l.Timers, t.Awaiting+l.Awaiting, t.External+l.External
+			t.Suspended, t.Dead, t.Kept = t.Suspended+l.Suspended, t.Dead+l.Dead, t.Kept+l.Kept
+		}
+	}
+	if v.unlimited() { // they are of all pools together
+		body.Charts = newCharts(v.looker.points(v.seen))
+	}
+	slices.SortStableFunc(body.Problems, func(a, b problem) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.size, a.size))
+	})
+	return view{Page: "overview", Title: "Overview", Body: body}, nil
+}
+
+func poolsPage(v *visit) (view, error) {
+	return view{Page: "pools", Title: "Pools", Body: v.readPools()}, nil
+}
+
+// readPools is what is known of the pools that the visitor may see. How many jobs there are in them is
+// not told to who may see only some tenants'.
+func (v *visit) readPools() (rows []poolRow) {
+	v.seen = v.looker.look(v.ctx)
+	unfit := v.op.Unfit()
+	oldest := time.Now()
+	for _, name := range v.pools("") {
+		g := v.seen[name]
+		row := poolRow{Name: name, Elected: v.op.Elected(name)}
+		if g.seen != nil && g.err == nil {
+			row.Lock, row.Sessions, row.Changes = g.seen.Lock, g.seen.Sessions, g.seen.Changes
+			row.Holder = holderOf(g.seen)
+			if len(v.grant.Tenants) == 0 {
+				row.Load = &g.seen.Load
+			}
+			if g.begun.Before(oldest) {
+				oldest = g.begun
+			}
+		}
+		row.State, row.Why = v.poolState(&row, g, unfit[name])
+		rows = append(rows, row)
+	}
+	v.age = time.Since(oldest)
+	return rows
+}
+
+// holderOf is the holder's node; where only its session's member is known, that.
+func holderOf(p *tenure.PoolOverview) string {
+	if p.Lock.Remaining <= 0 {
+		return ""
+	}
+	return cmp.Or(p.Load.Node, p.Lock.Holder)
+}
+
+func (v *visit) poolState(p *poolRow, g glance, unfit error) (state, why string) {
+	switch {
+	case unfit != nil:
+		return "unfit", v.reasonOf(unfit)
+	case g.begun.IsZero():
+		return "unknown", "it has not answered yet"
+	case g.err != nil:
+		return "down", v.reasonOf(g.err)
+	case p.Lock.Paused:
+		return "frozen", ""
+	case p.Holder == "":
+		return "no holder", ""
+	default:
+		return "up", ""
+	}
+}
+
+// problemsOf is what is wrong with a pool.
+func problemsOf(p poolRow) (out []problem) {
+	add := func(rank int, size int64, severity, text, to string, pairs ...any) {
+		out = append(out, problem{rank, size, severity, text, to, pairs})
+	}
+	switch p.State {
+	case "unknown":
+		add(0, 0, "warning", "Pool "+p.Name+" has not answered yet", "/pools")
+	case "down":
+		add(0, 0, "error", "Pool "+p.Name+" does not answer: "+p.Why, "/pools")
+	case "unfit":
+		add(1, 0, "error", "Pool "+p.Name+" cannot be used: "+p.Why, "/pools")
+	case "no holder":
+		add(2, 0, "error", "No node holds the acquire lock of pool "+p.Name+": its jobs do not start", "/cluster")
+	case "frozen":
+		add(5, 0, "warning", "Pool "+p.Name+" is frozen: its jobs do not start", "/pools")
+	}
+	if p.Load == nil {
+		return out
+	}
+	if n := p.Load.Dead; n > 0 {
+		add(3, n, "warning", fmt.Sprintf("%s in %s", plural(n, "dead letter"), p.Name), "/dead", "pool", p.Name)
+	}
+	if old := p.Load.Oldest; old > lateAfter && p.Load.Waiting > 0 {
+		add(4, int64(old), "warning", fmt.Sprintf("The oldest job that waits in %s was created %s ago", p.Name, span(old)), "/jobs", "pool", p.Name, "state", "waiting")
+	}
+	return out
+}
+
+func plural(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return bounded(n) + " " + what + "s"
+}

@@ -1,0 +1,163 @@
+package dashboard
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// tenantRow is a tenant with what it waits for.
+type tenantRow struct {
+	tenure.TenantStatus
+	Why    tenure.TenantExplanation
+	Known  bool // Why was answered in time
+	Limits int
+}
+
+// tenantsShown is how many tenants there are on a page: each is asked for by itself.
+const tenantsShown = 40
+
+type tenantsBody struct {
+	Query string
+	Rows  []tenantRow
+	More  string // the tenant that the next page begins behind; "": there is none
+}
+
+func tenantsPage(v *visit) (view, error) {
+	query, after := v.FormValue("q"), v.FormValue("after")
+	var all []tenure.TenantStatus
+	var limits []tenure.LimitStatus
+	together(func() { all = listTenants(v) }, func() { limits = listLimits(v) })
+	all = slices.DeleteFunc(all, func(s tenure.TenantStatus) bool {
+		return string(s.Tenant) <= after || !strings.Contains(string(s.Tenant), query)
+	})
+	body := tenantsBody{Query: query}
+	if len(all) > tenantsShown {
+		all = all[:tenantsShown]
+		body.More = string(all[tenantsShown-1].Tenant)
+	}
+	body.Rows = explainTenants(v, all)
+	for i := range body.Rows {
+		row := &body.Rows[i]
+		row.Limits = len(limitsOf(limits, row.Tenant))
+	}
+	return view{Page: "tenants", Title: "Tenants", Body: body}, nil
+}
+
+// listTenants are the tenants that the visitor may see, each once where it lives, or wherever it is
+// known if nobody says so.
+func listTenants(v *visit) []tenure.TenantStatus {
+	all, err := v.op.Tenants(v.ctx)
+	v.missing("", err)
+	all = slices.DeleteFunc(all, func(s tenure.TenantStatus) bool {
+		return s.State == "moved" || !v.sees(s.Pool, string(s.Tenant))
+	})
+	return all
+}
+
+// grantedTenants are the tenants that the visitor may see because they are listed for him.
+func grantedTenants(v *visit) (out []tenure.TenantStatus) {
+	for _, id := range v.grant.Tenants {
+		out = append(out, tenure.TenantStatus{Tenant: id})
+	}
+	return out
+}
+
+func explainTenants(v *visit, all []tenure.TenantStatus) []tenantRow {
+	rows := make([]tenantRow, len(all))
+	var questions []func()
+	for i, s := range all {
+		rows[i].TenantStatus = s
+		questions = append(questions, func() {
+			why, err := v.op.ExplainTenant(v.ctx, s.Tenant)
+			rows[i].Why, rows[i].Known = withoutAddress(why), err == nil && v.grant.SeesPool(why.Pool)
+			rows[i].Pool = cmp.Or(s.Pool, why.Pool)
+		})
+	}
+	together(questions...)
+	return rows
+}
+
+// withoutAddress leaves out what a database said, which may name its address and user.
+func withoutAddress(why tenure.TenantExplanation) tenure.TenantExplanation {
+	if why.Reason == tenure.WaitsForDatabase {
+		why.Text = "its pool's database does not answer, or cannot be used"
+	}
+	return why
+}
+
+func listLimits(v *visit) []tenure.LimitStatus {
+	all, err := v.op.Limits().List(v.ctx)
+	v.missing("", err)
+	return all
+}
+
+// limitsOf are a tenant's own limits.
+func limitsOf(all []tenure.LimitStatus, id tenancy.ID) (own []tenure.LimitStatus) {
+	for _, l := range all {
+		if l.Tenant == id {
+			own = append(own, l)
+		}
+	}
+	return own
+}
+
+type tenantBody struct {
+	tenantRow
+	Own   []tenure.LimitStatus
+	Every []tenure.LimitStatus // those for every tenant, and of all together, in its pool
+}
+
+func tenantPage(v *visit) (view, error) {
+	id := tenancy.ID(v.FormValue("id"))
+	if err := checkTenant(v, id); err != nil {
+		return view{}, err
+	}
+	var body tenantBody
+	var all []tenure.TenantStatus
+	var limits []tenure.LimitStatus
+	var err error
+	together(func() { all = listTenants(v) }, func() { limits = listLimits(v) },
+		func() { body.Why, err = v.op.ExplainTenant(v.ctx, id) })
+	if errors.Is(err, tenure.ErrUnknownTenant) || err == nil && !v.grant.SeesPool(body.Why.Pool) {
+		return view{}, notFound("tenant")
+	}
+	if err != nil && len(v.grant.Pools) > 0 { // it may live in a pool that is not to be seen
+		return view{}, &statusError{http.StatusServiceUnavailable, "It was not answered in time where this tenant lives: try again."}
+	}
+	v.missing("", err)
+	body.Why, body.Known = withoutAddress(body.Why), err == nil
+	body.TenantStatus = tenure.TenantStatus{Tenant: id, Pool: body.Why.Pool, State: "unknown"}
+	if body.Known && body.Why.Reason != tenure.WaitsForDatabase {
+		body.State, body.Weight = "active", 1
+	}
+	for _, s := range all {
+		if s.Tenant == id && s.Pool == body.Why.Pool {
+			body.TenantStatus = s
+		}
+	}
+	body.Own = limitsOf(limits, id)
+	others := limitsOf(limits, tenure.EveryTenant)
+	if v.grant.SeesTenant("") { // what all tenants do together is no single one's business
+		others = append(others, limitsOf(limits, tenure.AllTenants)...)
+	}
+	for _, l := range others {
+		if l.Pool == body.Pool {
+			body.Every = append(body.Every, l)
+		}
+	}
+	return view{Page: "tenant", Title: "Tenant " + string(id), Body: body}, nil
+}
+
+// checkTenant refuses tenants that cannot be, and those of others alike.
+func checkTenant(v *visit, id tenancy.ID) error {
+	if id.Validate() != nil || !v.grant.SeesTenant(id) {
+		return notFound("tenant")
+	}
+	return nil
+}

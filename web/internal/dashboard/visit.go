@@ -1,0 +1,210 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/tenancy"
+	"github.com/tenurehq/tenure/web/internal/reveal"
+)
+
+// visit is one request for a page or an action, by somebody who may look at it.
+type visit struct {
+	*http.Request
+	op       *tenure.Operator
+	reveal   reveal.Revealer
+	log      *zap.Logger
+	quiet    *zap.Logger // for what each look finds out again
+	looker   *looker
+	traceURL string // see Settings
+	grant    access.Grant
+	ctx      context.Context // bounds all that the databases are asked
+
+	seen map[string]glance // of the pools, by their names; nil: the page shows none
+	age  time.Duration     // of the oldest that the page shows of a pool
+
+	mu         sync.Mutex
+	unanswered []string // guarded by mu; what the page has to do without, for people
+}
+
+// view is what a page shows.
+type view struct {
+	Page  string // the file of its template
+	Title string
+	Still bool // it is to be read, or filled in, and must not change meanwhile
+	Body  any
+}
+
+// statusError is an answer that is no page.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+func notFound(what string) error {
+	return &statusError{http.StatusNotFound, "There is no such " + what + ", or it is not yours to see."}
+}
+
+// statusOf is what a failed call is answered with. An error that is not one of the domain's may hold
+// SQL, or a database's address: it is logged, and the answer has an id to find it by.
+func (v *visit) statusOf(err error) *statusError {
+	var status *statusError
+	var state *tenure.StateError
+	var taken *tenure.KeyTakenError
+	var input *tenure.InputError
+	switch {
+	case errors.As(err, &status):
+		return status
+	case errors.As(err, &state):
+		return &statusError{http.StatusConflict, state.Error()}
+	case errors.As(err, &input):
+		return &statusError{http.StatusBadRequest, input.Error()}
+	case errors.As(err, &taken):
+		return &statusError{http.StatusConflict, taken.Error()}
+	case errors.Is(err, tenure.ErrNotFound), errors.Is(err, tenure.ErrNoSchedule), errors.Is(err, tenure.ErrUnknownTenant):
+		return notFound("thing").(*statusError)
+	case errors.Is(err, tenure.ErrPoolDown):
+		return &statusError{http.StatusServiceUnavailable, "The pool's database cannot be used now: try again later."}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &statusError{http.StatusServiceUnavailable, "This was not done in time: look what became of it, and try again."}
+	}
+	id := uuid.NewString()
+	v.log.Error("request not answered", zap.String("path", v.URL.Path), zap.String("id", id), zap.Error(err))
+	code, text := http.StatusInternalServerError, "Something went wrong."
+	if tenure.Refused(err) {
+		code, text = http.StatusBadRequest, "This cannot be done as it was asked for."
+	}
+	return &statusError{code, text + " The node's log has the reason under id " + id + "."}
+}
+
+// reasonOf is what is said of a database that failed. What the database said may name its address and
+// user, and is logged.
+func (v *visit) reasonOf(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it did not answer in time"
+	case errors.Is(err, tenure.ErrPoolDown):
+		return "its database cannot be used"
+	}
+	v.quiet.Warn("not everything was answered", zap.Error(err))
+	return "its database cannot be asked; the node's log and tenure doctor say why"
+}
+
+// quietly is a log for what is found out again with each look at a page: a message is written ten
+// times a minute at most.
+func quietly(log *zap.Logger) *zap.Logger {
+	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return zapcore.NewSamplerWithOptions(c, time.Minute, 10, 0)
+	}))
+}
+
+// pools are those that the visitor may see, of which only one if it is named.
+func (v *visit) pools(only string) (names []string) {
+	for _, name := range v.op.PoolNames() {
+		if v.grant.SeesPool(name) && (only == "" || only == name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// tenants are those whose jobs are to be asked for: "" for all.
+func (v *visit) tenants(only string) []string {
+	switch {
+	case only != "" && !v.grant.SeesTenant(tenancy.ID(only)):
+		return nil
+	case only != "" || len(v.grant.Tenants) == 0:
+		return []string{only}
+	}
+	var all []string
+	for _, id := range v.grant.Tenants {
+		all = append(all, string(id))
+	}
+	return all
+}
+
+// sees says whether the visitor may see what belongs to a tenant in a pool.
+func (v *visit) sees(pool, tenant string) bool {
+	return v.grant.SeesPool(pool) && v.grant.SeesTenant(tenancy.ID(tenant))
+}
+
+// unlimited says whether the visitor may see what belongs to all tenants and pools.
+func (v *visit) unlimited() bool { return len(v.grant.Tenants) == 0 && len(v.grant.Pools) == 0 }
+
+// missing notes what did not answer. Without a pool it was a question to all.
+func (v *visit) missing(pool string, err error) {
+	if err == nil {
+		return
+	}
+	line := "Pool " + pool + ": " + v.reasonOf(err) + "."
+	if pool == "" {
+		_ = v.reasonOf(err) // for the log
+		line = "Some pools did not answer."
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !slices.Contains(v.unanswered, line) {
+		v.unanswered = append(v.unanswered, line)
+	}
+}
+
+// asking is how many questions a page has under way at a time, so that it leaves others a connection.
+const asking = 8
+
+// together asks several things at a time.
+func together(questions ...func()) {
+	var group sync.WaitGroup
+	free := make(chan struct{}, asking)
+	for _, ask := range questions {
+		group.Go(func() {
+			free <- struct{}{}
+			defer func() { <-free }()
+			ask()
+		})
+	}
+	group.Wait()
+}
+
+// rowsShown is how many rows there are on a page of a list that has pages.
+const rowsShown = 50
+
+// firstPage is what a page shows of rows, of which one more was asked for, and the cursor that the next page
+// begins behind; "": there is none.
+func firstPage[T interface{ Cursor() string }](rows []T, compare func(a, b T) int) (page []T, next string) {
+	slices.SortFunc(rows, compare)
+	if len(rows) <= rowsShown {
+		return rows, ""
+	}
+	return rows[:rowsShown], rows[rowsShown-1].Cursor()
+}
+
+// gather asks for the jobs, batches or groups of each pool and tenant that the visitor may see.
+func gather[T any](v *visit, pool, tenant string, ask func(pool, tenant string) ([]T, error)) (all []T) {
+	var mu sync.Mutex
+	var questions []func()
+	for _, p := range v.pools(pool) {
+		for _, t := range v.tenants(tenant) {
+			questions = append(questions, func() {
+				some, err := ask(p, t)
+				v.missing(p, err)
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, some...)
+			})
+		}
+	}
+	together(questions...)
+	return all
+}

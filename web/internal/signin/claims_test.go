@@ -1,0 +1,25 @@
+package signin
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	var c claims
+	require.NoError(t, json.Unmarshal([]byte(`{"sub": "1", "preferred_username": "ann", "email": "ann@example.com", "groups": ["a", 2, "b"],
+		"realm_access": {"roles": ["ops"]}, "https://example.com/roles": "admin"}`), &c))
+	require.Equal(t, "ann", c.name(), "nobody has verified the address")
+	require.Equal(t, []string{"a", "b"}, c.values("groups"))
+	require.Equal(t, []string{"ops"}, c.values("realm_access.roles"))
+	require.Equal(t, []string{"admin"}, c.values("https://example.com/roles"))
+	for _, claim := range []string{"none", "groups.a", "realm_access", "realm_access.none", "sub.x", "email"} {
+		require.Empty(t, c.values(claim), claim)
+	}
+	c["email_verified"] = true
+	require.Equal(t, []string{"ann@example.com"}, c.values("email"))
+	require.Equal(t, "ann@example.com", c.name())
+}

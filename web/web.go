@@ -1,0 +1,102 @@
+// Package web has what people and programs operate a cluster by over HTTP: the dashboard, an API
+// below /api/, which /api/openapi.json describes, and, below /external-job-api/, the part of
+// Flowable's that its external workers use.
+//
+// [Handler] asks everybody who they are, and lets nobody do more than they may. Encryption on the
+// way is the business of whoever serves it, as tenure.Node does with node.tls_cert: without that, on
+// an address that others reach, tokens could be read by anyone in between.
+package web
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/web/internal/api"
+	"github.com/tenurehq/tenure/web/internal/dashboard"
+	"github.com/tenurehq/tenure/web/internal/flowable"
+	"github.com/tenurehq/tenure/web/internal/signin"
+)
+
+// Settings are where dashboard and API stand, and who may use them.
+type Settings struct {
+	// Prefix is the path that they are served under, such as /tenure; "": the root.
+	Prefix string
+	// Tokens let in those who know their secrets, by name. Without any, and without
+	// TrustedProxies and OIDC, programs on this machine may do everything, and others nothing.
+	Tokens map[string]config.Token
+	// TraceURL is where a trace can be seen, such as https://grafana.example.com/trace/{trace}: a job's page leads
+	// to the trace in which it was enqueued. "": it does not.
+	TraceURL string
+	// TrustedProxies say who calls.
+	TrustedProxies config.TrustedProxies
+	// OIDC is where people sign in to the dashboard.
+	OIDC config.OIDC
+	// Redact takes out of a job's arguments and outputs, which are JSON, what nobody is to see,
+	// whoever asks; nil: nothing. It may be called concurrently. What it returns is to be JSON.
+	// Workers outside the cluster get the arguments of what they acquire as they are.
+	Redact func(kind string, text json.RawMessage) json.RawMessage
+	// Logger gets the errors that are not told to callers, and who signs in; nil: nobody does.
+	Logger *zap.Logger
+}
+
+// Site is the dashboard and the API, an http.Handler. Safe for concurrent use.
+type Site struct {
+	handler http.Handler
+	guard   *access.Guard
+	signIn  *signin.SignIn
+}
+
+// Handler serves the dashboard and the API of a client, which has to be started, such as a node's
+// own. Requests come with their whole path, the prefix included. An error says what is wrong with
+// the settings.
+func Handler(client *tenure.Client, s Settings) (*Site, error) {
+	log := s.Logger
+	if log == nil {
+		log = zap.NewNop()
+	}
+	pages, err := dashboard.Handler(client.Operator(), dashboard.Settings{Prefix: s.Prefix, Redact: s.Redact, TraceURL: s.TraceURL, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	prefix := strings.TrimRight(s.Prefix, "/")
+	site := &Site{guard: access.NewGuard(access.Rules{SignIn: true}), signIn: signin.New(prefix, log)}
+	site.guard.SignIn = site.signIn
+	if err := site.SetAccess(config.Node{Tokens: s.Tokens, TrustedProxies: s.TrustedProxies, OIDC: s.OIDC}); err != nil {
+		return nil, err
+	}
+	known := http.NewServeMux()
+	known.Handle(prefix+"/api/", http.StripPrefix(prefix, api.Handler(client, s.Redact, log)))
+	known.Handle(prefix+flowable.Path+"/", http.StripPrefix(prefix, flowable.Handler(client, prefix, log)))
+	known.Handle("/", pages)
+	mux := http.NewServeMux()
+	mux.Handle(prefix+"/oidc/", access.Secured(site.signIn)) // for strangers
+	guarded := site.guard.Wrap(known)
+	mux.Handle(prefix+"/api/", withProblems(guarded))
+	mux.Handle("/", guarded)
+	site.handler = mux
+	return site, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// SetAccess replaces who may use the site by what a node section says: its tokens, trusted_proxies
+// and oidc. Requests go on meanwhile, and each is judged by either the old or the new. An error says
+// what is wrong with the section, and changes nothing. See tenure.WithReloaded.
+func (s *Site) SetAccess(n config.Node) error {
+	rules, err := access.RulesOf(n)
+	if err != nil {
+		return err
+	}
+	if err := s.signIn.Set(n.OIDC); err != nil {
+		return err
+	}
+	s.guard.Set(rules)
+	return nil
+}

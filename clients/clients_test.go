@@ -95,6 +95,9 @@ func requireExamples(t *testing.T, dir string, env []string, program, enqueue, w
 }
 
 func TestTypeScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fetches packages")
+	}
 	t.Parallel()
 	need(t, "npm", "npm")
 	dir := t.TempDir()
@@ -117,6 +120,9 @@ func TestTypeScript(t *testing.T) {
 }
 
 func TestPython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fetches packages")
+	}
 	t.Parallel()
 	need(t, "python3", "python3-venv")
 	dir := t.TempDir()

@@ -14,6 +14,9 @@ import (
 
 // The code of the page is that of the module beside it, whose tests pass.
 func TestUseWith(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a module of its own")
+	}
 	t.Parallel()
 	files, err := filepath.Glob("usewith/*.go")
 	require.NoError(t, err)

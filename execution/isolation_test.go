@@ -655,7 +655,7 @@ func sufferAttacks(t *testing.T, newCity func(*testing.T, func(*job.Registry)) *
 			}
 			e = victim(ids[to])
 			require.Equal(t, "in tx", e.how, "%s after %s by %s: %v", ids[to], a.name, ids[from], e.outcome.Err)
-			require.JSONEq(t, baseline[ids[to]], after.Print, "%s after %s by %s", ids[to], a.name, ids[from])
+			require.JSONEq(t, baseline[ids[to]], after.Print, "PROMISE BROKEN: %s after %s by %s", ids[to], a.name, ids[from])
 			switch conn {
 			case kept:
 				require.Equal(t, before.PID, after.PID, "the victim must follow on the connection of %s", a.name)

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 // Every side of every comparison runs and gives a figure, on real Postgres: the peer's program
 // is a module of its own, which nothing else would build.
 func TestCompare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a module of its own")
+	}
 	t.Parallel()
 	pgtest.Program(t, "pgbench")
 	file := filepath.Join(t.TempDir(), "benchmarks.md")

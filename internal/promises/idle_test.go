@@ -20,6 +20,9 @@ import (
 // An idle pool is looked at seldom, on the lock's connection; whatever comes is found
 // all the same: by a hint, by SQL, a timer, a transaction that commits late.
 func TestIdlePoolsDoze(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures time")
+	}
 	t.Parallel()
 	b := newTestbed(t, 1, 1)
 	b.cfg.Acquire.Lock = acquisition.LockConfig{TTL: 4 * time.Second, RenewEvery: time.Second}
@@ -86,6 +89,9 @@ func TestIdlePoolsDoze(t *testing.T) {
 // nobody tells: the next look learns when that is. Of a few pools' one at least is late by no more than what
 // is asked for; others may be, as the machine may be busy, but by far less than there is between two looks.
 func TestATimerInAPoolThatDozesStartsInTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures time")
+	}
 	t.Parallel()
 	const pools, asked = 3, 100 * time.Millisecond
 	b := newTestbed(t, pools, 1)
@@ -128,6 +134,9 @@ func TestATimerInAPoolThatDozesStartsInTime(t *testing.T) {
 // A job of which no hint tells, added by SQL or by a process that does not gossip, and just after
 // a node has begun to doze, need not wait for as long as a doze is between two looks.
 func TestTheFirstJobIsFoundSoon(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures time")
+	}
 	t.Parallel()
 	b := newTestbed(t, 1, 1)
 	d := config.Default().Acquire

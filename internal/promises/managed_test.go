@@ -10,6 +10,9 @@ import (
 // holds there; but where the timeline cannot be read at all nobody can tell that a primary was
 // replaced.
 func TestOnServersThatHideWhatTheyAre(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs other tests again, on two more servers")
+	}
 	t.Parallel()
 	tests := map[string]func(*testing.T){
 		"P1":   TestP1ACrashLosesCommits,

@@ -131,7 +131,7 @@ func TestP1UnderFaults(t *testing.T) {
 		var n int
 		var place string
 		_, err = pgx.ForEachRow(rows, []any{&n, &place}, func() error {
-			require.NotContains(t, found, n, "job stands in two places")
+			require.NotContains(t, found, n, broken+"job stands in two places")
 			found[n] = place
 			return nil
 		})
@@ -143,21 +143,21 @@ func TestP1UnderFaults(t *testing.T) {
 		switch {
 		case !stands && (want == "none" || l.maybe[n]):
 		case !stands:
-			require.Fail(t, "a job is lost", "%d should be %s", n, want)
+			require.Fail(t, broken+"a job is lost", "%d should be %s", n, want)
 		default:
 			require.Contains(t, want, got, "job %d", n)
 		}
 		places[got]++
 		delete(found, n)
 	}
-	require.Empty(t, found, "jobs that nobody enqueued")
+	require.Empty(t, found, broken+"jobs that nobody enqueued")
 	for _, place := range []string{"done", "cancelled", "dead", "timer"} {
 		require.Greater(t, places[place], 20, "%v", places)
 	}
 	for tenant, where := range b.cfg.Tenants.Static {
 		require.Zero(t, b.count(where.Pool, fmt.Sprintf(`SELECT count(*) FROM
 			(SELECT id FROM tenure.completed_job WHERE kind = 'write' AND tenant_id = $1) j FULL JOIN %s.effect e ON e.job_id = j.id
-			WHERE j.id IS NULL OR e.job_id IS NULL`, tenant), string(tenant)), "every finished job has its effect, and no other")
+			WHERE j.id IS NULL OR e.job_id IS NULL`, tenant), string(tenant)), broken+"every finished job has its effect, and no other")
 	}
 	t.Logf("%d jobs: %v, %d of unknown fate", len(l.place), places, len(l.maybe))
 }

@@ -87,7 +87,7 @@ func TestP6TheConnectionIsClean(t *testing.T) {
 			}, patience, patience/10000, "%s, %s", leftover, how)
 			_, err = n.Client().Enqueue(tenancy.For(t.Context(), "t2"), look{})
 			require.NoError(t, err)
-			require.Equal(t, "t2, pg_temp t2 10s  t2 t 0 0 0 off t "+rolePrefix+"t2 <nil>", <-found, "after %s, %s", leftover, how)
+			require.Equal(t, "t2, pg_temp t2 10s  t2 t 0 0 0 off t "+rolePrefix+"t2 <nil>", <-found, broken+"after %s, %s", leftover, how)
 		}
 	}
 }

@@ -197,6 +197,9 @@ func (u *upgrade) holds(node string) {
 // in either order, while it is migrated under load: jobs that were enqueued by either, at
 // once, for later, in a transaction and failing at first, are neither lost nor doubled.
 func TestARollingUpgradeFromTheReleaseBefore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the release before")
+	}
 	t.Parallel()
 	if out, err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", releaseBefore+"^{commit}").CombinedOutput(); err != nil {
 		t.Skipf("the commit of the release before is not in this clone, perhaps because it is shallow (git fetch --unshallow): "+
@@ -279,7 +282,7 @@ func (u *upgrade) requireNothingLost() {
 	for pool, tenants := range map[string]string{"p1": "SELECT job_id FROM t1.effect UNION ALL SELECT job_id FROM t2.effect",
 		"p2": "SELECT job_id FROM t3.effect UNION ALL SELECT job_id FROM t4.effect"} {
 		effects := b.count(pool, "SELECT count(*) FROM ("+tenants+") e")
-		require.Equal(t, effects, b.count(pool, "SELECT count(DISTINCT job_id) FROM ("+tenants+") e"), "doubled in %s", pool)
+		require.Equal(t, effects, b.count(pool, "SELECT count(DISTINCT job_id) FROM ("+tenants+") e"), broken+"doubled in %s", pool)
 		require.Equal(t, effects, b.count(pool, "SELECT count(*) FROM tenure.completed_job WHERE outcome = 'done'"), "effects and finished jobs of %s", pool)
 		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.dead_letter_job"))
 		require.Zero(t, b.count(pool, "SELECT count(*) FROM tenure.job_error e WHERE error <> 'the first time it fails'"))
@@ -287,6 +290,6 @@ func (u *upgrade) requireNothingLost() {
 		found += b.count(pool, "SELECT count(*) FROM ("+tenants+") e WHERE job_id = ANY($1)", u.known)
 		jobs += effects
 	}
-	require.Equal(t, len(u.known), found, "lost")
+	require.Equal(t, len(u.known), found, broken+"lost")
 	t.Logf("%d jobs, %d of them known by their ids; none lost, none doubled", jobs, found)
 }

@@ -12,6 +12,9 @@ import (
 
 // TestBrokenVariants takes one protection away at a time and expects to be told.
 func TestBrokenVariants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates for minutes")
+	}
 	for _, c := range []struct {
 		name    string
 		seed    uint64 // the first that is tried: the one that showed it last

@@ -23,6 +23,9 @@ import (
 
 // Flowable's own client for JavaScript works with a node as it works with Flowable.
 func TestFlowablesClientForJavaScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fetches packages")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS("testdata/javascript")))
@@ -32,6 +35,9 @@ func TestFlowablesClientForJavaScript(t *testing.T) {
 
 // Flowable's own client for Python works with a node as it works with Flowable.
 func TestFlowablesClientForPython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fetches packages")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS("testdata/python")))

@@ -1,5 +1,4 @@
 # Every target says after ## what it does; `make` alone lists them.
-SHELL := /bin/bash
 GO ?= go
 GOTESTSUM = $(GO) tool -modfile=tools/go.mod gotestsum --format pkgname --format-hide-empty-pkg
 
@@ -21,10 +20,11 @@ demo: deps ## Run a cluster here, kill a node, prove that nothing was lost (ARGS
 # tests did ("unknown", its issue 565), and what no second run excuses: a job that was lost, or doubled, or another
 # tenant's. -short leaves out what takes long or measures time: that is make verify's.
 # internal/promises takes longest, so it begins first.
+test: SHELL := /bin/bash
 test: deps ## Run every test on a throwaway Postgres (what takes long is in: make verify)
 	@mkdir -p bin && rm -f bin/reruns.txt && set -o pipefail && \
 	$(GOTESTSUM) --hide-summary skipped --rerun-fails=2 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
-	  --rerun-fails-report bin/reruns.txt --packages "./internal/promises ./..." -- -short -timeout 20m | tee bin/test.txt
+	  --jsonfile bin/test.json --rerun-fails-report bin/reruns.txt --packages "./internal/promises ./..." -- -short -timeout 20m | tee bin/test.txt
 	@if [ -e bin/reruns.txt ]; then sed -n 's/: [1-9].*//p' bin/reruns.txt | sed 's/^/FLAKY /'; fi
 	@! grep -hE ': 0 runs|\(unknown\)|PROMISE BROKEN' bin/reruns.txt bin/test.txt 2>/dev/null
 

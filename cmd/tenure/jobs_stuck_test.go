@@ -33,7 +33,10 @@ func TestShowAStuckJob(t *testing.T) {
 	}))
 	defer target.Close()
 	defer close(goOn)
-	b.configure("session: {ttl: 3s, heartbeat_every: 500ms}", "session: {ttl: 1m, heartbeat_every: 20s}") // by which a cancel is heard
+	far := b.enqueue("http.request", fmt.Sprintf(`{"url": %q}`, target.URL), "--tenant", "P1")
+	b.sql("p1", `INSERT INTO tenure.node_session (session_id, node, member, expires_at) VALUES (gen_random_uuid(), 'far', 'far', now() + interval '1 h');
+		INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT session_id, turn, ARRAY[id], now() FROM tenure.job, tenure.node_session WHERE id = `+far+`;
+		INSERT INTO tenure.cancel_request (job_id) VALUES (`+far+`)`)
 	node := b.serve()
 	b.configure("listen: 127.0.0.1:0", "listen: "+strings.TrimPrefix(node.url, "http://"))
 	id := b.enqueue("http.request", fmt.Sprintf(`{"url": %q}`, target.URL), "--tenant", "P1")
@@ -55,8 +58,8 @@ func TestShowAStuckJob(t *testing.T) {
 	require.Contains(t, r.out, "running")
 	b.configure("name: other", "name: test")
 
-	// The handler hears of a cancel with a heartbeat; one that ignores it is still there then.
-	b.sql("p1", "INSERT INTO tenure.cancel_request (job_id, requested_at) VALUES ("+id+", now() + interval '1 s') ON CONFLICT DO NOTHING")
+	// A node hears of a cancel with a heartbeat; one whose handler ignores it still has the job then.
+	id = far
 	r = show("-o", "json")
 	var shown map[string]any
 	require.NoError(t, json.Unmarshal([]byte(r.out), &shown))

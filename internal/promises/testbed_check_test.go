@@ -42,7 +42,7 @@ func (b *testbed) effectsOf(tenant string, pools ...string) (rows int, jobs map[
 func (b *testbed) requireOnce(tenant string, n int, pools ...string) {
 	b.t.Helper()
 	for _, p := range pools {
-		b.eventually(0, p, unfinished, tenant)
+		b.dwindles(p, unfinished, tenant)
 	}
 	rows, jobs := b.effectsOf(tenant, pools...)
 	for id, times := range jobs {

@@ -62,7 +62,7 @@ func (b *testbed) traffic(c *tenure.Client, tenant tenancy.ID) *traffic {
 				select {
 				case <-f.end:
 					return
-				case <-time.After(5 * time.Millisecond): // a rate that a busy machine can follow
+				case <-time.After(25 * time.Millisecond): // a rate that a busy machine can follow
 				}
 				n, err := way(i)
 				switch {

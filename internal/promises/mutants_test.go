@@ -649,16 +649,16 @@ var _ = []mutant.Mutant{
 	},
 	{
 		Promise: "move", Name: "the old pool is not closed",
-		File: "internal/store/migrations/0022_external_workers.sql",
+		File: "internal/store/migrations/0035_executing_user.sql",
 		Old:  "place.state = 'moved' THEN 'moved'",
 		New:  "place.state = 'nowhere' THEN 'moved'",
 		Test: "TestMoveWhatWasLeftBehind",
 	},
 	{
 		Promise: "P6", Name: "a job that is refused fails its caller's transaction",
-		File: "internal/store/migrations/0023_options.sql",
-		Old:  "IF refused IS NOT NULL AND pool IS NULL THEN",
-		New:  "IF refused IS NOT NULL THEN",
+		File: "internal/store/migrations/0035_executing_user.sql",
+		Old:  `FROM tenure.take_key(tenant, unique_key, unique_for) k; refused := CASE WHEN id IS NULL THEN 'contended' END; END IF; IF refused IS NOT NULL AND pool IS NULL THEN`,
+		New:  `FROM tenure.take_key(tenant, unique_key, unique_for) k; refused := CASE WHEN id IS NULL THEN 'contended' END; END IF; IF refused IS NOT NULL THEN`,
 		Test: "TestEnqueueTxForItsOwnTenant",
 	},
 	{
@@ -1029,11 +1029,9 @@ return nil
 	},
 	{
 		Promise: "P6", Name: "tenure.enqueue has no more rights than its caller",
-		File: "internal/store/migrations/0023_options.sql",
-		Old: `OUT other_pool text)
-    LANGUAGE plpgsql SECURITY DEFINER`,
-		New: `OUT other_pool text)
-    LANGUAGE plpgsql`,
+		File: "internal/store/migrations/0035_executing_user.sql",
+		Old:  `CREATE FUNCTION tenure.answer() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER`,
+		New:  `CREATE FUNCTION tenure.answer() RETURNS trigger LANGUAGE plpgsql`,
 		Test: "TestEnqueueTx",
 	},
 	{

@@ -148,7 +148,9 @@ func TestGrantsCoverTheLedger(t *testing.T) {
 		WHERE c.relnamespace = 'tenure'::regnamespace AND CASE c.relkind WHEN 'S' THEN NOT has_sequence_privilege(c.oid, 'UPDATE') END
 		  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'i')
 		UNION ALL
-		SELECT f.proname FROM pg_proc f WHERE f.pronamespace = 'tenure'::regnamespace AND NOT has_function_privilege(f.oid, 'EXECUTE')`)
+		SELECT f.proname FROM pg_proc f WHERE f.pronamespace = 'tenure'::regnamespace AND NOT has_function_privilege(f.oid, 'EXECUTE')
+		  AND f.proname <> ALL ('{answer,enqueue_as,enqueue_external_as,enqueue_linked_as,cancel_as,retry_as,job_changeable,calls_itself,
+		                          enqueue_fault,options_fault,enqueue_refusal,enqueue_raise,enqueue_key,take_key,index_tags,notify_holder,retry_external}')`)
 	require.NoError(t, err)
 	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -165,6 +167,7 @@ func TestWhoOnlyEnqueuesNeedsLittle(t *testing.T) {
 	execute(t, owner, "CREATE ROLE "+user+" LOGIN PASSWORD 'secret'")
 	t.Cleanup(func() { _, _ = owner.Exec(context.Background(), "DROP OWNED BY "+user+"; DROP ROLE "+user) })
 	execute(t, owner, "REVOKE EXECUTE ON FUNCTION tenure.enqueue FROM PUBLIC")
+	execute(t, owner, "REVOKE ALL ON tenure.door FROM PUBLIC")
 	web := connectTo(t, storetest.As(dsn, user))
 	_, err := store.Verify(t.Context(), web, "main", store.ToEnqueue)
 	var refused *store.PoolError

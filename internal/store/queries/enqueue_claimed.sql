@@ -5,7 +5,7 @@
 -- neither that nor that the tenant rests, and nothing is claimed.
 -- The claim's turn is the job's, which tenure.first_turn() gives it by default: the incarnation, as the
 -- fence compares that. To call the function here as well would be under another search_path than
--- tenure.enqueue has, and Postgres makes a kept plan anew each time that changes: 0.1 ms for each job.
+-- what is behind the door has, and Postgres makes a kept plan anew each time that changes: 0.1 ms for each job.
 -- $1 session, $2 epoch, $3 the incarnation that the lock was taken in, $4 pool number,
 -- $5 tenant, $6 queue, $7 kind, $8 payload, $9 priority, $10 max_attempts, $11 meta,
 -- $12 correlation id, $13 timeout, $14 how often limits had been changed when they were read: under
@@ -17,11 +17,10 @@ WITH fence AS MATERIALIZED (
       AND $3 = tenure.incarnation() AND l.limit_changes = $14
       AND NOT EXISTS (SELECT FROM tenure.tenant t WHERE t.tenant_id = $5 AND (t.state <> 'active' OR t.frozen))
     FOR KEY SHARE),
-added AS MATERIALIZED (
-    SELECT e.id, e.refused, e.other_pool
-    FROM tenure.enqueue(pool => $4::integer, tenant => $5::text, queue => $6::text, kind => $7::text, payload => $8::jsonb,
-        priority => $9::integer, max_attempts => $10::integer, meta => $11::jsonb, correlation_id => $12::text, with_data => false,
-        timeout => $13::interval) e),
+added AS (
+    INSERT INTO tenure.door AS d (call, pool, tenant, queue, kind, payload, priority, max_attempts, meta, correlation_id, with_data, timeout)
+    VALUES ('enqueue', $4::integer, $5::text, $6::text, $7::text, $8::jsonb, $9::integer, $10::integer, $11::jsonb, $12::text, false, $13::interval)
+    RETURNING d.id, d.refused, d.other_pool),
 claimed AS (
     INSERT INTO tenure.claim (session_id, turn, job_ids, started_at)
     SELECT $1, $3, ARRAY[added.id], clock_timestamp()

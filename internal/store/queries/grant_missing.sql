@@ -44,7 +44,14 @@ wanted (part, kind, object, privilege, n, granted) AS MATERIALIZED (
     SELECT 4, 'FUNCTION ', format('tenure.%I(%s)', f.proname, pg_get_function_identity_arguments(f.oid)), 'EXECUTE', 1,
            has_function_privilege(g.oid, f.oid, 'EXECUTE')
     FROM grantee g, functions, ledger l JOIN pg_proc f ON f.pronamespace = l.oid
-    WHERE format('%s(%s)', f.proname, oidvectortypes(f.proargtypes)) = functions.signature),
+    WHERE format('%s(%s)', f.proname, oidvectortypes(f.proargtypes)) = functions.signature
+    UNION ALL -- what may be asked at the door; who asks is nobody's to say
+    SELECT 2, '', 'tenure.door', format(v.privileges, v.columns), 1, v.granted
+    FROM grantee g, ledger l JOIN pg_class c ON c.relnamespace = l.oid AND c.relname = 'door', LATERAL (
+        SELECT p.privilege || ' (%s)', string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum), bool_and(has_column_privilege(g.oid, c.oid, a.attnum, p.privilege))
+        FROM (VALUES ('INSERT', false), ('SELECT', true)) AS p (privilege, answers), pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attname <> 'caller' AND p.answers = (a.attname = ANY ('{id,duplicate,refused,other_pool,answer}'))
+        GROUP BY p.privilege) AS v (privileges, columns, granted)),
 missing AS (
     SELECT part, kind, object, string_agg(privilege, ', ' ORDER BY n) AS privileges
     FROM wanted WHERE NOT granted GROUP BY part, kind, object)

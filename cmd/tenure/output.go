@@ -118,8 +118,10 @@ func (now clock) stamp(t time.Time) string {
 }
 
 func (now clock) relative(t time.Time) string {
-	d := t.Sub(now())
-	switch {
+	d := t.Sub(now()) // which ends at 292 years
+	switch years := t.Year() - now().Year(); {
+	case years > 200:
+		return fmt.Sprintf("in %d years", years)
 	case d > 0 && d >= time.Second:
 		return "in " + roughly(d)
 	case d <= -time.Second:

@@ -21,6 +21,7 @@ func TestRelative(t *testing.T) {
 	} {
 		require.Equal(t, want, a.now.relative(now.Add(d)), d)
 	}
+	require.Equal(t, "in 6974 years", a.now.relative(now.AddDate(6974, 0, 0)))
 	require.Equal(t, "2026-11-20T11:57:00Z (3m ago)", a.now.stamp(now.Add(-3*time.Minute).In(time.FixedZone("", 3600))))
 	require.Empty(t, a.now.stamp(time.Time{}))
 }

@@ -854,7 +854,7 @@ DECLARE`,
 	},
 	{
 		Promise: "P9", Name: "a pool that wants no notifications has them",
-		File: "internal/store/migrations/0015_notifications.sql",
+		File: "internal/store/migrations/0035_executing_user.sql",
 		Old:  "FROM tenure.pool p WHERE p.notify; END",
 		New:  "FROM tenure.pool p; END",
 		Test: "TestSQLNotifies",

@@ -29,6 +29,33 @@ func TestTimersFire(t *testing.T) {
 	require.Equal(t, b.first()+1, b.page(t, 0).Jobs[0].Record.Turn)
 }
 
+// No time is too far: a holder looks again after a day.
+func TestTimersOfAnotherAge(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, at := range []string{"9999-12-31", "9000-01-01", "infinity"} {
+		execute(t, b.owner, "DELETE FROM tenure.timer_job")
+		if at != "infinity" { // which SQL refuses
+			execute(t, b.owner, "SELECT tenure.enqueue('acme', 'k', run_at => '"+at+"')")
+		}
+		execute(t, b.owner, "INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) VALUES ('acme', 'q', 'k', '{}', '"+at+"')")
+		in, ok, err := store.NextTimer(t.Context(), b.db)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.InDelta(t, 24*time.Hour, in, float64(time.Minute))
+		idle, err := store.LookIdle(t.Context(), b.db)
+		require.NoError(t, err)
+		require.InDelta(t, 24*time.Hour, *idle.Due, float64(time.Minute))
+		fired, err := store.FireTimers(t.Context(), b.db, b.fence, 10)
+		require.NoError(t, err)
+		require.Empty(t, fired)
+	}
+	execute(t, b.owner, "DELETE FROM tenure.timer_job")
+	idle, err := store.LookIdle(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Nil(t, idle.Due)
+}
+
 // A timer whose row somebody has locked fires when it is free; the others do not wait.
 func TestTimersFireBesideALockedOne(t *testing.T) {
 	t.Parallel()

@@ -665,6 +665,19 @@ FROM (
     FROM tenure.completed_job) s
 WHERE (SELECT tenure.job_allowed(current_user, NULL, 'SELECT', true)) -- asked once
    OR tenure.job_allowed(current_user, s.tenant_id, 'SELECT', true);
+-- As in 0015, but that no time is too far to be told: the holder looks again after a day.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION tenure.notify_holder(tenant text, queue text, priority integer, due timestamptz) RETURNS void
+    LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('tenure_enqueued', CASE
+        WHEN due IS NULL THEN jsonb_build_object('l', jsonb_build_array(jsonb_build_object('Tenant', tenant, 'Queue', queue, 'Priority', priority)))
+        ELSE jsonb_build_object('d', greatest(1, ceil(extract(epoch FROM least(due, clock_timestamp() + interval '1 day') - clock_timestamp()) * 1000)::bigint * 1000000)) END::text)
+    FROM tenure.pool p WHERE p.notify;
+END
+$$;
+-- +goose StatementEnd
+
 -- The functions behind the door are executed by tenure.answer alone, under its path: one that each of them sets is
 -- what they took longest for. So nobody else may execute them: PL/pgSQL looks types up by the path of the
 -- call that is a session's first. Their owner is the ledger's, whoever migrates.

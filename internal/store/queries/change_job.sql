@@ -51,5 +51,5 @@ outside AS (
     RETURNING queue, tenant_id, priority)
 SELECT queue, tenant_id, priority, NULL::bigint AS due_in FROM (SELECT * FROM stays UNION ALL SELECT * FROM aside UNION ALL SELECT * FROM outside) undelayed
 UNION ALL
-SELECT queue, tenant_id, priority, greatest(1, ceil(extract(epoch FROM due_at - clock_timestamp()) * 1000))::bigint
+SELECT queue, tenant_id, priority, greatest(1, ceil(extract(epoch FROM least(due_at, clock_timestamp() + interval '1 day') - clock_timestamp()) * 1000))::bigint
 FROM (SELECT * FROM put_off UNION ALL SELECT * FROM timer) delayed;

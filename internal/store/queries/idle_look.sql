@@ -17,7 +17,8 @@ SELECT EXISTS (SELECT FROM lane WHERE tenant_id NOT IN (SELECT t.tenant_id FROM 
     OR EXISTS (SELECT FROM tenure.awaited_end e
                WHERE e.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving')))
     OR EXISTS (SELECT FROM tenure.operation WHERE state = 'running') AS waiting,
-       (extract(epoch FROM least(
+       (SELECT (extract(epoch FROM least(next.at, clock_timestamp() + interval '1 day') - clock_timestamp()) * 1000)::bigint -- a day at most: see timer_next.sql
+        FROM (SELECT least(
             (SELECT due_at
              FROM tenure.timer_job
              WHERE tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
@@ -32,5 +33,6 @@ SELECT EXISTS (SELECT FROM lane WHERE tenant_id NOT IN (SELECT t.tenant_id FROM 
             FROM tenure.suspended_job
             WHERE resume_at IS NOT NULL
               AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
-            ORDER BY resume_at LIMIT 1)) - clock_timestamp()) * 1000)::bigint AS due_ms,
+            ORDER BY resume_at LIMIT 1)) AS at) next
+        WHERE next.at IS NOT NULL) AS due_ms,
        EXISTS (SELECT FROM tenure.claim) AS claimed;

@@ -38,4 +38,4 @@ outside AS (
     RETURNING queue, tenant_id, priority)
 SELECT queue, tenant_id, priority, NULL::bigint AS due_in FROM (SELECT * FROM waiting UNION ALL SELECT * FROM outside) undelayed
 UNION ALL
-SELECT queue, tenant_id, priority, greatest(0, ceil(extract(epoch FROM due_at - clock_timestamp()) * 1000))::bigint FROM timers;
+SELECT queue, tenant_id, priority, greatest(0, ceil(extract(epoch FROM least(due_at, clock_timestamp() + interval '1 day') - clock_timestamp()) * 1000))::bigint FROM timers;

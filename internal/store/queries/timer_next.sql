@@ -1,7 +1,8 @@
 -- How long until the next timer or schedule is due, or the next suspended job is to be resumed, in
--- ms by the database's clock; no row: none. Those of tenants that rest do not count, or they would be
+-- ms by the database's clock; no row: none. A time may be so far, or 'infinity', that no number of ms
+-- says how far: beyond a day it is a day, after which one looks again. Those of tenants that rest do not count, or they would be
 -- looked at all the time; nor do schedules that wait for their last job to end.
-SELECT greatest(0, ceil(extract(epoch FROM min(next.at) - clock_timestamp()) * 1000))::bigint
+SELECT greatest(0, ceil(extract(epoch FROM least(min(next.at), clock_timestamp() + interval '1 day') - clock_timestamp()) * 1000))::bigint
 FROM (
     (SELECT j.due_at AS at
      FROM tenure.timer_job j

@@ -49,6 +49,8 @@ func span(d time.Duration) string {
 // relative says how far a time is from now.
 func relative(at, now time.Time) string {
 	switch d := now.Sub(at); {
+	case at.Year()-now.Year() > 200: // as a duration ends at 292 years
+		return fmt.Sprintf("in %d years", at.Year()-now.Year())
 	case d.Abs() < time.Second:
 		return "now"
 	case d < 0:

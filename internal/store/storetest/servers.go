@@ -104,6 +104,13 @@ func PrepareFor(ctx context.Context, t testing.TB, dsn, name string, number int)
 	return prepare(ctx, dsn, name, number, serverOf(t))
 }
 
+// published is a ledger as change capture leaves it, which asks for a key of every table.
+const published = `DO $$ BEGIN
+	IF current_setting('server_version_num')::integer >= 150000 THEN
+		CREATE PUBLICATION published FOR TABLES IN SCHEMA tenure;
+	END IF;
+END $$`
+
 func prepare(ctx context.Context, dsn, name string, number int, s Server) error {
 	owners, err := Hide(ctx, dsn, s)
 	if err != nil {
@@ -123,6 +130,9 @@ func prepare(ctx context.Context, dsn, name string, number int, s Server) error 
 	}
 	store.MigrationConfig(cfg)
 	if _, err = store.Migrate(ctx, cfg, name, number); err != nil {
+		return err
+	}
+	if _, err := superuser.Exec(ctx, published); err != nil {
 		return err
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)

@@ -42,7 +42,7 @@ type MigrateOptions struct {
 	// Pools are the names of the pools to migrate. Default: all that are configured.
 	Pools []string
 	// PerServer is how many pools of one server are worked on at a time, each on one
-	// connection. Default: 8.
+	// connection, and on two while it is changed. Default: 8.
 	PerServer int
 	// AtOnce is how many pools of all servers are. Default: 32.
 	AtOnce int

@@ -36,7 +36,7 @@ func newMigrate(a *app) *cobra.Command {
 	var users []string
 	var grants, show bool
 	cmd.Flags().StringArrayVar(&o.Pools, "pool", nil, "only this `pool`; may be repeated (default: all)")
-	cmd.Flags().IntVar(&o.PerServer, "per-server", 8, "pools migrated at a time on one server, one connection each")
+	cmd.Flags().IntVar(&o.PerServer, "per-server", 8, "pools migrated at a time on one server, two connections each at most")
 	cmd.Flags().IntVar(&o.AtOnce, "at-once", 32, "pools migrated at a time over all servers")
 	cmd.Flags().BoolVar(&grants, "grants", false, "afterwards grant what nodes and clients need")
 	cmd.Flags().StringArrayVar(&users, "runtime", nil, "the `user` that nodes and clients connect as; may be repeated (default: those granted before)")

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
 
 	"github.com/tenurehq/tenure/internal/backoff"
 )
@@ -45,10 +44,11 @@ type Migration struct {
 	Took    time.Duration
 }
 
-// lockPoll and lockPatience time the wait for another process' migration of the same pool.
+// holdPatience bounds the wait for another process' migration of the same pool, and holdTry one
+// try of it: autovacuum gives way to whoever has waited for a second.
 const (
-	lockPoll     = 1 // s
-	lockPatience = 300
+	holdPatience = 5 * time.Minute
+	holdTry      = 2 * time.Second
 )
 
 // A migration must not queue for a table's lock: all who come after it, such as anyone who
@@ -159,7 +159,8 @@ type Migrated struct {
 
 // Migrate brings a pool's ledger to this program's version, numbers the pool unless it has
 // a number or number is 0, and gives users who have the ledger what was added to it. It
-// returns what it did, also before an error. cfg is one that [MigrationConfig] made fit; one connection is opened. A newer ledger that this program
+// returns what it did, also before an error. cfg is one that [MigrationConfig] made fit; one connection is opened, and
+// while steps are applied another one, which keeps others from that. A newer ledger that this program
 // can work on is left alone; one that it cannot work on is refused. Concurrent calls for
 // one database wait for one another. Transactions that are in the way are waited for
 // without holding up others; an error names the oldest of them after two minutes.
@@ -175,7 +176,7 @@ func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) 
 		return err
 	})
 	if err == nil && (l.Version < LedgerVersion() || l.Unindexed) {
-		done.Steps, err = update(ctx, db)
+		done.Steps, err = update(ctx, db, cfg)
 	}
 	if err != nil {
 		return done, fmt.Errorf("migrate: %w", err)
@@ -215,11 +216,16 @@ func onConn(ctx context.Context, db *sql.DB, fn func(*pgx.Conn) error) error {
 
 // update applies the steps that a ledger lacks, each in a transaction of its own unless it says otherwise,
 // and makes the indexes that days of finished jobs lack.
-func update(ctx context.Context, db *sql.DB) (done []Migration, err error) {
+func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig) (done []Migration, err error) {
 	p, err := provider(ctx, db)
 	if err != nil {
 		return nil, err
 	}
+	release, err := holdLedger(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	until, inTheWay := time.Now().Add(ddlPatience), ""
 	pause := backoff.Backoff{Policy: ddlRetry}
 	for {
@@ -272,9 +278,49 @@ func blockerOf(ctx context.Context, db *sql.DB) string {
 		user, application, pid, has, time.Duration(seconds*float64(time.Second)).Round(time.Second))
 }
 
-// sessionLocker keeps two processes from migrating one pool.
-func sessionLocker() (lock.SessionLocker, error) {
-	return lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockPoll, lockPatience))
+// holdLedger keeps other processes from migrating the pool until release is called or this one ends. The lock
+// is a transaction's, and steps are transactions or none at all, so it has a connection of its own. An
+// index that is made meanwhile does not wait for it: it has no snapshot between its statements.
+func holdLedger(ctx context.Context, cfg *pgx.ConnConfig) (release func(), err error) {
+	cfg = cfg.Copy()
+	cfg.RuntimeParams["application_name"] = "tenure migrate lock"
+	cfg.RuntimeParams["lock_timeout"] = fmt.Sprint(holdTry.Milliseconds())
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) } // with it goes the lock
+	_, err = conn.Exec(ctx, sqlMigrationHoldLong)
+	for began := time.Now(); err == nil; {
+		if _, err = conn.Exec(ctx, "BEGIN"); err != nil {
+			break
+		}
+		if _, err = conn.Exec(ctx, sqlMigrationHold); err == nil {
+			return release, nil
+		}
+		if _, rollback := conn.Exec(ctx, "ROLLBACK"); rollback != nil || !hasCode(err, codeLockTimeout) {
+			break
+		}
+		if time.Since(began) > holdPatience {
+			err = fmt.Errorf("%s; wait for it or end it, and run migrate again: %w", holderOf(ctx, conn, migrationTable), err)
+		} else {
+			err = nil
+		}
+	}
+	release()
+	return nil, fmt.Errorf("keep others from migrating: %w", err)
+}
+
+// holderOf names who holds a table of the ledger that others wait for.
+func holderOf(ctx context.Context, db DB, table string) string {
+	var pid int
+	var user, application string
+	var seconds float64
+	if err := db.QueryRow(ctx, sqlMigrationHolder, table).Scan(&pid, &user, &application, &seconds); err != nil {
+		return "others have held " + table + " one after the other" // it may just have ended
+	}
+	return fmt.Sprintf("user %q with application %q (pid %d) has held %s for %v", user, application, pid, table,
+		time.Duration(seconds*float64(time.Second)).Round(time.Second))
 }
 
 // missingIndexes returns the statements that make the indexes which days of finished jobs lack.
@@ -283,22 +329,9 @@ func missingIndexes(ctx context.Context, db DB) ([]string, error) {
 }
 
 // buildIndexes makes the indexes that days of finished jobs lack, each without keeping jobs from finishing,
-// and so in no transaction.
+// and so in no transaction. The caller holds the ledger.
 func buildIndexes(ctx context.Context, db *sql.DB) error {
-	locker, err := sessionLocker()
-	if err != nil {
-		return err
-	}
-	c, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close() // it goes back to db
-	if err := locker.SessionLock(ctx, c); err != nil {
-		return err
-	}
-	err = c.Raw(func(driver any) error {
-		conn := driver.(*stdlib.Conn).Conn()
+	return onConn(ctx, db, func(conn *pgx.Conn) error {
 		missing, err := missingIndexes(ctx, conn)
 		for _, sql := range missing {
 			if _, err := conn.Exec(ctx, sql); err != nil {
@@ -307,20 +340,14 @@ func buildIndexes(ctx context.Context, db *sql.DB) error {
 		}
 		return err
 	})
-	if unlockErr := locker.SessionUnlock(context.WithoutCancel(ctx), c); err == nil { // else it ends with the connection, which the caller closes
-		err = unlockErr
-	}
-	return err
 }
 
+// provider applies migrations, once there are the schema and the table that it notes them in. Whoever makes
+// these at the same time wins, here and in goose, which tries again for three seconds.
 func provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
-	// goose keeps its own table in the schema that its first migration would make.
-	if _, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS tenure"); err != nil && !hasCode(err, codeUniqueViolation) {
+	_, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS tenure")
+	if err != nil && !hasCode(err, codeUniqueViolation) && !hasCode(err, codeLockTimeout) {
 		return nil, fmt.Errorf("create schema tenure: %w", err)
-	}
-	locker, err := sessionLocker()
-	if err != nil {
-		return nil, err
 	}
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
@@ -330,8 +357,11 @@ func provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider("", db, files, goose.WithStore(versions), goose.WithSessionLocker(locker),
-		goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider("", db, files, goose.WithStore(versions), goose.WithDisableGlobalRegistry(true))
+	if err == nil {
+		_, err = p.GetDBVersion(ctx)
+	}
+	return p, err
 }
 
 // idBits is how many low bits of a job id the pool counts with; the pool's number

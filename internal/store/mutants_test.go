@@ -1298,6 +1298,13 @@ DECLARE`,
 		Test: "TestExpiredLocksAreFree",
 	},
 	{
+		Promise: "upgrade", Name: "two processes migrate one ledger at a time",
+		File: "internal/store/migrate.go", Func: "holdLedger",
+		Old:  "conn.Exec(ctx, sqlMigrationHold); err == nil",
+		New:  `conn.Exec(ctx, "SELECT 1"); err == nil`,
+		Test: "TestMigrationsWaitForOneAnother",
+	},
+	{
 		Promise: "P2", Name: "a job of external workers is acquired while its tenant is frozen",
 		File: "internal/store/queries/external_open.sql",
 		Old:  "tenure.open_external()",

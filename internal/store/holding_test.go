@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 )
 
@@ -32,13 +35,23 @@ func TestNoTenantKeepsALedgerFromBeingMigrated(t *testing.T) {
 	for _, dsn := range []string{fresh, old} {
 		everyAdvisoryLock(t, dsn)
 		require.NoError(t, migrate(ctx, t, dsn))
+		_, err := store.Grant(ctx, connectTo(t, dsn), role(t, connectTo(t, dsn), "app", "LOGIN"))
+		require.NoError(t, err)
 		tenant := connectTo(t, dsn)
 		execute(t, tenant, "SET ROLE tenure_test_acme; SET lock_timeout = '1s'")
-		for _, table := range []string{"migration", "external_gate"} {
-			_, err := tenant.Exec(ctx, "BEGIN; LOCK TABLE tenure."+table+" IN SHARE UPDATE EXCLUSIVE MODE")
+		for _, table := range []string{"migration", "runtime_user", "external_gate"} {
+			_, err = tenant.Exec(ctx, "BEGIN; LOCK TABLE tenure."+table+" IN SHARE UPDATE EXCLUSIVE MODE")
 			require.ErrorContains(t, err, "permission denied", table)
 			execute(t, tenant, "ROLLBACK")
 		}
+	}
+	files, err := filepath.Glob("queries/*.sql")
+	require.NoError(t, err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "pg_advisory", "%s: everybody who can connect may hold such a lock", f)
+		require.NotContains(t, string(text), "pg_try_advisory", f)
 	}
 }
 

@@ -80,8 +80,9 @@ type Ledger struct {
 	OldestProgram int64  // the oldest ledger version whose programs may work on it
 	Number        int    // 0: none yet
 	Name          string // of the pool; "": none yet
-	Lacking       bool   // users who have the ledger were not given all of this program's version yet
+	Lacking       bool   // users named to work on it were not given all of this program's version yet
 	Unindexed     bool   // finished jobs of some days have not all of this program's indexes yet
+	Holders       []Holder
 	Server        ServerState
 }
 
@@ -122,7 +123,12 @@ func ReadLedger(ctx context.Context, conn *pgx.Conn) (l Ledger, err error) {
 	if l, err = readLedger(ctx, conn); err != nil || l.Version < LedgerVersion() {
 		return l, err
 	}
-	if l.Lacking, err = lacking(ctx, conn); err != nil {
+	users, err := behind(ctx, conn)
+	if err != nil {
+		return l, err
+	}
+	l.Lacking = len(users) > 0
+	if l.Holders, err = Holders(ctx, conn); err != nil {
 		return l, err
 	}
 	missing, err := missingIndexes(ctx, conn)
@@ -153,12 +159,13 @@ func readLedger(ctx context.Context, conn *pgx.Conn) (l Ledger, err error) {
 
 // Migrated is what [Migrate] has done.
 type Migrated struct {
-	Steps  []Migration
-	Grants []string // statements that gave users who have the ledger what was added to it
+	Steps   []Migration
+	Grants  []string // statements that gave users named to work on the ledger what was added to it
+	Holders []Holder
 }
 
 // Migrate brings a pool's ledger to this program's version, numbers the pool unless it has
-// a number or number is 0, and gives users who have the ledger what was added to it. It
+// a number or number is 0, and gives users named to work on it what was added to it. It
 // returns what it did, also before an error. cfg is one that [MigrationConfig] made fit; one connection is opened, and
 // while steps are applied another one, which keeps others from that. A newer ledger that this program
 // can work on is left alone; one that it cannot work on is refused. Concurrent calls for
@@ -192,7 +199,10 @@ func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) 
 			// a new pool's first minute need not be. What fails here, a holder tries again.
 			_, _ = KeepDays(ctx, conn, 24*time.Hour)
 		}
-		if done.Grants, err = Regrant(ctx, conn); err != nil || number == 0 && l.Number == 0 {
+		if done.Grants, err = Regrant(ctx, conn); err != nil {
+			return err
+		}
+		if done.Holders, err = Holders(ctx, conn); err != nil || number == 0 && l.Number == 0 {
 			return err
 		}
 		server, err := ServerIs(ctx, conn)

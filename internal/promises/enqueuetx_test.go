@@ -332,7 +332,7 @@ func TestGrant(t *testing.T) {
 	missing, err = tenure.MissingGrants(t.Context(), owners, nil)
 	require.NoError(t, err)
 	require.Contains(t, missing[0].Users, user)
-	require.Empty(t, missing[0].Statements, "migrate gave it to all who had the ledger")
+	require.Empty(t, missing[0].Statements, "migrate gave it to all who were named")
 
 	n := b.start(users, b.registry(nil))
 	_, err = n.Client().Enqueue(tenancy.For(t.Context(), "t1"), write{1})

@@ -85,7 +85,7 @@ func printGrants(w io.Writer, pools []tenure.PoolGrants) {
 		}
 		switch {
 		case len(p.Users) == 0:
-			fmt.Fprintf(w, "-- %s: only its owner may use this ledger; name a user with --runtime\n", p.Pool)
+			fmt.Fprintf(w, "-- %s: nobody but its owner is to work on this ledger, unless you name a user with --runtime\n", p.Pool)
 		case len(p.Statements) == 0:
 			fmt.Fprintf(w, "-- %s: nothing is missing\n", p.Pool)
 		default:

@@ -21,6 +21,8 @@ type PoolGrants struct {
 	// Forgotten are tenants whose role stood in the ledger and is another by the
 	// configuration, or none any more; "" is the pattern of those without an entry.
 	Forgotten []string
+	// Holders have rights on the ledger, and nobody has named them.
+	Holders []LedgerHolder
 }
 
 // Grant gives users, which nodes and clients connect as, what they need of the ledgers of
@@ -28,9 +30,10 @@ type PoolGrants struct {
 // under tenants.static. These roles, and the pattern of the others, it records in the
 // ledgers, for tenure.enqueue; what the configuration contradicts is removed there. Without
 // tenants.table that is every role of a tenant that is not under tenants.static. It returns the statements that were needed; none: the users
-// had it all. The configuration's DSNs must lead in as the ledgers' owner. Without users it
-// does so for those who were given a ledger before. A pool that fails does not keep the
-// others from it.
+// had it all. The configuration's DSNs must lead in as the ledgers' owner. The users are remembered: without
+// users it does so for those who were named before, and [MigrateAll] gives them what it adds. No tenant's role
+// is accepted as a user, and no role for a tenant that has rights over more than its tenant's data. A pool
+// that fails does not keep the others from it.
 func Grant(ctx context.Context, cfg config.Config, users []string, pools ...string) ([]PoolGrants, error) {
 	return grantEach(ctx, cfg, users, pools, true, func(conn *pgx.Conn, to []string, tenants map[string]string) (done []string, err error) {
 		if _, err := store.LearnRoles(ctx, conn, tenants); err != nil {
@@ -41,7 +44,7 @@ func Grant(ctx context.Context, cfg config.Config, users []string, pools ...stri
 			if err != nil {
 				return done, err
 			}
-			roles, err := store.GrantRoles(ctx, conn, user, slices.Collect(maps.Values(tenants)))
+			roles, err := store.GrantRoles(ctx, conn, user, tenants)
 			if done = slices.Concat(done, rights, roles); err != nil {
 				return done, err
 			}
@@ -54,11 +57,11 @@ func Grant(ctx context.Context, cfg config.Config, users []string, pools ...stri
 func MissingGrants(ctx context.Context, cfg config.Config, users []string, pools ...string) ([]PoolGrants, error) {
 	return grantEach(ctx, cfg, users, pools, false, func(conn *pgx.Conn, to []string, tenants map[string]string) (missing []string, err error) {
 		for _, user := range to {
-			rights, err := store.MissingGrants(ctx, conn, user, store.ToRun)
+			rights, err := store.MissingNamed(ctx, conn, user, tenants)
 			if err != nil {
 				return nil, err
 			}
-			roles, err := store.MissingRoles(ctx, conn, user, slices.Collect(maps.Values(tenants)))
+			roles, err := store.MissingRoles(ctx, conn, user, tenants)
 			if err != nil {
 				return nil, err
 			}
@@ -90,7 +93,7 @@ func grantEach(ctx context.Context, cfg config.Config, users, pools []string, fo
 				p := PoolGrants{Pool: name}
 				switch p.Users, err = store.Grantees(ctx, conn, users); {
 				case errors.Is(err, store.ErrNotMigrated):
-					return store.NoLedger(name)
+					return store.OlderLedger(ctx, conn, name)
 				case err != nil:
 					return err
 				}
@@ -99,6 +102,9 @@ func grantEach(ctx context.Context, cfg config.Config, users, pools []string, fo
 					return err
 				}
 				p.Statements, err = grant(conn, p.Users, cfg.Routing().Roles(name))
+				if err == nil {
+					p.Holders, err = store.Holders(ctx, conn)
+				}
 				out = append(out, p)
 				return err
 			})

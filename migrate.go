@@ -26,15 +26,20 @@ type Migration struct {
 	store.Migration
 }
 
+// LedgerHolder is somebody who has rights on a pool's ledger that no operator has given by naming him.
+type LedgerHolder = store.Holder
+
 // MigratedPool is what became of one pool.
 type MigratedPool struct {
 	Pool  string
 	Steps []Migration // those applied, also before an error
-	// Grants are the statements that gave users who have the ledger what was added to it.
+	// Grants are the statements that gave users named to work on the ledger what was added to it.
 	// Neither these nor steps: it was up to date.
 	Grants []string
-	Took   time.Duration
-	Err    error // nil: its ledger is up to date and numbered
+	// Holders have rights on the ledger, and nobody has named them to work on it. They were given nothing.
+	Holders []LedgerHolder
+	Took    time.Duration
+	Err     error // nil: its ledger is up to date and numbered
 }
 
 // MigrateOptions says which ledgers are migrated, and how many at a time.
@@ -42,7 +47,7 @@ type MigrateOptions struct {
 	// Pools are the names of the pools to migrate. Default: all that are configured.
 	Pools []string
 	// PerServer is how many pools of one server are worked on at a time, each on one
-	// connection. Default: 8.
+	// connection, and on two while it is changed. Default: 8.
 	PerServer int
 	// AtOnce is how many pools of all servers are. Default: 32.
 	AtOnce int
@@ -166,7 +171,7 @@ func (m *migrator) askLedger(ctx context.Context, pool string, named bool) {
 		err = l.Usable(pool)
 	}
 	if named && (err != nil || l.UpToDate()) {
-		m.finishPool(MigratedPool{Pool: pool, Took: time.Since(began), Err: err})
+		m.finishPool(MigratedPool{Pool: pool, Holders: l.Holders, Took: time.Since(began), Err: err})
 	}
 }
 
@@ -205,7 +210,7 @@ func (m *migrator) migratePool(ctx context.Context, pool string, number int) {
 		for _, s := range done.Steps {
 			result.Steps = append(result.Steps, Migration{Pool: pool, Migration: s})
 		}
-		result.Grants = done.Grants
+		result.Grants, result.Holders = done.Grants, done.Holders
 		err = routing.NamePool(pool, err)
 	}
 	if err == nil && m.ledgers[pool].Number == 0 && number == 0 {

@@ -27,19 +27,21 @@ func newMigrate(a *app) *cobra.Command {
 			"are skipped, so run it again after an interruption or a failure. A new pool is given\n" +
 			"its number, for which all other pools must answer.\n\n" +
 			"The configuration's DSNs connect as the user that is to own the ledgers. Nodes and\n" +
-			"clients may use another one: --grants grants it what they need, and no more, and\n" +
-			"records the roles of the tenants. Users who were granted a ledger once are granted\n" +
-			"what a migration adds without naming them again.",
+			"clients may use another one: --grants --runtime USER grants it what they need, and no\n" +
+			"more, and records the roles of the tenants. Users who were named once are granted what\n" +
+			"a migration adds without naming them again. Others who have rights on a ledger are\n" +
+			"given nothing, and printed with the command that names them and the SQL that takes\n" +
+			"their rights away.",
 		Args: cobra.NoArgs,
 	}
 	var o tenure.MigrateOptions
 	var users []string
 	var grants, show bool
 	cmd.Flags().StringArrayVar(&o.Pools, "pool", nil, "only this `pool`; may be repeated (default: all)")
-	cmd.Flags().IntVar(&o.PerServer, "per-server", 8, "pools migrated at a time on one server, one connection each")
+	cmd.Flags().IntVar(&o.PerServer, "per-server", 8, "pools migrated at a time on one server, two connections each at most")
 	cmd.Flags().IntVar(&o.AtOnce, "at-once", 32, "pools migrated at a time over all servers")
 	cmd.Flags().BoolVar(&grants, "grants", false, "afterwards grant what nodes and clients need")
-	cmd.Flags().StringArrayVar(&users, "runtime", nil, "the `user` that nodes and clients connect as; may be repeated (default: those granted before)")
+	cmd.Flags().StringArrayVar(&users, "runtime", nil, "the `user` that nodes and clients connect as; may be repeated (default: those named before)")
 	cmd.Flags().BoolVar(&show, "print", false, "print the GRANT statements that are missing, and change nothing")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -61,7 +63,7 @@ func newMigrate(a *app) *cobra.Command {
 			printGrants(a.stdout, missing)
 			return err
 		}
-		if err := migrate(cmd.Context(), a, cfg, o, *output); err != nil || !grants {
+		if err := migrate(cmd.Context(), a, cfg, o, *output, !grants); err != nil || !grants {
 			return err
 		}
 		done, err := tenure.Grant(cmd.Context(), cfg, users, o.Pools...)
@@ -83,16 +85,30 @@ func printGrants(w io.Writer, pools []tenure.PoolGrants) {
 		}
 		switch {
 		case len(p.Users) == 0:
-			fmt.Fprintf(w, "-- %s: only its owner may use this ledger; name a user with --runtime\n", p.Pool)
+			fmt.Fprintf(w, "-- %s: nobody but its owner is to work on this ledger, unless you name a user with --runtime\n", p.Pool)
 		case len(p.Statements) == 0:
 			fmt.Fprintf(w, "-- %s: nothing is missing\n", p.Pool)
 		default:
 			fmt.Fprintf(w, "-- %s:\n%s;\n", p.Pool, strings.Join(p.Statements, ";\n"))
 		}
+		printHolders(w, "-- ", p.Pool, p.Holders)
 	}
 }
 
-func migrate(ctx context.Context, a *app, cfg config.Config, o tenure.MigrateOptions, output format) error {
+// printHolders prints who has rights on a pool's ledger and was not named, and what to do about each.
+func printHolders(w io.Writer, prefix, pool string, holders []tenure.LedgerHolder) {
+	for _, h := range holders {
+		name := h.Name(pool)
+		fmt.Fprintf(w, "%s%s: %s\n", prefix, pool, h)
+		if name != "" {
+			fmt.Fprintf(w, "%s  if nodes or clients connect as this user: %s\n", prefix, name)
+		}
+		fmt.Fprintf(w, "%s  to take its rights away: %s;\n", prefix, strings.Join(h.Revoke, "; "))
+	}
+}
+
+// migrate migrates; holders says whether it prints who has rights and was not named, as nobody is about to be.
+func migrate(ctx context.Context, a *app, cfg config.Config, o tenure.MigrateOptions, output format, holders bool) error {
 	if len(o.Pools) == 0 {
 		o.Pools = slices.Collect(maps.Keys(cfg.Pools))
 	}
@@ -107,7 +123,7 @@ func migrate(ctx context.Context, a *app, cfg config.Config, o tenure.MigrateOpt
 	case output == asJSON:
 		err = printJSON(a.stdout, jsonMigrated(pools))
 	case len(o.Pools) <= mostMigrated:
-		printMigrated(a.stdout, pools)
+		printMigrated(a.stdout, pools, holders)
 	}
 	if len(o.Pools) > mostMigrated {
 		fmt.Fprintln(a.stderr, summary(pools, len(o.Pools), time.Since(began)))
@@ -122,7 +138,7 @@ func migrate(ctx context.Context, a *app, cfg config.Config, o tenure.MigrateOpt
 const mostMigrated = 50
 
 // printMigrated prints what was done, also before a failure.
-func printMigrated(w io.Writer, pools []tenure.MigratedPool) {
+func printMigrated(w io.Writer, pools []tenure.MigratedPool, holders bool) {
 	for _, p := range pools {
 		for _, s := range p.Steps {
 			fmt.Fprintf(w, "%s: applied %s (%s)\n", p.Pool, s.Name, s.Took.Round(time.Millisecond))
@@ -133,16 +149,25 @@ func printMigrated(w io.Writer, pools []tenure.MigratedPool) {
 		if len(p.Steps)+len(p.Grants) == 0 && p.Err == nil {
 			fmt.Fprintf(w, "%s: up to date\n", p.Pool)
 		}
+		if holders {
+			printHolders(w, "", p.Pool, p.Holders)
+		}
 	}
 }
 
 func summary(pools []tenure.MigratedPool, total int, took time.Duration) string {
 	count := map[string]int{} // by state
+	held := 0
 	for _, p := range jsonMigrated(pools) {
 		count[p.State]++
+		held += min(len(p.Holders), 1)
 	}
-	return fmt.Sprintf("%d of %d pools migrated, %d were up to date, %d failed, in %v",
+	text := fmt.Sprintf("%d of %d pools migrated, %d were up to date, %d failed, in %v",
 		count["migrated"], total, count["current"], count["failed"], took.Round(100*time.Millisecond))
+	if held > 0 {
+		text += fmt.Sprintf("; on %d ledgers users have rights whom nobody has named: tenure doctor says who", held)
+	}
+	return text
 }
 
 // mostAgain is up to how many failed pools are named in the command to go on with.
@@ -181,8 +206,17 @@ type jsonPoolMigrated struct {
 	State   string     `json:"state"` // migrated, current (there was nothing to do) or failed
 	Applied []jsonStep `json:"applied"`
 	Granted []string   `json:"granted,omitempty"` // statements
-	Seconds float64    `json:"seconds"`
-	Error   string     `json:"error,omitempty"`
+	// Holders have rights on the ledger, and nobody has named them.
+	Holders []jsonHolder `json:"holders,omitempty"`
+	Seconds float64      `json:"seconds"`
+	Error   string       `json:"error,omitempty"`
+}
+
+type jsonHolder struct {
+	User   string   `json:"user"`
+	Tenant *string  `json:"tenant,omitempty"` // whose role it is
+	Name   string   `json:"name,omitempty"`   // the command that names it
+	Revoke []string `json:"revoke"`
 }
 
 type jsonStep struct {
@@ -198,6 +232,9 @@ func jsonMigrated(pools []tenure.MigratedPool) []jsonPoolMigrated {
 		for _, s := range p.Steps {
 			j.State = "migrated"
 			j.Applied = append(j.Applied, jsonStep{s.Version, s.Name, s.Took.Seconds()})
+		}
+		for _, h := range p.Holders {
+			j.Holders = append(j.Holders, jsonHolder{h.User, h.Tenant, h.Name(p.Pool), h.Revoke})
 		}
 		if len(p.Grants) > 0 {
 			j.State, j.Granted = "migrated", p.Grants

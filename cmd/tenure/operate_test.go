@@ -321,7 +321,7 @@ func TestMigrateGrants(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1", "p2?")
 	user := "tenure_test_" + strings.ToLower(rand.Text()[:10])
-	b.sql("p1", "CREATE ROLE "+user)
+	b.sql("p1", "CREATE ROLE "+user+" LOGIN")
 	t.Cleanup(func() {
 		for _, sql := range [][2]string{{"p2", "DROP OWNED BY " + user}, {"p1", "DROP OWNED BY " + user + "; DROP ROLE " + user}} {
 			conn, err := pgx.Connect(context.Background(), b.dsn[sql[0]])
@@ -336,15 +336,25 @@ func TestMigrateGrants(t *testing.T) {
 	r = b.fails(exitUsage, "migrate", "--grants", "--print", "--runtime", user)
 	require.Equal(t, "tenure: pool p2: has no ledger: run: tenure migrate --pool p2\n", r.errors)
 	shown := b.ok("migrate", "--grants", "--print", "--runtime", user, "--pool", "p1")
-	require.Regexp(t, `^-- p1:\nGRANT `, shown)
+	require.Regexp(t, `^-- p1:\nINSERT INTO tenure.runtime_user \(user_name\) VALUES \('`+user+`'\);\nGRANT `, shown)
 	require.Regexp(t, `(?m)^GRANT USAGE, SELECT, UPDATE ON SEQUENCE tenure.incarnation_moment, tenure.job_id, tenure.job_position TO `+user+`;$`, shown)
 	require.Equal(t, shown, b.ok("migrate", "--grants", "--print", "--runtime", user, "--pool", "p1"))
 	require.Equal(t, "p1: up to date\n"+shown, b.ok("migrate", "--grants", "--runtime", user, "--pool", "p1"))
 	require.Equal(t, "p1: up to date\n-- p1: nothing is missing\n", b.ok("migrate", "--grants", "--runtime", user, "--pool", "p1"))
-	require.Regexp(t, `(?s)^p1: up to date\np2: applied .*\n-- p1: nothing is missing\n-- p2: only its owner may use this ledger; name a user with --runtime\n$`, b.ok("migrate", "--grants"))
-	require.Contains(t, b.ok("migrate", "--grants", "--runtime", user), "-- p2:\nGRANT ")
+	require.Regexp(t, `(?s)^p1: up to date\np2: applied .*\n-- p1: nothing is missing\n-- p2: nobody but its owner is to work on this ledger, unless you name a user with --runtime\n$`, b.ok("migrate", "--grants"))
+	require.Contains(t, b.ok("migrate", "--grants", "--runtime", user), "-- p2:\nINSERT INTO tenure.runtime_user ")
 	r = b.fails(exitFailed, "migrate", "--grants", "--runtime", "nobody_at_all")
 	require.Contains(t, r.errors, `user "nobody_at_all" does not exist on this server: create it first`)
+
+	// Whoever has rights that nobody gave by naming him is given nothing, and printed.
+	b.sql("p2", "DELETE FROM tenure.runtime_user; REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM "+user+"; GRANT SELECT ON tenure.audit, tenure.job TO "+user)
+	b.sql("p2", "REVOKE ALL ON ALL SEQUENCES IN SCHEMA tenure FROM "+user+"; REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tenure FROM "+user)
+	said := "p2: user " + user + " has rights on the ledger, and nobody has named it to work there\n" +
+		"%s  if nodes or clients connect as this user: tenure migrate --pool p2 --grants --runtime " + user + "\n" +
+		"%s  to take its rights away: REVOKE SELECT ON tenure.audit, tenure.job FROM " + user + ";\n"
+	require.Equal(t, "p2: up to date\n"+strings.ReplaceAll(said, "%s", ""), b.ok("migrate", "--pool", "p2"))
+	require.Contains(t, b.ok("migrate", "--grants", "--pool", "p2"), "-- "+strings.ReplaceAll(said, "%s", "-- "))
+	require.Contains(t, b.ok("migrate", "--pool", "p2", "-o", "json"), `"name": "tenure migrate --pool p2 --grants --runtime `+user+`"`)
 }
 
 // TestLocksOfAServerThatHidesItsTimeline: an operator sees what is not noticed there.

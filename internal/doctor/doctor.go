@@ -202,6 +202,7 @@ var checks = []struct {
 	{"lock", true, (*pool).checkLock},
 	{"jobs", true, (*pool).checkJobs},
 	{"tenants", true, (*pool).checkTenants},
+	{"privileges", true, (*pool).checkHolders},
 	{"transactions", false, (*pool).checkTransactions},
 	{"replication", false, (*pool).checkSlots},
 	{"vacuum", false, (*pool).checkVacuum},

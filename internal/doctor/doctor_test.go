@@ -158,6 +158,16 @@ func TestPrivileges(t *testing.T) {
 	f := b.finding("lacks privileges")
 	require.Equal(t, []string{"privileges", string(doctor.Error)}, []string{f.Check, string(f.Severity)})
 	require.Contains(t, f.Mend, "GRANT DELETE ON tenure.job")
+	b.exec("GRANT DELETE ON tenure.job TO tenure_test_app")
+
+	b.exec("GRANT SELECT ON tenure.job TO pg_monitor")
+	f = b.finding("user pg_monitor has rights on the ledger, and nobody has named it")
+	require.Equal(t, []string{"privileges", string(doctor.Warning)}, []string{f.Check, string(f.Severity)})
+	require.Equal(t, "if nodes or clients connect as this user: tenure migrate --pool main --grants --runtime pg_monitor; if not, as the ledger's owner: REVOKE SELECT ON tenure.job FROM pg_monitor", f.Mend)
+	b.exec("INSERT INTO tenure.tenant_role VALUES ('acme', 'pg_monitor')")
+	f = b.finding(`role pg_monitor of tenant "acme" has rights on the ledger, which is all tenants'`)
+	require.Equal(t, doctor.Error, f.Severity)
+	require.Equal(t, "as the ledger's owner: REVOKE SELECT ON tenure.job FROM pg_monitor", f.Mend)
 }
 
 func TestTenants(t *testing.T) {

@@ -113,6 +113,19 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 	return nil
 }
 
+// checkHolders looks for who has rights on the ledger that nobody has given by naming him.
+func (p *pool) checkHolders(ctx context.Context, db store.DB) error {
+	all, err := store.Holders(ctx, db)
+	for _, h := range all {
+		severity, mend := Error, "as the ledger's owner: "+strings.Join(h.Revoke, "; ")
+		if name := h.Name(p.name); name != "" {
+			severity, mend = Warning, "if nodes or clients connect as this user: "+name+"; if not, "+mend
+		}
+		p.add(severity, "privileges", h.String(), "it may read, add, change or remove jobs of any tenant, or keep them from running", mend)
+	}
+	return err
+}
+
 // some lists the first of many names.
 func some(names []string) string {
 	const most = 5

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
@@ -331,7 +332,7 @@ func TestGrant(t *testing.T) {
 	missing, err = tenure.MissingGrants(t.Context(), owners, nil)
 	require.NoError(t, err)
 	require.Contains(t, missing[0].Users, user)
-	require.Empty(t, missing[0].Statements, "migrate gave it to all who had the ledger")
+	require.Empty(t, missing[0].Statements, "migrate gave it to all who were named")
 
 	n := b.start(users, b.registry(nil))
 	_, err = n.Client().Enqueue(tenancy.For(t.Context(), "t1"), write{1})
@@ -342,8 +343,24 @@ func TestGrant(t *testing.T) {
 
 	_, err = tenure.Grant(t.Context(), users, []string{user})
 	require.NoError(t, err, "who needs nothing need not be allowed to give it")
-	_, err = tenure.Grant(t.Context(), users, []string{"tenure_test_t1"})
+	_, err = tenure.Grant(t.Context(), users, []string{"pg_monitor"})
 	require.ErrorContains(t, err, "connect as the ledger's owner")
+	for _, grant := range []func(context.Context, config.Config, []string, ...string) ([]tenure.PoolGrants, error){tenure.Grant, tenure.MissingGrants} {
+		_, err = grant(t.Context(), owners, []string{"tenure_test_t1"})
+		require.ErrorContains(t, err, `user "tenure_test_t1" is the role of tenant "t1"`)
+	}
+
+	// Somebody has a part of what nodes need, and was not named.
+	b.exec("p1", "DELETE FROM tenure.runtime_user WHERE user_name = $1", user)
+	b.exec("p1", "REVOKE ALL ON tenure.tenant_role FROM "+user)
+	migrated, err = tenure.MigrateAll(t.Context(), owners, tenure.MigrateOptions{})
+	require.NoError(t, err)
+	require.Empty(t, migrated[0].Grants)
+	require.Len(t, migrated[0].Holders, 1)
+	require.Equal(t, user, migrated[0].Holders[0].User)
+	unnamed, err := tenure.New(users, b.registry(nil), tenure.WithLogger(b.log.logger("unnamed")))
+	require.NoError(t, err)
+	require.ErrorContains(t, unnamed.Start(t.Context()), "tenure migrate --pool p1 --grants --runtime "+user)
 	_, err = tenure.Grant(t.Context(), owners, []string{user}, "p2")
 	require.ErrorContains(t, err, `pool "p2" is not under pools`)
 }

@@ -676,13 +676,6 @@ var _ = []mutant.Mutant{
 		Test: "TestGrant",
 	},
 	{
-		Promise: "P9", Name: "grants that had no effect are taken for given",
-		File: "internal/store/grants.go", Func: "Grant",
-		Old:  "if err == nil && len(left) > 0 {",
-		New:  "if err == nil && len(left) < 0 {",
-		Test: "TestGrant",
-	},
-	{
 		Promise: "move", Name: "a transaction does not look whether its tenant lives here",
 		File: "execution/tenanttx.go", Func: "tryTenantTx",
 		Old:  `"%sBEGIN ISOLATION LEVEL READ COMMITTED; %sSELECT tenure.begin_tenant(%s, %s, %s)"`,

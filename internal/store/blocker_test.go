@@ -35,4 +35,13 @@ func TestWhatAMigrationWaitsForIsNamed(t *testing.T) {
 	require.Regexp(t, `^a transaction of user ".+" and application "report" \(pid [0-9]+\) has been open in this database for [0-9]+s$`, blockerOf(t.Context(), db))
 	begin("backup", "SELECT 1 FROM tenure.job")
 	require.Regexp(t, `and application "backup" \(pid [0-9]+\) has used the ledger's tables for [0-9]+s$`, blockerOf(t.Context(), db))
+	holder := func() string {
+		conn, err := pgx.ConnectConfig(t.Context(), cfg)
+		require.NoError(t, err)
+		defer conn.Close(context.Background())
+		return holderOf(t.Context(), conn, "tenure.job")
+	}
+	require.Equal(t, "others have held tenure.job one after the other", holder())
+	begin("another migrate", "LOCK TABLE tenure.job IN SHARE UPDATE EXCLUSIVE MODE")
+	require.Regexp(t, `^user ".+" with application "another migrate" \(pid [0-9]+\) has held tenure.job for [0-9]+s$`, holder())
 }

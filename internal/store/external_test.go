@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -259,6 +260,21 @@ func TestExternalJobsOfTenants(t *testing.T) {
 	require.Len(t, b.acquire(t, 9), 9)
 }
 
+// Whoever may only connect, such as a tenant's role, cannot stand in the gate of external workers.
+func TestTheGateOfExternalWorkersIsNotTenants(t *testing.T) {
+	t.Parallel()
+	owner, _, _ := owned(t)
+	storetest.Role(t, owner, "tenure_test_acme", "public")
+	for _, sql := range []string{"SELECT tenure.open_external()", "SELECT tenure.shut_external()", "SELECT FROM tenure.external_gate FOR KEY SHARE"} {
+		err := pgx.BeginFunc(t.Context(), owner, func(tx pgx.Tx) error {
+			execute(t, tx, "SET LOCAL ROLE tenure_test_acme")
+			_, err := tx.Exec(t.Context(), sql)
+			return err
+		})
+		require.ErrorContains(t, err, "permission denied for table external_gate", sql)
+	}
+}
+
 // A statement that freezes a tenant waits for what is just being acquired, and nothing is acquired then.
 func TestFreezingWaitsForExternalWorkers(t *testing.T) {
 	t.Parallel()
@@ -267,7 +283,7 @@ func TestFreezingWaitsForExternalWorkers(t *testing.T) {
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	defer tx.Rollback(context.Background())
-	_, err = tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtext('tenure external workers'))")
+	_, err = tx.Exec(t.Context(), "SELECT tenure.shut_external()")
 	require.NoError(t, err)
 	got := make(chan []store.External, 1)
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -26,24 +27,92 @@ func MissingGrants(ctx context.Context, db DB, user string, use Use) ([]string, 
 	return statements(ctx, db, sqlGrantMissing, nullable(user), string(use))
 }
 
-// MissingRoles returns the statements that let a user take those of the roles that exist
-// and that it cannot take yet. They are for anyone who administers the roles.
-func MissingRoles(ctx context.Context, db DB, user string, roles []string) ([]string, error) {
-	return statements(ctx, db, sqlGrantRoles, user, roles)
+// MissingRoles returns the statements that let a user take those of the tenants' roles, by tenant, that exist
+// and that it cannot take yet. They are for anyone who administers the roles. A role that has rights over more
+// than its tenant's data is refused: a user who may take it is as mighty as that.
+func MissingRoles(ctx context.Context, db DB, user string, tenants map[string]string) (missing []string, err error) {
+	var refused []error
+	_, err = list(ctx, db, "look for roles", func(row pgx.CollectableRow) (_ struct{}, err error) {
+		var role, statement, why string
+		if err = row.Scan(&role, &statement, &why); why != "" {
+			refused = append(refused, fmt.Errorf("role %q of tenant %q %s: it would keep no tenants apart, and is not given to user %q: name another role in tenants.static, or take that from it",
+				role, tenantOf(role, tenants), why, user))
+		} else {
+			missing = append(missing, statement)
+		}
+		return struct{}{}, err
+	}, sqlGrantRoles, user, slices.Collect(maps.Values(tenants)))
+	return missing, errors.Join(append(refused, err)...)
+}
+
+func tenantOf(role string, tenants map[string]string) string {
+	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
+		if tenants[tenant] == role {
+			return tenant
+		}
+	}
+	return ""
 }
 
 func statements(ctx context.Context, db DB, sql string, args ...any) ([]string, error) {
 	return list(ctx, db, "look for privileges", pgx.RowTo[string], sql, args...)
 }
 
-// Grant gives a user what nodes need of the ledger, and returns the statements
-// that were needed for it. It is the ledger's owner's to call.
-func Grant(ctx context.Context, db Beginner, user string) (done []string, err error) {
+// MissingNamed returns the statements that name a user to work on the ledger and give it what nodes need, none
+// if both was done. Nobody is named who is a tenant's role by the ledger or by tenants, or such a role's group.
+func MissingNamed(ctx context.Context, db DB, user string, tenants map[string]string) ([]string, error) {
+	if err := refuseRuntime(ctx, db, user, tenants); err != nil {
+		return nil, err
+	}
+	name, err := statements(ctx, db, sqlGrantName, user)
+	if err != nil {
+		return nil, err
+	}
+	rights, err := MissingGrants(ctx, db, user, ToRun)
+	return append(name, rights...), err
+}
+
+// refuseRuntime refuses a user whose rights a tenant would have.
+func refuseRuntime(ctx context.Context, db DB, user string, tenants map[string]string) error {
+	role, tenant := user, tenantOf(user, tenants)
+	if tenant == "" {
+		err := db.QueryRow(ctx, sqlGrantRefused, user).Scan(&role, &tenant)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return explain(err, "look whose role %q is", user)
+		}
+	}
+	if role != user {
+		return fmt.Errorf("role %q of tenant %q is a member of user %q, and would have all that user's rights on every tenant's jobs: first execute REVOKE %s FROM %s",
+			role, tenant, user, pgx.Identifier{user}.Sanitize(), pgx.Identifier{role}.Sanitize())
+	}
+	return fmt.Errorf("user %q is the role of tenant %q, which is to have no rights on other tenants' jobs: have nodes connect as another user, and name that one", user, tenant)
+}
+
+// grantPatience is how long who grants waits for others who do.
+const grantPatience = 10 * time.Second
+
+// Grant names a user to work on the ledger, which is remembered, and gives it what nodes need. It returns the
+// statements that were needed for it. It is the ledger's owner's to call; a user who needs nothing any more
+// is given nothing by anybody.
+func Grant(ctx context.Context, db interface {
+	DB
+	Beginner
+}, user string,
+) (done []string, err error) {
+	if done, err = MissingNamed(ctx, db, user, nil); err != nil || len(done) == 0 {
+		return nil, explain(err, "grant the ledger")
+	}
 	err = pgx.BeginTxFunc(ctx, db, readCommitted, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlLockPatience, milliseconds(grantPatience), true); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, sqlGrantLock); err != nil {
 			return err
 		}
-		if done, err = MissingGrants(ctx, tx, user, ToRun); err != nil {
+		if done, err = MissingNamed(ctx, tx, user, nil); err != nil {
 			return err
 		}
 		for _, sql := range done {
@@ -57,20 +126,23 @@ func Grant(ctx context.Context, db Beginner, user string) (done []string, err er
 		}
 		return err
 	})
+	switch {
+	case hasCode(err, codeLockTimeout):
+		err = fmt.Errorf("%s: %w", holderOf(ctx, db, "tenure.runtime_user"), err)
+	case hasCode(err, codeNoPrivilege):
+		err = fmt.Errorf("connect as the ledger's owner: %w", err)
+	}
 	if err != nil {
 		return nil, explain(err, "grant the ledger")
 	}
 	return done, nil
 }
 
-// GrantRoles lets a user take the roles that exist, and returns the statements that were
+// GrantRoles lets a user take the tenants' roles that exist, and returns the statements that were
 // needed for it and succeeded. It is for anyone who administers the roles to call.
-func GrantRoles(ctx context.Context, db DB, user string, roles []string) (done []string, err error) {
-	missing, err := MissingRoles(ctx, db, user, roles)
-	if err != nil {
-		return nil, err
-	}
-	var failed []error
+func GrantRoles(ctx context.Context, db DB, user string, tenants map[string]string) (done []string, err error) {
+	missing, err := MissingRoles(ctx, db, user, tenants)
+	failed := []error{err}
 	for _, sql := range missing {
 		if _, err := db.Exec(ctx, sql); err != nil {
 			failed = append(failed, fmt.Errorf("have who administers the roles execute %s: %w", sql, err))
@@ -81,12 +153,12 @@ func GrantRoles(ctx context.Context, db DB, user string, roles []string) (done [
 	return done, errors.Join(failed...)
 }
 
-// Grantees are the users who are to have the ledger to work on: those named, which must
-// exist, or, when none is, those who have it.
+// Grantees are the users who are to have the ledger to work on: those named here, which must
+// exist, or, when none is, those whom an operator has named before.
 func Grantees(ctx context.Context, db DB, named []string) ([]string, error) {
-	holders, err := statements(ctx, db, sqlGrantHolders)
+	before, err := statements(ctx, db, sqlGrantNamed)
 	if err != nil || len(named) == 0 {
-		return holders, err
+		return before, err
 	}
 	unknown, err := statements(ctx, db, sqlGrantUnknown, named)
 	if err == nil && len(unknown) > 0 {
@@ -95,16 +167,14 @@ func Grantees(ctx context.Context, db DB, named []string) ([]string, error) {
 	return named, err
 }
 
-// Regrant gives those users who have the ledger to work on what migrations have added, and
-// returns the statements that were needed for it.
+// Regrant gives the users whom an operator has named what migrations have added, and
+// returns the statements that were needed for it. Nobody else is given anything.
 func Regrant(ctx context.Context, db interface {
 	DB
 	Beginner
-}) (done []string, err error) {
-	users, err := Grantees(ctx, db, nil)
-	if err != nil {
-		return nil, err
-	}
+},
+) (done []string, err error) {
+	users, err := behind(ctx, db)
 	for _, user := range users {
 		rights, err := Grant(ctx, db, user)
 		if err != nil {
@@ -112,21 +182,55 @@ func Regrant(ctx context.Context, db interface {
 		}
 		done = append(done, rights...)
 	}
-	return done, nil
+	return done, err
 }
 
-// lacking tells whether [Regrant] would have anything to give.
-func lacking(ctx context.Context, db DB) (bool, error) {
-	users, err := Grantees(ctx, db, nil)
-	if err != nil {
-		return false, err
-	}
-	for _, user := range users {
-		if missing, err := MissingGrants(ctx, db, user, ToRun); err != nil || len(missing) > 0 {
-			return err == nil, err
+// behind are the users named to work on the ledger who were not given all that this program needs.
+func behind(ctx context.Context, db DB) (users []string, err error) {
+	named, err := Grantees(ctx, db, nil)
+	for _, user := range named {
+		missing, err := MissingGrants(ctx, db, user, ToRun)
+		if err != nil {
+			return nil, err
+		}
+		if len(missing) > 0 {
+			users = append(users, user)
 		}
 	}
-	return false, nil
+	return users, err
+}
+
+// Holder is somebody who has rights on a ledger, and whom no operator has named to work on it.
+type Holder struct {
+	User   string   // PUBLIC: everybody has them
+	Tenant *string  // whose role it is, "" of all; nil: no tenant's
+	Revoke []string // the statements that take the rights away
+}
+
+// Holders lists who has rights on the ledger by nobody's naming: beyond what documents give to processes that
+// only enqueue, and, of tenants' roles, beyond what everybody has.
+func Holders(ctx context.Context, db DB) ([]Holder, error) {
+	return list(ctx, db, "look for who has rights on the ledger", pgx.RowToStructByPos[Holder], sqlGrantHolders)
+}
+
+// String says who it is, and what is wrong.
+func (h Holder) String() string {
+	switch {
+	case h.Tenant != nil:
+		return fmt.Sprintf("role %s of tenant %q has rights on the ledger, which is all tenants'", h.User, *h.Tenant)
+	case h.User == "PUBLIC":
+		return "everybody who can connect (PUBLIC) has rights on the ledger"
+	default:
+		return fmt.Sprintf("user %s has rights on the ledger, and nobody has named it to work there", h.User)
+	}
+}
+
+// Name is the command that names the holder of a pool's ledger to work on it; "": it cannot be.
+func (h Holder) Name(pool string) string {
+	if h.Tenant != nil || h.User == "PUBLIC" {
+		return ""
+	}
+	return fmt.Sprintf("tenure migrate --pool %s --grants --runtime %s", pool, h.User)
 }
 
 // verifyGrants refuses a ledger that the connection's user may not use as it has to. It

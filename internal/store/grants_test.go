@@ -80,23 +80,20 @@ func TestAnotherPoolsDatabaseIsSaid(t *testing.T) {
 	require.ErrorContains(t, err, "GRANT SELECT ON tenure.pool")
 }
 
-// TestAUserWithNothing is given all by one call, as is a user who had something before
-// a migration added to the ledger.
+// TestAUserWithNothing is given all by one call, which names it, and by every migration from then on.
 func TestAUserWithNothing(t *testing.T) {
 	t.Parallel()
 	owner, runtime, user := owned(t)
 	execute(t, owner, "REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM "+user)
 	execute(t, owner, "REVOKE ALL ON ALL SEQUENCES IN SCHEMA tenure FROM "+user)
-	holders, err := store.Grantees(t.Context(), owner, nil)
-	require.NoError(t, err)
-	require.Empty(t, holders)
-	_, err = store.Grantees(t.Context(), owner, []string{user, "nobody_at_all"})
+	execute(t, owner, "DELETE FROM tenure.runtime_user")
+	_, err := store.Grantees(t.Context(), owner, []string{user, "nobody_at_all"})
 	require.ErrorContains(t, err, `user "nobody_at_all" does not exist`)
 	given, err := store.Regrant(t.Context(), owner)
 	require.NoError(t, err)
 	require.Empty(t, given)
 	_, err = store.Verify(t.Context(), runtime, "main", store.ToRun)
-	require.Error(t, err, "nothing is given to somebody who was not given it before")
+	require.Error(t, err, "nothing is given to somebody who was not named")
 
 	done, err := store.Grant(t.Context(), owner, user)
 	require.NoError(t, err)
@@ -117,6 +114,21 @@ func TestAUserWithNothing(t *testing.T) {
 	require.Len(t, given, 3)
 	_, err = store.Verify(t.Context(), runtime, "main", store.ToRun)
 	require.NoError(t, err)
+}
+
+// TestGrantsHaveAnEffect, or an error says so: who owns only a part of the ledger is warned by Postgres only.
+func TestGrantsHaveAnEffect(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	owner := connectTo(t, dsn)
+	part, user := role(t, owner, "part", "LOGIN PASSWORD 'secret'"), role(t, owner, "app", "LOGIN")
+	_, err := store.Grant(t.Context(), owner, part)
+	require.NoError(t, err)
+	_, err = store.Grant(t.Context(), connectTo(t, storetest.As(dsn, part)), user)
+	require.ErrorContains(t, err, "connect as the ledger's owner: ")
+	execute(t, owner, "ALTER TABLE tenure.runtime_user OWNER TO "+part)
+	_, err = store.Grant(t.Context(), connectTo(t, storetest.As(dsn, part)), user)
+	require.ErrorContains(t, err, " had no effect: connect as the ledger's owner")
 }
 
 // TestWhatIsNotTheLedgersIsNobodysBusiness: what somebody keeps in the schema, and the user
@@ -142,7 +154,7 @@ func TestGrantsCoverTheLedger(t *testing.T) {
 	rows, err := runtime.Query(t.Context(), `
 		SELECT c.relname::text FROM pg_class c
 		WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind IN ('r', 'p') AND (NOT c.relispartition OR c.relname = 'completed_job_rest')
-		  AND NOT has_table_privilege(c.oid, CASE WHEN c.relname IN ('pool', 'migration') THEN 'SELECT' WHEN c.relname = 'audit' THEN 'INSERT' ELSE 'UPDATE' END)
+		  AND NOT has_table_privilege(c.oid, CASE WHEN c.relname IN ('pool', 'migration', 'runtime_user') THEN 'SELECT' WHEN c.relname = 'audit' THEN 'INSERT' ELSE 'UPDATE' END)
 		UNION ALL
 		SELECT c.relname FROM pg_class c
 		WHERE c.relnamespace = 'tenure'::regnamespace AND CASE c.relkind WHEN 'S' THEN NOT has_sequence_privilege(c.oid, 'UPDATE') END
@@ -205,27 +217,127 @@ func TestWhoOnlyEnqueuesNeedsLittle(t *testing.T) {
 	require.ErrorContains(t, err, "permission denied")
 }
 
-// TestWhoOnlyEnqueuesGetsNoMore: a user who may add jobs, whatever else he was given, is
-// not taken for one who works on the ledger.
-func TestWhoOnlyEnqueuesGetsNoMore(t *testing.T) {
-	t.Parallel()
-	owner, _, user := owned(t)
-	for i, rights := range []string{
-		"GRANT INSERT ON tenure.job TO %s",
-		"GRANT SELECT, INSERT, UPDATE, DELETE ON tenure.job, tenure.timer_job TO %s",
-		"GRANT UPDATE ON tenure.acquire_lock TO %s",
-	} {
-		web := fmt.Sprintf("web_%d_%s", i, strings.ToLower(rand.Text()))
-		execute(t, owner, "CREATE ROLE "+web)
-		t.Cleanup(func() { _, _ = owner.Exec(context.Background(), "DROP OWNED BY "+web+"; DROP ROLE "+web) })
-		execute(t, owner, fmt.Sprintf(rights, web))
-	}
-	holders, err := store.Grantees(t.Context(), owner, nil)
+// role makes a role of the server's that goes with the test.
+func role(t *testing.T, owner store.DB, prefix, options string) string {
+	name := prefix + "_" + strings.ToLower(rand.Text())
+	execute(t, owner, "CREATE ROLE "+name+" "+options)
+	t.Cleanup(func() { _, _ = owner.Exec(context.Background(), "DROP OWNED BY "+name+"; DROP ROLE "+name) })
+	return name
+}
+
+// heldBy are the statements that take a user's rights away; none: Holders does not name it.
+func heldBy(t *testing.T, db store.DB, user string) []string {
+	holders, err := store.Holders(t.Context(), db)
 	require.NoError(t, err)
-	require.Equal(t, []string{user}, holders)
+	for _, h := range holders {
+		if h.User == user {
+			return h.Revoke
+		}
+	}
+	return nil
+}
+
+// TestNobodyIsGuessed: rights that somebody has, however many, make him no user to whom migrations give more. He
+// is named with the statements that take all of them away.
+func TestNobodyIsGuessed(t *testing.T) {
+	t.Parallel()
+	owner, runtime, user := owned(t)
+	alpha, all := role(t, owner, "alpha", ""), role(t, owner, "all", "LOGIN")
+	execute(t, owner, "INSERT INTO tenure.tenant_role VALUES ('alpha', '"+alpha+"')")
+	holders, err := store.Holders(t.Context(), runtime)
+	require.NoError(t, err)
+	require.Empty(t, holders)
+	execute(t, owner, "GRANT INSERT ON tenure.job TO "+alpha)
+	execute(t, owner, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure TO "+all)
 	given, err := store.Regrant(t.Context(), owner)
 	require.NoError(t, err)
 	require.Empty(t, given)
+
+	holders, err = store.Holders(t.Context(), runtime)
+	require.NoError(t, err)
+	require.Len(t, holders, 2)
+	require.Equal(t, alpha, holders[0].User)
+	require.Equal(t, "alpha", *holders[0].Tenant)
+	require.Empty(t, holders[0].Name("main"), "a tenant's role is not to be named")
+	require.Equal(t, []string{"REVOKE INSERT ON tenure.job FROM " + alpha}, holders[0].Revoke)
+	require.Equal(t, "tenure migrate --pool main --grants --runtime "+all, holders[1].Name("main"))
+	for _, sql := range append(holders[0].Revoke, holders[1].Revoke...) {
+		execute(t, owner, sql)
+	}
+	execute(t, owner, "GRANT SELECT ON tenure.tenant TO "+all) // as the documents give it
+	holders, err = store.Holders(t.Context(), runtime)
+	require.NoError(t, err)
+	require.Empty(t, holders)
+
+	_, err = store.Grant(t.Context(), owner, all)
+	require.NoError(t, err)
+	require.Empty(t, heldBy(t, runtime, all), "it was named")
+	execute(t, owner, "REVOKE ALL ON tenure.audit FROM "+all+", "+user)
+	given, err = store.Regrant(t.Context(), owner)
+	require.NoError(t, err)
+	require.Equal(t, []string{"GRANT SELECT, INSERT ON tenure.audit TO " + all, "GRANT SELECT, INSERT ON tenure.audit TO " + user}, given)
+}
+
+// TestWhatHoldersHave: each way to a right that nobody gave by naming is found, and what mends it mends it.
+func TestWhatHoldersHave(t *testing.T) {
+	t.Parallel()
+	owner, runtime, user := owned(t)
+	web, tenant := role(t, owner, "web", "LOGIN"), role(t, owner, "tenant", "")
+	execute(t, owner, "INSERT INTO tenure.tenant_role VALUES ('acme', '"+tenant+"')")
+	for _, who := range []string{web, tenant, "PUBLIC"} {
+		for grant, revoke := range map[string]string{
+			"CREATE ON SCHEMA tenure":                      "REVOKE CREATE ON SCHEMA tenure FROM ",
+			"SELECT ON tenure.job, tenure.dead_letter_job": "REVOKE SELECT ON tenure.dead_letter_job, tenure.job FROM ",
+			"SELECT (payload) ON tenure.job":               "REVOKE SELECT (payload) ON tenure.job FROM ",
+			"UPDATE ON SEQUENCE tenure.job_id":             "REVOKE UPDATE ON SEQUENCE tenure.job_id FROM ",
+			"EXECUTE ON FUNCTION tenure.drop_day":          "REVOKE EXECUTE ON FUNCTION tenure.drop_day(day date) FROM ",
+		} {
+			execute(t, owner, "GRANT "+grant+" TO "+who)
+			require.Equal(t, []string{revoke + who}, heldBy(t, runtime, who))
+			execute(t, owner, revoke+who)
+			require.Empty(t, heldBy(t, runtime, who))
+		}
+	}
+	for grant, revoke := range map[string]string{ // what a process that only enqueues needs, and no tenant
+		"INSERT (tenant_id) ON tenure.job":       "REVOKE INSERT (tenant_id) ON tenure.job FROM ",
+		"INSERT ON tenure.job, tenure.timer_job": "REVOKE INSERT ON tenure.job, tenure.timer_job FROM ",
+		"SELECT ON tenure.pool":                  "REVOKE SELECT ON tenure.pool FROM ",
+		"USAGE ON SEQUENCE tenure.job_position":  "REVOKE USAGE ON SEQUENCE tenure.job_position FROM ",
+	} {
+		execute(t, owner, "GRANT "+grant+" TO "+web+", "+tenant)
+		require.Empty(t, heldBy(t, runtime, web), grant)
+		require.Equal(t, []string{revoke + tenant}, heldBy(t, runtime, tenant))
+		execute(t, owner, revoke+tenant)
+	}
+	execute(t, owner, "GRANT USAGE ON SCHEMA tenure TO "+tenant+"; GRANT EXECUTE ON FUNCTION tenure.enqueue, tenure.cancel TO "+tenant)
+	require.Empty(t, heldBy(t, runtime, tenant), "as the documents have it for each tenant's role")
+	execute(t, owner, "GRANT "+user+" TO "+tenant)
+	require.Equal(t, []string{"REVOKE " + user + " FROM " + tenant}, heldBy(t, runtime, tenant))
+	execute(t, owner, "REVOKE "+user+" FROM "+tenant)
+	execute(t, owner, "GRANT SELECT ON tenure.audit TO "+web+" WITH GRANT OPTION")
+	require.Equal(t, []string{"REVOKE SELECT ON tenure.audit FROM " + web + " CASCADE"}, heldBy(t, runtime, web))
+}
+
+// TestNoTenantsRoleIsARuntimeUser, and nobody is whose rights a tenant's role has.
+func TestNoTenantsRoleIsARuntimeUser(t *testing.T) {
+	t.Parallel()
+	owner, _, _ := owned(t)
+	own, byName, login, group := role(t, owner, "own", ""), role(t, owner, "fits", ""), role(t, owner, "fits", "LOGIN"), role(t, owner, "nodes", "LOGIN")
+	execute(t, owner, "INSERT INTO tenure.tenant_role VALUES ('acme', '"+own+"'), ('', 'fits_{tenant}')")
+	for _, user := range []string{own, byName} {
+		_, err := store.Grant(t.Context(), owner, user)
+		require.ErrorContains(t, err, fmt.Sprintf("user %q is the role of tenant", user))
+	}
+	_, err := store.Grant(t.Context(), owner, login)
+	require.NoError(t, err, "no such tenant is known")
+	execute(t, owner, "INSERT INTO tenure.tenant (tenant_id) VALUES ('"+strings.TrimPrefix(login, "fits_")+"')")
+	execute(t, owner, "REVOKE ALL ON tenure.audit FROM "+login)
+	_, err = store.Regrant(t.Context(), owner)
+	require.ErrorContains(t, err, fmt.Sprintf("user %q is the role of tenant", login))
+	require.Contains(t, heldBy(t, owner, login), "DELETE FROM tenure.runtime_user WHERE user_name = '"+login+"'")
+	execute(t, owner, "GRANT "+group+" TO "+own)
+	_, err = store.Grant(t.Context(), owner, group)
+	require.ErrorContains(t, err, fmt.Sprintf("role %q of tenant \"acme\" is a member of user %q", own, group))
 }
 
 // ownersStatements are those that only `tenure migrate` executes.
@@ -297,21 +409,52 @@ func TestRolesAreGranted(t *testing.T) {
 	t.Parallel()
 	owner, runtime, user := owned(t)
 	suffix := strings.ToLower(rand.Text())
-	roles := []string{"a_" + suffix, "b_" + suffix, "not_made_" + suffix}
-	for _, r := range roles[:2] {
+	roles := map[string]string{"a": "a_" + suffix, "b": "b_" + suffix, "c": "not_made_" + suffix}
+	for _, r := range []string{roles["a"], roles["b"]} {
 		execute(t, owner, fmt.Sprintf("CREATE ROLE %s", r))
 		t.Cleanup(func() { _, _ = owner.Exec(context.Background(), "DROP ROLE "+r) })
 	}
 	done, err := store.GrantRoles(t.Context(), owner, user, roles)
 	require.NoError(t, err)
 	require.Len(t, done, 2)
-	execute(t, runtime, "BEGIN; SET LOCAL ROLE "+roles[0]+"; COMMIT")
+	execute(t, runtime, "BEGIN; SET LOCAL ROLE "+roles["a"]+"; COMMIT")
 	done, err = store.GrantRoles(t.Context(), owner, user, roles)
 	require.NoError(t, err)
 	require.Empty(t, done)
-	_, err = store.GrantRoles(t.Context(), runtime, "postgres", roles[:1])
+	_, err = store.GrantRoles(t.Context(), runtime, "postgres", map[string]string{"a": roles["a"]})
 	require.NoError(t, err, "a superuser needs none")
-	execute(t, owner, "REVOKE "+roles[1]+" FROM "+user)
+	execute(t, owner, "REVOKE "+roles["b"]+" FROM "+user)
 	_, err = store.GrantRoles(t.Context(), runtime, user, roles)
-	require.ErrorContains(t, err, "have who administers the roles execute GRANT "+roles[1]+" TO "+user)
+	require.ErrorContains(t, err, "have who administers the roles execute GRANT "+roles["b"]+" TO "+user)
+}
+
+// TestMightyRolesAreNotGranted: a tenant's role that may do more than look after its tenant's data is not
+// given to nodes, and the others are.
+func TestMightyRolesAreNotGranted(t *testing.T) {
+	t.Parallel()
+	owner, runtime, user := owned(t)
+	execute(t, owner, "ALTER TABLE tenure.pool OWNER TO "+role(t, owner, "owner", ""))
+	var ledgers string
+	require.NoError(t, owner.QueryRow(t.Context(), "SELECT relowner::regrole::text FROM pg_class WHERE oid = 'tenure.pool'::regclass").Scan(&ledgers))
+	t.Cleanup(func() { _, _ = owner.Exec(context.Background(), "ALTER TABLE tenure.pool OWNER TO CURRENT_USER") })
+	good, maker := role(t, owner, "good", ""), role(t, owner, "maker", "CREATEROLE")
+	for why, mighty := range map[string]string{
+		"is a superuser":                   role(t, owner, "super", "SUPERUSER"),
+		"CREATEROLE":                       maker,
+		"BYPASSRLS":                        role(t, owner, "bypass", "BYPASSRLS"),
+		"REPLICATION":                      role(t, owner, "copy", "REPLICATION"),
+		"owns the ledger":                  ledgers,
+		"can become " + ledgers:            role(t, owner, "heir", "IN ROLE "+ledgers),
+		"can become " + maker:              role(t, owner, "maker_too", "IN ROLE "+maker),
+		"can become pg_read_all_data":      role(t, owner, "reader", "IN ROLE pg_read_all_data"),
+		"can become pg_write_server_files": role(t, owner, "writer", "IN ROLE pg_write_server_files"),
+	} {
+		done, err := store.GrantRoles(t.Context(), owner, user, map[string]string{"acme": mighty, "good": good})
+		require.ErrorContains(t, err, fmt.Sprintf("role %q of tenant \"acme\" ", mighty))
+		require.ErrorContains(t, err, why)
+		require.Len(t, done, 1)
+		_, err = runtime.Exec(t.Context(), "BEGIN; SET LOCAL ROLE "+mighty)
+		require.ErrorContains(t, err, "permission denied to set role")
+		execute(t, owner, "REVOKE "+good+" FROM "+user)
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
 
 	"github.com/tenurehq/tenure/internal/backoff"
 )
@@ -45,10 +44,11 @@ type Migration struct {
 	Took    time.Duration
 }
 
-// lockPoll and lockPatience time the wait for another process' migration of the same pool.
+// holdPatience bounds the wait for another process' migration of the same pool, and holdTry one
+// try of it: autovacuum gives way to whoever has waited for a second.
 const (
-	lockPoll     = 1 // s
-	lockPatience = 300
+	holdPatience = 5 * time.Minute
+	holdTry      = 2 * time.Second
 )
 
 // A migration must not queue for a table's lock: all who come after it, such as anyone who
@@ -80,8 +80,9 @@ type Ledger struct {
 	OldestProgram int64  // the oldest ledger version whose programs may work on it
 	Number        int    // 0: none yet
 	Name          string // of the pool; "": none yet
-	Lacking       bool   // users who have the ledger were not given all of this program's version yet
+	Lacking       bool   // users named to work on it were not given all of this program's version yet
 	Unindexed     bool   // finished jobs of some days have not all of this program's indexes yet
+	Holders       []Holder
 	Server        ServerState
 }
 
@@ -122,7 +123,12 @@ func ReadLedger(ctx context.Context, conn *pgx.Conn) (l Ledger, err error) {
 	if l, err = readLedger(ctx, conn); err != nil || l.Version < LedgerVersion() {
 		return l, err
 	}
-	if l.Lacking, err = lacking(ctx, conn); err != nil {
+	users, err := behind(ctx, conn)
+	if err != nil {
+		return l, err
+	}
+	l.Lacking = len(users) > 0
+	if l.Holders, err = Holders(ctx, conn); err != nil {
 		return l, err
 	}
 	missing, err := missingIndexes(ctx, conn)
@@ -153,13 +159,15 @@ func readLedger(ctx context.Context, conn *pgx.Conn) (l Ledger, err error) {
 
 // Migrated is what [Migrate] has done.
 type Migrated struct {
-	Steps  []Migration
-	Grants []string // statements that gave users who have the ledger what was added to it
+	Steps   []Migration
+	Grants  []string // statements that gave users named to work on the ledger what was added to it
+	Holders []Holder
 }
 
 // Migrate brings a pool's ledger to this program's version, numbers the pool unless it has
-// a number or number is 0, and gives users who have the ledger what was added to it. It
-// returns what it did, also before an error. cfg is one that [MigrationConfig] made fit; one connection is opened. A newer ledger that this program
+// a number or number is 0, and gives users named to work on it what was added to it. It
+// returns what it did, also before an error. cfg is one that [MigrationConfig] made fit; one connection is opened, and
+// while steps are applied another one, which keeps others from that. A newer ledger that this program
 // can work on is left alone; one that it cannot work on is refused. Concurrent calls for
 // one database wait for one another. Transactions that are in the way are waited for
 // without holding up others; an error names the oldest of them after two minutes.
@@ -175,7 +183,7 @@ func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) 
 		return err
 	})
 	if err == nil && (l.Version < LedgerVersion() || l.Unindexed) {
-		done.Steps, err = update(ctx, db)
+		done.Steps, err = update(ctx, db, cfg)
 	}
 	if err != nil {
 		return done, fmt.Errorf("migrate: %w", err)
@@ -191,7 +199,10 @@ func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) 
 			// a new pool's first minute need not be. What fails here, a holder tries again.
 			_, _ = KeepDays(ctx, conn, 24*time.Hour)
 		}
-		if done.Grants, err = Regrant(ctx, conn); err != nil || number == 0 && l.Number == 0 {
+		if done.Grants, err = Regrant(ctx, conn); err != nil {
+			return err
+		}
+		if done.Holders, err = Holders(ctx, conn); err != nil || number == 0 && l.Number == 0 {
 			return err
 		}
 		server, err := ServerIs(ctx, conn)
@@ -215,11 +226,16 @@ func onConn(ctx context.Context, db *sql.DB, fn func(*pgx.Conn) error) error {
 
 // update applies the steps that a ledger lacks, each in a transaction of its own unless it says otherwise,
 // and makes the indexes that days of finished jobs lack.
-func update(ctx context.Context, db *sql.DB) (done []Migration, err error) {
+func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig) (done []Migration, err error) {
 	p, err := provider(ctx, db)
 	if err != nil {
 		return nil, err
 	}
+	release, err := holdLedger(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	until, inTheWay := time.Now().Add(ddlPatience), ""
 	pause := backoff.Backoff{Policy: ddlRetry}
 	for {
@@ -272,9 +288,49 @@ func blockerOf(ctx context.Context, db *sql.DB) string {
 		user, application, pid, has, time.Duration(seconds*float64(time.Second)).Round(time.Second))
 }
 
-// sessionLocker keeps two processes from migrating one pool.
-func sessionLocker() (lock.SessionLocker, error) {
-	return lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockPoll, lockPatience))
+// holdLedger keeps other processes from migrating the pool until release is called or this one ends. The lock
+// is a transaction's, and steps are transactions or none at all, so it has a connection of its own. An
+// index that is made meanwhile does not wait for it: it has no snapshot between its statements.
+func holdLedger(ctx context.Context, cfg *pgx.ConnConfig) (release func(), err error) {
+	cfg = cfg.Copy()
+	cfg.RuntimeParams["application_name"] = "tenure migrate lock"
+	cfg.RuntimeParams["lock_timeout"] = fmt.Sprint(holdTry.Milliseconds())
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) } // with it goes the lock
+	_, err = conn.Exec(ctx, sqlMigrationHoldLong)
+	for began := time.Now(); err == nil; {
+		if _, err = conn.Exec(ctx, "BEGIN"); err != nil {
+			break
+		}
+		if _, err = conn.Exec(ctx, sqlMigrationHold); err == nil {
+			return release, nil
+		}
+		if _, rollback := conn.Exec(ctx, "ROLLBACK"); rollback != nil || !hasCode(err, codeLockTimeout) {
+			break
+		}
+		if time.Since(began) > holdPatience {
+			err = fmt.Errorf("%s; wait for it or end it, and run migrate again: %w", holderOf(ctx, conn, migrationTable), err)
+		} else {
+			err = nil
+		}
+	}
+	release()
+	return nil, fmt.Errorf("keep others from migrating: %w", err)
+}
+
+// holderOf names who holds a table of the ledger that others wait for.
+func holderOf(ctx context.Context, db DB, table string) string {
+	var pid int
+	var user, application string
+	var seconds float64
+	if err := db.QueryRow(ctx, sqlMigrationHolder, table).Scan(&pid, &user, &application, &seconds); err != nil {
+		return "others have held " + table + " one after the other" // it may just have ended
+	}
+	return fmt.Sprintf("user %q with application %q (pid %d) has held %s for %v", user, application, pid, table,
+		time.Duration(seconds*float64(time.Second)).Round(time.Second))
 }
 
 // missingIndexes returns the statements that make the indexes which days of finished jobs lack.
@@ -283,22 +339,9 @@ func missingIndexes(ctx context.Context, db DB) ([]string, error) {
 }
 
 // buildIndexes makes the indexes that days of finished jobs lack, each without keeping jobs from finishing,
-// and so in no transaction.
+// and so in no transaction. The caller holds the ledger.
 func buildIndexes(ctx context.Context, db *sql.DB) error {
-	locker, err := sessionLocker()
-	if err != nil {
-		return err
-	}
-	c, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close() // it goes back to db
-	if err := locker.SessionLock(ctx, c); err != nil {
-		return err
-	}
-	err = c.Raw(func(driver any) error {
-		conn := driver.(*stdlib.Conn).Conn()
+	return onConn(ctx, db, func(conn *pgx.Conn) error {
 		missing, err := missingIndexes(ctx, conn)
 		for _, sql := range missing {
 			if _, err := conn.Exec(ctx, sql); err != nil {
@@ -307,20 +350,14 @@ func buildIndexes(ctx context.Context, db *sql.DB) error {
 		}
 		return err
 	})
-	if unlockErr := locker.SessionUnlock(context.WithoutCancel(ctx), c); err == nil { // else it ends with the connection, which the caller closes
-		err = unlockErr
-	}
-	return err
 }
 
+// provider applies migrations, once there are the schema and the table that it notes them in. Whoever makes
+// these at the same time wins, here and in goose, which tries again for three seconds.
 func provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
-	// goose keeps its own table in the schema that its first migration would make.
-	if _, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS tenure"); err != nil && !hasCode(err, codeUniqueViolation) {
+	_, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS tenure")
+	if err != nil && !hasCode(err, codeUniqueViolation) && !hasCode(err, codeLockTimeout) {
 		return nil, fmt.Errorf("create schema tenure: %w", err)
-	}
-	locker, err := sessionLocker()
-	if err != nil {
-		return nil, err
 	}
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
@@ -330,8 +367,11 @@ func provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider("", db, files, goose.WithStore(versions), goose.WithSessionLocker(locker),
-		goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider("", db, files, goose.WithStore(versions), goose.WithDisableGlobalRegistry(true))
+	if err == nil {
+		_, err = p.GetDBVersion(ctx)
+	}
+	return p, err
 }
 
 // idBits is how many low bits of a job id the pool counts with; the pool's number

@@ -116,6 +116,23 @@ func NoLedger(pool string) error {
 	return (&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)}).Because(ErrNotMigrated)
 }
 
+// OlderLedger says that a pool has no ledger, or which version it has, where this program's own is needed.
+func OlderLedger(ctx context.Context, db DB, pool string) error {
+	have, _, err := scanVersion(db.QueryRow(ctx, sqlSchemaVersion))
+	if err != nil {
+		return err
+	}
+	return olderLedger(pool, have)
+}
+
+func olderLedger(pool string, have int64) error {
+	if have == 0 {
+		return NoLedger(pool)
+	}
+	return &PoolError{pool, fmt.Sprintf("its ledger has version %d, and this program needs version %d or newer", have, LedgerVersion()),
+		fmt.Sprintf("run: tenure migrate --pool %s", pool)}
+}
+
 // Verify returns the pool's number when this program can use its ledger like this, and an
 // error that says which command helps when it cannot. It can on the ledger it was built for, and
 // on newer ones that say that it may: so the ledgers are migrated first, and the nodes
@@ -144,11 +161,8 @@ func Verify(ctx context.Context, db DB, pool string, use Use) (number int, err e
 	switch {
 	case err != nil:
 		return 0, err
-	case have == 0:
-		return 0, NoLedger(pool)
 	case have < want:
-		return 0, &PoolError{pool, fmt.Sprintf("its ledger has version %d, and this program needs version %d or newer", have, want),
-			fmt.Sprintf("run: tenure migrate --pool %s", pool)}
+		return 0, olderLedger(pool, have)
 	case want < oldest:
 		return 0, newerLedger(pool, have, oldest)
 	}

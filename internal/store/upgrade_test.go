@@ -198,3 +198,37 @@ func TestMigrateNamesWhatIsInItsWay(t *testing.T) {
 	err = <-failed
 	require.ErrorContains(t, err, `application "nightly report"`)
 }
+
+// Users of a ledger of before, whom nobody had to name, keep what they have, so that nodes of the release before go
+// on, and are given nothing until somebody names them. A tenant's role that has as many rights cannot be named.
+func TestAnUpgradeGuessesNobody(t *testing.T) {
+	t.Parallel()
+	dsn, owner := ledgerAt(t, 3)
+	app, tenant := role(t, owner, "app", "LOGIN"), role(t, owner, "tenant", "LOGIN")
+	execute(t, owner, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure TO "+app+", "+tenant)
+	may := func(user, table string) (yes bool) {
+		require.NoError(t, owner.QueryRow(t.Context(), "SELECT has_table_privilege($1, 'tenure.' || $2, 'DELETE')", user, table).Scan(&yes))
+		return yes
+	}
+	require.NoError(t, migrate(t.Context(), t, dsn))
+	execute(t, owner, "INSERT INTO tenure.tenant_role VALUES ('acme', '"+tenant+"')")
+	for _, user := range []string{app, tenant} {
+		require.True(t, may(user, "job"), "it is not for migrations to take rights away")
+		for _, table := range []string{"tenant_role", "operation", "job_limit"} {
+			require.False(t, may(user, table), "%s: that is new", table)
+		}
+	}
+	require.NotEmpty(t, heldBy(t, owner, app))
+	_, err := store.Grant(t.Context(), owner, tenant)
+	require.ErrorContains(t, err, "is the role of tenant \"acme\"")
+	for _, sql := range heldBy(t, owner, tenant) {
+		execute(t, owner, sql)
+	}
+	require.False(t, may(tenant, "job"))
+	require.Empty(t, heldBy(t, owner, tenant))
+
+	_, err = store.Grant(t.Context(), owner, app)
+	require.NoError(t, err)
+	require.True(t, may(app, "operation"))
+	require.Empty(t, heldBy(t, owner, app))
+}

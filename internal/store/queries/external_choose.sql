@@ -3,7 +3,7 @@
 -- to begin behind, or null: they are chosen by chance, $4 how many tenants to look at, $5 how many to choose.
 -- Those that rest are left out, and those that have as many jobs locked as they may: expired locks
 -- count until they are freed, as their workers may extend them. A tenant with such a bound is kept for this
--- transaction, by its row or, if it has none, by its name, so that no other counts the same jobs; one that
+-- transaction, by its row or, if it has none, by one that its name leads to, so that no other counts the same jobs; one that
 -- somebody else keeps is left out.
 -- looked: the tenant to go on behind; null: there is none behind.
 WITH RECURSIVE named AS (
@@ -33,9 +33,12 @@ kept AS MATERIALIZED (
     WHERE t.tenant_id IN (SELECT tenant_id FROM chosen WHERE bounded)
     ORDER BY t.tenant_id
     FOR NO KEY UPDATE SKIP LOCKED),
-without_row AS MATERIALIZED (
-    SELECT tenant_id FROM chosen
-    WHERE CASE WHEN bounded AND NOT has_row THEN pg_catalog.pg_try_advisory_xact_lock(hashtext('tenure external bounds'), hashtext(tenant_id)) ELSE false END)
+slots AS MATERIALIZED (
+    SELECT g.slot FROM tenure.external_gate g
+    WHERE g.slot IN (SELECT hashtext(tenant_id) & 1023 FROM chosen WHERE bounded AND NOT has_row)
+    ORDER BY g.slot
+    FOR NO KEY UPDATE SKIP LOCKED),
+without_row AS (SELECT tenant_id FROM chosen WHERE NOT has_row AND hashtext(tenant_id) & 1023 IN (SELECT slot FROM slots))
 SELECT set_config('tenure.chosen', coalesce((
            SELECT array_agg(tenant_id) FROM chosen
            WHERE NOT bounded OR tenant_id IN (SELECT tenant_id FROM kept UNION ALL SELECT tenant_id FROM without_row)), '{}')::text, true) AS chosen,

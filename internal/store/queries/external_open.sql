@@ -3,4 +3,4 @@
 -- until it ends (external_shut). It is a lock with a queue: later acquires wait behind who waits for it,
 -- so that acquiring without a pause keeps nobody from freezing. The acquire lock's row would: one lock
 -- on it that many share does not let anybody in who waits to have it for himself.
-SELECT pg_catalog.pg_advisory_xact_lock_shared(hashtext('tenure external workers'));
+SELECT tenure.open_external();

@@ -1,9 +1,53 @@
--- The users who were given the ledger to work on: who, without owning it, may already take
--- its lock and end jobs. Somebody who may only add jobs is none of them.
-SELECT r.rolname
-FROM pg_roles r
-WHERE EXISTS (SELECT FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
-              WHERE c.oid = 'tenure.acquire_lock'::regclass AND a.grantee = r.oid AND a.privilege_type = 'UPDATE' AND r.oid <> c.relowner)
-  AND EXISTS (SELECT FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
-              WHERE c.oid = 'tenure.job'::regclass AND a.grantee = r.oid AND a.privilege_type = 'DELETE')
-ORDER BY 1;
+-- Who has rights in the ledger's schema that nobody gave by naming him, with the statements that take them
+-- away: beyond those of everybody, the owner's and superusers', and those that a process which only enqueues
+-- has by the documents. A tenant's role has even less, also if somebody named it or it is a member of who was
+-- named: tenant says whose role it is, '' of all. Functions count that have the owner's rights and do not look
+-- at who calls. Views do not count: tenure.job_status shows everybody what is his.
+WITH acl (grantee, kind, object, privilege, grantable, enqueues) AS (
+    SELECT a.grantee, 'SCHEMA ', 'tenure', a.privilege_type, a.is_grantable, a.privilege_type = 'USAGE'
+    FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a
+    WHERE n.nspname = 'tenure' AND a.grantee <> n.nspowner AND a.privilege_type <> 'USAGE'
+    UNION ALL
+    SELECT a.grantee, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END, format('tenure.%I', c.relname), a.privilege_type, a.is_grantable,
+           CASE a.privilege_type WHEN 'SELECT' THEN c.relname IN ('pool', 'migration', 'tenant')
+                                 WHEN 'INSERT' THEN c.relname IN ('job', 'timer_job', 'awaited')
+                                 WHEN 'USAGE' THEN c.relname IN ('job_id', 'job_position') ELSE false END
+    FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
+    WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind IN ('r', 'p', 'S') AND a.grantee <> c.relowner
+    UNION ALL
+    SELECT a.grantee, '', format('tenure.%I', c.relname), format('%s (%I)', a.privilege_type, t.attname), a.is_grantable,
+           a.privilege_type = 'INSERT' AND c.relname = 'job' AND t.attname = 'tenant_id'
+    FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid CROSS JOIN LATERAL aclexplode(t.attacl) a
+    WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind IN ('r', 'p') AND a.grantee <> c.relowner
+    UNION ALL
+    SELECT a.grantee, 'FUNCTION ', format('tenure.%I(%s)', f.proname, pg_get_function_identity_arguments(f.oid)), a.privilege_type, a.is_grantable, false
+    FROM pg_proc f CROSS JOIN LATERAL aclexplode(f.proacl) a
+    WHERE f.pronamespace = 'tenure'::regnamespace AND f.prosecdef AND a.grantee <> f.proowner
+      AND f.proname NOT IN ('enqueue', 'enqueue_external', 'enqueue_linked', 'cancel', 'retry', 'job_allowed', 'first_turn', 'incarnation', 'server_state')),
+joined AS (
+    SELECT m.member, u.rolname FROM pg_auth_members m JOIN pg_roles u ON u.oid = m.roleid
+    WHERE u.oid = (SELECT c.relowner FROM pg_class c WHERE c.oid = 'tenure.pool'::regclass)
+       OR EXISTS (SELECT FROM tenure.runtime_user n WHERE n.user_name = u.rolname)),
+holder AS MATERIALIZED (
+    SELECT g.oid, coalesce(quote_ident(r.rolname), 'PUBLIC') AS name, r.rolname, tenure.tenant_of_role(r.rolname) AS tenant,
+           EXISTS (SELECT FROM tenure.runtime_user u WHERE u.user_name = r.rolname) AS named
+    FROM (SELECT grantee AS oid FROM acl UNION SELECT member FROM joined) g
+    LEFT JOIN pg_roles r ON r.oid = g.oid
+    WHERE g.oid = 0 OR NOT r.rolsuper),
+statement (oid, n, sql) AS (
+    SELECT h.oid, 1, format('DELETE FROM tenure.runtime_user WHERE user_name = %L', h.rolname)
+    FROM holder h WHERE h.named AND h.tenant IS NOT NULL
+    UNION ALL
+    SELECT h.oid, 2, format('REVOKE %I FROM %I', j.rolname, h.rolname)
+    FROM holder h JOIN joined j ON j.member = h.oid WHERE h.tenant IS NOT NULL
+    UNION ALL
+    SELECT oid, 3, format('REVOKE %s ON %s%s FROM %s%s', privileges, kind, string_agg(object, ', ' ORDER BY object), name, CASE WHEN bool_or(grantable) THEN ' CASCADE' ELSE '' END)
+    FROM (SELECT h.oid, h.name, a.kind, a.object, string_agg(DISTINCT a.privilege, ', ') AS privileges, bool_or(a.grantable) AS grantable
+          FROM holder h JOIN acl a ON a.grantee = h.oid
+          WHERE h.tenant IS NOT NULL OR h.oid = 0 OR NOT h.named AND NOT a.enqueues
+          GROUP BY h.oid, h.name, a.kind, a.object) on_object
+    GROUP BY oid, name, kind, privileges)
+SELECT coalesce(h.rolname, 'PUBLIC') AS name, h.tenant, array_agg(s.sql ORDER BY s.n, s.sql) AS statements
+FROM holder h JOIN statement s USING (oid)
+GROUP BY h.oid, h.rolname, h.tenant
+ORDER BY h.tenant IS NULL, 1;

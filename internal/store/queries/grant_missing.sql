@@ -9,11 +9,11 @@ WITH grantee AS (SELECT oid, rolname FROM pg_roles WHERE rolname = coalesce($1::
 ledger AS (SELECT oid FROM pg_namespace WHERE nspname = 'tenure'),
 tables (name, privileges) AS (
     SELECT name, CASE WHEN $2::text = 'run' AND name = 'audit' THEN '{SELECT,INSERT}'::text[]
-                      WHEN $2::text = 'run' AND name NOT IN ('pool', 'migration') THEN '{SELECT,INSERT,UPDATE,DELETE}'::text[]
+                      WHEN $2::text = 'run' AND name NOT IN ('pool', 'migration', 'runtime_user') THEN '{SELECT,INSERT,UPDATE,DELETE}'::text[]
                       WHEN $2::text = 'run' OR name IN ('pool', 'migration', 'tenant') THEN '{SELECT}' END
     FROM unnest('{pool,migration,incarnation,acquire_lock,node_session,claim,cancel_request,
                   job,timer_job,external_job,history_job,suspended_job,dead_letter_job,completed_job,completed_job_rest,
-                  job_error,job_report,job_tag,unique_job,unique_period,schedule,tenant,tenant_role,awaiting,awaited,awaited_end,job_limit,rate_bucket,operation,lock_change,audit}'::text[]) AS name),
+                  job_error,job_report,job_tag,unique_job,unique_period,schedule,tenant,tenant_role,awaiting,awaited,awaited_end,job_limit,rate_bucket,operation,lock_change,audit,external_gate,runtime_user}'::text[]) AS name),
 sequences (name, privileges) AS (
     SELECT name, '{USAGE,SELECT,UPDATE}'::text[]
     FROM unnest('{job_id,job_position,incarnation_moment}'::text[]) AS name
@@ -25,7 +25,7 @@ functions (signature) AS (
         'enqueue_linked(text, text, jsonb, text, integer, timestamp with time zone, interval, integer, jsonb, text, text, integer, boolean, text, interval, interval, text[], bigint[], text, boolean, bigint)',
         'enter_tenant(text, text, text)', 'begin_tenant(text, text, text)', 'server_state()',
         'require_claim(bigint)', 'finish_in_tx(bigint, integer, boolean)', 'finish_batch_in_tx(bigint[], integer, boolean)',
-        'finish_in_tx(bigint, integer, boolean, bigint, text)', 'finish_batch_in_tx(bigint[], integer, boolean, bigint, text)', 'write_reports(jsonb, text)', 'is_unfinished(bigint)', 'never()', 'is_awaiting(bigint)', 'note_ends(bigint[], text)', 'settle_awaited(uuid, bigint, integer, boolean)', 'awaited_ends(bigint)', 'note_missed_ends(bigint, bigint, integer)', 'incarnation()', 'first_turn()', 'begin_incarnation(boolean)', 'make_day(date)', 'empty_day(date)', 'drop_day(date)', 'trim_audit(interval, integer)']) AS signature
+        'finish_in_tx(bigint, integer, boolean, bigint, text)', 'finish_batch_in_tx(bigint[], integer, boolean, bigint, text)', 'write_reports(jsonb, text)', 'is_unfinished(bigint)', 'never()', 'is_awaiting(bigint)', 'note_ends(bigint[], text)', 'settle_awaited(uuid, bigint, integer, boolean)', 'awaited_ends(bigint)', 'note_missed_ends(bigint, bigint, integer)', 'incarnation()', 'first_turn()', 'begin_incarnation(boolean)', 'make_day(date)', 'empty_day(date)', 'drop_day(date)', 'trim_audit(interval, integer)', 'open_external()', 'shut_external()', 'tenant_of_role(text)']) AS signature
     WHERE $2::text = 'run' OR signature LIKE ANY ('{enqueue(%,enqueue\\_external(%,enqueue\\_linked(%,enter\\_tenant(%,begin\\_tenant(%,server\\_state(%}')),
 wanted (part, kind, object, privilege, n, granted) AS MATERIALIZED (
     SELECT 1, 'SCHEMA ', 'tenure', 'USAGE', 1, has_schema_privilege(g.oid, l.oid, 'USAGE')

@@ -68,7 +68,7 @@ func Role(t testing.TB, db store.DB, name, schema string) {
 	t.Helper()
 	require.NoError(t, makeRole(t.Context(), db, name, "NOLOGIN"))
 	roles.Lock()
-	_, err := store.GrantRoles(t.Context(), db, runtime, []string{name})
+	_, err := store.GrantRoles(t.Context(), db, runtime, map[string]string{schema: name})
 	roles.Unlock()
 	require.NoError(t, err)
 	schema, name = pgx.Identifier{schema}.Sanitize(), pgx.Identifier{name}.Sanitize()

@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,11 +120,11 @@ func (c *spyCodec) PlanScan(m *pgtype.Map, oid uint32, format int16, target any)
 	return c.TextCodec.PlanScan(m, oid, format, target)
 }
 
-// keeper keeps what it was given to scan.
+// These keep what they were given to scan.
 type (
-	keeper      []byte
-	bytesKeeper keeper
-	sqlKeeper   keeper
+	bytesKeeper []byte
+	sqlKeeper   []byte
+	jsonKeeper  []byte
 )
 
 // ScanBytes implements pgtype.BytesScanner.
@@ -140,6 +141,68 @@ func (k *sqlKeeper) Scan(v any) error {
 	}
 	*k = b
 	return nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (k *jsonKeeper) UnmarshalJSON(v []byte) error {
+	*k = v
+	return nil
+}
+
+// held is a destination that keeps the bytes that pgx scans from.
+type held struct {
+	name, column string
+	dest         any
+	bytes        func() []byte
+}
+
+// newHeld are destinations of all sorts for the columns of heldColumns.
+func newHeld() []held {
+	var (
+		own        bytesKeeper
+		ownPointer *bytesKeeper
+		ownSlice   []*bytesKeeper
+		driver     pgtype.DriverBytes
+		pointer    *pgtype.DriverBytes
+		slice      []pgtype.DriverBytes
+		array      pgtype.FlatArray[pgtype.DriverBytes]
+		field      pgtype.DriverBytes
+		element    []pgtype.DriverBytes
+		scanner    sqlKeeper
+		document   jsonKeeper
+		nested     struct{ A jsonKeeper }
+	)
+	const value = "'mine'::bytea"
+	return []held{
+		{"a BytesScanner", value, &own, func() []byte { return own }},
+		{"a pointer to a BytesScanner", value, &ownPointer, func() []byte { return *ownPointer }},
+		{"a slice of BytesScanners", "ARRAY[" + value + "]", &ownSlice, func() []byte { return *ownSlice[0] }},
+		{"DriverBytes", value, &driver, func() []byte { return driver }},
+		{"a pointer to DriverBytes", value, &pointer, func() []byte { return *pointer }},
+		{"a slice of DriverBytes", "ARRAY[" + value + "]", &slice, func() []byte { return slice[0] }},
+		{"an array of DriverBytes", "ARRAY[" + value + "]", &array, func() []byte { return array[0] }},
+		{"a field of a composite", "ROW(" + value + ")", pgtype.CompositeFields{&field}, func() []byte { return field }},
+		{"a slice in a composite", "ROW(ARRAY[" + value + "])", pgtype.CompositeFields{&element}, func() []byte { return element[0] }},
+		{"a sql.Scanner", "'\"mine\"'::jsonb", &scanner, func() []byte { return scanner }},
+		{"a json.Unmarshaler", "'\"mine\"'::jsonb", &document, func() []byte { return document }},
+		{"a json.Unmarshaler in a struct", "'{\"A\": \"mine\"}'::jsonb", &nested, func() []byte { return nested.A }},
+	}
+}
+
+func heldColumns() string {
+	var columns []string
+	for _, h := range newHeld() {
+		columns = append(columns, h.column)
+	}
+	return strings.Join(columns, ", ")
+}
+
+func destinations(all []held) []any {
+	var dest []any
+	for _, h := range all {
+		dest = append(dest, h.dest)
+	}
+	return dest
 }
 
 // attacks follow research/reliability.md §5.4, whose numbers they bear.
@@ -425,42 +488,49 @@ var attacks = []attack{
 		}
 		return err
 	}, "done", kept},
-	{"38 what scanners of its own were given", func(ctx context.Context, tx pgx.Tx, v *villain) error {
-		var kept struct{ Bytes, Binary, Element keeper }
-		rows, err := tx.Query(ctx, "SELECT 'mine'::bytea AS bytes, '\"mine\"'::jsonb AS binary, ARRAY['mine'::bytea] AS element",
-			pgx.QueryResultFormats{pgx.BinaryFormatCode})
+	{"38 what it has scanned", func(ctx context.Context, tx pgx.Tx, v *villain) error {
+		var all []held
+		query := func() (pgx.Rows, error) {
+			return tx.Query(ctx, "SELECT "+heldColumns(), pgx.QueryResultFormats{pgx.BinaryFormatCode})
+		}
+		rows, err := query()
 		if err != nil {
 			return err
 		}
-		kept, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (k struct{ Bytes, Binary, Element keeper }, err error) {
-			elements := []*bytesKeeper{}
-			err = row.Scan((*bytesKeeper)(&k.Bytes), (*sqlKeeper)(&k.Binary), &elements)
-			if err == nil {
-				k.Element = keeper(*elements[0])
-			}
-			return k, err
-		})
-		if err != nil {
-			return err
-		}
-		var inStruct struct {
-			Bytes  bytesKeeper
-			Binary sqlKeeper
-		}
-		rows, err = tx.Query(ctx, "SELECT 'mine'::bytea AS bytes, '\"mine\"'::jsonb AS binary", pgx.QueryResultFormats{pgx.BinaryFormatCode})
-		if err == nil {
-			inStruct, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[struct {
-				Bytes  bytesKeeper
-				Binary sqlKeeper
-			}])
-		}
-		v.later = func(ctx context.Context, tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SELECT repeat('theirs', 1000)"); err != nil {
+		for rows.Next() {
+			fresh := newHeld()
+			if err := rows.Scan(destinations(fresh)...); err != nil {
 				return err
 			}
-			for i, got := range [][]byte{kept.Bytes, kept.Binary, kept.Element, inStruct.Bytes, inStruct.Binary} {
-				if s := string(got); s != "mine" && s != `"mine"` {
-					return fmt.Errorf("what scanner %d was given has become %q", i, s)
+			all = append(all, fresh...)
+			for i, raw := range rows.RawValues() {
+				all = append(all, held{name: fmt.Sprintf("raw value %d", i), bytes: func() []byte { return raw }})
+			}
+		}
+		fresh := newHeld()
+		if err := tx.QueryRow(ctx, "SELECT "+heldColumns(), pgx.QueryResultFormats{pgx.BinaryFormatCode}).Scan(destinations(fresh)...); err != nil {
+			return err
+		}
+		all = append(all, fresh...)
+		type inStruct struct {
+			Bytes  bytesKeeper
+			Driver pgtype.DriverBytes
+			Binary sqlKeeper
+		}
+		rows, _ = tx.Query(ctx, "SELECT 'mine'::bytea AS bytes, 'mine'::bytea AS driver, '\"mine\"'::jsonb AS binary", pgx.QueryResultFormats{pgx.BinaryFormatCode})
+		one, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[inStruct])
+		for _, b := range [][]byte{one.Bytes, one.Driver, one.Binary} {
+			all = append(all, held{name: "in a struct", bytes: func() []byte { return b }})
+		}
+		v.later = func(ctx context.Context, tx pgx.Tx) error {
+			for _, n := range []int{100, 1000, 10_000} {
+				if _, err := tx.Exec(ctx, "SELECT repeat('theirs', $1)", n); err != nil {
+					return err
+				}
+			}
+			for _, h := range all {
+				if !bytes.Contains(h.bytes(), []byte("mine")) {
+					return fmt.Errorf("what was scanned into %s has become %q", h.name, h.bytes())
 				}
 			}
 			return nil

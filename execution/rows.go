@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -111,9 +110,17 @@ func mayKeep(dest any) bool {
 
 // cloned copies a row out of the connection's memory.
 func cloned(row [][]byte) [][]byte {
-	values := slices.Clone(row)
-	for i, v := range values {
-		values[i] = bytes.Clone(v)
+	size := 0
+	for _, v := range row {
+		size += len(v)
+	}
+	values, memory := make([][]byte, len(row)), make([]byte, 0, size)
+	for i, v := range row {
+		if v != nil { // else it is NULL
+			at := len(memory)
+			memory = append(memory, v...)
+			values[i] = memory[at:len(memory):len(memory)]
+		}
 	}
 	return values
 }

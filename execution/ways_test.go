@@ -23,8 +23,8 @@ import (
 // json.Unmarshaler) are destinations of Scan, as BytesScanner is. Each names what keeps it from leading into the next tenant's transaction: an
 // attack that tries it, or the reason why none can.
 var ways = map[string]string{
-	"Tx.Begin returns pgx.Tx":                    "attack: 27 the bare connection of a savepoint",
-	"Tx.Conn returns *pgx.Conn":                  "attack: 27 the bare connection kept",
+	"Tx.Begin returns pgx.Tx":                    "attack: 38 the connection of the transaction",
+	"Tx.Conn returns *pgx.Conn":                  "attack: 38 the connection of the transaction",
 	"Tx.LargeObjects returns pgx.LargeObjects":   "attack: 27 large objects by the API",
 	"LargeObjects.Open returns *pgx.LargeObject": "attack: 27 large objects by the API",
 	"Tx.Query returns pgx.Rows":                  "attack: 38 the connection of rows",

@@ -31,6 +31,9 @@ import (
 // returned nil; if one fails, the job has failed. Keep work that waits for other systems
 // in handlers registered with job.Handle: it would hold the transaction open.
 //
+// No attempt is charged either if the database fails fn (it has gone, is read-only, or has no room),
+// and the ledger in it as well. What fn's own SQL raises is charged, whatever SQLSTATE it has.
+//
 // A statement with arguments takes two round trips, as it is described each time: the next
 // tenant's tables may differ. With pgx.QueryExecModeExec before the arguments it takes one, and
 // pgx decides by their Go types how they are sent.

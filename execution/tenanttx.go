@@ -76,7 +76,7 @@ func InTx(ctx context.Context, db Conns, t tenancy.Tenant, fn func(ctx context.C
 // finished too: their effects and the job's end commit together or not at all.
 func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	c := r.claim
-	r.ends, r.failed = nil, false // of a try before
+	r.ends, r.failed = nil, failure{} // of a try before
 	late := time.AfterFunc(openWithin, func() { r.cancel(errLate) })
 	tx, err := beginTenantTx(ctx, c.Owner.Tenants(), *c.Tenant)
 	inTime := late.Stop()
@@ -100,7 +100,7 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	err = r.handleJob(context.WithValue(ctx, txKey{}, tx))
 	r.slot.setTx(nil)
 	tx.handle.returned = true
-	r.failed = tx.handle.hasFailed()
+	r.failed = tx.handle.failed(ctx)
 	if err != nil {
 		return false, classify(err, r.failed)
 	}
@@ -114,7 +114,8 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 		}
 		// Whether an unanswered COMMIT took place is found out by the failure that
 		// is now reported: it finds the job's row gone if it did.
-		return false, classify(err, true)
+		r.failed = tx.handle.failed(ctx)
+		return false, classify(err, r.failed)
 	}
 	return true, nil
 }

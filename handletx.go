@@ -26,10 +26,13 @@ import (
 // back by it; tx.Begin opens a savepoint. Its isolation is READ COMMITTED, and
 // [Client.InTx] within fn is refused with [ErrInTx]. One goroutine at a time may use it, and none
 // from within a call of it, such as the source of a CopyFrom: that returns an error.
-// A bare connection that was taken from tx, rows or a query rewriter is destroyed after
-// the job. Deferred constraints are checked, and deferred triggers run, when fn has
+// There is no bare connection: Conn is nil, of tx and of rows, and query rewriters are given none.
+// Deferred constraints are checked, and deferred triggers run, when fn has
 // returned nil; if one fails, the job has failed. Keep work that waits for other systems
 // in handlers registered with job.Handle: it would hold the transaction open.
+//
+// No attempt is charged either if the database fails fn (it has gone, is read-only, or has no room),
+// and the ledger in it as well. What fn's own SQL raises is charged, whatever SQLSTATE it has.
 //
 // A statement with arguments takes two round trips, as it is described each time: the next
 // tenant's tables may differ. With pgx.QueryExecModeExec before the arguments it takes one, and

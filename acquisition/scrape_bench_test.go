@@ -107,13 +107,14 @@ type benchOwner struct {
 
 var _ execution.Owner = (*benchOwner)(nil)
 
-func (o *benchOwner) Context() context.Context             { return o.ctx }
-func (*benchOwner) MayStart() bool                         { return true }
-func (*benchOwner) Tenants() execution.Conns               { return nil }
-func (*benchOwner) FinishInTx([]*execution.Claim) string   { return "" }
-func (*benchOwner) FinishError(err error) error            { return err }
-func (*benchOwner) FinishedInTx(*execution.Claim)          {}
-func (o *benchOwner) Finish(*execution.Claim, job.Outcome) { o.ended.Add(1) }
-func (o *benchOwner) Return(*execution.Claim)              {}
-func (*benchOwner) Reported(*execution.Claim)              {}
-func (*benchOwner) CapacityAvailable()                     {}
+func (o *benchOwner) Context() context.Context                          { return o.ctx }
+func (*benchOwner) MayStart() bool                                      { return true }
+func (*benchOwner) Tenants() execution.Conns                            { return nil }
+func (*benchOwner) FinishInTx([]*execution.Claim) string                { return "" }
+func (*benchOwner) FinishError(err error) error                         { return err }
+func (*benchOwner) TryFinish(context.Context, []*execution.Claim) error { return nil }
+func (*benchOwner) FinishedInTx(*execution.Claim)                       {}
+func (o *benchOwner) Finish(*execution.Claim, job.Outcome)              { o.ended.Add(1) }
+func (o *benchOwner) Return(*execution.Claim)                           {}
+func (*benchOwner) Reported(*execution.Claim)                           {}
+func (*benchOwner) CapacityAvailable()                                  {}

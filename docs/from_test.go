@@ -45,7 +45,7 @@ func (riverInvoice) Kind() string { return "invoice.send" }
 func TestFromRiver_moves(t *testing.T) {
 	t.Parallel()
 	var ran []int64
-	acme, env := mover(t, `
+	acme, env, dsn := mover(t, `
 		CREATE TYPE river_job_state AS ENUM ('available', 'cancelled', 'completed', 'discarded', 'pending', 'retryable', 'running', 'scheduled');
 		CREATE TABLE river_job (id bigserial PRIMARY KEY, state river_job_state NOT NULL DEFAULT 'available', attempt smallint NOT NULL DEFAULT 0,
 			max_attempts smallint NOT NULL, attempted_at timestamptz, created_at timestamptz NOT NULL DEFAULT now(), finalized_at timestamptz,
@@ -64,8 +64,8 @@ func TestFromRiver_moves(t *testing.T) {
 				return nil
 			})
 		})
-	move(t, acme, "from-river.md")
-	move(t, acme, "from-river.md") // nothing more
+	move(t, dsn, "from-river.md")
+	move(t, dsn, "from-river.md") // nothing more
 	require.Equal(t, []string{
 		`river:1 invoice.send {"invoice": 1} mail 0 - 25`,
 		`river:2 invoice.send {"invoice": 2} default -3 2099-01-01 25`,
@@ -92,7 +92,7 @@ func TestFromFlowable_moves(t *testing.T) {
 		handler_cfg_ varchar(4000), custom_values_id_ varchar(64), create_time_ timestamp, tenant_id_ varchar(255) DEFAULT ''`
 	const locked = ", lock_exp_time_ timestamp, lock_owner_ varchar(255), retries_ integer"
 	ran := make(chan flowableInvoice, 10)
-	acme, env := mover(t, `
+	acme, env, dsn := mover(t, `
 		CREATE TABLE act_ru_job (`+columns+locked+`);
 		CREATE TABLE act_ru_timer_job (`+columns+locked+`);
 		CREATE TABLE act_ru_deadletter_job (`+columns+`);
@@ -111,8 +111,8 @@ func TestFromFlowable_moves(t *testing.T) {
 				return nil
 			})
 		})
-	move(t, acme, "from-flowable.md")
-	move(t, acme, "from-flowable.md") // nothing more
+	move(t, dsn, "from-flowable.md")
+	move(t, dsn, "from-flowable.md") // nothing more
 	in10 := jobtest.Value[string](acme, "SELECT ((now() + interval '10 years') AT TIME ZONE 'UTC')::date::text")
 	require.Equal(t, []string{
 		`flowable:a send-invoice {"config": "42", "process_instance": "p1"} default 0 - 3`,
@@ -127,25 +127,21 @@ func TestFromFlowable_moves(t *testing.T) {
 	require.Equal(t, flowableInvoice{"42", "p1"}, <-ran)
 }
 
-// mover is a tenant whose schema has what another executor left.
-func mover(t *testing.T, schema string, register func(*job.Registry)) (*jobtest.Tenant, *jobtest.Env) {
-	env := jobtest.New(t, jobtest.Tenants("acme"), jobtest.Register(register), jobtest.Schema(schema))
-	return env.Tenant(t, "acme"), env
+// mover is a tenant whose schema has what another executor left, and a connection string that leads there.
+func mover(t *testing.T, schema string, register func(*job.Registry)) (acme *jobtest.Tenant, env *jobtest.Env, dsn string) {
+	env = jobtest.New(t, jobtest.Tenants("acme"), jobtest.Register(register), jobtest.Schema(schema),
+		jobtest.Migrations(func(_ context.Context, within string) error {
+			dsn = within
+			return nil
+		}))
+	return env.Tenant(t, "acme"), env, dsn
 }
 
-// move runs the SQL of a page as it stands, on a connection in the tenant's schema.
-func move(t *testing.T, acme *jobtest.Tenant, page string) {
-	var cfg *pgx.ConnConfig
-	acme.Tx(func(_ context.Context, tx pgx.Tx) error {
-		cfg = tx.Conn().Config()
-		return nil
-	})
-	path := jobtest.Value[string](acme, "SELECT current_schema()::text")
-	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+// move runs the SQL of a page as it stands.
+func move(t *testing.T, dsn, page string) {
+	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
-	_, err = conn.Exec(t.Context(), "SET search_path = "+pgx.Identifier{path}.Sanitize())
-	require.NoError(t, err)
 	ran := 0
 	for _, b := range blocks(t, page) {
 		if b.language == "sql" {

@@ -105,6 +105,9 @@ type Owner interface {
 	// FinishError gives an error of that statement its meaning: job.ErrClaimLost and ErrConflict
 	// among them.
 	FinishError(err error) error
+	// TryFinish finishes jobs on a connection of the ledger's own, and undoes it. What it fails with
+	// keeps the ledger from ending them now.
+	TryFinish(ctx context.Context, claims []*Claim) error
 	// FinishedInTx says that the handler's transaction has committed, and the job's end with it.
 	FinishedInTx(c *Claim)
 	// Finish says how a run ended. It does not block on the database.

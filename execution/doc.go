@@ -10,8 +10,7 @@
 // Pools take turns, so that what waits of one does not hold up another. A handler that runs in a transaction gets one on
 // its tenant's database, with the tenant's schema, role and app.tenant_id set for
 // that transaction only; the handle it was given is dead once it returns, and the
-// connection is scrubbed, or destroyed after a panic, raw access, or a call that was
-// cut short.
+// connection is scrubbed, or destroyed after a panic, or a call that was cut short.
 //
 // This protects against mistakes in handlers, not against handlers that run
 // hostile SQL: RESET ROLE undoes a role. For that, give each tenant a database.

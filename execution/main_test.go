@@ -39,7 +39,9 @@ type fakeOwner struct {
 	lost      atomic.Bool // of claims: the statement that finishes jobs says so
 	available atomic.Int64
 	reported  atomic.Int64
-	patience  time.Duration // with an end
+	patience  time.Duration                   // with an end
+	ledger    func(ctx context.Context) error // what TryFinish comes to; nil: it works
+	asked     atomic.Int64                    // how often
 
 	mu    sync.Mutex
 	count map[job.ID]int // guarded by mu; ends of each job
@@ -77,6 +79,13 @@ func (o *fakeOwner) FinishError(err error) error {
 		return job.ErrClaimLost
 	}
 	return fmt.Errorf("finish the job: %w", err)
+}
+func (o *fakeOwner) TryFinish(ctx context.Context, _ []*Claim) error {
+	o.asked.Add(1)
+	if o.ledger == nil {
+		return nil
+	}
+	return o.ledger(ctx)
 }
 func (o *fakeOwner) FinishedInTx(c *Claim)                { o.end(end{"in tx", c, job.Outcome{State: job.Done}}) }
 func (o *fakeOwner) Finish(c *Claim, outcome job.Outcome) { o.end(end{"finish", c, outcome}) }

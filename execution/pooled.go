@@ -28,8 +28,8 @@ const (
 	codeSyntax        = "42601"
 )
 
-// errBehindPooler is returned for what would need the bare connection.
-var errBehindPooler = errors.New("this pool's transactions go through a pooler (tenant_dsn), where handlers get no bare connection, and prepare no statements: use the transaction itself")
+// errBehindPooler is returned for what would stay with a session.
+var errBehindPooler = errors.New("this pool's transactions go through a pooler (tenant_dsn), where handlers prepare no statements: execute them as they are")
 
 // beginning is what a transaction on a connection begins with beside its own statements.
 func beginning(c *pgx.Conn) (before, within string, pooled bool) {

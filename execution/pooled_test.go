@@ -257,19 +257,12 @@ func TestACancelledCallEndsBehindAPooler(t *testing.T) {
 	require.Eventually(t, func() bool { return sleeping() == 0 }, patience, patience/1000)
 }
 
-// Raw access is refused, with the reason.
-func TestRawAccessThroughAPooler(t *testing.T) {
+// What would stay with a session is refused, with the reason.
+func TestSessionsAreNotUsedThroughAPooler(t *testing.T) {
 	t.Parallel()
 	c := newPooledCity(t, nil)
 	require.NoError(t, InTx(t.Context(), c.owner.tenants, *c.tenants["alpha"], func(ctx context.Context, tx pgx.Tx) error {
-		require.Nil(t, tx.Conn())
-		rows, err := tx.Query(ctx, "SELECT 1")
-		require.NoError(t, err)
-		require.Nil(t, rows.Conn())
-		rows.Close()
-		_, err = tx.Prepare(ctx, "p", "SELECT 1")
-		require.ErrorIs(t, err, errBehindPooler)
-		_, err = tx.Exec(ctx, "SELECT 1", rewriteTaker(func(*pgx.Conn) { t.Error("a rewriter was given the connection") }))
+		_, err := tx.Prepare(ctx, "p", "SELECT 1")
 		require.ErrorIs(t, err, errBehindPooler)
 		objects := tx.LargeObjects()
 		_, err = objects.Create(ctx, 0)

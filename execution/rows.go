@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -13,7 +12,7 @@ import (
 )
 
 // rows are what a handler's query returned. Each call goes through the handle, so that
-// none reaches the connection once the job has ended, and Conn counts as raw access. What
+// none reaches the connection once the job has ended. What
 // pgx keeps in the connection's own memory is copied: it would change under the hands of
 // those who keep it, and show what the next tenant reads.
 type rows struct {
@@ -111,9 +110,17 @@ func mayKeep(dest any) bool {
 
 // cloned copies a row out of the connection's memory.
 func cloned(row [][]byte) [][]byte {
-	values := slices.Clone(row)
-	for i, v := range values {
-		values[i] = bytes.Clone(v)
+	size := 0
+	for _, v := range row {
+		size += len(v)
+	}
+	values, memory := make([][]byte, len(row)), make([]byte, 0, size)
+	for i, v := range row {
+		if v != nil { // else it is NULL
+			at := len(memory)
+			memory = append(memory, v...)
+			values[i] = memory[at:len(memory):len(memory)]
+		}
 	}
 	return values
 }
@@ -140,14 +147,8 @@ func (r *rows) RawValues() (values [][]byte) {
 	return values
 }
 
-// Conn implements pgx.Rows: raw access, after which the connection is destroyed. nil once
-// the job has ended, and through a pooler.
-func (r *rows) Conn() *pgx.Conn {
-	if r.inner == nil || !r.h.takeBareConn() {
-		return nil
-	}
-	return r.inner.Conn()
-}
+// Conn implements pgx.Rows: nil, as that of the transaction.
+func (r *rows) Conn() *pgx.Conn { return nil }
 
 // TypeMap implements pgx.Rows. What is registered with it is known to these rows only.
 func (r *rows) TypeMap() *pgtype.Map {
@@ -191,13 +192,13 @@ type results struct {
 var _ pgx.BatchResults = (*results)(nil)
 
 // wrapBatch takes the functions out of a copy of a batch and wraps its arguments.
-func (h *handle) wrapBatch(b *pgx.Batch) (*pgx.Batch, []func(pgx.BatchResults) error) {
+func wrapBatch(b *pgx.Batch) (*pgx.Batch, []func(pgx.BatchResults) error) {
 	wrapped := *b
 	wrapped.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))
 	fns := make([]func(pgx.BatchResults) error, len(b.QueuedQueries))
 	for i, q := range b.QueuedQueries {
 		c := *q
-		c.Arguments, c.Fn = h.wrapArgs(q.Arguments), nil
+		c.Arguments, c.Fn = wrapArgs(q.Arguments), nil
 		wrapped.QueuedQueries[i], fns[i] = &c, q.Fn
 	}
 	return &wrapped, fns
@@ -259,30 +260,23 @@ func (r *results) Close() error {
 // Tx implements pgx.BatchResults. There is none: no batch begins a transaction in another.
 func (r *results) Tx() pgx.Tx { return nil }
 
-// wrapArgs has a handler's query rewriters count as raw access, as they get the connection.
-func (h *handle) wrapArgs(args []any) []any {
+// wrapArgs has a handler's query rewriters given no connection.
+func wrapArgs(args []any) []any {
 	for i, a := range args {
 		switch a := a.(type) {
 		case pgx.NamedArgs, pgx.StrictNamedArgs: // those of pgx do not look at it
 		case pgx.QueryRewriter:
 			args = slices.Clone(args)
-			args[i] = rewriter{h, a}
+			args[i] = rewriter{a}
 		}
 	}
 	return args
 }
 
 // rewriter is a handler's query rewriter; it is called while the handle is entered.
-type rewriter struct {
-	h     *handle
-	inner pgx.QueryRewriter
-}
+type rewriter struct{ inner pgx.QueryRewriter }
 
 func (w rewriter) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args []any) (string, []any, error) {
-	if w.h.behindPooler {
-		return "", nil, errBehindPooler
-	}
-	w.h.raw = true
-	sql, args, err := w.inner.RewriteQuery(ctx, conn, sql, args)
-	return sql, w.h.wrapArgs(args), err
+	sql, args, err := w.inner.RewriteQuery(ctx, nil, sql, args)
+	return sql, wrapArgs(args), err
 }

@@ -24,8 +24,8 @@ type run struct {
 	took    time.Duration
 	inTx    bool // the handler's transaction was committed, and in it the jobs without an error finished
 
-	failed   bool // a statement of the handler's transaction has
-	readOnly bool // the handler's transaction was, as its database is
+	failed failure // of the handler's transaction
+	outage bool    // the ledger, too, met what the handler's transaction may have failed by
 
 	records  []*job.Record    // the handler's, of a batch: those whose arguments can be read
 	unopened map[job.ID]error // of a batch: why the arguments of the others cannot
@@ -64,7 +64,7 @@ func (r *run) errOf(c *Claim) error {
 			err = classify(own, r.failed)
 		}
 	}
-	if r.readOnly && errors.Is(err, errReadOnly) {
+	if r.outage && isSuspicion(err) {
 		err = errors.Join(errUnavailable, err)
 	}
 	return err
@@ -97,16 +97,16 @@ func (r *run) callHandler(ctx context.Context) {
 	}
 	if r.spec.InTx {
 		r.inTx, r.err = r.callUntilSerial(ctx)
-		r.readOnly = r.endsWith(errReadOnly) && isReadOnly(ctx, r.claim.Owner.Tenants())
+		r.outage = r.mayBeOutage() && ledgerFails(ctx, r.claim)
 		return
 	}
 	r.err = r.handleJob(ctx)
 }
 
-// endsWith tells whether any of the run's jobs ends with an error.
-func (r *run) endsWith(is error) bool {
+// mayBeOutage tells whether any of the run's jobs ends with what its database may be to blame for.
+func (r *run) mayBeOutage() bool {
 	for c := range r.claim.call() {
-		if errors.Is(r.errOf(c), is) {
+		if isSuspicion(r.errOf(c)) {
 			return true
 		}
 	}

@@ -34,9 +34,9 @@ func TestTheLastMessageScrubs(t *testing.T) {
 			_, err := tx.Exec(ctx, "DO $$ BEGIN "+leaveAll+"; END $$; SELECT 1/0")
 			return err
 		})
-		inTx(r, "bare", func(_ context.Context, tx pgx.Tx, _ *job.Record) error {
-			tx.Conn()
-			return nil
+		inTx(r, "prepare", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			_, err := tx.Prepare(ctx, "p", "SELECT 1")
+			return err
 		})
 		inTx(r, "look", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
 			return tx.QueryRow(ctx, fingerprint).Scan(&print, &pid)
@@ -110,7 +110,7 @@ func TestTheLastMessageScrubs(t *testing.T) {
 		}
 	}
 	told = 0
-	require.Equal(t, "in tx", c.run(t, "bare", c.tenants["alpha"], "").how)
+	require.Equal(t, "in tx", c.run(t, "prepare", c.tenants["alpha"], "").how)
 	require.Zero(t, told)
 	look("alpha")
 	require.NotEqual(t, before, pid)

@@ -46,7 +46,7 @@ func newCity(t *testing.T, fill func(*job.Registry)) *city {
 }
 
 // makeCity asks pooled for the way of tenants' transactions, given their database and user.
-func makeCity(t *testing.T, fill func(*job.Registry), pooled func(*city, string) string) *city {
+func makeCity(t testing.TB, fill func(*job.Registry), pooled func(*city, string) string) *city {
 	c := &city{suffix: "_" + strings.ToLower(rand.Text()[:10]), tenants: map[string]*tenancy.Tenant{}}
 	c.user = "app" + c.suffix
 	var dsn string
@@ -80,7 +80,7 @@ func databaseOf(t *testing.T, dsn string) string {
 }
 
 // tenantConns returns the connections for tenants' transactions of a pool.
-func tenantConns(t *testing.T, pc routing.PoolConfig) *routing.TenantConns {
+func tenantConns(t testing.TB, pc routing.PoolConfig) *routing.TenantConns {
 	cfg := routing.DefaultConfig()
 	cfg.Pools = map[string]routing.PoolConfig{"main": pc}
 	router, err := routing.New(cfg, zap.NewNop())
@@ -91,7 +91,7 @@ func tenantConns(t *testing.T, pc routing.PoolConfig) *routing.TenantConns {
 	return pool.Tenants()
 }
 
-func (c *city) exec(t *testing.T, sql string, args ...any) {
+func (c *city) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	_, err := c.admin.Exec(t.Context(), sql, args...)
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func (c *city) count(t *testing.T, sql string, args ...any) (n int) {
 }
 
 // add makes a tenant.
-func (c *city) add(t *testing.T, id, schema string, withRole bool) *tenancy.Tenant {
+func (c *city) add(t testing.TB, id, schema string, withRole bool) *tenancy.Tenant {
 	tenant := &tenancy.Tenant{ID: tenancy.ID(id), Pool: "main", Schema: schema}
 	owner := c.user
 	if withRole {
@@ -125,7 +125,7 @@ func (c *city) add(t *testing.T, id, schema string, withRole bool) *tenancy.Tena
 	return tenant
 }
 
-func (c *city) dropRoles(t *testing.T, dsn string) {
+func (c *city) dropRoles(t testing.TB, dsn string) {
 	if dsn == "" || t.Failed() { // the database is kept, and with it what the roles own
 		return
 	}

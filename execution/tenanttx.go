@@ -76,7 +76,7 @@ func InTx(ctx context.Context, db Conns, t tenancy.Tenant, fn func(ctx context.C
 // finished too: their effects and the job's end commit together or not at all.
 func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	c := r.claim
-	r.ends, r.failed = nil, false // of a try before
+	r.ends, r.failed = nil, failure{} // of a try before
 	late := time.AfterFunc(openWithin, func() { r.cancel(errLate) })
 	tx, err := beginTenantTx(ctx, c.Owner.Tenants(), *c.Tenant)
 	inTime := late.Stop()
@@ -100,7 +100,7 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	err = r.handleJob(context.WithValue(ctx, txKey{}, tx))
 	r.slot.setTx(nil)
 	tx.handle.returned = true
-	r.failed = tx.handle.hasFailed()
+	r.failed = tx.handle.failed(ctx)
 	if err != nil {
 		return false, classify(err, r.failed)
 	}
@@ -114,7 +114,8 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 		}
 		// Whether an unanswered COMMIT took place is found out by the failure that
 		// is now reported: it finds the job's row gone if it did.
-		return false, classify(err, true)
+		r.failed = tx.handle.failed(ctx)
+		return false, classify(err, r.failed)
 	}
 	return true, nil
 }
@@ -125,15 +126,15 @@ type handle struct {
 	conn   *pgx.Conn
 	role   string // none: the pool's own user
 	schema string
-	// behindPooler: what follows the transaction runs on another session. So the handler gets no bare
-	// connection, and none of its statements may end the transaction.
+	// behindPooler: what follows the transaction runs on another session. So none of the handler's
+	// statements may end the transaction.
 	behindPooler bool
 	// lock is held, by having its one place, during a call; the end of the job takes
 	// it for good. A channel, so that waiting for it can be given up.
 	lock       chan struct{}
 	calling    atomic.Bool   // the holder of lock is in a call, see beginCall
 	dead       chan struct{} // closed when nothing of the transaction reaches the connection any more
-	raw        bool          // guarded by lock; the handler has had the bare connection
+	unclean    bool          // guarded by lock; the handler has had what bypasses this, or what scrubbing keeps
 	rolledBack bool          // guarded by lock; a savepoint was rolled back
 
 	abandoned bool // guarded by the slot's mu until the handler has returned; see dropConn
@@ -296,7 +297,7 @@ func (h *handle) scrubbing() (statements string, note func([]*pgconn.Result)) {
 	data := h.conn.PgConn().CustomData()
 	scrub, ok := data[scrubKey].(func() string)
 	note, noted := data[scrubbedKey].(func([]*pgconn.Result))
-	if !ok || !noted || h.raw {
+	if !ok || !noted || h.unclean {
 		return "", func([]*pgconn.Result) {}
 	}
 	return scrub(), note
@@ -334,7 +335,7 @@ var over = func() context.Context {
 }()
 
 // close takes the handle away and gives the connection back, to be scrubbed by
-// its pool; after a panic, raw access or anything unclean it is destroyed.
+// its pool; after a panic or anything unclean it is destroyed.
 func (t *tenantTx) close() {
 	h := t.handle
 	defer close(h.dead)
@@ -353,7 +354,7 @@ func (t *tenantTx) close() {
 			return
 		}
 	}
-	if !h.returned || h.raw || pc.IsClosed() || pc.IsBusy() {
+	if !h.returned || h.unclean || pc.IsClosed() || pc.IsBusy() {
 		destroyConn(h.pooled)
 		return
 	}
@@ -482,7 +483,7 @@ func (t *tenantTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Co
 		return pgconn.CommandTag{}, err
 	}
 	defer t.handle.endCall()
-	args = t.handle.wrapArgs(args)
+	args = wrapArgs(args)
 	if t.handle.behindPooler && mayEndTx.MatchString(sql) {
 		args, err := single(sql, args)
 		if err != nil {
@@ -506,7 +507,7 @@ func (t *tenantTx) queryRows(ctx context.Context, sql string, args []any) (*rows
 		return &rows{h: h, own: err}, err
 	}
 	defer h.endCall()
-	args = h.wrapArgs(args)
+	args = wrapArgs(args)
 	if h.behindPooler && mayEndTx.MatchString(sql) {
 		var err error
 		if args, err = single(sql, args); err != nil {
@@ -530,7 +531,7 @@ func (t *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 		return failedResult{err}
 	}
 	defer h.endCall()
-	wrapped, fns := h.wrapBatch(b)
+	wrapped, fns := wrapBatch(b)
 	for _, q := range wrapped.QueuedQueries {
 		if h.behindPooler && endsTx(q.SQL) {
 			return failedResult{errNotYours}
@@ -549,7 +550,7 @@ func (t *tenantTx) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 	if t.handle.behindPooler {
 		return nil, errBehindPooler
 	}
-	t.handle.raw = true
+	t.handle.unclean = true
 	return t.tx.Prepare(ctx, name, sql)
 }
 
@@ -557,9 +558,12 @@ func (t *tenantTx) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 // is destroyed after the job. Within another call they fail, and once the job has ended, and
 // through a pooler.
 func (t *tenantTx) LargeObjects() pgx.LargeObjects {
-	if !t.handle.takeBareConn() {
+	h := t.handle
+	if h.behindPooler || h.beginCall(context.Background()) != nil {
 		return closedTx.LargeObjects()
 	}
+	defer h.endCall()
+	h.unclean = true
 	return t.tx.LargeObjects()
 }
 
@@ -570,25 +574,10 @@ var closedTx = func() pgx.Tx {
 	return pgx.FailedBatchResults(&b, pgx.ErrTxClosed).Tx()
 }()
 
-// Conn gives the bare connection, which is destroyed after the job: nobody can
-// know what was done to it. nil within another call, once the job has ended, and through a
-// pooler.
-func (t *tenantTx) Conn() *pgx.Conn {
-	if !t.handle.takeBareConn() {
-		return nil // it is destroyed, or another job's
-	}
-	return t.tx.Conn()
-}
-
-// takeBareConn notes that the handler gets the bare connection; false: it must not.
-func (h *handle) takeBareConn() bool {
-	if h.behindPooler || h.beginCall(context.Background()) != nil {
-		return false
-	}
-	h.raw = true
-	h.endCall()
-	return true
-}
+// Conn implements pgx.Tx: nil. Handlers get no bare connection. Destroying it after the job, as
+// nobody can know what was done to it, would not do: what a handler keeps of the bytes that it reads
+// there is in buffers that go on to other connections, and shows what those read.
+func (t *tenantTx) Conn() *pgx.Conn { return nil }
 
 // failedResult answers every use of a batch or row with one error.
 type failedResult struct{ err error }

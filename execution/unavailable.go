@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -13,48 +14,74 @@ import (
 // job is not to blame: it is deferred, and no attempt is charged.
 var errUnavailable = errors.New("the pool's database cannot run jobs now")
 
-// errReadOnly is returned when a transaction could not write. Whether the database cannot,
-// or the handler wanted it so, is found out afterwards.
-var errReadOnly = errors.New("the transaction is read-only")
+// suspicion is an error of a transaction that its database may be to blame for, rather than the job.
+// Tenants can raise any SQLSTATE, and end their own connections, so that the ledger is asked; see
+// ledgerFails.
+type suspicion struct{ error }
+
+func (s *suspicion) Unwrap() error { return s.error }
+
+func isSuspicion(err error) bool {
+	var s *suspicion
+	return errors.As(err, &s)
+}
 
 // ErrConflict is returned when the transaction lost to another one that ran at the same time: a
 // serialization failure, a deadlock, or what the owner of its claim calls one. Nothing is wrong with the job: the same in a fresh
 // transaction, as Postgres advises, will do.
 var ErrConflict = errors.New("the transaction conflicted with another one")
 
-// classify adds to an error of the job's own transaction what the database has to do with it;
-// failed: a statement of that transaction has failed.
-func classify(err error, failed bool) error {
+// outages are the SQLSTATEs, and classes of them, that are about the server rather than a statement:
+// connection_exception, read_only_sql_transaction, insufficient_resources, operator_intervention
+// without query_canceled, system_error.
+var outages = []string{"08", "25006", "53", "57P", "58"}
+
+func tellsOutage(code string) bool {
+	return slices.ContainsFunc(outages, func(o string) bool { return strings.HasPrefix(code, o) })
+}
+
+// tellsConflict: serialization_failure, deadlock_detected.
+func tellsConflict(code string) bool { return code == "40001" || code == "40P01" }
+
+// failure is what of a job's transaction has failed.
+type failure struct {
+	statement  bool // some statement
+	connection bool // not by the end of the run's context
+}
+
+// classify adds to an error of the job's own transaction what its database may have to do with it.
+func classify(err error, f failure) error {
+	code := ""
 	var state interface{ SQLState() string } // of Postgres, or what was read of it
-	if !errors.As(err, &state) {
-		return err
+	if errors.As(err, &state) {
+		code = state.SQLState()
 	}
-	switch code := state.SQLState(); {
-	case code == "25006": // read_only_sql_transaction
-		return errors.Join(errReadOnly, err)
-	case failed && (code == "53100" || code == "58030"): // disk_full, io_error
-		return errors.Join(errUnavailable, err)
-	case failed && (code == "40001" || code == "40P01"): // serialization_failure, deadlock_detected
+	switch {
+	case f.connection, f.statement && tellsOutage(code):
+		return &suspicion{err}
+	case f.statement && tellsConflict(code):
 		return errors.Join(ErrConflict, err)
 	}
 	return err
 }
 
-// readOnlyTimeout bounds the question whether a database can be written to.
-const readOnlyTimeout = 2 * releaseTimeout
+// ledgerTimeout bounds the question whether the ledger can be written to.
+const ledgerTimeout = 2 * releaseTimeout
 
-// isReadOnly asks whether transactions on db are read-only if nobody says otherwise. If it
-// does not answer, they are.
-func isReadOnly(ctx context.Context, db Conns) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readOnlyTimeout) // the run may have timed out meanwhile
+// ledgerFails tells whether an outage keeps the ledger, too, from ending the jobs of a call. If it does
+// not answer, one does.
+func ledgerFails(ctx context.Context, c *Claim) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerTimeout) // the run may have timed out meanwhile
 	defer cancel()
-	var on bool
-	c, err := db.Acquire(ctx)
-	if err == nil {
-		defer c.Release()
-		err = c.QueryRow(ctx, "SELECT current_setting('transaction_read_only')::boolean", pgx.QueryExecModeExec).Scan(&on)
-	}
-	return on || err != nil
+	err := c.Owner.TryFinish(ctx, slices.Collect(c.call()))
+	return err != nil && !isAboutStatement(err)
+}
+
+// isAboutStatement tells whether an error is the server's about a statement, rather than about itself
+// or the way to it.
+func isAboutStatement(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR" && !tellsOutage(pg.Code)
 }
 
 // noConnectionError is that there is no connection for a job.
@@ -74,19 +101,23 @@ func refusesTenant(err error) bool {
 	case codeOtherDatabase, codeNoSchema, codeNoFunction: // a pooler leads elsewhere, where there may be no ledger
 		return false
 	}
-	severity := cmp.Or(pg.SeverityUnlocalized, pg.Severity)
-	return severity == "ERROR" && classify(err, true) == err
+	return isAboutStatement(err) && !tellsConflict(pg.Code)
 }
 
-// hasFailed tells whether a statement of the transaction failed, or its connection. While
-// another goroutine, which the handler has left behind, is in a call, nobody knows.
-func (h *handle) hasFailed() bool {
-	select {
-	case h.lock <- struct{}{}:
-		defer func() { <-h.lock }()
-	default:
-		return false
+// failed tells what of the transaction has failed. While another goroutine, which the handler has left
+// behind, is in a call, nobody knows.
+func (h *handle) failed(ctx context.Context) failure {
+	if !h.revoked {
+		select {
+		case h.lock <- struct{}{}:
+			defer func() { <-h.lock }()
+		default:
+			return failure{}
+		}
 	}
 	pc := h.conn.PgConn()
-	return h.rolledBack || pc.IsClosed() || pc.TxStatus() == 'E'
+	return failure{
+		statement:  h.revoked || h.rolledBack || pc.IsClosed() || pc.TxStatus() == 'E', // revoked: that of the end
+		connection: pc.IsClosed() && ctx.Err() == nil,
+	}
 }

@@ -17,19 +17,16 @@ import (
 	"github.com/tenurehq/tenure/job"
 )
 
-func TestClassify(t *testing.T) {
+func TestRefusesTenant(t *testing.T) {
 	t.Parallel()
 	code := func(c, severity string) error {
 		return fmt.Errorf("do: %w", &pgconn.PgError{Code: c, Severity: "ОШИБКА", SeverityUnlocalized: severity})
 	}
-	for c, want := range map[string]error{"25006": errReadOnly, "53100": errUnavailable, "58030": errUnavailable} {
+	for _, c := range []string{"25006", "53100", "53200", "58030", "08006", "57P03", "40001", "40P01"} {
 		require.False(t, refusesTenant(code(c, "ERROR")), c)
-		require.ErrorIs(t, classify(code(c, "ERROR"), true), want)
 	}
-	require.NotErrorIs(t, classify(code("53100", "ERROR"), false), errUnavailable, "another database's")
-	for _, c := range []string{"23505", "57014", "53200", "TN002", "42501"} {
+	for _, c := range []string{"23505", "57014", "TN002", "42501"} {
 		require.True(t, refusesTenant(code(c, "ERROR")), c)
-		require.Equal(t, code(c, "ERROR"), classify(code(c, "ERROR"), true))
 		require.False(t, refusesTenant(&noConnectionError{code(c, "ERROR")}), "there is no connection")
 	}
 	for _, err := range []error{errors.New("connection refused"), code("53300", "FATAL"), code("57P01", "FATAL"), context.DeadlineExceeded} {
@@ -131,41 +128,121 @@ func TestPausesWhileNothingCanRun(t *testing.T) {
 	})
 }
 
-// A job that finds the disk full is deferred, and not charged, also behind a savepoint; one
-// whose error is only about another database's is, and one that says itself what is to
-// become of it is heeded.
-func TestDiskFull(t *testing.T) {
-	t.Parallel()
-	full := &pgconn.PgError{Code: "53100", Severity: "ERROR", Message: "no space left"}
+// raised are the SQLSTATEs of what a server says when it is in need, and others that mean something to
+// nodes, or that none but a server should have a reason for.
+var raised = []string{"08000", "08003", "08006", "25006", "25P03", "53000", "53100", "53200", "53300", "53400", "55006", "55P03", "57000", "57014",
+	"57P01", "57P02", "57P03", "57P04", "57P05", "58000", "58030", "XX000", "XX001", "XX002", "TN001", "TN002", "TN003", "TN004", "TN005", "TN006", "TN007", "TN008", "TN009"}
+
+// faulty has kinds whose handlers end their transactions by what the payload says.
+func faulty(t *testing.T) *city {
+	raise := func(ctx context.Context, tx pgx.Tx, rec *job.Record) error {
+		_, err := tx.Exec(ctx, fmt.Sprintf("%s; DO $$BEGIN RAISE 'of its own' USING ERRCODE = '%s'; END$$", addEffect, rec.Payload))
+		return err
+	}
 	c := newCity(t, func(r *job.Registry) {
-		inTx(r, "full", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
-			_, err := tx.Exec(ctx, addEffect+"; DO $$BEGIN RAISE 'no space left' USING ERRCODE = 'disk_full'; END$$")
+		inTx(r, "raise", raise)
+		inTx(r, "savepoint", func(ctx context.Context, tx pgx.Tx, rec *job.Record) error {
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return raise(ctx, tx, rec) })
+		})
+		inTx(r, "commit", func(ctx context.Context, tx pgx.Tx, rec *job.Record) error {
+			_, err := tx.Exec(ctx, "INSERT INTO late VALUES ($1)", string(rec.Payload))
 			return err
 		})
-		const raise = "; DO $$BEGIN RAISE 'no space left' USING ERRCODE = 'disk_full'; END$$"
-		inTx(r, "savepoint", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
-			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, addEffect+raise)
-				return err
-			})
+		inTx(r, "made-up", func(ctx context.Context, tx pgx.Tx, rec *job.Record) error {
+			_, _ = tx.Exec(ctx, "SELECT 1/0")
+			return &pgconn.PgError{Code: string(rec.Payload), Severity: "FATAL", SeverityUnlocalized: "FATAL", Message: "made up"}
 		})
-		inTx(r, "discard", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
-			_, err := tx.Exec(ctx, addEffect+raise)
-			return job.Discard(err)
+		inTx(r, "terminate", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			_, err := tx.Exec(ctx, "RESET ROLE; SELECT pg_terminate_backend(pg_backend_pid())")
+			return err
 		})
-		inTx(r, "elsewhere", func(context.Context, pgx.Tx, *job.Record) error { return full })
+		inTx(r, "discard", func(ctx context.Context, tx pgx.Tx, rec *job.Record) error { return job.Discard(raise(ctx, tx, rec)) })
+		inTx(r, "elsewhere", func(_ context.Context, _ pgx.Tx, rec *job.Record) error {
+			return &pgconn.PgError{Code: string(rec.Payload), Severity: "ERROR", Message: "no space left there"}
+		})
 	})
+	c.asOwner(t, "alpha", `CREATE TABLE late (code text);
+		CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'of its own' USING ERRCODE = NEW.code; END$$;
+		CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()`)
 	c.start()
-	for _, kind := range []string{"full", "savepoint"} {
-		o := c.run(t, kind, c.tenants["alpha"], "").outcome
-		require.Equal(t, job.Snoozed, o.State, "%s: %v", kind, o.Err)
-		require.GreaterOrEqual(t, o.Delay, deferPolicy.First)
-		require.Less(t, o.Delay, 2*deferPolicy.First)
+	return c
+}
+
+// runOnce runs a job that has one attempt.
+func (c *city) runOnce(t *testing.T, kind, payload string) job.Outcome {
+	t.Helper()
+	claim := c.claim(kind)
+	claim.Tenant, claim.Record.Tenant, claim.Record.Payload, claim.Record.MaxAttempts = c.tenants["alpha"], "alpha", []byte(payload), 1
+	c.submitClaims([]Claim{claim})
+	return c.owner.next(t).outcome
+}
+
+// Whatever a tenant's SQL raises, and a handler makes up, is charged while the ledger works, and
+// holds up nobody.
+func TestWhatATenantRaisesIsItsOwn(t *testing.T) {
+	t.Parallel()
+	c := faulty(t)
+	c.workers.pauses.noteFailure(newFakeOwner(), pausePolicy) // so that it is looked at
+	for _, kind := range []string{"raise", "savepoint", "commit", "made-up"} {
+		for _, code := range raised {
+			o := c.runOnce(t, kind, code)
+			require.Equal(t, job.Dead, o.State, "%s %s: %v", kind, code, o.Err)
+		}
 	}
+	for range failuresInARow {
+		o := c.runOnce(t, "terminate", "")
+		require.Equal(t, job.Dead, o.State, "%v", o.Err)
+	}
+	require.NotContains(t, c.workers.pauses.all, Owner(c.owner), "failures of the database")
 	require.Zero(t, c.count(t, "SELECT count(*) FROM alpha.effect"))
-	require.Equal(t, job.Dead, c.run(t, "discard", c.tenants["alpha"], "").outcome.State)
-	o := c.run(t, "elsewhere", c.tenants["alpha"], "").outcome
-	require.Equal(t, job.Retrying, o.State, "%v", o.Err)
+}
+
+// What looks like an outage is not charged if the ledger meets one, too. It is if the ledger answers that
+// something else is wrong, if it was another database's, and if the handler says what is to become of
+// the job.
+func TestAnOutageIsNotCharged(t *testing.T) {
+	t.Parallel()
+	c := faulty(t)
+	pg := func(code, severity string) func(context.Context) error {
+		return func(context.Context) error { return &pgconn.PgError{Code: code, Severity: severity} }
+	}
+	hangs := func(ctx context.Context) error {
+		if _, bounded := ctx.Deadline(); !bounded {
+			return pg("42601", "ERROR")(ctx)
+		}
+		return context.DeadlineExceeded
+	}
+	for name, tc := range map[string]struct {
+		ledger func(context.Context) error
+		outage bool
+	}{
+		"full":       {pg("53100", "ERROR"), true},
+		"read-only":  {pg("25006", "ERROR"), true},
+		"ending":     {pg("57P01", "FATAL"), true},
+		"refuses":    {pg("28P01", "FATAL"), true},
+		"is gone":    {func(context.Context) error { return errors.New("connection refused") }, true},
+		"hangs":      {hangs, true},
+		"lost claim": {pg("TN001", "ERROR"), false},
+		"locked":     {pg("55P03", "ERROR"), false},
+	} {
+		c.owner.ledger = tc.ledger
+		for kind, code := range map[string]string{"raise": "53100", "savepoint": "58030", "commit": "25006", "terminate": ""} {
+			o := c.runOnce(t, kind, code)
+			if !tc.outage {
+				require.Equal(t, job.Dead, o.State, "%s, %s: %v", name, kind, o.Err)
+				continue
+			}
+			require.Equal(t, job.Snoozed, o.State, "%s, %s: %v", name, kind, o.Err)
+			require.GreaterOrEqual(t, o.Delay, deferPolicy.First)
+			require.Less(t, o.Delay, 2*deferPolicy.First)
+		}
+		asked := c.owner.asked.Load()
+		for kind, code := range map[string]string{"raise": "23505", "commit": "57014", "elsewhere": "53100"} {
+			require.Equal(t, job.Dead, c.runOnce(t, kind, code).State, "%s, %s", name, kind)
+		}
+		require.Equal(t, asked, c.owner.asked.Load(), "nobody asks for that")
+		require.Equal(t, job.Dead, c.runOnce(t, "discard", "53100").State)
+	}
 }
 
 // A job whose timeout ends while it waits for a connection has not begun.

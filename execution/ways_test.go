@@ -17,13 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ways are all the ways that pgx has from a handler's pgx.Tx to the connection: what the
-// methods of what it is handed return, and what values that it hands to pgx are called
-// with. Each names what keeps it from leading into the next tenant's transaction: an
+// ways are all the ways that pgx has from a handler's pgx.Tx to the connection, and to the memory
+// that it reads into: what the methods of what it is handed return, and what values that it hands
+// to pgx are called with. Interfaces of other packages that are given such memory (sql.Scanner,
+// json.Unmarshaler) are destinations of Scan, as BytesScanner is. Each names what keeps it from leading into the next tenant's transaction: an
 // attack that tries it, or the reason why none can.
 var ways = map[string]string{
-	"Tx.Begin returns pgx.Tx":                    "attack: 27 the bare connection of a savepoint",
-	"Tx.Conn returns *pgx.Conn":                  "attack: 27 the bare connection kept",
+	"Tx.Begin returns pgx.Tx":                    "attack: 38 the connection of the transaction",
+	"Tx.Conn returns *pgx.Conn":                  "attack: 38 the connection of the transaction",
 	"Tx.LargeObjects returns pgx.LargeObjects":   "attack: 27 large objects by the API",
 	"LargeObjects.Open returns *pgx.LargeObject": "attack: 27 large objects by the API",
 	"Tx.Query returns pgx.Rows":                  "attack: 38 the connection of rows",
@@ -56,6 +57,23 @@ var ways = map[string]string{
 	"WrappedEncodePlanNextSetter.SetNext is called with pgtype.EncodePlan": ofItsOwn,
 	"WrappedScanPlanNextSetter.SetNext is called with pgtype.ScanPlan":     ofItsOwn,
 
+	"Rows.RawValues returns [][]byte":                                                      "attack: 38 what it has scanned",
+	"BytesScanner.ScanBytes is called with []byte":                                         "attack: 38 what it has scanned",
+	"Codec.DecodeDatabaseSQLValue is called with []byte":                                   ofItsOwn,
+	"Codec.DecodeValue is called with []byte":                                              ofItsOwn,
+	"ScanPlan.Scan is called with []byte":                                                  ofItsOwn,
+	"WrappedScanPlanNextSetter.Scan is called with []byte":                                 ofItsOwn,
+	"EncodePlan.Encode is called with []byte":                                              ofItsOwn,
+	"EncodePlan.Encode returns []byte":                                                     ofItsOwn,
+	"WrappedEncodePlanNextSetter.Encode is called with []byte":                             ofItsOwn,
+	"Map.Encode returns []byte":                                                            ofItsOwn,
+	"of JSONBCodec: func(data []byte, v any) error is called with []byte":                  ofItsOwn,
+	"of JSONCodec: func(data []byte, v any) error is called with []byte":                   ofItsOwn,
+	"of XMLCodec: func(data []byte, v any) error is called with []byte":                    ofItsOwn,
+	"GSS.Continue is called with []byte":                                                   byConfiguration,
+	"of scanPlanJSONToJSONUnmarshal: func(data []byte, v any) error is called with []byte": ofItsOwn,
+	"of scanPlanXMLToXMLUnmarshal: func(data []byte, v any) error is called with []byte":   ofItsOwn,
+
 	"AfterConnectFunc is called with *pgconn.PgConn":                          byConfiguration,
 	"NoticeHandler is called with *pgconn.PgConn":                             byConfiguration,
 	"NotificationHandler is called with *pgconn.PgConn":                       byConfiguration,
@@ -85,7 +103,7 @@ func TestWaysToTheConnection(t *testing.T) {
 	t.Parallel()
 	found := findWays(t)
 	for _, w := range found {
-		require.Contains(t, ways, w, "pgx has a way to the connection that is not guarded: guard it, attack it, and name the attack here")
+		require.Contains(t, ways, w, "pgx has a way to the connection or its memory that is not guarded: guard it, attack it, and name the attack here")
 	}
 	for w, guard := range ways {
 		require.Contains(t, found, w, "pgx has it no more")
@@ -164,6 +182,16 @@ func findWays(t *testing.T) []string {
 	}
 	slices.Sort(w.found)
 	return slices.Compact(w.found)
+}
+
+// isBytes tells whether a value of this type may be memory of a connection: bytes, or several of them.
+func isBytes(t types.Type) bool {
+	s, ok := types.Unalias(t).Underlying().(*types.Slice)
+	if !ok {
+		return false
+	}
+	e, ok := types.Unalias(s.Elem()).(*types.Basic)
+	return ok && e.Kind() == types.Byte || isBytes(s.Elem())
 }
 
 // walk looks for ways from one type to another.
@@ -256,7 +284,7 @@ func (w *walk) handedOut(t types.Type) {
 			continue
 		}
 		for v := range m.Type().(*types.Signature).Results().Variables() {
-			if w.carries(v.Type()) {
+			if w.carries(v.Type()) || isBytes(v.Type()) {
 				w.add(n.Obj().Name()+"."+m.Obj().Name()+" returns ", v.Type())
 				w.handedOut(v.Type())
 			}
@@ -306,7 +334,7 @@ func (w *walk) callback(name string, t types.Type) {
 
 func (w *walk) params(name string, s *types.Signature) {
 	for v := range s.Params().Variables() {
-		if w.carries(v.Type()) {
+		if w.carries(v.Type()) || isBytes(v.Type()) {
 			w.add(name+" is called with ", v.Type())
 		}
 	}

@@ -156,6 +156,11 @@ func (s *Session) FinishError(err error) error {
 	return store.TranslateFinish(err)
 }
 
+// TryFinish implements execution.Owner.
+func (s *Session) TryFinish(ctx context.Context, claims []*execution.Claim) error {
+	return store.TryFinish(ctx, s.shared.pool.Jobs(), claims[0].Record.Turn, execution.IDs(claims), s.shared.self.Node)
+}
+
 // FinishedInTx implements execution.Owner.
 func (s *Session) FinishedInTx(c *execution.Claim) {
 	s.completer.addEnded(Ended{Claim: c, How: RanInTx, Outcome: job.Outcome{State: job.Done}})

@@ -1,15 +1,18 @@
 package promises_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
@@ -104,4 +107,34 @@ func TestP10TheLedgersDiskIsFull(t *testing.T) {
 			b.eventually(0, "p1", "SELECT count(*) FROM tenure.claim")
 		})
 	}
+}
+
+// raising is a job in a transaction whose SQL says that the disk is full.
+type raising struct{}
+
+func (raising) Kind() string { return "raising" }
+
+// TestP10WhatATenantRaisesHoldsUpNobody: what one tenant's SQL raises, as if the disk were full, is its
+// own: its jobs are charged and come to their end, and the pool is not paused for the other tenant's.
+func TestP10WhatATenantRaisesHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	b.cfg.Execution.Retry = "R1/PT0.1S" // one failure is one too many
+	r := b.registry(nil)
+	tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, _ *job.Job[raising]) error {
+		_, err := tx.Exec(ctx, "INSERT INTO effect (job_id) VALUES (1); DO $$BEGIN RAISE 'no space left' USING ERRCODE = 'disk_full'; END$$")
+		return err
+	})
+	n := b.start(b.named("a"), r)
+	const each = 200
+	var entries []tenure.Entry
+	for i := range each {
+		entries = append(entries, tenure.Entry{Tenant: "t1", Args: raising{}}, tenure.Entry{Tenant: "t2", Args: plain{i}})
+	}
+	_, err := n.Client().EnqueueMany(t.Context(), entries)
+	require.NoError(t, err)
+	b.eventually(each, "p1", "SELECT count(*) FROM tenure.completed_job WHERE tenant_id = 't2'")
+	b.eventually(each, "p1", "SELECT count(*) FROM tenure.dead_letter_job WHERE tenant_id = 't1'")
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM t1.effect"))
+	require.False(t, b.log.says("jobs are deferred"))
 }

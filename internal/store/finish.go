@@ -287,6 +287,18 @@ func FinishInTx(e EndInTx) string {
 	return fmt.Sprintf("%s, tenure.write_reports_in_tx(%s, %s)", statement, literal(string(reports)), node)
 }
 
+// TryFinish does what FinishInTx says in a transaction of its own, and undoes it. The jobs are kept,
+// as that takes room. It waits for nobody's locks for long; its error is the server's own.
+func TryFinish(ctx context.Context, db Beginner, turn int32, ids []job.ID, node string) error {
+	tx, err := db.BeginTx(ctx, readCommitted)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx) // if it fails, the connection is closed, which undoes it, too
+	_, err = tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d; ", lockTimeout.Milliseconds())+FinishInTx(EndInTx{Turn: turn, IDs: ids, Keep: true, Node: node}))
+	return err
+}
+
 // TranslateFinish gives an error of that statement its meaning.
 func TranslateFinish(err error) error { return translate(err) }
 

@@ -2,11 +2,13 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -91,6 +93,42 @@ func TestFinishInTransaction(t *testing.T) {
 	require.NoError(t, finish())
 	require.Equal(t, store.Counts{Claimed: 1, Finished: 1}, counts(t, b.db))
 	require.ErrorIs(t, finish(), job.ErrClaimLost)
+}
+
+// To try whether jobs can be finished changes nothing, and says what the server says.
+func TestTryFinish(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(t, store.NewJob{})
+	b.enqueue(t, store.NewJob{})
+	p := b.page(t, 0)
+	b.claim(t, p)
+	before := counts(t, b.db)
+	ids := []job.ID{p.Jobs[0].Record.ID, p.Jobs[1].Record.ID}
+	try := func(turn int32) string {
+		err := store.TryFinish(t.Context(), b.db, turn, ids, "a")
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) {
+			return pg.Code
+		}
+		require.NoError(t, err)
+		return ""
+	}
+	require.Empty(t, try(p.Jobs[0].Record.Turn))
+	require.Equal(t, "TN001", try(p.Jobs[0].Record.Turn+1), "it is lost")
+	require.Equal(t, before, counts(t, b.db))
+
+	_, err := b.owner.Exec(t.Context(), `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'full' USING ERRCODE = 'disk_full'; END$$;
+		CREATE TRIGGER full_disk BEFORE INSERT ON tenure.completed_job FOR EACH ROW EXECUTE FUNCTION full_disk()`)
+	require.NoError(t, err)
+	require.Equal(t, "53100", try(p.Jobs[0].Record.Turn))
+
+	locked, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer locked.Rollback(t.Context())
+	_, err = locked.Exec(t.Context(), "SELECT FROM tenure.job FOR UPDATE")
+	require.NoError(t, err)
+	require.Equal(t, "55P03", try(p.Jobs[0].Record.Turn), "nobody waits for locks")
 }
 
 // Jobs of one transaction are finished together, or none of them.

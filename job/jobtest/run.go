@@ -288,6 +288,10 @@ func (o *owner) FinishInTx(claims []*execution.Claim) string {
 
 func (o *owner) FinishError(err error) error { return store.TranslateFinish(err) }
 
+func (o *owner) TryFinish(ctx context.Context, claims []*execution.Claim) error {
+	return store.TryFinish(ctx, o.pool.Jobs(), claims[0].Record.Turn, execution.IDs(claims), name)
+}
+
 func (o *owner) FinishedInTx(c *execution.Claim) {
 	o.ended <- lease.Ended{Claim: c, How: lease.RanInTx, Outcome: job.Outcome{State: job.Done}}
 }

@@ -92,7 +92,7 @@ func TestTheHolderIsUnsureOfWhatItAdds(t *testing.T) {
 			errs <- err
 		}()
 		time.Sleep(20 * time.Millisecond)
-		b.exec("p1", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%tenure.enqueue%'")
+		b.exec("p1", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%tenure.door%'")
 		unlock()
 		return <-errs != nil
 	}, patience, time.Millisecond, "an enqueue is cut off while it claims")

@@ -30,15 +30,15 @@ GRANT INSERT (call, tenant, kind, payload, queue, priority, run_at, delay, max_a
 -- who answers for it. What a statement only comes across, such as a trigger, a view or an expression of
 -- a table, may be a tenant's: it acts for the tenant whose role executes it, and for nobody else. Where
 -- no tenant has a role there is nobody to be kept apart. Literals, comments and names in quotes, which
--- may be a tenant's, call nothing. \x22 and \x27 are the quotes.
+-- may be a tenant's, call nothing. settle_awaited is the holder's, and cancels. \x22 and \x27 are the quotes.
 -- +goose StatementBegin
 CREATE FUNCTION tenure.calls_itself(caller text) RETURNS boolean
     LANGUAGE plpgsql AS $$
 BEGIN
     RETURN caller <> CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END
         OR regexp_replace(current_query(),
-               $re$\x22(tenure|enqueue|enqueue_external|enqueue_linked|cancel|retry)\x22|\x22(?:[^\x22]|\x22\x22)*\x22|\x27[^\x27]*\x27|-{2}[^\n]*|/[*](?:[^*]|[*]+[^*/])*[*]+/$re$, '\1 ', 'g')
-           ~* $re$(^|[^\w.$])tenure\s*\.\s*((enqueue|enqueue_external|enqueue_linked|cancel|retry)\s*\(|door\M)$re$
+               $re$\x22(tenure|enqueue|enqueue_external|enqueue_linked|cancel|retry|settle_awaited)\x22|\x22(?:[^\x22]|\x22\x22)*\x22|\x27[^\x27]*\x27|-{2}[^\n]*|/[*](?:[^*]|[*]+[^*/])*[*]+/$re$, '\1 ', 'g')
+           ~* $re$(^|[^\w.$])tenure\s*\.\s*((enqueue|enqueue_external|enqueue_linked|cancel|retry|settle_awaited)\s*\(|door\M)$re$
         OR NOT EXISTS (SELECT FROM tenure.tenant_role);
 END
 $$;

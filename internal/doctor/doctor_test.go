@@ -256,6 +256,7 @@ func TestWhatHoldsUpVacuum(t *testing.T) {
 
 	b.lacks("dead rows, and was due")
 	b.exec("CREATE TABLE tenure.scrap AS SELECT FROM generate_series(1, 20000)")
+	b.exec("ALTER TABLE tenure.scrap REPLICA IDENTITY FULL") // the ledger is published
 	b.exec("DELETE FROM tenure.scrap")
 	require.Eventually(t, func() bool {
 		b.exec("SELECT") // before version 15 a session tells what it has done with its next statement

@@ -275,6 +275,9 @@ func (t *tenantTx) commit(ctx context.Context, finish string, meaning func(error
 	case err == nil:
 		return errors.New("the job's transaction was rolled back instead of committed")
 	case ours <= n && n < theirs:
+		if tellsOutage(sqlState(err)) { // nothing of the tenant's is executed there
+			return errors.Join(errUnavailable, err)
+		}
 		return meaning(err)
 	default:
 		return err

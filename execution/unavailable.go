@@ -43,6 +43,15 @@ func tellsOutage(code string) bool {
 // tellsConflict: serialization_failure, deadlock_detected.
 func tellsConflict(code string) bool { return code == "40001" || code == "40P01" }
 
+// sqlState is that of an error of Postgres, or of what was read of one; else "".
+func sqlState(err error) string {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return state.SQLState()
+	}
+	return ""
+}
+
 // failure is what of a job's transaction has failed.
 type failure struct {
 	statement  bool // some statement
@@ -51,12 +60,10 @@ type failure struct {
 
 // classify adds to an error of the job's own transaction what its database may have to do with it.
 func classify(err error, f failure) error {
-	code := ""
-	var state interface{ SQLState() string } // of Postgres, or what was read of it
-	if errors.As(err, &state) {
-		code = state.SQLState()
-	}
+	code := sqlState(err)
 	switch {
+	case errors.Is(err, errUnavailable):
+		return err
 	case f.connection, f.statement && tellsOutage(code):
 		return &suspicion{err}
 	case f.statement && tellsConflict(code):

@@ -156,6 +156,7 @@ func faulty(t *testing.T) *city {
 			_, err := tx.Exec(ctx, "RESET ROLE; SELECT pg_terminate_backend(pg_backend_pid())")
 			return err
 		})
+		inTx(r, "fine", func(context.Context, pgx.Tx, *job.Record) error { return nil })
 		inTx(r, "discard", func(ctx context.Context, tx pgx.Tx, rec *job.Record) error { return job.Discard(raise(ctx, tx, rec)) })
 		inTx(r, "elsewhere", func(_ context.Context, _ pgx.Tx, rec *job.Record) error {
 			return &pgconn.PgError{Code: string(rec.Payload), Severity: "ERROR", Message: "no space left there"}
@@ -243,6 +244,14 @@ func TestAnOutageIsNotCharged(t *testing.T) {
 		require.Equal(t, asked, c.owner.asked.Load(), "nobody asks for that")
 		require.Equal(t, job.Dead, c.runOnce(t, "discard", "53100").State)
 	}
+
+	// What the statement meets that ends the job in its transaction nobody need be asked about: it may be over by then.
+	asked := c.owner.asked.Load()
+	c.exec(t, `CREATE FUNCTION tenure.full() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no space left' USING ERRCODE = '53100'; END$$;
+		CREATE TRIGGER full_disk BEFORE INSERT ON tenure.ended EXECUTE FUNCTION tenure.full()`)
+	o := c.runOnce(t, "fine", "")
+	require.Equal(t, job.Snoozed, o.State, "%v", o.Err)
+	require.Equal(t, asked, c.owner.asked.Load())
 }
 
 // A job whose timeout ends while it waits for a connection has not begun.

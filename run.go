@@ -23,8 +23,8 @@ import (
 )
 
 // Run starts the node, waits until ctx ends, and stops it; nil means that nothing is left
-// claimed. Meanwhile it serves [Node.Handler], and what [WithHandler] adds, on node.listen, unless
-// that is off: the metrics, and the reload, to programs on this machine and to tokens that reach all
+// claimed. Meanwhile it serves [Node.Handler], and what [WithHandler] adds, on node.listen, if
+// that is set, or by default with WithHandler: the metrics, and the reload, to programs on this machine and to tokens that reach all
 // tenants and pools. And, of
 // a configuration that [config.Load] read, puts the pools and tenants of the changed file
 // into force: on SIGHUP, on POST /-/reload, and when it finds the file changed, which it
@@ -38,7 +38,11 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	file := n.configFile()
 	defer file.catchHangups()() // after the stop
-	web, err := admin.Listen(n.cfg.Node.Address(), n.cfg.Node.TLSCert, n.cfg.Node.TLSKey)
+	address := n.cfg.Node.Address()
+	if n.cfg.Node.Listen == "" && n.beside == nil {
+		address = "" // a program of which several may run on a host was not asked to serve
+	}
+	web, err := admin.Listen(address, n.cfg.Node.TLSCert, n.cfg.Node.TLSKey)
 	if err != nil {
 		return err
 	}

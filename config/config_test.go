@@ -170,7 +170,7 @@ handlers: {http_request: {allow: [10.0.0.0/8]}}
 	require.NoError(t, err)
 	require.Equal(t, `node:
   name: ${env:HOSTNAME}
-  listen: 127.0.0.1:8080
+  listen: ""
   insecure_listen: false
   tls_cert: ""
   tls_key: ""

@@ -122,7 +122,7 @@ func (h *hiddenTexts) find(n *yaml.Node, names bool) {
 			continue
 		}
 		key := n.Content[i-1].Value
-		if !names && namedSecret.MatchString(key+":") {
+		if !names && (namedSecret.MatchString(key+":") || soundsSecret(key)) {
 			h.addAll(child)
 		}
 		h.find(child, key == "pools" || key == "static" || key == "tenants")
@@ -218,7 +218,9 @@ var (
 	barePassword = regexp.MustCompile(`(?:^|[\s"'=({\[,/])[\w.%+-]+:([^\s@"'/][^\s@"']*)@[\w.\[-]`)
 
 	urlPassword = regexp.MustCompile(`://[^\s:/@"']*:`)
-	namedSecret = regexp.MustCompile(`(?i)\b(?:ssl|pg)?(?:password|passwd|pwd|secret|token|keys?)["']?\s*[:=]`)
+	quotedURL   = regexp.MustCompile(`(["'])[A-Za-z][A-Za-z0-9+.-]*://[^\s"']*$`)
+	namedSecret = regexp.MustCompile(`(?i)\b(?:ssl|pg)?(?:password|passwd|passphrase|pass|pwd|secret|credentials?|token|keys?)["']?\s*[:=]`)
+	anyName     = regexp.MustCompile(`\b[A-Za-z_-]{5,16}["']?\s*[:=]`)
 	unquoted    = regexp.MustCompile(`^[^\s"'\\](?:\\.|[^\s\\])*`)
 	portOnly    = regexp.MustCompile(`^\d{1,5}(?:[/?].*|["'}\],]*)$`)
 	// The Base64 of 16 bytes is the shortest that may be a key.
@@ -275,6 +277,11 @@ func (h hiddenTexts) covers(lines []string, at place) bool {
 	line := lines[at.line-1]
 	return slices.ContainsFunc(valueSpans(line, h), func(s [2]int) bool {
 		n := at.column - 1
+		if m := quotedURL.FindStringSubmatchIndex(line[:s[0]]); m != nil { // which YAML has read to the end of its quotes
+			if end := strings.Index(line[s[0]:], line[m[2]:m[3]]); end >= 0 {
+				s[1] = min(s[1], s[0]+end)
+			}
+		}
 		return utf8.RuneCountInString(line[:s[0]]) <= n && n < utf8.RuneCountInString(line[:s[1]])
 	})
 }
@@ -291,7 +298,7 @@ func looseSpans(line string) [][2]int {
 			spans = append(spans, [2]int{m[0], m[1]})
 		}
 	}
-	for _, m := range namedSecret.FindAllStringIndex(line, -1) {
+	for _, m := range secretNames(line) {
 		if inReference(line, m[0]) {
 			continue
 		}
@@ -312,6 +319,23 @@ func looseSpans(line string) [][2]int {
 		spans = append(spans, [2]int{from, to})
 	}
 	return spans
+}
+
+// secretNames finds the names of secrets in a line, with what divides each from its value; misspelt ones, too.
+func secretNames(line string) [][]int {
+	found := namedSecret.FindAllStringIndex(line, -1)
+	for _, m := range anyName.FindAllStringIndex(line, -1) {
+		if soundsSecret(strings.TrimRight(line[m[0]:m[1]], "\"' \t:=")) {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// soundsSecret tells whether a name was probably meant to be that of a secret.
+func soundsSecret(name string) bool {
+	word := fold(name)
+	return slices.ContainsFunc([]string{"password", "passwd", "secret"}, func(s string) bool { return distance(word, s) <= len(s)/4 })
 }
 
 func inReference(line string, at int) bool {

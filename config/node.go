@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"math"
@@ -24,7 +25,8 @@ type Node struct {
 	Name string `yaml:"name"`
 	// Listen is the address of metrics and health checks, and of tenure reload: an IP
 	// literal, or nothing for every interface, and a port; port 0 takes a free
-	// one. Empty or "off" serves nothing. Default: 127.0.0.1:8080. One that other machines
+	// one. "off" serves nothing. Empty, the default: [DefaultListen] for programs that serve something there,
+	// such as tenure serve, and nothing for others, of which a host may have several. One that other machines
 	// reach needs TLS and somebody who may call, or TrustedProxies.
 	Listen string `yaml:"listen"`
 	// InsecureListen allows Listen to be reachable from other machines without that. Then
@@ -64,10 +66,13 @@ type Log struct {
 	Format string `yaml:"format"` // json for machines, console for people
 }
 
-// DefaultNode listens on loopback only.
+// DefaultListen is where a node listens that is not told where.
+const DefaultListen = "127.0.0.1:8080"
+
+// DefaultNode is named as the host.
 func DefaultNode() Node {
 	name, _ := os.Hostname() // Validate refuses an empty name and says what to do
-	return Node{Name: name, Listen: "127.0.0.1:8080", AllowedHosts: []string{}, Tokens: map[string]Token{},
+	return Node{Name: name, AllowedHosts: []string{}, Tokens: map[string]Token{},
 		TrustedProxies: TrustedProxies{Networks: []netip.Prefix{}, UserHeader: "X-Forwarded-User", Users: map[string]Access{}},
 		OIDC:           OIDC{Scopes: []string{"profile", "email"}, Claim: "groups", Roles: map[string]Access{}, Session: 8 * time.Hour},
 		PprofListen:    "off", TenantMetrics: "top", Log: Log{Level: "info", Format: "json"}}
@@ -87,12 +92,12 @@ func (n Node) MeteredTenants() int {
 	return TopTenants
 }
 
-// Address is where to listen, "" when nothing is served.
+// Address is where to listen, if anything is served, "" when nothing is.
 func (n Node) Address() string {
 	if n.Listen == "off" {
 		return ""
 	}
-	return n.Listen
+	return cmp.Or(n.Listen, DefaultListen)
 }
 
 // PprofAddress is where profiles are served, "" when they are not.

@@ -37,9 +37,10 @@ var (
 )
 
 // resolve replaces every ${env:NAME} and ${file:/path} in text by what it stands
-// for; $${ stands for ${ itself. What comes out is not looked at again. No fault
+// for; $${ stands for ${ itself. What comes out is not looked at again. In a DSN of words, as in
+// password=${file:/path}, it is quoted as that needs. No fault
 // quotes more than a well-formed reference, for the rest may be a password.
-func resolve(text string) (value string, parts []part, f *fault.Fault) {
+func resolve(text string, isDSN bool) (value string, parts []part, f *fault.Fault) {
 	var b strings.Builder
 	for rest := text; ; {
 		before, after, found := strings.Cut(rest, "${")
@@ -65,10 +66,36 @@ func resolve(text string) (value string, parts []part, f *fault.Fault) {
 		if f != nil {
 			return "", nil, f
 		}
-		b.WriteString(before + secret)
+		b.WriteString(before)
 		parts = append(parts, part{token, secret})
 		rest = rest[len(before)+len(token):]
+		if isDSN {
+			if quoted := quoteWord(b.String(), secret, rest); quoted != secret {
+				secret = quoted
+				parts = append(parts, part{token, secret})
+			}
+		}
+		b.WriteString(secret)
 	}
+}
+
+var (
+	wordBegins = regexp.MustCompile(`(?:^|\s)[A-Za-z_.]+\s*=\s*$`)
+	inQuotes   = regexp.MustCompile(`(?:^|\s)[A-Za-z_.]+\s*=\s*'(?:[^'\\]|\\.)*$`)
+	dsnEscapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+)
+
+// quoteWord is a secret as the value of a word in a DSN such as "host=db password=…", between what stands before
+// and behind it there: libpq ends one at a space, and takes \ and ' for its own.
+func quoteWord(before, secret, behind string) string {
+	switch {
+	case !strings.ContainsAny(secret, "\\' \t\r\n"):
+	case inQuotes.MatchString(before):
+		return dsnEscapes.Replace(secret)
+	case wordBegins.MatchString(before) && (behind == "" || strings.ContainsAny(behind[:1], " \t\r\n")):
+		return "'" + dsnEscapes.Replace(secret) + "'"
+	}
+	return secret
 }
 
 func lookUp(token string) (secret string, f *fault.Fault) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -37,7 +38,7 @@ func TestResolve(t *testing.T) {
 		"${file:" + dir + "/${env:HOSTNAME}}":                   "s3cret",
 		"${file:" + write("reference", "${env:HOSTNAME}") + "}": "${env:HOSTNAME}", // not looked at again
 	} {
-		got, _, f := resolve(in)
+		got, _, f := resolve(in, false)
 		require.Nil(t, f, in)
 		require.Equal(t, want, got, in)
 	}
@@ -56,10 +57,42 @@ func TestResolve(t *testing.T) {
 		"${":                                                          "neither",
 		"${env:HOSTNAME":                                              "neither",
 	} {
-		_, _, f := resolve(in)
+		_, _, f := resolve(in, false)
 		require.NotNil(t, f, in)
 		require.Contains(t, f.What, want, in)
 	}
+}
+
+// A secret may have any characters: within a DSN of words they stand for themselves.
+func TestSecretsInDSNsOfWords(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	for _, secret := range []string{`it's`, `back\slash`, `two words`, `'quoted'`, `=`, `\'`} {
+		require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
+		for _, form := range []string{"host=/run user=u password=${file:%s} dbname=d", "host=/run user=u dbname=d password=${file:%s}", "host=/run user=u dbname=d password = '${file:%s}'"} {
+			c, err := Parse("node.yaml", fmt.Appendf(nil, "pools: {a: {dsn: \""+form+"\"}}", file))
+			require.NoError(t, err, secret)
+			dsn, err := pgx.ParseConfig(c.Pools["a"].DSN)
+			require.NoError(t, err, secret)
+			require.Equal(t, []string{secret, "d"}, []string{dsn.Password, dsn.Database})
+			shown, err := c.Show()
+			require.NoError(t, err)
+			require.Contains(t, string(shown), "${file:"+file+"}")
+			require.NotContains(t, string(shown), dsnEscapes.Replace(secret)+"'")
+		}
+	}
+	_, _, f := resolve("password=${env:NO_SUCH}", true)
+	require.NotNil(t, f)
+}
+
+// Several DSNs may stand on one line: a password ends with the quotes that it is in.
+func TestDSNsOnOneLine(t *testing.T) {
+	t.Parallel()
+	c, err := Parse("node.yaml", []byte(`pools: {one: {dsn: "postgres://u:pw12@/a?host=/run"}, two: {dsn: 'postgres://u:pw34@/b?host=/run'}, three: {dsn: "postgres://u@/c?host=/run"}}`))
+	require.NoError(t, err)
+	require.Len(t, c.Pools, 3)
+	_, err = Parse("node.yaml", []byte(`pools: {one: {dsn: postgres://u:p,w: x@/a?host=/run}}`))
+	require.ErrorContains(t, err, "a password has fallen apart here")
+	require.NotContains(t, err.Error(), "w: x")
 }
 
 func TestMaskDSN(t *testing.T) {
@@ -173,6 +206,7 @@ func TestLiteralPasswordsNeverLeak(t *testing.T) {
 		if rapid.Bool().Draw(t, "key alone") && !strings.ContainsAny(s, ",[]{}:") { // without quotes these end a text
 			file = fmt.Sprintf(rapid.SampledFrom([]string{
 				"pools:\n  a:\n    host: x\n    password: %s\n", "cluster: {keys: %s}\n", "cluster: {key: %s}\n", "cluster:\n  keys: [%s, x]\n", "cluster:\n  keys:\n    - %s\n", "pools:\n  a: {user: x, password: '%s'}\n",
+				"pools:\n  a:\n    pasword: %s\n", "pools:\n  a: {dsn: x, passwrod: '%s'}\n", "secert: %s\n", "node: {passphrase: %s}\n",
 			}).Draw(t, "named"), s)
 		}
 		c, err := Parse("node.yaml", []byte(file))

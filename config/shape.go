@@ -272,7 +272,7 @@ func (d *document) checkScalar(n *yaml.Node, t reflect.Type, path string) bool {
 		d.report(n, path, path+" is empty", "")
 		return false
 	}
-	text, parts, f := resolve(n.Value)
+	text, parts, f := resolve(n.Value, holdsDSN(path))
 	if f != nil {
 		d.report(n, path, f.What, f.Fix)
 		return false

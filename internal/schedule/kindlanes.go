@@ -58,13 +58,13 @@ func (ls *Lanes) DropEmptyKinds() {
 	}
 }
 
-// ListKinds lists the kinds of lanes that are read by themselves, and up to where they were.
+// ListKinds lists the kinds of lanes that are read by themselves, and between which positions.
 func (ls *Lanes) ListKinds() map[store.Lane][]store.KindEnd {
 	out := map[store.Lane][]store.KindEnd{}
 	for key, l := range ls.byKey {
 		for _, of := range l.kinds {
 			if of.waits() {
-				out[key] = append(out[key], store.KindEnd{Kind: of.Kind, After: of.after})
+				out[key] = append(out[key], store.KindEnd{Kind: of.Kind, After: of.after, UpTo: of.seen})
 			}
 		}
 	}

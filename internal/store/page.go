@@ -215,15 +215,15 @@ type BackRequest struct {
 	Known   []int64 // jobs that do not
 	Turns   []int32 // theirs
 	Waited  []Key   // whose jobs do not, either
-	// Apart are kinds that are read by themselves in a lane, with the position behind which their jobs
-	// do not count.
+	// Apart are kinds that are read by themselves in a lane, where jobs of theirs do not count.
 	Apart map[Lane][]KindEnd
 }
 
-// KindEnd is up to where the jobs of a kind were read in a lane.
+// KindEnd is behind which position, and up to which, a lane is still to be read for the jobs of a kind. One that
+// is committed late beyond that was gone by like any other.
 type KindEnd struct {
-	Kind  string
-	After int64
+	Kind        string
+	After, UpTo int64
 }
 
 // LookBack finds the position of the first job of each lane behind a position that nobody
@@ -235,19 +235,19 @@ func LookBack(ctx context.Context, db DB, r BackRequest) (s PageState, first map
 		p.Add(l, r.Behind, 1)
 	}
 	tenants, keys := splitKeys(r.Waited)
-	kinds, ends := make([]*string, len(r.Lanes)), make([]*string, len(r.Lanes)) // arrays, as they are written
+	kinds, afters, upTos := make([]*string, len(r.Lanes)), make([]*string, len(r.Lanes)), make([]*string, len(r.Lanes)) // arrays, as they are written
 	for i, l := range r.Lanes {
 		if apart := r.Apart[l]; len(apart) > 0 {
-			k, e := make([]string, len(apart)), make([]string, len(apart))
-			for n, a := range apart {
-				k[n], e[n] = `"`+arrayEscapes.Replace(a.Kind)+`"`, strconv.FormatInt(a.After, 10)
+			k, a, u := make([]string, len(apart)), make([]string, len(apart)), make([]string, len(apart))
+			for n, e := range apart {
+				k[n], a[n], u[n] = `"`+arrayEscapes.Replace(e.Kind)+`"`, strconv.FormatInt(e.After, 10), strconv.FormatInt(e.UpTo, 10)
 			}
-			kinds[i], ends[i] = new("{"+strings.Join(k, ",")+"}"), new("{"+strings.Join(e, ",")+"}")
+			kinds[i], afters[i], upTos[i] = new("{"+strings.Join(k, ",")+"}"), new("{"+strings.Join(a, ",")+"}"), new("{"+strings.Join(u, ",")+"}")
 		}
 	}
 	var b pgx.Batch
 	b.Queue(sqlPageState).QueryRow(s.scan)
-	b.Queue(sqlLaneBehind, p.Queues, p.Tenants, p.Priorities, r.Behind, r.Kinds.List(), r.Foreign, r.Known, r.Turns, tenants, keys, kinds, ends).Query(func(rows pgx.Rows) error {
+	b.Queue(sqlLaneBehind, p.Queues, p.Tenants, p.Priorities, r.Behind, r.Kinds.List(), r.Foreign, r.Known, r.Turns, tenants, keys, kinds, afters, upTos).Query(func(rows pgx.Rows) error {
 		first = map[Lane]int64{}
 		var n int
 		var position int64

@@ -331,6 +331,9 @@ func addressOf(dsn string) string {
 // onPool runs fn on a connection of its own to a pool's database.
 func onPool(ctx context.Context, c *pgx.ConnConfig, pool string, fn func(*pgx.Conn) error) error {
 	conn, err := pgx.ConnectConfig(ctx, c)
+	if store.BehindPooler(err) {
+		return store.NoSession(pool)
+	}
 	if err != nil {
 		return fmt.Errorf("connect to pool %s: %w", pool, err)
 	}

@@ -292,9 +292,9 @@ var _ = []mutant.Mutant{
 	},
 	{
 		Promise: "P6", Name: "a pooler may drop a session's settings",
-		File: "routing/pool.go", Func: "(*Pool).inspect",
-		Old:  "if err == nil && !passed || errors",
-		New:  "if err == nil && !passed && false || errors",
+		File: "internal/store/pooler.go", Func: "RequireSession",
+		Old:  `err == nil && timeout != c.Config().RuntimeParams["lock_timeout"] ||`,
+		New:  "",
 		Test: "TestBehindAPoolerThatIgnoresSettings",
 	},
 	{
@@ -390,7 +390,7 @@ var _ = []mutant.Mutant{
 	},
 	{
 		Promise: "P6", Name: "a pooler that passes settings on is taken for Postgres",
-		File: "routing/pool.go", Func: "(*Pool).refusePooler",
+		File: "internal/store/pooler.go", Func: "keepsSession",
 		Old:  "case err != nil, others == pid, again != pid:",
 		New:  "case err != nil:",
 		Test: "TestStart_refusesAPoolerForTheLock",

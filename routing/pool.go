@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -157,51 +156,18 @@ func (p *Pool) checkFit(ctx context.Context) error {
 	return p.Unfit()
 }
 
-// refusePooler refuses a connection for locks that is no session: pid is the process that has
-// answered on it. Postgres itself tells a client whose process it got, and a pooler makes a number
-// up. Whether it parts transactions shows with a second connection, which gets the same
-// process, or takes it away. Other things in between, such as a proxy, keep the session.
-func (p *Pool) refusePooler(ctx context.Context, c *pgx.Conn, pid uint32) error {
-	if pid == c.PgConn().PID() {
-		return nil
-	}
-	other, err := pgx.ConnectConfig(ctx, p.lockConfig())
-	if err != nil {
-		return fmt.Errorf("connect once more, to see what is in between: %w", err)
-	}
-	defer closeInTime(ctx, other)
-	var others, again uint32
-	tx, err := other.Begin(ctx)
-	if err == nil {
-		err = tx.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&others)
-	}
-	if err == nil {
-		err = c.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&again)
-	}
-	switch {
-	case err != nil && !errors.As(err, new(*pgconn.PgError)):
-		return fmt.Errorf("see what is in between: %w", err)
-	case err != nil, others == pid, again != pid:
-		return errPooled
-	}
-	p.log.Warn("what this pool's dsn leads to is not Postgres itself, which its nodes' locks depend on; if it is a pooler, let dsn lead to Postgres and tenant_dsn to the pooler")
-	return nil
-}
-
 // inspect asks the database whether it can be used, and who it is.
 func (p *Pool) inspect(ctx context.Context, in *routes, use store.Use) (f found, err error) {
 	ctx = context.WithValue(ctx, inspectingKey{}, true)
 	c, err := p.ConnectLock(ctx)
-	passed, pid := false, uint32(0)
+	direct := true
 	if err == nil {
-		passed, pid, err = store.SettingsPassed(ctx, c)
+		direct, err = store.RequireSession(ctx, c, p.Name)
+	} else if store.BehindPooler(err) {
+		err = store.NoSession(p.Name)
 	}
-	if err == nil && passed {
-		err = p.refusePooler(ctx, c, pid)
-	}
-	if err == nil && !passed || errors.Is(err, errPooled) || store.BehindPooler(err) {
-		err = &store.PoolError{Pool: p.Name, What: "what its DSN leads to keeps no session with its settings, as PgBouncer in transaction mode",
-			Fix: "point dsn at Postgres itself, as the lock needs a session; the transactions of tenants may go through a pooler, by tenant_dsn"}
+	if !direct && err == nil {
+		p.log.Warn("what this pool's dsn leads to is not Postgres itself, which its nodes' locks depend on; if it is a pooler, let dsn lead to Postgres and tenant_dsn to the pooler")
 	}
 	if err != nil {
 		if c != nil {

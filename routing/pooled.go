@@ -214,6 +214,3 @@ func (w *pooled) inspect(ctx context.Context, p *Pool, database string) error {
 	w.name.Store(&name)
 	return nil
 }
-
-// errPooled is that a connection is no session.
-var errPooled = errors.New("transactions of one connection reach different sessions")

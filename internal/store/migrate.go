@@ -120,7 +120,11 @@ func (l Ledger) Belongs(pool string) error {
 // ReadLedger asks a database for its ledger, and whose rights to it are behind, on a
 // connection that [MigrationConfig] made fit.
 func ReadLedger(ctx context.Context, conn *pgx.Conn) (l Ledger, err error) {
-	if l, err = readLedger(ctx, conn); err != nil || l.Version < LedgerVersion() {
+	l, err = readLedger(ctx, conn)
+	if hasCode(err, codeNoPrivilege) {
+		return l, notSchemasOwner(conn.Config().User, err)
+	}
+	if err != nil || l.Version < LedgerVersion() {
 		return l, err
 	}
 	users, err := behind(ctx, conn)
@@ -177,13 +181,19 @@ func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) 
 	db.SetMaxOpenConns(1) // of thousands of databases each costs one connection
 	var l Ledger
 	err = onConn(ctx, db, func(conn *pgx.Conn) (err error) {
+		if _, err = RequireSession(ctx, conn, pool); err != nil {
+			return err
+		}
 		if l, err = ReadLedger(ctx, conn); err == nil {
 			err = l.Usable(pool)
 		}
 		return err
 	})
+	if BehindPooler(err) {
+		err = NoSession(pool)
+	}
 	if err == nil && (l.Version < LedgerVersion() || l.Unindexed) {
-		done.Steps, err = update(ctx, db, cfg)
+		done.Steps, err = update(ctx, db, cfg, pool)
 	}
 	if err != nil {
 		return done, fmt.Errorf("migrate: %w", err)
@@ -226,8 +236,8 @@ func onConn(ctx context.Context, db *sql.DB, fn func(*pgx.Conn) error) error {
 
 // update applies the steps that a ledger lacks, each in a transaction of its own unless it says otherwise,
 // and makes the indexes that days of finished jobs lack.
-func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig) (done []Migration, err error) {
-	p, err := provider(ctx, db)
+func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string) (done []Migration, err error) {
+	p, err := provider(ctx, db, cfg, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -354,9 +364,14 @@ func buildIndexes(ctx context.Context, db *sql.DB) error {
 
 // provider applies migrations, once there are the schema and the table that it notes them in. Whoever makes
 // these at the same time wins, here and in goose, which tries again for three seconds.
-func provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
-	_, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS tenure")
-	if err != nil && !hasCode(err, codeUniqueViolation) && !hasCode(err, codeLockTimeout) {
+func provider(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string) (*goose.Provider, error) {
+	// The schema may be there for a user who may make none: even with IF NOT EXISTS that is asked first.
+	_, err := db.ExecContext(ctx, "DO $$ BEGIN IF to_regnamespace('tenure') IS NULL THEN CREATE SCHEMA IF NOT EXISTS tenure; END IF; END $$")
+	switch {
+	case hasCode(err, codeNoPrivilege):
+		return nil, (&PoolError{pool, "its user may not make schema tenure",
+			fmt.Sprintf("run, as a superuser or the database's owner: GRANT CREATE ON DATABASE %s TO %s; or: CREATE SCHEMA tenure AUTHORIZATION %[2]s;", ident(cfg.Database), ident(cfg.User))}).Because(err)
+	case err != nil && !hasCode(err, codeUniqueViolation) && !hasCode(err, codeLockTimeout):
 		return nil, fmt.Errorf("create schema tenure: %w", err)
 	}
 	files, err := fs.Sub(migrationFiles, "migrations")
@@ -367,12 +382,26 @@ func provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
+	var owns bool
+	if err := db.QueryRowContext(ctx, "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'tenure'").Scan(&owns); err != nil {
+		return nil, fmt.Errorf("ask who owns schema tenure: %w", err)
+	}
+	if !owns {
+		return nil, notSchemasOwner(cfg.User, nil)
+	}
 	p, err := goose.NewProvider("", db, files, goose.WithStore(versions), goose.WithDisableGlobalRegistry(true))
 	if err == nil {
 		_, err = p.GetDBVersion(ctx)
 	}
 	return p, err
 }
+
+// notSchemasOwner says what keeps a user from migrating.
+func notSchemasOwner(user string, cause error) error {
+	return errors.Join(fmt.Errorf("user %s does not own schema tenure: migrate as its owner, or run, as a superuser: ALTER SCHEMA tenure OWNER TO %s;", user, ident(user)), cause)
+}
+
+func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // idBits is how many low bits of a job id the pool counts with; the pool's number
 // stands above them.

@@ -59,6 +59,31 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// Citus's catalogs, as it lays them out, on a server without it.
+func TestCitusIsRefused(t *testing.T) {
+	t.Parallel()
+	conn := connectTo(t, storetest.DSN(t, "main", 1))
+	verified := func() error {
+		_, err := store.Verify(t.Context(), conn, "main", store.ToRun)
+		return err
+	}
+	execute(t, conn, `SET allow_system_table_mods = on;
+		CREATE TABLE pg_catalog.pg_dist_local_group (groupid integer);
+		CREATE TABLE pg_catalog.pg_dist_node (nodeid integer, groupid integer);
+		CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass);
+		INSERT INTO pg_catalog.pg_dist_local_group VALUES (0)`)
+	require.NoError(t, verified(), "the extension alone")
+	execute(t, conn, "INSERT INTO pg_catalog.pg_dist_node VALUES (1, 0), (2, 1)")
+	require.ErrorContains(t, verified(), "pool main: its database is the coordinator of a Citus cluster")
+	require.ErrorContains(t, migrate(t.Context(), t, conn.Config().ConnString()), "make each worker node a pool, with citus.enable_ddl_propagation=off")
+	execute(t, conn, "UPDATE pg_catalog.pg_dist_local_group SET groupid = 1")
+	require.NoError(t, verified(), "a worker node")
+	execute(t, conn, "INSERT INTO pg_catalog.pg_dist_partition VALUES ('tenure.job')")
+	require.ErrorContains(t, verified(), "its schema tenure has tables that Citus distributes")
+	execute(t, conn, "CREATE TABLE pg_catalog.pg_dist_schema (schemaid oid); INSERT INTO pg_catalog.pg_dist_schema VALUES ('tenure'::regnamespace)")
+	require.ErrorContains(t, verified(), "its database has schemas that Citus distributes")
+}
+
 // Servers that are not at hand to be tried.
 func TestUsable(t *testing.T) {
 	t.Parallel()

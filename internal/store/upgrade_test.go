@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/internal/devpg/poolertest"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 )
@@ -231,4 +233,39 @@ func TestAnUpgradeGuessesNobody(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, may(app, "operation"))
 	require.Empty(t, heldBy(t, owner, app))
+}
+
+// A DBA makes the schema for a user who may make none.
+func TestMigrateIntoASchemaThatWasMade(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	dba := connectTo(t, dsn)
+	low := "low_" + strings.ToLower(rand.Text())
+	execute(t, dba, "CREATE ROLE "+low+" LOGIN PASSWORD 'secret'; REVOKE CREATE ON DATABASE "+pgx.Identifier{dba.Config().Database}.Sanitize()+" FROM PUBLIC")
+	t.Cleanup(func() { _, _ = dba.Exec(context.Background(), "DROP OWNED BY "+low+" CASCADE; DROP ROLE "+low) })
+	lows := storetest.As(dsn, low)
+	err := migrate(t.Context(), t, lows)
+	require.ErrorContains(t, err, "pool main: its user may not make schema tenure: run, as a superuser or the database's owner: GRANT CREATE ON DATABASE ")
+	execute(t, dba, "CREATE SCHEMA tenure")
+	require.ErrorContains(t, migrate(t.Context(), t, lows), " does not own schema tenure: migrate as its owner, or run, as a superuser: ALTER SCHEMA tenure OWNER TO ")
+	execute(t, dba, "ALTER SCHEMA tenure OWNER TO "+low)
+	require.NoError(t, migrate(t.Context(), t, lows))
+	execute(t, dba, "ALTER TABLE tenure.completed_job_rest REPLICA IDENTITY DEFAULT") // as if the ledger were older
+	require.NoError(t, migrate(t.Context(), t, lows), "an upgrade")
+}
+
+// Nothing is applied through what keeps no sessions.
+func TestMigrateThroughAPooler(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	pooler := poolertest.Start(t, dsn, nil)
+	for range 2 {
+		err := migrate(t.Context(), t, pooler.DSN(connectTo(t, dsn).Config().Database))
+		require.ErrorContains(t, err, "pool main: what its DSN leads to keeps no session with its settings, as PgBouncer in transaction mode: point dsn at Postgres itself")
+		pooler.Configure(map[string]string{"ignore_startup_parameters": "application_name,lock_timeout,statement_timeout"})
+		pooler.Admin("RELOAD")
+	}
+	var made bool
+	require.NoError(t, connectTo(t, dsn).QueryRow(t.Context(), "SELECT to_regnamespace('tenure') IS NOT NULL").Scan(&made))
+	require.False(t, made)
 }

@@ -9,4 +9,12 @@ SELECT current_setting('server_version_num')::integer AS version,
        to_regclass('tenure.acquire_lock') IS NOT NULL AS migrated,
        coalesce((SELECT relpersistence = 'p' FROM pg_class WHERE oid = to_regclass('tenure.acquire_lock')), true) AS lock_logged,
        coalesce((SELECT true FROM pg_index i WHERE i.indrelid = to_regclass('tenure.acquire_lock') AND i.indisunique AND i.indnkeyatts = 2),
-                to_regclass('tenure.acquire_lock') IS NULL) AS lock_keyed;
+                to_regclass('tenure.acquire_lock') IS NULL) AS lock_keyed,
+       CASE WHEN citus.said LIKE '%>coordinator<%' THEN 'its database is the coordinator of a Citus cluster'
+            WHEN citus.said LIKE '%>schemas<%' THEN 'its database has schemas that Citus distributes'
+            WHEN citus.said LIKE '%>ledger<%' THEN 'its schema tenure has tables that Citus distributes' ELSE '' END AS citus
+FROM (SELECT CASE WHEN to_regclass('pg_catalog.pg_dist_node') IS NOT NULL THEN query_to_xml( -- a statement cannot name what may not be there
+          'SELECT CASE WHEN (SELECT groupid FROM pg_catalog.pg_dist_local_group) = 0 AND EXISTS (SELECT FROM pg_catalog.pg_dist_node WHERE groupid <> 0) THEN ''coordinator'' '
+          || CASE WHEN to_regclass('pg_catalog.pg_dist_schema') IS NOT NULL THEN 'WHEN EXISTS (SELECT FROM pg_catalog.pg_dist_schema) THEN ''schemas'' ' ELSE '' END ||
+          'WHEN EXISTS (SELECT FROM pg_catalog.pg_dist_partition p JOIN pg_catalog.pg_class c ON c.oid = p.logicalrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ''tenure'') THEN ''ledger'' END AS is',
+          false, false, '')::text END AS said) citus;

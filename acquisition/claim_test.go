@@ -67,7 +67,7 @@ func TestNoJobOfALimitedKindIsClaimedFromItsLane(t *testing.T) {
 	picked, _ := (&claimer{holding: h}).sortPage(page, []schedule.Portion{{Lane: lane, Quota: 3}})
 	require.Empty(t, picked)
 	require.True(t, h.quarantine.Empty())
-	require.Equal(t, map[store.Lane][]store.KindEnd{lane.Lane: {{Kind: "k"}}}, h.lanes.ListKinds())
+	require.Equal(t, map[store.Lane][]store.KindEnd{lane.Lane: {{Kind: "k", UpTo: 3}}}, h.lanes.ListKinds())
 }
 
 // Jobs with keys that this node has no room for, and peers no handler, are not read over and over:

@@ -529,10 +529,30 @@ func (b *backlog) countEnd(tenant string, took time.Duration) {
 		l.runs.note(took)
 		l.seen = time.Now()
 	}
-	var tell Owner
+	tell := b.whoWants(l)
+	b.mu.Unlock()
+	if tell != nil {
+		tell.CapacityAvailable()
+	}
+}
+
+// whoWants is who is to be told that more claims of a tenant are of use now; nil: nobody. mu is held.
+func (b *backlog) whoWants(l *tenantLoad) (tell Owner) {
 	if l.wanting != nil && l.freeSlots(b.share) >= max(1, l.countAhead(b.share)/2) {
 		tell, l.wanting = l.wanting, nil
 	}
+	return tell
+}
+
+// countBytes counts a claim's payload with its tenant, or, with -1, no longer.
+func (b *backlog) countBytes(c *Claim, sign int64) {
+	if c.bytes < smallPayload {
+		return
+	}
+	b.mu.Lock()
+	l := b.loadOf(c.Record.Tenant)
+	l.bytes += sign * int64(c.bytes)
+	tell := b.whoWants(l)
 	b.mu.Unlock()
 	if tell != nil {
 		tell.CapacityAvailable()

@@ -41,9 +41,16 @@ var _ = []mutant.Mutant{
 	{
 		Promise: "P10", Name: "an outage that is over when it is asked about is charged, although the ledger met it",
 		File: "execution/tenanttx.go", Func: "(*tenantTx).commit",
-		Old:  "if tellsOutage(sqlState(err)) {",
-		New:  "if false {",
+		Old:  "tellsOutage(code) && code != codeReadOnly {",
+		New:  "false {",
 		Test: "TestAnOutageIsNotCharged",
+	},
+	{
+		Promise: "P10", Name: "one tenant's payloads leave no room for others",
+		File: "execution/sharing.go", Func: "(*tenantLoad).freeSlots",
+		Old:  "l.bytes >= s.mostBytes()",
+		New:  "false",
+		Test: "TestPayloadsOfOneTenant",
 	},
 	{
 		Promise: "P10", Name: "payloads in memory are not bounded",

@@ -12,6 +12,8 @@ type tenantLoad struct {
 	running int // workers that run its jobs
 	waiting int // claims in its queues, of those that share a call the first
 
+	bytes int64 // of the payloads of its claims, of those that are not small
+
 	batches map[string]int // claims in its queues of each kind that comes in batches
 
 	runs    estimate
@@ -46,8 +48,17 @@ func (s tenantShare) admitsOneMore(running, weight, free int) bool {
 // countAhead is how many claims of the tenant may wait, beyond those that may run.
 func (l *tenantLoad) countAhead(s tenantShare) int { return l.runs.countAhead(s.mostRunning()) }
 
+// mostBytes is how much of [maxBytes] the payloads of one tenant may come to before no more of them are claimed.
+func (s tenantShare) mostBytes() int64 { return maxBytes / 100 * int64(s.percent) }
+
+// smallPayload is the size below which payloads are not counted by tenant: there are not slots enough for so many.
+const smallPayload = 4 << 10
+
 // freeSlots is how many more claims of the tenant can be of use here.
 func (l *tenantLoad) freeSlots(s tenantShare) int {
+	if l.bytes >= s.mostBytes() {
+		return 0
+	}
 	return s.mostRunning() + l.countAhead(s) - l.running - l.waiting
 }
 
@@ -72,7 +83,7 @@ func (l *tenantLoad) isIdle(now time.Time) bool {
 			return false
 		}
 	}
-	return l.running+l.waiting == 0 && l.wanting == nil && now.Sub(l.seen) > forgetLoad
+	return l.running+l.waiting == 0 && l.bytes == 0 && l.wanting == nil && now.Sub(l.seen) > forgetLoad
 }
 
 // forgetLoad is how long it is remembered how long a tenant's jobs took.

@@ -164,6 +164,28 @@ func TestPayloadsInMemory(t *testing.T) {
 	})
 }
 
+// One tenant's payloads leave room for those of others: no more of its jobs are claimed then, until one is done with.
+func TestPayloadsOfOneTenant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiter(false)
+		b := newBundle(t, func(c *Config) { c.Workers, c.TenantShare = 4, 75 }, w.register).start()
+		large := b.claim("wait")
+		large.Record.Payload = []byte(strings.Repeat("x", maxBytes*3/4))
+		b.submitClaims([]Claim{large})
+		<-w.running
+		require.Positive(t, b.workers.FreeSlots())
+		require.Zero(t, b.workers.FreeSlotsFor(b.owner, large.Record.Tenant))
+		require.Positive(t, b.workers.FreeSlotsFor(b.owner, "another"))
+		told := b.owner.available.Load()
+		close(w.goOn)
+		require.Equal(t, job.Done, b.owner.next(t).outcome.State)
+		synctest.Wait()
+		require.Greater(t, b.owner.available.Load(), told)
+		require.Positive(t, b.workers.FreeSlotsFor(b.owner, large.Record.Tenant))
+	})
+}
+
 // A tenant's load is kept while any of its claims waits, those that share a call with others too.
 func TestALoadWithClaimsIsNotForgotten(t *testing.T) {
 	t.Parallel()

@@ -275,7 +275,7 @@ func (t *tenantTx) commit(ctx context.Context, finish string, meaning func(error
 	case err == nil:
 		return errors.New("the job's transaction was rolled back instead of committed")
 	case ours <= n && n < theirs:
-		if tellsOutage(sqlState(err)) { // nothing of the tenant's is executed there
+		if code := sqlState(err); tellsOutage(code) && code != codeReadOnly { // nothing of the tenant's has failed there, but it may have set that
 			return errors.Join(errUnavailable, err)
 		}
 		return meaning(err)

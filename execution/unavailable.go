@@ -34,7 +34,9 @@ var ErrConflict = errors.New("the transaction conflicted with another one")
 // outages are the SQLSTATEs, and classes of them, that are about the server rather than a statement:
 // connection_exception, read_only_sql_transaction, insufficient_resources, operator_intervention
 // without query_canceled, system_error.
-var outages = []string{"08", "25006", "53", "57P", "58"}
+var outages = []string{"08", codeReadOnly, "53", "57P", "58"}
+
+const codeReadOnly = "25006"
 
 func tellsOutage(code string) bool {
 	return slices.ContainsFunc(outages, func(o string) bool { return strings.HasPrefix(code, o) })

@@ -230,6 +230,7 @@ func (w *Workers) Submit(o Owner, claims []Claim) {
 		c := &claims[i]
 		c.bytes = len(c.Record.Payload) + len(c.Record.Meta)
 		total += c.bytes
+		w.backlog.countBytes(c, 1)
 	}
 	w.capacity.bytes.Add(int64(total))
 	w.queue(o, w.gathering.take(o, claims))
@@ -265,6 +266,7 @@ func (w *Workers) giveBack(c *Claim) {
 func (w *Workers) freeSlot(c *Claim) {
 	for one := range c.call() {
 		w.capacity.bytes.Add(-int64(one.bytes))
+		w.backlog.countBytes(one, -1)
 	}
 	if !c.slotless {
 		w.capacity.freeSlot()

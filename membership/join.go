@@ -33,7 +33,8 @@ type joiner struct {
 	seeds   []seed
 	more    func(ctx context.Context) []string // Self.Seeds
 	lookUp  lookup
-	joined  chan struct{} // closed by keepJoining: a seed answered, or there is none
+	joined  chan struct{} // closed by keepJoining when it has tried once
+	alone   bool          // written before that: there are seeds, and none answered
 
 	bound      netip.AddrPort // set before keepJoining
 	advertised netip.AddrPort // set before keepJoining
@@ -54,7 +55,8 @@ func (j *joiner) keepJoining(ctx context.Context, ml *memberlist.Memberlist, tim
 		if ctx.Err() != nil {
 			return
 		}
-		if first && (missing == 0 || reached > 0) {
+		if first {
+			j.alone = missing > 0 && reached == 0
 			close(j.joined)
 			first = false
 		}

@@ -98,6 +98,9 @@ func common(m *memberlist.Config) *memberlist.Config {
 	m.DeadNodeReclaimTime = deadNodeReclaim
 	m.HandoffQueueDepth = handoffQueue
 	m.RetransmitMult = retransmitMult
+	// A suspicion that nobody confirms lasts no longer than one that somebody does: memberlist counts those who
+	// have left or died for a while, and waited six times as long for them to confirm one.
+	m.SuspicionMaxTimeoutMult = 1
 	// A blocked UDP path must not look like a dead node.
 	m.DisableTcpPings = false
 	// Packets are small, and each compression sets up tables of some 80 KB.

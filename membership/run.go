@@ -46,7 +46,9 @@ func (c *Cluster) followView(ctx context.Context, ml *memberlist.Memberlist) {
 		case <-check.C:
 			book.warnTwins(time.Now())
 		case <-joined:
-			joined = nil
+			if joined = nil; c.joiner.alone { // who else may live, the locks will tell
+				c.becomeEligible()
+			}
 		case <-quiet.C:
 		case <-bound.C:
 			c.becomeEligible()
@@ -67,8 +69,8 @@ func (c *Cluster) followView(ctx context.Context, ml *memberlist.Memberlist) {
 
 // Settled is closed once this process has looked around: the first join
 // succeeded, somebody joined it, or there is nobody to join, and the view then
-// stood still for a while (local 200 ms, lan 1 s, wan 3 s); at the latest 1 s,
-// 5 s or 15 s after Start. Until then it is not eligible, on any member. A
+// stood still for a while (local 200 ms, lan 1 s, wan 3 s); when no seed answered, at once; at the
+// latest 1 s, 5 s or 15 s after Start. Until then it is not eligible, on any member. A
 // Cluster stopped before never settles.
 func (c *Cluster) Settled() <-chan struct{} { return c.settled }
 

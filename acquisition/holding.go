@@ -38,7 +38,7 @@ type holding struct {
 
 // agenda is the duties that one part of a term has and others ask for.
 type agenda struct {
-	election, peers, timers, sessions, older, sweep, rewind, discover, spread, resume, trim, leftovers, requests, cancel, settle, missed, complete, forget, operations duty
+	election, peers, timers, sessions, older, sweep, rewind, discover, spread, resume, trim, finished, leftovers, requests, cancel, settle, missed, complete, forget, operations duty
 }
 
 func newHolding(p *poolNode, s *lease.Session, l *lease.Lock, from string) *holding {

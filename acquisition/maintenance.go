@@ -24,11 +24,13 @@ func (m *maintenance) listDuties(now time.Time) []*duty {
 	soon, later := now.Add(burst), now.Add(sweepEvery)
 	m.agenda.resume = duty{name: "suspended jobs to be resumed", every: fixed(sweepEvery), due: soon, query: m.resumeJobs}
 	m.agenda.trim = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteReports}
+	m.agenda.finished = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteFinished}
 	m.agenda.requests = duty{name: "waiting jobs to be cancelled", every: fixed(sweepEvery), due: soon, query: m.findUnwanted}
 	m.agenda.leftovers = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteLeftovers}
 	m.lastAsked = store.BeforeAllJobs
 	return []*duty{
-		{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteFinished},
+		{name: "days of finished jobs", every: fixed(10 * sweepEvery), due: now, query: m.keepDays},
+		&m.agenda.finished,
 		&m.agenda.trim,
 		&m.agenda.leftovers,
 		{name: "old entries of the audit to be deleted", every: fixed(10 * sweepEvery), due: later, query: m.trimAudit},
@@ -44,10 +46,10 @@ func (m *maintenance) listDuties(now time.Time) []*duty {
 	}
 }
 
-// deleteFinished keeps the partitions of finished jobs in order. That it fails is no reason
+// keepDays keeps the partitions of finished jobs in order. That it fails is no reason
 // not to acquire jobs. What somebody's lock keeps from being done, such as a backup's, is
 // tried again as other queries are.
-func (m *maintenance) deleteFinished() query {
+func (m *maintenance) keepDays() query {
 	return func(ctx context.Context) (use func(), err error) {
 		if !m.keeper.KeepsFinished() {
 			return nil, nil
@@ -57,6 +59,21 @@ func (m *maintenance) deleteFinished() query {
 			m.log.Warn("partitions of finished jobs could not be kept in order; finished jobs go to the default partition", zap.Error(err))
 		}
 		return nil, deferred
+	}
+}
+
+// deleteFinished removes finished jobs that have no day's partition to be dropped with, and errors; it goes on as
+// deleteReports does.
+func (m *maintenance) deleteFinished() query {
+	return func(ctx context.Context) (use func(), err error) {
+		began := time.Now()
+		more, err := store.TrimFinished(ctx, m.pool.Jobs(), m.keeper.Retention(), maxSlice)
+		took := time.Since(began)
+		return func() {
+			if more {
+				m.agenda.finished.dueBy(time.Now().Add(dutyFactor * took))
+			}
+		}, err
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 const daysAhead = 2
 
 // KeepDays makes the partitions of finished jobs for today and the days ahead,
-// drops those whose last job is older than retention, and removes a batch of what
-// only deleting can remove. It may be run by several nodes at once. deferred is what could
+// and drops those whose last job is older than retention. It may be run by several nodes at once. deferred is what could
 // not be done without waiting for somebody who reads the tables, as a backup does for as
 // long as it takes: it is ErrLocked, and to be tried again. err is what failed otherwise.
 func KeepDays(ctx context.Context, db DB, retention time.Duration) (deferred, err error) {
@@ -46,8 +45,16 @@ func KeepDays(ctx context.Context, db DB, retention time.Duration) (deferred, er
 			note(makeDay(ctx, db, d))
 		}
 	}
-	note(explain(briefly(ctx, db, lockTimeout, nil, sqlRetentionTrim, retention.Milliseconds()), "remove old finished jobs"))
 	return errors.Join(locked...), errors.Join(failed...)
+}
+
+// TrimFinished removes what only deleting can remove of what is older than retention: finished jobs that have no
+// day's partition, and errors. It removes up to most of either, and more tells whether there may be more.
+func TrimFinished(ctx context.Context, db DB, retention time.Duration, most int) (more bool, err error) {
+	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+		q.QueryRow(func(row pgx.Row) error { return row.Scan(&more) })
+	}, sqlRetentionTrim, retention.Milliseconds(), most)
+	return more, explain(err, "remove old finished jobs")
 }
 
 // dropDay removes one day's jobs, and then its partition. The first needs nothing that those
@@ -61,8 +68,7 @@ func dropDay(ctx context.Context, db DB, d time.Time) error {
 	return explain(err, "drop the finished jobs of %s", d.Format(time.DateOnly))
 }
 
-// makeDay makes one day's partition. When jobs of that day already stand in the
-// default partition it cannot be made; they stay there until they are deleted.
+// makeDay makes one day's partition.
 func makeDay(ctx context.Context, db DB, d time.Time) error {
 	err := briefly(ctx, db, lockTimeout, nil, sqlRetentionMake, d)
 	const (

@@ -153,5 +153,40 @@ func TestKeepDaysWaitsForNobody(t *testing.T) {
 	require.EqualValues(t, 50, counts(t, b.db).Finished)
 	backup()
 	b.keepDays(t)
-	require.Equal(t, 3, b.partitions(t), "two days ahead and the default, where today's jobs stand")
+	require.Equal(t, 4, b.partitions(t), "today, two days ahead and the default")
+	require.EqualValues(t, 50, counts(t, b.db).Finished)
+	require.Zero(t, b.strays(t), "they were brought to their day")
+}
+
+// strays counts the finished jobs that have no day.
+func (b *bundle) strays(t *testing.T) (n int) {
+	t.Helper()
+	require.NoError(t, b.owner.QueryRow(t.Context(), "SELECT count(*) FROM tenure.completed_job_rest").Scan(&n))
+	return n
+}
+
+// Where many have finished while there was no day, it begins behind them, and they are deleted when they are old.
+func TestADayBeginsBehindMany(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.noDays(t)
+	const many = 2001
+	execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+		SELECT n, now(), date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', 1, 0, 1, 0, 't1', 'default', 'k', 'done', '{}' FROM generate_series(1, $1::integer) n`, many)
+	var late bool
+	require.NoError(t, b.owner.QueryRow(t.Context(), "SELECT (now() AT TIME ZONE 'UTC')::time > '23:55'").Scan(&late))
+	b.keepDays(t)
+	if !late { // there is nothing left of the day then
+		require.Equal(t, 4, b.partitions(t))
+		var bounds string
+		require.NoError(t, b.owner.QueryRow(t.Context(), `SELECT pg_get_expr(c.relpartbound, c.oid) FROM pg_class c WHERE c.relname = to_char(now() AT TIME ZONE 'UTC', '"completed_job_"YYYYMMDD')`).Scan(&bounds))
+		require.NotContains(t, bounds, "FROM ('"+time.Now().UTC().Format(time.DateOnly)+" 00:00:00", "it begins now")
+	}
+	require.Equal(t, many, b.strays(t))
+	for _, more := range []bool{true, true, false} {
+		got, err := store.TrimFinished(t.Context(), b.db, 0, 1000)
+		require.NoError(t, err)
+		require.Equal(t, more, got)
+	}
+	require.Zero(t, b.strays(t))
 }

@@ -342,7 +342,7 @@ var ledgerStatements = map[string]*statement{
 		columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"xid", oidInt8}, {"first", oidInt8}}, run: none,
 	},
 	"lane_behind": {
-		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool, oidInts, pgtype.Int4ArrayOID, oidTexts, oidTexts, oidTexts, oidTexts},
+		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool, oidInts, pgtype.Int4ArrayOID, oidTexts, oidTexts, oidTexts, oidTexts, oidTexts},
 		columns: []column{{"n", oidInt4}, {"position", oidInt8}}, run: none,
 	},
 	"claim_keys":      {columns: []column{{"id", oidInt8}, {"turn", oidInt4}, {"tenant_id", oidText}, {"exclusive_key", oidText}}, run: none},
@@ -367,11 +367,12 @@ var ledgerStatements = map[string]*statement{
 		columns: []column{{"kind", oidText}, {"tenant_id", oidText}, {"count", oidInt8}, {"oldest", pgtype.Float8OID}}, run: none,
 	},
 	"waiting_unhandled": {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},
+	"retention_trim":    {params: []uint32{oidInt8, oidInt8}, columns: []column{{"more", oidBool}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{false}} }},
 	"pool_identity": {
 		columns: []column{{"version", oidInt4}, {"standby", oidBool}, {"read_only", oidBool}, {"encoding", oidText}, {"standard_strings", oidBool},
-			{"identity", oidText}, {"migrated", oidBool}, {"lock_logged", oidBool}, {"lock_keyed", oidBool}},
+			{"identity", oidText}, {"migrated", oidBool}, {"lock_logged", oidBool}, {"lock_keyed", oidBool}, {"citus", oidText}},
 		run: func(l *ledger, _ *host, _ []any) [][]any {
-			return [][]any{{int32(150009), false, false, "UTF8", true, l.pool, true, true, true}}
+			return [][]any{{int32(150009), false, false, "UTF8", true, l.pool, true, true, true, ""}}
 		},
 	},
 	"schema_version": {
@@ -389,7 +390,7 @@ var ledgerStatements = map[string]*statement{
 		columns: []column{{"server", oidText}, {"connections", oidInt4}, {"installed", pgtype.Float8OID}},
 		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1000), 0.0}} },
 	},
-	"pool_settings": {columns: []column{{"passed", oidBool}, {"pid", oidInt4}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{true, int32(1)}} }},
+	"pool_settings": {columns: []column{{"lock_timeout", oidText}, {"pid", oidInt4}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{"2000", int32(1)}} }},
 	"pool_risks": {
 		params: []uint32{oidTexts, oidTexts},
 		columns: []column{{"version", oidInt4}, {"fsync", oidBool}, {"full_page_writes", oidBool},

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -291,4 +292,29 @@ func TestDamagedExternalJobs(t *testing.T) {
 	var dead int
 	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.dead_letter_job WHERE payload ? 'tenure:damaged'").Scan(&dead))
 	require.Equal(t, 1, dead)
+}
+
+// Times that no clock and no list can do with are not taken, whoever writes them; those that were there before
+// are changed to the nearest that can be.
+func TestTimesInTheTablesAreBounded(t *testing.T) {
+	t.Parallel()
+	dsn, conn := ledgerAt(t, 37)
+	const timer = "INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) SELECT 'acme', 'default', 'k', '{}', at::timestamptz FROM unnest($1::text[]) AS at"
+	strange := []string{"infinity", "-infinity", "294276-01-01 UTC", "1969-01-01 UTC"}
+	execute(t, conn, timer, append(slices.Clone(strange), "2300-01-01 UTC", "2026-01-01 UTC"))
+	execute(t, conn, "INSERT INTO tenure.suspended_job (tenant_id, queue, kind, payload, origin, due_at, resume_at) VALUES ('acme', 'default', 'k', '{}', 'timer_job', 'infinity', NULL), ('acme', 'default', 'k', '{}', 'job', NULL, '-infinity')")
+	execute(t, conn, "INSERT INTO tenure.external_job (tenant_id, queue, kind, payload, due_at) VALUES ('acme', 'default', 'k', '{}', 'infinity')")
+	require.NoError(t, migrate(t.Context(), t, dsn))
+	var due []string
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT array_agg(to_char(due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD') ORDER BY id) FROM tenure.timer_job").Scan(&due))
+	require.Equal(t, []string{"9999-12-31", "1970-01-01", "9999-12-31", "1970-01-01", "2300-01-01", "2026-01-01"}, due)
+	all, err := store.List(t.Context(), conn, store.Filter{Limit: 100})
+	require.NoError(t, err)
+	require.Len(t, all, 9)
+	for _, at := range strange {
+		for _, sql := range []string{timer, "UPDATE tenure.timer_job SET due_at = ($1::text[])[1]::timestamptz", "UPDATE tenure.suspended_job SET resume_at = ($1::text[])[1]::timestamptz", "UPDATE tenure.external_job SET due_at = ($1::text[])[1]::timestamptz"} {
+			_, err := conn.Exec(t.Context(), sql, []string{at})
+			require.ErrorContains(t, err, "_time", sql)
+		}
+	}
 }

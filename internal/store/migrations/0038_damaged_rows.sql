@@ -1,6 +1,7 @@
 -- What is done with a job whose payload or meta cannot be read any more, as storage has lost or changed
--- some of it: it is listed, cancelled and taken out of everybody's way without that.
--- Programs of before go on working. New functions; locks nothing.
+-- some of it: it is listed, cancelled and taken out of everybody's way without that. And bounds of the times
+-- in the tables, as tenure.enqueue has them: no clock and no list can do with 'infinity'.
+-- Programs of before go on working. It holds the locks of the tables with these times for a moment.
 
 -- +goose Up
 -- What is wrong with a value; null: nothing, it can be read. printed: and be printed.
@@ -82,6 +83,20 @@ END
 $$;
 -- +goose StatementEnd
 
+-- No row that is there is looked at by the constraints, but each that is written, also if something else of it is
+-- changed. So those that break them, which somebody has set by hand, get the nearest time that does not.
+UPDATE tenure.timer_job SET due_at = least(greatest(due_at, '1970-01-01 00:00+00'), '9999-12-31 00:00+00')
+WHERE due_at < '1970-01-01 00:00+00' OR due_at > '9999-12-31 00:00+00';
+UPDATE tenure.suspended_job SET due_at = least(greatest(due_at, '1970-01-01 00:00+00'), '9999-12-31 00:00+00'), resume_at = least(greatest(resume_at, '1970-01-01 00:00+00'), '9999-12-31 00:00+00')
+WHERE due_at < '1970-01-01 00:00+00' OR due_at > '9999-12-31 00:00+00' OR resume_at < '1970-01-01 00:00+00' OR resume_at > '9999-12-31 00:00+00';
+UPDATE tenure.external_job SET due_at = least(greatest(due_at, '1970-01-01 00:00+00'), '9999-12-31 00:00+00')
+WHERE due_at < '1970-01-01 00:00+00' OR due_at > '9999-12-31 00:00+00';
+ALTER TABLE tenure.timer_job ADD CONSTRAINT timer_job_time CHECK (due_at >= '1969-12-31 00:00+00' AND due_at <= '10000-01-02 00:00+00') NOT VALID;
+ALTER TABLE tenure.suspended_job ADD CONSTRAINT suspended_job_time CHECK (due_at >= '1969-12-31 00:00+00' AND due_at <= '10000-01-02 00:00+00' AND resume_at >= '1969-12-31 00:00+00' AND resume_at <= '10000-01-02 00:00+00') NOT VALID;
+ALTER TABLE tenure.external_job ADD CONSTRAINT external_job_time CHECK (due_at >= '1969-12-31 00:00+00' AND due_at <= '10000-01-02 00:00+00') NOT VALID;
+
 -- +goose Down
+ALTER TABLE tenure.external_job DROP CONSTRAINT external_job_time;
+ALTER TABLE tenure.suspended_job DROP CONSTRAINT suspended_job_time;
+ALTER TABLE tenure.timer_job DROP CONSTRAINT timer_job_time;
 -- The functions stay: tenure.cancel_as goes on with them. 0035 drops that one.
-SELECT 1;

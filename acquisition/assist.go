@@ -220,6 +220,11 @@ func (a *assistant) resolveTenants(ctx context.Context, c store.Accepted) []exec
 			continue
 		}
 		one.Tenant = home
+		if c.Damaged != nil && c.Damaged[i] { // since the holder read it, who finds that out
+			a.workers.Release(1)
+			a.session.Return(&one)
+			continue
+		}
 		if one.Record.Payload == nil { // a holder of an earlier version has assigned it
 			a.workers.Release(1)
 			a.session.DeadLetter(&one)

@@ -259,6 +259,8 @@ func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked
 			unwanted.Add(j.Record.ID, j.Record.Turn)
 		case j.Foreign:
 			c.lanes.NoteMissed(l, j.Position, j.Record.Kind, false)
+		case j.Damage != "":
+			c.setAside(j.Record.ID, j.Record.Tenant, j.Damage)
 		case limited: // before all that claims it
 			c.lanes.SeeKind(l, j.Record.Kind, j.Position)
 		case j.TooLarge: // it is not run

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 )
 
 // holding is a pool's acquire lock in the hands of this node, with what the node knows of the
@@ -30,10 +33,11 @@ type holding struct {
 
 	agenda    agenda
 	duties    *duties
-	nextTimer time.Time      // when the next timer is due; zero: none known
-	claimed   bool           // some claim was committed
-	unwanted  store.Unwanted // found, to be cancelled
-	operating bool           // an operation in the background is under way
+	nextTimer time.Time       // when the next timer is due; zero: none known
+	claimed   bool            // some claim was committed
+	unwanted  store.Unwanted  // found, to be cancelled
+	operating bool            // an operation in the background is under way
+	damaged   map[job.ID]bool // what was said to be set aside
 }
 
 // agenda is the duties that one part of a term has and others ask for.
@@ -45,8 +49,9 @@ func newHolding(p *poolNode, s *lease.Session, l *lease.Lock, from string) *hold
 	h := &holding{
 		poolNode: p, session: s, lock: l, fence: l.Fence(), began: time.Now(), from: from,
 		lanes: schedule.NewLanes(p.queues.Load()), inFlight: schedule.NewInFlight(), horizon: schedule.NewHorizon(), quarantine: schedule.NewQuarantine(&p.quarantine),
-		duties: newDuties(p.log, &p.group, p.inbox.wake),
+		duties: newDuties(p.log, &p.group, p.inbox.wake), damaged: map[job.ID]bool{},
 	}
+	p.metrics.damaged.WithLabelValues(p.pool.Name) // from nought on, so that the first one is an increase
 	h.gates, h.keys, h.shared = schedule.NewGates(h.inFlight), schedule.NewKeys(h.inFlight), p.limits.Load()
 	return h
 }
@@ -57,6 +62,31 @@ func (h *holding) expectTimer(at time.Time) {
 		h.nextTimer = at
 		h.agenda.timers.dueBy(at)
 	}
+}
+
+// setAside says, once in a term, that a job is left where it stands because it cannot be read. It
+// is tried again when it is found again.
+func (h *holding) setAside(id job.ID, tenant, damage string) {
+	if h.damaged[id] {
+		return
+	}
+	h.damaged[id] = true
+	h.metrics.damaged.WithLabelValues(h.pool.Name).Inc()
+	h.log.Error("a job cannot be read and is set aside until it can be, others go on: mend the database, whose storage may be failing, or end the job with `tenure jobs cancel`",
+		zap.Stringer("job", id), zap.String("tenant", tenant), zap.String("error", damage))
+}
+
+// setAsideAll is setAside for the jobs that err says were put off because they cannot be read; false: it
+// says no such thing.
+func (h *holding) setAsideAll(err error) bool {
+	var damaged *store.DamagedError
+	if !errors.As(err, &damaged) {
+		return false
+	}
+	for _, d := range damaged.Jobs {
+		h.setAside(d.ID, d.Tenant, d.Damage)
+	}
+	return true
 }
 
 // clearQuarantine forgets the jobs that wait in quarantine, to be read again.

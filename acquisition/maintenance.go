@@ -169,6 +169,12 @@ func (m *maintenance) advanceSequences() query {
 func (m *maintenance) resumeJobs() query {
 	return func(ctx context.Context) (use func(), err error) {
 		resumed, err := store.ResumeDue(ctx, m.pool.Jobs(), maxSlice)
+		if damaged := (*store.DamagedError)(nil); errors.As(err, &damaged) {
+			return func() {
+				m.setAsideAll(err)
+				m.agenda.resume.ask()
+			}, nil
+		}
 		return func() {
 			for _, r := range resumed {
 				if r.DueIn == nil {

@@ -20,6 +20,7 @@ type metrics struct {
 	fired             *prometheus.CounterVec
 	scheduled         *prometheus.CounterVec
 	fenced            *prometheus.CounterVec
+	damaged           *prometheus.CounterVec
 	oldestTransaction *prometheus.GaugeVec
 	dropped           *prometheus.CounterVec // reason
 	waiting           *waitingMetrics
@@ -53,6 +54,7 @@ func newMetrics() *metrics {
 		fired:     register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_timers_fired_total", Help: "Timers moved to the waiting jobs."}, pool),
 		scheduled: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_schedules_fired_total", Help: "Jobs that schedules have added."}, pool),
 		fenced:    register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_claims_fenced_total", Help: "Claims refused because the lock moved on or jobs were taken away."}, pool),
+		damaged:   register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_damaged_total", Help: "Jobs that were set aside because they cannot be read, each once by each holder of the lock."}, pool),
 		oldestTransaction: register.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_oldest_transaction_seconds",
 			Help: "For how long the oldest transaction of the pool's database has kept dead rows from being vacuumed, as the lock's holder sees it once a minute while there is work."}, pool),
 		dropped: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_messages_dropped_total",
@@ -64,7 +66,7 @@ func newMetrics() *metrics {
 func (m *metrics) forget(pool string) {
 	m.waiting.forget(pool)
 	by := prometheus.Labels{"pool": pool}
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.held, m.epoch, m.changes, m.claimed, m.assigned, m.accepted, m.claimSeconds, m.reaped, m.fired, m.scheduled, m.fenced, m.oldestTransaction} {
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.held, m.epoch, m.changes, m.claimed, m.assigned, m.accepted, m.claimSeconds, m.reaped, m.fired, m.scheduled, m.fenced, m.damaged, m.oldestTransaction} {
 		v.DeletePartialMatch(by)
 	}
 }

@@ -502,6 +502,29 @@ return max(delay-a.watch.seenFor(), 0)`,
 		Test: "TestStopWaitsForAPoolThatIsLeft",
 	},
 	{
+		Promise: "P10", Name: "a job that cannot be read is claimed",
+		File: "acquisition/claim.go", Func: "(*claimer).sortPage",
+		Old:  `case j.Damage != "":`,
+		New:  "case false:",
+		Test: "TestDamagedJobsAreNotClaimed",
+	},
+	{
+		Promise: "P7", Name: "a job starts before a damaged one of its exclusive key",
+		File: "acquisition/exclusive.go", Func: "(*claimer).sortHead",
+		Old: `c.setAside(r.ID, r.Tenant, j.Damage)
+			c.keys.Rest(h.Key)`,
+		New: `c.setAside(r.ID, r.Tenant, j.Damage)
+			c.keys.PutBack(h.Key)`,
+		Test: "TestDamagedJobsAreNotClaimed",
+	},
+	{
+		Promise: "P10", Name: "a damaged schedule keeps the others from firing",
+		File: "acquisition/schedules.go", Func: "(*schedules).fireSlice",
+		Old:  `if err == nil && d.Damage != "" {`,
+		New:  "if false {",
+		Test: "TestDamagedTimersAndSchedulesAreSetAside",
+	},
+	{
 		Promise: "P10", Name: "what is too large takes room from its tenant",
 		File: "acquisition/handout.go", Func: "(*dispatcher).assign",
 		Old:  "if !j.TooLarge {",

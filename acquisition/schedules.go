@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -41,6 +42,9 @@ func (s *schedules) fireSlice(ctx context.Context) (n int, more bool, err error)
 			continue
 		}
 		rule, err := d.Rule()
+		if err == nil && d.Damage != "" {
+			err = errors.New(d.Damage)
+		}
 		if err != nil {
 			s.report(d, err)
 			continue

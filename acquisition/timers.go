@@ -28,6 +28,10 @@ const maxTimerTenants = 1000
 func (t *timers) fire(ctx context.Context) error {
 	began := time.Now()
 	n, more, err := t.fireSlice(ctx)
+	if t.setAsideAll(err) {
+		t.agenda.timers.ask()
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ func tuneForJobs(c *pgxpool.Config) {
 func tunePlans(c *pgx.ConnConfig) {
 	p := c.RuntimeParams
 	p["search_path"] = ""
+	p["client_encoding"] = "UTF8" // that of the databases: in no other one all text has an equivalent
 	p["enable_seqscan"] = "off"
 	p["enable_bitmapscan"] = "off"
 	p["enable_hashjoin"] = "off"

@@ -16,6 +16,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/doctor"
 	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -241,6 +242,12 @@ func TestJobs(t *testing.T) {
 	b.lacks("has been with node")
 	b.exec("UPDATE tenure.job SET timeout_ms = 60000")
 	require.Equal(t, doctor.Warning, b.finding("longer than its timeout of 1m0s").Severity)
+
+	var id job.ID
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT id FROM tenure.enqueue('acme', 'known', '{}')").Scan(&id))
+	b.lacks("cannot be read")
+	storetest.Damage(t, b.db, "job", id)
+	require.Contains(t, b.finding("of tenant acme cannot be read: unexpected chunk number").Mend, "tenure jobs cancel "+id.String())
 }
 
 // What others leave open on a server is found, and how to end it.

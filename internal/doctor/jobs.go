@@ -16,6 +16,10 @@ import (
 // takes less.
 const overdue = time.Minute
 
+// mostExamined is how many of the oldest jobs are read to see whether they can be, of those that wait, of timers
+// and of those of external workers.
+const mostExamined = 500
+
 // checkSessions looks for sessions that are gone and whose jobs nobody has taken back.
 func (p *pool) checkSessions(ctx context.Context, db store.DB) (err error) {
 	if p.sessions, err = store.Sessions(ctx, db); err != nil {
@@ -85,6 +89,14 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 	for _, one := range left {
 		p.add(Error, "jobs", fmt.Sprintf("jobs of tenant %s wait here, and it has moved to pool %s", one.Tenant, one.Other), "nobody claims them here",
 			fmt.Sprintf("tenure tenants move %s --to %s", one.Tenant, one.Other))
+	}
+	damaged, err := store.FindDamaged(ctx, db, mostExamined)
+	if err != nil {
+		return err
+	}
+	for _, one := range damaged[:min(len(damaged), mostListed)] {
+		p.add(Error, "jobs", fmt.Sprintf("job %s of tenant %s cannot be read: %s", one.ID, one.Tenant, one.Damage), "it does not run, and the database's storage may be failing",
+			"mend the database, and it runs; or: tenure jobs cancel "+one.ID.String())
 	}
 	runs, err := store.LongRuns(ctx, db, p.cfg.Execution.Timeout, mostListed)
 	for _, r := range runs {

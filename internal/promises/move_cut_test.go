@@ -33,7 +33,7 @@ func makeEveryState(b *testbed, c *tenure.Client) map[string]string {
 	const columns = "id, created_at, turn, priority, attempt, tenant_id, queue, kind, payload"
 	const jobs = "SELECT nextval('tenure.job_id'), now(), 5, 1, 2, 't1', 'other', 'write', '{\"n\": 1.50}'"
 	b.exec("p1", "INSERT INTO tenure.external_job ("+columns+") "+jobs+" FROM generate_series(1, 3) n")
-	b.exec("p1", "INSERT INTO tenure.suspended_job ("+columns+", unique_key, origin, due_at) "+jobs+", 's' || n, 'timer_job', 'infinity' FROM generate_series(1, 3) n")
+	b.exec("p1", "INSERT INTO tenure.suspended_job ("+columns+", unique_key, origin, due_at) "+jobs+", 's' || n, 'timer_job', '9999-12-31' FROM generate_series(1, 3) n")
 	b.exec("p1", "INSERT INTO tenure.dead_letter_job ("+columns+", unique_key, origin, error) "+jobs+", 's' || n, 'job', E'it\\nfailed' FROM generate_series(1, 3) n")
 	b.exec("p1", "INSERT INTO tenure.unique_job SELECT tenant_id, unique_key, id FROM tenure.suspended_job") // a dead job has given its key up
 	b.exec("p1", "INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload) "+

@@ -4,6 +4,13 @@ import "github.com/tenurehq/tenure/internal/mutant"
 
 var _ = []mutant.Mutant{
 	{
+		Promise: "P10", Name: "a database's client encoding hides what its jobs say",
+		File: "routing/tuning.go", Func: "tunePlans",
+		Old:  `p["client_encoding"] = "UTF8"`,
+		New:  "",
+		Test: "TestP10ADamagedJobStopsNobody",
+	},
+	{
 		Promise: "P12", Name: "nothing is claimed while timers are due",
 		File: "acquisition/timers.go", Func: "(*timers).fireSlice",
 		Old:  "size := t.slice.most()",

@@ -25,12 +25,12 @@ const (
 )
 
 // readPrinted reads what has to be printed: all at once or, when that fails or takes too
-// long because something in it prints as too much, apart.
+// long because something in it prints as too much or cannot be read, apart.
 func readPrinted[T any](ctx context.Context, atOnce, apart func(context.Context) (T, error)) (T, error) {
 	soon, cancel := context.WithTimeout(ctx, printPatience)
 	defer cancel()
 	out, err := atOnce(soon)
-	if err == nil || ctx.Err() != nil || soon.Err() == nil && !hasCode(err, codeTooMuch) {
+	if err == nil || ctx.Err() != nil || soon.Err() == nil && !hasCode(err, codeTooMuch) && !isUnreadable(err) {
 		return out, err
 	}
 	out, later := apart(ctx)
@@ -57,10 +57,10 @@ func readApart(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign 
 	}
 	slices.SortStableFunc(order, func(a, b *Waiting) int { return cmp.Compare(a.Bytes, b.Bytes) })
 	until := time.Now().Add(apartPatience)
-	err = printApart(ctx, db, order, MaxPageBytes, until, func(id job.ID, bytes int64, payload, meta []byte) {
-		w := jobs[id]
-		w.TooLarge, w.Left = bytes > MaxJobBytes, bytes <= MaxJobBytes && payload == nil
-		w.Bytes, w.Record.Payload, w.Record.Meta = bytes, payload, meta
+	err = printApart(ctx, db, order, MaxPageBytes, until, func(p printed) {
+		w := jobs[p.id]
+		w.Damage, w.TooLarge, w.Left = p.damage, p.bytes > MaxJobBytes, p.isLeft()
+		w.Bytes, w.Record.Payload, w.Record.Meta = p.bytes, p.payload, p.meta
 	})
 	if err != nil {
 		return Page{}, err
@@ -75,27 +75,43 @@ func readApart(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign 
 	return page, nil
 }
 
+// printed is what came of printing a job.
+type printed struct {
+	id            job.ID
+	bytes         int64
+	payload, meta []byte
+	damage        string // why it cannot be read
+}
+
+// isLeft tells whether there was no room for it.
+func (p *printed) isLeft() bool { return p.payload == nil && p.bytes <= MaxJobBytes && p.damage == "" }
+
 // printApart prints jobs in this order, as far as room bytes and the time go; the first at
-// any rate. Bytes of a job is what is stored of it. A job whose bytes are no more than
-// MaxJobBytes and that comes without a payload has no room. Those that are gone do not come.
-func printApart(ctx context.Context, db DB, jobs []*Waiting, room int64, until time.Time, printed func(id job.ID, bytes int64, payload, meta []byte)) error {
-	for most := apartBytes; len(jobs) > 0 && room > 0; {
+// any rate. Bytes of a job is what is stored of it. Those that are gone do not come. Jobs among which is one that
+// cannot be read are halved until it is found.
+func printApart(ctx context.Context, db DB, jobs []*Waiting, room int64, until time.Time, see func(printed)) error {
+	for most, together := apartBytes, len(jobs); len(jobs) > 0 && room > 0; {
 		n, stored := 1, jobs[0].Bytes
-		for n < len(jobs) && stored+jobs[n].Bytes <= int64(most) {
+		for n < min(len(jobs), together) && stored+jobs[n].Bytes <= int64(most) {
 			stored += jobs[n].Bytes
 			n++
 		}
-		used, err := printTogether(ctx, db, jobs[:n], room, printed)
+		used, err := printTogether(ctx, db, jobs[:n], room, see)
 		switch {
 		case err == nil:
-			jobs, room = jobs[n:], room-used
+			jobs, room, together = jobs[n:], room-used, 2*n
 		case ctx.Err() != nil:
 			return err
 		case n == 1 && strings.HasPrefix(stateOf(err), classTooMuch): // nested too deeply to be measured
-			printed(jobs[0].Record.ID, MaxJobBytes+1, nil, nil)
+			see(printed{id: jobs[0].Record.ID, bytes: MaxJobBytes + 1})
 			jobs = jobs[1:]
+		case n == 1 && isUnreadable(err):
+			see(printed{id: jobs[0].Record.ID, damage: err.Error()})
+			jobs, together = jobs[1:], 2
 		case n == 1:
 			return err
+		case isUnreadable(err):
+			together = n / 2
 		default: // one by one
 			most = 0
 		}
@@ -107,7 +123,7 @@ func printApart(ctx context.Context, db DB, jobs []*Waiting, room int64, until t
 }
 
 // printTogether prints jobs in one statement. If they are several it must not take long.
-func printTogether(ctx context.Context, db DB, jobs []*Waiting, room int64, printed func(id job.ID, bytes int64, payload, meta []byte)) (used int64, err error) {
+func printTogether(ctx context.Context, db DB, jobs []*Waiting, room int64, see func(printed)) (used int64, err error) {
 	ids := make([]int64, len(jobs))
 	for i, w := range jobs {
 		ids[i] = int64(w.Record.ID)
@@ -118,20 +134,15 @@ func printTogether(ctx context.Context, db DB, jobs []*Waiting, room int64, prin
 		defer cancel()
 	}
 	rows, _ := db.Query(ctx, sqlPageApart, ids, MaxJobBytes, room) // its error is the rows', too
-	type print struct {
-		id            job.ID
-		bytes         int64
-		payload, meta []byte
-	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p print, err error) {
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p printed, err error) {
 		return p, row.Scan(&p.id, &p.bytes, &p.payload, &p.meta)
 	})
 	if err != nil {
 		return 0, err
 	}
 	for _, p := range all {
-		printed(p.id, p.bytes, p.payload, p.meta)
-		if p.payload != nil || p.bytes <= MaxJobBytes {
+		see(p)
+		if p.payload != nil || p.isLeft() {
 			used += p.bytes
 		}
 	}
@@ -144,22 +155,25 @@ func acceptApart(ctx context.Context, db DB, session uuid.UUID, known []int64) (
 	if err != nil {
 		return nil, err
 	}
-	records := map[job.ID]*job.Record{}
+	type place struct{ claim, job int }
+	left := map[job.ID]place{}
 	var order []*Waiting
-	for _, c := range accepted {
-		for i := range c.Jobs {
-			r := &c.Jobs[i]
-			records[r.ID] = r
-			order = append(order, &Waiting{Record: *r, Bytes: apartBytes / 64}) // it is not known
+	for i := range accepted {
+		c := &accepted[i]
+		c.Damaged = make([]bool, len(c.Jobs))
+		for k, r := range c.Jobs {
+			left[r.ID] = place{i, k}
+			order = append(order, &Waiting{Record: r, Bytes: apartBytes / 64}) // it is not known
 		}
 	}
 	until := time.Now().Add(apartPatience)
-	err = printApart(ctx, db, order, math.MaxInt64, until, func(id job.ID, _ int64, payload, meta []byte) {
-		records[id].Payload, records[id].Meta = payload, meta
-		delete(records, id)
+	err = printApart(ctx, db, order, math.MaxInt64, until, func(p printed) {
+		c, k := &accepted[left[p.id].claim], left[p.id].job
+		c.Jobs[k].Payload, c.Jobs[k].Meta, c.Damaged[k] = p.payload, p.meta, p.damage != ""
+		delete(left, p.id)
 	})
-	if err == nil && len(records) > 0 && time.Now().After(until) { // they are asked for again
-		err = fmt.Errorf("the payloads of %d jobs have not been printed within %v", len(records), apartPatience)
+	if err == nil && len(left) > 0 && time.Now().After(until) { // they are asked for again
+		err = fmt.Errorf("the payloads of %d jobs have not been printed within %v", len(left), apartPatience)
 	}
 	return accepted, err
 }

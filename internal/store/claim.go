@@ -83,9 +83,10 @@ func InsertClaims(ctx context.Context, db DB, f Fence, r *ClaimRequest) (made []
 
 // Accepted is a claim that a session accepted.
 type Accepted struct {
-	ID    int64
-	Jobs  []job.Record // none: they are all gone; without a payload: it is too large
-	Ready []time.Time  // since when each could start, by the clock of this process
+	ID      int64
+	Jobs    []job.Record // none: they are all gone; without a payload: it is too large, or damaged
+	Ready   []time.Time  // since when each could start, by the clock of this process
+	Damaged []bool       // which of them cannot be read; nil: none
 }
 
 // AcceptClaims accepts every claim that was assigned to a session and is not among

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -73,8 +74,11 @@ const (
 	codeNoDatabase      = "3D000"
 	codeTooMany         = "53300" // connections, for the server, the database or the role
 	codeTooMuch         = "54000" // program_limit_exceeded: a text of more than 1 GB
+	codeUntranslatable  = "22P05" // a character without an equivalent in the connection's encoding
+	codeNotRepertoire   = "22021" // bytes that are none of the encoding's
 
 	classTooMuch = "54" // that, or a value that is nested too deeply
+	classCorrupt = "XX" // what is stored is damaged
 )
 
 // coded is an error of the server's, from pgx or another driver of database/sql.
@@ -179,6 +183,11 @@ func NoConnectionLeft(err error) bool { return hasCode(err, codeTooMany) }
 
 // NoPrivilege tells whether err says that the user may not do this.
 func NoPrivilege(err error) bool { return hasCode(err, codeNoPrivilege) }
+
+// isUnreadable tells whether err says that a value which is stored cannot be read.
+func isUnreadable(err error) bool {
+	return strings.HasPrefix(stateOf(err), classCorrupt) || hasCode(err, codeUntranslatable) || hasCode(err, codeNotRepertoire)
+}
 
 func hasCode(err error, code string) bool { return stateOf(err) == code }
 

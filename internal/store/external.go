@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -45,8 +46,19 @@ type ExternalRequest struct {
 // priority and position. Nothing is acquired of a pool or tenant that is frozen, or of a tenant that
 // moves, from the moment on that this was decided. Before, it frees jobs of the topic whose lock has
 // expired, as [SweepExternal] does. looked: the tenant behind which there may be more; "": there is none
-// behind. Safe for concurrent use.
+// behind. Jobs that cannot be read are put off. Safe for concurrent use.
 func AcquireExternal(ctx context.Context, db DB, r *ExternalRequest) (jobs []External, looked string, err error) {
+	jobs, looked, err = acquireExternal(ctx, db, r)
+	err = putOff(err, func() ([]Damaged, error) {
+		return list(ctx, db, "put damaged jobs off", pgx.RowToStructByPos[Damaged], sqlExternalPutOff, r.Topic, r.Max, r.Tenants)
+	})
+	if damaged := (*DamagedError)(nil); errors.As(err, &damaged) {
+		jobs, looked, err = acquireExternal(ctx, db, r)
+	}
+	return jobs, looked, explain(err, "acquire jobs of topic %q", r.Topic)
+}
+
+func acquireExternal(ctx context.Context, db DB, r *ExternalRequest) (jobs []External, looked string, err error) {
 	var b pgx.Batch
 	b.Queue(sqlExternalOpen)
 	b.Queue(sqlExternalSweep, max(r.Max, minSweep), MaxLosses, r.Topic)
@@ -68,7 +80,7 @@ func AcquireExternal(ctx context.Context, db DB, r *ExternalRequest) (jobs []Ext
 		return e, err
 	})
 	err = db.SendBatch(ctx, &b).Close()
-	return jobs, looked, explain(err, "acquire jobs of topic %q", r.Topic)
+	return jobs, looked, err
 }
 
 // minSweep is how many jobs an acquire frees at least, of those whose time has come.

@@ -34,8 +34,19 @@ type Runner struct {
 // change nothing; lost counts them. It can be repeated after an ambiguous error:
 // what the first call did is then counted as lost. keep says whether finished jobs
 // are retained. A job that was to run again and is wanted cancelled ends instead. ErrLocked:
-// somebody has locked the row of a job or claim, see FindHeld, or more; nothing was changed.
+// somebody has locked the row of a job or claim, see FindHeld, or more; nothing was changed. A job that
+// cannot be read any more ends without its payload, and stays if it was to run again.
 func Finish(ctx context.Context, db DB, by Runner, keep bool, runs []Finished, claims []int64) (lost int, err error) {
+	lost, err = finish(ctx, db, by, keep, runs, claims)
+	if isUnreadable(err) {
+		if runs, err = settleDamaged(ctx, db, runs); err == nil {
+			lost, err = finish(ctx, db, by, keep, runs, claims)
+		}
+	}
+	return lost, explain(err, "finish %d jobs", len(runs))
+}
+
+func finish(ctx context.Context, db DB, by Runner, keep bool, runs []Finished, claims []int64) (lost int, err error) {
 	f := finishBatch{keep: keep, node: by.Node}
 	for _, r := range runs {
 		f.add(r)
@@ -46,7 +57,7 @@ func Finish(ctx context.Context, db DB, by Runner, keep bool, runs []Finished, c
 		f.batch.Queue(sqlClaimRelease, by.Session, claims)
 	}
 	if err := db.SendBatch(ctx, &f.batch).Close(); err != nil {
-		return 0, explain(err, "finish %d jobs", len(runs))
+		return 0, err
 	}
 	return max(0, f.counted-f.moved), nil
 }

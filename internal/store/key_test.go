@@ -40,7 +40,7 @@ func TestKeyHeads(t *testing.T) {
 	require.Equal(t, map[store.Key]store.KeyHead{a: {Lane: lane(0), Position: first, Kind: "k", Followed: true}, c: {Lane: lane(7), Position: alone, Kind: "k"}}, heads("a", "c"))
 
 	_, err := b.owner.Exec(t.Context(), `INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, attempt, exclusive_key, due_at)
-		VALUES ('t1', 'default', 'k', '{}', 0, 'a', 'infinity'), ('t1', 'default', 'k', '{}', 1, 'c', 'infinity'), ('t2', 'default', 'k', '{}', 1, 'a', 'infinity')`)
+		VALUES ('t1', 'default', 'k', '{}', 0, 'a', '9999-12-31'), ('t1', 'default', 'k', '{}', 1, 'c', '9999-12-31'), ('t2', 'default', 'k', '{}', 1, 'a', '9999-12-31')`)
 	require.NoError(t, err)
 	require.False(t, heads("a")[a].Retrying, "one that has not run yet has no place")
 	require.True(t, heads("c")[c].Retrying)

@@ -147,7 +147,7 @@ func TestCancelBySQLFollowsAJobThatMoves(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), `WITH gone AS (DELETE FROM tenure.job RETURNING *),
 		asked AS (INSERT INTO tenure.cancel_request (job_id) SELECT id FROM gone) -- which the other's request waits for
-		INSERT INTO tenure.timer_job (id, turn, tenant_id, queue, kind, payload, due_at) SELECT id, turn + 1, tenant_id, queue, kind, payload, 'infinity' FROM gone`)
+		INSERT INTO tenure.timer_job (id, turn, tenant_id, queue, kind, payload, due_at) SELECT id, turn + 1, tenant_id, queue, kind, payload, '9999-12-31' FROM gone`)
 	require.NoError(t, err)
 	said := make(chan *string, 1)
 	go func() {

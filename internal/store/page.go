@@ -69,6 +69,7 @@ type Waiting struct {
 	Position int64
 	Foreign  bool      // of a kind that was not asked for: without payload
 	TooLarge bool      // more than MaxJobBytes: without payload
+	Damage   string    // why it cannot be read, and is not to be claimed: without payload; "": it can
 	Left     bool      // the page had no room for it: without payload
 	Keyed    bool      // it has an exclusive key, and the lane is not read for it: without payload
 	Unwanted bool      // somebody wants it cancelled; see CancelWaiting
@@ -130,8 +131,8 @@ const (
 
 // ReadPage reads waiting jobs of the given kinds, and with foreign also others,
 // without their payload; in one round trip, without a lock. lanes of p give the
-// records their queue, tenant and priority. A page that cannot be printed, or not soon, is
-// read without payloads, which are printed apart then.
+// records their queue, tenant and priority. A page that cannot be printed, or not soon, or in which
+// something is damaged, is read without payloads, which are printed apart then.
 func ReadPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign bool) (Page, error) {
 	page, err := readPrinted(ctx, func(ctx context.Context) (Page, error) {
 		return readPage(ctx, db, p, kinds, foreign, MaxJobBytes)

@@ -69,7 +69,8 @@ type Schedule struct {
 type DueSchedule struct {
 	Tenant, Name string
 	Times
-	At time.Time
+	At     time.Time
+	Damage string // why what its jobs are to have cannot be read; "": it can
 }
 
 // DueSchedules lists schedules whose time has come by the database's clock, at most max, those
@@ -77,7 +78,7 @@ type DueSchedule struct {
 func DueSchedules(ctx context.Context, db DB, max int) (due []DueSchedule, now time.Time, err error) {
 	due, err = list(ctx, db, "list due schedules", func(row pgx.CollectableRow) (d DueSchedule, err error) {
 		var jitter int64
-		err = row.Scan(&d.Tenant, &d.Name, &d.Spec, &d.Zone, &d.End, &d.Since, &d.Missed, &d.Waits, &jitter, &d.At, &now)
+		err = row.Scan(&d.Tenant, &d.Name, &d.Spec, &d.Zone, &d.End, &d.Since, &d.Missed, &d.Waits, &jitter, &d.At, &now, &d.Damage)
 		d.Jitter = time.Duration(jitter) * time.Millisecond
 		return d, err
 	}, sqlScheduleDue, max)

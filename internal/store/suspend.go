@@ -66,9 +66,12 @@ func Resume(ctx context.Context, db DB, ids []int64) ([]Resumed, error) {
 }
 
 // ResumeDue resumes up to max suspended jobs whose time has come, but for those whose row somebody
-// has locked. [NextTimer] says when the next one's will have.
+// has locked. [NextTimer] says when the next one's will have. [DamagedError]: call it again.
 func ResumeDue(ctx context.Context, db DB, max int) ([]Resumed, error) {
-	return list(ctx, db, "resume jobs", pgx.RowToStructByPos[Resumed], sqlResumeJobs, nil, max)
+	resumed, err := list(ctx, db, "resume jobs", pgx.RowToStructByPos[Resumed], sqlResumeJobs, nil, max)
+	return resumed, putOff(err, func() ([]Damaged, error) {
+		return list(ctx, db, "put damaged jobs off", pgx.RowToStructByPos[Damaged], sqlResumePutOff, max)
+	})
 }
 
 // The tables that [ReadMovable] reads.

@@ -15,20 +15,31 @@ type Fired struct {
 }
 
 // FireTimers moves up to max due timers to the waiting jobs, those first that were due first, but
-// for those whose row somebody has locked. ErrLocked: somebody has locked more than rows.
+// for those whose row somebody has locked. ErrLocked: somebody has locked more than rows. [DamagedError]:
+// call it again.
 func FireTimers(ctx context.Context, db DB, f Fence, max int) (fired []Fired, err error) {
-	return fire(ctx, db, sqlTimerFire, f.Session, f.Epoch, max)
+	return fire(ctx, db, sqlTimerFire, f, max, nil)
 }
 
 // FireTimersOf is [FireTimers] for some tenants; max is for each of them.
 func FireTimersOf(ctx context.Context, db DB, f Fence, tenants []string, max int) (fired []Fired, err error) {
-	return fire(ctx, db, sqlTimerShare, f.Session, f.Epoch, max, tenants)
+	return fire(ctx, db, sqlTimerShare, f, max, tenants)
 }
 
-func fire(ctx context.Context, db DB, sql string, args ...any) (fired []Fired, err error) {
+func fire(ctx context.Context, db DB, sql string, f Fence, max int, tenants []string) (fired []Fired, err error) {
+	args := []any{f.Session, f.Epoch, max}
+	if tenants != nil {
+		args = append(args, tenants)
+	}
 	err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
 		collectInto(q, &fired, pgx.RowToStructByPos[Fired])
 	}, sql, args...)
+	err = putOff(err, func() (damaged []Damaged, err error) {
+		err = briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
+			collectInto(q, &damaged, pgx.RowToStructByPos[Damaged])
+		}, sqlTimerPutOff, f.Session, f.Epoch, max, tenants)
+		return damaged, err
+	})
 	return fired, explain(err, "fire timers")
 }
 

@@ -35,7 +35,9 @@ func TestTimersOfAnotherAge(t *testing.T) {
 	b := setup(t)
 	for _, at := range []string{"9999-12-31", "9000-01-01", "infinity"} {
 		execute(t, b.owner, "DELETE FROM tenure.timer_job")
-		if at != "infinity" { // which SQL refuses
+		if at == "infinity" {
+			execute(t, b.owner, "ALTER TABLE tenure.timer_job DROP CONSTRAINT timer_job_time") // somebody has
+		} else {
 			execute(t, b.owner, "SELECT tenure.enqueue('acme', 'k', run_at => '"+at+"')")
 		}
 		execute(t, b.owner, "INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) VALUES ('acme', 'q', 'k', '{}', '"+at+"')")

@@ -48,7 +48,7 @@ dead_lettered AS (
     INSERT INTO tenure.dead_letter_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
         tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, error)
     SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses + 1,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, 'job',
+        tenant_id, queue, kind, tenure.legible(payload), tenure.legible(meta), exclusive_key, unique_key, correlation_id, 'job',
         format('its node was lost %s times while it ran, the last time node %s', losses + 1, node)
     FROM dead
     RETURNING id),
@@ -56,11 +56,11 @@ completed AS (
     INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
         tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)
     SELECT id, created_at, now(), turn, priority, attempt, losses + loss,
-        tenant_id, queue, kind, 'cancelled', payload, meta, unique_key, correlation_id
+        tenant_id, queue, kind, 'cancelled', tenure.legible(payload), tenure.legible(meta), unique_key, correlation_id
     FROM unwanted WHERE $5),
 heard AS (
-    DELETE FROM tenure.cancel_request r USING unwanted WHERE r.job_id = unwanted.id),
-ended AS (
+    DELETE FROM tenure.cancel_request WHERE job_id = ANY (ARRAY(SELECT id FROM unwanted))),
+ended AS MATERIALIZED (
     SELECT id, tenant_id, unique_key FROM dead UNION ALL SELECT id, tenant_id, unique_key FROM unwanted),
 freed AS (
     DELETE FROM tenure.unique_job u USING ended

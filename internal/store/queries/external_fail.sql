@@ -23,13 +23,14 @@ gone AS (
     DELETE FROM tenure.external_job j USING said
     WHERE j.id = said.id AND said.attempt >= said.most
     RETURNING j.*, said.error, said.attempt AS attempts),
+ended AS MATERIALIZED (SELECT id, tenant_id, unique_key FROM gone), -- whole rows are copied for USING
 freed AS (
-    DELETE FROM tenure.unique_job u USING gone
-    WHERE u.tenant_id = gone.tenant_id AND u.key = gone.unique_key AND u.job_id = gone.id),
+    DELETE FROM tenure.unique_job u USING ended
+    WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
 dead AS (
     INSERT INTO tenure.dead_letter_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
         tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, error)
     SELECT id, created_at, turn + 1, timeout_ms, priority, attempts, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, 'external_job', error
+        tenant_id, queue, kind, tenure.legible(payload), tenure.legible(meta), exclusive_key, unique_key, correlation_id, 'external_job', error
     FROM gone)
 SELECT id, attempt >= most AS dead FROM said;

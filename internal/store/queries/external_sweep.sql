@@ -38,14 +38,15 @@ gone AS (
 noted AS (
     INSERT INTO tenure.job_error (job_id, attempt, node, error)
     SELECT id, attempt, locked_by, error FROM gone),
+ended AS MATERIALIZED (SELECT id, tenant_id, unique_key FROM gone), -- whole rows are copied for USING
 unkeyed AS (
-    DELETE FROM tenure.unique_job u USING gone
-    WHERE u.tenant_id = gone.tenant_id AND u.key = gone.unique_key AND u.job_id = gone.id),
+    DELETE FROM tenure.unique_job u USING ended
+    WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
 dead AS (
     INSERT INTO tenure.dead_letter_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
         tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, error)
     SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses + 1,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, 'external_job', error
+        tenant_id, queue, kind, tenure.legible(payload), tenure.legible(meta), exclusive_key, unique_key, correlation_id, 'external_job', error
     FROM gone
     RETURNING id)
 SELECT (SELECT count(*) FROM late) FROM tenure.note_ends(ARRAY(SELECT id FROM dead), 'dead');

@@ -6,11 +6,12 @@ gone AS (
     DELETE FROM tenure.job j USING said
     WHERE j.id = said.id AND j.turn = said.turn
     RETURNING j.*, said.took_us),
+ended AS MATERIALIZED (SELECT id, tenant_id, unique_key FROM gone), -- whole rows are copied for USING
 freed AS (
-    DELETE FROM tenure.unique_job u USING gone
-    WHERE u.tenant_id = gone.tenant_id AND u.key = gone.unique_key AND u.job_id = gone.id),
+    DELETE FROM tenure.unique_job u USING ended
+    WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
 heard AS (
-    DELETE FROM tenure.cancel_request r USING gone WHERE r.job_id = gone.id)
+    DELETE FROM tenure.cancel_request r USING ended WHERE r.job_id = ended.id)
 INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
     tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id, started_at, node)
 SELECT id, created_at, now(), turn, priority, attempt + 1, losses,

@@ -13,7 +13,7 @@ handled AS (
     SELECT DISTINCT unnest(kinds) AS kind FROM tenure.node_session WHERE state = 'live' AND expires_at > clock_timestamp())
 (SELECT j.id, CASE WHEN r.id IS NULL THEN 'waiting' WHEN r.started_at IS NULL THEN 'claimed' ELSE 'running' END AS state, j.tenant_id, j.queue, j.kind,
        j.priority, j.attempt, j.max_attempts, j.losses, j.created_at, r.started_at AS at,
-       s.node, NULL::text AS error, j.payload, j.meta, j.unique_key, j.correlation_id,
+       s.node, NULL::text AS error, tenure.legible(j.payload, true) AS payload, tenure.legible(j.meta, true) AS meta, j.unique_key, j.correlation_id,
        j.kind IN (SELECT kind FROM handled) AS handled,
        (SELECT p.started_at FROM tenure.job_report p WHERE p.job_id = r.id AND p.turn = r.turn) AS began, NULL::timestamptz AS resume_at, j.exclusive_key, j.timeout_ms, false AS external, j.listed_at
 FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at FROM tenure.job
@@ -29,7 +29,7 @@ UNION ALL
 (SELECT t.id, CASE WHEN t.due_at = tenure.never() THEN 'awaiting' WHEN t.attempt = 0 THEN 'scheduled' ELSE 'retrying' END, t.tenant_id, t.queue, t.kind,
        t.priority, t.attempt, t.max_attempts, t.losses, t.created_at, nullif(t.due_at, tenure.never()),
        NULL, (SELECT e.error FROM tenure.job_error e WHERE e.job_id = t.id ORDER BY e.at DESC LIMIT 1),
-       t.payload, t.meta, t.unique_key, t.correlation_id, t.kind IN (SELECT kind FROM handled), NULL, NULL, t.exclusive_key, t.timeout_ms, false, t.listed_at
+       tenure.legible(t.payload, true), tenure.legible(t.meta, true), t.unique_key, t.correlation_id, t.kind IN (SELECT kind FROM handled), NULL, NULL, t.exclusive_key, t.timeout_ms, false, t.listed_at
 FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at FROM tenure.timer_job
       WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
         AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) t
@@ -41,7 +41,7 @@ UNION ALL
 (SELECT x.id, x.state, x.tenant_id, x.queue, x.kind,
        x.priority, x.attempt, x.max_attempts, x.losses, x.created_at, CASE x.state WHEN 'locked' THEN x.lock_expires_at ELSE x.due_at END,
        CASE x.state WHEN 'locked' THEN x.locked_by END, CASE WHEN x.attempt > 0 THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = x.id ORDER BY e.at DESC LIMIT 1) END,
-       x.payload, x.meta, x.unique_key, x.correlation_id, true, CASE x.state WHEN 'locked' THEN x.acquired_at END, NULL, x.exclusive_key, x.timeout_ms, true, x.listed_at
+       tenure.legible(x.payload, true), tenure.legible(x.meta, true), x.unique_key, x.correlation_id, true, CASE x.state WHEN 'locked' THEN x.acquired_at END, NULL, x.exclusive_key, x.timeout_ms, true, x.listed_at
 FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at, CASE WHEN lock_expires_at > clock_timestamp() THEN 'locked' WHEN due_at IS NULL OR due_at <= clock_timestamp() THEN 'waiting'
                      WHEN attempt = 0 THEN 'scheduled' ELSE 'retrying' END AS state
       FROM tenure.external_job
@@ -54,7 +54,7 @@ ORDER BY x.id DESC LIMIT $6)
 UNION ALL
 (SELECT d.id, 'suspended', d.tenant_id, d.queue, d.kind,
        d.priority, d.attempt, d.max_attempts, d.losses, d.created_at, d.suspended_at,
-       NULL, NULL, d.payload, d.meta, d.unique_key, d.correlation_id, true, NULL, d.resume_at, d.exclusive_key, d.timeout_ms, d.origin = 'external_job', d.listed_at
+       NULL, NULL, tenure.legible(d.payload, true), tenure.legible(d.meta, true), d.unique_key, d.correlation_id, true, NULL, d.resume_at, d.exclusive_key, d.timeout_ms, d.origin = 'external_job', d.listed_at
 FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at FROM tenure.suspended_job
       WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
         AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) d
@@ -64,7 +64,7 @@ ORDER BY d.id DESC LIMIT $6)
 UNION ALL
 (SELECT d.id, 'dead', d.tenant_id, d.queue, d.kind,
        d.priority, d.attempt, d.max_attempts, d.losses, d.created_at, d.died_at,
-       NULL, d.error, d.payload, d.meta, d.unique_key, d.correlation_id, true, NULL, NULL, d.exclusive_key, d.timeout_ms, d.origin = 'external_job', d.listed_at
+       NULL, d.error, tenure.legible(d.payload, true), tenure.legible(d.meta, true), d.unique_key, d.correlation_id, true, NULL, NULL, d.exclusive_key, d.timeout_ms, d.origin = 'external_job', d.listed_at
 FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at FROM tenure.dead_letter_job
       WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
         AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) d

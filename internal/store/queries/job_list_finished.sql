@@ -5,7 +5,7 @@
 SELECT f.id, f.outcome AS state, f.tenant_id, f.queue, f.kind,
        f.priority, f.attempt, NULL::smallint AS max_attempts, f.losses, f.created_at, f.finished_at AS at,
        f.node, CASE f.outcome WHEN 'business_error' THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id ORDER BY e.at DESC LIMIT 1) END AS error,
-       f.payload, f.meta, f.unique_key, f.correlation_id, true AS handled, f.started_at AS began, NULL::timestamptz AS resume_at,
+       tenure.legible(f.payload, true) AS payload, tenure.legible(f.meta, true) AS meta, f.unique_key, f.correlation_id, true AS handled, f.started_at AS began, NULL::timestamptz AS resume_at,
        NULL::text AS exclusive_key, NULL::integer AS timeout_ms, false AS external, f.created_at AS listed_at
 FROM tenure.completed_job f
 WHERE ($1::text IS NULL OR f.outcome = $1)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 )
 
 // DSN returns a database of its own with the ledger of the pool of this name and
@@ -101,4 +102,21 @@ func open(t testing.TB, dsn string) *pgxpool.Pool {
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p
+}
+
+// Damage gives a job in a table of the ledger a payload that cannot be read: where it is stored apart there is one piece
+// too many. db is a superuser's.
+func Damage(t testing.TB, db store.DB, table string, id job.ID) {
+	t.Helper()
+	_, err := db.Exec(t.Context(), fmt.Sprintf(`DO $$
+		DECLARE
+			pieces CONSTANT regclass := (SELECT reltoastrelid FROM pg_class WHERE oid = 'tenure.%[1]s'::regclass);
+		BEGIN
+			UPDATE tenure.%[1]s SET payload = (SELECT to_jsonb(string_agg(md5(random()::text), '')) FROM generate_series(1, 1000)) WHERE id = %[2]d;
+			PERFORM set_config('allow_system_table_mods', 'on', true);
+			UPDATE pg_class SET relkind = 'r' WHERE oid = pieces; -- which can be written to
+			EXECUTE format('INSERT INTO %%s SELECT chunk_id, chunk_seq + 1, chunk_data FROM %%1$s ORDER BY chunk_id DESC, chunk_seq DESC LIMIT 1', pieces);
+			UPDATE pg_class SET relkind = 't' WHERE oid = pieces;
+		END $$`, table, int64(id)))
+	require.NoError(t, err)
 }

@@ -5,10 +5,31 @@ import "github.com/tenurehq/tenure/internal/mutant"
 var _ = []mutant.Mutant{
 	{
 		Promise: "P1", Name: "a connection is of the database's default isolation",
-		File: "routing/tuning.go", Func: "tuneCommon",
-		Old:  `c.RuntimeParams["default_transaction_isolation"] = "read committed"`,
+		File: "internal/store/settings.go", Func: "",
+		Old:  `"default_transaction_isolation": "read committed",`,
 		New:  "",
 		Test: "TestPool_isolation",
+	},
+	{
+		Promise: "P1", Name: "a DSN says how the ledger's values are written",
+		File: "internal/store/settings.go", Func: "FixLedgerSettings",
+		Old:  "Fix(c, ledgerSettings)",
+		New:  "",
+		Test: "TestPool_settings",
+	},
+	{
+		Promise: "P1", Name: "a database whose triggers are off comes into service",
+		File: "internal/store/pool.go", Func: "(Identity).Usable",
+		Old:  "case !i.Triggers:",
+		New:  "case false:",
+		Test: "TestStart_refuses",
+	},
+	{
+		Promise: "P10", Name: "a setting that no server takes shows only when a job is to run",
+		File: "routing/pool.go", Func: "(*Pool).inspect",
+		Old:  "err = p.trySettings(ctx)",
+		New:  "",
+		Test: "TestStart_refusesASettingThatCannotBe",
 	},
 	{
 		Promise: "P6", Name: "a session keeps another user",

@@ -188,6 +188,22 @@ func (p *Pool) refusePooler(ctx context.Context, c *pgx.Conn, pid uint32) error 
 	return nil
 }
 
+// trySettings refuses settings of the DSN that the server does not take, although the connections that
+// it has been looked at by have others.
+func (p *Pool) trySettings(ctx context.Context) error {
+	if len(p.dsn.ConnConfig.RuntimeParams) == 0 {
+		return nil
+	}
+	cfg := p.dsn.ConnConfig.Copy()
+	tuneCommon(cfg, "tenants")
+	c, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("connect as tenants do: %w", err)
+	}
+	closeInTime(ctx, c)
+	return nil
+}
+
 // inspect asks the database whether it can be used, and who it is.
 func (p *Pool) inspect(ctx context.Context, in *routes, use store.Use) (f found, err error) {
 	ctx = context.WithValue(ctx, inspectingKey{}, true)
@@ -212,7 +228,11 @@ func (p *Pool) inspect(ctx context.Context, in *routes, use store.Use) (f found,
 	if f.number, err = store.Verify(ctx, c, p.Name, use); err == nil {
 		f.systemID, f.maxConns, f.installed, err = store.Server(ctx, c)
 	}
-	if err == nil && p.pooled != nil {
+	switch {
+	case err != nil:
+	case p.pooled == nil:
+		err = p.trySettings(ctx)
+	default:
 		err = p.pooled.inspect(ctx, p, c.PgConn().CustomData()[databaseKey].(string))
 	}
 	if err == nil {

@@ -4,6 +4,13 @@ import "github.com/tenurehq/tenure/internal/mutant"
 
 var _ = []mutant.Mutant{
 	{
+		Promise: "P3", Name: "a handler's text is taken for another encoding's",
+		File: "internal/store/settings.go", Func: "",
+		Old:  `"client_encoding": "UTF8",`,
+		New:  "",
+		Test: "TestWhateverIsSet",
+	},
+	{
 		Promise: "P12", Name: "nothing is claimed while timers are due",
 		File: "acquisition/timers.go", Func: "(*timers).fireSlice",
 		Old:  "size := t.slice.most()",

@@ -59,6 +59,7 @@ func (p *Pool) poolConfig(dsn *pgxpool.Config, purpose string, maxConns int) *pg
 	c.ConnConfig.BuildContextWatcherHandler = func(pc *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: pc, DeadlineDelay: closeTimeout}
 	}
+	c.ConnConfig.Tracer = connects{p, dsn.ConnConfig}
 	watchRefusals(c.ConnConfig, &p.crowded, &p.server.shortage)
 	p.budget.limit(c)
 	return c
@@ -103,6 +104,7 @@ func (p *Pool) tenantsConfig() *pgxpool.Config {
 func (p *Pool) lockConfig() *pgx.ConnConfig {
 	c := p.dsn.ConnConfig.Copy()
 	tuneCommon(c, "lock")
+	c.Tracer = connects{p, p.dsn.ConnConfig}
 	watchRefusals(c, &p.crowded, &p.server.shortage)
 	tuneForLock(c)
 	return c

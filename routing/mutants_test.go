@@ -263,6 +263,27 @@ var _ = []mutant.Mutant{
 		Test: "TestStart_keepsOutWhatCannotBeUsed",
 	},
 	{
+		Promise: "P10", Name: "nobody is told that a pool's user is let in no more",
+		File: "routing/denied.go", Func: "(connects).TraceConnectEnd",
+		Old:  "err == nil || isPermanent(err)",
+		New:  "err == nil",
+		Test: "TestAPoolInServiceIsRefused",
+	},
+	{
+		Promise: "P10", Name: "nobody looks whether a pool's user is let in again",
+		File: "routing/denied.go", Func: "(connects).note",
+		Old:  "p.watchDenied()",
+		New:  "",
+		Test: "TestAPoolInServiceIsRefused",
+	},
+	{
+		Promise: "P10", Name: "each refused connect is told of",
+		File: "routing/breaker.go", Func: "(*Breaker).noteDenied",
+		Old:  "before.Error() != d.why.Error()",
+		New:  "true",
+		Test: "TestAPoolInServiceIsRefused",
+	},
+	{
 		Promise: "P10", Name: "a pool that was mended stays out of service",
 		File: "routing/verify.go", Func: "(*Router).watch",
 		Old:  "retry.Policy = unfitPolicy",

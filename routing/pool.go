@@ -31,6 +31,8 @@ type Pool struct {
 	conns     conns
 	timelines *timeline.Table
 	forwards  forwards
+
+	watchDenied func() // has the router do so, of a pool in service
 }
 
 // LookIn calls fn with a connection that is opened for it and closed again, as for a pool that
@@ -154,7 +156,7 @@ func (p *Pool) checkFit(ctx context.Context) error {
 	if ctx.Value(inspectingKey{}) != nil {
 		return nil
 	}
-	return p.Unfit()
+	return p.neverFit()
 }
 
 // refusePooler refuses a connection for locks that is no session: pid is the process that has

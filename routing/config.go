@@ -225,7 +225,7 @@ func hasStrayAt(cfg *pgx.ConnConfig) bool {
 
 // hostsOf are the hosts that a connection may lead to, the one that is tried first among them.
 func hostsOf(cfg *pgx.ConnConfig) []*pgconn.FallbackConfig {
-	return append([]*pgconn.FallbackConfig{{Host: cfg.Host, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...)
+	return append([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...)
 }
 
 // plainHost names a host on another network that would be spoken to without TLS, if

@@ -3,7 +3,9 @@ package routing_test
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -107,4 +111,33 @@ func TestAPoolInServiceIsRefused(t *testing.T) {
 			require.Equal(t, 1, logs.FilterMessage("pool is up").Len())
 		})
 	}
+}
+
+// A password is read where the DSN says, at each connect.
+func TestAPassfileIsReadAgain(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Server(t, devpg.Options{TCP: true})
+	require.NoError(t, s.CreateDatabase(t.Context(), "main"))
+	require.NoError(t, storetest.Prepare(t.Context(), s.DSN("main"), "main", 1))
+	exec(t, s.DSN("main"), "CREATE ROLE app SUPERUSER LOGIN PASSWORD 'one'")
+	file := filepath.Join(t.TempDir(), "passfile")
+	write := func(password string) {
+		require.NoError(t, os.WriteFile(file, []byte("*:*:*:app:"+password+"\n"), 0o600))
+	}
+	write("one")
+	u, err := url.Parse(s.TCPDSN("main"))
+	require.NoError(t, err)
+	u.User = url.User("app")
+	q := u.Query()
+	q.Set("passfile", file)
+	u.RawQuery = q.Encode()
+	_, p, logs := observed(t, u.String())
+
+	exec(t, s.DSN("main"), "ALTER ROLE app PASSWORD 'two'; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
+	require.Eventually(t, func() bool { return p.Jobs().Ping(t.Context()) != nil && p.Unfit() != nil }, patience, time.Millisecond)
+	require.ErrorContains(t, p.Unfit(), `password authentication failed for user "app"`)
+	write("two")
+	require.Eventually(t, func() bool { return p.Unfit() == nil }, patience, 5*time.Millisecond)
+	serves(t, p)
+	require.Equal(t, 1, logs.FilterMessage("pool is up").Len())
 }

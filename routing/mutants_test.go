@@ -284,6 +284,13 @@ var _ = []mutant.Mutant{
 		Test: "TestAPoolInServiceIsRefused",
 	},
 	{
+		Promise: "P10", Name: "a passfile is read once",
+		File: "routing/secrets.go", Func: "renewSecrets",
+		Old:  "c.Password, c.TLSConfig = now.Password, now.TLSConfig",
+		New:  "c.TLSConfig = now.TLSConfig",
+		Test: "TestAPassfileIsReadAgain",
+	},
+	{
 		Promise: "P10", Name: "a pool that was mended stays out of service",
 		File: "routing/verify.go", Func: "(*Router).watch",
 		Old:  "retry.Policy = unfitPolicy",

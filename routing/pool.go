@@ -197,6 +197,7 @@ func (p *Pool) trySettings(ctx context.Context) error {
 		return nil
 	}
 	cfg := p.dsn.ConnConfig.Copy()
+	renewSecrets(cfg, p.cfg.DSN)
 	tuneCommon(cfg, "tenants")
 	c, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {

@@ -1,12 +1,14 @@
 package routing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tenurehq/tenure/internal/backoff"
@@ -23,6 +25,7 @@ type Breaker struct {
 	mu      sync.Mutex
 	refused error         // guarded by mu; why the pool is not in service; nil: it is
 	unfit   error         // guarded by mu; see Unfit
+	denied  denial        // guarded by mu; of a pool in service
 	quiet   time.Duration // guarded by mu; how long without success is too long
 	changed func(up bool) // guarded by mu; told of each change in service; nil: nobody is
 
@@ -77,6 +80,41 @@ func (b *Breaker) noteVerified(why error) {
 	}
 }
 
+// denial is that a server does not let a pool's user in any more.
+type denial struct {
+	why     error           // with ErrPoolDown; nil: it does
+	way     *pgx.ConnConfig // by which it was tried
+	watched bool            // somebody looks whether that is over
+}
+
+// noteDenied takes in why a way to the database of a pool in service is closed; nil: it is open. No
+// way: they all are. One at a time is told of. first: nobody looks yet whether that is over.
+func (b *Breaker) noteDenied(way *pgx.ConnConfig, why error) (changed, first bool) {
+	b.changeState(func() {
+		d := &b.denied
+		before := d.why
+		switch {
+		case b.refused != nil, before != nil && way != nil && way != d.way, why == nil && before == nil:
+			return
+		case why == nil:
+			d.why = nil
+		default:
+			d.why, d.way = why, way
+			first, d.watched = !d.watched, true
+		}
+		changed = before == nil || d.why == nil || before.Error() != d.why.Error()
+	})
+	return changed, first
+}
+
+// stillDenied tells who watches whether to go on.
+func (b *Breaker) stillDenied() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.denied.watched = b.denied.why != nil
+	return b.denied.watched
+}
+
 // Note takes in how a call on the lock's connection went: why it failed; nil if it did not.
 func (b *Breaker) Note(failure error, now time.Time) {
 	b.changeState(func() { b.countCall(failure, now) })
@@ -88,14 +126,17 @@ func (b *Breaker) MarkDown() { b.changeState(func() { b.down = true }) }
 // changeState does something to b, and tells of what comes of it.
 func (b *Breaker) changeState(do func()) {
 	b.mu.Lock()
-	before := b.down
+	before := b.isDown()
 	do()
-	down, changed := b.down, b.changed
+	down, changed := b.isDown(), b.changed
 	b.mu.Unlock()
 	if down != before && changed != nil {
 		changed(!down)
 	}
 }
+
+// isDown is IsDown of a pool in service, with mu held.
+func (b *Breaker) isDown() bool { return b.down || b.denied.why != nil }
 
 // countCall is Note with mu held.
 func (b *Breaker) countCall(failure error, now time.Time) {
@@ -142,6 +183,8 @@ func (b *Breaker) Outage() error {
 	switch {
 	case b.refused != nil:
 		return b.refused
+	case b.denied.why != nil:
+		return b.denied.why
 	case b.down && b.silent != nil && time.Since(b.fail) < silenceOver:
 		return fmt.Errorf("%w: its database has not answered this node since %s: %w", ErrPoolDown, b.since.Format(time.RFC3339), b.silent)
 	}
@@ -149,10 +192,17 @@ func (b *Breaker) Outage() error {
 }
 
 // Unfit is why the pool is out of service although its database answered: somebody has to
-// mend something, or it is another pool's. Meanwhile there is no connection to be had, for
-// jobs or for tenants. The pool is looked at again and again, and comes into service once it
-// is mended. nil: it is not known to be unfit.
+// mend something, or it is another pool's. The pool is looked at again and again, and comes
+// into service once it is mended. nil: it is not known to be unfit.
 func (b *Breaker) Unfit() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return cmp.Or(b.unfit, b.denied.why)
+}
+
+// neverFit is Unfit of a pool that has not been in service. Then there is no connection to be had,
+// for jobs or for tenants.
+func (b *Breaker) neverFit() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.unfit
@@ -169,14 +219,14 @@ func (b *Breaker) refusal() error {
 func (b *Breaker) IsDown() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.refused != nil || b.down
+	return b.refused != nil || b.isDown()
 }
 
 // SoundSince tells whether the database is within reach, and no call has failed since a time.
 func (b *Breaker) SoundSince(since time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.down && b.fail.Before(since)
+	return !b.isDown() && b.fail.Before(since)
 }
 
 // IsFailing tells whether the last call failed.

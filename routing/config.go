@@ -202,10 +202,19 @@ func validateDSN(l *fault.List, path, dsn string, insecure bool) {
 			"does not insist on TLS, so that anybody on the way can read and change what %s is sent", host)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.RuntimeParams)) {
-		if strings.HasPrefix(name, "pool_") { // pgxpool's, and set here
+		switch value := cfg.RuntimeParams[name]; {
+		case strings.HasPrefix(name, "pool_"): // pgxpool's, and set here
 			l.Add(path, "use max_conns", "sets %s, which has no effect", name)
+		case strings.EqualFold(name, "client_encoding") && !isUTF8(value):
+			l.Add(path, "leave it out", "sets client_encoding to %q, and this program writes and reads UTF-8", value)
 		}
 	}
+}
+
+// isUTF8 tells whether Postgres knows UTF-8 by this name.
+func isUTF8(name string) bool {
+	name = strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
+	return name == "utf8" || name == "unicode"
 }
 
 // hasStrayAt tells whether an @ was read as part of a host. Only a socket without a
@@ -216,7 +225,7 @@ func hasStrayAt(cfg *pgx.ConnConfig) bool {
 
 // hostsOf are the hosts that a connection may lead to, the one that is tried first among them.
 func hostsOf(cfg *pgx.ConnConfig) []*pgconn.FallbackConfig {
-	return append([]*pgconn.FallbackConfig{{Host: cfg.Host, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...)
+	return append([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...)
 }
 
 // plainHost names a host on another network that would be spoken to without TLS, if

@@ -87,6 +87,11 @@ func TestConfig_Validate(t *testing.T) {
 			pool("main", routing.PoolConfig{DSN: "postgres://app:hunter2@db1/app?pool_min_conns=2&pool_max_conns=50"}),
 			[]string{"pools.main.dsn: sets pool_max_conns, which has no effect; use max_conns", "pools.main.dsn: sets pool_min_conns, which has no effect; use max_conns"},
 		},
+		"text that is not UTF-8": {
+			pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app?Client_Encoding=latin1"}),
+			[]string{`pools.main.dsn: sets client_encoding to "latin1", and this program writes and reads UTF-8; leave it out`},
+		},
+		"text that is":             {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app?client_encoding=utf-8"}), nil},
 		"a setting of the server":  {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app?statement_timeout=5s"}), nil},
 		"too few connections":      {maxConns(3), []string{"pools.main.max_conns: 3 connections: 4 to 1000 are allowed"}},
 		"less than no connections": {maxConns(-1), []string{"pools.main.max_conns: -1 connections: 4 to 1000 are allowed"}},

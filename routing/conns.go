@@ -42,13 +42,20 @@ const maxConnIdle = 3 * connectTimeout
 // be closed.
 const closeTimeout = connectTimeout / 5
 
-func (p *Pool) poolConfig(dsn *pgxpool.Config, purpose string, maxConns int) *pgxpool.Config {
+func (p *Pool) poolConfig(dsn *pgxpool.Config, text, purpose string, maxConns int) *pgxpool.Config {
 	c := dsn.Copy()
 	c.MaxConns = int32(maxConns)
 	c.MinConns, c.MinIdleConns = 0, 0
 	c.MaxConnIdleTime = maxConnIdle
 	c.HealthCheckPeriod = maxConnIdle / 3
-	c.BeforeConnect, c.AfterConnect = p.allowConnect, p.checkConnected
+	c.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
+		err := p.allowConnect(ctx)
+		if err == nil {
+			renewSecrets(c, text)
+		}
+		return err
+	}
+	c.AfterConnect = p.checkConnected
 	c.PrepareConn = func(ctx context.Context, c *pgx.Conn) (bool, error) { // else it is closed, and another made
 		return p.checkFit(ctx) == nil && p.Current(c) == nil, nil
 	}
@@ -59,6 +66,7 @@ func (p *Pool) poolConfig(dsn *pgxpool.Config, purpose string, maxConns int) *pg
 	c.ConnConfig.BuildContextWatcherHandler = func(pc *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: pc, DeadlineDelay: closeTimeout}
 	}
+	c.ConnConfig.Tracer = connects{p, dsn.ConnConfig}
 	watchRefusals(c.ConnConfig, &p.crowded, &p.server.shortage)
 	p.budget.limit(c)
 	return c
@@ -80,17 +88,17 @@ func (c PoolConfig) serverConns() int {
 }
 
 func (p *Pool) jobsConfig() *pgxpool.Config {
-	c := p.poolConfig(p.dsn, "jobs", p.jobConns())
+	c := p.poolConfig(p.dsn, p.cfg.DSN, "jobs", p.jobConns())
 	tuneForJobs(c)
 	return c
 }
 
 func (p *Pool) tenantsConfig() *pgxpool.Config {
-	dsn := p.dsn
+	dsn, text := p.dsn, p.cfg.DSN
 	if p.pooled != nil {
-		dsn = p.pooled.dsn
+		dsn, text = p.pooled.dsn, p.cfg.TenantDSN
 	}
-	c := p.poolConfig(dsn, "tenants", p.cfg.MaxConns-lockConns-p.jobConns())
+	c := p.poolConfig(dsn, text, "tenants", p.cfg.MaxConns-lockConns-p.jobConns())
 	tuneForTenants(c)
 	boundTenants(c, p.bounds)
 	if p.pooled != nil {
@@ -102,14 +110,16 @@ func (p *Pool) tenantsConfig() *pgxpool.Config {
 
 func (p *Pool) lockConfig() *pgx.ConnConfig {
 	c := p.dsn.ConnConfig.Copy()
+	renewSecrets(c, p.cfg.DSN)
 	tuneCommon(c, "lock")
+	c.Tracer = connects{p, p.dsn.ConnConfig}
 	watchRefusals(c, &p.crowded, &p.server.shortage)
 	tuneForLock(c)
 	return c
 }
 
 // allowConnect is asked for a connection that jobs or tenants want.
-func (p *Pool) allowConnect(ctx context.Context, _ *pgx.ConnConfig) error {
+func (p *Pool) allowConnect(ctx context.Context) error {
 	if err := p.checkFit(ctx); err != nil {
 		return err
 	}

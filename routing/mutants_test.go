@@ -5,10 +5,31 @@ import "github.com/tenurehq/tenure/internal/mutant"
 var _ = []mutant.Mutant{
 	{
 		Promise: "P1", Name: "a connection is of the database's default isolation",
-		File: "routing/tuning.go", Func: "tuneCommon",
-		Old:  `c.RuntimeParams["default_transaction_isolation"] = "read committed"`,
+		File: "internal/store/settings.go", Func: "",
+		Old:  `"default_transaction_isolation": "read committed",`,
 		New:  "",
 		Test: "TestPool_isolation",
+	},
+	{
+		Promise: "P1", Name: "a DSN says how the ledger's values are written",
+		File: "internal/store/settings.go", Func: "FixLedgerSettings",
+		Old:  "Fix(c, ledgerSettings)",
+		New:  "",
+		Test: "TestPool_settings",
+	},
+	{
+		Promise: "P1", Name: "a database whose triggers are off comes into service",
+		File: "internal/store/pool.go", Func: "(Identity).Usable",
+		Old:  "case !i.Triggers:",
+		New:  "case false:",
+		Test: "TestStart_refuses",
+	},
+	{
+		Promise: "P10", Name: "a setting that no server takes shows only when a job is to run",
+		File: "routing/pool.go", Func: "(*Pool).inspect",
+		Old:  "err = p.trySettings(ctx)",
+		New:  "",
+		Test: "TestStart_refusesASettingThatCannotBe",
 	},
 	{
 		Promise: "P6", Name: "a session keeps another user",
@@ -240,6 +261,34 @@ var _ = []mutant.Mutant{
 		Old:  "if len(refused) == len(pools) && len(pools) > 0 {",
 		New:  "if len(refused) > 0 {",
 		Test: "TestStart_keepsOutWhatCannotBeUsed",
+	},
+	{
+		Promise: "P10", Name: "nobody is told that a pool's user is let in no more",
+		File: "routing/denied.go", Func: "(connects).TraceConnectEnd",
+		Old:  "err == nil || isPermanent(err)",
+		New:  "err == nil",
+		Test: "TestAPoolInServiceIsRefused",
+	},
+	{
+		Promise: "P10", Name: "nobody looks whether a pool's user is let in again",
+		File: "routing/denied.go", Func: "(connects).note",
+		Old:  "p.watchDenied()",
+		New:  "",
+		Test: "TestAPoolInServiceIsRefused",
+	},
+	{
+		Promise: "P10", Name: "each refused connect is told of",
+		File: "routing/breaker.go", Func: "(*Breaker).noteDenied",
+		Old:  "before.Error() != d.why.Error()",
+		New:  "true",
+		Test: "TestAPoolInServiceIsRefused",
+	},
+	{
+		Promise: "P10", Name: "a passfile is read once",
+		File: "routing/secrets.go", Func: "renewSecrets",
+		Old:  "c.Password, c.TLSConfig = now.Password, now.TLSConfig",
+		New:  "c.TLSConfig = now.TLSConfig",
+		Test: "TestAPassfileIsReadAgain",
 	},
 	{
 		Promise: "P10", Name: "a pool that was mended stays out of service",

@@ -30,6 +30,8 @@ type Pool struct {
 	conns     conns
 	timelines *timeline.Table
 	forwards  forwards
+
+	watchDenied func() // has the router do so, of a pool in service
 }
 
 // LookIn calls fn with a connection that is opened for it and closed again, as for a pool that
@@ -153,7 +155,24 @@ func (p *Pool) checkFit(ctx context.Context) error {
 	if ctx.Value(inspectingKey{}) != nil {
 		return nil
 	}
-	return p.Unfit()
+	return p.neverFit()
+}
+
+// trySettings refuses settings of the DSN that the server does not take, although the connections that
+// it has been looked at by have others.
+func (p *Pool) trySettings(ctx context.Context) error {
+	if len(p.dsn.ConnConfig.RuntimeParams) == 0 {
+		return nil
+	}
+	cfg := p.dsn.ConnConfig.Copy()
+	renewSecrets(cfg, p.cfg.DSN)
+	tuneCommon(cfg, "tenants")
+	c, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("connect as tenants do: %w", err)
+	}
+	closeInTime(ctx, c)
+	return nil
 }
 
 // inspect asks the database whether it can be used, and who it is.
@@ -178,7 +197,11 @@ func (p *Pool) inspect(ctx context.Context, in *routes, use store.Use) (f found,
 	if f.number, err = store.Verify(ctx, c, p.Name, use); err == nil {
 		f.systemID, f.maxConns, f.installed, err = store.Server(ctx, c)
 	}
-	if err == nil && p.pooled != nil {
+	switch {
+	case err != nil:
+	case p.pooled == nil:
+		err = p.trySettings(ctx)
+	default:
 		err = p.pooled.inspect(ctx, p, c.PgConn().CustomData()[databaseKey].(string))
 	}
 	if err == nil {

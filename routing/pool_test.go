@@ -32,7 +32,7 @@ func settings(t testing.TB, db interface {
 func TestPool_settings(t *testing.T) {
 	t.Parallel()
 	// What the DSN says of a setting that a plan depends on does not count.
-	dsn := storetest.DSN(t, "main", 1) + "&search_path=public&enable_seqscan=on&application_name=mine&statement_timeout=7000"
+	dsn := storetest.DSN(t, "main", 1) + "&search_path=public&enable_seqscan=on&application_name=mine&statement_timeout=7000&DATESTYLE=German"
 	p := poolOf(t, started(t, withPools(map[string]string{"main": dsn})), "main")
 
 	want := map[string]string{
@@ -40,14 +40,14 @@ func TestPool_settings(t *testing.T) {
 		"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
 		"enable_indexscan": "on", "enable_nestloop": "on", "enable_sort": "on",
 		"plan_cache_mode": "force_generic_plan", "jit": "off",
-		"idle_in_transaction_session_timeout": "1min", "statement_timeout": "7s",
+		"idle_in_transaction_session_timeout": "1min", "statement_timeout": "0", "DateStyle": "ISO, MDY",
 	}
 	require.Equal(t, want, settings(t, p.Jobs(), slices.Sorted(maps.Keys(want))...))
 
 	// Tenants' statements are planned as the application expects.
 	want = map[string]string{
 		"application_name": "tenure tenants", "enable_seqscan": "on", "plan_cache_mode": "auto", "search_path": "public",
-		"statement_timeout": "7s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "15min",
+		"statement_timeout": "7s", "DateStyle": "German, DMY", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "15min",
 	}
 	use(t, p, func(c *pgxpool.Conn) { require.Equal(t, want, settings(t, c, slices.Sorted(maps.Keys(want))...)) })
 

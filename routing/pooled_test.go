@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -100,7 +103,10 @@ func TestStart_refusesAPoolerForTheLock(t *testing.T) {
 		require.ErrorContains(t, err, "by tenant_dsn")
 	}
 	refused() // unsupported startup parameter
-	const ignore = "application_name,default_transaction_isolation,search_path,enable_seqscan,enable_bitmapscan,enable_hashjoin,enable_mergejoin,plan_cache_mode,jit,statement_timeout,lock_timeout,idle_in_transaction_session_timeout"
+	r, err := New(onePool(pooler.DSN("main")), zap.NewNop())
+	require.NoError(t, err)
+	p, _ := r.Pool("main")
+	ignore := strings.Join(slices.Sorted(maps.Keys(p.jobsConfig().ConnConfig.RuntimeParams)), ",")
 	pooler.Configure(map[string]string{"ignore_startup_parameters": ignore})
 	pooler.Admin("RELOAD")
 	refused()

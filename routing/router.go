@@ -132,6 +132,7 @@ func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
 		conns:   conns{operating: make(chan struct{}, 1)},
 		service: service{ready: make(chan struct{}), tried: make(chan struct{}), gone: make(chan struct{}), Breaker: Breaker{refused: fmt.Errorf("%w: not reached yet; its node or client must have been started", ErrPoolDown)}}}
 	p.forwards.pool = p
+	p.watchDenied = func() { r.tasks.start(func() { r.watchDenied(r.run, p) }) }
 	return p, nil
 }
 
@@ -153,7 +154,7 @@ func (r *Router) Start(ctx context.Context) error {
 	}
 	for _, p := range pools {
 		if err := p.Unfit(); err != nil {
-			r.logUnfit(p, err)
+			logUnfit(p, err)
 		}
 	}
 	for _, p := range in.list() {

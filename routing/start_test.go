@@ -85,6 +85,10 @@ func TestStart_refuses(t *testing.T) {
 			ledger("ALTER DATABASE SET standard_conforming_strings = off"),
 			"standard_conforming_strings is off",
 		},
+		"no triggers": {
+			ledger("ALTER DATABASE SET session_replication_role = replica"),
+			"session_replication_role is replica, so that no trigger does what is asked of the ledger: unset it for this user and database",
+		},
 		"a lock that a crash empties": {
 			ledger("ALTER TABLE tenure.acquire_lock SET UNLOGGED"),
 			"tenure.acquire_lock is UNLOGGED",
@@ -103,6 +107,15 @@ func TestStart_refuses(t *testing.T) {
 			requireNoSessions(t, dsn) // though nobody has called Stop
 		})
 	}
+}
+
+// Tenants' transactions would have what the ledger's own connections do without.
+func TestStart_refusesASettingThatCannotBe(t *testing.T) {
+	t.Parallel()
+	r := newRouter(t, withPools(map[string]string{"main": storetest.DSN(t, "main", 1) + "&datestyle=tomorrow"}))
+	err := r.Start(t.Context())
+	require.ErrorContains(t, err, "pool main: its server refuses user")
+	require.ErrorContains(t, err, `invalid value for parameter "DateStyle": "tomorrow": correct that setting in the DSN, or take it out`)
 }
 
 // A ledger that is older than the program needs the command that brings it up to date,

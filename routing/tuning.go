@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 // connectTimeout bounds a connect whose DSN sets no bound, and every other step that makes a
@@ -22,29 +24,27 @@ func tuneCommon(c *pgx.ConnConfig, purpose string) {
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectTimeout
 	}
+	store.FixSettings(c)
 	c.RuntimeParams["application_name"] = "tenure " + purpose
-	// Whatever the database's default: the ledger's statements wait for one another and
-	// then have to see what has become of what they waited for.
-	c.RuntimeParams["default_transaction_isolation"] = "read committed"
 }
 
 func tuneForJobs(c *pgxpool.Config) {
-	tunePlans(c.ConnConfig)
+	store.FixLedgerSettings(c.ConnConfig)
+	store.Fix(c.ConnConfig, plans)
 	c.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
 }
 
-// tunePlans gives job SQL the one right plan: every statement walks an index, and a
+// plans gives job SQL the one right plan: every statement walks an index, and a
 // plan made while a table was small must not become a scan of millions.
-func tunePlans(c *pgx.ConnConfig) {
-	p := c.RuntimeParams
-	p["search_path"] = ""
-	p["client_encoding"] = "UTF8" // that of the databases: in no other one all text has an equivalent
-	p["enable_seqscan"] = "off"
-	p["enable_bitmapscan"] = "off"
-	p["enable_hashjoin"] = "off"
-	p["enable_mergejoin"] = "off"
-	p["plan_cache_mode"] = "force_generic_plan"
-	p["jit"] = "off"
+var plans = map[string]string{
+	"enable_seqscan":       "off",
+	"enable_bitmapscan":    "off",
+	"enable_hashjoin":      "off",
+	"enable_mergejoin":     "off",
+	"enable_indexscan":     "on",
+	"enable_indexonlyscan": "on",
+	"enable_nestloop":      "on",
+	"plan_cache_mode":      "force_generic_plan",
 }
 
 // tuneForTenants has every statement described each time and keeps none. The next
@@ -67,9 +67,13 @@ func tuneForTenants(c *pgxpool.Config) {
 // tuneForLock makes a statement on the lock fail long before the lock expires. Nothing
 // is prepared: a node that only watches a lock connects for each look.
 func tuneForLock(c *pgx.ConnConfig) {
+	store.FixLedgerSettings(c)
+	store.Fix(c, plans)
+	c.AfterConnect = nil // its transactions are short, and it is opened often
 	c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	c.StatementCacheCapacity, c.DescriptionCacheCapacity = 0, 0 // they would take more memory than all else of an idle pool
-	tunePlans(c)
+	// What a caller's session has, in which the ledger's functions run as well, shows here: see store.Usable.
+	delete(c.RuntimeParams, "standard_conforming_strings")
 	c.RuntimeParams["statement_timeout"] = "2500"
 	c.RuntimeParams["lock_timeout"] = "2000"
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = "5000"

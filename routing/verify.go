@@ -177,7 +177,7 @@ func (r *Router) watch(ctx context.Context, p *Pool, late bool) {
 		case isPermanent(err):
 			retry.Policy = unfitPolicy
 			if why := p.Unfit(); why.Error() != said {
-				r.logUnfit(p, why)
+				logUnfit(p, why)
 				said = why.Error()
 			}
 		case late:
@@ -187,8 +187,31 @@ func (r *Router) watch(ctx context.Context, p *Pool, late bool) {
 	}
 }
 
-func (r *Router) logUnfit(p *Pool, why error) {
-	r.log.Error("pool is out of service until this is mended; it is tried again in the background", zap.String("pool", p.Name), zap.Error(why))
+// watchDenied looks at a pool that was refused while it was in service until it is let in: nobody
+// else may want a connection.
+func (r *Router) watchDenied(ctx context.Context, p *Pool) {
+	retry := backoff.Backoff{Policy: unfitPolicy}
+	for p.stillDenied() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.gone:
+			return
+		case <-time.After(retry.Next()):
+		}
+		done, err := p.server.verifying.wait(ctx)
+		if err != nil {
+			return
+		}
+		if r.verify(ctx, p, r.routes.Load()).err == nil { // by each way
+			connects{pool: p}.note(nil)
+		}
+		done()
+	}
+}
+
+func logUnfit(p *Pool, why error) {
+	p.log.Error("pool is out of service until this is mended; it is tried again in the background", zap.Error(why))
 }
 
 func (r *Router) logNoAnswer(p *Pool, err error) {

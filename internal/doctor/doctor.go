@@ -251,6 +251,7 @@ func (p *pool) connect(ctx context.Context, within time.Duration) (*pgx.Conn, er
 		return nil, errors.New("its dsn cannot be read as a Postgres connection string") // err may quote the password
 	}
 	c.ConnectTimeout = within
+	store.FixLedgerSettings(c)
 	c.RuntimeParams["application_name"] = "tenure doctor"
 	conn, err := pgx.ConnectConfig(ctx, c)
 	return conn, store.Denied(p.name, c, err)

@@ -4,11 +4,11 @@ import "github.com/tenurehq/tenure/internal/mutant"
 
 var _ = []mutant.Mutant{
 	{
-		Promise: "P10", Name: "a database's client encoding hides what its jobs say",
-		File: "routing/tuning.go", Func: "tunePlans",
-		Old:  `p["client_encoding"] = "UTF8"`,
+		Promise: "P3", Name: "a handler's text is taken for another encoding's",
+		File: "internal/store/settings.go", Func: "",
+		Old:  `"client_encoding": "UTF8",`,
 		New:  "",
-		Test: "TestP10ADamagedJobStopsNobody",
+		Test: "TestWhateverIsSet",
 	},
 	{
 		Promise: "P12", Name: "nothing is claimed while timers are due",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -230,4 +232,45 @@ func TestClaimsDoNotWaitForBackgroundQueries(t *testing.T) {
 			require.Less(t, time.Since(since), 10*time.Second, "though a look may take as long as a query may")
 		})
 	}
+}
+
+// TestP10AUserIsLetInNoMore: a node whose pool's user loses the right to log in while it runs says so as
+// at its start, by whatever it is asked, and goes on by itself when the user is let in again.
+func TestP10AUserIsLetInNoMore(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	user := fmt.Sprintf("let_in_no_more_%d", os.Getpid()) // of the whole server
+	b.exec("p1", "CREATE ROLE "+user+" LOGIN SUPERUSER PASSWORD 'secret'")
+	t.Cleanup(func() {
+		_, err := b.db["p1"].Exec(context.Background(), "DROP ROLE "+user)
+		require.NoError(t, err)
+	})
+	p1 := b.cfg.Pools["p1"]
+	p1.DSN = storetest.As(p1.DSN, user)
+	b.cfg.Pools["p1"] = p1
+	n := b.start(b.cfg, b.registry(nil))
+	n.holds("p1")
+	ready := func() int {
+		w := httptest.NewRecorder()
+		n.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+		return w.Code
+	}
+	require.Eventually(t, func() bool { return ready() == http.StatusOK }, patience, 10*time.Millisecond)
+
+	b.exec("p1", "ALTER ROLE "+user+" NOLOGIN")
+	b.exec("p1", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1", user)
+	require.Eventually(t, func() bool { return ready() == http.StatusServiceUnavailable }, patience, 10*time.Millisecond)
+	ctx := tenancy.For(t.Context(), "t1")
+	_, err := n.Client().Enqueue(ctx, write{1})
+	require.ErrorContains(t, err, `its server refuses user "`+user+`"`)
+	statuses, err := n.Operator().PoolStatuses(t.Context())
+	require.ErrorContains(t, err, user)
+	require.Equal(t, tenure.PoolUnfit, statuses[0].State)
+	require.ErrorContains(t, statuses[0].Unfit, "correct user and password in the DSN, or let the user in")
+
+	b.exec("p1", "ALTER ROLE "+user+" LOGIN")
+	require.Eventually(t, func() bool { return ready() == http.StatusOK }, patience, 10*time.Millisecond)
+	_, err = n.Client().Enqueue(ctx, write{2})
+	require.NoError(t, err)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE outcome = 'done'")
 }

@@ -23,6 +23,7 @@ func TestThroughAPooler(t *testing.T) {
 		"P5":               TestP5AttemptIsRecordedBeforeTheNextStart,
 		"P6":               TestP6TheConnectionIsClean,
 		"enqueuing":        TestEnqueueTx,
+		"odd settings":     TestWhateverIsSet,
 		"hold":             TestHold,
 		"following":        TestMoveIsFollowedByTransactions,
 		"move":             TestMoveWhileJobsRun,

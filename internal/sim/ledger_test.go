@@ -366,13 +366,14 @@ var ledgerStatements = map[string]*statement{
 		params:  []uint32{pgtype.Float4OID, oidInt8},
 		columns: []column{{"kind", oidText}, {"tenant_id", oidText}, {"count", oidInt8}, {"oldest", pgtype.Float8OID}}, run: none,
 	},
-	"waiting_unhandled": {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},
-	"retention_trim":    {params: []uint32{oidInt8, oidInt8}, columns: []column{{"more", oidBool}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{false}} }},
+	"transaction_unbound": {columns: []column{{"set_config", oidText}}, run: none},
+	"waiting_unhandled":   {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},
+	"retention_trim":      {params: []uint32{oidInt8, oidInt8}, columns: []column{{"more", oidBool}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{false}} }},
 	"pool_identity": {
-		columns: []column{{"version", oidInt4}, {"standby", oidBool}, {"read_only", oidBool}, {"encoding", oidText}, {"standard_strings", oidBool},
+		columns: []column{{"version", oidInt4}, {"standby", oidBool}, {"read_only", oidBool}, {"encoding", oidText}, {"standard_strings", oidBool}, {"triggers", oidBool},
 			{"identity", oidText}, {"migrated", oidBool}, {"lock_logged", oidBool}, {"lock_keyed", oidBool}, {"citus", oidText}},
 		run: func(l *ledger, _ *host, _ []any) [][]any {
-			return [][]any{{int32(150009), false, false, "UTF8", true, l.pool, true, true, true, ""}}
+			return [][]any{{int32(150009), false, false, "UTF8", true, true, l.pool, true, true, true, ""}}
 		},
 	},
 	"schema_version": {

@@ -72,6 +72,8 @@ const (
 	codeBadPassword     = "28P01"
 	codeNotLetIn        = "28000" // the role does not exist or may not log in, or pg_hba.conf refuses it
 	codeNoDatabase      = "3D000"
+	codeInvalidSetting  = "22023" // invalid_parameter_value
+	codeUnknownSetting  = "42704" // undefined_object
 	codeTooMany         = "53300" // connections, for the server, the database or the role
 	codeTooMuch         = "54000" // program_limit_exceeded: a text of more than 1 GB
 	codeUntranslatable  = "22P05" // a character without an equivalent in the connection's encoding

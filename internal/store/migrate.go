@@ -66,11 +66,11 @@ var ddlRetry = backoff.Policy{First: 500 * time.Millisecond, Longest: 4 * time.S
 
 // MigrationConfig makes a connection configuration fit for [ReadLedger] and [Migrate].
 func MigrationConfig(c *pgx.ConnConfig) {
+	FixLedgerSettings(c)
 	c.DefaultQueryExecMode = pgx.QueryExecModeExec // no statement is used twice
 	c.StatementCacheCapacity, c.DescriptionCacheCapacity = 0, 0
 	c.RuntimeParams["application_name"] = "tenure migrate"
 	c.RuntimeParams["lock_timeout"] = fmt.Sprint(ddlLockTimeout.Milliseconds())
-	c.RuntimeParams["statement_timeout"] = "0"
 }
 
 // Ledger is what a pool's database says of itself and its ledger.
@@ -310,7 +310,6 @@ func holdLedger(ctx context.Context, cfg *pgx.ConnConfig) (release func(), err e
 		return nil, err
 	}
 	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) } // with it goes the lock
-	_, err = conn.Exec(ctx, sqlMigrationHoldLong)
 	for began := time.Now(); err == nil; {
 		if _, err = conn.Exec(ctx, "BEGIN"); err != nil {
 			break

@@ -16,6 +16,7 @@ type Identity struct {
 	ReadOnly       bool
 	Encoding       string
 	StandardString bool
+	Triggers       bool
 	Database       string // when the server started, and the database's name: what tells it from others as long as they run
 	Migrated       bool
 	LockLogged     bool
@@ -25,7 +26,7 @@ type Identity struct {
 
 // scanIdentity reads the answer to sqlPoolIdentity, which needs no ledger.
 func scanIdentity(row pgx.Row) (i Identity, err error) {
-	err = row.Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString,
+	err = row.Scan(&i.Version, &i.Standby, &i.ReadOnly, &i.Encoding, &i.StandardString, &i.Triggers,
 		&i.Database, &i.Migrated, &i.LockLogged, &i.LockKeyed, &i.Citus)
 	return i, explain(err, "identify the database")
 }
@@ -90,6 +91,8 @@ func (i Identity) Usable(pool string) error {
 		return &PoolError{pool, "its encoding is " + i.Encoding, "use a database created with ENCODING 'UTF8'"}
 	case !i.StandardString:
 		return &PoolError{pool, "standard_conforming_strings is off", "turn it on for this database"}
+	case !i.Triggers:
+		return &PoolError{pool, "session_replication_role is replica, so that no trigger does what is asked of the ledger", "unset it for this user and database"}
 	case i.Citus != "": // seen with 13.2: 12 crashes while 20,034 HandleTx jobs ran, 63 took effect twice
 		return &PoolError{pool, i.Citus + ", which commits the parts of a transaction on several nodes one after the other, so that a crash has jobs take effect twice",
 			"make each worker node a pool, with citus.enable_ddl_propagation=off and citus.enable_schema_based_sharding=off in its DSN, and migrate these"}
@@ -212,6 +215,11 @@ func Denied(pool string, c *pgx.ConnConfig, err error) error {
 		fix = "correct user and password in the DSN, or let the user in (CREATE ROLE, pg_hba.conf)"
 	case codeNoDatabase:
 		fix = fmt.Sprintf("correct the DSN; or create the database, and run: tenure migrate --pool %s", pool)
+	case codeInvalidSetting, codeUnknownSetting:
+		if !errors.As(err, new(*pgconn.ConnectError)) {
+			return err
+		}
+		fix = "correct that setting in the DSN, or take it out"
 	case codeNoPrivilege:
 		fix = "grant it to that user, or correct the user in the DSN"
 	default:

@@ -87,7 +87,7 @@ func TestCitusIsRefused(t *testing.T) {
 // Servers that are not at hand to be tried.
 func TestUsable(t *testing.T) {
 	t.Parallel()
-	fine := store.Identity{Version: 14_00_00, Encoding: "UTF8", StandardString: true, LockLogged: true, LockKeyed: true}
+	fine := store.Identity{Version: 14_00_00, Encoding: "UTF8", StandardString: true, Triggers: true, LockLogged: true, LockKeyed: true}
 	require.NoError(t, fine.Usable("p"))
 	for says, change := range map[string]func(*store.Identity){
 		"pool p: PostgreSQL 13 is too old: 14 or newer is needed":                                               func(i *store.Identity) { i.Version = 13_22_00 },

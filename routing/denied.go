@@ -1,0 +1,60 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/internal/store"
+)
+
+// connects hears how each connect by one of a pool's ways went. A pool in service whose server
+// refuses its user, as when a password has changed, is unfit as if it had been refused at the start,
+// until a connect succeeds. What is open goes on being used.
+type connects struct {
+	pool *Pool
+	dsn  *pgx.ConnConfig // the way
+}
+
+var _ pgx.ConnectTracer = connects{}
+
+// TraceConnectStart implements pgx.ConnectTracer.
+func (connects) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
+	return ctx
+}
+
+// TraceConnectEnd implements pgx.ConnectTracer.
+func (c connects) TraceConnectEnd(_ context.Context, data pgx.TraceConnectEndData) {
+	err := store.Denied(c.pool.Name, c.dsn, data.Err)
+	if err == nil || isPermanent(err) {
+		c.note(err)
+	}
+}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (connects) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (connects) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// note takes in why the way is closed; nil: it is open. No way: they all are.
+func (c connects) note(why error) {
+	p := c.pool
+	if why != nil {
+		why = fmt.Errorf("%w: %w", ErrPoolDown, why)
+	}
+	changed, first := p.noteDenied(c.dsn, why)
+	switch {
+	case !changed:
+	case why == nil:
+		p.log.Info("pool is up")
+	default:
+		logUnfit(p, why)
+	}
+	if first {
+		p.watchDenied()
+	}
+}

@@ -10,18 +10,4 @@ var _ = []mutant.Mutant{
 		New:  "text == mask:",
 		Test: "TestMisplacedPasswordsNeverLeak",
 	},
-	{
-		Promise: "secrets", Name: "a password that looks like a variable is printed",
-		File: "config/shape.go", Func: "misused",
-		Old:  `case m != nil && inPassword(source, "$"+m[1]):`,
-		New:  "case false:",
-		Test: "TestTraps",
-	},
-	{
-		Promise: "config", Name: "a brace without its end is no placeholder",
-		File: "routing/config.go", Func: "",
-		Old:  "`\\{[^{}]*\\}?|\\}`",
-		New:  "`\\{[^{}]*\\}`",
-		Test: "TestTraps",
-	},
 }

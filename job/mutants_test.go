@@ -24,25 +24,4 @@ var _ = []mutant.Mutant{
 		New:  "whole := error(nil)",
 		Test: "TestHandleBatch_middleware",
 	},
-	{
-		Promise: "reports", Name: "log lines are not bounded",
-		File: "job/report.go", Func: "Log",
-		Old:  "trimTo(text, MaxLogLine)",
-		New:  "trimTo(text, MaxOutput)",
-		Test: "TestReport_isBounded",
-	},
-	{
-		Promise: "kinds", Name: "what is registered while paused is handled at once",
-		File: "job/kinds.go", Func: "(*kinds).with",
-		Old:  "!next.paused && !next.withdrawn[name]",
-		New:  "!next.withdrawn[name]",
-		Test: "TestRegistryWhileRunning",
-	},
-	{
-		Promise: "kinds", Name: "some kinds of several are withdrawn",
-		File: "job/kinds.go", Func: "(*Registry).replace",
-		Old:  "if err == nil {",
-		New:  "if next != nil {",
-		Test: "TestRegistryWhileRunning",
-	},
 }

@@ -24,13 +24,4 @@ var _ = []mutant.Mutant{
 		New:  "said.By, now.Add(1000*believedFor)",
 		Test: "TestARumourExpiresUnlessRepeated",
 	},
-	{
-		Promise: "P2", Name: "nobody is asked again whether a database was replaced",
-		File: "internal/timeline/inquiry.go", Func: "(*Table).acceptAnswer",
-		Old: `q.asked, q.next = 0, now.Add(reaffirmEvery)
-if`,
-		New: `q.asked, q.next = 0, now.Add(100*reaffirmEvery)
-if`,
-		Test: "TestARumourExpiresUnlessRepeated",
-	},
 }

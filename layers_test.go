@@ -66,7 +66,7 @@ var layers = map[string][]string{
 	"internal/devpg":            {},
 	"internal/devpg/pgtest":     {"internal/devpg"},
 	"internal/devpg/poolertest": {},
-	"internal/store/storetest":  {"internal/store", "internal/devpg/pgtest"},
+	"internal/store/storetest":  {"internal/store", "internal/devpg/pgtest", "job"},
 	"internal/traffic":          {"internal/wait"},
 	"internal/wait":             {},
 	"internal/fences":           {}, // finds code in documents, for tests

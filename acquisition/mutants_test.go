@@ -109,11 +109,11 @@ var _ = []mutant.Mutant{
 		Test: "TestAcquirerFindsOutWhetherTheDatabaseIsBack",
 	},
 	{
-		Promise: "P1", Name: "a sweep that fails is no sweep",
-		File: "acquisition/duties.go", Func: "(*duties).useResult",
-		Old:  "d.onFailure()",
-		New:  "",
-		Test: "TestQueriesFail",
+		Promise: "P1", Name: "a sweep in parts leaves some out",
+		File: "acquisition/sweep.go", Func: "(*sweepParts).note",
+		Old:  "if s.from = upTo; upTo == math.MaxInt64 {",
+		New:  "if s.from = upTo + s.length; upTo == math.MaxInt64 {",
+		Test: "TestASweepIsDoneInParts",
 	},
 	{
 		Promise: "P10", Name: "background queries are made all at once",

@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/tenurehq/tenure/internal/schedule"
@@ -17,40 +18,59 @@ type rereader struct {
 	homes     *homes
 	peers     *peers
 	inherited bool // the last holder dozed, or there was none
+	parts     sweepParts
 }
 
 // sweep looks behind every cursor, from its lane's start: the safety net under them, and the
-// way back for what was given back.
+// way back for what was given back. What is dead there is read with it, so that it is done in parts.
 func (r *rereader) sweep() query {
-	r.homes.forgetAll()
-	r.keys.WakeResting()
-	r.lanes.DropEmptyKinds()
-	r.lanes.RereadMissed(schedule.MissedHere)
-	r.lanes.RereadMissed(schedule.MissedByPeers)
-	r.agenda.discover.ask()
-	return r.findBehind(0, true, true)
+	if r.parts.from == 0 {
+		r.homes.forgetAll()
+		r.keys.WakeResting()
+		r.lanes.DropEmptyKinds()
+		r.lanes.RereadMissed(schedule.MissedHere)
+		r.lanes.RereadMissed(schedule.MissedByPeers)
+		r.agenda.discover.ask()
+	}
+	behind, upTo := r.parts.next()
+	req := r.lookBehind(behind, upTo, true)
+	return func(ctx context.Context) (use func(), err error) {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(ctx, partPatience)
+		defer cancel()
+		s, first, err := store.LookBack(ctx, r.pool.Jobs(), req)
+		took := time.Since(began)
+		return func() {
+			r.lanes.Rewind(first, true)
+			if !r.parts.note(upTo, s.Position, took) {
+				r.agenda.sweep.dueBy(time.Now().Add(dutyFactor * took))
+			}
+		}, err
+	}
 }
 
 // rewind finds what was committed behind the cursors since they went by.
 func (r *rereader) rewind() query {
-	return r.findBehind(r.horizon.Floor(), len(r.elector.Peers()) > 0, false)
-}
-
-// findBehind has lanes read again from their first job behind a position that nobody has
-// claimed. That costs as much as there is dead behind it, but reading all of it again would,
-// too, and claims would have to wait.
-func (r *rereader) findBehind(position int64, unsupported, always bool) query {
-	req := store.BackRequest{Lanes: r.lanes.ListReadBeyond(position), Behind: position, Kinds: r.peers.runnable, Foreign: unsupported}
-	req.Known, req.Turns = r.quarantine.ListWaiting()
-	req.Waited = r.keys.ListWaited()
-	req.Apart = r.lanes.ListKinds()
+	req := r.lookBehind(r.horizon.Floor(), math.MaxInt64, len(r.elector.Peers()) > 0)
 	return func(ctx context.Context) (use func(), err error) {
 		s, first, err := store.LookBack(ctx, r.pool.Jobs(), req)
 		return func() {
 			r.horizon.Observe(s)
-			r.lanes.Rewind(first, always)
+			r.parts.top = s.Position
+			r.lanes.Rewind(first, false)
 		}, err
 	}
+}
+
+// lookBehind asks for the first job of each lane between two positions that nobody has claimed, from which
+// it is read again. That costs as much as there is dead between them, but reading all of it again would,
+// too, and claims would have to wait.
+func (r *rereader) lookBehind(behind, upTo int64, unsupported bool) store.BackRequest {
+	req := store.BackRequest{Lanes: r.lanes.ListReadBeyond(behind), Behind: behind, UpTo: upTo, Kinds: r.peers.runnable, Foreign: unsupported}
+	req.Known, req.Turns = r.quarantine.ListWaiting()
+	req.Waited = r.keys.ListWaited()
+	req.Apart = r.lanes.ListKinds()
+	return req
 }
 
 // discover finds lanes that hold jobs. Hints make it unnecessary in the normal case: it is for

@@ -253,14 +253,6 @@ func (ls *Lanes) Rewind(first map[store.Lane]int64, always bool) {
 	}
 }
 
-// RereadAll makes every lane be read again from its start.
-func (ls *Lanes) RereadAll() {
-	for _, l := range ls.byKey {
-		l.after = 0
-		ls.activateLane(l)
-	}
-}
-
 // ForgetHomes has every tenant resolved again.
 func (ls *Lanes) ForgetHomes() {
 	for _, t := range ls.tenant {

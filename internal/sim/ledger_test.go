@@ -342,7 +342,7 @@ var ledgerStatements = map[string]*statement{
 		columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"xid", oidInt8}, {"first", oidInt8}}, run: none,
 	},
 	"lane_behind": {
-		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool, oidInts, pgtype.Int4ArrayOID, oidTexts, oidTexts, oidTexts, oidTexts, oidTexts},
+		params:  []uint32{oidTexts, oidTexts, pgtype.Int2ArrayOID, oidInt8, oidTexts, oidBool, oidInts, pgtype.Int4ArrayOID, oidTexts, oidTexts, oidTexts, oidTexts, oidTexts, oidInt8},
 		columns: []column{{"n", oidInt4}, {"position", oidInt8}}, run: none,
 	},
 	"claim_keys":      {columns: []column{{"id", oidInt8}, {"turn", oidInt4}, {"tenant_id", oidText}, {"exclusive_key", oidText}}, run: none},

@@ -211,6 +211,7 @@ func WarmTx(ctx context.Context, db DB) error {
 type BackRequest struct {
 	Lanes   []Lane
 	Behind  int64 // this position
+	UpTo    int64 // and no further than this one
 	Kinds   Kinds
 	Foreign bool    // jobs of other kinds count, too
 	Known   []int64 // jobs that do not
@@ -227,7 +228,7 @@ type KindEnd struct {
 	After, UpTo int64
 }
 
-// LookBack finds the position of the first job of each lane behind a position that nobody
+// LookBack finds the position of the first job of each lane between two positions that nobody
 // has claimed, and the state just before; in one round trip, without a lock. Lanes that
 // have none are left out.
 func LookBack(ctx context.Context, db DB, r BackRequest) (s PageState, first map[Lane]int64, err error) {
@@ -248,7 +249,7 @@ func LookBack(ctx context.Context, db DB, r BackRequest) (s PageState, first map
 	}
 	var b pgx.Batch
 	b.Queue(sqlPageState).QueryRow(s.scan)
-	b.Queue(sqlLaneBehind, p.Queues, p.Tenants, p.Priorities, r.Behind, r.Kinds.List(), r.Foreign, r.Known, r.Turns, tenants, keys, kinds, afters, upTos).Query(func(rows pgx.Rows) error {
+	b.Queue(sqlLaneBehind, p.Queues, p.Tenants, p.Priorities, r.Behind, r.Kinds.List(), r.Foreign, r.Known, r.Turns, tenants, keys, kinds, afters, upTos, r.UpTo).Query(func(rows pgx.Rows) error {
 		first = map[Lane]int64{}
 		var n int
 		var position int64

@@ -1,4 +1,4 @@
--- The first job of each lane behind position $4 that nobody has claimed, as a cursor may
+-- The first job of each lane behind position $4, and up to $14, that nobody has claimed, as a cursor may
 -- have gone by it. $1 queues, $2 tenants, $3 priorities; $5 the kinds that can be run, $6
 -- whether others count, too; $7 and $8 jobs and turns that are known of. Jobs of tenants
 -- that rest count: they are read once that is over. The bound on the claimed keeps Postgres
@@ -17,7 +17,7 @@ FROM unnest($1::text[], $2::text[], $3::smallint[], $11::text[], $12::text[], $1
 CROSS JOIN LATERAL (
     SELECT j.position FROM tenure.job j
     WHERE j.queue = lane.queue AND j.tenant_id = lane.tenant_id AND j.priority = lane.priority
-      AND j.position > $4 AND (j.kind = ANY($5::text[]) OR $6::boolean)
+      AND j.position > $4 AND j.position <= $14 AND (j.kind = ANY($5::text[]) OR $6::boolean)
       AND (j.id, j.turn) NOT IN (SELECT k.id, k.turn FROM known k)
       AND (j.exclusive_key IS NULL OR (j.tenant_id, j.exclusive_key) NOT IN (SELECT w.tenant_id, w.key FROM waited w))
       AND (lane.kinds IS NULL

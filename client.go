@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
@@ -26,6 +27,7 @@ type Client struct {
 	*process
 	registry *job.Registry        // nil: kinds are not checked
 	acquirer *acquisition.Manager // of the client's node; nil: it has none
+	handling context.Context      // ends when the node's stop cancels handlers; nil: it has no node
 
 	reloader *reloader      // of a process that runs no jobs; nil: the client is its node's, which starts, stops and reloads it
 	leaving  sync.WaitGroup // pools that were taken out of the configuration
@@ -116,7 +118,9 @@ type pendingKey struct{}
 // A tenant that was moved is followed. ErrTenantHeld: its data is being copied, and was
 // for the two seconds that InTx waits. ErrInTx: ctx belongs to the transaction of a
 // [HandleTx] handler or of another InTx, which would wait here for a second connection
-// while it keeps its first. In these cases fn was not called; it is called once at most.
+// while it keeps its first. [ErrTenantShare]: the tenant has its share of the pool's connections for
+// transactions, and none came free for five seconds, as when such handlers call InTx with a context
+// that is not made from theirs. In these cases fn was not called; it is called once at most.
 func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	if execution.HasTx(ctx) {
 		return &InputError{ErrInTx}
@@ -127,6 +131,24 @@ func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 			return err
 		}
 	}
+}
+
+// handlingConns are connections that are waited for until the node's stop cancels its handlers: a handler
+// may have been called with a context, and wait with another.
+type handlingConns struct {
+	execution.Conns
+	handling context.Context // nil: for as long as the caller waits
+}
+
+// AcquireFor implements execution.Conns.
+func (h handlingConns) AcquireFor(ctx context.Context, tenant tenancy.ID) (*pgxpool.Conn, func(), error) {
+	if h.handling != nil {
+		waits, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(h.handling, func() { cancel(context.Cause(h.handling)) })()
+		ctx = waits
+	}
+	return h.Conns.AcquireFor(ctx, tenant)
 }
 
 // inTx is one try; entered: fn was called.
@@ -140,7 +162,7 @@ func (c *Client) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 	}
 	var p pending
 	ctx = context.WithValue(tenancy.NewContext(ctx, tenant), pendingKey{}, &p)
-	err = execution.InTx(ctx, pool.Tenants(), tenant, func(ctx context.Context, tx pgx.Tx) error {
+	err = execution.InTx(ctx, handlingConns{pool.Tenants(), c.handling}, tenant, func(ctx context.Context, tx pgx.Tx) error {
 		entered = true
 		return fn(ctx, tx)
 	})

@@ -34,6 +34,9 @@ var (
 	// ErrInTx is returned by [Client.InTx] when it is called within a tenant's transaction.
 	ErrInTx = errors.New("a tenant's transaction is open already: use the tx that its function was given; " +
 		"for another tenant enqueue a job, or register the handler with job.Handle, which holds no transaction")
+	// ErrTenantShare is returned by [Client.InTx] while its tenant has its share of the pool's connections, as
+	// execution.tenant_share says, in transactions that go on.
+	ErrTenantShare = tenancy.ErrShareInUse
 	// ErrPoolDown is returned while a pool's database cannot be used: by a node's client
 	// also at once, without another try, while the node has not reached it for a while.
 	ErrPoolDown = routing.ErrPoolDown

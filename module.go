@@ -167,7 +167,7 @@ func provideClient(cfg config.Config, r *routing.Router, c *membership.Cluster, 
 func provideCipher(cfg config.Config, s nodeSettings) *encryption.Cipher { return s.cipher(cfg) }
 
 func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *lease.Keepers, m *acquisition.Manager, registry *job.Registry, client *Client, s nodeSettings) (*Node, error) {
-	client.registry, client.acquirer = registry, m
+	client.registry, client.acquirer, client.handling = registry, m, w.Interrupted()
 	client.notifier.SetAcquirer(m)
 	own := prometheus.NewRegistry()
 	all := []prometheus.Collector{w.Metrics(), ss.Metrics(), m.Metrics(), r, c.Metrics(), buildInfo(s.version)}

@@ -152,7 +152,7 @@ func TestKeysThatNobodyCanRunRest(t *testing.T) {
 	}
 	choose()
 	discovered := func() []int {
-		tm.rereader.addLanes([]store.Lane{laneOf("acme", 0), laneOf("lost", 0)})
+		tm.rereader.addLanes(store.LanesFound{Lanes: []store.Lane{laneOf("acme", 0), laneOf("lost", 0)}})
 		return []int{tm.keys.CountReady("acme"), tm.keys.CountReady("lost")}
 	}
 	require.Equal(t, []int{0, 3}, discovered())

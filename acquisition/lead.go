@@ -50,7 +50,7 @@ func newTerm(held context.Context, h *holding, seen heartbeats, o *offers, inher
 	d := &dispatcher{holding: h, peers: t.peers}
 	t.claimer = &claimer{holding: h, homes: t.homes, peers: t.peers, dispatcher: d, quarantined: &quarantineClaimer{holding: h, peers: t.peers, dispatcher: d}}
 	t.directs = &directClaimer{holding: h, claimer: t.claimer, handover: t.handover}
-	t.rereader = &rereader{holding: h, homes: t.homes, peers: t.peers, inherited: inherited}
+	t.rereader = &rereader{holding: h, homes: t.homes, peers: t.peers, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
 	t.maintenance = &maintenance{holding: h}
 	t.spreader = &spreader{holding: h}
 	t.settler = &settler{holding: h}
@@ -104,7 +104,11 @@ func (t *term) run(stopping context.Context) error {
 			break
 		}
 		var claimed int
-		if claimed, err = t.claimer.claimJobs(ctx); err != nil || claimed > 0 {
+		claimed, err = t.claimer.claimJobs(ctx)
+		if t.lanes.TakeDrained() {
+			t.agenda.discover.ask()
+		}
+		if err != nil || claimed > 0 {
 			continue
 		}
 		if t.idleness.mayDoze(time.Now()) && !t.duties.hasQuery() {
@@ -188,7 +192,7 @@ func (t *term) planDuties(now time.Time) {
 func (t *term) survey(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	s, err := store.ReadSurvey(ctx, t.pool.Jobs(), t.session.ID(), maxLanes)
+	s, err := store.ReadSurvey(ctx, t.pool.Jobs(), t.session.ID(), t.rereader.look)
 	if err != nil {
 		return err
 	}

@@ -9,15 +9,16 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// maxLanes bounds how many lanes are found at a time.
-const maxLanes = 50_000
+// maxLanes bounds how many lanes one look goes through: the next one goes on behind them.
+const maxLanes = 20_000
 
 // rereader finds what no hint tells of: jobs behind cursors, and lanes.
 type rereader struct {
 	*holding
 	homes     *homes
 	peers     *peers
-	inherited bool // the last holder dozed, or there was none
+	inherited bool           // the last holder dozed, or there was none
+	look      store.LaneLook // the next one
 	parts     sweepParts
 }
 
@@ -76,8 +77,9 @@ func (r *rereader) lookBehind(behind, upTo int64, unsupported bool) store.BackRe
 // discover finds lanes that hold jobs. Hints make it unnecessary in the normal case: it is for
 // the lost ones, and for jobs that were added by SQL.
 func (r *rereader) discover() query {
+	look := r.look
 	return func(ctx context.Context) (use func(), err error) {
-		lanes, err := store.Lanes(ctx, r.pool.Jobs(), maxLanes)
+		lanes, err := store.LookForLanes(ctx, r.pool.Jobs(), look)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +101,7 @@ func (r *rereader) discoverEvery() time.Duration {
 	switch {
 	case !r.inherited && time.Since(r.began) < 2*tendEvery:
 		return min(tendEvery/50, r.cfg.IdleWait)
-	case r.lanes.HasWork() || r.keys.HasReady() || r.gates.AnyParked() || r.lanes.AnyFull(func(*schedule.Lane) bool { return true }): // with the lanes come limits, which may have been raised
+	case r.look.Behind != store.Lane{}, r.lanes.HasLeft(), r.lanes.HasWork() || r.keys.HasReady() || r.gates.AnyParked() || r.lanes.AnyFull(func(*schedule.Lane) bool { return true }): // with the lanes come limits, which may have been raised
 		return tendEvery
 	}
 	return r.cfg.IdleWait
@@ -115,8 +117,10 @@ func (r *rereader) checkQuotas() query {
 	}
 }
 
-func (r *rereader) addLanes(lanes []store.Lane) {
-	for _, l := range lanes {
+func (r *rereader) addLanes(found store.LanesFound) {
+	r.look.Behind = found.Next
+	r.lanes.BeginDiscovery()
+	for _, l := range found.Lanes {
 		r.lanes.See(l)
 		r.keys.WakePaused(l.Tenant)
 	}

@@ -94,7 +94,7 @@ func (c Config) Gossip() bool { return c.Cluster != nil }
 
 // Routing is what package routing takes.
 func (c Config) Routing() routing.Config {
-	return routing.Config{Pools: c.Pools, Tenants: c.Tenants, Connections: c.Connections}
+	return routing.Config{Pools: c.Pools, Tenants: c.Tenants, Connections: c.Connections, TenantShare: c.Execution.TenantShare}
 }
 
 // Validate is for programs that build a Config themselves: the faults that

@@ -184,7 +184,7 @@ func (b *backlog) pop() *Claim {
 // from what was not: so nobody waits behind all of the others. It returns nil when nothing may; mu is
 // held.
 func (b *backlog) takeRunnable() (c *Claim) {
-	free := b.share.workers - b.running
+	free := b.share.Of - b.running
 	if b.unparked {
 		if c = b.takeInTurn(free); c != nil {
 			b.unparked = false
@@ -201,7 +201,7 @@ func (b *backlog) takeRunnable() (c *Claim) {
 // takeParked takes what was parked and may run now.
 func (b *backlog) takeParked(free int) *Claim {
 	for i, q := range b.parked {
-		if !b.share.admitsOneMore(q.load.running, q.load.weight, free) {
+		if !b.share.AdmitsOneMore(q.load.running, q.load.weight, free) {
 			continue
 		}
 		c := b.takeCall(q)
@@ -225,7 +225,7 @@ func (b *backlog) takeInTurn(free int) *Claim {
 	for len(b.order) > 0 {
 		owner := b.order[0]
 		q := owner.turns[0]
-		if !b.share.admitsOneMore(q.load.running, q.load.weight, free) {
+		if !b.share.AdmitsOneMore(q.load.running, q.load.weight, free) {
 			b.park(q)
 			continue
 		}
@@ -433,7 +433,7 @@ const farOff = 30 * lookahead
 func (b *backlog) takeFarOff() (far []*Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	free := b.share.workers - b.running
+	free := b.share.Of - b.running
 	for _, owner := range b.owners {
 		for _, q := range owner.byTenant {
 			workers := time.Duration(max(q.load.running, 1))
@@ -448,7 +448,7 @@ func (b *backlog) takeFarOff() (far []*Claim) {
 			if ahead <= farOff*workers {
 				continue
 			}
-			if b.share.admitsOneMore(q.load.running, q.load.weight, free) {
+			if b.share.AdmitsOneMore(q.load.running, q.load.weight, free) {
 				keep = max(keep, free)
 			}
 			for q.size() > keep {
@@ -588,5 +588,5 @@ func (b *backlog) countAlike(tenant, kind string) int {
 func (b *backlog) room() (free int, left time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.share.workers - b.running - (b.waiting - b.aside - b.sharing), time.Duration(b.share.workers)*lookahead - b.work
+	return b.share.Of - b.running - (b.waiting - b.aside - b.sharing), time.Duration(b.share.Of)*lookahead - b.work
 }

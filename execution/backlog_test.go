@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 func numbered(o Owner, ids ...int) []Claim {
@@ -23,7 +24,7 @@ func numbered(o Owner, ids ...int) []Claim {
 
 func TestBacklogOwnersTakeTurns(t *testing.T) {
 	t.Parallel()
-	b := newBacklog(tenantShare{1000, 100}, newCapacity(1000), newDurations())
+	b := newBacklog(tenantShare{tenancy.Share{Of: 1000, Percent: 100}}, newCapacity(1000), newDurations())
 	x, y := newFakeOwner(), newFakeOwner()
 	require.True(t, b.push(x, numbered(x, 1, 2)))
 	require.True(t, b.push(x, numbered(x, 3, 4)))
@@ -44,7 +45,7 @@ func TestBacklogModel(t *testing.T) {
 	popped := 0 // in all tries: there must not have been nothing each time
 	defer func() { require.NotZero(t, popped) }()
 	rapid.Check(t, func(t *rapid.T) {
-		b := newBacklog(tenantShare{1000, 100}, newCapacity(1000), newDurations())
+		b := newBacklog(tenantShare{tenancy.Share{Of: 1000, Percent: 100}}, newCapacity(1000), newDurations())
 		owners := []*fakeOwner{newFakeOwner(), newFakeOwner(), newFakeOwner()}
 		waiting := map[int][]int{}
 		var turns []int
@@ -120,7 +121,7 @@ func TestBacklogServesTheLightTenantNext(t *testing.T) {
 	d := newDurations()
 	d.of("slow").note(time.Second)
 	d.of("quick").note(time.Millisecond)
-	b, o := newBacklog(tenantShare{1000, 100}, newCapacity(1000), d), newFakeOwner()
+	b, o := newBacklog(tenantShare{tenancy.Share{Of: 1000, Percent: 100}}, newCapacity(1000), d), newFakeOwner()
 	for range 100 {
 		b.push(o, claimsOf(o, "slow", "heavy", "heavy"))
 	}
@@ -150,7 +151,7 @@ func TestBacklogServesTenantsInTurn(t *testing.T) {
 		d := newDurations()
 		d.of("slow").note(100 * time.Millisecond)
 		d.of("quick").note(time.Millisecond)
-		b, o := newBacklog(tenantShare{100_000, 100}, newCapacity(100_000), d), newFakeOwner()
+		b, o := newBacklog(tenantShare{tenancy.Share{Of: 100_000, Percent: 100}}, newCapacity(100_000), d), newFakeOwner()
 		waiting := map[string][]job.ID{}
 		served := map[string]time.Duration{} // to tenants that have had something to wait for since
 		next := job.ID(1)
@@ -208,7 +209,7 @@ func TestBacklogGivesBackWhatIsFarOff(t *testing.T) {
 	t.Parallel()
 	d := newDurations()
 	d.of("k").note(time.Microsecond)
-	b, o := newBacklog(tenantShare{10, 50}, newCapacity(10), d), newFakeOwner()
+	b, o := newBacklog(tenantShare{tenancy.Share{Of: 10, Percent: 50}}, newCapacity(10), d), newFakeOwner()
 	b.capacity.used.Add(100)
 	batch := claimsOf(o, "k", slices.Repeat([]string{"t"}, 100)...)
 	for i := range batch {
@@ -244,7 +245,7 @@ func TestBacklogGivesBackWhatIsFarOff(t *testing.T) {
 func TestBacklogPopWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBacklog(tenantShare{1000, 100}, newCapacity(1000), newDurations())
+		b := newBacklog(tenantShare{tenancy.Share{Of: 1000, Percent: 100}}, newCapacity(1000), newDurations())
 		o := newFakeOwner()
 		got := make(chan *Claim, 10)
 		for range 4 {
@@ -277,12 +278,12 @@ func TestNoWorkerSleepsBesideAClaimThatMayRun(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			random, o := rand.New(rand.NewPCG(seed, 0)), newFakeOwner()
-			s := tenantShare{workers: 8, percent: 75}
-			b := newBacklog(s, newCapacity(s.workers), newDurations())
+			s := tenantShare{tenancy.Share{Of: 8, Percent: 75}}
+			b := newBacklog(s, newCapacity(s.Of), newDurations())
 			end, asleepBeside := make(chan struct{}), 0
 			defer b.close()
 			defer close(end)
-			for range s.workers {
+			for range s.Of {
 				go func() {
 					for c := b.pop(); c != nil; c = b.pop() {
 						<-end
@@ -302,9 +303,9 @@ func TestNoWorkerSleepsBesideAClaimThatMayRun(t *testing.T) {
 					b.push(o, batch)
 				}
 				synctest.Wait()
-				free := s.workers - b.running
+				free := s.Of - b.running
 				for _, q := range b.parked {
-					if s.admitsOneMore(q.load.running, q.load.weight, free) && free > 0 {
+					if s.AdmitsOneMore(q.load.running, q.load.weight, free) && free > 0 {
 						asleepBeside++
 					}
 				}

@@ -120,9 +120,11 @@ type Owner interface {
 	CapacityAvailable()
 }
 
-// Conns are a pool's connections for tenants' transactions: routing.TenantConns, or a pgxpool.
+// Conns are a pool's connections for tenants' transactions: routing.TenantConns.
 type Conns interface {
-	Acquire(context.Context) (*pgxpool.Conn, error)
+	// AcquireFor waits for a connection for a transaction of a tenant, which has a share of them. leave says
+	// that the connection was released. An error that wraps tenancy.ErrShareInUse: the share is in use.
+	AcquireFor(ctx context.Context, tenant tenancy.ID) (c *pgxpool.Conn, leave func(), err error)
 }
 
 // ownRecord is from what size on a claim gives its payload away to its run.

@@ -1,6 +1,10 @@
 package execution
 
-import "time"
+import (
+	"time"
+
+	"github.com/tenurehq/tenure/tenancy"
+)
 
 // tenantLoad is what one tenant has with the workers. It is guarded by the backlog's mu.
 //
@@ -21,35 +25,14 @@ type tenantLoad struct {
 	wanting Owner     // is told when more would be of use; nil: nobody
 }
 
-// tenantShare says how much one tenant may have of the workers.
-type tenantShare struct {
-	workers int
-	percent int // of them that a tenant which is alone may have, 1 to 100
-}
-
-// mostRunning is how many jobs of one tenant may run at a time.
-func (s tenantShare) mostRunning() int {
-	n := s.workers * s.percent / 100
-	if s.percent < 100 {
-		n = min(n, s.workers-1)
-	}
-	return max(n, 1)
-}
-
-// admitsOneMore tells whether a tenant with a weight and so many jobs running may have one more of the
-// free workers: as long as it keeps to its share of what it and the free ones come to. So each
-// of several that have much to do gets less, and some workers stay free for others; with
-// one share of four parts of five, say, a tenant may have four times as many as it leaves, and one of
-// weight 2 twice as many as others.
-func (s tenantShare) admitsOneMore(running, weight, free int) bool {
-	return running == 0 || running < s.mostRunning() && (running+1)*(100-s.percent) <= s.percent*(free-1)*weight
-}
+// tenantShare says how much one tenant may have of the workers, and of what comes with them.
+type tenantShare struct{ tenancy.Share }
 
 // countAhead is how many claims of the tenant may wait, beyond those that may run.
-func (l *tenantLoad) countAhead(s tenantShare) int { return l.runs.countAhead(s.mostRunning()) }
+func (l *tenantLoad) countAhead(s tenantShare) int { return l.runs.countAhead(s.Most()) }
 
 // mostBytes is how much of [maxBytes] the payloads of one tenant may come to before no more of them are claimed.
-func (s tenantShare) mostBytes() int64 { return maxBytes / 100 * int64(s.percent) }
+func (s tenantShare) mostBytes() int64 { return maxBytes / 100 * int64(s.Percent) }
 
 // smallPayload is the size below which payloads are not counted by tenant: there are not slots enough for so many.
 const smallPayload = 4 << 10
@@ -59,7 +42,7 @@ func (l *tenantLoad) freeSlots(s tenantShare) int {
 	if l.bytes >= s.mostBytes() {
 		return 0
 	}
-	return s.mostRunning() + l.countAhead(s) - l.running - l.waiting
+	return s.Most() + l.countAhead(s) - l.running - l.waiting
 }
 
 // join counts a claim of a kind of which most may share a call, and tells whether it shares that of

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // TestAdmits fills workers with tenants that have more to do than anybody has time for, one
@@ -19,16 +20,16 @@ func TestAdmits(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int{1, 2, 3, 4, 16, 64, 1000} {
 		for _, percent := range []int{1, 50, 75, 99, 100} {
-			s := tenantShare{workers, percent}
+			s := tenantShare{tenancy.Share{Of: workers, Percent: percent}}
 			free := workers
 			for tenant := range workers {
 				running := 0
-				for free > 0 && s.admitsOneMore(running, 1, free) {
+				for free > 0 && s.AdmitsOneMore(running, 1, free) {
 					running++
 					free--
 				}
 				if tenant == 0 {
-					require.Equal(t, s.mostRunning(), running, "of %d workers, %d percent", workers, percent)
+					require.Equal(t, s.Most(), running, "of %d workers, %d percent", workers, percent)
 				}
 				require.False(t, running == 0 && free > 0)
 				if percent < 100 && running > 1 {
@@ -42,17 +43,17 @@ func TestAdmits(t *testing.T) {
 // Tenants that have much to do run by weight, and none more than its share.
 func TestWorkersAreSharedByWeight(t *testing.T) {
 	t.Parallel()
-	s := tenantShare{4000, 75}
+	s := tenantShare{tenancy.Share{Of: 4000, Percent: 75}}
 	running := func(weight int) (n int) {
-		for s.admitsOneMore(n, weight, 101) {
+		for s.AdmitsOneMore(n, weight, 101) {
 			n++
 		}
 		return n
 	}
 	require.Equal(t, []int{300, 600, 1500}, []int{running(1), running(2), running(5)}, "beside 101 that are free")
-	require.Equal(t, s.mostRunning(), running(100))
+	require.Equal(t, s.Most(), running(100))
 
-	b, o := newBacklog(tenantShare{1000, 100}, newCapacity(1000), newDurations()), newFakeOwner()
+	b, o := newBacklog(tenantShare{tenancy.Share{Of: 1000, Percent: 100}}, newCapacity(1000), newDurations()), newFakeOwner()
 	claims := numbered(o, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 	for i := range claims {
 		claims[i].Record.Tenant, claims[i].Weight = "light", 1
@@ -73,7 +74,7 @@ func TestWorkersAreSharedByWeight(t *testing.T) {
 // So do those that have their share, and run more when one of their runs ends.
 func TestParkedTenantsAreServedByWeight(t *testing.T) {
 	t.Parallel()
-	b, o := newBacklog(tenantShare{3, 75}, newCapacity(3), newDurations()), newFakeOwner()
+	b, o := newBacklog(tenantShare{tenancy.Share{Of: 3, Percent: 75}}, newCapacity(3), newDurations()), newFakeOwner()
 	ids := make([]int, 40)
 	claims := numbered(o, ids...)
 	for i := range claims {
@@ -108,7 +109,7 @@ func TestParkedTenantsAreServedByWeight(t *testing.T) {
 // Who comes new waits behind one of the tenants that were parked, not behind all of them.
 func TestParkedTenantsAndOthersTakeTurns(t *testing.T) {
 	t.Parallel()
-	b, o := newBacklog(tenantShare{3, 75}, newCapacity(3), newDurations()), newFakeOwner()
+	b, o := newBacklog(tenantShare{tenancy.Share{Of: 3, Percent: 75}}, newCapacity(3), newDurations()), newFakeOwner()
 	claims := numbered(o, make([]int, 40)...)
 	for i := range claims {
 		claims[i].Record.Tenant = fmt.Sprint("heavy", i%8)

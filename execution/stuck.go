@@ -124,6 +124,7 @@ func (s *slot) setTx(tx *tenantTx) {
 func (t *tenantTx) dropConn() {
 	t.handle.abandoned = true
 	_ = t.handle.pooled.Hijack().PgConn().Conn().Close()
+	t.handle.leave()
 }
 
 // countStuck counts the handlers that workers were replaced for, and those that keep a

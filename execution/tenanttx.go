@@ -83,6 +83,7 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	switch {
 	case err == nil:
 	case !inTime && errors.Is(context.Cause(ctx), errLate),
+		errors.Is(err, tenancy.ErrShareInUse),
 		leftPool(err): // whose claims ended before that
 		return false, errors.Join(errLate, err)
 	case ctx.Err() != nil || !refusesTenant(err): // what has ended ctx is not the job's doing, as it has not begun
@@ -123,6 +124,7 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 // handle is what a job's transaction and its savepoints share.
 type handle struct {
 	pooled *pgxpool.Conn // to give conn back by
+	leave  func()        // to be called once it was given back; more than once does nothing
 	conn   *pgx.Conn
 	role   string // none: the pool's own user
 	schema string
@@ -166,7 +168,7 @@ func beginTenantTx(ctx context.Context, db Conns, t tenancy.Tenant) (*tenantTx, 
 }
 
 func tryTenantTx(ctx context.Context, db Conns, t tenancy.Tenant) (*tenantTx, error) {
-	conn, err := db.Acquire(ctx)
+	conn, leave, err := db.AcquireFor(ctx, t.ID)
 	if err != nil {
 		return nil, &noConnectionError{fmt.Errorf("get a connection for tenant %q: %w", t.ID, err)}
 	}
@@ -177,12 +179,13 @@ func tryTenantTx(ctx context.Context, db Conns, t tenancy.Tenant) (*tenantTx, er
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		destroyConn(conn) // it may stand in the failed transaction
+		leave()
 		if gone := elsewhereError(err, t.ID); gone != nil {
 			return nil, gone
 		}
 		return nil, fmt.Errorf("open a transaction for tenant %q: %w%s", t.ID, err, placeMend(err, t, user))
 	}
-	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), role: cmp.Or(t.Role, "none"), schema: t.Schema, behindPooler: pooled,
+	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), leave: leave, role: cmp.Or(t.Role, "none"), schema: t.Schema, behindPooler: pooled,
 		lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
 }
 
@@ -342,6 +345,7 @@ var over = func() context.Context {
 func (t *tenantTx) close() {
 	h := t.handle
 	defer close(h.dead)
+	defer h.leave()
 	if h.abandoned {
 		_ = h.revoke() // a goroutine in a call finds the connection broken
 		return

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Workers is the shared set of goroutines that run handlers.
@@ -38,7 +38,7 @@ type Workers struct {
 	stop        sync.Once
 	stopping    chan struct{} // closed by Stop
 	stopped     chan struct{} // closed when every worker has ended
-	interrupted atomic.Bool   // what still runs is being cancelled
+	interrupted interruption
 	deferrals   deferrals
 	conflicts   conflicts
 }
@@ -56,6 +56,12 @@ type slot struct {
 	goroutine  string                  // guarded by mu; the one that works here, by its number
 }
 
+// interruption is whether what still runs is being cancelled.
+type interruption struct {
+	begun context.Context // ends then, with job.ErrStopping
+	begin context.CancelCauseFunc
+}
+
 // New returns workers that run the handlers of a frozen registry. It starts nothing.
 func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) {
 	if err := cfg.Validate(); err != nil {
@@ -70,10 +76,11 @@ func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) 
 		capacity: newCapacity(cfg.Workers), durations: newDurations(),
 		stopping: make(chan struct{}), stopped: make(chan struct{}), slots: make([]*slot, 2*cfg.Workers), spares: make(chan *slot, 2*cfg.Workers),
 	}
-	w.backlog = newBacklog(tenantShare{cfg.Workers, cfg.TenantShare}, w.capacity, w.durations)
+	w.backlog = newBacklog(tenantShare{tenancy.Share{Of: cfg.Workers, Percent: cfg.TenantShare}}, w.capacity, w.durations)
 	w.backlog.shares = w.mostTogether
 	w.gathering = newGathering(w)
 	w.metrics = newMetrics(w)
+	w.interrupted.begun, w.interrupted.begin = context.WithCancelCause(context.Background())
 	for i := range w.slots {
 		w.slots[i] = &slot{}
 		if i >= cfg.Workers {
@@ -85,7 +92,7 @@ func New(cfg Config, registry *job.Registry, log *zap.Logger) (*Workers, error) 
 
 // PerTenant is how many jobs of one tenant may run here at a time; 0: as many as there are workers.
 func (w *Workers) PerTenant() int {
-	if most := w.backlog.share.mostRunning(); most < w.cfg.Workers {
+	if most := w.backlog.share.Most(); most < w.cfg.Workers {
 		return most
 	}
 	return 0
@@ -156,9 +163,12 @@ func (w *Workers) Stop(ctx context.Context) error {
 	}
 }
 
+// Interrupted ends, with job.ErrStopping, when a stop cancels the handlers that still run.
+func (w *Workers) Interrupted() context.Context { return w.interrupted.begun }
+
 // cancelRuns cancels what runs, and what a worker was just about to run.
 func (w *Workers) cancelRuns() {
-	w.interrupted.Store(true)
+	w.interrupted.begin(job.ErrStopping)
 	for _, s := range w.slots {
 		s.mu.Lock()
 		if s.claim != nil {
@@ -464,7 +474,7 @@ func (w *Workers) runClaim(s *slot, c *Claim) {
 	}
 	s.claim, s.ctx, s.cancel, s.began = c, ctx, cancel, began
 	s.mu.Unlock()
-	if w.interrupted.Load() { // see cancelRuns: one of the two sees the other
+	if w.interrupted.begun.Err() != nil { // see cancelRuns: one of the two sees the other
 		cancel(job.ErrStopping)
 	}
 

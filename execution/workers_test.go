@@ -309,7 +309,7 @@ func TestStopReachesWhatJustBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiter(false)
 		b := newBundle(t, nil, w.register)
-		b.workers.interrupted.Store(true)
+		b.workers.interrupted.begin(job.ErrStopping)
 		require.NoError(t, b.workers.Start(t.Context()))
 		b.submit("wait", 1)
 		require.Equal(t, job.Returned, b.owner.next(t).outcome.State)

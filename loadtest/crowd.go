@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ import (
 type crowdOptions struct {
 	name                    string
 	backlog, tenants, pools int
-	heavy                   int
+	heavy, queues, unfold   int
 	took, others            time.Duration
 	every, window           time.Duration
 	disk                    bool
@@ -32,6 +33,8 @@ type crowdResult struct {
 	Scenario       string  `json:"scenario"`
 	Heavy          int     `json:"heavy"`   // tenants with a backlog
 	Backlog        int     `json:"backlog"` // jobs of theirs
+	Queues         int     `json:"queues"`  // that these are in
+	Unfold         int     `json:"unfold_mib,omitempty"`
 	Tenants        int     `json:"tenants"` // the others
 	Pools          int     `json:"pools"`
 	TookMs         float64 `json:"took_ms"`
@@ -45,12 +48,12 @@ type crowdResult struct {
 }
 
 func newCrowd() *cobra.Command {
-	o := crowdOptions{name: "crowd", heavy: 1, backlog: 200_000, tenants: 100, took: 20 * time.Millisecond, others: 20 * time.Millisecond}
+	o := crowdOptions{name: "crowd", heavy: 1, queues: 1, backlog: 200_000, tenants: 100, took: 20 * time.Millisecond, others: 20 * time.Millisecond}
 	return crowdCommand("Give one tenant or more a huge backlog, and measure how long the other tenants' few jobs wait", &o)
 }
 
 func newFairness() *cobra.Command {
-	o := crowdOptions{name: "fairness", heavy: 1, backlog: 100_000, tenants: 50, took: time.Second}
+	o := crowdOptions{name: "fairness", heavy: 1, queues: 1, backlog: 100_000, tenants: 50, took: time.Second}
 	return crowdCommand("Give one tenant or more a huge backlog of slow jobs, and measure how long the other tenants' instant jobs wait", &o)
 }
 
@@ -58,6 +61,8 @@ func crowdCommand(short string, o *crowdOptions) *cobra.Command {
 	c := scenario(o.name, short, o, crowd)
 	c.Flags().IntVar(&o.backlog, "backlog", o.backlog, "waiting jobs, of the heavy tenants together")
 	c.Flags().IntVar(&o.heavy, "heavy", o.heavy, "tenants with a huge backlog")
+	c.Flags().IntVar(&o.queues, "queues", o.queues, "queues that each heavy tenant has its jobs in, one after another; 1: the default one")
+	c.Flags().IntVar(&o.unfold, "unfold", 0, "MiB that each payload of a heavy tenant is printed as, added by SQL; 0: they are small")
 	c.Flags().IntVar(&o.tenants, "tenants", o.tenants, "other tenants")
 	c.Flags().IntVar(&o.pools, "pools", 1, "pools, over which the tenants are spread")
 	c.Flags().DurationVar(&o.took, "took", o.took, "how long each job of a heavy tenant takes")
@@ -71,8 +76,8 @@ func crowdCommand(short string, o *crowdOptions) *cobra.Command {
 // crowd runs one node with the default settings, first with the few jobs of many, then
 // with all its workers wanted by the heavy ones besides.
 func crowd(ctx context.Context, o crowdOptions) (r crowdResult, err error) {
-	if o.backlog < 1 || o.heavy < 1 || o.tenants < 1 || o.pools < 1 || o.took <= 0 || o.others < 0 || o.every <= 0 || o.window <= 0 {
-		return r, errors.New("backlog, heavy, tenants, pools, took, every and window must be more than 0, and others not less")
+	if o.backlog < 1 || o.heavy < 1 || o.queues < 1 || o.tenants < 1 || o.pools < 1 || o.took <= 0 || o.others < 0 || o.every <= 0 || o.window <= 0 {
+		return r, errors.New("backlog, heavy, queues, tenants, pools, took, every and window must be more than 0, and others not less")
 	}
 	b, err := bed.Start(ctx, devpg.Options{Durable: true, InMemory: !o.disk, MaxConnections: max(200, 40*o.pools)}, o.pools, o.tenants+o.heavy)
 	if err != nil {
@@ -103,7 +108,20 @@ func crowd(ctx context.Context, o crowdOptions) (r crowdResult, err error) {
 	if err := inTurn(ctx, pause(warmUp), seen.Measure(o.window, "alone", &r.Alone)); err != nil {
 		return r, err
 	}
-	if err := b.Enqueue(ctx, heavy, o.backlog, func(int) job.Args { return stamped{} }); err != nil {
+	if o.unfold > 0 {
+		for i, id := range heavy {
+			if err := b.Exec(ctx, b.Config.Tenants.Static[id].Pool, fmt.Sprintf(`INSERT INTO tenure.job (tenant_id, queue, kind, payload)
+				SELECT '%s', 'default', '%s', jsonb_build_object('data', repeat('x', %d << 20)) FROM generate_series(%d, %d, %d)`,
+				id, stamped{}.Kind(), o.unfold, i+1, o.backlog, o.heavy)); err != nil {
+				return r, err
+			}
+		}
+	} else if err := b.Enqueue(ctx, heavy, o.backlog, func(int) job.Args { return stamped{} }, func(i int) tenure.Option {
+		if o.queues == 1 {
+			return tenure.OnQueue(job.DefaultQueue)
+		}
+		return tenure.OnQueue(fmt.Sprintf("a%06d", i/o.heavy%o.queues)) // before that of the others
+	}); err != nil {
 		return r, err
 	}
 	for _, pool := range b.Pools {
@@ -156,8 +174,9 @@ func crowd(ctx context.Context, o crowdOptions) (r crowdResult, err error) {
 	if r.Outcome, _, err = l.Prove(ctx); err != nil {
 		return r, err
 	}
-	there := count(finished+ofOthers) + count("SELECT count(*) FROM tenure.job")
-	r.Scenario, r.Heavy, r.Backlog, r.Tenants, r.Pools = o.name, o.heavy, o.backlog, o.tenants, o.pools
+	there := count(finished+ofOthers) + count("SELECT count(*) FROM tenure.job") + count("SELECT count(*) FROM tenure.dead_letter_job")
+	r.Unfold = o.unfold
+	r.Scenario, r.Heavy, r.Backlog, r.Queues, r.Tenants, r.Pools = o.name, o.heavy, o.backlog, o.queues, o.tenants, o.pools
 	r.TookMs, r.OthersTookMs = 1000*o.took.Seconds(), 1000*o.others.Seconds()
 	r.Ratio = report.Round(r.Beside/r.Alone, 2)
 	r.Lost += o.backlog - there

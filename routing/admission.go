@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // TenantConns are a pool's connections for tenants' transactions. Nobody else has the pgxpool
@@ -15,6 +17,22 @@ import (
 type TenantConns struct {
 	db        *pgxpool.Pool
 	admission admission
+	shares    *shares // set together with db
+}
+
+// AcquireFor is Acquire for a transaction of a tenant, which waits while the tenant has its share of the
+// connections. The caller calls leave once the connection is released, or destroyed. An error that wraps
+// [tenancy.ErrShareInUse] says that none of the tenant's came free for five seconds.
+func (t *TenantConns) AcquireFor(ctx context.Context, tenant tenancy.ID) (c *pgxpool.Conn, leave func(), err error) {
+	began := time.Now()
+	if leave, err = t.shares.enter(ctx, tenant); err != nil {
+		return nil, nil, err
+	}
+	if c, err = t.acquireSince(ctx, began); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return c, leave, nil
 }
 
 // Acquire returns a connection once the admission lets the caller have one; the caller

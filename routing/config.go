@@ -27,6 +27,9 @@ type Config struct {
 	Tenants TenantsConfig `yaml:"tenants"`
 	// Connections: how many may be open.
 	Connections ConnectionsConfig `yaml:"connections"`
+	// TenantShare is how much of a pool's connections for tenants' transactions those of one tenant may
+	// have, in percent, as of the workers. It is read when a process starts. 0: all of them.
+	TenantShare int `yaml:"-"`
 }
 
 // ConnectionsConfig bounds connections beyond what each pool's MaxConns does. It is read

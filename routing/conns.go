@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // conns are a pool's connections.
@@ -105,6 +107,7 @@ func (p *Pool) tenantsConfig() *pgxpool.Config {
 		p.pooled.tune(c)
 	}
 	p.conns.tenants.admission.observePool(c)
+	p.conns.tenants.shares = newShares(p.Name, tenancy.Share{Of: int(c.MaxConns), Percent: p.tenantShare})
 	return c
 }
 

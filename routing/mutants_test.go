@@ -4,6 +4,20 @@ import "github.com/tenurehq/tenure/internal/mutant"
 
 var _ = []mutant.Mutant{
 	{
+		Promise: "P10", Name: "one tenant's transactions leave others no connection",
+		File: "routing/shares.go", Func: "(*shares).admits",
+		Old:  "s.share.AdmitsOneMore(t.used, 1, s.share.Of-s.used)",
+		New:  "true",
+		Test: "TestSharesOfConnections",
+	},
+	{
+		Promise: "P10", Name: "a transaction within a transaction waits for ever",
+		File: "routing/shares.go", Func: "(*shares).judge",
+		Old:  "t.used == 0 {",
+		New:  "true {",
+		Test: "TestAShareThatStaysInUse",
+	},
+	{
 		Promise: "P1", Name: "a connection is of the database's default isolation",
 		File: "internal/store/settings.go", Func: "",
 		Old:  `"default_transaction_isolation": "read committed",`,

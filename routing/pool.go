@@ -21,15 +21,16 @@ type Pool struct {
 	cfg PoolConfig
 	log *zap.Logger
 
-	dsn       *pgxpool.Config   // what the DSN says; each use of it changes a copy
-	pooled    *pooled           // the way for tenants' transactions; nil: that is dsn, too
-	bounds    ConnectionsConfig // as the process started with
-	budget    *budget
-	server    *server
-	crowded   crowdBreaker
-	conns     conns
-	timelines *timeline.Table
-	forwards  forwards
+	dsn         *pgxpool.Config   // what the DSN says; each use of it changes a copy
+	pooled      *pooled           // the way for tenants' transactions; nil: that is dsn, too
+	bounds      ConnectionsConfig // as the process started with
+	tenantShare int               // likewise
+	budget      *budget
+	server      *server
+	crowded     crowdBreaker
+	conns       conns
+	timelines   *timeline.Table
+	forwards    forwards
 
 	watchDenied func() // has the router do so, of a pool in service
 }

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,17 +28,18 @@ type Router struct {
 	routes  atomic.Pointer[routes]
 	applied atomic.Int64
 
-	bounds    ConnectionsConfig // as it was when the process started
-	budget    *budget
-	servers   servers
-	network   underlay.Network // nil: this machine's
-	timelines *timeline.Table
-	use       store.Use       // of the ledgers
-	run       context.Context // of the router's tasks; nil before Start
-	cancel    context.CancelFunc
-	tasks     tasks
-	stop      sync.Once
-	stopped   chan struct{} // closed when every connection is
+	bounds      ConnectionsConfig // as it was when the process started
+	tenantShare int               // likewise
+	budget      *budget
+	servers     servers
+	network     underlay.Network // nil: this machine's
+	timelines   *timeline.Table
+	use         store.Use       // of the ledgers
+	run         context.Context // of the router's tasks; nil before Start
+	cancel      context.CancelFunc
+	tasks       tasks
+	stop        sync.Once
+	stopped     chan struct{} // closed when every connection is
 
 	verdict sync.Mutex // held while it is decided whether a pool comes into service
 
@@ -91,7 +93,7 @@ func New(cfg Config, log *zap.Logger, opts ...Option) (*Router, error) {
 		o(r)
 	}
 	cfg = cfg.WithDefaults()
-	r.bounds = cfg.Connections
+	r.bounds, r.tenantShare = cfg.Connections, cmp.Or(cfg.TenantShare, 100)
 	r.budget = newBudget(cfg.Connections.PerNode, func(ctx context.Context) bool { return evictIdle(ctx, r.Pools()) })
 	pools := map[string]*Pool{}
 	for name, pc := range cfg.Pools {
@@ -128,7 +130,7 @@ func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
 			way.dsn.ConnConfig.DialFunc = r.network.Dial
 		}
 	}
-	p := &Pool{Name: name, cfg: cfg, dsn: dsn, pooled: way, bounds: r.bounds, budget: r.budget, server: r.servers.at(dsn.ConnConfig), timelines: r.timelines, log: r.log.With(zap.String("pool", name)),
+	p := &Pool{Name: name, cfg: cfg, dsn: dsn, pooled: way, bounds: r.bounds, tenantShare: r.tenantShare, budget: r.budget, server: r.servers.at(dsn.ConnConfig), timelines: r.timelines, log: r.log.With(zap.String("pool", name)),
 		conns:   conns{operating: make(chan struct{}, 1)},
 		service: service{ready: make(chan struct{}), tried: make(chan struct{}), gone: make(chan struct{}), Breaker: Breaker{refused: fmt.Errorf("%w: not reached yet; its node or client must have been started", ErrPoolDown)}}}
 	p.forwards.pool = p

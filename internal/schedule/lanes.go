@@ -23,6 +23,8 @@ type Lanes struct {
 	tenant map[string]*tenantLanes
 	weight map[string]int // of tenants; those that are not named have 1
 
+	drained bool // a tenant of which lanes were left out has none to read any more
+
 	missed      [2]bool         // some lane has jobs that were read and not claimed, by why
 	unsupported map[string]bool // kinds among them that this node cannot run
 }
@@ -67,6 +69,9 @@ type tenantLanes struct {
 	home    *tenancy.Tenant // nil: not resolved yet
 	queues  []*queue
 	clock   time.Duration // when the turn began that was given last, in served time
+	lanes   int           // how many are known, those of kinds apart
+	left    bool          // there are others, which were not taken in
+	busy    bool          // all had something to read when room was wanted last
 	waiting bool          // it is in lanes.active
 	full    bool          // it is in lanes.full
 	// onlyHere: peers had capacity for some of its jobs, but not for those that came next.
@@ -153,8 +158,16 @@ func (ls *Lanes) SetWeights(w map[string]int) {
 // WeightOf is a tenant's weight.
 func (ls *Lanes) WeightOf(tenant string) int { return max(ls.weight[tenant], 1) }
 
-// See notes that a lane may hold jobs behind its cursor.
+// MostLanes is how many lanes of one tenant are known at a time: each costs memory, and a little of the time in
+// which those of all others are not read. Others of its lanes take their places when these have no more jobs.
+const MostLanes = 1000
+
+// See notes that a lane may hold jobs behind its cursor. It returns nil for one that is not taken in, as its
+// tenant has very many: discoveries go on until it is.
 func (ls *Lanes) See(key store.Lane) *Lane {
+	if t := ls.tenant[key.Tenant]; t != nil && t.lanes >= MostLanes && ls.byKey[key] == nil && !ls.makeRoom(t) {
+		return nil
+	}
 	l := ls.Find(key)
 	l.beginWait()
 	ls.activateLane(l)
@@ -173,10 +186,63 @@ func (ls *Lanes) Find(key store.Lane) *Lane {
 		}
 		q := ls.queueOf(t, key.Queue)
 		l = &Lane{Lane: key, owner: t, queue: q}
+		t.lanes++
 		ls.byKey[key] = l
 		ls.addToQueue(l)
 	}
 	return l
+}
+
+// makeRoom drops the lanes of a tenant that have nothing to read, to take in another; false: all have. No
+// page is being claimed from.
+func (ls *Lanes) makeRoom(t *tenantLanes) bool {
+	if t.busy {
+		t.left = true
+		return false
+	}
+	for _, q := range t.queues {
+		for _, l := range q.lanes {
+			if l.Kind == "" && !l.mayHaveMore() {
+				delete(ls.byKey, l.Lane)
+				t.lanes--
+			}
+		}
+		q.lanes = slices.DeleteFunc(q.lanes, func(l *Lane) bool { return ls.byKey[l.Lane] == nil })
+	}
+	t.queues = slices.DeleteFunc(t.queues, func(q *queue) bool { return len(q.lanes) == 0 })
+	t.busy = t.lanes >= MostLanes
+	t.left = t.left || t.busy
+	return !t.busy
+}
+
+// mayHaveMore tells whether a lane, or one of its kinds, has something to read, now or once its gate is open.
+func (l *Lane) mayHaveMore() bool {
+	return l.active || l.parked || slices.ContainsFunc(l.kinds, (*Lane).waits)
+}
+
+// BeginDiscovery notes that lanes are about to be seen again: those that find no place are left out once more.
+func (ls *Lanes) BeginDiscovery() {
+	for _, t := range ls.tenant {
+		t.left, t.busy = false, false
+	}
+}
+
+// HasLeft tells whether lanes of some tenant were left out.
+func (ls *Lanes) HasLeft() bool {
+	for _, t := range ls.tenant {
+		if t.left {
+			return true
+		}
+	}
+	return false
+}
+
+// TakeDrained tells whether since the last call a tenant has come to the end of its lanes of which others were
+// left out.
+func (ls *Lanes) TakeDrained() bool {
+	drained := ls.drained
+	ls.drained = false
+	return drained
 }
 
 func (ls *Lanes) addToQueue(l *Lane) {
@@ -206,8 +272,9 @@ func (l *Lane) beginWait() {
 
 // RereadFrom has a lane read again from a position, unless that is still ahead of it.
 func (ls *Lanes) RereadFrom(key store.Lane, position int64) {
-	l := ls.See(key)
-	l.after = min(l.after, position-1)
+	if l := ls.See(key); l != nil {
+		l.after = min(l.after, position-1)
+	}
 }
 
 // ResetCursor takes a lane's cursor back to where it was.
@@ -309,7 +376,7 @@ func (ls *Lanes) RereadMissed(why int) {
 // which is slow where its finished jobs are not tidied away yet: so not the first time.
 func (ls *Lanes) ForgetIdle(times int) {
 	for key, l := range ls.byKey {
-		if l.active || l.parked || l.owner.waiting || l.owner.full || slices.ContainsFunc(l.kinds, (*Lane).waits) {
+		if l.mayHaveMore() || l.owner.waiting || l.owner.full {
 			continue
 		}
 		if l.idle++; l.idle < times {
@@ -317,6 +384,7 @@ func (ls *Lanes) ForgetIdle(times int) {
 		}
 		delete(ls.byKey, key)
 		t, q := l.owner, l.queue
+		t.lanes--
 		q.lanes = slices.DeleteFunc(q.lanes, func(o *Lane) bool { return o.Lane == l.Lane })
 		if len(q.lanes) == 0 {
 			t.queues = slices.DeleteFunc(t.queues, func(o *queue) bool { return o == q })
@@ -466,7 +534,7 @@ func (l *Lane) Cursor() int64 { return l.after }
 func (l *Lane) Advance(position int64) { l.after = max(l.after, position) }
 
 // Deactivate leaves the lane alone until it is seen again.
-func (l *Lane) Deactivate() { l.active = false }
+func (l *Lane) Deactivate() { l.active, l.owner.busy = false, false }
 
 // Home is where the lane's tenant lives; nil: that was not resolved yet.
 func (l *Lane) Home() *tenancy.Tenant { return l.owner.home }
@@ -481,12 +549,14 @@ func (l *Lane) RunsHereOnly() bool { return l.owner.onlyHere }
 func (l *Lane) MarkRead(upTo int64, more bool) {
 	l.after = max(l.after, upTo)
 	l.active = more
+	l.owner.busy = l.owner.busy && more
 }
 
 // DropInactive drops tenants from the round that have no active lane any more.
 func (ls *Lanes) DropInactive() {
 	ls.active = slices.DeleteFunc(ls.active, func(t *tenantLanes) bool {
 		t.waiting = t.firstActive() != nil && !t.full
+		ls.drained = ls.drained || t.left && !t.waiting && !t.full
 		return !t.waiting
 	})
 }

@@ -466,3 +466,46 @@ func BenchmarkLanesPlan(b *testing.B) {
 		})
 	}
 }
+
+// A tenant may have any number of lanes: so many are known that each of its turns takes little time, and the
+// others come when these have no more jobs.
+func TestLanesOfOneTenantAreBounded(t *testing.T) {
+	t.Parallel()
+	ls := newLanes()
+	many := func(n int) store.Lane { return store.Lane{Queue: fmt.Sprint(n), Tenant: "many"} }
+	for i := range MostLanes {
+		require.NotNil(t, ls.See(many(i)))
+	}
+	require.False(t, ls.HasLeft())
+	require.Nil(t, ls.See(many(MostLanes)))
+	ls.RereadFrom(many(MostLanes+1), 7)
+	require.Len(t, ls.byKey, MostLanes)
+	require.True(t, ls.HasLeft())
+	require.NotNil(t, ls.See(many(3)), "it is known")
+	require.NotNil(t, ls.See(laneOf("few", 0)), "another's is taken in")
+
+	waits := ls.Find(many(0))
+	waits.Deactivate()
+	waits.parked = true
+	read := map[store.Lane]int{}
+	for len(ls.active) > 0 {
+		for _, p := range ls.Plan(10, time.Now()) {
+			read[p.Lane.Lane]++
+			p.Lane.MarkRead(1, false)
+		}
+		ls.DropInactive()
+	}
+	require.Len(t, read, MostLanes, "each has had its turn, but for the parked one, and the other tenant's")
+	require.True(t, ls.TakeDrained(), "so that others are looked for")
+	require.False(t, ls.TakeDrained())
+	ls.BeginDiscovery()
+	require.False(t, ls.HasLeft())
+	for i := range 2 * MostLanes {
+		ls.See(many(MostLanes + i))
+	}
+	require.Len(t, ls.byKey, MostLanes+1)
+	require.NotNil(t, ls.byKey[many(0)], "it waits for its gate")
+	require.True(t, ls.HasLeft())
+	ls.ForgetIdle(1)
+	require.Equal(t, MostLanes, ls.tenant["many"].lanes)
+}

@@ -4,6 +4,13 @@ import "github.com/tenurehq/tenure/internal/mutant"
 
 var _ = []mutant.Mutant{
 	{
+		Promise: "P8", Name: "all of one tenant's lanes are kept in memory",
+		File: "internal/schedule/lanes.go", Func: "(*Lanes).See",
+		Old:  "t.lanes >= MostLanes",
+		New:  "t.lanes < 0",
+		Test: "TestLanesOfOneTenantAreBounded",
+	},
+	{
 		Promise: "P8", Name: "of the places that are left over each tenant has one",
 		File: "internal/schedule/shares.go", Func: "(*share).give",
 		Old:  "s.credit = s.parts()",

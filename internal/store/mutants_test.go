@@ -4,6 +4,13 @@ import "github.com/tenurehq/tenure/internal/mutant"
 
 var _ = []mutant.Mutant{
 	{
+		Promise: "P8", Name: "a look for lanes shows all of one tenant's",
+		File: "internal/store/queries/lane_list.sql",
+		Old:  "ORDER BY random()) <= $2",
+		New:  "ORDER BY random()) <= $2 + 1000000",
+		Test: "TestLooksForLanes",
+	},
+	{
 		Promise: "P10", Name: "taking the lock waits for who looks at its history",
 		File: "internal/store/queries/lock_take.sql",
 		Old:  "FOR UPDATE SKIP LOCKED",

@@ -162,27 +162,30 @@ type Survey struct {
 	Made   []int64 // claims of the session
 	Claims []Claim // of all sessions, in flight
 	State  PageState
-	Lanes  []Lane
+	Lanes  LanesFound
 	Held   []HeldKey // by the jobs of the claims
 }
 
 // ReadSurvey reads what a term of a session begins with in one round trip.
-func ReadSurvey(ctx context.Context, db DB, session uuid.UUID, maxLanes int) (s Survey, err error) {
+func ReadSurvey(ctx context.Context, db DB, session uuid.UUID, look LaneLook) (s Survey, err error) {
 	var b pgx.Batch
-	queueSurvey(&b, session, maxLanes)
+	var lanes []foundLane
+	queueSurvey(&b, session, look)
 	collectInto(b.QueuedQueries[0], &s.Made, pgx.RowTo[int64])
 	collectInto(b.QueuedQueries[1], &s.Claims, pgx.RowToStructByPos[Claim])
 	b.QueuedQueries[2].QueryRow(s.State.scan)
-	collectInto(b.QueuedQueries[3], &s.Lanes, pgx.RowToStructByPos[Lane])
+	collectInto(b.QueuedQueries[3], &lanes, pgx.RowToStructByPos[foundLane])
 	collectInto(b.QueuedQueries[4], &s.Held, pgx.RowToStructByPos[HeldKey])
-	return s, explain(db.SendBatch(ctx, &b).Close(), "read what a term begins with")
+	err = explain(db.SendBatch(ctx, &b).Close(), "read what a term begins with")
+	s.Lanes = look.found(lanes)
+	return s, err
 }
 
-func queueSurvey(b *pgx.Batch, session uuid.UUID, maxLanes int) {
+func queueSurvey(b *pgx.Batch, session uuid.UUID, look LaneLook) {
 	b.Queue(sqlClaimMade, session)
 	b.Queue(sqlClaimList)
 	b.Queue(sqlPageState)
-	b.Queue(sqlLaneList, maxLanes)
+	b.Queue(sqlLaneList, look.args()...)
 	b.Queue(sqlClaimKeys)
 }
 
@@ -191,7 +194,7 @@ func queueSurvey(b *pgx.Batch, session uuid.UUID, maxLanes int) {
 // Postgres longer than the term's first claim does otherwise.
 func Warm(ctx context.Context, db DB) error {
 	var b pgx.Batch
-	queueSurvey(&b, uuid.Nil, 1)
+	queueSurvey(&b, uuid.Nil, LaneLook{Most: 1, EachTenant: 1})
 	b.Queue(sqlPageRead, []string{}, []string{}, []int16{}, []int64{}, []int32{}, []string{}, false, 0, 0, []bool{}, []string{}, []int64{})
 	b.Queue(sqlClaimInsert, uuid.Nil, 0, 0, []int64{}, []int32{}, []int32{}, []uuid.UUID{}, 0) // nobody holds such a lock
 	return explain(db.SendBatch(ctx, &b).Close(), "ready a connection")
@@ -427,7 +430,50 @@ func (d *rowDecoder) text(b, arena []byte) (value, rest []byte) {
 	return arena[start:len(arena):len(arena)], arena
 }
 
+// LaneLook says which lanes to look for.
+type LaneLook struct {
+	Most       int  // lanes to go through
+	EachTenant int  // as many of them are listed of a tenant at most
+	Behind     Lane // where to begin; zero: with the first one
+}
+
+// LanesFound is what a look for lanes has found.
+type LanesFound struct {
+	Lanes []Lane
+	Next  Lane // what the next look is to begin behind; zero: this one came to the last lane
+}
+
+// foundLane is a row of a look.
+type foundLane struct {
+	Lane
+	N      int64
+	Listed bool
+}
+
+func (l LaneLook) args() []any {
+	return []any{l.Most, l.EachTenant, l.Behind.Queue, l.Behind.Tenant, l.Behind.Priority}
+}
+
+func (l LaneLook) found(rows []foundLane) (f LanesFound) {
+	for _, r := range rows {
+		if r.Listed {
+			f.Lanes = append(f.Lanes, r.Lane)
+		}
+		if r.N == int64(l.Most) {
+			f.Next = r.Lane
+		}
+	}
+	return f
+}
+
+// LookForLanes lists lanes that have a row.
+func LookForLanes(ctx context.Context, db DB, l LaneLook) (LanesFound, error) {
+	rows, err := list(ctx, db, "list lanes", pgx.RowToStructByPos[foundLane], sqlLaneList, l.args()...)
+	return l.found(rows), err
+}
+
 // Lanes lists every lane that has a row, at most max of them.
 func Lanes(ctx context.Context, db DB, max int) ([]Lane, error) {
-	return list(ctx, db, "list lanes", pgx.RowToStructByPos[Lane], sqlLaneList, max)
+	f, err := LookForLanes(ctx, db, LaneLook{Most: max, EachTenant: max})
+	return f.Lanes, err
 }

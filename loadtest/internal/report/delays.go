@@ -59,7 +59,7 @@ func PrintDelays(all []time.Duration, what string) (p99 float64, err error) {
 		return 0, errors.New(what + ": no job was started")
 	}
 	p99 = Percentile(all, 0.99)
-	fmt.Fprintf(os.Stderr, "%s: %d jobs, started after %v ms (median), %v ms (99th percentile)\n", what, len(all), Percentile(all, 0.5), p99)
+	fmt.Fprintf(os.Stderr, "%s: %d jobs, started after %v ms (median), %v ms (99th percentile), %v ms (the last)\n", what, len(all), Percentile(all, 0.5), p99, Percentile(all, 1))
 	return p99, nil
 }
 

@@ -19,15 +19,17 @@ import (
 
 type listOptions struct {
 	rows, days, times int
+	where             string
 	disk              bool
 }
 
 type listResult struct {
 	Scenario    string       `json:"scenario"`
+	Where       string       `json:"where"`
 	Rows        int          `json:"rows"`
-	Days        int          `json:"days"` // over which they finished
+	Days        int          `json:"days"` // over which they finished, or were made
 	FillSeconds float64      `json:"fill_seconds"`
-	Bytes       int64        `json:"bytes"`       // of the finished jobs
+	Bytes       int64        `json:"bytes"`       // of the jobs
 	IndexBytes  int64        `json:"index_bytes"` // of their indexes
 	Filters     []listedPage `json:"filters"`
 	Slowest     float64      `json:"slowest_ms"` // median of a filter
@@ -46,50 +48,65 @@ func (r listResult) Fault() error { return nil }
 
 func newList() *cobra.Command {
 	var o listOptions
-	c := scenario("list", "Fill a ledger with finished jobs, and time the first page of each filter of jobs list", &o, list)
-	c.Flags().IntVar(&o.rows, "rows", 1_000_000, "finished jobs; a million takes half a gigabyte")
-	c.Flags().IntVar(&o.days, "days", 7, "days over which they finished")
+	c := scenario("list", "Fill a ledger with jobs, and time the first page of each filter of jobs list", &o, list)
+	c.Flags().StringVar(&o.where, "where", "finished", "where the jobs are: finished, waiting or dead")
+	c.Flags().IntVar(&o.rows, "rows", 1_000_000, "jobs; a million takes half a gigabyte")
+	c.Flags().IntVar(&o.days, "days", 7, "days over which they finished, or were made")
 	c.Flags().IntVar(&o.times, "times", 5, "how often each page is asked for")
 	c.Flags().BoolVar(&o.disk, "disk", true, "keep the database on disk")
 	return c
 }
 
-// fillFinished is of the $1-th to $2-th of $3 jobs, over $4 days up to now. One in 10, 1000, 10000, 100000 and 1000000 is
-// told apart by its tenant, its kind and its queue. Ids are not in the order in which jobs ended.
-const fillFinished = `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload, meta, correlation_id, started_at, node)
-	SELECT (1::bigint << 47) + n + (hashint8(n) %% 1000), at - interval '1 s', at, 1, 0, 1, 0,
-		'tenant_' || rarity(n, 3), 'queue_' || rarity(n, 5), 'kind.' || rarity(n, 9),
-		CASE WHEN n %% 100000 = 7 THEN 'business_error' WHEN n %% 1000 = 7 THEN 'cancelled' ELSE 'done' END,
+// fills are the statements, by listOptions.where, that add the $1-th to $2-th of $3 jobs, over $4 days up to now. One in 10,
+// 1000, 10000, 100000 and 1000000 is told apart by its tenant, its kind and its queue, and so are the twenty oldest (0); the
+// rare ones have tags likewise. Ids of finished jobs are not in the order in which they ended.
+var fills = map[string]string{
+	"finished": `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, payload, meta, correlation_id, started_at, node, outcome)
+	SELECT (1::bigint << 47) + n + (hashint8(n) %% 1000), at - interval '1 s', at, 1, 0, 1, 0, ` + filled + `, CASE WHEN n %% 10 = 0 THEN 'order-' || n END, at - interval '10 ms', 'node-1',
+		CASE WHEN n %% 100000 = 7 THEN 'business_error' WHEN n %% 1000 = 7 THEN 'cancelled' ELSE 'done' END` + filling,
+	"waiting": `INSERT INTO tenure.job (id, created_at, tenant_id, queue, kind, payload, meta, correlation_id) SELECT (1::bigint << 47) + n, at, ` + filled + `, CASE WHEN n %% 10 = 0 THEN 'order-' || n END` + filling,
+	"dead":    `INSERT INTO tenure.dead_letter_job (id, created_at, tenant_id, queue, kind, payload, meta, correlation_id, origin, error) SELECT (1::bigint << 47) + n, at, ` + filled + `, CASE WHEN n %% 10 = 0 THEN 'order-' || n END, 'job', 'it failed'` + filling,
+}
+
+const (
+	filled = `'tenant_' || rarity(n, 3), 'queue_' || rarity(n, 5), 'kind.' || rarity(n, 9),
 		jsonb_build_object('order', n, 'customer', 'customer-' || n %% 10000, 'lines', '[1, 2, 3, 5, 8, 13]'::jsonb, 'note', 'leave at the door of the neighbours if nobody is at home today'),
-		CASE WHEN n %% 1000 = 5 THEN '{"tenure:tags": ["tagged"]}'::jsonb END, CASE WHEN n %% 10 = 0 THEN 'order-' || n END, at - interval '10 ms', 'node-1'
-	FROM (SELECT n, now() - (%[3]d - n) * (%[4]d * interval '1 day' / %[3]d) AS at FROM generate_series(%[1]d, %[2]d) n) of`
+		CASE WHEN n <= 20 OR n %% 1000 = 11 THEN jsonb_build_object('tenure:tags', jsonb_build_array('tag_' || rarity(n, 11))) END`
+	filling = ` FROM (SELECT n, now() - (%[3]d - n) * (%[4]d * interval '1 day' / %[3]d) AS at FROM generate_series(%[1]d, %[2]d) n) of`
+	rarity  = `CREATE FUNCTION rarity(n bigint, r integer) RETURNS integer LANGUAGE sql IMMUTABLE AS
+	'SELECT CASE WHEN n <= 20 THEN 0 WHEN n % 1000000 = r THEN 1000000 WHEN n % 100000 = r THEN 100000 WHEN n % 10000 = r THEN 10000 WHEN n % 1000 = r THEN 1000 WHEN n % 10 = r THEN 10 ELSE 1 END'`
+)
 
-const rarity = `CREATE FUNCTION rarity(n bigint, r integer) RETURNS integer LANGUAGE sql IMMUTABLE AS
-	'SELECT CASE WHEN n % 1000000 = r THEN 1000000 WHEN n % 100000 = r THEN 100000 WHEN n % 10000 = r THEN 10000 WHEN n % 1000 = r THEN 1000 WHEN n % 10 = r THEN 10 ELSE 1 END'`
+// filledTables are where they add them.
+var filledTables = map[string]string{"finished": "completed_job", "waiting": "job", "dead": "dead_letter_job"}
 
-// list fills the ledger by SQL, as jobs have left it, and asks as tenure jobs list does.
+// list fills the ledger by SQL, as jobs would have, and asks as tenure jobs list does.
 func list(ctx context.Context, o listOptions) (r listResult, err error) {
 	if o.rows < 1 || o.days < 1 || o.times < 1 {
 		return r, errors.New("rows, days and times must be more than 0")
+	}
+	table, known := filledTables[o.where]
+	if !known {
+		return r, fmt.Errorf("jobs can be finished, waiting or dead, not %q", o.where)
 	}
 	b, err := bed.Start(ctx, devpg.Options{Durable: true, InMemory: !o.disk}, 1, 1)
 	if err != nil {
 		return r, err
 	}
 	defer b.Close()
-	r = listResult{Scenario: "list", Rows: o.rows, Days: o.days}
+	r = listResult{Scenario: "list", Where: o.where, Rows: o.rows, Days: o.days}
 	pool := b.Pools[0]
 	began := time.Now()
 	err = b.Exec(ctx, pool, rarity+fmt.Sprintf("; SELECT tenure.make_day((now() AT TIME ZONE 'UTC')::date - n) FROM generate_series(0, %d) n", o.days))
 	const chunk = 250_000
 	for from := 1; from <= o.rows && err == nil; from += chunk {
-		err = b.Exec(ctx, pool, fmt.Sprintf(fillFinished, from, min(from+chunk-1, o.rows), o.rows, o.days))
+		err = b.Exec(ctx, pool, fmt.Sprintf(fills[o.where], from, min(from+chunk-1, o.rows), o.rows, o.days))
 		fmt.Fprintf(os.Stderr, "%d of %d jobs\r", min(from+chunk-1, o.rows), o.rows)
 	}
 	if err == nil {
-		err = b.Exec(ctx, pool, `INSERT INTO tenure.job_tag SELECT tenant_id, 'tagged', id FROM tenure.completed_job WHERE meta IS NOT NULL ON CONFLICT DO NOTHING`)
+		err = b.Exec(ctx, pool, fmt.Sprintf(`INSERT INTO tenure.job_tag SELECT tenant_id, meta #>> '{tenure:tags,0}', id FROM tenure.%s WHERE meta IS NOT NULL ON CONFLICT DO NOTHING`, table))
 	}
-	for _, sql := range []string{"VACUUM (ANALYZE) tenure.completed_job", "VACUUM (ANALYZE) tenure.job_tag", "CHECKPOINT"} {
+	for _, sql := range []string{"VACUUM (ANALYZE) tenure." + table, "VACUUM (ANALYZE) tenure.job_tag", "CHECKPOINT"} {
 		if err == nil {
 			err = b.Exec(ctx, pool, sql)
 		}
@@ -98,8 +115,8 @@ func list(ctx context.Context, o listOptions) (r listResult, err error) {
 		return r, err
 	}
 	r.FillSeconds = report.Seconds(time.Since(began))
-	const size = "SELECT sum(%s(i.inhrelid))::bigint FROM pg_inherits i WHERE i.inhparent = 'tenure.completed_job'::regclass"
-	if err := errors.Join(b.Ask(ctx, pool, fmt.Sprintf(size, "pg_table_size"), &r.Bytes), b.Ask(ctx, pool, fmt.Sprintf(size, "pg_indexes_size"), &r.IndexBytes)); err != nil {
+	const size = "SELECT sum(%s(relid))::bigint FROM pg_partition_tree('tenure.%s')"
+	if err := errors.Join(b.Ask(ctx, pool, fmt.Sprintf(size, "pg_table_size", table), &r.Bytes), b.Ask(ctx, pool, fmt.Sprintf(size, "pg_indexes_size", table), &r.IndexBytes)); err != nil {
 		return r, err
 	}
 	return r, r.timeFilters(ctx, b, o)
@@ -117,10 +134,13 @@ func (r *listResult) timeFilters(ctx context.Context, b *bed.Bed, o listOptions)
 	defer c.Stop(ctx)
 	filters := map[string]tenure.JobFilter{
 		"none": {}, "state done": {State: "done"}, "state cancelled": {State: "cancelled"}, "state business_error": {State: "business_error"}, "state dead": {State: "dead"},
-		"tag": {Tags: []string{"tagged"}}, "tag, none": {Tags: []string{"none"}}, "tag, state dead": {Tags: []string{"tagged"}, State: "dead"},
+		"tag_none": {Tags: []string{"none"}}, "tag_1000, state dead": {Tags: []string{"tag_1000"}, State: "dead"},
 		"correlation": {CorrelationID: fmt.Sprintf("order-%d", o.rows/20*10)}, "correlation, none": {CorrelationID: "none"},
 	}
-	for _, rarity := range []string{"1", "10", "1000", "10000", "100000", "1000000", "none"} {
+	for _, rarity := range []string{"1000", "10000", "100000", "1000000", "0"} {
+		filters["tag_"+rarity] = tenure.JobFilter{Tags: []string{"tag_" + rarity}}
+	}
+	for _, rarity := range []string{"1", "10", "1000", "10000", "100000", "1000000", "0", "none"} {
 		filters["tenant_"+rarity] = tenure.JobFilter{Tenant: "tenant_" + rarity}
 		filters["kind."+rarity] = tenure.JobFilter{Kind: "kind." + rarity}
 		filters["queue_"+rarity] = tenure.JobFilter{Queue: "queue_" + rarity}
@@ -145,7 +165,7 @@ func (r *listResult) timeFilters(ctx context.Context, b *bed.Bed, o listOptions)
 // checkOne sees that a job is found by its id, too.
 func (r *listResult) checkOne(ctx context.Context, op *tenure.Operator, b *bed.Bed) error {
 	var id int64
-	if err := b.Ask(ctx, b.Pools[0], "SELECT min(id) FROM tenure.completed_job", &id); err != nil {
+	if err := b.Ask(ctx, b.Pools[0], "SELECT min(id) FROM tenure."+filledTables[r.Where], &id); err != nil {
 		return err
 	}
 	began := time.Now()

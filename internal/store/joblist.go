@@ -40,8 +40,10 @@ var finishedStates = []string{"done", "business_error", "cancelled"}
 
 // spans are how long before its beginning a list of finished jobs looks for those that were made
 // then: no index knows when they were, and the first of these spans needs few rows to be read. At last it
-// looks at all.
-var spans = []time.Duration{4 * time.Second, 32 * time.Second, 4 * time.Minute, 32 * time.Minute, 4 * time.Hour, 32 * time.Hour, 10 * 24 * time.Hour, 0}
+// looks at all: at once after longestChosen if an index leads to what the list is of.
+var spans = []time.Duration{4 * time.Second, 32 * time.Second, 4 * time.Minute, 32 * time.Minute, 4 * time.Hour, 32 * time.Hour, 10 * 24 * time.Hour}
+
+const longestChosen = 32 * time.Hour
 
 // scanStatus reads a job of a list.
 func scanStatus(row pgx.CollectableRow) (s Status, err error) {
@@ -102,20 +104,34 @@ func listUnfinished(ctx context.Context, db DB, f Filter, ids []int64) ([]Status
 
 func listFinished(ctx context.Context, db DB, f Filter, ids []int64) (out []Status, err error) {
 	at, id := f.After.args()
-	var before int64
-	for _, span := range spans {
-		if (ids != nil || f.CorrelationID != "") && span != 0 {
-			continue // an index knows them
-		}
-		some, err := list(ctx, db, "list finished jobs", scanStatus, sqlJobListFinished, nullable(f.State), nullable(f.Tenant), nullable(f.Kind), nullable(f.Queue), ids, f.Limit-len(out),
-			nullable(f.CorrelationID), at, id, nullable(span.Milliseconds()), nullable(before))
-		if err != nil {
-			return nil, err
-		}
-		if out = append(out, some...); len(out) >= f.Limit {
-			break
-		}
-		before = span.Milliseconds()
+	some := func(from, before *time.Time) error {
+		next, err := list(ctx, db, "list finished jobs", scanStatus, sqlJobListFinished, nullable(f.State), nullable(f.Tenant), nullable(f.Kind), nullable(f.Queue), ids, f.Limit-len(out),
+			nullable(f.CorrelationID), at, id, from, before, nullable(len(f.Tags) > 0))
+		out = append(out, next...)
+		return err
 	}
-	return out, nil
+	if ids != nil || f.CorrelationID != "" { // an index knows them
+		err = some(nil, nil)
+		return out, err
+	}
+	begin := f.After.ListedAt
+	if at == nil { // with a time that it is told the planner leaves out the days before
+		if err := db.QueryRow(ctx, sqlScheduleClock).Scan(&begin); err != nil {
+			return nil, explain(err, "list finished jobs")
+		}
+	}
+	var before *time.Time
+	chosen := f.Tenant != "" || f.Kind != "" || f.Queue != "" || f.State != "" && f.State != "done"
+	for _, span := range spans {
+		if chosen && span > longestChosen {
+			continue
+		}
+		from := begin.Add(-span)
+		if err = some(&from, before); err != nil || len(out) >= f.Limit {
+			return out, err
+		}
+		before = &from
+	}
+	err = some(nil, before)
+	return out, err
 }

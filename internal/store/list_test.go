@@ -136,3 +136,55 @@ func TestAPageReadsFewJobs(t *testing.T) {
 		}))
 	}
 }
+
+// What few of many jobs have is found by reading few of them, be these the oldest or all over the table.
+func TestRareJobsAreFoundAmongMany(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const n, rare = 60_000, 20
+	const names = "CASE WHEN n <= 10 OR n % 6000 = 0 THEN 'rare' ELSE 'common' || n % 7 END"
+	const meta = `CASE WHEN n <= 10 OR n % 6000 = 0 THEN '{"tenure:tags": ["rare"]}'::jsonb END`
+	const payload = "jsonb_build_object('text', repeat(md5(n::text), 8))"
+	execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload, meta)
+		SELECT (1::bigint << 46) + n, now() - ($1 - n) * interval '100 ms', now() - ($1 - n) * interval '100 ms', 0, 0, 1, 0, `+names+", "+names+", "+names+`,
+			CASE WHEN n <= 10 OR n % 6000 = 0 THEN 'business_error' ELSE 'done' END, `+payload+", "+meta+" FROM generate_series(1, $1::bigint) n", n)
+	execute(t, b.owner, "INSERT INTO tenure.job (tenant_id, queue, kind, payload, meta) SELECT "+names+", "+names+", "+names+", "+payload+", "+meta+" FROM generate_series(1, $1::bigint) n", n)
+	execute(t, b.owner, "INSERT INTO tenure.dead_letter_job (tenant_id, queue, kind, payload, meta, origin, error) SELECT "+names+", "+names+", "+names+", "+payload+", "+meta+", 'job', 'it failed' FROM generate_series(1, $1::bigint) n", n)
+	for _, table := range []string{"completed_job", "job", "dead_letter_job"} {
+		execute(t, b.owner, "INSERT INTO tenure.job_tag SELECT tenant_id, 'rare', id FROM tenure."+table+" WHERE meta IS NOT NULL")
+		execute(t, b.owner, "VACUUM ANALYZE tenure."+table)
+	}
+	for _, c := range []struct {
+		filter store.Filter
+		tables int // that have such jobs
+	}{
+		{store.Filter{State: "business_error"}, 1},
+		{store.Filter{State: "business_error", Kind: "rare"}, 1},
+		{store.Filter{State: "waiting", Tenant: "rare"}, 1}, // those of a kind alone are looked for in all that wait
+		{store.Filter{State: "waiting", Queue: "rare"}, 1},
+		{store.Filter{State: "waiting", Tenant: "rare", Queue: "rare", Kind: "rare"}, 1},
+		{store.Filter{State: "dead", Tenant: "rare"}, 1},
+		{store.Filter{State: "dead", Kind: "rare"}, 1},
+		{store.Filter{State: "dead", Queue: "rare"}, 1},
+		{store.Filter{Tenant: "rare"}, 3},
+		{store.Filter{Queue: "rare"}, 3},
+		{store.Filter{Tags: []string{"rare"}}, 3},
+		{store.Filter{Queue: "none"}, 0},
+		{store.Filter{Tenant: "none"}, 0},
+		{store.Filter{Tags: []string{"none"}}, 0},
+	} {
+		require.NoError(t, store.Inspect(t.Context(), b.db, func(db store.DB) error {
+			read := func() (n int) {
+				require.NoError(t, db.QueryRow(t.Context(), "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables WHERE relname ~ '^(completed_job|job$|dead_letter)'").Scan(&n))
+				return n
+			}
+			before := read()
+			c.filter.Limit = 100
+			some, err := store.List(t.Context(), db, c.filter)
+			require.NoError(t, err)
+			require.Len(t, some, c.tables*rare, "%+v", c.filter)
+			require.Less(t, read()-before, n/3, "%+v", c.filter)
+			return nil
+		}))
+	}
+}

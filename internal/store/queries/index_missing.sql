@@ -2,7 +2,8 @@
 -- in their order, those of the newest day first: for all days in one, jobs could not finish for as long as that
 -- takes. What an earlier try has left unfinished is made again. An index is made while jobs finish, and
 -- may wait for older transactions for two minutes, as nobody waits for it then. And those that give these
--- days a replica identity, which a partition does not have of its table. No row: none is missing.
+-- days a replica identity, which a partition does not have of its table. At last the one that removes an index of all
+-- days whose place another has taken. No row: none is missing.
 SELECT missing.sql
 FROM (
 SELECT day.relname AS day, whole.relname AS whole, step.n, step.sql
@@ -24,5 +25,7 @@ WHERE i.indrelid = 'tenure.completed_job'::regclass AND NOT i.indisvalid AND ste
 UNION ALL
 SELECT day.relname, NULL, 0, format('ALTER TABLE tenure.%I REPLICA IDENTITY FULL', day.relname)
 FROM pg_inherits has JOIN pg_class day ON day.oid = has.inhrelid
-WHERE has.inhparent = 'tenure.completed_job'::regclass AND day.relreplident = 'd') missing
+WHERE has.inhparent = 'tenure.completed_job'::regclass AND day.relreplident = 'd'
+UNION ALL
+SELECT '', NULL, 0, 'DROP INDEX tenure.completed_job_finished' WHERE to_regclass('tenure.completed_job_finished') IS NOT NULL) missing
 ORDER BY missing.whole IS NULL, missing.day DESC, missing.whole, missing.n;

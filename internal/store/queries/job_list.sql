@@ -7,7 +7,30 @@
 -- yet. "began" is when a job's run did: of a running one that is known if it has reported. external: it
 -- is for workers outside the cluster, of which "node" is the one that has locked it until "at". A table whose
 -- jobs are in none of the states that are asked for is not read: the planner sees that by "states".
-WITH running AS (
+-- Dead letters have indexes by tenant, kind and queue. Waiting jobs have none for lists, as each would cost every job:
+-- the lanes lead to those of a tenant or a queue that has ten thousand at most ("few"), looked up by skipping from
+-- queue to queue. Of more, as of a kind, they are read by their ids until the page is full if the newest jobs fill one
+-- ("dense"), which by CASE the planner does not take for few; else as the planner likes.
+WITH RECURSIVE queue AS (
+    SELECT coalesce($4::text, (SELECT queue FROM tenure.job ORDER BY queue LIMIT 1)) AS name
+    UNION ALL
+    SELECT (SELECT j.queue FROM tenure.job j WHERE j.queue > queue.name ORDER BY j.queue LIMIT 1)
+    FROM queue WHERE $4::text IS NULL AND queue.name IS NOT NULL),
+few AS MATERIALIZED (
+    SELECT CASE
+        WHEN $2::text IS NULL AND $4::text IS NULL OR $5::bigint[] IS NOT NULL OR $7::text IS NOT NULL THEN NULL
+        WHEN (SELECT count(*) FROM (SELECT FROM queue LIMIT 1000) q) = 1000 THEN NULL
+        ELSE (SELECT CASE WHEN count(*) <= 10000 THEN coalesce(array_agg(found.id), '{}') END
+              FROM (SELECT j.id FROM queue CROSS JOIN LATERAL (
+                        SELECT j.id FROM tenure.job j WHERE j.queue = queue.name AND ($2::text IS NULL OR j.tenant_id = $2)
+                        ORDER BY j.queue, j.tenant_id, j.priority, j.position LIMIT 10001) j
+                    LIMIT 10001) found) END AS ids),
+dense AS MATERIALIZED (
+    SELECT $5::bigint[] IS NOT NULL OR $7::text IS NOT NULL OR (SELECT count(*) FROM (
+        SELECT FROM (SELECT tenant_id, kind, queue FROM tenure.job ORDER BY id DESC LIMIT 200000) newest
+        WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR queue = $4)
+        LIMIT $6) page) = $6 AS yes),
+running AS (
     SELECT r.id, c.turn, c.session_id, c.started_at FROM tenure.claim c, unnest(c.job_ids) AS r (id)),
 handled AS (
     SELECT DISTINCT unnest(kinds) AS kind FROM tenure.node_session WHERE state = 'live' AND expires_at > clock_timestamp())
@@ -16,9 +39,23 @@ handled AS (
        s.node, NULL::text AS error, tenure.legible(j.payload, true) AS payload, tenure.legible(j.meta, true) AS meta, j.unique_key, j.correlation_id,
        j.kind IN (SELECT kind FROM handled) AS handled,
        (SELECT p.started_at FROM tenure.job_report p WHERE p.job_id = r.id AND p.turn = r.turn) AS began, NULL::timestamptz AS resume_at, j.exclusive_key, j.timeout_ms, false AS external, j.listed_at
-FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at FROM tenure.job
-      WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
-        AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) j
+FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at
+      FROM ((SELECT * FROM tenure.job
+             WHERE (SELECT ids FROM few) IS NULL AND (SELECT yes FROM dense)
+               AND CASE WHEN ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR queue = $4) THEN true END
+               AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)
+             ORDER BY id DESC)
+            UNION ALL
+            (SELECT * FROM tenure.job
+             WHERE (SELECT ids FROM few) IS NULL AND NOT (SELECT yes FROM dense)
+               AND ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR queue = $4)
+               AND $5::bigint[] IS NULL AND $7::text IS NULL
+             ORDER BY id DESC)
+            UNION ALL
+            (SELECT * FROM tenure.job
+             WHERE id = ANY ((SELECT ids FROM few)::bigint[])
+               AND ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR queue = $4)
+             ORDER BY id DESC)) job) j
 LEFT JOIN running r ON r.id = j.id AND r.turn = j.turn
 LEFT JOIN tenure.node_session s ON s.session_id = r.session_id
 WHERE ($1::text IS NULL OR ($1 = 'waiting' AND r.id IS NULL) OR ($1 = 'claimed' AND r.id IS NOT NULL AND r.started_at IS NULL)

@@ -20,7 +20,12 @@ type rereader struct {
 	inherited bool           // the last holder dozed, or there was none
 	look      store.LaneLook // the next one
 	parts     sweepParts
+	// bottom is up to where no job stands or can appear: nobody has to read what is dead there.
+	bottom, noted int64 // noted: for the next holder
 }
+
+// noteBottomEvery is by how many positions the bottom has to have risen to be noted.
+const noteBottomEvery = 1 << 12
 
 // sweep looks behind every cursor, from its lane's start: the safety net under them, and the
 // way back for what was given back. What is dead there is read with it, so that it is done in parts.
@@ -33,7 +38,7 @@ func (r *rereader) sweep() query {
 		r.lanes.RereadMissed(schedule.MissedByPeers)
 		r.agenda.discover.ask()
 	}
-	behind, upTo := r.parts.next()
+	behind, upTo := r.parts.next(r.bottom)
 	req := r.lookBehind(behind, upTo, true)
 	return func(ctx context.Context) (use func(), err error) {
 		began := time.Now()
@@ -77,7 +82,11 @@ func (r *rereader) lookBehind(behind, upTo int64, unsupported bool) store.BackRe
 // discover finds lanes that hold jobs. Hints make it unnecessary in the normal case: it is for
 // the lost ones, and for jobs that were added by SQL.
 func (r *rereader) discover() query {
-	look := r.look
+	look, final := r.look, r.horizon.Final()
+	if r.bottom >= r.noted+noteBottomEvery {
+		look.Bottom, look.Fence = r.bottom, r.fence
+		r.noted = r.bottom
+	}
 	return func(ctx context.Context) (use func(), err error) {
 		lanes, err := store.LookForLanes(ctx, r.pool.Jobs(), look)
 		if err != nil {
@@ -86,6 +95,7 @@ func (r *rereader) discover() query {
 		limits, err := store.Limits(ctx, r.pool.Jobs())
 		return func() {
 			r.addLanes(lanes)
+			r.raiseBottom(look.BottomOf(lanes, final))
 			if r.gates.Differ(append(limits, (*r.limits.Load())[r.pool.Name]...)) { // what is in flight has to be known with them
 				r.gates.Forget()
 			}
@@ -119,9 +129,17 @@ func (r *rereader) checkQuotas() query {
 
 func (r *rereader) addLanes(found store.LanesFound) {
 	r.look.Behind = found.Next
+	r.raiseBottom(found.Bottom)
 	r.lanes.BeginDiscovery()
 	for _, l := range found.Lanes {
 		r.lanes.See(l)
 		r.keys.WakePaused(l.Tenant)
 	}
+}
+
+// raiseBottom has nothing read any more up to a position.
+func (r *rereader) raiseBottom(position int64) {
+	r.bottom = max(r.bottom, position)
+	r.lanes.BeginAt(r.bottom)
+	r.horizon.BeginAt(r.bottom)
 }

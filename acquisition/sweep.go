@@ -24,8 +24,9 @@ type sweepParts struct {
 	top    int64 // the last position that is known to have been given out
 }
 
-// next is behind which position the next part looks, and up to which.
-func (s *sweepParts) next() (behind, upTo int64) {
+// next is behind which position the next part looks, and up to which; it need not look up to the bottom.
+func (s *sweepParts) next(bottom int64) (behind, upTo int64) {
+	s.from = max(s.from, bottom)
 	if s.length == 0 || s.from+s.length >= s.top {
 		return s.from, math.MaxInt64
 	}

@@ -21,7 +21,7 @@ func TestASweepIsDoneInParts(t *testing.T) {
 	parts, failed := 0, 0
 	sweep := func() {
 		for parts = 0; ; parts++ {
-			behind, upTo := s.next()
+			behind, upTo := s.next(0)
 			require.Equal(t, s.from, behind)
 			took := dead(behind, upTo)
 			if took > partPatience {

@@ -43,6 +43,15 @@ func NewHorizon() *Horizon { return &Horizon{position: -1} }
 // Floor is where a look back begins.
 func (h *Horizon) Floor() int64 { return h.floor }
 
+// BeginAt says that up to a position no job stands, or can appear, as this term, or the one before it, has found out.
+func (h *Horizon) BeginAt(position int64) {
+	h.rising = max(h.rising, position)
+	h.floor = max(h.floor, position)
+}
+
+// Final is up to where nothing could appear any more at the last look back.
+func (h *Horizon) Final() int64 { return h.rising }
+
 // Observe takes the ledger's state as it was just before a look back, once what that has
 // found is heeded.
 func (h *Horizon) Observe(s store.PageState) {

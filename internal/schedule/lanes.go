@@ -23,7 +23,8 @@ type Lanes struct {
 	tenant map[string]*tenantLanes
 	weight map[string]int // of tenants; those that are not named have 1
 
-	drained bool // a tenant of which lanes were left out has none to read any more
+	begin   int64 // where lanes begin that are new
+	drained bool  // a tenant of which lanes were left out has none to read any more
 
 	missed      [2]bool         // some lane has jobs that were read and not claimed, by why
 	unsupported map[string]bool // kinds among them that this node cannot run
@@ -162,6 +163,9 @@ func (ls *Lanes) WeightOf(tenant string) int { return max(ls.weight[tenant], 1) 
 // which those of all others are not read. Others of its lanes take their places when these have no more jobs.
 const MostLanes = 1000
 
+// BeginAt has lanes that are seen for the first time, or again, be read behind a position.
+func (ls *Lanes) BeginAt(position int64) { ls.begin = position }
+
 // See notes that a lane may hold jobs behind its cursor. It returns nil for one that is not taken in, as its
 // tenant has very many: discoveries go on until it is.
 func (ls *Lanes) See(key store.Lane) *Lane {
@@ -185,7 +189,7 @@ func (ls *Lanes) Find(key store.Lane) *Lane {
 			ls.tenant[key.Tenant] = t
 		}
 		q := ls.queueOf(t, key.Queue)
-		l = &Lane{Lane: key, owner: t, queue: q}
+		l = &Lane{Lane: key, owner: t, queue: q, after: ls.begin}
 		t.lanes++
 		ls.byKey[key] = l
 		ls.addToQueue(l)

@@ -323,7 +323,9 @@ var ledgerStatements = map[string]*statement{
 	},
 	"claim_made": {params: []uint32{oidUUID}, columns: []column{{"id", oidInt8}}, run: none},
 	"claim_list": {columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"job_ids", oidInts}}, run: none},
-	"lane_list":  {params: []uint32{oidInt8, oidInt8, oidText, oidText, oidInt2}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}, {"n", oidInt8}, {"listed", oidBool}}, run: none},
+	"lane_list": {params: []uint32{oidInt8, oidInt8, oidText, oidText, oidInt2}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}, {"n", oidInt8}, {"listed", oidBool},
+		{"lowest", oidInt8}, {"bottom", oidInt8}}, run: none},
+	"bottom_note": {params: []uint32{oidUUID, oidInt8, oidInt4, oidInt8}, run: none},
 	"page_state": {
 		columns: []column{{"removals", oidInt8}, {"limit_changes", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}, {"now", oidTime}},
 		run: func(l *ledger, _ *host, _ []any) [][]any {

@@ -435,26 +435,44 @@ type LaneLook struct {
 	Most       int  // lanes to go through
 	EachTenant int  // as many of them are listed of a tenant at most
 	Behind     Lane // where to begin; zero: with the first one
+	// Bottom is a position up to which no job stands, or can appear, to be noted for who holds
+	// the lock after Fence; 0: there is nothing to be noted.
+	Bottom int64
+	Fence  Fence
 }
 
 // LanesFound is what a look for lanes has found.
 type LanesFound struct {
 	Lanes []Lane
 	Next  Lane // what the next look is to begin behind; zero: this one came to the last lane
+	// Lowest is the first position in any lane that was gone through, if there was none before it.
+	Lowest int64
+	Bottom int64 // as it was noted
 }
 
 // foundLane is a row of a look.
 type foundLane struct {
 	Lane
-	N      int64
-	Listed bool
+	N              int64
+	Listed         bool
+	Lowest, Bottom int64
 }
 
 func (l LaneLook) args() []any {
 	return []any{l.Most, l.EachTenant, l.Behind.Queue, l.Behind.Tenant, l.Behind.Priority}
 }
 
-func (l LaneLook) found(rows []foundLane) (f LanesFound) {
+// BottomOf is the position up to which no job stands, or can appear, by what a look has found, if nothing could
+// appear any more up to a position before that; 0: it is not known, as the look did not go through all lanes.
+func (l LaneLook) BottomOf(f LanesFound, final int64) int64 {
+	if (l.Behind != Lane{}) || (f.Next != Lane{}) {
+		return 0
+	}
+	return min(final, f.Lowest-1)
+}
+
+func (l LaneLook) found(rows []foundLane) LanesFound {
+	f := LanesFound{Lowest: math.MaxInt64}
 	for _, r := range rows {
 		if r.Listed {
 			f.Lanes = append(f.Lanes, r.Lane)
@@ -462,14 +480,22 @@ func (l LaneLook) found(rows []foundLane) (f LanesFound) {
 		if r.N == int64(l.Most) {
 			f.Next = r.Lane
 		}
+		f.Lowest, f.Bottom = r.Lowest, r.Bottom
 	}
 	return f
 }
 
-// LookForLanes lists lanes that have a row.
+// LookForLanes lists lanes that have a row, in one round trip.
 func LookForLanes(ctx context.Context, db DB, l LaneLook) (LanesFound, error) {
-	rows, err := list(ctx, db, "list lanes", pgx.RowToStructByPos[foundLane], sqlLaneList, l.args()...)
-	return l.found(rows), err
+	var rows []foundLane
+	var b pgx.Batch
+	b.Queue(sqlLaneList, l.args()...)
+	collectInto(b.QueuedQueries[0], &rows, pgx.RowToStructByPos[foundLane])
+	if l.Bottom > 0 { // at last, as it locks the lock's row
+		b.Queue(sqlBottomNote, l.Fence.Session, l.Fence.Epoch, l.Fence.Incarnation, l.Bottom)
+	}
+	err := db.SendBatch(ctx, &b).Close()
+	return l.found(rows), explain(err, "list lanes")
 }
 
 // Lanes lists every lane that has a row, at most max of them.

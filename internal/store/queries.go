@@ -102,6 +102,7 @@ var (
 	sqlPageApart             = query("page_apart")
 	sqlPageRead              = query("page_read")
 	sqlLaneList              = query("lane_list")
+	sqlBottomNote            = query("bottom_note")
 	sqlTimerFire             = query("timer_fire")
 	sqlTimerShare            = query("timer_share")
 	sqlTimerTenants          = query("timer_tenants")

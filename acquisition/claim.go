@@ -20,7 +20,8 @@ type claimer struct {
 	peers       *peers
 	dispatcher  *dispatcher
 	quarantined *quarantineClaimer
-	headsFirst  bool // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
+	headsFirst  bool      // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
+	slowUntil   time.Time // payloads are printed apart until then, as those of a page took long
 }
 
 // claimJobs claims as many jobs as there is capacity for and some are waiting, and hands them
@@ -88,7 +89,7 @@ func (c *claimer) claimPages(ctx context.Context, n, slots int, ready []*peer) (
 		reserved.release()
 		return 0, err
 	}
-	next := c.beginReading(ctx, c.peers.runnable, c.joinPortions(heads, c.choosePortions(ctx, n-len(heads), ready, taken)), slots, reserved)
+	next := c.beginReading(ctx, c.peers.runnable, time.Now().Before(c.slowUntil), c.joinPortions(heads, c.choosePortions(ctx, n-len(heads), ready, taken)), slots, reserved)
 	for ahead := 0; next != nil; ahead++ {
 		var n int
 		n, next, err = c.claimPage(ctx, next, ahead < mostAhead)
@@ -102,6 +103,9 @@ func (c *claimer) claimPage(ctx context.Context, r *reading, mayReadAhead bool) 
 	defer r.reserved.release()
 	if <-r.done; r.err != nil {
 		return 0, nil, r.err
+	}
+	if r.page.Slow {
+		c.slowUntil = time.Now().Add(sweepEvery / 4)
 	}
 	if c.homes.areOutdated() { // jobs were read that may have been enqueued because of it
 		c.homes.followRoutes()
@@ -166,7 +170,7 @@ func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer)
 	if slots == 0 {
 		return nil
 	}
-	return c.beginReading(ctx, c.peers.runnable, c.choosePortions(ctx, slots, ready, taken), slots, holdReserved(c.workers, slots))
+	return c.beginReading(ctx, c.peers.runnable, time.Now().Before(c.slowUntil), c.choosePortions(ctx, slots, ready, taken), slots, holdReserved(c.workers, slots))
 }
 
 // putBack has the heads of a page looked up again that nothing is made of.

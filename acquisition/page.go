@@ -25,15 +25,15 @@ type reading struct {
 	err  error
 }
 
-// beginReading reads jobs beside the term's goroutine, those of the given kinds with their payload;
-// nil: there is nothing to be read.
-func (h *holding) beginReading(ctx context.Context, kinds store.Kinds, portions []schedule.Portion, slots int, reserved *reservedSlots) *reading {
+// beginReading reads jobs beside the term's goroutine, those of the given kinds with their payload, which
+// is printed apart if that is said; nil: there is nothing to be read.
+func (h *holding) beginReading(ctx context.Context, kinds store.Kinds, apart bool, portions []schedule.Portion, slots int, reserved *reservedSlots) *reading {
 	if len(portions) == 0 {
 		reserved.release()
 		return nil
 	}
 	r := &reading{began: time.Now(), portions: portions, before: make([]int64, len(portions)), slots: slots, reserved: reserved, done: make(chan struct{})}
-	var req store.PageRequest
+	req := store.PageRequest{Apart: apart}
 	for i, p := range portions {
 		r.before[i] = p.Lane.Cursor()
 		switch {

@@ -19,9 +19,10 @@ import (
 // Bounds on printing payloads. Those of a page take milliseconds, unless one of them unfolds
 // to many times of what it is stored as.
 const (
-	printPatience = 2 * time.Second // with a statement that prints several of them
-	apartPatience = 5 * time.Second // with the jobs of a page, each looked at before it is printed
-	apartBytes    = 64 << 10        // stored, of the jobs that are looked at in one statement
+	printPatience = time.Second       // with a statement that prints several of them
+	apartPatience = 5 * time.Second   // with the jobs of claims, each looked at before it is printed
+	pagePatience  = printPatience / 4 // likewise with those of a page, which all tenants wait for; one more may be begun
+	apartBytes    = 64 << 10          // stored, of the jobs that are looked at in one statement
 )
 
 // readPrinted reads what has to be printed: all at once or, when that fails or takes too
@@ -56,7 +57,7 @@ func readApart(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign 
 		}
 	}
 	slices.SortStableFunc(order, func(a, b *Waiting) int { return cmp.Compare(a.Bytes, b.Bytes) })
-	until := time.Now().Add(apartPatience)
+	until := time.Now().Add(pagePatience)
 	err = printApart(ctx, db, order, MaxPageBytes, until, func(p printed) {
 		w := jobs[p.id]
 		w.Damage, w.TooLarge, w.Left = p.damage, p.bytes > MaxJobBytes, p.isLeft()
@@ -72,6 +73,7 @@ func readApart(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign 
 			w.Left, w.Record.Payload, w.Record.Meta = true, nil, nil
 		}
 	}
+	page.Slow = !p.Apart || time.Now().After(until)
 	return page, nil
 }
 

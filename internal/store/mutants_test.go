@@ -4,6 +4,13 @@ import "github.com/tenurehq/tenure/internal/mutant"
 
 var _ = []mutant.Mutant{
 	{
+		Promise: "P10", Name: "each page waits for payloads that take long to print",
+		File: "internal/store/apart.go", Func: "readApart",
+		Old:  "!p.Apart || time.Now().After(until)",
+		New:  "false",
+		Test: "TestSlowPagesSaySo",
+	},
+	{
 		Promise: "P8", Name: "a look for lanes shows all of one tenant's",
 		File: "internal/store/queries/lane_list.sql",
 		Old:  "ORDER BY random()) <= $2",

@@ -34,6 +34,7 @@ type PageRequest struct {
 	Heads      []bool   // the lane is read for one job, whose turn it is under its exclusive key
 	Kinds      []string // the lane is read for jobs of one kind; "": of all
 	UpTo       []int64  // the lane is read up to this position
+	Apart      bool     // print payloads one by one, the smallest first: what is printed at once was slow lately
 }
 
 // Add asks for up to quota jobs of a lane after a position. Those with an exclusive key come
@@ -82,6 +83,7 @@ type Waiting struct {
 type Page struct {
 	PageState
 	Jobs []Waiting // lane by lane, each in order of position
+	Slow bool      // to print it at once took too long, or failed; or there was no time for some of it apart
 }
 
 // PageState is the ledger's state just before a page was read.
@@ -134,11 +136,16 @@ const (
 // records their queue, tenant and priority. A page that cannot be printed, or not soon, or in which
 // something is damaged, is read without payloads, which are printed apart then.
 func ReadPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign bool) (Page, error) {
-	page, err := readPrinted(ctx, func(ctx context.Context) (Page, error) {
-		return readPage(ctx, db, p, kinds, foreign, MaxJobBytes)
-	}, func(ctx context.Context) (Page, error) {
-		return readApart(ctx, db, p, kinds, foreign)
-	})
+	apart := func(ctx context.Context) (Page, error) { return readApart(ctx, db, p, kinds, foreign) }
+	var page Page
+	var err error
+	if p.Apart {
+		page, err = apart(ctx)
+	} else {
+		page, err = readPrinted(ctx, func(ctx context.Context) (Page, error) {
+			return readPage(ctx, db, p, kinds, foreign, MaxJobBytes)
+		}, apart)
+	}
 	return page, explain(err, "read waiting jobs")
 }
 

@@ -115,7 +115,7 @@ func list(ctx context.Context, o listOptions) (r listResult, err error) {
 		return r, err
 	}
 	r.FillSeconds = report.Seconds(time.Since(began))
-	const size = "SELECT sum(%s(relid))::bigint FROM pg_partition_tree('tenure.%s')"
+	const size = "SELECT sum(%s(c.oid))::bigint FROM pg_class c WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^%s(_[0-9]+|_rest)?$'"
 	if err := errors.Join(b.Ask(ctx, pool, fmt.Sprintf(size, "pg_table_size", table), &r.Bytes), b.Ask(ctx, pool, fmt.Sprintf(size, "pg_indexes_size", table), &r.IndexBytes)); err != nil {
 		return r, err
 	}

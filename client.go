@@ -142,7 +142,7 @@ type handlingConns struct {
 
 // AcquireFor implements execution.Conns.
 func (h handlingConns) AcquireFor(ctx context.Context, tenant tenancy.ID) (*pgxpool.Conn, func(), error) {
-	if h.handling != nil {
+	if h.handling != nil && h.handling.Err() == nil { // else there is a grace, for which nobody waits long
 		waits, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(h.handling, func() { cancel(context.Cause(h.handling)) })()

@@ -145,6 +145,7 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	t.rereader.raiseBottom(seen.Bottom)
 	now := time.Now()
 	t.idleness.quiet = now.Add(-dozeAfter * t.cfg.IdleWait) // a pool in which nothing is found at first need not be watched closely
 	t.planDuties(now)

@@ -111,8 +111,8 @@ var _ = []mutant.Mutant{
 	{
 		Promise: "P1", Name: "a sweep in parts leaves some out",
 		File: "acquisition/sweep.go", Func: "(*sweepParts).note",
-		Old:  "if s.from = upTo; upTo == math.MaxInt64 {",
-		New:  "if s.from = upTo + s.length; upTo == math.MaxInt64 {",
+		Old:  "s.from, s.due = upTo, ",
+		New:  "s.from, s.due = upTo+s.length, ",
 		Test: "TestASweepIsDoneInParts",
 	},
 	{

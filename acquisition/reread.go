@@ -22,34 +22,47 @@ type rereader struct {
 	parts     sweepParts
 	// bottom is up to where no job stands or can appear: nobody has to read what is dead there.
 	bottom, noted int64 // noted: for the next holder
+	sweeps        int   // that were begun
+	wholeSweep    bool  // the one that is under way pays no heed to the bottom, as rows may have been restored below it
+	wholeLook     bool  // nor is the next look for lanes to
 }
 
 // noteBottomEvery is by how many positions the bottom has to have risen to be noted.
 const noteBottomEvery = 1 << 12
 
+// wholeEvery is how many sweeps there are to one that begins at no bottom.
+const wholeEvery = 10
+
 // sweep looks behind every cursor, from its lane's start: the safety net under them, and the
 // way back for what was given back. What is dead there is read with it, so that it is done in parts.
 func (r *rereader) sweep() query {
-	if r.parts.from == 0 {
+	bottom := r.bottom
+	if r.parts.begin(time.Now()) {
 		r.homes.forgetAll()
 		r.keys.WakeResting()
 		r.lanes.DropEmptyKinds()
 		r.lanes.RereadMissed(schedule.MissedHere)
 		r.lanes.RereadMissed(schedule.MissedByPeers)
 		r.agenda.discover.ask()
+		r.sweeps++
+		r.wholeSweep = r.sweeps%wholeEvery == 0
+		r.wholeLook = r.wholeLook || r.wholeSweep
 	}
-	behind, upTo := r.parts.next(r.bottom)
+	if r.wholeSweep {
+		bottom = 0
+	}
+	behind, upTo, patience := r.parts.next(bottom)
 	req := r.lookBehind(behind, upTo, true)
 	return func(ctx context.Context) (use func(), err error) {
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(ctx, partPatience)
+		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		s, first, err := store.LookBack(ctx, r.pool.Jobs(), req)
 		took := time.Since(began)
 		return func() {
 			r.lanes.Rewind(first, true)
-			if !r.parts.note(upTo, s.Position, took) {
-				r.agenda.sweep.dueBy(time.Now().Add(dutyFactor * took))
+			if due := r.parts.note(upTo, s.Position, took, time.Now()); !due.IsZero() {
+				r.agenda.sweep.dueBy(due)
 			}
 		}, err
 	}
@@ -63,6 +76,9 @@ func (r *rereader) rewind() query {
 		return func() {
 			r.horizon.Observe(s)
 			r.parts.top = s.Position
+			if s.Position < r.bottom { // it was set back
+				r.setBottom(0)
+			}
 			r.lanes.Rewind(first, false)
 		}, err
 	}
@@ -83,7 +99,10 @@ func (r *rereader) lookBehind(behind, upTo int64, unsupported bool) store.BackRe
 // the lost ones, and for jobs that were added by SQL.
 func (r *rereader) discover() query {
 	look, final := r.look, r.horizon.Final()
-	if r.bottom >= r.noted+noteBottomEvery {
+	if (look.Behind == store.Lane{}) {
+		look.Whole, r.wholeLook = r.wholeLook, false
+	}
+	if r.bottom >= r.noted+noteBottomEvery || r.bottom < r.noted {
 		look.Bottom, look.Fence = r.bottom, r.fence
 		r.noted = r.bottom
 	}
@@ -94,6 +113,9 @@ func (r *rereader) discover() query {
 		}
 		limits, err := store.Limits(ctx, r.pool.Jobs())
 		return func() {
+			if look.Whole {
+				r.setBottom(look.BottomOf(lanes, final)) // first, as lanes that are new are read from there
+			}
 			r.addLanes(lanes)
 			r.raiseBottom(look.BottomOf(lanes, final))
 			if r.gates.Differ(append(limits, (*r.limits.Load())[r.pool.Name]...)) { // what is in flight has to be known with them
@@ -138,8 +160,10 @@ func (r *rereader) addLanes(found store.LanesFound) {
 }
 
 // raiseBottom has nothing read any more up to a position.
-func (r *rereader) raiseBottom(position int64) {
-	r.bottom = max(r.bottom, position)
-	r.lanes.BeginAt(r.bottom)
-	r.horizon.BeginAt(r.bottom)
+func (r *rereader) raiseBottom(position int64) { r.setBottom(max(r.bottom, position)) }
+
+func (r *rereader) setBottom(position int64) {
+	r.bottom = position
+	r.lanes.BeginAt(position)
+	r.horizon.BeginAt(position)
 }

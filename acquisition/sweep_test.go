@@ -8,49 +8,66 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestASweepIsDoneInParts: a database that reads a position in a microsecond where it is dead, as almost all
-// is, does no part that takes longer than it may, but the first; each sweep has been everywhere, and
-// it is a single part again when there is nothing dead any more.
+// TestASweepIsDoneInParts: where 60 million positions are dead, each of which takes a tenth of a microsecond, or ten
+// times that, a sweep has been everywhere behind the bottom after some parts, of which none is longer than it may
+// be; it is a single part again once nothing is dead any more. Who asks for a sweep meanwhile has one from the start.
 func TestASweepIsDoneInParts(t *testing.T) {
 	t.Parallel()
-	const top = 100_000_000
-	s := sweepParts{top: top}
-	dead := func(behind, upTo int64) time.Duration { // from 40 to 100 million
-		return time.Duration(max(min(upTo, top)-max(behind, 40_000_000), 0)) * time.Microsecond
+	const top, bottom = 100_000_000, 10_000_000
+	now := time.Now()
+	each := 100 * time.Nanosecond
+	dead := func(behind, upTo int64) time.Duration {
+		return time.Duration(max(min(upTo, top)-max(behind, 40_000_000), 0)) * each
 	}
-	parts, failed := 0, 0
-	sweep := func() {
-		for parts = 0; ; parts++ {
-			behind, upTo := s.next(0)
-			require.Equal(t, s.from, behind)
+	var s sweepParts
+	sweep := func() (parts, failed int) {
+		s.top = top
+		require.True(t, s.begin(now))
+		for at := int64(bottom); ; require.False(t, s.begin(now)) {
+			behind, upTo, patience := s.next(bottom)
+			require.Equal(t, at, behind, "nothing is left out")
 			took := dead(behind, upTo)
-			if took > partPatience {
+			if took > patience {
 				failed++
 				s.shorten()
 				continue
 			}
-			require.LessOrEqual(t, s.from, int64(top))
-			over := s.note(upTo, top, took)
-			require.Equal(t, upTo == math.MaxInt64, over)
-			if over {
-				require.Zero(t, s.from, "the next one begins at the start")
-				return
+			parts++
+			due := s.note(upTo, top, took, now)
+			if upTo == math.MaxInt64 {
+				require.Zero(t, due)
+				return parts, failed
 			}
-			require.Equal(t, upTo, s.from, "nothing is left out")
+			require.Equal(t, now.Add(dutyFactor*took), due)
+			at, now = upTo, due
 		}
 	}
-	sweep()
+	parts, failed := sweep()
 	require.Positive(t, failed, "the first could not know")
-	require.Less(t, failed, 20)
-	require.Greater(t, parts, 100, "60 s in parts of a quarter of a second")
-	require.Less(t, parts, 600)
-	failed = 0
-	sweep()
-	require.Less(t, failed, 10, "where much is dead it is found out again, by halves")
+	require.Less(t, failed, 10)
+	require.Greater(t, parts, 5)
+	require.LessOrEqual(t, parts, mostParts)
 
-	dead = func(int64, int64) time.Duration { return time.Millisecond }
-	sweep()
-	sweep()
-	require.Zero(t, parts, "one part, as before")
-	require.Zero(t, s.length)
+	each = time.Microsecond // three seconds a part: there are not to be more of them
+	parts, failed = sweep()
+	require.Less(t, failed, 10)
+	require.LessOrEqual(t, parts, mostParts)
+	require.Greater(t, parts, mostParts/2)
+
+	require.True(t, s.begin(now))
+	_, upTo, _ := s.next(bottom)
+	due := s.note(upTo, top, time.Second, now)
+	require.False(t, s.begin(due.Add(-1)), "asked for")
+	for upTo < math.MaxInt64 {
+		_, upTo, _ = s.next(bottom)
+		now = due
+		due = s.note(upTo, top, time.Second, now)
+	}
+	require.Equal(t, now, due, "from the start, at once")
+
+	each = 0
+	for range 40 {
+		parts, _ = sweep()
+	}
+	require.Equal(t, 1, parts, "as before")
 }

@@ -195,7 +195,7 @@ func TestP10NobodyWaitsForASilentDatabase(t *testing.T) {
 // as when dead rows cannot be tidied away. Jobs run meanwhile.
 func TestClaimsDoNotWaitForBackgroundQueries(t *testing.T) {
 	t.Parallel()
-	for name, sql := range map[string]string{"behind the cursors": "FROM known k", "for lanes": "WITH RECURSIVE lane"} {
+	for name, sql := range map[string]string{"behind the cursors": "FROM known k", "for lanes": "WITH RECURSIVE bottom"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t, 1, 1)

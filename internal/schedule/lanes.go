@@ -71,6 +71,7 @@ type tenantLanes struct {
 	queues  []*queue
 	clock   time.Duration // when the turn began that was given last, in served time
 	lanes   int           // how many are known, those of kinds apart
+	room    int           // how many may be, as was found out when room was wanted last
 	left    bool          // there are others, which were not taken in
 	busy    bool          // all had something to read when room was wanted last
 	waiting bool          // it is in lanes.active
@@ -159,17 +160,29 @@ func (ls *Lanes) SetWeights(w map[string]int) {
 // WeightOf is a tenant's weight.
 func (ls *Lanes) WeightOf(tenant string) int { return max(ls.weight[tenant], 1) }
 
-// MostLanes is how many lanes of one tenant are known at a time: each costs memory, and a little of the time in
-// which those of all others are not read. Others of its lanes take their places when these have no more jobs.
-const MostLanes = 1000
+// MostLanes is how many lanes of one tenant are known at a time that have something to read: each costs memory, and
+// a little of the time in which those of all others are not read. Others of its lanes take their places when these
+// have no more jobs. With those that wait for a gate there are mostParked.
+const (
+	MostLanes  = 1000
+	mostParked = 10 * MostLanes
+)
 
-// BeginAt has lanes that are seen for the first time, or again, be read behind a position.
-func (ls *Lanes) BeginAt(position int64) { ls.begin = position }
+// BeginAt has lanes be read behind a position, up to which no job stands or can appear.
+func (ls *Lanes) BeginAt(position int64) {
+	if ls.begin == position {
+		return
+	}
+	ls.begin = position
+	for _, l := range ls.byKey {
+		l.after = max(l.after, position)
+	}
+}
 
 // See notes that a lane may hold jobs behind its cursor. It returns nil for one that is not taken in, as its
 // tenant has very many: discoveries go on until it is.
 func (ls *Lanes) See(key store.Lane) *Lane {
-	if t := ls.tenant[key.Tenant]; t != nil && t.lanes >= MostLanes && ls.byKey[key] == nil && !ls.makeRoom(t) {
+	if t := ls.tenant[key.Tenant]; t != nil && t.lanes >= max(t.room, MostLanes) && ls.byKey[key] == nil && !ls.makeRoom(t) {
 		return nil
 	}
 	l := ls.Find(key)
@@ -204,17 +217,23 @@ func (ls *Lanes) makeRoom(t *tenantLanes) bool {
 		t.left = true
 		return false
 	}
+	active := 0
 	for _, q := range t.queues {
 		for _, l := range q.lanes {
-			if l.Kind == "" && !l.mayHaveMore() {
+			switch {
+			case l.Kind != "":
+			case !l.mayHaveMore():
 				delete(ls.byKey, l.Lane)
 				t.lanes--
+			case l.active:
+				active++
 			}
 		}
 		q.lanes = slices.DeleteFunc(q.lanes, func(l *Lane) bool { return ls.byKey[l.Lane] == nil })
 	}
 	t.queues = slices.DeleteFunc(t.queues, func(q *queue) bool { return len(q.lanes) == 0 })
-	t.busy = t.lanes >= MostLanes
+	t.room = min(t.lanes+max(MostLanes-active, 0), mostParked)
+	t.busy = t.lanes >= t.room
 	t.left = t.left || t.busy
 	return !t.busy
 }

@@ -503,9 +503,20 @@ func TestLanesOfOneTenantAreBounded(t *testing.T) {
 	for i := range 2 * MostLanes {
 		ls.See(many(MostLanes + i))
 	}
-	require.Len(t, ls.byKey, MostLanes+1)
-	require.NotNil(t, ls.byKey[many(0)], "it waits for its gate")
+	require.Equal(t, MostLanes+1, ls.tenant["many"].lanes)
+	require.NotNil(t, ls.byKey[many(0)], "it waits for its gate, and takes none of the room")
 	require.True(t, ls.HasLeft())
 	ls.ForgetIdle(1)
-	require.Equal(t, MostLanes, ls.tenant["many"].lanes)
+	require.Equal(t, MostLanes+1, ls.tenant["many"].lanes)
+
+	for key, l := range ls.byKey {
+		l.parked, l.active = key.Tenant == "many", false
+	}
+	ls.BeginDiscovery()
+	for i := range 2 * mostParked {
+		if l := ls.See(many(10*MostLanes + i)); l != nil {
+			l.parked, l.active = true, false
+		}
+	}
+	require.Equal(t, mostParked, ls.tenant["many"].lanes)
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"net"
 	"sync"
 	"time"
@@ -278,10 +279,10 @@ var ledgerStatements = map[string]*statement{
 	"schedule_list":   {params: []uint32{oidText, oidText}, columns: []column{{"tenant_id", oidText}, {"name", oidText}}, run: none},
 	// Now and then something waits, so that terms wake and use their fence.
 	"idle_look": {
-		columns: []column{{"waiting", oidBool}, {"due_ms", oidInt8}, {"claimed", oidBool}},
+		columns: []column{{"waiting", oidBool}, {"due_ms", oidInt8}, {"claimed", oidBool}, {"bottom", oidInt8}},
 		run: locked(func(l *ledger, _ *host, _ []any) [][]any {
 			l.looks++
-			return [][]any{{l.looks%8 == 0, nil, l.looks%3 == 0}}
+			return [][]any{{l.looks%8 == 0, nil, l.looks%3 == 0, int64(0)}}
 		}),
 	},
 	"claim_standing": {params: []uint32{oidInts, pgtype.Int4ArrayOID}, columns: []column{{"id", oidInt8}, {"job_ids", oidInts}}, run: none},
@@ -323,8 +324,10 @@ var ledgerStatements = map[string]*statement{
 	},
 	"claim_made": {params: []uint32{oidUUID}, columns: []column{{"id", oidInt8}}, run: none},
 	"claim_list": {columns: []column{{"id", oidInt8}, {"session_id", oidUUID}, {"turn", oidInt4}, {"job_ids", oidInts}}, run: none},
-	"lane_list": {params: []uint32{oidInt8, oidInt8, oidText, oidText, oidInt2}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}, {"n", oidInt8}, {"listed", oidBool},
-		{"lowest", oidInt8}, {"bottom", oidInt8}}, run: none},
+	"lane_list": {params: []uint32{oidInt8, oidInt8, oidText, oidText, oidInt2, oidBool}, columns: []column{{"queue", oidText}, {"tenant_id", oidText}, {"priority", oidInt2}, {"n", oidInt8}, {"listed", oidBool},
+		{"lowest", oidInt8}, {"bottom", oidInt8}}, run: func(*ledger, *host, []any) [][]any {
+		return [][]any{{"", "", int16(0), int64(0), false, int64(math.MaxInt64), int64(0)}}
+	}},
 	"bottom_note": {params: []uint32{oidUUID, oidInt8, oidInt4, oidInt8}, run: none},
 	"page_state": {
 		columns: []column{{"removals", oidInt8}, {"limit_changes", oidInt8}, {"position", oidInt8}, {"xmin", oidInt8}, {"now", oidTime}},

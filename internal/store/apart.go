@@ -41,22 +41,18 @@ func readPrinted[T any](ctx context.Context, atOnce, apart func(context.Context)
 	return out, nil
 }
 
-// readApart reads a page whose payloads are printed apart, the smallest first. What there is
-// no time for is left, and in each lane all that is behind it.
+// readApart reads a page whose payloads are printed apart, each lane's in their order, the smallest first. What
+// there is no time for is left.
 func readApart(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign bool) (Page, error) {
 	page, err := readPage(ctx, db, p, kinds, foreign, 0)
 	if err != nil {
 		return Page{}, err
 	}
 	jobs := map[job.ID]*Waiting{}
-	var order []*Waiting
-	for i := range page.Jobs {
-		if w := &page.Jobs[i]; w.Left { // all are that are not too large or foreign
-			jobs[w.Record.ID] = w
-			order = append(order, w)
-		}
+	order := orderApart(page.Jobs)
+	for _, w := range order {
+		jobs[w.Record.ID] = w
 	}
-	slices.SortStableFunc(order, func(a, b *Waiting) int { return cmp.Compare(a.Bytes, b.Bytes) })
 	until := time.Now().Add(pagePatience)
 	err = printApart(ctx, db, order, MaxPageBytes, until, func(p printed) {
 		w := jobs[p.id]
@@ -77,6 +73,27 @@ func readApart(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign 
 	return page, nil
 }
 
+// orderApart is the order in which the jobs of a page are printed that are left, all that are not too large or foreign.
+// Printing one before those that stand before it in its lane would be of no use.
+func orderApart(jobs []Waiting) (order []*Waiting) {
+	largest := map[*Waiting]int64{} // of what stands before it, and it
+	lane, most := -1, int64(0)
+	for i := range jobs {
+		w := &jobs[i]
+		if !w.Left {
+			continue
+		}
+		if w.Lane != lane {
+			lane, most = w.Lane, 0
+		}
+		most = max(most, w.Bytes)
+		largest[w] = most
+		order = append(order, w)
+	}
+	slices.SortStableFunc(order, func(a, b *Waiting) int { return cmp.Compare(largest[a], largest[b]) })
+	return order
+}
+
 // printed is what came of printing a job.
 type printed struct {
 	id            job.ID
@@ -89,10 +106,11 @@ type printed struct {
 func (p *printed) isLeft() bool { return p.payload == nil && p.bytes <= MaxJobBytes && p.damage == "" }
 
 // printApart prints jobs in this order, as far as room bytes and the time go; the first at
-// any rate. Bytes of a job is what is stored of it. Those that are gone do not come. Jobs among which is one that
+// any rate, and more and more at a time. Bytes of a job is what is stored of it. Those that are gone do not come. Jobs among which is one that
 // cannot be read are halved until it is found.
 func printApart(ctx context.Context, db DB, jobs []*Waiting, room int64, until time.Time, see func(printed)) error {
-	for most, together := apartBytes, len(jobs); len(jobs) > 0 && room > 0; {
+	all := len(jobs)
+	for most, together := apartBytes, 1; len(jobs) > 0 && room > 0; {
 		n, stored := 1, jobs[0].Bytes
 		for n < min(len(jobs), together) && stored+jobs[n].Bytes <= int64(most) {
 			stored += jobs[n].Bytes
@@ -117,7 +135,7 @@ func printApart(ctx context.Context, db DB, jobs []*Waiting, room int64, until t
 		default: // one by one
 			most = 0
 		}
-		if time.Now().After(until) {
+		if len(jobs) < all && time.Now().After(until) {
 			return nil
 		}
 	}

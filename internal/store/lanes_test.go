@@ -122,6 +122,19 @@ func TestTheBottomSparesWhatIsDead(t *testing.T) {
 	require.EqualValues(t, 5001, f.Lowest)
 	require.Less(t, pages, 50)
 
+	execute(t, b.owner, "INSERT INTO tenure.job (tenant_id, queue, kind, payload, position) VALUES ('restored', 'q', 'k', '{}', 7)")
+	f, _ = look(store.LaneLook{})
+	require.Empty(t, f.Lanes)
+	f, _ = look(store.LaneLook{Whole: true})
+	require.Equal(t, []store.Lane{{Queue: "q", Tenant: "restored"}}, f.Lanes)
+	require.EqualValues(t, 7, f.Lowest)
+	note.Bottom = f.Lowest - 1
+	_, err = store.LookForLanes(t.Context(), b.db, note)
+	require.NoError(t, err)
+	f, _ = look(store.LaneLook{})
+	require.EqualValues(t, 6, f.Bottom, "it is lowered")
+	require.Len(t, f.Lanes, 1)
+
 	execute(t, b.owner, "DELETE FROM tenure.incarnation")
 	_, _, err = store.BeginIncarnation(t.Context(), b.db, false)
 	require.NoError(t, err)

@@ -91,6 +91,7 @@ type Idle struct {
 	Waiting bool           // some job waits
 	Due     *time.Duration // until the next timer is due; nil: there is none
 	Claimed bool           // there are claims, of whichever node
+	Bottom  int64          // up to which position no job stands, or can appear, as was noted
 }
 
 // LookIdle looks whether there is anything to do in a pool.
@@ -101,7 +102,7 @@ func LookIdle(ctx context.Context, db DB) (idle Idle, err error) {
 
 func (i *Idle) scan(row pgx.Row) error {
 	var due *int64
-	if err := row.Scan(&i.Waiting, &due, &i.Claimed); err != nil {
+	if err := row.Scan(&i.Waiting, &due, &i.Claimed, &i.Bottom); err != nil {
 		return err
 	}
 	if due != nil {

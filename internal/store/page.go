@@ -442,6 +442,7 @@ type LaneLook struct {
 	Most       int  // lanes to go through
 	EachTenant int  // as many of them are listed of a tenant at most
 	Behind     Lane // where to begin; zero: with the first one
+	Whole      bool // look also at what is below the bottom, where nothing ought to stand
 	// Bottom is a position up to which no job stands, or can appear, to be noted for who holds
 	// the lock after Fence; 0: there is nothing to be noted.
 	Bottom int64
@@ -454,7 +455,7 @@ type LanesFound struct {
 	Next  Lane // what the next look is to begin behind; zero: this one came to the last lane
 	// Lowest is the first position in any lane that was gone through, if there was none before it.
 	Lowest int64
-	Bottom int64 // as it was noted
+	Bottom int64 // as it was noted; 0 after a look at the whole
 }
 
 // foundLane is a row of a look.
@@ -466,7 +467,7 @@ type foundLane struct {
 }
 
 func (l LaneLook) args() []any {
-	return []any{l.Most, l.EachTenant, l.Behind.Queue, l.Behind.Tenant, l.Behind.Priority}
+	return []any{l.Most, l.EachTenant, l.Behind.Queue, l.Behind.Tenant, l.Behind.Priority, l.Whole}
 }
 
 // BottomOf is the position up to which no job stands, or can appear, by what a look has found, if nothing could

@@ -1,8 +1,9 @@
 // Command verify runs what takes too long, or wants too much quiet, to hold a change up, and
-// writes what came of it to docs/verified.md. It goes on after a failure.
+// writes what came of it to docs/verified.md, a row for each suite. It goes on after a failure.
 //
 //	make verify [SUITES="race mutants"]
 //
+// The rows of suites that are not run stay as they are, with the commit that they were run at.
 // It must be run from the module's root. Exit code 1: something failed.
 package main
 
@@ -58,31 +59,61 @@ func main() {
 		fmt.Fprintln(os.Stderr, "verify: git rev-parse HEAD:", err)
 		os.Exit(2)
 	}
-	page := &strings.Builder{}
-	fmt.Fprintf(page, "# What was verified last\n\n`make verify` writes this page. `.ci/run` has the rest: every other test, once.\n\nCommit `%s`, %s.\n\n", strings.TrimSpace(string(commit)), time.Now().UTC().Format("2006-01-02"))
-	fmt.Fprint(page, "| suite | how many | | took | failed | skipped |\n|---|---|---|---|---|---|\n")
-	bad := false
+	before, err := os.ReadFile(pageFile)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "verify: not in the module's root:", err)
+		os.Exit(2)
+	}
+	at := fmt.Sprintf("`%s`, %s", strings.TrimSpace(string(commit)), time.Now().UTC().Format("2006-01-02"))
+	rows, bad := readRows(string(before)), false
 	for _, s := range suites {
 		if len(only) > 0 && !slices.Contains(only, s.name) {
 			continue
 		}
-		failed := s.run(page)
+		row, failed := s.run()
+		rows[s.name] = row + at + " |\n"
 		bad = bad || failed
+		if err := os.WriteFile(pageFile, []byte(writePage(rows)), 0o644); err != nil { // after each: they take hours
+			fmt.Fprintln(os.Stderr, "verify:", err)
+			bad = true
+		}
 	}
-	if len(only) == 0 {
-		err = os.WriteFile("docs/verified.md", []byte(page.String()), 0o644)
-	}
-	fmt.Printf("\n%s", page)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "verify:", err)
-	}
-	if bad || err != nil {
+	fmt.Print("\n", writePage(rows))
+	if bad {
 		os.Exit(1)
 	}
 }
 
-// run runs a suite, prints what it prints, and adds a row to the page.
-func (s suite) run(page io.Writer) (failed bool) {
+// pageFile is what is written.
+const pageFile = "docs/verified.md"
+
+// readRows finds the rows of suites on the page.
+func readRows(page string) map[string]string {
+	rows := map[string]string{}
+	for line := range strings.Lines(page) {
+		if name, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok {
+			rows[name] = line
+		}
+	}
+	return rows
+}
+
+func writePage(rows map[string]string) string {
+	page := &strings.Builder{}
+	fmt.Fprint(page, "# What was verified last\n\n`make verify` writes this page. `.ci/run` has the rest: every other test, once.\n\n"+
+		"| suite | how many | | took | failed | skipped | at |\n|---|---|---|---|---|---|---|\n")
+	for _, s := range suites {
+		if row, ok := rows[s.name]; ok {
+			page.WriteString(row)
+		} else {
+			fmt.Fprintf(page, "| %s | never | | | | | |\n", s.name)
+		}
+	}
+	return page.String()
+}
+
+// run runs a suite, prints what it prints, and returns the beginning of its row of the page.
+func (s suite) run() (row string, failed bool) {
 	fmt.Printf("\n== %s: %s\n", s.name, s.command)
 	var out bytes.Buffer
 	cmd := exec.Command("bash", "-c", s.command)
@@ -103,8 +134,7 @@ func (s suite) run(page io.Writer) (failed bool) {
 	if failed && what == "" {
 		what = fmt.Sprint("the command: ", err)
 	}
-	fmt.Fprintf(page, "| %s | %s | %s | %s | %s | %s |\n", s.name, n, s.what, time.Since(began).Round(time.Second), what, named(skipped, out.String()))
-	return failed
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | ", s.name, n, s.what, time.Since(began).Round(time.Second), what, named(skipped, out.String())), failed
 }
 
 // named lists what a pattern finds, each once.

@@ -3,4 +3,4 @@
 UPDATE tenure.acquire_lock
 SET bottom = $4, bottom_incarnation = $3
 WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND tenure.incarnation() = $3
-  AND (bottom < $4 OR bottom_incarnation <> $3);
+  AND (bottom <> $4 OR bottom_incarnation <> $3);

@@ -6,7 +6,7 @@ var _ = []mutant.Mutant{
 	{
 		Promise: "P8", Name: "all of one tenant's lanes are kept in memory",
 		File: "internal/schedule/lanes.go", Func: "(*Lanes).See",
-		Old:  "t.lanes >= MostLanes",
+		Old:  "t.lanes >= max(t.room, MostLanes)",
 		New:  "t.lanes < 0",
 		Test: "TestLanesOfOneTenantAreBounded",
 	},

@@ -30,40 +30,6 @@ type Lanes struct {
 	unsupported map[string]bool // kinds among them that this node cannot run
 }
 
-// Why jobs that were read could not be claimed then: this node has handlers for them
-// and was full, or it has none and no peer with one had capacity.
-const (
-	MissedHere    = 0
-	MissedByPeers = 1
-)
-
-// Lane is where jobs of one queue, tenant and priority wait; or those of one kind among them.
-type Lane struct {
-	store.Lane
-	Kind    string // "": all
-	owner   *tenantLanes
-	queue   *queue
-	after   int64     // read up to this position
-	active  bool      // there may be more behind it
-	passed  time.Time // since when it has been passed over; zero: it has not, since it became active
-	missed  [2]int64  // the first position that could not be claimed, by why; 0: none
-	rewound int64     // the position of the job that the cursor was last taken back to
-	bytes   float64   // of its jobs' payloads, on average, lately; 0: not known
-	apart   bool      // most of what was read last is claimed by itself: it has exclusive keys, or a limited kind
-	kinds   []*Lane   // of jobs that are read by themselves
-	seen    int64     // of a kind's: the last position that the lane has shown
-	parked  bool      // it waits for a gate
-	idle    int       // how often ForgetIdle has found it inactive since it last was active
-}
-
-// queue is a tenant's lanes of one queue.
-type queue struct {
-	name   string
-	lanes  []*Lane // highest priority first
-	weight time.Duration
-	turn   time.Duration // when its next turn begins, in served time
-}
-
 // tenantLanes is a tenant with its queues.
 type tenantLanes struct {
 	share
@@ -78,56 +44,6 @@ type tenantLanes struct {
 	full    bool          // it is in lanes.full
 	// onlyHere: peers had capacity for some of its jobs, but not for those that came next.
 	onlyHere bool
-}
-
-// line is who waits for a turn: those first that have had fewest, and among equals those that have
-// waited longest (start-time fair queueing, Goyal, Vin and Cheng, 1996, counted in turns). A tenant that has
-// had more turns than others in one page, as more of them could not share it, waits until they have
-// caught up.
-type line []*tenantLanes
-
-// join has a tenant wait that had nothing to do: behind those whose turn comes next, and before those that
-// have had theirs. What it did not use is gone, and so is what it was ahead, as it may not have used that
-// either.
-func (l line) join(t *tenantLanes) line {
-	if len(l) > 0 {
-		t.turns = l[0].turns
-	}
-	return l.queue(t)
-}
-
-// queue puts a tenant behind all that have had as many turns.
-func (l line) queue(t *tenantLanes) line {
-	at := len(l)
-	for at > 0 && l[at-1].turns > t.turns {
-		at--
-	}
-	return slices.Insert(l, at, t)
-}
-
-// shareOut shares n places among the first ones, so many at most, turn by turn until the places are
-// used up, and returns who waits then.
-func (l line) shareOut(n, most int) line {
-	most = min(most, len(l))
-	for _, t := range l[:most] {
-		t.quota = 0
-	}
-	first, others := slices.Clone(l[:most]), l[most:]
-	for n > 0 {
-		t := first[0]
-		n -= t.give(n)
-		if t.credit == 0 {
-			first = first[1:].queue(t)
-		}
-	}
-	merged := make(line, 0, len(l))
-	for _, t := range first {
-		for len(others) > 0 && (others[0].turns < t.turns || others[0].turns == t.turns && !t.wasCutShort()) {
-			merged, others = append(merged, others[0]), others[1:]
-		}
-		merged = append(merged, t)
-	}
-	return append(merged, others...)
 }
 
 // NewLanes returns lanes of which none is known yet, whose queues share as c says.
@@ -159,14 +75,6 @@ func (ls *Lanes) SetWeights(w map[string]int) {
 
 // WeightOf is a tenant's weight.
 func (ls *Lanes) WeightOf(tenant string) int { return max(ls.weight[tenant], 1) }
-
-// MostLanes is how many lanes of one tenant are known at a time that have something to read: each costs memory, and
-// a little of the time in which those of all others are not read. Others of its lanes take their places when these
-// have no more jobs. With those that wait for a gate there are mostParked.
-const (
-	MostLanes  = 1000
-	mostParked = 10 * MostLanes
-)
 
 // BeginAt has lanes be read behind a position, up to which no job stands or can appear.
 func (ls *Lanes) BeginAt(position int64) {
@@ -208,89 +116,6 @@ func (ls *Lanes) Find(key store.Lane) *Lane {
 		ls.addToQueue(l)
 	}
 	return l
-}
-
-// makeRoom drops the lanes of a tenant that have nothing to read, to take in another; false: all have. No
-// page is being claimed from.
-func (ls *Lanes) makeRoom(t *tenantLanes) bool {
-	if t.busy {
-		t.left = true
-		return false
-	}
-	active := 0
-	for _, q := range t.queues {
-		for _, l := range q.lanes {
-			switch {
-			case l.Kind != "":
-			case !l.mayHaveMore():
-				delete(ls.byKey, l.Lane)
-				t.lanes--
-			case l.active:
-				active++
-			}
-		}
-		q.lanes = slices.DeleteFunc(q.lanes, func(l *Lane) bool { return ls.byKey[l.Lane] == nil })
-	}
-	t.queues = slices.DeleteFunc(t.queues, func(q *queue) bool { return len(q.lanes) == 0 })
-	t.room = min(t.lanes+max(MostLanes-active, 0), mostParked)
-	t.busy = t.lanes >= t.room
-	t.left = t.left || t.busy
-	return !t.busy
-}
-
-// mayHaveMore tells whether a lane, or one of its kinds, has something to read, now or once its gate is open.
-func (l *Lane) mayHaveMore() bool {
-	return l.active || l.parked || slices.ContainsFunc(l.kinds, (*Lane).waits)
-}
-
-// BeginDiscovery notes that lanes are about to be seen again: those that find no place are left out once more.
-func (ls *Lanes) BeginDiscovery() {
-	for _, t := range ls.tenant {
-		t.left, t.busy = false, false
-	}
-}
-
-// HasLeft tells whether lanes of some tenant were left out.
-func (ls *Lanes) HasLeft() bool {
-	for _, t := range ls.tenant {
-		if t.left {
-			return true
-		}
-	}
-	return false
-}
-
-// TakeDrained tells whether since the last call a tenant has come to the end of its lanes of which others were
-// left out.
-func (ls *Lanes) TakeDrained() bool {
-	drained := ls.drained
-	ls.drained = false
-	return drained
-}
-
-func (ls *Lanes) addToQueue(l *Lane) {
-	l.queue.lanes = append(l.queue.lanes, l)
-	slices.SortStableFunc(l.queue.lanes, func(a, b *Lane) int { return int(b.Priority) - int(a.Priority) })
-}
-
-// queueOf returns a tenant's queue of a name, which begins without lanes.
-func (ls *Lanes) queueOf(t *tenantLanes, name string) *queue {
-	for _, q := range t.queues {
-		if q.name == name {
-			return q
-		}
-	}
-	q := &queue{name: name, weight: ls.config.weightOf(name), turn: t.clock}
-	t.queues = append(t.queues, q)
-	return q
-}
-
-// beginWait notes that jobs may have come into a lane that had none: they were not passed over
-// yet. What it missed has been.
-func (l *Lane) beginWait() {
-	if !l.active && l.missed == [2]int64{} {
-		l.passed = time.Time{}
-	}
 }
 
 // RereadFrom has a lane read again from a position, unless that is still ahead of it.
@@ -394,30 +219,6 @@ func (ls *Lanes) RereadMissed(why int) {
 	}
 }
 
-// ForgetIdle drops lanes that it has found inactive so many times, so that tenants that came
-// by once are not kept for ever. A dropped lane begins at its start when it is seen again,
-// which is slow where its finished jobs are not tidied away yet: so not the first time.
-func (ls *Lanes) ForgetIdle(times int) {
-	for key, l := range ls.byKey {
-		if l.mayHaveMore() || l.owner.waiting || l.owner.full {
-			continue
-		}
-		if l.idle++; l.idle < times {
-			continue
-		}
-		delete(ls.byKey, key)
-		t, q := l.owner, l.queue
-		t.lanes--
-		q.lanes = slices.DeleteFunc(q.lanes, func(o *Lane) bool { return o.Lane == l.Lane })
-		if len(q.lanes) == 0 {
-			t.queues = slices.DeleteFunc(t.queues, func(o *queue) bool { return o == q })
-		}
-		if len(t.queues) == 0 {
-			delete(ls.tenant, key.Tenant)
-		}
-	}
-}
-
 // HasWork tells whether some lane may have jobs.
 func (ls *Lanes) HasWork() bool { return len(ls.active) > 0 }
 
@@ -462,117 +263,6 @@ type Head struct {
 	Run      Run    // of the job, as it was read
 	Kind     string // likewise; "": it is not to be claimed now
 	Settled  bool   // it is known what becomes of the key
-}
-
-// chooseLane chooses the active lane whose turn it is: of the queue that has had least for
-// its weight, so that it keeps its turn until some of its jobs are claimed (see Charge): for what
-// takes long there is room only once less of the others waits. Its
-// lanes gain a priority each time that they have been passed over for as long as a step takes.
-func (t *tenantLanes) chooseLane(now time.Time, step time.Duration) (next *Lane) {
-	for _, q := range t.queues {
-		if l := q.chooseLane(now, step); l != nil && (next == nil || q.turn < next.queue.turn) {
-			next = l
-		}
-	}
-	t.clock = next.queue.turn
-	return next
-}
-
-// chooseLane chooses the queue's active lane of the highest priority, with what it has gained;
-// nil: none is active.
-func (q *queue) chooseLane(now time.Time, step time.Duration) (next *Lane) {
-	var highest time.Duration
-	for _, l := range q.lanes {
-		if !l.active {
-			continue
-		}
-		if l.passed.IsZero() {
-			l.passed = now
-		}
-		if p := time.Duration(l.Priority)*step + now.Sub(l.passed); next == nil || p > highest {
-			next, highest = l, p
-		}
-	}
-	return next
-}
-
-// Charge notes that a job of the lane was claimed, which is expected to take so long: its queue
-// waits in proportion, and the lane is passed over from now on.
-func (l *Lane) Charge(takes time.Duration, now time.Time) {
-	l.queue.turn += takes / l.queue.weight
-	l.passed = now
-}
-
-// firstActive is an active lane of the tenant; nil: it has none.
-func (t *tenantLanes) firstActive() *Lane {
-	for _, q := range t.queues {
-		if l := q.firstActive(); l != nil {
-			return l
-		}
-	}
-	return nil
-}
-
-func (q *queue) firstActive() *Lane {
-	for _, l := range q.lanes {
-		if l.active {
-			return l
-		}
-	}
-	return nil
-}
-
-// apartPages is how many times as much is read of a lane in which most jobs have exclusive keys, or a
-// kind that is read by itself: those of the page are not claimed, and would hold up the others behind
-// them. At least so many are read then: where little may be claimed, as the tenant's limit is small, a
-// page would pass over few.
-const (
-	apartPages = 16
-	apartLeast = 256
-)
-
-// CountToRead is how many jobs to read where so many are to be claimed.
-func (l *Lane) CountToRead(quota int) int {
-	if l.apart {
-		return max(quota*apartPages, apartLeast)
-	}
-	return quota
-}
-
-// NoteApart notes how many of the jobs that were read are claimed by themselves. If all are, the lane has
-// had its turn.
-func (l *Lane) NoteApart(apart, read int, now time.Time) {
-	if read > 0 {
-		l.apart = 2*apart > read
-	}
-	if read > 0 && apart == read {
-		l.passed = now
-	}
-}
-
-// Cursor is the position that the lane was read up to.
-func (l *Lane) Cursor() int64 { return l.after }
-
-// Advance moves the cursor on to a position.
-func (l *Lane) Advance(position int64) { l.after = max(l.after, position) }
-
-// Deactivate leaves the lane alone until it is seen again.
-func (l *Lane) Deactivate() { l.active, l.owner.busy = false, false }
-
-// Home is where the lane's tenant lives; nil: that was not resolved yet.
-func (l *Lane) Home() *tenancy.Tenant { return l.owner.home }
-
-// SetHome notes where the tenant lives.
-func (l *Lane) SetHome(t *tenancy.Tenant) { l.owner.home = t }
-
-// RunsHereOnly tells whether peers cannot run the jobs that come next.
-func (l *Lane) RunsHereOnly() bool { return l.owner.onlyHere }
-
-// MarkRead notes that a lane was read up to a position, and whether there is more.
-func (l *Lane) MarkRead(upTo int64, more bool) {
-	l.after = max(l.after, upTo)
-	l.active = more
-	l.owner.busy = l.owner.busy && more
 }
 
 // DropInactive drops tenants from the round that have no active lane any more.
@@ -634,15 +324,6 @@ func (ls *Lanes) RetryPeers() {
 		t.onlyHere = false
 	}
 }
-
-// NoteSize notes how large a job is.
-func (l *Lane) NoteSize(j *store.Waiting) {
-	const lately = 0.1 // of a new one in the average
-	l.bytes += lately * (min(float64(j.Bytes), store.MaxJobBytes) - l.bytes)
-}
-
-// CountFitting is how many jobs of the lane fit into a page: others would be read in vain.
-func (l *Lane) CountFitting() int { return max(1, int(store.MaxPageBytes/max(l.bytes, 1))) }
 
 // ServeFirst has those tenants be the next ones of whose jobs some were left out of a page,
 // as it was full, so that what stood before them does not fill the next one, too.

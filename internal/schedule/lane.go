@@ -1,0 +1,117 @@
+package schedule
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// Why jobs that were read could not be claimed then: this node has handlers for them
+// and was full, or it has none and no peer with one had capacity.
+const (
+	MissedHere    = 0
+	MissedByPeers = 1
+)
+
+// Lane is where jobs of one queue, tenant and priority wait; or those of one kind among them.
+type Lane struct {
+	store.Lane
+	Kind    string // "": all
+	owner   *tenantLanes
+	queue   *queue
+	after   int64     // read up to this position
+	active  bool      // there may be more behind it
+	passed  time.Time // since when it has been passed over; zero: it has not, since it became active
+	missed  [2]int64  // the first position that could not be claimed, by why; 0: none
+	rewound int64     // the position of the job that the cursor was last taken back to
+	bytes   float64   // of its jobs' payloads, on average, lately; 0: not known
+	apart   bool      // most of what was read last is claimed by itself: it has exclusive keys, or a limited kind
+	kinds   []*Lane   // of jobs that are read by themselves
+	seen    int64     // of a kind's: the last position that the lane has shown
+	parked  bool      // it waits for a gate
+	idle    int       // how often ForgetIdle has found it inactive since it last was active
+}
+
+// mayHaveMore tells whether a lane, or one of its kinds, has something to read, now or once its gate is open.
+func (l *Lane) mayHaveMore() bool {
+	return l.active || l.parked || slices.ContainsFunc(l.kinds, (*Lane).waits)
+}
+
+// beginWait notes that jobs may have come into a lane that had none: they were not passed over
+// yet. What it missed has been.
+func (l *Lane) beginWait() {
+	if !l.active && l.missed == [2]int64{} {
+		l.passed = time.Time{}
+	}
+}
+
+// Charge notes that a job of the lane was claimed, which is expected to take so long: its queue
+// waits in proportion, and the lane is passed over from now on.
+func (l *Lane) Charge(takes time.Duration, now time.Time) {
+	l.queue.turn += takes / l.queue.weight
+	l.passed = now
+}
+
+// apartPages is how many times as much is read of a lane in which most jobs have exclusive keys, or a
+// kind that is read by itself: those of the page are not claimed, and would hold up the others behind
+// them. At least so many are read then: where little may be claimed, as the tenant's limit is small, a
+// page would pass over few.
+const (
+	apartPages = 16
+	apartLeast = 256
+)
+
+// CountToRead is how many jobs to read where so many are to be claimed.
+func (l *Lane) CountToRead(quota int) int {
+	if l.apart {
+		return max(quota*apartPages, apartLeast)
+	}
+	return quota
+}
+
+// NoteApart notes how many of the jobs that were read are claimed by themselves. If all are, the lane has
+// had its turn.
+func (l *Lane) NoteApart(apart, read int, now time.Time) {
+	if read > 0 {
+		l.apart = 2*apart > read
+	}
+	if read > 0 && apart == read {
+		l.passed = now
+	}
+}
+
+// Cursor is the position that the lane was read up to.
+func (l *Lane) Cursor() int64 { return l.after }
+
+// Advance moves the cursor on to a position.
+func (l *Lane) Advance(position int64) { l.after = max(l.after, position) }
+
+// Deactivate leaves the lane alone until it is seen again.
+func (l *Lane) Deactivate() { l.active, l.owner.busy = false, false }
+
+// Home is where the lane's tenant lives; nil: that was not resolved yet.
+func (l *Lane) Home() *tenancy.Tenant { return l.owner.home }
+
+// SetHome notes where the tenant lives.
+func (l *Lane) SetHome(t *tenancy.Tenant) { l.owner.home = t }
+
+// RunsHereOnly tells whether peers cannot run the jobs that come next.
+func (l *Lane) RunsHereOnly() bool { return l.owner.onlyHere }
+
+// MarkRead notes that a lane was read up to a position, and whether there is more.
+func (l *Lane) MarkRead(upTo int64, more bool) {
+	l.after = max(l.after, upTo)
+	l.active = more
+	l.owner.busy = l.owner.busy && more
+}
+
+// NoteSize notes how large a job is.
+func (l *Lane) NoteSize(j *store.Waiting) {
+	const lately = 0.1 // of a new one in the average
+	l.bytes += lately * (min(float64(j.Bytes), store.MaxJobBytes) - l.bytes)
+}
+
+// CountFitting is how many jobs of the lane fit into a page: others would be read in vain.
+func (l *Lane) CountFitting() int { return max(1, int(store.MaxPageBytes/max(l.bytes, 1))) }

@@ -25,25 +25,11 @@ var _ = []mutant.Mutant{
 		Test: "TestACursorStopsAtWhatIsLeft",
 	},
 	{
-		Promise: "P7", Name: "keys that nobody can run are looked up with each discovery",
-		File: "acquisition/exclusive.go", Func: "(*claimer).restForeign",
-		Old:  "c.keys.Rest(k)",
-		New:  "c.keys.Pause(k)",
-		Test: "TestKeysThatNobodyCanRunRest",
-	},
-	{
 		Promise: "P7", Name: "jobs with keys come last on each page",
 		File: "acquisition/claim.go", Func: "(*claimer).joinPortions",
 		Old:  "if c.headsFirst {",
 		New:  "if c.headsFirst && false {",
 		Test: "TestHeadsAndLanesGoFirstInTurns",
-	},
-	{
-		Promise: "P7", Name: "heads that there is no room for are read over and over",
-		File: "acquisition/exclusive.go", Func: "(*claimer).settleHeads",
-		Old:  "noRoom > 0 && noRoom == heads",
-		New:  "noRoom > heads",
-		Test: "TestHeadsWithoutRoomWait",
 	},
 	{
 		Promise: "P12", Name: "what is claimed as it is added goes past what waits of a full tenant",
@@ -158,13 +144,6 @@ var _ = []mutant.Mutant{
 		Old:  "size := t.slice.most()",
 		New:  "size := 1_000_000",
 		Test: "TestP12TimersAreFiredInSlicesAndShares",
-	},
-	{
-		Promise: "P12", Name: "a slice of timers that was slow is followed by as large a one",
-		File: "acquisition/slice.go", Func: "(*slice).resize",
-		Old:  "max(fits, minSlice)",
-		New:  "max(fits, s.most())",
-		Test: "TestSlicesTakeAsLongAsTheyMay",
 	},
 	{
 		Promise: "P12", Name: "each holder is told of all free slots",

@@ -48,11 +48,4 @@ func (s *checkedStream) Read(b []byte) (int, error) {
 	hoard = append(hoard, b[:n]...)`,
 		Test: "TestRawBytes",
 	},
-	{
-		Promise: "P9", Name: "gossip that cannot be decrypted is not counted",
-		File: "membership/logger.go", Func: "(*bridge).Write",
-		Old:  "b.metrics.undecryptable.Inc()",
-		New:  "",
-		Test: "TestKeysAndLabelsKeepApart",
-	},
 }

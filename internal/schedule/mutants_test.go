@@ -32,13 +32,6 @@ var _ = []mutant.Mutant{
 		Test: "TestGatesAskForKeysThatWereForgotten",
 	},
 	{
-		Promise: "P8", Name: "a lane passes over few jobs of a limited kind at a time",
-		File: "internal/schedule/lane.go", Func: "(*Lane).CountToRead",
-		Old:  "max(quota*apartPages, apartLeast)",
-		New:  "quota * apartPages",
-		Test: "TestManyAreReadWhereFewAreClaimed",
-	},
-	{
 		Promise: "P8", Name: "what has ended in a peer's claim is counted as long as the claim stands",
 		File: "internal/schedule/inflight.go", Func: "(*InFlight).ListUntold",
 		Old:  "ok || older",
@@ -58,13 +51,6 @@ var _ = []mutant.Mutant{
 		Old:  "Scope: store.ScopeKey, Name: of.Key",
 		New:  "Scope: store.ScopeKey",
 		Test: "TestGatesOfKeys",
-	},
-	{
-		Promise: "P7", Name: "paused keys keep their pool from dozing",
-		File: "internal/schedule/keys.go", Func: "(*Keys).Any",
-		Old:  "> ks.pausing",
-		New:  "> 0*ks.pausing",
-		Test: "TestKeysArePausedAndRest",
 	},
 	{
 		Promise: "P7", Name: "a key that is held forgets who comes to wait",

@@ -1,11 +1,13 @@
 package tenure
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -39,6 +41,25 @@ func (f JobFilter) Validate() error {
 		return &InputError{err}
 	}
 	return nil
+}
+
+// explainSlowness says, when a ledger was still looking for jobs as the time for it was over, what finds them
+// sooner: tenants, queues, tags and correlation ids have an index, kinds of waiting jobs have none.
+func (f *JobFilter) explainSlowness(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	var also []string
+	if f.Tenant == "" {
+		also = append(also, "a tenant")
+	}
+	if f.Queue == "" {
+		also = append(also, "a queue")
+	}
+	if also == nil {
+		return err
+	}
+	return fmt.Errorf("such jobs were not found among all others within %v; name %s, too: %w", answerWithin, strings.Join(also, " or "), err)
 }
 
 // States are the states a job can be listed by. A claimed job was assigned to a node that has not

@@ -403,7 +403,7 @@ func (o *Operator) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
 		for i, r := range rows {
 			out[i] = JobStatus{Pool: p.Name, Status: r}
 		}
-		return out, err
+		return out, f.explainSlowness(ctx, err)
 	})
 	slices.SortStableFunc(out, CompareJobs)
 	return out[:min(limit, len(out))], err

@@ -32,6 +32,11 @@ func tuneForJobs(c *pgxpool.Config) {
 	store.FixLedgerSettings(c.ConnConfig)
 	store.Fix(c.ConnConfig, plans)
 	c.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
+	connected := c.AfterConnect
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		store.BoundTimes(conn.TypeMap())
+		return connected(ctx, conn)
+	}
 }
 
 // plans gives job SQL the one right plan: every statement walks an index, and a

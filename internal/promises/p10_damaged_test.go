@@ -1,6 +1,7 @@
 package promises_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -63,4 +64,41 @@ func TestP10ADamagedJobStopsNobody(t *testing.T) {
 	b.eventually(2, "p1", "SELECT count(*) FROM tenure.completed_job WHERE outcome = 'cancelled' AND payload ? 'tenure:damaged'")
 	require.Equal(t, 2, b.log.count("a job cannot be read"), "each once")
 	require.Equal(t, epoch, b.count("p1", "SELECT epoch FROM tenure.acquire_lock"), "the lock was never lost")
+}
+
+// TestP10ATimeThatNoClockKnowsStopsNobody: jobs are there whose times somebody has set to the ends of all
+// time. They run like others, on the holder as on a peer, and every list has them.
+func TestP10ATimeThatNoClockKnowsStopsNobody(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
+	y := newTally()
+	holder, _ := startPair(b, y, 2, 40*time.Millisecond, nil)
+	const n = 120
+	b.exec("p1", `INSERT INTO tenure.job (tenant_id, queue, kind, payload, created_at, ready_at)
+		SELECT 't' || 1 + n % 2, 'default', 'plain', '{"n": 1}', (CASE n % 4 WHEN 0 THEN 'infinity' WHEN 1 THEN '-infinity' WHEN 2 THEN '200000-01-01' ELSE '2026-01-01' END)::timestamptz,
+		       CASE n % 8 WHEN 4 THEN '-infinity'::timestamptz END
+		FROM generate_series(1, $1::int) n`, n)
+	b.eventually(n, "p1", "SELECT count(*) FROM tenure.completed_job WHERE outcome = 'done'")
+	require.Len(t, y.byNode(), 2, "both nodes have had some")
+	require.Zero(t, y.twice())
+
+	b.exec("p1", "INSERT INTO tenure.job (tenant_id, queue, kind, payload, created_at) VALUES ('t1', 'default', 'unheard-of', '{}', 'infinity')")
+	b.exec("p1", "INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at, created_at) VALUES ('t1', 'default', 'plain', '{}', now() + interval '1 h', '-infinity')")
+	op := holder.Operator()
+	jobs, err := op.Jobs(t.Context(), tenure.JobFilter{Limit: n + 10})
+	require.NoError(t, err)
+	require.Len(t, jobs, n+2)
+	for _, j := range jobs {
+		_, err := json.Marshal(j)
+		require.NoError(t, err)
+	}
+	_, err = op.Queues(t.Context(), tenure.QueueFilter{})
+	require.NoError(t, err)
+	loads, err := op.Loads(t.Context())
+	require.NoError(t, err)
+	require.Len(t, loads, 1)
+	for _, of := range []string{"acquire_lock SET renewed_at", "acquire_lock SET expires_at", "node_session SET last_seen"} {
+		_, err := b.db["p1"].Exec(t.Context(), "UPDATE tenure."+of+" = 'infinity'")
+		require.ErrorContains(t, err, "_time", "nobody can do with that at all")
+	}
 }

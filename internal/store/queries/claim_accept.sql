@@ -11,7 +11,7 @@ WITH mine AS (
     RETURNING id, turn, job_ids)
 SELECT mine.id AS claim, j.id, mine.turn, j.kind, j.attempt, j.max_attempts, j.losses, j.timeout_ms,
        j.created_at, CASE WHEN size.fits THEN printed.payload END, CASE WHEN size.fits THEN printed.meta END, j.unique_key, j.correlation_id, j.tenant_id, j.queue, j.priority, j.exclusive_key,
-       extract(epoch FROM clock_timestamp() - coalesce(j.ready_at, j.created_at))::double precision AS waited
+       CASE WHEN isfinite(coalesce(j.ready_at, j.created_at)) THEN extract(epoch FROM clock_timestamp() - coalesce(j.ready_at, j.created_at)) ELSE 0 END::double precision AS waited
 FROM mine
 LEFT JOIN LATERAL (
     SELECT job.* FROM unnest(mine.job_ids) WITH ORDINALITY AS run (id, n)

@@ -11,7 +11,7 @@ flying AS MATERIALIZED (
     JOIN tenure.job j ON j.id = run.id)
 SELECT q.queue, w.jobs AS waiting,
        (SELECT count(*) FROM flying f WHERE f.queue = q.queue AND ($2::text[] IS NULL OR f.tenant_id = ANY ($2))) AS running,
-       coalesce(extract(epoch FROM clock_timestamp() - w.oldest), 0)::double precision AS oldest, w.tenants
+       coalesce(CASE WHEN isfinite(w.oldest) THEN extract(epoch FROM clock_timestamp() - w.oldest) END, 0)::double precision AS oldest, w.tenants
 FROM queue q
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, min(s.created_at) AS oldest, count(DISTINCT s.tenant_id) AS tenants

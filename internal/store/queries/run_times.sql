@@ -9,5 +9,5 @@ WHERE f.ctid >= (SELECT format('(%s,0)', greatest(0, pg_relation_size(coalesce(
                      'tenure.completed_job_rest'::regclass)) / current_setting('block_size')::bigint - 16))::tid)
   AND f.finished_at >= date_trunc('day', statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
   AND f.finished_at > clock_timestamp() - $1::bigint * interval '1 ms'
-  AND f.started_at IS NOT NULL AND f.attempt = 1
+  AND isfinite(f.started_at) AND isfinite(f.created_at) AND isfinite(f.finished_at) AND f.attempt = 1
 LIMIT 500;

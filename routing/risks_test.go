@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -27,6 +28,14 @@ const schemaOnly = "tenants without a role run as this pool's user: their schema
 // a pool in order.
 func TestStart_warns(t *testing.T) {
 	t.Parallel()
+	servers := map[bool]*devpg.Server{} // by whether they are durable
+	for _, durable := range []bool{false, true} {
+		s := pgtest.Server(t, devpg.Options{Durable: durable, InMemory: true, SharedBuffers: "64MB"})
+		require.NoError(t, s.CreateDatabase(t.Context(), "main"))
+		require.NoError(t, storetest.Prepare(t.Context(), s.DSN("main"), "main", 1))
+		exec(t, s.DSN("main"), "CREATE SCHEMA t; CREATE ROLE member; GRANT USAGE ON SCHEMA t TO member; CREATE ROLE outsider; CREATE ROLE mighty BYPASSRLS")
+		servers[durable] = s
+	}
 	for name, tc := range map[string]struct {
 		durable  bool
 		maxConns int
@@ -64,15 +73,10 @@ func TestStart_warns(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, err := devpg.Start(t.Context(), devpg.Options{Durable: tc.durable, MaxConnections: 20})
-			require.NoError(t, err)
-			defer func() { require.NoError(t, s.Stop(context.WithoutCancel(t.Context()))) }()
-			require.NoError(t, s.CreateDatabase(t.Context(), "main"))
-			dsn := s.DSN("main")
-			require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 1))
-			exec(t, dsn, "CREATE SCHEMA t; CREATE ROLE member; GRANT USAGE ON SCHEMA t TO member; CREATE ROLE outsider; CREATE ROLE mighty BYPASSRLS; "+tc.before)
-
+			s := servers[tc.durable]
+			require.NoError(t, s.CloneDatabase(t.Context(), "main", name))
+			dsn := s.DSN(name)
+			exec(t, dsn, tc.before)
 			core, logs := observer.New(zapcore.WarnLevel)
 			c := withPools(map[string]string{"main": dsn})
 			c.Pools["main"] = routing.PoolConfig{DSN: dsn, MaxConns: tc.maxConns}

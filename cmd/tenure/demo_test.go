@@ -77,61 +77,54 @@ func TestDemo(t *testing.T) {
 // ends it.
 func TestDemoStays(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(cmd *exec.Cmd, in io.Writer) error{
-		"Enter":  func(_ *exec.Cmd, in io.Writer) error { _, err := io.WriteString(in, "\n"); return err },
-		"Ctrl-C": func(cmd *exec.Cmd, _ io.Writer) error { return cmd.Process.Signal(os.Interrupt) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			self, err := os.Executable()
-			require.NoError(t, err)
-			cmd := exec.CommandContext(t.Context(), self, "demo", "--stay", "--jobs", "10", "--over", "1s", "--pools", "1", "--tenants", "1", "--nodes", "1",
-				"--dsn", pgtest.Server(t, devpg.Options{}).DSN("postgres"))
-			cmd.Env = append(os.Environ(), mainEnv+"=1")
-			in, err := cmd.StdinPipe()
-			require.NoError(t, err)
-			out, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended already unless the test failed
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, "demo", "--stay", "--jobs", "10", "--over", "1s", "--pools", "1", "--tenants", "1", "--nodes", "1",
+		"--dsn", pgtest.Server(t, devpg.Options{}).DSN("postgres"))
+	cmd.Env = append(os.Environ(), mainEnv+"=1")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended already unless the test failed
 
-			dir, address := "", ""
-			ran := 0
-			for lines := bufio.NewScanner(out); ran < 5 && lines.Scan(); {
-				require.LessOrEqual(t, utf8.RuneCountInString(lines.Text()), 80, lines.Text())
-				command := strings.TrimPrefix(lines.Text(), "  ")
-				if _, line, ok := strings.Cut(command, "dashboard: "); ok {
-					address, _, _ = strings.Cut(line, " ")
-				}
-				if to, ok := strings.CutPrefix(command, "cd "); ok {
-					dir = to
-				}
-				if dir == "" {
-					continue
-				}
-				ran++
-				if _, err := exec.LookPath("psql"); err != nil && strings.HasPrefix(command, "psql ") {
-					continue
-				}
-				shell := exec.CommandContext(t.Context(), "sh", "-ec", "cd "+dir+"; "+command)
-				shell.Env = append(os.Environ(), mainEnv+"=1")
-				text, err := shell.CombinedOutput()
-				require.NoError(t, err, "%s: %s", command, text)
-			}
-			require.Equal(t, 5, ran)
-			page, err := http.Get(address)
-			require.NoError(t, err)
-			text, err := io.ReadAll(page.Body)
-			require.NoError(t, err)
-			require.NoError(t, page.Body.Close())
-			require.Equal(t, http.StatusOK, page.StatusCode, "%s", text)
-			require.Contains(t, string(text), "node-1")
-			require.NoError(t, end(cmd, in))
-			_, _ = io.Copy(io.Discard, out)
-			require.NoError(t, cmd.Wait())
-			require.NoDirExists(t, dir)
-		})
+	dir, address := "", ""
+	ran := 0
+	for lines := bufio.NewScanner(out); ran < 5 && lines.Scan(); {
+		require.LessOrEqual(t, utf8.RuneCountInString(lines.Text()), 80, lines.Text())
+		command := strings.TrimPrefix(lines.Text(), "  ")
+		if _, line, ok := strings.Cut(command, "dashboard: "); ok {
+			address, _, _ = strings.Cut(line, " ")
+		}
+		if to, ok := strings.CutPrefix(command, "cd "); ok {
+			dir = to
+		}
+		if dir == "" {
+			continue
+		}
+		ran++
+		if _, err := exec.LookPath("psql"); err != nil && strings.HasPrefix(command, "psql ") {
+			continue
+		}
+		shell := exec.CommandContext(t.Context(), "sh", "-ec", "cd "+dir+"; "+command)
+		shell.Env = append(os.Environ(), mainEnv+"=1")
+		text, err := shell.CombinedOutput()
+		require.NoError(t, err, "%s: %s", command, text)
 	}
+	require.Equal(t, 5, ran)
+	page, err := http.Get(address)
+	require.NoError(t, err)
+	text, err := io.ReadAll(page.Body)
+	require.NoError(t, err)
+	require.NoError(t, page.Body.Close())
+	require.Equal(t, http.StatusOK, page.StatusCode, "%s", text)
+	require.Contains(t, string(text), "node-1")
+	_, err = io.WriteString(in, "\n") // Ctrl-C is TestMakeDemoEndsWell's
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, out)
+	require.NoError(t, cmd.Wait())
+	require.NoDirExists(t, dir)
 }
 
 // Ctrl-C on the terminal of `make demo`, once the demo has succeeded, is no failure of make's.

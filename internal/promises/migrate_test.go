@@ -40,7 +40,7 @@ func numberOf(t *testing.T, cfg config.Config, pool string) (n int) {
 // its own.
 func TestMigrateManyAtOnce(t *testing.T) {
 	t.Parallel()
-	const pools = 12
+	const pools = 6
 	cfg := many(t, pools)
 	var group sync.WaitGroup
 	errs := make([]error, 3)
@@ -67,7 +67,7 @@ func TestMigrateManyAtOnce(t *testing.T) {
 // As many pools are worked on at a time as is allowed, for one server and for all.
 func TestMigrateIsBounded(t *testing.T) {
 	t.Parallel()
-	cfg := many(t, 8)
+	cfg := many(t, 6)
 	const most = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure migrate' AND datname = ANY ($1)`
 	var databases []string
 	for _, p := range cfg.Pools {
@@ -89,7 +89,7 @@ func TestMigrateIsBounded(t *testing.T) {
 		}
 		_, err := tenure.MigrateAll(t.Context(), cfg, o)
 		require.NoError(t, err)
-		require.Equal(t, 8, done)
+		require.Equal(t, 6, done)
 	}
 }
 

@@ -392,7 +392,7 @@ func TestMoveWithDataLosesNoWrite(t *testing.T) {
 	more := func() {
 		t.Helper()
 		had, _, _, _ := written.counts()
-		until("orders go on", func(orders, _ int, _ map[string]int) bool { return orders >= had+100 })
+		until("orders go on", func(orders, _ int, _ map[string]int) bool { return orders >= had+sized(100, 30) })
 	}
 	more()
 	operator := b.client(b.named("operator"))

@@ -42,16 +42,16 @@ func TestMoveWhileJobsRun(t *testing.T) {
 			require.Eventually(t, func() bool { return f.jobs.Load() >= from+more }, patience, time.Millisecond)
 		}
 	}
-	enough(200)
+	enough(int64(sized(200, 50)))
 	operator := b.client(b.named("operator"))
 	moved := b.move(operator, "t1", "p2")
 	require.Equal(t, "p2", moved.To)
 	require.Equal(t, "moved", stateOf(t, operator, "t1", "p1"))
-	enough(200)
+	enough(int64(sized(200, 50)))
 	b.move(operator, "t1", "p1") // and back
-	enough(100)
+	enough(int64(sized(100, 25)))
 	b.move(operator, "t1", "p2")
-	enough(100)
+	enough(int64(sized(100, 25)))
 	for _, f := range []*traffic{moving, still, there} {
 		f.stop()
 	}

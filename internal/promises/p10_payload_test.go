@@ -80,8 +80,6 @@ func TestP10PayloadsThatCannotBePrinted(t *testing.T) {
 		SELECT 't1', 'default', 'plain', p FROM (VALUES
 			((SELECT jsonb_agg('1e100000'::numeric) FROM generate_series(1, 11000))),
 			((SELECT jsonb_build_object('n', 1))),
-			((SELECT jsonb_agg('1e100000'::numeric) FROM generate_series(1, 11000))),
-			((SELECT jsonb_agg('1e100000'::numeric) FROM generate_series(1, 3000))),
 			((SELECT jsonb_agg('1e100000'::numeric) FROM generate_series(1, 3000))),
 			(jsonb_build_object('data', repeat('y', 32 << 20)))) AS v (p)`)
 	n := b.start(b.cfg, b.registry(nil))
@@ -89,6 +87,6 @@ func TestP10PayloadsThatCannotBePrinted(t *testing.T) {
 	_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t2"), plain{1})
 	require.NoError(t, err)
 	b.eventually(2, "p1", "SELECT count(*) FROM tenure.completed_job")
-	b.eventually(5, "p1", "SELECT count(*) FROM tenure.dead_letter_job WHERE error LIKE 'its arguments and meta come to more than 2097152 bytes%'")
+	b.eventually(3, "p1", "SELECT count(*) FROM tenure.dead_letter_job WHERE error LIKE 'its arguments and meta come to more than 2097152 bytes%'")
 	b.eventually(0, "p1", "SELECT count(*) FROM tenure.claim")
 }

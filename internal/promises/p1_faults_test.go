@@ -97,7 +97,7 @@ func TestP1UnderFaults(t *testing.T) {
 			for k := i; ctx.Err() == nil; k++ {
 				before := l.unsures()
 				enqueueSomehow(b, tenancy.For(t.Context(), tenant), client, l, k)
-				if pause(ctx, 5*time.Millisecond); l.unsures() > before { // the database is down
+				if pause(ctx, time.Duration(sized(5, 25))*time.Millisecond); l.unsures() > before { // the database is down
 					pause(ctx, 100*time.Millisecond)
 				}
 			}

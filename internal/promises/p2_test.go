@@ -108,7 +108,7 @@ var auditChecks = map[string]string{
 // pool and checks the promise on what was committed.
 func TestP2OneClaimPerJob(t *testing.T) {
 	t.Parallel()
-	const lasts = 10 * time.Second
+	lasts := time.Duration(sized(10, 3)) * time.Second
 	server := pgtest.Server(t, devpg.Options{Settings: map[string]string{"track_commit_timestamp": "on"}})
 	b := newTestbedOn(t, server, 1, 0)
 	b.exec("p1", auditSQL)
@@ -119,7 +119,7 @@ func TestP2OneClaimPerJob(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 
-	ctx, cancel := context.WithTimeout(t.Context(), 9*lasts)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	race := &race{t: t, db: db, done: map[string]*atomic.Int64{}}
 	for _, what := range []string{"takes", "robberies", "claims", "fenced", "removed", "finished", "in tx", "lost", "returned", "cancelled", "reaped", "swept", "timers"} {

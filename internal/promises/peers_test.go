@@ -355,8 +355,8 @@ func TestAPeerIsNotOverfilled(t *testing.T) {
 	require.Eventually(t, func() bool {
 		most = max(most, assigned())
 		return on.running.Load() == workers
-	}, patience, time.Millisecond, "all that there is room for")
-	for began := time.Now(); time.Since(began) < 3*time.Second; {
+	}, patience, poll, "all that there is room for")
+	for began := time.Now(); time.Since(began) < 3*time.Second; pause(t.Context(), poll) { // what is too much stays
 		most = max(most, assigned())
 	}
 	require.Equal(t, workers, most, "no more than that")

@@ -223,10 +223,10 @@ func TestAPoolsDSNChanges(t *testing.T) {
 	work := b.traffic(n.Client(), "t1")
 	more := func() {
 		t.Helper()
-		from, ended := work.jobs.Load(), b.count("p1", "SELECT count(*) FROM tenure.completed_job")
+		some, from, ended := sized(100, 25), work.jobs.Load(), b.count("p1", "SELECT count(*) FROM tenure.completed_job")
 		require.Eventually(t, func() bool {
-			return work.jobs.Load() >= from+100 && b.count("p1", "SELECT count(*) FROM tenure.completed_job") >= ended+100
-		}, patience, 5*time.Millisecond)
+			return work.jobs.Load() >= from+int64(some) && b.count("p1", "SELECT count(*) FROM tenure.completed_job") >= ended+some
+		}, patience, poll)
 	}
 	more()
 	require.Zero(t, came.Load())

@@ -152,7 +152,7 @@ func (b *testbed) eventually(want int, pool, sql string, args ...any) {
 	require.Eventually(b.t, func() bool {
 		err := b.db[pool].QueryRow(b.t.Context(), sql, args...).Scan(&got)
 		return err == nil && got == want
-	}, patience, 10*time.Millisecond, "%s: want %d", sql, want)
+	}, patience, poll, "%s: want %d", sql, want)
 }
 
 // allJobs counts the jobs of a pool that wait for something.
@@ -170,7 +170,7 @@ func (b *testbed) dwindles(pool, sql string, args ...any) {
 			}
 			left = now
 			return true
-		}, patience, 10*time.Millisecond, "%d jobs are left in pool %s", left, pool)
+		}, patience, poll, "%d jobs are left in pool %s", left, pool)
 	}
 }
 

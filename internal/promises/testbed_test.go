@@ -48,6 +48,18 @@ func TestMain(m *testing.M) {
 // patience is for what takes milliseconds to seconds on an idle machine.
 const patience = 30 * time.Second
 
+// poll is how often a database is asked for what is waited for: eight tests that ask without end take the time of
+// those that work.
+const poll = 30 * time.Millisecond
+
+// sized is how much of something a test has: little of it proves the same, if there is less to be struck by chance.
+func sized(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
+
 // plain is a job without a transaction.
 type plain struct {
 	N int `json:"n"`

@@ -21,7 +21,7 @@ import (
 var (
 	scaleNodes = flag.Int("scale.nodes", 12, "nodes of TestScale; docs/scale.md has 100")
 	scalePools = flag.Int("scale.pools", 300, "pools of TestScale; docs/scale.md has 10000")
-	manyPools  = flag.Int("scale.idle", 100, "pools of TestManyPools; docs/scale.md has 5000")
+	manyPools  = flag.Int("scale.idle", 30, "pools of TestManyPools; docs/scale.md has 5000")
 )
 
 // TestManyPools runs one real node with all that belongs to it, acquirers included, on

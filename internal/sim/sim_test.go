@@ -43,13 +43,13 @@ func play(t *testing.T, s setup, d time.Duration) (o outcome) {
 func TestSimulation(t *testing.T) {
 	all, sum, began := newStats(), totals{}, time.Now()
 	var virtual time.Duration
-	ran, most := 0, *seeds
+	ran, most, long := 0, *seeds, time.Duration(*hours*float64(time.Hour))
 	if testing.Short() {
-		most = 1
+		most, long = 1, long/2
 	}
 	for ; ran < most && (*within == 0 || time.Since(began) < *within); ran++ {
 		seed := *firstSeed + uint64(ran)
-		o := play(t, setupOf(seed), time.Duration(*hours*float64(time.Hour)))
+		o := play(t, setupOf(seed), long)
 		if len(o.faults) > 0 {
 			t.Errorf("seed %d: %s\n\nthe end of the timeline:\n%s\nrepeat it: go test ./internal/sim -run TestSimulation -seed %d -seeds 1 -hours %g",
 				seed, o.faults[0], o.timeline, seed, *hours)

@@ -79,9 +79,13 @@ func (b *bundle) enqueue(t *testing.T, j store.NewJob) job.ID {
 }
 
 func (b *bundle) page(t *testing.T, after int64) store.Page {
+	return b.read(t, store.PageRequest{}, after)
+}
+
+// read reads a page of all lanes.
+func (b *bundle) read(t *testing.T, req store.PageRequest, after int64) store.Page {
 	lanes, err := store.Lanes(t.Context(), b.db, 100)
 	require.NoError(t, err)
-	var req store.PageRequest
 	for _, l := range lanes {
 		req.Add(l, after, 1000)
 	}

@@ -71,7 +71,8 @@ func (h *house) check(what string, got, most int) {
 }
 
 func (h *house) measure(root string) error {
-	cfg := &packages.Config{Dir: root, Mode: packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports | packages.NeedDeps}
+	// Without NeedDeps the types of what is imported come from what has been compiled, and not from its source.
+	cfg := &packages.Config{Dir: root, Mode: packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports | packages.NeedExportFile}
 	all, err := packages.Load(cfg, "./...")
 	if err != nil {
 		return err

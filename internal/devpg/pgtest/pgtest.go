@@ -63,12 +63,15 @@ func Database(t testing.TB) string {
 func Clone(t testing.TB, key string, prepare func(ctx context.Context, dsn string) error) string {
 	t.Helper()
 	s := use(t)
-	tmpl := s.template(key)
-	tmpl.once.Do(func() { tmpl.prepare(t.Context(), s, prepare) })
-	if tmpl.err != nil {
-		t.Fatalf("pgtest: prepare template %q: %v", key, tmpl.err)
-	}
-	return s.lend(t, tmpl.name)
+	return s.lend(t, s.prepared(t, key, "template0", prepare))
+}
+
+// CloneOf is Clone of a template that is a copy of another one, which prepare filled, and
+// which finish made different from others of its copies.
+func CloneOf(t testing.TB, base string, prepare func(ctx context.Context, dsn string) error, key string, finish func(ctx context.Context, dsn string) error) string {
+	t.Helper()
+	s := use(t)
+	return s.lend(t, s.prepared(t, key, s.prepared(t, base, "template0", prepare), finish))
 }
 
 // Server gives a test a server of its own, to be crashed; TEST_DATABASE_URL has
@@ -217,6 +220,17 @@ func (s *server) close(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
+// prepared is the name of a template, which is made of a copy of from unless it has been.
+func (s *server) prepared(t testing.TB, key, from string, fill func(ctx context.Context, dsn string) error) string {
+	t.Helper()
+	tmpl := s.template(key)
+	tmpl.once.Do(func() { tmpl.prepare(t.Context(), s, from, fill) })
+	if tmpl.err != nil {
+		t.Fatalf("pgtest: prepare template %q: %v", key, tmpl.err)
+	}
+	return tmpl.name
+}
+
 func (s *server) template(key string) *template {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,9 +248,9 @@ type template struct {
 	err  error // written in once
 }
 
-func (t *template) prepare(ctx context.Context, s *server, fill func(context.Context, string) error) {
+func (t *template) prepare(ctx context.Context, s *server, from string, fill func(context.Context, string) error) {
 	t.err = errors.New("it did not return") // a t.FailNow or panic inside fill leaves it so
-	if err := s.CreateDatabase(ctx, t.name); err != nil {
+	if err := s.CloneDatabase(ctx, from, t.name); err != nil {
 		t.err = err
 		return
 	}

@@ -154,7 +154,7 @@ func TestOpen_usesAGivenServerAndCleansIt(t *testing.T) {
 
 	tmpl := s.template("key")
 	require.Same(t, tmpl, s.template("key"))
-	tmpl.prepare(t.Context(), s, func(ctx context.Context, dsn string) error {
+	tmpl.prepare(t.Context(), s, "template0", func(ctx context.Context, dsn string) error {
 		return exec(ctx, dsn, "CREATE TABLE things (id int)")
 	})
 	require.NoError(t, tmpl.err)

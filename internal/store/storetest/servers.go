@@ -111,6 +111,17 @@ const published = `DO $$ BEGIN
 	END IF;
 END $$`
 
+// migrate migrates a database, of an owner's, and numbers it unless the number is 0.
+func migrate(ctx context.Context, dsn, name string, number int) error {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return err
+	}
+	store.MigrationConfig(cfg)
+	_, err = store.Migrate(ctx, cfg, name, number)
+	return err
+}
+
 func prepare(ctx context.Context, dsn, name string, number int, s Server) error {
 	owners, err := Hide(ctx, dsn, s)
 	if err != nil {
@@ -124,18 +135,13 @@ func prepare(ctx context.Context, dsn, name string, number int, s Server) error 
 	if err := makeRole(ctx, superuser, runtime, "LOGIN NOINHERIT PASSWORD '"+password+"'"); err != nil {
 		return err
 	}
-	cfg, err := pgx.ParseConfig(owners)
-	if err != nil {
-		return err
-	}
-	store.MigrationConfig(cfg)
-	if _, err = store.Migrate(ctx, cfg, name, number); err != nil {
+	if err := migrate(ctx, owners, name, number); err != nil {
 		return err
 	}
 	if _, err := superuser.Exec(ctx, published); err != nil {
 		return err
 	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := pgx.Connect(ctx, owners)
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,14 @@ import (
 // DSN returns a database of its own with the ledger of the pool of this name and
 // number in it.
 func DSN(t testing.TB, name string, number int) string {
-	return pgtest.Clone(t, fmt.Sprintf("ledger-%s-%d%s", name, number, serverOf(t)), func(ctx context.Context, dsn string) error {
-		return PrepareFor(ctx, t, dsn, name, number)
+	s := serverOf(t)
+	return pgtest.CloneOf(t, "ledger"+string(s), func(ctx context.Context, dsn string) error {
+		return prepare(ctx, dsn, name, 0, s)
+	}, fmt.Sprintf("ledger-%s-%d%s", name, number, s), func(ctx context.Context, dsn string) error { // migrating takes long, numbering does not
+		if s != Open {
+			dsn = As(dsn, owner)
+		}
+		return migrate(ctx, dsn, name, number)
 	})
 }
 

@@ -42,7 +42,7 @@ type DeadFilter struct {
 type DeadResult struct {
 	Done     int // retried, or deleted
 	KeyTaken int // stay dead, because an unfinished job has their unique key
-	Left     int // stay dead, because their tenant is being moved or somebody has locked or changed them, or their unique key
+	Left     int // stay dead, because their tenant is being moved, somebody has locked or changed them, or their unique key, or they cannot be read
 }
 
 const (
@@ -152,30 +152,17 @@ func (d *DeadLetters) change(ctx context.Context, what string, f DeadFilter, per
 			continue
 		}
 		var some []store.Dead
-		// What one of them waits for, such as a unique key, must not keep the others.
-		var try func(one []store.Dead) error
-		try = func(one []store.Dead) error {
-			err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
+		try := func(one []store.Dead) error {
+			return operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
 				r, err := do(ctx, p, db, one)
 				all.Done, all.KeyTaken, all.Left = all.Done+r.Done, all.KeyTaken+r.KeyTaken, all.Left+r.Left
 				return err
 			})
-			half := len(one) / 2
-			switch {
-			case !errors.Is(err, store.ErrLocked):
-				return err
-			case half == 0:
-				all.Left++
-				return nil
-			}
-			if err := try(one[:half]); err != nil {
-				return err
-			}
-			return try(one[half:])
 		}
 		step := func(one []store.Dead) error {
 			tried += len(one)
-			err := try(one)
+			left, err := inParts(one, store.IsOfOne, try)
+			all.Left += left
 			if perSecond > 0 && err == nil {
 				due := began.Add(time.Duration(float64(tried) / perSecond * float64(time.Second)))
 				pause(ctx, time.Until(due))
@@ -199,6 +186,26 @@ func (d *DeadLetters) change(ctx context.Context, what string, f DeadFilter, per
 		}
 	}
 	return all, errors.Join(errs...)
+}
+
+// inParts does something to rows of a pool at once, and, where one of them keeps it from the others, to ever fewer
+// of them; isOfOne tells that by the error. left counts those that it cannot be done to.
+func inParts[T any](rows []T, isOfOne func(error) bool, do func([]T) error) (left int, err error) {
+	err = do(rows)
+	half := len(rows) / 2
+	switch {
+	case !isOfOne(err):
+		return 0, err
+	case half == 0:
+		return 1, nil
+	}
+	for _, part := range [][]T{rows[:half], rows[half:]} {
+		n, err := inParts(part, isOfOne, do)
+		if left += n; err != nil {
+			return left, err
+		}
+	}
+	return left, nil
 }
 
 // deadDeed is what somebody does to the dead letters that f chooses.

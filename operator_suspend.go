@@ -34,7 +34,7 @@ func (f SuspendFilter) chosen() store.MovableFilter {
 type SuspendResult struct {
 	Suspended int
 	Running   int // are claimed and go on; their next attempt is not suspended
-	Left      int // stay, because their tenant is being moved or somebody has locked them
+	Left      int // stay, because their tenant is being moved, somebody has locked them, or they cannot be read
 }
 
 // JobChange is what is to be different in a job; nil: stays as it is.
@@ -94,7 +94,7 @@ func checkUntil(until time.Time) error {
 }
 
 func (c *process) suspendAll(ctx context.Context, f SuspendFilter, until time.Time) (all SuspendResult, _ error) {
-	err := c.eachMovable(ctx, "suspend", f, suspendable, suspendPause, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
+	left, err := c.eachMovable(ctx, "suspend", f, suspendable, suspendPause, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
 		n, err := store.Suspend(ctx, db, ids, until)
 		all.Suspended, all.Running, all.Left = all.Suspended+n.Suspended, all.Running+n.Running, all.Left+n.Left
 		if err == nil {
@@ -102,11 +102,12 @@ func (c *process) suspendAll(ctx context.Context, f SuspendFilter, until time.Ti
 		}
 		return err
 	})
+	all.Left += left
 	return all, err
 }
 
 func (c *process) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ error) {
-	err := c.eachMovable(ctx, "resume", f, []string{store.PlaceSuspended}, 0, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
+	_, err := c.eachMovable(ctx, "resume", f, []string{store.PlaceSuspended}, 0, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
 		resumed, err := store.Resume(ctx, db, ids)
 		all += len(resumed)
 		c.notifyResumed(p, resumed)
@@ -152,11 +153,11 @@ const (
 
 // eachMovable does something, step by step, to the jobs of some tables that f chooses and that were
 // made before it began. Between two steps jobs are claimed for as long as the step took, and rest at
-// least. A pool that fails does not keep it from the others.
-func (c *process) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) error {
+// least. A pool that fails does not keep it from the others. left counts the jobs that it cannot be done to.
+func (c *process) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
 	pools, err := c.poolsOf(f.Pool)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var errs []error
 	for _, p := range pools {
@@ -167,7 +168,8 @@ func (c *process) eachMovable(ctx context.Context, what string, f SuspendFilter,
 		}
 		chosen := f.chosen()
 		for _, place := range places {
-			if err := eachMovableIn(ctx, p, place, &chosen, rest, step); err != nil {
+			n, err := eachMovableIn(ctx, p, place, &chosen, rest, step)
+			if left += n; err != nil {
 				errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
 				break
 			}
@@ -176,7 +178,7 @@ func (c *process) eachMovable(ctx context.Context, what string, f SuspendFilter,
 			break
 		}
 	}
-	return errors.Join(errs...)
+	return left, errors.Join(errs...)
 }
 
 // The tables of jobs that can be suspended. Timers come first: one that fires meanwhile is found among the
@@ -212,7 +214,7 @@ func (c *process) countMovable(ctx context.Context, pool string, chosen store.Mo
 }
 
 // eachMovableIn is [process.eachMovable] for one table of a pool.
-func eachMovableIn(ctx context.Context, p *routing.Pool, place string, f *store.MovableFilter, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) error {
+func eachMovableIn(ctx context.Context, p *routing.Pool, place string, f *store.MovableFilter, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
 	for last, more := store.BeforeAllJobs, true; more; {
 		var ids []int64
 		var now time.Time
@@ -221,18 +223,21 @@ func eachMovableIn(ctx context.Context, p *routing.Pool, place string, f *store.
 			return err
 		})
 		if err != nil {
-			return err
+			return left, err
 		}
 		if f.Before.IsZero() {
 			f.Before = now
 		}
 		for some := range slices.Chunk(ids, movableStep) {
 			began := time.Now()
-			if err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return step(ctx, p, db, some) }); err != nil {
-				return err
+			n, err := inParts(some, store.IsUnreadable, func(some []int64) error {
+				return operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return step(ctx, p, db, some) })
+			})
+			if left += n; err != nil {
+				return left, err
 			}
 			pause(ctx, max(time.Since(began), rest))
 		}
 	}
-	return nil
+	return left, nil
 }

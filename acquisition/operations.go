@@ -50,8 +50,8 @@ func (o *operations) step() query {
 	}
 }
 
-// doStep does a step. One that needs a unique key that a transaction holds is done in ever smaller ones,
-// and what it still needs it for is passed by: what one job waits for must not keep the others.
+// doStep does a step. One that needs a unique key that a transaction holds, or what cannot be read, is done in ever
+// smaller ones, and what still needs that is passed by: what one job waits for must not keep the others.
 func (o *operations) doStep(ctx context.Context) (lanes []store.Lane, took time.Duration, err error) {
 	for most := store.OperationStep; ; most /= 2 {
 		began := time.Now()
@@ -60,7 +60,7 @@ func (o *operations) doStep(ctx context.Context) (lanes []store.Lane, took time.
 				return deadletter.GroupID(d.Kind, deadletter.Pattern(d.Error)) == group
 			}})
 		took = time.Since(began)
-		if most == 0 || !errors.Is(err, store.ErrLocked) {
+		if most == 0 || !store.IsOfOne(err) {
 			break
 		}
 	}

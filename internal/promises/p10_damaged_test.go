@@ -102,3 +102,44 @@ func TestP10ATimeThatNoClockKnowsStopsNobody(t *testing.T) {
 		require.ErrorContains(t, err, "_time", "nobody can do with that at all")
 	}
 }
+
+// TestP10ADamagedJobKeepsNoneFromBeingChanged: of dead letters and of timers one cannot be read. All others are
+// retried, at once and in the background, suspended and resumed; that one stays.
+func TestP10ADamagedJobKeepsNoneFromBeingChanged(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	n := b.start(b.named("a"), b.registry(nil))
+	n.holds("p1")
+	op := n.Operator()
+	die := func(jobs int) {
+		b.exec("p1", `INSERT INTO tenure.dead_letter_job (tenant_id, queue, kind, payload, origin, error, turn, attempt, max_attempts)
+			SELECT 't1', 'default', 'plain', '{"n": 1}', 'job', 'no', 1, 1, 1 FROM generate_series(1, $1::int)`, jobs)
+	}
+	var lost job.ID
+	die(9)
+	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT id FROM tenure.dead_letter_job ORDER BY id OFFSET 4 LIMIT 1").Scan(&lost))
+	storetest.Damage(t, b.db["p1"], "dead_letter_job", lost)
+	done, err := op.DeadLetters().Retry(t.Context(), tenure.DeadFilter{}, 0)
+	require.NoError(t, err)
+	require.Equal(t, tenure.DeadResult{Done: 8, Left: 1}, done)
+
+	die(9)
+	_, err = op.DeadLetters().RetryInBackground(t.Context(), tenure.DeadFilter{}, 0, "")
+	require.NoError(t, err)
+	b.eventually(17, "p1", "SELECT count(*) FROM tenure.completed_job")
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.operation WHERE ended_at IS NOT NULL AND failure IS NULL")
+	require.Equal(t, int(lost), b.count("p1", "SELECT min(id) FROM tenure.dead_letter_job HAVING count(*) = 1"))
+
+	b.exec("p1", `INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) SELECT 't1', 'default', 'plain', '{"n": 1}', now() + interval '1 h' FROM generate_series(1, 9)`)
+	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT id FROM tenure.timer_job ORDER BY id OFFSET 4 LIMIT 1").Scan(&lost))
+	storetest.Damage(t, b.db["p1"], "timer_job", lost)
+	suspended, err := op.SuspendAll(t.Context(), tenure.SuspendFilter{}, time.Time{})
+	require.NoError(t, err)
+	require.Equal(t, tenure.SuspendResult{Suspended: 8, Left: 1}, suspended)
+
+	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT id FROM tenure.suspended_job ORDER BY id OFFSET 4 LIMIT 1").Scan(&lost))
+	storetest.Damage(t, b.db["p1"], "suspended_job", lost)
+	resumed, err := op.ResumeAll(t.Context(), tenure.SuspendFilter{})
+	require.NoError(t, err)
+	require.Equal(t, 7, resumed)
+}

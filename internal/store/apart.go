@@ -31,7 +31,7 @@ func readPrinted[T any](ctx context.Context, atOnce, apart func(context.Context)
 	soon, cancel := context.WithTimeout(ctx, printPatience)
 	defer cancel()
 	out, err := atOnce(soon)
-	if err == nil || ctx.Err() != nil || soon.Err() == nil && !hasCode(err, codeTooMuch) && !isUnreadable(err) {
+	if err == nil || ctx.Err() != nil || soon.Err() == nil && !hasCode(err, codeTooMuch) && !IsUnreadable(err) {
 		return out, err
 	}
 	out, later := apart(ctx)
@@ -125,12 +125,12 @@ func printApart(ctx context.Context, db DB, jobs []*Waiting, room int64, until t
 		case n == 1 && strings.HasPrefix(stateOf(err), classTooMuch): // nested too deeply to be measured
 			see(printed{id: jobs[0].Record.ID, bytes: MaxJobBytes + 1})
 			jobs = jobs[1:]
-		case n == 1 && isUnreadable(err):
+		case n == 1 && IsUnreadable(err):
 			see(printed{id: jobs[0].Record.ID, damage: err.Error()})
 			jobs, together = jobs[1:], 2
 		case n == 1:
 			return err
-		case isUnreadable(err):
+		case IsUnreadable(err):
 			together = n / 2
 		default: // one by one
 			most = 0

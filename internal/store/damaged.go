@@ -28,7 +28,7 @@ func (e *DamagedError) Error() string {
 
 // putOff has find put off what cannot be read, if that is why err came about, and returns what is to be said.
 func putOff(err error, find func() ([]Damaged, error)) error {
-	if !isUnreadable(err) {
+	if !IsUnreadable(err) {
 		return err
 	}
 	jobs, later := find()

@@ -186,10 +186,14 @@ func NoConnectionLeft(err error) bool { return hasCode(err, codeTooMany) }
 // NoPrivilege tells whether err says that the user may not do this.
 func NoPrivilege(err error) bool { return hasCode(err, codeNoPrivilege) }
 
-// isUnreadable tells whether err says that a value which is stored cannot be read.
-func isUnreadable(err error) bool {
+// IsUnreadable tells whether err says that a value which is stored cannot be read.
+func IsUnreadable(err error) bool {
 	return strings.HasPrefix(stateOf(err), classCorrupt) || hasCode(err, codeUntranslatable) || hasCode(err, codeNotRepertoire)
 }
+
+// IsOfOne tells whether err says that one of several rows kept a statement from changing the others: somebody has
+// locked it, or it cannot be read.
+func IsOfOne(err error) bool { return errors.Is(err, ErrLocked) || IsUnreadable(err) }
 
 func hasCode(err error, code string) bool { return stateOf(err) == code }
 

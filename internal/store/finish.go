@@ -38,7 +38,7 @@ type Runner struct {
 // cannot be read any more ends without its payload, and stays if it was to run again.
 func Finish(ctx context.Context, db DB, by Runner, keep bool, runs []Finished, claims []int64) (lost int, err error) {
 	lost, err = finish(ctx, db, by, keep, runs, claims)
-	if isUnreadable(err) {
+	if IsUnreadable(err) {
 		if runs, err = settleDamaged(ctx, db, runs); err == nil {
 			lost, err = finish(ctx, db, by, keep, runs, claims)
 		}

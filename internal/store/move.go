@@ -195,7 +195,7 @@ func (m Move) place(ctx context.Context, e Ends, place string, begin func(contex
 			_, err = tx.Exec(ctx, sqlMoveDelete, place, batch.ids)
 			return err
 		})
-		if isUnreadable(err) {
+		if IsUnreadable(err) {
 			err = fmt.Errorf("a job cannot be read: mend the database, or remove the row, which `tenure doctor` names, and call this again: %w", err)
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,10 +41,10 @@ func suspend(ctx context.Context, db Beginner, ids []int64, until time.Time, wai
 		}
 		return err
 	})
-	if missing != nil {
-		return n, missing
+	if err = cmp.Or(missing, err); err != nil {
+		return SuspendCount{}, err
 	}
-	return n, err
+	return n, nil
 }
 
 // Resumed is where a job stands that was resumed or changed.

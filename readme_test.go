@@ -128,7 +128,7 @@ var _ = func(r *job.Registry) { tenure.HandleBatchTx(r, sendAll) }
 	sums, err := os.ReadFile("go.sum")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
-	build := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-o", "app", ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-mod=mod", "-o", "app", ".")
 	build.Dir = dir
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)

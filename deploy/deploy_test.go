@@ -209,7 +209,7 @@ func TestDockerfile(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)[1]
 	require.Contains(t, string(text), "FROM golang:"+string(version)+" AS build")
 	for _, args := range [][]string{{"health", "--help"}, {"serve", "--help"}} {
-		out, err := exec.CommandContext(t.Context(), "go", append([]string{"run", "../cmd/tenure"}, args...)...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "go", append([]string{"run", "-ldflags=-s -w", "../cmd/tenure"}, args...)...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
 }

@@ -29,7 +29,7 @@ func TestFromRiver_code(t *testing.T) {
 	}
 	require.Equal(t, 2, files)
 	writeModule(t, root, dir)
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-mod=mod", ".")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-ldflags=-s -w", "-mod=mod", ".")
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -55,7 +55,7 @@ func TestQuickstart(t *testing.T) {
 	dir := t.TempDir()
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "bin", "tenure"), "./cmd/tenure")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "bin", "tenure"), "./cmd/tenure")
 	build.Dir = root
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -28,7 +28,7 @@ func TestTenantsPage(t *testing.T) {
 	}
 	server := pgtest.Server(t, devpg.Options{TCP: true})
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "bin", "tenure"), "./cmd/tenure")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "bin", "tenure"), "./cmd/tenure")
 	build.Dir = ".."
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -33,9 +33,12 @@ func TestEndsAreLogged(t *testing.T) {
 				b.workers.ends = newRunLog(zap.New(core))
 				b.start()
 				for kind, n := range map[string]int{"noop": 300, "fails": 300, "dies": 1} {
-					b.submit(kind, n)
-					for range n {
-						b.owner.next(t)
+					for _, some := range []int{1, n - 1} { // zap counts wrongly if several lines at once begin a second
+						b.submit(kind, some)
+						for range some {
+							b.owner.next(t)
+						}
+						synctest.Wait()
 					}
 				}
 				for text, want := range lines {

@@ -13,7 +13,7 @@ func (ls *Lanes) SeeKind(l *Lane, kind string, position int64) {
 	if of == nil {
 		of = &Lane{Lane: l.Lane, Kind: kind, owner: l.owner, queue: l.queue, after: position - 1}
 		l.kinds = append(l.kinds, of)
-		ls.addToQueue(of)
+		of.queue.add(of)
 	}
 	if !of.waits() {
 		of.beginWait()
@@ -31,9 +31,6 @@ func (l *Lane) ofKind(kind string) *Lane {
 	}
 	return nil
 }
-
-// waits tells whether there may be jobs of the kind that were not read.
-func (l *Lane) waits() bool { return l.active || l.parked || l.after < l.seen }
 
 // UpTo is how far the lane of a kind is read.
 func (l *Lane) UpTo() int64 { return l.seen }

@@ -34,10 +34,37 @@ type Lane struct {
 	idle    int       // how often ForgetIdle has found it inactive since it last was active
 }
 
+// queue is a tenant's lanes of one queue.
+type queue struct {
+	name   string
+	lanes  []*Lane // highest priority first
+	weight time.Duration
+	turn   time.Duration // when its next turn begins, in served time
+}
+
+// tenantLanes is a tenant with its queues.
+type tenantLanes struct {
+	share
+	home    *tenancy.Tenant // nil: not resolved yet
+	queues  []*queue
+	clock   time.Duration // when the turn began that was given last, in served time
+	lanes   int           // how many are known, those of kinds apart
+	room    int           // how many may be, as was found out when room was wanted last
+	left    bool          // there are others, which were not taken in
+	busy    bool          // all had something to read when room was wanted last
+	waiting bool          // it is in lanes.active
+	full    bool          // it is in lanes.full
+	// onlyHere: peers had capacity for some of its jobs, but not for those that came next.
+	onlyHere bool
+}
+
 // mayHaveMore tells whether a lane, or one of its kinds, has something to read, now or once its gate is open.
 func (l *Lane) mayHaveMore() bool {
 	return l.active || l.parked || slices.ContainsFunc(l.kinds, (*Lane).waits)
 }
+
+// waits tells whether there may be jobs of the kind that were not read.
+func (l *Lane) waits() bool { return l.active || l.parked || l.after < l.seen }
 
 // beginWait notes that jobs may have come into a lane that had none: they were not passed over
 // yet. What it missed has been.
@@ -115,3 +142,72 @@ func (l *Lane) NoteSize(j *store.Waiting) {
 
 // CountFitting is how many jobs of the lane fit into a page: others would be read in vain.
 func (l *Lane) CountFitting() int { return max(1, int(store.MaxPageBytes/max(l.bytes, 1))) }
+
+// queueOf returns the tenant's queue of a name, which begins without lanes.
+func (t *tenantLanes) queueOf(name string, c *QueueConfig) *queue {
+	for _, q := range t.queues {
+		if q.name == name {
+			return q
+		}
+	}
+	q := &queue{name: name, weight: c.weightOf(name), turn: t.clock}
+	t.queues = append(t.queues, q)
+	return q
+}
+
+// add has a lane be read in the order of its priority.
+func (q *queue) add(l *Lane) {
+	q.lanes = append(q.lanes, l)
+	slices.SortStableFunc(q.lanes, func(a, b *Lane) int { return int(b.Priority) - int(a.Priority) })
+}
+
+// chooseLane chooses the active lane whose turn it is: of the queue that has had least for
+// its weight, so that it keeps its turn until some of its jobs are claimed (see Charge): for what
+// takes long there is room only once less of the others waits. Its
+// lanes gain a priority each time that they have been passed over for as long as a step takes.
+func (t *tenantLanes) chooseLane(now time.Time, step time.Duration) (next *Lane) {
+	for _, q := range t.queues {
+		if l := q.chooseLane(now, step); l != nil && (next == nil || q.turn < next.queue.turn) {
+			next = l
+		}
+	}
+	t.clock = next.queue.turn
+	return next
+}
+
+// chooseLane chooses the queue's active lane of the highest priority, with what it has gained;
+// nil: none is active.
+func (q *queue) chooseLane(now time.Time, step time.Duration) (next *Lane) {
+	var highest time.Duration
+	for _, l := range q.lanes {
+		if !l.active {
+			continue
+		}
+		if l.passed.IsZero() {
+			l.passed = now
+		}
+		if p := time.Duration(l.Priority)*step + now.Sub(l.passed); next == nil || p > highest {
+			next, highest = l, p
+		}
+	}
+	return next
+}
+
+// firstActive is an active lane of the tenant; nil: it has none.
+func (t *tenantLanes) firstActive() *Lane {
+	for _, q := range t.queues {
+		if l := q.firstActive(); l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+func (q *queue) firstActive() *Lane {
+	for _, l := range q.lanes {
+		if l.active {
+			return l
+		}
+	}
+	return nil
+}

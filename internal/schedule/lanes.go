@@ -7,7 +7,14 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/tenancy"
+)
+
+// MostLanes is how many lanes of one tenant are known at a time that have something to read: each costs memory, and
+// a little of the time in which those of all others are not read. Others of its lanes take their places when these
+// have no more jobs. With those that wait for a gate there are mostParked.
+const (
+	MostLanes  = 1000
+	mostParked = 10 * MostLanes
 )
 
 // Lanes decides whose jobs to read next. Tenants take turns with shares by weight; a
@@ -28,22 +35,6 @@ type Lanes struct {
 
 	missed      [2]bool         // some lane has jobs that were read and not claimed, by why
 	unsupported map[string]bool // kinds among them that this node cannot run
-}
-
-// tenantLanes is a tenant with its queues.
-type tenantLanes struct {
-	share
-	home    *tenancy.Tenant // nil: not resolved yet
-	queues  []*queue
-	clock   time.Duration // when the turn began that was given last, in served time
-	lanes   int           // how many are known, those of kinds apart
-	room    int           // how many may be, as was found out when room was wanted last
-	left    bool          // there are others, which were not taken in
-	busy    bool          // all had something to read when room was wanted last
-	waiting bool          // it is in lanes.active
-	full    bool          // it is in lanes.full
-	// onlyHere: peers had capacity for some of its jobs, but not for those that came next.
-	onlyHere bool
 }
 
 // NewLanes returns lanes of which none is known yet, whose queues share as c says.
@@ -109,11 +100,11 @@ func (ls *Lanes) Find(key store.Lane) *Lane {
 			t = &tenantLanes{share: share{weight: ls.weight[key.Tenant]}}
 			ls.tenant[key.Tenant] = t
 		}
-		q := ls.queueOf(t, key.Queue)
+		q := t.queueOf(key.Queue, ls.config)
 		l = &Lane{Lane: key, owner: t, queue: q, after: ls.begin}
 		t.lanes++
 		ls.byKey[key] = l
-		ls.addToQueue(l)
+		l.queue.add(l)
 	}
 	return l
 }

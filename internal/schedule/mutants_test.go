@@ -154,7 +154,7 @@ byJob[run] = struct{}{}`,
 	},
 	{
 		Promise: "P12", Name: "a lane gains nothing by being passed over",
-		File: "internal/schedule/queues.go", Func: "(*queue).chooseLane",
+		File: "internal/schedule/lane.go", Func: "(*queue).chooseLane",
 		Old:  "now.Sub(l.passed); next",
 		New:  "0*now.Sub(l.passed); next",
 		Test: "TestPrioritiesAge",

@@ -2,14 +2,6 @@ package schedule
 
 import "slices"
 
-// MostLanes is how many lanes of one tenant are known at a time that have something to read: each costs memory, and
-// a little of the time in which those of all others are not read. Others of its lanes take their places when these
-// have no more jobs. With those that wait for a gate there are mostParked.
-const (
-	MostLanes  = 1000
-	mostParked = 10 * MostLanes
-)
-
 // makeRoom drops the lanes of a tenant that have nothing to read, to take in another; false: all have. No
 // page is being claimed from.
 func (ls *Lanes) makeRoom(t *tenantLanes) bool {

@@ -44,7 +44,7 @@ func TestLimitsHoldWhateverThePlan(t *testing.T) {
 		req.Add(l, 0, quota)
 	}
 
-	_, err = b.db.Exec(t.Context(), "UPDATE tenure.acquire_lock SET expires_at = 'infinity'")
+	_, err = b.db.Exec(t.Context(), "UPDATE tenure.acquire_lock SET expires_at = now() + interval '1 d'")
 	require.NoError(t, err)
 	whateverThePlan(t, b.db, func(tx pgx.Tx, what string) {
 		requireLimits(t, tx, b.fence, &req, atMost, quota*len(lanes), what)
@@ -64,7 +64,7 @@ func TestReapingHoldsWhateverThePlan(t *testing.T) {
 		fmt.Sprintf(`INSERT INTO tenure.job (tenant_id, queue, kind, payload) SELECT 't' || n %% 5, 'default', 'k', '{}' FROM generate_series(1, %d) n`, 2*claims*of),
 		fmt.Sprintf(`WITH c AS (SELECT (r - 1) / %d AS n, turn, array_agg(id) AS ids FROM (SELECT id, turn, row_number() OVER (ORDER BY id) AS r FROM tenure.job) j GROUP BY 1, 2)
 			INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT CASE n %% 2 WHEN 0 THEN '%s'::uuid ELSE '%s'::uuid END, turn, ids, clock_timestamp() FROM c`, of, dead, b.fence.Session),
-		fmt.Sprintf("UPDATE tenure.node_session SET state = 'dead' WHERE session_id = '%s'; UPDATE tenure.acquire_lock SET expires_at = 'infinity'", dead),
+		fmt.Sprintf("UPDATE tenure.node_session SET state = 'dead' WHERE session_id = '%s'; UPDATE tenure.acquire_lock SET expires_at = now() + interval '1 d'", dead),
 	} {
 		_, err := b.owner.Exec(t.Context(), sql)
 		require.NoError(t, err, sql)

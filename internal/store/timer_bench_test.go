@@ -39,7 +39,7 @@ func BenchmarkFireTimers(b *testing.B) {
 			_, err := l.owner.Exec(b.Context(), `INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at)
 				SELECT 'acme', 'default', 'k', '{}', clock_timestamp() FROM generate_series(1, $1::int)`, b.N*slice)
 			require.NoError(b, err)
-			_, err = l.owner.Exec(b.Context(), "UPDATE tenure.acquire_lock SET expires_at = 'infinity'")
+			_, err = l.owner.Exec(b.Context(), "UPDATE tenure.acquire_lock SET expires_at = now() + interval '1 d'")
 			require.NoError(b, err)
 			db := tuned(b, l)
 			b.ResetTimer()

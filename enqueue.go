@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -61,21 +63,32 @@ func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (En
 // for the tenant any more, as its data is being copied: roll it back. As only the caller sees
 // tx commit, the job may start some milliseconds later than with Enqueue or InTx.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts ...Option) (Enqueued, error) {
-	database := func() string { return "another database" }
-	if !execution.IsTenantTx(tx) { // else it was seen when it began whether the tenant's data may be written, and its connection is nobody's to ask
+	if !execution.IsTenantTx(tx) { // else it was seen when it began whether the tenant's data may be written
 		opts = append(slices.Clip(opts), withData)
-		database = func() string { return fmt.Sprintf("database %q", tx.Conn().Config().Database) }
 	}
-	out, err := c.enqueueTx(ctx, store.OnTx(tx), database, args, opts)
+	out, err := c.enqueueTx(ctx, store.OnTx(tx), func() string { return databaseOf(tx) }, args, opts)
 	if err != nil {
 		return Enqueued{}, err
 	}
-	if pending, ok := ctx.Value(pendingKey{}).(*pending); ok {
-		pending.hints = append(pending.hints, out.hint)
-	} else {
-		c.notifier.NotifyLater(out.hint)
-	}
+	c.hintTx(ctx, out.hint)
 	return out.Enqueued, nil
+}
+
+// databaseOf names the database of a transaction; a handler's connection is nobody's to ask.
+func databaseOf(tx pgx.Tx) string {
+	if execution.IsTenantTx(tx) {
+		return "another database"
+	}
+	return fmt.Sprintf("database %q", tx.Conn().Config().Database)
+}
+
+// hintTx tells of jobs of a transaction once it may have committed.
+func (c *Client) hintTx(ctx context.Context, hint notify.Hint) {
+	if pending, ok := ctx.Value(pendingKey{}).(*pending); ok {
+		pending.hints = append(pending.hints, hint)
+	} else {
+		c.notifier.NotifyLater(hint)
+	}
 }
 
 // EnqueueSQLTx is [Client.EnqueueTx] for a transaction of database/sql, whose driver may be
@@ -88,6 +101,66 @@ func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, op
 	}
 	c.notifier.NotifyLater(out.hint)
 	return out.Enqueued, nil
+}
+
+// EnqueueManyTx is [Client.EnqueueTx] for many jobs, in a few round trips: all are added if and
+// when tx commits, or none. It returns them in the order of entries. Their tenants must live in
+// the one database that tx is on.
+func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) ([]Enqueued, error) {
+	if !execution.IsTenantTx(tx) {
+		entries = slices.Clone(entries)
+		for i := range entries {
+			entries[i].Options = append(slices.Clip(entries[i].Options), withData)
+		}
+	}
+	batches, err := c.partBatches(ctx, entries)
+	if err != nil || len(batches) == 0 {
+		return nil, err
+	}
+	if len(batches) > 1 {
+		names := poolNames(slices.Collect(maps.Keys(batches)))
+		slices.Sort(names)
+		return nil, fmt.Errorf("enqueue many: a transaction is on one database, but the tenants live in the pools %s: %w", strings.Join(names, ", "), ErrWrongPool)
+	}
+	for _, b := range batches {
+		out, err := c.insertManyTx(ctx, tx, b)
+		if err != nil {
+			return nil, err
+		}
+		c.hintTx(ctx, b.hint)
+		return out, nil
+	}
+	return nil, nil
+}
+
+// insertManyTx adds a batch within a savepoint. For a tenant whose role is news to the ledger it does so again.
+func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []Enqueued, err error) {
+	number, err := b.pool.Number()
+	if err != nil {
+		return nil, err
+	}
+	learned := map[string]bool{}
+	for {
+		at := 0
+		out = make([]Enqueued, 0, len(b.jobs))
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			at, err = store.EnqueueEach(ctx, tx, number, b.jobs, func(id job.ID, duplicate bool) { out = append(out, Enqueued{id, duplicate}) })
+			return err
+		})
+		if err == nil {
+			return out, nil
+		}
+		j := &b.jobs[at]
+		tenant, _, unknown := c.resolveTenant(ctx, tenancy.ID(j.Tenant))
+		if errors.Is(err, ErrNotAllowed) && unknown == nil && tenant.Role != "" && !learned[j.Tenant] {
+			learned[j.Tenant] = true
+			var news bool
+			if news, err = c.learnRole(ctx, tenant, b.pool); news {
+				continue
+			}
+		}
+		return nil, fmt.Errorf("entry %d: %w", at, c.explainTx(err, func() string { return databaseOf(tx) }, j.Kind, tenancy.ID(j.Tenant), b.pool))
+	}
 }
 
 // enqueueTx adds a job by row in a transaction of the caller's on a database of this name.
@@ -103,19 +176,25 @@ func (c *Client) enqueueTx(ctx context.Context, row store.QueryRow, database fun
 			out, err = c.insertJob(ctx, addOn(row), tenant, pool, args, opts)
 		}
 	}
+	if err != nil {
+		return added{}, c.explainTx(err, database, args.Kind(), tenant.ID, pool)
+	}
+	return out, nil
+}
+
+// explainTx says what an error means to who enqueues in a transaction of their own, on a database of this name.
+func (c *Client) explainTx(err error, database func() string, kind string, tenant tenancy.ID, pool *routing.Pool) error {
 	var moved *tenancy.MovedError
 	switch {
-	case err == nil:
-		return out, nil
 	case errors.Is(err, store.ErrWrongPool) || errors.Is(err, store.ErrNotMigrated):
-		return added{}, fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on %s: %w", args.Kind(), tenant.ID, pool.Name, database(), ErrWrongPool)
+		return fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on %s: %w", kind, tenant, pool.Name, database(), ErrWrongPool)
 	case errors.As(err, &moved):
-		c.router.Forget(tenant.ID)
-		return added{}, fmt.Errorf("enqueue %s: the transaction is on pool %s, but %w: begin another one there: %w", args.Kind(), pool.Name, err, ErrWrongPool)
+		c.router.Forget(tenant)
+		return fmt.Errorf("enqueue %s: the transaction is on pool %s, but %w: begin another one there: %w", kind, pool.Name, err, ErrWrongPool)
 	case store.IsAborted(err):
-		return added{}, fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", args.Kind(), tenant.ID, err)
+		return fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", kind, tenant, err)
 	}
-	return added{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
+	return fmt.Errorf("enqueue %s for tenant %q: %w", kind, tenant, err)
 }
 
 // learnRole tells the ledger which role the configuration gives a tenant, which it may not

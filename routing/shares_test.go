@@ -3,6 +3,8 @@ package routing
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +18,9 @@ import (
 type asker struct {
 	t      *testing.T
 	shares *shares
-	served []tenancy.ID // those whose turn has come, in order
+
+	mu     sync.Mutex
+	served []tenancy.ID
 	leave  map[tenancy.ID][]func()
 	failed []error
 }
@@ -30,6 +34,8 @@ func (a *asker) ask(ctx context.Context, tenant tenancy.ID, conns int) {
 	for range conns {
 		go func() {
 			leave, err := a.shares.enter(ctx, tenant)
+			a.mu.Lock()
+			defer a.mu.Unlock()
 			if err != nil {
 				a.failed = append(a.failed, err)
 				return
@@ -43,15 +49,35 @@ func (a *asker) ask(ctx context.Context, tenant tenancy.ID, conns int) {
 
 // giveBack gives the last one of a tenant back.
 func (a *asker) giveBack(tenant tenancy.ID) {
+	a.mu.Lock()
 	last := len(a.leave[tenant]) - 1
 	leave := a.leave[tenant][last]
 	a.leave[tenant] = a.leave[tenant][:last]
+	a.mu.Unlock()
 	leave()
 	leave() // does nothing
 	synctest.Wait()
 }
 
-func (a *asker) has(tenant tenancy.ID) int { return len(a.leave[tenant]) }
+func (a *asker) has(tenant tenancy.ID) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.leave[tenant])
+}
+
+// allServed are those whose turn has come, in order.
+func (a *asker) allServed() []tenancy.ID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.served)
+}
+
+// allFailed are the errors of the others.
+func (a *asker) allFailed() []error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.failed)
+}
 
 // A tenant has its share of the connections, so that others find some, however many it waits for; those
 // who wait take turns.
@@ -83,7 +109,7 @@ func TestSharesOfConnections(t *testing.T) {
 					require.LessOrEqual(t, a.has("a")+a.has("b"), c.conns)
 					require.Positive(t, a.has("a")+a.has("b"), "one goes on")
 				}
-				require.Contains(t, a.served, tenancy.ID("b"), "nobody waits for all of the others")
+				require.Contains(t, a.allServed(), tenancy.ID("b"), "nobody waits for all of the others")
 				cancel()
 				synctest.Wait()
 				for _, tenant := range []tenancy.ID{"a", "b"} {
@@ -94,7 +120,7 @@ func TestSharesOfConnections(t *testing.T) {
 				require.Empty(t, a.shares.tenants, "nothing is kept")
 				require.Empty(t, a.shares.line)
 				require.Zero(t, a.shares.used)
-				for _, err := range a.failed {
+				for _, err := range a.allFailed() {
 					require.ErrorIs(t, err, context.Canceled)
 				}
 			})
@@ -115,12 +141,12 @@ func TestAShareThatStaysInUse(t *testing.T) {
 		require.Equal(t, 3, a.has("a"), "one more was served")
 		time.Sleep(sharePatience - time.Second)
 		synctest.Wait()
-		require.Empty(t, a.failed, "one came free meanwhile")
+		require.Empty(t, a.allFailed(), "one came free meanwhile")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Len(t, a.failed, 1)
-		require.ErrorIs(t, a.failed[0], tenancy.ErrShareInUse)
-		require.ErrorContains(t, a.failed[0], `3 of 5 of pool main, for 5s, in transactions of tenant "a"`)
+		require.Len(t, a.allFailed(), 1)
+		require.ErrorIs(t, a.allFailed()[0], tenancy.ErrShareInUse)
+		require.ErrorContains(t, a.allFailed()[0], `3 of 5 of pool main, for 5s, in transactions of tenant "a"`)
 
 		cause := errors.New("it stops")
 		ctx, stop := context.WithCancelCause(t.Context())
@@ -129,10 +155,10 @@ func TestAShareThatStaysInUse(t *testing.T) {
 		a.ask(ctx, "d", 1)
 		time.Sleep(10 * sharePatience)
 		synctest.Wait()
-		require.Len(t, a.failed, 1, "it has none that it could give back")
+		require.Len(t, a.allFailed(), 1, "it has none that it could give back")
 		stop(cause)
 		synctest.Wait()
-		require.Equal(t, cause, a.failed[1])
+		require.Equal(t, cause, a.allFailed()[1])
 		a.ask(t.Context(), "d", 1)
 		a.giveBack("c")
 		require.Equal(t, 1, a.has("d"))

@@ -157,6 +157,65 @@ func TestEnqueueTx(t *testing.T) {
 	}
 }
 
+// TestEnqueueManyTx: many jobs are added in a transaction, in order, or none of them, and it goes on.
+func TestEnqueueManyTx(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 3)
+	c := b.node(b.cfg, b.registry(nil)).Client()
+	ctx := tenancy.For(t.Context(), "t1")
+	far := tenure.In(time.Hour)
+	count := func(where string) int {
+		return b.count("p1", "SELECT (SELECT count(*) FROM tenure.job WHERE "+where+") + (SELECT count(*) FROM tenure.timer_job WHERE "+where+")")
+	}
+	entries := []tenure.Entry{{Args: write{0}, Options: []tenure.Option{far, tenure.Unique("u")}}, {Args: write{0}, Options: []tenure.Option{far, tenure.Unique("u")}}}
+	for i := range 1200 {
+		entries = append(entries, tenure.Entry{Tenant: "t3", Args: write{i}, Options: []tenure.Option{far}})
+	}
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec} {
+		cfg := b.db["p1"].Config()
+		cfg.ConnConfig.DefaultQueryExecMode = mode
+		db, err := pgxpool.NewWithConfig(t.Context(), cfg)
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		require.NoError(t, pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+			_, err := c.EnqueueManyTx(ctx, tx, []tenure.Entry{{Args: write{1}, Options: []tenure.Option{far}}, {Tenant: b.tenantIn("p2"), Args: write{1}}})
+			require.ErrorIs(t, err, tenure.ErrWrongPool)
+			require.ErrorContains(t, err, "the tenants live in the pools p1, p2")
+			_, err = c.EnqueueManyTx(ctx, tx, []tenure.Entry{{Args: write{1}, Options: []tenure.Option{far}}, {Args: write{2}, Options: []tenure.Option{tenure.After(7)}}})
+			require.ErrorContains(t, err, `entry 1: enqueue write for tenant "t1"`)
+			none, err := c.EnqueueManyTx(ctx, tx, nil)
+			require.NoError(t, err)
+			require.Empty(t, none)
+			added, err := c.EnqueueManyTx(ctx, tx, entries)
+			require.NoError(t, err)
+			require.Len(t, added, len(entries))
+			require.Equal(t, tenure.Enqueued{ID: added[0].ID, Duplicate: true}, added[1])
+			for i := range 1200 {
+				if i%150 == 0 {
+					var n int
+					require.NoError(t, tx.QueryRow(ctx, "SELECT (payload ->> 'n')::integer FROM tenure.timer_job WHERE id = $1", int64(added[2+i].ID)).Scan(&n))
+					require.Equal(t, i, n)
+				}
+			}
+			require.Zero(t, count("true"), "not before it is committed")
+			return nil
+		}))
+		require.Equal(t, []int{1, 1200}, []int{count("tenant_id = 't1'"), count("tenant_id = 't3'")})
+		b.exec("p1", "DELETE FROM tenure.timer_job; DELETE FROM tenure.unique_job")
+	}
+
+	// In a tenant's role, which is news to the ledger.
+	b.exec("p1", "UPDATE tenure.tenant_role SET role_name = 'postgres'")
+	err := c.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := c.EnqueueManyTx(ctx, tx, []tenure.Entry{{Args: write{1}, Options: []tenure.Option{far}}, {Tenant: "t3", Args: write{1}, Options: []tenure.Option{far}}})
+		require.ErrorIs(t, err, tenure.ErrNotAllowed)
+		_, err = c.EnqueueManyTx(ctx, tx, []tenure.Entry{{Args: write{1}, Options: []tenure.Option{far}}, {Args: write{2}, Options: []tenure.Option{far}}})
+		return err
+	})
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 0}, []int{count("tenant_id = 't1'"), count("tenant_id = 't3'")})
+}
+
 // TestEnqueueTxForItsOwnTenant: a transaction in a tenant's role takes in its tenant's jobs
 // and nobody else's, and goes on after it has refused one.
 func TestEnqueueTxForItsOwnTenant(t *testing.T) {

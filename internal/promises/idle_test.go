@@ -89,7 +89,7 @@ func TestIdlePoolsDoze(t *testing.T) {
 // nobody tells: the next look learns when that is. Of a few pools' one at least is late by no more than what
 // is asked for; others may be, as the machine may be busy, but by far less than there is between two looks.
 func TestATimerInAPoolThatDozesStartsInTime(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raced {
 		t.Skip("measures time")
 	}
 	t.Parallel()

@@ -2,4 +2,6 @@
 
 package promises_test
 
-func init() { raced = true }
+import "time"
+
+func init() { raced, patience = true, 3*time.Minute }

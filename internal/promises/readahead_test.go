@@ -34,26 +34,17 @@ func TestTheNextPageIsReadWhileOneIsClaimed(t *testing.T) {
 	require.NoError(t, err)
 	b.finished(n.Client(), 1) // so connections were opened, which try both statements
 
-	var reading, claiming, overlapped atomic.Bool
-	during := func(mine, other *atomic.Bool) { // what goes on beside it has time to begin
-		mine.Store(true)
-		defer mine.Store(false)
-		for range 20 {
-			if other.Load() {
-				overlapped.Store(true)
-			}
-			if overlapped.Load() {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}
+	var claiming, overlapped atomic.Bool
 	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
 		switch {
 		case strings.Contains(e.SQL, "j.position > lane.after"):
-			during(&reading, &claiming)
+			overlapped.CompareAndSwap(false, claiming.Load())
 		case strings.Contains(e.SQL, "INSERT INTO tenure.claim"):
-			during(&claiming, &reading)
+			claiming.Store(true)
+			defer claiming.Store(false)
+			for began := time.Now(); !overlapped.Load() && time.Since(began) < time.Second; { // what goes on beside it has time to begin
+				time.Sleep(time.Millisecond)
+			}
 		}
 		return faultproxy.Pass
 	})

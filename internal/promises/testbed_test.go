@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is for what takes milliseconds to seconds on an idle machine.
-const patience = 30 * time.Second
+var patience = 30 * time.Second
 
 // poll is how often a database is asked for what is waited for: eight tests that ask without end take the time of
 // those that work.

@@ -318,3 +318,42 @@ func TestTimesInTheTablesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Nothing that stops statements for many rows is taken, whoever writes it, and what was there is mended.
+func TestWhatStandsInTheTablesIsBounded(t *testing.T) {
+	t.Parallel()
+	dsn, conn := ledgerAt(t, 41)
+	execute(t, conn, "INSERT INTO tenure.job (tenant_id, queue, kind, payload, turn) VALUES ('acme', 'q', 'k', '{}', 7)")
+	execute(t, conn, "INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, turn, due_at) VALUES ('acme', 'q', 'k', '{}', 7, now())")
+	execute(t, conn, "INSERT INTO tenure.schedule (name, tenant_id, kind, queue, payload, spec, time_zone, origin, missed) VALUES ('s', 'acme', 'k', 'q', '{}', '@daily', 'UTC', 'set', 'skip')")
+	execute(t, conn, "INSERT INTO tenure.node_session (session_id, node, member, gossip_addr, version, kinds, expires_at) VALUES (gen_random_uuid(), 'n', 'n', '', '', '{}', now())")
+	execute(t, conn, "INSERT INTO tenure.claim (session_id, turn, job_ids) SELECT session_id, 7, '{1}' FROM tenure.node_session")
+	execute(t, conn, "INSERT INTO tenure.rate_bucket VALUES ('acme', 'kind', 'k', now())")
+	execute(t, conn, "INSERT INTO tenure.tenant (tenant_id) VALUES ('acme')")
+	bad := []string{
+		"job SET turn = 2147483647", "job SET attempt = 32767", "job SET losses = -1", "timer_job SET turn = -1",
+		"schedule SET jitter_ms = -1", "schedule SET jitter_ms = 9223372036854775807", "schedule SET next_at = '-infinity'", "schedule SET next_at = 'infinity'",
+		"claim SET job_ids = '{NULL,3}'", "claim SET job_ids = '{{1},{2}}'", "node_session SET kinds = '{NULL}'", "node_session SET expires_at = '2200-01-01'",
+		"acquire_lock SET expires_at = '2200-01-01'", "tenant SET weight = 2147483647", "rate_bucket SET full_at = 'infinity'",
+	}
+	for _, set := range bad {
+		execute(t, conn, "UPDATE tenure."+set)
+	}
+	require.NoError(t, migrate(t.Context(), t, dsn))
+	for _, mended := range []string{
+		"SELECT turn < 2100000000 AND attempt < 32000 AND losses = 0 FROM tenure.job", "SELECT turn = 0 FROM tenure.timer_job",
+		"SELECT jitter_ms = 86400000 AND next_at < '10000-01-01' FROM tenure.schedule", "SELECT job_ids = '{1,2}' FROM tenure.claim",
+		"SELECT kinds = '{}' AND expires_at < '2200-01-01' FROM tenure.node_session", "SELECT expires_at < '2200-01-01' FROM tenure.acquire_lock",
+		"SELECT weight = 100 FROM tenure.tenant", "SELECT count(*) = 0 FROM tenure.rate_bucket",
+	} {
+		var is bool
+		require.NoError(t, conn.QueryRow(t.Context(), mended).Scan(&is), mended)
+		require.True(t, is, mended)
+	}
+	execute(t, conn, "INSERT INTO tenure.rate_bucket VALUES ('acme', 'kind', 'k', now())")
+	long := "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 90) n)" // no index of the waiting jobs takes it
+	for _, set := range append(bad, "timer_job SET queue = "+long, "schedule SET queue = "+long, "job SET kind = "+long, "timer_job SET exclusive_key = "+long, "acquire_lock SET epoch = 9223372036854775807") {
+		_, err := conn.Exec(t.Context(), "UPDATE tenure."+set)
+		require.ErrorContains(t, err, "_bounds", set)
+	}
+}

@@ -202,7 +202,7 @@ func timeoutsFor(ctx context.Context, conn *pgx.Conn) string {
 	if _, may := conn.PgConn().CustomData()[deadlineKey]; !has || !may {
 		return ""
 	}
-	ms := min((max(time.Until(deadline), 0) + cancelGrace).Milliseconds(), math.MaxInt32)
+	ms := min(max(time.Until(deadline), 0).Milliseconds()+cancelGrace.Milliseconds(), math.MaxInt32)
 	return fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %[1]d; ", ms)
 }
 

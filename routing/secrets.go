@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// renewSecrets takes over what the files that a DSN names say by now: the password, the
-// certificates and the key. It is called before each connect, as files may be replaced at any time,
+// renewSecrets takes over what the files that a DSN names say by now: the user, the
+// password, the certificates and the key. It is called before each connect, as files may be replaced at any time,
 // and costs little beside that. A file that cannot be read just now is left for the next time, and
 // where a DSN leads only changes with the configuration.
 func renewSecrets(c *pgx.ConnConfig, dsn string) {
@@ -16,7 +16,7 @@ func renewSecrets(c *pgx.ConnConfig, dsn string) {
 	if err != nil || !slices.EqualFunc(hostsOf(c), hostsOf(now), samePlace) {
 		return
 	}
-	c.Password, c.TLSConfig = now.Password, now.TLSConfig
+	c.User, c.Password, c.TLSConfig = now.User, now.Password, now.TLSConfig
 	for i := range c.Fallbacks {
 		c.Fallbacks[i].TLSConfig = now.Fallbacks[i].TLSConfig
 	}

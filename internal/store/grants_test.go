@@ -291,6 +291,7 @@ func TestWhatHoldersHave(t *testing.T) {
 			"SELECT (payload) ON tenure.job":               "REVOKE SELECT (payload) ON tenure.job FROM ",
 			"UPDATE ON SEQUENCE tenure.job_id":             "REVOKE UPDATE ON SEQUENCE tenure.job_id FROM ",
 			"EXECUTE ON FUNCTION tenure.drop_day":          "REVOKE EXECUTE ON FUNCTION tenure.drop_day(day date) FROM ",
+			"INSERT ON tenure.door":                        "REVOKE INSERT ON tenure.door FROM ", // all of its columns, the caller's too
 		} {
 			execute(t, owner, "GRANT "+grant+" TO "+who)
 			require.Equal(t, []string{revoke + who}, heldBy(t, runtime, who))
@@ -314,6 +315,18 @@ func TestWhatHoldersHave(t *testing.T) {
 	execute(t, owner, "GRANT "+user+" TO "+tenant)
 	require.Equal(t, []string{"REVOKE " + user + " FROM " + tenant}, heldBy(t, runtime, tenant))
 	execute(t, owner, "REVOKE "+user+" FROM "+tenant)
+	group := role(t, owner, "group", "")
+	execute(t, owner, "GRANT "+user+" TO "+group+"; GRANT "+group+" TO "+tenant)
+	require.Equal(t, []string{"REVOKE " + group + " FROM " + tenant}, heldBy(t, runtime, tenant), "by way of another")
+	execute(t, owner, "REVOKE "+group+" FROM "+tenant+"; GRANT pg_read_all_data TO "+tenant)
+	require.Equal(t, []string{"REVOKE pg_read_all_data FROM " + tenant}, heldBy(t, runtime, tenant))
+	execute(t, owner, "REVOKE pg_read_all_data FROM "+tenant)
+	execute(t, owner, "ALTER DEFAULT PRIVILEGES IN SCHEMA tenure GRANT SELECT ON TABLES TO "+tenant) // of tomorrow's, too
+	revokes := heldBy(t, runtime, tenant)
+	require.Len(t, revokes, 1)
+	require.Regexp(t, "^ALTER DEFAULT PRIVILEGES FOR ROLE .* IN SCHEMA tenure REVOKE ALL ON TABLES FROM "+tenant+"$", revokes[0])
+	execute(t, owner, revokes[0])
+	require.Empty(t, heldBy(t, runtime, tenant))
 	execute(t, owner, "GRANT SELECT ON tenure.audit TO "+web+" WITH GRANT OPTION")
 	require.Equal(t, []string{"REVOKE SELECT ON tenure.audit FROM " + web + " CASCADE"}, heldBy(t, runtime, web))
 }

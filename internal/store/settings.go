@@ -41,8 +41,10 @@ var ledgerSettings = map[string]string{
 	"statement_timeout":                   "0",
 	"lock_timeout":                        "0",
 	"idle_in_transaction_session_timeout": "0",
-	// Other tables may not have what the ledger's need, such as unique indexes.
+	// Other tables may not have what the ledger's need, such as unique indexes, and their owner need not
+	// have a right to another place.
 	"default_table_access_method": "heap",
+	"default_tablespace":          "",
 }
 
 // FixSettings has a connection be opened with what this program relies on in every session.

@@ -2,8 +2,9 @@
 -- away: beyond those of everybody, the owner's and superusers', and those that a process which only enqueues
 -- has by the documents. A tenant's role has even less, also if somebody named it or it is a member of who was
 -- named: tenant says whose role it is, '' of all. Functions count that have the owner's rights and do not look
--- at who calls. Views do not count: tenure.job_status shows everybody what is his.
-WITH acl (grantee, kind, object, privilege, grantable, enqueues) AS (
+-- at who calls. Of views what everybody has of them does not count: what they show is his. What is given by default
+-- on whatever the owner will make counts, too.
+WITH RECURSIVE acl (grantee, kind, object, privilege, grantable, enqueues) AS (
     SELECT a.grantee, 'SCHEMA ', 'tenure', a.privilege_type, a.is_grantable, a.privilege_type = 'USAGE'
     FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a
     WHERE n.nspname = 'tenure' AND a.grantee <> n.nspowner AND a.privilege_type <> 'USAGE'
@@ -15,6 +16,11 @@ WITH acl (grantee, kind, object, privilege, grantable, enqueues) AS (
     FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
     WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind IN ('r', 'p', 'S') AND a.grantee <> c.relowner
     UNION ALL
+    SELECT a.grantee, '', format('tenure.%I', c.relname), a.privilege_type, a.is_grantable, false
+    FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
+    WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind = 'v' AND a.grantee <> c.relowner
+      AND NOT (a.privilege_type = 'SELECT' AND c.relname = 'job_status')
+    UNION ALL
     SELECT a.grantee, '', format('tenure.%I', c.relname), format('%s (%I)', a.privilege_type, t.attname), a.is_grantable,
            a.privilege_type = 'INSERT' AND c.relname = 'job' AND t.attname = 'tenant_id'
     FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid CROSS JOIN LATERAL aclexplode(t.attacl) a
@@ -24,14 +30,25 @@ WITH acl (grantee, kind, object, privilege, grantable, enqueues) AS (
     FROM pg_proc f CROSS JOIN LATERAL aclexplode(f.proacl) a
     WHERE f.pronamespace = 'tenure'::regnamespace AND f.prosecdef AND a.grantee <> f.proowner
       AND f.proname NOT IN ('enqueue', 'enqueue_external', 'enqueue_linked', 'cancel', 'retry', 'job_allowed', 'first_turn', 'incarnation', 'server_state')),
+granted (member, roleid, first) AS ( -- by way of others, too: what is revoked is what stands first
+    SELECT m.member, m.roleid, m.roleid AS first FROM pg_auth_members m
+    UNION
+    SELECT g.member, m.roleid, g.first FROM granted g JOIN pg_auth_members m ON m.member = g.roleid),
 joined AS (
-    SELECT m.member, u.rolname FROM pg_auth_members m JOIN pg_roles u ON u.oid = m.roleid
-    WHERE u.oid = (SELECT c.relowner FROM pg_class c WHERE c.oid = 'tenure.pool'::regclass)
+    SELECT DISTINCT g.member, f.rolname FROM granted g JOIN pg_roles u ON u.oid = g.roleid JOIN pg_roles f ON f.oid = g.first
+    WHERE u.rolname IN ('pg_read_all_data', 'pg_write_all_data') OR u.oid = (SELECT c.relowner FROM pg_class c WHERE c.oid = 'tenure.pool'::regclass)
        OR EXISTS (SELECT FROM tenure.runtime_user n WHERE n.user_name = u.rolname)),
+defaults AS (
+    SELECT a.grantee, format('ALTER DEFAULT PRIVILEGES FOR ROLE %I%s REVOKE ALL ON %s FROM ', pg_get_userbyid(d.defaclrole), CASE WHEN n.oid IS NULL THEN '' ELSE ' IN SCHEMA tenure' END,
+           CASE d.defaclobjtype WHEN 'r' THEN 'TABLES' WHEN 'S' THEN 'SEQUENCES' ELSE 'FUNCTIONS' END) AS revoke
+    FROM pg_default_acl d LEFT JOIN pg_namespace n ON n.oid = d.defaclnamespace CROSS JOIN LATERAL aclexplode(d.defaclacl) a
+    WHERE d.defaclrole = (SELECT c.relowner FROM pg_class c WHERE c.oid = 'tenure.pool'::regclass)
+      AND coalesce(n.nspname, 'tenure') = 'tenure' AND d.defaclobjtype IN ('r', 'S', 'f') AND a.grantee <> d.defaclrole
+      AND NOT (d.defaclobjtype = 'f' AND a.grantee = 0)),
 holder AS MATERIALIZED (
     SELECT g.oid, coalesce(quote_ident(r.rolname), 'PUBLIC') AS name, r.rolname, tenure.tenant_of_role(r.rolname) AS tenant,
            EXISTS (SELECT FROM tenure.runtime_user u WHERE u.user_name = r.rolname) AS named
-    FROM (SELECT grantee AS oid FROM acl UNION SELECT member FROM joined) g
+    FROM (SELECT grantee AS oid FROM acl UNION SELECT member FROM joined UNION SELECT grantee FROM defaults) g
     LEFT JOIN pg_roles r ON r.oid = g.oid
     WHERE g.oid = 0 OR NOT r.rolsuper),
 statement (oid, n, sql) AS (
@@ -40,6 +57,9 @@ statement (oid, n, sql) AS (
     UNION ALL
     SELECT h.oid, 2, format('REVOKE %I FROM %I', j.rolname, h.rolname)
     FROM holder h JOIN joined j ON j.member = h.oid WHERE h.tenant IS NOT NULL
+    UNION ALL
+    SELECT h.oid, 4, d.revoke || h.name
+    FROM holder h JOIN defaults d ON d.grantee = h.oid WHERE h.tenant IS NOT NULL OR h.oid = 0 OR NOT h.named
     UNION ALL
     SELECT oid, 3, format('REVOKE %s ON %s%s FROM %s%s', privileges, kind, string_agg(object, ', ' ORDER BY object), name, CASE WHEN bool_or(grantable) THEN ' CASCADE' ELSE '' END)
     FROM (SELECT h.oid, h.name, a.kind, a.object, string_agg(DISTINCT a.privilege, ', ') AS privileges, bool_or(a.grantable) AS grantable

@@ -63,7 +63,41 @@ ALTER TABLE tenure.acquire_lock ADD CONSTRAINT acquire_lock_bounds CHECK (expire
     AND removals BETWEEN 0 AND 4000000000000000000 AND limit_changes BETWEEN 0 AND 4000000000000000000) NOT VALID;
 ALTER TABLE tenure.tenant ADD CONSTRAINT tenant_bounds CHECK (weight <= 100) NOT VALID;
 
+-- As in 0012, but that what somebody has made of the day's row type, which everybody may, keeps none: emptied, it leaves
+-- the finished jobs, and only its name stays.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION tenure.drop_day(day date) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    partition text := to_char(day, '"completed_job_"YYYYMMDD');
+BEGIN
+    LOCK TABLE ONLY tenure.completed_job IN ACCESS EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE tenure.completed_job_rest IN ACCESS EXCLUSIVE MODE NOWAIT;
+    EXECUTE format('LOCK TABLE tenure.%I IN ACCESS EXCLUSIVE MODE NOWAIT', partition);
+    EXECUTE format('DROP TABLE tenure.%I', partition);
+EXCEPTION
+    WHEN undefined_table THEN
+    WHEN dependent_objects_still_exist THEN
+        EXECUTE format('ALTER TABLE tenure.completed_job DETACH PARTITION tenure.%I', partition);
+END
+$$;
+-- +goose StatementEnd
+
 -- +goose Down
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION tenure.drop_day(day date) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    partition text := to_char(day, '"completed_job_"YYYYMMDD');
+BEGIN
+    LOCK TABLE ONLY tenure.completed_job IN ACCESS EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE tenure.completed_job_rest IN ACCESS EXCLUSIVE MODE NOWAIT;
+    EXECUTE format('LOCK TABLE tenure.%I IN ACCESS EXCLUSIVE MODE NOWAIT', partition);
+    EXECUTE format('DROP TABLE tenure.%I', partition);
+EXCEPTION WHEN undefined_table THEN
+END
+$$;
+-- +goose StatementEnd
 ALTER TABLE tenure.tenant DROP CONSTRAINT tenant_bounds;
 ALTER TABLE tenure.acquire_lock DROP CONSTRAINT acquire_lock_bounds;
 ALTER TABLE tenure.node_session DROP CONSTRAINT node_session_bounds;

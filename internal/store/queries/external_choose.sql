@@ -21,12 +21,13 @@ found AS MATERIALIZED (
     WHERE EXISTS (SELECT FROM tenure.external_job j WHERE j.kind = $1 AND j.tenant_id = given.tenant_id AND j.lock_expires_at IS NULL AND j.due_at IS NULL)),
 chosen AS MATERIALIZED (
     SELECT found.tenant_id, bound.room IS NOT NULL AS bounded, t.tenant_id IS NOT NULL AS has_row
-    FROM (SELECT tenant_id FROM found ORDER BY CASE WHEN $3 IS NULL THEN random() END, tenant_id) found
+    FROM found
     LEFT JOIN tenure.tenant t ON t.tenant_id = found.tenant_id
     CROSS JOIN LATERAL (SELECT tenure.external_room(found.tenant_id, $1) AS room) bound
     WHERE (t.tenant_id IS NULL OR t.state = 'active' AND NOT t.frozen)
       AND EXISTS (SELECT FROM tenure.acquire_lock WHERE name = 'acquire' AND NOT paused)
       AND (bound.room IS NULL OR bound.room > 0)
+    ORDER BY CASE WHEN $3 IS NULL THEN random() END, found.tenant_id -- behind the join, which may keep no order
     LIMIT $5),
 kept AS MATERIALIZED (
     SELECT t.tenant_id FROM tenure.tenant t

@@ -178,6 +178,7 @@ type pool struct {
 	room     int    // for connections on that server
 	number   int    // in its ledger; 0: not known
 	sessions []store.Session
+	frozen   []store.Frozen // nil: not known
 }
 
 func (p *pool) add(s Severity, check, what, why, mend string) {

@@ -63,6 +63,21 @@ ALTER TABLE tenure.acquire_lock ADD CONSTRAINT acquire_lock_bounds CHECK (expire
     AND removals BETWEEN 0 AND 4000000000000000000 AND limit_changes BETWEEN 0 AND 4000000000000000000) NOT VALID;
 ALTER TABLE tenure.tenant ADD CONSTRAINT tenant_bounds CHECK (weight <= 100) NOT VALID;
 
+-- As in 0038, but no SQL function: PostgreSQL 18 reads a value as it plans one, and fails.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION tenure.legible(value jsonb, printed boolean DEFAULT false) RETURNS jsonb
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    damage text := tenure.damage(value, printed);
+BEGIN
+    IF damage IS NULL THEN
+        RETURN value;
+    END IF;
+    RETURN jsonb_build_object('tenure:damaged', damage);
+END
+$$;
+-- +goose StatementEnd
+
 -- As in 0012, but that what somebody has made of the day's row type, which everybody may, keeps none: emptied, it leaves
 -- the finished jobs, and only its name stays.
 -- +goose StatementBegin

@@ -23,9 +23,9 @@ import (
 )
 
 // Module provides a *Node, its *Client and its *Operator to an Fx application and ties
-// them to its life. It needs a config.Config and a *zap.Logger, and takes any number of
-// registrars (see [AsRegistrar]). A prometheus.Registerer and a trace.TracerProvider are used
-// if there are any.
+// them to its life. It needs a config.Config, and takes any number of registrars (see
+// [AsRegistrar]) and of NodeOptions in the group "tenure.options". A *zap.Logger, a
+// prometheus.Registerer and a trace.TracerProvider are used if there are any.
 // Pass fx.StopTimeout(tenure.StopTimeout(cfg)) to the application. Unlike [Node.Run] it
 // serves nothing on node.listen, does not watch the configuration file, and leaves SIGHUP
 // to end the process: an application that wants these serves [Node.Handler], calls
@@ -56,13 +56,18 @@ func registryOf(r registrars) *job.Registry {
 
 type settingsIn struct {
 	fx.In
-	Log        *zap.Logger
+	Log        *zap.Logger           `optional:"true"`
 	Registerer prometheus.Registerer `optional:"true"`
 	Tracers    trace.TracerProvider  `optional:"true"`
+	Options    []NodeOption          `group:"tenure.options"`
 }
 
 func settingsOf(in settingsIn) nodeSettings {
-	return nodeSettings{log: in.Log, registerer: in.Registerer, tracers: in.Tracers, version: buildVersion()}
+	given := []NodeOption{WithMetrics(in.Registerer), WithTracerProvider(in.Tracers)}
+	if in.Log != nil {
+		given = append(given, WithLogger(in.Log))
+	}
+	return nodeOptions(append(given, in.Options...))
 }
 
 // core is the wiring, the same behind New and Module. Hooks are appended in the

@@ -69,11 +69,11 @@ type nodeSettings struct {
 	tracers    trace.TracerProvider     // nil: nothing is traced
 }
 
-// WithLogger makes the node log there. Default: nothing is logged.
+// WithLogger makes the node log there. Default: warnings and errors go to slog.Default().
 func WithLogger(log *zap.Logger) NodeOption { return func(s *nodeSettings) { s.log = log } }
 
 // WithSlog makes the node log by log/slog, at the levels that its handler takes. The name of the part
-// that speaks is the attribute logger. Default: nothing is logged. It replaces [WithLogger].
+// that speaks is the attribute logger. It replaces [WithLogger].
 func WithSlog(log *slog.Logger) NodeOption {
 	return WithLogger(zap.New(slogcore.New(log.Handler()), zap.AddCaller()))
 }
@@ -138,7 +138,8 @@ func (s nodeSettings) reloaded(c *encryption.Cipher) *encryption.Cipher {
 }
 
 func nodeOptions(opts []NodeOption) nodeSettings {
-	s := nodeSettings{log: zap.NewNop(), version: buildVersion()}
+	warnings := zap.New(slogcore.New(slog.Default().Handler()), zap.IncreaseLevel(zap.WarnLevel))
+	s := nodeSettings{log: warnings, version: buildVersion()}
 	for _, o := range opts {
 		o(&s)
 	}

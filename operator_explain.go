@@ -18,6 +18,8 @@ const (
 	WaitsForPool       WaitReason = "pool frozen"     // an operator froze its pool
 	WaitsForTenant     WaitReason = "tenant frozen"   // an operator froze its tenant
 	WaitsForMove       WaitReason = "tenant moves"    // its tenant moves to another pool
+	WaitsForQueue      WaitReason = "queue frozen"    // an operator froze its queue
+	WaitsForKind       WaitReason = "kind frozen"     // an operator froze its kind
 	WaitsForHolder     WaitReason = "no holder"       // no node holds its pool's acquire lock
 	WaitsForHandler    WaitReason = "no handler"      // no live node has a handler for its kind
 	WaitsForWorker     WaitReason = "no worker"       // no external worker has acquired it
@@ -86,6 +88,8 @@ func (e *Explanation) explainWait(w *store.Wait) {
 		set(WaitsForMove, fmt.Sprintf("tenure tenants move %s --to %s fetches it", j.Tenant, w.Other), "tenant %s has moved to pool %s, and the job was left behind", j.Tenant, w.Other)
 	case w.TenantState != store.TenantActive:
 		set(WaitsForMove, "wait for the move, or run its command again if it was interrupted", "tenant %s is %s, the other pool is %s", j.Tenant, w.TenantState, w.Other)
+	case w.Rests != nil:
+		e.Reason, e.Text, e.Advice = explainRest(w.Rests)
 	case w.External:
 		set(WaitsForWorker, "look into the workers' logs: do they ask for this topic?", "no external worker has acquired it; its topic is %s", j.Kind)
 	case !w.Held:
@@ -105,6 +109,15 @@ func (e *Explanation) explainWait(w *store.Wait) {
 	default:
 		set(WaitsForTurn, "if that does not change, more workers, or nodes, help", "it waits for its turn: %d jobs are before it in its lane, besides other priorities, queues and tenants; node %s holds the lock", w.Ahead, w.Holder)
 	}
+}
+
+// explainRest is about jobs of which a queue or kind is frozen.
+func explainRest(f *store.Frozen) (r WaitReason, text, advice string) {
+	r = WaitsForQueue
+	if f.Scope == store.ScopeKind {
+		r = WaitsForKind
+	}
+	return r, fmt.Sprintf("%s %s is frozen, since %s", f.Scope, f.Name, f.Since.UTC().Format(time.RFC3339)), fmt.Sprintf("tenure %ss thaw %s", f.Scope, f.Name)
 }
 
 // explainAwaited is about a job that starts when others have ended.

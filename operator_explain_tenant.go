@@ -31,6 +31,9 @@ func (e *TenantExplanation) explain(w *store.TenantWait) {
 		set(WaitsForTenant, "tenure tenants thaw "+string(e.Tenant), "tenant %s is frozen", e.Tenant)
 	case w.TenantState != store.TenantActive:
 		set(WaitsForMove, "wait for the move, or run its command again if it was interrupted", "tenant %s is %s, the other pool is %s", e.Tenant, w.TenantState, w.Other)
+	case w.Rests != nil:
+		e.Reason, e.Text, e.Advice = explainRest(w.Rests)
+		e.Text = fmt.Sprintf("%d jobs wait, none of which may start: %s", w.Waiting, e.Text)
 	case !w.Held:
 		set(WaitsForHolder, "start a node that serves the pool, by tenure serve or your program, or look into the nodes' logs; see also: tenure nodes, tenure locks", "no node holds the acquire lock of pool %s", e.Pool)
 	case w.Waiting > 0 && w.Runnable == 0:

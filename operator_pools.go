@@ -3,6 +3,7 @@ package tenure
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -73,6 +75,74 @@ func (o *Operator) freezePool(ctx context.Context, pool string, frozen bool) err
 		action = "pool.thaw"
 	}
 	return routing.NamePool(pool, store.Freeze(ctx, store.Noted(p.Jobs(), o.deed(ctx, action, "", pool, nil)), frozen))
+}
+
+// FreezeQueue keeps the jobs of a queue, whichever tenant's, from being started in all pools until
+// [Operator.ThawQueue]; what is running goes on, jobs can be enqueued, and timers and schedules add to what waits. When
+// it returns none is claimed any more, by nodes or external workers. Doing it again changes nothing, but in pools that
+// were added since.
+//
+// If some pools do not answer, it holds in the others, and a PartlyError says in which, and what to type again.
+func (o *Operator) FreezeQueue(ctx context.Context, queue string) error {
+	return o.freezeJobs(ctx, store.ScopeQueue, queue, true)
+}
+
+// ThawQueue ends a [Operator.FreezeQueue]. Errors are as there.
+func (o *Operator) ThawQueue(ctx context.Context, queue string) error {
+	return o.freezeJobs(ctx, store.ScopeQueue, queue, false)
+}
+
+// FreezeKind is [Operator.FreezeQueue] for the jobs of a kind, on whichever queues; of external workers that is a topic.
+func (o *Operator) FreezeKind(ctx context.Context, kind string) error {
+	return o.freezeJobs(ctx, store.ScopeKind, kind, true)
+}
+
+// ThawKind ends a [Operator.FreezeKind]. Errors are as there.
+func (o *Operator) ThawKind(ctx context.Context, kind string) error {
+	return o.freezeJobs(ctx, store.ScopeKind, kind, false)
+}
+
+func (o *Operator) freezeJobs(ctx context.Context, scope store.Scope, name string, frozen bool) error {
+	do, done := "freeze", "frozen"
+	if !frozen {
+		do, done = "thaw", "thawed"
+	}
+	if err := job.ValidateKind(string(scope), name); err != nil {
+		return &InputError{fmt.Errorf("%s: %w", do, err)}
+	}
+	deed := o.deed(ctx, string(scope)+"."+do, "", name, nil)
+	pools := o.router.Pools()
+	where, err := routing.AskEach(ctx, pools, answerWithin, func(ctx context.Context, p *routing.Pool) ([]string, error) {
+		err := p.Operate(ctx, func(db *pgxpool.Conn) error { return store.FreezeJobs(ctx, store.Noted(db, deed), scope, name, frozen) })
+		if err != nil {
+			return nil, err
+		}
+		return []string{p.Name}, nil
+	})
+	if err != nil {
+		return &PartlyError{In: where, Of: len(pools), done: fmt.Sprintf("%s %s is %s", scope, name, done), again: fmt.Sprintf("tenure %ss %s %s", scope, do, name), err: err}
+	}
+	return nil
+}
+
+// Frozen lists the queues and kinds that are frozen, over all pools: queues first, by name and pool. When some pools do
+// not answer, what is frozen in the others is returned together with an error.
+func (o *Operator) Frozen(ctx context.Context) ([]FrozenStatus, error) {
+	out, err := inspectEach(ctx, o.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]FrozenStatus, error) {
+		rows, err := store.ListFrozen(ctx, db)
+		out := make([]FrozenStatus, len(rows))
+		for i, r := range rows {
+			out[i] = FrozenStatus{Queue: r.Name, Pool: p.Name, Since: r.Since}
+			if r.Scope == store.ScopeKind {
+				out[i].Queue, out[i].Kind = "", r.Name
+			}
+		}
+		return out, err
+	})
+	slices.SortStableFunc(out, func(a, b FrozenStatus) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Queue, b.Queue), strings.Compare(a.Pool, b.Pool))
+	})
+	return out, err
 }
 
 // Claims lists the sessions that have claims in flight in a pool: none means that nothing

@@ -520,6 +520,10 @@ func TestTransactionsEndInTime(t *testing.T) {
 		require.NoError(t, InTx(ctx, c.owner.tenants, *c.tenants[tenant], look))
 		cancel()
 		require.Equal(t, "10s 0 t", said, "less than a minute")
+		ctx, cancel = context.WithDeadline(t.Context(), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)) // further than a duration goes
+		require.NoError(t, InTx(ctx, c.owner.tenants, *c.tenants[tenant], look))
+		cancel()
+		require.Equal(t, "10s 6 t", said, "as long as Postgres can say")
 	}
 
 	db := tenantConns(t, routing.PoolConfig{DSN: c.admin.Config().ConnString() + "&statement_timeout=1800000&lock_timeout=7000", MaxConns: 4})

@@ -471,6 +471,7 @@ func (w *Workers) runClaim(s *slot, c *Claim) {
 	began := time.Now()
 	for one := range c.call() {
 		one.began = began
+		_, one.Record.MaxAttempts = w.retryOf(one, spec) // handlers and middleware see which is the last
 	}
 	s.claim, s.ctx, s.cancel, s.began = c, ctx, cancel, began
 	s.mu.Unlock()

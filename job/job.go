@@ -47,7 +47,7 @@ type Record struct {
 	Payload       []byte // JSON
 	Meta          []byte // JSON object, nil when none was given
 	Attempt       int    // 1 for the first run
-	MaxAttempts   int    // 0: the handler's policy decides
+	MaxAttempts   int    // in all; while it runs, its kind's if it has none of its own, which is 0 otherwise
 	Losses        int    // how often the node that ran it was lost
 	Timeout       time.Duration
 	CorrelationID string

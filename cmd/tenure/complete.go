@@ -35,6 +35,7 @@ var completedArgs = map[string]words{
 	"tenure pools freeze": poolWords, "tenure pools thaw": poolWords, "tenure pools drain": poolWords,
 	"tenure tenants freeze": tenantWords, "tenure tenants thaw": tenantWords, "tenure tenants move": tenantWords,
 	"tenure tenants limit": tenantWords, "tenure tenants why": tenantWords,
+	"tenure queues freeze": queueWords, "tenure queues thaw": frozenWords("queue"), "tenure kinds freeze": kindWords, "tenure kinds thaw": frozenWords("kind"),
 	"tenure enqueue": kindWords,
 }
 

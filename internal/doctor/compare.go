@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/store"
@@ -53,5 +54,45 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 			add(Error, "connections", servers[server], short.What, "pools that come last stay out of service, or nodes are refused when there is much to do", short.Fix)
 		}
 	}
+	for _, f := range findFrozen(pools) {
+		what := fmt.Sprintf("%s %s is frozen, since %s", f.Scope, f.Name, f.Since.UTC().Format(time.RFC3339))
+		do := func(verb string) string { return fmt.Sprintf("tenure %ss %s %s", f.Scope, verb, f.Name) }
+		if f.of > len(f.pools) {
+			add(Warning, "jobs", f.pools, what+fmt.Sprintf(", and not in %d other pools", f.of-len(f.pools)), "its jobs are started there, such as in a pool that was added since", do("freeze")+", or "+do("thaw"))
+			continue
+		}
+		add(Note, "jobs", f.pools, what, "none of its jobs is claimed until somebody thaws it", do("thaw"))
+	}
 	return findings
+}
+
+// frozen is a queue or kind that is frozen in some pools, since when it was first, of those that were asked.
+type frozen struct {
+	store.Frozen
+	pools []string
+	of    int
+}
+
+func findFrozen(pools []*pool) (all []frozen) {
+	asked := 0
+	for _, p := range pools {
+		if p.frozen == nil {
+			continue
+		}
+		asked++
+		for _, f := range p.frozen {
+			i := slices.IndexFunc(all, func(o frozen) bool { return o.Scope == f.Scope && o.Name == f.Name })
+			if i < 0 {
+				i, all = len(all), append(all, frozen{Frozen: f})
+			}
+			all[i].pools = append(all[i].pools, p.name)
+			if f.Since.Before(all[i].Since) {
+				all[i].Since = f.Since
+			}
+		}
+	}
+	for i := range all {
+		all[i].of = asked
+	}
+	return all
 }

@@ -81,7 +81,11 @@ func (e Examination) Discreet() Examination {
 
 // Summary says how many findings there are, and what was looked at.
 func (e Examination) Summary() string {
-	text := fmt.Sprintf("%d findings; %d pools were examined", len(e.Findings), len(e.Examined))
+	some := "findings"
+	if len(e.Findings) == 1 {
+		some = "finding"
+	}
+	text := fmt.Sprintf("%d %s; %d pools were examined", len(e.Findings), some, len(e.Examined))
 	if len(e.Partly) > 0 {
 		text += ", and not, or not wholly: " + strings.Join(e.Partly, ", ")
 	}
@@ -178,6 +182,7 @@ type pool struct {
 	room     int    // for connections on that server
 	number   int    // in its ledger; 0: not known
 	sessions []store.Session
+	frozen   []store.Frozen // nil: not known
 }
 
 func (p *pool) add(s Severity, check, what, why, mend string) {

@@ -224,6 +224,13 @@ func TestLocks(t *testing.T) {
 	require.Equal(t, doctor.Note, b.finding("is frozen").Severity)
 }
 
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("INSERT INTO tenure.frozen (scope, name) VALUES ('queue', 'mail')")
+	require.Equal(t, doctor.Note, b.finding("queue mail is frozen, since").Severity)
+}
+
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t, storetest.DSN(t, "main", 1))

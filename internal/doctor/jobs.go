@@ -72,6 +72,11 @@ func (p *pool) checkLock(ctx context.Context, db store.DB) error {
 
 // checkJobs looks for jobs that wait in vain, or run for too long.
 func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
+	frozen, err := store.ListFrozen(ctx, db)
+	if err != nil {
+		return err
+	}
+	p.frozen = append([]store.Frozen{}, frozen...)
 	kinds, err := store.Unhandled(ctx, db)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxtest"
-	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
@@ -33,7 +32,8 @@ func TestModuleLetsHandlersEnqueue(t *testing.T) {
 	b := newTestbed(t, 1, 1)
 	var jobs *tenure.Client
 	var op *tenure.Operator
-	app := fxtest.New(t, tenure.Module, fx.Supply(b.cfg, zap.NewNop()),
+	app := fxtest.New(t, tenure.Module, fx.Supply(b.cfg),
+		fx.Supply(fx.Annotated{Group: "tenure.options", Target: tenure.WithVersion("v9")}, fx.Annotated{Group: "tenure.options", Target: tenure.WithLogger(b.log.logger("fx"))}),
 		fx.Provide(tenure.AsRegistrar(newChain)), fx.Populate(&jobs, &op), fx.StopTimeout(tenure.StopTimeout(b.cfg)))
 	app.RequireStart()
 	_, err := jobs.Enqueue(tenancy.For(t.Context(), "t1"), write{1})
@@ -42,6 +42,8 @@ func TestModuleLetsHandlersEnqueue(t *testing.T) {
 	all, err := op.Jobs(t.Context(), tenure.JobFilter{State: "done"})
 	require.NoError(t, err)
 	require.Len(t, all, 2)
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.node_session WHERE version = 'v9'"))
+	require.True(t, b.log.says("acquire lock taken"))
 	app.RequireStop()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,6 +56,16 @@ func TestFailuresAreRetriedThenDead(t *testing.T) {
 		}
 		panic("after the effect")
 	}, job.Retry("R2/PT0.05S"))
+	var last atomic.Int64
+	r.Use(func(next job.HandlerFunc) job.HandlerFunc {
+		return func(ctx context.Context, r *job.Record) error {
+			err := next(ctx, r)
+			if r.Kind == "plain" && job.Decide(err, r.Attempt, r.MaxAttempts, job.DefaultPolicy()).State == job.Dead {
+				last.Add(1)
+			}
+			return err
+		}
+	})
 	n := b.node(b.cfg, r)
 	ctx := tenancy.For(t.Context(), "t1")
 	failing, err := n.Client().Enqueue(ctx, plain{1})
@@ -71,6 +82,7 @@ func TestFailuresAreRetriedThenDead(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, errs, runs)
 	}
+	require.EqualValues(t, 1, last.Load(), "middleware sees that it was the last attempt")
 	var effects int
 	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT count(*) FROM t1.effect").Scan(&effects))
 	require.Zero(t, effects)

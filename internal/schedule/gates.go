@@ -35,7 +35,7 @@ type Gates struct {
 	parked   int     // lanes and keys that wait
 }
 
-// gate is a limit of one tenant, or the pool's share of one of the whole cluster.
+// gate is a limit of one tenant, the pool's share of one of the whole cluster, or a queue or kind that is frozen.
 type gate struct {
 	store.Limit
 	flying   int
@@ -64,9 +64,9 @@ func (gs *Gates) Set(s store.LimitState, now time.Time) {
 	gs.limits, gs.kinds, gs.queues, gs.keyed = mergeLimits(s.Limits), map[string]bool{}, map[string]bool{}, false
 	for k := range gs.limits {
 		switch k.Scope {
-		case store.ScopeKind, store.ScopeClusterKind:
+		case store.ScopeKind, store.ScopeClusterKind, store.ScopeFrozenKind:
 			gs.kinds[k.Name] = true
-		case store.ScopeQueue, store.ScopeClusterQueue:
+		case store.ScopeQueue, store.ScopeClusterQueue, store.ScopeFrozenQueue:
 			gs.queues[k.Name] = true
 		case store.ScopeKey:
 			gs.keyed = true
@@ -186,24 +186,26 @@ type Passer struct{ Tenant, Queue, Kind, Key string }
 func PasserOf(r *job.Record) Passer { return Passer{r.Tenant, r.Queue, r.Kind, r.ExclusiveKey} }
 
 // passage is the gates that a job passes, in order; nil where there is none.
-type passage [6]*gate
+type passage [8]*gate
 
 // listPassed is the gates that a job passes.
 func (gs *Gates) listPassed(of Passer) (p passage) {
 	if len(gs.limits) == 0 {
 		return p
 	}
-	p[0] = gs.gateOf(store.LimitKey{Tenant: of.Tenant, Scope: store.ScopeTenant})
 	if gs.queues[of.Queue] {
-		p[1] = gs.gateOf(store.LimitKey{Tenant: of.Tenant, Scope: store.ScopeQueue, Name: of.Queue})
-		p[4] = gs.gateOf(store.LimitKey{Scope: store.ScopeClusterQueue, Name: of.Queue})
+		p[0] = gs.gateOf(store.LimitKey{Scope: store.ScopeFrozenQueue, Name: of.Queue}) // what no token opens goes first
+		p[3] = gs.gateOf(store.LimitKey{Tenant: of.Tenant, Scope: store.ScopeQueue, Name: of.Queue})
+		p[6] = gs.gateOf(store.LimitKey{Scope: store.ScopeClusterQueue, Name: of.Queue})
 	}
 	if gs.kinds[of.Kind] {
-		p[2] = gs.gateOf(store.LimitKey{Tenant: of.Tenant, Scope: store.ScopeKind, Name: of.Kind})
-		p[5] = gs.gateOf(store.LimitKey{Scope: store.ScopeClusterKind, Name: of.Kind})
+		p[1] = gs.gateOf(store.LimitKey{Scope: store.ScopeFrozenKind, Name: of.Kind})
+		p[4] = gs.gateOf(store.LimitKey{Tenant: of.Tenant, Scope: store.ScopeKind, Name: of.Kind})
+		p[7] = gs.gateOf(store.LimitKey{Scope: store.ScopeClusterKind, Name: of.Kind})
 	}
+	p[2] = gs.gateOf(store.LimitKey{Tenant: of.Tenant, Scope: store.ScopeTenant})
 	if gs.keyed && of.Key != "" {
-		p[3] = gs.gateOf(store.LimitKey{Tenant: of.Tenant, Scope: store.ScopeKey, Name: of.Key})
+		p[5] = gs.gateOf(store.LimitKey{Tenant: of.Tenant, Scope: store.ScopeKey, Name: of.Key})
 	}
 	return p
 }
@@ -365,7 +367,7 @@ func (gs *Gates) LimitKind(tenant, kind string) bool {
 		return false
 	}
 	p := gs.listPassed(Passer{Tenant: tenant, Kind: kind}) // without a queue
-	return p[2] != nil || p[5] != nil
+	return p[1] != nil || p[4] != nil || p[7] != nil
 }
 
 // MayAdd tells whether a job that is just being added may be claimed at once: nothing waits that

@@ -515,3 +515,58 @@ func TestAKindIsReadByItself(t *testing.T) {
 		require.Empty(t, waiting("", 0, 1<<62), fmt.Sprint(stock))
 	})
 }
+
+// What is frozen is parked when it is come upon, and read again once it is thawed and not before: whoever looks, and
+// whatever tokens come. All else goes on, of the same tenant and in the same lane.
+func TestWhatIsFrozenIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	gs, lanes, ks, now := NewGates(NewInFlight()), newLanes(), NewKeys(NewInFlight()), time.Now()
+	frozen := func(scope store.Scope, name string) store.Limit {
+		return store.Limit{LimitKey: store.LimitKey{Scope: scope, Name: name}, Most: store.NoneAtAll}
+	}
+	rate := store.Limit{LimitKey: store.LimitKey{Tenant: "t", Scope: store.ScopeQueue, Name: "mail"}, Rate: 1, Per: time.Second, Burst: 1}
+	gs.Set(store.LimitState{Limits: []store.Limit{frozen(store.ScopeFrozenQueue, "mail"), frozen(store.ScopeFrozenKind, "sms"), rate}}, now)
+	require.Equal(t, []bool{true, true, false}, []bool{gs.LimitKind("t", "sms"), gs.LimitKind("u", "sms"), gs.LimitKind("t", "k")})
+	look := func() {
+		for _, tenant := range []string{"t", "u"} {
+			lanes.See(store.Lane{Tenant: tenant, Queue: "mail"})
+			lanes.SeeKind(lanes.See(store.Lane{Tenant: tenant, Queue: "other"}), "sms", 7)
+		}
+	}
+	read := func() (out []string) {
+		gs.BeginPage()
+		gs.Reopen(now, lanes, ks)
+		for lanes.HasWork() || gs.MayWake(now, ks) {
+			for _, p := range lanes.Plan(9, now) {
+				left, by := gs.CountLeft(Passer{Tenant: p.Lane.Tenant, Queue: p.Lane.Queue, Kind: p.Lane.Kind}, now)
+				if left == 0 {
+					by.Park(p.Lane)
+					continue
+				}
+				out = append(out, p.Lane.Tenant+" "+p.Lane.Queue+" "+p.Lane.Kind)
+				p.Lane.MarkRead(7, false)
+			}
+			lanes.DropInactive()
+		}
+		return out
+	}
+	for range 3 {
+		look()
+		require.ElementsMatch(t, []string{"t other ", "u other "}, read())
+		require.Equal(t, map[LimitName]int{{store.ScopeFrozenQueue, "mail"}: 1, {store.ScopeFrozenKind, "sms"}: 1}, gs.CountWaitedFor())
+		require.Zero(t, gs.NextToken())
+		now = now.Add(time.Hour)
+		gs.ForgetIdle(now)
+		require.Empty(t, read())
+	}
+	require.False(t, gs.MayAdd(Passer{Tenant: "v", Queue: "mail", Kind: "k"}, now))
+	require.False(t, gs.MayPass(Passer{Tenant: "v", Queue: "other", Kind: "sms"}, now))
+	require.True(t, gs.MayAdd(Passer{Tenant: "t", Queue: "other", Kind: "k"}, now))
+	require.Empty(t, gs.ListShares(), "it is no share of a limit")
+
+	gs.Set(store.LimitState{Limits: []store.Limit{frozen(store.ScopeFrozenQueue, "mail")}}, now)
+	require.ElementsMatch(t, []string{"t other sms", "u other sms"}, read())
+	gs.Set(store.LimitState{}, now)
+	require.ElementsMatch(t, []string{"t mail ", "u mail "}, read())
+	require.False(t, gs.AnyParked())
+}

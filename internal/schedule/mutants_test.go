@@ -39,6 +39,20 @@ var _ = []mutant.Mutant{
 		Test: "TestGatesForgetWhatHasEndedUntold",
 	},
 	{
+		Promise: "P8", Name: "what is frozen is claimed",
+		File: "internal/schedule/gates.go", Func: "(*Gates).listPassed",
+		Old:  "Scope: store.ScopeFrozenQueue",
+		New:  "Scope: store.ScopeFrozenKind",
+		Test: "TestWhatIsFrozenIsNotReadAgain",
+	},
+	{
+		Promise: "P8", Name: "jobs of a frozen kind hold up those behind them",
+		File: "internal/schedule/gates.go", Func: "(*Gates).LimitKind",
+		Old:  "p[1] != nil || ",
+		New:  "",
+		Test: "TestWhatIsFrozenIsNotReadAgain",
+	},
+	{
 		Promise: "P8", Name: "what is reserved for a page is so for good",
 		File: "internal/schedule/gates.go", Func: "(*Gates).BeginPage",
 		Old:  "gs.page++",

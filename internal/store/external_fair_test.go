@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -147,6 +148,25 @@ func TestKindLimitsOfExternalJobs(t *testing.T) {
 	require.Empty(t, b.acquire(t, 9), "two of all kinds are locked")
 	limit("", store.ScopeTenant, "", 0)
 	require.Len(t, b.acquire(t, 9), 1)
+}
+
+// Tenants are looked at one behind the other, whatever the plan: else those between would be passed over.
+func TestTenantsAreChosenInOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, tenant := range []string{"mixed", "e", "d", "c", "b", "a"} {
+		b.external(t, store.NewJob{Tenant: tenant})
+	}
+	whateverThePlan(t, b.db, func(tx pgx.Tx, what string) {
+		r := anyTenants(1)
+		for _, tenant := range []string{"a", "b", "c"} {
+			r.After = cmp.Or(r.After, new(string))
+			got, looked, err := store.AcquireExternal(t.Context(), tx, r)
+			require.NoError(t, err, what)
+			require.Equal(t, []string{tenant, tenant}, []string{got[0].Record.Tenant, looked}, what)
+			r.After = &looked
+		}
+	})
 }
 
 // Tenants that have all they may, or that rest, do not stand before others.

@@ -23,6 +23,10 @@ const (
 	// Of all tenants together, in all pools; a pool has a share of such a limit.
 	ScopeClusterQueue Scope = "cluster queue"
 	ScopeClusterKind  Scope = "cluster kind"
+
+	// Of all tenants together, in the pool, as an operator has frozen it.
+	ScopeFrozenQueue Scope = "frozen queue"
+	ScopeFrozenKind  Scope = "frozen kind"
 )
 
 // LimitKey is what a limit is about.
@@ -197,7 +201,8 @@ func changeLimits(ctx context.Context, db Beginner, what string, change func(pgx
 
 // String says what the limit is about.
 func (k LimitKey) String() string {
-	if k.Scope == ScopeClusterQueue || k.Scope == ScopeClusterKind {
+	switch k.Scope {
+	case ScopeClusterQueue, ScopeClusterKind, ScopeFrozenQueue, ScopeFrozenKind:
 		return fmt.Sprintf("%s %q", k.Scope, k.Name)
 	}
 	whose := fmt.Sprintf("tenant %q", k.Tenant)

@@ -46,6 +46,20 @@ var _ = []mutant.Mutant{
 		Test: "TestOnlyChangesOfLimitsAreCounted",
 	},
 	{
+		Promise: "P8", Name: "nodes are not told what is frozen",
+		File: "internal/store/queries/limit_list.sql",
+		Old:  "FROM tenure.frozen",
+		New:  "FROM tenure.frozen WHERE false",
+		Test: "TestFreezeJobs",
+	},
+	{
+		Promise: "P8", Name: "tenants of which all is frozen take others' places",
+		File: "internal/store/queries/external_choose.sql",
+		Old:  "NOT EXISTS (SELECT FROM tenure.frozen WHERE scope = 'queue')",
+		New:  "true",
+		Test: "TestExternalWorkersHeedWhatIsFrozen",
+	},
+	{
 		Promise: "P8", Name: "forgetting buckets waits for a claim",
 		File: "internal/store/queries/limit_forget.sql",
 		Old:  "FOR UPDATE SKIP LOCKED",

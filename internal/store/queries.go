@@ -277,6 +277,8 @@ var (
 	sqlLimitForget           = query("limit_forget")
 	sqlLimitShow             = query("limit_show")
 	sqlLimitWhy              = query("limit_why")
+	sqlFreeze                = query("freeze")
+	sqlFrozenList            = query("frozen_list")
 	sqlClaimKeys             = query("claim_keys")
 	sqlClaimOver             = query("claim_over")
 	sqlJobBetween            = query("job_between")

@@ -115,6 +115,18 @@ func TestKeepDaysQueuesForNoLock(t *testing.T) {
 	}
 }
 
+// Somebody has made something of a day's row type, as everybody may. The day is not among the finished jobs any more.
+func TestADayThatSomebodyUsesIsLetGo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.noDays(t)
+	b.oldDay(t)
+	execute(t, b.owner, "CREATE TABLE public.pin (of tenure.completed_job_20200101)")
+	b.keepDays(t)
+	require.Equal(t, 4, b.partitions(t), "today, two days ahead and the default")
+	b.keepDays(t)
+}
+
 // A backup reads for hours. No day is dropped or made meanwhile, and nothing of what
 // finishes waits behind the attempt.
 func TestKeepDaysWaitsForNobody(t *testing.T) {

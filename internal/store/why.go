@@ -21,11 +21,12 @@ type Wait struct {
 	Held        bool      // somebody holds the pool's lock
 	Holder      string    // the node that does
 	TenantState string
-	Other       string // the other pool of a move
-	Frozen      bool   // the tenant
-	Handled     bool   // some live node has a handler for its kind
-	Rival       job.ID // that goes before it under its exclusive key; 0: none
-	RivalState  string // running, retrying or waiting
+	Other       string  // the other pool of a move
+	Frozen      bool    // the tenant
+	Rests       *Frozen // its queue or kind, if that is frozen
+	Handled     bool    // some live node has a handler for its kind
+	Rival       job.ID  // that goes before it under its exclusive key; 0: none
+	RivalState  string  // running, retrying or waiting
 	RivalDue    time.Time
 	Limits      []LimitRow // that apply to it, in the order in which they are asked
 	Share       int        // jobs of its tenant that the nodes with a handler for it run at a time, if these have as many; 0: they have not
@@ -46,11 +47,12 @@ func ReadWait(ctx context.Context, db DB, j Status, shared []Limit) (w Wait, ok 
 		var node, other, state *string
 		var rival, dead *job.ID
 		var share, flying *int
+		var rest restRow
 		err = row.Scan(&later, &due, &w.Paused, &w.Held, &node, &w.TenantState, &other, &w.Frozen, &w.Handled,
-			&rival, &state, &rivalDue, &w.Ahead, &w.Pending, &w.Awaited, &dead, &w.External, &share, &flying)
+			&rival, &state, &rivalDue, &w.Ahead, &w.Pending, &w.Awaited, &dead, &w.External, &share, &flying, &rest.scope, &rest.name, &rest.since)
 		w.Later, w.Due, w.Holder, w.Other = deref(later), deref(due), deref(node), deref(other)
 		w.Rival, w.RivalState, w.RivalDue, w.AwaitedDead = deref(rival), deref(state), deref(rivalDue), deref(dead)
-		w.Share, w.Flying = deref(share), deref(flying)
+		w.Share, w.Flying, w.Rests = deref(share), deref(flying), rest.frozen()
 		return w, err
 	}, sqlJobWhy, int64(j.ID), MaxAhead)
 	if err != nil || len(rows) == 0 {
@@ -59,6 +61,20 @@ func ReadWait(ctx context.Context, db DB, j Status, shared []Limit) (w Wait, ok 
 	w = rows[0]
 	w.Limits, err = LimitsOf(ctx, db, j, shared)
 	return w, true, err
+}
+
+// restRow is what is frozen, or null, as a row has it.
+type restRow struct {
+	scope *Scope
+	name  *string
+	since *time.Time
+}
+
+func (r restRow) frozen() *Frozen {
+	if r.scope == nil {
+		return nil
+	}
+	return &Frozen{*r.scope, *r.name, *r.since}
 }
 
 // FirstRefusing is the first limit that does not let the job start; nil: none.
@@ -80,9 +96,10 @@ type TenantWait struct {
 	TenantState string
 	Other       string // the other pool of a move
 	Frozen      bool
-	Most        int // jobs that may be in flight; 0: any number
-	Quota       int // jobs that may wait, if so many do; 0: there is room
-	Share       int // jobs of a tenant that the nodes with handlers run at a time, if they have as many; 0: they have not
+	Rests       *Frozen // a queue or kind of what waits, if all that waits is of frozen ones
+	Most        int     // jobs that may be in flight; 0: any number
+	Quota       int     // jobs that may wait, if so many do; 0: there is room
+	Share       int     // jobs of a tenant that the nodes with handlers run at a time, if they have as many; 0: they have not
 	Running     int
 	Waiting     int
 	Runnable    int       // of those that wait: some live node has a handler for them
@@ -98,10 +115,11 @@ func ReadTenantWait(ctx context.Context, db DB, tenant string) (w TenantWait, er
 	var node, other, unhandled *string
 	var most, quota, share *int
 	var due *time.Time
+	var rest restRow
 	err = db.QueryRow(ctx, sqlTenantWhy, tenant, MaxAhead).Scan(&w.Paused, &w.Held, &node, &w.TenantState, &other, &w.Frozen, &most, &quota,
-		&w.Running, &w.Waiting, &w.Runnable, &unhandled, &due, &w.Suspended, &w.External, &w.Dead, &share)
+		&w.Running, &w.Waiting, &w.Runnable, &unhandled, &due, &w.Suspended, &w.External, &w.Dead, &share, &rest.scope, &rest.name, &rest.since)
 	w.Holder, w.Other, w.Unhandled, w.Quota, w.Due = deref(node), deref(other), deref(unhandled), deref(quota), deref(due)
-	w.Share = deref(share)
+	w.Share, w.Rests = deref(share), rest.frozen()
 	if most != nil {
 		w.Most = max(*most, 1)
 	}

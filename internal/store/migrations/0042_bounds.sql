@@ -28,8 +28,8 @@ UPDATE tenure.claim SET job_ids = coalesce((SELECT array_agg(id ORDER BY n) FROM
 WHERE array_ndims(job_ids) > 1 OR EXISTS (SELECT FROM unnest(job_ids) AS id WHERE id IS NULL);
 UPDATE tenure.node_session SET kinds = coalesce((SELECT array_agg(kind) FROM unnest(kinds) AS kind WHERE kind IS NOT NULL), '{}')
 WHERE array_ndims(kinds) > 1 OR EXISTS (SELECT FROM unnest(kinds) AS kind WHERE kind IS NULL);
-UPDATE tenure.node_session SET expires_at = last_seen + interval '2 days' WHERE expires_at > last_seen + interval '2 days';
-UPDATE tenure.acquire_lock SET expires_at = renewed_at + interval '2 days' WHERE expires_at > renewed_at + interval '2 days';
+UPDATE tenure.node_session SET expires_at = last_seen + interval '366 days' WHERE expires_at > last_seen + interval '366 days';
+UPDATE tenure.acquire_lock SET expires_at = renewed_at + interval '366 days' WHERE expires_at > renewed_at + interval '366 days';
 UPDATE tenure.tenant SET weight = 100 WHERE weight > 100;
 
 -- NOT VALID: what stands there has just been looked at. A job's bounds leave room for what is counted up.
@@ -57,13 +57,62 @@ ALTER TABLE tenure.operation ADD CONSTRAINT operation_bounds CHECK (next_at BETW
     AND per_second <= 1000000000) NOT VALID; -- NaN is more than any number
 ALTER TABLE tenure.claim ADD CONSTRAINT claim_bounds CHECK (coalesce(array_ndims(job_ids), 1) = 1 AND array_position(job_ids, NULL) IS NULL) NOT VALID;
 ALTER TABLE tenure.node_session ADD CONSTRAINT node_session_bounds CHECK (coalesce(array_ndims(kinds), 1) = 1 AND array_position(kinds, NULL) IS NULL
-    AND expires_at <= last_seen + interval '2 days' AND hb_seq BETWEEN 0 AND 4000000000000000000) NOT VALID;
-ALTER TABLE tenure.acquire_lock ADD CONSTRAINT acquire_lock_bounds CHECK (expires_at <= renewed_at + interval '2 days'
+    AND expires_at <= last_seen + interval '366 days' AND hb_seq BETWEEN 0 AND 4000000000000000000) NOT VALID;
+ALTER TABLE tenure.acquire_lock ADD CONSTRAINT acquire_lock_bounds CHECK (expires_at <= renewed_at + interval '366 days'
     AND epoch BETWEEN 0 AND 4000000000000000000 AND renew_seq BETWEEN 0 AND 4000000000000000000
     AND removals BETWEEN 0 AND 4000000000000000000 AND limit_changes BETWEEN 0 AND 4000000000000000000) NOT VALID;
 ALTER TABLE tenure.tenant ADD CONSTRAINT tenant_bounds CHECK (weight <= 100) NOT VALID;
 
+-- As in 0038, but no SQL function: PostgreSQL 18 reads a value as it plans one, and fails.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION tenure.legible(value jsonb, printed boolean DEFAULT false) RETURNS jsonb
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    damage text := tenure.damage(value, printed);
+BEGIN
+    IF damage IS NULL THEN
+        RETURN value;
+    END IF;
+    RETURN jsonb_build_object('tenure:damaged', damage);
+END
+$$;
+-- +goose StatementEnd
+
+-- As in 0012, but that what somebody has made of the day's row type, which everybody may, keeps none: emptied, it leaves
+-- the finished jobs, and only its name stays.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION tenure.drop_day(day date) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    partition text := to_char(day, '"completed_job_"YYYYMMDD');
+BEGIN
+    LOCK TABLE ONLY tenure.completed_job IN ACCESS EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE tenure.completed_job_rest IN ACCESS EXCLUSIVE MODE NOWAIT;
+    EXECUTE format('LOCK TABLE tenure.%I IN ACCESS EXCLUSIVE MODE NOWAIT', partition);
+    EXECUTE format('DROP TABLE tenure.%I', partition);
+EXCEPTION
+    WHEN undefined_table THEN
+    WHEN dependent_objects_still_exist THEN
+        EXECUTE format('ALTER TABLE tenure.completed_job DETACH PARTITION tenure.%I', partition);
+END
+$$;
+-- +goose StatementEnd
+
 -- +goose Down
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION tenure.drop_day(day date) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    partition text := to_char(day, '"completed_job_"YYYYMMDD');
+BEGIN
+    LOCK TABLE ONLY tenure.completed_job IN ACCESS EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE tenure.completed_job_rest IN ACCESS EXCLUSIVE MODE NOWAIT;
+    EXECUTE format('LOCK TABLE tenure.%I IN ACCESS EXCLUSIVE MODE NOWAIT', partition);
+    EXECUTE format('DROP TABLE tenure.%I', partition);
+EXCEPTION WHEN undefined_table THEN
+END
+$$;
+-- +goose StatementEnd
 ALTER TABLE tenure.tenant DROP CONSTRAINT tenant_bounds;
 ALTER TABLE tenure.acquire_lock DROP CONSTRAINT acquire_lock_bounds;
 ALTER TABLE tenure.node_session DROP CONSTRAINT node_session_bounds;

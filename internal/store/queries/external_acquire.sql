@@ -13,6 +13,7 @@ waiting AS MATERIALIZED (
         SELECT w.id, w.priority, w.position, pg_column_size(w.payload) + coalesce(pg_column_size(w.meta), 0) AS bytes
         FROM tenure.external_job w
         WHERE w.kind = $1 AND w.tenant_id = chosen.tenant_id COLLATE "C" AND w.lock_expires_at IS NULL AND w.due_at IS NULL
+          AND w.queue NOT IN (SELECT f.name FROM tenure.frozen f WHERE f.scope = 'queue')
         ORDER BY w.priority DESC, w.position
         LIMIT greatest(0, least(chosen.room, ceil($4::numeric / (SELECT count(*) FROM chosen))::bigint))
         FOR UPDATE SKIP LOCKED) j),

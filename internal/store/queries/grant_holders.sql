@@ -59,7 +59,7 @@ statement (oid, n, sql) AS (
     FROM holder h JOIN joined j ON j.member = h.oid WHERE h.tenant IS NOT NULL
     UNION ALL
     SELECT h.oid, 4, d.revoke || h.name
-    FROM holder h JOIN defaults d ON d.grantee = h.oid WHERE h.tenant IS NOT NULL OR h.oid = 0 OR NOT h.named
+    FROM holder h JOIN defaults d ON d.grantee = h.oid WHERE NOT h.named OR h.tenant IS NOT NULL OR h.oid = 0
     UNION ALL
     SELECT oid, 3, format('REVOKE %s ON %s%s FROM %s%s', privileges, kind, string_agg(object, ', ' ORDER BY object), name, CASE WHEN bool_or(grantable) THEN ' CASCADE' ELSE '' END)
     FROM (SELECT h.oid, h.name, a.kind, a.object, string_agg(DISTINCT a.privilege, ', ') AS privileges, bool_or(a.grantable) AS grantable

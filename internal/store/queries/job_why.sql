@@ -43,12 +43,16 @@ SELECT job.due_at > clock_timestamp() AS later, job.due_at,
              AND (o.id, o.turn) NOT IN (SELECT f.id, f.turn FROM flying f)
            LIMIT $2) AS ahead) AS ahead,
        awaited.n AS pending, awaited.ids AS awaited, awaited.dead,
-       job.external, share.most, share.n
+       job.external, share.most, share.n, rest.scope, rest.name, rest.since
 FROM job
 CROSS JOIN tenure.acquire_lock lock
 LEFT JOIN tenure.node_session holder ON holder.session_id = lock.holder
 LEFT JOIN tenure.tenant t ON t.tenant_id = job.tenant_id
 LEFT JOIN rival ON true
+LEFT JOIN LATERAL (
+    SELECT f.scope, f.name, f.since FROM tenure.frozen f
+    WHERE (f.scope, f.name) IN (('queue', job.queue), ('kind', job.kind))
+    ORDER BY f.scope DESC LIMIT 1) rest ON true
 CROSS JOIN LATERAL (
     SELECT count(*) AS n, (array_agg(p.job_id ORDER BY p.job_id))[:5] AS ids, min(d.id) AS dead
     FROM (SELECT a.job_id FROM tenure.awaited a

@@ -17,7 +17,7 @@ theirs AS MATERIALIZED ( -- by node
 handled AS MATERIALIZED (
     SELECT DISTINCT unnest(kinds) AS kind FROM tenure.node_session WHERE state = 'live' AND expires_at > clock_timestamp()),
 found AS MATERIALIZED (
-    SELECT j.kind, (j.id, j.turn) IN (SELECT f.id, f.turn FROM flying f) AS runs
+    SELECT queue.queue, j.kind, (j.id, j.turn) IN (SELECT f.id, f.turn FROM flying f) AS runs
     FROM queue CROSS JOIN LATERAL (
         SELECT w.id, w.turn, w.kind FROM tenure.job w WHERE w.queue = queue.queue AND w.tenant_id = $1 LIMIT $2) j
     LIMIT $2)
@@ -32,10 +32,17 @@ SELECT lock.paused, lock.holder IS NOT NULL AND lock.expires_at > clock_timestam
        (SELECT count(*) FROM (SELECT FROM tenure.suspended_job j WHERE j.tenant_id = $1 LIMIT $2) s) AS suspended,
        (SELECT count(*) FROM (SELECT FROM tenure.external_job j WHERE j.tenant_id = $1 AND j.lock_expires_at IS NULL AND j.due_at IS NULL LIMIT $2) x) AS external,
        (SELECT count(*) FROM (SELECT FROM tenure.dead_letter_job j WHERE j.tenant_id = $1 LIMIT $2) d) AS dead,
-       share.most
+       share.most, rest.scope, rest.name, rest.since
 FROM tenure.acquire_lock lock
 LEFT JOIN tenure.node_session holder ON holder.session_id = lock.holder
 LEFT JOIN tenure.tenant t ON t.tenant_id = $1
+LEFT JOIN LATERAL ( -- no row: some job waits of whose queue and kind neither is frozen, or none waits
+    SELECT f.scope, f.name, f.since FROM tenure.frozen f
+    WHERE NOT EXISTS (SELECT FROM found
+                      WHERE NOT runs AND queue NOT IN (SELECT name FROM tenure.frozen WHERE scope = 'queue')
+                        AND kind NOT IN (SELECT name FROM tenure.frozen WHERE scope = 'kind'))
+      AND EXISTS (SELECT FROM found WHERE NOT runs AND (f.scope, f.name) IN (('queue', queue), ('kind', kind)))
+    ORDER BY f.scope DESC, f.name LIMIT 1) rest ON true
 LEFT JOIN LATERAL ( -- no row: some node that can run what waits may have another one of the tenant's
     SELECT sum(s.per_tenant)::integer AS most
     FROM tenure.node_session s LEFT JOIN theirs ON theirs.session_id = s.session_id

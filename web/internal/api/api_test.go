@@ -114,6 +114,7 @@ func TestWhatAGrantDoesNotReachIsNotThere(t *testing.T) {
 			{http.MethodGet, "/tenants/acme/why", ""}, {http.MethodPost, "/tenants/acme/freeze", ""}, {http.MethodPost, "/tenants/acme/thaw", ""},
 			{http.MethodPut, "/tenants/acme/limits", `{"max_waiting":1}`}, {http.MethodPut, "/tenants/acme/weight", `{"weight":2}`},
 			{http.MethodPost, "/pools/pool-1/freeze", ""}, {http.MethodPost, "/pools/pool-1/thaw", ""},
+			{http.MethodPost, "/queues/mail/freeze", ""}, {http.MethodPost, "/kinds/mail.send/thaw", ""},
 		} {
 			code, out := b.ask(g, r.method, r.path, r.body)
 			require.Equal(t, http.StatusNotFound, code, "%s: %s %s: %v", name, r.method, r.path, out)
@@ -132,6 +133,7 @@ func TestTenantsAndPools(t *testing.T) {
 		{http.MethodPost, "/tenants/acme/freeze", ""}, {http.MethodPost, "/tenants/acme/thaw", ""},
 		{http.MethodPut, "/tenants/acme/limits", `{"max_running":5,"max_waiting":100}`}, {http.MethodPut, "/tenants/acme/weight", `{"weight":3}`},
 		{http.MethodPost, "/pools/pool-2/freeze", ""}, {http.MethodPost, "/pools/pool-2/thaw", ""},
+		{http.MethodPost, "/queues/mail/freeze", ""}, {http.MethodPost, "/kinds/mail.send/freeze", ""}, {http.MethodPost, "/queues/mail/thaw", ""},
 	} {
 		code, out := b.ask(admin, r.method, r.path, r.body)
 		require.Equal(t, http.StatusNoContent, code, "%s: %v", r.path, out)
@@ -141,7 +143,11 @@ func TestTenantsAndPools(t *testing.T) {
 		require.Equal(t, http.StatusOK, code, "%s: %v", path, out)
 		require.Contains(t, out, "items")
 	}
-	code, _ := b.ask(admin, http.MethodPost, "/pools/nowhere/freeze", "")
+	require.Empty(t, items(b.do(http.MethodGet, "/queues/frozen", "")))
+	require.Len(t, items(b.do(http.MethodGet, "/kinds/frozen", "")), 2)
+	code, _ := b.ask(admin, http.MethodPost, "/queues/%20/freeze", "")
+	require.Equal(t, http.StatusUnprocessableEntity, code)
+	code, _ = b.ask(admin, http.MethodPost, "/pools/nowhere/freeze", "")
 	require.Equal(t, http.StatusNotFound, code)
 	code, _ = b.ask(admin, http.MethodGet, "/tenants/nobody/why", "")
 	require.Equal(t, http.StatusNotFound, code)

@@ -622,7 +622,7 @@ func TestQueuesAndPools(t *testing.T) {
 	some := access.Grant{Role: access.Admin, Tenants: []tenancy.ID{"globex"}}
 	_, out := b.ask(some, http.MethodGet, "/queues", "")
 	require.Len(t, out["items"], 1)
-	for _, path := range []string{"/queues?tenant=acme", "/locks/changes", "/pools/pool-1/claims", "/doctor"} {
+	for _, path := range []string{"/queues?tenant=acme", "/locks/changes", "/pools/pool-1/claims", "/doctor", "/kinds/frozen"} {
 		code, _ := b.ask(some, http.MethodGet, path, "")
 		require.Equal(t, http.StatusNotFound, code, path)
 	}

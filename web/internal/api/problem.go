@@ -22,11 +22,15 @@ var hidden = tenure.ErrNotFound
 func problemOf(log *zap.Logger, operation string, err error) error {
 	var ready huma.StatusError
 	var input *tenure.InputError
+	var partly *tenure.PartlyError
 	switch {
 	case errors.As(err, new(huma.HeadersError)):
 		return err
 	case errors.As(err, &ready):
 		return ready
+	case errors.As(err, &partly):
+		log.Warn("not done in all pools", zap.String("operation", operation), zap.Error(err))
+		return huma.Error503ServiceUnavailable(partly.Text() + "; send this again once the others answer")
 	case errors.As(err, new(*tenure.KeyTakenError)):
 		return huma.Error409Conflict("an unfinished job has the unique key of this one")
 	case errors.Is(err, tenure.ErrLockLost):

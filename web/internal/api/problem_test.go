@@ -22,6 +22,7 @@ func TestProblems(t *testing.T) {
 	}{
 		"not found":         {fmt.Errorf("job 1: %w", tenure.ErrNotFound), http.StatusNotFound},
 		"perhaps elsewhere": {errors.Join(tenure.ErrNotFound, &tenure.UnansweredError{Pools: []string{"secret"}}), http.StatusServiceUnavailable},
+		"in some pools":     {fmt.Errorf("secret: %w", &tenure.PartlyError{Of: 2}), http.StatusServiceUnavailable},
 		"misconfigured":     {fmt.Errorf("secret: %w", tenure.ErrWrongPool), http.StatusServiceUnavailable},
 		"anything else":     {errors.New("secret"), http.StatusInternalServerError},
 	} {

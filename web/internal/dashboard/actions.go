@@ -136,6 +136,17 @@ func changePool(v *visit) (string, error) {
 	}
 }
 
+// thawJobs thaws a queue or a kind in all pools.
+func thawJobs(v *visit) (string, error) {
+	if !v.unlimited() {
+		return "", notFound("queue")
+	}
+	if kind := v.FormValue("kind"); kind != "" {
+		return "/queues?said=thawed", v.op.ThawKind(v.ctx, kind)
+	}
+	return "/queues?said=thawed", v.op.ThawQueue(v.ctx, v.FormValue("queue"))
+}
+
 func changeTenant(v *visit) (string, error) {
 	id := tenantID(v.FormValue("id"))
 	if err := checkTenant(v, id); err != nil {

@@ -99,6 +99,7 @@ func (s *site) routeActions(mux *http.ServeMux) {
 	act("/batches/{id}/cancel", roleOfJobs, cancelBatch)
 	act("/operations/{id}/cancel", roleOfJobs, cancelOperation)
 	act("/pools/{action}", access.Admin, changePool)
+	act("/queues/thaw", access.Admin, thawJobs)
 	act("/tenant/{action}", access.Admin, changeTenant)
 }
 

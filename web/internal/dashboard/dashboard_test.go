@@ -245,6 +245,13 @@ func TestActionsOnOthers(t *testing.T) {
 	require.Contains(t, b.page("/"), "is frozen: its jobs do not start")
 	b.post("/pools/thaw", url.Values{"pool": {pool}})
 	require.NotContains(t, b.page("/pools"), ">frozen<")
+	require.NoError(t, b.op.FreezeQueue(t.Context(), "mail"))
+	require.NoError(t, b.op.FreezeKind(t.Context(), "mail.send"))
+	require.Regexp(t, `(?s)>queue mail<.*>kind mail.send<`, b.page("/queues"))
+	require.NotContains(t, b.as(access.Grant{Role: access.Admin, Tenants: []tenancy.ID{"acme"}}).page("/queues"), "kind mail.send")
+	b.post("/queues/thaw", url.Values{"queue": {"mail"}, "kind": {""}})
+	b.post("/queues/thaw", url.Values{"queue": {""}, "kind": {"mail.send"}})
+	require.NotContains(t, b.page("/queues"), "Frozen")
 
 	e, err := b.env.Client().EnqueueBatch(tenancy.For(t.Context(), "acme"), tenure.Batch{Then: mail{"then"}, Jobs: []tenure.Entry{{Args: mail{"one"}}}})
 	require.NoError(t, err)
@@ -398,6 +405,7 @@ func TestScope(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/tenant/freeze", url.Values{"id": {"globex"}}).Code)
 		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/schedules/run", url.Values{"tenant": {"globex"}, "name": {"theirs"}}).Code)
 		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/schedules/pause", url.Values{"name": {"theirs"}}).Code)
+		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/queues/thaw", url.Values{"queue": {"mail"}}).Code)
 		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/pools/freeze", url.Values{"pool": {b.op.LockStatuses(t.Context())[0].Pool}}).Code)
 	}
 	acme := b.as(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"acme"}})

@@ -19,10 +19,18 @@ type queueRow struct {
 	More             bool // there may be more that wait, and older ones
 }
 
+// frozenRow is a queue or kind that is frozen.
+type frozenRow struct {
+	Queue, Kind string
+	Since       time.Time // in the first of the pools
+	Pools       []string
+}
+
 type queuesBody struct {
-	Pool  string
-	Pools []string
-	Rows  []queueRow
+	Pool   string
+	Pools  []string
+	Rows   []queueRow
+	Frozen []frozenRow
 }
 
 func queuesPage(v *visit) (view, error) {
@@ -37,8 +45,31 @@ func queuesPage(v *visit) (view, error) {
 			v.missing(p, err)
 		})
 	}
+	var frozen []frozenRow
+	if v.unlimited() { // it is everybody's
+		questions = append(questions, func() {
+			all, err := v.op.Frozen(v.ctx)
+			v.missing("", err)
+			frozen = groupFrozen(all)
+		})
+	}
 	together(questions...)
-	return view{Page: "queues", Title: "Queues", Body: queuesBody{pool, v.pools(""), groupQueues(slices.Concat(answers...))}}, nil
+	return view{Page: "queues", Title: "Queues", Body: queuesBody{pool, v.pools(""), groupQueues(slices.Concat(answers...)), frozen}}, nil
+}
+
+// groupFrozen has one row for what is frozen in several pools.
+func groupFrozen(all []tenure.FrozenStatus) (rows []frozenRow) {
+	for _, f := range all {
+		if n := len(rows); n == 0 || rows[n-1].Queue != f.Queue || rows[n-1].Kind != f.Kind {
+			rows = append(rows, frozenRow{Queue: f.Queue, Kind: f.Kind, Since: f.Since})
+		}
+		r := &rows[len(rows)-1]
+		r.Pools = append(r.Pools, f.Pool)
+		if f.Since.Before(r.Since) {
+			r.Since = f.Since
+		}
+	}
+	return rows
 }
 
 // groupQueues adds up what waits in the queues of one name, the one with the oldest jobs first.

@@ -64,6 +64,7 @@ func (v *visit) statusOf(err error) *statusError {
 	var state *tenure.StateError
 	var taken *tenure.KeyTakenError
 	var input *tenure.InputError
+	var partly *tenure.PartlyError
 	switch {
 	case errors.As(err, &status):
 		return status
@@ -71,6 +72,9 @@ func (v *visit) statusOf(err error) *statusError {
 		return &statusError{http.StatusConflict, state.Error()}
 	case errors.As(err, &input):
 		return &statusError{http.StatusBadRequest, input.Error()}
+	case errors.As(err, &partly):
+		v.log.Warn("not done in all pools", zap.String("path", v.URL.Path), zap.Error(err))
+		return &statusError{http.StatusServiceUnavailable, partly.Text() + ": do it again once the others answer."}
 	case errors.As(err, &taken):
 		return &statusError{http.StatusConflict, taken.Error()}
 	case errors.Is(err, tenure.ErrNotFound), errors.Is(err, tenure.ErrNoSchedule), errors.Is(err, tenure.ErrUnknownTenant):

@@ -1,6 +1,6 @@
 package handlers
 
-// Usage says which arguments the daemon's handlers take. docs/handlers.md says more.
+// Usage says which arguments the daemon's handlers take. docs/built-in-handlers.md says more.
 const Usage = `Nodes of tenure serve handle two kinds:
 
   http.request sends one HTTP request. Its arguments:

@@ -14,7 +14,7 @@ import (
 // The help and the page name every kind, and every argument that it takes.
 func TestUsageNamesEveryArgument(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../../docs/handlers.md")
+	page, err := os.ReadFile("../../../../docs/built-in-handlers.md")
 	require.NoError(t, err)
 	for _, args := range []job.Args{HTTPRequest{}, SQLExec{}} {
 		require.Contains(t, Usage, "  "+args.Kind()+" ")

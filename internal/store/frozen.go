@@ -1,0 +1,30 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Frozen is a queue or kind of which no job is claimed, whichever tenant's.
+type Frozen struct {
+	Scope Scope // ScopeQueue or ScopeKind
+	Name  string
+	Since time.Time
+}
+
+// FreezeJobs keeps the jobs of a queue or kind from being claimed, and from being acquired by external workers, or
+// lets them again. When it returns no claim on them is being made; those that were go on.
+func FreezeJobs(ctx context.Context, db Beginner, scope Scope, name string, frozen bool) error {
+	return changeLimits(ctx, db, fmt.Sprintf("freeze or thaw %s %q", scope, name), func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sqlFreeze, string(scope), name, frozen)
+		return err
+	})
+}
+
+// ListFrozen lists the queues and kinds that are frozen.
+func ListFrozen(ctx context.Context, db DB) ([]Frozen, error) {
+	return list(ctx, db, "list what is frozen", pgx.RowToStructByPos[Frozen], sqlFrozenList)
+}

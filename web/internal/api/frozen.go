@@ -1,0 +1,73 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/access"
+)
+
+type frozenOut struct {
+	Queue string    `json:"queue,omitempty"`
+	Kind  string    `json:"kind,omitempty"`
+	Pool  string    `json:"pool"`
+	Since time.Time `json:"since"`
+}
+
+func listFrozenQueues(ctx context.Context, s *server, _ *none) (*list[frozenOut], error) {
+	return listFrozen(ctx, s, func(f tenure.FrozenStatus) bool { return f.Queue != "" })
+}
+
+func listFrozenKinds(ctx context.Context, s *server, _ *none) (*list[frozenOut], error) {
+	return listFrozen(ctx, s, func(f tenure.FrozenStatus) bool { return f.Kind != "" })
+}
+
+// listFrozen is for grants that are not bound to tenants: what is frozen is of all.
+func listFrozen(ctx context.Context, s *server, wanted func(tenure.FrozenStatus) bool) (*list[frozenOut], error) {
+	g := access.From(ctx)
+	if !g.SeesTenant("") {
+		return nil, hidden
+	}
+	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	defer cancel()
+	all, err := s.operator.Frozen(ctx)
+	var out []frozenOut
+	for _, f := range all {
+		if wanted(f) && g.SeesPool(f.Pool) {
+			out = append(out, frozenOut(f))
+		}
+	}
+	return listOf(out, err)
+}
+
+type queueIn struct {
+	Queue string `path:"queue"`
+}
+
+type kindIn struct {
+	Kind string `path:"kind"`
+}
+
+// onQueue is a route that does something to a queue in all pools.
+func onQueue(do func(*tenure.Operator, context.Context, string) error) func(*server, huma.API, huma.Operation) {
+	return bind(func(ctx context.Context, s *server, in *queueIn) (*none, error) {
+		return nil, inAllPools(ctx, s, do, in.Queue)
+	})
+}
+
+// onKind is a route that does something to a kind in all pools.
+func onKind(do func(*tenure.Operator, context.Context, string) error) func(*server, huma.API, huma.Operation) {
+	return bind(func(ctx context.Context, s *server, in *kindIn) (*none, error) {
+		return nil, inAllPools(ctx, s, do, in.Kind)
+	})
+}
+
+func inAllPools(ctx context.Context, s *server, do func(*tenure.Operator, context.Context, string) error, name string) error {
+	if err := forEveryone(ctx); err != nil {
+		return err
+	}
+	return do(s.operator, ctx, name)
+}

@@ -63,7 +63,7 @@ type settingsIn struct {
 }
 
 func settingsOf(in settingsIn) nodeSettings {
-	given := []NodeOption{WithMetrics(in.Registerer), WithTracerProvider(in.Tracers)}
+	given := []NodeOption{logWarnings, WithMetrics(in.Registerer), WithTracerProvider(in.Tracers)}
 	if in.Log != nil {
 		given = append(given, WithLogger(in.Log))
 	}

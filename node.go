@@ -69,7 +69,8 @@ type nodeSettings struct {
 	tracers    trace.TracerProvider     // nil: nothing is traced
 }
 
-// WithLogger makes the node log there. Default: warnings and errors go to slog.Default().
+// WithLogger makes the node log there. Default: a node's warnings and errors go to slog.Default(),
+// and a client logs nothing.
 func WithLogger(log *zap.Logger) NodeOption { return func(s *nodeSettings) { s.log = log } }
 
 // WithSlog makes the node log by log/slog, at the levels that its handler takes. The name of the part
@@ -138,12 +139,16 @@ func (s nodeSettings) reloaded(c *encryption.Cipher) *encryption.Cipher {
 }
 
 func nodeOptions(opts []NodeOption) nodeSettings {
-	warnings := zap.New(slogcore.New(slog.Default().Handler()), zap.IncreaseLevel(zap.WarnLevel))
-	s := nodeSettings{log: warnings, version: buildVersion()}
+	s := nodeSettings{log: zap.NewNop(), version: buildVersion()}
 	for _, o := range opts {
 		o(&s)
 	}
 	return s
+}
+
+// logWarnings has somebody told what a node says of itself where nobody chose a logger.
+func logWarnings(s *nodeSettings) {
+	s.log = zap.New(slogcore.New(slog.Default().Handler()), zap.IncreaseLevel(zap.WarnLevel))
 }
 
 func buildVersion() string {
@@ -156,7 +161,7 @@ func buildVersion() string {
 // New returns a node that runs the registry's handlers. It checks the
 // configuration and freezes the registry; it starts no goroutine and opens nothing.
 func New(cfg config.Config, registry *job.Registry, opts ...NodeOption) (*Node, error) {
-	s := nodeOptions(opts)
+	s := nodeOptions(append([]NodeOption{logWarnings}, opts...))
 	var n *Node
 	app := fx.New(core, fx.Supply(cfg, registry, s.log, s), fx.Populate(&n), fx.NopLogger,
 		fx.StartTimeout(startTimeout), fx.StopTimeout(StopTimeout(cfg)))

@@ -92,6 +92,15 @@ type PrintInvoice struct{ Invoice int }
 func (PrintInvoice) Kind() string { return "invoice.print" }
 func print(payload []byte) []byte { return payload }
 `,
+	"handlers.md": `
+type Booking struct{ Account string }
+func (Booking) Kind() string { return "book" }
+func book(context.Context, pgx.Tx, *job.Job[Booking]) error { return nil }
+type Mail struct{ To string }
+func (Mail) Kind() string { return "mail" }
+func mail(context.Context, *job.Job[Mail]) error { return nil }
+func page(tenant, kind string, id job.ID, err error)
+`,
 	"limits.md": `
 type Book struct{ Account string }
 func (Book) Kind() string { return "book" }

@@ -49,7 +49,7 @@ func TestFirstStepsThatFail(t *testing.T) {
 	id := b.run(enqueue("P1")...).out
 	require.Contains(t, b.run("jobs", "why", strings.TrimSpace(id)).out, "tenure serve", "nothing runs it")
 
-	b.sql("p1", `UPDATE tenure.acquire_lock SET holder = gen_random_uuid(), holder_member = 'm', expires_at = clock_timestamp() + interval '1 hour';
+	b.sql("p1", `UPDATE tenure.acquire_lock SET holder = gen_random_uuid(), holder_member = 'm', renewed_at = clock_timestamp(), expires_at = clock_timestamp() + interval '1 hour';
 		INSERT INTO tenure.node_session (session_id, node, member, expires_at) SELECT holder, 'n', 'm', expires_at FROM tenure.acquire_lock`)
 	require.Contains(t, b.run("jobs", "why", strings.TrimSpace(id)).out, "tenure jobs cancel "+strings.TrimSpace(id), "no node has a handler")
 }

@@ -150,6 +150,9 @@ func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []E
 		if err == nil {
 			return out, nil
 		}
+		if at == len(b.jobs) { // what failed is none of them
+			return nil, fmt.Errorf("enqueue many: %w", err)
+		}
 		j := &b.jobs[at]
 		tenant, _, unknown := c.resolveTenant(ctx, tenancy.ID(j.Tenant))
 		if errors.Is(err, ErrNotAllowed) && unknown == nil && tenant.Role != "" && !learned[j.Tenant] {

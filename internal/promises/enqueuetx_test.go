@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,16 @@ func TestEnqueueTx(t *testing.T) {
 	}
 }
 
+// unreleased is a transaction whose connection is lost when a savepoint within it is released.
+type unreleased struct{ pgx.Tx }
+
+func (u unreleased) Begin(ctx context.Context) (pgx.Tx, error) {
+	within, err := u.Tx.Begin(ctx)
+	return unreleased{within}, err
+}
+
+func (unreleased) Commit(context.Context) error { return io.ErrUnexpectedEOF }
+
 // TestEnqueueManyTx: many jobs are added in a transaction, in order, or none of them, and it goes on.
 func TestEnqueueManyTx(t *testing.T) {
 	t.Parallel()
@@ -198,6 +209,8 @@ func TestEnqueueManyTx(t *testing.T) {
 				}
 			}
 			require.Zero(t, count("true"), "not before it is committed")
+			_, err = c.EnqueueManyTx(ctx, unreleased{tx}, entries[2:4])
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			return nil
 		}))
 		require.Equal(t, []int{1, 1200}, []int{count("tenant_id = 't1'"), count("tenant_id = 't3'")})

@@ -103,7 +103,7 @@ func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, op
 	return out.Enqueued, nil
 }
 
-// EnqueueManyTx is [Client.EnqueueTx] for many jobs, in a few round trips: all are added if and
+// EnqueueManyTx is [Client.EnqueueTx] for many jobs, fifty in a round trip: all are added if and
 // when tx commits, or none. It returns them in the order of entries. Their tenants must live in
 // the one database that tx is on.
 func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) ([]Enqueued, error) {

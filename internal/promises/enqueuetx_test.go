@@ -179,7 +179,7 @@ func TestEnqueueManyTx(t *testing.T) {
 		return b.count("p1", "SELECT (SELECT count(*) FROM tenure.job WHERE "+where+") + (SELECT count(*) FROM tenure.timer_job WHERE "+where+")")
 	}
 	entries := []tenure.Entry{{Args: write{0}, Options: []tenure.Option{far, tenure.Unique("u")}}, {Args: write{0}, Options: []tenure.Option{far, tenure.Unique("u")}}}
-	for i := range 1200 {
+	for i := range 120 {
 		entries = append(entries, tenure.Entry{Tenant: "t3", Args: write{i}, Options: []tenure.Option{far}})
 	}
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec} {
@@ -201,8 +201,8 @@ func TestEnqueueManyTx(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, added, len(entries))
 			require.Equal(t, tenure.Enqueued{ID: added[0].ID, Duplicate: true}, added[1])
-			for i := range 1200 {
-				if i%150 == 0 {
+			for i := range 120 {
+				if i%15 == 0 {
 					var n int
 					require.NoError(t, tx.QueryRow(ctx, "SELECT (payload ->> 'n')::integer FROM tenure.timer_job WHERE id = $1", int64(added[2+i].ID)).Scan(&n))
 					require.Equal(t, i, n)
@@ -213,7 +213,7 @@ func TestEnqueueManyTx(t *testing.T) {
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			return nil
 		}))
-		require.Equal(t, []int{1, 1200}, []int{count("tenant_id = 't1'"), count("tenant_id = 't3'")})
+		require.Equal(t, []int{1, 120}, []int{count("tenant_id = 't1'"), count("tenant_id = 't3'")})
 		b.exec("p1", "DELETE FROM tenure.timer_job; DELETE FROM tenure.unique_job")
 	}
 

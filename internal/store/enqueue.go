@@ -126,10 +126,14 @@ func scanEnqueued(row pgx.Row, j *NewJob) (id job.ID, duplicate bool, err error)
 	return *added.id, *added.duplicate, nil
 }
 
-// EnqueueEach adds jobs on a transaction as [Enqueue] does, a thousand in a round trip, and calls added for each.
+// enqueuedTogether is how many jobs EnqueueEach sends at a time. By the simple protocol they are one text, which the
+// ledger reads for each of them, to see that it calls it itself.
+const enqueuedTogether = 50
+
+// EnqueueEach adds jobs on a transaction as [Enqueue] does, fifty in a round trip, and calls added for each.
 // If one of them is refused, which is number at, those before it are there: roll back.
 func EnqueueEach(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob, added func(id job.ID, duplicate bool)) (at int, err error) {
-	for some := range slices.Chunk(jobs, 1000) {
+	for some := range slices.Chunk(jobs, enqueuedTogether) {
 		var b pgx.Batch
 		for i := range some {
 			sql, args := enqueueStatement(pool, &some[i])

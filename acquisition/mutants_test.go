@@ -60,13 +60,6 @@ var _ = []mutant.Mutant{
 		Test: "TestUntilFree",
 	},
 	{
-		Promise: "P9", Name: "who takes a lock that has stood still for too long does not say so",
-		File: "acquisition/follow.go", Func: "(*acquirer).isHolderGone",
-		Old:  "return a.watch.hasOutlasted(a.cfg) || holder",
-		New:  "return holder",
-		Test: "TestAcquirerTakesWhatHasStoodStill",
-	},
-	{
 		Promise: "P4", Name: "time in which nobody looked counts in full",
 		File: "acquisition/recovery.go", Func: "(heartbeats).stillFor",
 		Old:  "min(now.Sub(seen.at), most)",

@@ -60,13 +60,6 @@ var _ = []mutant.Mutant{
 		Test: "TestScrub_sequences",
 	},
 	{
-		Promise: "P6", Name: "random() goes on where a tenant has set it",
-		File: "routing/tuning.go", Func: "scrubStatements",
-		Old:  `"pg_catalog.setseed("`,
-		New:  `"pg_catalog.abs("`,
-		Test: "TestScrub_random",
-	},
-	{
 		Promise: "P6", Name: "connections of dblink are not looked for",
 		File: "routing/tuning.go", Func: "scrubStatements",
 		Old:  `"(SELECT extnamespace::pg_catalog.regnamespace FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'dblink')"`,
@@ -100,13 +93,6 @@ var _ = []mutant.Mutant{
 		Old:  "time.Since(began) < lookUpSlow:",
 		New:  "time.Since(began) < time.Hour:",
 		Test: "TestResolve_givesUpOnASilentTable",
-	},
-	{
-		Promise: "P10", Name: "a lookup table that does not answer is waited for again and again",
-		File: "routing/lookup.go", Func: "(*lookupTable).lookUp",
-		Old:  "failure, due := l.checkFailure(); failure == nil {",
-		New:  "failure, due := l.checkFailure(); failure == nil || due {",
-		Test: "TestResolve_waitsForASilentTableOnce",
 	},
 	{
 		Promise: "P9", Name: "connections to one server are opened all at once",

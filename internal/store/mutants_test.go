@@ -340,13 +340,6 @@ DECLARE`,
 		Test: "TestASilentServerIsRefused",
 	},
 	{
-		Promise: "P2", Name: "a timeline that could be read is constant without the end of the log",
-		File: "internal/store/migrations/0011_server_state.sql",
-		Old:  "pg_walfile_name('0/1')",
-		New:  "pg_walfile_name(pg_current_wal_lsn())",
-		Test: "TestServerIs",
-	},
-	{
 		Promise: "P2", Name: "jobs that were finished together keep their unique keys",
 		File: "internal/store/migrations/0024_batches.sql",
 		Old:  "IF ended.keys IS NOT NULL THEN",

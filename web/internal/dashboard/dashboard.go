@@ -152,6 +152,10 @@ func (s *site) page(show func(*visit) (view, error)) http.Handler {
 			s.fail(w, v, err)
 			return
 		}
+		if out.Elsewhere != "" {
+			http.Redirect(w, r, s.prefix+out.Elsewhere, http.StatusSeeOther)
+			return
+		}
 		s.render(w, v, http.StatusOK, out)
 	})
 }

@@ -170,6 +170,27 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// Jobs are found by what people have of them: an ID from a log, an order's number, tags. What is done to
+// many jobs does not go by these, so it is not offered there: it would be done to others, too.
+func TestFindingJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one := b.enqueue("acme", mail{"x"}, tenure.Correlation("order 17"), tenure.Tags("spring", "blue"))
+	other := b.enqueue("globex", mail{"x"}, tenure.Correlation("18"), tenure.Tags("spring"))
+	for path, shown := range map[string][2]bool{"tag=spring": {true, true}, "tag=spring&tag=blue": {true, false}, "tag=": {true, true}, "find=order+17": {true, false}, "find=18": {false, true}, "correlation=18": {false, true}} {
+		text := b.page("/jobs?" + path)
+		require.Equal(t, shown, [2]bool{strings.Contains(text, one.String()), strings.Contains(text, other.String())}, path)
+		require.Equal(t, path == "tag=", strings.Contains(text, "/jobs/all/"), path)
+	}
+	text := b.page("/jobs/" + one.String())
+	require.Contains(t, text, `href="/ops/jobs?tag=blue"`)
+	require.Contains(t, text, `href="/ops/jobs?correlation=order&#43;17"`)
+	found := b.do(http.MethodGet, "/jobs?find=+"+one.String(), nil)
+	require.Equal(t, "/ops/jobs/"+one.String(), found.Header().Get("Location"))
+	globex := b.as(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"globex"}})
+	require.NotContains(t, globex.page("/jobs?find="+one.String()), ">"+one.String()+"<", "another tenant's job is as if it did not exist")
+}
+
 // Every job is on exactly one page.
 func TestJobsAreOnOnePageEach(t *testing.T) {
 	t.Parallel()

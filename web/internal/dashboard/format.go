@@ -74,7 +74,7 @@ func link(prefix, path string, pairs ...any) string {
 	query := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if value := fmt.Sprint(pairs[i+1]); value != "" {
-			query.Set(fmt.Sprint(pairs[i]), value)
+			query.Add(fmt.Sprint(pairs[i]), value)
 		}
 	}
 	if len(query) == 0 {

@@ -21,19 +21,42 @@ type jobsBody struct {
 	States []string
 	Pools  []string
 	Jobs   []tenure.JobStatus
-	Next   string // the cursor that the next page begins behind; "": there is none
+	Next   []any // names and values in the address of the next page; nil: there is none
 
+	Filtered    bool
+	Marked      bool // only jobs with some tags or a correlation ID are shown, by which nothing is done to many
 	Cancellable bool // there are some that can be cancelled, as far as their state tells
 }
 
 func jobsPage(v *visit) (view, error) {
 	f := tenure.JobFilter{State: v.FormValue("state"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), Pool: v.FormValue("pool"),
-		After: v.FormValue("after"), Limit: rowsShown + 1}
+		CorrelationID: v.FormValue("correlation"), After: v.FormValue("after"), Limit: rowsShown + 1}
+	for _, tag := range v.Form["tag"] {
+		if tag != "" {
+			f.Tags = append(f.Tags, tag)
+		}
+	}
+	if find := strings.TrimSpace(v.FormValue("find")); find != "" {
+		if id, err := job.ParseID(find); err == nil {
+			if _, _, err = findJob(v, id); err == nil {
+				return view{Elsewhere: "/jobs/" + id.String()}, nil
+			}
+		}
+		f.CorrelationID = find
+	}
 	if err := f.Validate(); err != nil {
 		return view{}, &statusError{http.StatusBadRequest, err.Error()}
 	}
-	body := jobsBody{Filter: f, States: tenure.States, Pools: v.pools("")}
-	body.Jobs, body.Next = firstPage(listJobs(v, f), tenure.CompareJobs)
+	body := jobsBody{Filter: f, States: tenure.States, Pools: v.pools(""), Marked: len(f.Tags) > 0 || f.CorrelationID != ""}
+	body.Filtered = body.Marked || f.Pool != "" || f.State != "" || f.Tenant != "" || f.Kind != "" || f.Queue != ""
+	var next string
+	body.Jobs, next = firstPage(listJobs(v, f), tenure.CompareJobs)
+	if next != "" {
+		body.Next = []any{"pool", f.Pool, "state", f.State, "tenant", f.Tenant, "kind", f.Kind, "queue", f.Queue, "correlation", f.CorrelationID, "after", next}
+		for _, tag := range f.Tags {
+			body.Next = append(body.Next, "tag", tag)
+		}
+	}
 	body.Cancellable = len(body.Jobs) > 0 && (f.State == "" || slices.Contains(tenure.CancelStates, f.State))
 	return view{Page: "jobs", Title: "Jobs", Body: body}, nil
 }
@@ -64,6 +87,7 @@ type jobBody struct {
 	Args      string
 	ArgsError string   // why they cannot be shown
 	Outputs   []string // of Reports
+	Tags      []string
 	May       map[string]bool
 	TraceURL  string // of the trace in which it was enqueued; "": that is not known
 }
@@ -85,7 +109,7 @@ func jobPage(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	body.JobStatus, body.Errors, body.Life = j, errs, lifeOf(j, errs)
+	body.JobStatus, body.Errors, body.Life, body.Tags = j, errs, lifeOf(j, errs), job.TagsOf(j.Meta)
 	if body.Why != nil && body.Why.Reason == tenure.WaitsForDatabase {
 		body.Why.Text = "its pool's database does not answer, or cannot be used"
 	}

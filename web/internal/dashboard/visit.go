@@ -43,6 +43,8 @@ type view struct {
 	Title string
 	Still bool // it is to be read, or filled in, and must not change meanwhile
 	Body  any
+
+	Elsewhere string // the path of the page that is shown instead; "": this one is
 }
 
 // statusError is an answer that is no page.

@@ -24,7 +24,8 @@ import (
 
 // Module provides a *Node, its *Client and its *Operator to an Fx application and ties
 // them to its life. It needs a config.Config, and takes any number of registrars (see
-// [AsRegistrar]) and of NodeOptions in the group "tenure.options". A *zap.Logger, a
+// [AsRegistrar]) and of NodeOptions in the group "tenure.options", of which [WithStarted] and [WithHandler] are for
+// Run and do nothing here. A *zap.Logger, a
 // prometheus.Registerer and a trace.TracerProvider are used if there are any.
 // Pass fx.StopTimeout(tenure.StopTimeout(cfg)) to the application. Unlike [Node.Run] it
 // serves nothing on node.listen, does not watch the configuration file, and leaves SIGHUP
@@ -192,7 +193,7 @@ func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router
 	if err != nil {
 		return nil, err
 	}
-	return &Node{cfg: cfg, guard: access.NewGuard(rules), reloader: &reloader{started: cfg, router: r, cluster: c, cipher: s.reloaded(cipher), log: s.log, lock: newReloadLock()}, router: r, cluster: c, manager: m, workers: w, registry: registry, gatherer: own, client: client, configPaused: cfg.Execution.Paused, log: s.log}, nil
+	return &Node{cfg: cfg, guard: access.NewGuard(rules), reloader: &reloader{started: cfg, router: r, cluster: c, cipher: s.reloaded(cipher), log: s.log, lock: newReloadLock()}, router: r, cluster: c, manager: m, workers: w, registry: registry, gatherer: own, client: client, configPaused: cfg.Execution.Paused, onReload: s.onReload, log: s.log}, nil
 }
 
 func buildInfo(version string) prometheus.Collector {

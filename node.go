@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/fx"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
@@ -46,7 +47,7 @@ type Node struct {
 
 	app      *fx.App                  // of a node made by New; nil: the node belongs to somebody else's app
 	started  func()                   // called by Run; nil: nothing is
-	onReload func(config.Config)      // called by Reload; nil: nothing is
+	onReload []func(config.Config)    // called by Reload
 	beside   func(*Node) http.Handler // what Run serves beside the node's own; nil: nothing
 
 	stopping sync.Mutex // held during Stop
@@ -64,7 +65,7 @@ type nodeSettings struct {
 	ring       encryption.KeyRing // nil: the configuration's
 	kinds      []string           // that ring is for
 	started    func()
-	onReload   func(config.Config)
+	onReload   []func(config.Config)
 	handler    func(*Node) http.Handler // nil: nothing more is served
 	tracers    trace.TracerProvider     // nil: nothing is traced
 }
@@ -100,13 +101,14 @@ func WithVersion(v string) NodeOption { return func(s *nodeSettings) { s.version
 func WithStarted(f func()) NodeOption { return func(s *nodeSettings) { s.started = f } }
 
 // WithReloaded has [Node.Reload] call f with each configuration that it has put into force, before
-// another one is. f should return soon, and must not call Reload.
+// another one is. f should return soon, and must not call Reload. Of several each is called.
 func WithReloaded(f func(config.Config)) NodeOption {
-	return func(s *nodeSettings) { s.onReload = f }
+	return func(s *nodeSettings) { s.onReload = append(s.onReload, f) }
 }
 
 // WithHandler has [Node.Run] serve what f returns on node.listen, beside health, metrics and reload: all
-// other paths, such as package web's dashboard. f is called once, when Run begins.
+// other paths. f is called once, when Run begins. What it returns is told of reloads as [WithReloaded] says,
+// if it has a method Reloaded(config.Config). The dashboard and the API are one such: see web.Serve.
 func WithHandler(f func(*Node) http.Handler) NodeOption {
 	return func(s *nodeSettings) { s.handler = f }
 }
@@ -148,7 +150,11 @@ func nodeOptions(opts []NodeOption) nodeSettings {
 
 // logWarnings has somebody told what a node says of itself where nobody chose a logger.
 func logWarnings(s *nodeSettings) {
-	s.log = zap.New(slogcore.New(slog.Default().Handler()), zap.IncreaseLevel(zap.WarnLevel))
+	core := slogcore.New(slog.Default().Handler())
+	if warnings, err := zapcore.NewIncreaseLevelCore(core, zap.WarnLevel); err == nil { // else it is told less already
+		core = warnings
+	}
+	s.log = zap.New(core)
 }
 
 func buildVersion() string {
@@ -168,7 +174,7 @@ func New(cfg config.Config, registry *job.Registry, opts ...NodeOption) (*Node, 
 	if err := app.Err(); err != nil {
 		return nil, plain(err)
 	}
-	n.app, n.started, n.onReload, n.beside = app, s.started, s.onReload, s.handler
+	n.app, n.started, n.beside = app, s.started, s.handler
 	return n, nil
 }
 

@@ -146,8 +146,8 @@ func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) 
 			n.setPaused(n.configPaused)
 		}
 		n.manager.Apply(n.router.Pools())
-		if n.onReload != nil {
-			n.onReload(cfg)
+		for _, reloaded := range n.onReload {
+			reloaded(cfg)
 		}
 	})
 }

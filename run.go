@@ -86,7 +86,11 @@ func (n *Node) withBeside() http.Handler {
 	mux.Handle("/metrics", n.protect(access.Read, own))
 	mux.Handle("GET /-/jobs/{id}/stack", n.guard.Require(access.Operate, http.HandlerFunc(n.showStack)))
 	if n.beside != nil {
-		mux.Handle("/", n.beside(n))
+		beside := n.beside(n)
+		if told, ok := beside.(interface{ Reloaded(config.Config) }); ok {
+			n.onReload = append(n.onReload, told.Reloaded)
+		}
+		mux.Handle("/", beside)
 	}
 	return mux
 }

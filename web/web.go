@@ -50,6 +50,23 @@ type Site struct {
 	handler http.Handler
 	guard   *access.Guard
 	signIn  *signin.SignIn
+	log     *zap.Logger
+}
+
+// Serve is an option of tenure.New that has Node.Run serve the dashboard and the API on node.listen. Who may
+// use them, and where traces are seen, are as the node's section says: what s says of that is not heeded. A reload
+// changes who may, so that a token which is taken away opens nothing any more.
+func Serve(node config.Node, s Settings) tenure.NodeOption {
+	s.Tokens, s.TrustedProxies, s.OIDC, s.TraceURL = node.Tokens, node.TrustedProxies, node.OIDC, node.TraceURL
+	return tenure.WithHandler(func(n *tenure.Node) http.Handler {
+		site, err := Handler(n.Client(), s)
+		if err != nil { // of the prefix: New has looked at the section
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "there is no dashboard, and no API: "+err.Error(), http.StatusInternalServerError)
+			})
+		}
+		return site
+	})
 }
 
 // Handler serves the dashboard and the API of a client, which has to be started, such as a node's
@@ -65,7 +82,7 @@ func Handler(client *tenure.Client, s Settings) (*Site, error) {
 		return nil, err
 	}
 	prefix := strings.TrimRight(s.Prefix, "/")
-	site := &Site{guard: access.NewGuard(access.Rules{SignIn: true}), signIn: signin.New(prefix, log)}
+	site := &Site{log: log, guard: access.NewGuard(access.Rules{SignIn: true}), signIn: signin.New(prefix, log)}
 	site.guard.SignIn = site.signIn
 	if err := site.SetAccess(config.Node{Tokens: s.Tokens, TrustedProxies: s.TrustedProxies, OIDC: s.OIDC}); err != nil {
 		return nil, err
@@ -88,7 +105,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.Ser
 
 // SetAccess replaces who may use the site by what a node section says: its tokens, trusted_proxies
 // and oidc. Requests go on meanwhile, and each is judged by either the old or the new. An error says
-// what is wrong with the section, and changes nothing. See tenure.WithReloaded.
+// what is wrong with the section, and changes nothing. Of a site that [Serve] makes a reload does it.
 func (s *Site) SetAccess(n config.Node) error {
 	rules, err := access.RulesOf(n)
 	if err != nil {
@@ -99,4 +116,11 @@ func (s *Site) SetAccess(n config.Node) error {
 	}
 	s.guard.Set(rules)
 	return nil
+}
+
+// Reloaded has the site go by a configuration that has been put into force: see tenure.WithHandler.
+func (s *Site) Reloaded(cfg config.Config) {
+	if err := s.SetAccess(cfg.Node); err != nil {
+		s.log.Error("who may use the dashboard and the API is not changed", zap.Error(err))
+	}
 }

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -18,6 +18,7 @@ import (
 	"github.com/tenurehq/tenure/cmd/tenure/internal/handlers"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/web"
 )
 
 func newServe(a *app) *cobra.Command {
@@ -56,15 +57,17 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, stopProfiles()) }()
-	pages := &site{log: log}
 	node, err := tenure.New(cfg, registry, traced, tenure.WithLogger(log), tenure.WithVersion(buildVersion()), tenure.WithStarted(func() { tellSystemd(log, "READY=1") }),
-		tenure.WithHandler(func(n *tenure.Node) http.Handler { return pages.handler(n, cfg) }), tenure.WithReloaded(pages.reload))
+		web.Serve(cfg.Node, web.Settings{Redact: redact, Logger: log.Named("web")}))
 	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { tellSystemd(log, "STOPPING=1") })()
 	return node.Run(ctx)
 }
+
+// redact hides credentials in the arguments of the built-in handlers.
+func redact(kind string, text json.RawMessage) json.RawMessage { return handlers.Redact(kind, text) }
 
 // tellSystemd tells the service manager how far this process is, if it is one that wants to know
 // (Type=notify). See sd_notify(3).

@@ -1,23 +1,9 @@
 -- Bounds of what else stands in the ledger, as everything that writes there keeps to: a number at its type's end,
 -- a NULL in a list or a time before all others that somebody has set by hand stops statements that are for
--- many rows. Programs of before go on working. It reads the tables with jobs once, and then holds the locks of
--- those that it changes for a moment.
+-- many rows. Programs of before go on working. It holds the locks of the tables that it changes for a moment.
 
 -- +goose Up
--- Those that break them get the nearest value that does not. A job's name that is too long stays as it is.
--- +goose StatementBegin
-DO $$
-DECLARE
-    name text;
-BEGIN
-    FOREACH name IN ARRAY ARRAY['job', 'timer_job', 'external_job', 'suspended_job', 'dead_letter_job'] LOOP
-        EXECUTE format('UPDATE tenure.%I
-            SET turn = least(greatest(turn, 0), 2000000000), attempt = least(greatest(attempt, 0), 30000), losses = least(greatest(losses, 0), 30000)
-            WHERE turn NOT BETWEEN 0 AND 2000000000 OR attempt NOT BETWEEN 0 AND 30000 OR losses NOT BETWEEN 0 AND 30000', name);
-    END LOOP;
-END
-$$;
--- +goose StatementEnd
+-- Those that break them get the nearest value that does not, jobs in 0044.
 UPDATE tenure.schedule SET jitter_ms = least(greatest(jitter_ms, 0), 86400000), next_at = least(greatest(next_at, '1970-01-01 00:00+00'), '9999-12-31 00:00+00')
 WHERE jitter_ms NOT BETWEEN 0 AND 86400000 OR next_at NOT BETWEEN '1970-01-01 00:00+00' AND '9999-12-31 00:00+00';
 DELETE FROM tenure.rate_bucket WHERE full_at NOT BETWEEN '1970-01-01 00:00+00' AND '9999-12-31 00:00+00';
@@ -32,7 +18,7 @@ UPDATE tenure.node_session SET expires_at = last_seen + interval '366 days' WHER
 UPDATE tenure.acquire_lock SET expires_at = renewed_at + interval '366 days' WHERE expires_at > renewed_at + interval '366 days';
 UPDATE tenure.tenant SET weight = 100 WHERE weight > 100;
 
--- NOT VALID: what stands there has just been looked at. A job's bounds leave room for what is counted up.
+-- NOT VALID: what stands there is mended. A job's bounds leave room for what is counted up.
 -- +goose StatementBegin
 DO $$
 DECLARE

@@ -126,14 +126,31 @@ func scanEnqueued(row pgx.Row, j *NewJob) (id job.ID, duplicate bool, err error)
 	return *added.id, *added.duplicate, nil
 }
 
-// enqueuedTogether is how many jobs EnqueueEach sends at a time. By the simple protocol they are one text, which the
-// ledger reads for each of them, to see that it calls it itself.
-const enqueuedTogether = 50
+// So much EnqueueEach sends at a time. By the simple protocol it is one text, which the ledger reads for each of the
+// jobs, to see that it calls it itself.
+const (
+	enqueuedTogether = 50
+	enqueuedBytes    = 32 << 10 // of payload and meta; one job may have more
+)
 
-// EnqueueEach adds jobs on a transaction as [Enqueue] does, fifty in a round trip, and calls added for each.
+// countTogether is how many of the jobs, of which there are some, are sent at a time.
+func countTogether(jobs []NewJob) int {
+	bytes := 0
+	for n := range min(len(jobs), enqueuedTogether) {
+		if bytes += len(jobs[n].Payload) + len(jobs[n].Meta); n > 0 && bytes > enqueuedBytes {
+			return n
+		}
+	}
+	return min(len(jobs), enqueuedTogether)
+}
+
+// EnqueueEach adds jobs on a transaction as [Enqueue] does, up to fifty in a round trip, and calls added for each.
 // If one of them is refused, which is number at, those before it are there: roll back.
 func EnqueueEach(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob, added func(id job.ID, duplicate bool)) (at int, err error) {
-	for some := range slices.Chunk(jobs, enqueuedTogether) {
+	for len(jobs) > 0 {
+		n := countTogether(jobs)
+		some := jobs[:n]
+		jobs = jobs[n:]
 		var b pgx.Batch
 		for i := range some {
 			sql, args := enqueueStatement(pool, &some[i])

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -73,4 +74,16 @@ func TestCopyEqualsInsert(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrWrongPool)
 	_, _, err = store.Enqueue(t.Context(), b.db.QueryRow, 2, &jobs[0])
 	require.ErrorIs(t, err, store.ErrWrongPool)
+}
+
+// By the simple protocol what is sent at a time is read for each of the jobs.
+func TestLargeJobsAreSentFewAtATime(t *testing.T) {
+	t.Parallel()
+	of := func(n, bytes int) []store.NewJob {
+		return slices.Repeat([]store.NewJob{{Payload: make([]byte, bytes)}}, n)
+	}
+	require.Equal(t, 7, store.CountTogether(of(7, 10)))
+	require.Equal(t, 50, store.CountTogether(of(60, 10)))
+	require.Equal(t, 3, store.CountTogether(of(60, 10<<10)))
+	require.Equal(t, 1, store.CountTogether(of(60, 256<<10)))
 }

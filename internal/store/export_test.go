@@ -6,3 +6,6 @@ var QueryFiles, MigrationFiles = queryFiles, migrationFiles
 
 // OrderApart is orderApart.
 var OrderApart = orderApart
+
+// CountTogether is countTogether.
+var CountTogether = countTogether

@@ -74,6 +74,49 @@ func TestDocumentsNameTestsInTheirPackages(t *testing.T) {
 	}
 }
 
+// Links between pages lead to pages and headings that are there, and docs/README.md has every page.
+func TestDocumentsLinkWhatExists(t *testing.T) {
+	t.Parallel()
+	var pages []string
+	for _, in := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+		found, err := filepath.Glob(in)
+		require.NoError(t, err)
+		pages = append(pages, found...)
+	}
+	code, link := regexp.MustCompile("(?s)```.*?```"), regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
+	heading, dropped := regexp.MustCompile(`(?m)^#+ (.*)$`), regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	anchors := map[string][]string{}
+	texts := map[string]string{}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		texts[page] = code.ReplaceAllString(string(text), "")
+		for _, m := range heading.FindAllStringSubmatch(texts[page], -1) {
+			anchors[page] = append(anchors[page], "#"+strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+		}
+	}
+	indexed := map[string]bool{"docs/README.md": true}
+	for page, text := range texts {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			to := page
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if page == "docs/README.md" {
+				indexed[to] = true
+			}
+			if _, err := os.Stat(to); err != nil || m[2] != "" && strings.HasSuffix(to, ".md") && !slices.Contains(anchors[to], m[2]) {
+				t.Errorf("%s links %s%s, which is not there", page, m[1], m[2])
+			}
+		}
+	}
+	for page := range texts {
+		if filepath.Dir(page) == "docs" && !indexed[page] {
+			t.Errorf("docs/README.md leaves %s out", page)
+		}
+	}
+}
+
 // declaredTest is a test, a fuzz test or a benchmark in the folder pkg.
 type declaredTest struct{ pkg, name string }
 

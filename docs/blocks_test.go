@@ -226,7 +226,7 @@ func TestYAMLInDocumentsLoads(t *testing.T) {
 	t.Setenv("PGBOUNCER_URL", "postgres://app@127.0.0.1:6432/main")
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 	t.Setenv("POD_IP", "10.0.0.7")
-	t.Setenv("GOSSIP_KEY", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
+	t.Setenv("GOSSIP_KEY", "CzBVep/E6Q4zWH2ix+wRNluApcrvFDleg6jN8hc8YYY=")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "dsn"), []byte("postgres://app@127.0.0.1/main"), 0o600))
 	secret := regexp.MustCompile(`\$\{file:/run/secrets/(\w+)[^}]*\}`)
 	for page, blocks := range readBlocks(t, "yaml") {

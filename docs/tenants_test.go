@@ -44,7 +44,7 @@ func TestTenantsPage(t *testing.T) {
 			console = append(console, b.text)
 		}
 	}
-	require.Equal(t, []int{2, 1, 2}, []int{len(yaml), len(sql), len(console)})
+	require.Equal(t, []int{2, 1, 3}, []int{len(yaml), len(sql), len(console)})
 	db := map[string]*pgx.Conn{}
 	for _, name := range []string{"main", "main2"} {
 		require.NoError(t, server.CreateDatabase(t.Context(), name))
@@ -86,4 +86,10 @@ func TestTenantsPage(t *testing.T) {
 	type_(strings.TrimSpace(console[0])) // it is there
 	type_(`tenure enqueue mail.send '{}' --tenant acme`)
 	require.Equal(t, "acme", value("main2", "SELECT tenant_id FROM tenure.job"))
+
+	type_(`tenure schedules set nightly mail.send --tenant acme --rule "0 7 * * *"`)
+	for command := range strings.Lines(console[2]) {
+		type_(strings.TrimSpace(command))
+	}
+	require.Equal(t, "0", value("main2", "SELECT count(*)::text FROM tenure.schedule"))
 }

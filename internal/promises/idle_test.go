@@ -134,7 +134,7 @@ func TestATimerInAPoolThatDozesStartsInTime(t *testing.T) {
 // A job of which no hint tells, added by SQL or by a process that does not gossip, and just after
 // a node has begun to doze, need not wait for as long as a doze is between two looks.
 func TestTheFirstJobIsFoundSoon(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raced {
 		t.Skip("measures time")
 	}
 	t.Parallel()

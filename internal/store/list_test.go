@@ -87,6 +87,12 @@ func TestEachJobIsOnOnePage(t *testing.T) {
 			VALUES ($1, now() - $2::bigint * interval '1 s', now(), 0, 0, 1, 0, 'acme', 'default', 'k', 'done', '{}')`, int64(id), 1<<(i/2*2))
 		want = append(want, id)
 	}
+	for i, times := range []string{"'9999-06-01', now() - interval '10 s'", "now() + interval '1 h', now() - interval '1 h'"} { // they finished before they were made
+		id := job.ID(1<<47 + 2000 + i)
+		execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+			VALUES ($1, `+times+`, 0, 0, 1, 0, 'acme', 'default', 'k', 'done', '{}')`, int64(id))
+		want = append(want, id)
+	}
 	// One that was made long before others that have lower ids, as of a tenant that was moved here.
 	execute(t, b.owner, "UPDATE tenure.job SET created_at = now() - interval '1 day' WHERE id = (SELECT max(id) FROM tenure.job)")
 	for _, size := range []int{1, 7, 100} {
@@ -94,7 +100,7 @@ func TestEachJobIsOnOnePage(t *testing.T) {
 		require.ElementsMatch(t, want, pages(t, b.db, store.Filter{Limit: size, Tenant: "acme"}, func(int) {}), "in pages of %d", size)
 	}
 	require.Len(t, pages(t, b.db, store.Filter{Limit: 3, State: "scheduled"}, func(int) {}), 10)
-	require.Len(t, pages(t, b.db, store.Filter{Limit: 3, State: "done"}, func(int) {}), 20)
+	require.Len(t, pages(t, b.db, store.Filter{Limit: 3, State: "done"}, func(int) {}), 22)
 	execute(t, b.owner, "UPDATE tenure.job SET created_at = clock_timestamp() WHERE id = (SELECT max(id) FROM tenure.job)")
 	all := pages(t, b.db, store.Filter{Limit: 6}, func(page int) {
 		switch page {

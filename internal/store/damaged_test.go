@@ -355,16 +355,16 @@ func TestWhatStandsInTheTablesIsBounded(t *testing.T) {
 		"claim SET job_ids = '{NULL,3}'", "claim SET job_ids = '{{1},{2}}'", "node_session SET kinds = '{NULL}'", "node_session SET expires_at = '2200-01-01'",
 		"acquire_lock SET expires_at = '2200-01-01'", "tenant SET weight = 2147483647", "rate_bucket SET full_at = 'infinity'",
 	}
-	for _, set := range append(bad, "timer_job SET queue = repeat('q', 300), exclusive_key = repeat('e', 1100), unique_key = repeat('u', 1100)", "schedule SET queue = repeat('q', 300)", "acquire_lock SET epoch = 9223372036854775807") {
+	for _, set := range append(bad, "timer_job SET queue = repeat('q', 300), exclusive_key = repeat('e', 1100), unique_key = repeat('u', 1100)", "schedule SET queue = repeat('q', 300), kind = repeat('k', 100)", "acquire_lock SET epoch = 9223372036854775807, removals = -1") {
 		execute(t, conn, "UPDATE tenure."+set)
 	}
 	execute(t, conn, "INSERT INTO tenure.unique_job (tenant_id, key, job_id) SELECT tenant_id, unique_key, id FROM tenure.timer_job")
 	require.NoError(t, migrate(t.Context(), t, dsn))
 	for _, mended := range []string{
-		"SELECT turn < 2100000000 AND attempt < 32000 AND losses = 0 FROM tenure.job", "SELECT turn = 0 AND queue = repeat('q', 64) AND length(exclusive_key) = 256 AND unique_key IS NULL FROM tenure.timer_job",
-		"SELECT count(*) = 0 FROM tenure.unique_job", "SELECT length(queue) = 64 FROM tenure.schedule",
+		"SELECT turn < 2100000000 AND attempt < 32000 AND losses = 0 FROM tenure.job", "SELECT turn = 0 AND queue = repeat('q', 40) || '~' || md5(repeat('q', 300)) AND length(exclusive_key) = 233 AND unique_key IS NULL FROM tenure.timer_job",
+		"SELECT count(*) = 0 FROM tenure.unique_job", "SELECT length(queue) = 73 AND kind = repeat('k', 100) FROM tenure.schedule",
 		"SELECT jitter_ms = 86400000 AND next_at < '10000-01-01' FROM tenure.schedule", "SELECT job_ids = '{1,2}' FROM tenure.claim",
-		"SELECT kinds = '{}' AND expires_at < '2200-01-01' FROM tenure.node_session", "SELECT expires_at < '2200-01-01' AND epoch < 4000000000000000000 FROM tenure.acquire_lock",
+		"SELECT kinds = '{}' AND expires_at < '2200-01-01' FROM tenure.node_session", "SELECT expires_at < '2200-01-01' AND epoch < 4000000000000000000 AND removals = 0 FROM tenure.acquire_lock",
 		"SELECT weight = 100 FROM tenure.tenant", "SELECT count(*) = 0 FROM tenure.rate_bucket",
 	} {
 		var is bool

@@ -55,7 +55,7 @@ var layers = map[string][]string{
 
 	"": {"job/encryption", "internal/access", "internal/admin", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/lease", "internal/notify", "internal/proposal", "internal/recurrence", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "job", "tenancy", "routing", "execution", "acquisition", "membership", "config"},
 
-	"web":                    {"", "config", "internal/access", "web/internal/api", "web/internal/dashboard", "web/internal/flowable", "web/internal/signin"}, // what people and programs use over HTTP
+	"web":                    {"", "config", "internal/access", "internal/slogcore", "web/internal/api", "web/internal/dashboard", "web/internal/flowable", "web/internal/signin"}, // what people and programs use over HTTP
 	"web/internal/external":  {"", "job", "tenancy", "internal/access"},
 	"web/internal/api":       {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/external", "web/internal/reveal"},
 	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/external"},

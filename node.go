@@ -103,7 +103,11 @@ func WithStarted(f func()) NodeOption { return func(s *nodeSettings) { s.started
 // WithReloaded has [Node.Reload] call f with each configuration that it has put into force, before
 // another one is. f should return soon, and must not call Reload. Of several each is called.
 func WithReloaded(f func(config.Config)) NodeOption {
-	return func(s *nodeSettings) { s.onReload = append(s.onReload, f) }
+	return func(s *nodeSettings) {
+		if f != nil {
+			s.onReload = append(s.onReload, f)
+		}
+	}
 }
 
 // WithHandler has [Node.Run] serve what f returns on node.listen, beside health, metrics and reload: all

@@ -9,6 +9,7 @@ package web
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/internal/slogcore"
 	"github.com/tenurehq/tenure/web/internal/api"
 	"github.com/tenurehq/tenure/web/internal/dashboard"
 	"github.com/tenurehq/tenure/web/internal/flowable"
@@ -41,7 +43,7 @@ type Settings struct {
 	// whoever asks; nil: nothing. It may be called concurrently. What it returns is to be JSON.
 	// Workers outside the cluster get the arguments of what they acquire as they are.
 	Redact func(kind string, text json.RawMessage) json.RawMessage
-	// Logger gets the errors that are not told to callers, and who signs in; nil: nobody does.
+	// Logger gets the errors that are not told to callers, and who signs in; nil: nobody does, with Serve slog.Default().
 	Logger *zap.Logger
 }
 
@@ -58,15 +60,27 @@ type Site struct {
 // changes who may, so that a token which is taken away opens nothing any more.
 func Serve(node config.Node, s Settings) tenure.NodeOption {
 	s.Tokens, s.TrustedProxies, s.OIDC, s.TraceURL = node.Tokens, node.TrustedProxies, node.OIDC, node.TraceURL
+	if s.Logger == nil {
+		s.Logger = zap.New(slogcore.New(slog.Default().Handler()))
+	}
 	return tenure.WithHandler(func(n *tenure.Node) http.Handler {
 		site, err := Handler(n.Client(), s)
-		if err != nil { // of the prefix: New has looked at the section
-			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				http.Error(w, "there is no dashboard, and no API: "+err.Error(), http.StatusInternalServerError)
-			})
+		if err != nil {
+			s.Logger.Error("there is no dashboard, and no API", zap.Error(err))
+			return http.NotFoundHandler()
 		}
-		return site
+		return served{site}
 	})
+}
+
+// served is a site that goes by the node's configuration.
+type served struct{ *Site }
+
+// Reloaded is called as tenure.WithHandler says.
+func (s served) Reloaded(cfg config.Config) {
+	if err := s.SetAccess(cfg.Node); err != nil {
+		s.log.Error("who may sign in to the dashboard is not changed", zap.Error(err))
+	}
 }
 
 // Handler serves the dashboard and the API of a client, which has to be started, such as a node's
@@ -105,22 +119,13 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.Ser
 
 // SetAccess replaces who may use the site by what a node section says: its tokens, trusted_proxies
 // and oidc. Requests go on meanwhile, and each is judged by either the old or the new. An error says
-// what is wrong with the section, and changes nothing. Of a site that [Serve] makes a reload does it.
+// what is wrong with the section: of oidc, then tokens and proxies are replaced, and signing in stays as it was;
+// else nothing is changed. Of a site that [Serve] makes a reload does it.
 func (s *Site) SetAccess(n config.Node) error {
 	rules, err := access.RulesOf(n)
 	if err != nil {
 		return err
 	}
-	if err := s.signIn.Set(n.OIDC); err != nil {
-		return err
-	}
-	s.guard.Set(rules)
-	return nil
-}
-
-// Reloaded has the site go by a configuration that has been put into force: see tenure.WithHandler.
-func (s *Site) Reloaded(cfg config.Config) {
-	if err := s.SetAccess(cfg.Node); err != nil {
-		s.log.Error("who may use the dashboard and the API is not changed", zap.Error(err))
-	}
+	s.guard.Set(rules) // first: a token that was taken away is to open nothing, whatever is wrong with the rest
+	return s.signIn.Set(n.OIDC)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tenurehq/tenure/internal/backoff"
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -54,6 +55,53 @@ func (o *Operator) JobIn(ctx context.Context, pool string, id job.ID) (JobStatus
 		return JobStatus{}, nil, err
 	}
 	return o.readJob(ctx, pools, id)
+}
+
+// awaitJobEvery is how often AwaitJob looks: sooner at first, as most jobs are short.
+var awaitJobEvery = backoff.Policy{First: 20 * time.Millisecond, Longest: time.Second}
+
+// AwaitJob waits until a job has ended, be it done, cancelled, dead or in business_error, and returns what
+// [Operator.Job] does then: a caller finds what came of it in the Output of its last report. It looks after
+// 20 ms, and ever more seldom, down to once a second; a pool that does not answer is asked again.
+// ErrNotFound: no pool has the job, or it has ended and is not kept (execution.retention). When ctx
+// ends first it returns that error, with the job as it was last seen.
+func (o *Operator) AwaitJob(ctx context.Context, id job.ID) (j JobStatus, errs []RunError, err error) {
+	gone := false
+	for looks := 1; ; looks++ {
+		now, failed, err := o.findAgain(ctx, j.Pool, id)
+		var unanswered *UnansweredError
+		switch {
+		case ctx.Err() != nil:
+			return j, errs, fmt.Errorf("await job %d: %w", id, context.Cause(ctx))
+		case err == nil:
+			j, errs, gone = now, failed, false
+		case errors.As(err, &unanswered): // it is asked again
+		case gone || j.ID == 0:
+			return j, errs, err
+		default:
+			gone = true // or its tenant was just being moved
+		}
+		if slices.Contains(endStates, j.State) {
+			return j, errs, nil
+		}
+		select {
+		case <-time.After(awaitJobEvery.Wait(looks)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// endStates are those of jobs that do not run any more, unless somebody retries them.
+var endStates = []string{"done", "cancelled", "dead", "business_error"}
+
+// findAgain is [Operator.Job] for one that was in a pool, if that is known, and may have moved since.
+func (o *Operator) findAgain(ctx context.Context, pool string, id job.ID) (JobStatus, []RunError, error) {
+	if pool != "" {
+		if j, errs, err := o.JobIn(ctx, pool, id); err == nil {
+			return j, errs, nil
+		}
+	}
+	return o.Job(ctx, id)
 }
 
 func (c *process) readJob(ctx context.Context, pools []*routing.Pool, id job.ID) (JobStatus, []RunError, error) {

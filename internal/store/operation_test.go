@@ -56,6 +56,19 @@ func TestStepsOfAnOperationAreDoneOnce(t *testing.T) {
 	require.Equal(t, n, count("SELECT count(*) FROM tenure.job WHERE turn = 8"))
 	require.Equal(t, 1, count("SELECT count(*) FROM tenure.dead_letter_job"))
 
+	for _, action := range []string{store.RetryDeadLetters, store.CancelJobs} { // a holder that dozes sees either
+		execute(t, b.owner, "DELETE FROM tenure.job")
+		idle, err := store.LookIdle(t.Context(), b.db)
+		require.NoError(t, err)
+		require.False(t, idle.Waiting)
+		begun := uuid.New()
+		require.NoError(t, store.AddOperation(t.Context(), b.db, store.Operation{ID: begun, Action: action, By: "me"}))
+		idle, err = store.LookIdle(t.Context(), b.db)
+		require.NoError(t, err)
+		require.True(t, idle.Waiting, action)
+		execute(t, b.owner, "DELETE FROM tenure.operation WHERE id = '"+begun.String()+"'")
+	}
+
 	require.NoError(t, store.TrimOperations(t.Context(), b.db, time.Hour))
 	require.Equal(t, 1, count("SELECT count(*) FROM tenure.operation"), "it has ended a moment ago")
 	require.NoError(t, store.TrimOperations(t.Context(), b.db, 0))

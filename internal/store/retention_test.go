@@ -202,3 +202,24 @@ func TestADayBeginsBehindMany(t *testing.T) {
 	}
 	require.Zero(t, b.strays(t))
 }
+
+// A job's failed runs are kept for as long as it is unfinished, wherever it stands.
+func TestFailedRunsStayWithTheirJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(t, store.NewJob{})
+	b.enqueue(t, store.NewJob{DueIn: time.Hour})
+	b.enqueue(t, store.NewJob{External: true})
+	b.deadLetter(t, "")
+	suspended := b.enqueue(t, store.NewJob{})
+	execute(t, b.owner, `WITH gone AS (DELETE FROM tenure.job WHERE id = $1 RETURNING id, tenant_id, queue, kind, payload, turn)
+		INSERT INTO tenure.suspended_job (id, tenant_id, queue, kind, payload, turn, origin) SELECT gone.*, 'job' FROM gone`, int64(suspended))
+	execute(t, b.owner, `INSERT INTO tenure.job_error (job_id, attempt, node, error, at)
+		SELECT id, 1, 'n', 'boom', now() - interval '30 days' FROM (SELECT id FROM tenure.job UNION ALL SELECT id FROM tenure.timer_job UNION ALL SELECT id FROM tenure.external_job
+			UNION ALL SELECT id FROM tenure.dead_letter_job UNION ALL SELECT id FROM tenure.suspended_job UNION ALL SELECT 7) jobs`)
+	_, err := store.TrimFinished(t.Context(), b.db, 0, 1000)
+	require.NoError(t, err)
+	var kept, orphans int
+	require.NoError(t, b.owner.QueryRow(t.Context(), "SELECT count(DISTINCT job_id) FILTER (WHERE job_id <> 7), count(*) FILTER (WHERE job_id = 7) FROM tenure.job_error").Scan(&kept, &orphans))
+	require.Equal(t, []int{5, 0}, []int{kept, orphans})
+}

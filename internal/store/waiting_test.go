@@ -41,6 +41,13 @@ func TestCountWaiting(t *testing.T) {
 	byKind, _, err = store.CountWaiting(t.Context(), b.db)
 	require.NoError(t, err)
 	require.InDelta(t, 2*time.Hour.Seconds(), byKind["b"].Oldest.Seconds(), 60)
+
+	execute(t, b.owner, "UPDATE tenure.job SET created_at = '-infinity', ready_at = NULL; UPDATE tenure.claim SET started_at = '-infinity'") // somebody has
+	byKind, _, err = store.CountWaiting(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, 2, byKind["a"].Jobs)
+	_, err = store.LongRuns(t.Context(), b.db, time.Hour, 10)
+	require.NoError(t, err)
 }
 
 // Of a large table a sample says how many wait, and of one that is large and nearly empty every job is counted.

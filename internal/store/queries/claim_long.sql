@@ -6,6 +6,6 @@ FROM tenure.claim c
 CROSS JOIN LATERAL unnest(c.job_ids) AS run (id)
 JOIN tenure.job j ON j.id = run.id AND j.turn = c.turn
 LEFT JOIN tenure.node_session s ON s.session_id = c.session_id
-WHERE extract(epoch FROM clock_timestamp() - c.started_at) * 1000 > coalesce(j.timeout_ms, $1::bigint)
+WHERE extract(epoch FROM clock_timestamp() - CASE WHEN isfinite(c.started_at) THEN c.started_at END) * 1000 > coalesce(j.timeout_ms, $1::bigint)
 ORDER BY c.started_at, j.id
 LIMIT $2;

@@ -20,7 +20,7 @@ SELECT EXISTS (SELECT FROM lane WHERE tenant_id NOT IN (SELECT t.tenant_id FROM 
                WHERE j.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving')))
     OR EXISTS (SELECT FROM tenure.awaited_end e
                WHERE e.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving')))
-    OR EXISTS (SELECT FROM tenure.operation WHERE state = 'running') AS waiting,
+    OR EXISTS (SELECT FROM tenure.operation WHERE ended_at IS NULL) AS waiting,
        (SELECT (extract(epoch FROM least(next.at, clock_timestamp() + interval '1 day') - clock_timestamp()) * 1000)::bigint -- a day at most: see timer_next.sql
         FROM (SELECT least(
             (SELECT due_at

@@ -14,6 +14,7 @@ errors AS (
                               AND NOT EXISTS (SELECT FROM tenure.dead_letter_job d WHERE d.id = e.job_id)
                               AND NOT EXISTS (SELECT FROM tenure.timer_job t WHERE t.id = e.job_id)
                               AND NOT EXISTS (SELECT FROM tenure.external_job x WHERE x.id = e.job_id)
+                              AND NOT EXISTS (SELECT FROM tenure.suspended_job s WHERE s.id = e.job_id)
                               AND NOT EXISTS (SELECT FROM tenure.job j WHERE j.id = e.job_id)
                             LIMIT $2
                             FOR UPDATE OF e SKIP LOCKED))

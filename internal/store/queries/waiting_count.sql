@@ -7,7 +7,7 @@ seen AS MATERIALIZED (
     SELECT j.id, j.kind, j.tenant_id, coalesce(j.ready_at, j.created_at) AS ready_at
     FROM tenure.job j TABLESAMPLE SYSTEM ($1::real)
     LIMIT $2::bigint + (SELECT count(*) FROM flying))
-SELECT s.kind, s.tenant_id, count(*), extract(epoch FROM statement_timestamp() - min(s.ready_at))::double precision AS oldest
+SELECT s.kind, s.tenant_id, count(*), coalesce(extract(epoch FROM statement_timestamp() - min(s.ready_at) FILTER (WHERE isfinite(s.ready_at))), 0)::double precision AS oldest
 FROM seen s
 WHERE s.id NOT IN (SELECT f.id FROM flying f) -- which is hashed also where joins are not
 GROUP BY GROUPING SETS ((s.kind), (s.tenant_id));

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,7 +75,7 @@ func TestLockHistoryIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	takeAgain := func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), ttl)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		mine, _, err := store.TakeLock(ctx, b.db, store.Claimant{Session: b.fence.Session, Member: "a", SeenSeq: -1}, ttl)
 		require.NoError(t, err)

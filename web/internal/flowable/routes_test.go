@@ -54,7 +54,7 @@ func TestTypesOfArguments(t *testing.T) {
 
 // What a worker is given and sends back unchanged is what it was.
 func FuzzVariables(f *testing.F) {
-	for _, payload := range []string{`{"n": 1, "s": "x", "big": 9223372036854775808, "half": 0.50, "e": 1e3, "o": {"a": [null]}, "z": null, "t": true}`, `[1]`, `"x"`, `null`, `{}`, `1e999999999`} {
+	for _, payload := range []string{`{"n": 1, "s": "x", "big": 9223372036854775808, "half": 0.50, "e": 1e3, "o": {"a": [null]}, "z": null, "t": true}`, `[1]`, `"x"`, `null`, `{}`, `1e999999999`, ` "0"`} {
 		f.Add([]byte(payload))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {

@@ -27,7 +27,7 @@ const whole = "payload"
 // variablesOf are the arguments of a job: each member of the object is one.
 func variablesOf(payload json.RawMessage) []variable {
 	var members map[string]json.RawMessage
-	if json.Unmarshal(payload, &members) != nil || members == nil {
+	if payload = bytes.TrimSpace(payload); json.Unmarshal(payload, &members) != nil || members == nil {
 		return []variable{{whole, typeOf(payload), payload}}
 	}
 	out := make([]variable, 0, len(members))

@@ -20,13 +20,21 @@ const maxAhead = 6000
 // begin and end together for a burst. Safe for concurrent use.
 type estimate struct{ nanos atomic.Int64 } // 0: no run has ended
 
+// hiccup is how long a busy machine may keep a run from going on that takes a microsecond. As such a run is
+// often the last to end before the next claim, one alone says little.
+const hiccup = 50 * time.Millisecond
+
 // note takes in how long a run took. Of two that end at the same instant one may not count.
 func (e *estimate) note(took time.Duration) {
 	now, old := max(int64(took), 1), e.nanos.Load()
 	switch {
 	case old == 0:
 	case now > old:
-		now = old + (now-old)/4
+		risen := old + (now-old)/4
+		if now <= int64(hiccup) {
+			risen = min(risen, 8*old)
+		}
+		now = risen
 	default:
 		now = old - (old-now)/16
 	}

@@ -42,6 +42,15 @@ func TestEstimate(t *testing.T) {
 	e.note(0)
 	_, known = e.expect()
 	require.True(t, known)
+
+	var short estimate
+	short.note(10 * time.Microsecond)
+	short.note(20 * time.Millisecond)
+	took, _ = short.expect()
+	require.Equal(t, 80*time.Microsecond, took, "the machine was busy")
+	short.note(time.Second)
+	took, _ = short.expect()
+	require.Greater(t, took, 250*time.Millisecond, "no machine is as busy as that")
 }
 
 // What may wait for the workers is a tenth of a second of work, and one job for each free

@@ -5,14 +5,17 @@
 -- A lane that is read for the sake of one kind shows the jobs of $11 up to the position $12 only.
 -- A job with an exclusive key is shown without its payload, too, unless $10 says of its lane that
 -- it is read for the job whose turn it is.
--- unwanted: somebody wants the job cancelled; it is not to be claimed. That is looked up job by job:
--- there may be very many requests, and neither IN nor EXISTS keeps Postgres from reading them all.
+-- unwanted: somebody wants the job cancelled; it is not to be claimed. That is looked up job by job, as
+-- there may be very many requests, and neither IN nor EXISTS keeps Postgres from reading them all; but not
+-- at all while there is none, as a small table soon shows.
 -- Payload and meta are printed once, and neither shown when they come to more than $8 bytes
 -- or, with all before them that do not, to more than $9; what is stored as more is not even read.
 SELECT page.n, page.position, page.id, page.turn, page.kind, page.attempt, page.max_attempts, page.losses, page.timeout_ms,
        page.created_at, CASE WHEN page.shown THEN page.payload END, CASE WHEN page.shown THEN page.meta END,
-       page.unique_key, page.correlation_id, (SELECT r.job_id FROM tenure.cancel_request r WHERE r.job_id = page.id) IS NOT NULL AS unwanted, page.bytes, page.exclusive_key,
-       page.ready_at
+       page.unique_key, page.correlation_id,
+       (SELECT pg_relation_size('tenure.cancel_request') > 1000000 OR EXISTS (SELECT FROM tenure.cancel_request))
+           AND (SELECT r.job_id FROM tenure.cancel_request r WHERE r.job_id = page.id) IS NOT NULL AS unwanted,
+       page.bytes, page.exclusive_key, page.ready_at
 FROM (
     SELECT printed.*, size.bytes,
            size.bytes <= $8::bigint AND sum(CASE WHEN size.bytes <= $8::bigint THEN size.bytes::integer END) OVER (ROWS UNBOUNDED PRECEDING) <= $9::bigint AS shown

@@ -20,6 +20,7 @@ type Claim struct {
 	Weight int       // of the tenant, beside others; 0: 1
 	Ready  time.Time // since when the job could start; zero: that is not known
 
+	metrics  *runMetrics   // once it was submitted
 	bytes    int           // of its payload and meta, once it was submitted
 	expected time.Duration // how long it was thought to take when it was
 

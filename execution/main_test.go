@@ -164,7 +164,9 @@ var acme = &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"}
 
 func (b *bundle) claim(kind string) Claim {
 	id := job.ID(b.lastID.Add(1))
-	return Claim{ID: 1, Owner: b.owner, Tenant: acme, Record: job.Record{ID: id, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}
+	c := []Claim{{ID: 1, Owner: b.owner, Tenant: acme, Record: job.Record{ID: id, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}}
+	b.workers.metrics.prepare(c)
+	return c[0]
 }
 
 // submit reserves slots for n jobs of a kind and submits them as one batch.

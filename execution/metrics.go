@@ -1,6 +1,8 @@
 package execution
 
 import (
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +21,19 @@ type metrics struct {
 	seconds   *prometheus.HistogramVec
 	conflicts *prometheus.CounterVec
 	tenants   *tenantMetrics
+
+	mu   sync.Mutex
+	runs map[runKey]*runMetrics // guarded by mu
+}
+
+// runKey is what runs have their series by.
+type runKey struct{ pool, queue, kind string }
+
+// runMetrics are the series of runs of a kind, found once for many. What is counted after its pool was forgotten
+// is lost.
+type runMetrics struct {
+	started, done prometheus.Counter
+	wait, seconds prometheus.Observer
 }
 
 func newMetrics(w *Workers) *metrics {
@@ -37,7 +52,7 @@ func newMetrics(w *Workers) *metrics {
 	tenants := newTenantMetrics()
 	all.MustRegister(tenants)
 	return &metrics{
-		Registry: all, tenants: tenants,
+		Registry: all, tenants: tenants, runs: map[runKey]*runMetrics{},
 		started: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_started_total", Help: "Runs that were begun."}, []string{"pool", "queue", "kind"}),
 		wait: register.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_job_wait_seconds", Help: "For how long jobs had waited when their runs began, since they could start.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 11), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100},
@@ -54,24 +69,57 @@ func newMetrics(w *Workers) *metrics {
 
 // forget drops what was counted for a pool.
 func (m *metrics) forget(pool string) {
+	m.mu.Lock()
+	maps.DeleteFunc(m.runs, func(k runKey, _ *runMetrics) bool { return k.pool == pool })
+	m.mu.Unlock()
 	by := prometheus.Labels{"pool": pool}
 	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.started, m.finished, m.wait, m.seconds, m.conflicts} {
 		v.DeletePartialMatch(by)
 	}
 }
 
+// prepare finds the series of claims that are to run.
+func (m *metrics) prepare(claims []Claim) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var of runKey
+	var r *runMetrics
+	for i := range claims {
+		c := &claims[i]
+		if k := (runKey{c.Tenant.Pool, c.Record.Queue, c.Record.Kind}); r == nil || k != of {
+			of, r = k, m.find(k)
+		}
+		c.metrics = r
+	}
+}
+
+// find returns the series of runs; mu is held.
+func (m *metrics) find(k runKey) *runMetrics {
+	r := m.runs[k]
+	if r == nil {
+		r = &runMetrics{
+			started: m.started.WithLabelValues(k.pool, k.queue, k.kind),
+			done:    m.finished.WithLabelValues(k.pool, k.queue, k.kind, job.Done.String()),
+			wait:    m.wait.WithLabelValues(k.pool, k.kind),
+			seconds: m.seconds.WithLabelValues(k.pool, k.kind),
+		}
+		m.runs[k] = r
+	}
+	return r
+}
+
 func (m *metrics) countStart(c *Claim) {
-	m.started.WithLabelValues(c.Tenant.Pool, c.Record.Queue, c.Record.Kind).Inc()
+	c.metrics.started.Inc()
 	if !c.Ready.IsZero() {
-		m.wait.WithLabelValues(c.Tenant.Pool, c.Record.Kind).Observe(max(c.began.Sub(c.Ready).Seconds(), 0))
+		c.metrics.wait.Observe(max(c.began.Sub(c.Ready).Seconds(), 0))
 	}
 }
 
 func (m *metrics) countEnd(c *Claim, s job.State, took time.Duration) {
 	m.tenants.countEnd(c.Record.Tenant, s, took)
+	if s == job.Done {
+		c.metrics.done.Inc()
+		return
+	}
 	m.finished.WithLabelValues(c.Tenant.Pool, c.Record.Queue, c.Record.Kind, s.String()).Inc()
-}
-
-func (m *metrics) noteRun(c *Claim, took time.Duration) {
-	m.seconds.WithLabelValues(c.Tenant.Pool, c.Record.Kind).Observe(took.Seconds())
 }

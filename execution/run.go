@@ -217,7 +217,7 @@ func (r *run) reportEnd(cause error, took time.Duration) {
 		r.workers.pauses.forget(r.claim.Owner)
 	}
 	r.took = r.claim.share(took)
-	r.workers.metrics.noteRun(r.claim, took)
+	r.claim.metrics.seconds.Observe(took.Seconds())
 	for c := range r.claim.call() {
 		r.reportJob(c, cause)
 	}

@@ -235,6 +235,7 @@ func (w *Workers) TakeSlots(n int) { w.capacity.used.Add(int64(n)) }
 // Submit takes claims of one owner for which slots were reserved. The slice and
 // what it points to belong to the workers from then on.
 func (w *Workers) Submit(o Owner, claims []Claim) {
+	w.metrics.prepare(claims)
 	total := 0
 	for i := range claims {
 		c := &claims[i]

@@ -77,7 +77,10 @@ type sealed struct {
 
 // IsEncrypted tells whether arguments are encrypted, or would be taken for it.
 func IsEncrypted(payload []byte) bool {
-	if payload = bytes.TrimLeft(payload, " \t\r\n"); len(payload) == 0 || payload[0] != '[' {
+	for len(payload) > 0 && payload[0] <= ' ' {
+		payload = payload[1:]
+	}
+	if len(payload) == 0 || payload[0] != '[' {
 		return false
 	}
 	d := json.NewDecoder(bytes.NewReader(payload))

@@ -17,6 +17,7 @@ type maintenance struct {
 	oldest    oldTransaction
 	lastAsked int64 // up to which id unwanted jobs were looked for
 	lastTag   store.TagPlace
+	sizes     map[time.Time]int64 // of the days' partitions, when their indexes were last brought up to date
 }
 
 // listDuties are those of maintenance. The first ones come soon after the term's first claims.
@@ -30,6 +31,7 @@ func (m *maintenance) listDuties(now time.Time) []*duty {
 	m.lastAsked = store.BeforeAllJobs
 	return []*duty{
 		{name: "days of finished jobs", every: fixed(10 * sweepEvery), due: now, query: m.keepDays},
+		{name: "finished jobs to be indexed", every: fixed(sweepEvery), due: later, query: m.summarizeFinished},
 		&m.agenda.finished,
 		&m.agenda.trim,
 		&m.agenda.leftovers,
@@ -59,6 +61,18 @@ func (m *maintenance) keepDays() query {
 			m.log.Warn("partitions of finished jobs could not be kept in order; finished jobs go to the default partition", zap.Error(err))
 		}
 		return nil, deferred
+	}
+}
+
+// summarizeFinished brings the indexes of finished jobs up to date. Without it lists would only be slower.
+func (m *maintenance) summarizeFinished() query {
+	known := m.sizes
+	return func(ctx context.Context) (use func(), err error) {
+		if !m.keeper.KeepsFinished() {
+			return nil, nil
+		}
+		sizes, err := store.SummarizeFinished(ctx, m.pool.Jobs(), known)
+		return func() { m.sizes = sizes }, err
 	}
 }
 

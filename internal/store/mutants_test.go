@@ -274,7 +274,7 @@ RETURNING`,
 	},
 	{
 		Promise: "P9", Name: "the runtime user cannot make a day's partition",
-		File: "internal/store/migrations/0037_days.sql",
+		File: "internal/store/migrations/0045_summaries.sql",
 		Old: `CREATE OR REPLACE FUNCTION tenure.make_day(day date) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE`,

@@ -208,6 +208,7 @@ var (
 	sqlUnhandled             = query("waiting_unhandled")
 	sqlRetentionDays         = query("retention_days")
 	sqlRetentionToday        = query("retention_today")
+	sqlRetentionSizes        = query("retention_sizes")
 	sqlRetentionTrim         = query("retention_trim")
 	sqlRetentionMake         = query("retention_make")
 	sqlRetentionEmpty        = query("retention_empty")

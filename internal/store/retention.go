@@ -48,6 +48,36 @@ func KeepDays(ctx context.Context, db DB, retention time.Duration) (deferred, er
 	return errors.Join(locked...), errors.Join(failed...)
 }
 
+// SummarizeFinished brings the block range indexes up to date by which lists find what finished today or yesterday, of
+// partitions that are not as large as when known was returned; nil: of both. What a partition lacks is left when somebody
+// is at work there who keeps it locked, and looked at again: vacuum does the same. It may be run by several nodes at once.
+func SummarizeFinished(ctx context.Context, db DB, known map[time.Time]int64) (sizes map[time.Time]int64, err error) {
+	sizes = map[time.Time]int64{}
+	var day time.Time
+	var size int64
+	rows, err := db.Query(ctx, sqlRetentionSizes)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, []any{&day, &size}, func() error {
+			sizes[day] = size
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, explain(err, "look how many jobs have finished")
+	}
+	for day, size := range sizes {
+		if known[day] == size {
+			continue
+		}
+		if err := makeDay(ctx, db, day); errors.Is(err, ErrLocked) {
+			delete(sizes, day)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return sizes, nil
+}
+
 // TrimFinished removes what only deleting can remove of what is older than retention: finished jobs that have no
 // day's partition, and errors. It removes up to most of either, and more tells whether there may be more.
 func TrimFinished(ctx context.Context, db DB, retention time.Duration, most int) (more bool, err error) {
@@ -68,7 +98,7 @@ func dropDay(ctx context.Context, db DB, d time.Time) error {
 	return explain(err, "drop the finished jobs of %s", d.Format(time.DateOnly))
 }
 
-// makeDay makes one day's partition.
+// makeDay makes one day's partition, or brings the indexes up to date of the one that is there.
 func makeDay(ctx context.Context, db DB, d time.Time) error {
 	err := briefly(ctx, db, lockTimeout, nil, sqlRetentionMake, d)
 	const (

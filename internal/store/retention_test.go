@@ -67,6 +67,47 @@ func TestKeepDaysTellsFailuresFromLocks(t *testing.T) {
 	require.NotErrorIs(t, err, store.ErrLocked)
 }
 
+// Nothing is left of what finished jobs' block range indexes lack, and Postgres, which remembers few of them, is sent no
+// requests for it. Somebody who keeps a partition locked is not waited for, as vacuum would be ended.
+func TestSummarizeFinished(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const ranges = `FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam AND a.amname = 'brin'
+		WHERE i.indrelid = (SELECT tableoid FROM tenure.completed_job LIMIT 1)`
+	count := func(what string) (n int) {
+		t.Helper()
+		require.NoError(t, b.owner.QueryRow(t.Context(), "SELECT "+what+" "+ranges).Scan(&n))
+		return n
+	}
+	finish := func() {
+		execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+			SELECT n, now(), now(), 1, 0, 1, 0, 't1', 'default', 'k', 'done', to_jsonb(repeat('x', 1000)) FROM generate_series(1, 500) n`)
+	}
+	finish()
+	require.Equal(t, 2, count("count(*) FILTER (WHERE 'autosummarize=off' = ANY (c.reloptions))"))
+	sizes, err := store.SummarizeFinished(t.Context(), b.db, nil)
+	require.NoError(t, err)
+	require.Len(t, sizes, 1)
+	require.Zero(t, count("sum(brin_summarize_new_values(i.indexrelid))"))
+
+	finish()
+	held, err := b.owner.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = held.Exec(t.Context(), "LOCK TABLE tenure.completed_job IN SHARE UPDATE EXCLUSIVE MODE")
+	require.NoError(t, err)
+	sizes, err = store.SummarizeFinished(t.Context(), b.db, sizes)
+	require.NoError(t, err)
+	require.Empty(t, sizes, "it is looked at again")
+	require.NoError(t, held.Rollback(t.Context()))
+	sizes, err = store.SummarizeFinished(t.Context(), b.db, sizes)
+	require.NoError(t, err)
+	require.Zero(t, count("sum(brin_summarize_new_values(i.indexrelid))"))
+
+	execute(t, b.owner, "DROP FUNCTION tenure.make_day(date)")
+	_, err = store.SummarizeFinished(t.Context(), b.db, sizes)
+	require.NoError(t, err, "nothing has finished since")
+}
+
 // oldDay makes a day's partition that is to be dropped.
 func (b *bundle) oldDay(t *testing.T) {
 	t.Helper()

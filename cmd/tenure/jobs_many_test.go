@@ -75,7 +75,7 @@ func TestSuspendAndChange(t *testing.T) {
 	require.Regexp(t, `(?m)^until +`+until+` \(in 59m\)$`, b.ok("jobs", "show", two))
 	require.Contains(t, b.ok("jobs", "show", two, "-o", "json"), `"resume_at": "`+until+`"`)
 	require.NotContains(t, b.ok("jobs", "show", three), "until")
-	require.Equal(t, "0 jobs resumed\n", b.ok("jobs", "resume", "--correlation-id", "c"))
+	require.Equal(t, "0 jobs resumed\n", b.ok("jobs", "resume", "--correlation", "c"))
 	require.Equal(t, "3 jobs resumed\n", b.ok("jobs", "resume", "--all"))
 	require.Len(t, rows(b.ok("jobs", "list", "--state", "scheduled")), 1)
 

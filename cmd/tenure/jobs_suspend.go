@@ -17,7 +17,7 @@ import (
 // movable are the flags that choose jobs to be suspended or resumed, and cancellable those to be cancelled;
 // --pool narrows what they choose.
 var (
-	movable     = []string{"tenant", "kind", "queue", "correlation-id"}
+	movable     = []string{"tenant", "kind", "queue", "correlation"}
 	cancellable = append(slices.Clone(movable), "state", "tag")
 )
 
@@ -85,7 +85,7 @@ func orMany(a *app, cmd *cobra.Command, choosing []string, do func(context.Conte
 	flags.StringVar(&f.Tenant, "tenant", "", "jobs of this tenant")
 	flags.StringVar(&f.Kind, "kind", "", "jobs of this kind")
 	flags.StringVar(&f.Queue, "queue", "", "jobs on this queue")
-	flags.StringVar(&f.CorrelationID, "correlation-id", "", "jobs with this correlation `id`")
+	flags.StringVar(&f.CorrelationID, "correlation", "", "jobs with this correlation `id`")
 	if slices.Contains(choosing, "state") {
 		flags.StringVar(&f.State, "state", "", "jobs in this state: "+strings.Join(tenure.CancelStates, ", "))
 	}

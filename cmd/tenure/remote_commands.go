@@ -31,7 +31,7 @@ type call struct {
 var alone = map[string]bool{"version": true, "token new": true}
 
 // ofMany are the flags that choose jobs. The API takes a pool for a choice, and the commands do not: it is left out.
-const ofMany, ofDead = "tenant kind queue correlation-id all", "group kind tenant error older=before all rate=per_second"
+const ofMany, ofDead = "tenant kind queue correlation=correlation_id all", "group kind tenant error older=before all rate=per_second"
 
 // calls are the commands that there are with --server, each with the forms that it has there.
 var calls = map[string][]call{

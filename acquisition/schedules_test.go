@@ -102,6 +102,54 @@ func (b *bundle) spreadNow(tm *term) {
 	use()
 }
 
+// After the database's clock ran ahead a schedule goes on from now, at the next term or within the same one; but
+// none fires for a time twice, and what else is due late, or never, stays so.
+func TestSchedulesGoOnAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	ahead := func() { // it was so by a day when they fired
+		b.exec("DELETE FROM tenure.schedule")
+		for name, c := range map[string]struct{ spec, missed, last, next, set string }{
+			"one":      {spec: "@every 1h", missed: "one", last: "-30 min", next: "1 day 30 min"},
+			"skip":     {spec: "@every 1h", missed: "skip", last: "-30 min", next: "1 day 30 min"},
+			"ended":    {spec: "@every 1h", missed: "one", last: "-30 min", set: "end_at = clock_timestamp() + interval '12 h'"},
+			"jitter":   {spec: "0 * * * *", missed: "one", next: "1 day 1 h", set: "jitter_ms = 600000"},
+			"all":      {spec: "@every 1h", missed: "all", last: "-30 min", next: "1 day 30 min"},
+			"fired":    {spec: "@every 1h", missed: "one", last: "23 h 30 min", next: "1 day 30 min"},
+			"paused":   {spec: "@every 1h", missed: "one", last: "-30 min", next: "1 day 30 min", set: "paused = true"},
+			"thrice":   {spec: "R3/PT15M", missed: "one", last: "-45 min"}, // for the last time
+			"seldom":   {spec: "@every 9000h", missed: "one", next: "8998 h 30 min"},
+			"strange":  {spec: "@every 1h", missed: "one", next: "1 day 30 min", set: "time_zone = 'Mars/Olympus'"},
+			"in order": {spec: "@every 1h", missed: "one", last: "-30 min", next: "30 min"},
+		} {
+			b.exec(`INSERT INTO tenure.schedule (tenant_id, name, kind, queue, spec, missed, since, last_at, next_at)
+				SELECT 'acme', $1, 'k', 'default', $2, $3, now() - interval '90 min', now() + nullif($4, '')::interval, now() + nullif($5, '')::interval`,
+				name, c.spec, c.missed, c.last, c.next)
+			if c.set != "" {
+				b.exec("UPDATE tenure.schedule SET "+c.set+" WHERE name = $1", name)
+			}
+		}
+	}
+	const soon = "SELECT count(*) FROM tenure.schedule WHERE next_at BETWEEN clock_timestamp() AND clock_timestamp() + interval '70 min' AND name = ANY ($1)"
+	behind := []string{"one", "skip", "ended", "jitter"}
+	ahead()
+	tm, _ := b.term(t.Context())
+	b.spreadNow(tm)
+	require.EqualValues(t, len(behind), b.count(soon, behind))
+	require.EqualValues(t, 5, b.count(soon, []string{"one", "skip", "ended", "jitter", "in order", "all", "fired", "paused", "thrice", "seldom", "strange"}))
+
+	ahead()
+	b.spreadNow(tm)
+	require.Zero(t, b.count(soon, behind), "what the clock did not do is somebody's will")
+	tm.spreader.clock = tm.spreader.clock.Add(24 * time.Hour)
+	_, _, err := store.RunSchedule(t.Context(), b.db, "acme", "fired")
+	require.NoError(t, err)
+	b.spreadNow(tm)
+	require.EqualValues(t, len(behind), b.count(soon, behind))
+	require.Zero(t, b.count(soon, []string{"fired"}), "somebody's run between does not have it fire twice")
+	tm.group.Wait()
+}
+
 // The configuration's schedules come, change and go with it; those that were set stay as they are.
 func TestConfiguredSchedules(t *testing.T) {
 	t.Parallel()

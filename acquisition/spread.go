@@ -18,6 +18,7 @@ import (
 type spreader struct {
 	*holding
 	began time.Time                  // of the last query; zero: there was none in this term
+	clock time.Time                  // what the database's clock showed when the term began, as one may conclude from the last look at it; zero: there was none
 	told  map[store.ScheduleKey]bool // of the configuration that are not in force, already logged
 }
 
@@ -32,11 +33,31 @@ func (s *spreader) spread() query {
 		if err == nil {
 			err = s.copy(ctx)
 		}
+		if err == nil {
+			err = s.followClock(ctx)
+		}
 		return func() {
 			s.report(refused)
 			s.agenda.timers.ask() // what is due next may be another one
 		}, err
 	}
+}
+
+// followClock has schedules go on from now at the beginning of a term, and when the database's clock was set back.
+// Only one query is under way at a time.
+func (s *spreader) followClock(ctx context.Context) error {
+	now, err := store.ScheduleClock(ctx, s.pool.Jobs())
+	if err != nil {
+		return err
+	}
+	clock := now.Add(-time.Since(s.holding.began))
+	if s.clock.IsZero() || clock.Before(s.clock.Add(-time.Second)) {
+		err = store.BringForward(ctx, s.pool.Jobs())
+	}
+	if err == nil {
+		s.clock = clock
+	}
+	return err
 }
 
 // configure has the ledger have what the configuration makes, and no more of it.

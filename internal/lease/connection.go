@@ -171,6 +171,9 @@ func (c *connection) checkClock(sent Instant, clock time.Time) {
 	if by == 0 {
 		return
 	}
+	if by < 0 {
+		c.events.WorkSeen(0) // schedules are due sooner, which a holder that dozes would not see
+	}
 	c.metrics.clockJumps.WithLabelValues(c.pool.Name).Inc()
 	c.log.Warn("the clock of the pool's database has jumped, or this node's machine has stood still: timers fire as much too early, or too late if it went back; check the clock of its host",
 		zap.Duration("by", by.Round(time.Millisecond)), zap.Time("to", clock))

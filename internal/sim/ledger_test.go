@@ -277,6 +277,12 @@ var ledgerStatements = map[string]*statement{
 	},
 	"schedule_origin": {params: []uint32{oidText}, columns: []column{{"tenant_id", oidText}, {"name", oidText}}, run: none},
 	"schedule_list":   {params: []uint32{oidText, oidText}, columns: []column{{"tenant_id", oidText}, {"name", oidText}}, run: none},
+	"schedule_clock": {
+		columns: []column{{"clock_timestamp", oidTime}},
+		run:     locked(func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.clock()}} }),
+	},
+	"schedule_later": {columns: []column{{"tenant_id", oidText}, {"name", oidText}, {"spec", oidText}, {"time_zone", oidText}, {"end_at", oidTime}, {"since", oidTime},
+		{"jitter_ms", oidInt8}, {"next_at", oidTime}, {"last_at", oidTime}, {"version", oidText}, {"now", oidTime}}, run: none},
 	// Now and then something waits, so that terms wake and use their fence.
 	"idle_look": {
 		columns: []column{{"waiting", oidBool}, {"due_ms", oidInt8}, {"claimed", oidBool}, {"bottom", oidInt8}},

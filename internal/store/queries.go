@@ -109,6 +109,8 @@ var (
 	sqlTimerNext             = query("timer_next")
 	sqlScheduleDue           = query("schedule_due")
 	sqlScheduleFire          = query("schedule_fire")
+	sqlScheduleLater         = query("schedule_later")
+	sqlScheduleSooner        = query("schedule_sooner")
 	sqlScheduleList          = query("schedule_list")
 	sqlScheduleClock         = query("schedule_clock")
 	sqlScheduleSet           = query("schedule_set")

@@ -44,3 +44,33 @@ func NoteSpread(ctx context.Context, db DB, name string, at time.Time) error {
 func ForgetSchedules(ctx context.Context, db DB, tenants []string) error {
 	return explain(briefly(ctx, db, lockTimeout, nil, sqlScheduleForget, tenants), "remove schedules of tenants")
 }
+
+// BringForward has schedules be due at the next time of theirs after now, where their next one was worked out when
+// the clock ran ahead; after the last one that they fired for, as none is to be fired for twice. So those that have
+// fired for times that are still to come go on behind these, and those do that make up for each run.
+func BringForward(ctx context.Context, db DB) error {
+	var tenants, names, versions []string
+	var sooner []time.Time
+	var t Times
+	var tenant, name, version string
+	var jitter int64
+	var next, last *time.Time
+	var now time.Time
+	rows, _ := db.Query(ctx, sqlScheduleLater) // its error is the rows', too
+	_, err := pgx.ForEachRow(rows, []any{&tenant, &name, &t.Spec, &t.Zone, &t.End, &t.Since, &jitter, &next, &last, &version, &now}, func() error {
+		t.Jitter = time.Duration(jitter) * time.Millisecond
+		after := now
+		if last != nil && last.Add(t.Jitter).After(now) {
+			after = last.Add(t.Jitter)
+		}
+		at, err := t.NextAfter(after)
+		if err == nil && at != nil && (next == nil || at.Before(*next)) { // what cannot be read is told of when it is due
+			tenants, names, versions, sooner = append(tenants, tenant), append(names, name), append(versions, version), append(sooner, *at)
+		}
+		return nil
+	})
+	if err == nil && len(names) > 0 {
+		err = briefly(ctx, db, lockTimeout, nil, sqlScheduleSooner, tenants, names, versions, sooner)
+	}
+	return explain(err, "bring schedules forward")
+}

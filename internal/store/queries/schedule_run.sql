@@ -1,5 +1,6 @@
 -- Adds the job of a schedule now, whatever its times are; that is its last job then. No row: there
--- is none whose tenant is here. $1 tenant, $2 name.
+-- is none whose tenant is here. What it was fired for is not forgotten if the clock was set back
+-- since. $1 tenant, $2 name.
 WITH chosen AS MATERIALIZED (
     SELECT s.*, clock_timestamp() AS at
     FROM tenure.schedule s
@@ -9,7 +10,7 @@ WITH chosen AS MATERIALIZED (
 run AS MATERIALIZED (
     SELECT chosen.*, nextval('tenure.job_id') AS id FROM chosen),
 noted AS (
-    UPDATE tenure.schedule s SET last_at = run.at, last_job = run.id
+    UPDATE tenure.schedule s SET last_at = greatest(s.last_at, run.at), last_job = run.id
     FROM run WHERE s.tenant_id = run.tenant_id AND s.name = run.name)
 INSERT INTO tenure.job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts)
 SELECT id, tenant_id, queue, kind, payload,

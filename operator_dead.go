@@ -232,8 +232,8 @@ func readDead(ctx context.Context, p *routing.Pool, f DeadFilter, see func(store
 		if err != nil {
 			return err
 		}
-		if chosen.Before.IsZero() {
-			chosen.Before = now
+		if chosen.Before.IsZero() || chosen.Before.After(now) && !chosen.Ahead {
+			chosen.Before, chosen.Ahead = now, true // what is to come was there all the same
 		}
 		for _, one := range page {
 			pattern := deadletter.Pattern(one.Error)

@@ -58,16 +58,18 @@ func TestReadDead(t *testing.T) {
 	one, two := b.deadLetter(t, ""), b.deadLetter(t, "tenant_id = 'b'")
 	three, four := b.deadLetter(t, "kind = 'other'"), b.deadLetter(t, "error = 'TIMEOUT ' || repeat('é', 2000)")
 	old := b.deadLetter(t, "died_at = now() - interval '1 year'")
-	for size := 1; size <= 6; size++ {
+	next, never := b.deadLetter(t, "tenant_id = 'ahead', died_at = now() + interval '1 day'"), b.deadLetter(t, "tenant_id = 'ahead', died_at = 'infinity'")
+	for size := 1; size <= 8; size++ {
 		for name, c := range map[string]struct {
 			f    store.DeadFilter
 			want []job.ID
 		}{
-			"all":    {store.DeadFilter{}, []job.ID{one, two, three, four, old}},
+			"all":    {store.DeadFilter{}, []job.ID{one, two, three, four, old, next, never}},
 			"tenant": {store.DeadFilter{Tenant: "b"}, []job.ID{two}},
 			"kind":   {store.DeadFilter{Kind: "other"}, []job.ID{three}},
 			"error":  {store.DeadFilter{Error: "Timeout"}, []job.ID{four}},
 			"before": {store.DeadFilter{Before: time.Now().Add(-24 * time.Hour)}, []job.ID{old}},
+			"ahead":  {store.DeadFilter{Before: time.Now().Add(-24 * time.Hour), Ahead: true}, []job.ID{old, next, never}},
 			"two":    {store.DeadFilter{Kind: "k", Error: "ORDER 1", Tenant: "acme"}, []job.ID{one, old}},
 			"none":   {store.DeadFilter{Error: "%"}, nil},
 		} {

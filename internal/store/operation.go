@@ -129,7 +129,7 @@ func StepOperation(ctx context.Context, db Beginner, by Stepper) (lanes []Lane, 
 	err = pgx.BeginTxFunc(ctx, db, readCommitted, func(tx pgx.Tx) error {
 		var o Operation
 		var at place
-		err := tx.QueryRow(ctx, sqlOperationTake).Scan(&o.ID, &o.Action, &o.Filter.Tenant, &o.Filter.Kind, &o.Filter.Error, &o.Group, &o.Filter.Before, &o.PerSecond,
+		err := tx.QueryRow(ctx, sqlOperationTake).Scan(&o.ID, &o.Action, &o.Filter.Tenant, &o.Filter.Kind, &o.Filter.Error, &o.Group, &o.Filter.Before, &o.Filter.Ahead, &o.PerSecond,
 			&o.Jobs.Queue, &o.Jobs.State, &o.Jobs.Tag, &o.Jobs.CorrelationID, &at.pass, &at.after)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil

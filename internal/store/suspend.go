@@ -87,7 +87,7 @@ const (
 type MovableFilter struct {
 	Tenant, Kind, Queue, CorrelationID string
 	State, Tag                         string
-	Before                             time.Time // made before then
+	Before                             time.Time // made before then, or at a time that is still to come
 	Wanted                             bool      // only jobs that nobody wants cancelled
 }
 

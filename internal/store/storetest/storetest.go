@@ -104,7 +104,13 @@ func Pools(t testing.TB) (owner, runtime *pgxpool.Pool) {
 }
 
 func open(t testing.TB, dsn string) *pgxpool.Pool {
-	p, err := pgxpool.New(context.Background(), dsn)
+	cfg, err := pgxpool.ParseConfig(dsn)
+	require.NoError(t, err)
+	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		store.BoundTimes(conn.TypeMap()) // as nodes do
+		return nil
+	}
+	p, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p

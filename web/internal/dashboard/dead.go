@@ -53,14 +53,21 @@ func confirmPage(v *visit) (view, error) {
 	}
 	now := time.Now() // what dies later was not counted, and is left alone
 	f := deadFilter(v)
-	f.Before = now
 	groups := groupDead(v, f)
 	if f.Group == "" || len(groups) == 0 {
 		return view{}, notFound("group of dead letters")
 	}
+	before := now.UTC().Format(time.RFC3339Nano)
+	if !groups[0].Last.Before(now) {
+		before = untilAsked
+	}
 	title := strings.ToUpper(action[:1]) + action[1:] + " dead letters"
-	return view{Page: "confirm", Title: title, Still: true, Body: confirmBody{Action: action, Filter: f, Group: groups[0], Before: now.UTC().Format(time.RFC3339Nano)}}, nil
+	return view{Page: "confirm", Title: title, Still: true, Body: confirmBody{Action: action, Filter: f, Group: groups[0], Before: before}}, nil
 }
+
+// untilAsked stands for the time when the dead letters' database is asked to change them: some have died at a time that
+// is still to come by this node's clock.
+const untilAsked = "asked"
 
 func deadFilter(v *visit) tenure.DeadFilter {
 	return tenure.DeadFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Group: v.FormValue("group")}
@@ -69,11 +76,13 @@ func deadFilter(v *visit) tenure.DeadFilter {
 // changeDead has the holders of the pools' locks retry or delete a group.
 func changeDead(v *visit) (string, error) {
 	f := deadFilter(v)
-	before, err := time.Parse(time.RFC3339Nano, v.FormValue("before"))
+	var err error
+	if before := v.FormValue("before"); before != untilAsked {
+		f.Before, err = time.Parse(time.RFC3339Nano, before)
+	}
 	if err != nil || f.Group == "" {
 		return "", &statusError{http.StatusBadRequest, "Which group, and up to when, is missing: go back to the dead letters."}
 	}
-	f.Before = before
 	begin := v.op.DeadLetters().RetryInBackground
 	switch v.PathValue("action") {
 	case "retry":

@@ -49,6 +49,7 @@ func TestAListOfOneStateReadsItsTablesOnly(t *testing.T) {
 func pages(t *testing.T, db store.Beginner, f store.Filter, between func(page int)) (all []job.ID) {
 	t.Helper()
 	for page := 0; ; page++ {
+		require.Less(t, page, 1000, "the list repeats itself")
 		between(page)
 		var some []store.Status
 		require.NoError(t, store.Inspect(t.Context(), db, func(db store.DB) (err error) {
@@ -60,6 +61,8 @@ func pages(t *testing.T, db store.Beginner, f store.Filter, between func(page in
 		}
 		for i := range some {
 			all = append(all, some[i].ID)
+			year := some[i].ListedAt.UTC().Year()
+			require.True(t, 1970 <= year && year <= 9999, "a cursor can say that")
 		}
 		f.After = store.CursorOf(&some[len(some)-1])
 	}
@@ -93,6 +96,14 @@ func TestEachJobIsOnOnePage(t *testing.T) {
 			VALUES ($1, `+times+`, 0, 0, 1, 0, 'acme', 'default', 'k', 'done', '{}')`, int64(id))
 		want = append(want, id)
 	}
+	for i, times := range []string{"'infinity', 'infinity'", "'20000-01-01', '-infinity'", "'1969-01-01', now()", "'-infinity', now()"} { // somebody has set them
+		id := job.ID(1<<47 + 3000 + i)
+		execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+			VALUES ($1, `+times+`, 0, 0, 1, 0, 'acme', 'default', 'k', 'done', '{}')`, int64(id))
+		want = append(want, id)
+	}
+	execute(t, b.owner, "UPDATE tenure.timer_job SET created_at = CASE WHEN id < (SELECT max(id) - 9 FROM tenure.timer_job) THEN '-infinity' ELSE 'infinity'::timestamptz END")
+	execute(t, b.owner, "UPDATE tenure.external_job SET created_at = '20000-01-01'")
 	// One that was made long before others that have lower ids, as of a tenant that was moved here.
 	execute(t, b.owner, "UPDATE tenure.job SET created_at = now() - interval '1 day' WHERE id = (SELECT max(id) FROM tenure.job)")
 	for _, size := range []int{1, 7, 100} {
@@ -100,7 +111,8 @@ func TestEachJobIsOnOnePage(t *testing.T) {
 		require.ElementsMatch(t, want, pages(t, b.db, store.Filter{Limit: size, Tenant: "acme"}, func(int) {}), "in pages of %d", size)
 	}
 	require.Len(t, pages(t, b.db, store.Filter{Limit: 3, State: "scheduled"}, func(int) {}), 10)
-	require.Len(t, pages(t, b.db, store.Filter{Limit: 3, State: "done"}, func(int) {}), 22)
+	require.Len(t, pages(t, b.db, store.Filter{Limit: 3, State: "done"}, func(int) {}), 26)
+	execute(t, b.owner, "UPDATE tenure.timer_job SET created_at = now() - interval '1 min'; UPDATE tenure.external_job SET created_at = now() - interval '1 min'")
 	execute(t, b.owner, "UPDATE tenure.job SET created_at = clock_timestamp() WHERE id = (SELECT max(id) FROM tenure.job)")
 	all := pages(t, b.db, store.Filter{Limit: 6}, func(page int) {
 		switch page {
@@ -111,6 +123,29 @@ func TestEachJobIsOnOnePage(t *testing.T) {
 		}
 	})
 	require.ElementsMatch(t, want, all)
+}
+
+// Lists by tags, and of batches, go on as well, whatever somebody has made of their times.
+func TestListsGoOnBehindStrangeTimes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var jobs, batches []job.ID
+	for _, at := range []string{"-infinity", "-infinity", "1969-01-01", "infinity", "20000-01-01", "infinity"} {
+		id := b.enqueue(t, tagged(t, "x"))
+		execute(t, b.owner, "UPDATE tenure.job SET created_at = '"+at+"' WHERE id = "+id.String())
+		execute(t, b.owner, "INSERT INTO tenure.awaiting (job_id, tenant_id, batch, on_failure, created_at) VALUES ("+id.String()+", 'acme', true, 'wait', '"+at+"')")
+		jobs = append(jobs, id)
+	}
+	require.ElementsMatch(t, jobs, pages(t, b.db, store.Filter{Tags: []string{"x"}, Limit: 1}, func(int) {}))
+	for f := (store.BatchFilter{Limit: 1}); len(batches) <= len(jobs); {
+		some, err := store.Batches(t.Context(), b.db, f)
+		require.NoError(t, err)
+		if len(some) == 0 {
+			break
+		}
+		batches, f.After = append(batches, some[0].ID), store.Cursor{ListedAt: some[0].ListedAt, ID: some[0].ID}
+	}
+	require.ElementsMatch(t, jobs, batches)
 }
 
 // The first page needs few of many jobs to be read, be they finished or waiting, and so does the next one.

@@ -45,6 +45,9 @@ func listTagged(ctx context.Context, db DB, f Filter) ([]Status, error) {
 			if listed.IsZero() || s.CreatedAt.Before(listed) { // in the order of ids over all tables, as they are found
 				listed = s.CreatedAt
 			}
+			if epoch := time.Unix(0, 0); listed.Before(epoch) { // no cursor says so
+				listed = epoch
+			}
 			if s.ListedAt = listed; after == (Cursor{}) || after.Compare(CursorOf(&s)) < 0 {
 				out = append(out, s)
 			}

@@ -2,7 +2,8 @@
 -- null, $4 queue or null, $5 ids or null, $6 how many, $7 correlation id or null, $8 and $9 the place in the order
 -- that the list goes on behind, or null. Of each table jobs are read in the order of their ids, as nothing else
 -- is indexed. So a job is "listed_at" the time at which it was made, or that of an older one with a higher
--- id: that falls along the index, and with the id it is a place which stays what it is. A waiting job's "handled" says
+-- id: that falls along the index, and with the id it is a place which stays what it is, within the years that a
+-- cursor can say, whatever somebody has set. A waiting job's "handled" says
 -- whether some live node has a handler for its kind. A claimed job's node has not taken it over
 -- yet. "began" is when a job's run did: of a running one that is known if it has reported. external: it
 -- is for workers outside the cluster, of which "node" is the one that has locked it until "at". A table whose
@@ -39,7 +40,7 @@ handled AS (
        s.node, NULL::text AS error, tenure.legible(j.payload, true) AS payload, tenure.legible(j.meta, true) AS meta, j.unique_key, j.correlation_id,
        j.kind IN (SELECT kind FROM handled) AS handled,
        (SELECT p.started_at FROM tenure.job_report p WHERE p.job_id = r.id AND p.turn = r.turn) AS began, NULL::timestamptz AS resume_at, j.exclusive_key, j.timeout_ms, false AS external, j.listed_at
-FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at
+FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at
       FROM ((SELECT * FROM tenure.job
              WHERE (SELECT ids FROM few) IS NULL AND (SELECT yes FROM dense)
                AND CASE WHEN ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR queue = $4) THEN true END
@@ -67,7 +68,7 @@ UNION ALL
        t.priority, t.attempt, t.max_attempts, t.losses, t.created_at, nullif(t.due_at, tenure.never()),
        NULL, (SELECT e.error FROM tenure.job_error e WHERE e.job_id = t.id ORDER BY e.at DESC LIMIT 1),
        tenure.legible(t.payload, true), tenure.legible(t.meta, true), t.unique_key, t.correlation_id, t.kind IN (SELECT kind FROM handled), NULL, NULL, t.exclusive_key, t.timeout_ms, false, t.listed_at
-FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at FROM tenure.timer_job
+FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at FROM tenure.timer_job
       WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
         AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) t
 WHERE ($1::text IS NULL OR $1 IN ('awaiting', 'scheduled', 'retrying')) -- states
@@ -79,7 +80,7 @@ UNION ALL
        x.priority, x.attempt, x.max_attempts, x.losses, x.created_at, CASE x.state WHEN 'locked' THEN x.lock_expires_at ELSE x.due_at END,
        CASE x.state WHEN 'locked' THEN x.locked_by END, CASE WHEN x.attempt > 0 THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = x.id ORDER BY e.at DESC LIMIT 1) END,
        tenure.legible(x.payload, true), tenure.legible(x.meta, true), x.unique_key, x.correlation_id, true, CASE x.state WHEN 'locked' THEN x.acquired_at END, NULL, x.exclusive_key, x.timeout_ms, true, x.listed_at
-FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at, CASE WHEN lock_expires_at > clock_timestamp() THEN 'locked' WHEN due_at IS NULL OR due_at <= clock_timestamp() THEN 'waiting'
+FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at, CASE WHEN lock_expires_at > clock_timestamp() THEN 'locked' WHEN due_at IS NULL OR due_at <= clock_timestamp() THEN 'waiting'
                      WHEN attempt = 0 THEN 'scheduled' ELSE 'retrying' END AS state
       FROM tenure.external_job
       WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
@@ -92,7 +93,7 @@ UNION ALL
 (SELECT d.id, 'suspended', d.tenant_id, d.queue, d.kind,
        d.priority, d.attempt, d.max_attempts, d.losses, d.created_at, d.suspended_at,
        NULL, NULL, tenure.legible(d.payload, true), tenure.legible(d.meta, true), d.unique_key, d.correlation_id, true, NULL, d.resume_at, d.exclusive_key, d.timeout_ms, d.origin = 'external_job', d.listed_at
-FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at FROM tenure.suspended_job
+FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at FROM tenure.suspended_job
       WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
         AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) d
 WHERE ($1::text IS NULL OR $1 = 'suspended')
@@ -102,7 +103,7 @@ UNION ALL
 (SELECT d.id, 'dead', d.tenant_id, d.queue, d.kind,
        d.priority, d.attempt, d.max_attempts, d.losses, d.created_at, d.died_at,
        NULL, d.error, tenure.legible(d.payload, true), tenure.legible(d.meta, true), d.unique_key, d.correlation_id, true, NULL, NULL, d.exclusive_key, d.timeout_ms, d.origin = 'external_job', d.listed_at
-FROM (SELECT *, min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING) AS listed_at FROM tenure.dead_letter_job
+FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at FROM tenure.dead_letter_job
       WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
         AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) d
 WHERE ($1::text IS NULL OR $1 = 'dead')

@@ -148,6 +148,39 @@ func TestListsGoOnBehindStrangeTimes(t *testing.T) {
 	require.ElementsMatch(t, jobs, batches)
 }
 
+// The last error is that of the last attempt, also if an earlier one failed while the clock ran ahead; of a dead letter
+// that was retried, which begins to count again, it is not one of before.
+func TestTheLastErrorIsThatOfTheLastAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	timer, outside := b.enqueue(t, store.NewJob{DueIn: time.Hour}), b.enqueue(t, store.NewJob{External: true, DueIn: time.Hour})
+	retried, snoozed := b.enqueue(t, store.NewJob{DueIn: time.Hour}), b.enqueue(t, store.NewJob{DueIn: time.Hour})
+	ended := job.ID(1<<47 + 1000)
+	execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload)
+		VALUES ($1, now(), now(), 0, 0, 2, 0, 'acme', 'default', 'k', 'business_error', '{}')`, int64(ended))
+	execute(t, b.owner, "UPDATE tenure.timer_job SET attempt = 2 WHERE id = "+timer.String())
+	execute(t, b.owner, "UPDATE tenure.timer_job SET attempt = 1 WHERE id = "+retried.String())
+	execute(t, b.owner, "UPDATE tenure.external_job SET attempt = 2")
+	for id, errors := range map[job.ID]string{
+		timer: "(1, 24, 'first'), (2, -1, 'last')", outside: "(1, 24, 'first'), (2, -1, 'last')", ended: "(1, 24, 'first'), (2, -1, 'last')",
+		retried: "(1, -5, 'first'), (2, -4, 'then it was dead'), (1, -1, 'last')", snoozed: "(1, -5, 'first'), (2, -4, 'last')",
+	} {
+		execute(t, b.owner, "INSERT INTO tenure.job_error (job_id, attempt, at, node, error) SELECT "+id.String()+", attempt, now() + hours * interval '1 h', 'n', error FROM (VALUES "+errors+") e (attempt, hours, error)")
+	}
+	all, err := store.List(t.Context(), b.db, store.Filter{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, all, 5)
+	for _, s := range all {
+		require.Equal(t, "last", s.Error, s.State)
+	}
+	one, err := store.FindExternal(t.Context(), b.db, outside)
+	require.NoError(t, err)
+	require.Equal(t, "last", one.Error)
+	some, _, err := store.ListExternal(t.Context(), b.db, store.ExternalFilter{Limit: 1, Count: 1})
+	require.NoError(t, err)
+	require.Equal(t, "last", some[0].Error)
+}
+
 // The first page needs few of many jobs to be read, be they finished or waiting, and so does the next one.
 func TestAPageReadsFewJobs(t *testing.T) {
 	t.Parallel()

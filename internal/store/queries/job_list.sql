@@ -8,6 +8,8 @@
 -- yet. "began" is when a job's run did: of a running one that is known if it has reported. external: it
 -- is for workers outside the cluster, of which "node" is the one that has locked it until "at". A table whose
 -- jobs are in none of the states that are asked for is not read: the planner sees that by "states".
+-- Of its errors the last one is shown of those of its last attempt, or of a loss since, whatever the clock did; a dead
+-- letter that was retried may have had as many attempts before.
 -- Dead letters have indexes by tenant, kind and queue. Waiting jobs have none for lists, as each would cost every job:
 -- the lanes lead to those of a tenant or a queue that has ten thousand at most ("few"), looked up by skipping from
 -- queue to queue. Of more, as of a kind, they are read by their ids until the page is full if the newest jobs fill one
@@ -66,7 +68,7 @@ ORDER BY j.id DESC LIMIT $6)
 UNION ALL
 (SELECT t.id, CASE WHEN t.due_at = tenure.never() THEN 'awaiting' WHEN t.attempt = 0 THEN 'scheduled' ELSE 'retrying' END, t.tenant_id, t.queue, t.kind,
        t.priority, t.attempt, t.max_attempts, t.losses, t.created_at, nullif(t.due_at, tenure.never()),
-       NULL, (SELECT e.error FROM tenure.job_error e WHERE e.job_id = t.id ORDER BY e.at DESC LIMIT 1),
+       NULL, (SELECT e.error FROM tenure.job_error e WHERE e.job_id = t.id ORDER BY t.attempt > 0 AND e.attempt BETWEEN t.attempt AND t.attempt + 1 DESC, e.at DESC LIMIT 1),
        tenure.legible(t.payload, true), tenure.legible(t.meta, true), t.unique_key, t.correlation_id, t.kind IN (SELECT kind FROM handled), NULL, NULL, t.exclusive_key, t.timeout_ms, false, t.listed_at
 FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at FROM tenure.timer_job
       WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
@@ -78,7 +80,7 @@ ORDER BY t.id DESC LIMIT $6)
 UNION ALL
 (SELECT x.id, x.state, x.tenant_id, x.queue, x.kind,
        x.priority, x.attempt, x.max_attempts, x.losses, x.created_at, CASE x.state WHEN 'locked' THEN x.lock_expires_at ELSE x.due_at END,
-       CASE x.state WHEN 'locked' THEN x.locked_by END, CASE WHEN x.attempt > 0 THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = x.id ORDER BY e.at DESC LIMIT 1) END,
+       CASE x.state WHEN 'locked' THEN x.locked_by END, CASE WHEN x.attempt > 0 THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = x.id ORDER BY e.attempt BETWEEN x.attempt AND x.attempt + 1 DESC, e.at DESC LIMIT 1) END,
        tenure.legible(x.payload, true), tenure.legible(x.meta, true), x.unique_key, x.correlation_id, true, CASE x.state WHEN 'locked' THEN x.acquired_at END, NULL, x.exclusive_key, x.timeout_ms, true, x.listed_at
 FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at, CASE WHEN lock_expires_at > clock_timestamp() THEN 'locked' WHEN due_at IS NULL OR due_at <= clock_timestamp() THEN 'waiting'
                      WHEN attempt = 0 THEN 'scheduled' ELSE 'retrying' END AS state

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -91,11 +92,14 @@ func sessionState(s *tenure.SessionStatus) string {
 	}
 }
 
-// latest is a node's newest session in a pool: one that was started again had others.
+// latest is a node's newest session in a pool: one that was started again had others. Those that are there come
+// first, as the clock may have been set back since an older one began.
 func latest(sessions []tenure.SessionStatus, node string) (last *tenure.SessionStatus) {
-	for i, s := range sessions {
-		if s.Node == node && (last == nil || s.StartedAt.After(last.StartedAt)) {
-			last = &sessions[i]
+	isThere := map[string]int{"live": 2, "idle": 1}
+	for i := range sessions {
+		s := &sessions[i]
+		if s.Node == node && (last == nil || cmp.Or(cmp.Compare(isThere[sessionState(s)], isThere[sessionState(last)]), s.StartedAt.Compare(last.StartedAt)) > 0) {
+			last = s
 		}
 	}
 	return last

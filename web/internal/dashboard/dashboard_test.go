@@ -399,6 +399,17 @@ func TestDeadLettersInGroups(t *testing.T) {
 	require.Contains(t, b.page("/operations"), ">cancelled<")
 }
 
+// A node that was started again is what it is now, also if the clock was set back since it began before.
+func TestANodesLiveSessionCounts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for state, began := range map[string]string{"dead": "1 day", "left": "1 h", "live": "0 s"} {
+		b.env.Tenant(t, "acme").Exec(`INSERT INTO tenure.node_session (session_id, node, member, gossip_addr, version, kinds, state, started_at, last_seen, expires_at)
+			SELECT gen_random_uuid(), 'clocked', 'clocked', '', $1, '{}', $1, at, at, at + interval '1 h' FROM (SELECT clock_timestamp() + $2::text::interval AS at) s`, state, began)
+	}
+	require.Regexp(t, `>clocked<(.|\n)*?data-label="Version">live<`, b.page("/nodes"))
+}
+
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -221,6 +221,21 @@ func TestAPeriodThatCannotBeSeenIsAConflict(t *testing.T) {
 	require.False(t, duplicate, "the key is taken for no longer than its job")
 }
 
+// A transaction that is stricter than READ COMMITTED takes a unique key as long as its job is there, however far the
+// clock is set back after that.
+func TestAStrictTransactionTakesAKeyForNoTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var id job.ID
+	require.NoError(t, pgx.BeginTxFunc(t.Context(), b.db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) (err error) {
+		id, _, err = store.Enqueue(t.Context(), tx.QueryRow, 1, &store.NewJob{Tenant: "acme", Kind: "k", Queue: "default", Payload: []byte(`{}`), UniqueKey: "u"})
+		return err
+	}))
+	b.finishAll(t)
+	execute(t, b.owner, "UPDATE tenure.unique_period SET free_at = free_at + interval '1 day'") // as the clock shows it that was set back
+	require.NotEqual(t, id, b.enqueue(t, store.NewJob{UniqueKey: "u"}))
+}
+
 // tagged is a job with tags, as package tenure puts them into its meta.
 func tagged(t *testing.T, tags ...string) store.NewJob {
 	meta, err := job.WithTags(nil, tags)

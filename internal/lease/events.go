@@ -16,7 +16,7 @@ type Events interface {
 	// CapacityAvailable tells that the workers, who were full, have capacity again.
 	CapacityAvailable()
 	// WorkSeen tells that jobs wait, or that a timer is due in dueIn, if that is not 0, as a
-	// renewal has seen while the lock's holder dozes.
+	// renewal has seen while the lock's holder dozes; or that the database's clock was set back.
 	WorkSeen(dueIn time.Duration)
 	// Notified tells what SQL has told of a job that it enqueued. Anybody who can connect to the
 	// database may tell anything.

@@ -3,10 +3,23 @@ package lease
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 )
+
+// A holder that dozes hears of a clock that was set back, as schedules are due sooner then.
+func TestAClockThatIsSetBackWakes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	now := time.Now()
+	b.keeper.checkClock(Now(), now)
+	b.keeper.checkClock(Now(), now.Add(time.Hour))
+	require.Empty(t, b.events.nudge)
+	b.keeper.checkClock(Now(), now)
+	within(t, b.events.nudge)
+}
 
 func TestSessionsHaveMetrics(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ type estimate struct{ nanos atomic.Int64 } // 0: no run has ended
 
 // hiccup is how long a busy machine may keep a run from going on that takes a microsecond. As such a run is
 // often the last to end before the next claim, one alone says little.
-const hiccup = 50 * time.Millisecond
+const hiccup = lookahead / 2
 
 // note takes in how long a run took. Of two that end at the same instant one may not count.
 func (e *estimate) note(took time.Duration) {

@@ -156,10 +156,10 @@ func TestVeryManyCancelRequests(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, seen.statements, 4)
 	for i, sql := range seen.statements {
-		rows, _ := b.db.Query(t.Context(), "EXPLAIN "+sql, seen.args[i]...)
+		rows, _ := b.db.Query(t.Context(), "EXPLAIN (ANALYZE) "+sql, seen.args[i]...)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		require.NoError(t, err)
-		require.NotContains(t, strings.Join(lines, "\n"), "Seq Scan on cancel_request")
+		require.NotRegexp(t, `Seq Scan on cancel_request.*actual`, strings.Join(lines, "\n"), "it is planned for a small table, and not done")
 	}
 }
 

@@ -20,8 +20,8 @@ const maxAhead = 6000
 // begin and end together for a burst. Safe for concurrent use.
 type estimate struct{ nanos atomic.Int64 } // 0: no run has ended
 
-// hiccup is how long a busy machine may keep a run from going on that takes a microsecond. As such a run is
-// often the last to end before the next claim, one alone says little.
+// hiccup is how long a busy machine may keep a run from going on that takes a microsecond. Such a run is
+// often the last to end before the next claim: up to here the estimate is a plain mean of many.
 const hiccup = lookahead / 2
 
 // note takes in how long a run took. Of two that end at the same instant one may not count.
@@ -29,12 +29,10 @@ func (e *estimate) note(took time.Duration) {
 	now, old := max(int64(took), 1), e.nanos.Load()
 	switch {
 	case old == 0:
+	case max(now, old) <= int64(hiccup):
+		now = old + (now-old)/64
 	case now > old:
-		risen := old + (now-old)/4
-		if now <= int64(hiccup) {
-			risen = min(risen, 8*old)
-		}
-		now = risen
+		now = old + (now-old)/4
 	default:
 		now = old - (old-now)/16
 	}

@@ -69,9 +69,9 @@ func newMetrics(w *Workers) *metrics {
 
 // forget drops what was counted for a pool.
 func (m *metrics) forget(pool string) {
-	m.mu.Lock()
+	m.mu.Lock() // until all is dropped: none is found meanwhile that is about to be
+	defer m.mu.Unlock()
 	maps.DeleteFunc(m.runs, func(k runKey, _ *runMetrics) bool { return k.pool == pool })
-	m.mu.Unlock()
 	by := prometheus.Labels{"pool": pool}
 	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.started, m.finished, m.wait, m.seconds, m.conflicts} {
 		v.DeletePartialMatch(by)

@@ -373,8 +373,7 @@ func (w *Workers) Forget(o Owner) {
 	w.pauses.forget(o)
 }
 
-// ForgetPool drops what was counted for a pool that was left. A handler that ignores its end and goes on is
-// counted once more when it returns.
+// ForgetPool drops what was counted for a pool that was left.
 func (w *Workers) ForgetPool(pool string) { w.metrics.forget(pool) }
 
 // Cancel cancels the run of a job, if it runs here, with job.ErrCancelled; a call that several

@@ -232,8 +232,12 @@ func readDead(ctx context.Context, p *routing.Pool, f DeadFilter, see func(store
 		if err != nil {
 			return err
 		}
-		if chosen.Before.IsZero() || chosen.Before.After(now) && !chosen.Ahead {
+		if some := !chosen.Before.IsZero(); !chosen.Ahead && (!some || chosen.Before.After(now)) {
 			chosen.Before, chosen.Ahead = now, true // what is to come was there all the same
+			if some {                               // and not all of it on this page
+				last, more = store.BeforeAllJobs, true
+				continue
+			}
 		}
 		for _, one := range page {
 			pattern := deadletter.Pattern(one.Error)

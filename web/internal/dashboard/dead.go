@@ -51,23 +51,29 @@ func confirmPage(v *visit) (view, error) {
 	if action != "retry" && action != "delete" {
 		return view{}, notFound("action")
 	}
-	now := time.Now() // what dies later was not counted, and is left alone
+	now := time.Now()
 	f := deadFilter(v)
 	groups := groupDead(v, f)
 	if f.Group == "" || len(groups) == 0 {
 		return view{}, notFound("group of dead letters")
 	}
-	before := now.UTC().Format(time.RFC3339Nano)
-	if !groups[0].Last.Before(now) {
+	before := now.UTC().Format(time.RFC3339Nano) // what dies later was not counted, and is left alone
+	switch last := groups[0].Last; {
+	case last.Sub(now) > farAhead:
 		before = untilAsked
+	case !last.Before(now):
+		before = last.Add(time.Microsecond).UTC().Format(time.RFC3339Nano)
 	}
 	title := strings.ToUpper(action[:1]) + action[1:] + " dead letters"
 	return view{Page: "confirm", Title: title, Still: true, Body: confirmBody{Action: action, Filter: f, Group: groups[0], Before: before}}, nil
 }
 
 // untilAsked stands for the time when the dead letters' database is asked to change them: some have died at a time that
-// is still to come by this node's clock.
+// is far ahead of this node's clock.
 const untilAsked = "asked"
+
+// farAhead is more than the clocks of a node and a database differ by while both are right.
+const farAhead = time.Minute
 
 func deadFilter(v *visit) tenure.DeadFilter {
 	return tenure.DeadFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Group: v.FormValue("group")}

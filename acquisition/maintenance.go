@@ -31,7 +31,7 @@ func (m *maintenance) listDuties(now time.Time) []*duty {
 	m.lastAsked = store.BeforeAllJobs
 	return []*duty{
 		{name: "days of finished jobs", every: fixed(10 * sweepEvery), due: now, query: m.keepDays},
-		{name: "finished jobs to be indexed", every: fixed(sweepEvery), due: later, query: m.summarizeFinished},
+		{name: "finished jobs to be indexed", every: fixed(sweepEvery / 4), due: later, query: m.summarizeFinished},
 		&m.agenda.finished,
 		&m.agenda.trim,
 		&m.agenda.leftovers,

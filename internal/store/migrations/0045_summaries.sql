@@ -1,4 +1,4 @@
--- The holder of a pool's lock brings the block range indexes of finished jobs up to date itself, once a minute. Until
+-- The holder of a pool's lock brings the block range indexes of finished jobs up to date itself, four times a minute. Until
 -- now Postgres was asked to at the end of each range; it remembers 256 such requests for all databases and deals with
 -- them once a minute, so that from some 700 finished jobs a second on its log filled with "request for BRIN range
 -- summarization … was not recorded", and lists read those ranges row by row. Days that are there go on as they

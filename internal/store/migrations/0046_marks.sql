@@ -4,10 +4,10 @@
 
 -- +goose Up
 
--- As in 0023, apart from the mark's time.
+-- As in 0023, apart from the mark's time, and without the setting that 0035 has taken away: it is called by what has it.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION tenure.take_key(tenant text, unique_key text, unique_for interval, OUT id bigint, OUT duplicate boolean)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql AS $$
 DECLARE
     mine bigint;
 BEGIN

@@ -29,6 +29,8 @@ func (e *poolEvents) CapacityAvailable() {
 
 func (e *poolEvents) WorkSeen(dueIn time.Duration) { e.inbox.addHint(Hint{DueIn: dueIn}) }
 
+func (e *poolEvents) ClockSetBack() { e.inbox.noteSetBack() }
+
 func (e *poolEvents) Notified(hint string) {
 	h, err := decodeNotification([]byte(hint))
 	if err != nil {

@@ -28,6 +28,7 @@ type mail struct {
 	due      time.Time // a timer was set that is due then, by this node's monotonic clock; zero: none
 	kinds    bool      // this node's have changed
 	rerouted bool      // tenants may live elsewhere now
+	setBack  bool      // the database's clock was
 	offered  bool      // the lock was released in favour of this node
 	idle     bool      // by a holder that dozed
 	reports  []report  // of peers
@@ -139,6 +140,9 @@ func (b *inbox) addReport(r report) {
 
 // noteReroute takes in that the configuration was replaced.
 func (b *inbox) noteReroute() { b.update(func(m *mail) { m.rerouted, m.discover = true, true }) }
+
+// noteSetBack takes in that the database's clock was set back.
+func (b *inbox) noteSetBack() { b.update(func(m *mail) { m.setBack = true }) }
 
 // noteKinds takes in that the kinds have changed that this node handles.
 func (b *inbox) noteKinds() { b.update(func(m *mail) { m.kinds = true }) }

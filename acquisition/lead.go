@@ -238,6 +238,10 @@ func (t *term) readInbox(m mail) {
 		t.homes.followRoutes()
 		t.agenda.spread.ask()
 	}
+	if m.setBack {
+		t.spreader.setBack.Store(true)
+		t.agenda.spread.ask()
+	}
 	if m.discover {
 		t.agenda.discover.ask()
 	}

@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -17,9 +18,10 @@ import (
 // nothing about runs that are due.
 type spreader struct {
 	*holding
-	began time.Time                  // of the last query; zero: there was none in this term
-	clock time.Time                  // what the database's clock showed when the term began, as one may conclude from the last look at it; zero: there was none
-	told  map[store.ScheduleKey]bool // of the configuration that are not in force, already logged
+	began   time.Time                  // of the last query; zero: there was none in this term
+	clock   time.Time                  // what the database's clock showed when the term began, as one may conclude from the last look at it; zero: schedules are to go on from now
+	setBack atomic.Bool                // it was, as the keeper has seen
+	told    map[store.ScheduleKey]bool // of the configuration that are not in force, already logged
 }
 
 // maxSpread bounds how many tenants with jobs are looked for.
@@ -51,10 +53,13 @@ func (s *spreader) followClock(ctx context.Context) error {
 		return err
 	}
 	clock := now.Add(-time.Since(s.holding.began))
-	if s.clock.IsZero() || clock.Before(s.clock.Add(-time.Second)) {
-		err = store.BringForward(ctx, s.pool.Jobs())
+	if setBack := s.setBack.Swap(false); !setBack && !s.clock.IsZero() && !clock.Before(s.clock.Add(-time.Second)) {
+		s.clock = clock
+		return nil
 	}
-	if err == nil {
+	s.clock = time.Time{}
+	all, err := store.BringForward(ctx, s.pool.Jobs())
+	if all {
 		s.clock = clock
 	}
 	return err

@@ -172,7 +172,7 @@ func (c *connection) checkClock(sent Instant, clock time.Time) {
 		return
 	}
 	if by < 0 {
-		c.events.WorkSeen(0) // schedules are due sooner, which a holder that dozes would not see
+		c.events.ClockSetBack()
 	}
 	c.metrics.clockJumps.WithLabelValues(c.pool.Name).Inc()
 	c.log.Warn("the clock of the pool's database has jumped, or this node's machine has stood still: timers fire as much too early, or too late if it went back; check the clock of its host",

@@ -16,8 +16,10 @@ type Events interface {
 	// CapacityAvailable tells that the workers, who were full, have capacity again.
 	CapacityAvailable()
 	// WorkSeen tells that jobs wait, or that a timer is due in dueIn, if that is not 0, as a
-	// renewal has seen while the lock's holder dozes; or that the database's clock was set back.
+	// renewal has seen while the lock's holder dozes.
 	WorkSeen(dueIn time.Duration)
+	// ClockSetBack tells that the database's clock has jumped back: schedules may be due sooner.
+	ClockSetBack()
 	// Notified tells what SQL has told of a job that it enqueued. Anybody who can connect to the
 	// database may tell anything.
 	Notified(hint string)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A holder that dozes hears of a clock that was set back, as schedules are due sooner then.
+// A holder hears of a clock that was set back, also while it dozes, as schedules are due sooner then.
 func TestAClockThatIsSetBackWakes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil)

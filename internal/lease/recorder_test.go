@@ -28,6 +28,8 @@ func (r *recorder) CapacityAvailable() { wake(r.nudge) }
 
 func (r *recorder) WorkSeen(time.Duration) { wake(r.nudge) }
 
+func (r *recorder) ClockSetBack() { wake(r.nudge) }
+
 func (r *recorder) Notified(hint string) {
 	r.mu.Lock()
 	r.hints = append(r.hints, hint)

@@ -47,8 +47,9 @@ func ForgetSchedules(ctx context.Context, db DB, tenants []string) error {
 
 // BringForward has schedules be due at the next time of theirs after now, where their next one was worked out when
 // the clock ran ahead; after the last one that they fired for, as none is to be fired for twice. So those that have
-// fired for times that are still to come go on behind these, and those do that make up for each run.
-func BringForward(ctx context.Context, db DB) error {
+// fired for times that are still to come go on behind these. all is false where some are to be looked at again, as
+// somebody has changed or locked them meanwhile.
+func BringForward(ctx context.Context, db DB) (all bool, err error) {
 	var tenants, names, versions []string
 	var sooner []time.Time
 	var t Times
@@ -57,7 +58,7 @@ func BringForward(ctx context.Context, db DB) error {
 	var next, last *time.Time
 	var now time.Time
 	rows, _ := db.Query(ctx, sqlScheduleLater) // its error is the rows', too
-	_, err := pgx.ForEachRow(rows, []any{&tenant, &name, &t.Spec, &t.Zone, &t.End, &t.Since, &jitter, &next, &last, &version, &now}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &name, &t.Spec, &t.Zone, &t.End, &t.Since, &jitter, &next, &last, &version, &now}, func() error {
 		t.Jitter = time.Duration(jitter) * time.Millisecond
 		after := now
 		if last != nil && last.Add(t.Jitter).After(now) {
@@ -69,8 +70,9 @@ func BringForward(ctx context.Context, db DB) error {
 		}
 		return nil
 	})
-	if err == nil && len(names) > 0 {
-		err = briefly(ctx, db, lockTimeout, nil, sqlScheduleSooner, tenants, names, versions, sooner)
+	if err != nil || len(names) == 0 {
+		return err == nil, explain(err, "look for schedules to be brought forward")
 	}
-	return explain(err, "bring schedules forward")
+	tag, err := db.Exec(ctx, sqlScheduleSooner, tenants, names, versions, sooner)
+	return err == nil && tag.RowsAffected() == int64(len(names)), explain(err, "bring schedules forward")
 }

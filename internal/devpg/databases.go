@@ -2,11 +2,13 @@ package devpg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Databases creates and drops databases on one PostgreSQL instance, which need
@@ -51,12 +53,21 @@ func (d *Databases) CloneDatabase(ctx context.Context, template, name string) er
 }
 
 // DropDatabase ends the sessions of a database and removes it. One that does
-// not exist is no error.
+// not exist is no error. The server waits five seconds for a session to end; one that does what cannot be
+// interrupted, such as printing a large value, may take longer, and is waited for until ctx ends.
 func (d *Databases) DropDatabase(ctx context.Context, name string) error {
-	if err := d.exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)"); err != nil {
-		return fmt.Errorf("drop database %q: %w", name, err)
+	const objectInUse = "55006"
+	for {
+		err := d.exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)")
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && refused.Code == objectInUse && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("drop database %q: %w", name, err)
+		}
+		return nil
 	}
-	return nil
 }
 
 // CloseDatabase refuses new sessions and ends the present ones, and returns when

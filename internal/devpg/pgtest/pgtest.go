@@ -106,8 +106,8 @@ func (s *server) lend(t testing.TB, template string) string {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), cleanLimit)
 		defer cancel()
-		if err := s.DropDatabase(ctx, name); err != nil { // by a backend that prints much, and hears nothing meanwhile
-			t.Log("pgtest:", err)
+		if err := s.DropDatabase(ctx, name); err != nil {
+			t.Error("pgtest:", err)
 		}
 	})
 	return s.DSN(name)

@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -95,6 +98,11 @@ func TestWhatATenantMadeActsForNobodyElse(t *testing.T) {
 		`INSERT INTO acme."tenure.enqueue(" VALUES (1)`, "/* tenure.enqueue() */ INSERT INTO acme.triggered SELECT length('tenure.enqueue()') -- tenure.enqueue()",
 		"SELECT FROM acme.guarded", "SELECT * FROM acme.looked", "SELECT 1 OPERATOR(acme.===) 1",
 		"SELECT 1::acme.colour", "SELECT 1::acme.even", "SELECT acme.helpful()", "SELECT acme.act()", "DO 'BEGIN PERFORM acme.act(); END'",
+		// Where Postgres reads no code: in literals that go on behind \\', between dollar quotes, in comments within comments.
+		`INSERT INTO acme.triggered SELECT length(E'it\'s tenure.enqueue(')`, "INSERT INTO acme.triggered SELECT length($q$ tenure.enqueue( $q$)",
+		"INSERT INTO acme.triggered SELECT 1 /* a /* b */ tenure.enqueue( */",
+		// A trigger does not call it because the statement does, too.
+		"INSERT INTO acme.triggered SELECT count(e.id) FROM tenure.enqueue('acme', 'own') e",
 	} {
 		for user, c := range map[string]*pgx.Conn{"a superuser": super.Conn(), "the runtime user": conn} {
 			execute(t, owner, "TRUNCATE acme.ran")
@@ -145,6 +153,7 @@ func TestWhoAnswersForCode(t *testing.T) {
 		"DO $$ BEGIN PERFORM tenure.enqueue('globex', 'k'); END $$", "-- don't\nSELECT tenure.enqueue('globex', 'k')",
 		"WITH n AS (SELECT generate_series(1, 2)) SELECT tenure.enqueue_linked('globex', 'k', correlation_id => 'it''s') FROM n",
 		"SELECT tenure.cancel(id) FROM tenure.job_status", "SELECT app.vouched()",
+		"/* app='web',route='%2F' */ SELECT 'it''s' AS \"a \"\"name\"\"\", 4 - 2 / 1, tenure.enqueue('globex', E'k')", "do language plpgsql $do$begin perform tenure.retry(1); end$do$",
 	} {
 		said, err := call(sql)
 		require.Empty(t, said, "%s: %v", sql, err)
@@ -159,6 +168,49 @@ func TestWhoAnswersForCode(t *testing.T) {
 	execute(t, owner, "DELETE FROM tenure.tenant_role")
 	said, err := call("SELECT app.plain()")
 	require.Empty(t, said, "without roles there is nobody to be kept apart: %v", err)
+}
+
+// TestNoTextIsTakenForACall: whatever a statement is made of, what it comes across may enqueue for others only if
+// Postgres itself has found the call in it.
+func TestNoTextIsTakenForACall(t *testing.T) {
+	t.Parallel()
+	owner, conn := asTenants(t)
+	execute(t, owner, `CREATE SCHEMA app; GRANT USAGE ON SCHEMA app TO PUBLIC;
+		CREATE FUNCTION app.plain() RETURNS bigint LANGUAGE sql AS $$ SELECT id FROM tenure.enqueue('globex', 'across') $$`)
+	const call = "(SELECT id FROM tenure.enqueue('globex', 'called'))"
+	opens := []string{"'", "e'", "E'", "U&'", "x.e'", "$$", "$a$", "/*", "/* /*", "--", `"`, `U&"`, "(", "1 - ", "$1"}
+	closes := []string{"'", "'", "'", "'", "'", "$$", "$a$", "*/ 1", "*/ */ 1", "\n 1", `"`, `"`, ")", "", ""}
+	inside := append(slices.Clone(opens), `\'`, `\\`, "''", "*/", "\n", "\r", " ", ",", "'\n'", "tenure.enqueue(", call, "a")
+	random := rand.New(rand.NewPCG(26, 47))
+	accepted := 0
+	for range 4000 {
+		var sql strings.Builder
+		sql.WriteString("SELECT ")
+		for range random.IntN(4) {
+			kind := random.IntN(len(opens))
+			sql.WriteString(opens[kind])
+			for range random.IntN(4) {
+				sql.WriteString(inside[random.IntN(len(inside))])
+			}
+			sql.WriteString(closes[kind] + ", ")
+		}
+		if random.IntN(4) == 0 {
+			sql.WriteString(call + ", ")
+		}
+		sql.WriteString("app.plain()")
+		tx, err := conn.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "SET LOCAL standard_conforming_strings = "+[]string{"on", "off"}[random.IntN(2)])
+		require.NoError(t, err)
+		if _, err = tx.Exec(t.Context(), sql.String()); err == nil {
+			var called, across int
+			require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE kind = 'called'), count(*) FILTER (WHERE kind = 'across') FROM tenure.job").Scan(&called, &across))
+			require.True(t, called > 0 || across == 0, "%q", sql.String())
+			accepted += across
+		}
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	require.Greater(t, accepted, 100, "calls are found")
 }
 
 // TestNobodySaysWhoHeIs at the door.

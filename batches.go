@@ -157,7 +157,7 @@ func (c *Client) insertBatch(ctx context.Context, tenant tenancy.Tenant, pool *r
 		return added{}, sayWhich(err, "the completion job")
 	}
 	out := added{hint: notify.Hint{Pool: pool.Name}}
-	out.hint.AddJob(&then)
+	out.hint.AddJob(&then, 0)
 	jobs := make([]store.NewJob, len(b.Jobs))
 	for i, e := range b.Jobs {
 		if e.Tenant != "" && e.Tenant != tenant.ID {
@@ -169,7 +169,7 @@ func (c *Client) insertBatch(ctx context.Context, tenant tenancy.Tenant, pool *r
 		if l := jobs[i].Links; l != nil && l.In != 0 {
 			return added{}, &InputError{fmt.Errorf("job %d, kind %s: it is in this batch, and InBatch adds it to another: leave that out", i, e.Args.Kind())}
 		}
-		out.hint.AddJob(&jobs[i])
+		out.hint.AddJob(&jobs[i], 0)
 	}
 	number, err := pool.Number()
 	if err != nil {

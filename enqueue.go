@@ -257,7 +257,7 @@ func (c *Client) insertJob(ctx context.Context, add addFunc, tenant tenancy.Tena
 	}
 	out := added{Enqueued: Enqueued{ID: id, Duplicate: duplicate}, hint: notify.Hint{Pool: pool.Name}}
 	if !duplicate && !started && !j.External {
-		out.hint.AddJob(&j)
+		out.hint.AddJob(&j, id)
 	}
 	return out, nil
 }
@@ -388,7 +388,7 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry) (map[*routing
 		b.entries = append(b.entries, e)
 		b.jobs = append(b.jobs, j)
 		if !j.External { // its workers look by themselves
-			b.hint.AddJob(&j)
+			b.hint.AddJob(&j, 0)
 		}
 	}
 	if len(faults) > 0 {

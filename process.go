@@ -41,12 +41,12 @@ func newProcess(cfg config.Config, r *routing.Router, c *membership.Cluster, cip
 }
 
 // notifyDatabase tells the holder of a pool's lock by its database.
-func (c *process) notifyDatabase(ctx context.Context, pool string, hint []byte) error {
+func (c *process) notifyDatabase(ctx context.Context, pool string, jobs []job.ID) error {
 	p, ok := c.router.Pool(pool)
 	if !ok { // it was taken out of the configuration
 		return nil
 	}
-	return store.Notify(ctx, p.Jobs(), string(hint))
+	return store.Notify(ctx, p.Jobs(), jobs)
 }
 
 // answerWithin bounds what one pool may take of an answer that is gathered from all.

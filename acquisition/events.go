@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure/internal/lease"
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 // poolEvents passes what a pool's lease keeper tells on to those that it concerns here.
@@ -27,17 +28,11 @@ func (e *poolEvents) CapacityAvailable() {
 	nudge(e.assigned.nudge)
 }
 
-func (e *poolEvents) WorkSeen(dueIn time.Duration) { e.inbox.addHint(Hint{DueIn: dueIn}) }
+func (e *poolEvents) WorkSeen(lanes []store.Lane, dueIn time.Duration) {
+	e.inbox.addHint(Hint{Lanes: lanes, DueIn: dueIn})
+}
 
 func (e *poolEvents) ClockSetBack() { e.inbox.noteSetBack() }
-
-func (e *poolEvents) Notified(hint string) {
-	h, err := decodeNotification([]byte(hint))
-	if err != nil {
-		h = Hint{} // somebody else's, or another version's
-	}
-	e.inbox.addHint(h)
-}
 
 // peerEvents is what an assistant has to do, and to tell the holder. Safe for concurrent use.
 type peerEvents struct {

@@ -145,17 +145,3 @@ func TestInboxLosesNothing(t *testing.T) {
 	}
 	group.Wait()
 }
-
-// What a pool's database tells is a hint; what nobody here understands has all lanes looked at.
-func TestNotificationsAreHints(t *testing.T) {
-	t.Parallel()
-	e := newPoolEvents()
-	e.Notified(`{"l": [{"Tenant": "acme", "Queue": "slow", "Priority": 3}]}`)
-	require.Equal(t, mail{lanes: []store.Lane{{Queue: "slow", Tenant: "acme", Priority: 3}}}, e.inbox.take())
-	e.Notified(`{"d": 3600000000000}`)
-	require.WithinDuration(t, time.Now().Add(time.Hour), e.inbox.take().due, time.Minute)
-	for _, strange := range []string{"", "hello", "{}", `{"d": -1}`, `{"l": [{"Tenant": "\u0000"}]}`} {
-		e.Notified(strange)
-		require.Equal(t, mail{discover: true}, e.inbox.take(), strange)
-	}
-}

@@ -48,18 +48,12 @@ func (h Hint) Encode() []byte {
 
 // DecodeHint reads what Encode wrote.
 func DecodeHint(b []byte) (Hint, error) {
-	h, err := decodeNotification(b)
-	if err == nil && h.Pool == "" {
-		return Hint{}, errors.New("decode a hint: no pool")
-	}
-	return h, err
-}
-
-// decodeNotification reads a hint that came from a pool's database, which does not say its name.
-func decodeNotification(b []byte) (Hint, error) {
 	var h Hint
 	if err := json.Unmarshal(b, &h); err != nil {
 		return Hint{}, fmt.Errorf("decode a hint: %w", err)
+	}
+	if h.Pool == "" {
+		return Hint{}, errors.New("decode a hint: no pool")
 	}
 	if h.DueIn < 0 {
 		return Hint{}, errors.New("decode a hint: due in the past")

@@ -40,6 +40,8 @@ type connection struct {
 	mu        callMutex // held during a call, and while somebody listens; see lock
 	conn      *pgx.Conn // guarded by mu; nil: not connected
 	heard     hearing   // guarded by mu
+
+	deafLogged time.Time // guarded by mu
 }
 
 // askTimeout bounds a call on an open one, which has nothing to open: as a lock is renewed
@@ -226,7 +228,8 @@ func (c *connection) closeConn() {
 // listen hears notifications until next, or until it is interrupted, or wanted;
 // mu is held. false: there is no connection that does.
 func (c *connection) listen(ctx context.Context, next time.Time, wanted func() bool) bool {
-	if c.conn == nil || c.heard.conn != c.conn || !c.heard.listens || c.conn.IsClosed() {
+	h := &c.heard
+	if c.conn == nil || h.conn != c.conn || !h.listens || c.conn.IsClosed() {
 		return false
 	}
 	ctx, stop := context.WithDeadline(ctx, next)
@@ -236,16 +239,72 @@ func (c *connection) listen(ctx context.Context, next time.Time, wanted func() b
 	}
 	defer c.listening.end()
 	for !wanted() { // what came before it could interrupt
-		n, err := c.conn.WaitForNotification(ctx)
-		if err != nil {
+		if h.hasNews() && (len(h.jobs) >= mostLookedUp || time.Since(h.looked) >= lookUpEvery) {
+			c.lookUp(ctx)
+		}
+		wait, done := ctx, context.CancelFunc(func() {})
+		if h.hasNews() {
+			wait, done = context.WithDeadline(ctx, h.looked.Add(lookUpEvery))
+		}
+		n, err := c.conn.WaitForNotification(wait)
+		done()
+		switch {
+		case err == nil && !h.note(n.Payload, time.Now()):
+			c.stopHearing(ctx)
+			return false
+		case err != nil && (ctx.Err() != nil || wait.Err() == nil):
 			return !c.conn.IsClosed() // if it is, the next call finds out
 		}
-		c.events.Notified(n.Payload)
 	}
 	return true
 }
 
-// setListening has the server send notifications on the connection, or not any more; mu is held.
+// lookUp tells where the jobs wait that somebody says were enqueued; mu is held. What is told of no job, as by a program
+// of another version, is taken to say that there is work somewhere.
+func (c *connection) lookUp(ctx context.Context) {
+	h := &c.heard
+	jobs, look := h.jobs[:min(len(h.jobs), mostLookedUp)], h.look
+	h.jobs, h.look, h.looked = h.jobs[len(jobs):], false, time.Now()
+	if len(jobs) > 0 {
+		// Who wants the connection interrupts a wait, and not this, which would cost the connection.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.boundCall(true))
+		defer cancel()
+		lanes, dueIn, err := store.Notified(ctx, c.conn, jobs)
+		if len(lanes) > 0 {
+			c.events.WorkSeen(lanes, 0)
+		}
+		if dueIn > 0 {
+			c.events.WorkSeen(nil, dueIn)
+		}
+		look = look || err != nil
+	}
+	if look {
+		c.events.WorkSeen(nil, 0)
+		c.events.WorkSeen(nil, timerLook)
+	}
+}
+
+// stopHearing stops listening until the next renewal, as there is more to hear than helps anybody: until then, and
+// then, the holder looks by itself; mu is held.
+func (c *connection) stopHearing(ctx context.Context) {
+	level := zapcore.DebugLevel
+	if time.Since(c.deafLogged) >= deafLogEvery {
+		level, c.deafLogged = zapcore.WarnLevel, time.Now()
+	}
+	c.log.Log(level, "notifications of enqueued jobs come too fast, and are not heard until the next renewal: jobs that SQL enqueues may start seconds later; look for who executes NOTIFY tenure_enqueued, or enqueue many jobs in a transaction",
+		zap.Int("most_per_second", mostHeard))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.boundCall(true)) // as in lookUp
+	defer cancel()
+	err := store.Listen(ctx, c.conn, false)
+	cancel()
+	for err == nil { // what was sent before
+		_, err = c.conn.WaitForNotification(ctx)
+	}
+	c.heard = hearing{conn: c.conn, missed: true}
+	c.events.WorkSeen(nil, 0)
+}
+
+// setListening makes the server send notifications on the connection, or stop that; mu is held.
 func (c *connection) setListening(ctx context.Context, conn *pgx.Conn, on bool) {
 	if c.heard.conn != conn {
 		c.heard = hearing{conn: conn}
@@ -257,5 +316,10 @@ func (c *connection) setListening(ctx context.Context, conn *pgx.Conn, on bool) 
 	c.heard.asked, c.heard.listens = on, on && err == nil // not to be tried, and logged, with every renewal
 	if err != nil {
 		c.log.Warn("what is enqueued by SQL alone may start seconds later: its notifications cannot be heard", zap.Error(err))
+	}
+	if on && c.heard.missed {
+		c.heard.missed = false
+		c.events.WorkSeen(nil, 0)
+		c.events.WorkSeen(nil, timerLook)
 	}
 }

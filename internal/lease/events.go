@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -15,14 +16,12 @@ type Events interface {
 	Finished(batch []Ended, over []int64)
 	// CapacityAvailable tells that the workers, who were full, have capacity again.
 	CapacityAvailable()
-	// WorkSeen tells that jobs wait, or that a timer is due in dueIn, if that is not 0, as a
-	// renewal has seen while the lock's holder dozes.
-	WorkSeen(dueIn time.Duration)
+	// WorkSeen tells that jobs wait in these lanes, or, if there are none, that a timer is due in dueIn, if that
+	// is not 0, or that jobs wait somewhere: as a renewal has seen while the lock's holder dozes, or as SQL
+	// has told of what it enqueued.
+	WorkSeen(lanes []store.Lane, dueIn time.Duration)
 	// ClockSetBack tells that the database's clock has jumped back: schedules may be due sooner.
 	ClockSetBack()
-	// Notified tells what SQL has told of a job that it enqueued. Anybody who can connect to the
-	// database may tell anything.
-	Notified(hint string)
 }
 
 // Ended is how the time of a claimed job with the workers came to its end.

@@ -204,9 +204,9 @@ func (k *Keeper) SetDozing(on bool) {
 func (k *Keeper) reportWork(seen store.Idle) {
 	switch {
 	case seen.Waiting:
-		k.events.WorkSeen(0)
+		k.events.WorkSeen(nil, 0)
 	case seen.Due != nil && *seen.Due < DozeFactor*DozeFactor*k.cfg.Lock.RenewEvery: // before the next renewal, or a little later
-		k.events.WorkSeen(max(*seen.Due, time.Nanosecond))
+		k.events.WorkSeen(nil, max(*seen.Due, time.Nanosecond))
 	}
 }
 

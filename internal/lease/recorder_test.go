@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 // recorder is told what a keeper learns.
@@ -11,8 +13,8 @@ type recorder struct {
 	nudge chan struct{} // of size one
 
 	mu    sync.Mutex
-	ended []Ended  // guarded by mu; since the last look
-	hints []string // guarded by mu; all that came
+	ended []Ended      // guarded by mu; since the last look
+	lanes []store.Lane // guarded by mu; all in which work was seen
 }
 
 func newRecorder() *recorder { return &recorder{nudge: make(chan struct{}, 1)} }
@@ -26,21 +28,19 @@ func (r *recorder) Finished(batch []Ended, _ []int64) {
 
 func (r *recorder) CapacityAvailable() { wake(r.nudge) }
 
-func (r *recorder) WorkSeen(time.Duration) { wake(r.nudge) }
-
 func (r *recorder) ClockSetBack() { wake(r.nudge) }
 
-func (r *recorder) Notified(hint string) {
+func (r *recorder) WorkSeen(lanes []store.Lane, _ time.Duration) {
 	r.mu.Lock()
-	r.hints = append(r.hints, hint)
+	r.lanes = append(r.lanes, lanes...)
 	r.mu.Unlock()
 	wake(r.nudge)
 }
 
-func (r *recorder) heard() []string {
+func (r *recorder) seen() []store.Lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.hints)
+	return slices.Clone(r.lanes)
 }
 
 func (r *recorder) take() (ended []Ended) {

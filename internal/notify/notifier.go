@@ -9,6 +9,7 @@ import (
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
 )
 
@@ -16,46 +17,72 @@ import (
 type Hint struct {
 	Pool  string
 	DueIn time.Duration // of the first timer; 0: no timer
-	lanes map[store.Lane]struct{}
+	timer job.ID        // which that is; 0: it is not known
+	lanes map[store.Lane]job.ID
 }
 
-// AddJob adds where a job waits, or when it is due.
-func (h *Hint) AddJob(j *store.NewJob) {
+// AddJob adds where a job waits, or when it is due. Its id is 0 as long as it is not known.
+func (h *Hint) AddJob(j *store.NewJob, id job.ID) {
 	if j.Awaits() { // which the holder sees when it looks at the timers
-		h.AddTimer(time.Nanosecond)
+		h.addTimer(time.Nanosecond, id)
 		return
 	}
 	if !j.Later() {
-		h.AddLane(j.Lane())
+		h.addLane(j.Lane(), id)
 		return
 	}
 	in := j.DueIn
 	if !j.DueAt.IsZero() {
 		in = max(time.Until(j.DueAt), time.Nanosecond)
 	}
-	h.AddTimer(in)
+	h.addTimer(in, id)
 }
 
 // AddLane adds a lane in which a job waits.
-func (h *Hint) AddLane(l store.Lane) {
+func (h *Hint) AddLane(l store.Lane) { h.addLane(l, 0) }
+
+func (h *Hint) addLane(l store.Lane, id job.ID) {
 	if h.lanes == nil {
-		h.lanes = map[store.Lane]struct{}{}
+		h.lanes = map[store.Lane]job.ID{}
 	}
-	h.lanes[l] = struct{}{}
+	h.lanes[l] = id
 }
 
 // AddTimer adds that a timer is due in so long; 0: none is.
-func (h *Hint) AddTimer(in time.Duration) {
+func (h *Hint) AddTimer(in time.Duration) { h.addTimer(in, 0) }
+
+func (h *Hint) addTimer(in time.Duration, id job.ID) {
 	if in > 0 && (h.DueIn == 0 || in < h.DueIn) {
-		h.DueIn = in
+		h.DueIn, h.timer = in, id
 	}
 }
 
 func (h *Hint) merge(o Hint) {
-	for l := range o.lanes {
-		h.AddLane(l)
+	for l, id := range o.lanes {
+		h.addLane(l, id)
 	}
-	h.AddTimer(o.DueIn)
+	h.addTimer(o.DueIn, o.timer)
+}
+
+// mostIDs bounds the jobs that a database is told of by their ids.
+const mostIDs = 100
+
+// jobs are those of which the pool's database tells the holder: what it tells anybody can hear, who connects, so it names
+// no tenants. None: the holder is to look, as an id is not known or there are too many.
+func (h *Hint) jobs() (ids []job.ID) {
+	if len(h.lanes) > mostIDs {
+		return nil
+	}
+	for _, id := range h.lanes {
+		ids = append(ids, id)
+	}
+	if h.DueIn > 0 {
+		ids = append(ids, h.timer)
+	}
+	if slices.Contains(ids, 0) {
+		return nil
+	}
+	return ids
 }
 
 func (h *Hint) isEmpty() bool { return len(h.lanes) == 0 && h.DueIn == 0 }
@@ -67,7 +94,7 @@ type Acquirer interface {
 }
 
 // Database tells the holder of a pool's lock of jobs, where gossip reaches no node.
-type Database func(ctx context.Context, pool string, hint []byte) error
+type Database func(ctx context.Context, pool string, jobs []job.ID) error
 
 // Notifier sends hints, at most one per notifyEvery and pool.
 type Notifier struct {
@@ -201,49 +228,40 @@ func (n *Notifier) Stop() {
 // send tells this process' acquirer, which sends on what is not its own, or the
 // elected node. Jobs and timers are told apart on the wire.
 func (n *Notifier) send(h Hint) {
-	if h.DueIn > 0 {
-		n.deliver(acquisition.Hint{Pool: h.Pool, DueIn: h.DueIn})
+	m, ok := n.cluster.Elected(h.Pool)
+	deliver := func(wire acquisition.Hint) {
+		_ = n.cluster.Send(m.Name, acquisition.MessageHint, wire.Encode()) // the acquirer looks by itself, a little later
 	}
-	if len(h.lanes) > 0 {
-		n.deliver(acquisition.Hint{Pool: h.Pool, Lanes: slices.Collect(maps.Keys(h.lanes))})
-	}
-}
-
-func (n *Notifier) deliver(h acquisition.Hint) {
-	if n.acquirer != nil && n.acquirer.Holds(h.Pool) {
-		n.acquirer.Hint(h)
+	switch {
+	case n.acquirer != nil && (n.acquirer.Holds(h.Pool) || !ok || m.Name == n.cluster.Self().Name):
+		deliver = n.acquirer.Hint
+	case !ok || m.Name == n.cluster.Self().Name:
+		n.tellDatabase(h)
 		return
 	}
-	m, ok := n.cluster.Elected(h.Pool)
-	switch {
-	case ok && m.Name != n.cluster.Self().Name:
-		_ = n.cluster.Send(m.Name, acquisition.MessageHint, h.Encode()) // the acquirer looks by itself, a little later
-	case n.acquirer != nil:
-		n.acquirer.Hint(h)
-	default:
-		n.tellDatabase(h)
+	if h.DueIn > 0 {
+		deliver(acquisition.Hint{Pool: h.Pool, DueIn: h.DueIn})
+	}
+	if len(h.lanes) > 0 {
+		deliver(acquisition.Hint{Pool: h.Pool, Lanes: slices.Collect(maps.Keys(h.lanes))})
 	}
 }
 
 // tellDatabase tells the holder by the pool's database, once at a time: what comes meanwhile is
 // told together.
-func (n *Notifier) tellDatabase(h acquisition.Hint) {
+func (n *Notifier) tellDatabase(h Hint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.stopped:
 	case n.busy[h.Pool]:
-		again := Hint{Pool: h.Pool, DueIn: h.DueIn}
-		for _, l := range h.Lanes {
-			again.AddLane(l)
-		}
-		time.AfterFunc(notifyEvery, func() { n.Notify(again) })
+		time.AfterFunc(notifyEvery, func() { n.Notify(h) })
 	default:
 		n.busy[h.Pool] = true
 		n.telling.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
 			defer cancel()
-			_ = n.database(ctx, h.Pool, h.Encode()) // the acquirer looks by itself, a little later
+			_ = n.database(ctx, h.Pool, h.jobs()) // the acquirer looks by itself, a little later
 			n.mu.Lock()
 			delete(n.busy, h.Pool)
 			n.mu.Unlock()

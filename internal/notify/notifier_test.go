@@ -2,7 +2,6 @@ package notify
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
 )
 
@@ -20,8 +20,8 @@ func TestHintGathersLanesAndTheFirstTimer(t *testing.T) {
 	t.Parallel()
 	var h Hint
 	require.True(t, h.isEmpty())
-	for _, j := range []store.NewJob{{Queue: "a", Tenant: "t"}, {Queue: "a", Tenant: "t"}, {Queue: "b", Tenant: "t"}, {DueIn: time.Minute}, {DueIn: time.Second}, {DueAt: time.Unix(0, 0)}} {
-		h.AddJob(&j)
+	for i, j := range []store.NewJob{{Queue: "a", Tenant: "t"}, {Queue: "a", Tenant: "t"}, {Queue: "b", Tenant: "t"}, {DueIn: time.Minute}, {DueIn: time.Second}, {DueAt: time.Unix(0, 0)}} {
+		h.AddJob(&j, job.ID(i+1))
 	}
 	require.Len(t, h.lanes, 2)
 	require.Equal(t, time.Nanosecond, h.DueIn)
@@ -29,6 +29,9 @@ func TestHintGathersLanesAndTheFirstTimer(t *testing.T) {
 	o.merge(h)
 	require.Len(t, o.lanes, 2)
 	require.Equal(t, time.Nanosecond, o.DueIn)
+	require.ElementsMatch(t, []job.ID{2, 3, 6}, o.jobs(), "of each lane a job, and the first timer")
+	o.AddLane(store.Lane{Queue: "c", Tenant: "t"})
+	require.Empty(t, o.jobs(), "the holder is to look")
 }
 
 // listener is an acquirer that keeps what it is told.
@@ -109,23 +112,25 @@ func TestNotifyLater(t *testing.T) {
 // while that is busy is told together, and a stop waits until it is told.
 func TestNotifyByTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []acquisition.Hint
-		n := New(membership.Single(membership.Self{Node: "n"}), func(ctx context.Context, _ string, hint []byte) error {
+		var told [][]job.ID
+		n := New(membership.Single(membership.Self{Node: "n"}), func(ctx context.Context, _ string, jobs []job.ID) error {
 			time.Sleep(100 * time.Millisecond)
-			h, err := acquisition.DecodeHint(hint)
-			told = append(told, h)
-			return errors.Join(err, ctx.Err())
+			told = append(told, jobs)
+			return ctx.Err()
 		})
-		for _, queue := range []string{"a", "b", "c"} {
-			n.Notify(waiting("p", queue))
+		for id, queue := range []string{"a", "b", "c"} {
+			h := Hint{Pool: "p"}
+			h.AddJob(&store.NewJob{Queue: queue, Tenant: "t"}, job.ID(id+1))
+			n.Notify(h)
 			pass(10 * time.Millisecond)
 		}
 		pass(time.Second)
 		require.Len(t, told, 2)
-		require.Len(t, told[0].Lanes, 1)
-		require.Len(t, told[1].Lanes, 2)
+		require.Equal(t, []job.ID{1}, told[0])
+		require.ElementsMatch(t, []job.ID{2, 3}, told[1])
 		n.Notify(waiting("p", "d"))
 		n.Stop()
 		require.Len(t, told, 3)
+		require.Empty(t, told[2])
 	})
 }

@@ -29,13 +29,13 @@ func (e *LinkError) Error() string {
 func (e *LinkError) Is(target error) bool { return target == ErrNotFound }
 
 // arrayText is an array of ids as Postgres reads it, which any driver can send.
-func arrayText(ids []int64) string {
+func arrayText[ID ~int64](ids []ID) string {
 	b := append(make([]byte, 0, 2+16*len(ids)), '{')
 	for i, id := range ids {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = strconv.AppendInt(b, id, 10)
+		b = strconv.AppendInt(b, int64(id), 10)
 	}
 	return string(append(b, '}'))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/job"
 )
 
 // The roles of the tenants acme and globex, which a whole server shares.
@@ -361,17 +363,33 @@ func TestSQLNotifies(t *testing.T) {
 	enqueue := func(args string) { t.Helper(); execute(t, tenant, "SELECT tenure.enqueue('acme', 'k'"+args+")") }
 	last := func() { // what was sent before it would be heard before it
 		t.Helper()
-		require.NoError(t, store.Notify(t.Context(), owner, "last"))
-		require.Equal(t, "last", hears())
+		require.NoError(t, store.Notify(t.Context(), owner, []job.ID{4711}))
+		require.Equal(t, "4711", hears())
 	}
 
 	execute(t, tenant, "BEGIN; SELECT tenure.enqueue('acme', 'k', queue => 'slow', priority => 3); SELECT tenure.enqueue('acme', 'other', queue => 'slow', priority => 3); COMMIT")
-	require.JSONEq(t, `{"l": [{"Tenant": "acme", "Queue": "slow", "Priority": 3}]}`, hears())
+	located := func() ([]store.Lane, time.Duration) { // what the holder finds by what it hears: an id, and nobody's name
+		t.Helper()
+		id, err := strconv.ParseInt(hears(), 10, 64)
+		require.NoError(t, err)
+		lanes, dueIn, err := store.Notified(t.Context(), owner, []job.ID{job.ID(id), 4711})
+		require.NoError(t, err)
+		return lanes, dueIn
+	}
+	lanes, dueIn := located()
+	require.Equal(t, []store.Lane{{Queue: "slow", Tenant: "acme", Priority: 3}}, lanes)
+	require.Zero(t, dueIn)
 	last()
-	enqueue(", delay => '1 hour'")
-	require.Regexp(t, `^{"d": 3[56]\d{11}}$`, hears())
+	enqueue(", delay => '1 hour'") // which the holder finds by itself
+	enqueue(", delay => '50 s'")
+	lanes, dueIn = located()
+	require.Empty(t, lanes)
+	require.InDelta(t, 50, dueIn.Seconds(), 49)
 	enqueue(", run_at => '2026-01-01'")
-	require.Equal(t, `{"d": 1}`, hears())
+	_, dueIn = located()
+	require.Equal(t, time.Nanosecond, dueIn)
+	execute(t, tenant, "SELECT tenure.retry(id) FROM tenure.job_status WHERE state = 'scheduled'")
+	require.Empty(t, hears())
 	enqueue(", unique_key => 'one'")
 	hears()
 	enqueue(", unique_key => 'one'") // a duplicate
@@ -382,7 +400,7 @@ func TestSQLNotifies(t *testing.T) {
 	last()
 	execute(t, owner, "UPDATE tenure.pool SET notify = false")
 	enqueue("")
-	require.NoError(t, store.Notify(t.Context(), owner, "nothing"))
+	require.NoError(t, store.Notify(t.Context(), owner, nil))
 	execute(t, owner, "UPDATE tenure.pool SET notify = true")
 	last()
 	require.NoError(t, store.Listen(t.Context(), listener, false))

@@ -162,7 +162,7 @@ func TestGrantsCoverTheLedger(t *testing.T) {
 		UNION ALL
 		SELECT f.proname FROM pg_proc f WHERE f.pronamespace = 'tenure'::regnamespace AND NOT has_function_privilege(f.oid, 'EXECUTE')
 		  AND f.proname <> ALL ('{answer,enqueue_as,enqueue_external_as,enqueue_linked_as,cancel_as,retry_as,job_changeable,calls_itself,
-		                          enqueue_fault,options_fault,enqueue_refusal,enqueue_raise,enqueue_key,take_key,index_tags,notify_holder,retry_external}')`)
+		                          enqueue_fault,options_fault,enqueue_refusal,enqueue_raise,enqueue_key,take_key,index_tags,notify_holder,notify_enqueued,retry_external}')`)
 	require.NoError(t, err)
 	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

@@ -57,6 +57,7 @@ var (
 	sqlListen                = query("listen")
 	sqlUnlisten              = query("unlisten")
 	sqlNotify                = query("notify")
+	sqlNotified              = query("notified")
 	sqlLockFreeze            = query("lock_freeze")
 	sqlLockChanges           = query("lock_changes")
 	sqlRunTimes              = query("run_times")

@@ -7,7 +7,7 @@ GOTESTSUM = $(GO) tool -modfile=tools/go.mod gotestsum --format pkgname --format
 test lint: export GOGC ?= 400
 test lint: export GOMEMLIMIT ?= 3GiB
 
-.PHONY: help demo test test-postgres test-browser build lint verify race bench mutants fuzz sim house notices clients deps
+.PHONY: help demo test test-postgres test-browser build lint verify race bench mutants fuzz sim notices clients deps
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ test-browser: deps ## Look at the dashboard in a real Chromium; pictures go to w
 build: ## Compile the tenure command into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(TENURE) ./cmd/tenure
 
-lint: house ## Check formatting, vet, module tidiness, staticcheck and third-party notices
+lint: ## Check formatting, vet, module tidiness, staticcheck and third-party notices
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt -w these files"; exit 1; }
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
@@ -83,9 +83,6 @@ fuzz: ## Fuzz every decoder for a while (FUZZTIME=30s)
 
 sim: deps ## Simulate clusters and what befalls them, for a while (SIMTIME=10m)
 	$(GO) test ./internal/sim -run TestSimulation -v -timeout 0 -seed $$(date +%s) -seeds 1000000 -hours 3 -within $(or $(SIMTIME),10m)
-
-house: ## Measure how the code is built: names, fields, files, circles
-	cd tools && $(GO) run ./house ..
 
 notices: ## Write THIRD_PARTY_NOTICES.md again, from the modules that users inherit
 	$(GO) run ./internal/notices

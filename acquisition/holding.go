@@ -48,7 +48,7 @@ type agenda struct {
 func newHolding(p *poolNode, s *lease.Session, l *lease.Lock, from string) *holding {
 	h := &holding{
 		poolNode: p, session: s, lock: l, fence: l.Fence(), began: time.Now(), from: from,
-		lanes: schedule.NewLanes(p.queues.Load()), inFlight: schedule.NewInFlight(), horizon: schedule.NewHorizon(), quarantine: schedule.NewQuarantine(&p.quarantine),
+		lanes: schedule.NewLanes(p.queues.Load()), inFlight: schedule.NewInFlight(), horizon: schedule.NewHorizon(), quarantine: schedule.NewQuarantine(&p.quarantine, 3*tendEvery),
 		duties: newDuties(p.log, &p.group, p.inbox.wake), damaged: map[job.ID]bool{},
 	}
 	p.metrics.damaged.WithLabelValues(p.pool.Name) // from nought on, so that the first one is an increase
@@ -91,7 +91,7 @@ func (h *holding) setAsideAll(err error) bool {
 
 // clearQuarantine forgets the jobs that wait in quarantine, to be read again.
 func (h *holding) clearQuarantine() {
-	for _, q := range h.quarantine.Waiting() {
+	for q := range h.quarantine.Waiting() {
 		h.keys.ReleaseWaiting(q.Run())
 	}
 	h.quarantine.Clear()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -18,15 +19,42 @@ type quarantineClaimer struct {
 	dispatcher *dispatcher
 }
 
+// startOne chooses the job that is to run next and counts it as running. What others have waited for long
+// enough for loses its last loss.
+func (q *quarantineClaimer) startOne(ctx context.Context) (one schedule.Quarantined, ok bool, err error) {
+	now := time.Now()
+	q.quarantine.Review(func(r schedule.Run) bool { return q.inFlight.Has(r.ID, r.Turn) }, now)
+	start := func() (one schedule.Quarantined, ok bool) {
+		one, ok = q.quarantine.BringForward(func(r *job.Record) bool { return q.gates.MayPass(schedule.PasserOf(r), now) })
+		return one, ok && q.quarantine.Start(one, now)
+	}
+	if one, ok = start(); ok {
+		return one, true, nil
+	}
+	run, spare := q.quarantine.ToSpare(one, now)
+	if !spare {
+		return one, false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lease.CallTimeout)
+	defer cancel()
+	if err = store.SpareSuspect(ctx, q.pool.Jobs(), run.ID, run.Turn); errors.Is(err, store.ErrLocked) {
+		q.duties.logLocked("quarantine", err)
+		return one, false, nil
+	}
+	if err != nil {
+		return one, false, err
+	}
+	q.quarantine.Spare(run)
+	one, ok = start()
+	return one, ok, nil
+}
+
 // claimOne claims one job that is in quarantine, by itself: for this node, or, if it
 // cannot run its kind, for a peer.
 func (q *quarantineClaimer) claimOne(ctx context.Context) (claimed int, err error) {
-	q.quarantine.EndAllBut(func(r schedule.Run) bool { return q.inFlight.Has(r.ID, r.Turn) })
-	one, ok := q.quarantine.BringForward(func(r *job.Record) bool {
-		return q.gates.MayPass(schedule.PasserOf(r), time.Now())
-	})
-	if !ok || !q.quarantine.Start(one) {
-		return 0, nil
+	one, ok, err := q.startOne(ctx)
+	if !ok || err != nil {
+		return 0, err
 	}
 	taken := false
 	defer func() {

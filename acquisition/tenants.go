@@ -59,7 +59,7 @@ func (hs *homes) areOutdated() bool { return hs.router.Applied() != hs.applied }
 func (hs *homes) forgetAll() {
 	hs.applied = hs.router.Applied()
 	hs.lanes.ForgetHomes()
-	for _, q := range hs.quarantine.Waiting() {
+	for q := range hs.quarantine.Waiting() {
 		hs.lanes.RereadFrom(q.Lane.Lane, q.Position)
 	}
 	hs.clearQuarantine()

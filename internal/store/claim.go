@@ -191,6 +191,13 @@ func Spare(ctx context.Context, db DB, ids []int64, turns []int32) error {
 	return explain(err, "take losses back")
 }
 
+// SpareSuspect takes back the last loss of a job that waits or runs in quarantine, as others wait for it;
+// one that has had that too often keeps it. ErrLocked: somebody has locked its row.
+func SpareSuspect(ctx context.Context, db DB, id job.ID, turn int32) error {
+	_, err := db.Exec(ctx, sqlQuarantineSpare, id, turn)
+	return explain(err, "take back the loss of a job that others wait for")
+}
+
 // Reaped says what a call of ReapClaims came to.
 type Reaped struct {
 	Claims    int   // it looked at

@@ -92,6 +92,7 @@ var (
 	sqlClaimReturn           = query("claim_return")
 	sqlClaimMade             = query("claim_made")
 	sqlClaimSpare            = query("claim_spare")
+	sqlQuarantineSpare       = query("quarantine_spare")
 	sqlClaimStanding         = query("claim_standing")
 	sqlClaimAccept           = query("claim_accept")
 	sqlClaimWithdraw         = query("claim_withdraw")

@@ -175,9 +175,11 @@ func (c *Client) insertBatch(ctx context.Context, tenant tenancy.Tenant, pool *r
 	if err != nil {
 		return added{}, err
 	}
-	err = pgx.BeginTxFunc(ctx, pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
-		out.ID, out.Duplicate, _, err = store.EnqueueBatch(ctx, tx, number, &then, jobs)
-		return err
+	err = store.AgainIfDeadlocked(func() error {
+		return pgx.BeginTxFunc(ctx, pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+			out.ID, out.Duplicate, _, err = store.EnqueueBatch(ctx, tx, number, &then, jobs)
+			return err
+		})
 	})
 	return out, err
 }

@@ -142,10 +142,12 @@ func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []E
 	learned := map[string]bool{}
 	for {
 		at := 0
-		out = make([]Enqueued, 0, len(b.jobs))
-		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			at, err = store.EnqueueEach(ctx, tx, number, b.jobs, func(id job.ID, duplicate bool) { out = append(out, Enqueued{id, duplicate}) })
-			return err
+		err = store.AgainIfDeadlocked(func() error {
+			out = make([]Enqueued, 0, len(b.jobs))
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+				at, err = store.EnqueueEach(ctx, tx, number, b.jobs, func(id job.ID, duplicate bool) { out = append(out, Enqueued{id, duplicate}) })
+				return err
+			})
 		})
 		if err == nil {
 			return out, nil
@@ -286,7 +288,8 @@ func (e PoolErrors) Unwrap() (errs []error) {
 // EnqueueMany adds jobs of any tenants, one COPY per pool, and returns how many it
 // added; those whose unique key is taken are not. Everything is checked before
 // anything is added. Each pool is a transaction of its own: if one fails, the
-// others' jobs are added all the same, and the error is a [PoolErrors].
+// others' jobs are added all the same, and the error is a [PoolErrors]. Those with a unique key are
+// added in the order of their keys, unless they have exclusive keys, too.
 func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, err error) {
 	batches, err := c.partBatches(ctx, entries)
 	if err != nil {
@@ -337,9 +340,11 @@ func (b *batch) insertJobs(ctx context.Context) (added int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = pgx.BeginTxFunc(ctx, b.pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		added, err = store.EnqueueMany(ctx, tx, number, b.jobs)
-		return err
+	err = store.AgainIfDeadlocked(func() error {
+		return pgx.BeginTxFunc(ctx, b.pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			added, err = store.EnqueueMany(ctx, tx, number, b.jobs)
+			return err
+		})
 	})
 	return added, err
 }

@@ -53,13 +53,14 @@ func EnqueueBatch(ctx context.Context, tx pgx.Tx, pool int, then *NewJob, jobs [
 		return 0, false, 0, translate(err)
 	}
 	var many []NewJob
-	for i := range jobs {
-		if j := jobs[i]; !j.single() {
+	for i, j := range inOrderOfKeys(jobs) {
+		if !j.single() {
+			j := *j
 			j.id = drawn[i]
 			many, ids = append(many, j), append(ids, j.id)
 			continue
 		}
-		one, taken, err := Enqueue(ctx, tx.QueryRow, pool, &jobs[i])
+		one, taken, err := Enqueue(ctx, tx.QueryRow, pool, j)
 		if err != nil {
 			return 0, false, 0, err
 		}

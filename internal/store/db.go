@@ -67,6 +67,7 @@ const (
 	codeUniqueViolation = "23505"
 	codeCheckViolation  = "23514"
 	codeNoPrivilege     = "42501"
+	codeDeadlock        = "40P01"
 	codeAborted         = "25P02" // current transaction is aborted
 	codeLockTimeout     = "55P03" // lock_not_available
 	codeBadPassword     = "28P01"

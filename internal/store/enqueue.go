@@ -266,6 +266,35 @@ func interval(d time.Duration) *string {
 	return &s
 }
 
+// inOrderOfKeys lists jobs so that two calls with the same unique keys do not wait for one another in a circle. Those
+// with exclusive keys run in the order in which they are added, and so that is kept.
+func inOrderOfKeys(jobs []NewJob) []*NewJob {
+	list := make([]*NewJob, len(jobs))
+	for i := range jobs {
+		list[i] = &jobs[i]
+	}
+	if !slices.ContainsFunc(jobs, func(j NewJob) bool { return j.UniqueKey != "" && j.ExclusiveKey != "" }) {
+		slices.SortStableFunc(list, func(a, b *NewJob) int {
+			if a.UniqueKey == "" || b.UniqueKey == "" {
+				return cmp.Compare(min(len(a.UniqueKey), 1), min(len(b.UniqueKey), 1))
+			}
+			return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.UniqueKey, b.UniqueKey))
+		})
+	}
+	return list
+}
+
+// AgainIfDeadlocked calls do, which begins a transaction, or a savepoint, and ends it. It does so again if others have
+// waited for that and it for them, ten times in all: what it had locked is free by then.
+func AgainIfDeadlocked(do func() error) (err error) {
+	for range 10 {
+		if err = do(); !hasCode(err, codeDeadlock) {
+			break
+		}
+	}
+	return err
+}
+
 // EnqueueMany adds jobs on a transaction: those with a unique key, tags or links one by one,
 // the others by COPY. It returns how many it added; jobs whose
 // unique key is taken are not. The errors are those of Enqueue.
@@ -275,8 +304,8 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 		return 0, err
 	}
 	var waiting, timers, external, externalLater []*NewJob
-	for i := range jobs {
-		switch j := &jobs[i]; {
+	for _, j := range inOrderOfKeys(jobs) {
+		switch {
 		case j.single():
 			_, duplicate, err := Enqueue(ctx, tx.QueryRow, pool, j)
 			if err != nil {

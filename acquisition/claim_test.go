@@ -157,6 +157,6 @@ func TestKeysThatNobodyCanRunRest(t *testing.T) {
 	}
 	require.Equal(t, []int{0, 3}, discovered())
 	choose()
-	tm.keys.WakeResting() // a sweep does
+	tm.keys.WakeResting(maxWoken) // a sweep does
 	require.Equal(t, 3, tm.keys.CountReady("acme"))
 }

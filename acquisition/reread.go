@@ -12,6 +12,9 @@ import (
 // maxLanes bounds how many lanes one look goes through: the next one goes on behind them.
 const maxLanes = 20_000
 
+// maxWoken bounds how many resting keys are looked up with the lanes: a sweep looks at all.
+const maxWoken = 100
+
 // rereader finds what no hint tells of: jobs behind cursors, and lanes.
 type rereader struct {
 	*holding
@@ -39,7 +42,7 @@ func (r *rereader) sweep() query {
 	bottom := r.bottom
 	if r.parts.begin(time.Now()) {
 		r.homes.forgetAll()
-		r.keys.WakeResting()
+		r.keys.WakeResting(math.MaxInt)
 		r.lanes.DropEmptyKinds()
 		r.lanes.RereadMissed(schedule.MissedHere)
 		r.lanes.RereadMissed(schedule.MissedByPeers)
@@ -117,6 +120,7 @@ func (r *rereader) discover() query {
 				r.setBottom(look.BottomOf(lanes, final)) // first, as lanes that are new are read from there
 			}
 			r.addLanes(lanes)
+			r.keys.WakeResting(maxWoken)
 			r.raiseBottom(look.BottomOf(lanes, final))
 			if r.gates.Differ(append(limits, (*r.limits.Load())[r.pool.Name]...)) { // what is in flight has to be known with them
 				r.gates.Forget()

@@ -406,7 +406,7 @@ func TestGatesAskForKeysThatWereForgotten(t *testing.T) {
 		ks.See(store.Key{Tenant: "t", Name: fmt.Sprint(i)}, int64(i+1))
 	}
 	refuse()
-	ks.WakeResting() // a sweep does
+	ks.WakeResting(maxResting) // a sweep does
 	require.Equal(t, maxResting, ks.CountReady("t"))
 	refuse()
 	require.Equal(t, maxResting+1, gs.parked, "each key once, and that some were forgotten")

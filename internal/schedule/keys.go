@@ -267,15 +267,19 @@ func (ks *Keys) PauseAll(tenant string) {
 // Forget notes that a key has no jobs.
 func (ks *Keys) Forget(k store.Key) { delete(ks.byKey, k) }
 
-// WakeResting has the keys looked up that rest: a job that was to be tried again may have been
-// cancelled.
-func (ks *Keys) WakeResting() {
+// WakeResting has up to most of the keys looked up that rest, whichever: a job that was to be tried again may
+// have been cancelled, or suspended.
+func (ks *Keys) WakeResting(most int) {
 	if ks.resting == 0 {
 		return
 	}
 	for k, e := range ks.byKey {
+		if most == 0 {
+			return
+		}
 		if e.phase == keyResting {
 			ks.wake(k, e)
+			most--
 		}
 	}
 }

@@ -119,7 +119,7 @@ func TestKeysModel(t *testing.T) {
 						q.keys.See(k, 1)
 					}
 				}
-				q.keys.WakeResting()
+				q.keys.WakeResting(maxResting)
 			},
 		})
 		for range 3 * int(q.last) {

@@ -108,7 +108,7 @@ type finishBatch struct {
 	done      map[doneKey]*ranColumns
 	later     laterColumns
 	dead      deadColumns
-	cancelled ranColumns
+	cancelled cancelledColumns
 	returned  ranColumns
 	uniques   uniqueColumns
 }
@@ -151,6 +151,11 @@ type laterColumns struct {
 	errors, stacks []string
 }
 
+type cancelledColumns struct {
+	ranColumns
+	reasons []string
+}
+
 type deadColumns struct {
 	idColumns
 	errors, stacks []string
@@ -190,11 +195,20 @@ func (f *finishBatch) add(r Finished) {
 		f.dead.stacks = append(f.dead.stacks, job.TrimText(o.Stack))
 	case job.Cancelled:
 		f.cancelled.add(r)
+		f.cancelled.reasons = append(f.cancelled.reasons, reasonOf(o.Err))
 	case job.Returned:
 		f.returned.add(r)
 	default:
 		panic(fmt.Sprintf("store.Finish: outcome %v", o.State)) // every state is listed above
 	}
+}
+
+// reasonOf is why a run says that its job is cancelled; "": it was only told so.
+func reasonOf(err error) string {
+	if errors.Is(err, context.Canceled) || errors.Is(err, job.ErrCancelled) {
+		return ""
+	}
+	return errorText(err)
 }
 
 func (f *finishBatch) queue() {
@@ -228,7 +242,7 @@ func (f *finishBatch) queue() {
 		move(len(c.ids), sqlFinishReturned, c.ids, c.turns)
 	}
 	if c := f.cancelled; len(c.ids) > 0 { // without retention it returns no count
-		f.batch.Queue(sqlFinishCancel, c.ids, c.turns, f.keep, c.took, f.node)
+		f.batch.Queue(sqlFinishCancel, c.ids, c.turns, f.keep, c.took, f.node, c.reasons)
 	}
 	if c := f.uniques; len(c.ids) > 0 {
 		f.batch.Queue(sqlUniqueFree, c.tenants, c.keys, c.ids)

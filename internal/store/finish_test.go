@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -287,4 +288,33 @@ func TestFinishWaitsForNothingThatBelongsToJobs(t *testing.T) {
 	}
 	require.NoError(t, finish())
 	require.Equal(t, store.Counts{Finished: 3}, counts(t, b.db))
+}
+
+// Why a run says that its job is cancelled is kept and shown; what it failed with before is no such reason, and
+// neither is that somebody else wanted it cancelled.
+func TestReasonsOfCancelledJobsAreShown(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	reasons := map[job.ID]string{}
+	for _, c := range []struct {
+		err    error
+		reason string
+	}{{job.Cancel(errors.New("no such invoice")), "cancel: no such invoice"}, {fmt.Errorf("query: %w", context.Canceled), ""}, {job.ErrCancelled, ""}, {nil, ""}} {
+		id := b.enqueue(t, store.NewJob{})
+		reasons[id] = c.reason
+		_, err := b.db.Exec(t.Context(), "INSERT INTO tenure.job_error (job_id, attempt, node, error) VALUES ($1, 1, 'n', 'failed before')", int64(id))
+		require.NoError(t, err)
+		p := b.page(t, 0)
+		claims := b.claim(t, p)
+		runs := []store.Finished{{Record: &p.Jobs[0].Record, Outcome: job.Outcome{State: job.Cancelled, Err: c.err}}}
+		_, err = store.Finish(t.Context(), b.db, store.Runner{Session: b.fence.Session, Node: "a"}, true, runs, []int64{claims[b.first()]})
+		require.NoError(t, err)
+	}
+	all, err := store.List(t.Context(), b.db, store.Filter{State: "cancelled", Limit: 10})
+	require.NoError(t, err)
+	shown := map[job.ID]string{}
+	for _, j := range all {
+		shown[j.ID] = j.Error
+	}
+	require.Equal(t, reasons, shown)
 }

@@ -44,7 +44,7 @@ var layers = map[string][]string{
 	"acquisition":         {"internal/backoff", "internal/deadletter", "internal/fault", "internal/lease", "internal/recurrence", "internal/schedule", "job", "tenancy", "routing", "execution", "internal/store"}, // not membership: it declares the Elector it needs
 	"internal/proposal":   {"acquisition", "internal/store", "membership", "routing"},                                                                                                                              // adapts membership to acquisition and routing
 	"internal/admin":      {},                                                                                                                                                                                      // is handed what it shows
-	"internal/notify":     {"acquisition", "internal/store", "membership"},                                                                                                                                         // hints reach the acquirer on whichever node
+	"internal/notify":     {"acquisition", "internal/store", "job", "membership"},                                                                                                                                  // hints reach the acquirer on whichever node
 	"internal/tenantmove": {"internal/store", "routing", "tenancy"},                                                                                                                                                // the workflow of a move; the steps' SQL is the store's
 
 	"config": {"job/encryption", "internal/fault", "job", "tenancy", "routing", "execution", "acquisition", "membership"},

@@ -214,6 +214,16 @@ func validateDSN(l *fault.List, path, dsn string, insecure bool) {
 	}
 }
 
+// usersOf are the users that connect by these DSNs, as far as they can be read.
+func usersOf(dsns ...string) (users []string) {
+	for _, dsn := range dsns {
+		if cfg, err := pgx.ParseConfig(dsn); err == nil && dsn != "" {
+			users = append(users, cfg.User)
+		}
+	}
+	return users
+}
+
 // isUTF8 tells whether Postgres knows UTF-8 by this name.
 func isUTF8(name string) bool {
 	name = strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
@@ -291,6 +301,9 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 		if err != nil {
 			l.Add(path, "", "%v", err)
 			continue
+		}
+		if p := pools[entry.Pool]; tenant.Role != "" && slices.Contains(usersOf(p.DSN, p.TenantDSN), tenant.Role) {
+			l.Add(path, "give the tenant another role, or have nodes connect as another user", "role %q of tenant %q is the user that nodes connect to pool %q as, which has all tenants' jobs", tenant.Role, id, entry.Pool)
 		}
 		key := [2]string{tenant.Pool, tenant.Schema}
 		if other, dup := place[key]; dup {

@@ -139,6 +139,7 @@ func TestConfig_Validate(t *testing.T) {
 		},
 		"a reserved schema":               {tenant("x", routing.TenantConfig{Pool: "main", Schema: "pg_catalog"}), []string{`tenants.static.x: tenant "x": schema "pg_catalog" is not a tenant's: give it a schema of its own`}},
 		"a reserved role":                 {tenant("x", routing.TenantConfig{Pool: "main", Role: "none"}), []string{`tenants.static.x: tenant "x": role "none" is reserved by Postgres`}},
+		"the nodes' own user":             {tenant("x", routing.TenantConfig{Pool: "main", Role: "app"}), []string{`tenants.static.x: role "app" of tenant "x" is the user that nodes connect to pool "main" as, which has all tenants' jobs; give the tenant another role, or have nodes connect as another user`}},
 		"a schema twice":                  {tenant("x", routing.TenantConfig{Pool: "main", Schema: "acme"}), []string{`tenants.static.x: tenants "acme" and "x" share schema "acme" in pool "main"; give each its own schema`}},
 		"the same schema in another pool": {tenant("x", routing.TenantConfig{Pool: "eu-1", Schema: "acme"}), nil},
 

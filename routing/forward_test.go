@@ -20,7 +20,7 @@ func moved(t *testing.T) (r *routing.Router, dsns map[string]string) {
 		dsns[name] = storetest.DSN(t, name, i)
 	}
 	c := withPools(dsns)
-	c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "p1", Role: "postgres"}, "globex": {Pool: "p3", Schema: "acme"}}
+	c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "p1", Role: "acme_app"}, "globex": {Pool: "p3", Schema: "acme"}}
 	return started(t, c), dsns
 }
 
@@ -37,7 +37,7 @@ func TestResolveFollowsAMove(t *testing.T) {
 		tenant, p, err := r.Resolve(t.Context(), "acme")
 		require.NoError(t, err)
 		require.Equal(t, poolOf(t, r, pool), p)
-		require.Equal(t, tenancy.Tenant{ID: "acme", Pool: pool, Schema: "acme", Role: "postgres"}, tenant)
+		require.Equal(t, tenancy.Tenant{ID: "acme", Pool: pool, Schema: "acme", Role: "acme_app"}, tenant)
 	}
 	lives("p1")
 	row("p1", "moving", "p2")
@@ -88,7 +88,7 @@ func TestPlaceIn(t *testing.T) {
 	r, _ := moved(t)
 	place, err := r.PlaceIn(t.Context(), "acme", "p2")
 	require.NoError(t, err)
-	require.Equal(t, tenancy.Tenant{ID: "acme", Pool: "p2", Schema: "acme", Role: "postgres"}, place)
+	require.Equal(t, tenancy.Tenant{ID: "acme", Pool: "p2", Schema: "acme", Role: "acme_app"}, place)
 	_, err = r.PlaceIn(t.Context(), "acme", "p3")
 	require.EqualError(t, err, `schema "acme" of tenant "acme" is tenant "globex"'s in pool p3: give each its own schema`)
 	_, err = r.PlaceIn(t.Context(), "initech", "p3")

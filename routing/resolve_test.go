@@ -58,6 +58,7 @@ INSERT INTO app.tenant VALUES
 	('public',    'eu', NULL, NULL),
 	('reserved',  'eu', 'pg_catalog', NULL),
 	('nobody',    'eu', NULL, 'none'),
+	('runtime',   'eu', NULL, 'postgres'),
 	('guest',     'main', 't_listed', NULL);`
 
 const fullQuery = "SELECT pool, schema_name, role_name FROM app.tenant WHERE id = $1"
@@ -100,6 +101,7 @@ func TestResolve_table(t *testing.T) {
 			"twice":                    `tenants.table: more than one row for tenant "twice"`,
 			"reserved":                 `tenants.table: tenant "reserved": schema "pg_catalog" is not a tenant's`,
 			"nobody":                   `tenants.table: tenant "nobody": role "none" is reserved by Postgres`,
+			"runtime":                  `tenant "runtime": its role "postgres" is the user that nodes connect to pool "eu" as, which has all tenants' jobs`,
 			"guest":                    `tenants.table: tenants "listed" and "guest" share schema "t_listed" in pool "main": give each its own schema`,
 			"moved":                    `tenant "moved" is routed to pool "us", which is not configured: add it under pools, or correct the row`,
 			"nowhere":                  `tenant "nowhere" is routed to pool "", which is not configured`,

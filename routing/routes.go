@@ -85,13 +85,22 @@ func (r *routes) followMoves(ctx context.Context, t tenancy.Tenant, p *Pool) (te
 			}
 			if next == nil {
 				t.Pool = p.Name
-				return t, p, nil
+				return p.admit(t)
 			}
 			p = next
 		}
 		r.expireMoves(t.ID, begin)
 	}
 	return tenancy.Tenant{}, nil, fmt.Errorf("tenant %q was moved in a circle, which only a fail-over that lost commits can have done: set its row in tenure.tenant of the right pool to active", t.ID)
+}
+
+// admit refuses a tenant whose role is the user that the pool's connections are made as: its transactions would see
+// all tenants' jobs.
+func (p *Pool) admit(t tenancy.Tenant) (tenancy.Tenant, *Pool, error) {
+	if t.Role != "" && (t.Role == p.dsn.ConnConfig.User || p.pooled != nil && t.Role == p.pooled.dsn.ConnConfig.User) {
+		return tenancy.Tenant{}, nil, fmt.Errorf("tenant %q: its role %q is the user that nodes connect to pool %q as, which has all tenants' jobs: give the tenant another role, or have nodes connect as another user", t.ID, t.Role, p.Name)
+	}
+	return t, p, nil
 }
 
 // nextPool is the pool that a tenant's row in p leads to; nil: the tenant lives in p.

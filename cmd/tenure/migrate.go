@@ -103,7 +103,12 @@ func printHolders(w io.Writer, prefix, pool string, holders []tenure.LedgerHolde
 		if name != "" {
 			fmt.Fprintf(w, "%s  if nodes or clients connect as this user: %s\n", prefix, name)
 		}
-		fmt.Fprintf(w, "%s  to take its rights away: %s;\n", prefix, strings.Join(h.Revoke, "; "))
+		switch {
+		case len(h.Revoke) > 0:
+			fmt.Fprintf(w, "%s  to take its rights away: %s;\n", prefix, strings.Join(h.Revoke, "; "))
+		case h.Tenant != nil:
+			fmt.Fprintf(w, "%s  %s\n", prefix, h.Mend())
+		}
 	}
 }
 

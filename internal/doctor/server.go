@@ -117,8 +117,11 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 func (p *pool) checkHolders(ctx context.Context, db store.DB) error {
 	all, err := store.Holders(ctx, db)
 	for _, h := range all {
-		severity, mend := Error, "as the ledger's owner: "+strings.Join(h.Revoke, "; ")
-		if name := h.Name(p.name); name != "" {
+		severity, mend := Error, h.Mend()
+		switch name := h.Name(p.name); {
+		case name != "" && mend == "":
+			severity, mend = Warning, "nodes or clients connect as this user: "+name
+		case name != "":
 			severity, mend = Warning, "if nodes or clients connect as this user: "+name+"; if not, "+mend
 		}
 		p.add(severity, "privileges", h.String(), "it may read, add, change or remove jobs of any tenant, or keep them from running", mend)

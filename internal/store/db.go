@@ -68,6 +68,8 @@ const (
 	codeCheckViolation  = "23514"
 	codeNoPrivilege     = "42501"
 	codeDeadlock        = "40P01"
+	codeDependents      = "2BP01" // dependent_objects_still_exist
+	codeUnsupported     = "0A000" // such as altering a table whose row type a column has
 	codeAborted         = "25P02" // current transaction is aborted
 	codeLockTimeout     = "55P03" // lock_not_available
 	codeBadPassword     = "28P01"

@@ -204,7 +204,7 @@ func behind(ctx context.Context, db DB) (users []string, err error) {
 type Holder struct {
 	User   string   // PUBLIC: everybody has them
 	Tenant *string  // whose role it is, "" of all; nil: no tenant's
-	Revoke []string // the statements that take the rights away
+	Revoke []string // the statements that take the rights away; none: nodes may run as this user
 }
 
 // Holders lists who has rights on the ledger by nobody's naming: beyond what documents give to processes that
@@ -216,6 +216,8 @@ func Holders(ctx context.Context, db DB) ([]Holder, error) {
 // String says who it is, and what is wrong.
 func (h Holder) String() string {
 	switch {
+	case h.Tenant != nil && len(h.Revoke) == 0:
+		return fmt.Sprintf("user %s, which nodes run as, is the role of tenant %q, too, whose transactions are refused: they would have rights on the ledger, which is all tenants'", h.User, *h.Tenant)
 	case h.Tenant != nil:
 		return fmt.Sprintf("role %s of tenant %q has rights on the ledger, which is all tenants'", h.User, *h.Tenant)
 	case h.User == "PUBLIC":
@@ -223,6 +225,17 @@ func (h Holder) String() string {
 	default:
 		return fmt.Sprintf("user %s has rights on the ledger, and nobody has named it to work there", h.User)
 	}
+}
+
+// Mend is what takes the rights away, or what keeps them from a tenant whose role nodes run as.
+func (h Holder) Mend() string {
+	switch {
+	case len(h.Revoke) > 0:
+		return "as the ledger's owner: " + strings.Join(h.Revoke, "; ")
+	case h.Tenant != nil:
+		return fmt.Sprintf("give tenant %q another role, by tenants.static, tenants.table or another pattern tenants.role; or have nodes connect as another user", *h.Tenant)
+	}
+	return ""
 }
 
 // Name is the command that names the holder of a pool's ledger to work on it; "": it cannot be.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -263,6 +264,9 @@ func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string) (
 		if err != nil && ctx.Err() != nil && inTheWay != "" {
 			return done, fmt.Errorf("%s: %w", inTheWay, err)
 		}
+		if hasCode(err, codeDependents) || hasCode(err, codeUnsupported) {
+			return done, nameDependents(ctx, db, err)
+		}
 		if !hasCode(err, codeLockTimeout) {
 			return done, err
 		}
@@ -276,6 +280,24 @@ func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string) (
 		case <-time.After(pause.Next()):
 		}
 	}
+}
+
+// nameDependents adds to an error what of others depends on what a step was to change. The steps before it are done.
+func nameDependents(ctx context.Context, db *sql.DB, err error) error {
+	var (
+		found []string
+		n     int
+	)
+	if asked := onConn(ctx, db, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, sqlMigrationDependents).Scan(&found, &n)
+	}); asked != nil || n == 0 {
+		return err
+	}
+	more := ""
+	if n > len(found) {
+		more = fmt.Sprintf(" (and %d more)", n-len(found))
+	}
+	return fmt.Errorf("others have made of the ledger's objects what keeps these from being changed: %s%s; drop what is in the way, and run migrate again, which goes on with this step: %w", strings.Join(found, "; "), more, err)
 }
 
 // blockerOf names the transaction that a migration waits for. A caller who gives up just now

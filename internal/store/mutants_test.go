@@ -274,7 +274,7 @@ RETURNING`,
 	},
 	{
 		Promise: "P9", Name: "the runtime user cannot make a day's partition",
-		File: "internal/store/migrations/0045_summaries.sql",
+		File: "internal/store/migrations/0049_roles.sql",
 		Old: `CREATE OR REPLACE FUNCTION tenure.make_day(day date) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE`,
@@ -321,8 +321,8 @@ DECLARE`,
 	{
 		Promise: "P6", Name: "what a tenant's role may do to all jobs is not told",
 		File: "internal/store/queries/grant_holders.sql",
-		Old:  "WHERE h.tenant IS NOT NULL OR h.oid = 0 OR",
-		New:  "WHERE h.oid = 0 OR",
+		Old:  "(h.tenant IS NOT NULL OR h.oid = 0 OR",
+		New:  "(h.oid = 0 OR",
 		Test: "TestWhatHoldersHave",
 	},
 	{

@@ -56,6 +56,7 @@ var (
 	sqlIdleLook              = query("idle_look")
 	sqlListen                = query("listen")
 	sqlUnlisten              = query("unlisten")
+	sqlMigrationDependents   = query("migration_dependents")
 	sqlNotify                = query("notify")
 	sqlNotified              = query("notified")
 	sqlLockFreeze            = query("lock_freeze")

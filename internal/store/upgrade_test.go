@@ -201,6 +201,34 @@ func TestMigrateNamesWhatIsInItsWay(t *testing.T) {
 	require.ErrorContains(t, err, `application "nightly report"`)
 }
 
+// What a tenant makes of a table's row type keeps that from being altered: a ledger of before is upgraded as soon as it
+// is dropped, and says what it is.
+func TestMigrateNamesWhatDependsOnTheLedger(t *testing.T) {
+	t.Parallel()
+	dsn, conn := ledgerAt(t, 10)
+	execute(t, conn, "CREATE SCHEMA alpha; CREATE TABLE alpha.t (x tenure.pool); CREATE VIEW alpha.v AS SELECT number FROM tenure.pool")
+	err := migrate(t.Context(), t, dsn)
+	require.ErrorContains(t, err, "column x of table alpha.t depends on type tenure.pool; rule _RETURN on view alpha.v depends on column number of table tenure.pool; drop what is in the way")
+	execute(t, conn, "DROP TABLE alpha.t")
+	require.NoError(t, migrate(t.Context(), t, dsn), "a view keeps no column from being added")
+
+	owner, tenant := asTenants(t) // on a ledger of today nobody can make any
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	execute(t, owner, "SELECT tenure.make_day('"+today.AddDate(0, 0, 9).Format(time.DateOnly)+"')")
+	execute(t, tenant, "SET ROLE "+roleAcme)
+	rows, err := owner.Query(t.Context(), "SELECT t.oid::regtype::text FROM pg_type t WHERE t.typnamespace = 'tenure'::regnamespace AND t.typtype = 'c'")
+	require.NoError(t, err)
+	types, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Contains(t, types, "tenure.door")
+	for _, of := range types {
+		for _, sql := range []string{"CREATE TABLE acme.t (x %s)", "CREATE TABLE acme.t (x %s[])", "CREATE FUNCTION acme.f(%s) RETURNS integer LANGUAGE sql AS 'SELECT 1'", "CREATE DOMAIN acme.d AS %s"} {
+			_, err := tenant.Exec(t.Context(), fmt.Sprintf(sql, of))
+			require.Equal(t, "42501", code(err), "%s %s: %v", sql, of, err)
+		}
+	}
+}
+
 // Users of a ledger of before, whom nobody had to name, keep what they have, so that nodes of the release before go
 // on, and are given nothing until somebody names them. A tenant's role that has as many rights cannot be named.
 func TestAnUpgradeGuessesNobody(t *testing.T) {

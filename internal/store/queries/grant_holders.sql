@@ -1,7 +1,8 @@
 -- Who has rights in the ledger's schema that nobody gave by naming him, with the statements that take them
 -- away: beyond those of everybody, the owner's and superusers', and those that a process which only enqueues
--- has by the documents. A tenant's role has even less, also if somebody named it or it is a member of who was
--- named: tenant says whose role it is, '' of all. Functions count that have the owner's rights and do not look
+-- has by the documents. A tenant's role has even less, also if it is a member of who was
+-- named: tenant says whose role it is, '' of all. A user whom somebody named, or who asks, may be who nodes
+-- run as: nothing is taken away from it, and if it is a tenant's role, too, it is listed without statements. Functions count that have the owner's rights and do not look
 -- at who calls. Of views what everybody has of them does not count: what they show is his. What is given by default
 -- on whatever the owner will make counts, too.
 WITH RECURSIVE acl (grantee, kind, object, privilege, grantable, enqueues) AS (
@@ -47,27 +48,26 @@ defaults AS (
       AND NOT (d.defaclobjtype = 'f' AND a.grantee = 0)),
 holder AS MATERIALIZED (
     SELECT g.oid, coalesce(quote_ident(r.rolname), 'PUBLIC') AS name, r.rolname, tenure.tenant_of_role(r.rolname) AS tenant,
-           EXISTS (SELECT FROM tenure.runtime_user u WHERE u.user_name = r.rolname) AS named
+           EXISTS (SELECT FROM tenure.runtime_user u WHERE u.user_name = r.rolname) AS named,
+           coalesce(EXISTS (SELECT FROM tenure.runtime_user u WHERE u.user_name = r.rolname) OR r.rolname = session_user, false) AS runs
     FROM (SELECT grantee AS oid FROM acl UNION SELECT member FROM joined UNION SELECT grantee FROM defaults) g
     LEFT JOIN pg_roles r ON r.oid = g.oid
     WHERE g.oid = 0 OR NOT r.rolsuper),
 statement (oid, n, sql) AS (
-    SELECT h.oid, 1, format('DELETE FROM tenure.runtime_user WHERE user_name = %L', h.rolname)
-    FROM holder h WHERE h.named AND h.tenant IS NOT NULL
+    SELECT h.oid, 1, format('REVOKE %I FROM %I', j.rolname, h.rolname)
+    FROM holder h JOIN joined j ON j.member = h.oid WHERE h.tenant IS NOT NULL AND NOT h.runs
     UNION ALL
-    SELECT h.oid, 2, format('REVOKE %I FROM %I', j.rolname, h.rolname)
-    FROM holder h JOIN joined j ON j.member = h.oid WHERE h.tenant IS NOT NULL
+    SELECT h.oid, 3, d.revoke || h.name
+    FROM holder h JOIN defaults d ON d.grantee = h.oid WHERE NOT h.runs
     UNION ALL
-    SELECT h.oid, 4, d.revoke || h.name
-    FROM holder h JOIN defaults d ON d.grantee = h.oid WHERE NOT h.named OR h.tenant IS NOT NULL OR h.oid = 0
-    UNION ALL
-    SELECT oid, 3, format('REVOKE %s ON %s%s FROM %s%s', privileges, kind, string_agg(object, ', ' ORDER BY object), name, CASE WHEN bool_or(grantable) THEN ' CASCADE' ELSE '' END)
+    SELECT oid, 2, format('REVOKE %s ON %s%s FROM %s%s', privileges, kind, string_agg(object, ', ' ORDER BY object), name, CASE WHEN bool_or(grantable) THEN ' CASCADE' ELSE '' END)
     FROM (SELECT h.oid, h.name, a.kind, a.object, string_agg(DISTINCT a.privilege, ', ') AS privileges, bool_or(a.grantable) AS grantable
           FROM holder h JOIN acl a ON a.grantee = h.oid
-          WHERE h.tenant IS NOT NULL OR h.oid = 0 OR NOT h.named AND NOT a.enqueues
+          WHERE NOT h.runs AND (h.tenant IS NOT NULL OR h.oid = 0 OR NOT a.enqueues)
           GROUP BY h.oid, h.name, a.kind, a.object) on_object
     GROUP BY oid, name, kind, privileges)
-SELECT coalesce(h.rolname, 'PUBLIC') AS name, h.tenant, array_agg(s.sql ORDER BY s.n, s.sql) AS statements
-FROM holder h JOIN statement s USING (oid)
+SELECT coalesce(h.rolname, 'PUBLIC') AS name, h.tenant, coalesce(array_agg(s.sql ORDER BY s.n, s.sql) FILTER (WHERE s.sql IS NOT NULL), '{}') AS statements
+FROM holder h LEFT JOIN statement s USING (oid)
+WHERE s.sql IS NOT NULL OR h.runs AND (h.tenant IS NOT NULL OR NOT h.named)
 GROUP BY h.oid, h.rolname, h.tenant
 ORDER BY h.tenant IS NULL, 1;

@@ -14,14 +14,15 @@ LEFT JOIN LATERAL (
                    WHEN m.rolbypassrls THEN 'bypasses row-level security (BYPASSRLS)'
                    WHEN m.rolreplication THEN 'may copy the whole server (REPLICATION)'
                    WHEN m.rolname LIKE 'pg\_%' THEN 'has rights beyond any tenant''s data'
+                   WHEN m.oid = g.oid THEN 'is the user that nodes connect as'
                    ELSE 'owns the ledger' END AS why
     FROM pg_roles m
     WHERE pg_has_role(r.oid, m.oid, 'MEMBER')
-      AND (m.rolsuper OR m.rolcreaterole OR m.rolbypassrls OR m.rolreplication
+      AND (m.rolsuper OR m.rolcreaterole OR m.rolbypassrls OR m.rolreplication OR m.oid = g.oid
            OR m.oid = (SELECT c.relowner FROM pg_class c WHERE c.oid = to_regclass('tenure.pool'))
            OR m.rolname IN ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files',
                             'pg_read_all_data', 'pg_write_all_data', 'pg_maintain', 'pg_signal_backend'))
     ORDER BY m.oid <> r.oid, m.rolname LIMIT 1) mighty ON true
 WHERE g.rolname = $1 AND r.rolname = ANY ($2::text[])
-  AND NOT pg_has_role(g.oid, r.oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)
+  AND (r.oid = g.oid OR NOT pg_has_role(g.oid, r.oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END))
 ORDER BY r.rolname;

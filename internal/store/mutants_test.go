@@ -383,9 +383,9 @@ DECLARE`,
 	},
 	{
 		Promise: "P6", Name: "a tenant's role sees every tenant's jobs",
-		File: "internal/store/migrations/0035_executing_user.sql",
-		Old:  `OR tenure.job_allowed(current_user, s.tenant_id, 'SELECT', true)`,
-		New:  `OR s.tenant_id <> ''`,
+		File: "internal/store/migrations/0051_job_status.sql",
+		Old:  `WHERE (SELECT v.every FROM tenure.view_key k, LATERAL`,
+		New:  `WHERE s.tenant_id <> '' OR (SELECT v.every FROM tenure.view_key k, LATERAL`,
 		Test: "TestOperateBySQL",
 	},
 	{

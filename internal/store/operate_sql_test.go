@@ -86,7 +86,7 @@ func TestOperateBySQL(t *testing.T) {
 	defer stop()
 	told, err := conn.WaitForNotification(hear)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"l": [{"Tenant": "acme", "Queue": "q", "Priority": 0}]}`, told.Payload)
+	require.Empty(t, told.Payload, "anybody may listen")
 	execute(t, conn, "UNLISTEN *")
 	_, row := stands(t, owner, job.ID(dead))
 	require.Equal(t, []any{0.0, 0.0, "d"}, []any{row["attempt"], row["losses"], row["unique_key"]})
@@ -135,6 +135,66 @@ func TestJobStatusReadsOneJob(t *testing.T) {
 	plan := strings.Join(lines, "\n")
 	require.Contains(t, plan, "job_pkey")
 	require.NotContains(t, plan, "Seq Scan on job j")
+}
+
+// Nobody learns by a plan how many jobs others have of a kind, nor asks the view's functions whose role is whose.
+func TestJobStatusTellsNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	owner, conn := asTenants(t)
+	for _, table := range []string{"job (tenant_id, queue, kind, payload, correlation_id, unique_key, priority", "timer_job (due_at, tenant_id, queue, kind, payload, correlation_id, unique_key, priority",
+		"dead_letter_job (origin, error, tenant_id, queue, kind, payload, correlation_id, unique_key, priority"} {
+		name, _, _ := strings.Cut(table, " ")
+		first := map[string]string{"job": "", "timer_job": "now(), ", "dead_letter_job": "'job', 'secret', "}[name]
+		execute(t, owner, "INSERT INTO tenure."+table+") SELECT "+first+"'globex', 'secret', 'secret', '{}', 'secret', 'secret' || n, 7 FROM generate_series(1, 500) n")
+		execute(t, owner, "ANALYZE tenure."+name)
+	}
+	execute(t, owner, "INSERT INTO tenure.tenant_role VALUES ('', 't_{tenant}')")
+	execute(t, conn, "SET ROLE "+roleAcme)
+	plan := func(options, condition string) string {
+		t.Helper()
+		rows, err := conn.Query(t.Context(), "EXPLAIN ("+options+") SELECT count(*) FROM tenure.job_status WHERE "+condition, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return strings.Join(lines, "\n")
+	}
+	for column, values := range map[string][2]string{"tenant": {"'globex'", "'nobody'"}, "kind": {"'secret'", "'public'"}, "queue": {"'secret'", "'public'"},
+		"correlation_id": {"'secret'", "'public'"}, "unique_key": {"'secret1'", "'public1'"}, "error": {"'secret'", "'public'"}, "priority": {"7", "3"}, "attempt": {"0", "5"}, "max_attempts": {"9", "5"}} {
+		for _, options := range []string{"ANALYZE, COSTS off, TIMING off, SUMMARY off", "COSTS on"} {
+			there, nowhere := plan(options, column+" = "+values[0]), plan(options, column+" = "+values[1])
+			require.Equal(t, strings.ReplaceAll(nowhere, " = "+values[1], " = "+values[0]), there, column)
+		}
+	}
+	for _, sql := range []string{"SELECT tenure.job_allowed('" + roleGlobex + "', 'globex', 'SELECT', true)", "SELECT tenure.seen_by('" + roleGlobex + "', gen_random_uuid())", "SELECT key FROM tenure.view_key"} {
+		_, err := conn.Exec(t.Context(), sql)
+		require.Equal(t, "42501", code(err), "%s: %v", sql, err)
+	}
+}
+
+// Who is whose role says what is seen, by names, by a pattern, and by a pattern that is one role for all.
+func TestJobStatusIsForOnesOwnTenants(t *testing.T) {
+	t.Parallel()
+	owner, _ := asTenants(t)
+	name := role(t, owner, "own", "")
+	execute(t, owner, "INSERT INTO tenure.job (tenant_id, queue, kind, payload) SELECT tenant, 'q', 'k', '{}' FROM unnest('{acme,globex,"+strings.TrimPrefix(name, "own_")+",other}'::text[]) AS tenant")
+	conn := connectTo(t, owner.Config().ConnString())
+	execute(t, conn, "SET ROLE "+name)
+	sees := func() (tenants string) {
+		t.Helper()
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT coalesce(string_agg(t, ',' ORDER BY t), '') FROM (SELECT replace(tenant, $1, 'mine') AS t FROM tenure.job_status) s", strings.TrimPrefix(name, "own_")).Scan(&tenants))
+		return tenants
+	}
+	require.Empty(t, sees())
+	execute(t, owner, "INSERT INTO tenure.tenant_role VALUES ('', 'own_{tenant}')")
+	require.Equal(t, "mine", sees())
+	execute(t, owner, "GRANT "+roleGlobex+" TO "+name)
+	require.Equal(t, "globex,mine", sees())
+	execute(t, owner, "UPDATE tenure.tenant_role SET role_name = '"+name+"' WHERE tenant_id = ''")
+	require.Equal(t, "globex,mine,other", sees(), "all but who has another role")
+	execute(t, owner, "REVOKE "+roleGlobex+" FROM "+name+"; INSERT INTO tenure.tenant_role VALUES ('other', 'gone')")
+	require.Equal(t, "mine", sees())
+	execute(t, owner, "UPDATE tenure.tenant_role SET role_name = 'gone' WHERE tenant_id = ''")
+	require.Empty(t, sees())
 }
 
 // A job is put off between two looks of tenure.cancel.

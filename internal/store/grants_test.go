@@ -404,7 +404,7 @@ func TestTenantsHaveNoPartInTheLedger(t *testing.T) {
 		UNION ALL
 		SELECT 'CREATE' WHERE has_schema_privilege('tenure_test_acme', 'tenure', 'CREATE')
 		UNION ALL
-		SELECT proname FROM pg_proc WHERE pronamespace = 'tenure'::regnamespace AND prosecdef AND proname NOT IN ('enqueue', 'enqueue_external', 'enqueue_linked', 'cancel', 'retry', 'job_allowed', 'first_turn', 'incarnation', 'server_state') -- which look at who calls
+		SELECT proname FROM pg_proc WHERE pronamespace = 'tenure'::regnamespace AND prosecdef AND proname NOT IN ('enqueue', 'enqueue_external', 'enqueue_linked', 'cancel', 'retry', 'seen_by', 'first_turn', 'incarnation', 'server_state') -- which look at who calls
 		    AND has_function_privilege('tenure_test_acme', oid, 'EXECUTE')`)
 	require.NoError(t, err)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])

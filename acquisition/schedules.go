@@ -41,15 +41,19 @@ func (s *schedules) fireSlice(ctx context.Context) (n int, more bool, err error)
 			s.agenda.spread.ask()
 			continue
 		}
+		var runs []time.Time
+		var next time.Time
 		rule, err := d.Rule()
 		if err == nil && d.Damage != "" {
 			err = errors.New(d.Damage)
+		}
+		if err == nil {
+			runs, next, err = rule.Due(d.At, now, recurrence.Missed(d.Missed), d.Waits)
 		}
 		if err != nil {
 			s.report(d, err)
 			continue
 		}
-		runs, next := rule.Due(d.At, now, recurrence.Missed(d.Missed), d.Waits)
 		for i := range runs {
 			runs[i] = runs[i].Add(-d.Jitter) // the time that it is for, rather than the one that it is fired at
 		}

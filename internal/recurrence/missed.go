@@ -22,32 +22,31 @@ const (
 )
 
 // Due works out which runs are to be made now of those that are due, of which at is the first, and
-// when the schedule is due next; zero: never. inTurn: each is to wait for the one before to end, so
+// when the schedule is due next; zero: never. The error is that of [Rule.Next]. inTurn: each is to wait for the one before to end, so
 // that there can be one at a time.
-func (r Rule) Due(at, now time.Time, missed Missed, inTurn bool) (runs []time.Time, next time.Time) {
+func (r Rule) Due(at, now time.Time, missed Missed, inTurn bool) (runs []time.Time, next time.Time, err error) {
 	switch {
 	case missed == All && inTurn:
-		next, _ = r.Next(at)
-		return []time.Time{at}, next
+		next, err = r.Next(at)
+		return []time.Time{at}, next, err
 	case missed == All:
-		ok := true
-		for next = at; ok && !next.After(now) && len(runs) < MostMissed; next, ok = r.Next(next) {
+		for next = at; err == nil && !next.IsZero() && !next.After(now) && len(runs) < MostMissed; next, err = r.Next(next) {
 			runs = append(runs, next)
 		}
-		if !ok || next.After(now) {
-			return runs, next
+		if err != nil || next.IsZero() || next.After(now) {
+			return runs, next, err
 		}
 	case missed == Skip && now.Sub(at) > Late:
-		timely, ok := r.Next(now.Add(-Late - 1))
-		if !ok || timely.After(now) {
-			return nil, timely
+		timely, err := r.Next(now.Add(-Late - 1))
+		if err != nil || timely.IsZero() || timely.After(now) {
+			return nil, timely, err
 		}
 		runs = []time.Time{timely}
 	default:
 		runs = []time.Time{at}
 	}
-	next, _ = r.Next(now)
-	return runs, next
+	next, err = r.Next(now)
+	return runs, next, err
 }
 
 // Delayed is the rule with every time that much later.
@@ -55,10 +54,11 @@ func (r Rule) Delayed(by time.Duration) Rule {
 	if by == 0 || r.after == nil {
 		return r
 	}
-	return Rule{after: func(t time.Time) time.Time {
-		if next, ok := r.Next(t.Add(-by)); ok {
-			return next.Add(by)
+	return Rule{after: func(t time.Time) (time.Time, error) {
+		next, err := r.Next(t.Add(-by))
+		if err != nil || next.IsZero() {
+			return time.Time{}, err
 		}
-		return time.Time{}
+		return next.Add(by), nil
 	}}
 }

@@ -33,18 +33,22 @@ func TestWhatBecomesOfMissedRuns(t *testing.T) {
 		{All, false, at(0, 1, 2, 3), at(4)[0]},
 		{All, true, at(0), at(1)[0]},
 	} {
-		runs, next := hourly.Due(noon, now, c.missed, c.inTurn)
+		runs, next, err := hourly.Due(noon, now, c.missed, c.inTurn)
+		require.NoError(t, err)
 		require.Equal(t, c.runs, runs, c)
 		require.Equal(t, c.next, next, c)
 	}
-	runs, next := hourly.Due(noon, at(3)[0].Add(Late), Skip, false)
+	runs, next, err := hourly.Due(noon, at(3)[0].Add(Late), Skip, false)
+	require.NoError(t, err)
 	require.Equal(t, at(3), runs, "it can still start in time")
 	require.Equal(t, at(4)[0], next)
-	runs, next = hourly.Due(noon, noon.AddDate(0, 0, 30), All, false)
+	runs, next, err = hourly.Due(noon, noon.AddDate(0, 0, 30), All, false)
+	require.NoError(t, err)
 	require.Len(t, runs, MostMissed)
 	require.Equal(t, noon.AddDate(0, 0, 30).Add(time.Hour), next, "those beyond are left out")
 	last := parse(t, Spec{Rule: "0 * * * *", End: noon.Add(time.Hour)})
-	runs, next = last.Due(noon, now, All, false)
+	runs, next, err = last.Due(noon, now, All, false)
+	require.NoError(t, err)
 	require.Equal(t, at(0, 1), runs)
 	require.Zero(t, next)
 }
@@ -56,12 +60,14 @@ func TestDueGoesOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := parse(t, Spec{Rule: rapid.SampledFrom([]string{"* * * * *", "@daily", "@every 7s", "R5/2026-12-01T12:00:00Z/PT1H"}).Draw(t, "rule"), Since: noon}).
 			Delayed(time.Duration(rapid.IntRange(0, 5000).Draw(t, "delay")) * time.Millisecond)
-		at, ok := r.Next(noon.Add(-1))
-		require.True(t, ok)
+		at, err := r.Next(noon.Add(-1))
+		require.NoError(t, err)
+		require.False(t, at.IsZero())
 		now := at.Add(time.Duration(rapid.IntRange(0, 400_000).Draw(t, "late")) * time.Second)
 		missed := rapid.SampledFrom([]Missed{Skip, One, All}).Draw(t, "missed")
 		inTurn := rapid.Bool().Draw(t, "in turn")
-		runs, next := r.Due(at, now, missed, inTurn)
+		runs, next, err := r.Due(at, now, missed, inTurn)
+		require.NoError(t, err)
 		for i, run := range runs {
 			require.False(t, run.Before(at) || run.After(now))
 			require.True(t, i == 0 || run.After(runs[i-1]))

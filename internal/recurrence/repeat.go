@@ -1,6 +1,7 @@
 package recurrence
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"sort"
@@ -49,16 +50,20 @@ func parsePeriod(rule, text string) (period, error) {
 }
 
 // after is k periods after start. The last day of a month stands for those that it has not.
-func (p period) after(start time.Time, k int) time.Time {
+func (p period) after(start time.Time, k int) (time.Time, error) {
 	t := start
-	if p.months != 0 || p.days != 0 {
+	if k != 0 && (p.months != 0 || p.days != 0) { // else clocks may show what start is a second time
 		year, month, day := start.Date()
 		hour, minute, second := start.Clock()
 		first := time.Date(year, month+time.Month(k*p.months), 1, 0, 0, 0, 0, time.UTC)
 		day = min(day, first.AddDate(0, 1, -1).Day())
-		t = time.Date(first.Year(), first.Month(), day+k*p.days, hour, minute, second, start.Nanosecond(), start.Location())
+		shown := time.Date(first.Year(), first.Month(), day+k*p.days, hour, minute, second, start.Nanosecond(), time.UTC)
+		var err error
+		if t, err = firstShown(shown, start.Location()); err != nil {
+			return time.Time{}, err
+		}
 	}
-	return t.Add(time.Duration(k) * p.passing)
+	return t.Add(time.Duration(k) * p.passing), nil
 }
 
 // least is not longer than the period ever is.
@@ -132,15 +137,19 @@ func parseRepeat(s Spec, text string, loc *time.Location) (Rule, error) {
 
 // repeat is due k periods after start, for k from first to last.
 func repeat(start time.Time, p period, first, last int, end time.Time) Rule {
-	return Rule{end: end, after: func(t time.Time) time.Time {
+	return Rule{end: end, after: func(t time.Time) (next time.Time, err error) {
 		most := first // is not before t
 		if gone := t.Sub(start); gone >= 0 {
 			most = max(first, int(gone/p.least())+2)
 		}
 		most = min(most, last)
-		k := first + sort.Search(most-first+1, func(i int) bool { return p.after(start, first+i).After(t) })
-		if k > most {
-			return time.Time{}
+		k := first + sort.Search(most-first+1, func(i int) bool {
+			at, failed := p.after(start, first+i)
+			err = cmp.Or(err, failed)
+			return at.After(t)
+		})
+		if err != nil || k > most {
+			return time.Time{}, err
 		}
 		return p.after(start, k)
 	}}
@@ -148,10 +157,15 @@ func repeat(start time.Time, p period, first, last int, end time.Time) Rule {
 
 // parseTime reads a time, which is on the clocks of loc if it does not say otherwise.
 func parseTime(rule, text string, loc *time.Location) (time.Time, error) {
-	for _, form := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"} {
-		if t, err := time.ParseInLocation(form, text, loc); err == nil && t.Year() >= 1970 {
+	for i, form := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"} {
+		t, err := time.Parse(form, text)
+		if err != nil || t.Year() < 1970 {
+			continue
+		}
+		if saysOffset := i < 2; saysOffset {
 			return t.In(loc), nil
 		}
+		return firstShown(t, loc)
 	}
 	return time.Time{}, ruleError(rule, "%q is not a time: write one such as 2026-12-01T08:00:00Z", text)
 }

@@ -37,17 +37,21 @@ func (e *Error) Error() string { return e.Field + ": " + e.What + ": " + e.Fix }
 
 // Rule says when runs are due. It does not change; safe for concurrent use.
 type Rule struct {
-	after func(time.Time) time.Time // the first time after another one; zero: there is none
+	after func(time.Time) (time.Time, error) // the first time after another one; zero: there is none
 	end   time.Time
 }
 
-// Next is the first time after t at which a run is due; ok is false if there is none any more.
-func (r Rule) Next(t time.Time) (next time.Time, ok bool) {
-	next = r.after(t)
-	if next.IsZero() || !r.end.IsZero() && next.After(r.end) {
-		return time.Time{}, false
+// Next is the first time after t at which a run is due, which is later than t; zero: there is none any
+// more. The error, an [*Error], is that it takes too long to find out.
+func (r Rule) Next(t time.Time) (time.Time, error) {
+	next, err := r.after(t)
+	if err != nil || next.IsZero() || !r.end.IsZero() && next.After(r.end) {
+		return time.Time{}, err
 	}
-	return next, true
+	if !next.After(t) { // or whoever goes from one time to the next would go on for ever
+		return time.Time{}, &Error{"rule", fmt.Sprintf("what follows %v comes out as %v, which is no later", t, next), "write another rule"}
+	}
+	return next, nil
 }
 
 // maxRule is the longest rule, in bytes.

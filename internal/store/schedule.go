@@ -44,11 +44,8 @@ func (t *Times) NextAfter(after time.Time) (*time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	next, ok := r.Next(after)
-	if !ok {
-		return nil, nil
-	}
-	return &next, nil
+	next, err := r.Next(after)
+	return nullable(next), err
 }
 
 // Schedule is a named schedule of a tenant.

@@ -1,6 +1,8 @@
 package recurrence
 
 import (
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/netresearch/go-cron"
@@ -11,18 +13,58 @@ import (
 // back it finds the hour twice.
 var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).WithMaxSearchYears(40)
 
+// field is one of cron's, for the words of a refusal.
+type field struct {
+	name, allowed string
+}
+
+var fields = []field{
+	{"minute", "0 to 59"},
+	{"hour", "0 to 23"},
+	{"day of month", "1 to 31"},
+	{"month", "1 to 12, or JAN to DEC,"},
+	{"day of week", "0 to 7, or SUN to SAT,"},
+}
+
+// fieldForm is what a field can be. The parser takes more: it leaves out what is empty between commas,
+// and what follows a star.
+var fieldForm = func() *regexp.Regexp {
+	const value = `(?:[0-9]{1,2}|[A-Za-z]{3})`
+	const item = `(?:[*?]|` + value + `(?:-` + value + `)?)(?:/[0-9]{1,2})?`
+	return regexp.MustCompile(`^` + item + `(?:,` + item + `)*$`)
+}()
+
 func parseCron(rule, text string, loc *time.Location) (func(time.Time) (time.Time, error), error) {
 	s, err := parser.Parse(text)
-	if err != nil {
-		return nil, ruleError(rule, "%v; write minute, hour, day of month, month and day of week, such as 0 7 * * 1-5", err)
+	if text[0] != '@' {
+		if err := checkFields(rule, strings.Fields(text)); err != nil {
+			return nil, err
+		}
 	}
-	if _, ok := s.(*cron.SpecSchedule); !ok {
-		return nil, ruleError(rule, "write minute, hour, day of month, month and day of week, such as 0 7 * * 1-5")
+	if _, ok := s.(*cron.SpecSchedule); err != nil || !ok {
+		return nil, ruleError(rule, "write minute, hour, day of month, month and day of week, such as 0 7 * * 1-5, or one of @hourly, @daily, @weekly, @monthly and @yearly")
 	}
 	if s.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, ruleError(rule, "there is no such day in any year")
+		return nil, ruleError(rule, "there is no such day in any year: write one that there is")
 	}
 	return func(t time.Time) (time.Time, error) { return nextOnClocks(s, loc, t) }, nil
+}
+
+// checkFields says which field cannot be read, and what it can be.
+func checkFields(rule string, texts []string) error {
+	if len(texts) != len(fields) {
+		return ruleError(rule, "it has %d fields: write five, minute, hour, day of month, month and day of week, such as 0 7 * * 1-5", len(texts))
+	}
+	for i, text := range texts {
+		alone := []string{"*", "*", "*", "*", "*"}
+		alone[i] = text
+		_, err := parser.Parse(strings.Join(alone, " "))
+		if err != nil || !fieldForm.MatchString(text) {
+			f := fields[i]
+			return ruleError(rule, "%s %.40q: %s are allowed, and * for all of them; a range is written 1-5, every third 1-9/3 or */3, and several are parted by one comma each", f.name, text, f.allowed)
+		}
+	}
+	return nil
 }
 
 // nextOnClocks is the first time after t at which clocks in loc show what s asks for, each minute

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/routing"
@@ -233,6 +234,24 @@ func TestSchedulesForEveryTenant(t *testing.T) {
 	b.spreadNow(tm)
 	require.Zero(t, b.count(copies))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule"), "acme's own stays")
+	tm.group.Wait()
+}
+
+// A schedule for every tenant that cannot be worked out here keeps no other one from reaching tenants, and is told of.
+func TestAnUnreadableScheduleIsNotSpread(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	tm, logged := b.term(t.Context())
+	for _, name := range []string{"bad", "good"} {
+		b.exec("INSERT INTO tenure.schedule (tenant_id, name, kind, queue, spec, next_at) VALUES ('', $1, 'k', 'default', '@daily', clock_timestamp())", name)
+	}
+	b.exec("UPDATE tenure.schedule SET time_zone = 'Mars/Olympus' WHERE name = 'bad'")
+	for range 2 {
+		b.spreadNow(tm)
+	}
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE tenant_id = 'acme' AND name = 'good'"))
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE tenant_id = 'acme'"))
+	require.Len(t, logged.FilterMessageSnippet("is not in force").FilterField(zap.String("schedule", "bad")).All(), 1)
 	tm.group.Wait()
 }
 

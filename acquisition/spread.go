@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"go.uber.org/zap"
 
+	"github.com/tenurehq/tenure/internal/recurrence"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -33,7 +34,7 @@ func (s *spreader) spread() query {
 	return func(ctx context.Context) (use func(), err error) {
 		refused, err := s.configure(ctx, configured) // why, by schedule
 		if err == nil {
-			err = s.copy(ctx)
+			err = s.copy(ctx, refused)
 		}
 		if err == nil {
 			err = s.followClock(ctx)
@@ -90,7 +91,10 @@ func (s *spreader) configure(ctx context.Context, configured map[string]Schedule
 		for _, row.Tenant = range tenants {
 			key := store.ScheduleKey{Tenant: row.Tenant, Name: name}
 			wanted[key] = true
+			bad := (*recurrence.Error)(nil)
 			switch err := s.set(ctx, row); {
+			case errors.As(err, &bad):
+				refused[key] = err
 			case errors.Is(err, store.ErrScheduleElsewhere):
 				refused[key] = errors.New("one of its name was set by the API or the command line: delete that, or choose another name")
 			case err != nil:
@@ -147,8 +151,8 @@ func unlessBusy(err error) error {
 	return err
 }
 
-// copy gives each tenant that lives here its copy of the schedules for every tenant.
-func (s *spreader) copy(ctx context.Context) error {
+// copy gives each tenant that lives here its copy of the schedules for every tenant, but for those that it adds to refused.
+func (s *spreader) copy(ctx context.Context, refused map[store.ScheduleKey]error) error {
 	db := s.pool.Jobs()
 	every := store.EveryTenant
 	all, err := store.Schedules(ctx, db, store.ScheduleFilter{Tenant: &every})
@@ -168,7 +172,13 @@ func (s *spreader) copy(ctx context.Context) error {
 	}
 	for i := range all {
 		d := &all[i]
-		if err := s.copyOne(ctx, d, tenants); err != nil {
+		bad := (*recurrence.Error)(nil)
+		err := s.copyOne(ctx, d, tenants)
+		if errors.As(err, &bad) { // the others are to be had all the same
+			refused[store.ScheduleKey{Tenant: d.Tenant, Name: d.Name}] = err
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		if d.NextAt != nil {
@@ -244,12 +254,12 @@ func delayOf(tenant, name string, most time.Duration) time.Duration {
 	return time.Duration(xxhash.Sum64String(tenant+"\n"+name)%steps) * time.Millisecond
 }
 
-// report says once of each schedule of the configuration that is not in force why it is not.
+// report says once of each schedule of the configuration, or for every tenant, that is not in force why it is not.
 func (s *spreader) report(refused map[store.ScheduleKey]error) {
 	told := map[store.ScheduleKey]bool{}
 	for key, why := range refused {
 		if told[key] = true; !s.told[key] {
-			s.log.Warn("a schedule of the configuration is not in force", zap.String("tenant", key.Tenant), zap.String("schedule", key.Name), zap.Error(why))
+			s.log.Warn("a schedule of the configuration, or for every tenant, is not in force", zap.String("tenant", key.Tenant), zap.String("schedule", key.Name), zap.Error(why))
 		}
 	}
 	s.told = told

@@ -14,7 +14,6 @@ import (
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/notify"
-	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -25,7 +24,6 @@ import (
 // tenants and pools from outside.
 type Client struct {
 	*process
-	registry *job.Registry        // nil: kinds are not checked
 	acquirer *acquisition.Manager // of the client's node; nil: it has none
 	handling context.Context      // ends when the node's stop cancels handlers; nil: it has no node
 
@@ -55,7 +53,9 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 	}
 	cluster.SetPools(poolNames(router.Pools()))
 	cipher := o.cipher(cfg)
-	return &Client{process: newProcess(cfg, router, cluster, cipher), registry: o.registry,
+	process := newProcess(cfg, router, cluster, cipher)
+	process.registry = o.registry
+	return &Client{process: process,
 		reloader: &reloader{started: cfg, router: router, cluster: cluster, cipher: o.reloaded(cipher), log: o.log, lock: newReloadLock()}}, nil
 }
 

@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -409,9 +410,13 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry) (map[*routing
 // buildJob checks a job, fills in its defaults, notes in which span it is enqueued and encrypts its arguments.
 func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
 	j, err := checkJob(c.registry, tenant, args, opts)
+	if err == nil {
+		_, err = c.fillIn(&j)
+	}
 	if err != nil {
 		return store.NewJob{}, &InputError{err}
 	}
+	j.Queue = cmp.Or(j.Queue, job.DefaultQueue)
 	noteTrace(ctx, &j)
 	j.Payload, err = c.cipher.Seal(ctx, j.Tenant, j.Kind, j.Payload)
 	return j, err

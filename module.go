@@ -175,6 +175,7 @@ func provideCipher(cfg config.Config, s nodeSettings) *encryption.Cipher { retur
 func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *lease.Keepers, m *acquisition.Manager, registry *job.Registry, client *Client, s nodeSettings) (*Node, error) {
 	client.registry, client.acquirer, client.handling = registry, m, w.Interrupted()
 	client.notifier.SetAcquirer(m)
+	m.GiveWith(client.give)
 	own := prometheus.NewRegistry()
 	all := []prometheus.Collector{w.Metrics(), ss.Metrics(), m.Metrics(), r, c.Metrics(), buildInfo(s.version)}
 	for _, m := range all {

@@ -169,15 +169,19 @@ func argsKey(kind string, payload []byte) string {
 // go first. The key is 1 to 1024 bytes of text. See docs/limits.md, and [SkipRetrying].
 func Exclusive(key string, options ...ExclusiveOption) Option {
 	return func(e *enqueue) error {
-		if key == "" || len(key) > maxKey {
-			return fmt.Errorf("Exclusive: the key has %d bytes: 1 to %d are allowed", len(key), maxKey)
-		}
 		e.job.ExclusiveKey, e.passable = key, false
 		for _, o := range options {
 			o(e)
 		}
-		return validateText("exclusive key", key)
+		return checkExclusiveKey(key)
 	}
+}
+
+func checkExclusiveKey(key string) error {
+	if key == "" || len(key) > maxKey {
+		return fmt.Errorf("Exclusive: the key has %d bytes: 1 to %d are allowed", len(key), maxKey)
+	}
+	return validateText("exclusive key", key)
 }
 
 // ExclusiveOption changes what an exclusive key does.
@@ -303,13 +307,7 @@ func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts
 	if err := job.ValidateKind("kind", kind); err != nil {
 		return store.NewJob{}, err
 	}
-	e := enqueue{job: store.NewJob{Tenant: string(tenant.ID), Kind: kind, Queue: job.DefaultQueue}}
-	var spec *job.Spec
-	if registry != nil {
-		if spec, _ = registry.Find(kind); spec != nil {
-			e.job.Queue = spec.Queue
-		}
-	}
+	e := enqueue{job: store.NewJob{Tenant: string(tenant.ID), Kind: kind}}
 	for _, o := range opts {
 		if err := o(&e); err != nil {
 			return store.NewJob{}, err
@@ -318,7 +316,7 @@ func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts
 	if err := e.checkLinks(); err != nil {
 		return store.NewJob{}, err
 	}
-	if registry != nil && spec == nil && !e.elsewhere && !e.job.External {
+	if registry != nil && findKind(registry, kind) == nil && !e.elsewhere && !e.job.External {
 		return store.NewJob{}, fmt.Errorf("%w: register a handler before New, or pass tenure.Elsewhere() if another node has one", ErrUnknownKind)
 	}
 	raw, ok := args.(RawArgs)
@@ -346,16 +344,16 @@ func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts
 	if e.job.External && (e.job.Timeout != 0 || e.job.UniqueFor != 0 || e.job.Tagged || e.job.Links != nil) {
 		return store.NewJob{}, errors.New("External with Timeout, UniqueFor, Tags, After, AsBatch or InBatch: jobs for external workers have none of these; leave them out")
 	}
-	if spec != nil && spec.ExclusiveKey != nil && e.job.ExclusiveKey == "" && !e.job.External {
-		key, err := spec.ExclusiveKey(e.job.Payload)
-		if err == nil && key != "" {
-			err = Exclusive(key)(&e)
-		}
-		if err != nil {
-			return store.NewJob{}, err
-		}
-	}
 	return e.job, nil
+}
+
+// findKind returns what is known of a kind; nil: nothing is.
+func findKind(registry *job.Registry, kind string) *job.Spec {
+	if registry == nil {
+		return nil
+	}
+	spec, _ := registry.Find(kind)
+	return spec
 }
 
 // RawArgs are arguments that are JSON already, of a kind named at run time: for

@@ -30,6 +30,7 @@ type process struct {
 	notifier *notify.Notifier
 	keep     bool // whether cancelled jobs are kept among the finished ones
 	cipher   *encryption.Cipher
+	registry *job.Registry  // nil: kinds are not checked
 	asking   sync.WaitGroup // pools for jobs of external workers
 }
 
@@ -38,6 +39,45 @@ func newProcess(cfg config.Config, r *routing.Router, c *membership.Cluster, cip
 	p.cfg.Store(&cfg)
 	p.notifier = notify.New(c, p.notifyDatabase)
 	return p
+}
+
+// fillIn gives a job what its kind gives where it says nothing itself, and has its arguments as they are not
+// encrypted yet. Without the kind it stays as it is; known tells. All jobs go this way: those that are enqueued, and
+// those of schedules.
+func (c *process) fillIn(j *store.NewJob) (known bool, err error) {
+	spec := findKind(c.registry, j.Kind)
+	if spec == nil {
+		return false, nil
+	}
+	if j.Queue == "" {
+		j.Queue = spec.Queue
+	}
+	if spec.ExclusiveKey == nil || j.ExclusiveKey != "" || j.External {
+		return true, nil
+	}
+	if j.ExclusiveKey, err = spec.ExclusiveKey(j.Payload); err == nil && j.ExclusiveKey != "" {
+		err = checkExclusiveKey(j.ExclusiveKey)
+	}
+	return true, err
+}
+
+// give fills in a schedule's job, and encrypts its arguments. What panics there is the program's, and must not end a
+// node that fires schedules of others, too.
+func (c *process) give(ctx context.Context, j *store.NewJob) (g store.Given, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &InputError{fmt.Errorf("what kind %q gives its jobs cannot be worked out, as job.ExclusiveBy or the key ring panicked: %v", j.Kind, p)}
+		}
+	}()
+	plain := j.Payload
+	known, err := c.fillIn(j)
+	if err != nil {
+		return store.Given{}, &InputError{err}
+	}
+	if j.Payload, err = c.cipher.Seal(ctx, j.Tenant, j.Kind, plain); err != nil {
+		return store.Given{}, err
+	}
+	return store.GivenTo(j, plain, known), nil
 }
 
 // notifyDatabase tells the holder of a pool's lock by its database.

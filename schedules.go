@@ -29,8 +29,8 @@ type Schedule struct {
 	Name string
 	// Args are the arguments of each job, and its kind.
 	Args job.Args
-	// Options are those of each job: [OnQueue], [Priority], [MaxAttempts], [Meta]. A kind's own
-	// queue is not known here.
+	// Options are those of each job: [OnQueue], [Priority], [MaxAttempts], [Meta]. What they do not
+	// say the kind gives, as to a job that is enqueued; see docs/schedules.md.
 	Options []Option
 	// Rule says when it is due: cron (0 7 * * 1-5), an interval (@every 15m, PT15M), or an ISO 8601
 	// repeat (R3/2026-12-01T08:00:00Z/P1D).
@@ -101,7 +101,7 @@ var ErrNoSchedule = store.ErrNoSchedule
 // One for every tenant is written to every pool. If some pools do not answer, the others have it,
 // and the error says so: set it again, as for a pool that is added later. The time returned is zero.
 func (s *Schedules) Set(ctx context.Context, d Schedule) (next time.Time, err error) {
-	row, err := scheduleRow(d)
+	row, err := s.scheduleRow(d)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("schedule %q: %w", d.Name, &InputError{err})
 	}
@@ -146,7 +146,7 @@ func (s *Schedules) Set(ctx context.Context, d Schedule) (next time.Time, err er
 }
 
 // scheduleRow is a schedule as the ledger has it, without what only a database's clock can tell.
-func scheduleRow(d Schedule) (row store.Schedule, err error) {
+func (s *Schedules) scheduleRow(d Schedule) (row store.Schedule, err error) {
 	if err := job.ValidateKind("name", d.Name); err != nil {
 		return row, err
 	}
@@ -172,9 +172,17 @@ func scheduleRow(d Schedule) (row store.Schedule, err error) {
 	if d.Jitter < 0 || d.Jitter > acquisition.MaxJitter || d.Jitter > 0 && d.Tenant != EveryTenant {
 		return row, fmt.Errorf("jitter: %v: 0 to %v are allowed, and only for every tenant", d.Jitter, acquisition.MaxJitter)
 	}
-	row = store.Schedule{Tenant: ledgerTenant(d.Tenant), Name: d.Name, Origin: store.ScheduleSet, Kind: j.Kind, Queue: j.Queue, Payload: j.Payload, Meta: j.Meta,
+	kindsQueue := j.Queue == ""
+	known, err := s.fillIn(&j)
+	if err != nil {
+		return row, err
+	}
+	row = store.Schedule{Tenant: ledgerTenant(d.Tenant), Name: d.Name, Origin: store.ScheduleSet, Kind: j.Kind, KindsQueue: kindsQueue, Queue: cmp.Or(j.Queue, job.DefaultQueue), Payload: j.Payload, Meta: j.Meta,
 		Priority: j.Priority, MaxAttempts: j.MaxAttempts,
 		Times: store.Times{Spec: d.Rule, Zone: d.TimeZone, Missed: string(missed), Waits: d.Wait, Jitter: d.Jitter.Truncate(time.Millisecond)}}
+	if known && j.ExclusiveKey != "" {
+		row.ExclusiveKey = &j.ExclusiveKey
+	}
 	if !d.End.IsZero() {
 		row.End = &d.End
 	}
@@ -301,7 +309,7 @@ func (s *Schedules) Run(ctx context.Context, tenant tenancy.ID, name string) (id
 	err = s.onPools(ctx, tenant, name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
 		var lane store.Lane
 		err := store.InNoted(ctx, db, s.deed(ctx, "schedule.run", tenant, name, nil), func(db store.DB) (err error) {
-			id, lane, err = store.RunSchedule(ctx, db, string(tenant), name)
+			id, lane, err = store.RunSchedule(ctx, db, string(tenant), name, s.give)
 			return err
 		})
 		if err == nil {

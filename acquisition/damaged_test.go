@@ -29,7 +29,7 @@ func TestDamagedTimersAndSchedulesAreSetAside(t *testing.T) {
 	b.exec("ALTER TABLE tenure.schedule DROP COLUMN id")
 	tm, logged := b.term(t.Context())
 	for range 3 {
-		require.NoError(t, tm.timers.fire(t.Context()))
+		require.NoError(t, b.fire(tm))
 	}
 	require.EqualValues(t, 2, b.count("SELECT count(*) FROM tenure.job WHERE meta IS NULL"))
 	require.Equal(t, b.count("SELECT count(*) FROM tenure.job WHERE meta IS NOT NULL"), b.count("SELECT count(*) FROM tenure.job WHERE meta ->> 'schedule' = 'whole'"))

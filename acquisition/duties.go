@@ -122,8 +122,8 @@ func (ds *duties) hasQuery() bool { return ds.running != nil }
 
 // nextDue is when a duty is due.
 func (ds *duties) nextDue() time.Time {
-	next := ds.inLoop[0].due
-	for _, d := range ds.inLoop[1:] {
+	next := time.Now().Add(sweepEvery)
+	for _, d := range ds.inLoop {
 		next = earlier(next, d.due)
 	}
 	if !ds.hasQuery() { // else its end wakes the loop

@@ -45,7 +45,7 @@ type term struct {
 func newTerm(held context.Context, h *holding, seen heartbeats, o *offers, inherited bool) *term {
 	t := &term{holding: h, held: held, idleness: idleness{holding: h, inherited: inherited}, homes: newHomes(h), peers: newPeers(h)}
 	t.recovery = &recovery{holding: h, heartbeats: seen}
-	t.timers = &timers{holding: h, schedules: schedules{holding: h}}
+	t.timers = &timers{holding: h, schedules: schedules{holding: h, beside: newDuties(h.log, &h.group, h.inbox.wake)}}
 	t.handover = &handover{holding: h, offers: o, recovery: t.recovery}
 	d := &dispatcher{holding: h, peers: t.peers}
 	t.claimer = &claimer{holding: h, homes: t.homes, peers: t.peers, dispatcher: d, quarantined: &quarantineClaimer{holding: h, peers: t.peers, dispatcher: d}}
@@ -100,9 +100,11 @@ func (t *term) run(stopping context.Context) error {
 		if err = t.checkEnd(); err != nil {
 			break
 		}
+		t.timers.schedules.beside.useResult(ctx)
 		if err = t.duties.doDue(ctx); err != nil {
 			break
 		}
+		t.timers.schedules.beside.beginQuery(ctx) // after what was worked out has been fired
 		var claimed int
 		claimed, err = t.claimer.claimJobs(ctx)
 		if t.lanes.TakeDrained() {
@@ -111,7 +113,7 @@ func (t *term) run(stopping context.Context) error {
 		if err != nil || claimed > 0 {
 			continue
 		}
-		if t.idleness.mayDoze(time.Now()) && !t.duties.hasQuery() {
+		if t.idleness.mayDoze(time.Now()) && !t.duties.hasQuery() && !t.timers.schedules.beside.hasQuery() {
 			if t.spreader.began.Before(t.idleness.quiet) { // tenants may have come, and schedules for them
 				t.agenda.spread.ask()
 				continue
@@ -179,6 +181,10 @@ func (t *term) planDuties(now time.Time) {
 		return nil
 	}}
 	t.duties.inLoop = []*duty{&a.election, &a.peers, &a.timers, &a.sessions, &a.older, &a.cancel, &idleLanes}
+
+	s := &t.timers.schedules
+	s.next = duty{name: "due schedules", every: fixed(t.cfg.IdleWait), due: soon, query: s.look}
+	s.beside.queries = []*duty{&s.next}
 
 	a.sweep = duty{name: "jobs that came back", every: fixed(sweepEvery), due: later, query: t.rereader.sweep, onFailure: t.rereader.parts.shorten}
 	a.rewind = duty{name: "jobs behind the cursors", every: fixed(tendEvery), due: now, query: t.rereader.rewind}
@@ -268,7 +274,7 @@ func (t *term) checkEnd() error {
 
 // awaitWork waits until something comes in or is due.
 func (t *term) awaitWork(ctx context.Context) error {
-	due := t.duties.nextDue()
+	due := earlier(t.duties.nextDue(), t.timers.schedules.beside.nextDue())
 	if token := t.gates.NextToken(); !token.IsZero() {
 		due = earlier(due, token)
 	}

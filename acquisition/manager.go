@@ -41,7 +41,8 @@ func NewManager(cfg Config, sessions *lease.Keepers, router *routing.Router, wor
 		return nil, err
 	}
 	m := &Manager{
-		node:     &node{cfg: cfg, router: router, workers: workers, elector: elector, metrics: newMetrics()},
+		node: &node{cfg: cfg, router: router, workers: workers, elector: elector, metrics: newMetrics(),
+			give: func(context.Context, *store.NewJob) (store.Given, error) { return store.Given{}, nil }},
 		sessions: sessions, log: log.Named("acquisition"), stopped: make(chan struct{}), acquirers: map[string]*acquirer{},
 	}
 	m.node.queues.Store(&cfg.Queues)
@@ -51,6 +52,11 @@ func NewManager(cfg Config, sessions *lease.Keepers, router *routing.Router, wor
 	m.node.schedules.Store(&map[string]ScheduleConfig{})
 	m.node.limits.Store(&map[string][]store.Limit{})
 	return m, nil
+}
+
+// GiveWith has the jobs of schedules be given what their kind gives. It is called before Start.
+func (m *Manager) GiveWith(give func(context.Context, *store.NewJob) (store.Given, error)) {
+	m.node.give = give
 }
 
 // ShareQueues has queues share as a valid c says from the next claim on. c is not to be changed

@@ -21,7 +21,8 @@ type node struct {
 	router     *routing.Router
 	workers    *execution.Workers
 	elector    Elector
-	kinds      atomic.Pointer[store.Kinds] // this node has handlers for; what it points to is never changed
+	give       func(context.Context, *store.NewJob) (store.Given, error) // what its kind gives to a schedule's job
+	kinds      atomic.Pointer[store.Kinds]                               // this node has handlers for; what it points to is never changed
 	metrics    *metrics
 	queues     atomic.Pointer[QueueConfig]               // how queues share; what it points to is never changed
 	schedules  atomic.Pointer[map[string]ScheduleConfig] // that the configuration makes; what it points to is never changed

@@ -23,7 +23,7 @@ type ScheduleConfig struct {
 	Kind        string       `yaml:"kind"`
 	// Args are the arguments of each job, as JSON. Default: {}.
 	Args string `yaml:"args"`
-	// Queue the jobs are put on. Default: default.
+	// Queue the jobs are put on. Default: the kind's own, where the node that adds them has its handler, else default.
 	Queue string `yaml:"queue"`
 	// Priority of the jobs.
 	Priority int `yaml:"priority"`
@@ -98,7 +98,7 @@ func (c ScheduleConfig) validate(l *fault.List, name string) {
 // row is what the ledger has of it, but for its tenant and for what only a database's clock can
 // tell.
 func (c ScheduleConfig) row(name string) store.Schedule {
-	s := store.Schedule{Name: name, Origin: store.ScheduleConfig, Kind: c.Kind, Queue: cmp.Or(c.Queue, job.DefaultQueue), Payload: []byte(cmp.Or(c.Args, "{}")),
+	s := store.Schedule{Name: name, Origin: store.ScheduleConfig, Kind: c.Kind, KindsQueue: c.Queue == "", Queue: cmp.Or(c.Queue, job.DefaultQueue), Payload: []byte(cmp.Or(c.Args, "{}")),
 		Priority: int16(c.Priority), MaxAttempts: c.MaxAttempts,
 		Times: store.Times{Spec: c.Rule, Zone: c.TimeZone, Missed: cmp.Or(c.Missed, "one"), Waits: c.Wait, Jitter: c.Jitter.Truncate(time.Millisecond)}}
 	if end, err := time.Parse(time.RFC3339, c.End); err == nil {

@@ -11,73 +11,114 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// schedules has jobs be added whose schedules are due, in slices, as [timers] does. Which those are
-// is worked out here, as Postgres knows nothing of cron; that nothing was changed meanwhile, and
-// that this is still the holder, is checked where they are added.
+// schedules has jobs be added whose schedules are due, in slices, as [timers] does. Which those are,
+// and what their kinds give them, is worked out here, as Postgres knows nothing of cron: beside the loop,
+// as nobody knows how long that takes. That nothing was changed meanwhile, and that this is still the
+// holder, is checked where they are added, by the loop.
 type schedules struct {
 	*holding
+	beside *duties // looks, which no other query shall keep waiting
+	next   duty    // the next look
 	slice  slice
+	ready  *store.Firings     // worked out, to be fired; nil: nothing is
+	asked  bool               // for a look, as something is due
 	unread map[[2]string]bool // schedules, by tenant and name, already logged as unreadable
 }
 
-// fireSlice fires one slice; more tells that there may be another one.
-func (s *schedules) fireSlice(ctx context.Context) (n int, more bool, err error) {
-	began := time.Now()
+// workOutWithin bounds what working out one schedule may take, which may ask a key ring of the program's own.
+const workOutWithin = tendEvery
+
+// look works out one slice.
+func (s *schedules) look() query {
 	size := s.slice.most()
 	most := size + len(s.unread) // which are due all the time, and first
-	due, now, err := store.DueSchedules(ctx, s.pool.Jobs(), most)
-	if err != nil || len(due) == 0 {
-		return 0, false, err
-	}
-	var firings store.Firings
-	taken := 0
-	for i := range due {
-		if firings.Jobs() >= size { // some have much to make up for
-			more = true
-			break
-		}
-		d := &due[i]
-		if d.Tenant == store.EveryTenant { // it has been set, and tenants are to have it
-			s.agenda.spread.ask()
-			continue
-		}
-		var runs []time.Time
-		var next time.Time
-		rule, err := d.Rule()
-		if err == nil && d.Damage != "" {
-			err = errors.New(d.Damage)
-		}
-		if err == nil {
-			runs, next, err = rule.Due(d.At, now, recurrence.Missed(d.Missed), d.Waits)
-		}
+	return func(ctx context.Context) (use func(), err error) {
+		due, now, err := store.DueSchedules(ctx, s.pool.Jobs(), most)
 		if err != nil {
-			s.report(d, err)
-			continue
+			return nil, err
 		}
-		for i := range runs {
-			runs[i] = runs[i].Add(-d.Jitter) // the time that it is for, rather than the one that it is fired at
+		var firings store.Firings
+		spread, taken := false, 0
+		for i := range due {
+			if firings.Jobs() >= size { // some have much to make up for
+				break
+			}
+			d := &due[i]
+			if d.Tenant == store.EveryTenant { // it has been set, and tenants are to have it
+				spread = true
+				continue
+			}
+			err := s.workOut(ctx, &firings, d, now)
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if err != nil {
+				s.report(d, err)
+				continue
+			}
+			taken++
 		}
-		firings.Add(d, runs, next)
-		taken++
+		return func() {
+			if spread {
+				s.agenda.spread.ask()
+			}
+			if taken > 0 {
+				s.ready = &firings
+				s.agenda.timers.ask()
+			}
+		}, nil
 	}
-	more = more || len(due) == most
-	if taken == 0 {
-		return 0, more, nil
+}
+
+func (s *schedules) workOut(ctx context.Context, firings *store.Firings, d *store.DueSchedule, now time.Time) error {
+	if d.Damage != "" {
+		return errors.New(d.Damage)
 	}
-	fired, err := store.FireSchedules(ctx, s.pool.Jobs(), s.fence, &firings)
+	rule, err := d.Rule()
 	if err != nil {
-		return 0, false, err
+		return err
+	}
+	runs, next, err := rule.Due(d.At, now, recurrence.Missed(d.Missed), d.Waits)
+	if err != nil {
+		return err
+	}
+	var given store.Given
+	if len(runs) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, workOutWithin)
+		defer cancel()
+		if given, err = s.give(ctx, &d.Job); err != nil {
+			return err
+		}
+	}
+	for i := range runs {
+		runs[i] = runs[i].Add(-d.Jitter) // the time that it is for, rather than the one that it is fired at
+	}
+	firings.Add(d, given, runs, next)
+	return nil
+}
+
+// fireSlice fires what has been worked out, and returns how many jobs that added.
+func (s *schedules) fireSlice(ctx context.Context) (n int, err error) {
+	if s.ready == nil {
+		return 0, nil
+	}
+	began := time.Now()
+	ready := s.ready
+	s.ready = nil
+	fired, err := store.FireSchedules(ctx, s.pool.Jobs(), s.fence, ready)
+	if err != nil {
+		return 0, err
 	}
 	for _, f := range fired {
 		s.lanes.See(f.Lane)
 		n += f.Count
 	}
-	s.slice.resize(taken, time.Since(began))
-	return n, more, nil
+	s.slice.resize(ready.Schedules(), time.Since(began))
+	return n, nil
 }
 
-// report says, once, that a schedule cannot be read here, although it could where it was set: by
-// another program, or with other time zones.
+// report says, once, that a schedule is set aside because it cannot be worked out here, although it could
+// where it was set: by another program, or with other time zones. Only one look is under way at a time.
 func (s *schedules) report(d *store.DueSchedule, err error) {
 	key := [2]string{d.Tenant, d.Name}
 	if s.unread[key] {
@@ -87,5 +128,5 @@ func (s *schedules) report(d *store.DueSchedule, err error) {
 		s.unread = map[[2]string]bool{}
 	}
 	s.unread[key] = true
-	s.log.Error("a schedule is due and is not fired, as this node cannot read it: set it again", zap.String("tenant", d.Tenant), zap.String("schedule", d.Name), zap.Error(err))
+	s.log.Error("a schedule is due and is not fired, as this node cannot work out its times or its jobs; others go on: set it again", zap.String("tenant", d.Tenant), zap.String("schedule", d.Name), zap.Error(err))
 }

@@ -1,6 +1,8 @@
 package acquisition
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -23,6 +26,16 @@ func (b *bundle) hourly(name, missed string, waits bool, hours int) {
 
 const jobsOf = "SELECT count(*) FROM tenure.job WHERE meta->>'schedule' = $1"
 
+// fire works out what schedules are due, and fires it, as a term's loop does.
+func (b *bundle) fire(tm *term) error {
+	use, err := tm.timers.schedules.look()(b.t.Context())
+	if err != nil {
+		return err
+	}
+	use()
+	return tm.timers.fire(b.t.Context())
+}
+
 // What was missed is left out, done once, or made up for, as each schedule says, and each goes on
 // from now.
 func TestSchedulesMakeUpForMissedRuns(t *testing.T) {
@@ -35,19 +48,19 @@ func TestSchedulesMakeUpForMissedRuns(t *testing.T) {
 	b.hourly("long", "all", false, 1000)
 	tm, _ := b.term(t.Context())
 	for range 5 { // the longest takes a slice by itself
-		require.NoError(t, tm.timers.fire(t.Context()))
+		require.NoError(t, b.fire(tm))
 	}
 	for name, want := range map[string]int64{"skip": 0, "skip-waits": 0, "one": 1, "one-waits": 1, "all": 4, "all-waits": 1, "long": 100} {
 		require.Equal(t, want, b.count(jobsOf, name), name)
 	}
 	require.Equal(t, int64(6), b.count("SELECT count(*) FROM tenure.schedule WHERE next_at BETWEEN clock_timestamp() AND clock_timestamp() + interval '1 hour'"))
 	require.EqualValues(t, 4, b.count("SELECT count(DISTINCT meta->>'scheduled_at') FROM tenure.job WHERE meta->>'schedule' = 'all'"))
-	require.NoError(t, tm.timers.fire(t.Context()))
+	require.NoError(t, b.fire(tm))
 	require.EqualValues(t, 1, b.count(jobsOf, "all-waits"), "the one before has not ended")
 	require.WithinDuration(t, time.Now().Add(30*time.Minute), tm.nextTimer, time.Minute, "what waits is not looked at all the time")
 	for want := int64(2); want <= 4; want++ {
 		b.exec("DELETE FROM tenure.job WHERE id = (SELECT last_job FROM tenure.schedule WHERE name = 'all-waits')")
-		require.NoError(t, tm.timers.fire(t.Context()))
+		require.NoError(t, b.fire(tm))
 		require.EqualValues(t, 1, b.count(jobsOf, "all-waits"))
 		require.Equal(t, 5-want, b.count("SELECT ceil(extract(epoch FROM clock_timestamp() - next_at) / 3600)::bigint + 1 FROM tenure.schedule WHERE name = 'all-waits'"), "so many are to come")
 	}
@@ -65,11 +78,11 @@ func TestP12SchedulesFireInSlices(t *testing.T) {
 		b.hourly(fmt.Sprint("all", n), "all", false, 99)
 	}
 	tm, _ := b.term(t.Context())
-	require.NoError(t, tm.timers.fire(t.Context()))
+	require.NoError(t, b.fire(tm))
 	require.LessOrEqual(t, b.count("SELECT count(*) FROM tenure.job"), int64(2*minSlice), "jobs are claimed before more of them")
 	require.False(t, tm.agenda.timers.due.After(time.Now()), "the next ones are fired right after that")
 	for b.count("SELECT count(*) FROM tenure.schedule WHERE next_at <= clock_timestamp()") > 0 {
-		require.NoError(t, tm.timers.fire(t.Context()))
+		require.NoError(t, b.fire(tm))
 	}
 	require.EqualValues(t, 2000, b.count("SELECT count(*) FROM tenure.job"))
 	tm.group.Wait()
@@ -86,12 +99,69 @@ func TestAnUnreadableScheduleIsToldOf(t *testing.T) {
 	b.hourly("good", "one", false, 0)
 	tm, logged := b.term(t.Context())
 	for range 3 {
-		require.NoError(t, tm.timers.fire(t.Context()))
+		require.NoError(t, b.fire(tm))
 	}
 	require.EqualValues(t, 1, b.count(jobsOf, "good"))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.job"))
 	require.Len(t, logged.FilterMessageSnippet("a schedule is due and is not fired").All(), minSlice+1)
 	require.True(t, tm.nextTimer.After(time.Now()), "it is not tried all the time")
+	tm.group.Wait()
+}
+
+// Jobs start while it is worked out what schedules are to do, however long that takes; what cannot be worked out is
+// set aside with its schedule.
+func TestP12WorkingOutSchedulesHoldsUpNoJobs(t *testing.T) {
+	t.Parallel()
+	ran := make(chan job.ID, 10)
+	b := setup(t, nil, tells(ran)).start()
+	b.hourly("stuck", "one", false, 2)
+	b.hourly("refused", "one", false, 1)
+	b.hourly("good", "one", false, 0)
+	b.exec("UPDATE tenure.schedule SET kind = name")
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{changes: make(chan struct{}, 1)}, zap.NewNop())
+	require.NoError(t, err)
+	began, goOn := make(chan struct{}, 1), make(chan struct{})
+	m.GiveWith(func(_ context.Context, j *store.NewJob) (store.Given, error) {
+		switch j.Kind {
+		case "stuck":
+			nudge(began)
+			<-goOn
+		case "refused":
+			return store.Given{}, errors.New("it has no key")
+		}
+		return store.Given{}, nil
+	})
+	require.NoError(t, m.Start(t.Context()))
+	within(t, began)
+	for range 3 {
+		id := b.enqueue("tell")
+		m.Hint(Hint{Pool: "main", Lanes: []store.Lane{laneOf("acme", 0)}})
+		require.Equal(t, id, within(t, ran))
+	}
+	require.Zero(t, b.count("SELECT count(*) FROM tenure.job WHERE meta IS NOT NULL"))
+	close(goOn)
+	b.eventually(2, "SELECT count(*) FROM tenure.job WHERE meta->>'schedule' IN ('stuck', 'good')")
+	require.Zero(t, b.count(jobsOf, "refused"))
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
+}
+
+// A look is taken as soon as something is due, whatever was looked for before.
+func TestADueScheduleIsLookedForAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	tm, _ := b.term(t.Context())
+	require.NoError(t, b.fire(tm))
+	for n := range 2 {
+		b.hourly(fmt.Sprint("s", n), "one", false, 0)
+		tm.timers.schedules.next.due = time.Now().Add(time.Hour)
+		require.NoError(t, tm.timers.fire(t.Context()))
+		require.False(t, tm.timers.schedules.next.due.After(time.Now()))
+		tm.agenda.timers.due = time.Now().Add(time.Hour)
+		require.NoError(t, b.fire(tm))
+		require.EqualValues(t, n+1, b.count("SELECT count(*) FROM tenure.job"))
+		require.True(t, tm.nextTimer.After(time.Now()))
+	}
 	tm.group.Wait()
 }
 
@@ -144,7 +214,7 @@ func TestSchedulesGoOnAfterTheClockWasSetBack(t *testing.T) {
 	b.spreadNow(tm)
 	require.Zero(t, b.count(soon, behind), "what the clock did not do is somebody's will")
 	tm.readInbox(mail{setBack: true}) // as its keeper saw, also if it had run ahead for less than a minute
-	_, _, err := store.RunSchedule(t.Context(), b.db, "acme", "fired")
+	_, _, err := store.RunSchedule(t.Context(), b.db, "acme", "fired", nothing)
 	require.NoError(t, err)
 	b.spreadNow(tm)
 	require.EqualValues(t, len(behind), b.count(soon, behind))
@@ -220,7 +290,7 @@ func TestSchedulesForEveryTenant(t *testing.T) {
 	b.spreadNow(tm)
 	require.EqualValues(t, 8, b.count(copies))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE tenant_id = 't1' AND next_at < clock_timestamp()"), "the others stay as they are")
-	require.NoError(t, tm.timers.fire(t.Context()))
+	require.NoError(t, b.fire(tm))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.job WHERE tenant_id = 't1' AND meta->>'schedule' = 'all'"))
 	tenants(6)
 	b.spreadNow(tm)
@@ -263,12 +333,12 @@ func TestASetScheduleIsSpreadAtOnce(t *testing.T) {
 	b.spreadNow(tm)
 	b.exec("INSERT INTO tenure.schedule (tenant_id, name, kind, queue, spec, next_at) VALUES ('', 'all', 'k', 'default', '@daily', clock_timestamp())")
 	tm.agenda.spread.due = time.Now().Add(time.Hour)
-	require.NoError(t, tm.timers.fire(t.Context()))
+	require.NoError(t, b.fire(tm))
 	require.False(t, tm.agenda.spread.due.After(time.Now()))
 	require.True(t, tm.nextTimer.After(time.Now()), "it is looked at again in a while")
 	b.spreadNow(tm)
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE tenant_id = 'acme' AND origin = 'every'"))
-	require.NoError(t, tm.timers.fire(t.Context()))
+	require.NoError(t, b.fire(tm))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE next_at IS NULL AND tenant_id = ''"))
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.job"))
 	tm.group.Wait()
@@ -298,3 +368,6 @@ func TestBadConfiguredSchedules(t *testing.T) {
 		require.ErrorContains(t, ValidateSchedules(map[string]ScheduleConfig{"s": bad}), says)
 	}
 }
+
+// nothing is what a kind gives that is not known.
+func nothing(context.Context, *store.NewJob) (store.Given, error) { return store.Given{}, nil }

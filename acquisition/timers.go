@@ -24,7 +24,8 @@ type timers struct {
 // maxTimerTenants bounds those that share a slice.
 const maxTimerTenants = 1000
 
-// fire fires one slice of due timers and one of due schedules, and finds out when the next one is due.
+// fire fires one slice of due timers, and of due schedules what has been worked out, and finds out when the next
+// one is due. Of schedules that are due it has be worked out what they are to do.
 func (t *timers) fire(ctx context.Context) error {
 	began := time.Now()
 	n, more, err := t.fireSlice(ctx)
@@ -39,13 +40,13 @@ func (t *timers) fire(ctx context.Context) error {
 	if more {
 		t.slice.resize(n, time.Since(began))
 	}
-	scheduled, another, err := t.schedules.fireSlice(ctx)
+	scheduled, err := t.schedules.fireSlice(ctx)
 	if err != nil {
 		return err
 	}
 	t.metrics.scheduled.WithLabelValues(t.pool.Name).Add(float64(scheduled))
 	n += scheduled
-	if more || another {
+	if more {
 		t.agenda.timers.ask()
 		return nil
 	}
@@ -55,9 +56,18 @@ func (t *timers) fire(ctx context.Context) error {
 	}
 	t.nextTimer = time.Time{}
 	if ok {
-		if in == 0 && n == 0 { // due, and no timer that fires: a suspended job, or somebody has locked its row
-			in = recheckEvery
+		switch s := &t.schedules; {
+		case in > 0:
+			s.asked = false
+		case scheduled > 0 || !s.asked: // it may be a schedule
+			s.asked = true
+			s.next.ask()
+		case n == 0 && !s.beside.hasQuery(): // a suspended job, or somebody has locked its row
+			s.asked = false
 			t.agenda.resume.ask()
+		}
+		if in == 0 && n == 0 {
+			in = recheckEvery
 		}
 		t.expectTimer(time.Now().Add(in))
 	}

@@ -213,7 +213,7 @@ A schedule that is set again replaces what it was. What is left out has its defa
 	flags.StringVar(&f.missed, "missed", string(tenure.MissedOne), "what becomes of runs that nobody could make when they were due: skip, one, all")
 	flags.BoolVar(&f.wait, "wait", false, "have a run wait until the job of the one before has ended")
 	flags.DurationVar(&f.jitter, "jitter", 0, "with --every-tenant: over how long the tenants' runs are spread")
-	flags.StringVar(&f.queue, "queue", job.DefaultQueue, "the queue to put its jobs on")
+	flags.StringVar(&f.queue, "queue", "", "the `queue` to put its jobs on (default the kind's own)")
 	flags.IntVar(&f.priority, "priority", 0, fmt.Sprintf("of its jobs, %d to %d", tenure.MinPriority, tenure.MaxPriority))
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "most attempts of its jobs (default: as their kind says)")
 	flags.StringVar(&f.meta, "meta", "", "a `JSON` object to store beside the arguments")
@@ -243,8 +243,11 @@ func (f *setFlags) schedule(a *app, args []string) (s tenure.Schedule, err error
 	if err != nil {
 		return s, err
 	}
-	s = tenure.Schedule{Tenant: id, Name: args[0], Args: raw, Options: []tenure.Option{tenure.OnQueue(f.queue), tenure.Priority(f.priority)},
+	s = tenure.Schedule{Tenant: id, Name: args[0], Args: raw, Options: []tenure.Option{tenure.Priority(f.priority)},
 		Rule: f.rule, TimeZone: f.zone, Missed: tenure.Missed(f.missed), Wait: f.wait, Jitter: f.jitter}
+	if f.queue != "" {
+		s.Options = append(s.Options, tenure.OnQueue(f.queue))
+	}
 	if f.maxAttempts != 0 {
 		s.Options = append(s.Options, tenure.MaxAttempts(f.maxAttempts))
 	}

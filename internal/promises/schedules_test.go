@@ -1,9 +1,12 @@
 package promises_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/acquisition"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -197,6 +201,93 @@ func TestSchedulesOfTheConfiguration(t *testing.T) {
 	next.Schedules = nil
 	require.NoError(t, n.reload(next))
 	become("t2 own @daily")
+}
+
+// The jobs of a schedule have what their kind gives by default, whoever has set it and whoever adds them: its queue, its
+// exclusive key, its timeout, and that their arguments are encrypted. What the schedule says itself stays.
+func TestScheduledJobsHaveWhatTheirKindGives(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.cfg.Encryption.Keys = []string{secretKey("a")}
+	b.cfg.Schedules = map[string]acquisition.ScheduleConfig{
+		"configured": {Tenants: []tenancy.ID{"t1"}, Kind: "per-account", Args: `{"account": "hidden"}`, Rule: "@every 1s"},
+		"elsewhere":  {Tenants: []tenancy.ID{"t1"}, Kind: "per-account", Args: `{"account": "hidden"}`, Rule: "@every 1s", Queue: "other"},
+		"spread":     {EveryTenant: true, Kind: "per-account", Args: `{"account": "hidden"}`, Rule: "@every 1s"},
+	}
+	seen := make(chan string, 1000)
+	r := job.NewRegistry()
+	job.Handle(r, func(ctx context.Context, j *job.Job[perAccount]) error {
+		var meta struct{ Schedule string }
+		if err := json.Unmarshal(j.Meta, &meta); err != nil {
+			return err
+		}
+		deadline, _ := ctx.Deadline()
+		seen <- fmt.Sprint(meta.Schedule, ": ", j.Args.Account, " ", j.ExclusiveKey, " ", j.Queue, " ", time.Until(deadline) < 90*time.Second)
+		return nil
+	}, job.ExclusiveBy(func(a perAccount) string {
+		if a.Account == "" {
+			panic("no account")
+		}
+		return "key of " + a.Account
+	}), job.Queue("ledgers"), job.Timeout(90*time.Second))
+	n := b.start(b.named("a"), r)
+	s := tenure.Schedule{Tenant: "t1", Name: "bare", Args: perAccount{"hidden"}, Rule: "@every 1s"}
+	bare := b.client(b.named("operator")) // which has no handlers
+	b.set(bare, s)
+	s.Name = "own"
+	b.set(n.Client(), s)
+	runs := func(want ...string) {
+		t.Helper()
+		left := map[string]bool{}
+		for _, name := range want {
+			left[name] = true
+		}
+		for len(left) > 0 {
+			select {
+			case got := <-seen:
+				name, gives, _ := strings.Cut(got, ": ")
+				queue := "ledgers"
+				if name == "elsewhere" {
+					queue = "other"
+				}
+				require.Equal(t, "hidden key of hidden "+queue+" true", gives, name)
+				delete(left, name)
+			case <-time.After(patience):
+				require.Fail(t, "some schedules added no job", "%v", left)
+			}
+		}
+	}
+	runs("configured", "elsewhere", "spread", "bare", "own")
+	b.exec("p1", "DELETE FROM tenure.schedule WHERE origin <> 'set'")
+	s.Rule = "@yearly"
+	for _, by := range []*tenure.Client{n.Client(), bare} {
+		for _, name := range []string{"at once by one that has the handler", "bare", "own"} {
+			if s.Name = strings.ReplaceAll(name, " ", "-"); by == n.Client() {
+				b.set(n.Client(), s)
+			}
+			_, err := by.Operator().Schedules().Run(t.Context(), "t1", s.Name)
+			require.NoError(t, err)
+			runs(s.Name)
+		}
+	}
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE payload::text LIKE '%hidden%'"))
+	found, err := bare.Operator().Schedules().List(t.Context(), tenure.ScheduleFilter{Name: "bare"})
+	require.NoError(t, err)
+	require.Equal(t, "ledgers", found[0].Queue, "it is shown where the jobs go")
+
+	s.Name, s.Args = "bad", tenure.RawArgs{Name: "per-account", Payload: []byte(`{"account": 7}`)}
+	_, err = n.Operator().Schedules().Set(t.Context(), s)
+	require.ErrorContains(t, err, "for its exclusive key")
+	require.True(t, tenure.Refused(err))
+	b.set(bare, s) // who cannot know
+	s.Name, s.Args, s.Rule = "panics", perAccount{}, "@every 1s"
+	b.set(bare, s)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.schedule WHERE name = 'panics' AND next_at < clock_timestamp() - interval '1 s'")
+	_, err = n.Operator().Schedules().Run(t.Context(), "t1", "panics")
+	require.ErrorContains(t, err, "panicked: no account")
+	_, err = n.Operator().Schedules().Run(t.Context(), "t1", "bad")
+	require.ErrorContains(t, err, "for its exclusive key")
+	require.True(t, tenure.Refused(err))
 }
 
 // What the API is asked for is done, or refused with the field that is wrong.

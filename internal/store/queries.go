@@ -118,6 +118,7 @@ var (
 	sqlScheduleClock         = query("schedule_clock")
 	sqlScheduleSet           = query("schedule_set")
 	sqlSchedulePause         = query("schedule_pause")
+	sqlScheduleTake          = query("schedule_take")
 	sqlScheduleRun           = query("schedule_run")
 	sqlScheduleDelete        = query("schedule_delete")
 	sqlScheduleChange        = query("schedule_change")

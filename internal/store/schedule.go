@@ -52,7 +52,9 @@ func (t *Times) NextAfter(after time.Time) (*time.Time, error) {
 type Schedule struct {
 	Tenant, Name, Origin string
 	Kind, Queue          string
-	Payload, Meta        []byte // Meta nil: none
+	KindsQueue           bool    // the kind's own counts where that is known, and Queue elsewhere
+	ExclusiveKey         *string // that the kind gives; nil: none, or not known
+	Payload, Meta        []byte  // Meta nil: none
 	Priority             int16
 	MaxAttempts          int // 0: the kind's
 	Times
@@ -66,8 +68,26 @@ type Schedule struct {
 type DueSchedule struct {
 	Tenant, Name string
 	Times
-	At     time.Time
-	Damage string // why what its jobs are to have cannot be read; "": it can
+	At      time.Time
+	Damage  string // why what its jobs are to have cannot be read; "": it can
+	Job     NewJob // what its jobs have before their kind gives something: a queue of "" is the kind's
+	version string
+}
+
+// Given is what the kind gives a schedule's jobs.
+type Given struct{ queue, key, payload *string }
+
+// GivenTo is what a job has that had no exclusive key, and this payload, before its kind gave it something; known:
+// the kind is known here.
+func GivenTo(j *NewJob, payload []byte, known bool) (g Given) {
+	g.queue = nullable(j.Queue)
+	if known {
+		g.key = &j.ExclusiveKey
+	}
+	if text := string(j.Payload); text != string(payload) {
+		g.payload = &text
+	}
+	return g
 }
 
 // DueSchedules lists schedules whose time has come by the database's clock, at most max, those
@@ -75,8 +95,9 @@ type DueSchedule struct {
 func DueSchedules(ctx context.Context, db DB, max int) (due []DueSchedule, now time.Time, err error) {
 	due, err = list(ctx, db, "list due schedules", func(row pgx.CollectableRow) (d DueSchedule, err error) {
 		var jitter int64
-		err = row.Scan(&d.Tenant, &d.Name, &d.Spec, &d.Zone, &d.End, &d.Since, &d.Missed, &d.Waits, &jitter, &d.At, &now, &d.Damage)
-		d.Jitter = time.Duration(jitter) * time.Millisecond
+		err = row.Scan(&d.Tenant, &d.Name, &d.Spec, &d.Zone, &d.End, &d.Since, &d.Missed, &d.Waits, &jitter, &d.At, &now,
+			&d.Job.Kind, &d.Job.Queue, &d.Job.Payload, &d.version, &d.Damage)
+		d.Jitter, d.Job.Tenant = time.Duration(jitter)*time.Millisecond, d.Tenant
 		return d, err
 	}, sqlScheduleDue, max)
 	return due, now, err
@@ -84,21 +105,26 @@ func DueSchedules(ctx context.Context, db DB, max int) (due []DueSchedule, now t
 
 // Firings are schedules that are to fire.
 type Firings struct {
-	tenants, names []string
-	seen, since    []time.Time
-	next           []*time.Time
-	of             []int64
-	at             []time.Time
+	tenants, names, versions []string
+	seen, since              []time.Time
+	next                     []*time.Time
+	queues, keys, payloads   []*string
+	of                       []int64
+	at                       []time.Time
 }
 
-// Add has a schedule fire for the times at, and be due next then; zero: never.
-func (f *Firings) Add(d *DueSchedule, at []time.Time, next time.Time) {
-	f.tenants, f.names = append(f.tenants, d.Tenant), append(f.names, d.Name)
+// Add has a schedule fire for the times at, with what its kind gives, and be due next then; zero: never.
+func (f *Firings) Add(d *DueSchedule, g Given, at []time.Time, next time.Time) {
+	f.tenants, f.names, f.versions = append(f.tenants, d.Tenant), append(f.names, d.Name), append(f.versions, d.version)
+	f.queues, f.keys, f.payloads = append(f.queues, g.queue), append(f.keys, g.key), append(f.payloads, g.payload)
 	f.seen, f.since, f.next = append(f.seen, d.At), append(f.since, d.Since), append(f.next, nullable(next))
 	for _, t := range at {
 		f.of, f.at = append(f.of, int64(len(f.names))), append(f.at, t)
 	}
 }
+
+// Schedules is how many schedules fire.
+func (f *Firings) Schedules() int { return len(f.names) }
 
 // Jobs is how many jobs the firings add.
 func (f *Firings) Jobs() int { return len(f.at) }
@@ -110,7 +136,8 @@ func FireSchedules(ctx context.Context, db DB, f Fence, due *Firings) ([]Fired, 
 	var fired []Fired
 	err := briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
 		collectInto(q, &fired, pgx.RowToStructByPos[Fired])
-	}, sqlScheduleFire, f.Session, f.Epoch, due.tenants, due.names, due.seen, due.since, due.next, notNil(due.of), due.at)
+	}, sqlScheduleFire, f.Session, f.Epoch, due.tenants, due.names, due.seen, due.since, due.next, notNil(due.of), due.at,
+		due.versions, due.queues, due.keys, due.payloads)
 	return fired, explain(err, "fire schedules")
 }
 
@@ -124,7 +151,7 @@ func Schedules(ctx context.Context, db DB, f ScheduleFilter) ([]Schedule, error)
 		var jitter int64
 		var last *job.ID
 		err = row.Scan(&s.Tenant, &s.Name, &s.Origin, &s.Kind, &s.Queue, &s.Payload, &s.Meta, &s.Priority, &attempts, &s.Spec, &s.Zone, &s.End,
-			&s.Missed, &s.Waits, &jitter, &s.Since, &s.Paused, &s.NextAt, &s.LastAt, &last)
+			&s.Missed, &s.Waits, &jitter, &s.Since, &s.Paused, &s.NextAt, &s.LastAt, &last, &s.KindsQueue, &s.ExclusiveKey)
 		s.MaxAttempts, s.Jitter, s.LastJob = deref(attempts), time.Duration(jitter)*time.Millisecond, deref(last)
 		return s, err
 	}, sqlScheduleList, f.Tenant, f.Name)
@@ -147,7 +174,7 @@ var ErrNoSchedule = errors.New("no such schedule")
 // not for long. ErrScheduleElsewhere: its origin is another one.
 func SetSchedule(ctx context.Context, db DB, s *Schedule, over ...string) (next *time.Time, err error) {
 	err = db.QueryRow(ctx, sqlScheduleSet, s.Tenant, s.Name, s.Origin, s.Kind, s.Queue, string(s.Payload), nullable(string(s.Meta)), s.Priority, nullable(s.MaxAttempts),
-		s.Spec, s.Zone, s.End, s.Missed, s.Waits, s.Jitter.Milliseconds(), s.Since, s.NextAt, over).Scan(&next)
+		s.Spec, s.Zone, s.End, s.Missed, s.Waits, s.Jitter.Milliseconds(), s.Since, s.NextAt, over, s.KindsQueue, s.ExclusiveKey).Scan(&next)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = whySchedule(ctx, db, s.Tenant, s.Name)
 	}
@@ -193,10 +220,17 @@ func changeSchedule(ctx context.Context, db DB, what, tenant, name, sql string, 
 	return explain(err, "%s schedule %q", what, name)
 }
 
-// RunSchedule adds the job of a schedule now, which counts as its last one. TenantBusyError: its
-// tenant is not here, or not for long. ErrNoSchedule.
-func RunSchedule(ctx context.Context, db DB, tenant, name string) (id job.ID, l Lane, err error) {
-	err = db.QueryRow(ctx, sqlScheduleRun, tenant, name).Scan(&id, &l.Queue, &l.Tenant, &l.Priority)
+// RunSchedule adds the job of a schedule now, with what give says that its kind gives; it counts as its last
+// one. db is a transaction. TenantBusyError: its tenant is not here, or not for long. ErrNoSchedule.
+func RunSchedule(ctx context.Context, db DB, tenant, name string, give func(context.Context, *NewJob) (Given, error)) (id job.ID, l Lane, err error) {
+	j, g := NewJob{Tenant: tenant}, Given{}
+	err = db.QueryRow(ctx, sqlScheduleTake, tenant, name).Scan(&j.Kind, &j.Queue, &j.Payload)
+	if err == nil {
+		if g, err = give(ctx, &j); err != nil {
+			return 0, l, err
+		}
+		err = db.QueryRow(ctx, sqlScheduleRun, tenant, name, g.queue, g.key, g.payload).Scan(&id, &l.Queue, &l.Tenant, &l.Priority)
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = whySchedule(ctx, db, tenant, name)
 	}

@@ -33,7 +33,7 @@ func (b *bundle) firings(t *testing.T) (f store.Firings, names []string) {
 	due, now, err := store.DueSchedules(t.Context(), b.db, 100)
 	require.NoError(t, err)
 	for i := range due {
-		f.Add(&due[i], []time.Time{due[i].At}, now.Add(time.Hour))
+		f.Add(&due[i], store.Given{}, []time.Time{due[i].At}, now.Add(time.Hour))
 		names = append(names, due[i].Name)
 	}
 	return f, names
@@ -55,8 +55,10 @@ func TestASchedulesRunIsAddedOnce(t *testing.T) {
 	b.schedule(t, "nightly", nil)
 	b.schedule(t, "changed", nil)
 	b.schedule(t, "paused", nil)
+	b.schedule(t, "reworded", nil)
 	f, names := b.firings(t)
-	require.ElementsMatch(t, []string{"nightly", "changed", "paused"}, names)
+	require.ElementsMatch(t, []string{"nightly", "changed", "paused", "reworded"}, names)
+	b.schedule(t, "reworded", func(s *store.Schedule) { s.Payload = []byte(`{"n": 2}`) }) // by which its key may be another one
 	due := b.named(t, "changed").NextAt
 	b.schedule(t, "changed", func(s *store.Schedule) { s.Spec, s.Since, s.NextAt = "@every 2h", time.Now(), due })
 	require.NoError(t, store.PauseSchedule(t.Context(), b.db, "paused", true, []string{"acme"}, []*time.Time{nil}))
@@ -137,7 +139,7 @@ func TestWhichSchedulesAreDue(t *testing.T) {
 	require.NoError(t, store.PauseSchedule(t.Context(), b.db, "one", false, []string{"acme"}, []*time.Time{&past}))
 	requireDue(true, "it goes on")
 
-	id, lane, err := store.RunSchedule(t.Context(), b.db, "acme", "one")
+	id, lane, err := store.RunSchedule(t.Context(), b.db, "acme", "one", nothing)
 	require.NoError(t, err)
 	require.Equal(t, store.Lane{Queue: "default", Tenant: "acme", Priority: 3}, lane)
 	requireDue(false, "the run before has not ended")
@@ -185,7 +187,7 @@ func TestSettingASchedule(t *testing.T) {
 	require.NoError(t, err)
 	var busy *store.TenantBusyError
 	require.ErrorAs(t, store.DeleteSchedule(t.Context(), b.db, "acme", "s", store.ScheduleSet), &busy)
-	_, _, err = store.RunSchedule(t.Context(), b.db, "acme", "s")
+	_, _, err = store.RunSchedule(t.Context(), b.db, "acme", "s", nothing)
 	require.ErrorAs(t, err, &busy)
 	require.ErrorAs(t, store.PauseSchedule(t.Context(), b.db, "s", true, []string{"acme"}, []*time.Time{nil}), &busy)
 	own.Name = "t"
@@ -202,7 +204,7 @@ func TestMovingSchedules(t *testing.T) {
 	b.schedule(t, "s", func(s *store.Schedule) {
 		s.End, s.Zone, s.Missed, s.Waits, s.Jitter = &end, "Europe/Amsterdam", "skip", true, time.Second
 	})
-	_, _, err := store.RunSchedule(t.Context(), b.db, "acme", "s")
+	_, _, err := store.RunSchedule(t.Context(), b.db, "acme", "s", nothing)
 	require.NoError(t, err)
 	require.NoError(t, store.PauseSchedule(t.Context(), b.db, "s", true, []string{"acme"}, []*time.Time{nil}))
 	b.schedule(t, "other", func(s *store.Schedule) { s.Tenant = "globex" })
@@ -233,3 +235,6 @@ func TestMovingSchedules(t *testing.T) {
 	require.NoError(t, m.Jobs(t.Context(), store.Ends{From: b.db, To: to}, begin, count))
 	require.Equal(t, 1, begun, "there is nothing left to move")
 }
+
+// nothing is what a kind gives that is not known.
+func nothing(context.Context, *store.NewJob) (store.Given, error) { return store.Given{}, nil }

@@ -3,8 +3,10 @@
 -- its jobs are to have cannot be read.
 -- $1 the most to list.
 SELECT s.tenant_id, s.name, s.spec, s.time_zone, s.end_at, s.since, s.missed, s.waits, s.jitter_ms, s.next_at, clock_timestamp() AS now,
-       coalesce(tenure.damage(s.payload), tenure.damage(s.meta), '') AS damage
+       s.kind, CASE WHEN s.kinds_queue THEN '' ELSE s.queue END AS queue, CASE WHEN d.damage = '' THEN s.payload::text END AS payload, s.xmin::text AS version,
+       d.damage
 FROM tenure.schedule s
+CROSS JOIN LATERAL (SELECT coalesce(tenure.damage(s.payload), tenure.damage(s.meta), '') AS damage OFFSET 0) d
 WHERE s.next_at <= (SELECT clock_timestamp()) AND NOT s.paused
   AND s.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state <> 'active' OR t.frozen)
   AND NOT (s.waits AND tenure.is_unfinished(s.last_job))

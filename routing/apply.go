@@ -16,7 +16,8 @@ import (
 )
 
 // Change is what a new configuration did to the pools. A pool whose settings changed
-// is in both lists: the old one goes, a new one comes, under the same name.
+// is in both lists: the old one goes, a new one comes, under the same name. One of which only the
+// credentials changed is in none: its new connections are made by the new ones.
 type Change struct {
 	Added   []*Pool
 	Removed []*Pool // to be closed with Close once nobody needs them any more
@@ -55,10 +56,16 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	wanted := cfg.Connections
 	cfg.Connections = old.cfg.Connections
 	var c Change
+	var renewed []*Pool
+	var refused []error
 	pools := map[string]*Pool{}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
-		if p := old.pools[name]; p != nil && p.cfg == cfg.Pools[name] {
+		if p := old.pools[name]; p != nil && p.latest.Load().leadsTo(cfg.Pools[name]) {
 			pools[name] = p
+			if before := p.latest.Load(); before.DSN != cfg.Pools[name].DSN || before.TenantDSN != cfg.Pools[name].TenantDSN {
+				renewed = append(renewed, p)
+				refused = append(refused, p.tryCredentials(ctx, cfg.Pools[name], r.use))
+			}
 			continue
 		}
 		p, err := r.newPool(name, cfg.Pools[name])
@@ -75,8 +82,8 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	rest, refused := r.verifyAll(ctx, c.Added, next)
-	err = errors.Join(refused...)
+	rest, unfit := r.verifyAll(ctx, c.Added, next)
+	err = errors.Join(append(refused, unfit...)...)
 	if err != nil && wanted != cfg.Connections {
 		err = fmt.Errorf("%w; connections in the configuration differs from what this process was started with, and takes effect when it is started again", err)
 	}
@@ -106,6 +113,10 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 			p.closeAll()
 		}
 		return Change{}, err
+	}
+	for _, p := range renewed {
+		now := cfg.Pools[p.Name]
+		p.latest.Store(&now)
 	}
 	r.routes.Store(next)
 	r.applied.Add(1)

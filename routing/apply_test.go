@@ -221,6 +221,43 @@ func TestApplyStaysOnTheDatabase(t *testing.T) {
 	requireUp(t, poolOf(t, r, "main"), 1)
 }
 
+// TestApplyOfCredentials: who rotates a password, or the user, changes no pool: what runs on it goes on, and new
+// connections are made by the new ones. Those that the server refuses are refused, with what else is new.
+func TestApplyOfCredentials(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	r := started(t, withPools(map[string]string{"main": dsn}))
+	p := poolOf(t, r, "main")
+	apply := func(dsn string) (routing.Change, error) {
+		return r.Apply(t.Context(), withPools(map[string]string{"main": dsn}))
+	}
+	users := func() (open, next string) {
+		t.Helper()
+		c, err := p.ConnectLock(t.Context())
+		require.NoError(t, err)
+		defer c.Close(t.Context())
+		require.NoError(t, c.QueryRow(t.Context(), "SELECT current_user").Scan(&next))
+		require.NoError(t, p.Jobs().QueryRow(t.Context(), "SELECT current_user").Scan(&open))
+		return open, next
+	}
+	open, next := users()
+	require.Equal(t, []string{"postgres", "postgres"}, []string{open, next})
+	change, err := apply(storetest.AsRuntime(dsn))
+	require.NoError(t, err)
+	require.Empty(t, append(change.Added, change.Removed...))
+	require.Same(t, p, poolOf(t, r, "main"))
+	open, next = users()
+	require.Equal(t, []string{"postgres", "tenure_test_app"}, []string{open, next})
+	_, err = apply(storetest.As(dsn, "nobody_here"))
+	require.ErrorContains(t, err, `pool main: its server refuses user "nobody_here"`)
+	_, next = users()
+	require.Equal(t, "tenure_test_app", next)
+	change, err = apply(storetest.AsRuntime(dsn) + "&application_name=x")
+	require.NoError(t, err)
+	require.Len(t, change.Removed, 1, "other settings are another pool")
+	r.Close(change.Removed[0])
+}
+
 // takeAway applies a configuration that lacks one pool.
 func takeAway(t *testing.T, r *routing.Router, cfg routing.Config) {
 	t.Helper()

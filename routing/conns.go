@@ -44,7 +44,7 @@ const maxConnIdle = 3 * connectTimeout
 // be closed.
 const closeTimeout = connectTimeout / 5
 
-func (p *Pool) poolConfig(dsn *pgxpool.Config, text, purpose string, maxConns int) *pgxpool.Config {
+func (p *Pool) poolConfig(dsn *pgxpool.Config, text func() string, purpose string, maxConns int) *pgxpool.Config {
 	c := dsn.Copy()
 	c.MaxConns = int32(maxConns)
 	c.MinConns, c.MinIdleConns = 0, 0
@@ -53,7 +53,7 @@ func (p *Pool) poolConfig(dsn *pgxpool.Config, text, purpose string, maxConns in
 	c.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
 		err := p.allowConnect(ctx)
 		if err == nil {
-			renewSecrets(c, text)
+			renewSecrets(c, text())
 		}
 		return err
 	}
@@ -90,15 +90,15 @@ func (c PoolConfig) serverConns() int {
 }
 
 func (p *Pool) jobsConfig() *pgxpool.Config {
-	c := p.poolConfig(p.dsn, p.cfg.DSN, "jobs", p.jobConns())
+	c := p.poolConfig(p.dsn, func() string { return p.latest.Load().DSN }, "jobs", p.jobConns())
 	tuneForJobs(c)
 	return c
 }
 
 func (p *Pool) tenantsConfig() *pgxpool.Config {
-	dsn, text := p.dsn, p.cfg.DSN
+	dsn, text := p.dsn, func() string { return p.latest.Load().DSN }
 	if p.pooled != nil {
-		dsn, text = p.pooled.dsn, p.cfg.TenantDSN
+		dsn, text = p.pooled.dsn, func() string { return p.latest.Load().TenantDSN }
 	}
 	c := p.poolConfig(dsn, text, "tenants", p.cfg.MaxConns-lockConns-p.jobConns())
 	tuneForTenants(c)
@@ -113,7 +113,7 @@ func (p *Pool) tenantsConfig() *pgxpool.Config {
 
 func (p *Pool) lockConfig() *pgx.ConnConfig {
 	c := p.dsn.ConnConfig.Copy()
-	renewSecrets(c, p.cfg.DSN)
+	renewSecrets(c, p.latest.Load().DSN)
 	tuneCommon(c, "lock")
 	c.Tracer = connects{p, p.dsn.ConnConfig}
 	watchRefusals(c, &p.crowded, &p.server.shortage)

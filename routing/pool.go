@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,8 +19,9 @@ type Pool struct {
 	Name string
 	service
 
-	cfg PoolConfig
-	log *zap.Logger
+	cfg    PoolConfig
+	latest atomic.Pointer[PoolConfig] // cfg, with the credentials of today
+	log    *zap.Logger
 
 	dsn         *pgxpool.Config   // what the DSN says; each use of it changes a copy
 	pooled      *pooled           // the way for tenants' transactions; nil: that is dsn, too
@@ -166,7 +168,7 @@ func (p *Pool) trySettings(ctx context.Context) error {
 		return nil
 	}
 	cfg := p.dsn.ConnConfig.Copy()
-	renewSecrets(cfg, p.cfg.DSN)
+	renewSecrets(cfg, p.latest.Load().DSN)
 	tuneCommon(cfg, "tenants")
 	c, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {

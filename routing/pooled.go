@@ -175,7 +175,7 @@ func (w *pooled) inspect(ctx context.Context, p *Pool, database string) error {
 	tuneCommon(tuned.ConnConfig, "tenants")
 	boundTenants(tuned, p.bounds)
 	cfg := tuned.ConnConfig
-	renewSecrets(cfg, p.cfg.TenantDSN)
+	renewSecrets(cfg, p.latest.Load().TenantDSN)
 	settings := w.takeSettings(cfg)
 	sendNoCancels(cfg)
 	c, err := pgx.ConnectConfig(ctx, cfg)

@@ -1,10 +1,15 @@
 package routing
 
 import (
+	"context"
+	"crypto/tls"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 // renewSecrets takes over what the files that a DSN names say by now: the user, the
@@ -23,3 +28,67 @@ func renewSecrets(c *pgx.ConnConfig, dsn string) {
 }
 
 func samePlace(a, b *pgconn.FallbackConfig) bool { return a.Host == b.Host && a.Port == b.Port }
+
+// leadsTo tells whether another configuration of a pool differs in credentials only, and in what connections
+// do not depend on.
+func (c PoolConfig) leadsTo(other PoolConfig) bool {
+	return c.MaxConns == other.MaxConns && c.Insecure == other.Insecure && sameWay(c.DSN, other.DSN) && sameWay(c.TenantDSN, other.TenantDSN)
+}
+
+// sameWay tells whether two DSNs differ at most in the user, the password and the certificates.
+func sameWay(a, b string) bool {
+	if a == b {
+		return true
+	}
+	before, err := pgx.ParseConfig(a)
+	if err != nil || a == "" || b == "" {
+		return false
+	}
+	now, err := pgx.ParseConfig(b)
+	return err == nil && before.Database == now.Database && before.ConnectTimeout == now.ConnectTimeout && maps.Equal(before.RuntimeParams, now.RuntimeParams) &&
+		slices.EqualFunc(hostsOf(before), hostsOf(now), func(a, b *pgconn.FallbackConfig) bool { return samePlace(a, b) && sameTrust(a.TLSConfig, b.TLSConfig) })
+}
+
+// sameTrust tells whether connections insist on the same of the server.
+func sameTrust(a, b *tls.Config) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.ServerName == b.ServerName && a.InsecureSkipVerify == b.InsecureSkipVerify && (a.VerifyPeerCertificate == nil) == (b.VerifyPeerCertificate == nil)
+}
+
+// tryCredentials refuses a configuration by whose credentials the pool could not be used. A server that does not answer
+// cannot be asked.
+func (p *Pool) tryCredentials(ctx context.Context, cfg PoolConfig, use store.Use) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	c := p.dsn.ConnConfig.Copy()
+	renewSecrets(c, cfg.DSN)
+	tuneCommon(c, "lock")
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err == nil {
+		defer closeInTime(ctx, conn)
+		_, err = store.Verify(ctx, conn, p.Name, use)
+	}
+	if err = store.Denied(p.Name, c, err); err == nil && p.pooled != nil {
+		err = p.pooled.try(ctx, p.Name, cfg.TenantDSN)
+	}
+	if !isPermanent(err) {
+		return nil
+	}
+	return err
+}
+
+// try looks whether credentials lead through the pooler.
+func (w *pooled) try(ctx context.Context, pool, dsn string) error {
+	c := w.dsn.ConnConfig.Copy()
+	renewSecrets(c, dsn)
+	tuneCommon(c, "tenants")
+	w.takeSettings(c)
+	sendNoCancels(c)
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err == nil {
+		closeInTime(ctx, conn)
+	}
+	return store.Denied(pool, c, err)
+}

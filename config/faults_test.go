@@ -180,7 +180,7 @@ node.yaml:2:12: error: pools.a.dsn needs a single value, but is a section with k
 node.yaml:3:6: error: pools.b needs keys of its own, but is a single value
     3 |   b: ${env:DATABASE_URL}
       |      ^
-      = its keys are: dsn, tenant_dsn, max_conns, insecure
+      = its keys are: dsn, tenant_dsn, max_conns, insecure, schemas
 node.yaml:4:12: error: execution needs keys of its own, but is a single value
     4 | execution: 64
       |            ^

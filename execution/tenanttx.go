@@ -128,6 +128,7 @@ type handle struct {
 	conn   *pgx.Conn
 	role   string // none: the pool's own user
 	schema string
+	shared string // schemas behind it, as SQL
 	// behindPooler: what follows the transaction runs on another session. So none of the handler's
 	// statements may end the transaction.
 	behindPooler bool
@@ -173,8 +174,8 @@ func tryTenantTx(ctx context.Context, db Conns, t tenancy.Tenant) (*tenantTx, er
 		return nil, &noConnectionError{fmt.Errorf("get a connection for tenant %q: %w", t.ID, err)}
 	}
 	before, within, pooled := beginning(conn.Conn())
-	begin := fmt.Sprintf("%sBEGIN ISOLATION LEVEL READ COMMITTED; %sSELECT tenure.begin_tenant(%s, %s, %s)",
-		before, within+timeoutsFor(ctx, conn.Conn()), quoteAnyhow(t.Schema, ""), quoteAnyhow(t.Role, ""), quoteAnyhow(string(t.ID), ""))
+	begin := fmt.Sprintf("%sBEGIN ISOLATION LEVEL READ COMMITTED; %sSELECT tenure.begin_tenant(%s, %s, %s)%s",
+		before, within+timeoutsFor(ctx, conn.Conn()), quoteAnyhow(t.Schema, ""), quoteAnyhow(t.Role, ""), quoteAnyhow(string(t.ID), ""), searchShared(t))
 	user := conn.Conn().Config().User
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
@@ -185,8 +186,24 @@ func tryTenantTx(ctx context.Context, db Conns, t tenancy.Tenant) (*tenantTx, er
 		}
 		return nil, fmt.Errorf("open a transaction for tenant %q: %w%s", t.ID, err, placeMend(err, t, user))
 	}
-	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), leave: leave, role: cmp.Or(t.Role, "none"), schema: t.Schema, behindPooler: pooled,
+	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), leave: leave, role: cmp.Or(t.Role, "none"), schema: t.Schema, shared: t.Shared, behindPooler: pooled,
 		lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
+}
+
+// searchShared has what a tenant has in common with others be searched, too, which tenure.begin_tenant does not know of.
+func searchShared(t tenancy.Tenant) string {
+	if t.Shared == "" {
+		return ""
+	}
+	return "; SET LOCAL search_path = " + searchPath(t.Schema, t.Shared, "")
+}
+
+func searchPath(schema, shared, client string) string {
+	path := quoteAnyhow(schema, client)
+	if shared != "" {
+		path += ", " + shared
+	}
+	return path + ", pg_temp"
 }
 
 // deadlineKey is package routing's mark on a connection whose timeouts may follow a
@@ -222,7 +239,7 @@ const (
 // becomeTenant are the statements that take a tenant's role and schema again.
 func (h *handle) becomeTenant() []string {
 	client := h.conn.PgConn().ParameterStatus("client_encoding")
-	return []string{"SET LOCAL role = " + quoteAnyhow(h.role, client), "SET LOCAL search_path = " + quoteAnyhow(h.schema, client) + ", pg_temp"}
+	return []string{"SET LOCAL role = " + quoteAnyhow(h.role, client), "SET LOCAL search_path = " + searchPath(h.schema, h.shared, client)}
 }
 
 // quoteAnyhow quotes s for SQL whatever a handler has made of standard_conforming_strings and

@@ -59,6 +59,8 @@ type PoolConfig struct {
 	MaxConns int `yaml:"max_conns"`
 	// Insecure allows a DSN that does not insist on TLS although the server is on another network.
 	Insecure bool `yaml:"insecure"`
+	// Schemas are those of its tenants instead of TenantsConfig.Schemas. Default: those.
+	Schemas []string `yaml:"schemas,omitempty"`
 }
 
 // TenantsConfig maps tenants. Static entries win over the table.
@@ -71,13 +73,18 @@ type TenantsConfig struct {
 	Schema string `yaml:"schema"`
 	// Role is the pattern of the role that a tenant's transactions take; empty keeps the pool's user.
 	Role string `yaml:"role"`
+	// Schemas are what all tenants have in common, such as public with the types of extensions: they are searched behind
+	// a tenant's own schema, in this order. Default: none.
+	Schemas []string `yaml:"schemas,omitempty"`
 }
 
-// TenantConfig places one tenant. Empty Schema and Role follow the patterns.
+// TenantConfig places one tenant. Empty Schema and Role follow the patterns, and empty Schemas are its pool's, or all
+// tenants'.
 type TenantConfig struct {
-	Pool   string `yaml:"pool"`
-	Schema string `yaml:"schema"`
-	Role   string `yaml:"role"`
+	Pool    string   `yaml:"pool"`
+	Schema  string   `yaml:"schema"`
+	Role    string   `yaml:"role"`
+	Schemas []string `yaml:"schemas,omitempty"`
 }
 
 // TableConfig is a lookup table of the application's own.
@@ -274,6 +281,10 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 			l.Add(path, "did you mean {tenant}?", "%q has %s, which stands for nothing", pattern, p)
 		}
 	}
+	t.validateSchemas(l, "tenants.schemas", t.Schemas)
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		t.validateSchemas(l, "pools."+name+".schemas", pools[name].Schemas)
+	}
 	place := map[[2]string]tenancy.ID{} // pool, schema
 	folded := map[string]tenancy.ID{}
 	for _, id := range slices.Sorted(maps.Keys(t.Static)) {
@@ -292,6 +303,7 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 		} else if _, ok := pools[entry.Pool]; !ok {
 			l.Add(path+".pool", listPools(pools), "tenant %q is mapped to pool %q, which is not under pools", id, entry.Pool)
 		}
+		t.validateSchemas(l, path+".schemas", entry.Schemas)
 		for key, name := range map[string]string{"schema": entry.Schema, "role": entry.Role} {
 			if p := placeholder.FindString(name); p != "" {
 				l.Add(path+"."+key, "write the name itself, or leave it out to have the pattern tenants."+key, "%q has %s, which is replaced in tenants.%s only", name, p, key)

@@ -137,8 +137,19 @@ func TestConfig_Validate(t *testing.T) {
 			tenant("x", routing.TenantConfig{Pool: "eu-2"}),
 			[]string{`tenants.static.x.pool: tenant "x" is mapped to pool "eu-2", which is not under pools; ` + pools},
 		},
-		"a reserved schema":               {tenant("x", routing.TenantConfig{Pool: "main", Schema: "pg_catalog"}), []string{`tenants.static.x: tenant "x": schema "pg_catalog" is not a tenant's: give it a schema of its own`}},
-		"a reserved role":                 {tenant("x", routing.TenantConfig{Pool: "main", Role: "none"}), []string{`tenants.static.x: tenant "x": role "none" is reserved by Postgres`}},
+		"a reserved schema": {tenant("x", routing.TenantConfig{Pool: "main", Schema: "pg_catalog"}), []string{`tenants.static.x: tenant "x": schema "pg_catalog" is not a tenant's: give it a schema of its own`}},
+		"a reserved role":   {tenant("x", routing.TenantConfig{Pool: "main", Role: "none"}), []string{`tenants.static.x: tenant "x": role "none" is reserved by Postgres`}},
+		"schemas in common": {
+			func(c *routing.Config) {
+				c.Tenants.Schemas = []string{"public", "tenure", "acme", "t_{tenant}", ""}
+			},
+			[]string{
+				`tenants.schemas: "tenure" is not what tenants have in common; write schemas of the application, such as [public]`,
+				`tenants.schemas: schema "acme" is tenant "acme"'s; put what tenants have in common into a schema of its own`,
+				`tenants.schemas: "t_{tenant}" stands for another schema for each tenant; write the name itself: a tenant's own schema is searched first in any case`,
+				`tenants.schemas: schema is empty; write schemas of the application, such as [public]`,
+			},
+		},
 		"the nodes' own user":             {tenant("x", routing.TenantConfig{Pool: "main", Role: "app"}), []string{`tenants.static.x: role "app" of tenant "x" is the user that nodes connect to pool "main" as, which has all tenants' jobs; give the tenant another role, or have nodes connect as another user`}},
 		"a schema twice":                  {tenant("x", routing.TenantConfig{Pool: "main", Schema: "acme"}), []string{`tenants.static.x: tenants "acme" and "x" share schema "acme" in pool "main"; give each its own schema`}},
 		"the same schema in another pool": {tenant("x", routing.TenantConfig{Pool: "eu-1", Schema: "acme"}), nil},

@@ -5,7 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/internal/fault"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -116,4 +120,43 @@ func (c Config) AllRoles() (roles map[string]string, all bool) {
 		maps.Copy(roles, c.Roles(pool))
 	}
 	return roles, c.Tenants.Table == nil
+}
+
+// validateSchemas refuses what tenants cannot have in common.
+func (t TenantsConfig) validateSchemas(l *fault.List, path string, schemas []string) {
+	for _, name := range schemas {
+		err := validateIdentifier("schema", name)
+		switch {
+		case err != nil:
+			l.Add(path, `write schemas of the application, such as [public]`, "%v", err)
+		case name == "tenure" || name == "information_schema" || strings.HasPrefix(name, "pg_"):
+			l.Add(path, `write schemas of the application, such as [public]`, "%q is not what tenants have in common", name)
+		case strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }):
+			l.Add(path, "give it a name of ASCII letters", "%q is read in another way by clients of another encoding", name)
+		case strings.Contains(name, "{tenant}"):
+			l.Add(path, "write the name itself: a tenant's own schema is searched first in any case", "%q stands for another schema for each tenant", name)
+		}
+		for _, id := range slices.Sorted(maps.Keys(t.Static)) {
+			if placed, ok := t.listed(id); ok && placed.Schema == name {
+				l.Add(path, "put what tenants have in common into a schema of its own", "schema %q is tenant %q's", name, id)
+				break
+			}
+		}
+	}
+}
+
+// sharedBy are the schemas that a tenant in a pool has in common with others, as SQL.
+func (c Config) sharedBy(id tenancy.ID, pool string) string {
+	schemas := c.Tenants.Schemas
+	if own := c.Pools[pool].Schemas; len(own) > 0 {
+		schemas = own
+	}
+	if own := c.Tenants.Static[id].Schemas; len(own) > 0 {
+		schemas = own
+	}
+	quoted := make([]string, len(schemas))
+	for i, name := range schemas {
+		quoted[i] = pgx.Identifier{name}.Sanitize()
+	}
+	return strings.Join(quoted, ", ")
 }

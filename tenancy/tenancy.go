@@ -54,7 +54,8 @@ func (id ID) Validate() error {
 type Tenant struct {
 	ID     ID
 	Pool   string // the pool (database) that holds its schema and its jobs
-	Schema string // first, and but for pg_temp only, entry of search_path
+	Schema string // first entry of search_path
+	Shared string // those behind it, quoted as in SQL, but for pg_temp, which is last; "": none
 	Role   string // role taken for the tenant's transactions; "" keeps the pool's own user
 }
 

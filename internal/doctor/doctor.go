@@ -208,6 +208,7 @@ var checks = []struct {
 	{"jobs", true, (*pool).checkJobs},
 	{"tenants", true, (*pool).checkTenants},
 	{"privileges", true, (*pool).checkHolders},
+	{"tenants", true, (*pool).checkShared},
 	{"transactions", false, (*pool).checkTransactions},
 	{"replication", false, (*pool).checkSlots},
 	{"vacuum", false, (*pool).checkVacuum},

@@ -113,6 +113,27 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 	return nil
 }
 
+// checkShared looks at the schemas that tenants have in common.
+func (p *pool) checkShared(ctx context.Context, db store.DB) error {
+	schemas := p.cfg.Tenants.Schemas
+	if own := p.cfg.Pools[p.name].Schemas; len(own) > 0 {
+		schemas = own
+	}
+	s, err := store.LookAtShared(ctx, db, append([]string{}, schemas...))
+	if n := len(s.Missing); n > 0 {
+		p.add(Error, "tenants", fmt.Sprintf("schemas that tenants share are not there: %s", some(s.Missing)), "what jobs look for there is not found", fmt.Sprintf("CREATE SCHEMA %q; or correct tenants.schemas", s.Missing[0]))
+	}
+	if n := len(s.Open); n > 0 {
+		p.add(Error, "tenants", fmt.Sprintf("everybody may make something in schemas that tenants share: %s", some(s.Open)), "a tenant's function there is executed by other tenants' statements", fmt.Sprintf("REVOKE CREATE ON SCHEMA %q FROM PUBLIC", s.Open[0]))
+	}
+	if n := len(s.Unreached); n > 0 {
+		_, schema, _ := strings.Cut(s.Unreached[0], " in ")
+		p.add(Warning, "tenants", fmt.Sprintf("tenants' transactions do not find the types, operators and functions of extensions: %s", some(s.Unreached)),
+			"a comparison of citext, say, is one of text there, and finds less, without an error", fmt.Sprintf("tenants.schemas: [%s]; or, if no job needs them, leave it so", schema))
+	}
+	return err
+}
+
 // checkHolders looks for who has rights on the ledger that nobody has given by naming him.
 func (p *pool) checkHolders(ctx context.Context, db store.DB) error {
 	all, err := store.Holders(ctx, db)

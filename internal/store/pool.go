@@ -67,6 +67,19 @@ func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks,
 	return r, explain(err, "look for risks")
 }
 
+// Shared is what is wrong with the schemas that tenants have in common.
+type Shared struct {
+	Missing   []string
+	Open      []string // everybody may make something there, which all tenants' statements may find
+	Unreached []string // extensions elsewhere, whose types, operators and functions no tenant's statement finds
+}
+
+// LookAtShared asks a pool about the schemas that its tenants have in common.
+func LookAtShared(ctx context.Context, db DB, schemas []string) (s Shared, err error) {
+	err = db.QueryRow(ctx, sqlSharedSchemas, schemas).Scan(&s.Missing, &s.Open, &s.Unreached)
+	return s, explain(err, "look at the schemas that tenants share")
+}
+
 // LosesRole says whether the server's minor version may put a statement under
 // another role than the one that was set (CVE-2024-10978).
 func (r Risks) LosesRole() bool {

@@ -173,6 +173,7 @@ var (
 	sqlServerIs              = query("server_is")
 	sqlPoolServer            = query("pool_server")
 	sqlPoolRisks             = query("pool_risks")
+	sqlSharedSchemas         = query("shared_schemas")
 	sqlPoolSettings          = query("pool_settings")
 	sqlPoolNumber            = query("pool_number")
 	sqlPoolName              = query("pool_name")

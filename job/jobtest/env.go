@@ -59,6 +59,7 @@ type settings struct {
 	schema   []string
 	migrate  []func(ctx context.Context, dsn string) error
 	roles    bool
+	shared   []string
 }
 
 // Pools makes n pools, named pool-1, pool-2, and so on. Default: 1.
@@ -97,6 +98,13 @@ func Migrations(migrate func(ctx context.Context, dsn string) error) Option {
 // privileges that `tenure migrate --grants` gives: so that missing rights show, as they would in production. The
 // roles stay on the server, which is thrown away unless TEST_DATABASE_URL names it.
 func Roles() Option { return func(s *settings) { s.roles = true } }
+
+// SharedSchemas names schemas that tenants have in common, such as public with the types of extensions: they are
+// searched behind a tenant's own one, as with tenants.schemas of the configuration. Those that the database has not are
+// made, open to every role.
+func SharedSchemas(names ...string) Option {
+	return func(s *settings) { s.shared = append(s.shared, names...) }
+}
 
 // New makes an Env for t and ends it with t. It needs nothing but PostgreSQL's
 // binaries, or TEST_DATABASE_URL.
@@ -153,6 +161,7 @@ func (s *settings) config(t testing.TB, owners map[string]string) config.Config 
 	for i, id := range s.tenants {
 		cfg.Tenants.Static[id] = routing.TenantConfig{Pool: fmt.Sprintf("pool-%d", i%s.pools+1)}
 	}
+	cfg.Tenants.Schemas = s.shared
 	cfg.Execution.FinishWithin = finishWithin
 	return cfg
 }
@@ -251,11 +260,15 @@ func (e *Env) prepare(t testing.TB, id tenancy.ID, s *settings) error {
 		return err
 	}
 	schema := pgx.Identifier{tenant.Schema}.Sanitize()
+	path := schema
+	if tenant.Shared != "" {
+		path += ", " + tenant.Shared
+	}
 	owner, err := pgx.ParseConfig(e.owners[p.Name])
 	if err != nil {
 		return err
 	}
-	owner.RuntimeParams["search_path"] = schema
+	owner.RuntimeParams["search_path"] = path
 	owner.RuntimeParams["app.tenant_id"] = string(id)
 	conn, err := pgx.ConnectConfig(ctx, owner)
 	if err != nil {
@@ -264,6 +277,12 @@ func (e *Env) prepare(t testing.TB, id tenancy.ID, s *settings) error {
 	defer conn.Close(context.WithoutCancel(ctx))
 	if _, err := conn.Exec(ctx, "CREATE SCHEMA "+schema); err != nil {
 		return err
+	}
+	for _, name := range s.shared {
+		shared := pgx.Identifier{name}.Sanitize()
+		if _, err := conn.Exec(ctx, fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %s; GRANT USAGE ON SCHEMA %[1]s TO PUBLIC", shared)); err != nil {
+			return err
+		}
 	}
 	if tenant.Role != "" {
 		storetest.Role(t, conn, tenant.Role, tenant.Schema)
@@ -274,21 +293,21 @@ func (e *Env) prepare(t testing.TB, id tenancy.ID, s *settings) error {
 		}
 	}
 	for _, migrate := range s.migrate {
-		if err := migrate(ctx, within(e.owners[p.Name], schema)); err != nil {
+		if err := migrate(ctx, within(e.owners[p.Name], path)); err != nil {
 			return fmt.Errorf("migrate: %w", err)
 		}
 	}
 	return nil
 }
 
-// within is a connection string under which a schema is searched first.
-func within(dsn, schema string) string {
+// within is a connection string under which these schemas are searched.
+func within(dsn, path string) string {
 	u, err := url.Parse(dsn)
 	if err != nil || u.Scheme == "" {
-		return dsn + " search_path='" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(schema) + "'"
+		return dsn + " search_path='" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(path) + "'"
 	}
 	q := u.Query()
-	q.Set("search_path", schema)
+	q.Set("search_path", path)
 	u.RawQuery = q.Encode()
 	return u.String()
 }

@@ -2,6 +2,7 @@ package jobtest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/jobtest"
 )
@@ -78,4 +80,36 @@ func TestNothingIsSaidOfRisks(t *testing.T) {
 	q := quiet{t, &strings.Builder{}}
 	jobtest.New(q)
 	require.Empty(t, q.lines.String())
+}
+
+// TestSharedSchemas: types, operators and tables that tenants have in common are found behind a tenant's own, in handlers
+// and in InTx, after a savepoint was rolled back, too. Without them a comparison of citext is one of text, and finds
+// nothing, without an error.
+func TestSharedSchemas(t *testing.T) {
+	t.Parallel()
+	find := func(shared ...string) (found int) {
+		env := jobtest.New(t, jobtest.Roles(), jobtest.SharedSchemas(shared...), jobtest.Schema(`
+			CREATE EXTENSION IF NOT EXISTS citext SCHEMA public;
+			CREATE TABLE customer (email public.citext);
+			INSERT INTO customer VALUES ('ann@example.com');
+			GRANT SELECT ON customer TO PUBLIC`), jobtest.Register(func(r *job.Registry) {
+			tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, _ *job.Job[ping]) error {
+				inner, err := tx.Begin(ctx)
+				if err == nil {
+					err = inner.Rollback(ctx)
+				}
+				return errors.Join(err, tx.QueryRow(ctx, "SELECT count(*) FROM customer WHERE email = 'ANN@example.com'").Scan(&found))
+			})
+		}))
+		acme := env.Tenant(t, "acme")
+		require.Equal(t, job.Done, acme.Run(ping{}).State)
+		var again int
+		require.NoError(t, env.Client().InTx(acme, func(ctx context.Context, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, "SELECT count(*) FROM customer WHERE email = 'ANN@example.com'").Scan(&again)
+		}))
+		require.Equal(t, found, again)
+		return found
+	}
+	require.Equal(t, 1, find("app_common", "public"))
+	require.Equal(t, 0, find())
 }

@@ -270,7 +270,7 @@ func (n *Node) explainUnready() (reasons []string) {
 	var down []string
 	pools := n.router.Pools()
 	for _, p := range pools {
-		if p.Outage() != nil { // what it says may name the database's address and user, which is nobody's business
+		if p.Unusable() != nil { // what it says may name the database's address and user, which is nobody's business
 			down = append(down, "pool "+p.Name+" cannot be used: the node's log and tenure doctor say why")
 		}
 	}

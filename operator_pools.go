@@ -18,12 +18,12 @@ import (
 )
 
 // Unfit says which pools are out of service although their databases answer, such as one
-// that is not migrated or refuses its user, and why: somebody has to do something. They are
+// that is not migrated, refuses its user or takes no writes, and why: somebody has to do something. They are
 // tried again in the background. One that does not answer is not among them.
 func (o *Operator) Unfit() map[string]error {
 	all := map[string]error{}
 	for _, p := range o.router.Pools() {
-		if err := p.Unfit(); err != nil {
+		if err := cmp.Or(p.Unfit(), p.Refusing()); err != nil {
 			all[p.Name] = err
 		}
 	}

@@ -36,6 +36,10 @@ type Breaker struct {
 	fail   time.Time // guarded by mu; when a call failed last; zero: none did
 	silent error     // guarded by mu; why the last call was not answered; nil: it was
 
+	refusals  int       // guarded by mu; how many calls the server has refused since one wrote something
+	refuses   error     // guarded by mu; why it refused the last of them
+	refusedAt time.Time // guarded by mu; when that was
+
 	tries backoff.Backoff // guarded by mu; spaces out the tries of a database that is down
 	next  time.Time       // guarded by mu; when to try again; zero: at any time
 	code  string          // guarded by mu; of the last failure that was told of; "": it was none of Postgres's
@@ -158,6 +162,7 @@ func (b *Breaker) countCall(failure error, now time.Time) {
 	b.fails, b.oks, b.fail, b.silent = b.fails+1, 0, now, failure
 	if spoke(failure) { // Postgres does not want to, which is for the caller to find out
 		b.silent = nil
+		b.refusals, b.refuses, b.refusedAt = b.refusals+1, failure, now
 	}
 	if b.fails >= downAfter || now.Sub(b.since) >= b.quiet {
 		b.down = true
@@ -187,6 +192,28 @@ func (b *Breaker) Outage() error {
 		return b.denied.why
 	case b.down && b.silent != nil && time.Since(b.fail) < silenceOver:
 		return fmt.Errorf("%w: its database has not answered this node since %s: %w", ErrPoolDown, b.since.Format(time.RFC3339), b.silent)
+	}
+	return nil
+}
+
+// NoteWritten takes in that a call has written something, such as a heartbeat.
+func (b *Breaker) NoteWritten() {
+	b.mu.Lock()
+	b.refusals = 0
+	b.mu.Unlock()
+}
+
+// Unusable is why this node cannot work on the pool: [Breaker.Outage], or [Breaker.Refusing].
+func (b *Breaker) Unusable() error { return cmp.Or(b.Outage(), b.Refusing()) }
+
+// Refusing is why the server, which answers, refuses what keeps the node at work there, so that a heartbeat or a
+// renewal is overdue: nothing runs in a database that takes no writes, however well it is read. nil: it does not.
+// Whoever enqueues tries all the same, and is told by Postgres.
+func (b *Breaker) Refusing() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refusals > 1 && time.Since(b.refusedAt) < silenceOver {
+		return fmt.Errorf("%w: its server refuses what keeps this node at work there: %w", ErrPoolDown, b.refuses)
 	}
 	return nil
 }

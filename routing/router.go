@@ -198,7 +198,7 @@ func (r *Router) Stop(ctx context.Context) error {
 // Timelines is what this node knows of its databases' fail-overs.
 func (r *Router) Timelines() *timeline.Table { return r.timelines }
 
-var poolUp = prometheus.NewDesc("tenure_pool_up", "1 while this node reaches the pool's database, 0 when it has not for a while.", []string{"pool"}, nil)
+var poolUp = prometheus.NewDesc("tenure_pool_up", "1 while this node can work on the pool's database, 0 when it has not reached it for a while or is refused.", []string{"pool"}, nil)
 
 // Describe implements prometheus.Collector.
 func (r *Router) Describe(ch chan<- *prometheus.Desc) {
@@ -210,7 +210,7 @@ func (r *Router) Describe(ch chan<- *prometheus.Desc) {
 func (r *Router) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range r.Pools() {
 		up := 1.0
-		if p.Outage() != nil {
+		if p.Unusable() != nil {
 			up = 0
 		}
 		ch <- prometheus.MustNewConstMetric(poolUp, prometheus.GaugeValue, up, p.Name)

@@ -150,6 +150,7 @@ func (k *Keeper) renewLock(ctx context.Context, s *Session, h *Lock) time.Durati
 			clock, err = store.RenewLock(ctx, conn, h.fence, lock.TTL, k.cfg.Session.TTL)
 		}
 		if err == nil {
+			k.pool.NoteWritten()
 			k.setListening(ctx, conn, true)
 		}
 		return err
@@ -217,6 +218,7 @@ func (k *Keeper) sendHeartbeat(ctx context.Context, s *Session) error {
 	err := k.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		clock, err = store.BeatSession(ctx, conn, s.id, k.cfg.Session.TTL)
 		if err == nil {
+			k.pool.NoteWritten()
 			k.setListening(ctx, conn, false)
 		}
 		return err

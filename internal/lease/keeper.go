@@ -82,6 +82,7 @@ func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 		return nil, err
 	}
 	k.stray = nil
+	k.pool.NoteWritten()
 	s.trust.extend(sent, k.cfg.Session.TTL)
 	k.state.mu.Lock()
 	k.state.current = s

@@ -2,6 +2,9 @@ package promises_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,6 +58,16 @@ func TestP10AReadOnlyDatabase(t *testing.T) {
 	b.eventually(1, "p1", "SELECT (current_setting('default_transaction_read_only') = 'on')::int")
 	close(readOnly)
 	pause(t.Context(), b.cfg.Acquire.Lock.TTL) // whatever was claimed is tried, and the lock is lost
+	says := func(status int, up string) func() bool {
+		return func() bool {
+			ready, metrics := httptest.NewRecorder(), httptest.NewRecorder()
+			n.Handler().ServeHTTP(ready, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+			n.Handler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			return ready.Code == status && strings.Contains(metrics.Body.String(), `tenure_pool_up{pool="p1"} `+up)
+		}
+	}
+	require.Eventually(t, says(http.StatusServiceUnavailable, "0"), patience, 50*time.Millisecond, "it does not say that it can work there")
+	require.ErrorContains(t, n.Operator().Unfit()["p1"], "read-only transaction")
 	before, calls := tries.Load(), b.count("p1", "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'p1'")
 	const watched = 5 * time.Second
 	pause(t.Context(), watched)
@@ -67,6 +80,7 @@ func TestP10AReadOnlyDatabase(t *testing.T) {
 	b.exec("p1", "SELECT pg_reload_conf()")
 	b.eventually(jobs, "p1", "SELECT (SELECT count(*) FROM tenure.completed_job) + (SELECT count(*) FROM tenure.dead_letter_job)")
 	b.requireOnce("t1", jobs, "p1")
+	require.Eventually(t, says(http.StatusOK, "1"), patience, 50*time.Millisecond, "it does again")
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job_error"))
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE attempt > 1"))
 	require.Equal(t, refused.Load(), b.log.says("jobs are deferred: their database cannot run them now"))

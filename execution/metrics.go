@@ -22,12 +22,22 @@ type metrics struct {
 	conflicts *prometheus.CounterVec
 	tenants   *tenantMetrics
 
-	mu   sync.Mutex
-	runs map[runKey]*runMetrics // guarded by mu
+	mu     sync.Mutex
+	runs   map[runKey]*runMetrics // guarded by mu
+	queues busiest[queueKey]      // guarded by mu
 }
 
 // runKey is what runs have their series by.
 type runKey struct{ pool, queue, kind string }
+
+// queueKey is a queue in a pool. Anybody who enqueues may make one up: those with most runs have series of their own, and the
+// others some together, in each pool.
+type queueKey struct{ pool, queue string }
+
+const (
+	mostQueues  = 200
+	otherQueues = "other"
+)
 
 // runMetrics are the series of runs of a kind, found once for many. What is counted after its pool was forgotten
 // is lost.
@@ -52,7 +62,7 @@ func newMetrics(w *Workers) *metrics {
 	tenants := newTenantMetrics()
 	all.MustRegister(tenants)
 	return &metrics{
-		Registry: all, tenants: tenants, runs: map[runKey]*runMetrics{},
+		Registry: all, tenants: tenants, runs: map[runKey]*runMetrics{}, queues: busiest[queueKey]{most: mostQueues},
 		started: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_started_total", Help: "Runs that were begun."}, []string{"pool", "queue", "kind"}),
 		wait: register.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_job_wait_seconds", Help: "For how long jobs had waited when their runs began, since they could start.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 11), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100},
@@ -82,15 +92,33 @@ func (m *metrics) forget(pool string) {
 func (m *metrics) prepare(claims []Claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for _, ended := range m.queues.rank(time.Now()) {
+		m.forgetQueue(ended)
+	}
 	var of runKey
 	var r *runMetrics
 	for i := range claims {
 		c := &claims[i]
 		if k := (runKey{c.Tenant.Pool, c.Record.Queue, c.Record.Kind}); r == nil || k != of {
-			of, r = k, m.find(k)
+			of = k
+			if !m.queues.add(queueKey{k.pool, k.queue}, leastWork) {
+				k.queue = otherQueues
+			}
+			r = m.find(k)
 		}
 		c.metrics = r
 	}
+}
+
+// forgetQueue drops what was counted for a queue that has less to do than others; mu is held.
+func (m *metrics) forgetQueue(q queueKey) {
+	if q.queue == otherQueues {
+		return
+	}
+	maps.DeleteFunc(m.runs, func(k runKey, _ *runMetrics) bool { return k.pool == q.pool && k.queue == q.queue })
+	by := prometheus.Labels{"pool": q.pool, "queue": q.queue}
+	m.started.DeletePartialMatch(by)
+	m.finished.DeletePartialMatch(by)
 }
 
 // find returns the series of runs; mu is held.
@@ -121,5 +149,11 @@ func (m *metrics) countEnd(c *Claim, s job.State, took time.Duration) {
 		c.metrics.done.Inc()
 		return
 	}
-	m.finished.WithLabelValues(c.Tenant.Pool, c.Record.Queue, c.Record.Kind, s.String()).Inc()
+	queue := otherQueues
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queues.has(queueKey{c.Tenant.Pool, c.Record.Queue}) {
+		queue = c.Record.Queue
+	}
+	m.finished.WithLabelValues(c.Tenant.Pool, queue, c.Record.Kind, s.String()).Inc()
 }

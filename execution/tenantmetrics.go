@@ -1,10 +1,6 @@
 package execution
 
 import (
-	"cmp"
-	"maps"
-	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,14 +13,6 @@ import (
 // called so, too, and is counted with them.
 const otherTenants = "other"
 
-// What decides which tenants have series of their own: the work that they had lately.
-const (
-	workHalves  = 5 * time.Minute
-	rankEvery   = workHalves / 30
-	leastWork   = rankEvery / 10_000 // that a run counts as, and below which a tenant is forgotten
-	namedFactor = 1.5                // by which others must have more work than one that has series
-)
-
 // tenantMetrics counts what jobs of tenants do, in a bounded number of series: each of the tenants with
 // most work has its own, from when it has come to be one of them, and the others have some together. No
 // series ever falls: one of a tenant that has less work than others ends, and begins at zero when it
@@ -32,19 +20,10 @@ const (
 type tenantMetrics struct {
 	finished, seconds *prometheus.Desc
 
-	mu       sync.Mutex
-	most     int // tenants with series of their own; 0: nobody is counted
-	named    int // guarded by mu; that have
-	byTenant map[string]*tenantAccount
-	other    tenantCounts
-	ranked   time.Time // guarded by mu
-}
-
-// tenantAccount is what is known of a tenant.
-type tenantAccount struct {
-	work   time.Duration // lately
-	named  bool
-	counts tenantCounts // since it is
+	mu      sync.Mutex
+	busiest busiest[string] // guarded by mu; none has series: nobody is counted
+	counts  map[string]*tenantCounts
+	other   tenantCounts
 }
 
 // tenantCounts is what was counted.
@@ -66,83 +45,27 @@ func newTenantMetrics() *tenantMetrics {
 			[]string{"tenant", "outcome"}, nil),
 		seconds: prometheus.NewDesc("tenure_tenant_run_seconds_total", "How long their handlers ran; a call of a batch handler is shared out among its jobs.",
 			[]string{"tenant"}, nil),
-		byTenant: map[string]*tenantAccount{},
+		counts: map[string]*tenantCounts{},
 	}
 }
 
 // countEnd counts a run that has ended.
 func (m *tenantMetrics) countEnd(tenant string, s job.State, took time.Duration) {
-	if m.most == 0 {
+	if m.busiest.most == 0 {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a := m.byTenant[tenant]
-	if a == nil {
-		a = &tenantAccount{}
-		m.byTenant[tenant] = a
-		m.name(a, tenant)
-	}
-	a.work += max(took, leastWork)
-	if a.named {
-		a.counts.add(s, took)
-	} else {
+	if !m.busiest.add(tenant, took) || tenant == otherTenants {
 		m.other.add(s, took)
-	}
-}
-
-// name gives a tenant series of its own if there is room; mu is held.
-func (m *tenantMetrics) name(a *tenantAccount, tenant string) {
-	if m.named < m.most && tenant != otherTenants {
-		a.named = true
-		m.named++
-	}
-}
-
-// rank has those tenants have series that have most work now; mu is held.
-func (m *tenantMetrics) rank(now time.Time) {
-	if m.ranked.IsZero() {
-		m.ranked = now
-	}
-	passed := now.Sub(m.ranked)
-	if passed < rankEvery {
 		return
 	}
-	m.ranked = now
-	left := math.Exp2(-passed.Seconds() / workHalves.Seconds())
-	for tenant, a := range m.byTenant {
-		a.work = time.Duration(float64(a.work) * left)
-		if a.work < leastWork && !a.named {
-			delete(m.byTenant, tenant)
-		}
+	c := m.counts[tenant]
+	if c == nil {
+		c = &tenantCounts{}
+		m.counts[tenant] = c
 	}
-	if len(m.byTenant) <= m.most {
-		for tenant, a := range m.byTenant {
-			if !a.named {
-				m.name(a, tenant)
-			}
-		}
-		return
-	}
-	weigh := func(a *tenantAccount) float64 {
-		if a.named {
-			return float64(a.work) * namedFactor
-		}
-		return float64(a.work)
-	}
-	order := slices.SortedFunc(maps.Keys(m.byTenant), func(a, b string) int {
-		return cmp.Or(cmp.Compare(weigh(m.byTenant[b]), weigh(m.byTenant[a])), cmp.Compare(a, b))
-	})
-	m.named = 0
-	for i, tenant := range order {
-		a := m.byTenant[tenant]
-		if i >= m.most || tenant == otherTenants {
-			*a = tenantAccount{work: a.work}
-			continue
-		}
-		a.named = true
-		m.named++
-	}
+	c.add(s, took)
 }
 
 // Describe implements prometheus.Collector.
@@ -153,7 +76,7 @@ func (m *tenantMetrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
-	if m.most == 0 {
+	if m.busiest.most == 0 {
 		return
 	}
 	for tenant, c := range m.read(time.Now()) { // runs must not wait for who reads
@@ -165,12 +88,12 @@ func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
 func (m *tenantMetrics) read(now time.Time) map[string]tenantCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rank(now)
+	for _, tenant := range m.busiest.rank(now) {
+		delete(m.counts, tenant)
+	}
 	all := map[string]tenantCounts{otherTenants: m.other}
-	for tenant, a := range m.byTenant {
-		if a.named {
-			all[tenant] = a.counts
-		}
+	for tenant, c := range m.counts {
+		all[tenant] = *c
 	}
 	return all
 }

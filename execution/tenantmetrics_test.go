@@ -9,9 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // gatherTenants returns the series of tenants, by tenant and, for counters of runs, outcome.
@@ -43,7 +45,7 @@ func TestMetricsOfTenThousandTenants(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := newTenantMetrics()
-		m.most = 100
+		m.busiest.most = 100
 		const tenants = 10_000
 		all := func() {
 			for i := range tenants {
@@ -79,7 +81,7 @@ func TestMetricsOfTenants_offAndAll(t *testing.T) {
 	t.Parallel()
 	for most, want := range map[int]int{0: 0, 1 << 62: 1000 * 2} {
 		m := newTenantMetrics()
-		m.most = most
+		m.busiest.most = most
 		for i := range 1000 {
 			m.countEnd(fmt.Sprint(i), job.Done, time.Millisecond)
 		}
@@ -93,7 +95,7 @@ func TestSeriesOfTenantsNeverFall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newTenantMetrics()
-		m.most = rapid.IntRange(1, 4).Draw(rt, "most")
+		m.busiest.most = rapid.IntRange(1, 4).Draw(rt, "most")
 		now, last, total := time.Now(), map[string]tenantCounts{}, 0
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			for range rapid.IntRange(0, 5).Draw(rt, "runs") {
@@ -103,8 +105,8 @@ func TestSeriesOfTenantsNeverFall(t *testing.T) {
 			}
 			now = now.Add(rapid.SampledFrom([]time.Duration{0, rankEvery, time.Hour, 1000 * time.Hour}).Draw(rt, "passed"))
 			seen := m.read(now)
-			if len(seen) > m.most+1 {
-				rt.Fatalf("%d series, and %d are allowed", len(seen), m.most+1)
+			if len(seen) > m.busiest.most+1 {
+				rt.Fatalf("%d series, and %d are allowed", len(seen), m.busiest.most+1)
 			}
 			sum := uint64(0)
 			for tenant, c := range seen {
@@ -119,8 +121,8 @@ func TestSeriesOfTenantsNeverFall(t *testing.T) {
 			last = seen
 		}
 		m.read(now.Add(1000 * time.Hour))
-		if len(m.byTenant) > m.most {
-			rt.Fatalf("%d tenants are remembered", len(m.byTenant))
+		if len(m.busiest.byName) > m.busiest.most {
+			rt.Fatalf("%d tenants are remembered", len(m.busiest.byName))
 		}
 	})
 }
@@ -128,7 +130,7 @@ func TestSeriesOfTenantsNeverFall(t *testing.T) {
 // BenchmarkTenantMetrics is what counting a run's end by tenant costs.
 func BenchmarkTenantMetrics(b *testing.B) {
 	m := newTenantMetrics()
-	m.most = 100
+	m.busiest.most = 100
 	names := make([]string, 10_000)
 	for i := range names {
 		names[i] = fmt.Sprintf("tenant-%05d", i)
@@ -138,4 +140,49 @@ func BenchmarkTenantMetrics(b *testing.B) {
 		m.countEnd(names[i%len(names)], job.Done, time.Millisecond)
 		i++
 	}
+}
+
+// Twenty thousand queues, as a tenant's role may enqueue to, have no more series than two hundred and one; those that have most runs have
+// their own, also if they came late.
+func TestMetricsOfTwentyThousandQueues(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(DefaultConfig(), job.NewRegistry(), zap.NewNop())
+		require.NoError(t, err)
+		m := w.metrics
+		run := func(queue string) {
+			claims := []Claim{{Tenant: &tenancy.Tenant{Pool: "p"}, Record: job.Record{Queue: queue, Kind: "k"}}}
+			m.prepare(claims)
+			m.countStart(&claims[0])
+			m.countEnd(&claims[0], job.Dead, time.Millisecond)
+		}
+		series := func() (all map[string]float64) {
+			all = map[string]float64{}
+			families, err := m.Gather()
+			require.NoError(t, err)
+			for _, f := range families {
+				for _, one := range f.Metric {
+					all[f.GetName()+labelsOf(one)] = one.GetCounter().GetValue()
+				}
+			}
+			return all
+		}
+		const queues = 20_000
+		for i := range queues {
+			run(fmt.Sprint("made-up-", i))
+		}
+		before := len(series())
+		require.Less(t, before, 4*(mostQueues+1))
+		for range 5 {
+			run("late")
+		}
+		time.Sleep(rankEvery)
+		run("late")
+		after := series()
+		require.LessOrEqual(t, len(after), before)
+		require.Equal(t, 1.0, after["tenure_jobs_started_total k p late"], "from when it has series")
+		require.Equal(t, 1.0, after["tenure_jobs_finished_total k dead p late"])
+		require.Less(t, len(m.queues.byName), 2*mostQueues, "idle ones are forgotten")
+		require.Less(t, len(m.runs), 2*mostQueues)
+	})
 }

@@ -109,7 +109,7 @@ func (w *Workers) TraceWith(tracer trace.Tracer) { w.tracer = tracer }
 
 // MeterTenants has so many tenants, those with most work, be counted each by itself, and the others
 // together; 0: none is counted. It is called before Start.
-func (w *Workers) MeterTenants(most int) { w.metrics.tenants.most = most }
+func (w *Workers) MeterTenants(most int) { w.metrics.tenants.busiest.most = most }
 
 // Metrics returns the Workers' metrics, to be registered by the caller.
 func (w *Workers) Metrics() prometheus.Collector { return w.metrics }

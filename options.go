@@ -109,7 +109,8 @@ const maxKey = 1024
 
 // Unique keeps the job from being added while the tenant has an unfinished one
 // with the same key: that one is returned instead. A key is free again once its
-// job is finished, cancelled or dead, unless it is taken for longer by [UniqueFor].
+// job is finished, cancelled or dead. For a request that may come twice, also after
+// the job has ended, take [UniqueFor].
 func Unique(key string) Option {
 	return func(e *enqueue) error {
 		if key == "" || len(key) > maxKey {

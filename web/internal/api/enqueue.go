@@ -33,7 +33,7 @@ type JobSpec struct {
 	TimeoutMS     int64           `json:"timeout_ms,omitempty" minimum:"0" maximum:"2147483647" doc:"of each run; 0: the kind's"`
 	At            *time.Time      `json:"at,omitempty" doc:"when it is due"`
 	DelayMS       int64           `json:"delay_ms,omitempty" minimum:"0" maximum:"316224000000" doc:"after which it is due, by the database's clock"`
-	UniqueKey     string          `json:"unique_key,omitempty" doc:"while an unfinished job of the tenant has it no other is added"`
+	UniqueKey     string          `json:"unique_key,omitempty" doc:"while an unfinished job of the tenant has it no other is added. For a request that may be sent again: unique_for, too, or an Idempotency-Key"`
 	UniqueFor     int64           `json:"unique_for,omitempty" minimum:"0" maximum:"316224000" doc:"seconds for which the key is taken whatever becomes of the job"`
 	ExclusiveKey  string          `json:"exclusive_key,omitempty" doc:"of the tenant's jobs that have it one runs at a time, in order"`
 	SkipRetrying  bool            `json:"skip_retrying,omitempty" doc:"others with its exclusive key may start while it waits to be tried again"`
@@ -163,6 +163,7 @@ func (b *JobSpec) links() (out []tenure.Option, err error) {
 }
 
 type enqueueManyIn struct {
+	Key  string `header:"Idempotency-Key" doc:"for a day, a request with it and the same jobs adds none a second time; it takes the place of unique_key and unique_for of each of them"`
 	Body struct {
 		Jobs []NewJob `json:"jobs" minItems:"1" maxItems:"10000" nullable:"false" doc:"of any tenants; a request may have 1 MiB"`
 	}
@@ -170,7 +171,7 @@ type enqueueManyIn struct {
 
 type enqueueManyOut struct {
 	Added  int         `json:"added" doc:"those whose unique key was taken are not"`
-	Failed []failedOut `json:"failed" nullable:"false" doc:"pools that failed, to which none of theirs was added. With unique keys the request can be sent again"`
+	Failed []failedOut `json:"failed" nullable:"false" doc:"pools that failed, to which none of theirs was added. With an Idempotency-Key the request can be sent again"`
 }
 
 type failedOut struct {
@@ -185,6 +186,9 @@ func enqueueMany(ctx context.Context, s *server, in *enqueueManyIn) (*object[enq
 	for i := range in.Body.Jobs {
 		b := &in.Body.Jobs[i]
 		options, err := b.options(false)
+		if err == nil && in.Key != "" {
+			options, err = b.withKey(fmt.Sprintf("%s/%d", in.Key, i), options)
+		}
 		if err = errors.Join(tenancy.ID(b.Tenant).Validate(), err); err != nil {
 			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("nothing was enqueued: job %d: %v", i, err))
 		}

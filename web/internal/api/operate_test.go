@@ -138,6 +138,11 @@ func TestEnqueueMany(t *testing.T) {
 		`{"jobs":[{"tenant":"acme","kind":"k","args":{}},{"tenant":"globex","kind":"k","args":{}}]}`)
 	require.Equal(t, http.StatusNotFound, code, out)
 	require.Len(t, items(b.do(http.MethodGet, "/jobs", "")), 2, "what was refused has changed nothing")
+	for range 2 { // sent again when its jobs have ended
+		out = b.do(http.MethodPost, "/jobs/many", `{"jobs":[{"tenant":"acme","kind":"mail.send","args":{}},{"tenant":"acme","kind":"mail.send","args":{}}]}`, "Idempotency-Key", "import")
+		b.env.Drain(t)
+	}
+	require.EqualValues(t, 0, out["added"])
 }
 
 func TestChangeAndSuspendJobs(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -115,6 +116,7 @@ type CancelFilter struct {
 	State         string // one of CancelStates
 	Tag           string
 	CorrelationID string
+	Before        time.Time // made before then; in any case before the call
 }
 
 // CancelStates are the states that jobs can be in that [Operator.CancelInBackground] cancels: all in which a
@@ -137,16 +139,16 @@ func (f CancelFilter) Validate() error {
 }
 
 func (f CancelFilter) chosen() store.MovableFilter {
-	return store.MovableFilter{Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID, Wanted: true}
+	return store.MovableFilter{Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID, Before: f.Before, Wanted: true}
 }
 
 func (s *Operations) cancelJobs(ctx context.Context, f CancelFilter, perSecond float64, by string) (uuid.UUID, error) {
 	if err := f.Validate(); err != nil {
 		return uuid.Nil, err
 	}
-	o := store.Operation{Action: store.CancelJobs, Filter: store.DeadFilter{Tenant: f.Tenant, Kind: f.Kind}, PerSecond: perSecond, By: by,
+	o := store.Operation{Action: store.CancelJobs, Filter: store.DeadFilter{Tenant: f.Tenant, Kind: f.Kind, Before: f.Before}, PerSecond: perSecond, By: by,
 		Jobs: store.ChosenJobs{Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID}}
-	detail := given("kind", f.Kind, "queue", f.Queue, "state", f.State, "tag", f.Tag, "correlation_id", f.CorrelationID, "per_second", perSecond)
+	detail := given("kind", f.Kind, "queue", f.Queue, "state", f.State, "tag", f.Tag, "correlation_id", f.CorrelationID, "before", f.Before, "per_second", perSecond)
 	return s.begin(ctx, "cancel jobs", f.Pool, o, s.deed(ctx, "jobs.cancel", tenancy.ID(f.Tenant), "", detail))
 }
 

@@ -362,11 +362,17 @@ func (o *Operator) ResumeAll(ctx context.Context, f SuspendFilter) (int, error) 
 // alone among them, until it is known that there are more than ten thousand: see [More]. When some
 // pools do not answer, the others' jobs are counted and an error returned.
 func (o *Operator) CountSuspendable(ctx context.Context, f SuspendFilter) (int64, error) {
+	if err := f.check(SuspendStates...); err != nil {
+		return 0, err
+	}
 	return o.countMovable(ctx, f.Pool, f.chosen(), suspendable)
 }
 
 // CountSuspended counts the jobs that [Operator.ResumeAll] would resume, likewise.
 func (o *Operator) CountSuspended(ctx context.Context, f SuspendFilter) (int64, error) {
+	if err := f.check(suspended); err != nil {
+		return 0, err
+	}
 	return o.countMovable(ctx, f.Pool, f.chosen(), []string{store.PlaceSuspended})
 }
 

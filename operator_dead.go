@@ -28,6 +28,9 @@ type DeadLetters struct{ *process }
 // a Pattern.
 type DeadGroup = deadletter.Group
 
+// MaxDeadGroups is how many groups are told apart.
+const MaxDeadGroups = deadletter.MaxGroups
+
 // DeadFilter chooses dead letters; empty fields choose all.
 type DeadFilter struct {
 	Pool   string

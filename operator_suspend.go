@@ -23,11 +23,34 @@ type SuspendFilter struct {
 	Tenant        string
 	Kind          string
 	Queue         string
+	State         string // of jobs to be suspended one of SuspendStates
 	CorrelationID string
+	Before        time.Time // made before then; in any case before the call
+}
+
+// suspended is the state of suspended jobs.
+const suspended = "suspended"
+
+// SuspendStates are the states that jobs can be in that [Operator.SuspendAll] suspends.
+var SuspendStates = []string{"waiting", "scheduled", "retrying", "awaiting"}
+
+// check refuses what cannot be; states are those that are meant.
+func (f SuspendFilter) check(states ...string) error {
+	var err error
+	if f.State != "" && !slices.Contains(states, f.State) {
+		err = fmt.Errorf("state %.40q is not one of %v", f.State, states)
+	}
+	for what, text := range map[string]string{"tenant": f.Tenant, "kind": f.Kind, "queue": f.Queue, "correlation id": f.CorrelationID} {
+		err = errors.Join(err, validateText(what, text))
+	}
+	if err != nil {
+		return &InputError{fmt.Errorf("suspend or resume jobs: %w", err)}
+	}
+	return nil
 }
 
 func (f SuspendFilter) chosen() store.MovableFilter {
-	return store.MovableFilter{Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, CorrelationID: f.CorrelationID}
+	return store.MovableFilter{Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, CorrelationID: f.CorrelationID, Before: f.Before}
 }
 
 // SuspendResult counts what became of the jobs that were chosen.
@@ -94,6 +117,9 @@ func checkUntil(until time.Time) error {
 }
 
 func (c *process) suspendAll(ctx context.Context, f SuspendFilter, until time.Time) (all SuspendResult, _ error) {
+	if err := f.check(SuspendStates...); err != nil {
+		return all, err
+	}
 	left, err := c.eachMovable(ctx, "suspend", f, suspendable, suspendPause, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
 		n, err := store.Suspend(ctx, db, ids, until)
 		all.Suspended, all.Running, all.Left = all.Suspended+n.Suspended, all.Running+n.Running, all.Left+n.Left
@@ -107,6 +133,9 @@ func (c *process) suspendAll(ctx context.Context, f SuspendFilter, until time.Ti
 }
 
 func (c *process) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ error) {
+	if err := f.check(suspended); err != nil {
+		return 0, err
+	}
 	_, err := c.eachMovable(ctx, "resume", f, []string{store.PlaceSuspended}, 0, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
 		resumed, err := store.Resume(ctx, db, ids)
 		all += len(resumed)
@@ -161,7 +190,7 @@ func (c *process) eachMovable(ctx context.Context, what string, f SuspendFilter,
 	}
 	var errs []error
 	for _, p := range pools {
-		d := c.deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), "", given("kind", f.Kind, "queue", f.Queue, "correlation_id", f.CorrelationID))
+		d := c.deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), "", given("kind", f.Kind, "queue", f.Queue, "state", f.State, "correlation_id", f.CorrelationID, "before", f.Before))
 		if err := c.note(ctx, p, d); err != nil {
 			errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
 			continue
@@ -225,7 +254,7 @@ func eachMovableIn(ctx context.Context, p *routing.Pool, place string, f *store.
 		if err != nil {
 			return left, err
 		}
-		if f.Before.IsZero() {
+		if f.Before.IsZero() || f.Before.After(now) {
 			f.Before = now
 		}
 		for some := range slices.Chunk(ids, movableStep) {

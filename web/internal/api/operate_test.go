@@ -183,6 +183,11 @@ func TestCancelManyJobs(t *testing.T) {
 		b.do(http.MethodPost, "/jobs", `{"tenant":"`+tenant+`","kind":"mail.send","args":{},"delay_ms":60000,"tags":["red"],"queue":"slow"}`)
 		b.do(http.MethodPost, "/jobs", `{"tenant":"`+tenant+`","kind":"mail.send","args":{}}`)
 	}
+	for path, body := range map[string]string{"/jobs/suspend": `{"kind":"mail.send","state":"retrying"}`, "/jobs/resume": `{"kind":"mail.send","tag":"red"}`,
+		"/jobs/suspend?state=retrying": `{"kind":"mail.send"}`, "/dead-letters/delete": `{"kind":"mail.send","queue":"slow"}`, "/jobs/cancel?state=retrying": `{"kind":"mail.send"}`} {
+		code, out := b.ask(admin, http.MethodPost, path, body)
+		require.Equal(t, http.StatusUnprocessableEntity, code, "%s %s: a filter that it does not take: %v", path, body, out)
+	}
 	for _, body := range []string{`{}`, `{"all":true,"kind":"k"}`, `{"state":"dead"}`, `{"tags":["red"]}`} {
 		code, out := b.ask(admin, http.MethodPost, "/jobs/cancel", body)
 		require.Equal(t, http.StatusUnprocessableEntity, code, "%s: %v", body, out)

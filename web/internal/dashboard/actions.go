@@ -20,6 +20,7 @@ var said = map[string]string{
 	"all":         "It is done, but for jobs that were running or that somebody else has locked.",
 	"cancelled":   "It is cancelled. What runs ends within some seconds.",
 	"frozen":      "It is frozen: no job of it is started.",
+	"partly":      "It has begun, but not in pools that did not answer: below is where it has. Do it again once they answer.",
 	"paused":      "It is paused.",
 	"resumed":     "It is resumed.",
 	"rescheduled": "It is due at another time.",

@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
 	"github.com/tenurehq/tenure"
 )
 
@@ -13,8 +16,8 @@ import (
 type manyAction struct {
 	title string
 	count func(*tenure.Operator, context.Context, tenure.CancelFilter) (int64, error)
-	do    func(*visit, tenure.CancelFilter) error
-	next  func(tenure.CancelFilter) string // the page that follows
+	do    func(*visit, tenure.CancelFilter) error // nil: it is an operation in the background
+	next  func(tenure.CancelFilter) string        // the page that follows
 }
 
 // manyActions are all that there are. What the first two had no time for is left, and done when it is asked for again.
@@ -38,27 +41,26 @@ var manyActions = map[string]manyAction{
 		},
 		func(f tenure.CancelFilter) string { return listAfter("", f) }},
 	"cancel": {"Cancel jobs", (*tenure.Operator).CountCancellable,
-		func(v *visit, f tenure.CancelFilter) error {
-			_, err := v.op.CancelInBackground(v.ctx, f, 0, v.grant.Name)
-			return err
-		},
-		func(tenure.CancelFilter) string { return "/operations?said=begun" }},
+		nil, nil},
 }
+
+// manyFilters are what they take.
+var manyFilters = []string{"pool", "tenant", "kind", "queue", "state", "before"}
 
 // listAfter is the list of jobs in which those are that something was done to.
 func listAfter(state string, f tenure.CancelFilter) string {
 	return link("", "/jobs", "state", state, "pool", f.Pool, "tenant", f.Tenant, "kind", f.Kind, "queue", f.Queue, "said", "all")
 }
 
-// toSuspend chooses jobs in whatever state.
 func toSuspend(f tenure.CancelFilter) tenure.SuspendFilter {
-	return tenure.SuspendFilter{Pool: f.Pool, Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue}
+	return tenure.SuspendFilter{Pool: f.Pool, Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, Before: f.Before}
 }
 
 type allBody struct {
-	Action string // of manyActions
-	Filter tenure.CancelFilter
-	Count  int64
+	Action  string // of manyActions
+	Filter  tenure.CancelFilter
+	Count   int64
+	AtLeast bool // there may be more than Count
 }
 
 // allPage says how many jobs there are that something would be done to.
@@ -66,51 +68,88 @@ func allPage(v *visit) (view, error) {
 	if !v.grant.May(roleOfJobs) {
 		return view{}, errNotAllowed
 	}
-	action, ok := manyActions[v.PathValue("action")]
-	if !ok {
-		return view{}, notFound("action")
+	action, f, err := chosenAction(v)
+	if err != nil {
+		return view{}, err
 	}
-	body := allBody{Action: v.PathValue("action"), Filter: manyFilter(v)}
-	err := eachPart(v, body.Filter, func(f tenure.CancelFilter) error {
+	body := allBody{Action: v.PathValue("action"), Filter: f}
+	body.Filter.Before = time.Now() // what is made from then on is not counted, and left alone
+	err = v.eachScope(f.Pool, f.Tenant, func(of scope) error {
+		f := body.Filter
+		f.Pool, f.Tenant = of.pool, of.tenant
 		here, err := action.count(v.op, v.ctx, f)
+		var input *tenure.InputError
+		if errors.As(err, &input) {
+			return err
+		}
 		body.Count += here
-		v.missing(f.Pool, err)
+		body.AtLeast = body.AtLeast || err != nil || tenure.More(here)
+		v.missing(of.pool, err)
 		return nil
 	})
 	return view{Page: "all", Title: action.title, Still: true, Body: body}, err
 }
 
-func manyFilter(v *visit) tenure.CancelFilter {
-	return tenure.CancelFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), State: v.FormValue("state")}
-}
-
-// eachPart does something for each pool and tenant of a filter that the visitor may see.
-func eachPart(v *visit, f tenure.CancelFilter, do func(tenure.CancelFilter) error) error {
-	if err := f.Validate(); err != nil {
-		return &statusError{http.StatusBadRequest, err.Error()}
+// chosenAction is what is to be done, and to which jobs.
+func chosenAction(v *visit) (a manyAction, f tenure.CancelFilter, err error) {
+	a, ok := manyActions[v.PathValue("action")]
+	if !ok {
+		return a, f, notFound("action")
 	}
-	var errs []error
-	parts := 0
-	for _, pool := range v.pools(f.Pool) {
-		for _, tenant := range v.tenants(f.Tenant) {
-			of := f
-			of.Pool, of.Tenant = pool, tenant
-			errs = append(errs, do(of))
-			parts++
+	if err := v.only(manyFilters...); err != nil {
+		return a, f, err
+	}
+	f = tenure.CancelFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), State: v.FormValue("state")}
+	if before := v.FormValue("before"); before != "" {
+		if f.Before, err = time.Parse(time.RFC3339Nano, before); err != nil {
+			return a, f, &statusError{http.StatusBadRequest, "Up to when jobs were counted is missing: go back to the jobs."}
 		}
 	}
-	if parts == 0 {
+	return a, f, nil
+}
+
+// eachScope does something to all that the visitor may see of a pool and a tenant.
+func (v *visit) eachScope(pool, tenant string, do func(scope) error) error {
+	parts := v.scopes(pool, tenant)
+	if len(parts) == 0 {
 		return notFound("pool or tenant")
+	}
+	var errs []error
+	for _, of := range parts {
+		errs = append(errs, do(of))
 	}
 	return errors.Join(errs...)
 }
 
+// begin begins an operation in the background, one for all pools and tenants if the visitor may see them all, and
+// returns the page that shows it.
+func (v *visit) begin(pool, tenant string, do func(scope) (uuid.UUID, error)) (string, error) {
+	to := "/operations?said=begun"
+	return to, v.eachScope(pool, tenant, func(of scope) error {
+		id, err := do(of)
+		if err != nil && id != uuid.Nil {
+			v.quiet.Warn("an operation has not begun in all pools", zap.Error(err))
+			to, err = "/operations?said=partly", nil
+		}
+		return err
+	})
+}
+
 // changeAll does something to all jobs that a filter chooses.
 func changeAll(v *visit) (string, error) {
-	action, ok := manyActions[v.PathValue("action")]
-	if !ok {
-		return "", notFound("action")
+	action, f, err := chosenAction(v)
+	if err != nil {
+		return "", err
 	}
-	f := manyFilter(v)
-	return action.next(f), eachPart(v, f, func(f tenure.CancelFilter) error { return action.do(v, f) })
+	if action.do == nil {
+		return v.begin(f.Pool, f.Tenant, func(of scope) (uuid.UUID, error) {
+			f.Pool, f.Tenant = of.pool, of.tenant
+			return v.op.CancelInBackground(v.ctx, f, 0, v.grant.Name)
+		})
+	}
+	next := action.next(f)
+	return next, v.eachScope(f.Pool, f.Tenant, func(of scope) error {
+		f.Pool, f.Tenant = of.pool, of.tenant
+		return action.do(v, f)
+	})
 }

@@ -32,6 +32,7 @@ func parsePages(prefix string) (map[string]*template.Template, error) {
 		"pretty":  pretty,
 		"ago":     func(at time.Time) string { return relative(at, time.Now()) },
 		"since":   func(at time.Time) string { return span(time.Since(at)) },
+		"clock":   func(at time.Time) string { return at.UTC().Format("15:04:05 UTC") },
 		"iso":     func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
 		"join":    strings.Join,
 		"pathOf":  func(to string, pairs []any) string { return link(prefix, to, pairs...) },

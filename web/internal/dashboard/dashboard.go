@@ -54,6 +54,7 @@ type site struct {
 	traceURL string
 	pages    map[string]*template.Template
 	looker   *looker
+	dead     *deadCounts
 	doctor   doctor
 }
 
@@ -72,7 +73,7 @@ func Handler(op *tenure.Operator, s Settings) (http.Handler, error) {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	st := &site{op: op, reveal: reveal.New(op, s.Redact), log: log, quiet: quietly(log), prefix: prefix, traceURL: s.TraceURL, pages: pages, looker: newLooker(op)}
+	st := &site{op: op, reveal: reveal.New(op, s.Redact), log: log, quiet: quietly(log), prefix: prefix, traceURL: s.TraceURL, pages: pages, looker: newLooker(op), dead: newDeadCounts(op)}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/", cached(http.FileServerFS(staticFiles)))
 	for path, show := range map[string]func(*visit) (view, error){
@@ -135,7 +136,7 @@ func cached(next http.Handler) http.Handler {
 
 func (s *site) newVisit(r *http.Request, within time.Duration) (*visit, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(tenure.ByWhom(r.Context(), access.From(r.Context()).Name), within)
-	return &visit{Request: r, op: s.op, reveal: s.reveal, log: s.log, quiet: s.quiet, looker: s.looker, traceURL: s.traceURL, grant: access.From(r.Context()), ctx: ctx}, cancel
+	return &visit{Request: r, op: s.op, reveal: s.reveal, log: s.log, quiet: s.quiet, looker: s.looker, dead: s.dead, traceURL: s.traceURL, grant: access.From(r.Context()), ctx: ctx}, cancel
 }
 
 // page answers with a page.
@@ -172,6 +173,7 @@ func (s *site) action(role access.Role, do func(*visit) (string, error)) http.Ha
 		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 		to, err := do(v)
 		s.looker.expire()
+		s.dead.expire()
 		if err != nil {
 			s.fail(w, v, err)
 			return

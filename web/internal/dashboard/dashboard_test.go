@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"errors"
+	"html"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
@@ -49,14 +51,14 @@ type bed struct {
 	grant   access.Grant
 }
 
-func setup(t *testing.T) *bed {
-	env := jobtest.New(t, jobtest.Tenants("acme", "globex"), jobtest.Register(func(r *job.Registry) {
+func setup(t *testing.T, more ...jobtest.Option) *bed {
+	env := jobtest.New(t, append(more, jobtest.Tenants("acme", "globex"), jobtest.Register(func(r *job.Registry) {
 		job.Handle(r, func(context.Context, *job.Job[mail]) error { return nil })
 		job.Handle(r, func(ctx context.Context, _ *job.Job[broken]) error {
 			job.SetProgress(ctx, 3, 4, evil)
 			return job.Discard(errors.New(evil))
 		})
-	}))
+	}))...)
 	op := env.Client().Operator()
 	h, err := dashboard.Handler(op, dashboard.Settings{Prefix: "/ops/", TraceURL: "https://traces.example.com/{trace}?from=job"})
 	require.NoError(t, err)
@@ -100,6 +102,16 @@ func (b *bed) wholePage(path string) (text string) {
 		text = b.page(path)
 		return !strings.Contains(text, "This page is not complete")
 	}, time.Minute, time.Millisecond)
+	return text
+}
+
+// until is page, again until it has a text: what it shows is shared, and may be as it was a moment ago.
+func (b *bed) until(path, want string) (text string) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		text = b.page(path)
+		return strings.Contains(text, want)
+	}, time.Minute, 10*time.Millisecond)
 	return text
 }
 
@@ -170,7 +182,7 @@ func TestPages(t *testing.T) {
 	require.Contains(t, b.page("/batches"), "0 of 1")
 	require.Contains(t, b.page("/jobs?state=dead"), dead.String())
 	require.NotContains(t, b.page("/jobs?state=dead"), waiting.String()+"<")
-	require.Contains(t, b.page("/dead"), "&lt;script&gt;")
+	b.until("/dead", "&lt;script&gt;")
 	text := b.page("/jobs/" + dead.String())
 	require.Contains(t, text, "attempt 1 failed")
 	require.Contains(t, text, "&lt;script&gt;")
@@ -338,7 +350,8 @@ func TestManyJobs(t *testing.T) {
 	b := setup(t)
 	own, other := b.enqueue("acme", mail{"x"}), b.enqueue("globex", mail{"x"})
 	later := b.enqueue("acme", mail{"x"}, tenure.In(time.Hour))
-	require.Contains(t, b.page("/jobs?state=waiting&kind=mail.send"), `href="/ops/jobs/all/suspend?kind=mail.send"`)
+	require.Contains(t, b.page("/jobs?state=waiting&kind=mail.send"), `href="/ops/jobs/all/suspend?kind=mail.send&amp;state=waiting"`)
+	require.Contains(t, b.page("/jobs/all/suspend?kind=mail.send&state=waiting"), "<strong>2</strong> <strong>waiting</strong> jobs of kind")
 	require.Contains(t, b.page("/jobs/all/suspend?kind=mail.send"), "<strong>3</strong> jobs of kind")
 	acme := b.as(access.Grant{Role: access.Operate, Tenants: []tenancy.ID{"acme"}})
 	require.Contains(t, acme.page("/jobs/all/suspend"), "<strong>2</strong>")
@@ -374,14 +387,10 @@ func TestDeadLettersInGroups(t *testing.T) {
 	b.env.Drain(t)
 	scoped := b.as(access.Grant{Name: "ann", Role: access.Operate, Tenants: []tenancy.ID{"acme"}})
 	b.env.Tenant(t, "acme").Exec(`UPDATE tenure.dead_letter_job SET died_at = 'infinity' WHERE id = (SELECT min(id) FROM tenure.dead_letter_job WHERE tenant_id = 'acme')`)
-	m := regexp.MustCompile(`/ops(/dead/confirm\?action=delete[^"]*)"`).FindStringSubmatch(scoped.page("/dead"))
-	require.NotNil(t, m)
-	text := scoped.page(strings.ReplaceAll(m[1], "&amp;", "&"))
-	require.Contains(t, text, "<strong>3</strong>")
-	form := url.Values{}
-	for _, f := range regexp.MustCompile(`type="hidden" name="(\w+)" value="([^"]*)"`).FindAllStringSubmatch(text, -1) {
-		form.Set(f[1], strings.ReplaceAll(f[2], "&#43;", "+"))
-	}
+	m := deleting.FindStringSubmatch(scoped.until("/dead", "/dead/confirm"))
+	text := scoped.until(strings.ReplaceAll(m[1], "&amp;", "&"), "<strong>3</strong>")
+	require.Contains(t, text, "at least 3</button>")
+	form := fields(text)
 	require.Equal(t, "asked", form.Get("before"), "one has died at a time that is still to come")
 	require.Equal(t, "/ops/operations?said=begun", scoped.post("/dead/delete", form))
 	operations, err := b.op.Operations().List(t.Context())
@@ -397,6 +406,64 @@ func TestDeadLettersInGroups(t *testing.T) {
 	require.NotContains(t, b.as(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"globex"}}).page("/operations"), "ann")
 	scoped.post("/operations/"+operations[0].ID.String()+"/cancel", nil)
 	require.Contains(t, b.page("/operations"), ">cancelled<")
+}
+
+// deleting is where a page leads to that deletes dead letters.
+var deleting = regexp.MustCompile(`/ops(/dead/confirm\?action=delete[^"]*)"`)
+
+// fields are the hidden ones of a page's form.
+func fields(page string) url.Values {
+	form := url.Values{}
+	for _, f := range regexp.MustCompile(`type="hidden" name="(\w+)" value="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+		form.Set(f[1], html.UnescapeString(f[2]))
+	}
+	return form
+}
+
+// The number on a button is the number that it does: of what the filter of the list chose, none that came later, and in all
+// pools at once, by one operation with one id. What an action does not choose by is refused.
+func TestTheNumberOnAButton(t *testing.T) {
+	t.Parallel()
+	b := setup(t, jobtest.Pools(2))
+	retrying := b.enqueue("acme", mail{"x"}, tenure.In(time.Hour))
+	b.env.Tenant(t, "acme").Exec("UPDATE tenure.timer_job SET attempt = 1")
+	scheduled := b.enqueue("acme", mail{"x"}, tenure.In(time.Hour))
+	require.Contains(t, b.page("/jobs?state=retrying"), `href="/ops/jobs/all/suspend?state=retrying"`)
+	page := b.page("/jobs/all/suspend?state=retrying")
+	require.Contains(t, page, "<strong>1</strong> <strong>retrying</strong> job ")
+	b.post("/jobs/all/suspend", fields(page))
+	require.Equal(t, []string{"suspended", "scheduled"}, []string{b.state(retrying), b.state(scheduled)})
+	for _, refused := range []string{"tag=red", "correlation=x", "find=x", "group=x"} {
+		require.Equal(t, http.StatusBadRequest, b.do(http.MethodGet, "/jobs/all/suspend?"+refused, nil).Code, refused)
+		require.Equal(t, http.StatusBadRequest, b.do(http.MethodPost, "/jobs/all/cancel?"+refused, nil).Code, refused)
+	}
+	for _, path := range []string{"/dead?queue=q", "/dead/confirm?action=delete&group=x&state=dead", "/jobs/all/suspend?state=running", "/jobs/all/resume?state=waiting"} {
+		require.Equal(t, http.StatusBadRequest, b.do(http.MethodGet, path, nil).Code, path)
+	}
+	require.NotContains(t, b.page("/jobs?state=dead&queue=q"), "Retry or delete many")
+
+	page = b.page("/jobs/all/suspend?state=scheduled")
+	late := b.enqueue("globex", mail{"x"}, tenure.In(time.Hour))
+	b.post("/jobs/all/suspend", fields(page))
+	require.Equal(t, []string{"suspended", "scheduled"}, []string{b.state(scheduled), b.state(late)}, "it was not counted")
+
+	b.enqueue("acme", broken{})
+	b.enqueue("globex", broken{})
+	b.env.Drain(t)
+	m := deleting.FindStringSubmatch(b.until("/dead", "/dead/confirm"))
+	page = b.until(html.UnescapeString(m[1]), ">Delete 2</button>")
+	b.post("/dead/delete", fields(page))
+	b.post("/jobs/all/cancel", fields(b.page("/jobs/all/cancel")))
+	all, err := b.op.Operations().List(t.Context())
+	require.NoError(t, err)
+	ids := map[string]int{}
+	for _, o := range all {
+		ids[o.ID.String()]++
+	}
+	require.Len(t, ids, 2, "one for each press")
+	page = b.page("/operations")
+	require.Equal(t, 2, strings.Count(page, "/cancel\""), "one cancel for each")
+	require.Contains(t, page, ">"+strings.Join(b.op.PoolNames(), ", ")+"<")
 }
 
 // A node that was started again is what it is now, also if the clock was set back since it began before.
@@ -506,4 +573,13 @@ func TestPoolThatDoesNotAnswer(t *testing.T) {
 		require.Contains(t, b.page(path), text, path)
 		require.Less(t, time.Since(began), 3*time.Second, path)
 	}
+	db, err := pgx.Connect(t.Context(), cfg.Pools["good"].DSN)
+	require.NoError(t, err)
+	defer db.Close(context.Background())
+	_, err = db.Exec(t.Context(), `INSERT INTO tenure.dead_letter_job (turn, timeout_ms, priority, attempt, max_attempts, losses, tenant_id, queue, kind, payload, meta, origin, error, died_at)
+		VALUES (7, 1500, 3, 5, 5, 2, 'acme', 'q', 'k', '{}', '{}', 'job', 'no', now())`)
+	require.NoError(t, err)
+	require.Contains(t, b.page("/jobs/all/cancel"), "all that match: at least 1</button>", "one pool did not say how many it has")
+	m := deleting.FindStringSubmatch(b.until("/dead", "/dead/confirm"))
+	b.until(html.UnescapeString(m[1]), "all that match: at least 1</button>")
 }

@@ -1,10 +1,13 @@
 package dashboard
 
 import (
-	"cmp"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/tenurehq/tenure"
 )
@@ -12,34 +15,71 @@ import (
 type deadBody struct {
 	Filter tenure.DeadFilter
 	Pools  []string
-	Groups []tenure.DeadGroup
 	Total  int
+	deadGroups
+}
+
+// deadGroups are the dead letters that a visitor may see.
+type deadGroups struct {
+	Groups   []tenure.DeadGroup // the largest first
+	At       time.Time          // when they were counted; zero: not all have been
+	Counting bool               // some are being counted that nobody has counted before
+	Partly   bool               // there are more, which could not be counted
+	Various  bool               // there are so many groups that those without a pattern are several
 }
 
 func deadPage(v *visit) (view, error) {
+	if err := v.only("pool", "tenant", "kind", "said"); err != nil {
+		return view{}, err
+	}
 	f := tenure.DeadFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind")}
-	body := deadBody{Filter: f, Pools: v.pools(""), Groups: groupDead(v, f)}
+	body := deadBody{Filter: f, Pools: v.pools(""), deadGroups: v.groupDead(f)}
 	for _, g := range body.Groups {
 		body.Total += g.Count
 	}
 	return view{Page: "dead", Title: "Dead letters", Body: body}, nil
 }
 
-// groupDead groups the dead letters that the visitor may see, the largest group first.
-func groupDead(v *visit, f tenure.DeadFilter) []tenure.DeadGroup {
-	parts := gather(v, f.Pool, f.Tenant, func(pool, tenant string) ([]tenure.DeadGroup, error) {
-		of := f
-		of.Pool, of.Tenant = pool, tenant
-		return v.op.DeadLetters().Groups(v.ctx, of)
+// groupDead groups the dead letters of a pool, a tenant and a kind that the visitor may see. What all who look share is not
+// counted by kind or group.
+func (v *visit) groupDead(f tenure.DeadFilter) (all deadGroups) {
+	var parts []tenure.DeadGroup
+	var mu sync.Mutex
+	var questions []func()
+	for _, pool := range v.pools(f.Pool) {
+		for _, tenant := range v.tenants(f.Tenant) {
+			questions = append(questions, func() {
+				c := v.dead.of(v.ctx, scope{pool, tenant})
+				if v.missing(pool, c.err); !c.known() {
+					v.missing(pool, v.ctx.Err())
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				parts = append(parts, c.groups...)
+				all.Partly = all.Partly || c.err != nil
+				all.Counting = all.Counting || !c.known()
+				if all.At.IsZero() || c.begun.Before(all.At) {
+					all.At = c.begun
+				}
+			})
+		}
+	}
+	together(questions...)
+	merged := tenure.MergeGroups(parts)
+	all.Various = len(merged) >= tenure.MaxDeadGroups
+	all.Groups = slices.DeleteFunc(merged, func(g tenure.DeadGroup) bool {
+		return f.Kind != "" && g.Kind != f.Kind || f.Group != "" && g.ID != f.Group
 	})
-	return tenure.MergeGroups(parts)
+	return all
 }
 
 type confirmBody struct {
-	Action string
-	Filter tenure.DeadFilter
-	Group  tenure.DeadGroup
-	Before string
+	Action  string
+	Filter  tenure.DeadFilter
+	Group   tenure.DeadGroup
+	Before  string
+	AtLeast bool // there are more than Group counts, or will be
+	deadGroups
 }
 
 // confirmPage says how many dead letters there are to be retried or deleted.
@@ -47,25 +87,33 @@ func confirmPage(v *visit) (view, error) {
 	if !v.grant.May(roleOfJobs) {
 		return view{}, errNotAllowed
 	}
+	if err := v.only("action", "group", "kind", "pool", "tenant"); err != nil {
+		return view{}, err
+	}
 	action := v.FormValue("action")
 	if action != "retry" && action != "delete" {
 		return view{}, notFound("action")
 	}
-	now := time.Now()
-	f := deadFilter(v)
-	groups := groupDead(v, f)
-	if f.Group == "" || len(groups) == 0 {
+	body := confirmBody{Action: action, Filter: deadFilter(v)}
+	body.deadGroups = v.groupDead(body.Filter)
+	title := strings.ToUpper(action[:1]) + action[1:] + " dead letters"
+	if body.Counting && body.Filter.Group != "" {
+		return view{Page: "confirm", Title: title, Body: body}, nil // it is asked for again
+	}
+	if body.Filter.Group == "" || len(body.Groups) == 0 || body.Various && body.Groups[0].Pattern == "" {
 		return view{}, notFound("group of dead letters")
 	}
-	before := now.UTC().Format(time.RFC3339Nano) // what dies later was not counted, and is left alone
-	switch last := groups[0].Last; {
-	case last.Sub(now) > farAhead:
-		before = untilAsked
-	case !last.Before(now):
-		before = last.Add(time.Microsecond).UTC().Format(time.RFC3339Nano)
+	body.Group = body.Groups[0]
+	bound := body.Group.Last.Add(time.Microsecond) // what dies later was not counted, and is left alone
+	if body.Partly {
+		bound = body.At // what was not counted may have died after all that was
 	}
-	title := strings.ToUpper(action[:1]) + action[1:] + " dead letters"
-	return view{Page: "confirm", Title: title, Still: true, Body: confirmBody{Action: action, Filter: f, Group: groups[0], Before: before}}, nil
+	body.Before = bound.UTC().Format(time.RFC3339Nano)
+	if body.Group.Last.Sub(body.At) > farAhead {
+		body.Before = untilAsked
+	}
+	body.AtLeast = body.Partly || body.Before == untilAsked
+	return view{Page: "confirm", Title: title, Still: true, Body: body}, nil
 }
 
 // untilAsked stands for the time when the dead letters' database is asked to change them: some have died at a time that
@@ -82,7 +130,10 @@ func deadFilter(v *visit) tenure.DeadFilter {
 // changeDead has the holders of the pools' locks retry or delete a group.
 func changeDead(v *visit) (string, error) {
 	f := deadFilter(v)
-	var err error
+	err := v.only("group", "kind", "pool", "tenant", "before")
+	if err != nil {
+		return "", err
+	}
 	if before := v.FormValue("before"); before != untilAsked {
 		f.Before, err = time.Parse(time.RFC3339Nano, before)
 	}
@@ -97,20 +148,8 @@ func changeDead(v *visit) (string, error) {
 	default:
 		return "", notFound("action")
 	}
-	asked := 0
-	for _, pool := range v.pools(f.Pool) {
-		for _, tenant := range v.tenants(f.Tenant) {
-			of := f
-			of.Pool, of.Tenant = pool, tenant
-			if _, failed := begin(v.ctx, of, 0, v.grant.Name); failed != nil {
-				err = cmp.Or(err, failed)
-				continue
-			}
-			asked++
-		}
-	}
-	if asked == 0 && err == nil {
-		err = notFound("pool or tenant")
-	}
-	return "/operations?said=begun", err
+	return v.begin(f.Pool, f.Tenant, func(of scope) (uuid.UUID, error) {
+		f.Pool, f.Tenant = of.pool, of.tenant
+		return begin(v.ctx, f, 0, v.grant.Name)
+	})
 }

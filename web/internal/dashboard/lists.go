@@ -70,10 +70,39 @@ func cancelBatch(v *visit) (string, error) {
 	return "/batches?said=cancelled", err
 }
 
+// operationRow is an operation, with what it has done in all its pools that the visitor may see.
+type operationRow struct {
+	tenure.OperationStatus
+	Pools   []string
+	Failing bool
+}
+
 func operationsPage(v *visit) (view, error) {
 	all, err := v.op.Operations().List(v.ctx)
 	v.missing("", err)
-	rows := slices.DeleteFunc(all, func(o tenure.OperationStatus) bool { return !v.sees(o.Pool, o.Filter.Tenant) })
+	var rows []*operationRow
+	byID := map[uuid.UUID]*operationRow{}
+	for _, o := range all {
+		if !v.sees(o.Pool, o.Filter.Tenant) {
+			continue
+		}
+		row := byID[o.ID]
+		if row == nil {
+			row = &operationRow{OperationStatus: o}
+			row.Done, row.KeyTaken, row.Left = 0, 0, 0
+			byID[o.ID] = row
+			rows = append(rows, row)
+		}
+		row.Pools = append(row.Pools, o.Pool)
+		row.Failing = row.Failing || o.Failure != ""
+		row.Done, row.KeyTaken, row.Left = row.Done+o.Done, row.KeyTaken+o.KeyTaken, row.Left+o.Left
+		if o.State == "running" || row.State == "done" { // what is under way anywhere is; what was cancelled anywhere was
+			row.State = o.State
+		}
+	}
+	for _, row := range rows {
+		slices.Sort(row.Pools)
+	}
 	return view{Page: "operations", Title: "Operations in the background", Body: rows}, nil
 }
 

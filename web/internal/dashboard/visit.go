@@ -3,8 +3,10 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +28,7 @@ type visit struct {
 	log      *zap.Logger
 	quiet    *zap.Logger // for what each look finds out again
 	looker   *looker
+	dead     *deadCounts
 	traceURL string // see Settings
 	grant    access.Grant
 	ctx      context.Context // bounds all that the databases are asked
@@ -139,6 +142,35 @@ func (v *visit) tenants(only string) []string {
 		all = append(all, string(id))
 	}
 	return all
+}
+
+// scope is a pool and a tenant that a question or an action is about; "": all.
+type scope struct{ pool, tenant string }
+
+// scopes are what is meant of a pool and a tenant, or of all of them, as far as the grant reaches: one for all, if it
+// reaches all.
+func (v *visit) scopes(pool, tenant string) (all []scope) {
+	pools := v.pools(pool)
+	if pool == "" && len(v.grant.Pools) == 0 {
+		pools = []string{""}
+	}
+	for _, p := range pools {
+		for _, t := range v.tenants(tenant) {
+			all = append(all, scope{p, t})
+		}
+	}
+	return all
+}
+
+// only refuses parameters that are not taken: what somebody has chosen by them is never left out in silence.
+func (v *visit) only(names ...string) error {
+	_ = v.ParseForm() // what cannot be read is not there, for [http.Request.FormValue] neither
+	for name, values := range v.Form {
+		if !slices.Contains(names, name) && strings.Join(values, "") != "" {
+			return &statusError{http.StatusBadRequest, fmt.Sprintf("Nothing was done: this cannot be done to what %.80q chooses. It takes %s.", name, strings.Join(names, ", "))}
+		}
+	}
+	return nil
 }
 
 // sees says whether the visitor may see what belongs to a tenant in a pool.

@@ -1,0 +1,119 @@
+package dashboard
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tenurehq/tenure"
+)
+
+const (
+	// countWithin is how long the dead letters of a pool may take to be counted: each of them is read.
+	countWithin = time.Minute
+	// countRests is how many times as long as a count took nothing is counted after it, whoever looks.
+	countRests = 20
+	// countFailed is for how long nothing is counted after a count that failed.
+	countFailed = 10 * time.Second
+	// countKept is for how long a count is kept that nobody asks for.
+	countKept = time.Minute
+	// countsKept is how many are kept: what they are of is in visitors' hands.
+	countsKept = 200
+)
+
+// deadCounts counts dead letters by their groups for all who look: every tab asks again each two seconds, and
+// a count reads each dead letter.
+type deadCounts struct {
+	count func(context.Context, scope) ([]tenure.DeadGroup, error)
+
+	mu   sync.Mutex
+	last map[scope]*deadCount // guarded by mu
+}
+
+// deadCount is the last count of a part.
+type deadCount struct {
+	begun, ended time.Time // zero: none has ended
+	groups       []tenure.DeadGroup
+	err          error         // groups are not all
+	counting     chan struct{} // closed when the count that is under way has ended; nil: none is
+	asked        time.Time
+	newer        time.Time // what was counted before then does not count any more
+}
+
+func (c *deadCount) known() bool { return !c.begun.IsZero() && !c.begun.Before(c.newer) }
+
+func newDeadCounts(op *tenure.Operator) *deadCounts {
+	return &deadCounts{last: map[scope]*deadCount{}, count: func(ctx context.Context, part scope) ([]tenure.DeadGroup, error) {
+		return op.DeadLetters().Groups(ctx, tenure.DeadFilter{Pool: part.pool, Tenant: part.tenant})
+	}}
+}
+
+// of is the last count of a part: one that has just been made where that was known to nobody, and where it takes longer
+// than ctx, one that has not begun. Its groups are everybody's.
+func (d *deadCounts) of(ctx context.Context, part scope) deadCount {
+	for {
+		c, counting := d.look(part)
+		if counting == nil || c.known() && time.Since(c.begun) <= oldAfter || !wait(counting, ctx.Done()) {
+			return c
+		}
+	}
+}
+
+// look has a part counted if it is time, and returns what ends when that has been done.
+func (d *deadCounts) look(part scope) (deadCount, chan struct{}) {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.last[part]
+	if c == nil {
+		d.forget(now)
+		c = &deadCount{}
+		d.last[part] = c
+	}
+	c.asked = now
+	rest := max(time.Second, countRests*c.ended.Sub(c.begun))
+	if c.err != nil {
+		rest = countFailed
+	}
+	if c.counting == nil && (!c.known() || now.Sub(c.ended) >= rest) {
+		c.counting = make(chan struct{})
+		go d.renew(part, c) // ends within countWithin
+	}
+	return *c, c.counting
+}
+
+// forget makes room for one more; the caller holds mu.
+func (d *deadCounts) forget(now time.Time) {
+	var oldest scope
+	for part, c := range d.last {
+		if c.counting == nil && now.Sub(c.asked) > countKept {
+			delete(d.last, part)
+		} else if o := d.last[oldest]; o == nil || c.asked.Before(o.asked) {
+			oldest = part
+		}
+	}
+	if len(d.last) >= countsKept {
+		delete(d.last, oldest)
+	}
+}
+
+func (d *deadCounts) renew(part scope, c *deadCount) {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), countWithin) // for all who look, whichever of them goes
+	defer cancel()
+	groups, err := d.count(ctx, part)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.begun, c.ended, c.groups, c.err = begun, time.Now(), groups, err
+	close(c.counting)
+	c.counting = nil
+}
+
+// expire has the next who looks wait for what is newer than an action.
+func (d *deadCounts) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.last {
+		c.newer = time.Now()
+	}
+}

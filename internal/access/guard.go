@@ -121,10 +121,17 @@ func (g *Guard) Require(role Role, next http.Handler) http.Handler {
 // a page that is open asks for something, as live ones do.
 func refuse(w http.ResponseWriter, r *http.Request) {
 	w.Header().Add("WWW-Authenticate", `Bearer realm="tenure"`)
-	if mode := r.Header.Get("Sec-Fetch-Mode"); mode == "" || mode == "navigate" {
+	if IsOpened(r) {
 		w.Header().Add("WWW-Authenticate", `Basic realm="tenure", charset="UTF-8"`)
 	}
 	http.Error(w, "Send a token of node.tokens, as a bearer token or as the password of HTTP Basic authentication.", http.StatusUnauthorized)
+}
+
+// IsOpened says whether somebody opens what is asked for, or a program asks, and not a page that is open: a browser that
+// does not tell (it does with TLS, and on loopback) sends a header of the page's.
+func IsOpened(r *http.Request) bool {
+	mode := r.Header.Get("Sec-Fetch-Mode")
+	return mode == "navigate" || mode == "" && r.Header.Get("Tenure-Live") == ""
 }
 
 // GrantOf is what the sender of a request may do.

@@ -83,6 +83,8 @@ func TestTokens(t *testing.T) {
 	}
 	w, _ = ask(g, header("Sec-Fetch-Mode", "cors"))
 	require.Len(t, w.Header().Values("WWW-Authenticate"), 1, "a page that is open has the browser ask for no password")
+	w, _ = ask(g, header("Tenure-Live", "1"))
+	require.Len(t, w.Header().Values("WWW-Authenticate"), 1, "a page that is open has the browser ask for no password")
 }
 
 func TestTokensAreReplaced(t *testing.T) {

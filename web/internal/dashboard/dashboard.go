@@ -55,6 +55,7 @@ type site struct {
 	pages    map[string]*template.Template
 	looker   *looker
 	dead     *deadCounts
+	tables   tables
 	doctor   doctor
 }
 
@@ -136,28 +137,37 @@ func cached(next http.Handler) http.Handler {
 
 func (s *site) newVisit(r *http.Request, within time.Duration) (*visit, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(tenure.ByWhom(r.Context(), access.From(r.Context()).Name), within)
-	return &visit{Request: r, op: s.op, reveal: s.reveal, log: s.log, quiet: s.quiet, looker: s.looker, dead: s.dead, traceURL: s.traceURL, grant: access.From(r.Context()), ctx: ctx}, cancel
+	return &visit{Request: r, op: s.op, reveal: s.reveal, log: s.log, quiet: s.quiet, looker: s.looker, dead: s.dead, traceURL: s.traceURL, grant: access.From(r.Context()), ctx: ctx, made: time.Now()}, cancel
 }
 
-// page answers with a page.
+// page answers with a page. Who may see the same and asks for the same while it is being made gets what is made.
 func (s *site) page(show func(*visit) (view, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, cancel := s.newVisit(r, readWithin)
 		defer cancel()
-		if !v.grant.May(access.Read) {
+		grant := v.grant
+		if !grant.May(access.Read) {
 			s.fail(w, v, errNotAllowed)
 			return
 		}
-		out, err := show(v)
-		if err != nil {
-			s.fail(w, v, err)
-			return
+		t := s.tables.share(fmt.Sprintf("%q %d %q %q %t", r.URL.RequestURI(), grant.Role, grant.Tenants, grant.Pools, grant.Args), func() (t table) {
+			v, cancel := s.newVisit(r.WithContext(context.WithoutCancel(r.Context())), readWithin)
+			defer cancel()
+			t.visit = v
+			if t.view, t.err = show(v); t.err != nil {
+				t.err = v.statusOf(t.err) // once for all
+			}
+			return t
+		})
+		v.seen, v.unanswered, v.updated, v.made = t.visit.seen, t.visit.unanswered, t.visit.updated, t.visit.made
+		switch {
+		case t.err != nil:
+			s.fail(w, v, t.err)
+		case t.view.Elsewhere != "":
+			http.Redirect(w, r, s.prefix+t.view.Elsewhere, http.StatusSeeOther)
+		default:
+			s.render(w, v, http.StatusOK, t.view)
 		}
-		if out.Elsewhere != "" {
-			http.Redirect(w, r, s.prefix+out.Elsewhere, http.StatusSeeOther)
-			return
-		}
-		s.render(w, v, http.StatusOK, out)
 	})
 }
 
@@ -174,6 +184,7 @@ func (s *site) action(role access.Role, do func(*visit) (string, error)) http.Ha
 		to, err := do(v)
 		s.looker.expire()
 		s.dead.expire()
+		s.tables.expire()
 		if err != nil {
 			s.fail(w, v, err)
 			return
@@ -185,7 +196,8 @@ func (s *site) action(role access.Role, do func(*visit) (string, error)) http.Ha
 // fail answers with a page that says what is wrong.
 func (s *site) fail(w http.ResponseWriter, v *visit, err error) {
 	e := v.statusOf(err)
-	s.render(w, v, e.code, view{Page: "error", Title: http.StatusText(e.code), Still: true, Body: e.text})
+	still := v.Method != http.MethodGet // the page that it stands for may come back; what a form did not do does not
+	s.render(w, v, e.code, view{Page: "error", Title: http.StatusText(e.code), Still: still, Body: e.text})
 }
 
 // sheet is what the layout is made of.
@@ -199,15 +211,21 @@ type sheet struct {
 	Unlimited  bool // and all pools
 	Said       string
 	Unanswered []string
-	Age        time.Duration // of what is shown of pools; 0: it is new
+	Code       int
+	Updated    time.Time     // when the oldest of what is shown was seen
+	Age        time.Duration // 0: it is new
+	InTurn     bool          // there are so many pools that they are looked at in turn
 }
 
 // render makes the whole page before it sends any of it, so that no half page is sent.
 func (s *site) render(w http.ResponseWriter, v *visit, code int, out view) {
 	sh := sheet{view: out, Path: v.URL.Path, Who: v.grant, Operate: v.grant.May(roleOfJobs), Admin: v.grant.May(access.Admin),
-		Whole: len(v.grant.Tenants) == 0, Unlimited: v.unlimited(), Said: said[v.URL.Query().Get("said")], Unanswered: v.unanswered}
-	if v.age > oldAfter {
-		sh.Age = v.age
+		Whole: len(v.grant.Tenants) == 0, Unlimited: v.unlimited(), Said: said[v.URL.Query().Get("said")], Unanswered: v.unanswered, Code: code, Updated: v.updated, InTurn: len(v.seen) > looksPerSecond}
+	if sh.Updated.IsZero() {
+		sh.Updated = v.made
+	}
+	if age := time.Since(sh.Updated); age > oldAfter {
+		sh.Age = age
 	}
 	var text bytes.Buffer
 	err := errors.New("there is no such page")

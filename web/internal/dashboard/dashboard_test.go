@@ -91,6 +91,7 @@ func (b *bed) page(path string) string {
 	require.Equal(b.t, http.StatusOK, w.Code, text)
 	require.Contains(b.t, w.Header().Get("Content-Security-Policy"), "default-src 'self'")
 	require.NotRegexp(b.t, `(?i)\sstyle=|\son\w+=|<style|ZgotmplZ`, text)
+	require.Regexp(b.t, `Updated <time datetime="[^"]+">\d\d:\d\d:\d\d UTC</time>`, text)
 	require.True(b.t, strings.HasSuffix(strings.TrimSpace(text), "</html>"))
 	return text
 }

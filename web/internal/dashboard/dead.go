@@ -53,6 +53,9 @@ func (v *visit) groupDead(f tenure.DeadFilter) (all deadGroups) {
 				if v.missing(pool, c.err); !c.known() {
 					v.missing(pool, v.ctx.Err())
 				}
+				if !c.begun.IsZero() {
+					v.sawAt(c.begun)
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				parts = append(parts, c.groups...)

@@ -51,5 +51,6 @@ func (s *site) doctorPage(v *visit) (view, error) {
 	ctx, cancel := context.WithTimeout(v.Context(), 2*examineWithin) // more than a page has otherwise
 	defer cancel()
 	found, at, err := s.doctor.examine(ctx, v.op)
+	v.sawAt(at)
 	return view{Page: "doctor", Title: "Doctor", Still: true, Body: doctorBody{found, at}}, err
 }

@@ -15,8 +15,13 @@ const (
 	looksPerSecond = 100
 	// looksAtOnce is how many pools are asked at a time: more would only make each of them late.
 	looksAtOnce = 32
+	// lookWithin is how long a page waits for a look at pools of which it has nothing else to show.
+	lookWithin = 2 * time.Second
 	// askWithin is how long a pool has for its answer: a little less than a page waits.
-	askWithin = readWithin - 100*time.Millisecond
+	askWithin = lookWithin - 100*time.Millisecond
+	// goodFor is for how long what was seen of a pool is how it stands. It is longer where there are so many that
+	// their turn comes later.
+	goodFor = 10 * time.Second
 	// patience is how long a page waits for something newer than what it could show already.
 	patience = 50 * time.Millisecond
 	// ratesOver is over how long numbers in a second are taken: Postgres says what it has counted
@@ -26,7 +31,8 @@ const (
 
 // looker keeps what was seen of the pools last, for all who look. While nobody does it asks nothing.
 type looker struct {
-	op     *tenure.Operator
+	names  func() []string
+	askOne func(context.Context, string) (tenure.PoolOverview, error)
 	places chan struct{} // as many as pools are asked at a time
 
 	mu     sync.Mutex
@@ -41,6 +47,7 @@ type glance struct {
 	seen   *tenure.PoolOverview // the last answer; nil: there was none
 	counts []counted            // of the last answers, the oldest first, for ratesOver
 	newer  time.Time            // what was seen before then does not count any more
+	good   time.Duration        // for how long it counts
 	asking chan struct{}        // closed when the look that is under way has ended; nil: none is
 }
 
@@ -51,12 +58,21 @@ type counted struct {
 }
 
 func newLooker(op *tenure.Operator) *looker {
-	return &looker{op: op, places: make(chan struct{}, looksAtOnce), pools: map[string]*glance{}}
+	return &looker{names: op.PoolNames, askOne: func(ctx context.Context, pool string) (tenure.PoolOverview, error) { return op.Overview(ctx, pool) },
+		places: make(chan struct{}, looksAtOnce), pools: map[string]*glance{}}
 }
 
-// look returns what is known of all pools, by their names. For pools of which nothing is known, or
-// which somebody has just changed, it waits until ctx ends; for the others a moment.
+// isGood says whether what was seen is how it stands.
+func (g *glance) isGood() bool {
+	return !g.begun.IsZero() && !g.begun.Before(g.newer) && time.Since(g.begun) <= g.good
+}
+
+// look returns what is known of all pools, by their names. For pools of which nothing is known, or nothing of late, or
+// which somebody has just changed, it waits for lookWithin; for the others a moment. Of those of which nothing is known then
+// begun is zero.
 func (l *looker) look(ctx context.Context) map[string]glance {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
 	for short := time.After(patience); ; {
 		must, may := l.begin()
 		waited := true
@@ -88,7 +104,7 @@ func wait[T any](end <-chan struct{}, giveUp <-chan T) bool {
 // begin has those pools looked at whose turn it is. It returns what ends with the looks that have to be
 // waited for, and those that need not.
 func (l *looker) begin() (must, may []chan struct{}) {
-	names := l.op.PoolNames()
+	names := l.names()
 	every := max(time.Second, time.Duration(len(names))*time.Second/looksPerSecond)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +119,8 @@ func (l *looker) begin() (must, may []chan struct{}) {
 			g = &glance{}
 			l.pools[name] = g
 		}
-		known := !g.begun.IsZero() && !g.begun.Before(g.newer)
+		g.good = max(goodFor, 2*every)
+		known := g.isGood()
 		if g.asking == nil && (!known || time.Since(g.begun) >= every) {
 			g.asking = make(chan struct{})
 			go l.ask(name, g) // ends within askWithin of its place
@@ -124,12 +141,15 @@ func (l *looker) ask(name string, g *glance) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin) // for all who look, whichever of them goes
 	defer cancel()
-	seen, err := l.op.Overview(ctx, name)
+	seen, err := l.askOne(ctx, name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g.begun, g.err = begun, err
 	if err == nil {
 		g.seen = &seen
+		if n := len(g.counts); n > 0 && begun.Sub(g.counts[n-1].at) > g.good { // nobody has looked for a while
+			g.counts = nil
+		}
 		g.counts = append(g.counts, counted{begun, seen.Load.Finished, seen.Load.Failed, seen.Load.Died})
 		for len(g.counts) > 2 && begun.Sub(g.counts[1].at) >= ratesOver {
 			g.counts = g.counts[1:]
@@ -145,7 +165,11 @@ func (l *looker) snapshot() map[string]glance {
 	defer l.mu.Unlock()
 	all := make(map[string]glance, len(l.pools))
 	for name, g := range l.pools {
-		all[name] = *g
+		if g.isGood() {
+			all[name] = *g
+		} else {
+			all[name] = glance{newer: g.newer, good: g.good}
+		}
 	}
 	l.series.note(newPoint(time.Now(), all))
 	return all

@@ -77,9 +77,8 @@ func poolsPage(v *visit) (view, error) {
 // readPools is what is known of the pools that the visitor may see. How many jobs there are in them is
 // not told to who may see only some tenants'.
 func (v *visit) readPools() (rows []poolRow) {
-	v.seen = v.looker.look(v.ctx)
+	v.seen = v.looker.look(v.Context())
 	unfit := v.op.Unfit()
-	oldest := time.Now()
 	for _, name := range v.pools("") {
 		g := v.seen[name]
 		row := poolRow{Name: name, Elected: v.op.Elected(name)}
@@ -89,14 +88,11 @@ func (v *visit) readPools() (rows []poolRow) {
 			if len(v.grant.Tenants) == 0 {
 				row.Load = &g.seen.Load
 			}
-			if g.begun.Before(oldest) {
-				oldest = g.begun
-			}
+			v.sawAt(g.begun)
 		}
 		row.State, row.Why = v.poolState(&row, g, unfit[name])
 		rows = append(rows, row)
 	}
-	v.age = time.Since(oldest)
 	return rows
 }
 
@@ -113,7 +109,7 @@ func (v *visit) poolState(p *poolRow, g glance, unfit error) (state, why string)
 	case unfit != nil:
 		return "unfit", v.reasonOf(unfit)
 	case g.begun.IsZero():
-		return "unknown", "it has not answered yet"
+		return "unknown", "it has not answered within two seconds, and was not asked in the ten before"
 	case g.err != nil:
 		return "down", v.reasonOf(g.err)
 	case p.Lock.Paused:
@@ -132,7 +128,7 @@ func problemsOf(p poolRow) (out []problem) {
 	}
 	switch p.State {
 	case "unknown":
-		add(0, 0, "warning", "Pool "+p.Name+" has not answered yet", "/pools")
+		add(0, 0, "warning", "How pool "+p.Name+" stands is not known: "+p.Why, "/pools")
 	case "down":
 		add(0, 0, "error", "Pool "+p.Name+" does not answer: "+p.Why, "/pools")
 	case "unfit":

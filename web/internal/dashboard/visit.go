@@ -33,11 +33,12 @@ type visit struct {
 	grant    access.Grant
 	ctx      context.Context // bounds all that the databases are asked
 
+	made time.Time
 	seen map[string]glance // of the pools, by their names; nil: the page shows none
-	age  time.Duration     // of the oldest that the page shows of a pool
 
 	mu         sync.Mutex
-	unanswered []string // guarded by mu; what the page has to do without, for people
+	updated    time.Time // guarded by mu; how old the oldest is that the page shows; zero: it is from now
+	unanswered []string  // guarded by mu; what the page has to do without, for people
 }
 
 // view is what a page shows.
@@ -180,6 +181,15 @@ func (v *visit) sees(pool, tenant string) bool {
 
 // unlimited says whether the visitor may see what belongs to all tenants and pools.
 func (v *visit) unlimited() bool { return len(v.grant.Tenants) == 0 && len(v.grant.Pools) == 0 }
+
+// sawAt notes when something was seen that the page shows.
+func (v *visit) sawAt(at time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.updated.IsZero() || at.Before(v.updated) {
+		v.updated = at
+	}
+}
 
 // missing notes what did not answer. Without a pool it was a question to all.
 func (v *visit) missing(pool string, err error) {

@@ -138,10 +138,9 @@ func (s *SignIn) GrantOf(r *http.Request) (access.Grant, bool) {
 
 // Invite implements [access.SignIn]: a browser that somebody looks at is sent to the provider.
 func (s *SignIn) Invite(w http.ResponseWriter, r *http.Request) bool {
-	mode := r.Header.Get("Sec-Fetch-Mode")
 	switch {
 	case !s.current.Load().cfg.Enabled(), r.Method != http.MethodGet, r.Header.Get("Authorization") != "",
-		mode != "" && mode != "navigate", !strings.Contains(r.Header.Get("Accept"), "text/html"), strings.HasPrefix(r.URL.Path, s.prefix+"/api/"):
+		!access.IsOpened(r), !strings.Contains(r.Header.Get("Accept"), "text/html"), strings.HasPrefix(r.URL.Path, s.prefix+"/api/"):
 		return false
 	}
 	http.Redirect(w, r, s.prefix+"/oidc/sign-in?"+url.Values{"to": {r.URL.RequestURI()}}.Encode(), http.StatusFound)

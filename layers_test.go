@@ -61,7 +61,7 @@ var layers = map[string][]string{
 	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/external"},
 	"web/internal/dashboard": {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal"},
 	"web/internal/reveal":    {"", "internal/access"},       // what of a job's contents somebody sees
-	"web/internal/signin":    {"config", "internal/access"}, // OpenID Connect; it knows no jobs
+	"web/internal/signin":    {"config", "internal/access"}, // OpenID Connect and tokens; it knows no jobs
 
 	"internal/devpg":            {},
 	"internal/devpg/pgtest":     {"internal/devpg"},

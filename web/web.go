@@ -97,7 +97,10 @@ func Handler(client *tenure.Client, s Settings) (*Site, error) {
 	}
 	prefix := strings.TrimRight(s.Prefix, "/")
 	site := &Site{log: log, guard: access.NewGuard(access.Rules{SignIn: true}), signIn: signin.New(prefix, log)}
-	site.guard.SignIn = site.signIn
+	site.guard.SignIn, site.signIn.Tokens = site.signIn, site.guard
+	if site.signIn.Style, err = dashboard.StyleLink(prefix); err != nil {
+		return nil, err
+	}
 	if err := site.SetAccess(config.Node{Tokens: s.Tokens, TrustedProxies: s.TrustedProxies, OIDC: s.OIDC}); err != nil {
 		return nil, err
 	}
@@ -106,7 +109,10 @@ func Handler(client *tenure.Client, s Settings) (*Site, error) {
 	known.Handle(prefix+flowable.Path+"/", http.StripPrefix(prefix, flowable.Handler(client, prefix, log)))
 	known.Handle("/", pages)
 	mux := http.NewServeMux()
-	mux.Handle(prefix+"/oidc/", access.Secured(site.signIn)) // for strangers
+	for _, path := range []string{"/oidc/", "/sign-in"} { // for strangers
+		mux.Handle(prefix+path, access.Secured(site.signIn))
+	}
+	mux.Handle(prefix+"/static/", access.Secured(pages)) // likewise: it tells nothing, and a page without it is none
 	guarded := site.guard.Wrap(known)
 	mux.Handle(prefix+"/api/", withProblems(guarded))
 	mux.Handle("/", guarded)

@@ -28,7 +28,7 @@ type SignIn interface {
 // name nobody, programs on this machine may do everything and others nothing. Safe for concurrent
 // use.
 type Guard struct {
-	// SignIn is how people sign in; nil: they do not. Set it before the guard is used.
+	// SignIn is how people sign in; nil: they do not, neither by a cookie of a token that they have shown. Set it before the guard is used.
 	SignIn SignIn
 
 	rules atomic.Pointer[ready]
@@ -153,6 +153,7 @@ func (g *Guard) GrantOf(r *http.Request) Grant {
 		if grant, in := g.SignIn.GrantOf(r); in {
 			return grant
 		}
+		return rules.grantOfSession(r, g.now())
 	}
 	return Grant{}
 }

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -74,6 +75,7 @@ type door struct {
 	hash    [sha256.Size]byte
 	expires time.Time // zero: never
 	grant   Grant
+	seal    cipher.AEAD // of its cookies
 }
 
 // doorsOf are two for a token with two hashes. A hash that cannot be read lets nobody in, and its
@@ -90,6 +92,7 @@ func doorsOf(tokens []Token) (doors []door) {
 				d.grant = Grant{}
 			}
 			copy(d.hash[:], hash)
+			d.seal = newSeal(d.hash)
 			doors = append(doors, d)
 		}
 	}

@@ -79,6 +79,9 @@ func newTab(path, to, name string) tab {
 	return tab{to, name, path == to || below}
 }
 
+// StyleLink is the address of the pages' style, which everybody may see.
+func StyleLink(prefix string) (string, error) { return assetLink(prefix, "style.css") }
+
 // assetLink names the content of a file, so that browsers may keep it until it changes.
 func assetLink(prefix, name string) (string, error) {
 	text, err := staticFiles.ReadFile("static/" + name)

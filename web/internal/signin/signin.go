@@ -1,5 +1,5 @@
 // Package signin has people sign in to the dashboard at an OpenID provider, by an authorization code
-// with PKCE, and remembers it in a cookie that is encrypted.
+// with PKCE, or by a token, and remembers it in a cookie that is encrypted.
 //
 // What somebody may do is decided at each request, by the values of the claim that they had when they
 // signed in and by the configuration of now: a role that is taken away is gone at once. Nothing is
@@ -22,6 +22,7 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/oauth2"
 
 	"github.com/tenurehq/tenure/config"
@@ -35,12 +36,28 @@ const (
 	providerPause = providerLimit / 10
 	// maxTo bounds the address that somebody wanted to go to, which has to fit in a cookie.
 	maxTo = 1500
+	// maxForm bounds what somebody sends to sign in by a token.
+	maxForm = 16 << 10
+	// signInPath is where tokens are asked for.
+	signInPath = "/sign-in"
 )
+
+// Tokens are what people can sign in by without a provider.
+type Tokens interface {
+	TakesTokens() bool
+	// OpenSession remembers in the browser who shows the secret of a token; ok: it is one.
+	OpenSession(w http.ResponseWriter, r *http.Request, secret string) (name string, ok bool)
+}
 
 // SignIn is the pages by which people sign in and out; see [access.SignIn], too.
 type SignIn struct {
+	// Tokens let people in, too; nil: they do not. Style is the address of the pages' style. Set both before it is used.
+	Tokens Tokens
+	Style  string
+
 	prefix  string
 	log     *zap.Logger
+	seldom  *zap.Logger // a line a second, of what anybody can have logged
 	mux     *http.ServeMux
 	client  *http.Client
 	now     func() time.Time
@@ -63,10 +80,13 @@ type realm struct {
 	until  time.Time  // guarded by mu; to when failed is the answer
 }
 
-// New returns a SignIn that stands at prefix+"/oidc/", and that nobody can sign in at yet.
+// New returns a SignIn that stands at prefix+"/sign-in" and prefix+"/oidc/", and that nobody can sign in at yet.
 func New(prefix string, log *zap.Logger) *SignIn {
 	s := &SignIn{prefix: prefix, log: log, mux: http.NewServeMux(), client: &http.Client{Timeout: providerLimit}, now: time.Now, own: make([]byte, 32)}
 	rand.Read(s.own) // never fails
+	s.seldom = log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return zapcore.NewSamplerWithOptions(c, time.Second, 1, 0) }))
+	s.mux.HandleFunc("GET "+prefix+signInPath, func(w http.ResponseWriter, r *http.Request) { s.ask(w, http.StatusOK, "", r.FormValue("to")) })
+	s.mux.HandleFunc("POST "+prefix+signInPath, s.takeToken)
 	s.mux.HandleFunc("GET "+prefix+"/oidc/sign-in", s.begin)
 	s.mux.HandleFunc("GET "+prefix+config.CallbackPath, s.finish)
 	s.mux.HandleFunc("POST "+prefix+"/oidc/sign-out", s.signOut)
@@ -136,15 +156,39 @@ func (s *SignIn) GrantOf(r *http.Request) (access.Grant, bool) {
 	return g, g.Role != access.None
 }
 
-// Invite implements [access.SignIn]: a browser that somebody looks at is sent to the provider.
+// Invite implements [access.SignIn]: a browser that somebody looks at is sent to the provider, or to the page for tokens.
 func (s *SignIn) Invite(w http.ResponseWriter, r *http.Request) bool {
+	way := "/oidc/sign-in"
+	if !s.current.Load().cfg.Enabled() {
+		way = signInPath
+	}
 	switch {
-	case !s.current.Load().cfg.Enabled(), r.Method != http.MethodGet, r.Header.Get("Authorization") != "",
+	case way == signInPath && !s.takesTokens(), r.Method != http.MethodGet, r.Header.Get("Authorization") != "",
 		!access.IsOpened(r), !strings.Contains(r.Header.Get("Accept"), "text/html"), strings.HasPrefix(r.URL.Path, s.prefix+"/api/"):
 		return false
 	}
-	http.Redirect(w, r, s.prefix+"/oidc/sign-in?"+url.Values{"to": {r.URL.RequestURI()}}.Encode(), http.StatusFound)
+	http.Redirect(w, r, s.prefix+way+"?"+url.Values{"to": {r.URL.RequestURI()}}.Encode(), http.StatusFound)
 	return true
+}
+
+func (s *SignIn) takesTokens() bool { return s.Tokens != nil && s.Tokens.TakesTokens() }
+
+// takeToken lets somebody in who shows a token.
+func (s *SignIn) takeToken(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	to, secret := r.PostFormValue("to"), strings.TrimSpace(r.PostFormValue("token"))
+	if !s.takesTokens() || secret == "" {
+		s.ask(w, http.StatusBadRequest, "No token came with this.", to)
+		return
+	}
+	name, ok := s.Tokens.OpenSession(w, r, secret)
+	if !ok {
+		s.seldom.Warn("somebody was not let in by a token", zap.String("from", r.RemoteAddr))
+		s.ask(w, http.StatusUnauthorized, "This is no token that is let in, or not any more.", to)
+		return
+	}
+	s.log.Info("signed in by a token", zap.String("token", name))
+	http.Redirect(w, r, s.ownPath(to), http.StatusSeeOther)
 }
 
 // begin sends somebody to the provider.
@@ -277,6 +321,7 @@ func (s *SignIn) providerOf(ctx context.Context, realm *realm) (*oidc.Provider, 
 
 func (s *SignIn) signOut(w http.ResponseWriter, r *http.Request) {
 	forget(w, sessionCookie)
+	access.CloseSession(w)
 	http.Redirect(w, r, s.prefix+"/oidc/signed-out", http.StatusSeeOther)
 }
 

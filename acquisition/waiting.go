@@ -45,7 +45,7 @@ func newWaitingMetrics() *waitingMetrics {
 	return &waitingMetrics{
 		pools: map[string]waitingPool{},
 		jobs: desc("tenure_jobs_waiting",
-			"Jobs that could start and that no node has, as the lock's holder counts them four times a minute; beyond some ten thousand it is an estimate.", "pool", "kind"),
+			"Jobs that could start and that no node or external worker has, as the lock's holder counts them four times a minute; beyond some ten thousand it is an estimate.", "pool", "kind"),
 		oldest:         desc("tenure_oldest_waiting_seconds", "For how long the oldest of them has waited.", "pool", "kind"),
 		limits:         desc("tenure_limits_waited_for", "Limits that jobs wait for: of tenants, with scope tenant, queue, kind or key, and of the cluster, with scope cluster queue or cluster kind; and the name of the queue or kind.", "pool", "scope", "name"),
 		shareRunning:   desc("tenure_cluster_limit_running", "Jobs in flight in the pool that a limit of the cluster counts.", "pool", "scope", "name"),

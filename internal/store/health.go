@@ -63,12 +63,12 @@ type Load struct {
 	Node    string // that does; "": nobody, or one that the ledger does not know
 	Epoch   int64
 	Frozen  bool
-	Waiting int64         // jobs whose turn it is and that no node has in hand; more than mostCounted are not counted
+	Waiting int64         // jobs whose turn it is and that no node or worker has in hand; of each sort more than mostCounted are not counted
 	Running int64         // jobs that nodes have in hand
 	Oldest  time.Duration // since the oldest of those that wait was made
 	Dead    int64         // dead letters; likewise
 
-	Timers, Awaiting, External, Suspended int64 // jobs that stand elsewhere; likewise
+	Timers, Awaiting, External, Suspended int64 // jobs that stand elsewhere; likewise. Of External those that wait are in Waiting, too
 	Kept                                  int64 // finished jobs, as Postgres estimates
 
 	Added, Ended, Finished, Died int64 // rows that came into tenure.job, left it, and came among the finished jobs and the dead letters
@@ -83,11 +83,11 @@ const mostCounted = 10_000
 
 // ReadLoad asks what a pool has to do. It is cheap enough to be done every second.
 func ReadLoad(ctx context.Context, db DB) (l Load, err error) {
-	var jobs int64
+	var jobs, outside int64
 	var oldest float64
-	err = db.QueryRow(ctx, sqlPoolLoad, mostCounted+1).Scan(&l.Held, &l.Node, &l.Epoch, &l.Frozen, &jobs, &l.Running, &oldest, &l.Dead,
+	err = db.QueryRow(ctx, sqlPoolLoad, mostCounted+1).Scan(&l.Held, &l.Node, &l.Epoch, &l.Frozen, &jobs, &l.Running, &outside, &oldest, &l.Dead,
 		&l.Timers, &l.Awaiting, &l.External, &l.Suspended, &l.Kept, &l.Added, &l.Ended, &l.Finished, &l.Died, &l.Failed)
-	l.Waiting, l.Oldest = max(0, jobs-l.Running), time.Duration(oldest*float64(time.Second))
+	l.Waiting, l.Oldest = max(0, jobs-l.Running)+outside, time.Duration(oldest*float64(time.Second))
 	return l, explain(err, "read what the pool has to do")
 }
 
@@ -108,7 +108,7 @@ func RunTimes(ctx context.Context, db DB, lately time.Duration) ([]RunTime, erro
 // Queue is what waits in a queue.
 type Queue struct {
 	Name    string
-	Waiting int64         // jobs that no node has in hand; more than mostCounted are not counted
+	Waiting int64         // jobs that no node or worker has in hand; more than mostCounted are not counted
 	Running int64         // jobs that nodes have in hand
 	Oldest  time.Duration // since the oldest of those that were counted was made
 	Tenants int64         // whose those are

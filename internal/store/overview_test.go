@@ -77,3 +77,46 @@ func TestQueues(t *testing.T) {
 	require.EqualValues(t, 3, some[0].Running+some[0].Waiting+some[1].Running+some[1].Waiting, "only that tenant's")
 	require.Positive(t, some[0].Running)
 }
+
+// Jobs that wait for workers outside the cluster wait: they are among those of the pool, its queues, kinds and tenants, and
+// the oldest may be one of them. Those that a worker has, or that were put off, do not.
+func TestJobsOfExternalWorkersWaitToo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(t, store.NewJob{Queue: "mail"})
+	for range 3 {
+		b.external(t, store.NewJob{Queue: "outside", Kind: "topic"})
+	}
+	locked := b.external(t, store.NewJob{Queue: "outside", Kind: "topic"})
+	off := b.external(t, store.NewJob{Queue: "outside", Kind: "topic"})
+	execute(t, b.owner, "UPDATE tenure.external_job SET created_at = created_at - interval '1 h'")
+	execute(t, b.owner, "UPDATE tenure.external_job SET lock_expires_at = now() + interval '1 h' WHERE id = "+locked.String())
+	execute(t, b.owner, "UPDATE tenure.external_job SET due_at = now() + interval '1 h' WHERE id = "+off.String())
+	l, err := store.ReadLoad(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, []int64{4, 5}, []int64{l.Waiting, l.External})
+	require.InDelta(t, time.Hour, l.Oldest, float64(time.Minute))
+	queues, err := store.Queues(t.Context(), b.db, nil)
+	require.NoError(t, err)
+	require.Len(t, queues, 2)
+	require.Equal(t, []any{"outside", int64(3), int64(1)}, []any{queues[1].Name, queues[1].Waiting, queues[1].Tenants})
+	require.InDelta(t, time.Hour, queues[1].Oldest, float64(time.Minute))
+	queues, err = store.Queues(t.Context(), b.db, []string{"globex"})
+	require.NoError(t, err)
+	for _, q := range queues {
+		require.Zero(t, q.Waiting, "nobody else's")
+	}
+	byKind, byTenant, err := store.CountWaiting(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, 3, byKind["topic"].Jobs)
+	require.Equal(t, 4, byTenant["acme"].Jobs)
+	require.InDelta(t, time.Hour, byKind["topic"].Oldest, float64(time.Minute))
+
+	execute(t, b.owner, "UPDATE tenure.external_job SET created_at = '-infinity'") // somebody has
+	_, err = store.ReadLoad(t.Context(), b.db)
+	require.NoError(t, err)
+	_, err = store.Queues(t.Context(), b.db, nil)
+	require.NoError(t, err)
+	_, _, err = store.CountWaiting(t.Context(), b.db)
+	require.NoError(t, err)
+}

@@ -22,18 +22,39 @@ const (
 	sampleMost  = 100_000 // jobs that are looked at
 )
 
-// CountWaiting counts the jobs that could start and that no node has, by kind and by tenant. It takes
-// some tens of milliseconds, however many there are: beyond some ten thousand it is an estimate.
+// CountWaiting counts the jobs that could start and that no node has, and those that workers outside the cluster could
+// acquire, by kind and by tenant. It takes some tens of milliseconds, however many there are: beyond some ten thousand it
+// is an estimate.
 func CountWaiting(ctx context.Context, db DB) (byKind, byTenant map[string]WaitingJobs, err error) {
+	byKind, byTenant = map[string]WaitingJobs{}, map[string]WaitingJobs{}
+	for _, external := range []bool{false, true} {
+		kinds, tenants, err := sampleWaiting(ctx, db, external)
+		if err != nil {
+			return nil, nil, err
+		}
+		addWaiting(byKind, kinds)
+		addWaiting(byTenant, tenants)
+	}
+	return byKind, byTenant, nil
+}
+
+func addWaiting(to, more map[string]WaitingJobs) {
+	for name, w := range more {
+		to[name] = WaitingJobs{Jobs: to[name].Jobs + w.Jobs, Oldest: max(to[name].Oldest, w.Oldest)}
+	}
+}
+
+// sampleWaiting is [CountWaiting] for one of the two tables.
+func sampleWaiting(ctx context.Context, db DB, external bool) (byKind, byTenant map[string]WaitingJobs, err error) {
 	var pages int64
-	if err := db.QueryRow(ctx, sqlWaitingPages).Scan(&pages); err != nil {
+	if err := db.QueryRow(ctx, sqlWaitingPages, external).Scan(&pages); err != nil {
 		return nil, nil, explain(err, "measure the waiting jobs")
 	}
 	percent := 100.0
 	if pages > samplePages {
 		percent = 100 * samplePages / float64(pages)
 	}
-	byKind, byTenant, err = countWaiting(ctx, db, percent)
+	byKind, byTenant, err = countWaiting(ctx, db, external, percent)
 	if err != nil || percent == 100 {
 		return byKind, byTenant, err
 	}
@@ -46,7 +67,7 @@ func CountWaiting(ctx context.Context, db DB) (byKind, byTenant map[string]Waiti
 		byTenant[tenant] = w.scaled(percent)
 	}
 	if seen < sampleLeast {
-		return countWaiting(ctx, db, 100)
+		return countWaiting(ctx, db, external, 100)
 	}
 	return byKind, byTenant, nil
 }
@@ -57,9 +78,9 @@ func (w WaitingJobs) scaled(percent float64) WaitingJobs {
 	return w
 }
 
-func countWaiting(ctx context.Context, db DB, percent float64) (byKind, byTenant map[string]WaitingJobs, err error) {
+func countWaiting(ctx context.Context, db DB, external bool, percent float64) (byKind, byTenant map[string]WaitingJobs, err error) {
 	byKind, byTenant = map[string]WaitingJobs{}, map[string]WaitingJobs{}
-	rows, _ := db.Query(ctx, sqlWaitingCount, percent, sampleMost) // its error is the rows', too
+	rows, _ := db.Query(ctx, sqlWaitingCount, percent, sampleMost, external) // its error is the rows', too
 	var kind, tenant *string
 	var w WaitingJobs
 	var seconds float64

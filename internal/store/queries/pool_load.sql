@@ -1,11 +1,14 @@
 -- What a pool has to do, for who looks every second: who holds the acquire lock, its jobs, counted up to
--- $1 beside those that nodes have in hand, these, for how long the oldest of the others has been there, and
--- likewise counted dead letters, timers, jobs that await others, jobs of external workers and suspended ones;
+-- $1 beside those that nodes have in hand, these, likewise those that wait for workers outside the cluster, for how long the
+-- oldest of those that wait has been there, and likewise counted dead letters, timers, jobs that await others, jobs of external workers and suspended ones;
 -- how many finished jobs are kept, as Postgres estimates; and what it has counted since its statistics began:
 -- rows that came into tenure.job and left it, and that came among the finished jobs, the dead letters and the
 -- failed runs.
 WITH flying AS MATERIALIZED (
     SELECT run.id FROM tenure.claim c CROSS JOIN LATERAL unnest(c.job_ids) AS run (id)),
+outside AS MATERIALIZED (
+    SELECT count(*) AS waiting, min(e.created_at) FILTER (WHERE isfinite(e.created_at)) AS oldest
+    FROM (SELECT created_at FROM tenure.external_job WHERE lock_expires_at IS NULL AND due_at IS NULL LIMIT $1) e),
 counted AS MATERIALIZED (
     SELECT sum(n_tup_ins) FILTER (WHERE relname = 'job') AS added, sum(n_tup_del) FILTER (WHERE relname = 'job') AS ended,
            sum(n_tup_ins) FILTER (WHERE relname LIKE 'completed\_job%') AS finished, sum(n_tup_ins) FILTER (WHERE relname = 'dead_letter_job') AS died,
@@ -14,8 +17,10 @@ counted AS MATERIALIZED (
 SELECT l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AS held, coalesce(s.node, '') AS node, l.epoch, l.paused,
        (SELECT count(*) FROM (SELECT FROM tenure.job LIMIT $1 + (SELECT count(*) FROM flying)) j) AS jobs,
        (SELECT count(*) FROM flying) AS running,
-       coalesce((SELECT CASE WHEN isfinite(j.created_at) THEN extract(epoch FROM clock_timestamp() - j.created_at) END FROM tenure.job j
-                 WHERE j.id NOT IN (SELECT f.id FROM flying f) ORDER BY j.id LIMIT 1), 0)::double precision AS oldest,
+       o.waiting AS outside,
+       coalesce(extract(epoch FROM clock_timestamp() - least(o.oldest, (
+           SELECT CASE WHEN isfinite(j.created_at) THEN j.created_at END FROM tenure.job j
+           WHERE j.id NOT IN (SELECT f.id FROM flying f) ORDER BY j.id LIMIT 1))), 0)::double precision AS oldest,
        (SELECT count(*) FROM (SELECT FROM tenure.dead_letter_job LIMIT $1) d) AS dead,
        (SELECT count(*) FROM (SELECT FROM tenure.timer_job t WHERE t.due_at <> tenure.never() LIMIT $1) t) AS timers,
        (SELECT count(*) FROM (SELECT FROM tenure.timer_job t WHERE t.due_at = tenure.never() LIMIT $1) t) AS awaiting,
@@ -26,5 +31,6 @@ SELECT l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AS held, coales
        coalesce(c.finished, 0)::bigint AS finished, coalesce(c.died, 0)::bigint AS died, coalesce(c.failed, 0)::bigint AS failed
 FROM tenure.acquire_lock l
 CROSS JOIN counted c
+CROSS JOIN outside o
 LEFT JOIN tenure.node_session s ON s.session_id = l.holder
 WHERE l.name = 'acquire';

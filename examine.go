@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/doctor"
+	"github.com/tenurehq/tenure/routing"
 )
 
 // Examination is what [Examine] found.
@@ -31,3 +34,23 @@ func Examine(ctx context.Context, cfg config.Config, within time.Duration, pools
 	}
 	return doctor.Examine(ctx, cfg, doctor.Options{Pools: pools, Within: within}), nil
 }
+
+// PoolFindings is what is wrong with the work of a pool; see [MergeFindings].
+type PoolFindings = doctor.Work
+
+// ExamineWork makes those checks of [Operator.Examine] that are about a pool's work: its nodes, its lock and its jobs. It
+// is cheap enough to be done every few seconds while somebody looks.
+func (o *Operator) ExamineWork(ctx context.Context, pool string) (found PoolFindings, err error) {
+	p, err := o.findPool(pool)
+	if err != nil {
+		return found, err
+	}
+	err = operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
+		found, err = doctor.ExamineWork(ctx, db, *o.cfg.Load(), pool)
+		return err
+	})
+	return found, routing.NamePool(pool, err)
+}
+
+// MergeFindings is what is wrong with the work of several pools, the worst first.
+func MergeFindings(pools []PoolFindings) []Finding { return doctor.Merge(pools) }

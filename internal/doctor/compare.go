@@ -15,7 +15,7 @@ import (
 // compare finds what only several pools together show.
 func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 	add := func(s Severity, check string, where []string, what, why, mend string) {
-		findings = append(findings, Finding{s, check, append([]string{}, where...), what, "", why, mend})
+		findings = append(findings, Finding{Severity: s, Check: check, Pools: append([]string{}, where...), What: what, Why: why, Mend: mend})
 	}
 	members, versions := map[string]bool{}, map[string]bool{}
 	servers, rooms := map[string][]string{}, map[string]int{}
@@ -54,14 +54,24 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 			add(Error, "connections", servers[server], short.What, "pools that come last stay out of service, or nodes are refused when there is much to do", short.Fix)
 		}
 	}
+	return append(findings, compareFrozen(pools)...)
+}
+
+// compareFrozen says which queues and kinds are frozen.
+func compareFrozen(pools []*pool) (findings []Finding) {
 	for _, f := range findFrozen(pools) {
+		about := About{Queue: f.Name}
+		if f.Scope == store.ScopeKind {
+			about = About{Kind: f.Name}
+		}
 		what := fmt.Sprintf("%s %s is frozen, since %s", f.Scope, f.Name, f.Since.UTC().Format(time.RFC3339))
 		do := func(verb string) string { return fmt.Sprintf("tenure %ss %s %s", f.Scope, verb, f.Name) }
+		one := Finding{Severity: Note, Check: "jobs", Pools: f.pools, What: what, Why: "none of its jobs is claimed until somebody thaws it", Mend: do("thaw"), About: about}
 		if f.of > len(f.pools) {
-			add(Warning, "jobs", f.pools, what+fmt.Sprintf(", and not in %d other pools", f.of-len(f.pools)), "its jobs are started there, such as in a pool that was added since", do("freeze")+", or "+do("thaw"))
-			continue
+			one.Severity, one.What = Warning, what+fmt.Sprintf(", and not in %d other pools", f.of-len(f.pools))
+			one.Why, one.Mend = "its jobs are started there, such as in a pool that was added since", do("freeze")+", or "+do("thaw")
 		}
-		add(Note, "jobs", f.pools, what, "none of its jobs is claimed until somebody thaws it", do("thaw"))
+		findings = append(findings, one)
 	}
 	return findings
 }

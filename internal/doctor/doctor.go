@@ -45,7 +45,13 @@ type Finding struct {
 	Why string `json:"why"`
 	// Mend is what to do about it: a command, SQL, or a key of the configuration.
 	Mend string `json:"mend"`
+
+	// About is what it is about, for who wants to see more; What names it, too.
+	About About `json:"-"`
 }
+
+// About is a job, or what jobs are of; empty: it is about nothing of the kind.
+type About struct{ Job, Tenant, Queue, Kind, State string }
 
 // Where names the pools, or says that it is in the configuration.
 func (f Finding) Where() string { return cmp.Or(strings.Join(f.Pools, ", "), "configuration") }
@@ -137,9 +143,42 @@ func Examine(ctx context.Context, cfg config.Config, o Options) Examination {
 			e.Partly = append(e.Partly, p.name)
 		}
 	}
-	e.Findings = append(compare(cfg, pools), together(found)...)
-	slices.SortStableFunc(e.Findings, func(a, b Finding) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
+	e.Findings = worstFirst(append(compare(cfg, pools), together(found)...))
 	return e
+}
+
+func worstFirst(found []Finding) []Finding {
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
+	return found
+}
+
+// Work is what is wrong with the work of a pool: its nodes, its lock and its jobs.
+type Work struct{ pool *pool }
+
+// ExamineWork makes those checks of [Examine] that are about a pool's work, on a connection of the pool's.
+func ExamineWork(ctx context.Context, db store.Beginner, cfg config.Config, name string) (Work, error) {
+	p := &pool{name: name, cfg: cfg, open: longOpen, now: time.Now}
+	for _, c := range checks {
+		if !c.work {
+			continue
+		}
+		if err := store.Inspect(ctx, db, func(db store.DB) error { return c.run(p, ctx, db) }); err != nil {
+			return Work{}, fmt.Errorf("look at the %s: %w", c.name, err)
+		}
+	}
+	return Work{p}, nil
+}
+
+// Merge is what is wrong with the work of several pools, as [Examine] says it, the worst first.
+func Merge(works []Work) []Finding {
+	var pools []*pool
+	var found []Finding
+	for _, w := range works {
+		if w.pool != nil {
+			pools, found = append(pools, w.pool), append(found, w.pool.findings...)
+		}
+	}
+	return worstFirst(append(together(found), compareFrozen(pools)...))
 }
 
 // together makes one finding of those that say the same of several pools, such as of all on one server.
@@ -186,8 +225,11 @@ type pool struct {
 }
 
 func (p *pool) add(s Severity, check, what, why, mend string) {
-	p.findings = append(p.findings, Finding{s, check, []string{p.name}, what, "", why, mend})
+	p.findings = append(p.findings, Finding{Severity: s, Check: check, Pools: []string{p.name}, What: what, Why: why, Mend: mend})
 }
+
+// about says what the last finding is about.
+func (p *pool) about(a About) { p.findings[len(p.findings)-1].About = a }
 
 // addSaid adds to the last finding what the database said of it.
 func (p *pool) addSaid(err error) {
@@ -199,19 +241,20 @@ func (p *pool) addSaid(err error) {
 var checks = []struct {
 	name   string
 	ledger bool // it reads the ledger
+	work   bool // it is about the pool's work; see [ExamineWork]
 	run    func(*pool, context.Context, store.DB) error
 }{
-	{"server", false, (*pool).checkServer},
-	{"ledger", false, (*pool).checkLedger},
-	{"nodes", true, (*pool).checkSessions},
-	{"lock", true, (*pool).checkLock},
-	{"jobs", true, (*pool).checkJobs},
-	{"tenants", true, (*pool).checkTenants},
-	{"privileges", true, (*pool).checkHolders},
-	{"tenants", true, (*pool).checkShared},
-	{"transactions", false, (*pool).checkTransactions},
-	{"replication", false, (*pool).checkSlots},
-	{"vacuum", false, (*pool).checkVacuum},
+	{"server", false, false, (*pool).checkServer},
+	{"ledger", false, false, (*pool).checkLedger},
+	{"nodes", true, true, (*pool).checkSessions},
+	{"lock", true, true, (*pool).checkLock},
+	{"jobs", true, true, (*pool).checkJobs},
+	{"tenants", true, false, (*pool).checkTenants},
+	{"privileges", true, false, (*pool).checkHolders},
+	{"tenants", true, false, (*pool).checkShared},
+	{"transactions", false, false, (*pool).checkTransactions},
+	{"replication", false, false, (*pool).checkSlots},
+	{"vacuum", false, false, (*pool).checkVacuum},
 }
 
 // examine makes the checks, those of the ledger each in a transaction of its own that only reads.

@@ -229,6 +229,23 @@ func TestFrozen(t *testing.T) {
 	b := setup(t, storetest.DSN(t, "main", 1))
 	b.exec("INSERT INTO tenure.frozen (scope, name) VALUES ('queue', 'mail')")
 	require.Equal(t, doctor.Note, b.finding("queue mail is frozen, since").Severity)
+	b.exec("INSERT INTO tenure.tenant (tenant_id, frozen) VALUES ('acme', true)")
+	require.Equal(t, "tenure tenants thaw acme", b.finding("tenant acme is frozen").Mend)
+	b.exec("INSERT INTO tenure.tenant (tenant_id, frozen) VALUES ('globex', true)")
+	b.finding("2 tenants are frozen: acme, globex")
+}
+
+// Jobs that wait for workers outside the cluster wait in vain if none takes any of their topic.
+func TestUntakenTopics(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("SELECT tenure.enqueue_external('acme', 'print', '{}') FROM generate_series(1, 3)")
+	b.lacks("jobs of topic")
+	b.exec("UPDATE tenure.external_job SET created_at = created_at - interval '1 h'")
+	f := b.finding("3 jobs of topic print wait for workers outside the cluster, the oldest for 1h0m")
+	require.Equal(t, []any{doctor.Warning, doctor.About{Kind: "print", State: "waiting"}}, []any{f.Severity, f.About})
+	b.exec("UPDATE tenure.external_job SET lock_expires_at = now() + interval '1 h' WHERE id = (SELECT min(id) FROM tenure.external_job)")
+	b.lacks("jobs of topic")
 }
 
 func TestJobs(t *testing.T) {
@@ -245,6 +262,9 @@ func TestJobs(t *testing.T) {
 	b.exec("UPDATE tenure.claim SET session_id = $1, started_at = clock_timestamp() - interval '1 hour'", live)
 	b.lacks("has 1 claims")
 	require.Equal(t, doctor.Note, b.finding("longer than execution.timeout of 15m0s").Severity)
+	b.finding("and has not said how far it is")
+	b.exec("INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at) SELECT id, turn, 1, 'n', now(), now() - interval '10 min' FROM tenure.job")
+	b.finding("and said last how far it is 10m")
 	b.exec("UPDATE tenure.job SET timeout_ms = 7200000")
 	b.lacks("has been with node")
 	b.exec("UPDATE tenure.job SET timeout_ms = 60000")

@@ -85,6 +85,7 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 			p.add(Error, "jobs", fmt.Sprintf("%d jobs of kind %s wait, and no live node has a handler for it", kinds[kind], kind), "they wait for ever",
 				fmt.Sprintf("start nodes that register the kind; or: tenure jobs list --kind %s, and tenure jobs cancel ID", kind))
+			p.about(About{Kind: kind, State: "waiting"})
 		}
 	}
 	left, err := store.LeftBehind(ctx, db)
@@ -94,6 +95,10 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 	for _, one := range left {
 		p.add(Error, "jobs", fmt.Sprintf("jobs of tenant %s wait here, and it has moved to pool %s", one.Tenant, one.Other), "nobody claims them here",
 			fmt.Sprintf("tenure tenants move %s --to %s", one.Tenant, one.Other))
+		p.about(About{Tenant: one.Tenant, State: "waiting"})
+	}
+	if err := p.checkStanding(ctx, db); err != nil {
+		return err
 	}
 	damaged, err := store.FindDamaged(ctx, db, mostExamined)
 	if err != nil {
@@ -102,17 +107,55 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 	for _, one := range damaged[:min(len(damaged), mostListed)] {
 		p.add(Error, "jobs", fmt.Sprintf("job %s of tenant %s cannot be read: %s", one.ID, one.Tenant, one.Damage), "it does not run, and the database's storage may be failing",
 			"mend the database, and it runs; or: tenure jobs cancel "+one.ID.String())
+		p.about(About{Job: one.ID.String()})
 	}
 	runs, err := store.LongRuns(ctx, db, p.cfg.Execution.Timeout, mostListed)
 	for _, r := range runs {
 		what := fmt.Sprintf("job %s (%s of %s) has been with node %s for %v", r.ID, r.Kind, r.Tenant, r.Node, r.Running.Round(time.Second))
+		said := ", and has not said how far it is"
+		if r.Said > 0 {
+			said = fmt.Sprintf(", and said last how far it is %v ago", r.Said.Round(time.Second))
+		}
 		mend := fmt.Sprintf("tenure jobs show %s says how far it is; tenure jobs cancel %s asks its handler to end", r.ID, r.ID)
-		if r.Timeout == 0 {
-			p.add(Note, "jobs", what+fmt.Sprintf(", longer than execution.timeout of %v", p.cfg.Execution.Timeout), "its kind may have a longer one; if not, its handler does not heed its context, and keeps a worker", mend)
+		switch {
+		case r.Timeout == 0:
+			p.add(Note, "jobs", what+fmt.Sprintf(", longer than execution.timeout of %v", p.cfg.Execution.Timeout)+said, "its kind may have a longer one; if not, its handler does not heed its context, and keeps a worker", mend)
+		case r.Running > r.Timeout+overdue:
+			p.add(Warning, "jobs", what+fmt.Sprintf(", longer than its timeout of %v", r.Timeout)+said, "its handler does not heed its context, and keeps a worker", mend)
+		default:
 			continue
 		}
-		if r.Running > r.Timeout+overdue {
-			p.add(Warning, "jobs", what+fmt.Sprintf(", longer than its timeout of %v", r.Timeout), "its handler does not heed its context, and keeps a worker", mend)
+		p.about(About{Job: r.ID.String()})
+	}
+	return err
+}
+
+// checkStanding looks for tenants that are frozen, and for topics of which no worker outside the cluster takes jobs.
+func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
+	tenants, err := store.TenantRows(ctx, db)
+	if err != nil {
+		return err
+	}
+	var frozen []string
+	for _, t := range tenants {
+		if t.Frozen && t.State != store.TenantMoved {
+			frozen = append(frozen, t.Tenant)
+		}
+	}
+	switch len(frozen) {
+	case 0:
+	case 1:
+		p.add(Note, "jobs", fmt.Sprintf("tenant %s is frozen", frozen[0]), "none of its jobs is claimed until somebody thaws it", "tenure tenants thaw "+frozen[0])
+		p.about(About{Tenant: frozen[0]})
+	default:
+		p.add(Note, "jobs", fmt.Sprintf("%d tenants are frozen: %s", len(frozen), some(frozen)), "none of their jobs is claimed until somebody thaws them", "tenure tenants thaw "+frozen[0]+"; likewise for the others")
+	}
+	topics, err := store.UntakenTopics(ctx, db)
+	for _, t := range topics {
+		if t.Oldest > overdue {
+			p.add(Warning, "jobs", fmt.Sprintf("%d jobs of topic %s wait for workers outside the cluster, the oldest for %v, and none has one locked", t.Jobs, t.Name, t.Oldest.Round(time.Second)),
+				"they wait until a worker asks for the topic", fmt.Sprintf("start its workers, or look into their logs; tenure jobs list --kind %s", t.Name))
+			p.about(About{Kind: t.Name, State: "waiting"})
 		}
 	}
 	return err

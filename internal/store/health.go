@@ -43,6 +43,7 @@ type LongRun struct {
 	Node    string
 	Timeout time.Duration // its own; 0: it has none
 	Running time.Duration
+	Said    time.Duration // since the run has last said something of itself; 0: it has not
 }
 
 // LongRuns lists jobs that run for longer than their own timeout, or, without one, than usual;
@@ -50,11 +51,30 @@ type LongRun struct {
 func LongRuns(ctx context.Context, db DB, usual time.Duration, most int) ([]LongRun, error) {
 	return list(ctx, db, "look for long runs", func(row pgx.CollectableRow) (r LongRun, err error) {
 		var timeout int32
-		var running int64
-		err = row.Scan(&r.ID, &r.Tenant, &r.Kind, &r.Node, &timeout, &running)
+		var running, said int64
+		err = row.Scan(&r.ID, &r.Tenant, &r.Kind, &r.Node, &timeout, &running, &said)
+		r.Said = time.Duration(said) * time.Millisecond
 		r.Timeout, r.Running = time.Duration(timeout)*time.Millisecond, time.Duration(running)*time.Millisecond
 		return r, err
 	}, sqlClaimLong, usual.Milliseconds(), most)
+}
+
+// Topic is what waits for workers outside the cluster that ask for it.
+type Topic struct {
+	Name   string
+	Jobs   int64
+	Oldest time.Duration
+}
+
+// UntakenTopics lists the topics of jobs that wait for workers outside the cluster, none of which has one locked: of the
+// first ten thousand of these jobs.
+func UntakenTopics(ctx context.Context, db DB) ([]Topic, error) {
+	return list(ctx, db, "look for topics that no worker asks for", func(row pgx.CollectableRow) (t Topic, err error) {
+		var oldest float64
+		err = row.Scan(&t.Name, &t.Jobs, &oldest)
+		t.Oldest = time.Duration(oldest * float64(time.Second))
+		return t, err
+	}, sqlExternalUntaken, mostCounted)
 }
 
 // Load is what a pool has to do, and what Postgres has counted of it since its statistics began.

@@ -213,6 +213,7 @@ var (
 	sqlMovePeriodsDrop       = query("move_periods_delete")
 	sqlJobCount              = query("job_count")
 	sqlUnhandled             = query("waiting_unhandled")
+	sqlExternalUntaken       = query("external_untaken")
 	sqlRetentionDays         = query("retention_days")
 	sqlRetentionToday        = query("retention_today")
 	sqlRetentionSizes        = query("retention_sizes")

@@ -287,7 +287,7 @@ func TestActionsOnOthers(t *testing.T) {
 	require.NotContains(t, b.page("/tenant?id=acme"), "is frozen")
 	pool := b.op.LockStatuses(t.Context())[0].Pool
 	b.post("/pools/freeze", url.Values{"pool": {pool}})
-	require.Contains(t, b.page("/"), "is frozen: its jobs do not start")
+	b.until("/", "the pool is frozen")
 	b.post("/pools/thaw", url.Values{"pool": {pool}})
 	require.NotContains(t, b.page("/pools"), ">frozen<")
 	require.NoError(t, b.op.FreezeQueue(t.Context(), "mail"))
@@ -465,6 +465,48 @@ func TestTheNumberOnAButton(t *testing.T) {
 	page = b.page("/operations")
 	require.Equal(t, 2, strings.Count(page, "/cancel\""), "one cancel for each")
 	require.Contains(t, page, ">"+strings.Join(b.op.PoolNames(), ", ")+"<")
+}
+
+// What is wrong is on the first page what the doctor calls wrong, the worst first, and leads to it.
+func TestTheOverviewSaysWhatTheDoctorSays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	exec := b.env.Tenant(t, "acme").Exec
+	stuck := b.enqueue("acme", mail{"x"})
+	b.enqueue("acme", mail{"x"})
+	exec("SELECT tenure.enqueue('acme', 'nobodys', '{}')")
+	exec(`INSERT INTO tenure.node_session (session_id, node, member, gossip_addr, version, kinds, state, last_seen, expires_at)
+		VALUES ('00000000-0000-0000-0000-000000000007', 'n', 'n', '', 'v', '{mail.send,mail.broken}', 'live', now(), now() + interval '1 h')`)
+	exec(`INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT '00000000-0000-0000-0000-000000000007', turn, ARRAY[id], now() - interval '58 min' FROM tenure.job WHERE id = $1`, int64(stuck))
+	exec(`INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at, done, total) SELECT id, turn, 1, 'n', now() - interval '58 min', now() - interval '57 min', 1, 2 FROM tenure.job WHERE id = $1`, int64(stuck))
+	require.NoError(t, b.op.FreezeTenant(t.Context(), "globex"))
+	require.NoError(t, b.op.FreezeKind(t.Context(), "mail.send"))
+	require.NoError(t, b.op.FreezeQueue(t.Context(), "mail"))
+	exec("SELECT tenure.enqueue_external('acme', 'print', '{}')")
+	exec("UPDATE tenure.external_job SET created_at = now() - interval '1 h'")
+
+	found, err := b.op.Examine(t.Context(), time.Minute)
+	require.NoError(t, err)
+	said := map[string]bool{}
+	for _, f := range found.Findings {
+		if f.Check == "jobs" || f.Check == "lock" {
+			said[regexp.MustCompile(`(for|ago|since) .*`).ReplaceAllString(f.What, "")] = true
+		}
+	}
+	require.GreaterOrEqual(t, len(said), 6, "%v", found.Findings)
+	text := html.UnescapeString(b.until("/", "nobodys"))
+	for what := range said {
+		require.Contains(t, text, what)
+	}
+	for _, leads := range []string{`href="/ops/jobs?kind=nobodys&pool=pool-1&state=waiting"`, `href="/ops/jobs/` + stuck.String() + `"`, `href="/ops/tenant?id=globex"`, `href="/ops/jobs?kind=print&pool=pool-1&state=waiting"`} {
+		require.Contains(t, text, leads)
+	}
+	require.Regexp(t, `longer than execution.timeout of 15m0s, and said last how far it is (5\dm|1h)`, text)
+	require.Less(t, strings.Index(text, "nobodys"), strings.Index(text, "topic print"), "an error before a warning")
+	require.Less(t, strings.Index(text, "topic print"), strings.Index(text, "tenant globex is frozen"), "a warning before a note")
+	require.Regexp(t, `Running for</dt><dd>\d\d min</dd>(.|\n)*Last progress</dt><dd><time[^>]*>\d\d min ago`, b.page("/jobs/"+stuck.String()))
+	acme := b.as(access.Grant{Role: access.Admin, Tenants: []tenancy.ID{"acme"}})
+	require.NotContains(t, acme.page("/"), "globex")
 }
 
 // A node that was started again is what it is now, also if the clock was set back since it began before.

@@ -85,8 +85,9 @@ type jobBody struct {
 	Errors    []tenure.RunError
 	Why       *tenure.Explanation // nil: it was not answered in time
 	Args      string
-	ArgsError string   // why they cannot be shown
-	Outputs   []string // of Reports
+	ArgsError string    // why they cannot be shown
+	Outputs   []string  // of Reports
+	Said      time.Time // when the run that is under way has last said something of itself; zero: it has not
 	Tags      []string
 	May       map[string]bool
 	TraceURL  string // of the trace in which it was enqueued; "": that is not known
@@ -121,6 +122,9 @@ func jobPage(v *visit) (view, error) {
 	}
 	body.Args, body.ArgsError = openArgs(v, j)
 	for _, r := range j.Reports {
+		if j.State == "running" && !r.StartedAt.Before(j.StartedAt) {
+			body.Said = r.WrittenAt
+		}
 		body.Outputs = append(body.Outputs, pretty(v.reveal.Output(v.Context(), j.Kind, r.Output)))
 	}
 	return view{Page: "job", Title: "Job " + id.String(), Body: body}, nil

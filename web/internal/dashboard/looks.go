@@ -13,6 +13,8 @@ const (
 	// looksPerSecond bounds what those who look cost the databases together, however many they are:
 	// a pool is looked at every second, or, if there are more than so many, in turn.
 	looksPerSecond = 100
+	// examineEvery is how often it is looked for what is wrong with a pool's work, while somebody looks.
+	examineEvery = 5 * time.Second
 	// looksAtOnce is how many pools are asked at a time: more would only make each of them late.
 	looksAtOnce = 32
 	// lookWithin is how long a page waits for a look at pools of which it has nothing else to show.
@@ -33,6 +35,7 @@ const (
 type looker struct {
 	names  func() []string
 	askOne func(context.Context, string) (tenure.PoolOverview, error)
+	wrong  func(context.Context, string) (tenure.PoolFindings, error)
 	places chan struct{} // as many as pools are asked at a time
 
 	mu     sync.Mutex
@@ -45,6 +48,9 @@ type glance struct {
 	begun  time.Time            // when the last look that has ended began; zero: none has
 	err    error                // of that look; nil: it was answered
 	seen   *tenure.PoolOverview // the last answer; nil: there was none
+	found  tenure.PoolFindings  // what is wrong with its work
+	missed error                // why that is not known
+	looked time.Time            // when it was looked for that
 	counts []counted            // of the last answers, the oldest first, for ratesOver
 	newer  time.Time            // what was seen before then does not count any more
 	good   time.Duration        // for how long it counts
@@ -59,6 +65,7 @@ type counted struct {
 
 func newLooker(op *tenure.Operator) *looker {
 	return &looker{names: op.PoolNames, askOne: func(ctx context.Context, pool string) (tenure.PoolOverview, error) { return op.Overview(ctx, pool) },
+		wrong:  func(ctx context.Context, pool string) (tenure.PoolFindings, error) { return op.ExamineWork(ctx, pool) },
 		places: make(chan struct{}, looksAtOnce), pools: map[string]*glance{}}
 }
 
@@ -143,8 +150,17 @@ func (l *looker) ask(name string, g *glance) {
 	defer cancel()
 	seen, err := l.askOne(ctx, name)
 	l.mu.Lock()
+	examine := err == nil && (g.looked.Before(g.newer) || begun.Sub(g.looked) >= examineEvery)
+	found, missed, looked := g.found, g.missed, g.looked
+	l.mu.Unlock()
+	if examine {
+		looked = begun
+		found, missed = l.wrong(ctx, name)
+	}
+	l.mu.Lock()
 	defer l.mu.Unlock()
 	g.begun, g.err = begun, err
+	g.found, g.missed, g.looked = found, missed, looked
 	if err == nil {
 		g.seen = &seen
 		if n := len(g.counts); n > 0 && begun.Sub(g.counts[n-1].at) > g.good { // nobody has looked for a while

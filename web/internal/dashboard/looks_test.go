@@ -31,6 +31,7 @@ func TestNothingOldLooksNew(t *testing.T) {
 			time.Sleep(takes)
 			return seen, nil
 		}
+		l.wrong = func(context.Context, string) (found tenure.PoolFindings, _ error) { return found, nil }
 		look := func(wantDead int64, waits time.Duration) glance {
 			t.Helper()
 			began := time.Now()

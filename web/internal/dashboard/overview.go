@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tenurehq/tenure"
@@ -53,13 +54,21 @@ func overviewPage(v *visit) (view, error) {
 	if !body.Whole {
 		body.Tenants = explainTenants(v, grantedTenants(v))
 	}
+	var works []tenure.PoolFindings
 	for _, p := range body.Pools {
 		body.Problems = append(body.Problems, problemsOf(p)...)
+		if g := v.seen[p.Name]; body.Whole && p.Load != nil {
+			v.missing(p.Name, g.missed)
+			works = append(works, g.found)
+		}
 		if l := p.Load; l != nil {
 			t := &body.Totals
 			t.Waiting, t.Running, t.Timers, t.Awaiting, t.External = t.Waiting+l.Waiting, t.Running+l.Running, t.Timers+l.Timers, t.Awaiting+l.Awaiting, t.External+l.External
 			t.Suspended, t.Dead, t.Kept = t.Suspended+l.Suspended, t.Dead+l.Dead, t.Kept+l.Kept
 		}
+	}
+	for _, f := range tenure.MergeFindings(works) {
+		body.Problems = append(body.Problems, problemOf(f))
 	}
 	if v.unlimited() { // they are of all pools together
 		body.Charts = newCharts(v.looker.points(v.seen))
@@ -128,15 +137,13 @@ func problemsOf(p poolRow) (out []problem) {
 	}
 	switch p.State {
 	case "unknown":
-		add(0, 0, "warning", "How pool "+p.Name+" stands is not known: "+p.Why, "/pools")
+		add(3, 0, "warning", "How pool "+p.Name+" stands is not known: "+p.Why, "/pools")
 	case "down":
 		add(0, 0, "error", "Pool "+p.Name+" does not answer: "+p.Why, "/pools")
 	case "unfit":
 		add(1, 0, "error", "Pool "+p.Name+" cannot be used: "+p.Why, "/pools")
 	case "no holder":
 		add(2, 0, "error", "No node holds the acquire lock of pool "+p.Name+": its jobs do not start", "/cluster")
-	case "frozen":
-		add(5, 0, "warning", "Pool "+p.Name+" is frozen: its jobs do not start", "/pools")
 	}
 	if p.Load == nil {
 		return out
@@ -148,6 +155,34 @@ func problemsOf(p poolRow) (out []problem) {
 		add(4, int64(old), "warning", fmt.Sprintf("The oldest job that waits in %s was created %s ago", p.Name, span(old)), "/jobs", "pool", p.Name, "state", "waiting")
 	}
 	return out
+}
+
+// problemOf is what the doctor calls wrong with the work of pools.
+func problemOf(f tenure.Finding) problem {
+	p := problem{rank: map[string]int{"error": 2, "warning": 3}[string(f.Severity)], Severity: string(f.Severity), To: "/jobs"}
+	if p.rank == 0 {
+		p.rank = 5 // it may be meant
+	}
+	where := strings.Join(f.Pools, ", ")
+	if len(f.Pools) > 3 {
+		where = fmt.Sprintf("%d pools", len(f.Pools))
+	}
+	p.Text = f.What + " (" + where + ")"
+	a := f.About
+	switch {
+	case a.Job != "":
+		p.To = "/jobs/" + a.Job
+	case a.Tenant != "" && a.State == "":
+		p.To, p.Pairs = "/tenant", []any{"id", a.Tenant}
+	case f.Check == "lock" || f.Check == "nodes":
+		p.To = "/cluster"
+	default:
+		p.Pairs = []any{"tenant", a.Tenant, "queue", a.Queue, "kind", a.Kind, "state", a.State}
+		if len(f.Pools) == 1 {
+			p.Pairs = append(p.Pairs, "pool", f.Pools[0])
+		}
+	}
+	return p
 }
 
 func plural(n int64, what string) string {

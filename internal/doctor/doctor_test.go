@@ -235,6 +235,21 @@ func TestFrozen(t *testing.T) {
 	b.finding("2 tenants are frozen: acme, globex")
 }
 
+// A job that waits for long is told with its queue and kind: from a minute on, and louder from when on there is an alert.
+func TestOldestJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("SELECT tenure.enqueue('acme', 'known', '{}', queue => 'mail')")
+	b.lacks("the oldest job")
+	b.exec("UPDATE tenure.job SET created_at = now() - interval '1 day', ready_at = now()")
+	b.lacks("the oldest job")
+	b.exec("UPDATE tenure.job SET ready_at = now() - interval '5 min'")
+	f := b.finding("the oldest job that waits, of kind known in queue mail, could have started 5m")
+	require.Equal(t, []any{doctor.Note, doctor.About{Queue: "mail", Kind: "known", State: "waiting"}}, []any{f.Severity, f.About})
+	b.exec("UPDATE tenure.job SET ready_at = now() - interval '1 h'")
+	require.Equal(t, doctor.Warning, b.finding("the oldest job").Severity)
+}
+
 // Jobs that wait for workers outside the cluster wait in vain if none takes any of their topic.
 func TestUntakenTopics(t *testing.T) {
 	t.Parallel()

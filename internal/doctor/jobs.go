@@ -16,6 +16,9 @@ import (
 // takes less.
 const overdue = time.Minute
 
+// late is from when on a job that waits is a warning: deploy/alerts.yaml has the same.
+const late = 15 * time.Minute
+
 // mostExamined is how many of the oldest jobs are read to see whether they can be, of those that wait, of timers
 // and of those of external workers.
 const mostExamined = 500
@@ -130,7 +133,7 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 	return err
 }
 
-// checkStanding looks for tenants that are frozen, and for topics of which no worker outside the cluster takes jobs.
+// checkStanding looks for tenants that are frozen, for jobs that wait for long, and for topics of which no worker outside the cluster takes jobs.
 func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 	tenants, err := store.TenantRows(ctx, db)
 	if err != nil {
@@ -149,6 +152,19 @@ func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 		p.about(About{Tenant: frozen[0]})
 	default:
 		p.add(Note, "jobs", fmt.Sprintf("%d tenants are frozen: %s", len(frozen), some(frozen)), "none of their jobs is claimed until somebody thaws them", "tenure tenants thaw "+frozen[0]+"; likewise for the others")
+	}
+	oldest, err := store.OldestWaiting(ctx, db)
+	if err != nil {
+		return err
+	}
+	if oldest.Waited > overdue {
+		severity := Note
+		if oldest.Waited > late {
+			severity = Warning
+		}
+		p.add(severity, "jobs", fmt.Sprintf("the oldest job that waits, of kind %s in queue %s, could have started %v ago", oldest.Kind, oldest.Queue, oldest.Waited.Round(time.Second)),
+			"there is more to do than is done, or something keeps it from starting", fmt.Sprintf("tenure jobs list --state waiting --queue %s --kind %s, and tenure jobs why ID", oldest.Queue, oldest.Kind))
+		p.about(About{Queue: oldest.Queue, Kind: oldest.Kind, State: "waiting"})
 	}
 	topics, err := store.UntakenTopics(ctx, db)
 	for _, t := range topics {

@@ -214,6 +214,7 @@ var (
 	sqlJobCount              = query("job_count")
 	sqlUnhandled             = query("waiting_unhandled")
 	sqlExternalUntaken       = query("external_untaken")
+	sqlWaitingOldest         = query("waiting_oldest")
 	sqlRetentionDays         = query("retention_days")
 	sqlRetentionToday        = query("retention_today")
 	sqlRetentionSizes        = query("retention_sizes")

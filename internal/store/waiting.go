@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -70,6 +71,23 @@ func sampleWaiting(ctx context.Context, db DB, external bool) (byKind, byTenant 
 		return countWaiting(ctx, db, external, 100)
 	}
 	return byKind, byTenant, nil
+}
+
+// Oldest is a job that waits.
+type Oldest struct {
+	Queue, Kind string
+	Waited      time.Duration // since it could have started
+}
+
+// OldestWaiting is the job that was added first of those that no node has; none: zero.
+func OldestWaiting(ctx context.Context, db DB) (o Oldest, err error) {
+	var seconds float64
+	err = db.QueryRow(ctx, sqlWaitingOldest).Scan(&o.Queue, &o.Kind, &seconds)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Oldest{}, nil
+	}
+	o.Waited = time.Duration(seconds * float64(time.Second))
+	return o, explain(err, "look for the oldest job that waits")
 }
 
 // scaled is how many there are if so many were in a sample.

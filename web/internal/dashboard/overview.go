@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tenurehq/tenure"
 )
@@ -36,9 +35,6 @@ type poolRow struct {
 func (p *poolRow) holds(s *tenure.SessionStatus) bool {
 	return p.Lock.Holder != "" && p.Lock.Remaining > 0 && s.ID == p.Lock.Session
 }
-
-// lateAfter is how old the oldest waiting job of a healthy pool seldom is.
-const lateAfter = time.Minute
 
 type overviewBody struct {
 	Problems []problem
@@ -150,9 +146,6 @@ func problemsOf(p poolRow) (out []problem) {
 	}
 	if n := p.Load.Dead; n > 0 {
 		add(3, n, "warning", fmt.Sprintf("%s in %s", plural(n, "dead letter"), p.Name), "/dead", "pool", p.Name)
-	}
-	if old := p.Load.Oldest; old > lateAfter && p.Load.Waiting > 0 {
-		add(4, int64(old), "warning", fmt.Sprintf("The oldest job that waits in %s was created %s ago", p.Name, span(old)), "/jobs", "pool", p.Name, "state", "waiting")
 	}
 	return out
 }

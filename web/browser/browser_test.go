@@ -231,6 +231,8 @@ func (b *bed) testWithoutScripts(t *testing.T) {
 	pressFolded(`form[action$="/cancel"] button`)
 	says("It is cancelled")
 
+	_, err = b.client.Enqueue(acme(t.Context()), invoice{1}, tenure.In(time.Hour))
+	require.NoError(t, err)
 	p.visit("/jobs")
 	p.run(chromedp.SetValue(chromedp.CSS(`select[name="state"]`), "scheduled"), chromedp.SendKeys(chromedp.CSS(`input[name="kind"]`), "invoice.send"))
 	p.press("form.filter button")

@@ -230,6 +230,63 @@ func (s *Schedules) List(ctx context.Context, f ScheduleFilter) ([]ScheduleStatu
 	return out, err
 }
 
+// ScheduleReach says for whom a schedule for every tenant stands in a pool, of those that are known there: the
+// configuration or tenants.table.list names them, or the ledger has a trace of them.
+type ScheduleReach struct {
+	Pool    string
+	Has     []tenancy.ID // have it
+	Own     []tenancy.ID // have another one of that name by themselves, which stands instead of it
+	Lack    []tenancy.ID // have none, as the holder of the pool's lock has not given it to them yet
+	Unknown []tenancy.ID // have jobs here and have none, as neither tenants.static nor tenants.table knows them
+}
+
+// Reach says for whom a schedule for every tenant stands, pool by pool. When some pools do not answer, the others' are
+// returned together with an error.
+func (s *Schedules) Reach(ctx context.Context, name string) ([]ScheduleReach, error) {
+	return routing.AskEach(ctx, s.router.Pools(), answerWithin, func(ctx context.Context, p *routing.Pool) ([]ScheduleReach, error) {
+		if _, err := p.Number(); err != nil {
+			return nil, err
+		}
+		there, err := store.Schedules(ctx, p.Jobs(), store.ScheduleFilter{Name: &name})
+		if err != nil {
+			return nil, err
+		}
+		out, every := ScheduleReach{Pool: p.Name}, false
+		seen := map[tenancy.ID]bool{}
+		for _, r := range there {
+			id := tenancy.ID(r.Tenant)
+			seen[id] = true
+			switch {
+			case r.Tenant == store.EveryTenant:
+				every = true
+			case r.Origin == store.ScheduleEvery:
+				out.Has = append(out.Has, id)
+			default:
+				out.Own = append(out.Own, id)
+			}
+		}
+		if !every {
+			return nil, nil
+		}
+		known, unasked := s.router.Known(ctx, p)
+		for _, id := range known {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			switch _, home, err := s.router.Resolve(ctx, id); {
+			case errors.Is(err, tenancy.ErrUnknownTenant):
+				out.Unknown = append(out.Unknown, id)
+			case err != nil || home == p:
+				out.Lack = append(out.Lack, id)
+			}
+		}
+		slices.Sort(out.Lack)
+		slices.Sort(out.Unknown)
+		return []ScheduleReach{out}, unasked
+	})
+}
+
 func newScheduleStatus(pool string, r store.Schedule) ScheduleStatus {
 	timeOf := func(t *time.Time) time.Time {
 		if t == nil {

@@ -52,7 +52,7 @@ func newTerm(held context.Context, h *holding, seen heartbeats, o *offers, inher
 	t.directs = &directClaimer{holding: h, claimer: t.claimer, handover: t.handover}
 	t.rereader = &rereader{holding: h, homes: t.homes, peers: t.peers, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
 	t.maintenance = &maintenance{holding: h}
-	t.spreader = &spreader{holding: h}
+	t.spreader = &spreader{holding: h, step: firstStep}
 	t.settler = &settler{holding: h}
 	t.operations = &operations{holding: h}
 	return t
@@ -160,8 +160,8 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	if seen.Due != nil {
 		t.expectTimer(now.Add(*seen.Due))
 	}
-	// What the configuration makes may have to be set first.
-	return !seen.Waiting && len(*t.schedules.Load()) == 0 && t.idleness.mayDoze(now), nil
+	// What the configuration makes may have to be set first, and tenants that are listed be given schedules.
+	return !seen.Waiting && len(*t.schedules.Load()) == 0 && !t.router.ListsTenants() && t.idleness.mayDoze(now), nil
 }
 
 // planDuties says what is done when, from the beginning of a term on. Jobs have waited while
@@ -313,6 +313,10 @@ func (t *term) doze(ctx context.Context) (err error) {
 	defer t.keeper.SetDozing(false)
 	defer t.gates.Forget() // they may be others by then
 	longest := time.Now().Add(longestDoze/2 + rand.N(longestDoze/2))
+	if t.spreader.watched {
+		longest = time.Now().Add(sweepEvery)
+		defer func() { t.spreader.began = time.Time{} }() // before it dozes again
+	}
 	for {
 		until := longest
 		if !t.nextTimer.IsZero() {

@@ -39,7 +39,8 @@ func TestDozeHeedsTheElection(t *testing.T) {
 	})
 }
 
-// A term that dozes wakes when the next timer that it knows of is due, and not at the next look.
+// A term that dozes wakes when the next timer that it knows of is due, and not at the next look; and each minute where
+// schedules are to reach tenants that are listed.
 func TestDozeEndsWhenATimerIsDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,5 +55,11 @@ func TestDozeEndsWhenATimerIsDue(t *testing.T) {
 		require.NoError(t, tm.doze(t.Context()))
 		require.Equal(t, 7*time.Second, time.Since(began))
 		require.False(t, tm.agenda.timers.due.After(time.Now()), "and fires it then")
+
+		tm.nextTimer, began = time.Time{}, time.Now()
+		tm.spreader.watched, tm.spreader.began = true, began
+		require.NoError(t, tm.doze(t.Context()))
+		require.Equal(t, sweepEvery, time.Since(began), "tenants may be listed at any time")
+		require.Zero(t, tm.spreader.began, "and schedules are spread before it dozes again")
 	})
 }

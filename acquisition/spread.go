@@ -23,18 +23,26 @@ type spreader struct {
 	clock   time.Time                  // what the database's clock showed when the term began, as one may conclude from the last look at it; zero: schedules are to go on from now
 	setBack atomic.Bool                // it was, as the keeper has seen
 	told    map[store.ScheduleKey]bool // of the configuration that are not in force, already logged
+	step    time.Duration              // of how long a time finished jobs are looked at for whose they are
+	watched bool                       // tenants may be listed at any time, and are to have schedules; changed by the loop
+	unasked bool                       // tenants.table.list could not be asked, as was logged
 }
 
-// maxSpread bounds how many tenants with jobs are looked for.
-const maxSpread = 10_000
+// What looking at finished jobs may take at a time, while there are more of them, and the time of theirs that one
+// statement begins with.
+const (
+	noteFor   = 250 * time.Millisecond
+	firstStep = time.Hour
+)
 
 func (s *spreader) spread() query {
 	s.began = time.Now()
 	configured := *s.schedules.Load()
 	return func(ctx context.Context) (use func(), err error) {
 		refused, err := s.configure(ctx, configured) // why, by schedule
+		var every, more bool
 		if err == nil {
-			err = s.copy(ctx, refused)
+			every, more, err = s.copy(ctx, refused)
 		}
 		if err == nil {
 			err = s.followClock(ctx)
@@ -42,6 +50,10 @@ func (s *spreader) spread() query {
 		return func() {
 			s.report(refused)
 			s.agenda.timers.ask() // what is due next may be another one
+			s.watched = every && s.router.ListsTenants()
+			if more {
+				s.agenda.spread.dueBy(time.Now().Add(dutyFactor * noteFor))
+			}
 		}, err
 	}
 }
@@ -152,21 +164,46 @@ func unlessBusy(err error) error {
 }
 
 // copy gives each tenant that lives here its copy of the schedules for every tenant, but for those that it adds to refused.
-func (s *spreader) copy(ctx context.Context, refused map[store.ScheduleKey]error) error {
+// every: there are such schedules; more: there are finished jobs that were not looked at for whose they are.
+func (s *spreader) copy(ctx context.Context, refused map[store.ScheduleKey]error) (every, more bool, err error) {
 	db := s.pool.Jobs()
-	every := store.EveryTenant
-	all, err := store.Schedules(ctx, db, store.ScheduleFilter{Tenant: &every})
+	name := store.EveryTenant
+	all, err := store.Schedules(ctx, db, store.ScheduleFilter{Tenant: &name})
 	if err != nil {
-		return err
+		return false, false, err
 	}
 	copies, err := store.SchedulesOf(ctx, db, store.ScheduleEvery)
 	if err != nil || len(all) == 0 && len(copies) == 0 {
-		return err
+		return false, false, err
+	}
+	if more, err = s.noteFinished(ctx); err != nil {
+		return true, false, err
 	}
 	tenants, err := s.tenants(ctx, copies)
 	if err != nil {
-		return err
+		return true, more, err
 	}
+	return true, more, s.copyAll(ctx, all, tenants, refused)
+}
+
+// noteFinished notes whose jobs have finished, for as long as it may take.
+func (s *spreader) noteFinished(ctx context.Context) (more bool, err error) {
+	began := time.Now()
+	for more = true; more && err == nil && time.Since(began) < noteFor; {
+		step := time.Now()
+		more, err = store.NoteFinished(ctx, s.pool.Jobs(), s.step)
+		switch took := time.Since(step); {
+		case took > noteFor:
+			s.step = max(s.step/2, time.Minute)
+		case took < noteFor/4:
+			s.step = min(4*s.step, 32*24*time.Hour)
+		}
+	}
+	return more, err
+}
+
+func (s *spreader) copyAll(ctx context.Context, all []store.Schedule, tenants []string, refused map[store.ScheduleKey]error) error {
+	db := s.pool.Jobs()
 	if err := store.ForgetSchedules(ctx, db, tenants); err != nil {
 		return err
 	}
@@ -190,16 +227,16 @@ func (s *spreader) copy(ctx context.Context, refused map[store.ScheduleKey]error
 	return nil
 }
 
-// tenants are those who live here, as far as they are known: the configuration lists them, or they
-// have jobs here, or schedules.
+// tenants are those who live here, as far as they are known: see [routing.Router.Known], or they have copies.
 func (s *spreader) tenants(ctx context.Context, copies []store.ScheduleKey) ([]string, error) {
-	busy, err := store.TenantsWithJobs(ctx, s.pool.Jobs(), maxSpread, nil)
-	if err != nil {
+	known, err := s.router.Known(ctx, s.pool)
+	if err != nil && known == nil {
 		return nil, err
 	}
-	for _, id := range s.router.Listed() {
-		busy = append(busy, string(id))
+	if err != nil && !s.unasked {
+		s.log.Warn("schedules for every tenant may not reach tenants that have had no job, as it cannot be asked who lives here", zap.Error(err))
 	}
+	s.unasked = err != nil
 	for _, c := range copies {
 		if _, err := s.livesHere(ctx, c.Tenant); errors.Is(err, tenancy.ErrUnknownTenant) { // it is one no more
 			if err := s.remove(ctx, c, store.ScheduleEvery); err != nil {
@@ -207,15 +244,18 @@ func (s *spreader) tenants(ctx context.Context, copies []store.ScheduleKey) ([]s
 			}
 			continue
 		}
-		busy = append(busy, c.Tenant)
+		known = append(known, tenancy.ID(c.Tenant))
 	}
 	out := []string{}
-	seen := map[string]bool{}
-	for _, tenant := range busy {
-		if here, _ := s.livesHere(ctx, tenant); here && !seen[tenant] {
-			out = append(out, tenant)
+	seen := map[tenancy.ID]bool{}
+	for _, id := range known {
+		if seen[id] {
+			continue
 		}
-		seen[tenant] = true
+		seen[id] = true
+		if here, _ := s.livesHere(ctx, string(id)); here {
+			out = append(out, string(id))
+		}
 	}
 	return out, nil
 }

@@ -94,6 +94,9 @@ type TableConfig struct {
 	// Query takes the tenant's id as $1 and returns one row: pool, schema, role. Schema and role may be left
 	// out or be null or empty; the patterns hold then. No row: the tenant is unknown.
 	Query string `yaml:"query"`
+	// List takes a pool's name as $1 and returns the ids of the tenants that live there. With it schedules for every
+	// tenant reach those, too, that have had no job.
+	List string `yaml:"list"`
 	// Move is run when a tenant was moved: it takes the tenant's id as $1 and the pool's name as $2. Without it,
 	// the pool that the tenant left goes on to lead to where it is.
 	Move string `yaml:"move"`
@@ -336,6 +339,9 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 		l.Add("tenants.table.query", "such as: SELECT pool, schema_name FROM app.tenant WHERE id = $1", "is empty")
 	} else if !strings.Contains(t.Table.Query, "$1") {
 		l.Add("tenants.table.query", "such as: SELECT pool, schema_name FROM app.tenant WHERE id = $1", "does not use $1, the tenant's id")
+	}
+	if s := strings.TrimSpace(t.Table.List); s != "" && !strings.Contains(s, "$1") {
+		l.Add("tenants.table.list", "such as: SELECT id FROM app.tenant WHERE pool = $1", "does not use $1, the pool")
 	}
 	if m := strings.TrimSpace(t.Table.Move); m != "" && (!strings.Contains(m, "$1") || !strings.Contains(m, "$2")) {
 		l.Add("tenants.table.move", "such as: UPDATE app.tenant SET pool = $2 WHERE id = $1", "does not use both $1, the tenant's id, and $2, the pool")

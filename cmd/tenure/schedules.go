@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,6 +46,16 @@ type jsonSchedule struct {
 	Next        *jsonTime       `json:"next,omitempty"`
 	Last        *jsonTime       `json:"last,omitempty"`
 	LastJob     jsonID          `json:"last_job,omitempty"`
+	Reach       []jsonReach     `json:"reach,omitempty"` // of show, of one for every tenant
+}
+
+// jsonReach is for whom a schedule for every tenant stands in a pool, as -o json prints it.
+type jsonReach struct {
+	Pool    string       `json:"pool"`
+	Has     []tenancy.ID `json:"has"`
+	Own     []tenancy.ID `json:"own"`     // have one of that name by themselves
+	Lack    []tenancy.ID `json:"lack"`    // have none yet
+	Unknown []tenancy.ID `json:"unknown"` // have jobs, but no rule knows them
 }
 
 func newJSONSchedule(s tenure.ScheduleStatus) jsonSchedule {
@@ -142,10 +153,18 @@ func newSchedulesShow(a *app) *cobra.Command {
 				return noSchedule(errors.Join(fmt.Errorf("schedule %q: %w", args[0], tenure.ErrNoSchedule), err))
 			}
 			s := newJSONSchedule(found[0])
-			if *output == asJSON {
-				return printJSON(a.stdout, s)
+			var unanswered error
+			if id == tenure.EveryTenant {
+				var reach []tenure.ScheduleReach
+				reach, unanswered = o.Schedules().Reach(ctx, args[0])
+				for _, r := range reach {
+					s.Reach = append(s.Reach, jsonReach(r))
+				}
 			}
-			return printSchedule(a, s)
+			if *output == asJSON {
+				return errors.Join(printJSON(a.stdout, s), unanswered)
+			}
+			return errors.Join(printSchedule(a, s), unanswered)
 		})
 	}
 	return cmd
@@ -173,11 +192,39 @@ func printSchedule(a *app, s jsonSchedule) error {
 		{"max attempts", attempts}, {"rule", s.Rule}, {"time zone", s.TimeZone}, {"end", stamp(s.End)}, {"missed runs", s.Missed}, {"waits", wait},
 		{"jitter", (time.Duration(s.JitterMS) * time.Millisecond).String()}, {"next", stamp(s.Next)}, {"last", stamp(s.Last)}, {"last job", lastJob},
 	})
+	for _, r := range s.Reach {
+		fmt.Fprintf(a.stdout, "\nin pool %s it stands for tenants: %d\n", r.Pool, len(r.Has))
+		for _, not := range []struct {
+			ids []tenancy.ID
+			why string
+		}{
+			{r.Own, "have their own of that name instead"},
+			{r.Lack, "do not have it yet: the node that holds the pool's lock gives it to them within a minute"},
+			{r.Unknown, "have jobs and do not get it: neither tenants.static nor tenants.table knows them"},
+		} {
+			if len(not.ids) > 0 {
+				fmt.Fprintf(a.stdout, "not for tenants that %s: %d: %s\n", not.why, len(not.ids), someOf(not.ids))
+			}
+		}
+	}
 	printBlock(a.stdout, "payload", pretty(s.Payload))
 	if s.Meta != nil {
 		printBlock(a.stdout, "meta", pretty(s.Meta))
 	}
 	return err
+}
+
+// someOf names the first ones of tenants.
+func someOf(ids []tenancy.ID) string {
+	const most = 20
+	var out []string
+	for _, id := range ids[:min(len(ids), most)] {
+		out = append(out, fmt.Sprintf("%q", id))
+	}
+	if len(ids) > most {
+		out = append(out, "…")
+	}
+	return strings.Join(out, ", ")
 }
 
 // setFlags are what somebody typed about a schedule.

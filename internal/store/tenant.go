@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,9 +12,29 @@ import (
 )
 
 // TenantsWithJobs lists tenants that have unfinished jobs, dead letters among them, or schedules:
-// those of among, or with nil any that have more schedules than all have. Of each state at most max jobs of theirs are looked at.
+// those of among, or with nil any that have more schedules than all have; at most max of each state.
 func TenantsWithJobs(ctx context.Context, db DB, max int, among []string) ([]string, error) {
 	return list(ctx, db, "list tenants with jobs", pgx.RowTo[string], sqlTenantWithJobs, max, among)
+}
+
+// NoteFinished notes whose jobs have finished, going on where it last ended: of so long a time at most. more tells
+// whether later ones were not looked at. It forgets tenants whose jobs are kept no more.
+func NoteFinished(ctx context.Context, db DB, most time.Duration) (more bool, err error) {
+	var since, until time.Time
+	if err := db.QueryRow(ctx, sqlSeenNext, most.Milliseconds()).Scan(&since, &until, &more); err != nil {
+		return false, explain(err, "look whose jobs have finished")
+	}
+	err = briefly(ctx, db, lockTimeout, nil, sqlSeenNote, since, until)
+	if err == nil && !more {
+		_, err = db.Exec(ctx, sqlSeenTrim)
+	}
+	return more, explain(err, "note whose jobs have finished")
+}
+
+// SeenTenants lists tenants whose jobs have finished, as far as [NoteFinished] has noted it, or who were frozen or
+// moved or have a weight: at most max.
+func SeenTenants(ctx context.Context, db DB, max int) ([]string, error) {
+	return list(ctx, db, "list tenants whose jobs have finished", pgx.RowTo[string], sqlSeenList, max)
 }
 
 // What a tenant's row says about its place.

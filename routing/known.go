@@ -1,0 +1,74 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// MaxKnown bounds how many tenants of a pool are looked for, in each place where they may be found.
+const MaxKnown = maxCached
+
+// ListsTenants tells whether the lookup table says who lives in a pool.
+func (r *Router) ListsTenants() bool {
+	t := r.routes.Load().table
+	return t != nil && t.cfg.List != ""
+}
+
+// Known lists tenants that may live in a pool: those that the configuration or tenants.table.list names, and those of
+// whom there is a trace in the ledger. Each may be named more than once, and may live elsewhere: see [Router.Resolve].
+// If the table cannot be asked, the others are returned together with an error.
+func (r *Router) Known(ctx context.Context, p *Pool) (ids []tenancy.ID, err error) {
+	for _, find := range []func(context.Context, store.DB) ([]string, error){
+		func(ctx context.Context, db store.DB) ([]string, error) {
+			return store.TenantsWithJobs(ctx, db, MaxKnown, nil)
+		},
+		func(ctx context.Context, db store.DB) ([]string, error) { return store.SeenTenants(ctx, db, MaxKnown) },
+	} {
+		found, err := find(ctx, p.Jobs())
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range found {
+			ids = append(ids, tenancy.ID(id))
+		}
+	}
+	ids = append(ids, r.Listed()...)
+	if r.ListsTenants() {
+		var listed []tenancy.ID
+		listed, err = r.routes.Load().table.list(ctx, p.Name)
+		ids = append(ids, listed...)
+	}
+	return ids, err
+}
+
+// list asks the table who lives in a pool.
+func (l *lookupTable) list(ctx context.Context, pool string) (ids []tenancy.ID, err error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	_ = l.pool.Available(ctx) // Outage says what is wrong with it
+	if err := l.pool.Outage(); err != nil {
+		return nil, err
+	}
+	err = l.pool.Tenants().do(ctx, func(c *pgx.Conn) error {
+		rows, _ := c.Query(ctx, l.cfg.List, pool) // its error is the rows', too
+		defer rows.Close()
+		for rows.Next() && len(ids) < MaxKnown {
+			var id string
+			if err := rows.Scan(&id); err != nil {
+				return err
+			}
+			ids = append(ids, tenancy.ID(id))
+		}
+		rows.Close()
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tenants.table.list for pool %s: %w", pool, err)
+	}
+	return ids, nil
+}

@@ -52,7 +52,7 @@ func newTerm(held context.Context, h *holding, seen heartbeats, o *offers, inher
 	t.directs = &directClaimer{holding: h, claimer: t.claimer, handover: t.handover}
 	t.rereader = &rereader{holding: h, homes: t.homes, peers: t.peers, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
 	t.maintenance = &maintenance{holding: h}
-	t.spreader = &spreader{holding: h, step: firstStep}
+	t.spreader = &spreader{holding: h, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
 	t.settler = &settler{holding: h}
 	t.operations = &operations{holding: h}
 	return t

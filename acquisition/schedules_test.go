@@ -173,6 +173,15 @@ func (b *bundle) spreadNow(tm *term) {
 	use()
 }
 
+// spreadLater does what the background query does when what the configuration lacks has gone on for long enough.
+func (b *bundle) spreadLater(tm *term) {
+	b.t.Helper()
+	for key, since := range tm.spreader.lacking {
+		tm.spreader.lacking[key] = since.Add(-goesOnFor)
+	}
+	b.spreadNow(tm)
+}
+
 // After the database's clock ran ahead a schedule goes on from now, at the next term or within the same one; but
 // none fires for a time twice, and what else is due late, or never, stays so.
 func TestSchedulesGoOnAfterTheClockWasSetBack(t *testing.T) {
@@ -252,11 +261,55 @@ func TestConfiguredSchedules(t *testing.T) {
 	require.Equal(t, before, b.count(written), "nothing has changed, and nothing is written")
 	require.Len(t, logged.FilterMessageSnippet("is not in force").All(), 4, "mine, and three for an unknown tenant, each once")
 	configure(map[string]ScheduleConfig{"a": {Tenants: acme, Kind: "k", Queue: "mail", Rule: "@daily"}, "c": {Tenants: acme, Kind: "k", Rule: "@hourly"}})
+	b.spreadLater(tm)
 	require.Equal(t, []string{"acme/a config @daily", "acme/c config @hourly", "acme/mine set @every 1h", "acme/set set @every 1h"}, rows())
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE name = 'a' AND queue = 'mail' AND paused AND next_at < clock_timestamp() + interval '2 minutes'"),
 		"when it is due, and that it is paused, stays")
 	configure(nil)
+	b.spreadLater(tm)
 	require.Equal(t, []string{"acme/mine set @every 1h", "acme/set set @every 1h"}, rows())
+	tm.group.Wait()
+}
+
+// A run is made that is due while the lock is with a node whose file lacks its schedule, or its tenant, or has other
+// times for it, as during a deploy; and the schedule is there when the lock comes back. What no file has any more goes,
+// which the audit says.
+func TestADeployLosesNoRunOfASchedule(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	acme := []tenancy.ID{"acme"}
+	after := map[string]ScheduleConfig{
+		"new":     {Tenants: acme, Kind: "k", Rule: "@daily"},
+		"changed": {Tenants: acme, Kind: "k", Rule: "@daily"},
+		"every":   {EveryTenant: true, Kind: "k", Rule: "@daily"},
+		"many":    {EveryTenant: true, Kind: "k", Rule: "@daily"},
+	}
+	before := map[string]ScheduleConfig{"changed": {Tenants: acme, Kind: "k", Rule: "@hourly"}, "many": after["many"]}
+	tm, _ := b.term(t.Context())
+	tm.schedules.Store(&after)
+	b.spreadNow(tm)
+	b.exec("UPDATE tenure.schedule SET next_at = clock_timestamp() - interval '1 second' WHERE tenant_id = 'acme'") // which nobody makes, as the lock is given away
+	routes := b.routes
+	routes.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"globex": {Pool: "main"}}
+	_, err := b.router.Apply(t.Context(), routes)
+	require.NoError(t, err)
+	old := &spreader{holding: tm.holding, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
+	tm.schedules.Store(&before)
+	tm.spreader = old
+	b.spreadNow(tm)
+	_, err = b.router.Apply(t.Context(), b.routes)
+	require.NoError(t, err)
+	b.spreadNow(tm)
+	for range 5 { // slices
+		require.NoError(t, b.fire(tm))
+	}
+	for name := range after {
+		require.EqualValues(t, 1, b.count(jobsOf, name), name)
+	}
+	b.spreadLater(tm)
+	require.EqualValues(t, 0, b.count("SELECT count(*) FROM tenure.schedule WHERE name IN ('new', 'every')"))
+	require.EqualValues(t, 2, b.count("SELECT count(*) FROM tenure.audit WHERE who = 'node a' AND action = 'schedule.delete' AND subject IN ('new', 'every') AND detail->>'origin' = 'config'"))
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE name = 'many' AND tenant_id = 'acme'"), "its tenant is there again")
 	tm.group.Wait()
 }
 
@@ -294,6 +347,8 @@ func TestSchedulesForEveryTenant(t *testing.T) {
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.job WHERE tenant_id = 't1' AND meta->>'schedule' = 'all'"))
 	tenants(6)
 	b.spreadNow(tm)
+	require.EqualValues(t, 8, b.count(copies), "for a while, as another file may know them")
+	b.spreadLater(tm)
 	require.EqualValues(t, 6, b.count(copies), "tenants that there are no more have none")
 	all = map[string]ScheduleConfig{"all": {EveryTenant: true, Kind: "k", Rule: "0 4 * * *"}}
 	tm.schedules.Store(&all)
@@ -302,6 +357,7 @@ func TestSchedulesForEveryTenant(t *testing.T) {
 	none := map[string]ScheduleConfig{}
 	tm.schedules.Store(&none)
 	b.spreadNow(tm)
+	b.spreadLater(tm)
 	require.Zero(t, b.count(copies))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule"), "acme's own stays")
 	tm.group.Wait()

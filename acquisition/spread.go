@@ -19,14 +19,19 @@ import (
 // nothing about runs that are due.
 type spreader struct {
 	*holding
-	began   time.Time                  // of the last query; zero: there was none in this term
-	clock   time.Time                  // what the database's clock showed when the term began, as one may conclude from the last look at it; zero: schedules are to go on from now
-	setBack atomic.Bool                // it was, as the keeper has seen
-	told    map[store.ScheduleKey]bool // of the configuration that are not in force, already logged
-	step    time.Duration              // of how long a time finished jobs are looked at for whose they are
-	watched bool                       // tenants may be listed at any time, and are to have schedules; changed by the loop
-	unasked bool                       // tenants.table.list could not be asked, as was logged
+	began   time.Time                       // of the last query; zero: there was none in this term
+	clock   time.Time                       // what the database's clock showed when the term began, as one may conclude from the last look at it; zero: schedules are to go on from now
+	setBack atomic.Bool                     // it was, as the keeper has seen
+	told    map[store.ScheduleKey]bool      // of the configuration that are not in force, already logged
+	step    time.Duration                   // of how long a time finished jobs are looked at for whose they are
+	watched bool                            // tenants may be listed at any time, and are to have schedules; changed by the loop
+	unasked bool                            // tenants.table.list could not be asked, as was logged
+	lacking map[store.ScheduleKey]time.Time // since when this term's configuration lacks schedules, or their tenants, that are in the ledger
 }
+
+// goesOnFor is how long a schedule goes on that the configuration lacks: during a deploy the lock goes to nodes with
+// the new file, with the old one, and with the new one again.
+const goesOnFor = 10 * time.Minute
 
 // What looking at finished jobs may take at a time, while there are more of them, and the time of theirs that one
 // statement begins with.
@@ -117,6 +122,7 @@ func (s *spreader) configure(ctx context.Context, configured map[string]Schedule
 	for _, key := range there {
 		here, err := s.livesHere(ctx, key.Tenant)
 		if wanted[key] || key.Tenant != store.EveryTenant && !here && !errors.Is(err, tenancy.ErrUnknownTenant) {
+			delete(s.lacking, key)
 			continue
 		}
 		if err := s.remove(ctx, key, store.ScheduleConfig); err != nil {
@@ -126,9 +132,25 @@ func (s *spreader) configure(ctx context.Context, configured map[string]Schedule
 	return refused, nil
 }
 
-// remove removes a schedule of an origin, unless somebody else has.
+// remove removes a schedule of an origin once the configuration has lacked it, or its tenant, for a while, unless
+// somebody else has. Until then it is due as ever.
 func (s *spreader) remove(ctx context.Context, key store.ScheduleKey, origin string) error {
-	err := store.DeleteSchedule(ctx, s.pool.Jobs(), key.Tenant, key.Name, origin)
+	since, known := s.lacking[key]
+	if !known {
+		since = time.Now()
+		s.lacking[key] = since
+		s.log.Info("the configuration of this node lacks a schedule or its tenant; it goes on for a while, and is deleted then", zap.String("tenant", key.Tenant), zap.String("schedule", key.Name), zap.Duration("for", goesOnFor))
+	}
+	if time.Since(since) < goesOnFor {
+		return nil
+	}
+	deed := store.Deed{Who: "node " + s.keeper.NodeName(), Action: "schedule.delete", Tenant: key.Tenant, Subject: key.Name, Detail: map[string]any{"origin": origin, "why": "the configuration lacks it, or its tenant"}}
+	err := store.InNoted(ctx, s.pool.Jobs(), deed, func(db store.DB) error {
+		return store.DeleteSchedule(ctx, db, key.Tenant, key.Name, origin)
+	})
+	if err == nil {
+		delete(s.lacking, key)
+	}
 	if errors.Is(err, store.ErrNoSchedule) || errors.Is(err, store.ErrScheduleElsewhere) {
 		return nil
 	}
@@ -244,6 +266,7 @@ func (s *spreader) tenants(ctx context.Context, copies []store.ScheduleKey) ([]s
 			}
 			continue
 		}
+		delete(s.lacking, c)
 		known = append(known, tenancy.ID(c.Tenant))
 	}
 	out := []string{}

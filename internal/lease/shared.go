@@ -38,3 +38,6 @@ func (s *shared) Retention() time.Duration { return s.retention }
 
 // KeepsFinished tells whether finished jobs are kept.
 func (s *shared) KeepsFinished() bool { return s.retention > 0 }
+
+// NodeName is what this node is called.
+func (s *shared) NodeName() string { return s.self.Node }

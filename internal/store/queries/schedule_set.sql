@@ -1,6 +1,7 @@
 -- Adds a schedule or changes what it is. What has become of it stays; when it is due next and since
 -- when its times are what they are stays, too, unless its times have changed. No row: the tenant is
 -- being moved or has left, or the schedule there is of another origin than those of $18.
+-- What the configuration changes and is due stays due: nobody has made that run yet, as while the lock changes hands.
 -- One for every tenant, whose tenant is empty, is due when tenants are to get it.
 -- $1 tenant, $2 name, $3 origin, $4 kind, $5 queue, $6 payload, $7 meta, $8 priority,
 -- $9 max_attempts, $10 spec, $11 time zone, $12 the end, $13 missed, $14 waits, $15 jitter in ms,
@@ -19,7 +20,8 @@ SET origin = excluded.origin, kinds_queue = excluded.kinds_queue,
     spec = excluded.spec, time_zone = excluded.time_zone, end_at = excluded.end_at, jitter_ms = excluded.jitter_ms,
     since = CASE WHEN (s.spec, s.time_zone, s.jitter_ms) = (excluded.spec, excluded.time_zone, excluded.jitter_ms)
                   AND s.end_at IS NOT DISTINCT FROM excluded.end_at THEN s.since ELSE excluded.since END,
-    next_at = CASE WHEN excluded.tenant_id <> '' AND (s.spec, s.time_zone, s.jitter_ms) = (excluded.spec, excluded.time_zone, excluded.jitter_ms)
+    next_at = CASE WHEN excluded.tenant_id <> '' AND (s.origin, excluded.origin) = ('config', 'config') AND s.next_at <= clock_timestamp() THEN s.next_at
+                   WHEN excluded.tenant_id <> '' AND (s.spec, s.time_zone, s.jitter_ms) = (excluded.spec, excluded.time_zone, excluded.jitter_ms)
                     AND s.end_at IS NOT DISTINCT FROM excluded.end_at THEN s.next_at ELSE excluded.next_at END
 WHERE s.origin = ANY ($18::text[])
 RETURNING s.next_at;

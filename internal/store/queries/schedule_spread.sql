@@ -1,5 +1,5 @@
 -- Gives tenants their copy of a schedule for every tenant, or changes it, if that is still what it
--- was when it was read. When a copy is due next stays, unless its times have changed.
+-- was when it was read. When a copy is due next stays, unless its times have changed and it is not due just now.
 -- $1 name, $2 since when its times are what they are, $3 tenants, $4 how much later each of them has
 -- it, in ms, $5 when it is due next for each, or null.
 INSERT INTO tenure.schedule AS s (tenant_id, name, origin, kind, queue, payload, meta, priority, max_attempts, spec, time_zone, end_at,
@@ -16,5 +16,5 @@ SET kinds_queue = excluded.kinds_queue,
     kind = excluded.kind, queue = excluded.queue, payload = excluded.payload, meta = excluded.meta, priority = excluded.priority,
     max_attempts = excluded.max_attempts, missed = excluded.missed, waits = excluded.waits,
     spec = excluded.spec, time_zone = excluded.time_zone, end_at = excluded.end_at, jitter_ms = excluded.jitter_ms, since = excluded.since,
-    next_at = CASE WHEN s.since = excluded.since THEN s.next_at ELSE excluded.next_at END
+    next_at = CASE WHEN s.since = excluded.since OR s.next_at <= clock_timestamp() THEN s.next_at ELSE excluded.next_at END
 WHERE s.origin = 'every';

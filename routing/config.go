@@ -100,7 +100,7 @@ type TableConfig struct {
 	// Move is run when a tenant was moved: it takes the tenant's id as $1 and the pool's name as $2. Without it,
 	// the pool that the tenant left goes on to lead to where it is.
 	Move string `yaml:"move"`
-	// Cache is how long an answer is believed, also that a tenant is unknown. While the table cannot be asked, a
+	// Cache is how long it is believed where a tenant lives; that one is unknown for a second at most. While the table cannot be asked, a
 	// tenant goes on living where it lived last.
 	Cache time.Duration `yaml:"cache"`
 }

@@ -101,10 +101,10 @@ func (l *lookupTable) askAndRemember(ctx context.Context, id tenancy.ID) (tenanc
 	began := time.Now()
 	t, err := l.ask(bounded, id)
 	if err == nil {
-		err = l.checkAlone(id, t)
+		err = l.checkAlone(bounded, id, t)
 	}
 	if isAnswer(err) {
-		l.remember(id, answer{tenant: t, err: err, until: time.Now().Add(l.cfg.Cache)})
+		l.remember(id, t, err)
 	}
 	var pg *pgconn.PgError
 	l.mu.Lock()
@@ -119,30 +119,56 @@ func (l *lookupTable) askAndRemember(ctx context.Context, id tenancy.ID) (tenanc
 	return t, err
 }
 
-// checkAlone refuses a tenant whose schema another one has, as far as answers are still
-// remembered.
-func (l *lookupTable) checkAlone(id tenancy.ID, t tenancy.Tenant) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// checkAlone refuses a tenant whose schema another one has that was looked up here. Whether that one still has it the
+// table says, whatever is remembered: who may have it is as old as the process.
+func (l *lookupTable) checkAlone(ctx context.Context, id tenancy.ID, t tenancy.Tenant) error {
 	key := schemaIn{t.Pool, t.Schema}
-	other, known := l.users[key]
-	a := l.cache[other]
-	if known && other != id && a.err == nil && time.Now().Before(a.until) && a.tenant.Pool == t.Pool && a.tenant.Schema == t.Schema {
-		return &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", other, id, t.Schema, t.Pool)}
+	for {
+		l.mu.Lock()
+		other, known := l.users[key]
+		if !known || other == id {
+			l.users[key] = id
+			l.mu.Unlock()
+			return nil
+		}
+		l.mu.Unlock()
+		now, err := l.ask(ctx, other)
+		switch {
+		case !isAnswer(err):
+			return err
+		case err == nil && schemaIn{now.Pool, now.Schema} == key:
+			return &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", other, id, t.Schema, t.Pool)}
+		}
+		l.mu.Lock()
+		if l.users[key] == other {
+			delete(l.users, key)
+		}
+		if a, known := l.cache[other]; known { // which has another place by now, or none
+			a.until = time.Time{}
+			l.cache[other] = a
+		}
+		l.mu.Unlock()
 	}
-	l.users[key] = id
-	return nil
 }
 
-// maxCached bounds the cache: somebody may ask for ever new ids.
-const maxCached = 100_000
+const (
+	maxCached  = 100_000     // bounds the cache: somebody may ask for ever new ids
+	refusedFor = time.Second // is how long it is believed, at most, that a tenant is unknown, or its row of no use: somebody may be about to mend that
+)
 
-func (l *lookupTable) remember(id tenancy.ID, a answer) {
+func (l *lookupTable) remember(id tenancy.ID, t tenancy.Tenant, err error) {
+	a := answer{tenant: t, err: err, until: time.Now().Add(l.cfg.Cache)}
+	if err != nil {
+		a.until = time.Now().Add(min(l.cfg.Cache, refusedFor))
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.cache) >= maxCached {
+	if len(l.cache) >= maxCached || len(l.users) >= maxCached {
 		clear(l.cache)
 		clear(l.users)
+		if err == nil {
+			l.users[schemaIn{t.Pool, t.Schema}] = id
+		}
 	}
 	l.cache[id] = a
 }

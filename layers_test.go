@@ -51,7 +51,7 @@ var layers = map[string][]string{
 
 	"internal/access": {"config", "tenancy"}, // who sends a request, and what they may do; it decides nothing
 
-	"internal/doctor": {"config", "internal/store", "routing"}, // what is wrong with the databases; it changes nothing
+	"internal/doctor": {"config", "internal/store", "routing", "tenancy"}, // what is wrong with the databases; it changes nothing
 
 	"": {"job/encryption", "internal/access", "internal/admin", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/lease", "internal/notify", "internal/proposal", "internal/recurrence", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "job", "tenancy", "routing", "execution", "acquisition", "membership", "config"},
 

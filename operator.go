@@ -16,6 +16,7 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Operator lists, cancels and retries jobs, freezes pools and tenants, moves tenants and
@@ -153,12 +154,29 @@ func (o *Operator) ExplainJob(ctx context.Context, id job.ID) (Explanation, erro
 		return Explanation{}, errors.Join(fmt.Errorf("job %d: %w", id, ErrNotFound), err)
 	}
 	e := Explanation{Job: f.job}
-	if !f.waits {
+	unrouted := o.unrouted(ctx, tenancy.ID(f.job.Tenant), f.job.Pool)
+	switch {
+	case !f.waits:
 		e.explainState()
-	} else {
+	case unrouted != nil && f.wait.TenantState == store.TenantActive && !f.wait.External:
+		e.explainRoute(unrouted)
+	default:
 		e.explainWait(&f.wait)
 	}
 	return e, nil
+}
+
+// unrouted is why no job of a tenant is claimed in a pool, as far as that is up to routing rules; nil: one leads there,
+// or could not be asked.
+func (o *Operator) unrouted(ctx context.Context, id tenancy.ID, pool string) error {
+	var unusable *routing.RowError
+	switch _, home, err := o.router.Resolve(ctx, id); {
+	case errors.Is(err, tenancy.ErrUnknownTenant), errors.As(err, &unusable):
+		return err
+	case err == nil && home.Name != pool:
+		return fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: move them there with `tenure tenants move`, or correct its route", id, home.Name, pool)
+	}
+	return nil
 }
 
 // OpenPayload returns a job's arguments, decrypted if they are encrypted. The error is [encryption.ErrNoKey]

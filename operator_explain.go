@@ -17,6 +17,7 @@ const (
 	WaitsForOthers     WaitReason = "other jobs"      // it starts when others have ended
 	WaitsForPool       WaitReason = "pool frozen"     // an operator froze its pool
 	WaitsForTenant     WaitReason = "tenant frozen"   // an operator froze its tenant
+	WaitsForRoute      WaitReason = "tenant unknown"  // no routing rule knows its tenant, or one leads elsewhere
 	WaitsForMove       WaitReason = "tenant moves"    // its tenant moves to another pool
 	WaitsForQueue      WaitReason = "queue frozen"    // an operator froze its queue
 	WaitsForKind       WaitReason = "kind frozen"     // an operator froze its kind
@@ -64,6 +65,12 @@ func (e *Explanation) explainState() {
 	default:
 		e.Text = "it is " + e.Job.State
 	}
+}
+
+// explainRoute is about a job of whose tenant no rule knows that it lives where the job is; unrouted: why.
+func (e *Explanation) explainRoute(unrouted error) {
+	e.Reason, e.Text = WaitsForRoute, unrouted.Error()
+	e.Advice = fmt.Sprintf("add the tenant, or correct its route; or tenure tenants reassign %q --to TENANT gives its jobs to another one; or tenure jobs cancel --tenant %q ends them", e.Job.Tenant, e.Job.Tenant)
 }
 
 // explainWait is about a job that waits.

@@ -155,8 +155,8 @@ type TenantStatus struct {
 	Tenant tenancy.ID
 	Pool   string
 	// State is active, frozen, moving, held (moving, and its data can be copied), moved,
-	// arriving, or stray: it lives elsewhere and has jobs here, which do not run until it
-	// is moved to where it lives.
+	// arriving, stray: it lives elsewhere and has jobs here, which do not run until it
+	// is moved to where it lives; or unknown: no routing rule knows it, and it has jobs here.
 	State string
 	Other string // the other pool of a move
 	// Weight is the tenant's weight in that pool; see [Operator.SetTenantWeight].
@@ -208,6 +208,8 @@ func (o *Operator) listTenants(ctx context.Context, p *routing.Pool) ([]TenantSt
 		switch _, home, err := o.router.Resolve(ctx, id); {
 		case err == nil && home == p:
 			add(id, store.TenantActive, "")
+		case errors.Is(err, ErrUnknownTenant):
+			add(id, "unknown", "")
 		default:
 			add(id, "stray", "")
 		}
@@ -254,6 +256,44 @@ func (o *Operator) ExplainTenant(ctx context.Context, id tenancy.ID) (TenantExpl
 		}
 		return e, nil
 	}
+}
+
+// reassignStep is how many jobs one transaction gives to another tenant, for which claims wait.
+const reassignStep = 500
+
+// Reassign gives the unfinished jobs and dead letters of a tenant that no routing rule knows to another one, in the pool
+// where that lives, and returns how many. They go to the end of its queues. left counts what stays: jobs in
+// flight, those whose arguments are encrypted for the first tenant, and those whose unique key the other one has. It can be
+// interrupted, and called again.
+func (o *Operator) Reassign(ctx context.Context, from, to tenancy.ID) (n, left int, err error) {
+	if err := from.Validate(); err != nil {
+		return 0, 0, &InputError{err}
+	}
+	o.router.Forget(from)
+	switch _, p, err := o.router.Resolve(ctx, from); {
+	case err == nil:
+		return 0, 0, &InputError{fmt.Errorf("tenant %q lives in pool %s, and its jobs run there: only those of a tenant that no routing rule knows can be given to another one", from, p.Name)}
+	case !errors.Is(err, ErrUnknownTenant):
+		return 0, 0, err
+	}
+	noted := false
+	for more := true; more; {
+		step := 0
+		pool, err := o.changeTenant(ctx, to, func(p *routing.Pool) (err error) {
+			db := store.Operated(p.Jobs())
+			if !noted {
+				db = store.Noted(db, o.deed(ctx, "tenant.reassign", from, string(to), nil))
+			}
+			step, left, err = store.Reassign(ctx, db, string(from), string(to), reassignStep)
+			return err
+		})
+		if err != nil {
+			return n, left, err
+		}
+		n, noted, more = n+step, true, step == reassignStep
+		o.notifyTenant(ctx, pool, to)
+	}
+	return n, left, nil
 }
 
 // MoveOptions are for [Operator.MoveTenant].

@@ -31,3 +31,25 @@ func TestJobsWhy(t *testing.T) {
 	b.fails(exitUsage, "jobs", "why", "one")
 	b.fails(exitUsage, "enqueue", "k", "{}", "--tenant", "P1", "--exclusive", "")
 }
+
+// Jobs of a tenant that nobody routes are said to be that, and are given to another tenant, or ended.
+func TestJobsOfAnUnknownTenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	b.sql("p1", `SELECT tenure.enqueue('mistyped', 'k', '{}', unique_key => CASE n WHEN 1 THEN 'taken' WHEN 2 THEN 'free' END,
+		delay => CASE n WHEN 3 THEN interval '1 hour' END, tags => '{red}') FROM generate_series(1, 5) n`)
+	b.sql("p1", "SELECT tenure.enqueue('P1', 'k', '{}', unique_key => 'taken')")
+	var found []struct{ ID string }
+	require.NoError(t, json.Unmarshal([]byte(b.ok("jobs", "list", "--tenant", "mistyped", "-o", "json")), &found))
+	require.Len(t, found, 5)
+	out := b.ok("jobs", "why", found[0].ID)
+	require.Contains(t, out, `unknown tenant "mistyped"`)
+	require.Contains(t, out, `tenure tenants reassign "mistyped" --to TENANT`)
+	require.Regexp(t, `(?m)^mistyped +p1 +unknown`, b.ok("tenants", "list"))
+	require.Contains(t, b.fails(exitUsage, "tenants", "reassign", "P1", "--to", "P1").errors, `tenant "P1" lives in pool p1`)
+	require.Equal(t, "4 jobs of tenant mistyped are tenant P1's now, 1 are left\n", b.ok("tenants", "reassign", "mistyped", "--to", "P1"))
+	require.Len(t, rows(b.ok("jobs", "list", "--tenant", "P1")), 5)
+	require.Len(t, rows(b.ok("jobs", "list", "--tag", "red", "--tenant", "P1")), 4)
+	require.Contains(t, b.ok("audit", "--action", "tenant.reassign"), "mistyped")
+	require.Contains(t, b.ok("jobs", "cancel", "--tenant", "mistyped"), "1")
+}

@@ -15,8 +15,8 @@ import (
 )
 
 func newTenants(a *app) *cobra.Command {
-	return newGroup("tenants", "List, explain, freeze, thaw, limit and weight tenants, and move them to another pool",
-		newTenantsList(a), newTenantsWhy(a), newTenantsFreeze(a), newTenantsThaw(a), newTenantsLimit(a), newTenantsWeight(a), newTenantsMove(a))
+	return newGroup("tenants", "List, explain, freeze, thaw, limit and weight tenants, move them to another pool, and reassign jobs",
+		newTenantsList(a), newTenantsWhy(a), newTenantsFreeze(a), newTenantsThaw(a), newTenantsLimit(a), newTenantsWeight(a), newTenantsMove(a), newTenantsReassign(a))
 }
 
 // jsonTenant is a tenant in a pool as -o json prints it.
@@ -34,8 +34,8 @@ func newTenantsList(a *app) *cobra.Command {
 		Long: "Lists the tenants under tenants.static, those with unfinished jobs, and those that were\n" +
 			"frozen or moved, or have a weight. States: active, frozen, moving (about to move to the other pool), held\n" +
 			"(moving, while its own data is being copied), moved (lives in the other pool), arriving\n" +
-			"(about to come from it), and stray: lives elsewhere, but has jobs here that do not run;\n" +
-			"move it to where it lives.",
+			"(about to come from it), stray (lives elsewhere, but has jobs here that do not run;\n" +
+			"move it to where it lives), and unknown: has jobs here, but no routing rule knows it.",
 	}
 	head := []string{"TENANT", "POOL", "STATE", "WEIGHT", "OTHER POOL"}
 	row := func(t jsonTenant) []string {
@@ -153,6 +153,37 @@ type jsonMove struct {
 	Done   bool           `json:"done"`
 	Held   bool           `json:"held,omitempty"`
 	Jobs   map[string]int `json:"jobs"`
+}
+
+func newTenantsReassign(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reassign TENANT --to TENANT",
+		Short: "Give the jobs of a tenant that no routing rule knows to another tenant",
+		Long: "For jobs that SQL has added for a mistyped tenant. Those in the pool of the other tenant go to\n" +
+			"the end of its queues; dead letters and what is for later come along. What is in flight, what is encrypted, and\n" +
+			"what has a unique key that the other tenant has stays. To delete them instead: tenure jobs cancel --tenant TENANT.",
+		Args: cobra.ExactArgs(1),
+	}
+	to := cmd.Flags().String("to", "", "the `tenant` that gets them")
+	_ = cmd.MarkFlagRequired("to") // fails for a flag that does not exist
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		from, err := parseTenant(args[0])
+		if err != nil {
+			return &usageError{err}
+		}
+		other, err := parseTenant(*to)
+		if err != nil {
+			return usagef("--to: %w", err)
+		}
+		return a.act(cmd.Context(), operateLimit, func(ctx context.Context, o *operation) error {
+			n, left, err := o.Reassign(ctx, from, other)
+			if n > 0 || err == nil {
+				fmt.Fprintf(a.stdout, "%d jobs of tenant %s are tenant %s's now, %d are left\n", n, from, other, left)
+			}
+			return err
+		})
+	}
+	return cmd
 }
 
 func newTenantsMove(a *app) *cobra.Command {

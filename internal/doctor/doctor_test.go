@@ -326,3 +326,16 @@ func TestWhatHoldsUpVacuum(t *testing.T) {
 	require.Contains(t, e.Findings[i].Mend, "ROLLBACK PREPARED 'forgotten'")
 	b.exec("ROLLBACK PREPARED 'forgotten'")
 }
+
+// Jobs of a tenant that no routing rule knows are found, whatever has added them; not those of whom the table knows.
+func TestTenantsThatNobodyRoutesAreFound(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("SELECT tenure.enqueue('acme', 'known', '{}'), tenure.enqueue('globex', 'known', '{}'), tenure.enqueue('acmee', 'known', '{}', delay => '1 day')")
+	require.Equal(t, "jobs", b.finding(`2 tenants have jobs here, and no routing rule knows them: acmee, globex`).Check)
+	b.exec("CREATE TABLE customer AS SELECT 'globex' AS id, 'main' AS pool")
+	b.cfg.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT pool FROM public.customer WHERE id = $1"}
+	require.Contains(t, b.finding("1 tenants have jobs here, and no routing rule knows them: acmee").Mend, `tenure tenants reassign "acmee" --to TENANT`)
+	b.exec("DROP TABLE customer")
+	b.finding("tenants.table cannot be asked: ")
+}

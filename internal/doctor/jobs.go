@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // overdue is how much later than it should something may happen before it is a finding: a fail-over
@@ -103,6 +105,9 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 	if err := p.checkStanding(ctx, db); err != nil {
 		return err
 	}
+	if err := p.checkRoutes(ctx, db); err != nil {
+		return err
+	}
 	damaged, err := store.FindDamaged(ctx, db, mostExamined)
 	if err != nil {
 		return err
@@ -184,3 +189,54 @@ func (p *pool) file() string {
 	}
 	return "node.yaml"
 }
+
+// checkRoutes looks for jobs of tenants that no routing rule knows, as SQL can add them for whomever it names.
+func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
+	found, err := store.TenantsWithJobs(ctx, db, mostAsked, nil)
+	if err != nil {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(id string) bool { _, static := p.cfg.Tenants.Static[tenancy.ID(id)]; return static })
+	found = found[:min(len(found), mostAsked)]
+	if table := p.cfg.Tenants.Table; table != nil && len(found) > 0 {
+		if found, err = p.notInTable(ctx, *table, found); err != nil {
+			p.add(Error, "tenants", fmt.Sprintf("tenants.table cannot be asked: %v", err), "jobs of tenants that it alone knows do not run, and cannot be enqueued", "correct tenants.table, or look after the database of pool "+table.Pool)
+			return nil
+		}
+	}
+	if len(found) > 0 {
+		p.add(Error, "jobs", fmt.Sprintf("%d tenants have jobs here, and no routing rule knows them: %s", len(found), some(found)), "none of their jobs runs",
+			fmt.Sprintf("add them to tenants.static or to the table; or: tenure tenants reassign %q --to TENANT; or: tenure jobs cancel --tenant %q", found[0], found[0]))
+	}
+	return nil
+}
+
+// mostAsked bounds how many tenants the lookup table is asked for, a query each.
+const mostAsked = 1000
+
+// notInTable are those of tenants that the lookup table does not know.
+func (p *pool) notInTable(ctx context.Context, table routing.TableConfig, tenants []string) (unknown []string, err error) {
+	conn, err := (&pool{name: table.Pool, cfg: p.cfg}).connect(ctx, tableWithin)
+	if err != nil {
+		return nil, err
+	}
+	defer closeSoon(ctx, conn)
+	for _, id := range tenants {
+		rows, err := conn.Query(ctx, table.Query, id)
+		if err != nil {
+			return nil, err
+		}
+		known := rows.Next()
+		rows.Close()
+		if err := rows.Err(); err != nil {
+			return nil, err
+		}
+		if !known {
+			unknown = append(unknown, id)
+		}
+	}
+	return unknown, nil
+}
+
+// tableWithin bounds how long the database of the lookup table is waited for.
+const tableWithin = 2 * time.Second

@@ -126,6 +126,7 @@ var (
 	sqlScheduleSpread        = query("schedule_spread")
 	sqlScheduleSpreadDone    = query("schedule_spread_done")
 	sqlScheduleForget        = query("schedule_forget")
+	sqlReassign              = query("reassign")
 	sqlSeenNext              = query("seen_next")
 	sqlSeenNote              = query("seen_note")
 	sqlSeenTrim              = query("seen_trim")

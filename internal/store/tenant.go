@@ -119,6 +119,22 @@ func FreezeTenant(ctx context.Context, db Beginner, tenant string, frozen bool) 
 	})
 }
 
+// Reassign gives jobs of a tenant that nobody routes to another one of the pool, so many at most, and returns how many,
+// and how many are left: also what cannot be given, as it is in flight, or encrypted, or the other one has its unique key.
+func Reassign(ctx context.Context, db Beginner, from, to string, most int) (n, left int, err error) {
+	err = bothLockedOut(ctx, db, fmt.Sprintf("give jobs of tenant %q to tenant %q", from, to), func(tx pgx.Tx) error {
+		row, err := ReadTenant(ctx, tx, to)
+		if err == nil && row.State != TenantActive {
+			err = &TenantBusyError{row}
+		}
+		if err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, sqlReassign, from, to, most).Scan(&n, &left)
+	})
+	return n, left, err
+}
+
 // QuotaError says that as many jobs of a tenant wait as may, or did when the holder of its pool's acquire
 // lock looked last.
 type QuotaError struct {

@@ -51,5 +51,5 @@ func TestJobsOfAnUnknownTenant(t *testing.T) {
 	require.Len(t, rows(b.ok("jobs", "list", "--tenant", "P1")), 5)
 	require.Len(t, rows(b.ok("jobs", "list", "--tag", "red", "--tenant", "P1")), 4)
 	require.Contains(t, b.ok("audit", "--action", "tenant.reassign"), "mistyped")
-	require.Contains(t, b.ok("jobs", "cancel", "--tenant", "mistyped"), "1")
+	require.Contains(t, b.ok("jobs", "cancel", "--tenant", "mistyped"), "is under way")
 }

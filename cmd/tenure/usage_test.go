@@ -71,7 +71,7 @@ func TestWrongUsage(t *testing.T) {
 		"enqueue a {} --tenant P1 --meta null":      "not a JSON object",
 		"enqueue a {} --tenant P1 --meta {}{}":      "not a JSON object",
 		"enqueue a {} --tenant P1 --queue a|b":      "queue",
-		"tenants":                                   "freeze, limit, list, move, thaw",
+		"tenants":                                   "freeze, limit, list, move, reassign, thaw",
 		"tenants move P1":                           `"to" not set`,
 		"tenants move --to p1":                      "accepts 1 arg",
 		"tenants move P1 --to p1 --wait 0s":         "must be more than 0",

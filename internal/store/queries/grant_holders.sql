@@ -30,7 +30,7 @@ WITH RECURSIVE acl (grantee, kind, object, privilege, grantable, enqueues) AS (
     SELECT a.grantee, 'FUNCTION ', format('tenure.%I(%s)', f.proname, pg_get_function_identity_arguments(f.oid)), a.privilege_type, a.is_grantable, false
     FROM pg_proc f CROSS JOIN LATERAL aclexplode(f.proacl) a
     WHERE f.pronamespace = 'tenure'::regnamespace AND f.prosecdef AND a.grantee <> f.proowner
-      AND f.proname NOT IN ('enqueue', 'enqueue_external', 'enqueue_linked', 'cancel', 'retry', 'job_allowed', 'first_turn', 'incarnation', 'server_state')),
+      AND f.proname NOT IN ('enqueue', 'enqueue_external', 'enqueue_linked', 'cancel', 'retry', 'seen_by', 'first_turn', 'incarnation', 'server_state')),
 granted (member, roleid, first) AS ( -- by way of others, too: what is revoked is what stands first
     SELECT m.member, m.roleid, m.roleid AS first FROM pg_auth_members m
     UNION

@@ -99,7 +99,9 @@ func TestKeeperHearsSoMuch(t *testing.T) {
 	b.until(func() bool {
 		return b.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'UNLISTEN%'") == 1
 	}, "the end of listening")
+	looked := b.events.looked()
 	b.keeper.SetDozing(true) // renews
+	b.until(func() bool { return b.events.looked() > looked }, "a look for what was not heard")
 	b.until(func() bool {
 		require.NoError(t, store.Notify(t.Context(), b.db, b.add("two")))
 		return b.sees("two")

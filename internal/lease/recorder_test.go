@@ -15,6 +15,7 @@ type recorder struct {
 	mu    sync.Mutex
 	ended []Ended      // guarded by mu; since the last look
 	lanes []store.Lane // guarded by mu; all in which work was seen
+	looks int          // guarded by mu; how often all timers were to be looked at, too
 }
 
 func newRecorder() *recorder { return &recorder{nudge: make(chan struct{}, 1)} }
@@ -30,9 +31,12 @@ func (r *recorder) CapacityAvailable() { wake(r.nudge) }
 
 func (r *recorder) ClockSetBack() { wake(r.nudge) }
 
-func (r *recorder) WorkSeen(lanes []store.Lane, _ time.Duration) {
+func (r *recorder) WorkSeen(lanes []store.Lane, dueIn time.Duration) {
 	r.mu.Lock()
 	r.lanes = append(r.lanes, lanes...)
+	if dueIn == timerLook {
+		r.looks++
+	}
 	r.mu.Unlock()
 	wake(r.nudge)
 }
@@ -41,6 +45,12 @@ func (r *recorder) seen() []store.Lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.lanes)
+}
+
+func (r *recorder) looked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.looks
 }
 
 func (r *recorder) take() (ended []Ended) {

@@ -83,7 +83,7 @@ func TestNothingIsSaidOfRisks(t *testing.T) {
 }
 
 // TestSharedSchemas: types, operators and tables that tenants have in common are found behind a tenant's own, in handlers
-// and in InTx, after a savepoint was rolled back, too. Without them a comparison of citext is one of text, and finds
+// in what triggers put off until the commit and once more, and in InTx, after a savepoint was rolled back, too. Without them a comparison of citext is one of text, and finds
 // nothing, without an error.
 func TestSharedSchemas(t *testing.T) {
 	t.Parallel()
@@ -92,11 +92,21 @@ func TestSharedSchemas(t *testing.T) {
 			CREATE EXTENSION IF NOT EXISTS citext SCHEMA public;
 			CREATE TABLE customer (email public.citext);
 			INSERT INTO customer VALUES ('ann@example.com');
-			GRANT SELECT ON customer TO PUBLIC`), jobtest.Register(func(r *job.Registry) {
+			CREATE TABLE put_off (x integer);
+			CREATE TABLE once_more (x integer);
+			CREATE TABLE seen (n integer);
+			CREATE FUNCTION put_off_once_more() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN SET CONSTRAINTS ALL DEFERRED; INSERT INTO once_more VALUES (1); RETURN NULL; END $$;
+			CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen SELECT count(*) FROM customer WHERE email = 'ANN@example.com'; RETURN NULL; END $$;
+			CREATE CONSTRAINT TRIGGER later AFTER INSERT ON put_off DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION put_off_once_more();
+			CREATE CONSTRAINT TRIGGER later AFTER INSERT ON once_more DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see();
+			GRANT ALL ON ALL TABLES IN SCHEMA acme TO PUBLIC`), jobtest.Register(func(r *job.Registry) {
 			tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, _ *job.Job[ping]) error {
 				inner, err := tx.Begin(ctx)
 				if err == nil {
 					err = inner.Rollback(ctx)
+				}
+				if err == nil {
+					_, err = tx.Exec(ctx, "INSERT INTO put_off VALUES (1)")
 				}
 				return errors.Join(err, tx.QueryRow(ctx, "SELECT count(*) FROM customer WHERE email = 'ANN@example.com'").Scan(&found))
 			})
@@ -108,6 +118,7 @@ func TestSharedSchemas(t *testing.T) {
 			return tx.QueryRow(ctx, "SELECT count(*) FROM customer WHERE email = 'ANN@example.com'").Scan(&again)
 		}))
 		require.Equal(t, found, again)
+		require.EqualValues(t, found, jobtest.Value[int32](acme, "SELECT n FROM seen"))
 		return found
 	}
 	require.Equal(t, 1, find("app_common", "public"))

@@ -60,7 +60,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	var refused []error
 	pools := map[string]*Pool{}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
-		if p := old.pools[name]; p != nil && p.latest.Load().leadsTo(cfg.Pools[name]) {
+		if p := old.pools[name]; p != nil && p.cfg.leadsTo(cfg.Pools[name]) {
 			pools[name] = p
 			if before := p.latest.Load(); before.DSN != cfg.Pools[name].DSN || before.TenantDSN != cfg.Pools[name].TenantDSN {
 				renewed = append(renewed, p)
@@ -115,8 +115,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		return Change{}, err
 	}
 	for _, p := range renewed {
-		now := cfg.Pools[p.Name]
-		p.latest.Store(&now)
+		p.latest.Store(newCredentials(cfg.Pools[p.Name]))
 	}
 	r.routes.Store(next)
 	r.applied.Add(1)

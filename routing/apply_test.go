@@ -252,10 +252,12 @@ func TestApplyOfCredentials(t *testing.T) {
 	require.ErrorContains(t, err, `pool main: its server refuses user "nobody_here"`)
 	_, next = users()
 	require.Equal(t, "tenure_test_app", next)
-	change, err = apply(storetest.AsRuntime(dsn) + "&application_name=x")
-	require.NoError(t, err)
-	require.Len(t, change.Removed, 1, "other settings are another pool")
-	r.Close(change.Removed[0])
+	for _, more := range []string{"&target_session_attrs=read-write", "&target_session_attrs=read-write&application_name=x"} {
+		change, err = apply(storetest.AsRuntime(dsn) + more)
+		require.NoError(t, err)
+		require.Len(t, change.Removed, 1, "other settings are another pool")
+		r.Close(change.Removed[0])
+	}
 }
 
 // takeAway applies a configuration that lacks one pool.

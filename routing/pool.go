@@ -20,7 +20,7 @@ type Pool struct {
 	service
 
 	cfg    PoolConfig
-	latest atomic.Pointer[PoolConfig] // cfg, with the credentials of today
+	latest atomic.Pointer[credentials] // those of today
 	log    *zap.Logger
 
 	dsn         *pgxpool.Config   // what the DSN says; each use of it changes a copy

@@ -133,7 +133,7 @@ func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
 	p := &Pool{Name: name, cfg: cfg, dsn: dsn, pooled: way, bounds: r.bounds, tenantShare: r.tenantShare, budget: r.budget, server: r.servers.at(dsn.ConnConfig), timelines: r.timelines, log: r.log.With(zap.String("pool", name)),
 		conns:   conns{operating: make(chan struct{}, 1)},
 		service: service{ready: make(chan struct{}), tried: make(chan struct{}), gone: make(chan struct{}), Breaker: Breaker{refused: fmt.Errorf("%w: not reached yet; its node or client must have been started", ErrPoolDown)}}}
-	p.latest.Store(&cfg)
+	p.latest.Store(newCredentials(cfg))
 	p.forwards.pool = p
 	p.watchDenied = func() { r.tasks.start(func() { r.watchDenied(r.run, p) }) }
 	return p, nil

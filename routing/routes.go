@@ -98,7 +98,7 @@ func (r *routes) followMoves(ctx context.Context, t tenancy.Tenant, p *Pool) (te
 // admit refuses a tenant whose role is the user that the pool's connections are made as: its transactions would see
 // all tenants' jobs.
 func (p *Pool) admit(t tenancy.Tenant) (tenancy.Tenant, *Pool, error) {
-	if now := p.latest.Load(); t.Role != "" && slices.Contains(usersOf(now.DSN, now.TenantDSN), t.Role) {
+	if t.Role != "" && slices.Contains(p.latest.Load().users, t.Role) {
 		return tenancy.Tenant{}, nil, fmt.Errorf("tenant %q: its role %q is the user that nodes connect to pool %q as, which has all tenants' jobs: give the tenant another role, or have nodes connect as another user", t.ID, t.Role, p.Name)
 	}
 	return t, p, nil

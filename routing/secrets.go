@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +30,16 @@ func renewSecrets(c *pgx.ConnConfig, dsn string) {
 
 func samePlace(a, b *pgconn.FallbackConfig) bool { return a.Host == b.Host && a.Port == b.Port }
 
+// credentials are the DSNs by which a pool's connections are made today, and the users in them.
+type credentials struct {
+	DSN, TenantDSN string
+	users          []string
+}
+
+func newCredentials(c PoolConfig) *credentials {
+	return &credentials{c.DSN, c.TenantDSN, usersOf(c.DSN, c.TenantDSN)}
+}
+
 // leadsTo tells whether another configuration of a pool differs in credentials only, and in what connections
 // do not depend on.
 func (c PoolConfig) leadsTo(other PoolConfig) bool {
@@ -45,7 +56,13 @@ func sameWay(a, b string) bool {
 		return false
 	}
 	now, err := pgx.ParseConfig(b)
-	return err == nil && before.Database == now.Database && before.ConnectTimeout == now.ConnectTimeout && maps.Equal(before.RuntimeParams, now.RuntimeParams) &&
+	same := func(of func(*pgx.ConnConfig) any) bool { return of(before) == of(now) }
+	return err == nil && maps.Equal(before.RuntimeParams, now.RuntimeParams) &&
+		same(func(c *pgx.ConnConfig) any {
+			return [...]any{c.Database, c.ConnectTimeout, c.KerberosSrvName, c.KerberosSpn, c.SSLNegotiation, c.SSLCertMode, c.ChannelBinding, c.RequireAuth,
+				c.MinProtocolVersion, c.MaxProtocolVersion, c.DefaultQueryExecMode, c.StatementCacheCapacity, c.DescriptionCacheCapacity,
+				reflect.ValueOf(c.ValidateConnect).Pointer()} // which is target_session_attrs
+		}) &&
 		slices.EqualFunc(hostsOf(before), hostsOf(now), func(a, b *pgconn.FallbackConfig) bool { return samePlace(a, b) && sameTrust(a.TLSConfig, b.TLSConfig) })
 }
 

@@ -1,8 +1,10 @@
 package acquisition
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,8 +27,11 @@ type schedules struct {
 	unread map[[2]string]bool // schedules, by tenant and name, already logged as unreadable
 }
 
-// workOutWithin bounds what working out one schedule may take, which may ask a key ring of the program's own.
-const workOutWithin = tendEvery
+// What working out one schedule may take, which may ask a key ring of the program's own, and all that are looked at.
+const (
+	workOutWithin = tendEvery
+	lookWithin    = 3 * workOutWithin
+)
 
 // look works out one slice.
 func (s *schedules) look() query {
@@ -37,6 +42,11 @@ func (s *schedules) look() query {
 		if err != nil {
 			return nil, err
 		}
+		// Those that could not be worked out before come last, as they are due all the time.
+		slices.SortStableFunc(due, func(a, b store.DueSchedule) int { return cmp.Compare(s.rank(&a), s.rank(&b)) })
+		patience, cancel := context.WithTimeout(ctx, lookWithin)
+		defer cancel()
+		hung := map[string]bool{} // kinds whose jobs' defaults do not come
 		var firings store.Firings
 		spread, taken := false, 0
 		for i := range due {
@@ -48,14 +58,22 @@ func (s *schedules) look() query {
 				spread = true
 				continue
 			}
-			err := s.workOut(ctx, &firings, d, now)
+			if hung[d.Job.Kind] {
+				continue
+			}
+			err := s.workOut(patience, &firings, d, now)
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
 			if err != nil {
+				hung[d.Job.Kind] = errors.Is(err, context.DeadlineExceeded)
 				s.report(d, err)
+				if patience.Err() != nil { // the rest is looked at the next time
+					break
+				}
 				continue
 			}
+			delete(s.unread, [2]string{d.Tenant, d.Name})
 			taken++
 		}
 		return func() {
@@ -68,6 +86,14 @@ func (s *schedules) look() query {
 			}
 		}, nil
 	}
+}
+
+// rank is 1 of a schedule that could not be worked out, else 0.
+func (s *schedules) rank(d *store.DueSchedule) int {
+	if s.unread[[2]string{d.Tenant, d.Name}] {
+		return 1
+	}
+	return 0
 }
 
 func (s *schedules) workOut(ctx context.Context, firings *store.Firings, d *store.DueSchedule, now time.Time) error {

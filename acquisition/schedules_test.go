@@ -146,6 +146,29 @@ func TestP12WorkingOutSchedulesHoldsUpNoJobs(t *testing.T) {
 	require.NoError(t, b.stop(t.Context()))
 }
 
+// A key ring that hangs for a kind holds up that kind's schedules, however many of them are due, and no others.
+func TestAKindThatHangsHoldsUpNoOtherSchedules(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	for n := range 40 {
+		b.hourly(fmt.Sprint("hangs", n), "one", false, 2)
+	}
+	b.exec("UPDATE tenure.schedule SET kind = 'hangs'")
+	b.hourly("good", "one", false, 0)
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{changes: make(chan struct{}, 1)}, zap.NewNop())
+	require.NoError(t, err)
+	m.GiveWith(func(ctx context.Context, j *store.NewJob) (store.Given, error) {
+		if j.Kind == "hangs" {
+			<-ctx.Done()
+		}
+		return store.Given{}, ctx.Err()
+	})
+	require.NoError(t, m.Start(t.Context()))
+	b.eventually(1, "SELECT count(*) FROM tenure.schedule WHERE name = 'good' AND last_job IS NOT NULL")
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
+}
+
 // A look is taken as soon as something is due, whatever was looked for before.
 func TestADueScheduleIsLookedForAtOnce(t *testing.T) {
 	t.Parallel()

@@ -199,7 +199,11 @@ func (s *spreader) copy(ctx context.Context, refused map[store.ScheduleKey]error
 		return false, false, err
 	}
 	if more, err = s.noteFinished(ctx); err != nil {
-		return true, false, err
+		if ctx.Err() != nil {
+			return true, false, err
+		}
+		s.log.Warn("it could not be found out whose jobs have finished, for schedules for every tenant; a shorter time of them is looked at next", zap.Error(err))
+		s.step, more = max(s.step/16, time.Minute), true
 	}
 	tenants, err := s.tenants(ctx, copies)
 	if err != nil {
@@ -213,12 +217,14 @@ func (s *spreader) noteFinished(ctx context.Context) (more bool, err error) {
 	began := time.Now()
 	for more = true; more && err == nil && time.Since(began) < noteFor; {
 		step := time.Now()
+		ctx, cancel := context.WithTimeout(ctx, 8*noteFor)
 		more, err = store.NoteFinished(ctx, s.pool.Jobs(), s.step)
+		cancel()
 		switch took := time.Since(step); {
 		case took > noteFor:
 			s.step = max(s.step/2, time.Minute)
 		case took < noteFor/4:
-			s.step = min(4*s.step, 32*24*time.Hour)
+			s.step = min(2*s.step, 32*24*time.Hour)
 		}
 	}
 	return more, err

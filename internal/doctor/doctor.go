@@ -249,6 +249,7 @@ var checks = []struct {
 	{"nodes", true, true, (*pool).checkSessions},
 	{"lock", true, true, (*pool).checkLock},
 	{"jobs", true, true, (*pool).checkJobs},
+	{"routes", true, false, (*pool).checkRoutes},
 	{"tenants", true, false, (*pool).checkTenants},
 	{"privileges", true, false, (*pool).checkHolders},
 	{"tenants", true, false, (*pool).checkShared},

@@ -105,9 +105,6 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 	if err := p.checkStanding(ctx, db); err != nil {
 		return err
 	}
-	if err := p.checkRoutes(ctx, db); err != nil {
-		return err
-	}
 	damaged, err := store.FindDamaged(ctx, db, mostExamined)
 	if err != nil {
 		return err

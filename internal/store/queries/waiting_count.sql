@@ -11,7 +11,12 @@ seen AS MATERIALIZED (
     UNION ALL
     (SELECT e.id, e.kind, e.tenant_id, e.created_at
      FROM tenure.external_job e TABLESAMPLE SYSTEM ($1)
-     WHERE $3 AND e.lock_expires_at IS NULL AND e.due_at IS NULL
+     WHERE $3 AND $1 < 100 AND e.lock_expires_at IS NULL AND e.due_at IS NULL
+     LIMIT $2)
+    UNION ALL -- by their index: most of a large table may be put off, or locked
+    (SELECT e.id, e.kind, e.tenant_id, e.created_at
+     FROM tenure.external_job e
+     WHERE $3 AND $1 = 100 AND e.lock_expires_at IS NULL AND e.due_at IS NULL
      LIMIT $2))
 SELECT s.kind, s.tenant_id, count(*), coalesce(extract(epoch FROM statement_timestamp() - min(s.ready_at) FILTER (WHERE isfinite(s.ready_at))), 0)::double precision AS oldest
 FROM seen s

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -187,7 +188,7 @@ func enqueueMany(ctx context.Context, s *server, in *enqueueManyIn) (*object[enq
 		b := &in.Body.Jobs[i]
 		options, err := b.options(false)
 		if err == nil && in.Key != "" {
-			options, err = b.withKey(fmt.Sprintf("%s/%d", in.Key, i), options)
+			options, err = b.withKey(fmt.Sprintf("tenure:many:%x/%d", sha256.Sum256([]byte(in.Key)), i), options) // which no other request has
 		}
 		if err = errors.Join(tenancy.ID(b.Tenant).Validate(), err); err != nil {
 			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("nothing was enqueued: job %d: %v", i, err))

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -146,4 +147,31 @@ func TestWhatIsLeftOfJobsIsRemoved(t *testing.T) {
 		require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure."+table).Scan(&left))
 		require.Zero(t, left, table)
 	}
+}
+
+// Jobs that no page shows, as no node has a handler for them, end as soon as an operation has asked for that.
+func TestWhatAnOperationCancelsEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	a := b.acquirer(&fakeElector{})
+	a.readLock(t.Context())
+	tm, err := a.takeLock(t.Context(), false)
+	require.NoError(t, err)
+	require.NotNil(t, tm)
+	defer b.keeper.Release(tm.lock)
+	b.enqueue("nobody.has")
+	require.NoError(t, store.AddOperation(t.Context(), b.db, store.Operation{ID: uuid.New(), Action: store.CancelJobs, Filter: store.DeadFilter{Kind: "nobody.has"}, By: "me"}))
+	later := time.Now().Add(sweepEvery)
+	tm.claimer.agenda.requests.due, tm.claimer.agenda.cancel.due = later, later
+	for _, query := range []func() query{tm.operations.step, tm.maintenance.findUnwanted} {
+		use, err := query()(t.Context())
+		require.NoError(t, err)
+		use()
+	}
+	require.False(t, tm.claimer.agenda.requests.due.After(time.Now()))
+	require.False(t, tm.claimer.agenda.cancel.due.After(time.Now()))
+	require.NoError(t, tm.claimer.cancelFound(t.Context()))
+	var ended int
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.completed_job WHERE outcome = 'cancelled'").Scan(&ended))
+	require.Equal(t, 1, ended)
 }

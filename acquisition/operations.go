@@ -40,6 +40,9 @@ func (o *operations) step() query {
 		}
 		return func() {
 			o.operating = some
+			if took > 0 { // it may have asked for waiting jobs that no page shows, as no node has a handler
+				o.agenda.requests.ask()
+			}
 			for _, l := range lanes {
 				o.lanes.See(l)
 			}

@@ -166,7 +166,8 @@ func (c *Cluster) Start(ctx context.Context) error {
 	c.cancel, c.ml, c.phase, c.movedAt = cancel, ml, running, time.Now()
 	c.tasks.Go(func() { c.mail.deliverAll(runCtx) })
 	if ml != nil {
-		c.tasks.Go(func() { c.followView(runCtx, ml) })
+		c.tasks.Go(func() { c.followView(runCtx) })
+		c.tasks.Go(func() { c.announce(runCtx, ml) })
 		c.tasks.Go(func() { c.joiner.keepJoining(runCtx, ml, c.times) })
 	}
 	return nil

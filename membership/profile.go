@@ -16,6 +16,8 @@ type timing struct {
 	retryFirst  time.Duration // first retry while alone; doubles up to rejoinEvery
 	twinGrace   time.Duration // how long two processes may share a node name without a warning
 	leaveWithin time.Duration // how long Stop waits for the leave message to spread
+
+	announceWithin time.Duration // within which news of this process goes out, in some rounds of gossip
 }
 
 // Common to all profiles. The rest of memberlist's fields keep their LAN or WAN
@@ -42,6 +44,8 @@ func timingOf(profile string) timing {
 		retryFirst:  time.Second,
 		twinGrace:   30 * time.Second,
 		leaveWithin: 5 * time.Second,
+
+		announceWithin: time.Second,
 	}
 	switch profile {
 	case "local":
@@ -56,6 +60,7 @@ func timingOf(profile string) timing {
 		t.dialTimeout = 5 * time.Second
 		t.settleQuiet = 3 * time.Second
 		t.settleBound = 15 * time.Second
+		t.announceWithin = 5 * time.Second
 	}
 	return t
 }

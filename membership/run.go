@@ -11,35 +11,46 @@ import (
 // by every member, and what changes for many pools at once shall be told once.
 const announceRest = 300 * time.Millisecond
 
-// followView follows the view: it logs who came and went, decides when this process has
-// settled, and announces changes of its own state.
-func (c *Cluster) followView(ctx context.Context, ml *memberlist.Memberlist) {
+// announce tells the others what this process says of itself, whenever that changes. It does so once more when
+// the news did not go out: memberlist's queue of news drops one for another that is as long, where both came before
+// it could send (https://github.com/hashicorp/memberlist/pull/263), as when nodes start together, and the others
+// would learn it with the next exchange of all that is known, in 10 to 20 s.
+func (c *Cluster) announce(ctx context.Context, ml *memberlist.Memberlist) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.announcing:
+		}
+		if err := ml.UpdateNode(c.times.announceWithin); err != nil {
+			nudge(c.announcing)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(announceRest):
+		}
+	}
+}
+
+// followView follows the view: it logs who came and went, and decides when this process has
+// settled.
+func (c *Cluster) followView(ctx context.Context) {
 	var (
 		book   = newLogbook(c.log, c.times.twinGrace)
 		joined = c.joiner.joined // nil once closed
 		bound  = time.NewTimer(c.times.settleBound)
 		quiet  = time.NewTimer(c.times.settleBound) // set again once joined
 		check  = time.NewTicker(c.times.twinGrace / 3)
-		rest   = time.NewTimer(0)
-
-		announcing = c.announcing // nil while resting
 	)
 	defer bound.Stop()
 	defer quiet.Stop()
 	defer check.Stop()
-	defer rest.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-announcing:
-			announcing = nil
-			rest.Reset(announceRest)
-			// Only queues the broadcast: waiting until it was sent would take as long
-			// as the network likes, and nobody could act on the result.
-			_ = ml.UpdateNode(time.Millisecond)
-		case <-rest.C:
-			announcing = c.announcing
 		case <-c.wake:
 			book.logMembers(c.currentView().members)
 			book.warnConflicts(c.takeConflicts())

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/memberlist"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -194,4 +195,33 @@ func TestSeedStartsLater(t *testing.T) {
 	await(t, a.Settled())
 	require.Len(t, a.Members(), 1)
 	agree(t, a, start(t, cfg, Self{Node: "b"}))
+}
+
+// A node that has settled is known to have, also where memberlist drops its news for another node's: with two of its
+// own before it has joined, one is dropped for those of who was there, and then the next one for whatever comes before
+// it is sent. Nothing but news tells it here.
+func TestNewsIsToldOnceMore(t *testing.T) {
+	t.Parallel()
+	every := func(gossip time.Duration) option {
+		return func(c *Cluster) {
+			c.times.settleQuiet, c.times.settleBound, c.times.rejoinEvery = time.Second, time.Hour, time.Hour
+			c.times.memberlist = func() *memberlist.Config {
+				m := localTiming()
+				m.PushPullInterval = 0
+				m.GossipInterval = gossip
+				return m
+			}
+		}
+	}
+	first := start(t, testConfig(t), Self{Node: "a"}, every(20*time.Millisecond))
+	second := start(t, testConfig(t, first.Self().Addr), Self{Node: "b"}, every(20*time.Millisecond))
+	await(t, second.Settled())
+	third := build(t, testConfig(t, second.Self().Addr), Self{Node: "c"}, every(200*time.Millisecond))
+	third.SetKindsMark(1)
+	require.NoError(t, third.Start(t.Context()))
+	await(t, third.Settled())
+	first.SetKindsMark(1)
+	for _, c := range []*Cluster{first, second, third} {
+		eventually(t, func() bool { return len(eligible(c)) == 3 }, "%s sees that all take part", c.name)
+	}
 }

@@ -65,7 +65,8 @@ var errNoTx = errors.New("the context holds no transaction: middleware must pass
 // A job that [job.Batch.End] has said an error of is not part of that: it is written how it ended
 // after the commit, and what fn did for it in tx is committed with the others'. So do nothing for such
 // a job, or undo it: tx.Begin opens a savepoint. When no job is done, everything is
-// rolled back.
+// rolled back. An error that fn returns charges an attempt to each job of the call. fn must not send COMMIT:
+// all jobs of the call would run again, with what it did until then in place.
 func HandleBatchTx[A job.Args](r *job.Registry, fn func(ctx context.Context, tx pgx.Tx, b *job.Batch[A]) error, opts ...job.Option) {
 	if fn == nil {
 		panic("tenure.HandleBatchTx: nil handler")

@@ -54,6 +54,9 @@ type MigrateOptions struct {
 	// Done, if set, is called for each pool when nothing more is done to it: for one pool
 	// at a time, in the order in which they are finished.
 	Done func(MigratedPool)
+	// Waits, if set, is called every few seconds for as long as a pool waits for somebody's transaction: whose it is,
+	// and for how long it has been open. It may be called for several pools at a time.
+	Waits func(pool, whom string)
 }
 
 const (
@@ -206,7 +209,11 @@ func (m *migrator) migratePool(ctx context.Context, pool string, number int) {
 	conn, err := ownersConn(m.cfg, pool)
 	if err == nil {
 		var done store.Migrated
-		done, err = store.Migrate(ctx, conn, pool, number)
+		done, err = store.Migrate(ctx, conn, pool, number, func(whom string) {
+			if m.options.Waits != nil {
+				m.options.Waits(pool, whom)
+			}
+		})
 		for _, s := range done.Steps {
 			result.Steps = append(result.Steps, Migration{Pool: pool, Migration: s})
 		}

@@ -120,6 +120,7 @@ func migrate(ctx context.Context, a *app, cfg config.Config, o tenure.MigrateOpt
 	o.Pools = slices.Compact(slices.Sorted(slices.Values(o.Pools)))
 	show := newProgress(a.stderr, "migrated", len(o.Pools))
 	o.Done = func(p tenure.MigratedPool) { show.add(p.Err != nil) }
+	o.Waits = func(pool, whom string) { show.print(fmt.Sprintf("%s: waits: %s", pool, whom)) }
 	began := time.Now()
 	pools, failure := tenure.MigrateAll(ctx, cfg, o)
 	show.stop()

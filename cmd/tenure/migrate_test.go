@@ -69,7 +69,8 @@ func TestMigrateIsKilled(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		text, err := os.ReadFile(said.Name())
-		return err == nil && strings.Contains(string(text), "migrated 3 of 6 pools, 0 failed, ")
+		return err == nil && strings.Contains(string(text), "migrated 3 of 6 pools, 0 failed, ") &&
+			strings.Contains(string(text), "p3: waits: a transaction of user ")
 	}, patience, tick, "it works on two at a time, of which three were passed by p1, p2 and p4")
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())

@@ -21,6 +21,7 @@ type progress struct {
 	end   chan struct{}
 	group sync.WaitGroup
 
+	printing            sync.Mutex
 	mu                  sync.Mutex
 	total, done, failed int // guarded by mu
 }
@@ -43,7 +44,7 @@ func newProgress(out io.Writer, what string, total int) *progress {
 			case <-p.end:
 				return
 			case <-tick:
-				fmt.Fprintln(p.out, p.line(time.Since(p.began)))
+				p.print(p.line(time.Since(p.began)))
 			}
 		}
 	})
@@ -64,6 +65,16 @@ func (p *progress) add(failed bool) {
 		}
 		_ = p.bar.Add(1) // a terminal that is gone ends nothing
 	}
+}
+
+// print prints a line beside what is shown.
+func (p *progress) print(line string) {
+	p.printing.Lock()
+	defer p.printing.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear() // it is drawn again with the next pool
+	}
+	fmt.Fprintln(p.out, line)
 }
 
 // line says how far it is after so long.

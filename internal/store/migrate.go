@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
@@ -57,9 +58,8 @@ const (
 // waits for a moment only, undoes what it did, and tries again after a pause that is
 // several times as long.
 const (
-	ddlLockTimeout  = 100 * time.Millisecond
-	ddlPatience     = 2 * time.Minute
-	blockerPatience = 5 * time.Second // to find out who is in the way
+	ddlLockTimeout = 100 * time.Millisecond
+	ddlPatience    = 2 * time.Minute
 )
 
 // ddlRetry spaces out these tries.
@@ -175,8 +175,9 @@ type Migrated struct {
 // while steps are applied another one, which keeps others from that. A newer ledger that this program
 // can work on is left alone; one that it cannot work on is refused. Concurrent calls for
 // one database wait for one another. Transactions that are in the way are waited for
-// without holding up others; an error names the oldest of them after two minutes.
-func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) (done Migrated, err error) {
+// without holding up others; waits, unless nil, is told every few seconds whom it waits for, and an error names them
+// after two minutes.
+func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int, waits func(whom string)) (done Migrated, err error) {
 	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
 	db.SetMaxOpenConns(1) // of thousands of databases each costs one connection
@@ -194,7 +195,7 @@ func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int) 
 		err = NoSession(pool)
 	}
 	if err == nil && (l.Version < LedgerVersion() || l.Unindexed) {
-		done.Steps, err = update(ctx, db, cfg, pool)
+		done.Steps, err = update(ctx, db, cfg, pool, &waiting{tell: waits})
 	}
 	if err != nil {
 		return done, fmt.Errorf("migrate: %w", err)
@@ -237,16 +238,26 @@ func onConn(ctx context.Context, db *sql.DB, fn func(*pgx.Conn) error) error {
 
 // update applies the steps that a ledger lacks, each in a transaction of its own unless it says otherwise,
 // and makes the indexes that days of finished jobs lack.
-func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string) (done []Migration, err error) {
+func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string, w *waiting) (done []Migration, err error) {
 	p, err := provider(ctx, db, cfg, pool)
 	if err != nil {
 		return nil, err
 	}
-	release, err := holdLedger(ctx, cfg)
+	held, err := holdLedger(ctx, cfg, w)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	watched := make(chan struct{})
+	watchCtx, unwatch := context.WithCancel(ctx)
+	go func() {
+		defer close(watched)
+		w.watch(watchCtx, held)
+	}()
+	defer func() {
+		unwatch()
+		<-watched
+		_ = held.Close(context.WithoutCancel(ctx)) // with it goes the lock
+	}()
 	until, inTheWay := time.Now().Add(ddlPatience), ""
 	pause := backoff.Backoff{Policy: ddlRetry}
 	for {
@@ -270,7 +281,8 @@ func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string) (
 		if !hasCode(err, codeLockTimeout) {
 			return done, err
 		}
-		inTheWay = blockerOf(ctx, db)
+		inTheWay = cmp.Or(w.seenLately(), blockerOf(ctx, db))
+		w.say(inTheWay)
 		if time.Now().After(until) {
 			return done, fmt.Errorf("%s; end it and run migrate again: %w", inTheWay, err)
 		}
@@ -300,68 +312,36 @@ func nameDependents(ctx context.Context, db *sql.DB, err error) error {
 	return fmt.Errorf("others have made of the ledger's objects what keeps these from being changed: %s%s; drop what is in the way, and run migrate again, which goes on with this step: %w", strings.Join(found, "; "), more, err)
 }
 
-// blockerOf names the transaction that a migration waits for. A caller who gives up just now
-// is the one who wants to know, so the question outlives its context for a moment.
-func blockerOf(ctx context.Context, db *sql.DB) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), blockerPatience)
-	defer cancel()
-	var pid int
-	var user, application string
-	var seconds float64
-	var usesLedger bool
-	if err := db.QueryRowContext(ctx, sqlMigrationBlocker).Scan(&pid, &user, &application, &seconds, &usesLedger); err != nil {
-		return "other transactions use the ledger's tables all the time" // it may just have ended
-	}
-	has := "has been open in this database"
-	if usesLedger {
-		has = "has used the ledger's tables"
-	}
-	return fmt.Sprintf("a transaction of user %q and application %q (pid %d) %s for %v",
-		user, application, pid, has, time.Duration(seconds*float64(time.Second)).Round(time.Second))
-}
-
-// holdLedger keeps other processes from migrating the pool until release is called or this one ends. The lock
+// holdLedger keeps other processes from migrating the pool until the connection is closed or this one ends. The lock
 // is a transaction's, and steps are transactions or none at all, so it has a connection of its own. An
 // index that is made meanwhile does not wait for it: it has no snapshot between its statements.
-func holdLedger(ctx context.Context, cfg *pgx.ConnConfig) (release func(), err error) {
+func holdLedger(ctx context.Context, cfg *pgx.ConnConfig, w *waiting) (conn *pgx.Conn, err error) {
 	cfg = cfg.Copy()
 	cfg.RuntimeParams["application_name"] = "tenure migrate lock"
 	cfg.RuntimeParams["lock_timeout"] = fmt.Sprint(holdTry.Milliseconds())
-	conn, err := pgx.ConnectConfig(ctx, cfg)
-	if err != nil {
+	if conn, err = pgx.ConnectConfig(ctx, cfg); err != nil {
 		return nil, err
 	}
-	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) } // with it goes the lock
 	for began := time.Now(); err == nil; {
 		if _, err = conn.Exec(ctx, "BEGIN"); err != nil {
 			break
 		}
 		if _, err = conn.Exec(ctx, sqlMigrationHold); err == nil {
-			return release, nil
+			return conn, nil
 		}
 		if _, rollback := conn.Exec(ctx, "ROLLBACK"); rollback != nil || !hasCode(err, codeLockTimeout) {
 			break
 		}
+		holder := holderOf(ctx, conn, migrationTable)
+		w.say(holder)
 		if time.Since(began) > holdPatience {
-			err = fmt.Errorf("%s; wait for it or end it, and run migrate again: %w", holderOf(ctx, conn, migrationTable), err)
+			err = fmt.Errorf("%s; wait for it or end it, and run migrate again: %w", holder, err)
 		} else {
 			err = nil
 		}
 	}
-	release()
+	_ = conn.Close(context.WithoutCancel(ctx))
 	return nil, fmt.Errorf("keep others from migrating: %w", err)
-}
-
-// holderOf names who holds a table of the ledger that others wait for.
-func holderOf(ctx context.Context, db DB, table string) string {
-	var pid int
-	var user, application string
-	var seconds float64
-	if err := db.QueryRow(ctx, sqlMigrationHolder, table).Scan(&pid, &user, &application, &seconds); err != nil {
-		return "others have held " + table + " one after the other" // it may just have ended
-	}
-	return fmt.Sprintf("user %q with application %q (pid %d) has held %s for %v", user, application, pid, table,
-		time.Duration(seconds*float64(time.Second)).Round(time.Second))
 }
 
 // missingIndexes returns the statements that make the indexes which days of finished jobs lack.

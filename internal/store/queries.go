@@ -183,6 +183,7 @@ var (
 	sqlPoolNumber            = query("pool_number")
 	sqlPoolName              = query("pool_name")
 	sqlMigrationBlocker      = query("migration_blocker")
+	sqlMigrationWaits        = query("migration_waits")
 	sqlPoolSeed              = query("pool_seed")
 	sqlSchemaVersion         = query("schema_version")
 	sqlRemovalLock           = query("removal_lock")

@@ -62,7 +62,7 @@ func migrate(ctx context.Context, t *testing.T, dsn string) error {
 	cfg, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
 	store.MigrationConfig(cfg)
-	_, err = store.Migrate(ctx, cfg, "main", 1)
+	_, err = store.Migrate(ctx, cfg, "main", 1, nil)
 	return err
 }
 

@@ -118,7 +118,7 @@ func migrate(ctx context.Context, dsn, name string, number int) error {
 		return err
 	}
 	store.MigrationConfig(cfg)
-	_, err = store.Migrate(ctx, cfg, name, number)
+	_, err = store.Migrate(ctx, cfg, name, number, nil)
 	return err
 }
 

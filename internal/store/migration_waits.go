@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	blockerPatience = 5 * time.Second // to find out who is in the way
+	watchEvery      = 5 * time.Second // it is looked whom a migration waits for
+)
+
+// waiting tells whom a migration waits for, every few seconds for as long as it does. Safe for concurrent use.
+type waiting struct {
+	tell func(whom string) // nil: nobody listens
+
+	mu   sync.Mutex
+	seen string    // guarded by mu; by watch, last
+	at   time.Time // guarded by mu; when that was
+	said time.Time // guarded by mu
+}
+
+// say tells whom it waits for, unless something was told just now.
+func (w *waiting) say(whom string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tell == nil || time.Since(w.said) < watchEvery-time.Second {
+		return
+	}
+	w.said = time.Now()
+	w.tell(whom)
+}
+
+// seenLately is whom it was seen to wait for lately; "": for nobody.
+func (w *waiting) seenLately() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.at) > 2*watchEvery {
+		return ""
+	}
+	return w.seen
+}
+
+// watch looks now and then whom the migration of conn's database waits for, until ctx ends. What waits longer than a
+// try of a lock does is an index that is made while jobs run, or a trigger on commands that somebody else has made.
+func (w *waiting) watch(ctx context.Context, conn *pgx.Conn) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(watchEvery):
+		}
+		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), blockerPatience) // conn would be closed with ctx
+		whom, err := blocker{}.scan(conn.QueryRow(asked, sqlMigrationWaits))
+		cancel()
+		if err != nil {
+			if conn.IsClosed() {
+				return
+			}
+			continue
+		}
+		w.mu.Lock()
+		w.seen, w.at = whom, time.Now()
+		w.mu.Unlock()
+		w.say(whom)
+	}
+}
+
+// blocker is whom a migration waits for.
+type blocker struct {
+	pid               int
+	user, application string
+	seconds           *float64 // since its transaction began; nil: that is not shown to everybody
+	usesLedger        bool
+}
+
+func (b blocker) scan(row interface{ Scan(...any) error }) (string, error) {
+	err := row.Scan(&b.pid, &b.user, &b.application, &b.seconds, &b.usesLedger)
+	return b.String(), err
+}
+
+func (b blocker) String() string {
+	has := "has been open in this database"
+	if b.usesLedger {
+		has = "has used the ledger's tables"
+	}
+	text := fmt.Sprintf("a transaction of user %q and application %q (pid %d) %s", b.user, b.application, b.pid, has)
+	if b.seconds != nil {
+		text += fmt.Sprintf(" for %v", time.Duration(*b.seconds*float64(time.Second)).Round(time.Second))
+	}
+	return text
+}
+
+// blockerOf names the transaction that a migration has tried to get by. A caller who gives up just now
+// is the one who wants to know, so the question outlives its context for a moment.
+func blockerOf(ctx context.Context, db *sql.DB) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), blockerPatience)
+	defer cancel()
+	whom, err := blocker{}.scan(db.QueryRowContext(ctx, sqlMigrationBlocker))
+	if err != nil {
+		return "other transactions use the ledger's tables all the time" // it may just have ended
+	}
+	return whom
+}
+
+// holderOf names who holds a table of the ledger that others wait for.
+func holderOf(ctx context.Context, db DB, table string) string {
+	var pid int
+	var user, application string
+	var seconds float64
+	if err := db.QueryRow(ctx, sqlMigrationHolder, table).Scan(&pid, &user, &application, &seconds); err != nil {
+		return "others have held " + table + " one after the other" // it may just have ended
+	}
+	return fmt.Sprintf("user %q with application %q (pid %d) has held %s for %v", user, application, pid, table,
+		time.Duration(seconds*float64(time.Second)).Round(time.Second))
+}

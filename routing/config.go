@@ -215,6 +215,14 @@ func validateDSN(l *fault.List, path, dsn string, insecure bool) {
 			"does not insist on TLS, so that anybody on the way can read and change what %s is sent", host)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.RuntimeParams)) {
+		if !settingName.MatchString(name) || strings.EqualFold(name, "host") || strings.EqualFold(name, "server") { // and all that was written is taken for settings of a session on this machine
+			l.Add(path, "write postgres://user@host:5432/database?sslmode=verify-full", "is no connection string of Postgres' own, but one of another library's, as for JDBC or .NET")
+			return
+		}
+		if fix, ok := unknownParams[strings.ToLower(name)]; ok {
+			l.Add(path, fix, "sets %s, which is not known here, and the server would refuse", name)
+			continue
+		}
 		switch value := cfg.RuntimeParams[name]; {
 		case strings.HasPrefix(name, "pool_"): // pgxpool's, and set here
 			l.Add(path, "use max_conns", "sets %s, which has no effect", name)
@@ -222,6 +230,23 @@ func validateDSN(l *fault.List, path, dsn string, insecure bool) {
 			l.Add(path, "leave it out", "sets client_encoding to %q, and this program writes and reads UTF-8", value)
 		}
 	}
+}
+
+// settingName is how a setting of a session may be called.
+var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$`)
+
+const leaveOut = "leave it out"
+
+// unknownParams are parameters of libpq (https://www.postgresql.org/docs/17/libpq-connect.html) and of other libraries that pgx
+// takes for settings of the session, and what to write instead.
+var unknownParams = map[string]string{
+	"hostaddr": "write the address as the host, with sslmode=verify-ca if its certificate does not name it", "fallback_application_name": "write application_name",
+	"keepalives": leaveOut, "keepalives_idle": "write tcp_keepalives_idle", "keepalives_interval": "write tcp_keepalives_interval", "keepalives_count": "write tcp_keepalives_count",
+	"gssencmode": leaveOut, "gsslib": leaveOut, "gssdelegation": leaveOut, "requirepeer": leaveOut, "replication": leaveOut,
+	"sslcompression": leaveOut, "sslkeylogfile": leaveOut, "ssl_min_protocol_version": leaveOut, "ssl_max_protocol_version": leaveOut,
+	"sslcrl": leaveOut, "sslcrldir": leaveOut, "load_balance_hosts": leaveOut,
+	"ssl": "write sslmode=verify-full", "sslfactory": leaveOut, "schema": "the ledger's is tenure, a tenant's stands under tenants", "currentschema": "the ledger's is tenure, a tenant's stands under tenants",
+	"sockettimeout": leaveOut, "preparethreshold": leaveOut, "pgbouncer": "point tenant_dsn at PgBouncer, and dsn at Postgres itself",
 }
 
 // usersOf are the users that connect by these DSNs, as far as they can be read.

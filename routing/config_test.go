@@ -105,6 +105,13 @@ func TestConfig_Validate(t *testing.T) {
 			[]string{"pools.main.tenant_dsn: sets options, which a pooler does not pass on; write each setting by itself, such as statement_timeout=5000 for options='-c statement_timeout=5000'"}},
 		"a pooler's DSN that is none": {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app", TenantDSN: "postgres://app:hunter2@db1:x/app"}),
 			[]string{"pools.main.tenant_dsn: cannot be read as a Postgres connection string; write postgres://user@host:5432/database?sslmode=verify-full"}},
+		"JDBC's": {pool("main", routing.PoolConfig{DSN: "jdbc:postgresql://db1/app?user=app&password=hunter2"}),
+			[]string{"pools.main.dsn: is no connection string of Postgres' own, but one of another library's, as for JDBC or .NET; write postgres://user@host:5432/database?sslmode=verify-full"}},
+		".NET's": {pool("main", routing.PoolConfig{DSN: "Host=db1;Database=app;Username=app;Password=hunter2"}),
+			[]string{"pools.main.dsn: is no connection string of Postgres' own, but one of another library's, as for JDBC or .NET; write postgres://user@host:5432/database?sslmode=verify-full"}},
+		"what only libpq knows": {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app?keepalives_idle=5&sslcrl=x"}), []string{
+			"pools.main.dsn: sets keepalives_idle, which is not known here, and the server would refuse; write tcp_keepalives_idle",
+			"pools.main.dsn: sets sslcrl, which is not known here, and the server would refuse; leave it out"}},
 		"a short lock timeout": {func(c *routing.Config) { c.Connections.LockTimeout = time.Millisecond },
 			[]string{"connections.lock_timeout: 1ms: 100ms to 168h are allowed"}},
 		"a long transaction timeout": {func(c *routing.Config) { c.Connections.TransactionTimeout = 169 * time.Hour },

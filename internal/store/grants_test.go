@@ -276,6 +276,13 @@ func TestNobodyIsGuessed(t *testing.T) {
 	given, err = store.Regrant(t.Context(), owner)
 	require.NoError(t, err)
 	require.Equal(t, []string{"GRANT SELECT, INSERT ON tenure.audit TO " + all, "GRANT SELECT, INSERT ON tenure.audit TO " + user}, given)
+
+	for _, sql := range []string{"DROP OWNED BY " + all, "DROP ROLE " + all, "CREATE ROLE " + all + " LOGIN"} {
+		execute(t, owner, sql)
+	}
+	given, err = store.Regrant(t.Context(), owner)
+	require.NoError(t, err)
+	require.Empty(t, given, "another user of that name was named by nobody")
 }
 
 // TestWhatHoldersHave: each way to a right that nobody gave by naming is found, and what mends it mends it.

@@ -254,7 +254,8 @@ var checks = []struct {
 	{"privileges", true, false, (*pool).checkHolders},
 	{"tenants", true, false, (*pool).checkShared},
 	{"transactions", false, false, (*pool).checkTransactions},
-	{"replication", false, false, (*pool).checkSlots},
+	{"replication", false, false, (*pool).checkReplication},
+	{"server", true, false, (*pool).checkLocks},
 	{"vacuum", false, false, (*pool).checkVacuum},
 }
 

@@ -339,3 +339,16 @@ func TestTenantsThatNobodyRoutesAreFound(t *testing.T) {
 	b.exec("DROP TABLE customer")
 	b.finding("tenants.table cannot be asked: ")
 }
+
+// Days of finished jobs are tables: a subscriber needs to be told of them as of one, and who looks at all of them locks each.
+func TestManyDays(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("CREATE PUBLICATION rooted FOR TABLE tenure.completed_job WITH (publish_via_partition_root = true)")
+	b.exec(`CREATE PUBLICATION "of days" FOR TABLE tenure.completed_job`)
+	require.Contains(t, b.finding("publication of days publishes").Mend, `ALTER PUBLICATION "of days" SET (publish_via_partition_root = true)`)
+	b.lacks("publication rooted")
+	b.lacks("tenure.job_status takes")
+	b.exec("SELECT tenure.make_day(d::date) FROM generate_series(now() + interval '10 days', now() + interval '510 days', interval '1 day') d")
+	require.Contains(t, b.finding("tenure.job_status takes").Mend, "execution.retention")
+}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -176,7 +178,7 @@ func (p *pool) checkTransactions(ctx context.Context, db store.DB) error {
 		return err
 	}
 	for _, h := range all {
-		if h.Open < p.open && h.Age < longAge || h.What == "replication slot" && h.State == "inactive" { // which checkSlots tells of
+		if h.Open < p.open && h.Age < longAge || h.What == "replication slot" && h.State == "inactive" { // which checkReplication tells of
 			continue
 		}
 		since := fmt.Sprintf("for %d transactions", h.Age)
@@ -196,13 +198,36 @@ func (p *pool) checkTransactions(ctx context.Context, db store.DB) error {
 	return nil
 }
 
-// checkSlots looks for replication slots that nobody reads from.
-func (p *pool) checkSlots(ctx context.Context, db store.DB) error {
+// checkReplication looks for replication slots that nobody reads from, and for publications whose subscribers will stop.
+func (p *pool) checkReplication(ctx context.Context, db store.DB) error {
+	publications, err := store.PublicationsOfDays(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, name := range publications {
+		p.add(Warning, "replication", fmt.Sprintf("publication %s publishes the finished jobs of each day by the name of that day's table", name),
+			"a subscriber stops at the first day that it has no table for, and the server then keeps its write-ahead log until the disk is full",
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true); then, at the subscriber: ALTER SUBSCRIPTION … REFRESH PUBLICATION", pgx.Identifier{name}.Sanitize()))
+	}
 	slots, err := store.InactiveSlots(ctx, db)
 	for _, slot := range slots {
 		h := store.Holdup{HoldupID: store.HoldupID{What: "replication slot", ID: slot}, State: "inactive"}
 		p.add(Warning, "replication", fmt.Sprintf("nobody reads from replication slot %s", slot),
 			"the server keeps its write-ahead log for it until the disk is full, and maybe dead rows", h.Remedy())
+	}
+	return err
+}
+
+// looksAtOnce is how many queries of all finished jobs a server is to bear at a time.
+const looksAtOnce = 20
+
+// checkLocks looks whether the server has room for the locks that queries of finished jobs take.
+func (p *pool) checkLocks(ctx context.Context, db store.DB) error {
+	look, room, err := store.LockRoom(ctx, db)
+	if err == nil && look*looksAtOnce > room {
+		p.add(Warning, "server", fmt.Sprintf("a look at tenure.job_status takes %d locks, one for each day of finished jobs and each of its indexes, and the server has room for %d", look, room),
+			"a few of them at a time fail with \"out of shared memory\", and so does whatever else needs a lock then",
+			"keep finished jobs for fewer days (execution.retention); or raise max_locks_per_transaction, and restart the server")
 	}
 	return err
 }

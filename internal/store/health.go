@@ -22,6 +22,12 @@ func ReadServerHealth(ctx context.Context, db DB) (h ServerHealth, err error) {
 	return h, explain(err, "ask the server how it is doing")
 }
 
+// LockRoom tells how many locks a query of all finished jobs takes, and for how many the server has room.
+func LockRoom(ctx context.Context, db DB) (look, room int64, err error) {
+	err = db.QueryRow(ctx, sqlServerLocks).Scan(&look, &room)
+	return look, room, explain(err, "look for how many locks there is room")
+}
+
 // TableHealth is how far vacuum is behind on a table of the ledger.
 type TableHealth struct {
 	Name    string

@@ -64,3 +64,9 @@ func Holdups(ctx context.Context, db DB, most int) ([]Holdup, error) {
 func InactiveSlots(ctx context.Context, db DB) ([]string, error) {
 	return list(ctx, db, "look for replication slots", pgx.RowTo[string], sqlSlotInactive)
 }
+
+// PublicationsOfDays lists the publications of this database whose subscribers stop when the next day's table of finished
+// jobs is used, as they lack it.
+func PublicationsOfDays(ctx context.Context, db DB) ([]string, error) {
+	return list(ctx, db, "look for publications", pgx.RowTo[string], sqlPublicationDays)
+}

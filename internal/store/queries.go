@@ -274,6 +274,8 @@ var (
 	sqlPoolLoad              = query("pool_load")
 	sqlServerHealth          = query("server_health")
 	sqlSlotInactive          = query("slot_inactive")
+	sqlPublicationDays       = query("publication_days")
+	sqlServerLocks           = query("server_locks")
 	sqlTableHealth           = query("table_health")
 	sqlEnqueueMoved          = query("enqueue_moved")
 	sqlLaneLeft              = query("lane_left")

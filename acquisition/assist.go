@@ -243,6 +243,7 @@ func (a *assistant) reportTo(holder string, willing bool) {
 	free := 0
 	if willing {
 		free = a.workers.FreeSlots()
+		r.Idle = a.workers.IdleWorkers()
 		r.Free, r.Full = a.allotments.allot(a.pool.Name, free, time.Now()), a.workers.FullTenants(a.session, maxFull)
 	}
 	for more := true; more; {

@@ -54,7 +54,7 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 	if slots > 0 {
 		c.lanes.RereadMissed(schedule.MissedHere)
 	}
-	if c.isCrowded() {
+	if c.isCrowded() || c.peers.holdsCounted() {
 		c.peers.seekHelp(c.peers.noteWork(true, 0))
 	} else {
 		c.peers.seekHelp(c.peers.noteWork(work, slots))

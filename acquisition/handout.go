@@ -44,14 +44,32 @@ func (d *dispatcher) assign(picked []store.Waiting, slots int, ready []*peer, po
 		j := &picked[i]
 		mine := d.handles(j.Record.Kind)
 		p := &portions[j.Lane]
-		if j.TooLarge && len(own) < slots || mine && len(own) < slots && p.Here > 0 && room.Take(j.Record.Tenant, j.Record.Kind) {
+		fits, takes := mine && len(own) < slots && p.Here > 0, room.Take
+		counted := fits && d.gates.Counts(&j.Record)
+		if counted { // what waits for a worker keeps others out of its limit that would run at once elsewhere
+			takes = room.TakeAtOnce
+		}
+		if j.TooLarge && len(own) < slots || fits && takes(j.Record.Tenant, j.Record.Kind) {
 			if !j.TooLarge { // that is not run
 				p.Here--
 			}
 			own = append(own, *j)
 			continue
 		}
-		if a := choosePeer(as[1:], j.Record.Kind, j.Record.Tenant); a != nil {
+		a := choosePeer(as[1:], &j.Record, (*peer).countIdle)
+		if counted && a == nil && room.Take(j.Record.Tenant, j.Record.Kind) {
+			d.peers.noteCounted()
+			p.Here--
+			own = append(own, *j)
+			continue
+		}
+		if !counted || a == nil {
+			a = choosePeer(as[1:], &j.Record, (*peer).countCredit)
+		}
+		if a != nil {
+			if counted {
+				d.peers.noteCounted()
+			}
 			a.jobs = append(a.jobs, *j)
 			continue
 		}
@@ -68,13 +86,13 @@ func (d *dispatcher) assign(picked []store.Waiting, slots int, ready []*peer, po
 	return slices.DeleteFunc(as, func(a assignment) bool { return len(a.jobs) == 0 })
 }
 
-// choosePeer finds the peer with most capacity left among those that can run a kind, and more
-// of a tenant's.
-func choosePeer(as []assignment, kind, tenant string) (best *assignment) {
+// choosePeer finds the peer with most of something left among those that can run a job, and more
+// of its tenant's.
+func choosePeer(as []assignment, r *job.Record, count func(*peer) int) (best *assignment) {
 	most := 0
 	for i := range as {
 		a := &as[i]
-		if left := a.peer.credit - len(a.jobs); left > most && a.peer.kinds.Has(kind) && !a.peer.full[tenant] {
+		if left := count(a.peer) - len(a.jobs); left > most && a.peer.kinds.Has(r.Kind) && !a.peer.full[r.Tenant] {
 			best, most = a, left
 		}
 	}
@@ -264,6 +282,7 @@ func (d *dispatcher) noteAssigned(a assignment, claims madeClaims) {
 	d.gates.NoteClaimed(time.Now(), a.jobs...)
 	p.assigned += int64(len(a.jobs))
 	p.credit -= len(a.jobs)
+	p.idle -= len(a.jobs)
 	if err := d.elector.Send(p.member, MessageAssigned, About{Pool: d.pool.Name}.Encode()); err != nil {
 		d.log.Debug("a node could not be told of its claims; it finds them by itself", zap.String("to", p.member), zap.Error(err))
 	}

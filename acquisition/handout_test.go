@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -65,4 +66,39 @@ func TestWhatIsTooLargeTakesNoRoom(t *testing.T) {
 	require.True(t, as[0].jobs[0].TooLarge)
 	require.Zero(t, portions[0].Here)
 	require.True(t, l.RunsHereOnly(), "its tenant is full here, and has its turn when that is over")
+}
+
+// A job that counts for a limit does not wait for a worker here while one is idle elsewhere: it would keep another
+// job of the limit from running. Where none is, it waits here, and peers are asked for.
+func TestWhatCountsGoesToWhoIsIdle(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	tm := idleTerm(b.acquirer(&fakeElector{}))
+	free := tm.workers.IdleWorkers()
+	tm.gates.Set(store.LimitState{Limits: []store.Limit{{LimitKey: store.LimitKey{Tenant: "acme", Scope: store.ScopeTenant}, Most: 100}}}, time.Now())
+	ready := []*peer{
+		{session: uuid.New(), kinds: store.KindsOf([]string{"k"}), credit: 100, idle: 1},
+		{session: uuid.New(), kinds: store.KindsOf([]string{"k"}), credit: 50, idle: 2},
+	}
+	assign := func(tenant string) (own, first, second int) {
+		picked := make([]store.Waiting, free+4)
+		for i := range picked {
+			picked[i].Record.Kind, picked[i].Record.Tenant = "k", tenant
+		}
+		portions := []schedule.Portion{{Lane: tm.lanes.See(laneOf(tenant, 0)), Quota: len(picked), Here: len(picked)}}
+		for _, a := range tm.claimer.dispatcher.assign(picked, len(picked), ready, portions) {
+			switch a.peer {
+			case nil:
+				own = len(a.jobs)
+			case ready[0]:
+				first = len(a.jobs)
+			default:
+				second = len(a.jobs)
+			}
+		}
+		return own, first, second
+	}
+	own, first, second := assign("acme")
+	require.Equal(t, []int{free, 2, 2}, []int{own, first, second})
+	require.True(t, tm.peers.holdsCounted())
 }

@@ -104,6 +104,7 @@ type Capacity struct {
 	Session uuid.UUID `json:"s"`
 	Taken   int64     `json:"t"`
 	Free    int       `json:"r"`
+	Idle    int       `json:"i,omitempty"` // of the workers: jobs for them need not wait
 	// Over are claims that have come to their end since the last message.
 	Over []int64 `json:"o,omitempty"`
 	// Returned: some of their jobs were given back and wait again.
@@ -137,7 +138,7 @@ func DecodeCapacity(b []byte) (Capacity, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return Capacity{}, fmt.Errorf("decode a capacity message: %w", err)
 	}
-	if r.Pool == "" || r.Session == uuid.Nil || r.Taken < 0 || r.Free < 0 || r.Free > maxCapacity || r.DueIn < 0 {
+	if r.Pool == "" || r.Session == uuid.Nil || r.Taken < 0 || min(r.Free, r.Idle) < 0 || max(r.Free, r.Idle) > maxCapacity || r.DueIn < 0 {
 		return Capacity{}, errors.New("decode a capacity message: no pool or session, or a number that is negative or too high")
 	}
 	return r, nil

@@ -23,6 +23,7 @@ type peers struct {
 	asked    map[string]invitation // by member
 	runnable store.Kinds           // kinds that this node or some peer can run
 	full     time.Time             // since when there has been more work than this node's workers had capacity for; zero: there is not
+	counted  time.Time             // when a job that counts for a limit was last claimed though it has to wait for a worker here
 	alone    bool                  // no other node was there at the last look
 }
 
@@ -45,6 +46,7 @@ type peer struct {
 	full     map[string]bool // tenants that it can run no more jobs of now
 	heard    time.Time
 	credit   int   // jobs that may be assigned to it now
+	idle     int   // its workers that run nothing, as far as they may be assigned some
 	assigned int64 // jobs assigned to it, in all
 	base     int64 // jobs it had accepted before this term assigned it any
 	bytes    int64 // of jobs assigned to it since it was last known to have accepted all
@@ -83,11 +85,16 @@ func (ps *peers) noteReport(from string, r Capacity) (p *peer, more bool) {
 	}
 	coming := max(0, p.assigned-(r.Taken-p.base)) // assigned, and not accepted yet
 	p.credit = max(0, r.Free-int(coming))
+	p.idle = min(p.credit, max(0, r.Idle-int(coming)))
 	if coming == 0 {
 		p.bytes = 0
 	}
 	return p, p.credit > before || len(p.full) < full
 }
+
+func (p *peer) countCredit() int { return p.credit }
+
+func (p *peer) countIdle() int { return p.idle }
 
 // noteWithdrawn notes that a peer lost a claim of some jobs that it did not accept.
 func (ps *peers) noteWithdrawn(session uuid.UUID, jobs int) {
@@ -230,6 +237,12 @@ func (ps *peers) noteWork(work bool, slots int) (full bool) {
 	}
 	return !ps.full.IsZero() && now.Sub(ps.full) >= burst
 }
+
+// noteCounted notes that a job which counts for a limit waits for a worker here.
+func (ps *peers) noteCounted() { ps.counted = time.Now() }
+
+// holdsCounted tells whether some did lately: peers would run more of what the limit allows.
+func (ps *peers) holdsCounted() bool { return time.Since(ps.counted) < tendEvery }
 
 // seekHelp invites peers while there is more to do than this node can.
 func (ps *peers) seekHelp(full bool) {

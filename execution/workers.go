@@ -224,6 +224,12 @@ func (w *Workers) FinishWithin() time.Duration { return w.cfg.FinishWithin }
 // FreeSlots is how many more claims the workers would take now, without reserving them.
 func (w *Workers) FreeSlots() int { return w.capacity.countFree() }
 
+// IdleWorkers is how many workers run nothing, and have nothing waiting for them.
+func (w *Workers) IdleWorkers() int {
+	free, _ := w.backlog.room()
+	return max(free, 0)
+}
+
 // AwaitCapacity calls o.CapacityAvailable once there is capacity for a good number of
 // claims, unless o knows of as much already.
 func (w *Workers) AwaitCapacity(o Owner, known int) { w.capacity.tellWhenFree(o, known) }
@@ -338,6 +344,9 @@ func (r *Room) Take(tenant, kind string) bool {
 	r.first[tenant] = true
 	return true
 }
+
+// TakeAtOnce is Take for a job that a free worker is to run.
+func (r *Room) TakeAtOnce(tenant, kind string) bool { return r.free > 0 && r.Take(tenant, kind) }
 
 // countAlike tells how many jobs of a kind may share a call, and how many of a tenant wait.
 func (r *Room) countAlike(tenant, kind string) (batch, waiting int) {

@@ -179,6 +179,24 @@ func (o *Operator) unrouted(ctx context.Context, id tenancy.ID, pool string) err
 	return nil
 }
 
+// MaxAttempts is how often a job is tried in all: what it says itself, else its kind's policy, or the configuration's.
+// 0: this process does not know its kind.
+func (o *Operator) MaxAttempts(j JobStatus) int {
+	spec := findKind(o.registry, j.Kind)
+	switch {
+	case j.MaxAttempts > 0:
+		return j.MaxAttempts
+	case j.External:
+		return job.DefaultPolicy().Attempts()
+	case spec == nil:
+		return 0
+	case spec.Retry != nil:
+		return spec.Retry.Attempts()
+	}
+	policy, _ := job.ParsePolicy(o.cfg.Load().Execution.Retry) // it was read when the process was started
+	return policy.Attempts()
+}
+
 // OpenPayload returns a job's arguments, decrypted if they are encrypted. The error is [encryption.ErrNoKey]
 // if this process has not the key for it.
 func (o *Operator) OpenPayload(ctx context.Context, j JobStatus) ([]byte, error) {

@@ -3,21 +3,17 @@ package dashboard
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 )
-
-// entriesShown is how many entries of the audit there are on a page.
-const entriesShown = 50
 
 type auditBody struct {
 	Filter  tenure.AuditFilter
 	JobID   string // of the filter; "": any
 	Pools   []string
 	Entries []auditRow
-	Next    string // the cursor that the next page begins behind; "": there is none
+	Pages   pages
 }
 
 type auditRow struct {
@@ -29,7 +25,7 @@ type auditRow struct {
 // those who may see all tenants.
 func auditPage(v *visit) (view, error) {
 	f := tenure.AuditFilter{Pool: v.FormValue("pool"), Tenant: tenantID(v.FormValue("tenant")), Who: v.FormValue("who"), Action: v.FormValue("action"),
-		After: v.FormValue("after"), Limit: entriesShown + 1}
+		After: v.after(), Limit: rowsShown + 1}
 	body := auditBody{JobID: v.FormValue("job"), Pools: v.pools("")}
 	err := f.Validate()
 	if err == nil && body.JobID != "" {
@@ -39,16 +35,13 @@ func auditPage(v *visit) (view, error) {
 		return view{}, &statusError{http.StatusBadRequest, err.Error()}
 	}
 	body.Filter = f
-	entries := gather(v, f.Pool, string(f.Tenant), func(pool, tenant string) ([]tenure.AuditEntry, error) {
+	found := gather(v, f.Pool, string(f.Tenant), func(pool, tenant string) ([]tenure.AuditEntry, error) {
 		of := f
 		of.Pool, of.Tenant = pool, tenantID(tenant)
 		return v.op.Audit(v.ctx, of)
 	})
-	slices.SortFunc(entries, tenure.CompareAudit)
-	if len(entries) > entriesShown {
-		entries = entries[:entriesShown]
-		body.Next = entries[entriesShown-1].Cursor()
-	}
+	entries, next := firstPage(found, tenure.CompareAudit)
+	body.Pages = v.newPages("/audit", len(entries), rowsShown, "", next, "pool", f.Pool, "who", f.Who, "action", f.Action, "tenant", f.Tenant, "job", body.JobID)
 	for _, e := range entries {
 		row := auditRow{AuditEntry: e}
 		if len(e.Detail) > 0 {

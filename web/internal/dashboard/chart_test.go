@@ -94,3 +94,18 @@ func TestTimelines(t *testing.T) {
 	require.Equal(t, "c", terms[2].Label)
 	require.True(t, terms[2].Narrow)
 }
+
+// People read how long something took, its clock, and of a long error what it begins with.
+func TestFormats(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{0: "less than 1 ms", 20 * time.Millisecond: "20 ms", 1420 * time.Millisecond: "1.4 s", 9999 * time.Millisecond: "9.9 s", 61 * time.Second: "61 s", 3 * time.Hour: "3 h"} {
+		require.Equal(t, want, lasted(d))
+	}
+	now := time.Date(2026, 11, 27, 0, 0, 10, 0, time.UTC)
+	for at, want := range map[time.Time]string{now.Add(-3 * time.Second): "00:00:07", now.Add(-time.Minute): "26 Nov 23:59:10", now.AddDate(-1, 0, 0): "2025-11-27 00:00:10"} {
+		require.Equal(t, want, clock(at.In(time.FixedZone("", 3600)), now))
+	}
+	for text, want := range map[string]string{"no": "no", "row 17: no\nDETAIL: x": "row 17: no …", strings.Repeat("é", 201): strings.Repeat("é", 200) + " …", "\n only\n": "only"} {
+		require.Equal(t, want, firstLine(text))
+	}
+}

@@ -54,7 +54,8 @@ type site struct {
 	traceURL string
 	pages    map[string]*template.Template
 	looker   *looker
-	dead     *deadCounts
+	dead     *counts[scope, []tenure.DeadGroup]
+	counts   *counts[tenure.CancelFilter, int64]
 	tables   tables
 	doctor   doctor
 }
@@ -74,7 +75,7 @@ func Handler(op *tenure.Operator, s Settings) (http.Handler, error) {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	st := &site{op: op, reveal: reveal.New(op, s.Redact), log: log, quiet: quietly(log), prefix: prefix, traceURL: s.TraceURL, pages: pages, looker: newLooker(op), dead: newDeadCounts(op)}
+	st := &site{op: op, reveal: reveal.New(op, s.Redact), log: log, quiet: quietly(log), prefix: prefix, traceURL: s.TraceURL, pages: pages, looker: newLooker(op), dead: newDeadCounts(op), counts: newCounts(op.CountCancellable)}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/", cached(http.FileServerFS(staticFiles)))
 	for path, show := range map[string]func(*visit) (view, error){
@@ -137,7 +138,7 @@ func cached(next http.Handler) http.Handler {
 
 func (s *site) newVisit(r *http.Request, within time.Duration) (*visit, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(tenure.ByWhom(r.Context(), access.From(r.Context()).Name), within)
-	return &visit{Request: r, op: s.op, reveal: s.reveal, log: s.log, quiet: s.quiet, looker: s.looker, dead: s.dead, traceURL: s.traceURL, grant: access.From(r.Context()), ctx: ctx, made: time.Now()}, cancel
+	return &visit{Request: r, op: s.op, reveal: s.reveal, log: s.log, quiet: s.quiet, looker: s.looker, dead: s.dead, counts: s.counts, traceURL: s.traceURL, grant: access.From(r.Context()), ctx: ctx, made: time.Now()}, cancel
 }
 
 // page answers with a page. Who may see the same and asks for the same while it is being made gets what is made.
@@ -184,6 +185,7 @@ func (s *site) action(role access.Role, do func(*visit) (string, error)) http.Ha
 		to, err := do(v)
 		s.looker.expire()
 		s.dead.expire()
+		s.counts.expire()
 		s.tables.expire()
 		if err != nil {
 			s.fail(w, v, err)

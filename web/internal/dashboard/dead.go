@@ -58,7 +58,7 @@ func (v *visit) groupDead(f tenure.DeadFilter) (all deadGroups) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				parts = append(parts, c.groups...)
+				parts = append(parts, c.found...)
 				all.Partly = all.Partly || c.err != nil
 				all.Counting = all.Counting || !c.known()
 				if all.At.IsZero() || c.begun.Before(all.At) {

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// countWithin is how long the dead letters of a pool may take to be counted: each of them is read.
+	// countWithin is how long a count may take: each of them is read.
 	countWithin = time.Minute
 	// countRests is how many times as long as a count took nothing is counted after it, whoever looks.
 	countRests = 20
@@ -21,53 +21,57 @@ const (
 	countsKept = 200
 )
 
-// deadCounts counts dead letters by their groups for all who look: every tab asks again each two seconds, and
-// a count reads each dead letter.
-type deadCounts struct {
-	count func(context.Context, scope) ([]tenure.DeadGroup, error)
+// counts are of jobs, or of dead letters by their groups, for all who look: every tab asks again each two seconds, and
+// a count reads each of them.
+type counts[P comparable, T any] struct {
+	count func(context.Context, P) (T, error)
 
 	mu   sync.Mutex
-	last map[scope]*deadCount // guarded by mu
+	last map[P]*counting[T] // guarded by mu
 }
 
-// deadCount is the last count of a part.
-type deadCount struct {
+// counting is the last count of a part.
+type counting[T any] struct {
 	begun, ended time.Time // zero: none has ended
-	groups       []tenure.DeadGroup
-	err          error         // groups are not all
+	found        T
+	err          error         // found is not all
 	counting     chan struct{} // closed when the count that is under way has ended; nil: none is
 	asked        time.Time
 	newer        time.Time // what was counted before then does not count any more
 }
 
-func (c *deadCount) known() bool { return !c.begun.IsZero() && !c.begun.Before(c.newer) }
+func (c *counting[T]) known() bool { return !c.begun.IsZero() && !c.begun.Before(c.newer) }
 
-func newDeadCounts(op *tenure.Operator) *deadCounts {
-	return &deadCounts{last: map[scope]*deadCount{}, count: func(ctx context.Context, part scope) ([]tenure.DeadGroup, error) {
+func newCounts[P comparable, T any](count func(context.Context, P) (T, error)) *counts[P, T] {
+	return &counts[P, T]{last: map[P]*counting[T]{}, count: count}
+}
+
+func newDeadCounts(op *tenure.Operator) *counts[scope, []tenure.DeadGroup] {
+	return newCounts(func(ctx context.Context, part scope) ([]tenure.DeadGroup, error) {
 		return op.DeadLetters().Groups(ctx, tenure.DeadFilter{Pool: part.pool, Tenant: part.tenant})
-	}}
+	})
 }
 
 // of is the last count of a part: one that has just been made where that was known to nobody, and where it takes longer
-// than ctx, one that has not begun. Its groups are everybody's.
-func (d *deadCounts) of(ctx context.Context, part scope) deadCount {
+// than ctx, one that has not begun. What it found is everybody's.
+func (d *counts[P, T]) of(ctx context.Context, part P) counting[T] {
 	for {
-		c, counting := d.look(part)
-		if counting == nil || c.known() && time.Since(c.begun) <= oldAfter || !wait(counting, ctx.Done()) {
+		c, end := d.look(part)
+		if end == nil || c.known() && time.Since(c.begun) <= oldAfter || !wait(end, ctx.Done()) {
 			return c
 		}
 	}
 }
 
 // look has a part counted if it is time, and returns what ends when that has been done.
-func (d *deadCounts) look(part scope) (deadCount, chan struct{}) {
+func (d *counts[P, T]) look(part P) (counting[T], chan struct{}) {
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.last[part]
 	if c == nil {
 		d.forget(now)
-		c = &deadCount{}
+		c = &counting[T]{}
 		d.last[part] = c
 	}
 	c.asked = now
@@ -83,8 +87,8 @@ func (d *deadCounts) look(part scope) (deadCount, chan struct{}) {
 }
 
 // forget makes room for one more; the caller holds mu.
-func (d *deadCounts) forget(now time.Time) {
-	var oldest scope
+func (d *counts[P, T]) forget(now time.Time) {
+	var oldest P
 	for part, c := range d.last {
 		if c.counting == nil && now.Sub(c.asked) > countKept {
 			delete(d.last, part)
@@ -97,20 +101,20 @@ func (d *deadCounts) forget(now time.Time) {
 	}
 }
 
-func (d *deadCounts) renew(part scope, c *deadCount) {
+func (d *counts[P, T]) renew(part P, c *counting[T]) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), countWithin) // for all who look, whichever of them goes
 	defer cancel()
-	groups, err := d.count(ctx, part)
+	found, err := d.count(ctx, part)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c.begun, c.ended, c.groups, c.err = begun, time.Now(), groups, err
+	c.begun, c.ended, c.found, c.err = begun, time.Now(), found, err
 	close(c.counting)
 	c.counting = nil
 }
 
 // expire has the next who looks wait for what is newer than an action.
-func (d *deadCounts) expire() {
+func (d *counts[P, T]) expire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.last {

@@ -31,7 +31,7 @@ func TestDeadLettersAreCountedForAllWhoLook(t *testing.T) {
 			c := d.of(ctx, scope{})
 			require.Equal(t, shown > 0, c.known())
 			if shown > 0 {
-				require.Equal(t, shown, c.groups[0].Count)
+				require.Equal(t, shown, c.found[0].Count)
 			}
 		}
 		for range 50 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tenurehq/tenure"
@@ -44,6 +45,45 @@ func span(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%d days", d/(24*time.Hour))
 	}
+}
+
+// lasted is how long something took, of which people want to know tenths of a second, too.
+func lasted(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d < time.Millisecond:
+		return "less than 1 ms"
+	case time.Second <= d && d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Truncate(100*time.Millisecond).Seconds())
+	default:
+		return span(d)
+	}
+}
+
+// clock is a time in UTC, with its day where that is not today.
+func clock(at, now time.Time) string {
+	switch at, now = at.UTC(), now.UTC(); {
+	case at.Format(time.DateOnly) == now.Format(time.DateOnly):
+		return at.Format(time.TimeOnly)
+	case at.Year() == now.Year():
+		return at.Format("2 Jan 15:04:05")
+	default:
+		return at.Format(time.DateTime)
+	}
+}
+
+// lineShown is how much of an error there is in a list, in characters.
+const lineShown = 200
+
+// firstLine is the beginning of a text: its first line, as far as that is shown in lists.
+func firstLine(text string) string {
+	line, _, more := strings.Cut(strings.TrimSpace(text), "\n")
+	if runes := []rune(line); len(runes) > lineShown {
+		line, more = string(runes[:lineShown]), true
+	}
+	if more {
+		line = strings.TrimSpace(line) + " …"
+	}
+	return line
 }
 
 // relative says how far a time is from now.

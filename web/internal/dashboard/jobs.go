@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,17 +21,80 @@ type jobsBody struct {
 	Filter tenure.JobFilter
 	States []string
 	Pools  []string
-	Jobs   []tenure.JobStatus
-	Next   []any // names and values in the address of the next page; nil: there is none
+	Jobs   []jobRow
+	Pages  pages
 
 	Filtered    bool
 	Marked      bool // only jobs with some tags or a correlation ID are shown, by which nothing is done to many
 	Cancellable bool // there are some that can be cancelled, as far as their state tells
 }
 
+// jobRow is a job in a list.
+type jobRow struct {
+	tenure.JobStatus
+	Attempts string
+	Stands   string    // how it stands, and, unless At is zero,
+	At       time.Time // since when, or until when
+}
+
+func newJobRow(v *visit, j tenure.JobStatus) jobRow {
+	r := jobRow{JobStatus: j, Attempts: attemptOf(v, j, attemptsBegun(j))}
+	r.Stands, r.At = standing(j)
+	return r
+}
+
+// attemptsBegun is how many attempts of a job have begun.
+func attemptsBegun(j tenure.JobStatus) int {
+	switch j.State {
+	case "claimed", "running", "locked":
+		return j.Attempt + 1
+	}
+	return j.Attempt
+}
+
+// attemptOf says which attempt of how many one is, as far as that is known here.
+func attemptOf(v *visit, j tenure.JobStatus, n int) string {
+	if most := v.op.MaxAttempts(j); most > 0 {
+		return fmt.Sprintf("%s of %s", number(int64(n)), number(int64(most)))
+	}
+	return number(int64(n))
+}
+
+// standing is how a job stands, and since when, or until when; zero: that says no time.
+func standing(j tenure.JobStatus) (string, time.Time) {
+	ran := ""
+	if !j.StartedAt.IsZero() && j.State != "running" {
+		ran = "ran " + lasted(j.At.Sub(j.StartedAt)) + ", "
+		if j.Attempt <= 1 {
+			ran = "waited " + lasted(j.StartedAt.Sub(j.CreatedAt)) + ", " + ran
+		}
+	}
+	switch j.State {
+	case "waiting":
+		return "waits for its turn", time.Time{}
+	case "awaiting":
+		return "waits for other jobs", time.Time{}
+	case "scheduled", "retrying":
+		return "due", j.At
+	case "claimed":
+		return "handed out", j.At
+	case "running":
+		return "runs for " + span(time.Since(j.At)) + ", since", j.At
+	case "locked":
+		return "with " + j.Node + " until", j.At
+	case "suspended":
+		return "suspended", j.At
+	case "dead":
+		return "died", j.At
+	case "cancelled":
+		return ran + "cancelled", j.At
+	}
+	return ran + "finished", j.At
+}
+
 func jobsPage(v *visit) (view, error) {
 	f := tenure.JobFilter{State: v.FormValue("state"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), Pool: v.FormValue("pool"),
-		CorrelationID: v.FormValue("correlation"), After: v.FormValue("after"), Limit: rowsShown + 1}
+		CorrelationID: v.FormValue("correlation"), After: v.after(), Limit: rowsShown + 1}
 	for _, tag := range v.Form["tag"] {
 		if tag != "" {
 			f.Tags = append(f.Tags, tag)
@@ -49,27 +113,86 @@ func jobsPage(v *visit) (view, error) {
 	}
 	body := jobsBody{Filter: f, States: tenure.States, Pools: v.pools(""), Marked: len(f.Tags) > 0 || f.CorrelationID != ""}
 	body.Filtered = body.Marked || f.Pool != "" || f.State != "" || f.Tenant != "" || f.Kind != "" || f.Queue != ""
-	var next string
-	body.Jobs, next = firstPage(listJobs(v, f), tenure.CompareJobs)
-	if next != "" {
-		body.Next = []any{"pool", f.Pool, "state", f.State, "tenant", f.Tenant, "kind", f.Kind, "queue", f.Queue, "correlation", f.CorrelationID, "after", next}
-		for _, tag := range f.Tags {
-			body.Next = append(body.Next, "tag", tag)
-		}
+	var found []tenure.JobStatus
+	var total string
+	together(func() { found = listJobs(v, f) }, func() { total = totalOf(v, f) })
+	jobs, next := firstPage(found, tenure.CompareJobs)
+	for _, j := range jobs {
+		body.Jobs = append(body.Jobs, newJobRow(v, j))
 	}
+	chosen := []any{"pool", f.Pool, "state", f.State, "tenant", f.Tenant, "kind", f.Kind, "queue", f.Queue, "correlation", f.CorrelationID}
+	for _, tag := range f.Tags {
+		chosen = append(chosen, "tag", tag)
+	}
+	body.Pages = v.newPages("/jobs", len(jobs), rowsShown, total, next, chosen...)
 	body.Cancellable = len(body.Jobs) > 0 && (f.State == "" || slices.Contains(tenure.CancelStates, f.State))
-	return view{Page: "jobs", Title: "Jobs", Body: body}, nil
+	return view{Page: "jobs", Title: titleOf(f), Body: body}, nil
 }
 
-// listJobs lists jobs of all that the visitor may see, the newest first.
+// titleOf says which jobs are listed.
+func titleOf(f tenure.JobFilter) string {
+	title := "Jobs"
+	if f.State != "" {
+		title = strings.ToUpper(f.State[:1]) + strings.ReplaceAll(f.State[1:], "_", " ") + " jobs"
+	}
+	for _, part := range [][2]string{{" of ", f.Tenant}, {" of kind ", f.Kind}, {" in queue ", f.Queue}, {" in pool ", f.Pool}, {" with ID ", f.CorrelationID}, {" tagged ", strings.Join(f.Tags, ", ")}} {
+		if part[1] != "" {
+			title += part[0] + part[1]
+		}
+	}
+	return title
+}
+
+// totalOf is how many jobs a filter chooses, for people; "": that is not known yet, or would have to be counted among all
+// that have finished.
+func totalOf(v *visit, f tenure.JobFilter) string {
+	if len(f.Tags) > 0 || f.CorrelationID != "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	defer cancel()
+	var n int64
+	more := false
+	switch {
+	case slices.Contains(tenure.CancelStates, f.State):
+		for _, of := range v.scopes(f.Pool, f.Tenant) {
+			c := v.counts.of(ctx, tenure.CancelFilter{Pool: of.pool, Tenant: of.tenant, Kind: f.Kind, Queue: f.Queue, State: f.State})
+			if !c.known() {
+				return ""
+			}
+			n, more = n+c.found, more || tenure.More(c.found) || c.err != nil
+		}
+	case f.State == "dead" && f.Queue == "":
+		for _, pool := range v.pools(f.Pool) {
+			for _, tenant := range v.tenants(f.Tenant) {
+				c := v.dead.of(ctx, scope{pool, tenant})
+				if !c.known() {
+					return ""
+				}
+				more = more || c.err != nil
+				for _, g := range c.found {
+					if f.Kind == "" || g.Kind == f.Kind {
+						n += int64(g.Count)
+					}
+				}
+			}
+		}
+	default:
+		return ""
+	}
+	if more {
+		return "at least " + number(n)
+	}
+	return number(n)
+}
+
+// listJobs lists jobs of all that the visitor may see.
 func listJobs(v *visit, f tenure.JobFilter) []tenure.JobStatus {
-	jobs := gather(v, f.Pool, f.Tenant, func(pool, tenant string) ([]tenure.JobStatus, error) {
+	return gather(v, f.Pool, f.Tenant, func(pool, tenant string) ([]tenure.JobStatus, error) {
 		of := f
 		of.Pool, of.Tenant = pool, tenant
 		return v.op.Jobs(v.ctx, of)
 	})
-	slices.SortFunc(jobs, tenure.CompareJobs)
-	return jobs
 }
 
 // event is something that happened to a job.

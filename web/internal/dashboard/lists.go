@@ -39,11 +39,11 @@ func schedulesPage(v *visit) (view, error) {
 type batchesBody struct {
 	Tenant string
 	Rows   []tenure.BatchStatus
-	Next   string // the cursor that the next page begins behind; "": there is none
+	Pages  pages
 }
 
 func batchesPage(v *visit) (view, error) {
-	f := tenure.BatchFilter{Tenant: tenantID(v.FormValue("tenant")), After: v.FormValue("after"), Limit: rowsShown + 1}
+	f := tenure.BatchFilter{Tenant: tenantID(v.FormValue("tenant")), After: v.after(), Limit: rowsShown + 1}
 	if err := f.Validate(); err != nil {
 		return view{}, &statusError{http.StatusBadRequest, err.Error()}
 	}
@@ -53,7 +53,9 @@ func batchesPage(v *visit) (view, error) {
 		return v.op.Batches().List(v.ctx, of)
 	})
 	body := batchesBody{Tenant: string(f.Tenant)}
-	body.Rows, body.Next = firstPage(found, tenure.CompareBatches)
+	var next string
+	body.Rows, next = firstPage(found, tenure.CompareBatches)
+	body.Pages = v.newPages("/batches", len(body.Rows), rowsShown, "", next, "tenant", f.Tenant)
 	return view{Page: "batches", Title: "Batches", Body: body}, nil
 }
 

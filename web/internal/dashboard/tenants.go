@@ -25,22 +25,22 @@ const tenantsShown = 40
 type tenantsBody struct {
 	Query string
 	Rows  []tenantRow
-	More  string // the tenant that the next page begins behind; "": there is none
+	Pages pages
 }
 
 func tenantsPage(v *visit) (view, error) {
-	query, after := v.FormValue("q"), v.FormValue("after")
+	query, after := v.FormValue("q"), v.after()
 	var all []tenure.TenantStatus
 	var limits []tenure.LimitStatus
 	together(func() { all = listTenants(v) }, func() { limits = listLimits(v) })
-	all = slices.DeleteFunc(all, func(s tenure.TenantStatus) bool {
-		return string(s.Tenant) <= after || !strings.Contains(string(s.Tenant), query)
-	})
-	body := tenantsBody{Query: query}
+	all = slices.DeleteFunc(all, func(s tenure.TenantStatus) bool { return !strings.Contains(string(s.Tenant), query) })
+	total, next := number(int64(len(all))), ""
+	all = slices.DeleteFunc(all, func(s tenure.TenantStatus) bool { return string(s.Tenant) <= after })
 	if len(all) > tenantsShown {
 		all = all[:tenantsShown]
-		body.More = string(all[tenantsShown-1].Tenant)
+		next = string(all[tenantsShown-1].Tenant)
 	}
+	body := tenantsBody{Query: query, Pages: v.newPages("/tenants", len(all), tenantsShown, total, next, "q", query)}
 	body.Rows = explainTenants(v, all)
 	for i := range body.Rows {
 		row := &body.Rows[i]

@@ -28,7 +28,8 @@ type visit struct {
 	log      *zap.Logger
 	quiet    *zap.Logger // for what each look finds out again
 	looker   *looker
-	dead     *deadCounts
+	dead     *counts[scope, []tenure.DeadGroup]
+	counts   *counts[tenure.CancelFilter, int64]
 	traceURL string // see Settings
 	grant    access.Grant
 	ctx      context.Context // bounds all that the databases are asked
@@ -223,6 +224,47 @@ func together(questions ...func()) {
 		})
 	}
 	group.Wait()
+}
+
+// pages leads from one page of a list to those beside it.
+type pages struct {
+	To          string
+	First, Last int    // of the rows that are shown; 0: none is
+	Total       string // how many rows there are on all pages; "": that is not known
+	Prev, Next  []any  // names and values in the address of another page; nil: there is none
+}
+
+// after is the cursor that the page begins behind. An address has those of the pages before, too, so that they can be
+// gone back to: lists are read from their beginning only.
+func (v *visit) after() string {
+	_ = v.ParseForm() // what cannot be read is not there, for [http.Request.FormValue] neither
+	if all := v.Form["after"]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return ""
+}
+
+// newPages leads on from a page of so many rows, of which full pages have most, to the one behind next; chosen are the
+// parameters of all pages.
+func (v *visit) newPages(to string, rows, most int, total, next string, chosen ...any) pages {
+	behind := v.Form["after"]
+	p := pages{To: to, Total: total, First: len(behind)*most + 1, Last: len(behind)*most + rows}
+	at := func(cursors []string) []any {
+		pairs := slices.Clone(chosen)
+		for _, c := range cursors {
+			pairs = append(pairs, "after", c)
+		}
+		return pairs
+	}
+	if len(behind) > 0 {
+		p.Prev = at(behind[:len(behind)-1])
+	}
+	if next != "" {
+		p.Next = append(at(behind), "after", next)
+	} else if total == "" {
+		p.Total = number(int64(p.Last)) // it is the last one
+	}
+	return p
 }
 
 // rowsShown is how many rows there are on a page of a list that has pages.

@@ -7,6 +7,7 @@
   const button = document.getElementById("live");
   const trouble = document.getElementById("trouble");
   const page = () => document.getElementById("main");
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   if (!page().matches("[data-live]")) return;
   let live = true;
   let asking = false;

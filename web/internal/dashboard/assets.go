@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -40,6 +41,13 @@ func parsePages(prefix string) (map[string]*template.Template, error) {
 		"join":    strings.Join,
 		"pathOf":  func(to string, pairs []any) string { return link(prefix, to, pairs...) },
 		"tab":     newTab,
+		"named": func(name string, of excerpt, id job.ID) any {
+			return struct {
+				excerpt
+				Name string
+				Job  job.ID
+			}{of, name, id}
+		},
 		"pick": func(first bool, a, b any) any {
 			if first {
 				return a

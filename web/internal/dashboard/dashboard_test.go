@@ -185,12 +185,52 @@ func TestPages(t *testing.T) {
 	require.NotContains(t, b.page("/jobs?state=dead"), waiting.String()+"<")
 	b.until("/dead", "&lt;script&gt;")
 	text := b.page("/jobs/" + dead.String())
-	require.Contains(t, text, "attempt 1 failed")
+	require.Regexp(t, `attempt 1 of 10</b> on [^ ]+: waited [\d.]+ m?s, began .*, ran .*, failed <`, text)
 	require.Contains(t, text, "&lt;script&gt;")
 	require.Contains(t, text, "3 of 4")
 	for path, code := range map[string]int{"/jobs?state=no": 400, "/jobs?after=x": 400, "/jobs/7": 404, "/jobs/x": 404, "/no": 404, "/tenant?id=no": 404, "/static/style.css": 200} {
 		require.Equal(t, code, b.do(http.MethodGet, path, nil).Code, path)
 	}
+}
+
+// A job's life has each attempt once, with when it began and how long it took, if it said anything of itself; what is long
+// is shown by its beginning, and in lists by its first line, until all of it is asked for.
+func TestALifeInShort(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	exec := b.env.Tenant(t, "acme").Exec
+	long := strings.Repeat("0123456789", 1000)
+	id := b.enqueue("acme", mail{long + " the end of it"}, tenure.In(time.Hour))
+	noon := time.Now().Truncate(time.Second)
+	exec("UPDATE tenure.timer_job SET attempt = 3, max_attempts = 5, created_at = $1::timestamptz - interval '100 s'", noon)
+	exec(`INSERT INTO tenure.job_error (job_id, attempt, at, node, error, stack)
+		SELECT $1, n, $3::timestamptz - (4 - n) * interval '10 s', 'node-' || n, 'row ' || n || E' is bad\n' || $2 || ' the end of ' || n, 'stack ' || n FROM generate_series(1, 3) n`, int64(id), long, noon)
+	exec(`INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at, done, total, note, output)
+		SELECT $1, n, n, 'node-' || n, $3::timestamptz - (4 - n) * interval '10 s' - interval '1.5 s', now(), n, 9, 'note ' || n, to_jsonb($2::text || ' the end of output ' || n) FROM generate_series(1, 2) n`, int64(id), long, noon)
+	text := b.page("/jobs?state=retrying")
+	require.Regexp(t, `data-label="Attempt">3 of 5<(.|\n)*class="line">due <time datetime="[^"]*">[^<]+</time>: row 3 is bad …</td>`, text)
+	require.NotContains(t, text, "012345")
+
+	text = b.page("/jobs/" + id.String())
+	for attempt, life := range map[string]string{
+		"1 of 5": `on node-1: waited 68 s, began <time[^<]*</time>, ran 1.5 s, failed <`, "2 of 5": `on node-2: began <time[^<]*</time>, ran 1.5 s, failed <`, "3 of 5": `on node-3: failed <`} {
+		require.Equal(t, 1, strings.Count(text, "<b>attempt "+attempt+"</b>"))
+		require.Regexp(t, "<b>attempt "+attempt+"</b> "+life, text)
+	}
+	for _, want := range []string{"row 1 is bad …", "row 2 is bad …", "2 of 9: note 2", "stack 3", "Show the other"} {
+		require.Contains(t, text, want)
+	}
+	for _, not := range []string{"the end of", "stack 1"} {
+		require.NotContains(t, text, not)
+	}
+	require.Less(t, len(text), 30_000)
+	require.NotContains(t, text, "the end of it")
+	text = b.as(access.Grant{Role: access.Admin, Args: true}).page("/jobs/" + id.String() + "?whole=yes")
+	for _, want := range []string{"the end of it", "the end of output 1", "the end of 1", "the end of 3", "stack 1", "stack 3"} {
+		require.Contains(t, text, want)
+	}
+	require.NotContains(t, text, "data-live", "it is not fetched again")
+	require.Contains(t, b.as(access.Grant{Role: access.Admin, Args: true}).page("/jobs/"+id.String()), "Show the other")
 }
 
 // Jobs are found by what people have of them: an ID from a log, an order's number, tags. What is done to

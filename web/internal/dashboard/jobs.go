@@ -195,25 +195,67 @@ func listJobs(v *visit, f tenure.JobFilter) []tenure.JobStatus {
 	})
 }
 
-// event is something that happened to a job.
-type event struct {
-	At   time.Time
-	What string
-	Now  bool // it is what the job is at
+// attempt is one of a job's runs.
+type attempt struct {
+	Which        string // of how many
+	Node         string
+	Began, Ended time.Time // zero: that is not known, or it has not ended
+	State        string    // what became of it, or that it is running
+	Error        string
+	Report       *tenure.RunReport // nil: it has said nothing
+	// What is long is shown of the last attempt, and of the last one that failed.
+	Whole, Stack, Log, Output excerpt
+}
+
+// Ran is how long it took; zero: that is not known.
+func (a *attempt) Ran() time.Duration {
+	if a.Began.IsZero() || a.Ended.IsZero() {
+		return 0
+	}
+	return max(a.Ended.Sub(a.Began), 1)
+}
+
+// at is when it ended, which one that is running has not.
+func (a *attempt) at() time.Time {
+	if a.Ended.IsZero() {
+		return time.Now()
+	}
+	return a.Ended
+}
+
+// excerpt is a text, or its beginning.
+type excerpt struct {
+	Text string
+	Left int // how many bytes of it are left out
+}
+
+// textShown is how much of each text there is on a job's page, in bytes, which is fetched again every two seconds.
+const textShown = 4 << 10
+
+// excerptOf is as much of a text as is shown, unless all of it is asked for.
+func (v *visit) excerptOf(text string) excerpt {
+	if len(text) <= textShown || v.FormValue("whole") != "" {
+		return excerpt{Text: text}
+	}
+	shown := strings.ToValidUTF8(text[:textShown], "")
+	return excerpt{shown, len(text) - len(shown)}
 }
 
 type jobBody struct {
 	tenure.JobStatus
-	Life      []event
-	Errors    []tenure.RunError
+	Which     string // attempt, of how many
+	Attempts  []attempt
+	Folded    bool                // of some attempts only the beginning of what they said is shown
+	Stands    string              // how it stands after all attempts; "": the last one says it
+	Since     time.Time           // or until when; zero: that says no time
 	Why       *tenure.Explanation // nil: it was not answered in time
-	Args      string
+	Args      excerpt
 	ArgsError string    // why they cannot be shown
-	Outputs   []string  // of Reports
 	Said      time.Time // when the run that is under way has last said something of itself; zero: it has not
 	Tags      []string
 	May       map[string]bool
 	TraceURL  string // of the trace in which it was enqueued; "": that is not known
+	Whole     bool   // nothing is left out
 }
 
 func jobPage(v *visit) (view, error) {
@@ -233,7 +275,12 @@ func jobPage(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	body.JobStatus, body.Errors, body.Life, body.Tags = j, errs, lifeOf(j, errs), job.TagsOf(j.Meta)
+	body.JobStatus, body.Which, body.Tags, body.Whole = j, attemptOf(v, j, attemptsBegun(j)), job.TagsOf(j.Meta), v.FormValue("whole") != ""
+	body.Attempts = attemptsOf(v, j, errs)
+	if n := len(body.Attempts); n == 0 || body.Attempts[n-1].State != j.State {
+		body.Stands, body.Since = standing(j)
+	}
+	body.Folded = v.tell(j, body.Attempts)
 	if body.Why != nil && body.Why.Reason == tenure.WaitsForDatabase {
 		body.Why.Text = "its pool's database does not answer, or cannot be used"
 	}
@@ -243,14 +290,15 @@ func jobPage(v *visit) (view, error) {
 	if v.grant.May(roleOfJobs) {
 		body.May = actionsOn(j.State)
 	}
-	body.Args, body.ArgsError = openArgs(v, j)
+	var args string
+	args, body.ArgsError = openArgs(v, j)
+	body.Args = v.excerptOf(args)
 	for _, r := range j.Reports {
 		if j.State == "running" && !r.StartedAt.Before(j.StartedAt) {
 			body.Said = r.WrittenAt
 		}
-		body.Outputs = append(body.Outputs, pretty(v.reveal.Output(v.Context(), j.Kind, r.Output)))
 	}
-	return view{Page: "job", Title: "Job " + id.String(), Body: body}, nil
+	return view{Page: "job", Title: "Job " + id.String(), Still: body.Whole, Body: body}, nil
 }
 
 // findJob is a job that the visitor may see. That another one exists is not told.
@@ -302,24 +350,83 @@ func actionsOn(state string) map[string]bool {
 	return may
 }
 
-// lifeOf tells a job's life, from when it was made to what it is at.
-func lifeOf(j tenure.JobStatus, errs []tenure.RunError) []event {
-	life := []event{{At: j.CreatedAt, What: "created"}}
+// attemptsOf are a job's runs in their order, each once: those that failed, the last one, and others that have said
+// something of themselves.
+func attemptsOf(v *visit, j tenure.JobStatus, errs []tenure.RunError) (all []attempt) {
+	reports := j.Reports
+	// report takes the first report that fits.
+	report := func(fits func(tenure.RunReport) bool) *tenure.RunReport {
+		i := slices.IndexFunc(reports, fits)
+		if i < 0 {
+			return nil
+		}
+		r := reports[i]
+		reports = slices.Delete(slices.Clone(reports), i, i+1)
+		return &r
+	}
+	add := func(n int, a attempt) {
+		a.Which = attemptOf(v, j, n)
+		if a.Report != nil && a.Began.IsZero() {
+			a.Began = a.Report.StartedAt
+		}
+		all = append(all, a)
+	}
+	noted := false // the job's end is one of its errors
 	for _, e := range errs {
-		life = append(life, event{At: e.At, What: fmt.Sprintf("attempt %d failed", e.Attempt)})
+		a := attempt{Node: e.Node, Ended: e.At, State: "failed", Error: e.Error, Stack: excerpt{Text: e.Stack}}
+		a.Report = report(func(r tenure.RunReport) bool { return r.Attempt == e.Attempt && !r.StartedAt.After(e.At) })
+		if (j.State == "cancelled" || j.State == "business_error") && e.At.Equal(j.At) {
+			noted, a.State, a.Began = true, j.State, j.StartedAt
+		}
+		add(e.Attempt, a)
 	}
-	if !j.StartedAt.IsZero() {
-		life = append(life, event{At: j.StartedAt, What: "last run began"})
+	if n := attemptsBegun(j); !noted && (j.State == "running" || !j.StartedAt.IsZero()) {
+		a := attempt{Node: j.Node, Began: j.StartedAt, State: j.State}
+		if j.State != "running" {
+			a.Ended = j.At
+		}
+		a.Report = report(func(r tenure.RunReport) bool {
+			return r.Attempt == n && (a.Ended.IsZero() || !r.StartedAt.After(a.Ended))
+		})
+		add(n, a)
 	}
-	slices.SortStableFunc(life, func(a, b event) int { return a.At.Compare(b.At) })
-	now := event{At: j.At, What: j.State, Now: true}
-	switch j.State {
-	case "scheduled", "retrying":
-		now.What += ", due"
-	case "locked":
-		now.What += " by a worker until"
-	case "awaiting", "waiting": // they have no time of their own
-		now.At = time.Time{}
+	for len(reports) > 0 { // it was put off, handed back, or lost
+		r := report(func(tenure.RunReport) bool { return true })
+		add(r.Attempt, attempt{Node: r.Node, Began: r.StartedAt, State: "said last", Ended: r.WrittenAt, Report: r})
 	}
-	return append(life, now)
+	slices.SortStableFunc(all, func(a, b attempt) int { return a.at().Compare(b.at()) })
+	return all
+}
+
+// tell has the last attempt, and the last one that failed, tell all that they said, as far as that is shown; or all of
+// them, if that is asked for. It says whether some were to tell more.
+func (v *visit) tell(j tenure.JobStatus, all []attempt) (folded bool) {
+	failed := false
+	for i := range slices.Backward(all) {
+		a := &all[i]
+		told := v.FormValue("whole") != "" || i == len(all)-1 || a.Error != "" && !failed
+		failed = failed || a.Error != ""
+		stack := a.Stack.Text
+		a.Stack = excerpt{}
+		if !told {
+			folded = folded || stack != "" || a.Report != nil || firstLine(a.Error) != a.Error
+			continue
+		}
+		if firstLine(a.Error) != strings.TrimSpace(a.Error) {
+			a.Whole = v.excerptOf(a.Error)
+		}
+		a.Stack = v.excerptOf(stack)
+		if r := a.Report; r != nil {
+			var log strings.Builder
+			if r.LeftOut > 0 {
+				fmt.Fprintf(&log, "(%s lines before these were left out)\n", number(int64(r.LeftOut)))
+			}
+			for _, l := range r.Lines {
+				fmt.Fprintf(&log, "%s  %s\n", span(l.After), l.Text)
+			}
+			a.Log = v.excerptOf(log.String())
+			a.Output = v.excerptOf(pretty(v.reveal.Output(v.Context(), j.Kind, r.Output)))
+		}
+	}
+	return folded
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/notify"
@@ -189,8 +190,9 @@ func (c *process) eachMovable(ctx context.Context, what string, f SuspendFilter,
 		return 0, err
 	}
 	var errs []error
+	subject := "selection " + uuid.NewString()
 	for _, p := range pools {
-		d := c.deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), "", given("kind", f.Kind, "queue", f.Queue, "state", f.State, "correlation_id", f.CorrelationID, "before", f.Before))
+		d := c.deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), subject, given("kind", f.Kind, "queue", f.Queue, "state", f.State, "correlation_id", f.CorrelationID, "before", f.Before))
 		if err := c.note(ctx, p, d); err != nil {
 			errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
 			continue

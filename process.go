@@ -185,8 +185,11 @@ func (c *process) deed(ctx context.Context, action string, tenant tenancy.ID, su
 	return d
 }
 
-// jobDeed is what somebody does to a job.
+// jobDeed is what somebody does to a job; none, if that is part of one that is noted.
 func (c *process) jobDeed(ctx context.Context, action string, id job.ID, detail map[string]any) store.Deed {
+	if isNoted(ctx) {
+		return store.Deed{}
+	}
 	d := c.deed(ctx, action, "", "", detail)
 	d.Job = id
 	return d

@@ -27,8 +27,11 @@ type AuditRow struct {
 	Deed
 }
 
-// Note notes a deed.
+// Note notes a deed, unless it is none.
 func Note(ctx context.Context, db DB, d Deed) error {
+	if d.Action == "" {
+		return nil
+	}
 	var detail *string
 	if len(d.Detail) > 0 {
 		text, err := json.Marshal(d.Detail)

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/tenurehq/tenure"
@@ -29,6 +31,17 @@ var said = map[string]string{
 	"suspended":   "It is suspended until somebody resumes it.",
 	"thawed":      "It is thawed: its jobs are started.",
 	"cancelling":  "Its run is being cancelled.",
+}
+
+// said is what the page says of the action that led to it; "": nothing.
+func (v *visit) said() string {
+	what := v.URL.Query().Get("said")
+	done, err := strconv.Atoi(v.URL.Query().Get("done"))
+	of, err2 := strconv.Atoi(v.URL.Query().Get("of"))
+	if what == "chosen" && err == nil && err2 == nil {
+		return fmt.Sprintf("It is done to %d of the %d that were chosen.", done, of)
+	}
+	return said[what]
 }
 
 var errNotAllowed = &statusError{http.StatusForbidden, "You may not do this: ask whoever gave you access for a role that may."}

@@ -3,6 +3,8 @@ package dashboard
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
@@ -16,9 +18,46 @@ type auditBody struct {
 	Pages   pages
 }
 
+// auditRow is what one press did: in several pools, or to several tenants' jobs, that is several entries.
 type auditRow struct {
 	tenure.AuditEntry
-	Note string // what is known besides, as JSON; "": nothing
+	Pools, Tenants []string
+	Jobs           []any  // that were chosen one by one
+	Done           string // to how many it has been done, if that is known
+	Note           string // what is known besides, as JSON; "": nothing
+}
+
+// isPress says whether entries with the same subject are of one press.
+func isPress(e tenure.AuditEntry) bool {
+	return strings.HasPrefix(e.Subject, "operation ") || strings.HasPrefix(e.Subject, "selection ")
+}
+
+// add adds one more entry of the same press.
+func (r *auditRow) add(e tenure.AuditEntry) {
+	if !slices.Contains(r.Pools, e.Pool) {
+		r.Pools = append(r.Pools, e.Pool)
+	}
+	if e.Tenant != "" && !slices.Contains(r.Tenants, e.Tenant) {
+		r.Tenants = append(r.Tenants, e.Tenant)
+	}
+	ids, _ := e.Detail["ids"].([]any)
+	r.Jobs = append(r.Jobs, ids...)
+}
+
+// doneBy is to how many jobs the operations have done something that entries speak of, by their subjects.
+func doneBy(v *visit, entries []tenure.AuditEntry) map[string]int64 {
+	done := map[string]int64{}
+	if !slices.ContainsFunc(entries, func(e tenure.AuditEntry) bool { return strings.HasPrefix(e.Subject, "operation ") }) {
+		return done
+	}
+	all, err := v.op.Operations().List(v.ctx)
+	v.missing("", err)
+	for _, o := range all {
+		if v.sees(o.Pool, o.Filter.Tenant) {
+			done["operation "+o.ID.String()] += int64(o.Done)
+		}
+	}
+	return done
 }
 
 // auditPage shows what was done to what the visitor may see. What was done to a pool, or to all tenants, is for
@@ -42,13 +81,21 @@ func auditPage(v *visit) (view, error) {
 	})
 	entries, next := firstPage(found, tenure.CompareAudit)
 	body.Pages = v.newPages("/audit", len(entries), rowsShown, "", next, "pool", f.Pool, "who", f.Who, "action", f.Action, "tenant", f.Tenant, "job", body.JobID)
+	done := doneBy(v, entries)
 	for _, e := range entries {
-		row := auditRow{AuditEntry: e}
-		if len(e.Detail) > 0 {
-			text, _ := json.Marshal(e.Detail) // it was read as JSON
-			row.Note = string(text)
+		i := slices.IndexFunc(body.Entries, func(r auditRow) bool { return isPress(e) && r.Subject == e.Subject && r.Action == e.Action })
+		if i < 0 {
+			row := auditRow{AuditEntry: e}
+			if n, known := done[e.Subject]; known {
+				row.Done = plural(n, "job")
+			}
+			if len(e.Detail) > 0 && e.Detail["ids"] == nil {
+				text, _ := json.Marshal(e.Detail) // it was read as JSON
+				row.Note = string(text)
+			}
+			i, body.Entries = len(body.Entries), append(body.Entries, row)
 		}
-		body.Entries = append(body.Entries, row)
+		body.Entries[i].add(e)
 	}
 	return view{Page: "audit", Title: "Audit", Body: body}, nil
 }

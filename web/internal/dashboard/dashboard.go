@@ -81,7 +81,7 @@ func Handler(op *tenure.Operator, s Settings) (http.Handler, error) {
 	for path, show := range map[string]func(*visit) (view, error){
 		"/{$}": overviewPage, "/cluster": clusterPage, "/pools": poolsPage, "/tenants": tenantsPage, "/tenant": tenantPage,
 		"/jobs": jobsPage, "/jobs/{id}": jobPage, "/dead": deadPage, "/dead/confirm": confirmPage, "/schedules": schedulesPage,
-		"/batches": batchesPage, "/nodes": nodesPage, "/operations": operationsPage, "/audit": auditPage, "/queues": queuesPage, "/doctor": st.doctorPage, "/jobs/all/{action}": allPage,
+		"/batches": batchesPage, "/nodes": nodesPage, "/operations": operationsPage, "/audit": auditPage, "/queues": queuesPage, "/doctor": st.doctorPage, "/jobs/all/{action}": allPage, "/jobs/chosen/{action}": chosenPage,
 		"/": func(*visit) (view, error) { return view{}, notFound("page") },
 	} {
 		mux.Handle("GET "+path, st.page(show))
@@ -97,6 +97,7 @@ func (s *site) routeActions(mux *http.ServeMux) {
 	}
 	act("/jobs/{id}/{action}", roleOfJobs, changeJob)
 	act("/jobs/all/{action}", roleOfJobs, changeAll)
+	act("/jobs/chosen/{action}", roleOfJobs, changeChosen)
 	act("/dead/{action}", roleOfJobs, changeDead)
 	act("/schedules/{action}", roleOfJobs, changeSchedule)
 	act("/batches/{id}/cancel", roleOfJobs, cancelBatch)
@@ -222,7 +223,7 @@ type sheet struct {
 // render makes the whole page before it sends any of it, so that no half page is sent.
 func (s *site) render(w http.ResponseWriter, v *visit, code int, out view) {
 	sh := sheet{view: out, Path: v.URL.Path, Who: v.grant, Operate: v.grant.May(roleOfJobs), Admin: v.grant.May(access.Admin),
-		Whole: len(v.grant.Tenants) == 0, Unlimited: v.unlimited(), Said: said[v.URL.Query().Get("said")], Unanswered: v.unanswered, Code: code, Updated: v.updated, InTurn: len(v.seen) > looksPerSecond}
+		Whole: len(v.grant.Tenants) == 0, Unlimited: v.unlimited(), Said: v.said(), Unanswered: v.unanswered, Code: code, Updated: v.updated, InTurn: len(v.seen) > looksPerSecond}
 	if sh.Updated.IsZero() {
 		sh.Updated = v.made
 	}

@@ -431,6 +431,61 @@ func TestManyJobs(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, b.as(access.Grant{Role: access.Read}).do(http.MethodGet, "/jobs/all/suspend", nil).Code)
 }
 
+// Jobs that somebody ticks in a list are retried, cancelled or deleted together, once their number is known: those to which
+// that can be done, and none that is not to be seen. One press is one row in the audit, with its count.
+func TestChosenJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, jobtest.Pools(2))
+	dead, dead2 := b.enqueue("acme", broken{}), b.enqueue("globex", broken{})
+	b.env.Drain(t)
+	own, other := b.enqueue("acme", mail{"x"}, tenure.In(time.Hour)), b.enqueue("globex", mail{"x"}, tenure.In(time.Hour))
+	boxes := regexp.MustCompile(`type="checkbox" form="chosen" name="job" value="([^"]*)"`).FindAllStringSubmatch(b.wholePage("/jobs"), -1)
+	require.Len(t, boxes, 4)
+	query := url.Values{"tenant": {""}, "kind": {"mail.send"}}
+	for _, box := range boxes {
+		query.Add("job", html.UnescapeString(box[1]))
+	}
+	require.NotContains(t, b.as(access.Grant{Role: access.Read}).page("/jobs"), "checkbox")
+	require.Equal(t, http.StatusForbidden, b.as(access.Grant{Role: access.Read}).do(http.MethodGet, "/jobs/chosen/cancel?"+query.Encode(), nil).Code)
+	press := func(s *bed, action, button string) string {
+		t.Helper()
+		text := s.until("/jobs/chosen/"+action+"?"+query.Encode(), button)
+		form := fields(text)
+		form.Del("job")
+		for _, m := range regexp.MustCompile(`name="job" value="([^"]*)"`).FindAllStringSubmatch(text, -1) {
+			form.Add("job", html.UnescapeString(m[1]))
+		}
+		return s.post("/jobs/chosen/"+action, form)
+	}
+	acme := b.as(access.Grant{Name: "ann", Role: access.Operate, Tenants: []tenancy.ID{"acme"}})
+	require.Equal(t, "/ops/jobs?done=1&kind=mail.send&of=1&said=chosen", press(acme, "delete", ">Delete 1</button>"))
+	require.Equal(t, http.StatusNotFound, b.do(http.MethodGet, "/jobs/"+dead.String(), nil).Code)
+	require.Equal(t, "dead", b.state(dead2))
+	press(b, "retry", ">Retry 3</button>")
+	for _, id := range []job.ID{own, other, dead2} {
+		require.Equal(t, "waiting", b.state(id))
+	}
+	require.Contains(t, b.page("/jobs?said=chosen&done=2&of=3"), "It is done to 2 of the 3 that were chosen.")
+	press(b, "cancel", ">Cancel 3</button>")
+	require.Equal(t, "cancelled", b.state(dead2))
+	require.Contains(t, b.page("/jobs/chosen/cancel?"+query.Encode()), "cannot be done")
+	for path, code := range map[string]int{"/jobs/chosen/cancel": 400, "/jobs/chosen/explode?job=1": 404, "/jobs/chosen/cancel?tag=x&job=1": 400, "/jobs/chosen/retry?" + strings.Repeat("job=1&job=2&", 1) + url.Values{"job": strings.Split(strings.Repeat("1 ", 60), " ")}.Encode(): 200} {
+		require.Equal(t, code, b.do(http.MethodGet, path, nil).Code, path)
+	}
+	text := b.wholePage("/audit")
+	require.Equal(t, 3, strings.Count(text, `data-label="When"`), "one for each press")
+	for action, jobs := range map[string]string{"jobs.delete": "1 job", "jobs.retry": "3 jobs", "jobs.cancel": "3 jobs"} {
+		require.Regexp(t, `>`+action+`</td>.*<summary>`+jobs+`</summary>`, text)
+	}
+	b.enqueue("globex", mail{"x"}, tenure.In(time.Hour))
+	b.post("/jobs/all/suspend", nil)
+	b.post("/jobs/all/cancel", nil)
+	text = b.wholePage("/audit")
+	require.Equal(t, 5, strings.Count(text, `data-label="When"`), "in both pools")
+	require.Regexp(t, `operation [-0-9a-f]+, \d+ jobs? so far`, text)
+	require.NotContains(t, acme.page("/audit"), other.String())
+}
+
 func TestDeadLettersInGroups(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

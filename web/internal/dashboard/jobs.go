@@ -29,6 +29,11 @@ type jobsBody struct {
 	Cancellable bool // there are some that can be cancelled, as far as their state tells
 }
 
+// Fields are what a form says of the list that it is on.
+func (b jobsBody) Fields() map[string]string {
+	return map[string]string{"state": b.Filter.State, "tenant": b.Filter.Tenant, "kind": b.Filter.Kind, "queue": b.Filter.Queue, "pool": b.Filter.Pool}
+}
+
 // jobRow is a job in a list.
 type jobRow struct {
 	tenure.JobStatus

@@ -28,7 +28,7 @@
     const main = page();
     const at = document.activeElement;
     return (at && at !== main && main.contains(at) && !at.matches("div.box")) ||
-      main.querySelector("details[open]") || String(getSelection()) !== "";
+      main.querySelector("details[open],.pick :checked") || String(getSelection()) !== "";
   };
   const say = () => {
     const late = performance.now() - answered > 3 * every;

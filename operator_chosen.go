@@ -1,0 +1,67 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// What [Operator.DoToJobs] does.
+const (
+	RetryJobs  = "retry"  // as [Operator.Retry]
+	CancelJobs = "cancel" // as [Operator.Cancel]
+	DeleteJobs = "delete" // as [DeadLetters.DeleteOne]
+)
+
+// ErrUnknownAction is returned by [Operator.DoToJobs].
+var ErrUnknownAction = errors.New("no such action")
+
+type notedKey struct{}
+
+// DoToJobs retries, cancels or deletes jobs that were chosen one by one, and returns to how many it has done so. Where it
+// fails for some, it goes on with the others. The audit has it as one deed with the jobs' number and ids, in each pool once
+// for each tenant, before the first of them.
+func (o *Operator) DoToJobs(ctx context.Context, action string, jobs []JobStatus) (done int, err error) {
+	do, ok := map[string]func(context.Context, job.ID) error{
+		RetryJobs:  o.Retry,
+		CancelJobs: func(ctx context.Context, id job.ID) error { _, err := o.Cancel(ctx, id); return err },
+		DeleteJobs: o.DeadLetters().DeleteOne,
+	}[action]
+	if !ok {
+		return 0, fmt.Errorf("%s jobs: %w", action, ErrUnknownAction)
+	}
+	type owner struct{ pool, tenant string }
+	chosen := map[owner][]job.ID{}
+	for _, j := range jobs {
+		of := owner{j.Pool, j.Tenant}
+		chosen[of] = append(chosen[of], j.ID)
+	}
+	subject := "selection " + uuid.NewString()
+	var errs []error
+	for of, ids := range chosen {
+		p, err := o.findPool(of.pool)
+		if err == nil {
+			err = o.note(ctx, p, o.deed(ctx, "jobs."+action, tenancy.ID(of.tenant), subject, map[string]any{"jobs": len(ids), "ids": ids}))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s %d jobs: %w", action, len(ids), err))
+			continue
+		}
+		for _, id := range ids {
+			if err := do(context.WithValue(ctx, notedKey{}, true), id); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			done++
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+// isNoted tells whether what is done with ctx is part of a deed that is noted.
+func isNoted(ctx context.Context) bool { return ctx.Value(notedKey{}) != nil }

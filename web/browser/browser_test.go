@@ -218,6 +218,14 @@ func (b *bed) testWithoutScripts(t *testing.T) {
 	p.press(`tbody a[href*="/jobs/"]`)
 	says("bank refused card")
 
+	p.visit("/jobs?state=dead")
+	p.run(chromedp.Click(chromedp.CSS(`.pick input`), chromedp.NodeVisible))
+	p.press(`#chosen button[formaction$="/retry"]`)
+	says("1 job will be retried")
+	p.press(`form[action$="/jobs/chosen/retry"] button`)
+	says("It is done to 1 of the 1")
+	require.Eventually(t, func() bool { return b.deadLetters(t) == 5 }, patience, 50*time.Millisecond, "it dies once more")
+
 	p.visit("/jobs/" + b.waits.String())
 	p.press(`form[action$="/suspend"] button`)
 	says("It is suspended")
@@ -316,6 +324,9 @@ var rooms = []string{"light", "dark"}
 // shots is where pictures of the pages are put, to be looked at.
 const shots = "screenshots"
 
+// rowHeight is how high a row with one line is, at most, in pixels.
+const rowHeight = 45
+
 // testLooks takes pictures of each page, and requires that none is wider than its window.
 func (b *bed) testLooks(t *testing.T) {
 	require.NoError(t, os.RemoveAll(shots))
@@ -323,12 +334,21 @@ func (b *bed) testLooks(t *testing.T) {
 	p := b.open(t, b.nodes[0])
 	for _, path := range b.pages() {
 		p.visit(path)
-		for _, width := range []int64{360, 1440, 3840} {
+		for _, width := range []int64{360, 1280, 3840} {
 			if width == 3840 && path != "/" && path != "/cluster" {
 				continue
 			}
 			p.run(chromedp.EmulateViewport(width, 900))
 			require.LessOrEqual(t, eval[int](p, "document.scrollingElement.scrollWidth"), int(width), "%s at %d px", path, width)
+			require.Less(t, eval[int](p, "document.querySelector('nav').offsetHeight"), 50, "the menu takes one line")
+			require.LessOrEqual(t, eval[int](p, "Math.max(0, ...[...document.querySelectorAll('td.id a')].map((a) => a.offsetHeight))"), 25, "an id takes one line")
+			if width > 360 && strings.HasPrefix(path, "/jobs") {
+				require.LessOrEqual(t, eval[int](p, "Math.max(0, ...[...document.querySelectorAll('tbody tr')].map((r) => r.offsetHeight))"), rowHeight, path)
+			}
+			if width == 360 {
+				require.Zero(t, eval[int](p, "[...document.querySelectorAll('.box')].filter((b) => b.scrollWidth > b.clientWidth + 1).length"), "%s: nothing is pushed sideways", path)
+			}
+			require.NotRegexp(t, `\b\d{16,}\b`, p.text("main"), "epochs tell people nothing")
 			for _, room := range rooms {
 				p.run(scheme(room))
 				picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))

@@ -105,6 +105,9 @@ func TestFormats(t *testing.T) {
 	for at, want := range map[time.Time]string{now.Add(-3 * time.Second): "00:00:07", now.Add(-time.Minute): "26 Nov 23:59:10", now.AddDate(-1, 0, 0): "2025-11-27 00:00:10"} {
 		require.Equal(t, want, clock(at.In(time.FixedZone("", 3600)), now))
 	}
+	for share, want := range map[[2]float64]string{{0, 0}: "", {0, 5}: "0 %", {1, 500}: "less than 1 %", {1, 3}: "33 %", {5, 5}: "100 %"} {
+		require.Equal(t, want, percent(share[0], share[1]))
+	}
 	for text, want := range map[string]string{"no": "no", "row 17: no\nDETAIL: x": "row 17: no …", strings.Repeat("é", 201): strings.Repeat("é", 200) + " …", "\n only\n": "only"} {
 		require.Equal(t, want, firstLine(text))
 	}

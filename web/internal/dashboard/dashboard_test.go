@@ -609,6 +609,8 @@ func TestTheOverviewSaysWhatTheDoctorSays(t *testing.T) {
 	for _, leads := range []string{`href="/ops/jobs?kind=nobodys&pool=pool-1&state=waiting"`, `href="/ops/jobs/` + stuck.String() + `"`, `href="/ops/tenant?id=globex"`, `href="/ops/jobs?kind=print&pool=pool-1&state=waiting"`} {
 		require.Contains(t, text, leads)
 	}
+	require.Regexp(t, `<b>(60|61|62) min</b>the oldest waits<`, text, "the oldest is on the first screen")
+	require.Contains(t, text, "of runs failed just now<")
 	require.Regexp(t, `longer than execution.timeout of 15m0s, and said last how far it is (5\dm|1h)`, text)
 	require.Less(t, strings.Index(text, "nobodys"), strings.Index(text, "topic print"), "an error before a warning")
 	require.Less(t, strings.Index(text, "topic print"), strings.Index(text, "tenant globex is frozen"), "a warning before a note")

@@ -86,6 +86,18 @@ func firstLine(text string) string {
 	return line
 }
 
+// percent is a share of something; "": there is nothing.
+func percent(part, all float64) string {
+	switch share := 100 * part / all; {
+	case all <= 0:
+		return ""
+	case share > 0 && share < 1:
+		return "less than 1 %"
+	default:
+		return fmt.Sprintf("%.0f %%", share)
+	}
+}
+
 // relative says how far a time is from now.
 func relative(at, now time.Time) string {
 	switch d := now.Sub(at); {

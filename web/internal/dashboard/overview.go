@@ -40,7 +40,8 @@ type overviewBody struct {
 	Problems []problem
 	Pools    []poolRow
 	Totals   tenure.PoolLoad
-	Whole    bool // jobs of all tenants may be counted
+	Failing  string // the share of runs that failed of late; "": none has ended
+	Whole    bool   // jobs of all tenants may be counted
 	Tenants  []tenantRow
 	Charts   []chart
 }
@@ -51,21 +52,29 @@ func overviewPage(v *visit) (view, error) {
 		body.Tenants = explainTenants(v, grantedTenants(v))
 	}
 	var works []tenure.PoolFindings
+	var ended, failed float64 // runs in a second
 	for _, p := range body.Pools {
 		body.Problems = append(body.Problems, problemsOf(p)...)
-		if g := v.seen[p.Name]; body.Whole && p.Load != nil {
+		g := v.seen[p.Name]
+		if body.Whole && p.Load != nil {
 			v.missing(p.Name, g.missed)
 			works = append(works, g.found)
 		}
 		if l := p.Load; l != nil {
 			t := &body.Totals
 			t.Waiting, t.Running, t.Timers, t.Awaiting, t.External = t.Waiting+l.Waiting, t.Running+l.Running, t.Timers+l.Timers, t.Awaiting+l.Awaiting, t.External+l.External
+			if l.Waiting > 0 {
+				t.Oldest = max(t.Oldest, l.Oldest)
+			}
+			well, badly, _ := g.perSecond()
+			ended, failed = ended+well+badly, failed+badly
 			t.Suspended, t.Dead, t.Kept = t.Suspended+l.Suspended, t.Dead+l.Dead, t.Kept+l.Kept
 		}
 	}
 	for _, f := range tenure.MergeFindings(works) {
 		body.Problems = append(body.Problems, problemOf(f))
 	}
+	body.Failing = percent(failed, ended)
 	if v.unlimited() { // they are of all pools together
 		body.Charts = newCharts(v.looker.points(v.seen))
 	}

@@ -97,5 +97,5 @@ func auditPage(v *visit) (view, error) {
 		}
 		body.Entries[i].add(e)
 	}
-	return view{Page: "audit", Title: "Audit", Body: body}, nil
+	return view{Page: "audit", Title: titled("Audit", "of", string(f.Tenant), "by", f.Who, "of action", f.Action, "of job", body.JobID, "in pool", f.Pool), Body: body}, nil
 }

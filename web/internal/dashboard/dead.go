@@ -37,7 +37,7 @@ func deadPage(v *visit) (view, error) {
 	for _, g := range body.Groups {
 		body.Total += g.Count
 	}
-	return view{Page: "dead", Title: "Dead letters", Body: body}, nil
+	return view{Page: "dead", Title: titled("Dead letters", "of", f.Tenant, "of kind", f.Kind, "in pool", f.Pool), Body: body}, nil
 }
 
 // groupDead groups the dead letters of a pool, a tenant and a kind that the visitor may see. What all who look share is not

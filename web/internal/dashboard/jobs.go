@@ -140,9 +140,14 @@ func titleOf(f tenure.JobFilter) string {
 	if f.State != "" {
 		title = strings.ToUpper(f.State[:1]) + strings.ReplaceAll(f.State[1:], "_", " ") + " jobs"
 	}
-	for _, part := range [][2]string{{" of ", f.Tenant}, {" of kind ", f.Kind}, {" in queue ", f.Queue}, {" in pool ", f.Pool}, {" with ID ", f.CorrelationID}, {" tagged ", strings.Join(f.Tags, ", ")}} {
-		if part[1] != "" {
-			title += part[0] + part[1]
+	return titled(title, "of", f.Tenant, "of kind", f.Kind, "in queue", f.Queue, "in pool", f.Pool, "with ID", f.CorrelationID, "tagged", strings.Join(f.Tags, ", "))
+}
+
+// titled is a title with what its list is of, in pairs; those without a value are left out.
+func titled(title string, of ...string) string {
+	for i := 0; i+1 < len(of); i += 2 {
+		if of[i+1] != "" {
+			title += " " + of[i] + " " + of[i+1]
 		}
 	}
 	return title

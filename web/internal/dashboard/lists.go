@@ -33,7 +33,7 @@ func schedulesPage(v *visit) (view, error) {
 			rows = append(rows, row)
 		}
 	}
-	return view{Page: "schedules", Title: "Schedules", Body: rows}, nil
+	return view{Page: "schedules", Title: titled("Schedules", "of", tenant), Body: rows}, nil
 }
 
 type batchesBody struct {
@@ -56,7 +56,7 @@ func batchesPage(v *visit) (view, error) {
 	var next string
 	body.Rows, next = firstPage(found, tenure.CompareBatches)
 	body.Pages = v.newPages("/batches", len(body.Rows), rowsShown, "", next, "tenant", f.Tenant)
-	return view{Page: "batches", Title: "Batches", Body: body}, nil
+	return view{Page: "batches", Title: titled("Batches", "of", body.Tenant), Body: body}, nil
 }
 
 func cancelBatch(v *visit) (string, error) {

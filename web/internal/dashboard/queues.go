@@ -54,7 +54,7 @@ func queuesPage(v *visit) (view, error) {
 		})
 	}
 	together(questions...)
-	return view{Page: "queues", Title: "Queues", Body: queuesBody{pool, v.pools(""), groupQueues(slices.Concat(answers...)), frozen}}, nil
+	return view{Page: "queues", Title: titled("Queues", "in pool", pool), Body: queuesBody{pool, v.pools(""), groupQueues(slices.Concat(answers...)), frozen}}, nil
 }
 
 // groupFrozen has one row for what is frozen in several pools.

@@ -46,7 +46,7 @@ func tenantsPage(v *visit) (view, error) {
 		row := &body.Rows[i]
 		row.Limits = len(limitsOf(limits, row.Tenant))
 	}
-	return view{Page: "tenants", Title: "Tenants", Body: body}, nil
+	return view{Page: "tenants", Title: titled("Tenants", "with", query), Body: body}, nil
 }
 
 // listTenants are the tenants that the visitor may see, each once where it lives, or wherever it is

@@ -47,9 +47,17 @@ func TestLockChanges(t *testing.T) {
 	require.False(t, mine, "c has it")
 	_, _, err = store.TakeLock(t.Context(), b.db, store.Claimant{Session: f.Session, Member: "c", SeenSeq: -1}, ttl)
 	require.NoError(t, err)
+	var ended time.Time // c's term
 	for range 2 {
 		require.NoError(t, store.Freeze(t.Context(), b.db, true))
 		require.NoError(t, store.Freeze(t.Context(), b.db, true))
+		frozen, err := store.LockChanges(t.Context(), b.db, 1)
+		require.NoError(t, err)
+		require.Equal(t, store.LockFrozen, frozen[0].Change)
+		if ended.IsZero() {
+			ended = frozen[0].At
+		}
+		require.Equal(t, ended, frozen[0].At, "nobody has had the lock since the first freeze")
 		require.NoError(t, store.Freeze(t.Context(), b.db, false))
 	}
 	take("e")

@@ -80,6 +80,14 @@ func TestTimelines(t *testing.T) {
 		change(1, tenure.LockTaken, "a", "", time.Hour),
 	}}
 	p.Lock.Remaining, p.Lock.Quiet = 0, 6*time.Second // it has expired
+	session := tenure.SessionStatus{}
+	held := tenure.LockStatus{}
+	held.Holder, held.Remaining = "c", time.Second
+	require.True(t, (&poolRow{Lock: held}).holds(&session))
+	require.Equal(t, "c", holderOf(&tenure.PoolOverview{Lock: held}))
+	held.Paused = true
+	require.False(t, (&poolRow{Lock: held}).holds(&session), "it is frozen")
+	require.Empty(t, holderOf(&tenure.PoolOverview{Lock: held}))
 	h := newHistory([]poolRow{p, {Name: "quiet"}}, []string{"a", "b", "c"}, noon)
 	require.Len(t, h.Lines, 1)
 	require.Equal(t, "2 h", h.Over)

@@ -31,9 +31,9 @@ type poolRow struct {
 	Holder      string // the node that holds the lock; "": nobody
 }
 
-// holds says whether a session has the pool's lock.
+// holds says whether a session has the pool's lock, which nobody has in a frozen one.
 func (p *poolRow) holds(s *tenure.SessionStatus) bool {
-	return p.Lock.Holder != "" && p.Lock.Remaining > 0 && s.ID == p.Lock.Session
+	return p.Lock.Holder != "" && p.Lock.Remaining > 0 && !p.Lock.Paused && s.ID == p.Lock.Session
 }
 
 type overviewBody struct {
@@ -112,7 +112,7 @@ func (v *visit) readPools() (rows []poolRow) {
 
 // holderOf is the holder's node; where only its session's member is known, that.
 func holderOf(p *tenure.PoolOverview) string {
-	if p.Lock.Remaining <= 0 {
+	if p.Lock.Remaining <= 0 || p.Lock.Paused {
 		return ""
 	}
 	return cmp.Or(p.Load.Node, p.Lock.Holder)

@@ -157,7 +157,7 @@ type cancelledColumns struct {
 }
 
 type deadColumns struct {
-	idColumns
+	ranColumns
 	errors, stacks []string
 }
 
@@ -190,7 +190,7 @@ func (f *finishBatch) add(r Finished) {
 		f.later.errors = append(f.later.errors, errorText(o.Err))
 		f.later.stacks = append(f.later.stacks, job.TrimText(o.Stack))
 	case job.Dead:
-		f.dead.add(r.Record)
+		f.dead.add(r)
 		f.dead.errors = append(f.dead.errors, errorText(o.Err))
 		f.dead.stacks = append(f.dead.stacks, job.TrimText(o.Stack))
 	case job.Cancelled:
@@ -233,10 +233,10 @@ func (f *finishBatch) queue() {
 		move(0, sqlFinishUnwanted, c.ids, c.turns, f.keep, c.took, f.node) // its rows are counted below
 	}
 	if c := f.later; len(c.ids) > 0 {
-		move(len(c.ids), sqlFinishLater, c.ids, c.turns, c.delays, c.charged, c.errors, c.stacks, f.node)
+		move(len(c.ids), sqlFinishLater, c.ids, c.turns, c.delays, c.charged, c.errors, c.stacks, f.node, c.took)
 	}
 	if c := f.dead; len(c.ids) > 0 {
-		move(len(c.ids), sqlFinishDead, c.ids, c.turns, c.errors, c.stacks, f.node)
+		move(len(c.ids), sqlFinishDead, c.ids, c.turns, c.errors, c.stacks, f.node, c.took)
 	}
 	if c := f.returned; len(c.ids) > 0 {
 		move(len(c.ids), sqlFinishReturned, c.ids, c.turns)

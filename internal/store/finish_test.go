@@ -26,9 +26,9 @@ func TestOutcomes(t *testing.T) {
 	claims := b.claim(t, p)
 	runs := []store.Finished{
 		{Record: &p.Jobs[0].Record, Outcome: job.Outcome{State: job.Done}},
-		{Record: &p.Jobs[1].Record, Outcome: job.Outcome{State: job.Retrying, Delay: time.Hour, Err: job.ErrTimeout, Stack: "s\x00\xff"}},
+		{Record: &p.Jobs[1].Record, Outcome: job.Outcome{State: job.Retrying, Delay: time.Hour, Err: job.ErrTimeout, Stack: "s\x00\xff"}, Took: 2 * time.Hour},
 		{Record: &p.Jobs[2].Record, Outcome: job.Outcome{State: job.Snoozed, Delay: time.Hour}},
-		{Record: &p.Jobs[3].Record, Outcome: job.Outcome{State: job.Dead, Err: job.ErrTimeout}},
+		{Record: &p.Jobs[3].Record, Outcome: job.Outcome{State: job.Dead, Err: job.ErrTimeout}, Took: 2 * time.Hour},
 		{Record: &p.Jobs[4].Record, Outcome: job.Outcome{State: job.Cancelled}},
 		{Record: &p.Jobs[5].Record, Outcome: job.Outcome{State: job.Returned}},
 	}
@@ -52,6 +52,11 @@ func TestOutcomes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, errs, 1)
 	require.Equal(t, job.ErrTimeout.Error(), errs[0].Error)
+	died, err := store.Errors(t.Context(), b.db, runs[3].Record.ID)
+	require.NoError(t, err)
+	for _, e := range append(errs, died...) {
+		require.WithinDuration(t, e.At.Add(-2*time.Hour), e.Began, time.Hour, "how long a failed run took is known")
+	}
 
 	var keys int
 	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.unique_job").Scan(&keys))

@@ -72,11 +72,17 @@ type RunError struct {
 	Node    string
 	Error   string
 	Stack   string
+	Began   time.Time // zero: that was not noted
 }
 
 // Errors lists a job's failed runs, oldest first.
 func Errors(ctx context.Context, db DB, id job.ID) ([]RunError, error) {
-	return list(ctx, db, fmt.Sprintf("list the errors of job %d", id), pgx.RowToStructByPos[RunError], sqlJobErrors, int64(id))
+	return list(ctx, db, fmt.Sprintf("list the errors of job %d", id), func(row pgx.CollectableRow) (e RunError, err error) {
+		var began *time.Time
+		err = row.Scan(&e.Attempt, &e.At, &e.Node, &e.Error, &e.Stack, &began)
+		e.Began = deref(began)
+		return e, err
+	}, sqlJobErrors, int64(id))
 }
 
 // Counts is how many jobs stand where. Claimed ones are among Waiting until they

@@ -207,13 +207,14 @@ func TestALifeInShort(t *testing.T) {
 		SELECT $1, n, $3::timestamptz - (4 - n) * interval '10 s', 'node-' || n, 'row ' || n || E' is bad\n' || $2 || ' the end of ' || n, 'stack ' || n FROM generate_series(1, 3) n`, int64(id), long, noon)
 	exec(`INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at, done, total, note, output)
 		SELECT $1, n, n, 'node-' || n, $3::timestamptz - (4 - n) * interval '10 s' - interval '1.5 s', now(), n, 9, 'note ' || n, to_jsonb($2::text || ' the end of output ' || n) FROM generate_series(1, 2) n`, int64(id), long, noon)
+	exec("UPDATE tenure.job_error SET began = at - interval '2.5 s' WHERE attempt = 3")
 	text := b.page("/jobs?state=retrying")
 	require.Regexp(t, `data-label="Attempt">3 of 5<(.|\n)*class="line">due <time datetime="[^"]*">[^<]+</time>: row 3 is bad …</td>`, text)
 	require.NotContains(t, text, "012345")
 
 	text = b.page("/jobs/" + id.String())
 	for attempt, life := range map[string]string{
-		"1 of 5": `on node-1: waited 68 s, began <time[^<]*</time>, ran 1.5 s, failed <`, "2 of 5": `on node-2: began <time[^<]*</time>, ran 1.5 s, failed <`, "3 of 5": `on node-3: failed <`} {
+		"1 of 5": `on node-1: waited 68 s, began <time[^<]*</time>, ran 1.5 s, failed <`, "2 of 5": `on node-2: began <time[^<]*</time>, ran 1.5 s, failed <`, "3 of 5": `on node-3: began <time[^<]*</time>, ran 2.5 s, failed <`} {
 		require.Equal(t, 1, strings.Count(text, "<b>attempt "+attempt+"</b>"))
 		require.Regexp(t, "<b>attempt "+attempt+"</b> "+life, text)
 	}

@@ -383,7 +383,7 @@ func attemptsOf(v *visit, j tenure.JobStatus, errs []tenure.RunError) (all []att
 	}
 	noted := false // the job's end is one of its errors
 	for _, e := range errs {
-		a := attempt{Node: e.Node, Ended: e.At, State: "failed", Error: e.Error, Stack: excerpt{Text: e.Stack}}
+		a := attempt{Node: e.Node, Began: e.Began, Ended: e.At, State: "failed", Error: e.Error, Stack: excerpt{Text: e.Stack}}
 		a.Report = report(func(r tenure.RunReport) bool { return r.Attempt == e.Attempt && !r.StartedAt.After(e.At) })
 		if (j.State == "cancelled" || j.State == "business_error") && e.At.Equal(j.At) {
 			noted, a.State, a.Began = true, j.State, j.StartedAt

@@ -57,9 +57,10 @@ var layers = map[string][]string{
 
 	"web":                    {"", "config", "internal/access", "internal/slogcore", "web/internal/api", "web/internal/dashboard", "web/internal/flowable", "web/internal/signin"}, // what people and programs use over HTTP
 	"web/internal/external":  {"", "job", "tenancy", "internal/access"},
-	"web/internal/api":       {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/external", "web/internal/reveal"},
-	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/external"},
-	"web/internal/dashboard": {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal"},
+	"web/internal/api":       {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/external", "web/internal/reveal", "web/internal/wire"},
+	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/external", "web/internal/wire"},
+	"web/internal/dashboard": {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal", "web/internal/wire"},
+	"web/internal/wire":      {},                            // what is read and answered over HTTP
 	"web/internal/reveal":    {"", "internal/access"},       // what of a job's contents somebody sees
 	"web/internal/signin":    {"config", "internal/access"}, // OpenID Connect and tokens; it knows no jobs
 

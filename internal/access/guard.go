@@ -60,12 +60,19 @@ func (g *Guard) Set(rules Rules) {
 // strangers with 401. It refuses what another site has a browser send, and bodies of more than 1 MiB.
 func (g *Guard) Wrap(next http.Handler) http.Handler { return Secured(g.authenticate(next)) }
 
+// maxAddress bounds the address of a request, which a page has in its links again.
+const maxAddress = 16 << 10
+
 // Secured refuses what another site has a browser send, and has browsers load and run nothing that
 // does not come from here.
 func Secured(next http.Handler) http.Handler {
 	inner := http.NewCrossOriginProtection().Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setSecurityHeaders(w.Header())
+		if len(r.RequestURI) > maxAddress {
+			http.Error(w, "The address is too long.", http.StatusRequestURITooLong)
+			return
+		}
 		if isEmbedded(r) {
 			http.Error(w, "A page of another site has asked for this: open it by itself.", http.StatusForbidden)
 			return

@@ -8,6 +8,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/web/internal/reveal"
+	"github.com/tenurehq/tenure/web/internal/wire"
 )
 
 // Settings are what the dashboard has to know of where it is.
@@ -152,6 +154,10 @@ func (s *site) page(show func(*visit) (view, error)) http.Handler {
 			s.fail(w, v, errNotAllowed)
 			return
 		}
+		if err := wire.CheckRequest(r); err != nil {
+			s.fail(w, v, &statusError{http.StatusUnprocessableEntity, err.Error()})
+			return
+		}
 		t := s.tables.share(fmt.Sprintf("%q %d %q %q %t", r.URL.RequestURI(), grant.Role, grant.Tenants, grant.Pools, grant.Args), func() (t table) {
 			v, cancel := s.newVisit(r.WithContext(context.WithoutCancel(r.Context())), readWithin)
 			defer cancel()
@@ -183,6 +189,10 @@ func (s *site) action(role access.Role, do func(*visit) (string, error)) http.Ha
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+		if err := cmp.Or(r.ParseForm(), wire.CheckRequest(r)); err != nil {
+			s.fail(w, v, &statusError{http.StatusUnprocessableEntity, err.Error()})
+			return
+		}
 		to, err := do(v)
 		s.looker.expire()
 		s.dead.expire()
@@ -200,7 +210,7 @@ func (s *site) action(role access.Role, do func(*visit) (string, error)) http.Ha
 func (s *site) fail(w http.ResponseWriter, v *visit, err error) {
 	e := v.statusOf(err)
 	still := v.Method != http.MethodGet // the page that it stands for may come back; what a form did not do does not
-	s.render(w, v, e.code, view{Page: "error", Title: http.StatusText(e.code), Still: still, Body: e.text})
+	s.render(w, v, e.code, view{Page: "error", Title: http.StatusText(e.code), Still: still, Body: wire.Brief(e.text)})
 }
 
 // sheet is what the layout is made of.

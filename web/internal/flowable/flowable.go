@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/web/internal/external"
+	"github.com/tenurehq/tenure/web/internal/wire"
 )
 
 // Path is what all paths begin with.
@@ -71,11 +73,15 @@ func (s *server) handler(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		answer, err := any(nil), mayUse(req, r.role) // before anything of the request is read
 		if err == nil {
+			err = check(wire.CheckRequest(req))
+		}
+		if err == nil {
 			answer, err = r.handle(s, req)
 		}
 		switch {
 		case err != nil:
-			f := s.fault(r.pattern, err)
+			f := *s.fault(r.pattern, err)
+			f.Message, f.Exception = wire.Brief(f.Message), wire.Brief(f.Exception)
 			writeJSON(w, f.status, f)
 		case answer == nil:
 			w.WriteHeader(http.StatusNoContent)
@@ -103,7 +109,10 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 
 // decode reads the body of a request. Fields that are not known are passed over, as Flowable does.
 func decode(r *http.Request, into any) error {
-	err := json.NewDecoder(r.Body).Decode(into)
+	text, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = wire.Unmarshal(text, into, wire.NullsLeftOut)
+	}
 	var large *http.MaxBytesError
 	switch {
 	case err == nil:

@@ -1,0 +1,209 @@
+// Package wire is what all that is read and answered over HTTP has in common: a body is what its sender wrote, or it is
+// refused, and no answer repeats much of what was sent. Safe for concurrent use.
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// MaxQuote is how much of what was sent an answer repeats, in bytes.
+const MaxQuote = 1000
+
+// Brief is as much of a text as an answer repeats.
+func Brief(text string) string {
+	if len(text) <= MaxQuote {
+		return text
+	}
+	const left = "…"
+	return strings.ToValidUTF8(text[:MaxQuote-len(left)], "") + left
+}
+
+// CheckText refuses what no database keeps as text.
+func CheckText(text string) error {
+	switch {
+	case !utf8.ValidString(text):
+		return errors.New("this is no UTF-8")
+	case strings.ContainsRune(text, 0):
+		return errors.New("this has the character U+0000, which no database keeps")
+	}
+	return nil
+}
+
+// CheckRequest refuses a path or parameters that no database keeps as text. A form counts once it has been parsed.
+func CheckRequest(r *http.Request) error {
+	if err := CheckText(r.URL.Path); err != nil {
+		return fmt.Errorf("the path: %w", err)
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fmt.Errorf("the parameters: %s", Brief(err.Error()))
+	}
+	for _, all := range []url.Values{query, r.PostForm} {
+		for name, values := range all {
+			for _, text := range append(values, name) {
+				if err := CheckText(text); err != nil {
+					return fmt.Errorf("the parameter %q: %w", Brief(name), err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Nulls say what a field that is null means.
+type Nulls int
+
+const (
+	// NullsRefused: a field that is meant to be left out is left out.
+	NullsRefused Nulls = iota
+	// NullsLeftOut: it is left out.
+	NullsLeftOut
+)
+
+// Unmarshal is [json.Unmarshal] that takes a field by its exact name only, and once, and refuses text that no database
+// keeps. Fields that into does not have are passed over, unless they are those of other ones in another spelling.
+// What into takes as raw JSON, or under any name, may have what it likes but for that text.
+func Unmarshal(data []byte, into any, nulls Nulls) error {
+	if !utf8.Valid(data) {
+		return errors.New("this is no UTF-8")
+	}
+	w := walker{json.NewDecoder(bytes.NewReader(data)), nulls}
+	w.UseNumber()
+	if err := w.value(reflect.TypeOf(into), ""); err == io.EOF && len(bytes.TrimSpace(data)) > 0 {
+		return io.ErrUnexpectedEOF
+	} else if err != nil {
+		return err
+	}
+	if _, err := w.Token(); err != io.EOF {
+		return errors.New("something comes behind the JSON")
+	}
+	return json.Unmarshal(data, into)
+}
+
+// walker goes through JSON beside the type that it is for.
+type walker struct {
+	*json.Decoder
+	nulls Nulls
+}
+
+// value walks over one value. t is its type; nil: anything.
+func (w walker) value(t reflect.Type, path string) error {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t != nil && isFree(t) {
+		t = nil
+	}
+	token, err := w.Token()
+	if err != nil {
+		return err
+	}
+	switch token := token.(type) {
+	case nil:
+		if t != nil && path != "" && w.nulls == NullsRefused {
+			return fmt.Errorf("%s is null: leave it out, or give it a value", Brief(path))
+		}
+	case string:
+		if err := CheckText(token); err != nil {
+			return fmt.Errorf("%s: %w", Brief(path), err)
+		}
+	case json.Delim:
+		return w.inside(token, t, path)
+	}
+	return nil
+}
+
+// inside walks over what is in an object or an array, and its end.
+func (w walker) inside(open json.Delim, t reflect.Type, path string) error {
+	var item reflect.Type
+	if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map) {
+		item = t.Elem()
+	}
+	seen := map[string]bool{}
+	for i := 0; w.More(); i++ {
+		at, of := fmt.Sprintf("%s[%d]", path, i), item
+		if open == '{' {
+			token, err := w.Token()
+			if err != nil {
+				return err
+			}
+			name, _ := token.(string)
+			at = strings.TrimPrefix(path+"."+name, ".")
+			if err := CheckText(name); err != nil {
+				return fmt.Errorf("the name of a field: %w", err)
+			}
+			if t != nil && t.Kind() == reflect.Struct {
+				if of, err = fieldsOf(t).find(name); err == nil && seen[name] {
+					err = errors.New("it is there twice")
+				}
+				if err != nil {
+					return fmt.Errorf("%s: %w", Brief(at), err)
+				}
+				seen[name] = true
+			}
+		}
+		if err := w.value(of, at); err != nil {
+			return err
+		}
+	}
+	_, err := w.Token()
+	return err
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// isFree says whether a type reads its JSON by itself, and may be given null.
+func isFree(t reflect.Type) bool {
+	return t.Kind() == reflect.Interface || t == reflect.TypeFor[json.RawMessage]()
+}
+
+// fields are those that a struct is read from, by their names.
+type fields map[string]reflect.Type
+
+var known sync.Map // reflect.Type to fields
+
+// fieldsOf lists the fields of a struct as package json knows them: those of embedded structs are its own. What reads
+// itself has none.
+func fieldsOf(t reflect.Type) fields {
+	if all, ok := known.Load(t); ok {
+		return all.(fields)
+	}
+	all := fields{}
+	if !reflect.PointerTo(t).Implements(unmarshaler) {
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Anonymous && name == "" || !f.IsExported() || name == "-" {
+				continue
+			}
+			if name == "" {
+				name = f.Name
+			}
+			all[name] = f.Type
+		}
+	}
+	known.Store(t, all)
+	return all
+}
+
+// find is the type of the field of that name, nil if there is none.
+func (f fields) find(name string) (reflect.Type, error) {
+	if t, ok := f[name]; ok {
+		return t, nil
+	}
+	for other := range f {
+		if strings.EqualFold(other, name) {
+			return nil, fmt.Errorf("there is no such field; %s is one", other)
+		}
+	}
+	return nil, nil
+}

@@ -181,7 +181,7 @@ func (c *Client) insertBatch(ctx context.Context, tenant tenancy.Tenant, pool *r
 			return err
 		})
 	})
-	return out, err
+	return out, pool.Blame(err)
 }
 
 // Batches lists and cancels batches. It is safe for concurrent use.
@@ -306,7 +306,7 @@ const cancelBatchStep = 500
 // many of these. It waits for transactions that are just adding to a batch, for some seconds. Waiting
 // jobs do not start, and end when their turn comes; running ones within a heartbeat of their node, as
 // with [Operator.Cancel]. After an interruption the same call goes on. ErrNotFound: no pool that answered
-// has the batch.
+// has the batch. StateError: all of it has ended.
 func (s *Batches) Cancel(ctx context.Context, id job.ID) (jobs int, err error) {
 	found, err := inspectEach(ctx, s.router.Pools(), listBatches(store.BatchFilter{ID: id, Limit: 1}))
 	if len(found) == 0 {
@@ -321,7 +321,14 @@ func (s *Batches) Cancel(ctx context.Context, id job.ID) (jobs int, err error) {
 	if err := s.note(ctx, pool, deed); err != nil {
 		return 0, fmt.Errorf("cancel batch %d: %w", id, routing.NamePool(pool.Name, err))
 	}
-	_, jobs, err = s.cancelIn(ctx, pool, id)
+	itself, jobs, err := s.cancelIn(ctx, pool, id)
+	if err == nil && itself+jobs == 0 && !found[0].ClosedAt.IsZero() {
+		state := "closed"
+		if j, _, err := (&Operator{s.process}).JobIn(ctx, pool.Name, id); err == nil {
+			state = j.State
+		}
+		return 0, fmt.Errorf("cancel batch %d: %w", id, &StateError{state, "cancel"})
+	}
 	return jobs, err
 }
 

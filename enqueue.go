@@ -256,7 +256,7 @@ func (c *Client) insertJob(ctx context.Context, add addFunc, tenant tenancy.Tena
 	}
 	id, duplicate, started, err := add(ctx, number, &j)
 	if err != nil {
-		return added{}, err
+		return added{}, pool.Blame(err)
 	}
 	out := added{Enqueued: Enqueued{ID: id, Duplicate: duplicate}, hint: notify.Hint{Pool: pool.Name}}
 	if !duplicate && !started && !j.External {
@@ -347,7 +347,7 @@ func (b *batch) insertJobs(ctx context.Context) (added int, err error) {
 			return err
 		})
 	})
-	return added, err
+	return added, b.pool.Blame(err)
 }
 
 func (c *Client) partBatches(ctx context.Context, entries []Entry) (map[*routing.Pool]*batch, error) {

@@ -60,6 +60,19 @@ func Refused(err error) bool {
 		errors.As(err, &socket) && socket.Op == "listen"
 }
 
+// DownPool tells whether err says that a pool's database cannot be used now, or does not answer, and which pool that
+// is; "": err does not say.
+func DownPool(err error) (pool string, down bool) {
+	var named *routing.NamedError
+	var unfit *store.PoolError
+	if errors.As(err, &named) {
+		pool = named.Pool
+	} else if errors.As(err, &unfit) {
+		pool = unfit.Pool
+	}
+	return pool, errors.Is(err, ErrPoolDown) || store.IsGone(err)
+}
+
 // InputError says what is wrong with what a call was given: options, arguments, a limit, a name, a time;
 // and, in most cases, what is allowed. Its text is about that only. It holds no SQL, no DSN and nothing
 // that a database said, so it can be shown to those the input is from; what it is wrapped in may

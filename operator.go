@@ -49,6 +49,26 @@ func (o *Operator) Job(ctx context.Context, id job.ID) (JobStatus, []RunError, e
 	return o.readJob(ctx, o.router.Pools(), id)
 }
 
+// JobWithKey returns the job that has a tenant's unique key in its pool, or took it for a period that is not over.
+// ErrNotFound: none has, or it is not kept any more.
+func (o *Operator) JobWithKey(ctx context.Context, tenant tenancy.ID, key string) (JobStatus, error) {
+	_, home, err := o.router.Resolve(ctx, tenant)
+	var id job.ID
+	if err == nil {
+		id, err = inspect(ctx, home, func(ctx context.Context, _ *routing.Pool, db store.DB) (job.ID, error) {
+			return store.JobWithKey(ctx, db, string(tenant), key)
+		})
+	}
+	if err == nil && id == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return JobStatus{}, fmt.Errorf("unique key %.80q of tenant %q: %w", key, tenant, err)
+	}
+	j, _, err := o.Job(ctx, id)
+	return j, err
+}
+
 // JobIn is [Operator.Job] for a job whose pool is known: no other one is asked.
 func (o *Operator) JobIn(ctx context.Context, pool string, id job.ID) (JobStatus, []RunError, error) {
 	pools, err := o.poolsOf(pool)
@@ -203,12 +223,12 @@ func (o *Operator) OpenPayload(ctx context.Context, j JobStatus) ([]byte, error)
 	return o.cipher.Open(ctx, j.Tenant, j.Kind, j.Payload)
 }
 
-// Cancel ends an unfinished job. A waiting one is gone when Cancel returns; for a
+// Cancel ends an unfinished job. StateError: it has ended. A waiting one is gone when Cancel returns; for a
 // running one, which running reports, the handler's context is cancelled within a
 // heartbeat of its node. While some session has locked the job's row nothing else waits
 // for that; after five seconds, or when ctx ends, Cancel gives up and says so.
 func (o *Operator) Cancel(ctx context.Context, id job.ID) (running bool, err error) {
-	err = o.onPoolOf(ctx, id, "cancel", func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) (err error) {
+	err = o.changeOne(ctx, id, "cancel", func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) (err error) {
 		running, err = store.Cancel(ctx, store.Noted(db, o.jobDeed(ctx, "job.cancel", id, nil)), id, o.keep)
 		return err
 	})
@@ -254,6 +274,8 @@ type StateError struct {
 
 func (e *StateError) Error() string {
 	switch {
+	case e.doing == "cancel" && (slices.Contains(endStates, e.State) || e.State == "closed"):
+		return "it is " + e.State + ", and there is nothing left to cancel"
 	case e.doing == "delete" && e.State != "dead":
 		return "it is " + e.State + ", and no dead letter"
 	case e.State == "done" || e.State == "cancelled" || e.State == "business_error":

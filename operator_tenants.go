@@ -143,7 +143,7 @@ func (o *Operator) changeTenant(ctx context.Context, id tenancy.ID, change func(
 		case errors.As(err, &busy):
 			return nil, &InputError{fmt.Errorf("tenant %q is being moved between pools %s and %s: let that come to its end first", id, pool.Name, busy.Other)}
 		case err != nil:
-			return nil, fmt.Errorf("pool %s: %w", pool.Name, err)
+			return nil, routing.NamePool(pool.Name, err)
 		default:
 			return pool, nil
 		}

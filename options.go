@@ -25,6 +25,7 @@ type enqueue struct {
 	passable  bool     // others with its exclusive key may pass it while it waits to be tried again
 	byArgs    bool     // the unique key is made of the kind and its arguments
 	tags      []string // sorted, each once
+	request   string   // a hash of what the job is made of
 }
 
 // In makes the job run once d has passed, by the database's clock.
@@ -223,8 +224,27 @@ func checkTags(tags []string) error {
 	return nil
 }
 
+// OfRequest notes a hash of the request that the job is made of, by which another request with the same unique key can be
+// told from the same one that is sent again: see [job.RequestOf].
+func OfRequest(hash string) Option {
+	return func(e *enqueue) error {
+		e.request = hash
+		return validateText("OfRequest", hash)
+	}
+}
+
 // addMeta puts what the ledger keeps in the job's meta there.
 func (e *enqueue) addMeta() error {
+	if e.request != "" {
+		meta, err := job.WithRequest(e.job.Meta, e.request)
+		if err == nil {
+			err = job.CheckPayload(meta)
+		}
+		if err != nil {
+			return fmt.Errorf("OfRequest: %w", err)
+		}
+		e.job.Meta = meta
+	}
 	if e.passable {
 		meta, err := job.WithSkipRetrying(e.job.Meta)
 		if err == nil {

@@ -3,7 +3,6 @@ package routing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -43,8 +42,28 @@ func NameFailure(p *Pool, err error) error {
 // NamePool says which pool an error is about, unless it does.
 func NamePool(pool string, err error) error {
 	var pe *store.PoolError
-	if err == nil || errors.As(err, &pe) {
+	var named *NamedError
+	if err == nil || errors.As(err, &pe) || errors.As(err, &named) && named.Pool == pool {
 		return err
 	}
-	return fmt.Errorf("pool %s: %w", pool, err)
+	return &NamedError{pool, err}
 }
+
+// Blame names the pool in an error that says that its database is gone. Others come back as they are.
+func (p *Pool) Blame(err error) error {
+	if err == nil || !store.IsGone(err) {
+		return err
+	}
+	return NamePool(p.Name, err)
+}
+
+// NamedError says which pool an error is about.
+type NamedError struct {
+	Pool string
+	err  error
+}
+
+func (e *NamedError) Error() string { return "pool " + e.Pool + ": " + e.err.Error() }
+
+// Unwrap returns what is wrong with it.
+func (e *NamedError) Unwrap() error { return e.err }

@@ -159,7 +159,7 @@ func (p *Pool) Operate(ctx context.Context, fn func(*pgxpool.Conn) error) error 
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another call of an operator: %w", context.Cause(ctx))
 	}
-	return p.Jobs().AcquireFunc(ctx, fn)
+	return p.Blame(p.Jobs().AcquireFunc(ctx, fn))
 }
 
 func (p *Pool) makeOnce(db **pgxpool.Pool, config func() *pgxpool.Config) *pgxpool.Pool {

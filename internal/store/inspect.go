@@ -95,6 +95,15 @@ func Count(ctx context.Context, db DB) (c Counts, err error) {
 	return c, explain(err, "count jobs")
 }
 
+// JobWithKey is the job that has a tenant's unique key, or took it for a period that is not over; 0: none has.
+func JobWithKey(ctx context.Context, db DB, tenant, key string) (id job.ID, err error) {
+	all, err := list(ctx, db, "look for a unique key", pgx.RowTo[job.ID], sqlUniqueFind, tenant, key)
+	if len(all) > 0 {
+		id = all[0]
+	}
+	return id, err
+}
+
 // CancelAsked is when somebody asked for an unfinished job to be cancelled; zero: nobody did.
 func CancelAsked(ctx context.Context, db DB, id job.ID) (at time.Time, err error) {
 	all, err := list(ctx, db, fmt.Sprintf("see whether job %d is to be cancelled", id), pgx.RowTo[time.Time], sqlCancelAsked, int64(id))

@@ -139,6 +139,7 @@ var (
 	sqlFinishDead            = query("finish_dead")
 	sqlFinishCancel          = query("finish_cancelled")
 	sqlFinishReturned        = query("finish_returned")
+	sqlUniqueFind            = query("unique_find")
 	sqlUniqueFree            = query("unique_free")
 	sqlEnqueue               = query("enqueue")
 	sqlEnqueueExternal       = query("enqueue_external")

@@ -8,6 +8,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -41,7 +42,7 @@ func Handler(client *tenure.Client, redact reveal.Redactor, log *zap.Logger) htt
 	s := &server{operator: client.Operator(), client: client, external: external.New(client), reveal: reveal.New(client.Operator(), redact), log: log}
 	api := describe(mux, s)
 	return inTrace(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := mux.Handler(r); pattern != "" {
+		if _, pattern := mux.Handler(r); pattern != "" && !isTaken(r) {
 			mux.ServeHTTP(w, r)
 			return
 		}
@@ -49,12 +50,30 @@ func Handler(client *tenure.Client, redact reveal.Redactor, log *zap.Logger) htt
 	}))
 }
 
+// isTaken says whether another method has the path of a request to itself, so that none of its parts is an id: /jobs/many
+// is no job.
+func isTaken(r *http.Request) bool {
+	methods := literal[strings.TrimPrefix(r.URL.Path, "/api/v1")]
+	return methods != nil && !slices.Contains(methods, r.Method)
+}
+
+// literal are the methods of paths that name nothing.
+var literal = func() map[string][]string {
+	all := map[string][]string{}
+	for _, r := range routes {
+		if !strings.Contains(r.path, "{") {
+			all[r.path] = append(all[r.path], r.method)
+		}
+	}
+	return all
+}()
+
 // methodsOf are those that there are for a path.
 func methodsOf(mux *http.ServeMux, r *http.Request) (allowed []string) {
 	for _, method := range []string{get, put, post, patch, del} {
 		other := r.Clone(r.Context())
 		other.Method = method
-		if _, pattern := mux.Handler(other); pattern != "" {
+		if _, pattern := mux.Handler(other); pattern != "" && !isTaken(other) {
 			allowed = append(allowed, method)
 		}
 	}
@@ -91,6 +110,8 @@ func describe(mux *http.ServeMux, s *server) huma.API {
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/api/openapi", "", ""
 	config.CreateHooks = nil // bodies have no $schema
 	config.RejectUnknownQueryParameters = true
+	config.Transformers = append(config.Transformers, brief)
+	readExactly(&config)
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer"}, "basic": {Type: "http", Scheme: "basic"},
 	}
@@ -109,7 +130,7 @@ func (r route) operation(api huma.API) huma.Operation {
 		OperationID: r.id, Method: r.method, Path: "/api/v1" + r.path, Summary: r.summary,
 		Security:    []map[string][]string{{"bearer": {}}, {"basic": {}}},
 		Extensions:  map[string]any{roleKey: r.role.String()},
-		Middlewares: huma.Middlewares{requireRole(api, r.role)},
+		Middlewares: huma.Middlewares{requireRole(api, r.role), requireExact(api)},
 	}
 }
 
@@ -134,7 +155,7 @@ func bind[I, O any](handle func(context.Context, *server, *I) (*O, error)) func(
 		huma.Register(api, op, func(ctx context.Context, in *I) (*O, error) {
 			out, err := handle(ctx, s, in)
 			if err != nil {
-				return nil, problemOf(s.log, op.OperationID, err)
+				return nil, problemOf(ctx, s.log, op.OperationID, err)
 			}
 			return out, nil
 		})

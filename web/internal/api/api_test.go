@@ -38,7 +38,7 @@ func (b *bundle) ask(g access.Grant, method, path, body string, header ...string
 	r := httptest.NewRequest(method, "/api/v1"+path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		r.Header.Add(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
 	b.handler.ServeHTTP(w, r.WithContext(access.With(r.Context(), g)))

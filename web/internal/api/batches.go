@@ -70,7 +70,8 @@ type enqueueBatchIn struct {
 // enqueueBatch adds a batch, all of it or nothing.
 func enqueueBatch(ctx context.Context, s *server, in *enqueueBatchIn) (*object[enqueueOut], error) {
 	tenant := tenancy.ID(in.Body.Tenant)
-	batch, err := in.Body.batch(in.Key)
+	hash := hashOf("batch", in.Body)
+	batch, err := in.Body.batch(in.Key, hash)
 	if err = errors.Join(tenant.Validate(), err); err != nil {
 		return nil, huma.Error422UnprocessableEntity("nothing was enqueued: " + err.Error())
 	}
@@ -78,13 +79,14 @@ func enqueueBatch(ctx context.Context, s *server, in *enqueueBatchIn) (*object[e
 		return nil, err
 	}
 	added, err := s.client.EnqueueBatch(tenancy.For(ctx, tenant), batch)
+	err = s.refuseOther(ctx, in.Key, hash, added, s.explainLink(ctx, err))
 	return &object[enqueueOut]{enqueueOut{added.ID.String(), added.Duplicate}}, err
 }
 
-func (b *NewBatch) batch(key string) (out tenure.Batch, err error) {
+func (b *NewBatch) batch(key, hash string) (out tenure.Batch, err error) {
 	out.Then = b.Then.args()
 	if out.Options, err = b.Then.options(true); err == nil && key != "" {
-		out.Options, err = b.Then.withKey(key, out.Options)
+		out.Options, err = b.Then.withKey(key, hash, out.Options)
 	}
 	if err != nil {
 		return out, fmt.Errorf("then: %w", err)

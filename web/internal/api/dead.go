@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -50,14 +51,15 @@ func listDeadGroups(ctx context.Context, s *server, in *deadGroupsIn) (*list[dea
 
 type changeDeadIn struct {
 	Body struct {
-		All       bool       `json:"all,omitempty" doc:"must be true if nothing chooses some of them"`
-		Pool      string     `json:"pool,omitempty"`
-		Tenant    string     `json:"tenant,omitempty"`
-		Kind      string     `json:"kind,omitempty"`
-		Error     string     `json:"error,omitempty" doc:"text that the error contains, in upper or lower case"`
-		Group     string     `json:"group,omitempty" doc:"the id of a group"`
-		Before    *time.Time `json:"before,omitempty" doc:"died before then; what dies after the request is left alone in any case"`
-		PerSecond float64    `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: as fast as that goes"`
+		All        bool       `json:"all,omitempty" doc:"must be true if nothing chooses some of them"`
+		Pool       string     `json:"pool,omitempty"`
+		Tenant     string     `json:"tenant,omitempty" minLength:"1" doc:"none: all that the token reaches"`
+		AllTenants bool       `json:"all_tenants,omitempty" doc:"says that all tenants are meant, in the place of tenant"`
+		Kind       string     `json:"kind,omitempty"`
+		Error      string     `json:"error,omitempty" doc:"text that the error contains, in upper or lower case"`
+		Group      string     `json:"group,omitempty" doc:"the id of a group"`
+		Before     *time.Time `json:"before,omitempty" doc:"died before then; what dies after the request is left alone in any case"`
+		PerSecond  float64    `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: as fast as that goes"`
 	}
 }
 
@@ -70,6 +72,9 @@ type begunOut struct {
 func changeDead(begin func(*tenure.DeadLetters, context.Context, tenure.DeadFilter, float64, string) (uuid.UUID, error)) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *changeDeadIn) (*object[begunOut], error) {
 		b := &in.Body
+		if err := ofWhom(ctx, b.Tenant, b.AllTenants); err != nil {
+			return nil, err
+		}
 		f := tenure.DeadFilter{Kind: b.Kind, Error: b.Error, Group: b.Group}
 		if b.Before != nil {
 			f.Before = *b.Before
@@ -179,9 +184,13 @@ func getOperation(ctx context.Context, s *server, in *operationIn) (*list[operat
 }
 
 func cancelOperation(ctx context.Context, s *server, in *operationIn) (*none, error) {
-	if _, err := s.findOperation(ctx, in.ID); err != nil {
+	parts, err := s.findOperation(ctx, in.ID)
+	if err != nil {
 		return nil, err
 	}
-	_, err := s.operator.Operations().Cancel(ctx, in.ID)
+	if !slices.ContainsFunc(parts, func(o tenure.OperationStatus) bool { return o.State == "running" }) {
+		return nil, huma.Error409Conflict("it is " + parts[0].State + ", and there is nothing left to cancel")
+	}
+	_, err = s.operator.Operations().Cancel(ctx, in.ID)
 	return nil, err
 }

@@ -1,9 +1,9 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +16,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
+	"github.com/tenurehq/tenure/web/internal/wire"
 )
 
 // NewJob is a job that is to be added, exported for huma as [JobOut] is.
@@ -26,25 +27,25 @@ type NewJob struct {
 
 // JobSpec is all of a job that is to be added but whose it is, exported for huma as [JobOut] is.
 type JobSpec struct {
-	Kind          string          `json:"kind" minLength:"1"`
-	Args          json.RawMessage `json:"args"`
-	Queue         string          `json:"queue,omitempty"`
-	Priority      *int            `json:"priority,omitempty" minimum:"-1000" maximum:"1000"`
-	MaxAttempts   int             `json:"max_attempts,omitempty" minimum:"0" maximum:"1000" doc:"0: the kind's"`
-	TimeoutMS     int64           `json:"timeout_ms,omitempty" minimum:"0" maximum:"2147483647" doc:"of each run; 0: the kind's"`
-	At            *time.Time      `json:"at,omitempty" doc:"when it is due"`
-	DelayMS       int64           `json:"delay_ms,omitempty" minimum:"0" maximum:"316224000000" doc:"after which it is due, by the database's clock"`
-	UniqueKey     string          `json:"unique_key,omitempty" doc:"while an unfinished job of the tenant has it no other is added. For a request that may be sent again: unique_for, too, or an Idempotency-Key"`
-	UniqueFor     int64           `json:"unique_for,omitempty" minimum:"0" maximum:"316224000" doc:"seconds for which the key is taken whatever becomes of the job"`
-	ExclusiveKey  string          `json:"exclusive_key,omitempty" doc:"of the tenant's jobs that have it one runs at a time, in order"`
-	SkipRetrying  bool            `json:"skip_retrying,omitempty" doc:"others with its exclusive key may start while it waits to be tried again"`
-	CorrelationID string          `json:"correlation_id,omitempty"`
-	Tags          []string        `json:"tags,omitempty"`
-	Meta          json.RawMessage `json:"meta,omitempty" doc:"an object that is kept beside the arguments"`
-	After         []string        `json:"after,omitempty" maxItems:"1000" doc:"it starts when the jobs with these ids have ended"`
-	OnFailure     string          `json:"on_failure,omitempty" enum:"wait,cancel,run" doc:"what becomes of it when one of those fails"`
-	Batch         string          `json:"batch,omitempty" doc:"the id of an open batch that it is added to"`
-	External      bool            `json:"external,omitempty" doc:"it is for workers outside the cluster"`
+	Kind          string                     `json:"kind" minLength:"1"`
+	Args          json.RawMessage            `json:"args"`
+	Queue         string                     `json:"queue,omitempty"`
+	Priority      *int                       `json:"priority,omitempty" minimum:"-1000" maximum:"1000"`
+	MaxAttempts   int                        `json:"max_attempts,omitempty" minimum:"0" maximum:"1000" doc:"0: the kind's"`
+	TimeoutMS     int64                      `json:"timeout_ms,omitempty" minimum:"0" maximum:"2147483647" doc:"of each run; 0: the kind's"`
+	At            *time.Time                 `json:"at,omitempty" doc:"when it is due"`
+	DelayMS       int64                      `json:"delay_ms,omitempty" minimum:"0" maximum:"316224000000" doc:"after which it is due, by the database's clock"`
+	UniqueKey     string                     `json:"unique_key,omitempty" doc:"while an unfinished job of the tenant has it no other is added. For a request that may be sent again: unique_for, too, or an Idempotency-Key"`
+	UniqueFor     int64                      `json:"unique_for,omitempty" minimum:"0" maximum:"316224000" doc:"seconds for which the key is taken whatever becomes of the job"`
+	ExclusiveKey  string                     `json:"exclusive_key,omitempty" doc:"of the tenant's jobs that have it one runs at a time, in order"`
+	SkipRetrying  bool                       `json:"skip_retrying,omitempty" doc:"others with its exclusive key may start while it waits to be tried again"`
+	CorrelationID string                     `json:"correlation_id,omitempty"`
+	Tags          []string                   `json:"tags,omitempty"`
+	Meta          map[string]json.RawMessage `json:"meta,omitempty" doc:"an object that is kept beside the arguments"`
+	After         []string                   `json:"after,omitempty" maxItems:"1000" doc:"it starts when the jobs with these ids have ended"`
+	OnFailure     string                     `json:"on_failure,omitempty" enum:"wait,cancel,run" doc:"what becomes of it when one of those fails"`
+	Batch         string                     `json:"batch,omitempty" doc:"the id of an open batch that it is added to"`
+	External      bool                       `json:"external,omitempty" doc:"it is for workers outside the cluster"`
 }
 
 // keptFor is for how long an idempotency key stands for the job that it was first sent with.
@@ -63,8 +64,9 @@ type enqueueOut struct {
 func enqueue(ctx context.Context, s *server, in *enqueueIn) (*object[enqueueOut], error) {
 	b := &in.Body
 	options, err := b.options(false)
+	hash := hashOf("job", b)
 	if err == nil && in.Key != "" {
-		options, err = b.withKey(in.Key, options)
+		options, err = b.withKey(in.Key, hash, options)
 	}
 	if err = errors.Join(tenancy.ID(b.Tenant).Validate(), err); err != nil {
 		return nil, huma.Error422UnprocessableEntity(err.Error()) // it says what of the body is wrong
@@ -73,17 +75,59 @@ func enqueue(ctx context.Context, s *server, in *enqueueIn) (*object[enqueueOut]
 		return nil, err
 	}
 	added, err := s.client.Enqueue(tenancy.For(ctx, tenancy.ID(b.Tenant)), b.args(), options...)
+	err = s.refuseOther(ctx, in.Key, hash, added, s.explainLink(ctx, err))
 	return &object[enqueueOut]{enqueueOut{added.ID.String(), added.Duplicate}}, err
 }
 
-func (b *JobSpec) withKey(key string, options []tenure.Option) ([]tenure.Option, error) {
+// hashOf tells a request from others of its kind.
+func hashOf(kind string, body any) string {
+	text, _ := json.Marshal(body) // it was read as JSON
+	hash := sha256.Sum256(append([]byte(kind), text...))
+	return hex.EncodeToString(hash[:16])
+}
+
+// errOtherRequest is that an idempotency key came with two requests, the second of which is not the first one again.
+var errOtherRequest = huma.Error422UnprocessableEntity("this Idempotency-Key came with another request before: nothing was enqueued. Send each request with a key of its own")
+
+// refuseOther refuses what was answered with a job that was made of another request with the same key.
+func (s *server) refuseOther(ctx context.Context, key, hash string, added tenure.Enqueued, err error) error {
+	if err != nil || key == "" || !added.Duplicate {
+		return err
+	}
+	j, _, err := s.operator.Job(ctx, added.ID)
+	return other(hash, j, err)
+}
+
+// other is errOtherRequest if a job was made of another request. What became of a job that is not kept nobody knows.
+func other(hash string, j tenure.JobStatus, err error) error {
+	switch was := job.RequestOf(j.Meta); {
+	case errors.Is(err, tenure.ErrNotFound):
+		return nil
+	case err == nil && was != "" && was != hash:
+		return errOtherRequest
+	}
+	return err
+}
+
+// explainLink says of a batch to which nothing can be added any more that it is closed.
+func (s *server) explainLink(ctx context.Context, err error) error {
+	var link *tenure.LinkError
+	if errors.As(err, &link) && link.Batch {
+		if b, not := s.findBatch(ctx, link.ID); not == nil && !b.ClosedAt.IsZero() {
+			return huma.Error409Conflict("batch " + link.ID.String() + " is closed: nothing can be added to it any more")
+		}
+	}
+	return err
+}
+
+func (b *JobSpec) withKey(key, hash string, options []tenure.Option) ([]tenure.Option, error) {
 	switch {
 	case b.UniqueKey != "":
 		return nil, errors.New("send a unique_key or an Idempotency-Key, and not both")
 	case b.External:
-		return append(options, tenure.Unique(key)), nil
+		return append(options, tenure.OfRequest(hash), tenure.Unique(key)), nil
 	default:
-		return append(options, tenure.UniqueFor(key, keptFor)), nil
+		return append(options, tenure.OfRequest(hash), tenure.UniqueFor(key, keptFor)), nil
 	}
 }
 
@@ -125,12 +169,10 @@ func (b *JobSpec) options(completes bool) ([]tenure.Option, error) {
 		out = append(out, tenure.Exclusive(b.ExclusiveKey))
 	}
 	links, err := b.links()
-	if err == nil && len(b.Meta) > 0 {
-		var meta map[string]any
-		d := json.NewDecoder(bytes.NewReader(b.Meta))
-		d.UseNumber() // or a large number would lose digits
-		if err = d.Decode(&meta); err != nil || meta == nil {
-			return nil, errors.New("meta: this is no JSON object")
+	if err == nil && b.Meta != nil {
+		meta := map[string]any{}
+		for key, value := range b.Meta {
+			meta[key] = value
 		}
 		links = append(links, tenure.Meta(meta))
 	}
@@ -180,15 +222,21 @@ type failedOut struct {
 	Detail string `json:"detail"`
 }
 
+// keyOfMany is the unique key of a job of a request with many, which no other request has.
+func keyOfMany(key string, i int) string {
+	return fmt.Sprintf("tenure:many:%x/%d", sha256.Sum256([]byte(key)), i)
+}
+
 // enqueueMany adds jobs, all or none of each pool's.
 func enqueueMany(ctx context.Context, s *server, in *enqueueManyIn) (*object[enqueueManyOut], error) {
+	hash := hashOf("many", in.Body)
 	entries := make([]tenure.Entry, len(in.Body.Jobs))
 	tenants := map[tenancy.ID]bool{}
 	for i := range in.Body.Jobs {
 		b := &in.Body.Jobs[i]
 		options, err := b.options(false)
 		if err == nil && in.Key != "" {
-			options, err = b.withKey(fmt.Sprintf("tenure:many:%x/%d", sha256.Sum256([]byte(in.Key)), i), options) // which no other request has
+			options, err = b.withKey(keyOfMany(in.Key, i), hash, options)
 		}
 		if err = errors.Join(tenancy.ID(b.Tenant).Validate(), err); err != nil {
 			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("nothing was enqueued: job %d: %v", i, err))
@@ -201,14 +249,20 @@ func enqueueMany(ctx context.Context, s *server, in *enqueueManyIn) (*object[enq
 			return nil, err
 		}
 	}
+	if in.Key != "" {
+		first, err := s.operator.JobWithKey(ctx, entries[0].Tenant, keyOfMany(in.Key, 0))
+		if err := other(hash, first, err); err != nil {
+			return nil, err
+		}
+	}
 	added, err := s.client.EnqueueMany(ctx, entries)
 	out := &object[enqueueManyOut]{enqueueManyOut{added, []failedOut{}}}
 	var failed tenure.PoolErrors
 	if err != nil && (!errors.As(err, &failed) || added == 0) {
-		return nil, err
+		return nil, s.explainLink(ctx, err)
 	}
 	for _, pool := range slices.Sorted(maps.Keys(failed)) {
-		out.Body.Failed = append(out.Body.Failed, failedOut{pool, problemOf(s.log, "enqueue-many", failed[pool]).Error()})
+		out.Body.Failed = append(out.Body.Failed, failedOut{pool, wire.Brief(problemOf(ctx, s.log, "enqueue-many", s.explainLink(ctx, failed[pool])).Error())})
 	}
 	return out, nil
 }

@@ -55,7 +55,7 @@ func listLimits(ctx context.Context, s *server, _ *none) (*list[limitOut], error
 
 // LimitOf is which limit is meant: of all of a tenant's jobs, or of a kind, a queue or exclusive keys.
 type LimitOf struct {
-	Tenant      string `json:"tenant,omitempty" query:"tenant"`
+	Tenant      string `json:"tenant,omitempty" query:"tenant" minLength:"1"`
 	EveryTenant bool   `json:"every_tenant,omitempty" query:"every_tenant"`
 	Kind        string `json:"kind,omitempty" query:"kind"`
 	Queue       string `json:"queue,omitempty" query:"queue"`

@@ -10,14 +10,14 @@ import (
 )
 
 type poolOut struct {
-	Pool          string  `json:"pool"`
-	State         string  `json:"state" doc:"up, frozen, down: it did not answer, or out of service: it answers and cannot be used"`
-	Holder        string  `json:"holder,omitempty" doc:"the node that has the acquire lock"`
-	Frozen        bool    `json:"frozen"`
-	Waiting       int64   `json:"waiting"`
-	Running       int64   `json:"running"`
-	Dead          int64   `json:"dead"`
-	OldestSeconds float64 `json:"oldest_seconds" doc:"since the oldest job that waits was made"`
+	Pool          string   `json:"pool"`
+	State         string   `json:"state" doc:"up, frozen, down: it did not answer, or out of service: it answers and cannot be used"`
+	Holder        string   `json:"holder,omitempty" doc:"the node that has the acquire lock"`
+	Frozen        bool     `json:"frozen"`
+	Waiting       *int64   `json:"waiting,omitempty" doc:"none: the pool did not answer, as below"`
+	Running       *int64   `json:"running,omitempty"`
+	Dead          *int64   `json:"dead,omitempty"`
+	OldestSeconds *float64 `json:"oldest_seconds,omitempty" doc:"since the oldest job that waits was made"`
 }
 
 // listPools, as all that counts jobs of many tenants, is for grants that are not bound to some.
@@ -32,7 +32,12 @@ func listPools(ctx context.Context, s *server, _ *none) (*list[poolOut], error) 
 	var out []poolOut
 	for _, p := range all {
 		if l := p.Load; g.SeesPool(p.Pool) {
-			out = append(out, poolOut{p.Pool, p.State, l.Node, l.Frozen, l.Waiting, l.Running, l.Dead, l.Oldest.Seconds()})
+			o := poolOut{Pool: p.Pool, State: p.State, Holder: l.Node, Frozen: l.Frozen}
+			if l.Pool != "" { // it has answered
+				oldest := l.Oldest.Seconds()
+				o.Waiting, o.Running, o.Dead, o.OldestSeconds = &l.Waiting, &l.Running, &l.Dead, &oldest
+			}
+			out = append(out, o)
 		}
 	}
 	return listOf(out, err)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/web/internal/external"
 )
 
@@ -19,10 +22,12 @@ var hidden = tenure.ErrNotFound
 // problemOf is how an error is answered (RFC 9457). What is wrong with the request is said. Any other error
 // that is not one of the domain's may hold SQL or a connection string: it is logged, and the answer
 // has an id to find it by.
-func problemOf(log *zap.Logger, operation string, err error) error {
+func problemOf(ctx context.Context, log *zap.Logger, operation string, err error) error {
 	var ready huma.StatusError
 	var input *tenure.InputError
+	var unanswered *tenure.UnansweredError
 	var partly *tenure.PartlyError
+	pool, down := tenure.DownPool(err)
 	switch {
 	case errors.As(err, new(huma.HeadersError)):
 		return err
@@ -39,8 +44,11 @@ func problemOf(log *zap.Logger, operation string, err error) error {
 		return huma.Error503ServiceUnavailable("this job's tenant is being moved: try again later")
 	case isState(err):
 		return huma.Error409Conflict(stateOf(err))
-	case errors.As(err, new(*tenure.UnansweredError)):
-		return huma.Error503ServiceUnavailable("not every pool answered, and the others have no such thing: try again later")
+	case errors.As(err, &unanswered):
+		return huma.Error503ServiceUnavailable("not every pool answered" + inPools(ctx, unanswered.Pools...) + ", and the others have no such thing: try again later")
+	case down && (pool != "" || errors.Is(err, tenure.ErrPoolDown)):
+		log.Warn("a pool's database cannot be used", zap.String("operation", operation), zap.Error(err))
+		return huma.Error503ServiceUnavailable("the pool's database cannot be used now" + inPools(ctx, pool))
 	case errors.Is(err, external.ErrNoArgs):
 		return huma.Error403Forbidden(err.Error())
 	case errors.Is(err, tenure.ErrNotFound):
@@ -57,8 +65,6 @@ func problemOf(log *zap.Logger, operation string, err error) error {
 		return huma.Error429TooManyRequests("as many jobs of this tenant wait as may")
 	case errors.Is(err, tenure.ErrTenantHeld):
 		return huma.Error503ServiceUnavailable("this tenant is being moved: try again later")
-	case errors.Is(err, tenure.ErrPoolDown):
-		return huma.Error503ServiceUnavailable("the pool's database cannot be used now")
 	case errors.As(err, &input):
 		return huma.Error422UnprocessableEntity(input.Error())
 	case errors.Is(err, context.DeadlineExceeded):
@@ -70,6 +76,15 @@ func problemOf(log *zap.Logger, operation string, err error) error {
 		return huma.Error503ServiceUnavailable("the node or a pool is not configured for this; the node's log has the reason under id " + id)
 	}
 	return huma.Error500InternalServerError("something went wrong; the node's log has the reason under id " + id)
+}
+
+// inPools are those of some pools that the grant reaches, in brackets.
+func inPools(ctx context.Context, pools ...string) string {
+	pools = slices.DeleteFunc(slices.Clone(pools), func(pool string) bool { return pool == "" || !access.From(ctx).SeesPool(pool) })
+	if len(pools) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(pools, ", ") + ")"
 }
 
 func isState(err error) bool { return errors.As(err, new(*tenure.StateError)) }

@@ -29,7 +29,7 @@ func TestProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var answer huma.StatusError
-			require.ErrorAs(t, problemOf(zap.NewNop(), "test", c.err), &answer)
+			require.ErrorAs(t, problemOf(t.Context(), zap.NewNop(), "test", c.err), &answer)
 			require.Equal(t, c.status, answer.GetStatus())
 			require.NotContains(t, answer.Error(), "secret")
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/access"
 )
 
 // manyWithin is for how long a request works on many jobs. Another one goes on.
@@ -18,7 +19,8 @@ const manyWithin = 20 * time.Second
 type Chosen struct {
 	All           bool   `json:"all,omitempty" doc:"must be true if nothing chooses some of them"`
 	Pool          string `json:"pool,omitempty"`
-	Tenant        string `json:"tenant,omitempty"`
+	Tenant        string `json:"tenant,omitempty" minLength:"1" doc:"none: all that the token reaches"`
+	AllTenants    bool   `json:"all_tenants,omitempty" doc:"says that all tenants are meant, in the place of tenant"`
 	Kind          string `json:"kind,omitempty"`
 	Queue         string `json:"queue,omitempty"`
 	CorrelationID string `json:"correlation_id,omitempty"`
@@ -83,6 +85,9 @@ type cancelManyIn struct {
 // cancelMany has the holders of the pools' locks cancel jobs.
 func cancelMany(ctx context.Context, s *server, in *cancelManyIn) (*object[begunOut], error) {
 	b := &in.Body
+	if err := ofWhom(ctx, b.Tenant, b.AllTenants); err != nil {
+		return nil, err
+	}
 	f := tenure.CancelFilter{Kind: b.Kind, Queue: b.Queue, CorrelationID: b.CorrelationID, State: b.State, Tag: b.Tag}
 	if chosen := f != (tenure.CancelFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
 		return nil, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, state, tag, pool or correlation_id; or all, and none of these")
@@ -93,8 +98,22 @@ func cancelMany(ctx context.Context, s *server, in *cancelManyIn) (*object[begun
 	})
 }
 
+// ofWhom refuses to choose the jobs of one tenant and of all, or of all to whom the grant does not reach them.
+func ofWhom(ctx context.Context, tenant string, all bool) error {
+	if all && !access.From(ctx).SeesTenant("") {
+		return hidden
+	}
+	if tenant != "" && all {
+		return huma.Error422UnprocessableEntity("send tenant or all_tenants, and not both")
+	}
+	return nil
+}
+
 // onMany does something to the jobs that are chosen, as far as the grant reaches.
 func onMany(ctx context.Context, c *Chosen, do func(context.Context, tenure.SuspendFilter) error) (complete bool, _ error) {
+	if err := ofWhom(ctx, c.Tenant, c.AllTenants); err != nil {
+		return false, err
+	}
 	f := tenure.SuspendFilter{Kind: c.Kind, Queue: c.Queue, CorrelationID: c.CorrelationID}
 	if chosen := f != (tenure.SuspendFilter{}) || c.Tenant != "" || c.Pool != ""; chosen == c.All {
 		return false, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, pool or correlation_id; or all, and none of these")

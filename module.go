@@ -194,7 +194,9 @@ func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router
 	if err != nil {
 		return nil, err
 	}
-	return &Node{cfg: cfg, guard: access.NewGuard(rules), reloader: &reloader{started: cfg, router: r, cluster: c, cipher: s.reloaded(cipher), log: s.log, lock: newReloadLock()}, router: r, cluster: c, manager: m, workers: w, registry: registry, gatherer: own, client: client, configPaused: cfg.Execution.Paused, onReload: s.onReload, log: s.log}, nil
+	guard := access.NewGuard(rules)
+	guard.Log = s.log
+	return &Node{cfg: cfg, guard: guard, reloader: &reloader{started: cfg, router: r, cluster: c, cipher: s.reloaded(cipher), log: s.log, lock: newReloadLock()}, router: r, cluster: c, manager: m, workers: w, registry: registry, gatherer: own, client: client, configPaused: cfg.Execution.Paused, onReload: s.onReload, log: s.log}, nil
 }
 
 func buildInfo(version string) prometheus.Collector {

@@ -128,10 +128,10 @@ func (n *Node) forCallers(next http.Handler) http.Handler {
 			proxied.ServeHTTP(w, r)
 		})
 	}
-	if n.cfg.Node.AnyHost() {
-		return handler
+	if !n.cfg.Node.AnyHost() {
+		handler = admin.ForHosts(handler, n.cfg.Node.AllowedHosts)
 	}
-	return admin.ForHosts(handler, n.cfg.Node.AllowedHosts)
+	return access.Problems(handler)
 }
 
 // How a changed configuration file is found and put into force.

@@ -97,6 +97,7 @@ func Handler(client *tenure.Client, s Settings) (*Site, error) {
 	}
 	prefix := strings.TrimRight(s.Prefix, "/")
 	site := &Site{log: log, guard: access.NewGuard(access.Rules{SignIn: true}), signIn: signin.New(prefix, log)}
+	site.guard.Log = log
 	site.guard.SignIn, site.signIn.Tokens = site.signIn, site.guard
 	if site.signIn.Style, err = dashboard.StyleLink(prefix); err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func Handler(client *tenure.Client, s Settings) (*Site, error) {
 	}
 	mux.Handle(prefix+"/static/", access.Secured(pages)) // likewise: it tells nothing, and a page without it is none
 	guarded := site.guard.Wrap(known)
-	mux.Handle(prefix+"/api/", withProblems(guarded))
+	mux.Handle(prefix+"/api/", access.Problems(guarded))
 	mux.Handle("/", guarded)
 	site.handler = mux
 	return site, nil

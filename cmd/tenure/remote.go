@@ -406,6 +406,9 @@ func (s *node) problem(answer *http.Response, text []byte) error {
 		return &advised{fmt.Errorf("%s answers with %s, and not as a node's API does", s.url, status), "name a node of Tenure, or the place where its dashboard is; redirects are not followed"}
 	}
 	for _, e := range p.Errors {
+		if p.Detail == strings.TrimSpace("validation failed: "+e.Location+": "+e.Message) {
+			continue // it is the first one
+		}
 		p.Detail += "; " + strings.TrimSpace(e.Location+" "+e.Message)
 	}
 	err := fmt.Errorf("%s (%s)", p.Detail, status)

@@ -340,7 +340,7 @@ func TestRemotePlaces(t *testing.T) {
 	e.ok("schedules", "delete", "hourly", "--tenant", "acme")
 	require.Contains(t, e.as("admin", "schedules", "show", "hourly").errors, "with --server this needs --tenant or --every-tenant")
 	require.Empty(t, rows(e.ok("batches", "list")))
-	require.Contains(t, e.ok("audit", "--action", "tenant.freeze", "-o", "json"), `"who": "admin"`)
+	require.Contains(t, e.ok("audit", "--action", "tenant.freeze", "-o", "json"), `"who": "token:admin"`)
 	require.Len(t, rows(e.ok("audit", "--tenant", "acme", "--action", "tenant.freeze")), 1)
 
 	doctor := e.as("admin", "doctor")

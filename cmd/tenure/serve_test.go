@@ -134,6 +134,9 @@ func (s *serving) getAs(host, path string) (status int) {
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(s.t, err)
 	require.NoError(s.t, response.Body.Close())
+	if strings.HasPrefix(path, "/api/") {
+		require.Equal(s.t, "application/problem+json", response.Header.Get("Content-Type"), path)
+	}
 	return response.StatusCode
 }
 

@@ -48,12 +48,31 @@ func ParseRole(name string) (Role, bool) {
 
 // Grant is what the sender of a request may do. The zero Grant may do nothing.
 type Grant struct {
-	Name     string       // of the token or user, for the audit
+	Name     string       // of the token or user
+	Source   Source       // who says so
 	Role     Role         //
 	Tenants  []tenancy.ID // the only ones whose jobs it may see and change; empty: all
 	Pools    []string     // the only ones that it may see and change; empty: all
 	Args     bool         // it may see the arguments and outputs of the jobs that it may see
 	SignedIn bool         // it is somebody's who signed in, and can sign out
+}
+
+// Source is by what somebody is known. Names of different ones may be the same and are of different people.
+type Source string
+
+// The sources of grants.
+const (
+	OfToken Source = "token"
+	OfProxy Source = "proxy"
+	OfOIDC  Source = "oidc"
+)
+
+// Who is what the audit calls the sender: no name of one source can be taken for one of another.
+func (g Grant) Who() string {
+	if g.Source == "" {
+		return g.Name
+	}
+	return string(g.Source) + ":" + g.Name
 }
 
 // May says whether the grant's role is at least role.

@@ -8,8 +8,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // maxBody bounds the body of a request: more than a job's arguments may be.
@@ -30,6 +33,12 @@ type SignIn interface {
 type Guard struct {
 	// SignIn is how people sign in; nil: they do not, neither by a cookie of a token that they have shown. Set it before the guard is used.
 	SignIn SignIn
+	// Log gets who is not let in though they show something that is to let them in, at most a line a second: anybody can have it
+	// logged. nil: nobody does. Set it before the guard is used.
+	Log *zap.Logger
+
+	seldom   sync.Mutex
+	lastLine time.Time // guarded by seldom; when somebody was logged
 
 	rules atomic.Pointer[ready]
 	now   func() time.Time
@@ -102,7 +111,7 @@ func (g *Guard) authenticate(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r.WithContext(With(r.Context(), grant)))
 		case g.SignIn != nil && g.SignIn.Invite(w, r):
 		default:
-			refuse(w, r)
+			g.refuse(w, r)
 		}
 	})
 }
@@ -117,7 +126,7 @@ func (g *Guard) Require(role Role, next http.Handler) http.Handler {
 		case isLocal(r) && !proxied, grant.May(role) && grant.isUnlimited():
 			next.ServeHTTP(w, r)
 		case grant.Role == None:
-			refuse(w, r)
+			g.refuse(w, r)
 		default:
 			http.Error(w, "This needs the role "+role.String()+", for all tenants and pools.", http.StatusForbidden)
 		}
@@ -126,12 +135,29 @@ func (g *Guard) Require(role Role, next http.Handler) http.Handler {
 
 // refuse answers a stranger. A browser asks for a password where somebody opens a page, and not where
 // a page that is open asks for something, as live ones do.
-func refuse(w http.ResponseWriter, r *http.Request) {
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request) {
+	if _, shown := secretOf(r); shown || g.rules.Load().proxies.names(r) {
+		g.logRefused(r)
+	}
 	w.Header().Add("WWW-Authenticate", `Bearer realm="tenure"`)
 	if IsOpened(r) {
 		w.Header().Add("WWW-Authenticate", `Basic realm="tenure", charset="UTF-8"`)
 	}
 	http.Error(w, "Send a token of node.tokens, as a bearer token or as the password of HTTP Basic authentication.", http.StatusUnauthorized)
+}
+
+// logRefused logs who was not let in, unless somebody was within the last second.
+func (g *Guard) logRefused(r *http.Request) {
+	g.seldom.Lock()
+	now := g.now()
+	quiet := g.Log == nil || now.Sub(g.lastLine) < time.Second && !now.Before(g.lastLine)
+	if !quiet {
+		g.lastLine = now
+	}
+	g.seldom.Unlock()
+	if !quiet {
+		g.Log.Warn("somebody was not let in: what they sent is no token or user that is, or not any more", zap.String("from", r.RemoteAddr))
+	}
 }
 
 // IsOpened says whether somebody opens what is asked for, or a program asks, and not a page that is open: a browser that
@@ -196,6 +222,9 @@ func (p *Proxies) grantOf(r *http.Request) (grant Grant, said bool) {
 		return grant, true
 	}
 }
+
+// names says whether a proxy names a user.
+func (p *Proxies) names(r *http.Request) bool { return p.Trusts(r) && r.Header.Get(p.Header) != "" }
 
 // Trusts says whether a request comes from one of the proxies.
 func (p *Proxies) Trusts(r *http.Request) bool {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/tenancy"
@@ -328,6 +330,42 @@ func TestBodiesAreBounded(t *testing.T) {
 	require.Equal(t, http.StatusRequestEntityTooLarge, send(1<<20+1))
 }
 
+// The audit's name of a token is nobody's whom a provider or a proxy has called so.
+func TestNamesOfDifferentSources(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for _, source := range []Source{OfToken, OfProxy, OfOIDC} {
+		for _, name := range []string{"ci", "token:ci", "oidc:ci", "proxy:ci", "loopback"} {
+			names[Grant{Name: name, Source: source}.Who()] = true
+		}
+	}
+	require.Len(t, names, 15)
+	require.False(t, names["loopback"], "programs on this machine are called so")
+}
+
+// Who is not let in by a secret is logged, whichever way it came, and a line a second at most. Who shows none is a stranger.
+func TestWhoIsNotLetInIsLogged(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	rules := proxies("10.20.0.5/32")
+	g := NewGuard(rules)
+	now := time.Date(2027, 1, 31, 9, 0, 0, 0, time.UTC)
+	g.Log, g.now = zap.New(core), func() time.Time { return now }
+	basic := func(r *http.Request) { r.SetBasicAuth("ci", "wrong") }
+	user := func(r *http.Request) { from("10.20.0.5:1")(r); header("X-Forwarded-User", "bob")(r) }
+	for i, change := range []func(*http.Request){bearer("wrong"), basic, user} {
+		for range 3 {
+			ask(g, change)
+			g.Require(Read, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		}
+		require.Equal(t, i+1, logs.Len())
+		now = now.Add(time.Second)
+	}
+	ask(g)
+	ask(g, bearer("s3cret"))
+	require.Equal(t, 3, logs.Len(), "strangers and those who are let in are not logged")
+}
+
 func TestRulesOf(t *testing.T) {
 	t.Parallel()
 	n := config.Node{
@@ -341,9 +379,9 @@ func TestRulesOf(t *testing.T) {
 	r, err := RulesOf(n)
 	require.NoError(t, err)
 	require.True(t, r.SignIn)
-	require.Equal(t, Proxies{n.TrustedProxies.Networks, "X-User", map[string]Grant{"ann": {Name: "ann", Role: Admin, Args: true}}}, r.Proxies)
-	require.Equal(t, Token{Grant: Grant{Name: "a", Role: Read}, SHA256: "33"}, r.Tokens[0])
-	require.Equal(t, Grant{Name: "b", Role: Operate, Tenants: []tenancy.ID{"acme"}, Pools: []string{"eu"}, Args: true}, r.Tokens[1].Grant)
+	require.Equal(t, Proxies{n.TrustedProxies.Networks, "X-User", map[string]Grant{"ann": {Name: "ann", Source: OfProxy, Role: Admin, Args: true}}}, r.Proxies)
+	require.Equal(t, Token{Grant: Grant{Name: "a", Source: OfToken, Role: Read}, SHA256: "33"}, r.Tokens[0])
+	require.Equal(t, Grant{Name: "b", Source: OfToken, Role: Operate, Tenants: []tenancy.ID{"acme"}, Pools: []string{"eu"}, Args: true}, r.Tokens[1].Grant)
 	require.True(t, r.Tokens[1].Expires.Equal(time.Date(2027, 1, 31, 9, 0, 0, 0, time.UTC)))
 	require.Equal(t, "11", r.Tokens[1].OldSHA256)
 

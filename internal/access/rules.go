@@ -41,7 +41,7 @@ func RulesOf(n config.Node) (Rules, error) {
 	r := Rules{SignIn: n.OIDC.Enabled(), Proxies: Proxies{Networks: n.TrustedProxies.Networks, Header: n.TrustedProxies.UserHeader, Users: map[string]Grant{}}}
 	for _, name := range slices.Sorted(maps.Keys(n.Tokens)) {
 		t := n.Tokens[name]
-		g, err := GrantOf(name, config.Access{Role: t.Role, Tenants: t.Tenants, Pools: t.Pools, Args: t.Args})
+		g, err := GrantOf(OfToken, name, config.Access{Role: t.Role, Tenants: t.Tenants, Pools: t.Pools, Args: t.Args})
 		if err != nil {
 			return Rules{}, fmt.Errorf("token %s: %w", name, err)
 		}
@@ -52,7 +52,7 @@ func RulesOf(n config.Node) (Rules, error) {
 		r.Tokens = append(r.Tokens, Token{Grant: g, SHA256: t.SHA256, OldSHA256: t.OldSHA256, Expires: expires})
 	}
 	for user, a := range n.TrustedProxies.Users {
-		g, err := GrantOf(user, a)
+		g, err := GrantOf(OfProxy, user, a)
 		if err != nil {
 			return Rules{}, fmt.Errorf("user %s of trusted proxies: %w", user, err)
 		}
@@ -62,12 +62,12 @@ func RulesOf(n config.Node) (Rules, error) {
 }
 
 // GrantOf is what somebody may do who is let in by that name.
-func GrantOf(name string, a config.Access) (Grant, error) {
+func GrantOf(source Source, name string, a config.Access) (Grant, error) {
 	role, ok := ParseRole(a.Role)
 	if !ok {
 		return Grant{}, fmt.Errorf("the role %.80q is none: read, operate and admin are", a.Role)
 	}
-	return Grant{Name: name, Role: role, Tenants: a.Tenants, Pools: a.Pools, Args: a.Args}, nil
+	return Grant{Name: name, Source: source, Role: role, Tenants: a.Tenants, Pools: a.Pools, Args: a.Args}, nil
 }
 
 // door is a secret that is ready to be compared.

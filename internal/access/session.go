@@ -51,6 +51,7 @@ func (g *Guard) OpenSession(w http.ResponseWriter, r *http.Request, secret strin
 	rules, now := g.rules.Load(), g.now()
 	grant := rules.grantOf(secret, now)
 	if grant.Role == None {
+		g.logRefused(r)
 		return "", false
 	}
 	cookie, secure := cookieOf(r)

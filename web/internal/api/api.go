@@ -144,7 +144,7 @@ func requireRole(api huma.API, role access.Role) func(huma.Context, func(huma.Co
 		case !g.May(role):
 			_ = huma.WriteErr(api, ctx, http.StatusForbidden, "this needs the role "+role.String()+", and the token has "+g.Role.String())
 		default:
-			next(huma.WithContext(ctx, tenure.ByWhom(ctx.Context(), g.Name)))
+			next(huma.WithContext(ctx, tenure.ByWhom(ctx.Context(), g.Who())))
 		}
 	}
 }

@@ -98,7 +98,7 @@ func beginEach(ctx context.Context, tenant, pool string, begin func(of scope, by
 	out := &object[begunOut]{begunOut{Operations: []string{}}}
 	var failed []error
 	for _, of := range scopes {
-		id, err := begin(of, access.From(ctx).Name)
+		id, err := begin(of, access.From(ctx).Who())
 		if id != uuid.Nil {
 			out.Body.Operations = append(out.Body.Operations, id.String())
 		}

@@ -43,7 +43,7 @@ type waiting struct {
 
 // begin counts one in; leave must be called when it is over.
 func (w *waiting) begin(ctx context.Context) (leave func(), _ error) {
-	name := access.From(ctx).Name
+	name := access.From(ctx).Who()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.all >= maxWaiting || w.each[name] >= maxWaitingOf {

@@ -144,7 +144,7 @@ func changeAll(v *visit) (string, error) {
 	if action.do == nil {
 		return v.begin(f.Pool, f.Tenant, func(of scope) (uuid.UUID, error) {
 			f.Pool, f.Tenant = of.pool, of.tenant
-			return v.op.CancelInBackground(v.ctx, f, 0, v.grant.Name)
+			return v.op.CancelInBackground(v.ctx, f, 0, v.grant.Who())
 		})
 	}
 	next := action.next(f)

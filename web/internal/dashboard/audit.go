@@ -65,7 +65,7 @@ func doneBy(v *visit, entries []tenure.AuditEntry) map[string]int64 {
 func auditPage(v *visit) (view, error) {
 	f := tenure.AuditFilter{Pool: v.FormValue("pool"), Tenant: tenantID(v.FormValue("tenant")), Who: v.FormValue("who"), Action: v.FormValue("action"),
 		After: v.after(), Limit: rowsShown + 1}
-	body := auditBody{JobID: v.FormValue("job"), Pools: v.pools("")}
+	body := auditBody{JobID: v.FormValue("job"), Pools: v.offeredPools()}
 	err := f.Validate()
 	if err == nil && body.JobID != "" {
 		f.Job, err = job.ParseID(body.JobID)

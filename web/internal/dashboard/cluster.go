@@ -43,6 +43,9 @@ type clusterBody struct {
 const freshFor = 10 * time.Second
 
 func clusterPage(v *visit) (view, error) {
+	if err := v.ofAll(); err != nil {
+		return view{}, err
+	}
 	pools := v.readPools()
 	live := v.liveNodes()
 	nodes := nodesOf(pools, live)
@@ -133,6 +136,9 @@ type nodeRow struct {
 }
 
 func nodesPage(v *visit) (view, error) {
+	if err := v.ofAll(); err != nil {
+		return view{}, err
+	}
 	pools := v.readPools()
 	rows := map[string]*nodeRow{}
 	for name := range v.liveNodes() {

@@ -140,7 +140,7 @@ func cached(next http.Handler) http.Handler {
 }
 
 func (s *site) newVisit(r *http.Request, within time.Duration) (*visit, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(tenure.ByWhom(r.Context(), access.From(r.Context()).Name), within)
+	ctx, cancel := context.WithTimeout(tenure.ByWhom(r.Context(), access.From(r.Context()).Who()), within)
 	return &visit{Request: r, op: s.op, reveal: s.reveal, log: s.log, quiet: s.quiet, looker: s.looker, dead: s.dead, counts: s.counts, traceURL: s.traceURL, grant: access.From(r.Context()), ctx: ctx, made: time.Now()}, cancel
 }
 

@@ -33,7 +33,7 @@ func deadPage(v *visit) (view, error) {
 		return view{}, err
 	}
 	f := tenure.DeadFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind")}
-	body := deadBody{Filter: f, Pools: v.pools(""), deadGroups: v.groupDead(f)}
+	body := deadBody{Filter: f, Pools: v.offeredPools(), deadGroups: v.groupDead(f)}
 	for _, g := range body.Groups {
 		body.Total += g.Count
 	}
@@ -153,6 +153,6 @@ func changeDead(v *visit) (string, error) {
 	}
 	return v.begin(f.Pool, f.Tenant, func(of scope) (uuid.UUID, error) {
 		f.Pool, f.Tenant = of.pool, of.tenant
-		return begin(v.ctx, f, 0, v.grant.Name)
+		return begin(v.ctx, f, 0, v.grant.Who())
 	})
 }

@@ -2,11 +2,13 @@ package dashboard
 
 import (
 	"context"
-	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/access"
 )
 
 const (
@@ -18,23 +20,33 @@ const (
 
 // doctor examines the databases, once for all who ask at the same time.
 type doctor struct {
-	mu    sync.Mutex // held while it examines
+	mu   sync.Mutex          // held while it examines
+	last map[string]examined // by the pools, in order; "": all
+}
+
+type examined struct {
 	at    time.Time
 	found tenure.Examination
 }
 
-func (d *doctor) examine(ctx context.Context, op *tenure.Operator) (tenure.Examination, time.Time, error) {
+// examine looks at some pools; none: at all.
+func (d *doctor) examine(ctx context.Context, op *tenure.Operator, pools []string) (tenure.Examination, time.Time, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if time.Since(d.at) < keepExamined {
-		return d.found, d.at, nil
+	key := strings.Join(slices.Sorted(slices.Values(pools)), "\n")
+	if last := d.last[key]; time.Since(last.at) < keepExamined {
+		return last.found, last.at, nil
 	}
 	at := time.Now()
-	found, err := op.Examine(ctx, examineWithin)
+	found, err := op.Examine(ctx, examineWithin, pools...)
+	found = found.Discreet()
 	if err == nil && ctx.Err() == nil {
-		d.at, d.found = at, found.Discreet()
+		if d.last == nil {
+			d.last = map[string]examined{}
+		}
+		d.last[key] = examined{at, found} // there are no more of them than grants
 	}
-	return found.Discreet(), at, err
+	return found, at, err
 }
 
 type doctorBody struct {
@@ -42,15 +54,17 @@ type doctorBody struct {
 	At time.Time
 }
 
-// doctorPage shows what tenure doctor prints. It speaks of servers, and so is for those who may see
-// everything on them.
+// doctorPage shows what tenure doctor prints. It speaks of servers, and so is for admins, as in the API.
 func (s *site) doctorPage(v *visit) (view, error) {
-	if !v.unlimited() {
-		return view{}, &statusError{http.StatusForbidden, "The doctor looks at all pools and tenants, and you may see only some."}
+	if !v.grant.May(access.Admin) {
+		return view{}, errNotAllowed
+	}
+	if err := v.ofAll(); err != nil {
+		return view{}, err
 	}
 	ctx, cancel := context.WithTimeout(v.Context(), 2*examineWithin) // more than a page has otherwise
 	defer cancel()
-	found, at, err := s.doctor.examine(ctx, v.op)
+	found, at, err := s.doctor.examine(ctx, v.op, v.grant.Pools)
 	v.sawAt(at)
 	return view{Page: "doctor", Title: "Doctor", Still: true, Body: doctorBody{found, at}}, err
 }

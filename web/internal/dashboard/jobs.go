@@ -116,7 +116,7 @@ func jobsPage(v *visit) (view, error) {
 	if err := f.Validate(); err != nil {
 		return view{}, &statusError{http.StatusBadRequest, err.Error()}
 	}
-	body := jobsBody{Filter: f, States: tenure.States, Pools: v.pools(""), Marked: len(f.Tags) > 0 || f.CorrelationID != ""}
+	body := jobsBody{Filter: f, States: tenure.States, Pools: v.offeredPools(), Marked: len(f.Tags) > 0 || f.CorrelationID != ""}
 	body.Filtered = body.Marked || f.Pool != "" || f.State != "" || f.Tenant != "" || f.Kind != "" || f.Queue != ""
 	var found []tenure.JobStatus
 	var total string

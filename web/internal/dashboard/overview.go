@@ -47,8 +47,10 @@ type overviewBody struct {
 }
 
 func overviewPage(v *visit) (view, error) {
-	body := overviewBody{Pools: v.readPools(), Whole: len(v.grant.Tenants) == 0}
-	if !body.Whole {
+	body := overviewBody{Whole: v.grant.SeesTenant("")}
+	if body.Whole {
+		body.Pools = v.readPools()
+	} else {
 		body.Tenants = explainTenants(v, grantedTenants(v))
 	}
 	var works []tenure.PoolFindings
@@ -85,6 +87,9 @@ func overviewPage(v *visit) (view, error) {
 }
 
 func poolsPage(v *visit) (view, error) {
+	if err := v.ofAll(); err != nil {
+		return view{}, err
+	}
 	return view{Page: "pools", Title: "Pools", Body: v.readPools()}, nil
 }
 

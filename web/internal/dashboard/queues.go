@@ -46,15 +46,15 @@ func queuesPage(v *visit) (view, error) {
 		})
 	}
 	var frozen []frozenRow
-	if v.unlimited() { // it is everybody's
+	if v.grant.SeesTenant("") { // it is everybody's
 		questions = append(questions, func() {
 			all, err := v.op.Frozen(v.ctx)
 			v.missing("", err)
-			frozen = groupFrozen(all)
+			frozen = groupFrozen(slices.DeleteFunc(all, func(f tenure.FrozenStatus) bool { return !v.grant.SeesPool(f.Pool) }))
 		})
 	}
 	together(questions...)
-	return view{Page: "queues", Title: titled("Queues", "in pool", pool), Body: queuesBody{pool, v.pools(""), groupQueues(slices.Concat(answers...)), frozen}}, nil
+	return view{Page: "queues", Title: titled("Queues", "in pool", pool), Body: queuesBody{pool, v.offeredPools(), groupQueues(slices.Concat(answers...)), frozen}}, nil
 }
 
 // groupFrozen has one row for what is frozen in several pools.

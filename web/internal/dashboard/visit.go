@@ -131,6 +131,14 @@ func (v *visit) pools(only string) (names []string) {
 	return names
 }
 
+// offeredPools are those that a list may be narrowed to. Which there are is not told to who may see some tenants only.
+func (v *visit) offeredPools() []string {
+	if v.ofAll() != nil {
+		return nil
+	}
+	return v.pools("")
+}
+
 // tenants are those whose jobs are to be asked for: "" for all.
 func (v *visit) tenants(only string) []string {
 	switch {
@@ -178,6 +186,14 @@ func (v *visit) only(names ...string) error {
 // sees says whether the visitor may see what belongs to a tenant in a pool.
 func (v *visit) sees(pool, tenant string) bool {
 	return v.grant.SeesPool(pool) && v.grant.SeesTenant(tenancy.ID(tenant))
+}
+
+// ofAll refuses what belongs to no tenant to who may see some tenants only, as the API does.
+func (v *visit) ofAll() error {
+	if !v.grant.SeesTenant("") {
+		return notFound("page")
+	}
+	return nil
 }
 
 // unlimited says whether the visitor may see what belongs to all tenants and pools.

@@ -22,7 +22,6 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"golang.org/x/oauth2"
 
 	"github.com/tenurehq/tenure/config"
@@ -57,7 +56,6 @@ type SignIn struct {
 
 	prefix  string
 	log     *zap.Logger
-	seldom  *zap.Logger // a line a second, of what anybody can have logged
 	mux     *http.ServeMux
 	client  *http.Client
 	now     func() time.Time
@@ -84,7 +82,6 @@ type realm struct {
 func New(prefix string, log *zap.Logger) *SignIn {
 	s := &SignIn{prefix: prefix, log: log, mux: http.NewServeMux(), client: &http.Client{Timeout: providerLimit}, now: time.Now, own: make([]byte, 32)}
 	rand.Read(s.own) // never fails
-	s.seldom = log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return zapcore.NewSamplerWithOptions(c, time.Second, 1, 0) }))
 	s.mux.HandleFunc("GET "+prefix+signInPath, func(w http.ResponseWriter, r *http.Request) { s.ask(w, http.StatusOK, "", r.FormValue("to")) })
 	s.mux.HandleFunc("POST "+prefix+signInPath, s.takeToken)
 	s.mux.HandleFunc("GET "+prefix+"/oidc/sign-in", s.begin)
@@ -109,7 +106,7 @@ func (s *SignIn) Set(cfg config.OIDC) error {
 		return fmt.Errorf("node.oidc.redirect_url %.200q: the dashboard expects people back at %s", cfg.RedirectURL, s.prefix+config.CallbackPath)
 	}
 	for value, a := range cfg.Roles {
-		g, err := access.GrantOf("", a)
+		g, err := access.GrantOf(access.OfOIDC, "", a)
 		if err != nil {
 			return fmt.Errorf("node.oidc.roles.%s: %w", value, err)
 		}
@@ -183,7 +180,6 @@ func (s *SignIn) takeToken(w http.ResponseWriter, r *http.Request) {
 	}
 	name, ok := s.Tokens.OpenSession(w, r, secret)
 	if !ok {
-		s.seldom.Warn("somebody was not let in by a token", zap.String("from", r.RemoteAddr))
 		s.ask(w, http.StatusUnauthorized, "This is no token that is let in, or not any more.", to)
 		return
 	}

@@ -1,4 +1,4 @@
-package web
+package access
 
 import (
 	"encoding/json"
@@ -6,9 +6,13 @@ import (
 	"strings"
 )
 
-// withProblems has what refuses a request before the API sees it answer as the API does (RFC 9457).
-func withProblems(next http.Handler) http.Handler {
+// Problems has what refuses a request before the API sees it answer as the API does (RFC 9457).
+func Problems(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.URL.Path, "/api/") {
+			next.ServeHTTP(w, r)
+			return
+		}
 		next.ServeHTTP(&problemWriter{ResponseWriter: w}, r)
 	})
 }

@@ -7,7 +7,7 @@ GOTESTSUM = $(GO) tool -modfile=tools/go.mod gotestsum --format pkgname --format
 test lint: export GOGC ?= 400
 test lint: export GOMEMLIMIT ?= 3GiB
 
-.PHONY: help demo test test-postgres test-browser build lint verify race bench mutants fuzz sim notices clients deps
+.PHONY: help demo test test-postgres test-browser build lint verify race bench mutants fuzz contract sim notices clients deps
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ fuzz: ## Fuzz every decoder for a while (FUZZTIME=30s)
 	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
 	    echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),30s) $$pkg || exit 1; \
 	  done; done
+
+contract: deps ## Try each rule of the API's document on the API, with what PyPI has for that
+	$(GO) test -count=1 -v -timeout 30m -run TestTheDocumentIsTrue ./web/internal/api
 
 sim: deps ## Simulate clusters and what befalls them, for a while (SIMTIME=10m)
 	$(GO) test ./internal/sim -run TestSimulation -v -timeout 0 -seed $$(date +%s) -seeds 1000000 -hours 3 -within $(or $(SIMTIME),10m)

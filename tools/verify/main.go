@@ -41,6 +41,7 @@ var suites = []suite{
 	{"postgres18", "make test-postgres VERSIONS=18", tests, "tests of what holds SQL, and of the promises"},
 	{"simulation", "make sim SIMTIME=10m", regexp.MustCompile(`(?m)(\d+) seeds, .* virtual hours`), "simulated clusters"},
 	{"fuzz", "make fuzz FUZZTIME=20s", regexp.MustCompile(`(?m)^github\.com/\S+ Fuzz\S+$`), "decoders fuzzed"},
+	{"contract", "make contract", regexp.MustCompile(`(\d+) generated`), "requests as the API's document has them, and as it has them not"},
 	{"benchmarks", "make bench", benchmarks, "benchmarks run once"},
 	{"chaos", "go run ./loadtest chaos --minutes 3 --json", regexp.MustCompile(`"faults": ?(\d+)`), "faults, nothing lost or doubled"},
 	{"failover", "go run ./loadtest failover --kills 6 --json", regexp.MustCompile(`"takeover_p99_seconds": ?([\d.]+)`), "s at most until a killed holder's lock is taken over, with up to five nodes dead before"},

@@ -8,6 +8,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -119,6 +120,7 @@ func describe(mux *http.ServeMux, s *server) huma.API {
 	for _, r := range routes {
 		r.mount(s, api, r.operation(api))
 	}
+	declare(api.OpenAPI())
 	return api
 }
 
@@ -162,12 +164,13 @@ func bind[I, O any](handle func(context.Context, *server, *I) (*O, error)) func(
 	}
 }
 
-// bindStream makes a handler of events what a route mounts.
-func bindStream[I any](handle func(context.Context, *server, *I) (*huma.StreamResponse, error)) func(*server, huma.API, huma.Operation) {
+// bindStream makes a handler of events of this name, whose data are a D, what a route mounts.
+func bindStream[D, I any](name string, handle func(context.Context, *server, *I) (*huma.StreamResponse, error)) func(*server, huma.API, huma.Operation) {
 	return func(s *server, api huma.API, op huma.Operation) {
 		op.Responses = map[string]*huma.Response{
-			"200": {Description: "Events, until there will be no other", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}},
-			"204": {Description: "There will be no other event than the one that is known"},
+			"200":     {Description: "Events, until there will be no other", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: eventSchema(api, name, reflect.TypeFor[D]())}}},
+			"204":     {Description: "There will be no other event than the one that is known"},
+			"default": problemResponse(api),
 		}
 		bind(handle)(s, api, op)
 	}

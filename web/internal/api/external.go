@@ -23,7 +23,7 @@ type acquireIn struct {
 		Lock    int      `json:"lock" minimum:"1" maximum:"86400" doc:"seconds until others may have the jobs"`
 		Max     int      `json:"max" minimum:"1" maximum:"1000"`
 		Wait    int      `json:"wait,omitempty" minimum:"0" maximum:"20" doc:"seconds to wait for the first job"`
-		Tenants []string `json:"tenants,omitempty" maxItems:"1000" doc:"whose jobs; empty: all that the token reaches"`
+		Tenants []string `json:"tenants,omitempty" maxItems:"1000" items.minLength:"1" doc:"whose jobs; empty: all that the token reaches"`
 	}
 }
 

@@ -126,7 +126,7 @@ func findSchedule(ctx context.Context, s *server, in named) (*object[scheduleOut
 type ScheduleBody struct {
 	Kind        string          `json:"kind" minLength:"1"`
 	Args        json.RawMessage `json:"args"`
-	Rule        string          `json:"rule" doc:"cron (0 7 * * 1-5), an interval (@every 15m, PT15M), or an ISO 8601 repeat"`
+	Rule        string          `json:"rule" minLength:"1" maxLength:"256" doc:"cron (0 7 * * 1-5), an interval (@every 15m, PT15M), or an ISO 8601 repeat"`
 	TimeZone    string          `json:"time_zone,omitempty" doc:"whose clocks count, such as Europe/Amsterdam; UTC by default"`
 	End         *time.Time      `json:"end,omitempty" doc:"the last time at which it can be due"`
 	Missed      string          `json:"missed,omitempty" enum:"skip,one,all" doc:"what becomes of runs that nobody could make when they were due; one by default"`

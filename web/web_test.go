@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -190,6 +191,24 @@ func TestHandlerRefusesRoles(t *testing.T) {
 	t.Parallel()
 	_, err := Handler(new(tenure.Client), Settings{Tokens: map[string]config.Token{"ops": {Role: "root"}}})
 	require.EqualError(t, err, `token ops: the role "root" is none: read, operate and admin are`)
+}
+
+// What is left of a body that is too large is no other request: the connection ends.
+func TestTheRestOfABodyIsNoRequest(t *testing.T) {
+	t.Parallel()
+	h, err := Handler(new(tenure.Client), Settings{})
+	require.NoError(t, err)
+	server := httptest.NewServer(h)
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	const rest = "POST /api/v1/batches HTTP/1.1\r\nHost: x\r\n\r\n"
+	body := strings.Repeat(rest, 2<<20/len(rest))
+	go fmt.Fprintf(conn, "POST /api/v1/batches HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body) // until the other side has ended
+	all, _ := io.ReadAll(conn) // it may end by a reset
+	require.Equal(t, 1, strings.Count(string(all), "HTTP/1.1 "), string(all[:min(len(all), 2000)]))
+	require.Contains(t, string(all), "413 ")
 }
 
 // Whatever refuses a request for the API says so in a problem.

@@ -107,8 +107,9 @@ func (g *Guard) authenticate(next http.Handler) http.Handler {
 		grant := g.GrantOf(r)
 		switch {
 		case grant.Role != None:
+			r := r.WithContext(With(r.Context(), grant)) // the server has to see its own body, or takes what is left of it for a request
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-			next.ServeHTTP(w, r.WithContext(With(r.Context(), grant)))
+			next.ServeHTTP(w, r)
 		case g.SignIn != nil && g.SignIn.Invite(w, r):
 		default:
 			g.refuse(w, r)

@@ -64,7 +64,7 @@ func TestTheDocumentIsTrue(t *testing.T) {
 		require.NoError(t, err, out)
 	}
 	out, err := run(filepath.Join(dir, "venv/bin/schemathesis"), "--config-file", settings, "run", server.URL+"/api/openapi.json", "--url", server.URL, "--header", "Authorization: Bearer secret",
-		"--phases", "examples,coverage", "--suppress-health-check", "all", "--continue-on-failure", "--seed", "1", "--request-timeout", "30", "--no-color", "--output-sanitize", "false")
+		"--phases", "examples,coverage", "--suppress-health-check", "all", "--continue-on-failure", "--seed", "1", "--request-timeout", "30", "--no-color")
 	if err != nil {
 		t.Fatal(regexp.MustCompile(`(?m)(^.{400}).+$`).ReplaceAllString(out, "$1…"), err)
 	}

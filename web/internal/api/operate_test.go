@@ -404,7 +404,7 @@ func TestEnqueueABatch(t *testing.T) {
 		`{"tenant":"acme","then":{"kind":"k","args":{}},"jobs":[{"kind":"k","args":{},"batch":"1"}]}`:                            "leave that out",
 		`{"tenant":"acme","then":{"kind":"k","args":{}},"jobs":[{"kind":"k","args":{},"on_failure":"run"}]}`:                     "job 0: on_failure",
 		`{"tenant":"acme","then":{"kind":"k","args":{},"delay_ms":1},"jobs":[]}`:                                                 "the completion job",
-		`{"tenant":"acme","then":{"kind":"k","args":{},"after":["x"]},"jobs":[]}`:                                                "then: after",
+		`{"tenant":"acme","then":{"kind":"k","args":{},"after":["x"]},"jobs":[]}`:                                                "then.after[0]",
 		`{"tenant":"acme","then":{"kind":"k","args":{}},"jobs":[{"kind":"k","args":{}},{"kind":"no kind","args":{}}]}`:           "job 1",
 		`{"tenant":"acme","then":{"kind":"k","args":{},"on_failure":"hope"},"jobs":[]}`:                                          "expected value to be one of",
 		`{"tenant":"acme","then":{"kind":"k","args":{}},"jobs":[{"tenant":"globex","kind":"k","args":{}}]}`:                      "unexpected property",

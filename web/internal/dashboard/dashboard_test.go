@@ -686,6 +686,18 @@ func TestScope(t *testing.T) {
 	require.Equal(t, "waiting", b.state(other))
 }
 
+// Text that no database keeps is said to be that, and does not look as if a database were down.
+func TestTextThatNoDatabaseKeeps(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, path := range []string{"/jobs?kind=%00", "/jobs?tag=%ff", "/schedules?name=%00", "/dead?error=%00", "/audit?who=%ff", "/tenant?id=%00", "/batches?tenant=%00", "/jobs/%00"} {
+		w := b.do(http.MethodGet, path, nil)
+		require.Equal(t, http.StatusUnprocessableEntity, w.Code, path)
+		require.NotContains(t, w.Body.String(), "database cannot", path)
+	}
+	require.Equal(t, http.StatusUnprocessableEntity, b.do(http.MethodPost, "/schedules/run", url.Values{"tenant": {"acme"}, "name": {"\x00"}}).Code)
+}
+
 func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -206,7 +206,7 @@ func TestTheRestOfABodyIsNoRequest(t *testing.T) {
 	const rest = "POST /api/v1/batches HTTP/1.1\r\nHost: x\r\n\r\n"
 	body := strings.Repeat(rest, 2<<20/len(rest))
 	go fmt.Fprintf(conn, "POST /api/v1/batches HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body) // until the other side has ended
-	all, _ := io.ReadAll(conn) // it may end by a reset
+	all, _ := io.ReadAll(conn)                                                                                                                          // it may end by a reset
 	require.Equal(t, 1, strings.Count(string(all), "HTTP/1.1 "), string(all[:min(len(all), 2000)]))
 	require.Contains(t, string(all), "413 ")
 }

@@ -3,6 +3,8 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +12,7 @@ import (
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job/jobtest"
 	"github.com/tenurehq/tenure/tenancy"
+	"github.com/tenurehq/tenure/web"
 )
 
 // Whoever asks for what is in a database that is down is told that, and where; what cannot be counted is not there.
@@ -47,6 +50,19 @@ func TestADatabaseThatIsDown(t *testing.T) {
 		}
 		require.Equal(t, http.StatusServiceUnavailable, code, "%s %s: %v", r.method, r.path, out)
 		require.Contains(t, out["detail"], "pool-", "%s %s", r.method, r.path)
+	}
+	site, err := web.Handler(b.env.Client(), web.Settings{})
+	require.NoError(t, err)
+	for _, r := range []struct{ path, kind, body string }{ // and so are people and workers of another dialect
+		{"/jobs/" + id + "/cancel", "application/x-www-form-urlencoded", ""}, {"/batches/" + batch + "/cancel", "application/x-www-form-urlencoded", ""}, {"/operations/" + operation + "/cancel", "application/x-www-form-urlencoded", ""}, {"/schedules/run", "application/x-www-form-urlencoded", "tenant=globex&name=hourly"}, {"/tenant/freeze", "application/x-www-form-urlencoded", "id=globex"},
+		{"/external-job-api/acquire/jobs/" + id + "/complete", "application/json", `{"workerId":"w"}`},
+	} {
+		request := httptest.NewRequest(http.MethodPost, r.path, strings.NewReader(r.body))
+		request.RemoteAddr = "127.0.0.1:1"
+		request.Header.Set("Content-Type", r.kind)
+		w := httptest.NewRecorder()
+		site.ServeHTTP(w, request)
+		require.Equal(t, http.StatusServiceUnavailable, w.Code, "%s: %s", r.path, w.Body)
 	}
 	for _, p := range items(b.do(http.MethodGet, "/pools", "")) {
 		for _, count := range []string{"waiting", "running", "dead", "oldest_seconds"} {

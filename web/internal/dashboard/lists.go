@@ -65,7 +65,10 @@ func cancelBatch(v *visit) (string, error) {
 		return "", notFound("batch")
 	}
 	b, err := v.op.Batches().Get(v.ctx, id)
-	if err != nil || !v.sees(b.Pool, b.Tenant) {
+	if err != nil {
+		return "", err
+	}
+	if !v.sees(b.Pool, b.Tenant) {
 		return "", notFound("batch")
 	}
 	_, err = v.op.Batches().Cancel(v.ctx, id)
@@ -115,7 +118,10 @@ func cancelOperation(v *visit) (string, error) {
 		return "", notFound("operation")
 	}
 	parts, err := v.op.Operations().Get(v.ctx, id)
-	if err != nil || slices.ContainsFunc(parts, func(o tenure.OperationStatus) bool { return !v.sees(o.Pool, o.Filter.Tenant) }) {
+	if err != nil {
+		return "", err
+	}
+	if slices.ContainsFunc(parts, func(o tenure.OperationStatus) bool { return !v.sees(o.Pool, o.Filter.Tenant) }) {
 		return "", notFound("operation")
 	}
 	_, err = v.op.Operations().Cancel(v.ctx, id)

@@ -72,6 +72,7 @@ func (v *visit) statusOf(err error) *statusError {
 	var taken *tenure.KeyTakenError
 	var input *tenure.InputError
 	var partly *tenure.PartlyError
+	pool, down := tenure.DownPool(err)
 	switch {
 	case errors.As(err, &status):
 		return status
@@ -84,10 +85,15 @@ func (v *visit) statusOf(err error) *statusError {
 		return &statusError{http.StatusServiceUnavailable, partly.Text() + ": do it again once the others answer."}
 	case errors.As(err, &taken):
 		return &statusError{http.StatusConflict, taken.Error()}
+	case down && (pool != "" || errors.Is(err, tenure.ErrPoolDown)), errors.As(err, new(*tenure.UnansweredError)):
+		v.quiet.Warn("a pool's database cannot be used", zap.String("path", v.URL.Path), zap.Error(err))
+		what := "A pool's database"
+		if pool != "" && v.grant.SeesPool(pool) {
+			what = "The database of pool " + pool
+		}
+		return &statusError{http.StatusServiceUnavailable, what + " cannot be used now: try again later."}
 	case errors.Is(err, tenure.ErrNotFound), errors.Is(err, tenure.ErrNoSchedule), errors.Is(err, tenure.ErrUnknownTenant):
 		return notFound("thing").(*statusError)
-	case errors.Is(err, tenure.ErrPoolDown):
-		return &statusError{http.StatusServiceUnavailable, "The pool's database cannot be used now: try again later."}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &statusError{http.StatusServiceUnavailable, "This was not done in time: look what became of it, and try again."}
 	}

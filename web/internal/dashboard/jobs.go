@@ -94,7 +94,7 @@ func standing(j tenure.JobStatus) (string, time.Time) {
 	case "cancelled":
 		return ran + "cancelled", j.At
 	}
-	return ran + "finished", j.At
+	return ran + "ended", j.At
 }
 
 func jobsPage(v *visit) (view, error) {

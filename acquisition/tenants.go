@@ -14,8 +14,11 @@ import (
 type homes struct {
 	*holding
 	applied    int64           // how many configurations had come into force when tenants were resolved
-	unroutable map[string]bool // tenants already logged as unroutable
+	unroutable map[string]bool // tenants already logged as unroutable, mostNamed at most
 }
+
+// mostNamed bounds how many tenants a term names that nobody routes: SQL can make up any number.
+const mostNamed = 1000
 
 func newHomes(h *holding) *homes {
 	return &homes{holding: h, applied: h.router.Applied(), unroutable: map[string]bool{}}
@@ -29,9 +32,12 @@ func (hs *homes) resolve(ctx context.Context, l *schedule.Lane) *tenancy.Tenant 
 		delete(hs.unroutable, l.Tenant)
 		return home
 	}
-	if !hs.unroutable[l.Tenant] {
+	if !hs.unroutable[l.Tenant] && len(hs.unroutable) < mostNamed {
 		hs.unroutable[l.Tenant] = true
 		hs.log.Warn("jobs wait because their tenant is unroutable", zap.String("tenant", l.Tenant), zap.Error(err))
+		if len(hs.unroutable) == mostNamed {
+			hs.log.Warn("many tenants with jobs are unroutable, and no more of them are named here; `tenure tenants list` has all", zap.Int("tenants", mostNamed))
+		}
 	}
 	return nil
 }

@@ -15,15 +15,13 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// Outcomes are written together: after flushEvery, or as soon as flushSize of them wait or one of
+// Outcomes are written together: flushEvery after the last ones were, or as soon as flushSize of them wait or one of
 // them has an exclusive key, which others may wait for; but never more than flushMost at a time, so
-// that no transaction holds its rows for long. Where the last ones were flushFew at most, waiting would save little,
-// and keep a limit from being used: the next are written at once.
+// that no transaction holds its rows for long.
 const (
 	flushEvery = 5 * time.Millisecond
 	flushSize  = 1000
 	flushMost  = 4000
-	flushFew   = 4
 )
 
 // completer writes the ends of a session's runs in batches.
@@ -35,7 +33,6 @@ type completer struct {
 	findHeld  func(ctx context.Context, runs []store.Finished, claims []int64) (store.Held, error)
 	nudge     chan struct{}  // of size one; written by add, read by run
 	locked    lockedOutcomes // used by run only
-	few       bool           // used by run only; the last batch was
 
 	reportOnce func(ctx context.Context, reports []store.Reported) error
 	reportsDue chan struct{} // as nudge; written when reports have waited for reportEvery
@@ -128,6 +125,7 @@ func (c *completer) run(ctx context.Context) {
 	timer := time.NewTimer(flushEvery)
 	timer.Stop()
 	defer timer.Stop()
+	last := time.Now()
 	for {
 		select {
 		case <-c.nudge:
@@ -138,8 +136,8 @@ func (c *completer) run(ctx context.Context) {
 			c.flushAll(ctx)
 			return
 		}
-		timer.Reset(flushEvery)
-		for full := c.isDue() || c.few; !full; {
+		timer.Reset(flushEvery - time.Since(last)) // what comes after a pause is written at once: a limit may wait for it
+		for full := c.isDue(); !full; {
 			select {
 			case <-c.nudge:
 				full = c.isDue()
@@ -153,6 +151,7 @@ func (c *completer) run(ctx context.Context) {
 		if !c.flushAll(ctx) {
 			return
 		}
+		last = time.Now()
 		if c.countWaiting() > 0 { // came in meanwhile
 			wake(c.nudge)
 		}
@@ -212,7 +211,6 @@ func (c *completer) flushBatch(ctx context.Context) int {
 	if len(batch) == 0 {
 		return 0
 	}
-	c.few = len(batch) <= flushFew
 	held, written := c.writeBatch(ctx, batch, over)
 	if !written {
 		free := c.locked.takeOut(batch, held)

@@ -128,33 +128,29 @@ func TestCompleterWritesTogether(t *testing.T) {
 	})
 }
 
-// Who waits for a limit waits for the written end of those before it. Few are written at once, many together.
-func TestCompleterWritesFewAtOnce(t *testing.T) {
+// Who waits for a limit waits for the written end of those before it: what comes after a pause is written at once.
+func TestCompleterWritesAtOnceAfterAPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &fakeLedger{}
 		c, end := runCompleter(l)
 		defer end()
-		add := func(from, to int) {
-			c.openClaim(int64(from), to-from)
-			for i := from; i < to; i++ {
-				c.addEnded(done(int64(from), job.ID(i)))
-			}
+		add := func(i int) {
+			c.openClaim(int64(i), 1)
+			c.addEnded(done(int64(i), job.ID(i)))
+			synctest.Wait()
 		}
-		add(0, 1) // nobody knows yet
-		time.Sleep(time.Second)
-		began := time.Now()
-		add(1, 2)
-		synctest.Wait()
-		require.Equal(t, written{at: began, runs: ids(1, 1), over: []int64{1}}, l.all()[1])
-		add(2, 2+flushFew+1)
-		synctest.Wait()
-		require.Len(t, l.all(), 3)
-		add(20, 21)
-		synctest.Wait()
-		require.Len(t, l.all(), 3, "those before were many")
 		time.Sleep(flushEvery)
-		require.Equal(t, written{at: began.Add(flushEvery), runs: ids(20, 1), over: []int64{20}}, l.all()[3])
+		began := time.Now()
+		add(1)
+		add(2)
+		require.Equal(t, []written{{at: began, runs: ids(1, 1), over: []int64{1}}}, l.all())
+		time.Sleep(flushEvery - time.Millisecond)
+		add(3)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Len(t, l.all(), 2, "others waited")
+		require.Equal(t, ids(2, 2), l.all()[1].runs)
 	})
 }
 
@@ -236,7 +232,7 @@ func TestCompleterTakesInWhileItWrites(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		require.Equal(t, []written{
 			{at: began.Add(flushEvery), runs: ids(0, 1)},
-			{at: began.Add(time.Minute + flushEvery), runs: ids(1, 2), over: []int64{1}},
+			{at: began.Add(time.Minute + 2*flushEvery), runs: ids(1, 2), over: []int64{1}},
 		}, l.all())
 		require.False(t, c.hasClaims())
 	})

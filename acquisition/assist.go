@@ -243,8 +243,8 @@ func (a *assistant) reportTo(holder string, willing bool) {
 	free := 0
 	if willing {
 		free = a.workers.FreeSlots()
-		r.Idle = a.workers.IdleWorkers()
 		r.Free, r.Full = a.allotments.allot(a.pool.Name, free, time.Now()), a.workers.FullTenants(a.session, maxFull)
+		r.Idle = min(r.Free, a.workers.IdleWorkers()) // of which the holders of other locks are told, too
 	}
 	for more := true; more; {
 		more = a.events.moveTo(&r)

@@ -56,20 +56,19 @@ func (d *dispatcher) assign(picked []store.Waiting, slots int, ready []*peer, po
 			own = append(own, *j)
 			continue
 		}
-		a := choosePeer(as[1:], &j.Record, (*peer).countIdle)
-		if counted && a == nil && room.Take(j.Record.Tenant, j.Record.Kind) {
+		var a *assignment
+		if counted {
 			d.peers.noteCounted()
-			p.Here--
-			own = append(own, *j)
-			continue
+			if a = choosePeer(as[1:], &j.Record, (*peer).countIdle); a == nil && room.Take(j.Record.Tenant, j.Record.Kind) {
+				p.Here--
+				own = append(own, *j)
+				continue
+			}
 		}
-		if !counted || a == nil {
+		if a == nil {
 			a = choosePeer(as[1:], &j.Record, (*peer).countCredit)
 		}
 		if a != nil {
-			if counted {
-				d.peers.noteCounted()
-			}
 			a.jobs = append(a.jobs, *j)
 			continue
 		}

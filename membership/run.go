@@ -11,10 +11,14 @@ import (
 // by every member, and what changes for many pools at once shall be told once.
 const announceRest = 300 * time.Millisecond
 
+// mostRepeated bounds how often an announcement is repeated that did not go out.
+const mostRepeated = 3
+
 // announce tells the others what this process says of itself, whenever that changes. It does so once more when
 // the news did not go out: memberlist's queue of news drops one for another that is as long, where both came before
 // it could send (https://github.com/hashicorp/memberlist/pull/263), as when nodes start together, and the others
-// would learn it with the next exchange of all that is known, in 10 to 20 s.
+// would learn it with the next exchange of all that is known, in 10 to 20 s. Where the queue is full, more news would
+// not help, so the tries are few and further and further apart.
 func (c *Cluster) announce(ctx context.Context, ml *memberlist.Memberlist) {
 	for {
 		select {
@@ -22,14 +26,16 @@ func (c *Cluster) announce(ctx context.Context, ml *memberlist.Memberlist) {
 			return
 		case <-c.announcing:
 		}
-		if err := ml.UpdateNode(c.times.announceWithin); err != nil {
-			nudge(c.announcing)
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(announceRest):
+		for tries, rest := 0, announceRest; ; tries, rest = tries+1, rest+c.times.announceWithin {
+			err := ml.UpdateNode(c.times.announceWithin)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(rest):
+			}
+			if err == nil || tries == mostRepeated {
+				break
+			}
 		}
 	}
 }

@@ -243,21 +243,12 @@ func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string, w
 	if err != nil {
 		return nil, err
 	}
-	held, err := holdLedger(ctx, cfg, w)
+	release, err := holdLedger(ctx, cfg, w)
 	if err != nil {
 		return nil, err
 	}
-	watched := make(chan struct{})
-	watchCtx, unwatch := context.WithCancel(ctx)
-	go func() {
-		defer close(watched)
-		w.watch(watchCtx, held)
-	}()
-	defer func() {
-		unwatch()
-		<-watched
-		_ = held.Close(context.WithoutCancel(ctx)) // with it goes the lock
-	}()
+	defer release()
+	defer w.watch(ctx, cfg)()
 	until, inTheWay := time.Now().Add(ddlPatience), ""
 	pause := backoff.Backoff{Policy: ddlRetry}
 	for {
@@ -312,22 +303,24 @@ func nameDependents(ctx context.Context, db *sql.DB, err error) error {
 	return fmt.Errorf("others have made of the ledger's objects what keeps these from being changed: %s%s; drop what is in the way, and run migrate again, which goes on with this step: %w", strings.Join(found, "; "), more, err)
 }
 
-// holdLedger keeps other processes from migrating the pool until the connection is closed or this one ends. The lock
+// holdLedger keeps other processes from migrating the pool until release is called or this one ends. The lock
 // is a transaction's, and steps are transactions or none at all, so it has a connection of its own. An
 // index that is made meanwhile does not wait for it: it has no snapshot between its statements.
-func holdLedger(ctx context.Context, cfg *pgx.ConnConfig, w *waiting) (conn *pgx.Conn, err error) {
+func holdLedger(ctx context.Context, cfg *pgx.ConnConfig, w *waiting) (release func(), err error) {
 	cfg = cfg.Copy()
 	cfg.RuntimeParams["application_name"] = "tenure migrate lock"
 	cfg.RuntimeParams["lock_timeout"] = fmt.Sprint(holdTry.Milliseconds())
-	if conn, err = pgx.ConnectConfig(ctx, cfg); err != nil {
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
 		return nil, err
 	}
+	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) } // with it goes the lock
 	for began := time.Now(); err == nil; {
 		if _, err = conn.Exec(ctx, "BEGIN"); err != nil {
 			break
 		}
 		if _, err = conn.Exec(ctx, sqlMigrationHold); err == nil {
-			return conn, nil
+			return release, nil
 		}
 		if _, rollback := conn.Exec(ctx, "ROLLBACK"); rollback != nil || !hasCode(err, codeLockTimeout) {
 			break
@@ -340,7 +333,7 @@ func holdLedger(ctx context.Context, cfg *pgx.ConnConfig, w *waiting) (conn *pgx
 			err = nil
 		}
 	}
-	_ = conn.Close(context.WithoutCancel(ctx))
+	release()
 	return nil, fmt.Errorf("keep others from migrating: %w", err)
 }
 

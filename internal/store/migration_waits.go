@@ -46,29 +46,46 @@ func (w *waiting) seenLately() string {
 	return w.seen
 }
 
-// watch looks now and then whom the migration of conn's database waits for, until ctx ends. What waits longer than a
-// try of a lock does is an index that is made while jobs run, or a trigger on commands that somebody else has made.
-func (w *waiting) watch(ctx context.Context, conn *pgx.Conn) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(watchEvery):
-		}
-		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), blockerPatience) // conn would be closed with ctx
-		whom, err := blocker{}.scan(conn.QueryRow(asked, sqlMigrationWaits))
-		cancel()
-		if err != nil {
-			if conn.IsClosed() {
+// watch looks now and then whom the migration of a database waits for, until stop is called. What waits longer than a
+// try of a lock does is an index that is made while jobs run, or a trigger on commands that somebody else has made. Each
+// look has a connection of its own, outside of a transaction: such an index would wait for one that has looked.
+func (w *waiting) watch(ctx context.Context, cfg *pgx.ConnConfig) (stop func()) {
+	cfg = cfg.Copy()
+	cfg.RuntimeParams["application_name"] = "tenure migrate watch"
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
 				return
+			case <-time.After(watchEvery):
 			}
-			continue
+			w.look(ctx, cfg)
 		}
-		w.mu.Lock()
-		w.seen, w.at = whom, time.Now()
-		w.mu.Unlock()
-		w.say(whom)
+	})
+	return func() {
+		cancel()
+		group.Wait()
 	}
+}
+
+func (w *waiting) look(ctx context.Context, cfg *pgx.ConnConfig) {
+	ctx, cancel := context.WithTimeout(ctx, blockerPatience)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return // there is another look
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	whom, err := blocker{}.scan(conn.QueryRow(ctx, sqlMigrationWaits))
+	if err != nil {
+		return // it waits for nobody
+	}
+	w.mu.Lock()
+	w.seen, w.at = whom, time.Now()
+	w.mu.Unlock()
+	w.say(whom)
 }
 
 // blocker is whom a migration waits for.

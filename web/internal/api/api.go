@@ -54,8 +54,11 @@ func Handler(client *tenure.Client, redact reveal.Redactor, log *zap.Logger) htt
 // isTaken says whether another method has the path of a request to itself, so that none of its parts is an id: /jobs/many
 // is no job.
 func isTaken(r *http.Request) bool {
-	methods := literal[strings.TrimPrefix(r.URL.Path, "/api/v1")]
-	return methods != nil && !slices.Contains(methods, r.Method)
+	methods, method := literal[strings.TrimPrefix(r.URL.Path, "/api/v1")], r.Method
+	if method == http.MethodHead {
+		method = get
+	}
+	return methods != nil && !slices.Contains(methods, method)
 }
 
 // literal are the methods of paths that name nothing.

@@ -251,8 +251,10 @@ func enqueueMany(ctx context.Context, s *server, in *enqueueManyIn) (*object[enq
 	}
 	if in.Key != "" {
 		first, err := s.operator.JobWithKey(ctx, entries[0].Tenant, keyOfMany(in.Key, 0))
-		if err := other(hash, first, err); err != nil {
-			return nil, err
+		if _, down := tenure.DownPool(err); !down { // others' jobs are added, and the answer says which are not
+			if err := other(hash, first, err); err != nil {
+				return nil, err
+			}
 		}
 	}
 	added, err := s.client.EnqueueMany(ctx, entries)

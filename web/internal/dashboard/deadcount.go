@@ -19,6 +19,8 @@ const (
 	countKept = time.Minute
 	// countsKept is how many are kept: what they are of is in visitors' hands.
 	countsKept = 200
+	// countsAtOnce is how many are made at a time: visitors make up what they ask for.
+	countsAtOnce = 4
 )
 
 // counts are of jobs, or of dead letters by their groups, for all who look: every tab asks again each two seconds, and
@@ -26,8 +28,9 @@ const (
 type counts[P comparable, T any] struct {
 	count func(context.Context, P) (T, error)
 
-	mu   sync.Mutex
-	last map[P]*counting[T] // guarded by mu
+	mu      sync.Mutex
+	last    map[P]*counting[T] // guarded by mu
+	running int                // guarded by mu
 }
 
 // counting is the last count of a part.
@@ -79,7 +82,8 @@ func (d *counts[P, T]) look(part P) (counting[T], chan struct{}) {
 	if c.err != nil {
 		rest = countFailed
 	}
-	if c.counting == nil && (!c.known() || now.Sub(c.ended) >= rest) {
+	if c.counting == nil && d.running < countsAtOnce && (!c.known() || now.Sub(c.ended) >= rest) {
+		d.running++
 		c.counting = make(chan struct{})
 		go d.renew(part, c) // ends within countWithin
 	}
@@ -111,6 +115,7 @@ func (d *counts[P, T]) renew(part P, c *counting[T]) {
 	c.begun, c.ended, c.found, c.err = begun, time.Now(), found, err
 	close(c.counting)
 	c.counting = nil
+	d.running--
 }
 
 // expire has the next who looks wait for what is newer than an action.

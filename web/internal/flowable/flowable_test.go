@@ -134,7 +134,7 @@ func TestMistakes_asFlowableAnswersThem(t *testing.T) {
 		{"/acquire/jobs", `{"topic": "print", "lockDuration": "P2D", "workerId": "w"}`, bad, "lockDuration: 100ms to 24h0m0s are allowed"},
 		{"/acquire/jobs", `{"topic": "print", "lockDuration": "PT1M", "workerId": "w", "numberOfTasks": 0}`, bad, "numberOfTasks: at least 1"},
 		{"/acquire/jobs", `{"topic": "print", "lockDuration": "PT1M", "workerId": "w", "scopeType": "x"}`, bad, `scopeType "x": bpmn and cmmn are known`},
-		{"/acquire/jobs", `[`, bad, "the body cannot be read: unexpected EOF"},
+		{"/acquire/jobs", `[`, bad, "the body cannot be read: unexpected end of JSON input"},
 		{"/unacquire/jobs", `{}`, bad, "worker id is required"},
 		{"/acquire/jobs", `{"topic": "print", "TOPIC": "other", "lockDuration": "PT1M", "workerId": "w"}`, bad, "the body cannot be read: TOPIC: there is no such field; topic is one"},
 		{"/acquire/jobs", `{"topic": "print", "topic": "other", "lockDuration": "PT1M", "workerId": "w"}`, bad, "the body cannot be read: topic: it is there twice"},

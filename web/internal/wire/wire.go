@@ -77,17 +77,40 @@ func Unmarshal(data []byte, into any, nulls Nulls) error {
 	if !utf8.Valid(data) {
 		return errors.New("this is no UTF-8")
 	}
-	w := walker{json.NewDecoder(bytes.NewReader(data)), nulls}
-	w.UseNumber()
-	if err := w.value(reflect.TypeOf(into), ""); err == io.EOF && len(bytes.TrimSpace(data)) > 0 {
-		return io.ErrUnexpectedEOF
-	} else if err != nil {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return io.EOF
+	}
+	var whole json.RawMessage
+	if err := json.Unmarshal(data, &whole); err != nil { // it also bounds how deep it is nested
 		return err
 	}
-	if _, err := w.Token(); err != io.EOF {
-		return errors.New("something comes behind the JSON")
+	w := walker{json.NewDecoder(bytes.NewReader(data)), nulls}
+	w.UseNumber()
+	if err := w.value(reflect.TypeOf(into), true); err != nil {
+		return err
 	}
 	return json.Unmarshal(data, into)
+}
+
+// misplaced is a fault of a value, and where that stands. The path is put together from the fault up, so that a body
+// without one costs nothing for it.
+type misplaced struct{ path, fault string }
+
+func (e *misplaced) Error() string { return Brief(e.path) + e.fault }
+
+// in is a fault in a field or an item.
+func in(where string, err error) error {
+	var e *misplaced
+	if !errors.As(err, &e) {
+		return &misplaced{Brief(where), ": " + err.Error()}
+	}
+	if len(e.path) < MaxQuote {
+		if e.path != "" && e.path[0] != '[' {
+			where += "."
+		}
+		e.path = Brief(where) + e.path
+	}
+	return e
 }
 
 // walker goes through JSON beside the type that it is for.
@@ -97,7 +120,7 @@ type walker struct {
 }
 
 // value walks over one value. t is its type; nil: anything.
-func (w walker) value(t reflect.Type, path string) error {
+func (w walker) value(t reflect.Type, whole bool) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -110,35 +133,32 @@ func (w walker) value(t reflect.Type, path string) error {
 	}
 	switch token := token.(type) {
 	case nil:
-		if t != nil && path != "" && w.nulls == NullsRefused {
-			return fmt.Errorf("%s is null: leave it out, or give it a value", Brief(path))
+		if t != nil && !whole && w.nulls == NullsRefused {
+			return &misplaced{"", " is null: leave it out, or give it a value"}
 		}
 	case string:
-		if err := CheckText(token); err != nil {
-			return fmt.Errorf("%s: %w", Brief(path), err)
-		}
+		return CheckText(token)
 	case json.Delim:
-		return w.inside(token, t, path)
+		return w.inside(token, t)
 	}
 	return nil
 }
 
 // inside walks over what is in an object or an array, and its end.
-func (w walker) inside(open json.Delim, t reflect.Type, path string) error {
+func (w walker) inside(open json.Delim, t reflect.Type) error {
 	var item reflect.Type
 	if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map) {
 		item = t.Elem()
 	}
 	seen := map[string]bool{}
 	for i := 0; w.More(); i++ {
-		at, of := fmt.Sprintf("%s[%d]", path, i), item
+		name, of := "", item
 		if open == '{' {
 			token, err := w.Token()
 			if err != nil {
 				return err
 			}
-			name, _ := token.(string)
-			at = strings.TrimPrefix(path+"."+name, ".")
+			name, _ = token.(string)
 			if err := CheckText(name); err != nil {
 				return fmt.Errorf("the name of a field: %w", err)
 			}
@@ -147,13 +167,16 @@ func (w walker) inside(open json.Delim, t reflect.Type, path string) error {
 					err = errors.New("it is there twice")
 				}
 				if err != nil {
-					return fmt.Errorf("%s: %w", Brief(at), err)
+					return in(name, err)
 				}
 				seen[name] = true
 			}
 		}
-		if err := w.value(of, at); err != nil {
-			return err
+		if err := w.value(of, false); err != nil {
+			if open == '[' {
+				name = fmt.Sprintf("[%d]", i)
+			}
+			return in(name, err)
 		}
 	}
 	_, err := w.Token()

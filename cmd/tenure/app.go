@@ -39,12 +39,15 @@ func newRoot(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	root.Version = readVersion().String()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration `file` (default: $"+configEnv+", then "+defaultConfig+")")
 	root.AddCommand(newServe(a), demo.Command(), demo.NodeCommand(), newMigrate(a), newEnqueue(a), newJobs(a),
 		newLocks(a), newPools(a), newQueues(a), newKinds(a), newTenants(a), newSchedules(a), newExternal(a), newBatches(a), newOperations(a), newAudit(a), newLimits(a), newNodes(a), newConfig(a), newReload(a), newToken(a), newHealth(a), newDoctor(a), newTop(a), newVersion(a))
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // who types nothing more wants to know what there is
 	a.remote.add(a, root)
 	a.noteReached(root)
+	showShort(root)
 	addCompletion(a, root)
 	return root
 }
@@ -60,6 +63,15 @@ func (a *app) noteReached(cmd *cobra.Command) {
 	}
 	for _, sub := range cmd.Commands() {
 		a.noteReached(sub)
+	}
+}
+
+// showShort puts what a command does, in a line, before what else is to say of it: cobra's help
+// shows only one of the two.
+func showShort(cmd *cobra.Command) {
+	cmd.Long = strings.TrimSpace(cmd.Short + ".\n\n" + cmd.Long)
+	for _, sub := range cmd.Commands() {
+		showShort(sub)
 	}
 }
 

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 )
 
@@ -97,6 +101,36 @@ func TestHelpAndVersion(t *testing.T) {
 		require.NotEmpty(t, r.out)
 		require.Empty(t, r.errors)
 	}
+}
+
+// The help of each command begins with what it does, also where there is more to say of it.
+func TestHelpBeginsWithWhatACommandDoes(t *testing.T) {
+	t.Parallel()
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		args := append(strings.Fields(cmd.CommandPath())[1:], "--help")
+		require.Regexp(t, "^[A-Z].*[^.]$", cmd.Short, args)
+		first, rest, _ := strings.Cut(command(t.Context(), "", args...).out, "\n")
+		require.Equal(t, cmd.Short+".", first, args)
+		require.Regexp(t, `^\n([A-Z#-]|Usage:)`, rest, args)
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot(&app{now: time.Now}))
+}
+
+// A program that asks which version it has before it does anything reads it either way.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	text := command(t.Context(), "", "version")
+	require.Zero(t, text.code)
+	require.Equal(t, text, command(t.Context(), "", "--version"))
+	var v jsonVersion
+	r := command(t.Context(), "", "version", "-o", "json")
+	require.NoError(t, json.Unmarshal([]byte(r.out), &v), r.errors)
+	require.Equal(t, v.String()+"\n", text.out)
+	require.Equal(t, tenure.LedgerVersion(), v.LedgerVersion)
 }
 
 // The shell completes what a command line may go on with.

@@ -23,15 +23,36 @@ func buildVersion() string {
 	return cmp.Or(version, known, "(devel)")
 }
 
+// jsonVersion is what this program is, as -o json prints it.
+type jsonVersion struct {
+	Version       string `json:"version"`
+	Go            string `json:"go"`
+	Platform      string `json:"platform"`
+	LedgerVersion int64  `json:"ledger_version"`
+}
+
+func readVersion() jsonVersion {
+	return jsonVersion{buildVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, tenure.LedgerVersion()}
+}
+
+func (v jsonVersion) String() string {
+	return fmt.Sprintf("tenure %s %s %s\nledger version %d; also works on newer ledgers that admit programs for version %[4]d",
+		v.Version, v.Go, v.Platform, v.LedgerVersion)
+}
+
 func newVersion(a *app) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version and the ledger version it works with",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.stdout, "tenure %s %s %s/%s\nledger version %d; also works on newer ledgers that admit programs for version %[5]d\n",
-				buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, tenure.LedgerVersion())
-			return err
-		},
 	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if *output == asJSON {
+			return printJSON(a.stdout, readVersion())
+		}
+		_, err := fmt.Fprintln(a.stdout, readVersion())
+		return err
+	}
+	return cmd
 }

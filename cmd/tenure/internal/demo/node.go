@@ -23,7 +23,7 @@ const nodeCommandName = "demo-node"
 // pipe from the demo: when that closes, the demo is gone, and so is the node.
 func NodeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: nodeCommandName + " CONFIG", Hidden: true, Args: cobra.ExactArgs(1),
+		Use: nodeCommandName + " CONFIG", Short: "Run a node of the demo", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := config.Load(args[0])
 			if err != nil {

@@ -45,6 +45,9 @@ type Limit struct {
 	Burst int
 }
 
+// ErrNoLimit is returned when there is no such limit. It is [ErrNotFound], too.
+var ErrNoLimit = store.ErrNoLimit
+
 // AllTenants is the tenant of a limit that all tenants have together, in all pools. The configuration sets those
 // (limits.kinds, limits.queues), and [Limits.List] shows which share each pool has.
 const AllTenants tenancy.ID = "(all tenants)\n" // which no tenant can be called
@@ -138,8 +141,8 @@ func (ls *Limits) Set(ctx context.Context, l Limit) error {
 	return ls.write(ctx, l.Tenant, row)
 }
 
-// Delete lifts a limit; of which only Tenant, Kind, Queue, Key and EachKey are looked at. That there is none is
-// no error.
+// Delete lifts a limit; of which only Tenant, Kind, Queue, Key and EachKey are looked at. ErrNoLimit:
+// there is none.
 func (ls *Limits) Delete(ctx context.Context, l Limit) error {
 	row, err := Limit{Tenant: l.Tenant, Kind: l.Kind, Queue: l.Queue, Key: l.Key, EachKey: l.EachKey}.row()
 	if err != nil {
@@ -164,10 +167,17 @@ func (ls *Limits) write(ctx context.Context, tenant tenancy.ID, row store.Limit)
 		return err
 	}
 	var errs []error
+	there := false
 	for _, p := range ls.router.Pools() {
-		if err := set(p); err != nil {
+		switch err := set(p); {
+		case err == nil:
+			there = true
+		case !errors.Is(err, ErrNoLimit): // a pool that was added later has none
 			errs = append(errs, routing.NamePool(p.Name, err))
 		}
+	}
+	if len(errs) == 0 && !there {
+		return fmt.Errorf("limit %s: %w", row.LimitKey, ErrNoLimit)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%s: set in %d of %d pools; try again: %w", row.LimitKey, len(ls.router.Pools())-len(errs), len(ls.router.Pools()), err)

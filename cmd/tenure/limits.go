@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -188,7 +189,9 @@ func newLimitsDelete(a *app) *cobra.Command {
 			return err
 		}
 		return a.act(cmd.Context(), operateLimit, func(ctx context.Context, o *operation) error {
-			if err := o.Limits().Delete(ctx, l); err != nil {
+			if err := o.Limits().Delete(ctx, l); errors.Is(err, tenure.ErrNoLimit) {
+				return &advised{err, "see: tenure limits list"}
+			} else if err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(a.stdout, "%s is lifted\n", newJSONLimit(tenure.LimitStatus{Limit: l}).describe())

@@ -42,6 +42,14 @@ func TestLimits(t *testing.T) {
 	b.ok("limits", "delete", "--tenant", "P1", "--kind", "invoice.send")
 	b.ok("limits", "delete", "--every-tenant", "--queue", "mail")
 	require.JSONEq(t, "[]", b.ok("limits", "list", "-o", "json"))
+	for what, of := range map[string][]string{
+		`tenant "P1"`:                        {"--tenant", "P1"},
+		`kind "invoice.send" of tenant "P1"`: {"--tenant", "P1", "--kind", "invoice.send"},
+		`queue "mail" of every tenant`:       {"--every-tenant", "--queue", "mail"},
+	} {
+		r := b.fails(exitFailed, append([]string{"limits", "delete"}, of...)...)
+		require.Contains(t, r.errors, "limit "+what+": no such limit: see: tenure limits list")
+	}
 	r := b.fails(exitUsage, "limits", "set", "--tenant", "P1", "--rate", "5", "--per", "48h")
 	require.Contains(t, r.errors, "up to 24h")
 	r = b.fails(exitUsage, "limits", "set", "--max-running", "5")

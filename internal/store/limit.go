@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -172,11 +173,25 @@ func splitBuckets(buckets []Bucket) (tenants, scopes, names []string, full []int
 	return tenants, scopes, names, full
 }
 
+// ErrNoLimit: there is no such limit. It is ErrNotFound, too.
+var ErrNoLimit error = noLimit{}
+
+type noLimit struct{}
+
+func (noLimit) Error() string { return "no such limit" }
+
+// Is lets errors.Is find [ErrNotFound].
+func (noLimit) Is(target error) bool { return target == ErrNotFound }
+
 // SetLimit sets a limit, or, with neither a number nor a rate, removes it. No claim is made any more
-// that does not heed it. TenantBusyError: the tenant is being moved.
+// that does not heed it. TenantBusyError: the tenant is being moved. ErrNoLimit: there is none to remove.
 func SetLimit(ctx context.Context, db Beginner, l Limit) error {
 	return changeLimits(ctx, db, fmt.Sprintf("limit %s", l.LimitKey), func(tx pgx.Tx) error {
-		return changeTenant(ctx, tx, l.Tenant, sqlLimitSet, l.Tenant, string(l.Scope), l.Name, nullable(l.Most), nullable(l.Rate), nullable(l.Per.Milliseconds()), nullable(l.Burst))
+		err := changeTenant(ctx, tx, l.Tenant, sqlLimitSet, l.Tenant, string(l.Scope), l.Name, nullable(l.Most), nullable(l.Rate), nullable(l.Per.Milliseconds()), nullable(l.Burst))
+		if busy := (*TenantBusyError)(nil); errors.As(err, &busy) && busy.State == TenantActive {
+			err = ErrNoLimit
+		}
+		return err
 	})
 }
 

@@ -167,6 +167,7 @@ func TestLimitsOfTenants(t *testing.T) {
 	all, err = store.Limits(t.Context(), b.db)
 	require.NoError(t, err)
 	require.Empty(t, all)
+	require.ErrorIs(t, store.SetLimit(t.Context(), b.db, store.Limit{LimitKey: of}), store.ErrNoLimit)
 
 	execute(t, b.owner, "UPDATE tenure.tenant SET max_running = 0")
 	limit.Most = 1

@@ -72,7 +72,7 @@ type jsonLock struct {
 	Epoch   int64    `json:"epoch"`
 	Since   jsonTime `json:"since"`
 	Expires float64  `json:"expires_in_seconds"` // unheld: until its reservation ends
-	Paused  bool     `json:"paused"`
+	Frozen  bool     `json:"frozen"`
 	// Timeline is raised by each promotion of the pool's server; null: it cannot be read.
 	Timeline        *int32 `json:"timeline"`
 	TimelineRefused string `json:"timeline_refused,omitempty"` // why it cannot be read
@@ -97,7 +97,7 @@ func readLocks(ctx context.Context, o *operation) (locks []jsonLock, unanswered 
 		}
 		locks = append(locks, jsonLock{
 			Pool: l.Pool, Node: nodes[l.Session], Member: l.Holder, Next: l.Next, Epoch: l.Epoch,
-			Since: jsonTime{l.TakenAt}, Expires: l.Remaining.Seconds(), Paused: l.Paused,
+			Since: jsonTime{l.TakenAt}, Expires: l.Remaining.Seconds(), Frozen: l.Paused,
 			TimelineRefused: l.Server.Refused,
 		})
 		if !l.Server.Constant() {
@@ -108,7 +108,7 @@ func readLocks(ctx context.Context, o *operation) (locks []jsonLock, unanswered 
 }
 
 func lockRow(now clock, l jsonLock) []string {
-	row := []string{l.Pool, l.Node, l.Member, strconv.FormatInt(l.Epoch, 10), "", "", "constant", map[bool]string{false: "no", true: "yes"}[l.Paused]}
+	row := []string{l.Pool, l.Node, l.Member, strconv.FormatInt(l.Epoch, 10), "", "", "constant", map[bool]string{false: "no", true: "yes"}[l.Frozen]}
 	if l.Timeline != nil {
 		row[6] = strconv.Itoa(int(*l.Timeline))
 	}

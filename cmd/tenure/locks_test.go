@@ -11,6 +11,11 @@ func TestLocksHistory(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1", "p2")
 	require.Equal(t, "[]\n", b.ok("locks", "history", "-o", "json"))
+	b.ok("pools", "freeze", "p2")
+	var locks []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(b.ok("locks", "-o", "json")), &locks))
+	require.Equal(t, []any{false, true}, []any{locks[0]["frozen"], locks[1]["frozen"]})
+	b.sql("p2", "DELETE FROM tenure.lock_change")
 	b.sql("p1", `INSERT INTO tenure.lock_change (epoch, change, node, member, at) VALUES
 		(1, 'taken', 'n1', 'n1-0a', now() - interval '9 min'), (2, 'taken', 'n2', 'n2-0b', now() - interval '8 min'),
 		(2, 'released', 'n2', 'n2-0b', now() - interval '7 min'), (3, 'taken', 'n1', 'n1-0a', now() - interval '6 min'),

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/user"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -35,7 +36,8 @@ type jsonOperation struct {
 	JobState    string    `json:"job_state,omitempty"`
 	Tag         string    `json:"tag,omitempty"`
 	Correlation string    `json:"correlation_id,omitempty"`
-	Before      jsonTime  `json:"died_before"` // or made before, of jobs to be cancelled
+	Died        *jsonTime `json:"died_before,omitempty"`
+	Made        *jsonTime `json:"made_before,omitempty"` // of jobs to be cancelled
 	PerSecond   float64   `json:"per_second,omitempty"`
 	Done        int64     `json:"done"`
 	KeyTaken    int64     `json:"key_taken"`
@@ -51,8 +53,13 @@ func newJSONOperation(o tenure.OperationStatus) jsonOperation {
 	out := jsonOperation{
 		ID: o.ID.String(), Pool: o.Pool, Action: o.Action, State: o.State, Tenant: f.Tenant, Kind: f.Kind, Error: f.Error, Group: o.Group,
 		Queue: o.Jobs.Queue, JobState: o.Jobs.State, Tag: o.Jobs.Tag, Correlation: o.Jobs.CorrelationID,
-		Before: jsonTime{f.Before}, PerSecond: o.PerSecond, Done: o.Done, KeyTaken: o.KeyTaken, Left: o.Left,
+		PerSecond: o.PerSecond, Done: o.Done, KeyTaken: o.KeyTaken, Left: o.Left,
 		By: o.By, CreatedAt: jsonTime{o.CreatedAt}, Failure: o.Failure,
+	}
+	if before := (&jsonTime{f.Before}); o.Action == "cancel" {
+		out.Made = before
+	} else {
+		out.Died = before
 	}
 	if !o.EndedAt.IsZero() {
 		out.EndedAt = &jsonTime{o.EndedAt}
@@ -75,12 +82,12 @@ func (o jsonOperation) chosen() string {
 	return strings.Join(parts, ", ")
 }
 
-// before is what an operation's time is about.
-func (o jsonOperation) before() string {
-	if o.Action == "cancel" {
-		return "made before"
+// before is what an operation's time is about, and that time.
+func (o jsonOperation) before() (string, time.Time) {
+	if o.Made != nil {
+		return "made before", o.Made.Time
 	}
-	return "died before"
+	return "died before", o.Died.Time
 }
 
 func newOperationsList(a *app) *cobra.Command {
@@ -124,8 +131,9 @@ func newOperationsShow(a *app) *cobra.Command {
 			if first.PerSecond > 0 {
 				rate = fmt.Sprintf("%v a second in each pool", first.PerSecond)
 			}
+			before, at := first.before()
 			fields := [][]string{
-				{"action", first.Action}, {"of", first.chosen()}, {first.before(), a.now.stamp(first.Before.Time)},
+				{"action", first.Action}, {"of", first.chosen()}, {before, a.now.stamp(at)},
 				{"rate", rate}, {"asked by", first.By}, {"created", a.now.stamp(first.CreatedAt.Time)},
 			}
 			for _, one := range all {

@@ -23,7 +23,7 @@ func newDoctor(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	var pools []string
-	within := cmd.Flags().Duration("within", time.Second, "how long each pool may take; all are asked at the same time")
+	within := cmd.Flags().Duration("within", 5*time.Second, "how long each pool may take; all are asked at the same time")
 	cmd.Flags().StringArrayVar(&pools, "pool", nil, "only this `pool`; may be repeated (default: all)")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

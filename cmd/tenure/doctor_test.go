@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,10 @@ func TestDoctor(t *testing.T) {
 	var e tenure.Examination
 	require.NoError(t, json.Unmarshal([]byte(b.fails(exitFailed, "doctor", "-o", "json", "--within", "1m", "--pool", "p1").out), &e))
 	require.Equal(t, []string{"p1"}, e.Examined)
+	text, err := os.ReadFile("../../docs/doctor.md")
+	require.NoError(t, err)
+	require.Contains(t, command(t.Context(), "", "doctor", "--help").out, "(default 5s)", "a busy machine takes more than a second, and nothing is wrong")
+	require.Contains(t, string(text), "each for five seconds at most (`--within`)")
 	require.Contains(t, b.fails(exitUsage, "doctor", "--within", "0s").errors, "must be more than 0")
 	require.Contains(t, b.fails(exitUsage, "doctor", "--pool", "p9").errors, `pool "p9"`)
 }

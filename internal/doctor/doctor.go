@@ -102,7 +102,7 @@ func (e Examination) Summary() string {
 type Options struct {
 	// Pools to look at. Default: all.
 	Pools []string
-	// Within is how long each pool may take. Default: 1 s.
+	// Within is how long each pool may take. Default: 5 s.
 	Within time.Duration
 	// Open is how long a transaction may be open. Default: 10 m.
 	Open time.Duration
@@ -113,7 +113,7 @@ type Options struct {
 // Examine looks for what is wrong. It takes no longer than Within and a moment; what could not be
 // asked is a finding, too.
 func Examine(ctx context.Context, cfg config.Config, o Options) Examination {
-	within := cmp.Or(max(o.Within, 0), time.Second)
+	within := cmp.Or(max(o.Within, 0), 5*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -22,13 +22,23 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 )
 
+// A folder of traffic that has none is a mistake; nothing looks in a folder that nobody has named.
+func TestDemoReadsTheTrafficThatIsNamed(t *testing.T) {
+	t.Parallel()
+	empty := t.TempDir()
+	r := command(t.Context(), "", "demo", "--traffic", empty)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.errors, "--traffic "+empty+": there is no recording")
+	require.NotContains(t, command(t.Context(), "", "demo", "--help").out, "../")
+}
+
 // startDemo starts the demo in a process of its own, on a server of its own. What it says to
 // people is in out, its result in report.
 func startDemo(t *testing.T, args ...string) (cmd *exec.Cmd, out, report *bytes.Buffer, server *devpg.Server) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	server = pgtest.Server(t, devpg.Options{})
-	cmd = exec.CommandContext(t.Context(), self, append([]string{"demo", "--json", "--dsn", server.DSN("postgres"), "--traffic", t.TempDir()}, args...)...)
+	cmd = exec.CommandContext(t.Context(), self, append([]string{"demo", "--json", "--dsn", server.DSN("postgres")}, args...)...)
 	cmd.Env = append(os.Environ(), mainEnv+"=1")
 	out, report = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = report, out

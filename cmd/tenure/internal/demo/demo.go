@@ -61,7 +61,7 @@ func Command() *cobra.Command {
 	f.BoolVar(&o.stay, "stay", false, "serve a dashboard, and keep the cluster running afterwards, for a look around")
 	f.BoolVar(&o.json, "json", false, "print one JSON object to standard output, and everything else to standard error")
 	f.StringVar(&o.dsn, "dsn", "", "use this server instead of a throwaway one; databases are created there and dropped again")
-	f.StringVar(&o.traffic, "traffic", "../shared/data", "folder with recorded traffic; without one it is generated")
+	f.StringVar(&o.traffic, "traffic", "", "`folder` with recorded traffic, as *.csv (default: it is generated)")
 	return c
 }
 
@@ -97,7 +97,10 @@ var errInterrupted = errors.New("interrupted, so nothing was proved; everything 
 // run plays the demo. It tells people on out how it goes, and, unless it is nil, writes the
 // result to report.
 func run(ctx context.Context, o options, out, report io.Writer) (err error) {
-	calls, source := loadTraffic(o)
+	calls, source, err := loadTraffic(o)
+	if err != nil {
+		return err
+	}
 	screen := newScreen(out)
 	say := screen.say
 	var dashboard *board

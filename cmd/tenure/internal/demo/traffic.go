@@ -22,15 +22,17 @@ const generatedSeed = 2021
 
 // loadTraffic returns the calls to replay, fitted to the demo, and says where they
 // come from.
-func loadTraffic(o options) (calls []traffic.Call, source string) {
+func loadTraffic(o options) (calls []traffic.Call, source string, err error) {
 	n := o.jobs - o.jobs/invoiceShare
+	if o.traffic == "" {
+		return traffic.Fit(traffic.Generate(generatedSeed, n, o.tenants), n, o.over, longest), "generated, and invoices", nil
+	}
 	recorded := readAll(o.traffic)
 	if len(recorded) == 0 {
-		return traffic.Fit(traffic.Generate(generatedSeed, n, o.tenants), n, o.over, longest),
-			fmt.Sprintf("generated (no recording in %s), and invoices", o.traffic)
+		return nil, "", fmt.Errorf("--traffic %s: there is no recording in this folder; leave it out, and traffic is generated", o.traffic)
 	}
 	return traffic.Fit(recorded, n, o.over, longest),
-		fmt.Sprintf("Azure Functions and LLM inference traces (Microsoft, CC BY 4.0) from %s, and invoices", o.traffic)
+		fmt.Sprintf("Azure Functions and LLM inference traces (Microsoft, CC BY 4.0) from %s, and invoices", o.traffic), nil
 }
 
 // readAll merges the recordings of a folder; files that are none are passed over.

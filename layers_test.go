@@ -27,6 +27,7 @@ var layers = map[string][]string{
 	"internal/underlay":   {},                                                            // what tests put below membership and routing
 	"membership":          {"internal/backoff", "internal/fault", "internal/underlay"},   // gossip proposes; it knows neither jobs nor databases
 
+	"internal/plural":   {}, // numbers in sentences
 	"internal/tracing":  {}, // spans by name, as a job's meta keeps them
 	"internal/slogcore": {}, // what is logged by zap, to a handler of log/slog
 
@@ -39,21 +40,21 @@ var layers = map[string][]string{
 
 	"job/encryption": {"internal/fault", "job", "tenancy"}, // what arguments look like in the ledger, and who has which keys; it knows no ledger
 
-	"internal/lease": {"execution", "internal/backoff", "internal/store", "job", "routing"}, // a node's session in a pool, and the pool's lock
+	"internal/lease": {"execution", "internal/backoff", "internal/plural", "internal/store", "job", "routing"}, // a node's session in a pool, and the pool's lock
 
 	"acquisition":         {"internal/backoff", "internal/deadletter", "internal/fault", "internal/lease", "internal/recurrence", "internal/schedule", "job", "tenancy", "routing", "execution", "internal/store"}, // not membership: it declares the Elector it needs
 	"internal/proposal":   {"acquisition", "internal/store", "membership", "routing"},                                                                                                                              // adapts membership to acquisition and routing
 	"internal/admin":      {},                                                                                                                                                                                      // is handed what it shows
 	"internal/notify":     {"acquisition", "internal/store", "job", "membership"},                                                                                                                                  // hints reach the acquirer on whichever node
-	"internal/tenantmove": {"internal/store", "routing", "tenancy"},                                                                                                                                                // the workflow of a move; the steps' SQL is the store's
+	"internal/tenantmove": {"internal/plural", "internal/store", "routing", "tenancy"},                                                                                                                             // the workflow of a move; the steps' SQL is the store's
 
 	"config": {"job/encryption", "internal/fault", "job", "tenancy", "routing", "execution", "acquisition", "membership"},
 
 	"internal/access": {"config", "tenancy"}, // who sends a request, and what they may do; it decides nothing
 
-	"internal/doctor": {"config", "internal/store", "routing", "tenancy"}, // what is wrong with the databases; it changes nothing
+	"internal/doctor": {"config", "internal/store", "internal/plural", "routing", "tenancy"}, // what is wrong with the databases; it changes nothing
 
-	"": {"job/encryption", "internal/access", "internal/admin", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/lease", "internal/notify", "internal/proposal", "internal/recurrence", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "job", "tenancy", "routing", "execution", "acquisition", "membership", "config"},
+	"": {"job/encryption", "internal/access", "internal/admin", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/lease", "internal/notify", "internal/proposal", "internal/recurrence", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "internal/plural", "job", "tenancy", "routing", "execution", "acquisition", "membership", "config"},
 
 	"web":                    {"", "config", "internal/access", "internal/slogcore", "web/internal/api", "web/internal/dashboard", "web/internal/flowable", "web/internal/signin"}, // what people and programs use over HTTP
 	"web/internal/external":  {"", "job", "tenancy", "internal/access"},
@@ -85,8 +86,8 @@ var layers = map[string][]string{
 	"clients":                   {}, // tests only, of the clients there
 	"job/jobtest":               {"", "job/encryption", "job", "tenancy", "routing", "execution", "config", "membership", "internal/lease", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},
 
-	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers"},
-	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait"},
+	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers", "internal/plural"},
+	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait", "internal/plural"},
 	"cmd/tenure/internal/handlers": {"", "config", "job", "tenancy"},
 
 	"loadtest": {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/faultproxy", "internal/traffic", "internal/wait",

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -263,7 +264,7 @@ func (m *migrator) collectResults(ctx context.Context, names []string) (all []Mi
 		}
 	}
 	if begun < len(names) {
-		failed = append(failed, fmt.Errorf("%d of %d pools were not begun: %w", len(names)-begun, len(names), context.Cause(ctx)))
+		failed = append(failed, fmt.Errorf("%d of %s %s not begun: %w", len(names)-begun, plural.Count(len(names), "pool", "pools"), plural.Which(len(names)-begun, "was", "were"), context.Cause(ctx)))
 	}
 	owner := map[int]string{}
 	for _, pool := range slices.Sorted(maps.Keys(m.ledgers)) {

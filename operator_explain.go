@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -84,7 +85,7 @@ func (e *Explanation) explainWait(w *store.Wait) {
 	case w.Later && w.Pending > 0:
 		e.explainAwaited(w)
 	case w.Later && j.Attempt > 0:
-		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it has failed %d times, and is tried again at %s", j.Attempt, w.Due.UTC().Format(time.RFC3339))
+		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it has failed %s, and is tried again at %s", plural.Count(j.Attempt, "time", "times"), w.Due.UTC().Format(time.RFC3339))
 	case w.Later:
 		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it is due at %s", w.Due.UTC().Format(time.RFC3339))
 	case w.Paused:
@@ -110,11 +111,11 @@ func (e *Explanation) explainWait(w *store.Wait) {
 	case !w.Due.IsZero():
 		set(WaitsForTurn, "", "its time has come, and node %s, which holds the lock, is about to have it wait for its turn", w.Holder)
 	case w.Share > 0:
-		set(WaitsForShare, "wait until one of those ends; more nodes or workers help, or a larger execution.tenant_share", "tenant %s has %d jobs in flight with the nodes that can run it, which run %d of one tenant at a time, so that others find workers", j.Tenant, w.Flying, w.Share)
+		set(WaitsForShare, "wait until one of those ends; more nodes or workers help, or a larger execution.tenant_share", "tenant %s has %s in flight with the nodes that can run it, which run %d of one tenant at a time, so that others find workers", j.Tenant, jobs(w.Flying), w.Share)
 	case w.Ahead == store.MaxAhead:
 		set(WaitsForTurn, "more workers, or nodes, help", "it waits for its turn: %d jobs or more are before it in its lane, besides other priorities, queues and tenants; node %s holds the lock", w.Ahead, w.Holder)
 	default:
-		set(WaitsForTurn, "if that does not change, more workers, or nodes, help", "it waits for its turn: %d jobs are before it in its lane, besides other priorities, queues and tenants; node %s holds the lock", w.Ahead, w.Holder)
+		set(WaitsForTurn, "if that does not change, more workers, or nodes, help", "it waits for its turn: %s before it in its lane, besides other priorities, queues and tenants; node %s holds the lock", plural.Count(w.Ahead, "job is", "jobs are"), w.Holder)
 	}
 }
 
@@ -176,14 +177,17 @@ func (e *Explanation) explainLimit(l *store.LimitRow) {
 		return out
 	}
 	if l.IsFull() {
-		e.Text = fmt.Sprintf("%s has %d jobs in flight of the %d that it may have", whose, l.Flying, l.Most)
+		e.Text = fmt.Sprintf("%s has %s in flight of the %d that it may have", whose, jobs(l.Flying), l.Most)
 		e.Advice = "wait until one of them ends, or raise the limit: " + set(l.Most+1, l.Rate)
 		return
 	}
 	e.Reason = WaitsForRate
-	e.Text = fmt.Sprintf("%s may start %d jobs in %v, and the next one at %s", whose, l.Rate, l.Per, time.Now().Add(l.NextIn()).UTC().Format(time.RFC3339))
+	e.Text = fmt.Sprintf("%s may start %s in %v, and the next one at %s", whose, jobs(l.Rate), l.Per, time.Now().Add(l.NextIn()).UTC().Format(time.RFC3339))
 	e.Advice = "wait for its turn, or raise the rate: " + set(l.Most, 2*l.Rate)
 }
+
+// jobs is how many jobs there are.
+func jobs(n int) string { return plural.Count(n, "job", "jobs") }
 
 // explainShare is about a job that the pool's share of a limit of the whole cluster refuses.
 func (e *Explanation) explainShare(l *store.LimitRow) {
@@ -198,11 +202,11 @@ func (e *Explanation) explainShare(l *store.LimitRow) {
 		e.Text = fmt.Sprintf("pool %s has no share of what the cluster may have of %s %s", e.Job.Pool, what, l.Name)
 		e.Advice = fmt.Sprintf("give it one, by %s.pools in the nodes' configuration", key)
 	case l.IsFull():
-		e.Text = fmt.Sprintf("pool %s has %d jobs of %s %s in flight, of all tenants, and %d are its share of what the cluster may have", e.Job.Pool, l.Flying, what, l.Name, l.Most)
+		e.Text = fmt.Sprintf("pool %s has %s of %s %s in flight, of all tenants, and %s its share of what the cluster may have", e.Job.Pool, jobs(l.Flying), what, l.Name, plural.Count(l.Most, "is", "are"))
 		e.Advice = fmt.Sprintf("wait until one of them ends, or raise %s in the nodes' configuration", key)
 	default:
 		e.Reason = WaitsForRate
-		e.Text = fmt.Sprintf("pool %s may start %d jobs of %s %s in %v, of all tenants, and the next one at %s", e.Job.Pool, l.Rate, what, l.Name, l.Per, time.Now().Add(l.NextIn()).UTC().Format(time.RFC3339))
+		e.Text = fmt.Sprintf("pool %s may start %s of %s %s in %v, of all tenants, and the next one at %s", e.Job.Pool, jobs(l.Rate), what, l.Name, l.Per, time.Now().Add(l.NextIn()).UTC().Format(time.RFC3339))
 		e.Advice = fmt.Sprintf("wait for its turn, or raise %s in the nodes' configuration", key)
 	}
 }

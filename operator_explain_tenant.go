@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -24,6 +25,7 @@ func (e *TenantExplanation) explain(w *store.TenantWait) {
 	set := func(r WaitReason, advice, text string, args ...any) {
 		e.Reason, e.Text, e.Advice = r, fmt.Sprintf(text, args...), advice
 	}
+	waiting := plural.Count(w.Waiting, "job waits", "jobs wait")
 	switch {
 	case w.Paused:
 		set(WaitsForPool, "tenure pools thaw "+e.Pool, "pool %s is frozen", e.Pool)
@@ -33,28 +35,28 @@ func (e *TenantExplanation) explain(w *store.TenantWait) {
 		set(WaitsForMove, "wait for the move, or run its command again if it was interrupted", "tenant %s is %s, the other pool is %s", e.Tenant, w.TenantState, w.Other)
 	case w.Rests != nil:
 		e.Reason, e.Text, e.Advice = explainRest(w.Rests)
-		e.Text = fmt.Sprintf("%d jobs wait, none of which may start: %s", w.Waiting, e.Text)
+		e.Text = fmt.Sprintf("%s, none of which may start: %s", waiting, e.Text)
 	case !w.Held:
 		set(WaitsForHolder, "start a node that serves the pool, by tenure serve or your program, or look into the nodes' logs; see also: tenure nodes, tenure locks", "no node holds the acquire lock of pool %s", e.Pool)
 	case w.Waiting > 0 && w.Runnable == 0:
 		set(WaitsForHandler, "start a node that has one, or cancel the jobs", "no live node has a handler for what waits, such as kind %s", w.Unhandled)
 	case w.Waiting > 0 && w.Most > 0 && w.Running >= w.Most:
-		set(WaitsForMaxRunning, fmt.Sprintf("wait until one of them ends, or raise the limit: tenure tenants limit %s --max-running %d", e.Tenant, w.Most+1), "%d jobs are in flight of the %d that may be, and %d wait", w.Running, w.Most, w.Waiting)
+		set(WaitsForMaxRunning, fmt.Sprintf("wait until one of them ends, or raise the limit: tenure tenants limit %s --max-running %d", e.Tenant, w.Most+1), "%s in flight of the %d that may be, and %s", plural.Count(w.Running, "job is", "jobs are"), w.Most, plural.Count(w.Waiting, "waits", "wait"))
 	case w.Quota > 0:
-		set(WaitsForQuota, fmt.Sprintf("wait until some have run, or raise the quota: tenure tenants limit %s --max-waiting %d", e.Tenant, 2*w.Quota), "%d jobs wait or run, as many as may, and more are refused", w.Waiting+w.Running)
+		set(WaitsForQuota, fmt.Sprintf("wait until some have run, or raise the quota: tenure tenants limit %s --max-waiting %d", e.Tenant, 2*w.Quota), "%s, as many as may, and more are refused", plural.Count(w.Waiting+w.Running, "job waits or runs", "jobs wait or run"))
 	case w.Waiting > 0 && w.Share > 0:
-		set(WaitsForShare, "wait until some have ended; more nodes or workers help, or a larger execution.tenant_share", "%d jobs wait and %d are in flight; the nodes that can run what waits run %d of one tenant at a time, so that others find workers", w.Waiting, w.Running, w.Share)
+		set(WaitsForShare, "wait until some have ended; more nodes or workers help, or a larger execution.tenant_share", "%s and %s in flight; the nodes that can run what waits run %d of one tenant at a time, so that others find workers", waiting, plural.Count(w.Running, "is", "are"), w.Share)
 	case w.Waiting > 0:
-		set(WaitsForTurn, "if that does not change, more workers, or nodes, help; tenure jobs why ID tells more of one job", "%d jobs wait for their turn and %d are in flight; node %s holds the lock", w.Waiting, w.Running, w.Holder)
+		set(WaitsForTurn, "if that does not change, more workers, or nodes, help; tenure jobs why ID tells more of one job", "%s for %s turn and %s in flight; node %s holds the lock", waiting, plural.Which(w.Waiting, "its", "their"), plural.Count(w.Running, "is", "are"), w.Holder)
 	case w.External > 0:
-		set(WaitsForWorker, "look into the workers' logs: do they ask for the topics of these jobs?", "%d jobs wait for external workers", w.External)
+		set(WaitsForWorker, "look into the workers' logs: do they ask for the topics of these jobs?", "%s for external workers", plural.Count(w.External, "job waits", "jobs wait"))
 	case !w.Due.IsZero():
 		set(WaitsUntilDue, "", "what there is waits for its time; the next job is due at %s", w.Due.UTC().Format(time.RFC3339))
 	case w.Suspended > 0:
-		set(WaitsForResume, "tenure jobs resume --tenant "+string(e.Tenant), "%d jobs are suspended, and no other waits", w.Suspended)
+		set(WaitsForResume, "tenure jobs resume --tenant "+string(e.Tenant), "%s suspended, and no other waits", plural.Count(w.Suspended, "job is", "jobs are"))
 	case w.Dead > 0:
-		set(WaitsNot, "tenure jobs dead --tenant "+string(e.Tenant), "no job waits; %d are dead", w.Dead)
+		set(WaitsNot, "tenure jobs dead --tenant "+string(e.Tenant), "no job waits; %s dead", plural.Count(w.Dead, "is", "are"))
 	default:
-		set(WaitsNot, "", "no job waits; %d are in flight", w.Running)
+		set(WaitsNot, "", "no job waits; %s in flight", plural.Count(w.Running, "is", "are"))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/tenurehq/tenure/internal/plural"
 )
 
 // FrozenStatus is a queue or kind that is frozen in a pool, and since when.
@@ -25,7 +27,7 @@ type PartlyError struct {
 
 // Text says what was done, and where, without what a database said.
 func (e *PartlyError) Text() string {
-	return fmt.Sprintf("%s in %d of %d pools (%s)", e.done, len(e.In), e.Of, cmp.Or(strings.Join(e.In, ", "), "none"))
+	return fmt.Sprintf("%s in %d of %s (%s)", e.done, len(e.In), plural.Count(e.Of, "pool", "pools"), cmp.Or(strings.Join(e.In, ", "), "none"))
 }
 
 func (e *PartlyError) Error() string {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -131,7 +132,7 @@ func newBatchesCancel(a *app) *cobra.Command {
 			"heartbeat of their node. Whatever interrupts the command, run it again.",
 	}, "batch", job.ParseID, func(ctx context.Context, o *operation, id job.ID) (string, error) {
 		n, err := o.Batches().Cancel(ctx, id)
-		return fmt.Sprintf("is cancelled, with %d jobs that had not ended", n), notFound(err, noSuchBatch)
+		return "is cancelled, with " + plural.Count(n, "job", "jobs") + " that had not ended", notFound(err, noSuchBatch)
 	})
 }
 

@@ -17,7 +17,7 @@ func TestDoctor(t *testing.T) {
 	require.Contains(t, r.out, "ERROR  p2: connections: its database cannot be reached")
 	require.Contains(t, r.out, "ERROR  p3: ledger: has no ledger")
 	require.Contains(t, r.out, "  mend: run: tenure migrate --pool p3\n")
-	require.Contains(t, r.out, "1 pools were examined, and not, or not wholly: p2, p3\n")
+	require.Contains(t, r.out, "1 pool was examined, and not, or not wholly: p2, p3\n")
 	require.Contains(t, r.errors, "there is something to mend")
 	var e tenure.Examination
 	require.NoError(t, json.Unmarshal([]byte(b.fails(exitFailed, "doctor", "-o", "json", "--within", "1m", "--pool", "p1").out), &e))

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -163,12 +164,12 @@ func orDead(a *app, cmd *cobra.Command, action deadAction) *cobra.Command {
 }
 
 func printDead(a *app, done string, r tenure.DeadResult) error {
-	text := fmt.Sprintf("%d dead letters %s", r.Done, done)
+	text := plural.Count(r.Done, "dead letter ", "dead letters ") + done
 	if r.KeyTaken > 0 {
-		text += fmt.Sprintf("; %d stay: unfinished jobs have their unique keys", r.KeyTaken)
+		text += "; " + plural.Count(r.KeyTaken, "stays: an unfinished job has its unique key", "stay: unfinished jobs have their unique keys")
 	}
 	if r.Left > 0 {
-		text += fmt.Sprintf("; %d stay: their tenant is being moved, or somebody has locked or changed them; run this again later", r.Left)
+		text += "; " + plural.Count(r.Left, "stays: its", "stay: their") + " tenant is being moved, or somebody has locked or changed " + plural.Which(r.Left, "it", "them") + "; run this again later"
 	}
 	return say(a, text)
 }

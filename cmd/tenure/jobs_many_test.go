@@ -44,7 +44,7 @@ func TestDeadLetters(t *testing.T) {
 	require.Equal(t, "3 dead letters retried\n", b.ok("jobs", "retry", "--kind", "mail.send", "--older", "P1D", "--rate", "1000"))
 	require.Len(t, rows(b.ok("jobs", "list", "--state", "waiting", "--tenant", "P2")), 3)
 	b.sql("p1", "UPDATE tenure.dead_letter_job SET unique_key = 'u'")
-	require.Equal(t, "1 dead letters retried; 2 stay: unfinished jobs have their unique keys\n", b.ok("jobs", "retry", "--group", all[0].Group))
+	require.Equal(t, "1 dead letter retried; 2 stay: unfinished jobs have their unique keys\n", b.ok("jobs", "retry", "--group", all[0].Group))
 	require.Equal(t, "2 dead letters deleted\n", b.ok("jobs", "delete", "--group", all[0].Group))
 	b.sql("p2", "INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('P2', 'moved', 'p1')")
 	require.Contains(t, b.ok("jobs", "delete", "--all"), "0 dead letters deleted; 3 stay: their tenant is being moved")
@@ -69,7 +69,7 @@ func TestSuspendAndChange(t *testing.T) {
 
 	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	require.Equal(t, "2 jobs suspended\n", b.ok("jobs", "suspend", "--kind", "a", "--until", until))
-	require.Equal(t, "1 jobs suspended\n", b.ok("jobs", "suspend", "--queue", "q", "--tenant", "P2", "--pool", "p2"))
+	require.Equal(t, "1 job suspended\n", b.ok("jobs", "suspend", "--queue", "q", "--tenant", "P2", "--pool", "p2"))
 	require.Len(t, rows(b.ok("jobs", "list", "--state", "suspended")), 3)
 	require.Regexp(t, `(?m)^`+one+` +suspended .* until in 59m$`, b.ok("jobs", "list"))
 	require.Regexp(t, `(?m)^until +`+until+` \(in 59m\)$`, b.ok("jobs", "show", two))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -74,7 +75,7 @@ func printReport(a *app, r jsonReport) {
 		text = append(text, "output: "+pretty(r.Output))
 	}
 	if r.LeftOut > 0 {
-		text = append(text, fmt.Sprintf("(%d lines before these are left out)", r.LeftOut))
+		text = append(text, "("+plural.Count(r.LeftOut, "line before these is", "lines before these are")+" left out)")
 	}
 	for _, l := range r.Lines {
 		text = append(text, l.String())

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -51,12 +52,12 @@ func newJobsSuspend(a *app) *cobra.Command {
 	}
 	return orMany(a, cmd, movable, func(ctx context.Context, o *operation, f tenure.CancelFilter) (string, error) {
 		r, err := o.SuspendAll(ctx, toSuspend(f), at)
-		text := fmt.Sprintf("%d jobs suspended", r.Suspended)
+		text := plural.Count(r.Suspended, "job", "jobs") + " suspended"
 		if r.Running > 0 {
-			text += fmt.Sprintf("; %d are running and go on", r.Running)
+			text += "; " + plural.Count(r.Running, "is running and goes on", "are running and go on")
 		}
 		if r.Left > 0 {
-			text += fmt.Sprintf("; %d stay, as somebody has locked them or their tenant is being moved: run it again", r.Left)
+			text += "; " + plural.Count(r.Left, "stays, as somebody has locked it or its", "stay, as somebody has locked them or their") + " tenant is being moved: run it again"
 		}
 		return text, err
 	})
@@ -73,7 +74,7 @@ func newJobsResume(a *app) *cobra.Command {
 	})
 	return orMany(a, cmd, movable, func(ctx context.Context, o *operation, f tenure.CancelFilter) (string, error) {
 		n, err := o.ResumeAll(ctx, toSuspend(f))
-		return fmt.Sprintf("%d jobs resumed", n), err
+		return plural.Count(n, "job", "jobs") + " resumed", err
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/plural"
 )
 
 func newMigrate(a *app) *cobra.Command {
@@ -168,10 +169,10 @@ func summary(pools []tenure.MigratedPool, total int, took time.Duration) string 
 		count[p.State]++
 		held += min(len(p.Holders), 1)
 	}
-	text := fmt.Sprintf("%d of %d pools migrated, %d were up to date, %d failed, in %v",
-		count["migrated"], total, count["current"], count["failed"], took.Round(100*time.Millisecond))
+	text := fmt.Sprintf("%d of %s migrated, %s up to date, %d failed, in %v",
+		count["migrated"], plural.Count(total, "pool", "pools"), plural.Count(count["current"], "was", "were"), count["failed"], took.Round(100*time.Millisecond))
 	if held > 0 {
-		text += fmt.Sprintf("; on %d ledgers users have rights whom nobody has named: tenure doctor says who", held)
+		text += "; on " + plural.Count(held, "ledger", "ledgers") + " users have rights whom nobody has named: tenure doctor says who"
 	}
 	return text
 }
@@ -198,10 +199,10 @@ func adviceAfter(config string, pools []tenure.MigratedPool, total int) error {
 	}
 	var what []string
 	if len(failed) > 0 {
-		what = append(what, fmt.Sprintf("%d of %d pools failed, the others are not affected: fix the cause", len(failed), total))
+		what = append(what, fmt.Sprintf("%d of %s failed, the others are not affected: fix the cause", len(failed), plural.Count(total, "pool", "pools")))
 	}
 	if rest := total - len(pools); rest > 0 {
-		what = append(what, fmt.Sprintf("%d pools were not started", rest))
+		what = append(what, plural.Count(rest, "pool was", "pools were")+" not started")
 	}
 	return consequence(strings.Join(append(what, "continue with: "+command), "; "))
 }

@@ -60,7 +60,7 @@ func TestProgress(t *testing.T) {
 		p.add(i == 7)
 	}
 	require.Equal(t, "migrated 100 of 500 pools, 1 failed, 10 per second, time left: 40s", p.line(10*time.Second))
-	require.Equal(t, "1 of 4 pools migrated, 1 were up to date, 1 failed, in 1.5s", summary([]tenure.MigratedPool{
+	require.Equal(t, "1 of 4 pools migrated, 1 was up to date, 1 failed, in 1.5s", summary([]tenure.MigratedPool{
 		{Steps: make([]tenure.Migration, 2)}, {}, {Err: io.EOF},
 	}, 4, 1500*time.Millisecond))
 	require.EqualError(t, adviceAfter("node.yaml", []tenure.MigratedPool{{Pool: "p1"}, {Pool: "p2", Err: io.EOF}}, 4),

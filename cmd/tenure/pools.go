@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/plural"
 )
 
 func newPools(a *app) *cobra.Command {
@@ -116,7 +117,7 @@ func newPoolsDrain(a *app) *cobra.Command {
 				}
 				left := ""
 				if dead > 0 {
-					left = fmt.Sprintf("; %d claims of dead nodes are given back when it is thawed", dead)
+					left = "; " + plural.Count(dead, "claim of a dead node is", "claims of dead nodes are") + " given back when it is thawed"
 				}
 				_, err = fmt.Fprintf(a.stdout, "pool %s is frozen, and nothing is running there%s; thaw it with: tenure pools thaw %s\n", pool, left, pool)
 				return err
@@ -156,7 +157,7 @@ func drain(ctx context.Context, op *tenure.Operator, pool string, ttl time.Durat
 			if unknown != nil || left == 0 {
 				return 0, errors.Join(fmt.Errorf("pool %s is frozen, but what is still running there is unknown; run this again to keep waiting", pool), unknown)
 			}
-			return 0, fmt.Errorf("pool %s is frozen, but jobs of %d claims are still running there; see tenure jobs list --state running --pool %s; run this again to keep waiting", pool, left, pool)
+			return 0, fmt.Errorf("pool %s is frozen, but jobs of %s are still running there; see tenure jobs list --state running --pool %s; run this again to keep waiting", pool, plural.Count(left, "claim", "claims"), pool)
 		case <-time.After(drainLook):
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/tenurehq/tenure/cmd/tenure/internal/demo"
+	"github.com/tenurehq/tenure/internal/plural"
 )
 
 // progress tells how far a long command is: a bar on a terminal, a line now and then
@@ -86,7 +87,7 @@ func (p *progress) line(passed time.Duration) string {
 	if p.done > 0 {
 		left = time.Duration(float64(p.total-p.done) / rate * float64(time.Second)).Round(time.Second).String()
 	}
-	return fmt.Sprintf("%s %d of %d pools, %d failed, %.0f per second, time left: %s", p.what, p.done, p.total, p.failed, rate, left)
+	return fmt.Sprintf("%s %d of %s, %d failed, %.0f per second, time left: %s", p.what, p.done, plural.Count(p.total, "pool", "pools"), p.failed, rate, left)
 }
 
 // stop ends what is shown.

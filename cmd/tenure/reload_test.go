@@ -124,7 +124,7 @@ func TestPoolsDrainWaits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	r := command(ctx, "", "pools", "drain", "p1", "--config", b.path)
-	require.Equal(t, result{exitFailed, "", "tenure: pool p1 is frozen, but jobs of 1 claims are still running there; see tenure jobs list --state running --pool p1; run this again to keep waiting\n"}, r)
+	require.Equal(t, result{exitFailed, "", "tenure: pool p1 is frozen, but jobs of 1 claim are still running there; see tenure jobs list --state running --pool p1; run this again to keep waiting\n"}, r)
 	require.Contains(t, b.ok("jobs", "list", "--state", "running", "--pool", "p1"), running)
 
 	// It stays frozen: what comes waits. Another pool goes on.
@@ -178,7 +178,7 @@ func TestPoolsDrainPassesTheDead(t *testing.T) {
 	case <-time.After(4 * drainLook): // time for some looks
 	}
 	b.sql("p1", "UPDATE tenure.node_session SET expires_at = now()")
-	require.Equal(t, result{0, "pool p1 is frozen, and nothing is running there; 1 claims of dead nodes are given back when it is thawed; thaw it with: tenure pools thaw p1\n", ""}, <-drained)
+	require.Equal(t, result{0, "pool p1 is frozen, and nothing is running there; 1 claim of a dead node is given back when it is thawed; thaw it with: tenure pools thaw p1\n", ""}, <-drained)
 
 	b.ok("pools", "thaw", "p1")
 	s := b.serve()

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -91,7 +92,7 @@ func newTenantsLimit(a *app) *cobra.Command {
 			}
 			text := "may have any number of jobs running"
 			if *most > 0 {
-				text = fmt.Sprintf("may have %d jobs running at a time", *most)
+				text = "may have " + plural.Count(*most, "job", "jobs") + " running at a time"
 			}
 			said = append(said, text)
 		}
@@ -101,7 +102,7 @@ func newTenantsLimit(a *app) *cobra.Command {
 			}
 			text := "may have any number of jobs waiting"
 			if *waiting > 0 {
-				text = fmt.Sprintf("may have %d jobs waiting", *waiting)
+				text = "may have " + plural.Count(*waiting, "job", "jobs") + " waiting"
 			}
 			said = append(said, text)
 		}
@@ -178,7 +179,7 @@ func newTenantsReassign(a *app) *cobra.Command {
 		return a.act(cmd.Context(), operateLimit, func(ctx context.Context, o *operation) error {
 			n, left, err := o.Reassign(ctx, from, other)
 			if n > 0 || err == nil {
-				fmt.Fprintf(a.stdout, "%d jobs of tenant %s are tenant %s's now, %d are left\n", n, from, other, left)
+				fmt.Fprintf(a.stdout, "%s of tenant %s %s tenant %s's now, %s left\n", plural.Count(n, "job", "jobs"), from, plural.Which(n, "is", "are"), other, plural.Count(left, "is", "are"))
 			}
 			return err
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -68,7 +69,7 @@ func compareFrozen(pools []*pool) (findings []Finding) {
 		do := func(verb string) string { return fmt.Sprintf("tenure %ss %s %s", f.Scope, verb, f.Name) }
 		one := Finding{Severity: Note, Check: "jobs", Pools: f.pools, What: what, Why: "none of its jobs is claimed until somebody thaws it", Mend: do("thaw"), About: about}
 		if f.of > len(f.pools) {
-			one.Severity, one.What = Warning, what+fmt.Sprintf(", and not in %d other pools", f.of-len(f.pools))
+			one.Severity, one.What = Warning, what+", and not in "+plural.Count(f.of-len(f.pools), "other pool", "other pools")
 			one.Why, one.Mend = "its jobs are started there, such as in a pool that was added since", do("freeze")+", or "+do("thaw")
 		}
 		findings = append(findings, one)

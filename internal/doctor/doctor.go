@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -87,11 +88,7 @@ func (e Examination) Discreet() Examination {
 
 // Summary says how many findings there are, and what was looked at.
 func (e Examination) Summary() string {
-	some := "findings"
-	if len(e.Findings) == 1 {
-		some = "finding"
-	}
-	text := fmt.Sprintf("%d %s; %d pools were examined", len(e.Findings), some, len(e.Examined))
+	text := plural.Count(len(e.Findings), "finding", "findings") + "; " + plural.Count(len(e.Examined), "pool was", "pools were") + " examined"
 	if len(e.Partly) > 0 {
 		text += ", and not, or not wholly: " + strings.Join(e.Partly, ", ")
 	}

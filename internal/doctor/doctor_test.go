@@ -174,10 +174,10 @@ func TestPrivileges(t *testing.T) {
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	b := setup(t, storetest.DSN(t, "main", 1))
-	b.lacks("have no schema")
+	b.lacks("no schema")
 	b.cfg.Tenants.Static["globex"] = routing.TenantConfig{Pool: "main", Role: "no_such_role"}
-	require.Contains(t, b.finding("have no schema: globex").Mend, `CREATE SCHEMA "globex"`)
-	require.Contains(t, b.finding("do not exist").Mend, `CREATE ROLE "no_such_role"`)
+	require.Contains(t, b.finding("has no schema: globex").Mend, `CREATE SCHEMA "globex"`)
+	require.Contains(t, b.finding("does not exist").Mend, `CREATE ROLE "no_such_role"`)
 }
 
 func TestClocks(t *testing.T) {
@@ -268,14 +268,14 @@ func TestJobs(t *testing.T) {
 	b := setup(t, storetest.DSN(t, "main", 1))
 	gone, live := b.session(time.Hour, 15*time.Second), b.session(0, time.Hour)
 	b.exec("SELECT tenure.enqueue('acme', 'strange', '{}')")
-	require.Contains(t, b.finding("1 jobs of kind strange wait").Mend, "--kind strange")
+	require.Contains(t, b.finding("1 job of kind strange waits").Mend, "--kind strange")
 
 	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT $1, turn, ARRAY[id], clock_timestamp() FROM tenure.job", gone)
-	require.Contains(t, b.finding("has 1 claims and was seen last").What, gone.String())
+	require.Contains(t, b.finding("has 1 claim and was seen last").What, gone.String())
 
 	b.lacks("has been with node")
 	b.exec("UPDATE tenure.claim SET session_id = $1, started_at = clock_timestamp() - interval '1 hour'", live)
-	b.lacks("has 1 claims")
+	b.lacks("has 1 claim")
 	require.Equal(t, doctor.Note, b.finding("longer than execution.timeout of 15m0s").Severity)
 	b.finding("and has not said how far it is")
 	b.exec("INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at) SELECT id, turn, 1, 'n', now(), now() - interval '10 min' FROM tenure.job")
@@ -335,7 +335,7 @@ func TestTenantsThatNobodyRoutesAreFound(t *testing.T) {
 	require.Equal(t, "jobs", b.finding(`2 tenants have jobs here, and no routing rule knows them: acmee, globex`).Check)
 	b.exec("CREATE TABLE customer AS SELECT 'globex' AS id, 'main' AS pool")
 	b.cfg.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT pool FROM public.customer WHERE id = $1"}
-	require.Contains(t, b.finding("1 tenants have jobs here, and no routing rule knows them: acmee").Mend, `tenure tenants reassign "acmee" --to TENANT`)
+	require.Contains(t, b.finding("1 tenant has jobs here, and no routing rule knows it: acmee").Mend, `tenure tenants reassign "acmee" --to TENANT`)
 	b.exec("DROP TABLE customer")
 	b.finding("tenants.table cannot be asked: ")
 }

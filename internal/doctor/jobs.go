@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -32,7 +33,7 @@ func (p *pool) checkSessions(ctx context.Context, db store.DB) (err error) {
 	}
 	for _, s := range p.sessions {
 		if s.Claims > 0 && s.Unseen > s.TTL+overdue {
-			p.add(Error, "nodes", fmt.Sprintf("session %s of node %s (member %s) has %d claims and was seen last %v ago", s.ID, s.Node, s.Member, s.Claims, s.Unseen.Round(time.Second)),
+			p.add(Error, "nodes", fmt.Sprintf("session %s of node %s (member %s) has %s and was seen last %v ago", s.ID, s.Node, s.Member, plural.Count(s.Claims, "claim", "claims"), s.Unseen.Round(time.Second)),
 				"its node is gone, and its jobs run again only when the holder of the pool's lock takes them back", "tenure locks --config "+p.file()+" says who holds it; if nobody does, start a node: tenure serve")
 		}
 	}
@@ -88,7 +89,7 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 	}
 	if len(p.live()) > 0 { // else that is the finding
 		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-			p.add(Error, "jobs", fmt.Sprintf("%d jobs of kind %s wait, and no live node has a handler for it", kinds[kind], kind), "they wait for ever",
+			p.add(Error, "jobs", fmt.Sprintf("%s of kind %s %s, and no live node has a handler for it", plural.Count(kinds[kind], "job", "jobs"), kind, plural.Which(kinds[kind], "waits", "wait")), "they wait for ever",
 				fmt.Sprintf("start nodes that register the kind; or: tenure jobs list --kind %s, and tenure jobs cancel ID", kind))
 			p.about(About{Kind: kind, State: "waiting"})
 		}
@@ -171,7 +172,7 @@ func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 	topics, err := store.UntakenTopics(ctx, db)
 	for _, t := range topics {
 		if t.Oldest > overdue {
-			p.add(Warning, "jobs", fmt.Sprintf("%d jobs of topic %s wait for workers outside the cluster, the oldest for %v, and none has one locked", t.Jobs, t.Name, t.Oldest.Round(time.Second)),
+			p.add(Warning, "jobs", fmt.Sprintf("%s of topic %s %s for workers outside the cluster, the oldest for %v, and none has one locked", plural.Count(t.Jobs, "job", "jobs"), t.Name, plural.Which(t.Jobs, "waits", "wait"), t.Oldest.Round(time.Second)),
 				"they wait until a worker asks for the topic", fmt.Sprintf("start its workers, or look into their logs; tenure jobs list --kind %s", t.Name))
 			p.about(About{Kind: t.Name, State: "waiting"})
 		}
@@ -202,7 +203,7 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 		}
 	}
 	if len(found) > 0 {
-		p.add(Error, "jobs", fmt.Sprintf("%d tenants have jobs here, and no routing rule knows them: %s", len(found), some(found)), "none of their jobs runs",
+		p.add(Error, "jobs", fmt.Sprintf("%s jobs here, and no routing rule knows %s: %s", plural.Count(len(found), "tenant has", "tenants have"), plural.Which(len(found), "it", "them"), some(found)), "none of their jobs runs",
 			fmt.Sprintf("add them to tenants.static or to the table; or: tenure tenants reassign %q --to TENANT; or: tenure jobs cancel --tenant %q", found[0], found[0]))
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -82,21 +83,21 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 	}
 	const fail = "jobs of these tenants that touch their data fail"
 	if n := len(r.NoSchema); n > 0 {
-		p.add(Error, "tenants", fmt.Sprintf("%d tenants have no schema: %s", n, some(r.NoSchema)), fail,
+		p.add(Error, "tenants", fmt.Sprintf("%s no schema: %s", plural.Count(n, "tenant has", "tenants have"), some(r.NoSchema)), fail,
 			fmt.Sprintf("CREATE SCHEMA %q; or correct tenants.static", r.NoSchema[0]))
 	}
 	if n := len(r.NoRole); n > 0 {
-		p.add(Error, "tenants", fmt.Sprintf("%d roles of tenants do not exist, or the pool's user is no member of them: %s", n, some(r.NoRole)), fail,
+		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role of a tenant does not exist, or the pool's user is no member of it", "roles of tenants do not exist, or the pool's user is no member of them"), some(r.NoRole)), fail,
 			fmt.Sprintf("CREATE ROLE %q, unless it exists; then: tenure migrate --pool %s --grants", r.NoRole[0], p.name))
 	}
 	if n := len(r.NoUsage); n > 0 {
-		p.add(Error, "privileges", fmt.Sprintf("%d roles, or users where tenants have none, may not use their schemas: %s", n, some(r.NoUsage)), fail, strings.Join(r.UsageGrants, "; "))
+		p.add(Error, "privileges", fmt.Sprintf("%s may not use %s: %s", plural.Count(n, "role, or user where a tenant has none,", "roles, or users where tenants have none,"), plural.Which(n, "its schema", "their schemas"), some(r.NoUsage)), fail, strings.Join(r.UsageGrants, "; "))
 	}
 	if n := len(r.EnqueueGrants); n > 0 {
 		p.add(Warning, "privileges", "roles of tenants may not enqueue", "an enqueue in a transaction of theirs fails", strings.Join(r.EnqueueGrants, "; "))
 	}
 	if n := len(r.MightyRoles); n > 0 {
-		p.add(Warning, "tenants", fmt.Sprintf("%d roles of tenants are superusers or bypass row-level security: %s", n, some(r.MightyRoles)), "they keep no tenants apart",
+		p.add(Warning, "tenants", fmt.Sprintf("%s row-level security: %s", plural.Count(n, "role of a tenant is a superuser or bypasses", "roles of tenants are superusers or bypass"), some(r.MightyRoles)), "they keep no tenants apart",
 			fmt.Sprintf("ALTER ROLE %q NOSUPERUSER NOBYPASSRLS", r.MightyRoles[0]))
 	}
 	if without && r.Mighty {

@@ -34,6 +34,6 @@ func TestFrozenInSomePools(t *testing.T) {
 	got := compare(config.Default(), []*pool{{name: "p1", frozen: []store.Frozen{later}}, {name: "p2", frozen: []store.Frozen{mail, sms}}, {name: "deaf"}})
 	require.Equal(t, []Finding{
 		{Note, "jobs", []string{"p1", "p2"}, "queue mail is frozen, since 1970-01-01T00:01:40Z", "", "none of its jobs is claimed until somebody thaws it", "tenure queues thaw mail", About{Queue: "mail"}},
-		{Warning, "jobs", []string{"p2"}, "kind sms is frozen, since 1970-01-01T00:05:00Z, and not in 1 other pools", "", "its jobs are started there, such as in a pool that was added since", "tenure kinds freeze sms, or tenure kinds thaw sms", About{Kind: "sms"}},
+		{Warning, "jobs", []string{"p2"}, "kind sms is frozen, since 1970-01-01T00:05:00Z, and not in 1 other pool", "", "its jobs are started there, such as in a pool that was added since", "tenure kinds freeze sms, or tenure kinds thaw sms", About{Kind: "sms"}},
 	}, got)
 }

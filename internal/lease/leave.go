@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 )
@@ -140,7 +141,7 @@ func (k *Keeper) stopKeeping(ctx context.Context) error {
 		case <-patience.Done():
 		}
 		if n := len(s.completer.listClaims()); n > 0 {
-			err = fmt.Errorf("pool %s: %d claims could not be brought to an end; they are taken back when the session expires", k.pool.Name, n)
+			err = fmt.Errorf("pool %s: %s could not be brought to an end; what is left is taken back when the session expires", k.pool.Name, plural.Count(n, "claim", "claims"))
 		}
 	}
 	k.state.cancel()

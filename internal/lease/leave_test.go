@@ -174,7 +174,7 @@ func TestKeeperStopIsBounded(t *testing.T) {
 		spoil func(b *bundle, s *Session, claims []execution.Claim)
 		says  string // "": nothing
 	}{
-		"a handler does not return": {func(*bundle, *Session, []execution.Claim) {}, "1 claims could not be brought to an end"},
+		"a handler does not return": {func(*bundle, *Session, []execution.Claim) {}, "1 claim could not be brought to an end"},
 		"a handler does not return, and the session was lost": {func(b *bundle, s *Session, _ []execution.Claim) {
 			b.exec("UPDATE tenure.node_session SET state = 'dead'")
 			require.ErrorIs(b.t, ended(b.t, s.ctx), job.ErrClaimLost)
@@ -183,7 +183,7 @@ func TestKeeperStopIsBounded(t *testing.T) {
 			b.proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
 			b.proxy.Cut(nil)
 			s.Finish(&claims[0], job.Outcome{State: job.Done})
-		}, "1 claims could not be brought to an end"},
+		}, "1 claim could not be brought to an end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

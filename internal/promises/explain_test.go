@@ -186,7 +186,7 @@ func TestExplainLimits(t *testing.T) {
 	}
 	wait(tenure.Limit{Tenant: "t1", Queue: "mail", MaxRunning: 1}, tenure.WaitsForQueueLimit, "queue mail of tenant t1", "of the 1", "--queue mail --max-running 2")
 	wait(tenure.Limit{Tenant: tenure.EveryTenant, Kind: "plain", MaxRunning: 1}, tenure.WaitsForKindLimit, "kind plain of tenant t1", "--kind plain --max-running 2")
-	wait(tenure.Limit{Tenant: "t1", Rate: 1, Per: time.Hour}, tenure.WaitsForRate, "1 jobs in 1h0m0s", "--rate 2 --per 1h0m0s")
+	wait(tenure.Limit{Tenant: "t1", Rate: 1, Per: time.Hour}, tenure.WaitsForRate, "1 job in 1h0m0s", "--rate 2 --per 1h0m0s")
 	goOn()
 	for _, bad := range []struct {
 		limit tenure.Limit

@@ -182,7 +182,7 @@ func TestHoldThatFails(t *testing.T) {
 	const short = 300 * time.Millisecond
 	end := open()
 	err := hold(short, nil)
-	require.ErrorContains(t, err, "1 transactions that began in pool p1 before its own are stopped are still open (the first: process ")
+	require.ErrorContains(t, err, "1 transaction that began in pool p1 before its own are stopped is still open (the first: process ")
 	require.ErrorContains(t, err, "tenure_test_app, tenure tenants, idle in transaction, open for ")
 	require.ErrorContains(t, err, "its data cannot be copied before they end: run this again")
 	require.NotContains(t, err.Error(), "give up", "it has been given up")
@@ -193,7 +193,7 @@ func TestHoldThatFails(t *testing.T) {
 	interrupted, interrupt := context.WithCancel(t.Context())
 	end = open()
 	_, err = operator.Operator().MoveTenant(interrupted, "t1", "p2", tenure.MoveOptions{Hold: true, Progress: func(step string) {
-		if strings.Contains(step, "waiting for 1 transactions") {
+		if strings.Contains(step, "waiting for 1 transaction") {
 			interrupt()
 		}
 	}})
@@ -206,7 +206,7 @@ func TestHoldThatFails(t *testing.T) {
 			end = open() // the last one to get in
 		}
 	})
-	require.ErrorContains(t, err, "1 transactions that began in pool p1 before its own were stopped are still open")
+	require.ErrorContains(t, err, "1 transaction that began in pool p1 before its own were stopped is still open")
 	require.Equal(t, "active", stateOf(t, operator, "t1", "p1"))
 	require.NoError(t, order(ctx, shop, "two"))
 	end()
@@ -222,7 +222,7 @@ func TestHoldThatFails(t *testing.T) {
 		if strings.Contains(step, "stopping its transactions") {
 			end = open()
 		}
-		if strings.Contains(step, "waiting for 1 transactions") {
+		if strings.Contains(step, "waiting for 1 transaction") {
 			end()
 		}
 	}))
@@ -245,11 +245,11 @@ func TestHoldWaitsForPreparedTransactions(t *testing.T) {
 		switch {
 		case strings.Contains(step, "stopping its transactions"):
 			exec("BEGIN; INSERT INTO t1.effect VALUES (1, '', 't1')")
-		case strings.Contains(step, "waiting for 1 transactions"):
+		case strings.Contains(step, "waiting for 1 transaction"):
 			exec("PREPARE TRANSACTION 'x'")
 		}
 	}})
-	require.ErrorContains(t, err, "1 transactions that began in pool p1 before its own were stopped are still open (the first: prepared ")
+	require.ErrorContains(t, err, "1 transaction that began in pool p1 before its own were stopped is still open (the first: prepared ")
 	exec("COMMIT PREPARED 'x'")
 }
 

@@ -203,7 +203,7 @@ func TestMoveWaitsForRunningJobs(t *testing.T) {
 	<-started
 	operator := b.client(b.named("operator"))
 	_, err = operator.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{Wait: time.Millisecond})
-	require.ErrorContains(t, err, `move tenant "t1" to pool p2: 1 jobs still run in pool p1, one on node n`)
+	require.ErrorContains(t, err, `move tenant "t1" to pool p2: 1 job still runs in pool p1, one on node n`)
 	require.Equal(t, "moving", stateOf(t, operator, "t1", "p1"))
 
 	_, err = operator.Operator().MoveTenant(t.Context(), "t1", "p9", tenure.MoveOptions{})
@@ -225,7 +225,7 @@ func TestMoveWaitsForRunningJobs(t *testing.T) {
 	require.Equal(t, "active", stateOf(t, operator, "t1", "p1"))
 
 	m := startMoving(b, operator, "t1", "p2")
-	m.reaches("waiting for 1 running jobs in pool p1")
+	m.reaches("waiting for 1 running job in pool p1")
 	close(goOn)
 	m.ends()
 	b.requireOnce("t1", 3, "p1", "p2")

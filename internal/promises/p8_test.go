@@ -271,7 +271,7 @@ func TestP8KeysStartAtTheirRate(t *testing.T) {
 	e, err := op.ExplainJob(t.Context(), waits)
 	require.NoError(t, err)
 	require.Equal(t, tenure.WaitsForRate, e.Reason, e.Text)
-	require.Contains(t, e.Text+"\n"+e.Advice, `exclusive key "seldom" of tenant t1 may start 1 jobs in 1h0m0s`)
+	require.Contains(t, e.Text+"\n"+e.Advice, `exclusive key "seldom" of tenant t1 may start 1 job in 1h0m0s`)
 	require.Contains(t, e.Advice, `--key "seldom" --rate 2 --per 1h0m0s`)
 	limits, err := op.Limits().List(t.Context())
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -272,10 +273,10 @@ func (m *move) awaitFlight(ctx context.Context, from *routing.Pool, then string)
 			return "", err
 		}
 		if n != said {
-			m.reportStep("waiting for %d running jobs in pool %s", n, from.Name)
+			m.reportStep("waiting for %s in pool %s", plural.Count(n, "running job", "running jobs"), from.Name)
 			said = n
 		}
-		return fmt.Sprintf("%d jobs still run in pool %s, one on node %s%s", n, from.Name, node, then), nil
+		return fmt.Sprintf("%s in pool %s, one on node %s%s", plural.Count(n, "job still runs", "jobs still run"), from.Name, node, then), nil
 	})
 }
 
@@ -325,10 +326,11 @@ func (m *move) awaitTransactions(ctx context.Context, from *routing.Pool, happen
 			return "", nil
 		}
 		if !said {
-			m.reportStep("waiting for %d transactions that began in pool %s before %s", len(before), from.Name, happened)
+			m.reportStep("waiting for %s that began in pool %s before %s", plural.Count(len(before), "transaction", "transactions"), from.Name, happened)
 			said = true
 		}
 		first := store.DescribeTransaction(ctx, from.Jobs(), before[0])
-		return fmt.Sprintf("%d transactions that began in pool %s before %s are still open (the first: %s): %s", len(before), from.Name, happened, first, why), nil
+		return fmt.Sprintf("%s that began in pool %s before %s %s still open (the first: %s): %s",
+			plural.Count(len(before), "transaction", "transactions"), from.Name, happened, plural.Which(len(before), "is", "are"), first, why), nil
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/schollz/progressbar/v3"
+
+	"github.com/tenurehq/tenure/internal/plural"
 )
 
 // screen tells how the demo goes: in lines, and while jobs run in a progress bar and a table
@@ -180,7 +182,7 @@ func (s *screen) line(rows []row, finished int64) string {
 	if locks := "locks: " + strings.Join(holders, ", "); len(text)+len(locks) <= columns {
 		return text + locks + "\n"
 	}
-	return text + fmt.Sprintf("%d nodes hold locks\n", len(held))
+	return text + plural.Count(len(held), "node holds", "nodes hold") + " locks\n"
 }
 
 // left says when what a killed node left behind starts again, as long as that is to come.
@@ -193,7 +195,7 @@ func (s *screen) left() string {
 	if in < 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d jobs of %s start again in %.0f s", r.jobs, r.node, in.Seconds())
+	return fmt.Sprintf("%s of %s %s again in %.0f s", plural.Count(r.jobs, "job", "jobs"), r.node, plural.Which(r.jobs, "starts", "start"), in.Seconds())
 }
 
 // look asks every pool; nil when one did not answer this time.

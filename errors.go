@@ -60,8 +60,8 @@ func Refused(err error) bool {
 		errors.As(err, &socket) && socket.Op == "listen"
 }
 
-// DownPool tells whether err says that a pool's database cannot be used now, or does not answer, and which pool that
-// is; "": err does not say.
+// DownPool tells whether err says that a pool's database cannot be used now, and which pool it is about; "": err does
+// not say.
 func DownPool(err error) (pool string, down bool) {
 	var named *routing.NamedError
 	var unfit *store.PoolError
@@ -70,7 +70,7 @@ func DownPool(err error) (pool string, down bool) {
 	} else if errors.As(err, &unfit) {
 		pool = unfit.Pool
 	}
-	return pool, errors.Is(err, ErrPoolDown) || store.IsGone(err)
+	return pool, errors.Is(err, ErrPoolDown) || pool != "" && store.IsGone(err)
 }
 
 // InputError says what is wrong with what a call was given: options, arguments, a limit, a name, a time;

@@ -37,16 +37,17 @@ func (o *Operator) DoToJobs(ctx context.Context, action string, jobs []JobStatus
 	}
 	type owner struct{ pool, tenant string }
 	chosen := map[owner][]job.ID{}
+	named := map[owner][]string{} // their ids as text, which JSON keeps exact
 	for _, j := range jobs {
 		of := owner{j.Pool, j.Tenant}
-		chosen[of] = append(chosen[of], j.ID)
+		chosen[of], named[of] = append(chosen[of], j.ID), append(named[of], j.ID.String())
 	}
 	subject := "selection " + uuid.NewString()
 	var errs []error
 	for of, ids := range chosen {
 		p, err := o.findPool(of.pool)
 		if err == nil {
-			err = o.note(ctx, p, o.deed(ctx, "jobs."+action, tenancy.ID(of.tenant), subject, map[string]any{"jobs": len(ids), "ids": ids}))
+			err = o.note(ctx, p, o.deed(ctx, "jobs."+action, tenancy.ID(of.tenant), subject, map[string]any{"jobs": len(ids), "ids": named[of]}))
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s %d jobs: %w", action, len(ids), err))

@@ -49,12 +49,13 @@ func NamePool(pool string, err error) error {
 	return &NamedError{pool, err}
 }
 
-// Blame names the pool in an error that says that its database is gone. Others come back as they are.
+// Blame names the pool in an error that says that its database is gone, or did not answer in time. Others come back as
+// they are.
 func (p *Pool) Blame(err error) error {
-	if err == nil || !store.IsGone(err) {
-		return err
+	if store.IsGone(err) || errors.Is(err, context.DeadlineExceeded) {
+		return NamePool(p.Name, err)
 	}
-	return NamePool(p.Name, err)
+	return err
 }
 
 // NamedError says which pool an error is about.

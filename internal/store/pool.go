@@ -217,12 +217,13 @@ func scanNumber(row pgx.Row) (number int, name string, err error) {
 	return number, name, explain(err, "read the pool's number")
 }
 
-// IsGone says whether an error says that a database cannot be reached, does not answer in time, or ends its sessions.
+// IsGone says whether an error says that a database cannot be reached, or ends its sessions. That time ran out says
+// neither: the statement may have been slow, or the caller's time short.
 func IsGone(err error) bool {
 	var pg *pgconn.PgError
 	var socket *net.OpError
 	return errors.As(err, new(*pgconn.ConnectError)) || errors.As(err, &socket) && socket.Op != "listen" || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "57P0") || strings.HasPrefix(pg.Code, "08") || pg.Code == codeTooMany)
+		errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "57P0") || strings.HasPrefix(pg.Code, "08") || pg.Code == codeTooMany)
 }
 
 // Denied turns the error of a connection to a pool, or of a look at its ledger, into a

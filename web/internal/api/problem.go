@@ -46,7 +46,7 @@ func problemOf(ctx context.Context, log *zap.Logger, operation string, err error
 		return huma.Error409Conflict(stateOf(err))
 	case errors.As(err, &unanswered):
 		return huma.Error503ServiceUnavailable("not every pool answered" + inPools(ctx, unanswered.Pools...) + ", and the others have no such thing: try again later")
-	case down && (pool != "" || errors.Is(err, tenure.ErrPoolDown)):
+	case down:
 		log.Warn("a pool's database cannot be used", zap.String("operation", operation), zap.Error(err))
 		return huma.Error503ServiceUnavailable("the pool's database cannot be used now" + inPools(ctx, pool))
 	case errors.Is(err, external.ErrNoArgs):
@@ -68,7 +68,7 @@ func problemOf(ctx context.Context, log *zap.Logger, operation string, err error
 	case errors.As(err, &input):
 		return huma.Error422UnprocessableEntity(input.Error())
 	case errors.Is(err, context.DeadlineExceeded):
-		return huma.NewError(http.StatusGatewayTimeout, "this took too long")
+		return huma.NewError(http.StatusGatewayTimeout, "this took too long"+inPools(ctx, pool))
 	}
 	id := uuid.NewString()
 	log.Error("request not answered", zap.String("operation", operation), zap.String("id", id), zap.Error(err))

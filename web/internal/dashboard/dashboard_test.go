@@ -479,6 +479,7 @@ func TestChosenJobs(t *testing.T) {
 	}
 	text := b.wholePage("/audit")
 	require.Equal(t, 3, strings.Count(text, `data-label="When"`), "one for each press")
+	require.Regexp(t, `>jobs.retry</td>`, b.wholePage("/audit?job="+own.String()), "a job's page leads here")
 	for action, jobs := range map[string]string{"jobs.delete": "1 job", "jobs.retry": "3 jobs", "jobs.cancel": "3 jobs"} {
 		require.Regexp(t, `>`+action+`</td>.*<summary>`+jobs+`</summary>`, text)
 	}

@@ -85,7 +85,7 @@ func (v *visit) statusOf(err error) *statusError {
 		return &statusError{http.StatusServiceUnavailable, partly.Text() + ": do it again once the others answer."}
 	case errors.As(err, &taken):
 		return &statusError{http.StatusConflict, taken.Error()}
-	case down && (pool != "" || errors.Is(err, tenure.ErrPoolDown)), errors.As(err, new(*tenure.UnansweredError)):
+	case down, errors.As(err, new(*tenure.UnansweredError)):
 		v.quiet.Warn("a pool's database cannot be used", zap.String("path", v.URL.Path), zap.Error(err))
 		what := "A pool's database"
 		if pool != "" && v.grant.SeesPool(pool) {

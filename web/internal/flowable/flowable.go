@@ -156,13 +156,13 @@ func notOwner(worker string) error {
 // logged, and the answer has an id to find it by.
 func (s *server) fault(operation string, err error) *fault {
 	var ready *fault
-	pool, down := tenure.DownPool(err)
+	_, down := tenure.DownPool(err)
 	switch {
 	case errors.As(err, &ready):
 		return ready
 	case tenure.IsBetweenPools(err), errors.Is(err, tenure.ErrTenantHeld):
 		return &fault{http.StatusServiceUnavailable, "Service unavailable", "the tenant is being moved: try again later"}
-	case down && (pool != "" || errors.Is(err, tenure.ErrPoolDown)), errors.As(err, new(*tenure.UnansweredError)):
+	case down, errors.As(err, new(*tenure.UnansweredError)):
 		return &fault{http.StatusServiceUnavailable, "Service unavailable", "a pool's database cannot be used now"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &fault{http.StatusGatewayTimeout, "Gateway timeout", "this took too long"}

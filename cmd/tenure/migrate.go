@@ -172,7 +172,7 @@ func summary(pools []tenure.MigratedPool, total int, took time.Duration) string 
 	text := fmt.Sprintf("%d of %s migrated, %s up to date, %d failed, in %v",
 		count["migrated"], plural.Count(total, "pool", "pools"), plural.Count(count["current"], "was", "were"), count["failed"], took.Round(100*time.Millisecond))
 	if held > 0 {
-		text += "; on " + plural.Count(held, "ledger", "ledgers") + " users have rights whom nobody has named: tenure doctor says who"
+		text += "; on " + plural.Count(held, "ledger", "ledgers") + " users have rights whom nobody has named, or were named and have none: tenure doctor says who"
 	}
 	return text
 }
@@ -224,6 +224,7 @@ type jsonHolder struct {
 	Tenant *string  `json:"tenant,omitempty"` // whose role it is
 	Name   string   `json:"name,omitempty"`   // the command that names it
 	Revoke []string `json:"revoke"`
+	Lost   bool     `json:"lost,omitempty"` // it was named, and has no rights any more
 }
 
 type jsonStep struct {
@@ -241,7 +242,7 @@ func jsonMigrated(pools []tenure.MigratedPool) []jsonPoolMigrated {
 			j.Applied = append(j.Applied, jsonStep{s.Version, s.Name, s.Took.Seconds()})
 		}
 		for _, h := range p.Holders {
-			j.Holders = append(j.Holders, jsonHolder{h.User, h.Tenant, h.Name(p.Pool), h.Revoke})
+			j.Holders = append(j.Holders, jsonHolder{h.User, h.Tenant, h.Name(p.Pool), h.Revoke, h.Lost})
 		}
 		if len(p.Grants) > 0 {
 			j.State, j.Granted = "migrated", p.Grants

@@ -137,7 +137,7 @@ func (p *pool) checkShared(ctx context.Context, db store.DB) error {
 	return err
 }
 
-// checkHolders looks for who has rights on the ledger that nobody has given by naming him.
+// checkHolders looks for who has rights on the ledger and was not named, and for who was named and has none.
 func (p *pool) checkHolders(ctx context.Context, db store.DB) error {
 	all, err := store.Holders(ctx, db)
 	for _, h := range all {
@@ -148,7 +148,11 @@ func (p *pool) checkHolders(ctx context.Context, db store.DB) error {
 		case name != "":
 			severity, mend = Warning, "if nodes or clients connect as this user: "+name+"; if not, "+mend
 		}
-		p.add(severity, "privileges", h.String(), "it may read, add, change or remove jobs of any tenant, or keep them from running", mend)
+		means := "it may read, add, change or remove jobs of any tenant, or keep them from running"
+		if h.Lost {
+			means = "nodes and clients that connect as this user keep the pool out of service"
+		}
+		p.add(severity, "privileges", h.String(), means, mend)
 	}
 	return err
 }

@@ -200,11 +200,13 @@ func behind(ctx context.Context, db DB) (users []string, err error) {
 	return users, err
 }
 
-// Holder is somebody who has rights on a ledger, and whom no operator has named to work on it.
+// Holder is somebody who has rights on a ledger, and whom no operator has named to work on it; or who was named, and has
+// none any more.
 type Holder struct {
 	User   string   // PUBLIC: everybody has them
 	Tenant *string  // whose role it is, "" of all; nil: no tenant's
 	Revoke []string // the statements that take the rights away; none: nodes may run as this user
+	Lost   bool     // it was named, and has no rights any more
 }
 
 // Holders lists who has rights on the ledger by nobody's naming: beyond what documents give to processes that
@@ -220,6 +222,8 @@ func (h Holder) String() string {
 		return fmt.Sprintf("user %s, which nodes run as, is the role of tenant %q, too, whose transactions are refused: they would have rights on the ledger, which is all tenants'", h.User, *h.Tenant)
 	case h.Tenant != nil:
 		return fmt.Sprintf("role %s of tenant %q has rights on the ledger, which is all tenants'", h.User, *h.Tenant)
+	case h.Lost:
+		return fmt.Sprintf("user %s was named to work on the ledger, and has no rights there: it was restored without them, or another user has the name now", h.User)
 	case h.User == "PUBLIC":
 		return "everybody who can connect (PUBLIC) has rights on the ledger"
 	default:

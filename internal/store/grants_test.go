@@ -283,6 +283,11 @@ func TestNobodyIsGuessed(t *testing.T) {
 	given, err = store.Regrant(t.Context(), owner)
 	require.NoError(t, err)
 	require.Empty(t, given, "another user of that name was named by nobody")
+	holders, err = store.Holders(t.Context(), runtime)
+	require.NoError(t, err)
+	require.Len(t, holders, 1, "and that is said")
+	require.Contains(t, holders[0].String(), "user "+all+" was named to work on the ledger, and has no rights there")
+	require.Equal(t, "tenure migrate --pool main --grants --runtime "+all, holders[0].Name("main"))
 }
 
 // TestWhatHoldersHave: each way to a right that nobody gave by naming is found, and what mends it mends it.

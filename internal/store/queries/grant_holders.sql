@@ -4,7 +4,8 @@
 -- named: tenant says whose role it is, '' of all. A user whom somebody named, or who asks, may be who nodes
 -- run as: nothing is taken away from it, and if it is a tenant's role, too, it is listed without statements. Functions count that have the owner's rights and do not look
 -- at who calls. Of views what everybody has of them does not count: what they show is his. What is given by default
--- on whatever the owner will make counts, too.
+-- on whatever the owner will make counts, too. After them those who were named and have lost their rights: by a restore without
+-- grants, or because another user has the name now.
 WITH RECURSIVE acl (grantee, kind, object, privilege, grantable, enqueues) AS (
     SELECT a.grantee, 'SCHEMA ', 'tenure', a.privilege_type, a.is_grantable, a.privilege_type = 'USAGE'
     FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a
@@ -66,8 +67,12 @@ statement (oid, n, sql) AS (
           WHERE NOT h.runs AND (h.tenant IS NOT NULL OR h.oid = 0 OR NOT a.enqueues)
           GROUP BY h.oid, h.name, a.kind, a.object) on_object
     GROUP BY oid, name, kind, privileges)
-SELECT coalesce(h.rolname, 'PUBLIC') AS name, h.tenant, coalesce(array_agg(s.sql ORDER BY s.n, s.sql) FILTER (WHERE s.sql IS NOT NULL), '{}') AS statements
+SELECT coalesce(h.rolname, 'PUBLIC') AS name, h.tenant, coalesce(array_agg(s.sql ORDER BY s.n, s.sql) FILTER (WHERE s.sql IS NOT NULL), '{}') AS statements, false AS lost
 FROM holder h LEFT JOIN statement s USING (oid)
 WHERE s.sql IS NOT NULL OR h.runs AND (h.tenant IS NOT NULL OR NOT h.named)
 GROUP BY h.oid, h.rolname, h.tenant
-ORDER BY h.tenant IS NULL, 1;
+UNION ALL
+SELECT u.user_name, NULL, '{}', true
+FROM tenure.runtime_user u JOIN pg_roles r ON r.rolname = u.user_name
+WHERE NOT has_table_privilege(r.oid, 'tenure.job', 'DELETE') AND tenure.tenant_of_role(u.user_name) IS NULL
+ORDER BY lost, tenant NULLS LAST, name;

@@ -20,8 +20,8 @@ type claimer struct {
 	peers       *peers
 	dispatcher  *dispatcher
 	quarantined *quarantineClaimer
-	headsFirst  bool      // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
-	slowUntil   time.Time // payloads are printed apart until then, as those of a page took long
+	headsFirst  bool // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
+	printing    printing
 }
 
 // claimJobs claims as many jobs as there is capacity for and some are waiting, and hands them
@@ -89,7 +89,7 @@ func (c *claimer) claimPages(ctx context.Context, n, slots int, ready []*peer) (
 		reserved.release()
 		return 0, err
 	}
-	next := c.beginReading(ctx, c.peers.runnable, time.Now().Before(c.slowUntil), c.joinPortions(heads, c.choosePortions(ctx, n-len(heads), ready, taken)), slots, reserved)
+	next := c.beginReading(ctx, c.peers.runnable, c.printing, c.joinPortions(heads, c.choosePortions(ctx, n-len(heads), ready, taken)), slots, reserved)
 	for ahead := 0; next != nil; ahead++ {
 		var n int
 		n, next, err = c.claimPage(ctx, next, ahead < mostAhead)
@@ -104,9 +104,7 @@ func (c *claimer) claimPage(ctx context.Context, r *reading, mayReadAhead bool) 
 	if <-r.done; r.err != nil {
 		return 0, nil, r.err
 	}
-	if r.page.Slow {
-		c.slowUntil = time.Now().Add(sweepEvery / 4)
-	}
+	c.printing.note(&r.page, r.took)
 	if c.homes.areOutdated() { // jobs were read that may have been enqueued because of it
 		c.homes.followRoutes()
 		c.settleHeads(r.portions, store.Page{})
@@ -170,7 +168,7 @@ func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer)
 	if slots == 0 {
 		return nil
 	}
-	return c.beginReading(ctx, c.peers.runnable, time.Now().Before(c.slowUntil), c.choosePortions(ctx, slots, ready, taken), slots, holdReserved(c.workers, slots))
+	return c.beginReading(ctx, c.peers.runnable, c.printing, c.choosePortions(ctx, slots, ready, taken), slots, holdReserved(c.workers, slots))
 }
 
 // putBack has the heads of a page looked up again that nothing is made of.
@@ -216,7 +214,7 @@ func (c *claimer) choosePortions(ctx context.Context, n int, ready []*peer, take
 			c.lanes.MarkFull(p.Lane)
 			continue
 		}
-		p.Quota, p.Here = min(p.Quota, all, left, p.Lane.CountFitting()), here
+		p.Quota, p.Here = min(p.Quota, all, left, p.Lane.CountFitting(c.printing.room)), here
 		c.gates.Reserve(of, p.Quota)
 		kept = append(kept, p)
 	}

@@ -48,7 +48,7 @@ func newTerm(held context.Context, h *holding, seen heartbeats, o *offers, inher
 	t.timers = &timers{holding: h, schedules: schedules{holding: h, beside: newDuties(h.log, &h.group, h.inbox.wake)}}
 	t.handover = &handover{holding: h, offers: o, recovery: t.recovery}
 	d := &dispatcher{holding: h, peers: t.peers}
-	t.claimer = &claimer{holding: h, homes: t.homes, peers: t.peers, dispatcher: d, quarantined: &quarantineClaimer{holding: h, peers: t.peers, dispatcher: d}}
+	t.claimer = &claimer{holding: h, printing: printing{room: store.MaxPageBytes}, homes: t.homes, peers: t.peers, dispatcher: d, quarantined: &quarantineClaimer{holding: h, peers: t.peers, dispatcher: d}}
 	t.directs = &directClaimer{holding: h, claimer: t.claimer, handover: t.handover}
 	t.rereader = &rereader{holding: h, homes: t.homes, peers: t.peers, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
 	t.maintenance = &maintenance{holding: h}

@@ -21,19 +21,47 @@ type reading struct {
 	reserved *reservedSlots
 
 	done chan struct{} // closed once the rest is known
+	took time.Duration
 	page store.Page
 	err  error
 }
 
-// beginReading reads jobs beside the term's goroutine, those of the given kinds with their payload, which
-// is printed apart if that is said; nil: there is nothing to be read.
-func (h *holding) beginReading(ctx context.Context, kinds store.Kinds, apart bool, portions []schedule.Portion, slots int, reserved *reservedSlots) *reading {
+// pageSoon is how long a page may take: all tenants wait for it.
+const pageSoon = 20 * time.Millisecond
+
+// printing is how the payloads of pages are printed, by how long that took lately. A tenant may have nothing but
+// large ones, of which a full page takes a tenth of a second.
+type printing struct {
+	room      int64     // bytes of a page
+	slowUntil time.Time // one by one until then
+}
+
+// note learns from a page.
+func (p *printing) note(page *store.Page, took time.Duration) {
+	if page.Slow {
+		p.slowUntil = time.Now().Add(sweepEvery / 4)
+	}
+	bytes := int64(0)
+	for i := range page.Jobs {
+		bytes += int64(len(page.Jobs[i].Record.Payload) + len(page.Jobs[i].Record.Meta))
+	}
+	switch {
+	case took > pageSoon:
+		p.room = max(store.MaxJobBytes, min(p.room, int64(float64(bytes)*float64(pageSoon)/float64(took))))
+	case bytes > p.room/2: // it was put to use
+		p.room = min(store.MaxPageBytes, 2*p.room)
+	}
+}
+
+// beginReading reads jobs beside the term's goroutine, those of the given kinds with their payload;
+// nil: there is nothing to be read.
+func (h *holding) beginReading(ctx context.Context, kinds store.Kinds, how printing, portions []schedule.Portion, slots int, reserved *reservedSlots) *reading {
 	if len(portions) == 0 {
 		reserved.release()
 		return nil
 	}
 	r := &reading{began: time.Now(), portions: portions, before: make([]int64, len(portions)), slots: slots, reserved: reserved, done: make(chan struct{})}
-	req := store.PageRequest{Apart: apart}
+	req := store.PageRequest{Apart: r.began.Before(how.slowUntil), Room: how.room}
 	for i, p := range portions {
 		r.before[i] = p.Lane.Cursor()
 		switch {
@@ -51,6 +79,7 @@ func (h *holding) beginReading(ctx context.Context, kinds store.Kinds, apart boo
 		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 		defer cancel()
 		r.page, r.err = store.ReadPage(ctx, h.pool.Jobs(), &req, kinds, foreign)
+		r.took = time.Since(r.began)
 	}()
 	return r
 }

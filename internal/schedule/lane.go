@@ -140,8 +140,8 @@ func (l *Lane) NoteSize(j *store.Waiting) {
 	l.bytes += lately * (min(float64(j.Bytes), store.MaxJobBytes) - l.bytes)
 }
 
-// CountFitting is how many jobs of the lane fit into a page: others would be read in vain.
-func (l *Lane) CountFitting() int { return max(1, int(store.MaxPageBytes/max(l.bytes, 1))) }
+// CountFitting is how many jobs of the lane fit into a page with room for so many bytes: others would be read in vain.
+func (l *Lane) CountFitting(room int64) int { return max(1, int(float64(room)/max(l.bytes, 1))) }
 
 // queueOf returns the tenant's queue of a name, which begins without lanes.
 func (t *tenantLanes) queueOf(name string, c *QueueConfig) *queue {

@@ -54,7 +54,7 @@ func readApart(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign 
 		jobs[w.Record.ID] = w
 	}
 	until := time.Now().Add(pagePatience)
-	err = printApart(ctx, db, order, MaxPageBytes, until, func(p printed) {
+	err = printApart(ctx, db, order, cmp.Or(p.Room, MaxPageBytes), until, func(p printed) {
 		w := jobs[p.id]
 		w.Damage, w.TooLarge, w.Left = p.damage, p.bytes > MaxJobBytes, p.isLeft()
 		w.Bytes, w.Record.Payload, w.Record.Meta = p.bytes, p.payload, p.meta

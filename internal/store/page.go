@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -35,6 +36,7 @@ type PageRequest struct {
 	Kinds      []string // the lane is read for jobs of one kind; "": of all
 	UpTo       []int64  // the lane is read up to this position
 	Apart      bool     // print payloads one by one, the smallest first: what is printed at once was slow lately
+	Room       int64    // bytes of payloads that the page may have, MaxJobBytes to MaxPageBytes; 0: MaxPageBytes
 }
 
 // Add asks for up to quota jobs of a lane after a position. Those with an exclusive key come
@@ -154,7 +156,7 @@ func ReadPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign b
 func readPage(ctx context.Context, db DB, p *PageRequest, kinds Kinds, foreign bool, most int) (Page, error) {
 	var b pgx.Batch
 	b.Queue(sqlPageState)
-	b.Queue(sqlPageRead, p.Queues, p.Tenants, p.Priorities, p.After, p.Quotas, kinds.List(), foreign, most, MaxPageBytes, p.Heads, p.Kinds, p.UpTo)
+	b.Queue(sqlPageRead, p.Queues, p.Tenants, p.Priorities, p.After, p.Quotas, kinds.List(), foreign, most, cmp.Or(p.Room, MaxPageBytes), p.Heads, p.Kinds, p.UpTo)
 	r := db.SendBatch(ctx, &b)
 	defer r.Close()
 	page, err := scanPage(r, p, kinds.own)

@@ -46,6 +46,17 @@ func TestPageWithholdsWhatIsTooLarge(t *testing.T) {
 	}
 	require.LessOrEqual(t, shown, int64(store.MaxPageBytes))
 	require.Equal(t, 1, left, "all but the last fit")
+
+	var r store.PageRequest
+	r.Add(store.Lane{Queue: "default", Tenant: "acme"}, 0, len(p.Jobs))
+	r.Room, shown = store.MaxJobBytes, 0
+	p, err := store.ReadPage(t.Context(), b.owner, &r, store.KindsOf([]string{"k"}), false)
+	require.NoError(t, err)
+	for _, j := range p.Jobs {
+		shown += int64(len(j.Record.Payload))
+	}
+	require.Positive(t, shown)
+	require.LessOrEqual(t, shown, int64(store.MaxJobBytes), "the request has less room")
 }
 
 // add adds a job with this payload, an SQL expression.

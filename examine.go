@@ -2,7 +2,9 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -10,6 +12,7 @@ import (
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/doctor"
 	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Examination is what [Examine] found.
@@ -46,7 +49,12 @@ func (o *Operator) ExamineWork(ctx context.Context, pool string) (found PoolFind
 		return found, err
 	}
 	err = operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
-		found, err = doctor.ExamineWork(ctx, db, *o.cfg.Load(), pool)
+		found, err = doctor.ExamineWork(ctx, db, *o.cfg.Load(), pool, func(ctx context.Context, tenants []string) []string {
+			return slices.DeleteFunc(tenants, func(id string) bool {
+				_, _, err := o.router.Resolve(ctx, tenancy.ID(id))
+				return !errors.Is(err, tenancy.ErrUnknownTenant)
+			})
+		})
 		return err
 	})
 	return found, routing.NamePool(pool, err)

@@ -123,6 +123,7 @@ func Examine(ctx context.Context, cfg config.Config, o Options) Examination {
 	var group sync.WaitGroup
 	for i, name := range names {
 		pools[i] = &pool{name: name, cfg: cfg, open: cmp.Or(o.Open, longOpen), now: o.Now}
+		pools[i].unrouted = pools[i].notInTable
 		group.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, within)
 			defer cancel()
@@ -152,9 +153,13 @@ func worstFirst(found []Finding) []Finding {
 // Work is what is wrong with the work of a pool: its nodes, its lock and its jobs.
 type Work struct{ pool *pool }
 
-// ExamineWork makes those checks of [Examine] that are about a pool's work, on a connection of the pool's.
-func ExamineWork(ctx context.Context, db store.Beginner, cfg config.Config, name string) (Work, error) {
+// ExamineWork makes those checks of [Examine] that are about a pool's work, on a connection of the pool's. unrouted are
+// those of tenants that no routing rule knows.
+func ExamineWork(ctx context.Context, db store.Beginner, cfg config.Config, name string, unrouted func(context.Context, []string) []string) (Work, error) {
 	p := &pool{name: name, cfg: cfg, open: longOpen, now: time.Now}
+	p.unrouted = func(ctx context.Context, tenants []string) ([]string, error) {
+		return unrouted(ctx, tenants[:min(len(tenants), mostAskedOften)]), nil
+	}
 	for _, c := range checks {
 		if !c.work {
 			continue
@@ -210,6 +215,9 @@ type pool struct {
 	open time.Duration // how long a transaction may be
 	now  func() time.Time
 
+	// unrouted are those of tenants, which are not static ones, that no routing rule knows.
+	unrouted func(context.Context, []string) ([]string, error)
+
 	findings []Finding
 	whole    bool
 	lacking  bool // its ledger cannot be read, and a finding says why
@@ -246,7 +254,7 @@ var checks = []struct {
 	{"nodes", true, true, (*pool).checkSessions},
 	{"lock", true, true, (*pool).checkLock},
 	{"jobs", true, true, (*pool).checkJobs},
-	{"routes", true, false, (*pool).checkRoutes},
+	{"routes", true, true, (*pool).checkRoutes},
 	{"tenants", true, false, (*pool).checkTenants},
 	{"privileges", true, false, (*pool).checkHolders},
 	{"tenants", true, false, (*pool).checkShared},

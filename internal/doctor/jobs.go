@@ -11,7 +11,6 @@ import (
 
 	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -196,24 +195,32 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	}
 	found = slices.DeleteFunc(found, func(id string) bool { _, static := p.cfg.Tenants.Static[tenancy.ID(id)]; return static })
 	found = found[:min(len(found), mostAsked)]
-	if table := p.cfg.Tenants.Table; table != nil && len(found) > 0 {
-		if found, err = p.notInTable(ctx, *table, found); err != nil {
-			p.add(Error, "tenants", fmt.Sprintf("tenants.table cannot be asked: %v", err), "jobs of tenants that it alone knows do not run, and cannot be enqueued", "correct tenants.table, or look after the database of pool "+table.Pool)
+	if len(found) > 0 {
+		if found, err = p.unrouted(ctx, found); err != nil {
+			p.add(Error, "tenants", fmt.Sprintf("tenants.table cannot be asked: %v", err), "jobs of tenants that it alone knows do not run, and cannot be enqueued", "correct tenants.table, or look after the database of pool "+p.cfg.Tenants.Table.Pool)
 			return nil
 		}
 	}
 	if len(found) > 0 {
 		p.add(Error, "jobs", fmt.Sprintf("%s jobs here, and no routing rule knows %s: %s", plural.Count(len(found), "tenant has", "tenants have"), plural.Which(len(found), "it", "them"), some(found)), "none of their jobs runs",
 			fmt.Sprintf("add them to tenants.static or to the table; or: tenure tenants reassign %q --to TENANT; or: tenure jobs cancel --tenant %q", found[0], found[0]))
+		p.about(About{Tenant: found[0]})
 	}
 	return nil
 }
 
-// mostAsked bounds how many tenants the lookup table is asked for, a query each.
-const mostAsked = 1000
+// mostAsked bounds how many tenants the lookup table is asked for, a query each; mostAskedOften, where it is every few seconds.
+const (
+	mostAsked      = 1000
+	mostAskedOften = 100
+)
 
-// notInTable are those of tenants that the lookup table does not know.
-func (p *pool) notInTable(ctx context.Context, table routing.TableConfig, tenants []string) (unknown []string, err error) {
+// notInTable are those of tenants that the lookup table, if there is one, does not know.
+func (p *pool) notInTable(ctx context.Context, tenants []string) (unknown []string, err error) {
+	table := p.cfg.Tenants.Table
+	if table == nil {
+		return tenants, nil
+	}
 	conn, err := (&pool{name: table.Pool, cfg: p.cfg}).connect(ctx, tableWithin)
 	if err != nil {
 		return nil, err

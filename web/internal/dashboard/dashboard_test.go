@@ -589,6 +589,7 @@ func TestTheOverviewSaysWhatTheDoctorSays(t *testing.T) {
 	stuck := b.enqueue("acme", mail{"x"})
 	b.enqueue("acme", mail{"x"})
 	exec("SELECT tenure.enqueue('acme', 'nobodys', '{}')")
+	exec("INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('acmee', 'default', 'mail.send', '{}')") // mistyped
 	exec(`INSERT INTO tenure.node_session (session_id, node, member, gossip_addr, version, kinds, state, last_seen, expires_at)
 		VALUES ('00000000-0000-0000-0000-000000000007', 'n', 'n', '', 'v', '{mail.send,mail.broken}', 'live', now(), now() + interval '1 h')`)
 	exec(`INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT '00000000-0000-0000-0000-000000000007', turn, ARRAY[id], now() - interval '58 min' FROM tenure.job WHERE id = $1`, int64(stuck))
@@ -612,7 +613,7 @@ func TestTheOverviewSaysWhatTheDoctorSays(t *testing.T) {
 	for what := range said {
 		require.Contains(t, text, what)
 	}
-	for _, leads := range []string{`href="/ops/jobs?kind=nobodys&pool=pool-1&state=waiting"`, `href="/ops/jobs/` + stuck.String() + `"`, `href="/ops/tenant?id=globex"`, `href="/ops/jobs?kind=print&pool=pool-1&state=waiting"`} {
+	for _, leads := range []string{`href="/ops/jobs?kind=nobodys&pool=pool-1&state=waiting"`, `href="/ops/jobs/` + stuck.String() + `"`, `href="/ops/tenant?id=globex"`, `href="/ops/tenant?id=acmee"`, `href="/ops/jobs?kind=print&pool=pool-1&state=waiting"`} {
 		require.Contains(t, text, leads)
 	}
 	require.Regexp(t, `<b>(60|61|62) min</b>oldest waits<`, text, "the oldest is on the first screen")

@@ -94,11 +94,11 @@ func newLogger(c config.Log, w io.Writer) *zap.Logger {
 	}
 	e := zap.NewProductionEncoderConfig()
 	e.EncodeTime = zapcore.ISO8601TimeEncoder
-	e.EncodeDuration = zapcore.StringDurationEncoder
+	e.EncodeDuration = zapcore.SecondsDurationEncoder // for who reckons with them
 	e.TimeKey = "time"
 	encoder := zapcore.NewJSONEncoder(e)
 	if c.Format == "console" {
-		e.EncodeLevel = zapcore.CapitalLevelEncoder
+		e.EncodeLevel, e.EncodeDuration = zapcore.CapitalLevelEncoder, zapcore.StringDurationEncoder
 		encoder = zapcore.NewConsoleEncoder(e)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))

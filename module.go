@@ -157,6 +157,7 @@ func provideManager(lc fx.Lifecycle, cfg config.Config, ss *lease.Keepers, r *ro
 	m.SetSchedules(cfg.Schedules)
 	m.SetLimits(cfg.Limits, slices.Collect(maps.Keys(cfg.Pools)))
 	m.MeterTenants(cfg.Node.MeteredTenants())
+	c.LogLocks(m.HeldBy)
 	for kind := acquisition.MessageHint; kind <= acquisition.MessageAnswer; kind++ {
 		c.Handle(kind, func(from string, payload []byte) error { return m.Receive(kind, from, payload) })
 	}

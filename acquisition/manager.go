@@ -358,5 +358,15 @@ func (m *Manager) Locks() []Held {
 	return out
 }
 
+// HeldBy names the pools whose locks a member held when this node last looked.
+func (m *Manager) HeldBy(member string) (pools []string) {
+	for _, l := range m.Locks() {
+		if l.Holder == member {
+			pools = append(pools, l.Pool)
+		}
+	}
+	return pools
+}
+
 // Metrics returns the Manager's metrics, to be registered by the caller.
 func (m *Manager) Metrics() prometheus.Collector { return m.node.metrics }

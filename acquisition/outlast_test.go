@@ -63,7 +63,8 @@ func TestReapingOutlastsTheClock(t *testing.T) {
 	for i, c := range cases {
 		ids[i] = b.otherClaims(c.ttl)
 	}
-	tm, _ := b.term(t.Context())
+	tm, logged := b.term(t.Context())
+	tm.recovery.from = "other"
 	for i, c := range cases {
 		tm.recovery.heartbeats[ids[i]] = heartbeatSeen{at: time.Now(), still: c.still}
 		if c.moves {
@@ -81,6 +82,11 @@ func TestReapingOutlastsTheClock(t *testing.T) {
 	}
 	require.Equal(t, dead, b.count("SELECT count(*) FROM tenure.job WHERE losses = 1"))
 	require.EqualValues(t, int64(len(cases))-dead, b.count("SELECT count(*) FROM tenure.claim"))
+	lines := logged.FilterMessageSnippet("declared dead").All()
+	require.Len(t, lines, int(dead), "one warning each")
+	for _, l := range lines {
+		require.Equal(t, []any{"other", int64(1), true}, []any{l.ContextMap()["node"], l.ContextMap()["jobs"], l.ContextMap()["held_lock"]})
+	}
 }
 
 // A duty that would have to wait for somebody's lock is deferred, which is said now and

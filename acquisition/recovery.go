@@ -117,8 +117,8 @@ func (r *recovery) declareDead(ctx context.Context, s store.Session, now time.Ti
 		return false, err
 	}
 	delete(r.heartbeats, s.ID)
-	r.log.Warn("session declared dead; its jobs run again", zap.Stringer("session", s.ID), zap.String("node", s.Node),
-		zap.Time("last_seen", s.LastSeen), zap.Int("claims", s.Claims), zap.Bool("clock_set_back", !s.Expired))
+	r.log.Warn("session declared dead: its node has died, or does not reach the database; its jobs run again", zap.String("node", s.Node), zap.Stringer("session", s.ID),
+		zap.Int("jobs", r.inFlight.CountOf(s.ID)), zap.Bool("held_lock", r.from != "" && s.Member == r.from), zap.Time("last_seen", s.LastSeen), zap.Bool("clock_set_back", !s.Expired))
 	return true, nil
 }
 

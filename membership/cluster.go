@@ -53,6 +53,7 @@ type Cluster struct {
 	metrics *metrics
 	single  bool
 	network underlay.Network                                                  // nil: this machine's
+	holds   func(member string) []string                                      // see LogLocks; nil: nobody is asked
 	wrap    func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport // for tests
 
 	mail     mailbox
@@ -105,6 +106,10 @@ type Option func(*Cluster)
 
 // OnNetwork has a Cluster gossip over another network than this machine's.
 func OnNetwork(n underlay.Network) Option { return func(c *Cluster) { c.network = n } }
+
+// LogLocks has it logged, of a node that fails, for which pools it held the acquire lock, as holds says, which must
+// return at once. It is called before Start.
+func (c *Cluster) LogLocks(holds func(member string) []string) { c.holds = holds }
 
 // Single returns a Cluster of one, for a node without a cluster section. It opens
 // no sockets, has settled from the start, and if its role is RoleNode its rank is

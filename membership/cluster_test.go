@@ -92,6 +92,34 @@ func TestKilledNodeIsMissed(t *testing.T) {
 	agree(t, all[0], all[1], again)
 }
 
+// A node that has died is a warning in the others' logs, with the locks that it held; one that leaves is none.
+func TestDeathIsAWarning(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zapcore.InfoLevel)
+	all := startNodes(t, 4, func(c *Cluster) {
+		if c.self.Node == "a" {
+			c.logTo(zap.New(core))
+		}
+		c.LogLocks(func(member string) []string { return []string{"pool of " + member} })
+	})
+	ends := func(node string) func() bool {
+		return func() bool {
+			return logs.FilterField(zap.String("node", node)).Filter(func(e observer.LoggedEntry) bool {
+				return strings.HasPrefix(e.Message, "member left") || strings.HasPrefix(e.Message, "member failed")
+			}).Len() > 0
+		}
+	}
+	stop(t, all[3])
+	eventually(t, ends("d"), "the one that leaves")
+	kill(t, all[2])
+	eventually(t, ends("c"), "the one that dies")
+	warned := logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet("member").All()
+	require.Len(t, warned, 1)
+	require.Equal(t, []any{"c", []any{"pool of " + all[2].name}}, []any{warned[0].ContextMap()["node"], warned[0].ContextMap()["locks"]})
+	stop(t, all[0])
+	require.Len(t, logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet("member ").All(), 1, "who stops misses nobody")
+}
+
 func TestLeaveIsNoticedAtOnce(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)

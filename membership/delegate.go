@@ -51,6 +51,10 @@ func (d delegate) NotifyMsg(b []byte) {
 		d.c.metrics.malformed.WithLabelValues("message").Inc()
 		return
 	}
+	if m.kind == kindFarewell && m.to == d.c.name {
+		d.c.noteFarewell(m.from)
+		return
+	}
 	d.c.mail.receive(m)
 }
 

@@ -18,6 +18,9 @@ const MaxPayload = 1200
 // a process that is gone must not reach the next one on its port.
 const messageVersion = 1
 
+// kindFarewell is the kind of what a member sends that leaves, and of nothing else.
+const kindFarewell = 255
+
 var (
 	errMessageShort   = errors.New("message is cut off")
 	errMessageVersion = errors.New("message has an unknown version")

@@ -38,6 +38,7 @@ type roster struct {
 	movedAt   time.Time                  // guarded by mu; last change that concerns a node
 	watchers  map[chan struct{}]struct{} // guarded by mu
 	conflicts map[string][2]string       // guarded by mu; member name to its two addresses
+	parted    map[string]bool            // guarded by mu; members that said that they leave, since they were last taken
 }
 
 func newRoster(self Member) roster {
@@ -52,6 +53,7 @@ func newRoster(self Member) roster {
 		movedAt:    time.Now(),
 		watchers:   map[chan struct{}]struct{}{},
 		conflicts:  map[string][2]string{},
+		parted:     map[string]bool{},
 	}
 }
 
@@ -152,6 +154,25 @@ func (r *roster) takeConflicts() map[string][2]string {
 	return taken
 }
 
+// noteFarewell notes that a member leaves of itself, which memberlist does not tell from its death.
+func (r *roster) noteFarewell(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.parted) < maxParted { // what is more, nobody has sent who is one of us
+		r.parted[name] = true
+		nudge(r.wake)
+	}
+}
+
+// takeParted empties what noteFarewell noted.
+func (r *roster) takeParted() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.parted
+	r.parted = map[string]bool{}
+	return taken
+}
+
 // markChanged must be called with mu held, after a change to the view. nodes says
 // whether it concerned a member that serves pools.
 func (r *roster) markChanged(nodes bool) {
@@ -189,6 +210,18 @@ func (r *roster) currentPhase() phase {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.phase
+}
+
+// listNodes lists the other members that serve pools, also once this one has stopped.
+func (r *roster) listNodes() (nodes []peer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.others {
+		if p.Role == RoleNode {
+			nodes = append(nodes, p)
+		}
+	}
+	return nodes
 }
 
 // countOthers is how many other members are believed alive, also once this one has stopped.

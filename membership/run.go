@@ -50,6 +50,8 @@ func (c *Cluster) followView(ctx context.Context) {
 		quiet  = time.NewTimer(c.times.settleBound) // set again once joined
 		check  = time.NewTicker(c.times.twinGrace / 3)
 	)
+	var failed <-chan time.Time // nil: everybody is there, or has left in order
+	book.holds = c.holds
 	defer bound.Stop()
 	defer quiet.Stop()
 	defer check.Stop()
@@ -58,8 +60,20 @@ func (c *Cluster) followView(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
-			book.logMembers(c.currentView().members)
+			members := c.currentView().members // before who has parted is taken: of whom it lacks, that is known then
+			parted := c.takeParted()
+			if c.currentPhase() == stopped { // the others have not gone
+				return
+			}
+			book.logMembers(members, parted)
 			book.warnConflicts(c.takeConflicts())
+			if failed == nil && len(book.gone) > 0 {
+				failed = time.After(farewellGrace)
+			}
+		case now := <-failed:
+			if failed = nil; book.logFailed(now) {
+				failed = time.After(farewellGrace)
+			}
 		case <-check.C:
 			book.warnTwins(time.Now())
 		case <-joined:

@@ -269,6 +269,21 @@ func (f *InFlight) RefreshOlder(claims []store.Claim) (freed bool) {
 	return freed
 }
 
+// CountOf is how many jobs a session has claimed, as far as is known here.
+func (f *InFlight) CountOf(session uuid.UUID) (jobs int) {
+	for _, c := range f.older {
+		if c.Session == session {
+			jobs += len(c.Jobs)
+		}
+	}
+	for _, l := range f.assigned {
+		if l.session == session {
+			jobs += len(l.jobs)
+		}
+	}
+	return jobs
+}
+
 // OthersClaim tells whether a session other than mine still has claims.
 func (f *InFlight) OthersClaim(mine uuid.UUID) bool {
 	if len(f.assigned) > 0 {

@@ -181,6 +181,10 @@ func (c *Client) insertBatch(ctx context.Context, tenant tenancy.Tenant, pool *r
 			return err
 		})
 	})
+	if err == nil && !out.Duplicate {
+		c.enqueued.Add(pool.Name, then.Kind, 1)
+		c.countEnqueued(pool, jobs)
+	}
 	return out, pool.Blame(err)
 }
 

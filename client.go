@@ -55,6 +55,11 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 	cipher := o.cipher(cfg)
 	process := newProcess(cfg, router, cluster, cipher)
 	process.registry = o.registry
+	if o.registerer != nil {
+		if err := o.registerer.Register(process.enqueued); err != nil {
+			return nil, err
+		}
+	}
 	return &Client{process: process,
 		reloader: &reloader{started: cfg, router: router, cluster: cluster, cipher: o.reloaded(cipher), log: o.log, lock: newReloadLock()}}, nil
 }
@@ -99,6 +104,7 @@ func (c *Client) Reload(ctx context.Context, cfg config.Config) (Reloaded, error
 		c.cfg.Store(&cfg)
 		for _, p := range change.Removed {
 			c.leaving.Go(func() { c.router.Close(p) })
+			c.enqueued.Forget(p.Name)
 		}
 	})
 }

@@ -151,6 +151,7 @@ func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []E
 			})
 		})
 		if err == nil {
+			c.countEnqueued(b.pool, b.jobs)
 			return out, nil
 		}
 		if at == len(b.jobs) { // what failed is none of them
@@ -259,10 +260,27 @@ func (c *Client) insertJob(ctx context.Context, add addFunc, tenant tenancy.Tena
 		return added{}, pool.Blame(err)
 	}
 	out := added{Enqueued: Enqueued{ID: id, Duplicate: duplicate}, hint: notify.Hint{Pool: pool.Name}}
+	if !duplicate {
+		c.enqueued.Add(pool.Name, j.Kind, 1)
+	}
 	if !duplicate && !started && !j.External {
 		out.hint.AddJob(&j, id)
 	}
 	return out, nil
+}
+
+// countEnqueued counts those of jobs that were added.
+func (c *Client) countEnqueued(pool *routing.Pool, jobs []store.NewJob) {
+	added := 0
+	for i := range jobs {
+		if !jobs[i].Taken {
+			added++
+		}
+		if i == len(jobs)-1 || jobs[i+1].Kind != jobs[i].Kind {
+			c.enqueued.Add(pool.Name, jobs[i].Kind, added)
+			added = 0
+		}
+	}
 }
 
 // Entry is one job of an [Client.EnqueueMany].
@@ -304,6 +322,7 @@ func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, e
 			switch {
 			case err == nil:
 				added += n
+				c.countEnqueued(b.pool, b.jobs)
 				c.notifier.Notify(b.hint)
 			case c.mayFollow(ctx, err, begun, tries):
 				again = append(again, b.entries...)

@@ -178,7 +178,7 @@ func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router
 	client.notifier.SetAcquirer(m)
 	m.GiveWith(client.give)
 	own := prometheus.NewRegistry()
-	all := []prometheus.Collector{w.Metrics(), ss.Metrics(), m.Metrics(), r, c.Metrics(), buildInfo(s.version)}
+	all := []prometheus.Collector{w.Metrics(), ss.Metrics(), m.Metrics(), r, c.Metrics(), client.enqueued, buildInfo(s.version)}
 	for _, m := range all {
 		if err := own.Register(m); err != nil {
 			return nil, err

@@ -80,7 +80,8 @@ func WithSlog(log *slog.Logger) NodeOption {
 	return WithLogger(zap.New(slogcore.New(log.Handler()), zap.AddCaller()))
 }
 
-// WithMetrics registers the node's metrics there. Default: they are only in [Node.Handler].
+// WithMetrics registers the node's metrics there. Default: they are only in [Node.Handler]. A client that runs no jobs
+// registers its counter of the jobs it has enqueued, and nothing by default.
 func WithMetrics(r prometheus.Registerer) NodeOption {
 	return func(s *nodeSettings) { s.registerer = r }
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -32,10 +33,11 @@ type process struct {
 	cipher   *encryption.Cipher
 	registry *job.Registry  // nil: kinds are not checked
 	asking   sync.WaitGroup // pools for jobs of external workers
+	enqueued *execution.Enqueued
 }
 
 func newProcess(cfg config.Config, r *routing.Router, c *membership.Cluster, cipher *encryption.Cipher) *process {
-	p := &process{router: r, cluster: c, keep: cfg.Execution.Retention > 0, cipher: cipher}
+	p := &process{router: r, cluster: c, keep: cfg.Execution.Retention > 0, cipher: cipher, enqueued: execution.NewEnqueued()}
 	p.cfg.Store(&cfg)
 	p.notifier = notify.New(c, p.notifyDatabase)
 	return p

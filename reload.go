@@ -135,8 +135,11 @@ func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) 
 	if err != nil {
 		return Reloaded{}, cmp.Or(cfg.Validate(), err)
 	}
-	return n.reloader.applyConfig(ctx, cfg, func(routing.Change) {
+	return n.reloader.applyConfig(ctx, cfg, func(change routing.Change) {
 		n.client.cfg.Store(&cfg)
+		for _, p := range change.Removed {
+			n.client.enqueued.Forget(p.Name)
+		}
 		n.guard.Set(rules)
 		n.manager.ShareQueues(cfg.Acquire.Queues)
 		n.manager.SetSchedules(cfg.Schedules)

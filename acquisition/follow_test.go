@@ -35,7 +35,9 @@ func newIdleAcquirer(e *fakeElector) *acquirer {
 // idleTerm is one of an acquirer without a database.
 func idleTerm(a *acquirer) *term {
 	held, lock := a.keeper.Hold(store.Fence{}, lease.Now())
-	return newTerm(held, newHolding(a.poolNode, nil, lock, ""), heartbeats{}, &a.offers, false)
+	tm := newTerm(held, newHolding(a.poolNode, nil, lock, ""), heartbeats{}, &a.offers, false)
+	tm.countDead = func(context.Context) (int64, error) { return 0, errCut }
+	return tm
 }
 
 func idleHolding() *holding { return idleTerm(newIdleAcquirer(&fakeElector{})).holding }

@@ -39,6 +39,8 @@ type term struct {
 	held     context.Context // ends, with a cause, when the lock is lost
 	stopping context.Context // ends when the lock is to be released
 	loaded   bool            // every claim that was ever committed was seen
+
+	countDead func(context.Context) (int64, error) // the dead letters, by the lock's connection
 }
 
 // newTerm is a term that begins now. inherited: the last holder dozed, or there was none.
@@ -55,6 +57,13 @@ func newTerm(held context.Context, h *holding, seen heartbeats, o *offers, inher
 	t.spreader = &spreader{holding: h, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
 	t.settler = &settler{holding: h}
 	t.operations = &operations{holding: h}
+	t.countDead = func(ctx context.Context) (dead int64, err error) {
+		err = h.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			dead, err = store.CountDead(ctx, conn)
+			return err
+		})
+		return dead, err
+	}
 	return t
 }
 
@@ -298,6 +307,19 @@ func (t *term) awaitWork(ctx context.Context) error {
 	return nil
 }
 
+// countIdleEvery is between two counts in a pool that dozes, whose dead letters somebody may delete.
+const countIdleEvery = 5 * time.Minute
+
+// countIdle tells the metrics that nothing waits, and how many dead letters there are, whom a pool that dozes from its
+// take on has not counted yet. What fails there is no reason to end a term.
+func (t *term) countIdle(ctx context.Context) {
+	dead, err := t.countDead(ctx)
+	if err != nil {
+		dead = t.metrics.waiting.countDead(t.pool.Name)
+	}
+	t.metrics.waiting.set(t.pool.Name, waitingPool{dead: dead})
+}
+
 // doze waits until something has to be done. A term dozes when its pool has been idle for a
 // while: it does no duties and needs no connection but the lock's, on which the keeper renews
 // half as often and, in the same round trip, sees whether anything has come. A hint, or the
@@ -306,9 +328,8 @@ func (t *term) awaitWork(ctx context.Context) error {
 // less often too. A pool that is to be looked at more often than the lock is renewed never
 // dozes.
 func (t *term) doze(ctx context.Context) (err error) {
-	t.lanes.ForgetIdle(1)                             // to be read from their start: a transaction may commit what stands behind the cursor
-	defer func() { t.idleness.dozed = err != nil }()  // to be passed on with the lock
-	t.metrics.waiting.set(t.pool.Name, waitingPool{}) // nothing does
+	t.lanes.ForgetIdle(1)                            // to be read from their start: a transaction may commit what stands behind the cursor
+	defer func() { t.idleness.dozed = err != nil }() // to be passed on with the lock
 	t.keeper.SetDozing(true)
 	defer t.keeper.SetDozing(false)
 	defer t.gates.Forget() // they may be others by then
@@ -317,12 +338,17 @@ func (t *term) doze(ctx context.Context) (err error) {
 		longest = time.Now().Add(sweepEvery)
 		defer func() { t.spreader.began = time.Time{} }() // before it dozes again
 	}
+	var counted time.Time
 	for {
+		if time.Since(counted) >= countIdleEvery {
+			t.countIdle(ctx)
+			counted = time.Now()
+		}
 		until := longest
 		if !t.nextTimer.IsZero() {
 			until = earlier(until, t.nextTimer)
 		}
-		wait := time.Until(until)
+		wait := time.Until(earlier(until, counted.Add(countIdleEvery)))
 		if _, elsewhere := t.handover.electedElsewhere(); elsewhere { // it must have been so for a while
 			wait = min(wait, tendEvery)
 		}

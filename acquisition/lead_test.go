@@ -63,3 +63,33 @@ func TestDozeEndsWhenATimerIsDue(t *testing.T) {
 		require.Zero(t, tm.spreader.began, "and schedules are spread before it dozes again")
 	})
 }
+
+// A pool that dozes has its dead letters counted when it begins to, and now and then, as somebody may delete them;
+// where that fails, what is known of them stays.
+func TestDozeCountsDeadLetters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newIdleAcquirer(&fakeElector{elected: "me", stable: calmAfter})
+		a.balance.count(1)
+		tm := idleTerm(a)
+		tm.stopping = t.Context()
+		began, left := time.Now(), int64(400_000)
+		tm.countDead = func(context.Context) (int64, error) {
+			switch passed := time.Since(began); {
+			case passed < countIdleEvery:
+				return left, nil
+			case passed < 2*countIdleEvery:
+				return 0, errCut
+			}
+			return 0, nil
+		}
+		tm.planDuties(began.Add(longestDoze))
+		tm.expectTimer(began.Add(2*countIdleEvery + time.Second))
+		seen := map[float64]bool{}
+		for i := range 3 {
+			time.AfterFunc(time.Duration(i)*countIdleEvery+time.Second/2, func() { seen[gatherGauges(t, a.metrics.waiting)["tenure_dead_letters main"]+float64(i)] = true })
+		}
+		require.NoError(t, tm.doze(t.Context()))
+		require.Equal(t, map[float64]bool{400_000: true, 400_001: true, 2: true}, seen)
+	})
+}

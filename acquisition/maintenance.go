@@ -294,15 +294,19 @@ func (m *maintenance) noteOldest(o store.Holdup, found bool) {
 	m.metrics.oldestTransaction.WithLabelValues(m.pool.Name).Set(open.Seconds())
 }
 
-// countWaiting counts what waits, for the metrics.
+// countWaiting counts what waits, and what is dead, for the metrics.
 func (m *maintenance) countWaiting() query {
 	return func(ctx context.Context) (use func(), err error) {
 		byKind, byTenant, err := store.CountWaiting(ctx, m.pool.Jobs())
+		if err != nil {
+			return nil, err
+		}
+		dead, err := store.CountDead(ctx, m.pool.Jobs())
 		return func() {
 			if m.metrics.waiting.tenants == 0 {
 				byTenant = nil
 			}
-			m.metrics.waiting.set(m.pool.Name, waitingPool{byKind, byTenant, m.gates.CountWaitedFor(), m.gates.ListShares()})
+			m.metrics.waiting.set(m.pool.Name, waitingPool{dead, byKind, byTenant, m.gates.CountWaitedFor(), m.gates.ListShares()})
 		}, err
 	}
 }

@@ -26,11 +26,12 @@ type waitingMetrics struct {
 	mu    sync.Mutex
 	pools map[string]waitingPool // guarded by mu; replaced, never written
 
-	jobs, oldest, limits, shareRunning, share, ofTenant, oldestOfTenant *prometheus.Desc
+	jobs, oldest, dead, limits, shareRunning, share, ofTenant, oldestOfTenant *prometheus.Desc
 }
 
-// waitingPool is what waits in a pool.
+// waitingPool is what waits in a pool, and how many dead letters it has.
 type waitingPool struct {
+	dead             int64 // negative: that is not known
 	byKind, byTenant map[string]store.WaitingJobs
 	limits           map[schedule.LimitName]int
 	shares           map[schedule.LimitName]schedule.ShareUse
@@ -47,6 +48,7 @@ func newWaitingMetrics() *waitingMetrics {
 		jobs: desc("tenure_jobs_waiting",
 			"Jobs that could start and that no node or external worker has, as the lock's holder counts them four times a minute; beyond some ten thousand it is an estimate.", "pool", "kind"),
 		oldest:         desc("tenure_oldest_waiting_seconds", "For how long the oldest of them has waited.", "pool", "kind"),
+		dead:           desc("tenure_dead_letters", "Dead letters, as the lock's holder counts them four times a minute while there is work, and else every five minutes; beyond ten thousand it is an estimate.", "pool"),
 		limits:         desc("tenure_limits_waited_for", "Limits that jobs wait for: of tenants, with scope tenant, queue, kind or key, and of the cluster, with scope cluster queue or cluster kind; and the name of the queue or kind.", "pool", "scope", "name"),
 		shareRunning:   desc("tenure_cluster_limit_running", "Jobs in flight in the pool that a limit of the cluster counts.", "pool", "scope", "name"),
 		share:          desc("tenure_cluster_limit_share", "How many may be: the pool's share of the limit.", "pool", "scope", "name"),
@@ -71,6 +73,16 @@ func (w *waitingMetrics) set(pool string, p waitingPool) {
 	}
 	p.byKind = foldRest(p.byKind, mostKinds)
 	w.pools[pool] = p
+}
+
+// countDead is how many dead letters a pool had when they were last counted; negative: they have not been.
+func (w *waitingMetrics) countDead(pool string) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p, known := w.pools[pool]; known {
+		return p.dead
+	}
+	return -1
 }
 
 // forget drops what is known of a pool: another node holds its lock.
@@ -103,7 +115,7 @@ func foldRest(all map[string]store.WaitingJobs, most int) map[string]store.Waiti
 
 // Describe implements prometheus.Collector.
 func (w *waitingMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{w.jobs, w.oldest, w.limits, w.shareRunning, w.share, w.ofTenant, w.oldestOfTenant} {
+	for _, d := range []*prometheus.Desc{w.jobs, w.oldest, w.dead, w.limits, w.shareRunning, w.share, w.ofTenant, w.oldestOfTenant} {
 		ch <- d
 	}
 }
@@ -115,6 +127,9 @@ func (w *waitingMetrics) Collect(ch chan<- prometheus.Metric) {
 	w.mu.Unlock()
 	tenants := map[string]store.WaitingJobs{}
 	for pool, p := range pools {
+		if p.dead >= 0 {
+			ch <- prometheus.MustNewConstMetric(w.dead, prometheus.GaugeValue, float64(p.dead), pool)
+		}
 		for kind, n := range p.byKind {
 			ch <- prometheus.MustNewConstMetric(w.jobs, prometheus.GaugeValue, float64(n.Jobs), pool, kind)
 			ch <- prometheus.MustNewConstMetric(w.oldest, prometheus.GaugeValue, n.Oldest.Seconds(), pool, kind)

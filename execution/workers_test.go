@@ -481,6 +481,14 @@ func TestMetrics(t *testing.T) {
 			if f.GetName() == "tenure_job_wait_seconds" {
 				require.Equal(t, time.Hour.Seconds(), m.GetHistogram().GetSampleSum())
 			}
+			if h := m.GetHistogram(); h != nil {
+				bounds := h.GetBucket()
+				require.LessOrEqual(t, bounds[0].GetUpperBound(), 0.001)
+				require.GreaterOrEqual(t, bounds[len(bounds)-1].GetUpperBound(), (2 * time.Hour).Seconds())
+				for i := range bounds[1:] {
+					require.LessOrEqual(t, bounds[i+1].GetUpperBound(), 2*bounds[i].GetUpperBound()+1e-9, "%s: a percentile is wrong by more than half", f.GetName())
+				}
+			}
 			got[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 		require.Equal(t, map[string]float64{"tenure_jobs_finished_total": 3, "tenure_job_run_seconds": 3, "tenure_jobs_started_total": 3, "tenure_job_wait_seconds": 2,

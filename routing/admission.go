@@ -105,6 +105,7 @@ func (t *TenantConns) Stat() *pgxpool.Stat { return t.db.Stat() }
 type admission struct {
 	next    chan struct{} // one place: held by the caller who is next
 	waiting atomic.Int64  // callers who wait for it, or hold it
+	waits   waits
 	freed   chan struct{} // one place: a connection may have come free
 
 	patience  time.Duration // with a connection that is being opened; then another may be opened, too
@@ -232,6 +233,7 @@ func (a *admission) admit(ctx context.Context, db *pgxpool.Pool, began time.Time
 			return t, nil
 		}
 	}
+	defer a.waits.note(time.Now())
 	select {
 	case a.next <- struct{}{}:
 		defer func() { <-a.next }()

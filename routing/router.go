@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -197,26 +196,6 @@ func (r *Router) Stop(ctx context.Context) error {
 
 // Timelines is what this node knows of its databases' fail-overs.
 func (r *Router) Timelines() *timeline.Table { return r.timelines }
-
-var poolUp = prometheus.NewDesc("tenure_pool_up", "1 while this node can work on the pool's database, 0 when it has not reached it for a while or is refused.", []string{"pool"}, nil)
-
-// Describe implements prometheus.Collector.
-func (r *Router) Describe(ch chan<- *prometheus.Desc) {
-	ch <- poolUp
-	r.timelines.Metrics().Describe(ch)
-}
-
-// Collect implements prometheus.Collector.
-func (r *Router) Collect(ch chan<- prometheus.Metric) {
-	for _, p := range r.Pools() {
-		up := 1.0
-		if p.Unusable() != nil {
-			up = 0
-		}
-		ch <- prometheus.MustNewConstMetric(poolUp, prometheus.GaugeValue, up, p.Name)
-	}
-	r.timelines.Metrics().Collect(ch)
-}
 
 // Pools lists the pools by name.
 func (r *Router) Pools() []*Pool { return r.routes.Load().list() }

@@ -18,6 +18,7 @@ type shares struct {
 	pool     string
 	share    tenancy.Share
 	patience time.Duration // with a tenant that has connections and gives none back
+	waits    waits
 
 	mu      sync.Mutex
 	used    int                       // guarded by mu
@@ -49,6 +50,7 @@ func (s *shares) enter(ctx context.Context, tenant tenancy.ID) (leave func(), er
 		return leave, nil
 	}
 	since := time.Now()
+	defer s.waits.note(since)
 	stalled := time.NewTimer(s.patience)
 	defer stalled.Stop()
 	for {

@@ -31,6 +31,13 @@ type Dead struct {
 // BeforeAllJobs is the id to begin to read after.
 const BeforeAllJobs int64 = math.MinInt64
 
+// CountDead counts the dead letters. It takes some milliseconds, however many there are: beyond ten thousand it is
+// Postgres' estimate.
+func CountDead(ctx context.Context, db DB) (dead int64, err error) {
+	err = db.QueryRow(ctx, sqlDeadCount, mostCounted+1).Scan(&dead)
+	return dead, explain(err, "count the dead letters")
+}
+
 // ReadDead looks at the next max dead letters behind an id and returns those that are chosen, in
 // any order, with so many characters of their errors. last is the id to read on after; more is
 // false behind the last dead letter. now is the database's time.

@@ -40,6 +40,8 @@ type NewJob struct {
 	WithData      bool          // the transaction may write the tenant's own data, too
 	Links         *Links        // to other jobs; nil: none
 
+	Taken bool // its unique key was, so that it was not added; known once it was tried
+
 	id int64 // drawn before, in bulk; 0: it is not known
 }
 
@@ -123,6 +125,7 @@ func scanEnqueued(row pgx.Row, j *NewJob) (id job.ID, duplicate bool, err error)
 	case added.id == nil || added.duplicate == nil:
 		return 0, false, errNoID
 	}
+	j.Taken = *added.duplicate
 	return *added.id, *added.duplicate, nil
 }
 

@@ -195,6 +195,7 @@ var (
 	sqlCancelForget          = query("cancel_forget")
 	sqlRetryJob              = query("retry_job")
 	sqlDeadRead              = query("dead_read")
+	sqlDeadCount             = query("dead_count")
 	sqlDeadRetry             = query("dead_retry")
 	sqlDeadDelete            = query("dead_delete")
 	sqlSuspendJobs           = query("suspend_jobs")

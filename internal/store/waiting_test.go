@@ -76,6 +76,31 @@ func TestCountWaiting_sample(t *testing.T) {
 	require.Equal(t, 6, byTenant["t1"].Jobs)
 }
 
+// Dead letters are counted where they are few, and beyond that as Postgres' statistics say, or at least as many as were counted.
+func TestCountDead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	count := func() int64 {
+		t.Helper()
+		n, err := store.CountDead(t.Context(), b.db)
+		require.NoError(t, err)
+		return n
+	}
+	add := func(n int) {
+		t.Helper()
+		_, err := b.owner.Exec(t.Context(), `INSERT INTO tenure.dead_letter_job (tenant_id, queue, kind, payload, origin, error)
+			SELECT 'acme', 'default', 'k', '{}', 'job', 'no' FROM generate_series(1, $1::integer)`, n)
+		require.NoError(t, err)
+	}
+	require.Zero(t, count())
+	add(3)
+	require.EqualValues(t, 3, count())
+	add(20_000)
+	require.GreaterOrEqual(t, count(), int64(10_001))
+	execute(t, b.owner, "ANALYZE tenure.dead_letter_job")
+	require.GreaterOrEqual(t, count(), int64(20_003), "what was added may come into the statistics once more")
+}
+
 // A page says since when its jobs could start, and so does a claim that a peer takes over, by the clock of
 // this process, however wrong it is: nothing else is known of it.
 func TestPagesSaySinceWhenJobsAreReady(t *testing.T) {

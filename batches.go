@@ -131,7 +131,9 @@ type Batch struct {
 // EnqueueBatch adds a batch for the context's tenant in a transaction of its own: all of its jobs, and its
 // completion job, whose id is the batch's. Jobs whose unique key is taken are not added. Duplicate: an
 // unfinished job has the completion job's unique key, and nothing was added. See docs/batches.md.
-func (c *Client) EnqueueBatch(ctx context.Context, b Batch) (Enqueued, error) {
+func (c *Client) EnqueueBatch(ctx context.Context, b Batch) (_ Enqueued, err error) {
+	ctx, span := c.beginEnqueue(ctx, "batch")
+	defer func() { span.end(err) }()
 	for begun, tries := time.Now(), 1; ; tries++ {
 		tenant, pool, err := c.contextTenant(ctx)
 		if err == nil {
@@ -140,7 +142,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, b Batch) (Enqueued, error) {
 		if err != nil {
 			return Enqueued{}, fmt.Errorf("enqueue a batch: %w", err)
 		}
-		out, err := c.insertBatch(ctx, tenant, pool, b)
+		out, err := c.insertBatch(ctx, span, tenant, pool, b)
 		switch {
 		case err == nil:
 			c.notifier.Notify(out.hint)
@@ -151,7 +153,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, b Batch) (Enqueued, error) {
 	}
 }
 
-func (c *Client) insertBatch(ctx context.Context, tenant tenancy.Tenant, pool *routing.Pool, b Batch) (added, error) {
+func (c *Client) insertBatch(ctx context.Context, span producing, tenant tenancy.Tenant, pool *routing.Pool, b Batch) (added, error) {
 	then, err := c.buildJob(ctx, tenant, b.Then, append(slices.Clip(b.Options), AsBatch()))
 	if err != nil {
 		return added{}, sayWhich(err, "the completion job")
@@ -171,6 +173,7 @@ func (c *Client) insertBatch(ctx context.Context, tenant tenancy.Tenant, pool *r
 		}
 		out.hint.AddJob(&jobs[i], 0)
 	}
+	span.many([]store.NewJob{then}, jobs)
 	number, err := pool.Number()
 	if err != nil {
 		return added{}, err

@@ -54,7 +54,7 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 	cluster.SetPools(poolNames(router.Pools()))
 	cipher := o.cipher(cfg)
 	process := newProcess(cfg, router, cluster, cipher)
-	process.registry = o.registry
+	process.registry, process.tracer = o.registry, o.tracer()
 	if o.registerer != nil {
 		if err := o.registerer.Register(process.enqueued); err != nil {
 			return nil, err

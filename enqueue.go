@@ -36,6 +36,13 @@ type Enqueued struct {
 // client starts it waits, within ctx and for 30 s at most, until the tenant's pool has
 // been tried; see also [ErrPoolDown].
 func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (Enqueued, error) {
+	ctx, span := c.beginEnqueue(ctx, args.Kind())
+	out, err := c.enqueue(ctx, span, args, opts)
+	span.end(err)
+	return out, err
+}
+
+func (c *Client) enqueue(ctx context.Context, span producing, args job.Args, opts []Option) (Enqueued, error) {
 	for begun, tries := time.Now(), 1; ; tries++ {
 		tenant, pool, err := c.contextTenant(ctx)
 		if err == nil {
@@ -44,7 +51,7 @@ func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (En
 		if err != nil {
 			return Enqueued{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
 		}
-		out, err := c.insertJob(ctx, c.addAlone(pool), tenant, pool, args, opts)
+		out, err := c.insertJob(ctx, span, c.addAlone(pool), tenant, pool, args, opts)
 		switch {
 		case err == nil:
 			c.notifier.Notify(out.hint)
@@ -107,7 +114,9 @@ func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, op
 // EnqueueManyTx is [Client.EnqueueTx] for many jobs, fifty in a round trip: all are added if and
 // when tx commits, or none. It returns them in the order of entries. Their tenants must live in
 // the one database that tx is on.
-func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) ([]Enqueued, error) {
+func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) (_ []Enqueued, err error) {
+	ctx, span := c.beginEnqueue(ctx, "many")
+	defer func() { span.end(err) }()
 	if !execution.IsTenantTx(tx) {
 		entries = slices.Clone(entries)
 		for i := range entries {
@@ -124,6 +133,7 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) 
 		return nil, fmt.Errorf("enqueue many: a transaction is on one database, but the tenants live in the pools %s: %w", strings.Join(names, ", "), ErrWrongPool)
 	}
 	for _, b := range batches {
+		span.many(b.jobs)
 		out, err := c.insertManyTx(ctx, tx, b)
 		if err != nil {
 			return nil, err
@@ -171,16 +181,18 @@ func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []E
 }
 
 // enqueueTx adds a job by row in a transaction of the caller's on a database of this name.
-func (c *Client) enqueueTx(ctx context.Context, row store.QueryRow, database func() string, args job.Args, opts []Option) (added, error) {
+func (c *Client) enqueueTx(ctx context.Context, row store.QueryRow, database func() string, args job.Args, opts []Option) (_ added, err error) {
+	ctx, span := c.beginEnqueue(ctx, args.Kind())
+	defer func() { span.end(err) }()
 	tenant, pool, err := c.contextTenant(ctx)
 	if err != nil {
 		return added{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
 	}
-	out, err := c.insertJob(ctx, addOn(row), tenant, pool, args, opts)
+	out, err := c.insertJob(ctx, span, addOn(row), tenant, pool, args, opts)
 	if errors.Is(err, ErrNotAllowed) && tenant.Role != "" {
 		var learned bool
 		if learned, err = c.learnRole(ctx, tenant, pool); learned {
-			out, err = c.insertJob(ctx, addOn(row), tenant, pool, args, opts)
+			out, err = c.insertJob(ctx, span, addOn(row), tenant, pool, args, opts)
 		}
 	}
 	if err != nil {
@@ -246,7 +258,7 @@ func (c *Client) addAlone(pool *routing.Pool) addFunc {
 	}
 }
 
-func (c *Client) insertJob(ctx context.Context, add addFunc, tenant tenancy.Tenant, pool *routing.Pool, args job.Args, opts []Option) (added, error) {
+func (c *Client) insertJob(ctx context.Context, span producing, add addFunc, tenant tenancy.Tenant, pool *routing.Pool, args job.Args, opts []Option) (added, error) {
 	j, err := c.buildJob(ctx, tenant, args, opts)
 	if err != nil {
 		return added{}, err
@@ -260,6 +272,7 @@ func (c *Client) insertJob(ctx context.Context, add addFunc, tenant tenancy.Tena
 		return added{}, pool.Blame(err)
 	}
 	out := added{Enqueued: Enqueued{ID: id, Duplicate: duplicate}, hint: notify.Hint{Pool: pool.Name}}
+	span.one(&j, pool.Name, id)
 	if !duplicate {
 		c.enqueued.Add(pool.Name, j.Kind, 1)
 	}
@@ -310,10 +323,13 @@ func (e PoolErrors) Unwrap() (errs []error) {
 // others' jobs are added all the same, and the error is a [PoolErrors]. Those with a unique key are
 // added in the order of their keys, unless they have exclusive keys, too.
 func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, err error) {
+	ctx, span := c.beginEnqueue(ctx, "many")
+	defer func() { span.end(err) }()
 	batches, err := c.partBatches(ctx, entries)
 	if err != nil {
 		return 0, err
 	}
+	span.manyOf(batches)
 	failed := PoolErrors{}
 	for begun, tries := time.Now(), 1; len(batches) > 0; tries++ {
 		var again []Entry // of tenants that were moved meanwhile

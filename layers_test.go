@@ -28,7 +28,7 @@ var layers = map[string][]string{
 	"membership":          {"internal/backoff", "internal/fault", "internal/underlay"},   // gossip proposes; it knows neither jobs nor databases
 
 	"internal/plural":   {}, // numbers in sentences
-	"internal/tracing":  {}, // spans by name, as a job's meta keeps them
+	"internal/tracing":  {}, // spans by name, as a job's meta keeps them, and what they say
 	"internal/slogcore": {}, // what is logged by zap, to a handler of log/slog
 
 	"internal/deadletter": {"job"}, // which dead letters died of the same cause, as a function of their errors
@@ -88,7 +88,7 @@ var layers = map[string][]string{
 
 	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers", "internal/plural"},
 	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait", "internal/plural"},
-	"cmd/tenure/internal/handlers": {"", "config", "job", "tenancy"},
+	"cmd/tenure/internal/handlers": {"", "config", "internal/tracing", "job", "tenancy"},
 
 	"loadtest": {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/faultproxy", "internal/traffic", "internal/wait",
 		"loadtest/internal/bed", "loadtest/internal/chaos", "loadtest/internal/fleet", "loadtest/internal/report", "web"},

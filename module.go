@@ -121,14 +121,9 @@ func provideWorkers(cfg config.Config, registry *job.Registry, cipher *encryptio
 	}
 	w.OpenWith(cipher.OpenRecord)
 	w.MeterTenants(cfg.Node.MeteredTenants())
-	if s.tracers != nil {
-		w.TraceWith(s.tracers.Tracer(scope, trace.WithInstrumentationVersion(s.version)))
-	}
+	w.TraceWith(s.tracer())
 	return w, nil
 }
-
-// scope says in traces whose spans they are.
-const scope = "github.com/tenurehq/tenure"
 
 func provideElector(c *membership.Cluster) acquisition.Elector { return proposal.Elector{Cluster: c} }
 
@@ -174,7 +169,7 @@ func provideClient(cfg config.Config, r *routing.Router, c *membership.Cluster, 
 func provideCipher(cfg config.Config, s nodeSettings) *encryption.Cipher { return s.cipher(cfg) }
 
 func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *lease.Keepers, m *acquisition.Manager, registry *job.Registry, client *Client, s nodeSettings) (*Node, error) {
-	client.registry, client.acquirer, client.handling = registry, m, w.Interrupted()
+	client.registry, client.acquirer, client.handling, client.tracer = registry, m, w.Interrupted(), s.tracer()
 	client.notifier.SetAcquirer(m)
 	m.GiveWith(client.give)
 	own := prometheus.NewRegistry()

@@ -86,9 +86,10 @@ func WithMetrics(r prometheus.Registerer) NodeOption {
 	return func(s *nodeSettings) { s.registerer = r }
 }
 
-// WithTracerProvider has a span begin and end with each run of a job. It is the root of a trace, linked to the span
-// in which the job was enqueued, if one was recorded then: its name stands in the job's meta. A handler's
-// context carries it, so what the handler does, and enqueues, belongs to it. Default: runs have no spans.
+// WithTracerProvider has a span begin and end with each run of a job, and with each call of the client's that enqueues. A
+// run's is the root of a trace, linked to the span in which the job was enqueued, if one was recorded then: its name
+// stands in the job's meta. A handler's context carries it, so what the handler does, and enqueues, belongs to it. A
+// client that runs no jobs takes it, too. Default: there are none of these spans.
 func WithTracerProvider(p trace.TracerProvider) NodeOption {
 	return func(s *nodeSettings) { s.tracers = p }
 }

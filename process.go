@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/execution"
@@ -34,6 +35,7 @@ type process struct {
 	registry *job.Registry  // nil: kinds are not checked
 	asking   sync.WaitGroup // pools for jobs of external workers
 	enqueued *execution.Enqueued
+	tracer   trace.Tracer // nil: nothing is traced
 }
 
 func newProcess(cfg config.Config, r *routing.Router, c *membership.Cluster, cipher *encryption.Cipher) *process {

@@ -243,7 +243,7 @@ func (r *run) reportJob(c *Claim, cause error) {
 
 // noteEnd tells the log and the trace how one of the run's jobs ended.
 func (r *run) noteEnd(c *Claim, o job.Outcome) {
-	r.traced.noteOutcome(o)
+	r.traced.noteOutcome(c.Record.ID, o)
 	r.workers.ends.noteEnd(r, c, o)
 }
 

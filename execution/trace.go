@@ -2,10 +2,8 @@ package execution
 
 import (
 	"context"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tenurehq/tenure/internal/tracing"
@@ -14,11 +12,6 @@ import (
 
 // What a run's span says. The outcome is known at its end.
 const (
-	attrTenant  = attribute.Key("tenure.tenant")
-	attrPool    = attribute.Key("tenure.pool")
-	attrQueue   = attribute.Key("tenure.queue")
-	attrKind    = attribute.Key("tenure.kind")
-	attrJob     = attribute.Key("tenure.job")
 	attrAttempt = attribute.Key("tenure.attempt")
 	attrJobs    = attribute.Key("tenure.jobs") // of a batch handler's call
 	attrOutcome = attribute.Key("tenure.outcome")
@@ -26,9 +19,6 @@ const (
 
 // mixed is the outcome of a call whose jobs ended in several ways.
 const mixed = "mixed"
-
-// maxDescription is how many bytes of a job's error its span has.
-const maxDescription = 1 << 10
 
 // runSpan is the span of a run; the zero value is none.
 type runSpan struct {
@@ -42,20 +32,19 @@ type runSpan struct {
 // nobody.
 func (s *runSpan) begin(ctx context.Context, r *run) context.Context {
 	c := r.claim
-	attrs := []attribute.KeyValue{
-		attrTenant.String(c.Record.Tenant), attrPool.String(c.Tenant.Pool), attrQueue.String(c.Record.Queue), attrKind.String(c.Record.Kind),
-	}
+	attrs := append(tracing.Run(), tracing.Destination.String(c.Record.Queue),
+		tracing.Tenant.String(c.Record.Tenant), tracing.Pool.String(c.Tenant.Pool), tracing.Queue.String(c.Record.Queue), tracing.Kind.String(c.Record.Kind))
 	var links []trace.Link
 	link := func(rec *job.Record) {
 		if from, ok := tracing.Parse(rec.Traceparent()); ok {
-			links = append(links, trace.Link{SpanContext: from})
+			links = append(links, trace.Link{SpanContext: from, Attributes: []attribute.KeyValue{tracing.MessageID.String(rec.ID.String())}})
 		}
 	}
 	if r.record != nil {
-		attrs = append(attrs, attrJob.String(c.Record.ID.String()), attrAttempt.Int(c.Record.Attempt))
+		attrs = append(attrs, tracing.MessageID.String(c.Record.ID.String()), tracing.Job.String(c.Record.ID.String()), attrAttempt.Int(c.Record.Attempt))
 		link(r.record)
 	} else {
-		attrs = append(attrs, attrJobs.Int(c.size()))
+		attrs = append(attrs, tracing.MessageCount.Int(c.size()), attrJobs.Int(c.size()))
 		for _, rec := range r.records {
 			link(rec)
 		}
@@ -66,7 +55,7 @@ func (s *runSpan) begin(ctx context.Context, r *run) context.Context {
 }
 
 // noteOutcome takes in how a job of the run ended.
-func (s *runSpan) noteOutcome(o job.Outcome) {
+func (s *runSpan) noteOutcome(id job.ID, o job.Outcome) {
 	if s.span == nil {
 		return
 	}
@@ -75,6 +64,9 @@ func (s *runSpan) noteOutcome(o job.Outcome) {
 		s.outcome = name
 	default:
 		s.outcome = mixed
+	}
+	if o.Err != nil {
+		tracing.Except(s.span, o.Err, o.Stack, tracing.MessageID.String(id.String()))
 	}
 	if o.State == job.Retrying || o.State == job.Dead {
 		s.err = o.Err
@@ -90,8 +82,7 @@ func (s *runSpan) end() {
 		s.span.SetAttributes(attrOutcome.String(s.outcome))
 	}
 	if s.err != nil {
-		text := s.err.Error()
-		s.span.SetStatus(codes.Error, strings.ToValidUTF8(text[:min(len(text), maxDescription)], ""))
+		tracing.Fail(s.span, s.err)
 	}
 	s.span.End()
 }

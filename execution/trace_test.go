@@ -2,6 +2,7 @@ package execution
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,24 @@ func attributes(s sdk.ReadOnlySpan) map[string]any {
 	all := map[string]any{}
 	for _, a := range s.Attributes() {
 		all[string(a.Key)] = a.Value.AsInterface()
+	}
+	return all
+}
+
+// exceptions are the events of errors that a span has.
+func exceptions(s sdk.ReadOnlySpan) (all []string) {
+	for _, e := range s.Events() {
+		said := map[string]string{}
+		for _, a := range e.Attributes {
+			said[string(a.Key)] = a.Value.AsString()
+		}
+		text := said["exception.type"] + ": " + said["exception.message"]
+		if strings.Contains(said["exception.stacktrace"], "trace_test.go") {
+			text += ", with its stack"
+		}
+		if e.Name == "exception" {
+			all = append(all, text)
+		}
 	}
 	return all
 }
@@ -53,7 +72,9 @@ func TestRunsHaveSpans(t *testing.T) {
 	for _, c := range []struct {
 		kind, outcome string
 		status        codes.Code
-	}{{"works", "done", codes.Unset}, {"fails", "retrying", codes.Error}, {"panics", "retrying", codes.Error}} {
+		exception     []string
+	}{{"works", "done", codes.Unset, nil}, {"fails", "retrying", codes.Error, []string{"error: " + errBroken.Error()}},
+		{"panics", "retrying", codes.Error, []string{"panic: panic: boom, with its stack"}}} {
 		seen.Reset()
 		claim := b.claim(c.kind)
 		claim.Record.Meta = []byte(enqueuedIn)
@@ -69,7 +90,10 @@ func TestRunsHaveSpans(t *testing.T) {
 			return run != nil
 		}, patience, time.Millisecond)
 		require.Equal(t, map[string]any{"tenure.tenant": "acme", "tenure.pool": "main", "tenure.queue": "default", "tenure.kind": c.kind,
-			"tenure.job": ended.claim.Record.ID.String(), "tenure.attempt": int64(1), "tenure.outcome": c.outcome}, attributes(run))
+			"tenure.job": ended.claim.Record.ID.String(), "tenure.attempt": int64(1), "tenure.outcome": c.outcome,
+			"messaging.system": "tenure", "messaging.operation.type": "process", "messaging.operation.name": "run",
+			"messaging.destination.name": "default", "messaging.message.id": ended.claim.Record.ID.String()}, attributes(run))
+		require.Equal(t, c.exception, exceptions(run))
 		require.Equal(t, c.status, run.Status().Code)
 		require.False(t, run.Parent().IsValid())
 		require.Equal(t, trace.SpanKindConsumer, run.SpanKind())
@@ -132,6 +156,8 @@ func TestCallsHaveOneSpan(t *testing.T) {
 	require.Len(t, run.Links(), 3)
 	require.Equal(t, []any{int64(3), mixed}, []any{attributes(run)[string(attrJobs)], attributes(run)[string(attrOutcome)]})
 	require.NotContains(t, run.Attributes(), attribute.String("tenure.job", "1"))
+	require.Equal(t, int64(3), attributes(run)["messaging.batch.message_count"])
+	require.Len(t, exceptions(run), 1, "of the one that fails")
 }
 
 type traced struct{}

@@ -2,12 +2,14 @@ package promises_test
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -78,6 +80,29 @@ func TestTracesLeadFromEnqueueToRun(t *testing.T) {
 		ctx, web := tracers.Tracer("web").Start(acme, "request")
 		require.NoError(t, enqueue(ctx), how)
 		web.End()
+		// produced is the span in which a job was enqueued within another.
+		produced := func(in trace.SpanContext) trace.SpanContext {
+			var found sdk.ReadOnlySpan
+			require.Eventually(t, func() bool {
+				for _, s := range seen.Ended() {
+					if s.SpanKind() == trace.SpanKindProducer && s.Parent().SpanID() == in.SpanID() {
+						found = s
+					}
+				}
+				return found != nil
+			}, patience, time.Millisecond, how)
+			said := map[string]any{}
+			for _, a := range found.Attributes() {
+				said[string(a.Key)] = a.Value.AsInterface()
+			}
+			require.Equal(t, []any{"tenure", "send", "enqueue", "default"}, []any{said["messaging.system"], said["messaging.operation.type"], said["messaging.operation.name"], said["messaging.destination.name"]})
+			if found.Name() == "enqueue many" {
+				require.EqualValues(t, 1, said["messaging.batch.message_count"])
+			} else {
+				require.NotEmpty(t, said["messaging.message.id"])
+			}
+			return found.SpanContext()
+		}
 		run := func(name string, from trace.SpanContext) (found sdk.ReadOnlySpan) {
 			require.Eventually(t, func() bool {
 				for _, s := range seen.Ended() {
@@ -90,20 +115,34 @@ func TestTracesLeadFromEnqueueToRun(t *testing.T) {
 			require.Equal(t, from.TraceID(), found.Links()[0].SpanContext.TraceID())
 			return found
 		}
-		sent := run("run invoice.send", web.SpanContext())
-		run("run invoice.mail", sent.SpanContext())
+		enqueued := produced(web.SpanContext())
+		run("run invoice.mail", produced(run("run invoice.send", enqueued).SpanContext()))
 	}
 
-	// Without a span that is recorded nothing is kept.
-	added, err := node.Client().Enqueue(acme, sendInvoice{}, tenure.In(time.Hour))
-	require.NoError(t, err)
+	// Outside of a span the call's own is kept; where that is not recorded, nothing. A call that fails says why.
+	meta := func(ctx context.Context) map[string]any {
+		t.Helper()
+		added, err := node.Client().Enqueue(ctx, sendInvoice{}, tenure.In(time.Hour))
+		require.NoError(t, err)
+		j, _, err := node.Operator().Job(t.Context(), added.ID)
+		require.NoError(t, err)
+		var all map[string]any
+		if j.Meta != nil {
+			require.NoError(t, json.Unmarshal(j.Meta, &all))
+		}
+		return all
+	}
+	seen.Reset()
+	kept := meta(acme)
+	require.Len(t, seen.Ended(), 1)
+	require.Contains(t, kept["tenure:traceparent"], seen.Ended()[0].SpanContext().SpanID().String())
 	unsampled, span := sdk.NewTracerProvider(sdk.WithSampler(sdk.NeverSample())).Tracer("web").Start(acme, "request")
 	defer span.End()
-	other, err := node.Client().Enqueue(unsampled, sendInvoice{}, tenure.In(time.Hour))
-	require.NoError(t, err)
-	for _, id := range []job.ID{added.ID, other.ID} {
-		j, _, err := node.Operator().Job(t.Context(), id)
-		require.NoError(t, err)
-		require.Nil(t, j.Meta)
-	}
+	require.Nil(t, meta(unsampled))
+
+	seen.Reset()
+	_, err = node.Client().Enqueue(acme, sendInvoice{}, tenure.Unique(""))
+	require.Error(t, err)
+	failed := seen.Ended()[0]
+	require.Equal(t, []any{codes.Error, err.Error(), "exception"}, []any{failed.Status().Code, failed.Status().Description, failed.Events()[0].Name})
 }

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/tenurehq/tenure/internal/tracing"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -123,6 +124,7 @@ func newRequest(ctx context.Context, j *job.Job[HTTPRequest]) (*http.Request, er
 	}
 	r.Header.Set("User-Agent", "tenure")
 	r.Header.Set("Idempotency-Key", j.ID.String())
+	tracing.Inject(ctx, r.Header.Set)
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/internal/tracing"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -73,6 +74,21 @@ func TestRequestIsSentAsAsked(t *testing.T) {
 			require.Equal(t, "tenure", r.Header.Get("User-Agent"))
 		})
 	}
+}
+
+// A request belongs to the trace of the run that sends it, unless the job says otherwise.
+func TestTraceIsPassedOn(t *testing.T) {
+	t.Parallel()
+	seen := make(chan []string, 1)
+	b := setup(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header["Traceparent"] })
+	const run, own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+	require.NoError(t, b.call(t.Context(), t, `{"url": "%s"}`))
+	require.Empty(t, <-seen)
+	ctx := tracing.NewContext(t.Context(), run)
+	require.NoError(t, b.call(ctx, t, `{"url": "%s"}`))
+	require.Equal(t, []string{run}, <-seen)
+	require.NoError(t, b.call(ctx, t, `{"url": "%s", "headers": {"traceparent": "`+own+`"}}`))
+	require.Equal(t, []string{own}, <-seen)
 }
 
 func TestHeaders(t *testing.T) {

@@ -26,9 +26,11 @@ const (
 	MessageCount = attribute.Key("messaging.batch.message_count") // of what is about several jobs
 )
 
-// Enqueue is what is said of every span in which jobs are enqueued, and Run of those in which they run.
+// Enqueue is what is said of every span in which jobs are enqueued.
 func Enqueue() []attribute.KeyValue { return operation("send", "enqueue") }
-func Run() []attribute.KeyValue     { return operation("process", "run") }
+
+// Run is what is said of every span in which jobs run.
+func Run() []attribute.KeyValue { return operation("process", "run") }
 
 func operation(kind, name string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String("messaging.system", "tenure"), attribute.String("messaging.operation.type", kind), attribute.String("messaging.operation.name", name)}
@@ -42,11 +44,13 @@ func Fail(span trace.Span, err error) { span.SetStatus(codes.Error, shorten(err.
 
 // Except adds an event to a span for an error, with the stack of the panic that it was, if there is one.
 func Except(span trace.Span, err error, stack string, more ...attribute.KeyValue) {
-	attrs := append(more, attribute.String("exception.type", "error"), attribute.String("exception.message", shorten(err.Error())))
+	what := "error"
 	if stack != "" {
-		attrs = append(attrs, attribute.String("exception.type", "panic"), attribute.String("exception.stacktrace", stack))
+		what = "panic"
+		more = append(more, attribute.String("exception.stacktrace", stack))
 	}
-	span.AddEvent("exception", trace.WithAttributes(attrs...))
+	more = append(more, attribute.String("exception.type", what), attribute.String("exception.message", shorten(err.Error())))
+	span.AddEvent("exception", trace.WithAttributes(more...))
 }
 
 func shorten(text string) string {

@@ -131,7 +131,8 @@ type operationOut struct {
 	JobState    string     `json:"job_state,omitempty" doc:"likewise"`
 	Tag         string     `json:"tag,omitempty" doc:"likewise"`
 	Correlation string     `json:"correlation_id,omitempty" doc:"likewise"`
-	DiedBefore  time.Time  `json:"died_before" doc:"or, of jobs to be cancelled, made before"`
+	DiedBefore  *time.Time `json:"died_before,omitempty" doc:"of dead letters"`
+	MadeBefore  *time.Time `json:"made_before,omitempty" doc:"of jobs to be cancelled"`
 	PerSecond   float64    `json:"per_second"`
 	Done        int64      `json:"done"`
 	KeyTaken    int64      `json:"key_taken" doc:"stay dead, because an unfinished job has their unique key"`
@@ -143,7 +144,11 @@ type operationOut struct {
 }
 
 func newOperation(o *tenure.OperationStatus) operationOut {
-	return operationOut{o.ID.String(), o.Pool, o.Action, o.State, o.Filter.Tenant, o.Filter.Kind, o.Filter.Error, o.Group, o.Jobs.Queue, o.Jobs.State, o.Jobs.Tag, o.Jobs.CorrelationID, o.Filter.Before, o.PerSecond,
+	died, made := &o.Filter.Before, (*time.Time)(nil)
+	if o.Action == "cancel" {
+		died, made = nil, died
+	}
+	return operationOut{o.ID.String(), o.Pool, o.Action, o.State, o.Filter.Tenant, o.Filter.Kind, o.Filter.Error, o.Group, o.Jobs.Queue, o.Jobs.State, o.Jobs.Tag, o.Jobs.CorrelationID, died, made, o.PerSecond,
 		o.Done, o.KeyTaken, o.Left, o.By, o.CreatedAt, timeOrNone(o.EndedAt), o.Failure != ""}
 }
 

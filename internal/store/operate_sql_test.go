@@ -160,7 +160,7 @@ func TestJobStatusTellsNothingOfOthers(t *testing.T) {
 	}
 	for column, values := range map[string][2]string{"tenant": {"'globex'", "'nobody'"}, "kind": {"'secret'", "'public'"}, "queue": {"'secret'", "'public'"},
 		"correlation_id": {"'secret'", "'public'"}, "unique_key": {"'secret1'", "'public1'"}, "error": {"'secret'", "'public'"}, "priority": {"7", "3"}, "attempt": {"0", "5"}, "max_attempts": {"9", "5"}} {
-		for _, options := range []string{"ANALYZE, COSTS off, TIMING off, SUMMARY off", "COSTS on"} {
+		for _, options := range []string{"ANALYZE, BUFFERS off, COSTS off, TIMING off, SUMMARY off", "COSTS on"} {
 			there, nowhere := plan(options, column+" = "+values[0]), plan(options, column+" = "+values[1])
 			require.Equal(t, strings.ReplaceAll(nowhere, " = "+values[1], " = "+values[0]), there, column)
 		}

@@ -7,7 +7,7 @@ GOTESTSUM = $(GO) tool -modfile=tools/go.mod gotestsum --format pkgname --format
 test lint: export GOGC ?= 400
 test lint: export GOMEMLIMIT ?= 3GiB
 
-.PHONY: help demo test test-postgres test-browser build lint verify race bench mutants fuzz contract sim notices clients deps
+.PHONY: help demo test test-postgres test-browser build install lint verify race bench mutants fuzz contract sim notices clients deps
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ test-browser: deps ## Look at the dashboard in a real Chromium; pictures go to w
 
 build: ## Compile the tenure command into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(TENURE) ./cmd/tenure
+
+install: ## Put the tenure command where go install does
+	CGO_ENABLED=0 $(GO) install -trimpath ./cmd/tenure
 
 lint: ## Check formatting, vet, module tidiness, staticcheck and third-party notices
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt -w these files"; exit 1; }

@@ -47,32 +47,34 @@ func blocks(t *testing.T, name string) (all []block) {
 }
 
 // The quick start is done as it stands: its files are written, its commands are typed into one
-// shell, and what it says a command prints is printed, if need be after a while.
+// shell, and what it says a command prints is printed, if need be after a while. Others are only the ports and the
+// database, which this machine may have already.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
+	for _, program := range []string{"make", "psql", "curl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("needs what the page does: ", err)
+		}
+	}
 	server := pgtest.Server(t, devpg.Options{TCP: true})
 	require.NoError(t, server.CreateDatabase(t.Context(), "shop"))
-	dir := t.TempDir()
+	home := t.TempDir()
+	dir := filepath.Join(home, "shop")
+	require.NoError(t, os.Mkdir(dir, 0o755))
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "bin", "tenure"), "./cmd/tenure")
-	build.Dir = root
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, os.Symlink(root, filepath.Join(home, "tenure"))) // the checkout
 
 	all := blocks(t, "quickstart.md")
 	require.Greater(t, len(all), 20)
-	change := strings.NewReplacer("8000", freePort(t), "8001", freePort(t), "7946", freePort(t), "7947", freePort(t), // others use this machine, too
-		"postgres://localhost/shop", "'"+server.DSN("shop")+"'",
-		"go install github.com/tenurehq/tenure/cmd/tenure@latest", ":",
-		"go mod init example.com/shop", ":", "go mod tidy", ":") // it is not published: see writeModule
+	change := strings.NewReplacer("8000", freePort(t), "8001", freePort(t), "7946", freePort(t), "7947", freePort(t),
+		"postgres://localhost/shop", "'"+server.DSN("shop")+"'")
 	for _, b := range all {
 		if b.file != "" {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, b.file), []byte(change.Replace(b.text)), 0o600))
 		}
 	}
-	writeModule(t, root, dir)
-	shell := openShell(t, dir)
+	shell := openShell(t, dir, homeAt(t, home)...)
 	for i, b := range all {
 		if b.language != "console" {
 			continue
@@ -114,6 +116,18 @@ func TestQuickstartHasFiles(t *testing.T) {
 	require.Equal(t, []string{"schema.sql", "node.yaml", "main.go", "main_test.go"}, files)
 }
 
+// homeAt is an environment with a home of its own, where Go finds what it has in the user's: modules, too, so that
+// it asks nobody for those that this module has.
+func homeAt(t *testing.T, home string) []string {
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOENV", "GOCACHE", "GOMODCACHE", "GOPROXY").Output()
+	require.NoError(t, err)
+	of := strings.Split(string(out), "\n")
+	cache, err := os.UserCacheDir() // of Postgres
+	require.NoError(t, err)
+	return []string{"HOME=" + home, "GOPATH=", "GOBIN=", "XDG_CACHE_HOME=" + cache, "GOENV=" + of[0], "GOCACHE=" + of[1], "GOMODCACHE=" + of[2],
+		"GOPROXY=file://" + filepath.ToSlash(of[2]) + "/cache/download," + of[3], "GONOSUMDB=*"}
+}
+
 // writeModule makes dir a module that uses this one.
 func writeModule(t *testing.T, root, dir string) {
 	module, err := os.ReadFile(filepath.Join(root, "go.mod"))
@@ -143,10 +157,10 @@ type shell struct {
 	out *bufio.Reader
 }
 
-func openShell(t *testing.T, dir string) *shell {
+func openShell(t *testing.T, dir string, env ...string) *shell {
 	cmd := exec.Command("bash")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "GOFLAGS=-mod=mod")
+	cmd.Env = append(append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH")), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)

@@ -3,7 +3,8 @@
 //
 //	make verify [SUITES="race mutants"]
 //
-// The rows of suites that are not run stay as they are, with the commit that they were run at.
+// The rows of suites that are not run stay as they are, with the commit that they were run at, and with what somebody
+// has written there of what became of a failure, in the place of "open".
 // It must be run from the module's root. Exit code 1: something failed.
 package main
 
@@ -101,13 +102,13 @@ func readRows(page string) map[string]string {
 
 func writePage(rows map[string]string) string {
 	page := &strings.Builder{}
-	fmt.Fprint(page, "# What was verified last\n\n`make verify` writes this page. `.ci/run` has the rest: every other test, once.\n\n"+
-		"| suite | how many | | took | failed | skipped | at |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(page, "# What was verified last\n\n`make verify` writes this page. `.ci/run` has the rest: every other test, once. What became of a failure is written here by hand, and stays until the suite runs again.\n\n"+
+		"| suite | how many | | took | failed | what became of it | skipped | at |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range suites {
 		if row, ok := rows[s.name]; ok {
 			page.WriteString(row)
 		} else {
-			fmt.Fprintf(page, "| %s | never | | | | | |\n", s.name)
+			fmt.Fprintf(page, "| %s | never | | | | | | |\n", s.name)
 		}
 	}
 	return page.String()
@@ -135,7 +136,11 @@ func (s suite) run() (row string, failed bool) {
 	if failed && what == "" {
 		what = fmt.Sprint("the command: ", err)
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | ", s.name, n, s.what, time.Since(began).Round(time.Second), what, named(skipped, out.String())), failed
+	became := ""
+	if failed {
+		became = "open"
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | ", s.name, n, s.what, time.Since(began).Round(time.Second), what, became, named(skipped, out.String())), failed
 }
 
 // named lists what a pattern finds, each once.

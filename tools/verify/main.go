@@ -36,6 +36,7 @@ var (
 )
 
 var suites = []suite{
+	{"bare", "tools/verify/bare.sh", tests, "tests, behind the demo, on a Debian that has what the README names and no more"},
 	{"race", "make race", tests, "tests, none left out, under the race detector"},
 	{"mutants", "make mutants", regexp.MustCompile(`(?m)^(\d+) passed, \d+ of them`), "mutants caught"},
 	{"postgres14", "make test-postgres VERSIONS=14", tests, "tests of what holds SQL, and of the promises"},

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/execution"
@@ -26,6 +28,8 @@ type Client struct {
 	*process
 	acquirer *acquisition.Manager // of the client's node; nil: it has none
 	handling context.Context      // ends when the node's stop cancels handlers; nil: it has no node
+
+	registerer prometheus.Registerer // where the metrics of a process that runs no jobs are; nil: nowhere
 
 	reloader *reloader      // of a process that runs no jobs; nil: the client is its node's, which starts, stops and reloads it
 	leaving  sync.WaitGroup // pools that were taken out of the configuration
@@ -60,7 +64,7 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 			return nil, err
 		}
 	}
-	return &Client{process: process,
+	return &Client{process: process, registerer: o.registerer,
 		reloader: &reloader{started: cfg, router: router, cluster: cluster, cipher: o.reloaded(cipher), log: o.log, lock: newReloadLock()}}, nil
 }
 
@@ -86,6 +90,9 @@ func (c *Client) Stop(ctx context.Context) error {
 	}
 	c.notifier.Stop()
 	err := errors.Join(c.cluster.Stop(ctx), c.router.Stop(ctx))
+	if c.registerer != nil {
+		c.registerer.Unregister(c.enqueued)
+	}
 	if err == nil {
 		c.leaving.Wait() // for what has been closed
 		c.asking.Wait()  // for who used it

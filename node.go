@@ -81,7 +81,7 @@ func WithSlog(log *slog.Logger) NodeOption {
 }
 
 // WithMetrics registers the node's metrics there. Default: they are only in [Node.Handler]. A client that runs no jobs
-// registers its counter of the jobs it has enqueued, and nothing by default.
+// registers its counter of the jobs it has enqueued until it is stopped, and nothing by default: two clients need two of them.
 func WithMetrics(r prometheus.Registerer) NodeOption {
 	return func(s *nodeSettings) { s.registerer = r }
 }

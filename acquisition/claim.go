@@ -197,7 +197,13 @@ func (c *claimer) choosePortions(ctx context.Context, n int, ready []*peer, take
 	now := time.Now()
 	plan := c.lanes.Plan(n, now)
 	kept := plan[:0]
+	room := c.printing.room
 	for _, p := range plan {
+		if room <= 0 && p.Lane.IsLarge() { // what it has would be printed in vain
+			p.Quota = 0
+			kept = append(kept, p)
+			continue
+		}
 		if c.homes.resolve(ctx, p.Lane) == nil {
 			p.Lane.Deactivate() // until the next discovery
 			continue
@@ -214,7 +220,9 @@ func (c *claimer) choosePortions(ctx context.Context, n int, ready []*peer, take
 			c.lanes.MarkFull(p.Lane)
 			continue
 		}
-		p.Quota, p.Here = min(p.Quota, all, left, p.Lane.CountFitting(c.printing.room)), here
+		fitting, bytes := p.Lane.CountFitting(room)
+		p.Quota, p.Here = min(p.Quota, all, left, fitting), here
+		room -= int64(p.Quota) * bytes
 		c.gates.Reserve(of, p.Quota)
 		kept = append(kept, p)
 	}
@@ -276,6 +284,9 @@ func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked
 	for i, p := range portions {
 		if p.Head != nil {
 			continue
+		}
+		if p.Quota == 0 {
+			left[i] = true
 		}
 		p.Lane.MarkRead(p.Lane.Cursor(), got[i] >= p.Lane.CountToRead(p.Quota) || left[i])
 		p.Lane.NoteApart(apart[i], got[i], now)

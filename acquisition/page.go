@@ -32,8 +32,9 @@ const pageSoon = 20 * time.Millisecond
 // printing is how the payloads of pages are printed, by how long that took lately. A tenant may have nothing but
 // large ones, of which a full page takes a tenth of a second.
 type printing struct {
-	room      int64     // bytes of a page
-	slowUntil time.Time // one by one until then
+	room      int64         // bytes of a page
+	without   time.Duration // what a page took that had next to nothing to be printed: the way to the database and back
+	slowUntil time.Time     // one by one until then
 }
 
 // note learns from a page.
@@ -45,7 +46,10 @@ func (p *printing) note(page *store.Page, took time.Duration) {
 	for i := range page.Jobs {
 		bytes += int64(len(page.Jobs[i].Record.Payload) + len(page.Jobs[i].Record.Meta))
 	}
-	switch {
+	if bytes < 64<<10 {
+		p.without = took
+	}
+	switch took -= p.without; {
 	case took > pageSoon:
 		p.room = max(store.MaxJobBytes, min(p.room, int64(float64(bytes)*float64(pageSoon)/float64(took))))
 	case bytes > p.room/2: // it was put to use

@@ -21,8 +21,11 @@ func TestRoomFollowsTheTimeThatPrintingTakes(t *testing.T) {
 	}
 	require.EqualValues(t, store.MaxPageBytes/4, read(store.MaxPageBytes, 4*pageSoon))
 	require.EqualValues(t, store.MaxJobBytes, read(store.MaxPageBytes/4, 10*pageSoon))
-	require.EqualValues(t, store.MaxJobBytes, read(1<<10, time.Second), "any job fits, however slow the database is")
+	require.EqualValues(t, store.MaxJobBytes, read(store.MaxJobBytes, time.Second), "any job fits")
 	require.EqualValues(t, store.MaxJobBytes, read(1<<10, time.Millisecond), "nothing wants more room")
+	require.EqualValues(t, store.MaxJobBytes, read(1<<10, time.Second), "the database is far, or slow")
+	require.EqualValues(t, 2*store.MaxJobBytes, read(store.MaxJobBytes, time.Second+pageSoon/2), "which is no reason")
+	read(1<<10, time.Millisecond)
 	for room := int64(store.MaxJobBytes); room < store.MaxPageBytes; {
 		require.Greater(t, read(room, time.Millisecond), room)
 		room = p.room

@@ -24,6 +24,7 @@ const mixed = "mixed"
 type runSpan struct {
 	span    trace.Span
 	outcome string
+	stack   string // of the last panic
 	err     error
 }
 
@@ -66,7 +67,13 @@ func (s *runSpan) noteOutcome(id job.ID, o job.Outcome) {
 		s.outcome = mixed
 	}
 	if o.Err != nil {
-		tracing.Except(s.span, o.Err, o.Stack, tracing.MessageID.String(id.String()))
+		stack := o.Stack
+		if stack == s.stack { // of the call that all its jobs were in: a span has room for it once
+			stack = ""
+		} else {
+			s.stack = stack
+		}
+		tracing.Except(s.span, o.Err, stack, tracing.MessageID.String(id.String()))
 	}
 	if o.State == job.Retrying || o.State == job.Dead {
 		s.err = o.Err

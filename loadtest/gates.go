@@ -93,9 +93,11 @@ func gates(ctx context.Context, o gatesOptions) (r gatesResult, err error) {
 			return r, err
 		}
 	}
-	for _, rate := range []int{50, 200, 500, 1000} {
-		if err := measure(fmt.Sprintf("%d a second", rate), 0, float64(rate), tenure.Limit{Rate: rate, Per: time.Second}); err != nil {
-			return r, err
+	for _, burst := range []int{1, 10} {
+		for _, rate := range []int{50, 200, 500, 1000} {
+			if err := measure(fmt.Sprintf("%d a second, burst %d", rate, burst), 0, float64(rate), tenure.Limit{Rate: rate, Per: time.Second, Burst: burst}); err != nil {
+				return r, err
+			}
 		}
 	}
 	return r, nil

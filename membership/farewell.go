@@ -30,10 +30,10 @@ func (f *farewell) notePacket() {
 // process would sit out its timeout. So Leave only begins, and the rest is counted
 // here. It is an estimate; being wrong costs the others a failure detection.
 //
-// The nodes are told beforehand, each by one datagram: what memberlist spreads looks to them like what it says
+// They are told beforehand, each by one datagram: what memberlist spreads looks to them like what it says
 // of a member that has died. One that does not get it logs a warning.
 func (f *farewell) sayFarewell(ml *memberlist.Memberlist, timeout time.Duration) bool {
-	for _, p := range f.roster.listNodes() {
+	for _, p := range f.roster.listOthers() {
 		_ = ml.SendBestEffort(&p.node, message{kind: kindFarewell, from: f.roster.name, to: p.Name}.encode())
 	}
 	_ = ml.Leave(time.Millisecond) // its error is that it did not wait

@@ -53,7 +53,11 @@ func (b *logbook) logMembers(now []Member, parted map[string]bool) {
 			nodes[m.Node]++
 		}
 		old, known := b.known[m.Name]
+		gone, back := b.gone[m.Name]
+		delete(b.gone, m.Name)
 		switch {
+		case back:
+			b.logMember(zap.InfoLevel, m, "member is back: it was taken for dead", zap.Duration("for", time.Since(gone.at)))
 		case !known:
 			b.logMember(zap.InfoLevel, m, "member joined")
 		case old.State() != m.State():

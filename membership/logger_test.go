@@ -124,7 +124,12 @@ func TestLogbook(t *testing.T) {
 	require.False(t, b.logFailed(time.Now().Add(farewellGrace)))
 	require.Equal(t, 1, logs.FilterLevelExact(zapcore.WarnLevel).Len())
 	require.Empty(t, b.parted)
+	b.logMembers([]Member{one}, nil)
+	b.logMembers(nil, nil)
 	lines()
+	b.logMembers([]Member{one}, nil)
+	require.Equal(t, []string{"member is back: it was taken for dead"}, lines(), "of a false alarm")
+	require.False(t, b.logFailed(time.Now().Add(farewellGrace)))
 
 	// A restarted node and its former self share a name for a while.
 	twin := live("a-00000002")

@@ -212,16 +212,11 @@ func (r *roster) currentPhase() phase {
 	return r.phase
 }
 
-// listNodes lists the other members that serve pools, also once this one has stopped.
-func (r *roster) listNodes() (nodes []peer) {
+// listOthers lists the other members, also once this one has stopped.
+func (r *roster) listOthers() []peer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range r.others {
-		if p.Role == RoleNode {
-			nodes = append(nodes, p)
-		}
-	}
-	return nodes
+	return slices.Collect(maps.Values(r.others))
 }
 
 // countOthers is how many other members are believed alive, also once this one has stopped.

@@ -20,7 +20,7 @@ var (
 	poolUp       = prometheus.NewDesc("tenure_pool_up", "1 while this node can work on the pool's database, 0 when it has not reached it for a while or is refused.", []string{"pool"}, nil)
 	connections  = prometheus.NewDesc("tenure_connections", "Connections of this node to the pool's database for jobs' bookkeeping (purpose jobs) and for tenants' transactions (tenants): in_use and idle.", append(byPurpose, "state"), nil)
 	mostConns    = prometheus.NewDesc("tenure_connections_max", "As many there may be.", byPurpose, nil)
-	connWaits    = prometheus.NewDesc("tenure_connection_waits_total", "Waits for a connection, as none was idle: until one was, or was opened.", byPurpose, nil)
+	connWaits    = prometheus.NewDesc("tenure_connection_waits_total", "Waits for a connection: until one was idle, or opened, or the tenant's share had room.", byPurpose, nil)
 	connWaitTime = prometheus.NewDesc("tenure_connection_wait_seconds_total", "How long they took.", byPurpose, nil)
 )
 

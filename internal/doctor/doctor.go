@@ -158,7 +158,7 @@ type Work struct{ pool *pool }
 func ExamineWork(ctx context.Context, db store.Beginner, cfg config.Config, name string, unrouted func(context.Context, []string) []string) (Work, error) {
 	p := &pool{name: name, cfg: cfg, open: longOpen, now: time.Now}
 	p.unrouted = func(ctx context.Context, tenants []string) ([]string, error) {
-		return unrouted(ctx, tenants[:min(len(tenants), mostAskedOften)]), nil
+		return unrouted(ctx, tenants), nil
 	}
 	for _, c := range checks {
 		if !c.work {

@@ -209,11 +209,8 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	return nil
 }
 
-// mostAsked bounds how many tenants the lookup table is asked for, a query each; mostAskedOften, where it is every few seconds.
-const (
-	mostAsked      = 1000
-	mostAskedOften = 100
-)
+// mostAsked bounds how many tenants the lookup table is asked for, a query each.
+const mostAsked = 1000
 
 // notInTable are those of tenants that the lookup table, if there is one, does not know.
 func (p *pool) notInTable(ctx context.Context, tenants []string) (unknown []string, err error) {

@@ -92,7 +92,7 @@ const (
 
 // CountToRead is how many jobs to read where so many are to be claimed.
 func (l *Lane) CountToRead(quota int) int {
-	if l.apart {
+	if l.apart && quota > 0 {
 		return max(quota*apartPages, apartLeast)
 	}
 	return quota
@@ -140,8 +140,15 @@ func (l *Lane) NoteSize(j *store.Waiting) {
 	l.bytes += lately * (min(float64(j.Bytes), store.MaxJobBytes) - l.bytes)
 }
 
-// CountFitting is how many jobs of the lane fit into a page with room for so many bytes: others would be read in vain.
-func (l *Lane) CountFitting(room int64) int { return max(1, int(float64(room)/max(l.bytes, 1))) }
+// CountFitting is how many jobs of the lane, of so many bytes each, fit into what room a page has left, one at least: others
+// would be read in vain.
+func (l *Lane) CountFitting(room int64) (jobs int, bytes int64) {
+	bytes = max(1, int64(l.bytes))
+	return max(1, int(room/bytes)), bytes
+}
+
+// IsLarge tells whether a page has room for a few of the lane's jobs only.
+func (l *Lane) IsLarge() bool { return l.bytes > store.MaxJobBytes/16 }
 
 // queueOf returns the tenant's queue of a name, which begins without lanes.
 func (t *tenantLanes) queueOf(name string, c *QueueConfig) *queue {

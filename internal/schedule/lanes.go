@@ -241,7 +241,7 @@ func (ls *Lanes) Plan(n int, now time.Time) []Portion {
 // Portion is how many jobs to read from a lane.
 type Portion struct {
 	Lane  *Lane
-	Quota int
+	Quota int // 0: there is no room for any of them, and they are the next
 	Here  int // how many of them may be for this node
 	Head  *Head
 }
@@ -323,7 +323,10 @@ func (ls *Lanes) ServeFirst(portions []Portion, left map[int]bool) {
 	for i := range left {
 		owners[portions[i].Lane.owner] = true
 	}
-	had := portions[slices.Min(slices.Collect(maps.Keys(left)))].Lane.owner // some
+	var had *tenantLanes // some
+	if first := portions[slices.Min(slices.Collect(maps.Keys(left)))]; first.Quota > 0 {
+		had = first.Lane.owner
+	}
 	for t := range owners {
 		t.turns = ls.active[0].turns
 	}

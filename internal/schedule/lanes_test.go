@@ -520,3 +520,31 @@ func TestLanesOfOneTenantAreBounded(t *testing.T) {
 	}
 	require.Equal(t, mostParked, ls.tenant["many"].lanes)
 }
+
+// Tenants for whose large jobs a page has no room are the next ones, each in its turn.
+func TestWhatThereIsNoRoomForIsNext(t *testing.T) {
+	t.Parallel()
+	const tenants = 7
+	ls, served := newLanes(), map[string]int{}
+	for i := range tenants {
+		ls.See(laneOf(fmt.Sprint("t", i), 0))
+	}
+	for range 3 * tenants {
+		plan, left := ls.Plan(tenants, time.Time{}.Add(1)), map[int]bool{}
+		require.NotEmpty(t, plan)
+		for i := range plan {
+			if i > 1 { // two fit
+				plan[i].Quota, left[i] = 0, true
+			} else {
+				served[plan[i].Lane.Tenant]++
+			}
+			plan[i].Lane.MarkRead(plan[i].Lane.after+int64(plan[i].Quota), true)
+		}
+		if len(left) > 0 {
+			ls.ServeFirst(plan, left)
+		}
+	}
+	for i := range tenants {
+		require.InDelta(t, 6, served[fmt.Sprint("t", i)], 1, "%v", served)
+	}
+}

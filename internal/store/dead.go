@@ -31,8 +31,8 @@ type Dead struct {
 // BeforeAllJobs is the id to begin to read after.
 const BeforeAllJobs int64 = math.MinInt64
 
-// CountDead counts the dead letters. It takes some milliseconds, however many there are: beyond ten thousand it is
-// Postgres' estimate.
+// CountDead counts the dead letters. It takes some milliseconds, however many there are or were: beyond ten
+// thousand, or where their table is large, it is Postgres' estimate.
 func CountDead(ctx context.Context, db DB) (dead int64, err error) {
 	err = db.QueryRow(ctx, sqlDeadCount, mostCounted+1).Scan(&dead)
 	return dead, explain(err, "count the dead letters")

@@ -188,7 +188,7 @@ func (noLimit) Is(target error) bool { return target == ErrNotFound }
 func SetLimit(ctx context.Context, db Beginner, l Limit) error {
 	return changeLimits(ctx, db, fmt.Sprintf("limit %s", l.LimitKey), func(tx pgx.Tx) error {
 		err := changeTenant(ctx, tx, l.Tenant, sqlLimitSet, l.Tenant, string(l.Scope), l.Name, nullable(l.Most), nullable(l.Rate), nullable(l.Per.Milliseconds()), nullable(l.Burst))
-		if busy := (*TenantBusyError)(nil); errors.As(err, &busy) && busy.State == TenantActive {
+		if busy := (*TenantBusyError)(nil); l.Most == 0 && l.Rate == 0 && errors.As(err, &busy) && busy.State == TenantActive {
 			err = ErrNoLimit
 		}
 		return err

@@ -68,6 +68,7 @@ func problemOf(ctx context.Context, log *zap.Logger, operation string, err error
 	case errors.As(err, &input):
 		return huma.Error422UnprocessableEntity(input.Error())
 	case errors.Is(err, context.DeadlineExceeded):
+		log.Warn("this took too long", zap.String("operation", operation), zap.Error(err))
 		return huma.NewError(http.StatusGatewayTimeout, "this took too long"+inPools(ctx, pool))
 	}
 	id := uuid.NewString()

@@ -95,6 +95,7 @@ func (v *visit) statusOf(err error) *statusError {
 	case errors.Is(err, tenure.ErrNotFound), errors.Is(err, tenure.ErrNoSchedule), errors.Is(err, tenure.ErrUnknownTenant):
 		return notFound("thing").(*statusError)
 	case errors.Is(err, context.DeadlineExceeded):
+		v.quiet.Warn("this took too long", zap.String("path", v.URL.Path), zap.Error(err))
 		return &statusError{http.StatusServiceUnavailable, "This was not done in time: look what became of it, and try again."}
 	}
 	id := uuid.NewString()

@@ -373,6 +373,7 @@ var ledgerStatements = map[string]*statement{
 	"transaction_oldest": {params: []uint32{oidInt8}, columns: []column{{"what", oidText}, {"id", oidText}, {"username", oidText}, {"application", oidText},
 		{"state", oidText}, {"xid", oidText}, {"age", oidInt4}, {"seconds", pgtype.Float8OID}}, run: none},
 	"waiting_pages": {columns: []column{{"pages", oidInt8}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{int64(0)}} }},
+	"dead_count":    {params: []uint32{oidInt8}, columns: []column{{"dead", oidInt8}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{int64(0)}} }},
 	"waiting_count": {
 		params:  []uint32{pgtype.Float4OID, oidInt8},
 		columns: []column{{"kind", oidText}, {"tenant_id", oidText}, {"count", oidInt8}, {"oldest", pgtype.Float8OID}}, run: none,

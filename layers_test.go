@@ -117,7 +117,6 @@ var outside = []struct {
 	{"go.opentelemetry.io/otel/exporters", []string{"cmd/tenure"}, "who embeds a node brings a tracer provider of their own"},
 	{"go.opentelemetry.io/otel", []string{"", "execution", "internal/tracing", "cmd/tenure"}, "traces begin where jobs are enqueued, and where they run"},
 	{"github.com/netresearch/go-cron", []string{"internal/recurrence"}, "its traps are met in one place"},
-	{"github.com/pressly/goose/v3", []string{"internal/store"}, "migrations are the ledger's"},
 	{"github.com/coreos/go-oidc/v3", []string{"web/internal/signin"}, "only programs with a dashboard inherit it"},
 	{"golang.org/x/oauth2", []string{"web/internal/signin"}, "only programs with a dashboard inherit it"},
 	{"testing", []string{"internal/devpg/pgtest", "internal/devpg/poolertest", "internal/store/storetest", "job/jobtest"}, "tests' packages stay out of what users run"},

@@ -28,7 +28,7 @@ func (b *bed) eventually(want int, pool, sql string) {
 }
 
 // A migration of many pools that is killed is gone on with by the same command: what was done stays
-// done, and a pool that was half-way goes on there. Meanwhile it says how far it is.
+// done, and of a pool that was half-way nothing is left over. Meanwhile it says how far it is.
 func TestMigrateIsKilled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1?", "p2?", "p3?", "p4?", "p5?", "p6?")
@@ -86,10 +86,8 @@ func TestMigrateIsKilled(t *testing.T) {
 	for _, pool := range []string{"p1", "p2", "p4"} {
 		require.Contains(t, r.out, pool+": up to date\n")
 	}
-	require.Contains(t, r.out, "p6: applied 0001_ledger.sql ")
-	for _, pool := range standing {
-		require.NotContains(t, r.out, pool+": applied 0019_", "that was applied before")
-		require.Contains(t, r.out, pool+": applied 0020_limits.sql ")
+	for _, pool := range append(standing, "p6") {
+		require.Contains(t, r.out, pool+": applied baseline.sql ")
 	}
 	for number, pool := range []string{"p1", "p2", "p3", "p4", "p5", "p6"} {
 		b.eventually(number+1, pool, "SELECT number FROM tenure.pool")

@@ -25,9 +25,9 @@ func TestMigrate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1?", "p2?")
 	out := b.ok("migrate", "--pool", "p2")
-	require.Regexp(t, `^p2: applied 0001_ledger.sql \([0-9.]+m?s\)\n`, out)
+	require.Regexp(t, `^p2: applied baseline.sql \([0-9.]+m?s\)\n`, out)
 	require.NotContains(t, out, "p1")
-	require.Regexp(t, `^p1: applied 0001_ledger.sql \([0-9.]+m?s\)\n(p1: .*\n)*p2: up to date\n$`, b.ok("migrate"))
+	require.Regexp(t, `^p1: applied baseline.sql \([0-9.]+m?s\)\n(p1: .*\n)*p2: up to date\n$`, b.ok("migrate"))
 	require.Equal(t, "p1: up to date\np2: up to date\n", b.ok("migrate"))
 	require.Equal(t, "p1: up to date\n", b.ok("migrate", "--pool", "p1", "--pool", "p1"))
 	require.NotEmpty(t, b.enqueue("k", "{}", "--tenant", "P1"))
@@ -41,7 +41,7 @@ func TestMigrateJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.out), &pools))
 	require.Len(t, pools, 3)
 	require.Equal(t, "failed", pools[0].State, "it has no number as long as p3 does not answer")
-	require.Equal(t, int64(1), pools[0].Applied[0].Version)
+	require.Equal(t, tenure.LedgerVersion(), pools[0].Applied[0].Version)
 	require.Equal(t, "current", pools[1].State)
 	require.Empty(t, pools[1].Error)
 	require.Equal(t, "failed", pools[2].State)
@@ -81,7 +81,7 @@ func TestMigrateRefused(t *testing.T) {
 	b := setup(t, "p1", "p2?", "p3?")
 	b.sql("p3", "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$")
 	r := b.fails(exitUsage, "migrate")
-	require.Regexp(t, `^p1: up to date\np2: applied 0001_ledger.sql \([0-9.]+m?s\)\n`, r.out)
+	require.Regexp(t, `^p1: up to date\np2: applied baseline.sql \([0-9.]+m?s\)\n`, r.out)
 	require.True(t, strings.HasSuffix(r.errors, "tenure: pool p3: its transactions are read-only: unset default_transaction_read_only for this user and database\n"+
 		"tenure: 1 of 3 pools failed, the others are not affected: fix the cause; continue with: tenure migrate --config "+b.path+" --pool p3\n"),
 		"%s", r.errors) // how far it is stands before, where that takes long

@@ -22,7 +22,7 @@ func TestOwner(t *testing.T) {
 func TestTouched(t *testing.T) {
 	t.Parallel()
 	packages := map[string]pkg{"routing": {ImportPath: "routing", folder: "routing"}, "internal/store": {ImportPath: "store", folder: "internal/store"}, "job": {ImportPath: "job", folder: "job"}}
-	code, tests := touched(packages, []string{"routing/gate.go", "internal/store/gate_test.go", "internal/store/testdata/ledger3/job_read.sql", "job/mutants_test.go", "docs/faults.md"})
+	code, tests := touched(packages, []string{"routing/gate.go", "internal/store/gate_test.go", "internal/store/testdata/ledger55/job_read.sql", "job/mutants_test.go", "docs/faults.md"})
 	require.Equal(t, map[string]bool{"routing": true}, code)
 	require.Equal(t, map[string]bool{"internal/store": true}, tests)
 }

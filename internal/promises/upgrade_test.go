@@ -26,8 +26,8 @@ import (
 // from it know a ledger of version ledgerBefore, and work on newer ones. Set them after
 // each release, together with internal/store/testdata: see docs/upgrades.md.
 const (
-	releaseBefore = "6eeb71cfa367884a931a7e015c6f7faa62a28138"
-	ledgerBefore  = 3
+	releaseBefore = "a8338194519e9ccb916891f6b756604f1cf49508"
+	ledgerBefore  = 55
 )
 
 // releaseEnv makes this test binary a process of this release: see [release.Run]. Its

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
@@ -17,9 +16,10 @@ func TestWhatAMigrationWaitsForIsNamed(t *testing.T) {
 	t.Parallel()
 	cfg, err := pgx.ParseConfig(pgtest.Database(t))
 	require.NoError(t, err)
-	db := stdlib.OpenDB(*cfg)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	_, err = db.ExecContext(t.Context(), "CREATE SCHEMA tenure; CREATE TABLE tenure.job (id bigint)")
+	db, err := pgx.ConnectConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close(context.Background())) })
+	_, err = db.Exec(t.Context(), "CREATE SCHEMA tenure; CREATE TABLE tenure.job (id bigint)")
 	require.NoError(t, err)
 	begin := func(application, sql string) {
 		conn, err := pgx.ConnectConfig(t.Context(), cfg)

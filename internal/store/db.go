@@ -65,6 +65,8 @@ const (
 	codeUndefinedSchema = "3F000"
 	codeUndefinedFunc   = "42883"
 	codeUniqueViolation = "23505"
+	codeDuplicateTable  = "42P07"
+	codeDuplicateSchema = "42P06"
 	codeCheckViolation  = "23514"
 	codeNoPrivilege     = "42501"
 	codeDeadlock        = "40P01"

@@ -1,5 +1,6 @@
-// Package store is the ledger: every SQL statement of Tenure, its migrations,
-// and the way from a row to a job.Record and back.
+// Package store is the ledger: its tables (ledger/) and functions (functions/), of
+// which schema.sql shows the whole, every SQL statement of Tenure, and the way from
+// a row to a job.Record and back.
 //
 // # What it promises
 //

@@ -154,7 +154,7 @@ func TestGrantsCoverTheLedger(t *testing.T) {
 	rows, err := runtime.Query(t.Context(), `
 		SELECT c.relname::text FROM pg_class c
 		WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> 'view_key' AND (NOT c.relispartition OR c.relname = 'completed_job_rest')
-		  AND NOT has_table_privilege(c.oid, CASE WHEN c.relname IN ('pool', 'migration', 'runtime_user') THEN 'SELECT' WHEN c.relname = 'audit' THEN 'INSERT' ELSE 'UPDATE' END)
+		  AND NOT has_table_privilege(c.oid, CASE WHEN c.relname IN ('pool', 'migration', 'function_text', 'runtime_user') THEN 'SELECT' WHEN c.relname = 'audit' THEN 'INSERT' ELSE 'UPDATE' END)
 		UNION ALL
 		SELECT c.relname FROM pg_class c
 		WHERE c.relnamespace = 'tenure'::regnamespace AND CASE c.relkind WHEN 'S' THEN NOT has_sequence_privilege(c.oid, 'UPDATE') END

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
@@ -31,7 +32,7 @@ func TestNoTenantKeepsALedgerFromBeingMigrated(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	fresh, old := pgtest.Database(t), ""
-	old, _ = ledgerAt(t, 3)
+	old, _ = ledgerAt(t, 55)
 	for _, dsn := range []string{fresh, old} {
 		everyAdvisoryLock(t, dsn)
 		require.NoError(t, migrate(ctx, t, dsn))
@@ -55,14 +56,16 @@ func TestNoTenantKeepsALedgerFromBeingMigrated(t *testing.T) {
 	}
 }
 
-// TestMigrationsWaitForOneAnother: of a new database and of older ledgers, where an index is made that waits
+// TestMigrationsWaitForOneAnother: of a new database and of an older ledger, where an index is made that waits
 // for transactions which others may have open while they wait.
 func TestMigrationsWaitForOneAnother(t *testing.T) {
 	t.Parallel()
-	for _, version := range []int64{0, 3, 24} {
+	for _, version := range []int64{0, 55} {
 		dsn := pgtest.Database(t)
 		if version > 0 {
-			dsn, _ = ledgerAt(t, version)
+			var conn *pgx.Conn
+			dsn, conn = ledgerAt(t, version)
+			execute(t, conn, laterIndexed)
 		}
 		var group sync.WaitGroup
 		errs := make([]error, 3)
@@ -78,7 +81,7 @@ func TestMigrationsWaitForOneAnother(t *testing.T) {
 		require.Zero(t, doubled)
 	}
 
-	dsn, holder := ledgerAt(t, 3)
+	dsn, holder := ledgerAt(t, 55)
 	execute(t, holder, "BEGIN; LOCK TABLE tenure.migration IN SHARE UPDATE EXCLUSIVE MODE")
 	migrated := make(chan error, 1)
 	go func() { migrated <- migrate(context.Background(), t, dsn) }()
@@ -90,11 +93,11 @@ func TestMigrationsWaitForOneAnother(t *testing.T) {
 	}, 30*time.Second, time.Millisecond)
 	var version int
 	require.NoError(t, other.QueryRow(t.Context(), "SELECT max(version_id) FROM tenure.migration").Scan(&version))
-	require.Equal(t, 3, version)
+	require.Equal(t, 55, version)
 	require.NoError(t, holder.Close(t.Context()), "as if its process had died")
 	require.NoError(t, <-migrated)
 
-	dsn, holder = ledgerAt(t, 3)
+	dsn, holder = ledgerAt(t, 55)
 	execute(t, holder, "BEGIN; LOCK TABLE tenure.migration IN SHARE UPDATE EXCLUSIVE MODE")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

@@ -87,30 +87,3 @@ func TestEnqueueKeepsExclusiveKeys(t *testing.T) {
 	_, err = b.owner.Exec(t.Context(), "SELECT tenure.enqueue(tenant => 't1', kind => 'k', exclusive_key => '')")
 	require.ErrorContains(t, err, "exclusive_key: 1 to 1024 bytes are allowed")
 }
-
-// The function that takes the place of the one before has its owner, and those may execute it who
-// could before.
-func TestEnqueueKeepsItsGrants(t *testing.T) {
-	t.Parallel()
-	dsn, conn := ledgerAt(t, 14)
-	_, err := conn.Exec(t.Context(), `DO $$ BEGIN CREATE ROLE tenure_test_keeper; EXCEPTION WHEN duplicate_object THEN NULL; END $$`)
-	require.NoError(t, err)
-	const before = "tenure.enqueue(text, text, jsonb, text, integer, timestamptz, interval, integer, jsonb, text, text, integer, boolean)"
-	_, err = conn.Exec(t.Context(), "REVOKE EXECUTE ON FUNCTION "+before+" FROM PUBLIC; GRANT EXECUTE ON FUNCTION "+before+" TO tenure_test_keeper WITH GRANT OPTION; ALTER FUNCTION "+before+" OWNER TO tenure_test_keeper")
-	require.NoError(t, err)
-	require.NoError(t, migrate(t.Context(), t, dsn))
-	var owner string
-	var public, keeper bool
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT pg_get_userbyid(p.proowner),
-		EXISTS (SELECT FROM aclexplode(p.proacl) a WHERE a.grantee = 0), has_function_privilege('tenure_test_keeper', p.oid, 'EXECUTE')
-		FROM pg_proc p WHERE p.oid = (SELECT oid FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'tenure'::regnamespace)`).Scan(&owner, &public, &keeper))
-	require.Equal(t, "tenure_test_keeper", owner)
-	require.False(t, public)
-	require.True(t, keeper)
-	var others []string // of what it calls with the owner's rights
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT array_agg(p.proname) FROM pg_proc p
-		WHERE p.pronamespace = 'tenure'::regnamespace AND (p.proname LIKE '%\_as' OR p.proname = 'answer') AND p.proowner <> 'tenure_test_keeper'::regrole`).Scan(&others))
-	require.Empty(t, others)
-	_, err = conn.Exec(t.Context(), "DROP OWNED BY tenure_test_keeper CASCADE")
-	require.NoError(t, err)
-}

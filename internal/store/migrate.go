@@ -3,41 +3,16 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/database"
 
 	"github.com/tenurehq/tenure/internal/backoff"
 )
-
-//go:embed migrations/*.sql
-var migrationFiles embed.FS
-
-const migrationTable = "tenure.migration"
-
-// LedgerVersion is the version that [Migrate] brings a ledger to: the number of the last
-// file in migrations/. This program works on ledgers of that version, and on newer ones
-// whose oldest_program is not above it.
-func LedgerVersion() int64 {
-	files, err := fs.Glob(migrationFiles, "migrations/*.sql")
-	if err != nil || len(files) == 0 {
-		panic("store: no migrations") // embedded
-	}
-	v, err := goose.NumericComponent(files[len(files)-1])
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
 
 // Migration is one applied step.
 type Migration struct {
@@ -45,6 +20,9 @@ type Migration struct {
 	Name    string
 	Took    time.Duration
 }
+
+// migrationTable says which steps were applied. Programs of before read it.
+const migrationTable = "tenure.migration"
 
 // holdPatience bounds the wait for another process' migration of the same pool, and holdTry one
 // try of it: autovacuum gives way to whoever has waited for a second.
@@ -83,13 +61,14 @@ type Ledger struct {
 	Name          string // of the pool; "": none yet
 	Lacking       bool   // users named to work on it were not given all of this program's version yet
 	Unindexed     bool   // finished jobs of some days have not all of this program's indexes yet
+	Changed       bool   // functions have another text than this program's, whose version the ledger has
 	Holders       []Holder
 	Server        ServerState
 }
 
 // UpToDate tells whether [Migrate] would have nothing to do.
 func (l Ledger) UpToDate() bool {
-	return l.Version >= LedgerVersion() && l.Number > 0 && !l.Lacking && !l.Unindexed
+	return l.Version >= LedgerVersion() && l.Number > 0 && !l.Lacking && !l.Unindexed && !l.Changed
 }
 
 // Usable is why the database cannot be this pool, or this program cannot work on its
@@ -100,6 +79,10 @@ func (l Ledger) Usable(pool string) error {
 	}
 	if err := l.Belongs(pool); err != nil {
 		return err
+	}
+	if l.Version > 0 && l.Version < oldestLedger {
+		return &PoolError{pool, fmt.Sprintf("its ledger has version %d, from which this program does not lead on: it does from version %d", l.Version, oldestLedger),
+			"migrate it first with a program for that version, which docs/upgrades.md names"}
 	}
 	if LedgerVersion() < l.OldestProgram {
 		return newerLedger(pool, l.Version, l.OldestProgram)
@@ -141,6 +124,13 @@ func ReadLedger(ctx context.Context, conn *pgx.Conn) (l Ledger, err error) {
 		return l, err
 	}
 	l.Unindexed = len(missing) > 0
+	if l.Version == LedgerVersion() {
+		changed, err := ours().changed(ctx, conn)
+		if err != nil {
+			return l, err
+		}
+		l.Changed = len(changed) > 0
+	}
 	l.Server, err = ServerIs(ctx, conn)
 	return l, err
 }
@@ -178,69 +168,55 @@ type Migrated struct {
 // without holding up others; waits, unless nil, is told every few seconds whom it waits for, and an error names them
 // after two minutes.
 func Migrate(ctx context.Context, cfg *pgx.ConnConfig, pool string, number int, waits func(whom string)) (done Migrated, err error) {
-	db := stdlib.OpenDB(*cfg)
-	defer db.Close()
-	db.SetMaxOpenConns(1) // of thousands of databases each costs one connection
 	var l Ledger
-	err = onConn(ctx, db, func(conn *pgx.Conn) (err error) {
-		if _, err = RequireSession(ctx, conn, pool); err != nil {
-			return err
-		}
-		if l, err = ReadLedger(ctx, conn); err == nil {
-			err = l.Usable(pool)
-		}
-		return err
-	})
+	conn, err := pgx.ConnectConfig(ctx, cfg) // of thousands of databases each costs one connection
+	if err == nil {
+		defer conn.Close(context.WithoutCancel(ctx))
+		_, err = RequireSession(ctx, conn, pool)
+	}
+	if err == nil {
+		l, err = ReadLedger(ctx, conn)
+	}
+	if err == nil {
+		err = l.Usable(pool)
+	}
 	if BehindPooler(err) {
 		err = NoSession(pool)
 	}
-	if err == nil && (l.Version < LedgerVersion() || l.Unindexed) {
-		done.Steps, err = update(ctx, db, cfg, pool, &waiting{tell: waits})
+	if err == nil && (l.Version < LedgerVersion() || l.Unindexed || l.Changed) {
+		done.Steps, err = update(ctx, conn, pool, ours(), &waiting{tell: waits})
 	}
 	if err != nil {
 		return done, fmt.Errorf("migrate: %w", err)
 	}
-	err = onConn(ctx, db, func(conn *pgx.Conn) (err error) {
-		if number > 0 {
-			if _, err := NumberPool(ctx, conn, number, pool); err != nil {
-				return err
-			}
+	if number > 0 {
+		if _, err := NumberPool(ctx, conn, number, pool); err != nil {
+			return done, err
 		}
-		if l.Version == 0 {
-			// While a day's partition is made, jobs that finish are refused for a moment: those of
-			// a new pool's first minute need not be. What fails here, a holder tries again.
-			_, _ = KeepDays(ctx, conn, 24*time.Hour)
-		}
-		if done.Grants, err = Regrant(ctx, conn); err != nil {
-			return err
-		}
-		if done.Holders, err = Holders(ctx, conn); err != nil || number == 0 && l.Number == 0 {
-			return err
-		}
-		server, err := ServerIs(ctx, conn)
-		if err == nil {
-			err = server.Usable(pool)
-		}
-		return err
-	})
-	return done, err
-}
-
-// onConn lets fn use the connection of a database/sql handle.
-func onConn(ctx context.Context, db *sql.DB, fn func(*pgx.Conn) error) error {
-	c, err := db.Conn(ctx)
-	if err != nil {
-		return err
 	}
-	defer c.Close() // it goes back to db
-	return c.Raw(func(driver any) error { return fn(driver.(*stdlib.Conn).Conn()) })
+	if l.Version == 0 {
+		// While a day's partition is made, jobs that finish are refused for a moment: those of
+		// a new pool's first minute need not be. What fails here, a holder tries again.
+		_, _ = KeepDays(ctx, conn, 24*time.Hour)
+	}
+	if done.Grants, err = Regrant(ctx, conn); err != nil {
+		return done, err
+	}
+	if done.Holders, err = Holders(ctx, conn); err != nil || number == 0 && l.Number == 0 {
+		return done, err
+	}
+	server, err := ServerIs(ctx, conn)
+	if err == nil {
+		err = server.Usable(pool)
+	}
+	return done, err
 }
 
 // update applies the steps that a ledger lacks, each in a transaction of its own unless it says otherwise,
 // and makes the indexes that days of finished jobs lack.
-func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string, w *waiting) (done []Migration, err error) {
-	p, err := provider(ctx, db, cfg, pool)
-	if err != nil {
+func update(ctx context.Context, conn *pgx.Conn, pool string, to *ledgerText, w *waiting) (done []Migration, err error) {
+	cfg := conn.Config()
+	if err := prepareLedger(ctx, conn, pool); err != nil {
 		return nil, err
 	}
 	release, err := holdLedger(ctx, cfg, w)
@@ -252,27 +228,22 @@ func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string, w
 	until, inTheWay := time.Now().Add(ddlPatience), ""
 	pause := backoff.Backoff{Policy: ddlRetry}
 	for {
-		results, err := p.Up(ctx)
-		var partial *goose.PartialError
-		if errors.As(err, &partial) {
-			results = partial.Applied
-		}
-		for _, r := range results {
-			done = append(done, Migration{Version: r.Source.Version, Name: r.Source.Path, Took: r.Duration})
-		}
+		err := to.apply(ctx, conn, func(version int64, name string, took time.Duration) {
+			done = append(done, Migration{Version: version, Name: name, Took: took})
+		})
 		if err == nil {
-			err = buildIndexes(ctx, db)
+			err = buildIndexes(ctx, conn)
 		}
 		if err != nil && ctx.Err() != nil && inTheWay != "" {
 			return done, fmt.Errorf("%s: %w", inTheWay, err)
 		}
 		if hasCode(err, codeDependents) || hasCode(err, codeUnsupported) {
-			return done, nameDependents(ctx, db, err)
+			return done, nameDependents(ctx, conn, err)
 		}
 		if !hasCode(err, codeLockTimeout) {
 			return done, err
 		}
-		inTheWay = cmp.Or(w.seenLately(), blockerOf(ctx, db))
+		inTheWay = cmp.Or(w.seenLately(), blockerOf(ctx, conn))
 		w.say(inTheWay)
 		if time.Now().After(until) {
 			return done, fmt.Errorf("%s; end it and run migrate again: %w", inTheWay, err)
@@ -286,14 +257,12 @@ func update(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string, w
 }
 
 // nameDependents adds to an error what of others depends on what a step was to change. The steps before it are done.
-func nameDependents(ctx context.Context, db *sql.DB, err error) error {
+func nameDependents(ctx context.Context, conn *pgx.Conn, err error) error {
 	var (
 		found []string
 		n     int
 	)
-	if asked := onConn(ctx, db, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sqlMigrationDependents).Scan(&found, &n)
-	}); asked != nil || n == 0 {
+	if asked := conn.QueryRow(ctx, sqlMigrationDependents).Scan(&found, &n); asked != nil || n == 0 {
 		return err
 	}
 	more := ""
@@ -344,50 +313,56 @@ func missingIndexes(ctx context.Context, db DB) ([]string, error) {
 
 // buildIndexes makes the indexes that days of finished jobs lack, each without keeping jobs from finishing,
 // and so in no transaction. The caller holds the ledger.
-func buildIndexes(ctx context.Context, db *sql.DB) error {
-	return onConn(ctx, db, func(conn *pgx.Conn) error {
-		missing, err := missingIndexes(ctx, conn)
-		for _, sql := range missing {
-			if _, err := conn.Exec(ctx, sql); err != nil {
-				return fmt.Errorf("%s: %w", sql, err)
-			}
-		}
+func buildIndexes(ctx context.Context, conn *pgx.Conn) error {
+	missing, err := missingIndexes(ctx, conn)
+	if err != nil {
 		return err
-	})
+	}
+	return oneByOne(ctx, conn, missing)
 }
 
-// provider applies migrations, once there are the schema and the table that it notes them in. Whoever makes
-// these at the same time wins, here and in goose, which tries again for three seconds.
-func provider(ctx context.Context, db *sql.DB, cfg *pgx.ConnConfig, pool string) (*goose.Provider, error) {
-	// The schema may be there for a user who may make none: even with IF NOT EXISTS that is asked first.
-	_, err := db.ExecContext(ctx, "DO $$ BEGIN IF to_regnamespace('tenure') IS NULL THEN CREATE SCHEMA IF NOT EXISTS tenure; END IF; END $$")
-	switch {
-	case hasCode(err, codeNoPrivilege):
-		return nil, (&PoolError{pool, "its user may not make schema tenure",
-			fmt.Sprintf("run, as a superuser or the database's owner: GRANT CREATE ON DATABASE %s TO %s; or: CREATE SCHEMA tenure AUTHORIZATION %[2]s;", ident(cfg.Database), ident(cfg.User))}).Because(err)
-	case err != nil && !hasCode(err, codeUniqueViolation) && !hasCode(err, codeLockTimeout):
-		return nil, fmt.Errorf("create schema tenure: %w", err)
+const (
+	makeSchema = "DO $$ BEGIN IF to_regnamespace('tenure') IS NULL THEN CREATE SCHEMA IF NOT EXISTS tenure; END IF; END $$" // even with IF NOT EXISTS it is asked first who may make one
+
+	makeMigrationTable = `DO $$ BEGIN
+		IF to_regclass('tenure.migration') IS NULL THEN
+			CREATE TABLE IF NOT EXISTS tenure.migration (id integer PRIMARY KEY GENERATED BY DEFAULT AS IDENTITY,
+				version_id bigint NOT NULL, is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now());
+		END IF;
+	END $$`
+)
+
+// prepareLedger makes the schema, and the table that says which steps were applied and that who applies them holds.
+// Others may be making these at the same time.
+func prepareLedger(ctx context.Context, conn *pgx.Conn, pool string) error {
+	user, database := conn.Config().User, conn.Config().Database
+	pause := backoff.Backoff{Policy: ddlRetry}
+	for began := time.Now(); ; {
+		owns := false
+		_, err := conn.Exec(ctx, makeSchema)
+		if hasCode(err, codeNoPrivilege) {
+			return (&PoolError{pool, "its user may not make schema tenure",
+				fmt.Sprintf("run, as a superuser or the database's owner: GRANT CREATE ON DATABASE %s TO %s; or: CREATE SCHEMA tenure AUTHORIZATION %[2]s;", ident(database), ident(user))}).Because(err)
+		}
+		if err == nil {
+			err = conn.QueryRow(ctx, "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'tenure'").Scan(&owns)
+		}
+		if err == nil && !owns {
+			return notSchemasOwner(user, nil)
+		}
+		if err == nil {
+			_, err = conn.Exec(ctx, makeMigrationTable)
+		}
+		others := slices.ContainsFunc([]string{codeUniqueViolation, codeDuplicateTable, codeDuplicateSchema, codeLockTimeout}, func(c string) bool { return hasCode(err, c) })
+		if !others || time.Since(began) > ddlPatience {
+			return explain(err, "make schema tenure")
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause.Next()):
+		}
 	}
-	files, err := fs.Sub(migrationFiles, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	versions, err := database.NewStore(database.DialectPostgres, migrationTable)
-	if err != nil {
-		return nil, err
-	}
-	var owns bool
-	if err := db.QueryRowContext(ctx, "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'tenure'").Scan(&owns); err != nil {
-		return nil, fmt.Errorf("ask who owns schema tenure: %w", err)
-	}
-	if !owns {
-		return nil, notSchemasOwner(cfg.User, nil)
-	}
-	p, err := goose.NewProvider("", db, files, goose.WithStore(versions), goose.WithDisableGlobalRegistry(true))
-	if err == nil {
-		_, err = p.GetDBVersion(ctx)
-	}
-	return p, err
 }
 
 // notSchemasOwner says what keeps a user from migrating.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"sync"
 	"time"
@@ -96,7 +95,7 @@ type blocker struct {
 	usesLedger        bool
 }
 
-func (b blocker) scan(row interface{ Scan(...any) error }) (string, error) {
+func (b blocker) scan(row pgx.Row) (string, error) {
 	err := row.Scan(&b.pid, &b.user, &b.application, &b.seconds, &b.usesLedger)
 	return b.String(), err
 }
@@ -115,10 +114,10 @@ func (b blocker) String() string {
 
 // blockerOf names the transaction that a migration has tried to get by. A caller who gives up just now
 // is the one who wants to know, so the question outlives its context for a moment.
-func blockerOf(ctx context.Context, db *sql.DB) string {
+func blockerOf(ctx context.Context, conn *pgx.Conn) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), blockerPatience)
 	defer cancel()
-	whom, err := blocker{}.scan(db.QueryRowContext(ctx, sqlMigrationBlocker))
+	whom, err := blocker{}.scan(conn.QueryRow(ctx, sqlMigrationBlocker))
 	if err != nil {
 		return "other transactions use the ledger's tables all the time" // it may just have ended
 	}

@@ -101,11 +101,8 @@ func dropDay(ctx context.Context, db DB, d time.Time) error {
 // makeDay makes one day's partition, or brings the indexes up to date of the one that is there.
 func makeDay(ctx context.Context, db DB, d time.Time) error {
 	err := briefly(ctx, db, lockTimeout, nil, sqlRetentionMake, d)
-	const (
-		duplicateTable = "42P07"
-		overlap        = "42P17"
-	)
-	if err == nil || hasCode(err, codeCheckViolation) || hasCode(err, duplicateTable) || hasCode(err, overlap) || hasCode(err, codeUniqueViolation) {
+	const overlap = "42P17"
+	if err == nil || hasCode(err, codeCheckViolation) || hasCode(err, codeDuplicateTable) || hasCode(err, overlap) || hasCode(err, codeUniqueViolation) {
 		return nil
 	}
 	return explain(err, "make the partition for finished jobs of %s", d.Format(time.DateOnly))

@@ -1,2 +1,0 @@
--- Jobs that somebody wants ended.
-SELECT job_id FROM tenure.cancel_request;

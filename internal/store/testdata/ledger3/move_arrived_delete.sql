@@ -1,4 +1,0 @@
--- Removes finished jobs whose removal was cut short. $1 tenant, $2 ids.
-WITH gone AS (
-    DELETE FROM tenure.completed_job WHERE tenant_id = $1 AND id = ANY ($2::bigint[]) RETURNING id)
-DELETE FROM tenure.job_error e USING gone WHERE e.job_id = gone.id;

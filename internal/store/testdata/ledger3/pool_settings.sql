@@ -1,2 +1,0 @@
--- Whether the settings that a lock's connection is opened with have reached the session.
-SELECT current_setting('lock_timeout') = '2s' AND current_setting('enable_seqscan') = 'off' AS passed;

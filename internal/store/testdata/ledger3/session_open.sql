@@ -1,5 +1,0 @@
--- Opens a session. $1 session, $2 node, $3 member, $4 gossip address, $5 version,
--- $6 kinds, $7 ttl in ms. Opening it again, after a lost answer, changes nothing.
-INSERT INTO tenure.node_session (session_id, node, member, gossip_addr, version, kinds, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7::bigint * interval '1 ms')
-ON CONFLICT (session_id) DO NOTHING;

@@ -1,2 +1,0 @@
--- The tenants that are on their way, with the other pool of the move.
-SELECT tenant_id, state, coalesce(other_pool, '') AS other_pool, frozen FROM tenure.tenant WHERE state <> 'active';

@@ -1,2 +1,0 @@
--- Where a tenant stands in this pool; no row: it is active. $1 tenant.
-SELECT tenant_id, state, coalesce(other_pool, '') AS other_pool, frozen FROM tenure.tenant WHERE tenant_id = $1;

@@ -1,0 +1,36 @@
+-- Ends waiting jobs that somebody wants cancelled, under the fence of a claim: nobody has claimed
+-- them since, as that is for the caller alone to do. No row is waited for: what is left now is
+-- found again. Those stay of a tenant that is between two pools, when the other one may have
+-- them, too. fence_stands is 0 when the lock is lost, or somebody took waiting jobs away.
+-- $1 session, $2 epoch, $3 removals at the time of reading, $4 ids, $5 their turns,
+-- $6 whether to keep them.
+WITH fence AS MATERIALIZED (
+    SELECT FROM tenure.acquire_lock
+    WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND removals = $3
+      AND NOT paused AND expires_at > clock_timestamp()
+    FOR KEY SHARE),
+free AS MATERIALIZED (
+    SELECT j.id
+    FROM unnest($4::bigint[], $5::integer[]) AS said (id, turn)
+    JOIN tenure.job j ON j.id = said.id AND j.turn = said.turn
+    JOIN tenure.cancel_request r ON r.job_id = j.id
+    WHERE EXISTS (SELECT FROM fence)
+      AND j.tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving'))
+    FOR UPDATE OF j, r SKIP LOCKED),
+gone AS (
+    DELETE FROM tenure.job j USING free WHERE j.id = free.id
+    RETURNING j.*),
+ended AS MATERIALIZED (SELECT id, tenant_id, unique_key FROM gone), -- whole rows are copied for USING
+freed AS (
+    DELETE FROM tenure.unique_job u USING ended
+    WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
+heard AS (
+    DELETE FROM tenure.cancel_request r USING ended WHERE r.job_id = ended.id),
+kept AS (
+    INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
+        tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)
+    SELECT id, created_at, now(), turn, priority, attempt, losses,
+        tenant_id, queue, kind, 'cancelled', tenure.legible(payload), tenure.legible(meta), unique_key, correlation_id
+    FROM gone WHERE $6)
+SELECT (SELECT count(*) FROM fence) AS fence_stands, (SELECT count(*) FROM gone) AS cancelled
+FROM tenure.note_ends(ARRAY(SELECT id FROM gone), 'cancelled');

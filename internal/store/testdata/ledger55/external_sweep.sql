@@ -1,0 +1,52 @@
+-- Makes jobs of external workers wait whose lock has expired or whose time has come, and dead letters
+-- of those that lost their worker too often. $1 how many at most of a topic, $2 how many expired locks are too
+-- many, $3 the topic, or null: of each. Those who acquire jobs of a topic do so first; for the others it is the holder's
+-- maintenance. Those stay whose row somebody has locked, or whose tenant is between two pools. The
+-- number of those that were not left.
+WITH RECURSIVE elsewhere AS MATERIALIZED (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving')),
+lock_topic AS (
+    SELECT coalesce($3::text, (SELECT min(kind) FROM tenure.external_job WHERE lock_expires_at IS NOT NULL)) AS kind
+    UNION ALL
+    SELECT (SELECT min(j.kind) FROM tenure.external_job j WHERE j.lock_expires_at IS NOT NULL AND j.kind > l.kind)
+    FROM lock_topic l WHERE l.kind IS NOT NULL AND $3 IS NULL),
+due_topic AS (
+    SELECT coalesce($3, (SELECT min(kind) FROM tenure.external_job WHERE due_at IS NOT NULL)) AS kind
+    UNION ALL
+    SELECT (SELECT min(j.kind) FROM tenure.external_job j WHERE j.due_at IS NOT NULL AND j.kind > d.kind)
+    FROM due_topic d WHERE d.kind IS NOT NULL AND $3 IS NULL),
+late AS MATERIALIZED (
+    SELECT j.id FROM lock_topic CROSS JOIN LATERAL (
+        SELECT x.id FROM tenure.external_job x
+        WHERE x.kind = lock_topic.kind AND x.lock_expires_at <= (SELECT clock_timestamp()) AND x.tenant_id NOT IN (SELECT tenant_id FROM elsewhere)
+        ORDER BY x.lock_expires_at LIMIT $1
+        FOR UPDATE SKIP LOCKED) j
+    UNION ALL
+    SELECT j.id FROM due_topic CROSS JOIN LATERAL (
+        SELECT x.id FROM tenure.external_job x
+        WHERE x.kind = due_topic.kind AND x.due_at <= (SELECT clock_timestamp()) AND x.tenant_id NOT IN (SELECT tenant_id FROM elsewhere)
+        ORDER BY x.due_at LIMIT $1
+        FOR UPDATE SKIP LOCKED) j),
+freed AS (
+    UPDATE tenure.external_job j
+    SET turn = j.turn + 1, losses = j.losses + (j.lock_expires_at IS NOT NULL)::integer,
+        locked_by = NULL, lock_expires_at = NULL, acquired_at = NULL, due_at = NULL
+    FROM late WHERE j.id = late.id AND (j.lock_expires_at IS NULL OR j.losses + 1 < $2)),
+gone AS (
+    DELETE FROM tenure.external_job j USING late
+    WHERE j.id = late.id AND j.lock_expires_at IS NOT NULL AND j.losses + 1 >= $2
+    RETURNING j.*, 'the lock of ' || j.locked_by || ' expired: ' || (j.losses + 1) || ' workers did not come back' AS error),
+noted AS (
+    INSERT INTO tenure.job_error (job_id, attempt, node, error)
+    SELECT id, attempt, locked_by, error FROM gone),
+ended AS MATERIALIZED (SELECT id, tenant_id, unique_key FROM gone), -- whole rows are copied for USING
+unkeyed AS (
+    DELETE FROM tenure.unique_job u USING ended
+    WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
+dead AS (
+    INSERT INTO tenure.dead_letter_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
+        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, error)
+    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses + 1,
+        tenant_id, queue, kind, tenure.legible(payload), tenure.legible(meta), exclusive_key, unique_key, correlation_id, 'external_job', error
+    FROM gone
+    RETURNING id)
+SELECT (SELECT count(*) FROM late) FROM tenure.note_ends(ARRAY(SELECT id FROM dead), 'dead');

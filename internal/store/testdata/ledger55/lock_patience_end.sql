@@ -1,0 +1,2 @@
+-- Puts back what lock_patience has set for the session.
+RESET lock_timeout;

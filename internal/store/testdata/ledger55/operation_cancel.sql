@@ -1,0 +1,7 @@
+-- Ends an operation; a step that is under way is waited for. $1 id. A row, unless it is not here, with
+-- whether it was under way.
+WITH it AS (SELECT id, ended_at FROM tenure.operation WHERE id = $1 FOR UPDATE),
+ended AS (
+    UPDATE tenure.operation o SET state = 'cancelled', ended_at = clock_timestamp()
+    FROM it WHERE o.id = it.id AND it.ended_at IS NULL)
+SELECT ended_at IS NULL FROM it;

@@ -1,0 +1,2 @@
+-- What time it is by the clock that schedules go by.
+SELECT clock_timestamp();

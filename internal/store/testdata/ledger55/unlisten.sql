@@ -1,0 +1,2 @@
+-- Ends what listen.sql has begun.
+UNLISTEN tenure_enqueued;

@@ -99,9 +99,16 @@ clients: ## Write openapi.json again, and the clients from it, with what npm and
 	cd clients/typescript && npm ci --no-audit --no-fund --silent && npm run --silent generate
 	clients/python/generate.sh
 
-# Postgres' programs are all that is needed beside Go; no service, and no right of root's. They are kept in the user's
-# cache, where internal/devpg finds them. Who has none and cannot fetch them is told the ways out by what needs them.
+# Postgres' programs are all that is needed beside Go; no service. They come from npm's registry into the user's cache,
+# where internal/devpg finds them, or, where nothing says which that is, as root from Debian's packages, which make no
+# cluster then. Who has none and can do neither is told the ways out by what needs them.
 deps:
 	@if ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 \
 	   || [ -n "$$TENURE_PG_BIN" ] || [ -n "$$TEST_DATABASE_URL" ]; then :; \
-	else cd tools && $(GO) run ./postgres 18 >/dev/null || true; fi
+	elif (cd tools && $(GO) run ./postgres 18 >/dev/null); then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo "installing Debian's PostgreSQL, for its programs"; export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -q && apt-get install -qy --no-install-recommends postgresql-common && \
+	  sed -i 's/^#*create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf && \
+	  apt-get install -qy --no-install-recommends postgresql; \
+	fi >&2

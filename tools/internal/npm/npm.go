@@ -1,5 +1,5 @@
-// Package npm downloads packages from the registry that NPM_CONFIG_REGISTRY or npm itself names, else from npm's public
-// one. npm need not be installed.
+// Package npm downloads packages from the registry that NPM_CONFIG_REGISTRY or npm itself names. npm need not be
+// installed.
 package npm
 
 import (
@@ -61,7 +61,11 @@ func (p Package) Keep(dir string, unpack func(archive []byte, dir string) error)
 
 // download returns the archive, and refuses another one than is known.
 func (p Package) download() ([]byte, error) {
-	archive, err := get(registry() + p.Name + "/-/" + path.Base(p.Name) + "-" + p.Version + ".tgz")
+	from, err := registry()
+	if err != nil {
+		return nil, err
+	}
+	archive, err := get(from + p.Name + "/-/" + path.Base(p.Name) + "-" + p.Version + ".tgz")
 	if err != nil {
 		return nil, err
 	}
@@ -96,18 +100,15 @@ func Unpack(archive []byte, folder string, write func(name string, mode os.FileM
 	}
 }
 
-// public is the registry that npm takes unless it is told of another one.
-const public = "https://registry.npmjs.org"
-
 // registry is npm's, with a slash at its end.
-func registry() string {
+func registry() (string, error) {
 	asked, _ := exec.Command("npm", "config", "get", "registry").Output() // it may not be installed
 	for _, url := range []string{os.Getenv("NPM_CONFIG_REGISTRY"), os.Getenv("npm_config_registry"), strings.TrimSpace(string(asked))} {
 		if strings.HasPrefix(url, "http") {
-			return strings.TrimRight(url, "/") + "/"
+			return strings.TrimRight(url, "/") + "/", nil
 		}
 	}
-	return public + "/"
+	return "", errors.New("find npm's registry: npm does not say which; install npm, or set NPM_CONFIG_REGISTRY to its address")
 }
 
 const (

@@ -265,8 +265,7 @@ func (l *ledger) commit(f Flaws, r *request) bool {
 	return stands == r.jobs
 }
 
-// finish is finish_done.sql, and failed finish_later.sql with the timer that follows
-// it, or finish_dead.sql.
+// finish and failed are finish.sql, the latter with the timer that follows it, if it does.
 func (l *ledger) finish(f Flaws, j int, turn uint8) {
 	if job := &l.jobs[j]; job.state == waiting && (job.turn == turn || f.FinishIgnoresTurn) {
 		job.state = finished

@@ -26,12 +26,11 @@ func TestLedgerIsLikePostgres(t *testing.T) {
 	require.NoError(t, err)
 	defer real.Close(background)
 
-	statements, schema, err := loadStatements()
-	require.NoError(t, err)
+	statements := loadStatements()
 	w := &world{wires: newWires(1)}
 	w.judge = newJudge(w)
 	w.judge.add("p0")
-	l := newLedger(w.wires, "p0", 1, poolAddr(0), statements, schema, w.judge, flaws{})
+	l := newLedger(w.wires, "p0", 1, poolAddr(0), statements, w.judge, flaws{})
 	client := w.wires.plug(nodeAddr(0), nil)
 	cfg, err := pgx.ParseConfig("host=" + poolAddr(0) + " user=sim dbname=p0 sslmode=disable")
 	require.NoError(t, err)

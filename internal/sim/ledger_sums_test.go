@@ -11,10 +11,8 @@ import (
 // TestLedgerIsUpToDate fails when a statement was changed that ledger_test.go has in Go:
 // change it there too, and then its sum here.
 func TestLedgerIsUpToDate(t *testing.T) {
-	byText, _, err := loadStatements()
-	require.NoError(t, err)
 	sums := map[string]string{}
-	for text, s := range byText {
+	for text, s := range loadStatements() {
 		sum := sha256.Sum256([]byte(text))
 		sums[s.name] = hex.EncodeToString(sum[:6])
 	}
@@ -27,7 +25,7 @@ func TestLedgerIsUpToDate(t *testing.T) {
 		"session_leave": "d6cd749c934e",
 		"session_open":  "ca9a8ee88083",
 		"session_seeds": "363e188a0b3f",
-		"timer_fire":    "0a4796efa808",
+		"timer_fire":    "49961df65028",
 	} {
 		require.Equal(t, want, sums[name], "%s.sql has changed", name)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 // ledger is one pool's database: the lock's row and the sessions, as the statements
@@ -17,7 +19,6 @@ type ledger struct {
 	number     int
 	host       *host
 	statements map[string]*statement
-	schema     int64 // the newest migration
 	judge      *judge
 	flaws      flaws
 
@@ -54,8 +55,8 @@ type flaws struct {
 	stealable      bool // anybody may take the lock, held or not
 }
 
-func newLedger(w *wires, pool string, number int, addr string, statements map[string]*statement, schema int64, j *judge, f flaws) *ledger {
-	l := &ledger{pool: pool, number: number, statements: statements, schema: schema, judge: j, flaws: f, sessions: map[uuid.UUID]*sessionRow{}}
+func newLedger(w *wires, pool string, number int, addr string, statements map[string]*statement, j *judge, f flaws) *ledger {
+	l := &ledger{pool: pool, number: number, statements: statements, judge: j, flaws: f, sessions: map[uuid.UUID]*sessionRow{}}
 	l.host = w.plug(addr, func(conn net.Conn, by *host) {
 		b := &backend{db: l, by: by}
 		l.backends.Go(func() { b.serve(conn) })
@@ -390,7 +391,9 @@ var ledgerStatements = map[string]*statement{
 	},
 	"schema_version": {
 		columns: []column{{"version", oidInt8}, {"oldest_program", oidInt8}},
-		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.schema, l.schema}} },
+		run: func(l *ledger, _ *host, _ []any) [][]any {
+			return [][]any{{store.LedgerVersion(), store.LedgerVersion()}}
+		},
 	},
 	"pool_number": {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
 	"server_is": {

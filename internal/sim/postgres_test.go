@@ -3,9 +3,6 @@ package sim
 import (
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -31,26 +28,14 @@ type column struct {
 	oid  uint32
 }
 
-const queries = "../store/queries"
-
-// loadStatements finds the text of each statement, and which migration is the newest.
-func loadStatements() (byText map[string]*statement, newest int64, err error) {
-	byText = map[string]*statement{}
+// loadStatements finds statements by their text.
+func loadStatements() map[string]*statement {
+	byText := map[string]*statement{}
 	for name, s := range ledgerStatements {
-		raw, err := os.ReadFile(filepath.Join(queries, name+".sql"))
-		if err != nil {
-			return nil, 0, err
-		}
-		var text []string
-		for line := range strings.Lines(string(raw)) { // as internal/store does
-			if !strings.HasPrefix(line, "--") {
-				text = append(text, line)
-			}
-		}
 		s.name = name
-		byText[strings.TrimSuffix(strings.TrimSpace(strings.Join(text, "")), ";")] = s
+		byText[store.Statement(name)] = s
 	}
-	return byText, store.LedgerVersion(), nil
+	return byText
 }
 
 // ping is how pgx asks whether a connection is still good.

@@ -27,12 +27,11 @@ var (
 // TestManyPools runs one real node with all that belongs to it, acquirers included, on
 // many idle pools. What is measured includes the other end of its connections.
 func TestManyPools(t *testing.T) {
-	statements, schema, err := loadStatements()
-	require.NoError(t, err)
+	statements := loadStatements()
 	s := setupOf(1)
 	s.nodes, s.pools, s.acquire, s.join = 1, *manyPools, acquisition.DefaultConfig(), nil
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(s, statements, schema)
+		w := newWorld(s, statements)
 		before, routines := heap(), runtime.NumGoroutine()
 		w.startAll()
 		t.Logf("%d pools: held after %v", s.pools, w.converge())

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
 )
 
 var (
@@ -29,10 +28,9 @@ type outcome struct {
 
 // play runs the world of a seed in a bubble.
 func play(t *testing.T, s setup, d time.Duration) (o outcome) {
-	statements, schema, err := loadStatements()
-	require.NoError(t, err)
+	statements := loadStatements()
 	synctest.Test(t, func(*testing.T) {
-		w := newWorld(s, statements, schema)
+		w := newWorld(s, statements)
 		w.live(d)
 		o = outcome{faults: w.judge.faults, timeline: w.judge.timeline(), totals: w.judge.report(), stats: w.stats, counts: w.wires.counted(), virtual: time.Since(w.began)}
 		w.end()

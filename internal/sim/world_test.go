@@ -62,14 +62,14 @@ type world struct {
 	watch   sync.WaitGroup
 }
 
-func newWorld(s setup, statements map[string]*statement, schema int64) *world {
+func newWorld(s setup, statements map[string]*statement) *world {
 	w := &world{setup: s, rng: rand.New(rand.NewPCG(s.seed, 2)), began: time.Now(), stats: newStats(), wires: newWires(s.seed), done: make(chan struct{})}
 	w.judge = newJudge(w)
 	w.routing = routing.Config{Pools: map[string]routing.PoolConfig{}, Tenants: routing.TenantsConfig{Schema: "t_{tenant}"}}
 	for i := range s.pools {
 		name := fmt.Sprintf("p%d", i)
 		w.judge.add(name)
-		w.ledgers = append(w.ledgers, newLedger(w.wires, name, i+1, poolAddr(i), statements, schema, w.judge, s.variant.flaws))
+		w.ledgers = append(w.ledgers, newLedger(w.wires, name, i+1, poolAddr(i), statements, w.judge, s.variant.flaws))
 		w.routing.Pools[name] = routing.PoolConfig{DSN: fmt.Sprintf("host=%s user=sim dbname=%s sslmode=disable", poolAddr(i), name), MaxConns: 10, Insecure: true}
 	}
 	for i := range s.nodes {

@@ -12,6 +12,9 @@ import (
 // mutant changes, and not the files.
 var QueryFiles, LedgerFiles = queryFiles, ledgerFiles
 
+// Fill puts parts in their places.
+var Fill = fill
+
 // OrderApart is orderApart.
 var OrderApart = orderApart
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -97,7 +96,7 @@ func FindHeld(ctx context.Context, db DB, session uuid.UUID, runs []Finished, cl
 	return held, nil
 }
 
-// finishBatch sorts runs by what becomes of them.
+// finishBatch sorts runs by the statement that ends them.
 type finishBatch struct {
 	node    string
 	keep    bool
@@ -105,12 +104,8 @@ type finishBatch struct {
 	counted int // rows that its statements should touch
 	moved   int // rows that they have
 
-	done      map[doneKey]*ranColumns
-	later     laterColumns
-	dead      deadColumns
-	cancelled cancelledColumns
-	returned  ranColumns
-	uniques   uniqueColumns
+	short map[int32][]int64 // the ids by turn of those that finish_done ends
+	other endColumns
 }
 
 type idColumns struct {
@@ -123,155 +118,67 @@ func (c *idColumns) add(r *job.Record) {
 	c.turns = append(c.turns, r.Turn)
 }
 
-// doneKey is what runs have in common that one statement ends.
-type doneKey struct {
-	turn  int32
-	short bool // they took less than shortRun
-}
-
 // shortRun is how long a run counts as that took less. Where jobs are so short, and so many, to say
 // of each how long it took would cost half a microsecond.
 const shortRun = time.Millisecond
 
-// ranColumns are runs that may be their jobs' last.
-type ranColumns struct {
+// endColumns are what finish.sql asks for.
+type endColumns struct {
 	idColumns
-	took []int64 // µs
-}
-
-func (c *ranColumns) add(r Finished) {
-	c.idColumns.add(r.Record)
-	c.took = append(c.took, r.Took.Microseconds())
-}
-
-type laterColumns struct {
-	ranColumns
-	delays         []int64
-	charged        []bool
+	outcomes       []string
+	took           []int64 // µs
 	errors, stacks []string
-}
-
-type cancelledColumns struct {
-	ranColumns
-	reasons []string
-}
-
-type deadColumns struct {
-	ranColumns
-	errors, stacks []string
-}
-
-type uniqueColumns struct {
-	tenants, keys []string
-	ids           []int64
+	delays         []int64 // ms
 }
 
 func (f *finishBatch) add(r Finished) {
-	o := r.Outcome
-	switch o.State {
-	case job.Done:
-		if f.done == nil {
-			f.done = map[doneKey]*ranColumns{}
+	o, c := r.Outcome, &f.other
+	if o.State == job.Done && r.Record.UniqueKey == "" && (r.Took < shortRun || !f.keep) {
+		if f.short == nil {
+			f.short = map[int32][]int64{}
 		}
-		key := doneKey{r.Record.Turn, r.Took < shortRun}
-		if f.done[key] == nil {
-			f.done[key] = &ranColumns{}
-		}
-		f.done[key].add(r)
-		if r.Record.UniqueKey != "" {
-			f.uniques.tenants = append(f.uniques.tenants, r.Record.Tenant)
-			f.uniques.keys = append(f.uniques.keys, r.Record.UniqueKey)
-			f.uniques.ids = append(f.uniques.ids, int64(r.Record.ID))
-		}
-	case job.Retrying, job.Snoozed:
-		f.later.add(r)
-		f.later.delays = append(f.later.delays, o.Delay.Milliseconds())
-		f.later.charged = append(f.later.charged, o.State == job.Retrying)
-		f.later.errors = append(f.later.errors, errorText(o.Err))
-		f.later.stacks = append(f.later.stacks, job.TrimText(o.Stack))
-	case job.Dead:
-		f.dead.add(r)
-		f.dead.errors = append(f.dead.errors, errorText(o.Err))
-		f.dead.stacks = append(f.dead.stacks, job.TrimText(o.Stack))
-	case job.Cancelled:
-		f.cancelled.add(r)
-		f.cancelled.reasons = append(f.cancelled.reasons, reasonOf(o.Err))
-	case job.Returned:
-		f.returned.add(r)
-	default:
-		panic(fmt.Sprintf("store.Finish: outcome %v", o.State)) // every state is listed above
+		f.short[r.Record.Turn] = append(f.short[r.Record.Turn], int64(r.Record.ID))
+		return
 	}
-}
-
-// reasonOf is why a run says that its job is cancelled; "": it was only told so.
-func reasonOf(err error) string {
-	if errors.Is(err, context.Canceled) || errors.Is(err, job.ErrCancelled) {
-		return ""
+	reason := errorText(o.Err)
+	if o.State == job.Cancelled && (errors.Is(o.Err, context.Canceled) || errors.Is(o.Err, job.ErrCancelled)) {
+		reason = "" // it was only told so
 	}
-	return errorText(err)
+	c.add(r.Record)
+	c.outcomes = append(c.outcomes, o.State.String())
+	c.took = append(c.took, r.Took.Microseconds())
+	c.errors = append(c.errors, reason)
+	c.stacks = append(c.stacks, job.TrimText(o.Stack))
+	c.delays = append(c.delays, o.Delay.Milliseconds())
 }
 
 func (f *finishBatch) queue() {
-	move := func(rows int, sql string, args ...any) {
-		f.counted += rows
-		f.batch.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
+	var short []int64
+	for turn, ids := range f.short {
+		f.counted += len(ids)
+		sql, more := sqlFinishUnkept, []any(nil)
+		if f.keep {
+			sql, more = sqlFinishDone, []any{shortRun.Microseconds(), f.node}
+		}
+		end := f.batch.Queue(sql, append([]any{ids, turn}, more...)...)
+		end.Exec(func(tag pgconn.CommandTag) error {
 			f.moved += int(tag.RowsAffected())
 			return nil
 		})
+		short = append(short, ids...)
 	}
-	for key, c := range f.done {
-		switch {
-		case !f.keep:
-			move(len(c.ids), sqlFinishUnkept, c.ids, key.turn)
-		case key.short:
-			move(len(c.ids), sqlFinishDone, c.ids, key.turn, shortRun.Microseconds(), f.node)
-		default:
-			move(len(c.ids), sqlFinishDoneEach, c.ids, key.turn, c.took, f.node)
-		}
+	if c := f.other; len(c.ids) > 0 {
+		f.counted += len(c.ids)
+		f.batch.Queue(sqlFinish, c.ids, c.turns, c.outcomes, c.took, c.errors, c.stacks, c.delays, f.node, f.keep).QueryRow(func(row pgx.Row) error {
+			var moved int
+			err := row.Scan(&moved)
+			f.moved += moved
+			return err
+		})
 	}
-	if c := f.again(); len(c.ids) > 0 {
-		move(0, sqlFinishUnwanted, c.ids, c.turns, f.keep, c.took, f.node) // its rows are counted below
+	if len(short) > 0 { // finish.sql does that by itself
+		f.batch.Queue(sqlAwaitedNote, arrayText(short), "done")
 	}
-	if c := f.later; len(c.ids) > 0 {
-		move(len(c.ids), sqlFinishLater, c.ids, c.turns, c.delays, c.charged, c.errors, c.stacks, f.node, c.took)
-	}
-	if c := f.dead; len(c.ids) > 0 {
-		move(len(c.ids), sqlFinishDead, c.ids, c.turns, c.errors, c.stacks, f.node, c.took)
-	}
-	if c := f.returned; len(c.ids) > 0 {
-		move(len(c.ids), sqlFinishReturned, c.ids, c.turns)
-	}
-	if c := f.cancelled; len(c.ids) > 0 { // without retention it returns no count
-		f.batch.Queue(sqlFinishCancel, c.ids, c.turns, f.keep, c.took, f.node, c.reasons)
-	}
-	if c := f.uniques; len(c.ids) > 0 {
-		f.batch.Queue(sqlUniqueFree, c.tenants, c.keys, c.ids)
-	}
-	f.noteEnds()
-}
-
-// noteEnds tells jobs that await others of those that have ended.
-func (f *finishBatch) noteEnds() {
-	var done []int64
-	for _, c := range f.done {
-		done = append(done, c.ids...)
-	}
-	for _, end := range []struct {
-		how string
-		ids []int64
-	}{{"done", done}, {"dead", f.dead.ids}, {"cancelled", slices.Concat(f.cancelled.ids, f.again().ids)}} {
-		if len(end.ids) > 0 {
-			f.batch.Queue(sqlAwaitedNote, arrayText(end.ids), end.how)
-		}
-	}
-}
-
-// again are the runs whose jobs are to run again.
-func (f *finishBatch) again() (c ranColumns) {
-	c.ids = slices.Concat(f.later.ids, f.returned.ids)
-	c.turns = slices.Concat(f.later.turns, f.returned.turns)
-	c.took = slices.Concat(f.later.took, f.returned.took)
-	return c
 }
 
 // EndInTx is the end of jobs of one turn in their handler's transaction.

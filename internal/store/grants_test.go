@@ -383,7 +383,7 @@ func TestTheRuntimeUserMayExecuteEveryStatement(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(f), ".sql")
 		text, err := os.ReadFile(f)
 		require.NoError(t, err)
-		statement, err := conn.Conn().Prepare(t.Context(), name, string(text))
+		statement, err := conn.Conn().Prepare(t.Context(), name, store.Fill(string(text)))
 		require.NoError(t, err, f)
 		explain := "EXPLAIN EXECUTE " + pgx.Identifier{name}.Sanitize()
 		if n := len(statement.ParamOIDs); n > 0 {

@@ -61,8 +61,9 @@ func ledgerOf(files fs.FS) *ledgerText {
 		if version, err := strconv.ParseInt(number, 10, 64); err == nil {
 			t.steps = append(t.steps, ledgerStep{version, base, string(text)})
 		} else if path.Dir(name) == "functions" {
-			digest := sha256.Sum256(text)
-			t.functions = append(t.functions, function{strings.TrimSuffix(base, ".sql"), string(text), hex.EncodeToString(digest[:])})
+			text := fill(string(text))
+			digest := sha256.Sum256([]byte(text))
+			t.functions = append(t.functions, function{strings.TrimSuffix(base, ".sql"), text, hex.EncodeToString(digest[:])})
 		} else {
 			t.baseline = string(text)
 		}

@@ -31,7 +31,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 		text, err := os.ReadFile(f)
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(string(text), "-- "), "%s begins with a comment that says what it does", f)
-		_, err = conn.Conn().Prepare(t.Context(), filepath.Base(f), string(text))
+		_, err = conn.Conn().Prepare(t.Context(), filepath.Base(f), store.Fill(string(text)))
 		require.NoError(t, err, f)
 	}
 }

@@ -367,12 +367,8 @@ RETURNING`,
 	{
 		Promise: "P2", Name: "jobs that were finished together keep their unique keys",
 		File: "internal/store/functions/finish_batch_in_tx.sql",
-		Old: `u.job_id = ANY (job_ids);
-    END IF;
-    PERFORM`,
-		New: `u.job_id = ANY (job_ids) AND false;
-    END IF;
-    PERFORM`,
+		Old:  "u.job_id = ANY (job_ids);",
+		New:  "u.job_id = ANY (job_ids) AND false;",
 		Test: "TestFinishBatchInTransaction",
 	},
 	{
@@ -433,9 +429,9 @@ RETURNING`,
 	},
 	{
 		Promise: "P3", Name: "finishing a run that took long does not check the turn",
-		File: "internal/store/queries/finish_done_each.sql",
-		Old:  "AND j.turn = $2",
-		New:  "AND $2::integer >= 0",
+		File: "internal/store/queries/finish.sql",
+		Old:  "j.id = said.id AND j.turn = said.turn AND (said",
+		New:  "j.id = said.id AND (said",
 		Test: "TestFinishedJobsSayWhereTheyRan",
 	},
 	{
@@ -489,13 +485,9 @@ RETURNING`,
 	},
 	{
 		Promise: "P1", Name: "a job loses its correlation id as it dies",
-		File: "internal/store/queries/finish_dead.sql",
-		Old: `exclusive_key, unique_key, correlation_id, origin, error)
-SELECT id, created_at, turn + 1, timeout_ms, priority, attempt + 1, max_attempts, losses,
-    tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id,`,
-		New: `exclusive_key, unique_key, origin, error)
-SELECT id, created_at, turn + 1, timeout_ms, priority, attempt + 1, max_attempts, losses,
-    tenant_id, queue, kind, payload, meta, exclusive_key, unique_key,`,
+		File: "internal/store/parts/job.sql",
+		Old:  ", correlation_id",
+		New:  "",
 		Test: "TestStatementsMoveEveryColumn",
 	},
 }

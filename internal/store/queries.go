@@ -4,18 +4,20 @@ import (
 	"embed"
 	"io/fs"
 	"path"
+	"regexp"
 	"strings"
+	"sync"
 )
 
-//go:embed queries/*.sql
+//go:embed queries/*.sql parts/*.sql
 var queryFiles embed.FS
 
 // queries maps a file's name without its ending to its text without comments,
 // which would only cost bytes on the wire.
-var queries = loadQueries()
+var queries = loadQueries("queries")
 
-func loadQueries() map[string]string {
-	files, err := fs.Glob(queryFiles, "queries/*.sql")
+func loadQueries(folder string) map[string]string {
+	files, err := fs.Glob(queryFiles, folder+"/*.sql")
 	if err != nil {
 		panic(err) // the pattern is a constant
 	}
@@ -37,6 +39,51 @@ func loadQueries() map[string]string {
 	return out
 }
 
+// parts are what statements and functions have in common, such as a job's columns.
+var parts = sync.OnceValue(func() map[string]string { return loadQueries("parts") })
+
+var partName = regexp.MustCompile(`\{\{(\w+\.)?(\w+)( legible)?((?: \| \w+ = [^|}]+)*)\}\}`)
+
+// fill puts parts in the place of their names: {{job}} is parts/job.sql. Of a list of columns {{r.job}} has each with
+// r before it, {{job legible}} those that may be damaged as they can be read, and {{job | turn = turn + 1}} that
+// expression in the place of that column.
+func fill(text string) string {
+	return partName.ReplaceAllStringFunc(text, func(found string) string {
+		m := partName.FindStringSubmatch(found)
+		part, known := parts()[m[2]]
+		switch {
+		case !known:
+			panic("store: no parts/" + m[2] + ".sql")
+		case strings.Contains(part, "{{"):
+			return fill(part)
+		}
+		instead := map[string]string{}
+		for _, one := range strings.Split(m[4], " | ")[1:] {
+			column, expression, _ := strings.Cut(one, " = ")
+			instead[column] = expression
+		}
+		var all []string
+		for _, column := range strings.Split(strings.ReplaceAll(part, "\n", " "), ", ") {
+			expression := m[1] + column
+			if m[3] != "" && (column == "payload" || column == "meta") {
+				expression = "tenure.legible(" + expression + ")"
+			}
+			if other, given := instead[column]; given {
+				expression = other
+				delete(instead, column)
+			}
+			all = append(all, expression)
+		}
+		for column := range instead {
+			panic("store: parts/" + m[2] + ".sql has no column " + column)
+		}
+		return strings.Join(all, ", ")
+	})
+}
+
+// Statement is queries/NAME.sql as it is sent, for what plays Postgres' part in tests.
+func Statement(name string) string { return query(name) }
+
 // query returns the statement of queries/<name>.sql. A name without a file is a
 // programmer's mistake and ends the process at start.
 func query(name string) string {
@@ -44,7 +91,7 @@ func query(name string) string {
 	if !ok {
 		panic("store: no queries/" + name + ".sql")
 	}
-	return q
+	return fill(q)
 }
 
 var (
@@ -80,7 +127,6 @@ var (
 	sqlLockPatience          = query("lock_patience")
 	sqlLockPatienceEnd       = query("lock_patience_end")
 	sqlCancelWaiting         = query("cancel_waiting")
-	sqlFinishUnwanted        = query("finish_unwanted")
 	sqlFinishHeld            = query("finish_held")
 	sqlFinishDamaged         = query("finish_damaged")
 	sqlJobDamaged            = query("job_damaged")
@@ -132,15 +178,10 @@ var (
 	sqlSeenTrim              = query("seen_trim")
 	sqlSeenList              = query("seen_list")
 	sqlScheduleOrigin        = query("schedule_origin")
+	sqlFinish                = query("finish")
 	sqlFinishDone            = query("finish_done")
-	sqlFinishDoneEach        = query("finish_done_each")
 	sqlFinishUnkept          = query("finish_done_unkept")
-	sqlFinishLater           = query("finish_later")
-	sqlFinishDead            = query("finish_dead")
-	sqlFinishCancel          = query("finish_cancelled")
-	sqlFinishReturned        = query("finish_returned")
 	sqlUniqueFind            = query("unique_find")
-	sqlUniqueFree            = query("unique_free")
 	sqlEnqueue               = query("enqueue")
 	sqlEnqueueExternal       = query("enqueue_external")
 	sqlTenantWhy             = query("tenant_why")

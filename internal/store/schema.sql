@@ -788,7 +788,7 @@ CREATE FUNCTION tenure.begin_incarnation(look boolean, OUT turn integer, OUT men
 CREATE FUNCTION tenure.begin_tenant(schema_name text, role_name text, tenant_id text) RETURNS void; -- ca813cb81177bf72c252e7f14b6536ab
 CREATE FUNCTION tenure.calls_itself(caller text) RETURNS boolean; -- 4612073d9392beadf307236039297414, not for PUBLIC
 CREATE FUNCTION tenure.cancel(id bigint, keep boolean DEFAULT true) RETURNS text; -- 5d6302a9d7f16d04ed8e5cc756f1fa84
-CREATE FUNCTION tenure.cancel_as(caller text, id bigint, keep boolean) RETURNS text; -- 2c42e9569bc2638db1b985f3f55ac365, not for PUBLIC
+CREATE FUNCTION tenure.cancel_as(caller text, id bigint, keep boolean) RETURNS text; -- 2fbf9c4405d62b21090581870f787457, not for PUBLIC
 CREATE FUNCTION tenure.close_dblink() RETURNS void; -- 43c357949d9bbdfc5b8da8585e472575
 CREATE FUNCTION tenure.damage(value jsonb, printed boolean DEFAULT false) RETURNS text; -- 6dc688c89e533955e51182ce5795c1f3
 CREATE FUNCTION tenure.drop_day(day date) RETURNS void; -- 2c6500dae0e73c360c6d718cc0f45e94, not for PUBLIC
@@ -805,10 +805,10 @@ CREATE FUNCTION tenure.enqueue_raise(caller text, tenant text, refused text, oth
 CREATE FUNCTION tenure.enqueue_refusal(caller text, tenant text, keyed boolean, pool integer, with_data boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 3cd866a46fc0c9de27fe87801a0f629b, not for PUBLIC
 CREATE FUNCTION tenure.enter_tenant(schema_name text, role_name text, tenant_id text) RETURNS void; -- d4b61a4dc83133b44516f502ea476b1d
 CREATE FUNCTION tenure.external_room(tenant text, topic text) RETURNS bigint; -- 8ca1aa5b0d8598f42349debad6e0e941
-CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean) RETURNS void; -- 49ce5810d7f6a2a7097f08b6198a7525
-CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 346dfd742f9798968103d8560b3c08b8
-CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean) RETURNS void; -- 1a2dbc1459a8cd9ef1e2b936912a6451
-CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 0c5d7a66fcd53cd2c3a8bafbed9a6839
+CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean) RETURNS void; -- f58f62002a3435978470b71b2b3546a5
+CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 7a001361c297e19579739b9a71991484
+CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean) RETURNS void; -- bb483b0559fd7cc60ccb6c1287988d5b
+CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 9d3c6e786fe66133ff3735ecbfbd6cd0
 CREATE FUNCTION tenure.first_turn() RETURNS integer; -- a8e4d915c78c8320af343cc18617c60f
 CREATE FUNCTION tenure.highest_id() RETURNS bigint; -- fed45c6f6b2446fac8801167c457e697
 CREATE FUNCTION tenure.highest_position() RETURNS bigint; -- e9262998eb8d9d0aa3217a40e1abb094
@@ -830,8 +830,8 @@ CREATE FUNCTION tenure.options_fault(meta jsonb, exclusive_key text, timeout int
 CREATE FUNCTION tenure.require_claim(standing bigint) RETURNS void; -- f7b0da9ec345c329a2aa3a6014a3eccf
 CREATE FUNCTION tenure.require_database(expected text) RETURNS void; -- 817aa81369449457359f9df733133334
 CREATE FUNCTION tenure.retry(id bigint) RETURNS boolean; -- f041d5a3e1565a57d40c753d0f8ea0ba
-CREATE FUNCTION tenure.retry_as(caller text, id bigint) RETURNS boolean; -- 457287646d8fe6aabdd72f673937512c, not for PUBLIC
-CREATE FUNCTION tenure.retry_external(id bigint) RETURNS boolean; -- 3177982038dae49800ae4c4c60307374, not for PUBLIC
+CREATE FUNCTION tenure.retry_as(caller text, id bigint) RETURNS boolean; -- 4d0fd6fedac9fa18f1f71bdcf7c21bb1, not for PUBLIC
+CREATE FUNCTION tenure.retry_external(id bigint) RETURNS boolean; -- cd0738a5095dc879384e4c6e01543cc3, not for PUBLIC
 CREATE FUNCTION tenure.seen_by(caller text, key uuid, OUT every boolean, OUT tenants text[]) RETURNS record; -- 65d6ebb91173982c0551c4201eb1227f
 CREATE FUNCTION tenure.sequences_behind(OUT id bigint, OUT place bigint) RETURNS record; -- be4d52ea786e651e33d70eaf70e45b06
 CREATE FUNCTION tenure.server_state(OUT server text, OUT timeline integer, OUT refused text, OUT owner text) RETURNS record; -- 58e5d75f8ba074a4a5d284f2c6f227d6

@@ -224,7 +224,7 @@ func TestStatementsMoveEveryColumn(t *testing.T) {
 		for _, f := range files {
 			text, err := in.ReadFile(f)
 			require.NoError(t, err)
-			texts[f] = string(text)
+			texts[f] = store.Fill(string(text))
 		}
 	}
 	insert := regexp.MustCompile(`INSERT INTO tenure\.(\w+) \(([^)]*)\)`)

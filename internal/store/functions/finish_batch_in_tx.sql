@@ -3,35 +3,7 @@
 -- done for the others. job_ids has no id twice. Otherwise as tenure.finish_in_tx. Rows are found
 -- by arrays, not by joins, as a plan that was made while a table was small is kept; the jobs are of
 -- one tenant.
-CREATE OR REPLACE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    ended record;
-BEGIN
-    WITH gone AS (
-        DELETE FROM tenure.job j WHERE j.id = ANY (job_ids) AND j.turn = job_turn
-        RETURNING j.id, j.created_at, j.priority, j.attempt, j.losses, j.tenant_id, j.queue, j.kind, j.payload, j.meta, j.unique_key, j.correlation_id),
-    kept AS (
-        INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
-            tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)
-        SELECT id, created_at, clock_timestamp(), job_turn, priority, attempt + 1, losses,
-            tenant_id, queue, kind, 'done', payload, meta, unique_key, correlation_id
-        FROM gone WHERE keep)
-    SELECT count(*) AS jobs, min(tenant_id) AS tenant, array_agg(unique_key) FILTER (WHERE unique_key IS NOT NULL) AS keys
-    INTO ended FROM gone;
-    IF ended.jobs < cardinality(job_ids) THEN
-        RAISE EXCEPTION 'the claim on % of these % jobs was lost', cardinality(job_ids) - ended.jobs, cardinality(job_ids)
-            USING ERRCODE = 'TN001';
-    END IF;
-    IF ended.keys IS NOT NULL THEN
-        DELETE FROM tenure.unique_job u
-        WHERE u.tenant_id = ended.tenant AND u.key = ANY (ended.keys) AND u.job_id = ANY (job_ids);
-    END IF;
-END
-$$;
-
--- As before, and notes that the run took so long, in µs, and on which node, and ends that are awaited.
+-- It notes that the run took so long, in µs, and on which node, and ends that are awaited.
 CREATE OR REPLACE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean, took_us bigint, node text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -41,13 +13,10 @@ DECLARE
 BEGIN
     WITH gone AS (
         DELETE FROM tenure.job j WHERE j.id = ANY (job_ids) AND j.turn = job_turn
-        RETURNING j.id, j.created_at, j.priority, j.attempt, j.losses, j.tenant_id, j.queue, j.kind, j.payload, j.meta, j.unique_key, j.correlation_id),
+        RETURNING {{j.finished}}),
     kept AS (
-        INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
-            tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id, started_at, node)
-        SELECT id, created_at, ended_at, job_turn, priority, attempt + 1, losses,
-            tenant_id, queue, kind, 'done', payload, meta, unique_key, correlation_id,
-            ended_at - took_us * interval '1 microsecond', finish_batch_in_tx.node
+        INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
+        SELECT {{finished | attempt = attempt + 1}}, ended_at, 'done', ended_at - took_us * interval '1 microsecond', finish_batch_in_tx.node
         FROM gone WHERE keep)
     SELECT count(*) AS jobs, min(tenant_id) AS tenant, array_agg(unique_key) FILTER (WHERE unique_key IS NOT NULL) AS keys
     INTO ended FROM gone;
@@ -61,4 +30,10 @@ BEGIN
     END IF;
     PERFORM tenure.note_ends(job_ids, 'done');
 END
+$$;
+
+-- For programs of version 55, which do not say how long a run took, and where.
+CREATE OR REPLACE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT tenure.finish_batch_in_tx(job_ids, job_turn, keep, NULL, NULL)
 $$;

@@ -23,13 +23,10 @@ BEGIN
         SELECT tenant_id, unique_key, risen.id FROM risen WHERE unique_key IS NOT NULL),
     unasked AS (
         DELETE FROM tenure.cancel_request r WHERE r.job_id = retry_as.id)
-    INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)
-    SELECT risen.id, created_at, turn + 1, timeout_ms, risen.priority, 0, max_attempts, 0,
-        tenant_id, risen.queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM risen
+    INSERT INTO tenure.job ({{job}})
+    SELECT {{risen.job | turn = risen.turn + 1 | attempt = 0 | losses = 0}} FROM risen
     UNION ALL
-    SELECT hurried.id, created_at, turn + 1, timeout_ms, hurried.priority, attempt, max_attempts, losses,
-        tenant_id, hurried.queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM hurried
+    SELECT {{hurried.job | turn = hurried.turn + 1}} FROM hurried
     RETURNING job.queue, job.priority INTO queue, priority;
     IF NOT FOUND THEN
         RETURN false;

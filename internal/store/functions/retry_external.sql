@@ -13,10 +13,8 @@ BEGIN
         UPDATE tenure.external_job x SET due_at = NULL, turn = turn + 1 WHERE x.id = retry_external.id AND x.due_at IS NOT NULL
         RETURNING x.id),
     waits AS (
-        INSERT INTO tenure.external_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-            tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, due_at)
-        SELECT risen.id, created_at, turn + 1, timeout_ms, risen.priority, 0, max_attempts, 0,
-            tenant_id, risen.queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, NULL FROM risen
+        INSERT INTO tenure.external_job ({{job}}, due_at)
+        SELECT {{risen.job | turn = risen.turn + 1 | attempt = 0 | losses = 0}}, NULL FROM risen
         RETURNING external_job.id)
     SELECT w.id INTO moved FROM (SELECT waits.id FROM waits UNION ALL SELECT hurried.id FROM hurried) w;
     RETURN moved IS NOT NULL;

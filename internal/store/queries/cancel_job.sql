@@ -20,23 +20,8 @@ t AS (DELETE FROM tenure.timer_job WHERE id = $1 AND NOT EXISTS (SELECT FROM els
 s AS (DELETE FROM tenure.suspended_job WHERE id = $1 AND NOT EXISTS (SELECT FROM elsewhere) RETURNING *),
 d AS (DELETE FROM tenure.dead_letter_job WHERE id = $1 AND NOT EXISTS (SELECT FROM elsewhere) RETURNING *),
 gone AS (
-    SELECT id, created_at, turn, priority, attempt, losses, tenant_id, queue, kind, payload, meta, unique_key, correlation_id FROM w
-    UNION ALL
-    SELECT id, created_at, turn, priority, attempt, losses, tenant_id, queue, kind, payload, meta, unique_key, correlation_id FROM t
-    UNION ALL
-    SELECT id, created_at, turn, priority, attempt, losses, tenant_id, queue, kind, payload, meta, unique_key, correlation_id FROM s
-    UNION ALL
-    SELECT id, created_at, turn, priority, attempt, losses, tenant_id, queue, kind, payload, meta, unique_key, correlation_id FROM d),
-ended AS MATERIALIZED (SELECT id, tenant_id, unique_key FROM gone), -- whole rows are copied for USING
-freed AS (
-    DELETE FROM tenure.unique_job u USING ended
-    WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
-heard AS (
-    DELETE FROM tenure.cancel_request r USING ended WHERE r.job_id = ended.id),
-kept AS (
-    INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
-        tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)
-    SELECT id, created_at, now(), turn, priority, attempt, losses,
-        tenant_id, queue, kind, 'cancelled', tenure.legible(payload), tenure.legible(meta), unique_key, correlation_id
-    FROM gone WHERE $2)
+    SELECT {{finished}}, $2::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node
+    FROM (SELECT {{finished}} FROM w UNION ALL SELECT {{finished}} FROM t
+          UNION ALL SELECT {{finished}} FROM s UNION ALL SELECT {{finished}} FROM d) stood),
+{{cancelled}}
 SELECT (SELECT count(*) FROM gone) AS cancelled, (SELECT count(*) FROM claimed) AS running;

@@ -19,18 +19,7 @@ free AS MATERIALIZED (
     FOR UPDATE OF j, r SKIP LOCKED),
 gone AS (
     DELETE FROM tenure.job j USING free WHERE j.id = free.id
-    RETURNING j.*),
-ended AS MATERIALIZED (SELECT id, tenant_id, unique_key FROM gone), -- whole rows are copied for USING
-freed AS (
-    DELETE FROM tenure.unique_job u USING ended
-    WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
-heard AS (
-    DELETE FROM tenure.cancel_request r USING ended WHERE r.job_id = ended.id),
-kept AS (
-    INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
-        tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)
-    SELECT id, created_at, now(), turn, priority, attempt, losses,
-        tenant_id, queue, kind, 'cancelled', tenure.legible(payload), tenure.legible(meta), unique_key, correlation_id
-    FROM gone WHERE $6)
+    RETURNING j.*, $6::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node),
+{{cancelled}}
 SELECT (SELECT count(*) FROM fence) AS fence_stands, (SELECT count(*) FROM gone) AS cancelled
 FROM tenure.note_ends(ARRAY(SELECT id FROM gone), 'cancelled');

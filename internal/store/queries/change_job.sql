@@ -23,10 +23,8 @@ gone AS (
       AND id NOT IN (SELECT id FROM claimed) AND tenant_id NOT IN (SELECT tenant_id FROM elsewhere)
     RETURNING *),
 put_off AS (
-    INSERT INTO tenure.timer_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, due_at)
-    SELECT id, created_at, turn + 1, coalesce($5, timeout_ms), coalesce($2, priority), attempt, coalesce($4, max_attempts), losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, $3
+    INSERT INTO tenure.timer_job ({{job}}, due_at)
+    SELECT {{job | turn = turn + 1 | timeout_ms = coalesce($5, timeout_ms) | priority = coalesce($2, priority) | max_attempts = coalesce($4, max_attempts)}}, $3
     FROM gone
     RETURNING queue, tenant_id, priority, due_at),
 timer AS (

@@ -45,26 +45,18 @@ dead AS (
     WHERE j.id = run.id AND j.turn = run.turn AND NOT run.unwanted AND j.losses + run.loss >= $3
     RETURNING j.*, run.node),
 dead_lettered AS (
-    INSERT INTO tenure.dead_letter_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, error)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses + 1,
-        tenant_id, queue, kind, tenure.legible(payload), tenure.legible(meta), exclusive_key, unique_key, correlation_id, 'job',
-        format('its node was lost %s times while it ran, the last time node %s', losses + 1, node)
+    INSERT INTO tenure.dead_letter_job ({{job}}, origin, error)
+    SELECT {{job legible | turn = turn + 1 | losses = losses + 1}}, 'job', format('its node was lost %s times while it ran, the last time node %s', losses + 1, node)
     FROM dead
     RETURNING id),
-completed AS (
-    INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
-        tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)
-    SELECT id, created_at, now(), turn, priority, attempt, losses + loss,
-        tenant_id, queue, kind, 'cancelled', tenure.legible(payload), tenure.legible(meta), unique_key, correlation_id
-    FROM unwanted WHERE $5),
-heard AS (
-    DELETE FROM tenure.cancel_request WHERE job_id = ANY (ARRAY(SELECT id FROM unwanted))),
-ended AS MATERIALIZED (
-    SELECT id, tenant_id, unique_key FROM dead UNION ALL SELECT id, tenant_id, unique_key FROM unwanted),
-freed AS (
-    DELETE FROM tenure.unique_job u USING ended
-    WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
+gone AS (
+    SELECT {{finished | losses = losses + loss AS losses}}, $5::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node
+    FROM unwanted),
+{{cancelled}},
+dead_ended AS MATERIALIZED (SELECT id, tenant_id, unique_key FROM dead),
+dead_freed AS (
+    DELETE FROM tenure.unique_job u USING dead_ended d
+    WHERE u.tenant_id = d.tenant_id AND u.key = d.unique_key AND u.job_id = d.id),
 back AS (
     UPDATE tenure.job j SET turn = j.turn + 1, losses = j.losses + run.loss
     FROM run

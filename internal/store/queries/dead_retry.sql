@@ -18,17 +18,13 @@ risen AS (
     WHERE d.id = dead.id AND (dead.unique_key IS NULL OR dead.id IN (SELECT job_id FROM keyed))
     RETURNING d.*),
 moved AS (
-    INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, 0, max_attempts, 0,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id
+    INSERT INTO tenure.job ({{job}})
+    SELECT {{job | turn = turn + 1 | attempt = 0 | losses = 0}}
     FROM risen WHERE origin <> 'external_job' ORDER BY id
     RETURNING id),
 outside AS (
-    INSERT INTO tenure.external_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, due_at)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, 0, max_attempts, 0,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, NULL
+    INSERT INTO tenure.external_job ({{job}}, due_at)
+    SELECT {{job | turn = turn + 1 | attempt = 0 | losses = 0}}, NULL
     FROM risen WHERE origin = 'external_job' ORDER BY id),
 unasked AS (
     DELETE FROM tenure.cancel_request r USING moved WHERE r.job_id = moved.id)

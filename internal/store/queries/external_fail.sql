@@ -28,9 +28,6 @@ freed AS (
     DELETE FROM tenure.unique_job u USING ended
     WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
 dead AS (
-    INSERT INTO tenure.dead_letter_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, error)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempts, max_attempts, losses,
-        tenant_id, queue, kind, tenure.legible(payload), tenure.legible(meta), exclusive_key, unique_key, correlation_id, 'external_job', error
-    FROM gone)
+    INSERT INTO tenure.dead_letter_job ({{job}}, origin, error)
+    SELECT {{job legible | turn = turn + 1 | attempt = attempts}}, 'external_job', error FROM gone)
 SELECT id, attempt >= most AS dead FROM said;

@@ -17,10 +17,7 @@ said AS (
     INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, output)
     SELECT id, turn, attempt + 1, locked_by, acquired_at, output::jsonb FROM gone WHERE output IS NOT NULL AND $6),
 kept AS (
-    INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
-        tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id, started_at, node)
-    SELECT id, created_at, now(), turn, priority, attempt + 1, losses,
-        tenant_id, queue, kind, CASE WHEN error IS NULL THEN 'done' ELSE 'business_error' END,
-        payload, meta, unique_key, correlation_id, acquired_at, locked_by
+    INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
+    SELECT {{finished | attempt = attempt + 1}}, now(), CASE WHEN error IS NULL THEN 'done' ELSE 'business_error' END, acquired_at, locked_by
     FROM gone WHERE $6)
 SELECT id FROM gone;

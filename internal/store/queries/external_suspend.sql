@@ -11,10 +11,9 @@ gone AS (
       AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving'))
     RETURNING *),
 aside AS (
-    INSERT INTO tenure.suspended_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, due_at, repeat, end_at, resume_at)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses + (lock_expires_at IS NOT NULL)::integer,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, 'external_job', due_at, NULL, NULL, $2::timestamptz FROM gone
+    INSERT INTO tenure.suspended_job ({{job}}, origin, due_at, repeat, end_at, resume_at)
+    SELECT {{job | turn = turn + 1 | losses = losses + (lock_expires_at IS NOT NULL)::integer}}, 'external_job', due_at, NULL, NULL, $2::timestamptz
+    FROM gone
     RETURNING id)
 SELECT done.suspended, done.running, done.jobs - done.suspended - done.running AS left
 FROM (SELECT (SELECT count(*) FROM aside) AS suspended, (SELECT count(*) FROM running) AS running,

@@ -43,10 +43,7 @@ unkeyed AS (
     DELETE FROM tenure.unique_job u USING ended
     WHERE u.tenant_id = ended.tenant_id AND u.key = ended.unique_key AND u.job_id = ended.id),
 dead AS (
-    INSERT INTO tenure.dead_letter_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, error)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses + 1,
-        tenant_id, queue, kind, tenure.legible(payload), tenure.legible(meta), exclusive_key, unique_key, correlation_id, 'external_job', error
-    FROM gone
+    INSERT INTO tenure.dead_letter_job ({{job}}, origin, error)
+    SELECT {{job legible | turn = turn + 1 | losses = losses + 1}}, 'external_job', error FROM gone
     RETURNING id)
 SELECT (SELECT count(*) FROM late) FROM tenure.note_ends(ARRAY(SELECT id FROM dead), 'dead');

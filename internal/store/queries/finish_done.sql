@@ -4,8 +4,6 @@
 WITH gone AS (
     DELETE FROM tenure.job WHERE id = ANY($1::bigint[]) AND turn = $2
     RETURNING *)
-INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
-    tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id, started_at, node)
-SELECT id, created_at, now(), turn, priority, attempt + 1, losses,
-    tenant_id, queue, kind, 'done', payload, meta, unique_key, correlation_id, now() - $3::bigint * interval '1 microsecond', $4
+INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
+SELECT {{finished | attempt = attempt + 1}}, now(), 'done', now() - $3::bigint * interval '1 microsecond', $4
 FROM gone;

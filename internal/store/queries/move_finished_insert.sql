@@ -4,10 +4,8 @@
 WITH noted AS (
     UPDATE tenure.tenant SET arrived = $4 WHERE tenant_id = $1 AND mover = $2 RETURNING tenant_id),
 added AS (
-    INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
-        tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id, started_at, node)
-    SELECT r.id, r.created_at, r.finished_at, r.turn, r.priority, r.attempt, r.losses,
-        r.tenant_id, r.queue, r.kind, r.outcome, coalesce(r.payload, 'null'), r.meta, r.unique_key, r.correlation_id, r.started_at, r.node
+    INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
+    SELECT {{r.finished | payload = coalesce(r.payload, 'null')}}, r.finished_at, r.outcome, r.started_at, r.node
     FROM noted, unnest($3::text[]) AS l (text)
     CROSS JOIN LATERAL jsonb_populate_record(NULL::tenure.completed_job, l.text::jsonb) AS r
     RETURNING id, tenant_id, meta),

@@ -5,50 +5,40 @@
 WITH line AS MATERIALIZED (
     SELECT n, text::jsonb AS row FROM unnest($2::text[]) WITH ORDINALITY AS l (text, n)),
 in_job AS (
-    INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)
-    SELECT r.id, r.created_at, r.turn + 1, r.timeout_ms, r.priority, r.attempt, r.max_attempts, r.losses,
-        r.tenant_id, r.queue, r.kind, coalesce(r.payload, 'null'), r.meta, r.exclusive_key, r.unique_key, r.correlation_id
+    INSERT INTO tenure.job ({{job}})
+    SELECT {{r.job | turn = r.turn + 1 | payload = coalesce(r.payload, 'null')}}
     FROM line CROSS JOIN LATERAL jsonb_populate_record(NULL::tenure.job, line.row) AS r
     WHERE $1 = 'job'
     ORDER BY line.n
     ON CONFLICT (id) DO NOTHING
     RETURNING id, tenant_id, unique_key, meta),
 in_timer_job AS (
-    INSERT INTO tenure.timer_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, due_at, repeat, end_at)
-    SELECT r.id, r.created_at, r.turn + 1, r.timeout_ms, r.priority, r.attempt, r.max_attempts, r.losses,
-        r.tenant_id, r.queue, r.kind, coalesce(r.payload, 'null'), r.meta, r.exclusive_key, r.unique_key, r.correlation_id, r.due_at, r.repeat, r.end_at
+    INSERT INTO tenure.timer_job ({{job}}, due_at, repeat, end_at)
+    SELECT {{r.job | turn = r.turn + 1 | payload = coalesce(r.payload, 'null')}}, r.due_at, r.repeat, r.end_at
     FROM line CROSS JOIN LATERAL jsonb_populate_record(NULL::tenure.timer_job, line.row) AS r
     WHERE $1 = 'timer_job'
     ORDER BY line.n
     ON CONFLICT (id) DO NOTHING
     RETURNING id, tenant_id, unique_key, meta),
 in_external_job AS (
-    INSERT INTO tenure.external_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, locked_by, lock_expires_at, acquired_at, due_at)
-    SELECT r.id, r.created_at, r.turn + (r.locked_by IS NULL)::integer, r.timeout_ms, r.priority, r.attempt, r.max_attempts, r.losses,
-        r.tenant_id, r.queue, r.kind, coalesce(r.payload, 'null'), r.meta, r.exclusive_key, r.unique_key, r.correlation_id, r.locked_by, r.lock_expires_at, r.acquired_at, r.due_at
+    INSERT INTO tenure.external_job ({{job}}, locked_by, lock_expires_at, acquired_at, due_at)
+    SELECT {{r.job | turn = r.turn + (r.locked_by IS NULL)::integer | payload = coalesce(r.payload, 'null')}}, r.locked_by, r.lock_expires_at, r.acquired_at, r.due_at
     FROM line CROSS JOIN LATERAL jsonb_populate_record(NULL::tenure.external_job, line.row) AS r
     WHERE $1 = 'external_job'
     ORDER BY line.n
     ON CONFLICT (id) DO NOTHING
     RETURNING id, tenant_id, unique_key, meta),
 in_suspended_job AS (
-    INSERT INTO tenure.suspended_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, due_at, repeat, end_at, suspended_at, resume_at)
-    SELECT r.id, r.created_at, r.turn + 1, r.timeout_ms, r.priority, r.attempt, r.max_attempts, r.losses,
-        r.tenant_id, r.queue, r.kind, coalesce(r.payload, 'null'), r.meta, r.exclusive_key, r.unique_key, r.correlation_id, r.origin, r.due_at, r.repeat, r.end_at, r.suspended_at, r.resume_at
+    INSERT INTO tenure.suspended_job ({{job}}, origin, due_at, repeat, end_at, suspended_at, resume_at)
+    SELECT {{r.job | turn = r.turn + 1 | payload = coalesce(r.payload, 'null')}}, r.origin, r.due_at, r.repeat, r.end_at, r.suspended_at, r.resume_at
     FROM line CROSS JOIN LATERAL jsonb_populate_record(NULL::tenure.suspended_job, line.row) AS r
     WHERE $1 = 'suspended_job'
     ORDER BY line.n
     ON CONFLICT (id) DO NOTHING
     RETURNING id, tenant_id, unique_key, meta),
 in_dead_letter_job AS (
-    INSERT INTO tenure.dead_letter_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, error, died_at)
-    SELECT r.id, r.created_at, r.turn + 1, r.timeout_ms, r.priority, r.attempt, r.max_attempts, r.losses,
-        r.tenant_id, r.queue, r.kind, coalesce(r.payload, 'null'), r.meta, r.exclusive_key, r.unique_key, r.correlation_id, r.origin, r.error, r.died_at
+    INSERT INTO tenure.dead_letter_job ({{job}}, origin, error, died_at)
+    SELECT {{r.job | turn = r.turn + 1 | payload = coalesce(r.payload, 'null')}}, r.origin, r.error, r.died_at
     FROM line CROSS JOIN LATERAL jsonb_populate_record(NULL::tenure.dead_letter_job, line.row) AS r
     WHERE $1 = 'dead_letter_job'
     ORDER BY line.n

@@ -14,26 +14,18 @@ WITH gone AS (
         FOR UPDATE SKIP LOCKED))
     RETURNING *),
 waiting AS (
-    INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id
-    FROM gone WHERE due_at IS NULL AND origin <> 'external_job'
+    INSERT INTO tenure.job ({{job}})
+    SELECT {{job | turn = turn + 1}} FROM gone WHERE due_at IS NULL AND origin <> 'external_job'
     ORDER BY created_at, id
     RETURNING queue, tenant_id, priority),
 timers AS (
-    INSERT INTO tenure.timer_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, due_at, repeat, end_at)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, due_at, repeat, end_at
+    INSERT INTO tenure.timer_job ({{job}}, due_at, repeat, end_at)
+    SELECT {{job | turn = turn + 1}}, due_at, repeat, end_at
     FROM gone WHERE due_at IS NOT NULL AND origin <> 'external_job'
     RETURNING queue, tenant_id, priority, due_at),
 outside AS (
-    INSERT INTO tenure.external_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, due_at)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, due_at
-    FROM gone WHERE origin = 'external_job'
+    INSERT INTO tenure.external_job ({{job}}, due_at)
+    SELECT {{job | turn = turn + 1}}, due_at FROM gone WHERE origin = 'external_job'
     ORDER BY created_at, id
     RETURNING queue, tenant_id, priority)
 SELECT queue, tenant_id, priority, NULL::bigint AS due_in FROM (SELECT * FROM waiting UNION ALL SELECT * FROM outside) undelayed

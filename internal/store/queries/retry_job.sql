@@ -23,19 +23,16 @@ hurried AS (
       AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving'))
     RETURNING *),
 moved AS (
-    INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)
-    SELECT id, created_at, turn + 1, timeout_ms, coalesce($2::smallint, priority), 0, max_attempts, 0,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM risen WHERE origin <> 'external_job'
+    INSERT INTO tenure.job ({{job}})
+    SELECT {{job | turn = turn + 1 | priority = coalesce($2::smallint, priority) | attempt = 0 | losses = 0}}
+    FROM risen WHERE origin <> 'external_job'
     UNION ALL
-    SELECT id, created_at, turn + 1, timeout_ms, coalesce($2::smallint, priority), attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id FROM hurried
+    SELECT {{job | turn = turn + 1 | priority = coalesce($2::smallint, priority)}} FROM hurried
     RETURNING id, tenant_id, queue, priority),
 outside AS (
-    INSERT INTO tenure.external_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, due_at)
-    SELECT id, created_at, turn + 1, timeout_ms, coalesce($2::smallint, priority), 0, max_attempts, 0,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, NULL FROM risen WHERE origin = 'external_job'
+    INSERT INTO tenure.external_job ({{job}}, due_at)
+    SELECT {{job | turn = turn + 1 | priority = coalesce($2::smallint, priority) | attempt = 0 | losses = 0}}, NULL
+    FROM risen WHERE origin = 'external_job'
     RETURNING tenant_id, queue, priority),
 sooner AS (
     UPDATE tenure.external_job SET due_at = NULL, turn = turn + 1, priority = coalesce($2::smallint, priority)

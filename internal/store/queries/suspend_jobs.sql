@@ -28,13 +28,10 @@ again AS (
     WHERE id = ANY ($1::bigint[]) AND ($3 OR id IN (SELECT id FROM free_aside)) AND tenant_id NOT IN (SELECT tenant_id FROM elsewhere)
     RETURNING id),
 fresh AS (
-    INSERT INTO tenure.suspended_job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, origin, due_at, repeat, end_at, resume_at)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, 'job', NULL::timestamptz, NULL::text, NULL::timestamptz, $2 FROM w
+    INSERT INTO tenure.suspended_job ({{job}}, origin, due_at, repeat, end_at, resume_at)
+    SELECT {{job | turn = turn + 1}}, 'job', NULL::timestamptz, NULL::text, NULL::timestamptz, $2 FROM w
     UNION ALL
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id, 'timer_job', due_at, repeat, end_at, $2 FROM t
+    SELECT {{job | turn = turn + 1}}, 'timer_job', due_at, repeat, end_at, $2 FROM t
     RETURNING id)
 SELECT done.suspended, done.running, found.jobs - done.suspended - done.running AS left
 FROM (SELECT (SELECT count(*) FROM fresh) + (SELECT count(*) FROM again) AS suspended, (SELECT count(*) FROM claimed) AS running) done,

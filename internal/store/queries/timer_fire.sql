@@ -17,10 +17,7 @@ due AS (
                       FOR UPDATE SKIP LOCKED))
     RETURNING *),
 fired AS (
-    INSERT INTO tenure.job (id, created_at, turn, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id)
-    SELECT id, created_at, turn + 1, timeout_ms, priority, attempt, max_attempts, losses,
-        tenant_id, queue, kind, payload, meta, exclusive_key, unique_key, correlation_id
-    FROM due ORDER BY due_at
+    INSERT INTO tenure.job ({{job}})
+    SELECT {{job | turn = turn + 1}} FROM due ORDER BY due_at
     RETURNING queue, tenant_id, priority)
 SELECT queue, tenant_id, priority, count(*) FROM fired GROUP BY queue, tenant_id, priority;

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -51,8 +50,15 @@ func given(pairs ...any) map[string]any {
 // AuditEntry is something that somebody did by an [Operator]. That jobs are enqueued, and what external
 // workers and handlers do, is not noted, nor is what tenants' roles do by SQL.
 type AuditEntry struct {
-	Pool string
-	store.AuditRow
+	Pool    string
+	ID      int64 // its place in the pool's audit
+	At      time.Time
+	Who     string
+	Action  string         // such as job.cancel
+	Tenant  string         // whose it is; "": of all or nobody, or the job's
+	Job     job.ID         // 0: it is not done to one job
+	Subject string         // the name of what it is done to, if that is no job
+	Detail  map[string]any // what is asked for, beside that
 }
 
 // AuditFilter chooses entries of the audit; empty fields choose all.

@@ -114,10 +114,6 @@ func (e *enqueue) checkLinks() error {
 	return nil
 }
 
-// LinkError says which job or batch was not there that one was to be linked to. It is ErrNotFound,
-// too.
-type LinkError = store.LinkError
-
 // Batch is a set of a tenant's jobs, and what runs when all of them have ended.
 type Batch struct {
 	// Then are the arguments of the completion job.
@@ -196,8 +192,18 @@ type Batches struct{ *process }
 
 // BatchStatus is a batch as an operator sees it, with how its jobs have ended so far.
 type BatchStatus struct {
-	Pool string
-	store.Batch
+	Pool      string
+	ID        job.ID // of its completion job, too
+	Tenant    string
+	OnFailure string // what becomes of the completion job when a job fails: wait, cancel or run
+	CreatedAt time.Time
+	ListedAt  time.Time // with its id its place in lists, as a job's: see Status
+	ClosedAt  time.Time // when the completion job was let start, or cancelled; zero: the batch is open
+	Jobs      int       // all that were added so far
+	Done      int
+	Dead      int // among the dead letters, or they were when the batch counted them as failed
+	Cancelled int
+	Unknown   int // ended by a node of an earlier release, and not kept
 	// Open are up to 20 of the jobs that it still waits for, by id; a dead letter is one if it may
 	// be retried. Only [Batches.Get] says so.
 	Open []job.ID
@@ -221,6 +227,9 @@ func (f BatchFilter) Validate() error {
 
 // Cursor is the batch's place in lists, for [BatchFilter].After. It means nothing to others.
 func (b BatchStatus) Cursor() string { return cursorText(b.place()) }
+
+// Unfinished is how many jobs of the batch have not ended; dead letters have.
+func (b BatchStatus) Unfinished() int { return b.Jobs - b.Done - b.Dead - b.Cancelled - b.Unknown }
 
 func (b BatchStatus) place() store.Cursor { return store.Cursor{ListedAt: b.ListedAt, ID: b.ID} }
 
@@ -299,7 +308,8 @@ func listBatches(f store.BatchFilter) func(context.Context, *routing.Pool, store
 		rows, err := store.Batches(ctx, db, f)
 		out := make([]BatchStatus, len(rows))
 		for i, r := range rows {
-			out[i] = BatchStatus{Pool: p.Name, Batch: r}
+			r.Pool = p.Name
+			out[i] = BatchStatus(r)
 		}
 		return out, err
 	}

@@ -103,7 +103,9 @@ func grantEach(ctx context.Context, cfg config.Config, users, pools []string, fo
 				}
 				p.Statements, err = grant(conn, p.Users, cfg.Routing().Roles(name))
 				if err == nil {
-					p.Holders, err = store.Holders(ctx, conn)
+					var holders []store.Holder
+					holders, err = store.Holders(ctx, conn)
+					p.Holders = ledgerHolders(holders)
 				}
 				out = append(out, p)
 				return err

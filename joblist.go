@@ -70,14 +70,16 @@ var States = []string{"waiting", "claimed", "running", "locked", "scheduled", "r
 
 // CompareJobs is negative if a comes before b in a list of [Operator.Jobs].
 func CompareJobs(a, b JobStatus) int {
-	return store.CursorOf(&a.Status).Compare(store.CursorOf(&b.Status))
+	return a.place().Compare(b.place())
 }
 
 // cursorVersion begins the cursors that are made like this.
 const cursorVersion = 1
 
 // Cursor is the job's place in lists, for [JobFilter].After. It means nothing to others.
-func (s JobStatus) Cursor() string { return cursorText(store.CursorOf(&s.Status)) }
+func (s JobStatus) Cursor() string { return cursorText(s.place()) }
+
+func (s JobStatus) place() store.Cursor { return store.Cursor{ListedAt: s.ListedAt, ID: s.ID} }
 
 func cursorText(c store.Cursor) string {
 	b := []byte{cursorVersion}

@@ -2,7 +2,12 @@ package tenure_test
 
 import (
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -153,4 +158,74 @@ func TestImportsPointDown(t *testing.T) {
 
 func local(path string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+}
+
+// public are the packages that programs import, of which go doc has to show everything.
+var public = []string{".", "job", "job/encryption", "job/jobtest", "tenancy", "config", "web"}
+
+// TestPublicTypesShowThemselves: what is exported says nothing by a type that nobody can look up.
+func TestPublicTypesShowThemselves(t *testing.T) {
+	t.Parallel()
+	for _, dir := range public {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+			require.NoError(t, err)
+			hidden := map[string]bool{} // packages by their names
+			for _, imp := range file.Imports {
+				if p := strings.Trim(imp.Path.Value, `"`); strings.Contains(p, "/internal/") {
+					hidden[path.Base(p)] = true
+				}
+			}
+			check := func(what string, node ast.Node) {
+				ast.Inspect(node, func(n ast.Node) bool {
+					if s, ok := n.(*ast.SelectorExpr); ok {
+						if x, ok := s.X.(*ast.Ident); ok && hidden[x.Name] {
+							t.Errorf("%s: %s names %s.%s, which is internal", name, what, x.Name, s.Sel.Name)
+						}
+					}
+					return true
+				})
+			}
+			for _, d := range file.Decls {
+				switch d := d.(type) {
+				case *ast.FuncDecl:
+					if d.Name.IsExported() && (d.Recv == nil || isExported(d.Recv.List[0].Type)) {
+						check(d.Name.Name, d.Type)
+					}
+				case *ast.GenDecl:
+					for _, s := range d.Specs {
+						s, ok := s.(*ast.TypeSpec)
+						if !ok || !s.Name.IsExported() {
+							continue
+						}
+						fields, isStruct := s.Type.(*ast.StructType)
+						if !isStruct {
+							check(s.Name.Name, s.Type)
+							continue
+						}
+						for _, f := range fields.Fields.List {
+							if f.Names == nil || slices.ContainsFunc(f.Names, (*ast.Ident).IsExported) {
+								check(s.Name.Name, f.Type)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func isExported(receiver ast.Expr) bool {
+	exported := false
+	ast.Inspect(receiver, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		exported = exported || ok && id.IsExported()
+		return !exported
+	})
+	return exported
 }

@@ -23,12 +23,35 @@ import (
 
 // Migration is a step that was applied to a pool's ledger.
 type Migration struct {
-	Pool string
-	store.Migration
+	Pool    string
+	Version int64
+	Name    string
+	Took    time.Duration
 }
 
 // LedgerHolder is somebody who has rights on a pool's ledger that no operator has given by naming him.
-type LedgerHolder = store.Holder
+type LedgerHolder struct {
+	User   string   // PUBLIC: everybody has them
+	Tenant *string  // whose role it is, "" of all; nil: no tenant's
+	Revoke []string // the statements that take the rights away; none: nodes may run as this user
+	Lost   bool     // it was named, and has no rights any more
+}
+
+// String says who it is, and what is wrong.
+func (h LedgerHolder) String() string { return store.Holder(h).String() }
+
+// Mend is what takes the rights away, or what keeps them from a tenant whose role nodes run as.
+func (h LedgerHolder) Mend() string { return store.Holder(h).Mend() }
+
+// Name is the command that names the holder of a pool's ledger to work on it; "": it cannot be.
+func (h LedgerHolder) Name(pool string) string { return store.Holder(h).Name(pool) }
+
+func ledgerHolders(all []store.Holder) (out []LedgerHolder) {
+	for _, h := range all {
+		out = append(out, LedgerHolder(h))
+	}
+	return out
+}
 
 // MigratedPool is what became of one pool.
 type MigratedPool struct {
@@ -175,7 +198,7 @@ func (m *migrator) askLedger(ctx context.Context, pool string, named bool) {
 		err = l.Usable(pool)
 	}
 	if named && (err != nil || l.UpToDate()) {
-		m.finishPool(MigratedPool{Pool: pool, Holders: l.Holders, Took: time.Since(began), Err: err})
+		m.finishPool(MigratedPool{Pool: pool, Holders: ledgerHolders(l.Holders), Took: time.Since(began), Err: err})
 	}
 }
 
@@ -216,9 +239,9 @@ func (m *migrator) migratePool(ctx context.Context, pool string, number int) {
 			}
 		})
 		for _, s := range done.Steps {
-			result.Steps = append(result.Steps, Migration{Pool: pool, Migration: s})
+			result.Steps = append(result.Steps, Migration{pool, s.Version, s.Name, s.Took})
 		}
-		result.Grants, result.Holders = done.Grants, done.Holders
+		result.Grants, result.Holders = done.Grants, ledgerHolders(done.Holders)
 		err = routing.NamePool(pool, err)
 	}
 	if err == nil && m.ledgers[pool].Number == 0 && number == 0 {

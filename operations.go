@@ -23,8 +23,31 @@ type Operations struct{ *process }
 
 // OperationStatus is the part of an operation in one pool.
 type OperationStatus struct {
-	Pool string
-	store.Operation
+	Pool      string
+	ID        uuid.UUID
+	Action    string     // retry, delete or cancel
+	Filter    DeadFilter // of jobs to be cancelled their tenant and kind, and Before which they were made
+	Jobs      ChosenJobs // what chooses jobs to be cancelled, beside Filter
+	Group     string     // of the dead letters; "": of any
+	PerSecond float64    // dead letters or jobs; 0: as many as that goes
+	By        string     // who asked for it
+
+	CreatedAt time.Time
+	EndedAt   time.Time // zero: it is under way
+	State     string    // running, done or cancelled
+	Done      int64     // retried, or deleted
+	KeyTaken  int64     // stay dead, because an unfinished job has their unique key
+	Left      int64     // stay dead for other reasons
+	Failure   string    // of the last step, which is tried again; "": it has not failed
+}
+
+// ChosenJobs is what jobs to be cancelled have in common; empty fields choose all.
+type ChosenJobs struct{ Queue, State, Tag, CorrelationID string }
+
+func newOperationStatus(pool string, o store.Operation) OperationStatus {
+	f := DeadFilter{Tenant: o.Filter.Tenant, Kind: o.Filter.Kind, Error: o.Filter.Error, Before: o.Filter.Before}
+	return OperationStatus{pool, o.ID, o.Action, f, ChosenJobs(o.Jobs), o.Group, o.PerSecond, o.By,
+		o.CreatedAt, o.EndedAt, o.State, o.Done, o.KeyTaken, o.Left, o.Failure}
 }
 
 // List lists operations over all pools, the newest first, at most 1000 of each pool: those under way, and
@@ -50,7 +73,7 @@ func (s *Operations) list(ctx context.Context, id uuid.UUID, most int) ([]Operat
 		rows, err := store.Operations(ctx, db, id, most)
 		out := make([]OperationStatus, len(rows))
 		for i, r := range rows {
-			out[i] = OperationStatus{Pool: p.Name, Operation: r}
+			out[i] = newOperationStatus(p.Name, r)
 		}
 		return out, err
 	})

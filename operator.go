@@ -33,19 +33,38 @@ func (o *Operator) Limits() *Limits { return &Limits{o.process} }
 
 // JobStatus is a job as an operator sees it.
 type JobStatus struct {
-	Pool string
-	store.Status
+	Pool          string
+	ID            job.ID
+	State         string // waiting, claimed, running, scheduled, retrying, awaiting, suspended, dead, done, cancelled
+	Tenant        string
+	Queue         string
+	Kind          string
+	Priority      int16
+	Attempt       int // runs so far, the running one not included
+	MaxAttempts   int // 0: the kind's
+	Losses        int
+	CreatedAt     time.Time
+	At            time.Time // claim started, due, suspended, died or finished, by state
+	StartedAt     time.Time // of the last run of a finished job, or of the run of a running one that has reported; else zero
+	Node          string    // of a claimed, running or finished job
+	Error         string    // the last one
+	Payload       []byte
+	Meta          []byte
+	UniqueKey     string
+	ExclusiveKey  string
+	CorrelationID string
+	Timeout       time.Duration   // of each run; 0: the kind's
+	Handled       bool            // whether some live node has a handler for it
+	External      bool            // it is for workers outside the cluster; Node is the one that has locked it until At
+	ResumeAt      time.Time       // when a suspended job is to be resumed; zero: when somebody says so
+	ListedAt      time.Time       // by which lists are ordered, and then by ids: when it was made, or, of the unfinished ones, a little earlier
+	CancelAsked   time.Time       // when somebody asked for it to be cancelled, which waits; zero: nobody did; of a single job only, not in lists
+	Reports       []job.RunReport // what its runs said of themselves, in their order; of a single job only, not in lists
 }
-
-// RunError is one failed run of a job.
-type RunError = store.RunError
-
-// RunReport is what one run of a job said of itself: its progress, output and log lines.
-type RunReport = store.RunReport
 
 // Job returns one job with what its runs said and those that failed, as soon as its pool has answered.
 // ErrNotFound: no pool that answered has it; an UnansweredError with it says which did not.
-func (o *Operator) Job(ctx context.Context, id job.ID) (JobStatus, []RunError, error) {
+func (o *Operator) Job(ctx context.Context, id job.ID) (JobStatus, []job.RunError, error) {
 	return o.readJob(ctx, o.router.Pools(), id)
 }
 
@@ -70,7 +89,7 @@ func (o *Operator) JobWithKey(ctx context.Context, tenant tenancy.ID, key string
 }
 
 // JobIn is [Operator.Job] for a job whose pool is known: no other one is asked.
-func (o *Operator) JobIn(ctx context.Context, pool string, id job.ID) (JobStatus, []RunError, error) {
+func (o *Operator) JobIn(ctx context.Context, pool string, id job.ID) (JobStatus, []job.RunError, error) {
 	pools, err := o.poolsOf(pool)
 	if err != nil {
 		return JobStatus{}, nil, err
@@ -86,7 +105,7 @@ var awaitJobEvery = backoff.Policy{First: 20 * time.Millisecond, Longest: time.S
 // 20 ms, and ever more seldom, down to once a second; a pool that does not answer is asked again.
 // ErrNotFound: no pool has the job, or it has ended and is not kept (execution.retention). When ctx
 // ends first it returns that error, with the job as it was last seen.
-func (o *Operator) AwaitJob(ctx context.Context, id job.ID) (j JobStatus, errs []RunError, err error) {
+func (o *Operator) AwaitJob(ctx context.Context, id job.ID) (j JobStatus, errs []job.RunError, err error) {
 	gone := false
 	for looks := 1; ; looks++ {
 		now, failed, err := o.findAgain(ctx, j.Pool, id)
@@ -116,7 +135,7 @@ func (o *Operator) AwaitJob(ctx context.Context, id job.ID) (j JobStatus, errs [
 var endStates = []string{"done", "cancelled", "dead", "business_error"}
 
 // findAgain is [Operator.Job] for one that was in a pool, if that is known, and may have moved since.
-func (o *Operator) findAgain(ctx context.Context, pool string, id job.ID) (JobStatus, []RunError, error) {
+func (o *Operator) findAgain(ctx context.Context, pool string, id job.ID) (JobStatus, []job.RunError, error) {
 	if pool != "" {
 		if j, errs, err := o.JobIn(ctx, pool, id); err == nil {
 			return j, errs, nil
@@ -125,10 +144,10 @@ func (o *Operator) findAgain(ctx context.Context, pool string, id job.ID) (JobSt
 	return o.Job(ctx, id)
 }
 
-func (c *process) readJob(ctx context.Context, pools []*routing.Pool, id job.ID) (JobStatus, []RunError, error) {
+func (c *process) readJob(ctx context.Context, pools []*routing.Pool, id job.ID) (JobStatus, []job.RunError, error) {
 	type found struct {
 		job    JobStatus
-		errors []RunError
+		errors []job.RunError
 	}
 	f, err := inspectFirst(ctx, c, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
 		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
@@ -142,7 +161,8 @@ func (c *process) readJob(ctx context.Context, pools []*routing.Pool, id job.ID)
 			return nil, err
 		}
 		errs, err := store.Errors(ctx, db, id)
-		return &found{JobStatus{p.Name, rows[0]}, errs}, err
+		rows[0].Pool = p.Name
+		return &found{JobStatus(rows[0]), errs}, err
 	})
 	if f == nil {
 		return JobStatus{}, nil, errors.Join(fmt.Errorf("job %d: %w", id, ErrNotFound), err)
@@ -164,7 +184,8 @@ func (o *Operator) ExplainJob(ctx context.Context, id job.ID) (Explanation, erro
 		if err != nil || len(rows) == 0 {
 			return nil, err
 		}
-		f := found{job: JobStatus{p.Name, rows[0]}}
+		rows[0].Pool = p.Name
+		f := found{job: JobStatus(rows[0])}
 		if f.job.State != "running" && f.job.State != "claimed" {
 			f.wait, f.waits, err = store.ReadWait(ctx, db, rows[0], listShares(o.cfg.Load(), p.Name))
 		}
@@ -262,9 +283,6 @@ func (o *Operator) Operations() *Operations { return &Operations{o.process} }
 // DeadLetters returns what groups, retries and deletes dead letters by what they have in common.
 func (o *Operator) DeadLetters() *DeadLetters { return &DeadLetters{o.process} }
 
-// KeyTakenError is returned by [Operator.Retry].
-type KeyTakenError = store.KeyTakenError
-
 // StateError says that a job is in a state in which what was to be done to it cannot be. It is
 // ErrNotFound, too.
 type StateError struct {
@@ -304,7 +322,7 @@ func (e *StateError) Error() string {
 func (e *StateError) Is(target error) bool { return target == ErrNotFound }
 
 // Retry makes a dead job, or one that waits for its time, run now. A dead one gets
-// all its attempts again. KeyTakenError: an unfinished job has the dead one's unique
+// all its attempts again. [job.KeyTakenError]: an unfinished job has the dead one's unique
 // key, and nothing was changed. StateError: the job is in another state.
 func (o *Operator) Retry(ctx context.Context, id job.ID) error { return o.retryAs(ctx, id, nil) }
 
@@ -334,7 +352,7 @@ func (o *Operator) retryAs(ctx context.Context, id job.ID, priority *int) error 
 // highest priority from then on. It is claimed like any other, so what keeps others waiting keeps it, too:
 // a limit, an exclusive key, a tenant that is frozen, a kind that no node handles. One that runs
 // already is left alone. What became of it [Operator.Job] says. StateError: it is suspended, or has
-// ended. KeyTakenError: as for [Operator.Retry].
+// ended. [job.KeyTakenError]: as for [Operator.Retry].
 func (o *Operator) RunJob(ctx context.Context, id job.ID) error {
 	first := MaxPriority
 	var before JobStatus
@@ -471,7 +489,7 @@ func (o *Operator) onPoolOf(ctx context.Context, id job.ID, what string, fn func
 	var errs []error
 	for _, p := range pools {
 		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return fn(ctx, p, db) })
-		switch taken := (*KeyTakenError)(nil); {
+		switch taken := (*job.KeyTakenError)(nil); {
 		case err == nil:
 			return nil
 		case p.Unfit() != nil: // not what was asked for is wrong, but another pool
@@ -513,7 +531,8 @@ func (o *Operator) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
 			Tags: f.Tags, CorrelationID: f.CorrelationID, After: after, Limit: limit})
 		out := make([]JobStatus, len(rows))
 		for i, r := range rows {
-			out[i] = JobStatus{Pool: p.Name, Status: r}
+			r.Pool = p.Name
+			out[i] = JobStatus(r)
 		}
 		return out, f.explainSlowness(ctx, err)
 	})

@@ -26,7 +26,15 @@ type DeadLetters struct{ *process }
 // tell: numbers, ids, times and quoted text in them do not count. Its ID is the same in all pools
 // and on all days. Of more than 10,000 groups the last ones are taken together by kind, without
 // a Pattern.
-type DeadGroup = deadletter.Group
+type DeadGroup struct {
+	ID      string // follows from Kind and Pattern, whatever the pool and the day
+	Kind    string
+	Pattern string // their error, without what differs
+	Count   int
+	First   time.Time // the earliest death
+	Last    time.Time
+	Sample  job.ID // the one that died last
+}
 
 // MaxDeadGroups is how many groups are told apart.
 const MaxDeadGroups = deadletter.MaxGroups
@@ -70,9 +78,9 @@ func (d *DeadLetters) Groups(ctx context.Context, f DeadFilter) ([]DeadGroup, er
 	found, err := routing.AskEach(ctx, pools, groupLimit, func(ctx context.Context, p *routing.Pool) ([]DeadGroup, error) {
 		here := deadletter.NewGroups()
 		err := readDead(ctx, p, f, func(one store.Dead, pattern string) {
-			here.Add(DeadGroup{Kind: one.Kind, Pattern: pattern, Count: 1, First: one.DiedAt, Last: one.DiedAt, Sample: one.ID})
+			here.Add(deadletter.Group{Kind: one.Kind, Pattern: pattern, Count: 1, First: one.DiedAt, Last: one.DiedAt, Sample: one.ID})
 		}, nil)
-		return here.List(), err
+		return groupsOf(here), err
 	})
 	return MergeGroups(found), err
 }
@@ -81,9 +89,18 @@ func (d *DeadLetters) Groups(ctx context.Context, f DeadFilter) ([]DeadGroup, er
 func MergeGroups(parts []DeadGroup) []DeadGroup {
 	all := deadletter.NewGroups()
 	for _, g := range parts {
-		all.Add(g)
+		all.Add(deadletter.Group(g))
 	}
-	return all.List()
+	return groupsOf(all)
+}
+
+func groupsOf(gathered *deadletter.Groups) []DeadGroup {
+	list := gathered.List()
+	out := make([]DeadGroup, len(list))
+	for i, g := range list {
+		out[i] = DeadGroup(g)
+	}
+	return out
 }
 
 // Retry makes the dead letters that f chooses run, those of before the call, with all their

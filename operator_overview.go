@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/tenancy"
@@ -21,7 +22,7 @@ type PoolOverview struct {
 }
 
 // RunTime is how long a run took, and how long before it its job had been added.
-type RunTime = store.RunTime
+type RunTime struct{ Ran, Waited time.Duration }
 
 // More tells whether a number of jobs, as in a [PoolLoad] or [QueueStatus], is more than is counted, so
 // that there may be more yet.
@@ -38,7 +39,15 @@ const (
 // LockChange is a change of a pool's acquire lock.
 type LockChange struct {
 	Pool string
-	store.LockChange
+
+	Epoch  int64
+	Change string // LockTaken, LockReleased, LockFrozen or LockThawed
+	At     time.Time
+	Node   string // that took or released it; "": the pool was frozen or thawed
+	Member string // the start of that node; likewise
+	// LostBy is the node that had the lock until it was taken, and had not released it: it died, was
+	// cut off, or its lock had expired. The same node: it took the lock once more. "": it was free.
+	LostBy string
 }
 
 // Text says what happened.
@@ -87,5 +96,10 @@ type QueueFilter struct {
 // QueueStatus is what waits in a queue of a pool.
 type QueueStatus struct {
 	Pool string
-	store.Queue
+
+	Name    string
+	Waiting int64         // jobs that no node or worker has in hand; more than mostCounted are not counted
+	Running int64         // jobs that nodes have in hand
+	Oldest  time.Duration // since the oldest of those that were counted was made
+	Tenants int64         // whose those are
 }

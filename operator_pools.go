@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -32,22 +33,44 @@ func (o *Operator) Unfit() map[string]error {
 
 // LockStatus is the acquire lock of a pool, as the database has it.
 type LockStatus struct {
-	Pool string
-	store.Lock
-	Server store.ServerState // which server that is, and whether its timeline can be read
-	Err    error             // the pool did not answer
+	Pool      string
+	Holder    string // the member that has taken it last; "": nobody holds it
+	Session   uuid.UUID
+	Next      string        // the member that it is reserved for
+	Epoch     int64         // raised each time it is taken
+	Remaining time.Duration // until it expires, or, unheld, until its reservation ends
+	Frozen    bool          // with its pool
+	TakenAt   time.Time
+	Quiet     time.Duration // since the last renewal
+
+	// Timeline of the server that the pool leads to, which each promotion raises. 0: it is constant, as the
+	// storage keeps commits, or this is of an overview, which does not ask for it.
+	Timeline        int32
+	TimelineRefused string // why it cannot be read, although it has to be
+
+	Err error // the pool did not answer
+}
+
+func newLockStatus(pool string, l store.Lock) LockStatus {
+	return LockStatus{Pool: pool, Holder: l.Holder, Session: l.Session, Next: l.Next, Epoch: l.Epoch, Remaining: l.Remaining, Frozen: l.Paused, TakenAt: l.TakenAt, Quiet: l.Quiet}
 }
 
 // LockStatuses reads every pool's acquire lock.
 func (o *Operator) LockStatuses(ctx context.Context) []LockStatus {
 	out, _ := routing.AskEach(ctx, o.router.Pools(), answerWithin, func(ctx context.Context, p *routing.Pool) ([]LockStatus, error) {
-		s := LockStatus{Pool: p.Name}
-		s.Err = p.Operate(ctx, func(db *pgxpool.Conn) (err error) {
-			if s.Lock, err = store.ReadLock(ctx, db); err == nil {
-				s.Server, err = store.ServerIs(ctx, db)
+		var lock store.Lock
+		var server store.ServerState
+		err := p.Operate(ctx, func(db *pgxpool.Conn) (err error) {
+			if lock, err = store.ReadLock(ctx, db); err == nil {
+				server, err = store.ServerIs(ctx, db)
 			}
 			return err
 		})
+		s := newLockStatus(p.Name, lock)
+		s.TimelineRefused, s.Err = server.Refused, err
+		if !server.Constant() {
+			s.Timeline = server.Timeline
+		}
 		return []LockStatus{s}, nil
 	})
 	return out
@@ -176,7 +199,23 @@ func (o *Operator) LiveNodes() []membership.Member {
 // SessionStatus is a node's session in a pool.
 type SessionStatus struct {
 	Pool string
-	store.Session
+
+	ID         uuid.UUID
+	Node       string
+	Member     string
+	GossipAddr string
+	Version    string
+	Kinds      []string
+	PerTenant  int    // jobs of one tenant that the node runs at a time; 0: as many as it has workers. It is not listed
+	State      string // live, left, dead
+	Beat       int64
+	StartedAt  time.Time
+	LastSeen   time.Time
+	Expired    bool          // by the database's clock
+	Idle       bool          // it has left as nobody needs it, and its node lived when it was seen last
+	Unseen     time.Duration // since LastSeen, by the database's clock
+	TTL        time.Duration // how long it outlives its last heartbeat, as it said with that
+	Claims     int
 }
 
 // SessionStatuses lists the sessions in every pool: the nodes that work there, or
@@ -189,7 +228,8 @@ func listSessions(ctx context.Context, p *routing.Pool, db store.DB) ([]SessionS
 	rows, err := store.Sessions(ctx, db)
 	out := make([]SessionStatus, len(rows))
 	for i, r := range rows {
-		out[i] = SessionStatus{Pool: p.Name, Session: r}
+		r.Pool = p.Name
+		out[i] = SessionStatus(r)
 	}
 	return out, err
 }
@@ -197,14 +237,15 @@ func listSessions(ctx context.Context, p *routing.Pool, db store.DB) ([]SessionS
 // Counts is how many jobs stand where in a pool.
 type Counts struct {
 	Pool string
-	store.Counts
+
+	Waiting, Claimed, Timers, Awaiting, External, Suspended, Dead, Finished int64
 }
 
 // Count counts the jobs of every pool: a look at each row, for tools and tests.
 func (o *Operator) Count(ctx context.Context) ([]Counts, error) {
 	return inspectEach(ctx, o.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]Counts, error) {
 		n, err := store.Count(ctx, db)
-		return []Counts{{Pool: p.Name, Counts: n}}, err
+		return []Counts{{p.Name, n.Waiting, n.Claimed, n.Timers, n.Awaiting, n.External, n.Suspended, n.Dead, n.Finished}}, err
 	})
 }
 
@@ -213,7 +254,21 @@ func (o *Operator) Count(ctx context.Context) ([]Counts, error) {
 // are of rows, and lag by up to a second; the jobs that wait are counted up to ten thousand.
 type PoolLoad struct {
 	Pool string
-	store.Load
+
+	Held    bool   // somebody holds the acquire lock
+	Node    string // that does; "": nobody, or one that the ledger does not know
+	Epoch   int64
+	Frozen  bool
+	Waiting int64         // jobs whose turn it is and that no node or worker has in hand; of each sort more than mostCounted are not counted
+	Running int64         // jobs that nodes have in hand
+	Oldest  time.Duration // since the oldest of those that wait was made
+	Dead    int64         // dead letters; likewise
+
+	Timers, Awaiting, External, Suspended int64 // jobs that stand elsewhere; likewise. Of External those that wait are in Waiting, too
+	Kept                                  int64 // finished jobs, as Postgres estimates
+
+	Added, Ended, Finished, Died int64 // rows that came into tenure.job, left it, and came among the finished jobs and the dead letters
+	Failed                       int64 // rows that came among the failed runs
 }
 
 // Loads asks all pools what they have to do, cheaply enough to do so every second. When some do not
@@ -221,7 +276,8 @@ type PoolLoad struct {
 func (o *Operator) Loads(ctx context.Context) ([]PoolLoad, error) {
 	return inspectEach(ctx, o.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]PoolLoad, error) {
 		l, err := store.ReadLoad(ctx, db)
-		return []PoolLoad{{Pool: p.Name, Load: l}}, err
+		l.Pool = p.Name
+		return []PoolLoad{PoolLoad(l)}, err
 	})
 }
 
@@ -278,12 +334,18 @@ func (o *Operator) Overview(ctx context.Context, pool string) (PoolOverview, err
 		seen, err = store.ReadOverview(ctx, db)
 		return err
 	})
-	all := PoolOverview{Pool: pool, Lock: LockStatus{Pool: pool, Lock: seen.Lock}, Load: PoolLoad{pool, seen.Load}, Runs: seen.Runs}
+	seen.Load.Pool = pool
+	all := PoolOverview{Pool: pool, Lock: newLockStatus(pool, seen.Lock), Load: PoolLoad(seen.Load)}
 	for _, s := range seen.Sessions {
-		all.Sessions = append(all.Sessions, SessionStatus{pool, s})
+		s.Pool = pool
+		all.Sessions = append(all.Sessions, SessionStatus(s))
 	}
 	for _, c := range seen.Changes {
-		all.Changes = append(all.Changes, LockChange{pool, c})
+		c.Pool = pool
+		all.Changes = append(all.Changes, LockChange(c))
+	}
+	for _, r := range seen.Runs {
+		all.Runs = append(all.Runs, RunTime(r))
 	}
 	return all, routing.NamePool(pool, err)
 }
@@ -301,7 +363,8 @@ func (o *Operator) LockChanges(ctx context.Context, f LockChangeFilter) ([]LockC
 		rows, err := store.LockChanges(ctx, db, limit)
 		out := make([]LockChange, len(rows))
 		for i, r := range rows {
-			out[i] = LockChange{p.Name, r}
+			r.Pool = p.Name
+			out[i] = LockChange(r)
 		}
 		return out, err
 	})
@@ -324,7 +387,8 @@ func (o *Operator) Queues(ctx context.Context, f QueueFilter) ([]QueueStatus, er
 		rows, err := store.Queues(ctx, db, tenants)
 		out := make([]QueueStatus, len(rows))
 		for i, r := range rows {
-			out[i] = QueueStatus{p.Name, r}
+			r.Pool = p.Name
+			out[i] = QueueStatus(r)
 		}
 		return out, err
 	})
@@ -364,7 +428,7 @@ func (o *Operator) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, erro
 		rows, err := store.Audit(ctx, db, of)
 		out := make([]AuditEntry, len(rows))
 		for i, r := range rows {
-			out[i] = AuditEntry{p.Name, r}
+			out[i] = AuditEntry{p.Name, r.ID, r.At, r.Who, r.Action, r.Tenant, r.Job, r.Subject, r.Detail}
 		}
 		return out, err
 	})

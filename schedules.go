@@ -54,13 +54,13 @@ const EveryTenant tenancy.ID = "(every tenant)\n" // which no tenant can be call
 
 // Missed says what becomes of a schedule's missed runs: those that were due while the tenant was
 // frozen or moved, no node was there, or the run before had not ended.
-type Missed = recurrence.Missed
+type Missed string
 
 // What can become of missed runs.
 const (
-	MissedSkip Missed = recurrence.Skip // they are left out, unless one can still start within a minute of its time
-	MissedOne  Missed = recurrence.One  // one run stands for all of them
-	MissedAll  Missed = recurrence.All  // each is made up for, but for those beyond a hundred
+	MissedSkip Missed = Missed(recurrence.Skip) // they are left out, unless one can still start within a minute of its time
+	MissedOne  Missed = Missed(recurrence.One)  // one run stands for all of them
+	MissedAll  Missed = Missed(recurrence.All)  // each is made up for, but for those beyond a hundred
 )
 
 // ScheduleStatus is a schedule as an operator sees it.

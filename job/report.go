@@ -161,3 +161,23 @@ func (r *Reporter) LeaveOutLines() {
 	defer r.mu.Unlock()
 	r.report.LeftOut, r.report.Lines = r.report.LeftOut+len(r.report.Lines), nil
 }
+
+// RunReport is what one run of a job said of itself: its progress, output and log lines.
+type RunReport struct {
+	Turn      int32
+	Attempt   int
+	Node      string
+	StartedAt time.Time
+	WrittenAt time.Time
+	Report
+}
+
+// RunError is one failed run of a job.
+type RunError struct {
+	Attempt int
+	At      time.Time
+	Node    string
+	Error   string
+	Stack   string
+	Began   time.Time // zero: that was not noted
+}

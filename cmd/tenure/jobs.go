@@ -103,7 +103,7 @@ func newJobsRetry(a *app) *cobra.Command {
 		Example: "  tenure jobs retry --group 5d1c6d2e0a4f7b93 --rate 50",
 	}, "job", job.ParseID, func(ctx context.Context, o *operation, id job.ID) (string, error) {
 		err := o.Retry(ctx, id)
-		if taken := (*tenure.KeyTakenError)(nil); errors.As(err, &taken) {
+		if taken := (*job.KeyTakenError)(nil); errors.As(err, &taken) {
 			return "", &advised{err, "retry it once that job has ended, or cancel that job first"}
 		}
 		if state := (*tenure.StateError)(nil); errors.As(err, &state) && state.State == "waiting" {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/job"
 )
@@ -33,7 +32,7 @@ type jsonLine struct {
 	Text string   `json:"text"`
 }
 
-func newJSONReports(reports []tenure.RunReport) []jsonReport {
+func newJSONReports(reports []job.RunReport) []jsonReport {
 	out := []jsonReport{}
 	for _, r := range reports {
 		one := jsonReport{Attempt: r.Attempt, Node: r.Node, StartedAt: jsonTime{r.StartedAt}, WrittenAt: jsonTime{r.WrittenAt},

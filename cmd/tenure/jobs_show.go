@@ -81,7 +81,7 @@ type jsonShow struct {
 	Reports       []jsonReport `json:"reports"`
 }
 
-func newJSONShow(j tenure.JobStatus, runs []tenure.RunError) jsonShow {
+func newJSONShow(j tenure.JobStatus, runs []job.RunError) jsonShow {
 	out := jsonShow{jsonJob: newJSONJob(j), Runs: []jsonRun{}, Reports: newJSONReports(j.Reports)}
 	if !j.CancelAsked.IsZero() {
 		out.CancelAskedAt = &jsonTime{j.CancelAsked}

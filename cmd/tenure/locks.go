@@ -97,11 +97,11 @@ func readLocks(ctx context.Context, o *operation) (locks []jsonLock, unanswered 
 		}
 		locks = append(locks, jsonLock{
 			Pool: l.Pool, Node: nodes[l.Session], Member: l.Holder, Next: l.Next, Epoch: l.Epoch,
-			Since: jsonTime{l.TakenAt}, Expires: l.Remaining.Seconds(), Frozen: l.Paused,
-			TimelineRefused: l.Server.Refused,
+			Since: jsonTime{l.TakenAt}, Expires: l.Remaining.Seconds(), Frozen: l.Frozen,
+			TimelineRefused: l.TimelineRefused,
 		})
-		if !l.Server.Constant() {
-			locks[len(locks)-1].Timeline = &l.Server.Timeline
+		if l.Timeline != 0 {
+			locks[len(locks)-1].Timeline = &l.Timeline
 		}
 	}
 	return locks, errors.Join(errs...)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/faultproxy"
-	"github.com/tenurehq/tenure/internal/store"
 )
 
 // rewrite changes the configuration file.
@@ -197,7 +196,7 @@ func TestSilence(t *testing.T) {
 	looks := func(beat int64, expired bool, dead ...bool) {
 		t.Helper()
 		for i, want := range dead {
-			s := tenure.SessionStatus{Session: store.Session{State: "live", Beat: beat, Expired: expired}}
+			s := tenure.SessionStatus{State: "live", Beat: beat, Expired: expired}
 			require.Equal(t, want, seen.dead(s, ttl), "look %d", i)
 		}
 	}
@@ -207,7 +206,7 @@ func TestSilence(t *testing.T) {
 	looks(3, true, false, false)
 	looks(4, true, false, false, false, true, true)
 	looks(5, false, false, false, false, false, false, false, false, false, false, true)
-	require.True(t, silence{}.dead(tenure.SessionStatus{Session: store.Session{State: "dead"}}, ttl))
+	require.True(t, silence{}.dead(tenure.SessionStatus{State: "dead"}, ttl))
 }
 
 // silent makes a pool's database one that takes connections and never says a word. came is

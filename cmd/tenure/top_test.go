@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
-	"github.com/tenurehq/tenure/internal/store"
 )
 
 func TestTop(t *testing.T) {
@@ -69,7 +68,7 @@ func (s *seen) Write(p []byte) (int, error) {
 func TestRatesOfTop(t *testing.T) {
 	t.Parallel()
 	look := func(running, ended, finished, died int64) map[string]tenure.PoolLoad {
-		return map[string]tenure.PoolLoad{"p": {Pool: "p", Load: store.Load{Held: true, Running: running, Ended: ended, Finished: finished, Died: died}}}
+		return map[string]tenure.PoolLoad{"p": {Pool: "p", Held: true, Running: running, Ended: ended, Finished: finished, Died: died}}
 	}
 	p := topPools([]string{"p"}, look(10, 100, 90, 5), look(30, 200, 180, 7), 2*time.Second)[0]
 	require.Equal(t, []float64{60, 50, 45, 1}, []float64{p.Started, p.Ended, p.Done, p.Died})

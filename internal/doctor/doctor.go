@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tenurehq/tenure/config"
-	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -32,67 +31,33 @@ const (
 
 // Finding is something that is wrong.
 type Finding struct {
-	Severity Severity `json:"severity"`
+	Severity Severity
 	// Check is what was looked at: configuration, connections, ledger, privileges, tenants, clock,
 	// server, vacuum, transactions, replication, nodes, lock or jobs.
-	Check string `json:"check"`
+	Check string
 	// Pools are where it is; none: in the configuration.
-	Pools []string `json:"pools"`
+	Pools []string
 	// What is wrong, and with which table, transaction, node or job.
-	What string `json:"what"`
+	What string
 	// Said is what a database said of it, which may name addresses and users; often nothing.
-	Said string `json:"said,omitempty"`
+	Said string
 	// Why it matters.
-	Why string `json:"why"`
+	Why string
 	// Mend is what to do about it: a command, SQL, or a key of the configuration.
-	Mend string `json:"mend"`
+	Mend string
 
 	// About is what it is about, for who wants to see more; What names it, too.
-	About About `json:"-"`
+	About About
 }
 
 // About is a job, or what jobs are of; empty: it is about nothing of the kind.
 type About struct{ Job, Tenant, Queue, Kind, State string }
 
-// Where names the pools, or says that it is in the configuration.
-func (f Finding) Where() string { return cmp.Or(strings.Join(f.Pools, ", "), "configuration") }
-
-// Text is what is wrong, with what a database said of it.
-func (f Finding) Text() string {
-	if f.Said == "" {
-		return f.What
-	}
-	return f.What + ": " + f.Said
-}
-
 // Examination is what became of looking.
 type Examination struct {
-	Findings []Finding `json:"findings"` // the worst first
-	Examined []string  `json:"examined"` // the pools that everything was asked of
-	Partly   []string  `json:"partly"`   // those that did not answer, or not all
-}
-
-// Healthy tells whether there is nothing to mend.
-func (e Examination) Healthy() bool {
-	return !slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Severity != Note })
-}
-
-// Discreet is the examination without what databases said, for those who may not know where these are.
-func (e Examination) Discreet() Examination {
-	e.Findings = slices.Clone(e.Findings)
-	for i := range e.Findings {
-		e.Findings[i].Said = ""
-	}
-	return e
-}
-
-// Summary says how many findings there are, and what was looked at.
-func (e Examination) Summary() string {
-	text := plural.Count(len(e.Findings), "finding", "findings") + "; " + plural.Count(len(e.Examined), "pool was", "pools were") + " examined"
-	if len(e.Partly) > 0 {
-		text += ", and not, or not wholly: " + strings.Join(e.Partly, ", ")
-	}
-	return text
+	Findings []Finding // the worst first
+	Examined []string  // the pools that everything was asked of
+	Partly   []string  // those that did not answer, or not all
 }
 
 // Options of an examination.

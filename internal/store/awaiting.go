@@ -11,23 +11,6 @@ import (
 	"github.com/tenurehq/tenure/job"
 )
 
-// LinkError says that a job was not added, as what it was to be linked to is not there.
-type LinkError struct {
-	ID    job.ID
-	Batch bool // it was to be added to this batch; else it was to start after this job
-}
-
-func (e *LinkError) Error() string {
-	if e.Batch {
-		return fmt.Sprintf("job %d is not the completion job of an open batch of the tenant: jobs can be added to a batch until all of its jobs have ended", e.ID)
-	}
-	return fmt.Sprintf("the tenant has no job %d to start after, unfinished, dead or among the finished ones that are kept: "+
-		"if that may have ended too long ago, or finished jobs are not kept, enqueue both in one transaction", e.ID)
-}
-
-// Is lets errors.Is find [ErrNotFound].
-func (e *LinkError) Is(target error) bool { return target == ErrNotFound }
-
 // arrayText is an array of ids as Postgres reads it, which any driver can send.
 func arrayText[ID ~int64](ids []ID) string {
 	b := append(make([]byte, 0, 2+16*len(ids)), '{')
@@ -145,6 +128,8 @@ func TrimAwaited(ctx context.Context, db DB, after ClosedPlace, max int, retenti
 
 // Batch is a batch as an operator sees it.
 type Batch struct {
+	Pool string // of who asks several; the store leaves it empty
+
 	ID        job.ID // of its completion job, too
 	Tenant    string
 	OnFailure string // what becomes of the completion job when a job fails: wait, cancel or run
@@ -155,11 +140,9 @@ type Batch struct {
 	Done      int
 	Dead      int // among the dead letters, or they were when the batch counted them as failed
 	Cancelled int
-	Unknown   int // ended by a node of an earlier release, and not kept
+	Unknown   int      // ended by a node of an earlier release, and not kept
+	Open      []job.ID // the first of those that have not ended; set by who asks for them
 }
-
-// Unfinished is how many jobs of the batch have not ended; dead letters have.
-func (b *Batch) Unfinished() int { return b.Jobs - b.Done - b.Dead - b.Cancelled - b.Unknown }
 
 // BatchFilter chooses batches; empty fields choose all.
 type BatchFilter struct {

@@ -225,10 +225,10 @@ func TestABatchStaysOpenWhileItIsAddedTo(t *testing.T) {
 	_, err = store.Cancel(ctx, b.db, first, true)
 	require.NoError(t, err)
 	require.Equal(t, 1, b.settle(t).Cancelled)
-	var link *store.LinkError
+	var link *job.LinkError
 	_, err = add(b.db.QueryRow, "acme")
 	require.ErrorAs(t, err, &link)
-	require.Equal(t, store.LinkError{ID: batch, Batch: true}, *link)
+	require.Equal(t, job.LinkError{ID: batch, Batch: true}, *link)
 }
 
 // What is refused leaves the transaction as it was: unknown ids, and other tenants'.
@@ -243,15 +243,15 @@ func TestLinksAreRefused(t *testing.T) {
 	defer tx.Rollback(ctx)
 	for _, c := range []struct {
 		links store.Links
-		want  store.LinkError
+		want  job.LinkError
 	}{
-		{store.Links{After: []int64{int64(mine), 99}}, store.LinkError{ID: 99}},
-		{store.Links{After: []int64{int64(theirs), int64(mine)}}, store.LinkError{ID: theirs}},
-		{store.Links{In: int64(batch)}, store.LinkError{ID: batch, Batch: true}},
-		{store.Links{In: int64(mine)}, store.LinkError{ID: mine, Batch: true}},
-		{store.Links{In: int64(chained)}, store.LinkError{ID: chained, Batch: true}},
+		{store.Links{After: []int64{int64(mine), 99}}, job.LinkError{ID: 99}},
+		{store.Links{After: []int64{int64(theirs), int64(mine)}}, job.LinkError{ID: theirs}},
+		{store.Links{In: int64(batch)}, job.LinkError{ID: batch, Batch: true}},
+		{store.Links{In: int64(mine)}, job.LinkError{ID: mine, Batch: true}},
+		{store.Links{In: int64(chained)}, job.LinkError{ID: chained, Batch: true}},
 	} {
-		var link *store.LinkError
+		var link *job.LinkError
 		_, _, err := store.Enqueue(ctx, tx.QueryRow, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}"), Links: &c.links})
 		require.ErrorAs(t, err, &link)
 		require.Equal(t, c.want, *link)

@@ -52,7 +52,7 @@ var (
 	// ErrLocked: somebody else holds a lock that the statement would have had to wait for.
 	ErrLocked = errors.New("somebody else has locked what is needed")
 	// ErrNotFound: no job of that id stands where the call looked for it.
-	ErrNotFound = errors.New("no such job")
+	ErrNotFound = job.ErrNotFound
 )
 
 // errKeyContended: others took and gave up a unique key all the while.

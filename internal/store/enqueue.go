@@ -90,7 +90,7 @@ func OnSQLTx(tx *sql.Tx) QueryRow {
 // ErrNotAllowed: the role in force may not enqueue for this tenant. tenancy.MovedError: the
 // tenant has left the pool. ErrTenantArrives: a job with a unique key has to wait until all
 // the tenant's keys are here. tenancy.HeldError: the transaction may write data that is
-// being copied. LinkError: what it is linked to is not there.
+// being copied. [job.LinkError]: what it is linked to is not there.
 func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
 	sql, args := enqueueStatement(pool, j)
 	return scanEnqueued(row(ctx, sql, args...), j)
@@ -245,7 +245,7 @@ func refusal(why, tenant string, other *string) error {
 		return &QuotaError{Tenant: tenancy.ID(tenant), Most: most}
 	case "no job", "no batch":
 		id, _ := job.ParseID(*other)
-		return &LinkError{ID: id, Batch: why == "no batch"}
+		return &job.LinkError{ID: id, Batch: why == "no batch"}
 	case "contended":
 		return errKeyContended
 	}

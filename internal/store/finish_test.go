@@ -66,7 +66,7 @@ func TestOutcomes(t *testing.T) {
 	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT unique_key FROM tenure.dead_letter_job").Scan(&key))
 	taker := b.enqueue(t, store.NewJob{UniqueKey: key})
 	_, err = store.Retry(t.Context(), b.db, runs[3].Record.ID)
-	var taken *store.KeyTakenError
+	var taken *job.KeyTakenError
 	require.ErrorAs(t, err, &taken)
 	require.Equal(t, taker, taken.By)
 	require.Equal(t, store.Counts{Waiting: 2, Timers: 2, Dead: 1, Finished: 2}, counts(t, b.db))

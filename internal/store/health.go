@@ -85,6 +85,8 @@ func UntakenTopics(ctx context.Context, db DB) ([]Topic, error) {
 
 // Load is what a pool has to do, and what Postgres has counted of it since its statistics began.
 type Load struct {
+	Pool string // of who asks several; the store leaves it empty
+
 	Held    bool   // somebody holds the acquire lock
 	Node    string // that does; "": nobody, or one that the ledger does not know
 	Epoch   int64
@@ -133,6 +135,8 @@ func RunTimes(ctx context.Context, db DB, lately time.Duration) ([]RunTime, erro
 
 // Queue is what waits in a queue.
 type Queue struct {
+	Pool string // of who asks several; the store leaves it empty
+
 	Name    string
 	Waiting int64         // jobs that no node or worker has in hand; more than mostCounted are not counted
 	Running int64         // jobs that nodes have in hand

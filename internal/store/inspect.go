@@ -12,6 +12,8 @@ import (
 
 // Status is a job as an operator sees it.
 type Status struct {
+	Pool string // of who asks several; the store leaves it empty
+
 	ID            job.ID
 	State         string // waiting, claimed, running, scheduled, retrying, awaiting, suspended, dead, done, cancelled
 	Tenant        string
@@ -31,13 +33,13 @@ type Status struct {
 	UniqueKey     string
 	ExclusiveKey  string
 	CorrelationID string
-	Timeout       time.Duration // of each run; 0: the kind's
-	Handled       bool          // whether some live node has a handler for it
-	External      bool          // it is for workers outside the cluster; Node is the one that has locked it until At
-	ResumeAt      time.Time     // when a suspended job is to be resumed; zero: when somebody says so
-	ListedAt      time.Time     // by which lists are ordered, and then by ids: when it was made, or, of the unfinished ones, a little earlier
-	CancelAsked   time.Time     // when somebody asked for it to be cancelled, which waits; zero: nobody did; of a single job only, not in lists
-	Reports       []RunReport   // what its runs said of themselves, in their order; of a single job only, not in lists
+	Timeout       time.Duration   // of each run; 0: the kind's
+	Handled       bool            // whether some live node has a handler for it
+	External      bool            // it is for workers outside the cluster; Node is the one that has locked it until At
+	ResumeAt      time.Time       // when a suspended job is to be resumed; zero: when somebody says so
+	ListedAt      time.Time       // by which lists are ordered, and then by ids: when it was made, or, of the unfinished ones, a little earlier
+	CancelAsked   time.Time       // when somebody asked for it to be cancelled, which waits; zero: nobody did; of a single job only, not in lists
+	Reports       []job.RunReport // what its runs said of themselves, in their order; of a single job only, not in lists
 }
 
 // Filter chooses jobs; empty fields choose all.
@@ -65,19 +67,9 @@ func Inspect(ctx context.Context, db Beginner, fn func(DB) error) error {
 	return fn(tx)
 }
 
-// RunError is one failed run.
-type RunError struct {
-	Attempt int
-	At      time.Time
-	Node    string
-	Error   string
-	Stack   string
-	Began   time.Time // zero: that was not noted
-}
-
 // Errors lists a job's failed runs, oldest first.
-func Errors(ctx context.Context, db DB, id job.ID) ([]RunError, error) {
-	return list(ctx, db, fmt.Sprintf("list the errors of job %d", id), func(row pgx.CollectableRow) (e RunError, err error) {
+func Errors(ctx context.Context, db DB, id job.ID) ([]job.RunError, error) {
+	return list(ctx, db, fmt.Sprintf("list the errors of job %d", id), func(row pgx.CollectableRow) (e job.RunError, err error) {
 		var began *time.Time
 		err = row.Scan(&e.Attempt, &e.At, &e.Node, &e.Error, &e.Stack, &began)
 		e.Began = deref(began)

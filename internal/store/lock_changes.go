@@ -19,6 +19,8 @@ const (
 // LockChange is a change of a pool's acquire lock. What programs of before ledger version 28 do is
 // not noted.
 type LockChange struct {
+	Pool string // of who asks several; the store leaves it empty
+
 	Epoch  int64
 	Change string // LockTaken, LockReleased, LockFrozen or LockThawed
 	At     time.Time

@@ -347,7 +347,7 @@ func (m *machine) retry(t *rapid.T) {
 	_, taken := m.holder(j.key, id)
 	switch {
 	case j.place == "dead" && taken:
-		require.ErrorAs(t, err, new(*store.KeyTakenError))
+		require.ErrorAs(t, err, new(*job.KeyTakenError))
 	case j.place == "dead":
 		require.NoError(t, err)
 		j.place, j.timer, j.attempt = "waiting", false, 0

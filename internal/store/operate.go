@@ -153,22 +153,9 @@ func RetryAs(ctx context.Context, db DB, id job.ID, priority *int) (Lane, error)
 	case err != nil:
 		return l, explain(err, "retry job %d", id)
 	case taken != nil:
-		return l, &KeyTakenError{By: *taken}
+		return l, &job.KeyTakenError{By: *taken}
 	}
 	return l, nil
-}
-
-// KeyTakenError says that an unfinished job has the unique key of the dead one that
-// was to be retried.
-type KeyTakenError struct {
-	By job.ID // 0: not known
-}
-
-func (e *KeyTakenError) Error() string {
-	if e.By == 0 {
-		return "another job has its unique key"
-	}
-	return fmt.Sprintf("job %d has its unique key", e.By)
 }
 
 // CancelRequests lists the jobs among a session's claims that somebody wants ended.

@@ -20,19 +20,9 @@ type Reported struct {
 	job.Report
 }
 
-// RunReport is what one run of a job said of itself.
-type RunReport struct {
-	Turn      int32
-	Attempt   int
-	Node      string
-	StartedAt time.Time
-	WrittenAt time.Time
-	job.Report
-}
-
 // Reports lists what a job's runs said of themselves, in their order.
-func Reports(ctx context.Context, db DB, id job.ID) ([]RunReport, error) {
-	return list(ctx, db, fmt.Sprintf("list what the runs of job %d said", id), func(row pgx.CollectableRow) (r RunReport, err error) {
+func Reports(ctx context.Context, db DB, id job.ID) ([]job.RunReport, error) {
+	return list(ctx, db, fmt.Sprintf("list what the runs of job %d said", id), func(row pgx.CollectableRow) (r job.RunReport, err error) {
 		var text []byte
 		err = row.Scan(&r.Turn, &r.Attempt, &r.Node, &r.StartedAt, &r.WrittenAt, &r.Done, &r.Total, &r.Note, &r.Output, &text, &r.LeftOut)
 		if err != nil {

@@ -28,7 +28,7 @@ func reported(rec *job.Record, done int64, lines ...string) store.Reported {
 }
 
 // reports are what is kept of a job's runs.
-func (b *bundle) reports(t *testing.T, id job.ID) []store.RunReport {
+func (b *bundle) reports(t *testing.T, id job.ID) []job.RunReport {
 	all, err := store.Reports(t.Context(), b.db, id)
 	require.NoError(t, err)
 	return all
@@ -52,7 +52,7 @@ func TestReportsAreWrittenWhileTheClaimStands(t *testing.T) {
 	write(first, reported(other, 2))
 	got := b.reports(t, one.ID)
 	require.Len(t, got, 1)
-	require.Equal(t, store.RunReport{Turn: one.Turn, Attempt: 1, Node: "a", StartedAt: got[0].StartedAt, WrittenAt: got[0].WrittenAt, Report: job.Report{
+	require.Equal(t, job.RunReport{Turn: one.Turn, Attempt: 1, Node: "a", StartedAt: got[0].StartedAt, WrittenAt: got[0].WrittenAt, Report: job.Report{
 		Done: 1, Total: 10, Note: awkward, Output: got[0].Output, LeftOut: 3,
 		Lines: []job.LogLine{{After: 1500 * time.Millisecond, Text: awkward}},
 	}}, got[0])
@@ -347,7 +347,7 @@ func TestReportsMoveWithTheirTenant(t *testing.T) {
 	require.NoError(t, m.Jobs(t.Context(), ends, func(context.Context) error { return nil }, func(string, int) {}))
 	require.NoError(t, m.Open(t.Context(), to))
 	require.NoError(t, m.Finished(t.Context(), ends, func(int) {}))
-	var after []store.RunReport
+	var after []job.RunReport
 	for _, id := range []job.ID{waits.ID, done.ID} {
 		there, err := store.Reports(t.Context(), to, id)
 		require.NoError(t, err)

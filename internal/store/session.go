@@ -14,6 +14,8 @@ import (
 // refers to the session, never to a node's name, so that two nodes of one name, or
 // one that restarts, are never taken for one another.
 type Session struct {
+	Pool string // of who asks several; the store leaves it empty
+
 	ID         uuid.UUID
 	Node       string
 	Member     string

@@ -111,7 +111,7 @@ func other(hash string, j tenure.JobStatus, err error) error {
 
 // explainLink says of a batch to which nothing can be added any more that it is closed.
 func (s *server) explainLink(ctx context.Context, err error) error {
-	var link *tenure.LinkError
+	var link *job.LinkError
 	if errors.As(err, &link) && link.Batch {
 		if b, not := s.findBatch(ctx, link.ID); not == nil && !b.ClosedAt.IsZero() {
 			return huma.Error409Conflict("batch " + link.ID.String() + " is closed: nothing can be added to it any more")

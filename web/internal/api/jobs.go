@@ -120,7 +120,7 @@ type JobDetail struct {
 	Reports []reportOut  `json:"reports" nullable:"false" doc:"what its runs said of themselves"`
 }
 
-func (s *server) newJobDetail(ctx context.Context, j *tenure.JobStatus, failed []tenure.RunError) JobDetail {
+func (s *server) newJobDetail(ctx context.Context, j *tenure.JobStatus, failed []job.RunError) JobDetail {
 	out := JobDetail{JobOut: newJob(j), Errors: []failureOut{}, Reports: []reportOut{}}
 	for _, f := range failed {
 		out.Errors = append(out.Errors, failureOut{f.Attempt, f.At, f.Node, f.Error, f.Stack})

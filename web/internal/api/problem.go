@@ -13,6 +13,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/web/internal/external"
 )
 
@@ -36,7 +37,7 @@ func problemOf(ctx context.Context, log *zap.Logger, operation string, err error
 	case errors.As(err, &partly):
 		log.Warn("not done in all pools", zap.String("operation", operation), zap.Error(err))
 		return huma.Error503ServiceUnavailable(partly.Text() + "; send this again once the others answer")
-	case errors.As(err, new(*tenure.KeyTakenError)):
+	case errors.As(err, new(*job.KeyTakenError)):
 		return huma.Error409Conflict("an unfinished job has the unique key of this one")
 	case errors.Is(err, tenure.ErrLockLost):
 		return huma.Error409Conflict("the lock on a job was lost")

@@ -16,7 +16,7 @@ import (
 )
 
 // findJob is a job that the grant reaches.
-func (s *server) findJob(ctx context.Context, id job.ID) (tenure.JobStatus, []tenure.RunError, error) {
+func (s *server) findJob(ctx context.Context, id job.ID) (tenure.JobStatus, []job.RunError, error) {
 	j, failed, err := s.operator.Job(ctx, id)
 	if err == nil && !sees(ctx, tenancy.ID(j.Tenant), j.Pool) {
 		return tenure.JobStatus{}, nil, hidden

@@ -313,7 +313,7 @@ func (s *server) lastLocks(ctx context.Context) []lockOut {
 	}
 	r.last = nil
 	for _, l := range s.operator.LockStatuses(ctx) {
-		o := lockOut{l.Pool, l.Err == nil, "", l.Holder, l.Next, s.operator.Elected(l.Pool), l.Epoch, nil, l.Remaining.Seconds(), l.Paused}
+		o := lockOut{l.Pool, l.Err == nil, "", l.Holder, l.Next, s.operator.Elected(l.Pool), l.Epoch, nil, l.Remaining.Seconds(), l.Frozen}
 		if l.Holder != "" {
 			o.Node, o.Since = nodes[l.Session.String()], timeOrNone(l.TakenAt)
 		}

@@ -85,7 +85,7 @@ func TestTimelines(t *testing.T) {
 	held.Holder, held.Remaining = "c", time.Second
 	require.True(t, (&poolRow{Lock: held}).holds(&session))
 	require.Equal(t, "c", holderOf(&tenure.PoolOverview{Lock: held}))
-	held.Paused = true
+	held.Frozen = true
 	require.False(t, (&poolRow{Lock: held}).holds(&session), "it is frozen")
 	require.Empty(t, holderOf(&tenure.PoolOverview{Lock: held}))
 	h := newHistory([]poolRow{p, {Name: "quiet"}}, []string{"a", "b", "c"}, noon)

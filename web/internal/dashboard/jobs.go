@@ -212,7 +212,7 @@ type attempt struct {
 	Began, Ended time.Time // zero: that is not known, or it has not ended
 	State        string    // what became of it, or that it is running
 	Error        string
-	Report       *tenure.RunReport // nil: it has said nothing
+	Report       *job.RunReport // nil: it has said nothing
 	// What is long is shown of the last attempt, and of the last one that failed.
 	Whole, Stack, Log, Output excerpt
 }
@@ -312,7 +312,7 @@ func jobPage(v *visit) (view, error) {
 }
 
 // findJob is a job that the visitor may see. That another one exists is not told.
-func findJob(v *visit, id job.ID) (tenure.JobStatus, []tenure.RunError, error) {
+func findJob(v *visit, id job.ID) (tenure.JobStatus, []job.RunError, error) {
 	var unanswered *tenure.UnansweredError
 	j, errs, err := v.op.Job(v.ctx, id)
 	switch {
@@ -362,10 +362,10 @@ func actionsOn(state string) map[string]bool {
 
 // attemptsOf are a job's runs in their order, each once: those that failed, the last one, and others that have said
 // something of themselves.
-func attemptsOf(v *visit, j tenure.JobStatus, errs []tenure.RunError) (all []attempt) {
+func attemptsOf(v *visit, j tenure.JobStatus, errs []job.RunError) (all []attempt) {
 	reports := j.Reports
 	// report takes the first report that fits.
-	report := func(fits func(tenure.RunReport) bool) *tenure.RunReport {
+	report := func(fits func(job.RunReport) bool) *job.RunReport {
 		i := slices.IndexFunc(reports, fits)
 		if i < 0 {
 			return nil
@@ -384,7 +384,7 @@ func attemptsOf(v *visit, j tenure.JobStatus, errs []tenure.RunError) (all []att
 	noted := false // the job's end is one of its errors
 	for _, e := range errs {
 		a := attempt{Node: e.Node, Began: e.Began, Ended: e.At, State: "failed", Error: e.Error, Stack: excerpt{Text: e.Stack}}
-		a.Report = report(func(r tenure.RunReport) bool { return r.Attempt == e.Attempt && !r.StartedAt.After(e.At) })
+		a.Report = report(func(r job.RunReport) bool { return r.Attempt == e.Attempt && !r.StartedAt.After(e.At) })
 		if (j.State == "cancelled" || j.State == "business_error") && e.At.Equal(j.At) {
 			noted, a.State, a.Began = true, j.State, j.StartedAt
 		}
@@ -395,13 +395,13 @@ func attemptsOf(v *visit, j tenure.JobStatus, errs []tenure.RunError) (all []att
 		if j.State != "running" {
 			a.Ended = j.At
 		}
-		a.Report = report(func(r tenure.RunReport) bool {
+		a.Report = report(func(r job.RunReport) bool {
 			return r.Attempt == n && (a.Ended.IsZero() || !r.StartedAt.After(a.Ended))
 		})
 		add(n, a)
 	}
 	for len(reports) > 0 { // it was put off, handed back, or lost
-		r := report(func(tenure.RunReport) bool { return true })
+		r := report(func(job.RunReport) bool { return true })
 		add(r.Attempt, attempt{Node: r.Node, Began: r.StartedAt, State: "said last", Ended: r.WrittenAt, Report: r})
 	}
 	slices.SortStableFunc(all, func(a, b attempt) int { return a.at().Compare(b.at()) })

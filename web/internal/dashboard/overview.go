@@ -33,7 +33,7 @@ type poolRow struct {
 
 // holds says whether a session has the pool's lock, which nobody has in a frozen one.
 func (p *poolRow) holds(s *tenure.SessionStatus) bool {
-	return p.Lock.Holder != "" && p.Lock.Remaining > 0 && !p.Lock.Paused && s.ID == p.Lock.Session
+	return p.Lock.Holder != "" && p.Lock.Remaining > 0 && !p.Lock.Frozen && s.ID == p.Lock.Session
 }
 
 type overviewBody struct {
@@ -117,7 +117,7 @@ func (v *visit) readPools() (rows []poolRow) {
 
 // holderOf is the holder's node; where only its session's member is known, that.
 func holderOf(p *tenure.PoolOverview) string {
-	if p.Lock.Remaining <= 0 || p.Lock.Paused {
+	if p.Lock.Remaining <= 0 || p.Lock.Frozen {
 		return ""
 	}
 	return cmp.Or(p.Load.Node, p.Lock.Holder)
@@ -131,7 +131,7 @@ func (v *visit) poolState(p *poolRow, g glance, unfit error) (state, why string)
 		return "unknown", "it has not answered within two seconds, and was not asked in the ten before"
 	case g.err != nil:
 		return "down", v.reasonOf(g.err)
-	case p.Lock.Paused:
+	case p.Lock.Frozen:
 		return "frozen", ""
 	case p.Holder == "":
 		return "no holder", ""

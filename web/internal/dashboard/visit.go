@@ -16,6 +16,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 	"github.com/tenurehq/tenure/web/internal/reveal"
 )
@@ -69,7 +70,7 @@ func notFound(what string) error {
 func (v *visit) statusOf(err error) *statusError {
 	var status *statusError
 	var state *tenure.StateError
-	var taken *tenure.KeyTakenError
+	var taken *job.KeyTakenError
 	var input *tenure.InputError
 	var partly *tenure.PartlyError
 	pool, down := tenure.DownPool(err)

@@ -24,11 +24,20 @@ func TestNothingOldLooksNew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		takes, dead := 20*time.Millisecond, int64(0)
+		var mu sync.Mutex // guards these: a look may outlast who asked for it
+		set := func(t time.Duration, d int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			takes, dead = t, d
+		}
 		l := newLooker(new(tenure.Operator))
 		l.names = func() []string { return []string{"p1"} }
 		l.askOne = func(context.Context, string) (seen tenure.PoolOverview, _ error) {
+			mu.Lock()
 			seen.Load.Dead, seen.Load.Finished = dead, 1000*dead
-			time.Sleep(takes)
+			sleep := takes
+			mu.Unlock()
+			time.Sleep(sleep)
 			return seen, nil
 		}
 		l.wrong = func(context.Context, string) (found tenure.PoolFindings, _ error) { return found, nil }
@@ -40,17 +49,17 @@ func TestNothingOldLooksNew(t *testing.T) {
 			require.Equal(t, wantDead, g.seen.Load.Dead)
 			return g
 		}
-		look(0, takes)
+		look(0, 20*time.Millisecond)
 		time.Sleep(75 * time.Second)
-		dead, takes = 300, 500*time.Millisecond
-		g := look(300, takes)
+		set(500*time.Millisecond, 300)
+		g := look(300, 500*time.Millisecond)
 		finished, _, _ := g.perSecond()
 		require.Zero(t, finished, "a rate over the pause is none of late")
 
 		time.Sleep(3 * time.Second)
 		look(300, patience)
 		time.Sleep(81 * time.Second)
-		takes = time.Minute
+		set(time.Minute, 300)
 		began := time.Now()
 		g = l.look(t.Context())["p1"]
 		require.Equal(t, lookWithin, time.Since(began))

@@ -2,7 +2,9 @@ package tenure
 
 import (
 	"errors"
+	"maps"
 	"net"
+	"slices"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/tenantmove"
@@ -71,6 +73,28 @@ func DownPool(err error) (pool string, down bool) {
 		pool = unfit.Pool
 	}
 	return pool, errors.Is(err, ErrPoolDown) || pool != "" && store.IsGone(err)
+}
+
+// FailedPools returns the names of the pools that err, which may be joined of many, is about, in their order.
+func FailedPools(err error) []string {
+	pools := map[string]bool{}
+	var look func(error)
+	look = func(err error) {
+		switch e := err.(type) {
+		case *routing.NamedError:
+			pools[e.Pool] = true
+		case *store.PoolError:
+			pools[e.Pool] = true
+		case interface{ Unwrap() error }:
+			look(e.Unwrap())
+		case interface{ Unwrap() []error }:
+			for _, one := range e.Unwrap() {
+				look(one)
+			}
+		}
+	}
+	look(err)
+	return slices.Sorted(maps.Keys(pools))
 }
 
 // InputError says what is wrong with what a call was given: options, arguments, a limit, a name, a time;

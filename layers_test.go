@@ -66,9 +66,9 @@ var layers = map[string][]string{
 	"web/internal/api":       {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/external", "web/internal/reveal", "web/internal/wire"},
 	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/external", "web/internal/wire"},
 	"web/internal/dashboard": {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal", "web/internal/wire"},
-	"web/internal/wire":      {},                            // what is read and answered over HTTP
-	"web/internal/reveal":    {"", "internal/access"},       // what of a job's contents somebody sees
-	"web/internal/signin":    {"config", "internal/access"}, // OpenID Connect and tokens; it knows no jobs
+	"web/internal/wire":      {},                                        // what is read and answered over HTTP
+	"web/internal/reveal":    {"", "internal/access", "job/encryption"}, // what of a job's contents somebody sees
+	"web/internal/signin":    {"config", "internal/access"},             // OpenID Connect and tokens; it knows no jobs
 
 	"internal/devpg":            {},
 	"internal/devpg/pgtest":     {"internal/devpg"},

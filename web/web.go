@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -119,6 +120,27 @@ func Handler(client *tenure.Client, s Settings) (*Site, error) {
 	mux.Handle("/", guarded)
 	site.handler = mux
 	return site, nil
+}
+
+// Local is how a process asks the API of its own client; see [InProcess].
+type Local struct {
+	// Who does what is done, in the audit.
+	Who string
+	// Look is for how long each pool is waited for by requests that change nothing.
+	Look time.Duration
+	// Redact takes out of arguments and outputs what is not shown; nil: nothing.
+	Redact func(kind string, text json.RawMessage) json.RawMessage
+	// Open has encrypted arguments shown decrypted. Else the name of their key is.
+	Open bool
+	// Failed, unless it is nil, gets errors as they are before a request is answered: what it failed of, and why an
+	// answer has nothing of some pools. Answers to the network say less.
+	Failed func(error)
+}
+
+// InProcess serves the API, below /api/v1/, to the process that the client is of, as the command tenure asks it without
+// --server. Who has the databases' credentials may do everything: never have a listener serve it.
+func InProcess(client *tenure.Client, l Local) http.Handler {
+	return api.InProcess(client, api.Local(l))
 }
 
 // ServeHTTP implements http.Handler.

@@ -289,7 +289,7 @@ func TestRemoteJobs(t *testing.T) {
 	r := e.as("admin", "jobs", "retry", "4711", id)
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.errors, "id 4711: there is no such thing, or this token does not reach it (404 Not Found)")
-	require.Equal(t, "id "+id+": done\n", r.out)
+	require.Regexp(t, `^id +`+id+`\nalready +false\n$`, r.out)
 	e.env.Drain(t)
 	e.ok("enqueue", "mail.broken", "{}", "--tenant", "acme")
 	e.env.Drain(t)

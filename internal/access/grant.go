@@ -92,8 +92,8 @@ func (g Grant) SeesPool(pool string) bool {
 // Sees says whether the grant reaches a tenant and the pool that it is in.
 func (g Grant) Sees(id tenancy.ID, pool string) bool { return g.SeesTenant(id) && g.SeesPool(pool) }
 
-// isUnlimited says whether the grant reaches all tenants and pools.
-func (g Grant) isUnlimited() bool {
+// IsUnlimited says whether the grant reaches all tenants and pools.
+func (g Grant) IsUnlimited() bool {
 	return g.Role != None && len(g.Tenants) == 0 && len(g.Pools) == 0
 }
 

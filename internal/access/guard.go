@@ -124,7 +124,7 @@ func (g *Guard) Require(role Role, next http.Handler) http.Handler {
 		grant := g.GrantOf(r)
 		proxied := r.Header.Get(g.rules.Load().proxies.Header) != ""
 		switch {
-		case isLocal(r) && !proxied, grant.May(role) && grant.isUnlimited():
+		case isLocal(r) && !proxied, grant.May(role) && grant.IsUnlimited():
 			next.ServeHTTP(w, r)
 		case grant.Role == None:
 			g.refuse(w, r)

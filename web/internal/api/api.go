@@ -7,10 +7,13 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -30,6 +33,8 @@ type server struct {
 	external *external.Workers
 	reveal   reveal.Revealer
 	log      *zap.Logger
+	limits   limits
+	failed   func(error) // gets errors as they are: those who ask see all that this process does; nil: they do not
 
 	waiting waiting
 	locks   lockReader
@@ -39,8 +44,48 @@ type server struct {
 // [access.Guard] does; a request without one may do nothing. What redact takes out of arguments and
 // outputs nobody sees but the workers outside the cluster; nil: nothing.
 func Handler(client *tenure.Client, redact reveal.Redactor, log *zap.Logger) http.Handler {
+	return newServer(client, reveal.New(client.Operator(), redact), log).handler()
+}
+
+// Local is how a process asks the API of its own client.
+type Local struct {
+	Who    string                                                  // does what is done, in the audit
+	Look   time.Duration                                           // for how long a pool is waited for by who looks; what changes something lasts as long as its request
+	Redact func(kind string, text json.RawMessage) json.RawMessage // takes out of arguments and outputs what is not shown
+	Open   bool                                                    // encrypted arguments are shown decrypted, else not at all
+	Failed func(error)                                             // gets the errors as they are, also those of pools that an answer does not have
+}
+
+// InProcess serves the API to the process itself, which has the databases' credentials: it may do everything.
+func InProcess(client *tenure.Client, l Local) http.Handler {
+	r := reveal.New(client.Operator(), l.Redact)
+	r.Sealed = !l.Open
+	s := newServer(client, r, zap.NewNop())
+	s.limits, s.failed = limits{l.Look, l.Look, never}, l.Failed
+	h := s.handler()
+	grant := access.Grant{Name: l.Who, Role: access.Admin, Args: true}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(access.With(r.Context(), grant)))
+	})
+}
+
+// never is longer than any request lasts.
+const never = 100 * 365 * 24 * time.Hour
+
+func newServer(client *tenure.Client, r reveal.Revealer, log *zap.Logger) *server {
+	return &server{operator: client.Operator(), client: client, external: external.New(client), reveal: r, log: log, limits: public}
+}
+
+// note tells who sees all that this process does why something was not done, or not wholly. What is wrong with the
+// request they are answered.
+func (s *server) note(err error) {
+	if err != nil && s.failed != nil && !errors.As(err, new(huma.StatusError)) {
+		s.failed(err)
+	}
+}
+
+func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
-	s := &server{operator: client.Operator(), client: client, external: external.New(client), reveal: reveal.New(client.Operator(), redact), log: log}
 	api := describe(mux, s)
 	return inTrace(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern != "" && !isTaken(r) {
@@ -160,7 +205,11 @@ func bind[I, O any](handle func(context.Context, *server, *I) (*O, error)) func(
 		huma.Register(api, op, func(ctx context.Context, in *I) (*O, error) {
 			out, err := handle(ctx, s, in)
 			if err != nil {
+				s.note(err)
 				return nil, problemOf(ctx, s.log, op.OperationID, err)
+			}
+			if p, is := any(out).(partial); is {
+				p.complete(ctx, s)
 			}
 			return out, nil
 		})

@@ -28,18 +28,19 @@ type auditOut struct {
 	Job     string         `json:"job,omitempty"`
 	Subject string         `json:"subject,omitempty" doc:"the name of what it was done to, if that is no job"`
 	Detail  map[string]any `json:"detail,omitempty"`
+	Text    string         `json:"text" doc:"what it was done to, and how, in words"`
 }
 
 // listAudit lists what operators have done to what the grant reaches.
 func listAudit(ctx context.Context, s *server, in *auditIn) (*list[auditOut], error) {
-	found, err := gather(ctx, in.Tenant, in.Pool, poolAnswers, func(ctx context.Context, of scope) ([]tenure.AuditEntry, error) {
+	found, err := gather(ctx, in.Tenant, in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]tenure.AuditEntry, error) {
 		return s.operator.Audit(ctx, tenure.AuditFilter{Pool: of.pool, Tenant: tenancy.ID(of.tenant), Who: in.Who, Action: in.Action, Job: job.ID(in.Job), After: in.After, Limit: in.Limit + 1})
 	})
 	return pageOf(found, err, in.Limit, tenure.CompareAudit, newAudit)
 }
 
 func newAudit(e *tenure.AuditEntry) auditOut {
-	out := auditOut{e.At, e.Pool, e.Who, e.Action, e.Tenant, "", e.Subject, e.Detail}
+	out := auditOut{e.At, e.Pool, e.Who, e.Action, e.Tenant, "", e.Subject, e.Detail, e.Text()}
 	if e.Job != 0 {
 		out.Job = e.Job.String()
 	}

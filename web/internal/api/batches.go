@@ -49,7 +49,7 @@ type batchesIn struct {
 }
 
 func listBatches(ctx context.Context, s *server, in *batchesIn) (*list[batchOut], error) {
-	found, err := gather(ctx, in.Tenant, in.Pool, poolAnswers, func(ctx context.Context, of scope) ([]tenure.BatchStatus, error) {
+	found, err := gather(ctx, in.Tenant, in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]tenure.BatchStatus, error) {
 		return s.operator.Batches().List(ctx, tenure.BatchFilter{Tenant: tenancy.ID(of.tenant), Pool: of.pool, After: in.After, Limit: in.Limit + 1})
 	})
 	return pageOf(found, err, in.Limit, tenure.CompareBatches, newBatch)

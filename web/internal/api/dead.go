@@ -35,11 +35,8 @@ type deadGroupOut struct {
 	Sample      string    `json:"sample" doc:"the job that died last"`
 }
 
-// groupsAnswer is for how long a pool may read its dead letters, each of which is looked at.
-const groupsAnswer = 10 * time.Second
-
 func listDeadGroups(ctx context.Context, s *server, in *deadGroupsIn) (*list[deadGroupOut], error) {
-	parts, err := gather(ctx, in.Tenant, in.Pool, groupsAnswer, func(ctx context.Context, of scope) ([]tenure.DeadGroup, error) {
+	parts, err := gather(ctx, in.Tenant, in.Pool, s.limits.groups, func(ctx context.Context, of scope) ([]tenure.DeadGroup, error) {
 		return s.operator.DeadLetters().Groups(ctx, tenure.DeadFilter{Pool: of.pool, Tenant: of.tenant, Kind: in.Kind, Error: in.Error, Group: in.Group, Before: in.Before})
 	})
 	var out []deadGroupOut
@@ -60,17 +57,33 @@ type changeDeadIn struct {
 		Group      string     `json:"group,omitempty" doc:"the id of a group"`
 		Before     *time.Time `json:"before,omitempty" doc:"died before then; what dies after the request is left alone in any case"`
 		PerSecond  float64    `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: as fast as that goes"`
+		Now        bool       `json:"now,omitempty" doc:"do it while the request lasts, in steps that each last, and begin no operation: for when no node runs. per_second is that of all pools then"`
 	}
 }
 
-type begunOut struct {
+type changedDeadOut struct {
+	BegunOut
+	Now *doneNow `json:"now,omitempty" doc:"with now: what was done"`
+}
+
+type doneNow struct {
+	Done     int       `json:"done"`
+	KeyTaken int       `json:"key_taken" doc:"stay dead, because an unfinished job has their unique key"`
+	Left     int       `json:"left" doc:"stay dead for other reasons"`
+	Complete bool      `json:"complete" doc:"false: there are more, as time was up or a pool did not answer: send it again, with this before"`
+	Before   time.Time `json:"before" doc:"what has died since is left alone"`
+}
+
+// BegunOut are the operations that were begun, exported for huma as [JobOut] is.
+type BegunOut struct {
 	Operations []string `json:"operations" nullable:"false" doc:"one, or one for each tenant and pool that the token reaches"`
 	Incomplete bool     `json:"incomplete" doc:"some pools did not answer, and nothing was begun there"`
 }
 
-// changeDead has the holders of the pools' locks do something to dead letters.
-func changeDead(begin func(*tenure.DeadLetters, context.Context, tenure.DeadFilter, float64, string) (uuid.UUID, error)) func(*server, huma.API, huma.Operation) {
-	return bind(func(ctx context.Context, s *server, in *changeDeadIn) (*object[begunOut], error) {
+// changeDead has something done to dead letters: by the holders of the pools' locks, or here and now.
+func changeDead(begin func(*tenure.DeadLetters, context.Context, tenure.DeadFilter, float64, string) (uuid.UUID, error),
+	do func(*tenure.DeadLetters, context.Context, tenure.DeadFilter, float64) (tenure.DeadResult, error)) func(*server, huma.API, huma.Operation) {
+	return bind(func(ctx context.Context, s *server, in *changeDeadIn) (*object[changedDeadOut], error) {
 		b := &in.Body
 		if err := ofWhom(ctx, b.Tenant, b.AllTenants); err != nil {
 			return nil, err
@@ -82,20 +95,38 @@ func changeDead(begin func(*tenure.DeadLetters, context.Context, tenure.DeadFilt
 		if chosen := f != (tenure.DeadFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
 			return nil, huma.Error422UnprocessableEntity("say which dead letters: by group, kind, tenant, pool, error or before; or all, and none of these")
 		}
-		return beginEach(ctx, b.Tenant, b.Pool, func(of scope, by string) (uuid.UUID, error) {
+		if !b.Now {
+			begun, err := s.beginEach(ctx, b.Tenant, b.Pool, func(of scope, by string) (uuid.UUID, error) {
+				f.Tenant, f.Pool = of.tenant, of.pool
+				return begin(s.operator.DeadLetters(), ctx, f, b.PerSecond, by)
+			})
+			if err != nil {
+				return nil, err
+			}
+			return &object[changedDeadOut]{changedDeadOut{BegunOut: begun.Body}}, nil
+		}
+		done := doneNow{Before: time.Now()}
+		if b.Before != nil {
+			done.Before = *b.Before
+		}
+		var err error
+		done.Complete, err = s.whileItLasts(ctx, b.Tenant, b.Pool, func(ctx context.Context, of scope) error {
 			f.Tenant, f.Pool = of.tenant, of.pool
-			return begin(s.operator.DeadLetters(), ctx, f, b.PerSecond, by)
+			r, err := do(s.operator.DeadLetters(), ctx, f, b.PerSecond)
+			done.Done, done.KeyTaken, done.Left = done.Done+r.Done, done.KeyTaken+r.KeyTaken, done.Left+r.Left
+			return err
 		})
+		return &object[changedDeadOut]{changedDeadOut{BegunOut{Operations: []string{}}, &done}}, err
 	})
 }
 
 // beginEach begins an operation in what is meant of a tenant and a pool, or of all, as far as the grant reaches.
-func beginEach(ctx context.Context, tenant, pool string, begin func(of scope, by string) (uuid.UUID, error)) (*object[begunOut], error) {
+func (s *server) beginEach(ctx context.Context, tenant, pool string, begin func(of scope, by string) (uuid.UUID, error)) (*object[BegunOut], error) {
 	scopes, err := narrow(ctx, tenant, pool)
 	if err != nil {
 		return nil, err
 	}
-	out := &object[begunOut]{begunOut{Operations: []string{}}}
+	out := &object[BegunOut]{BegunOut{Operations: []string{}}}
 	var failed []error
 	for _, of := range scopes {
 		id, err := begin(of, access.From(ctx).Who())
@@ -107,12 +138,13 @@ func beginEach(ctx context.Context, tenant, pool string, begin func(of scope, by
 	if err := errors.Join(failed...); len(out.Body.Operations) == 0 || isFault(err) {
 		return nil, err
 	}
+	s.note(errors.Join(failed...))
 	out.Body.Incomplete = errors.Join(failed...) != nil
 	return out, nil
 }
 
 func deleteDead(ctx context.Context, s *server, in *JobIn) (*none, error) {
-	if _, _, err := s.findJob(ctx, job.ID(in.ID)); err != nil {
+	if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
 		return nil, err
 	}
 	return nil, s.operator.DeadLetters().DeleteOne(ctx, job.ID(in.ID))
@@ -141,15 +173,20 @@ type operationOut struct {
 	CreatedAt   time.Time  `json:"created_at"`
 	EndedAt     *time.Time `json:"ended_at,omitempty"`
 	Failing     bool       `json:"failing" doc:"the last step failed, and is tried again"`
+	Failure     string     `json:"failure,omitempty" doc:"with what, as far as that is not for the node's log only"`
 }
 
-func newOperation(o *tenure.OperationStatus) operationOut {
+func (s *server) newOperation(o *tenure.OperationStatus) operationOut {
+	failure := ""
+	if s.failed != nil {
+		failure = o.Failure
+	}
 	died, made := &o.Filter.Before, (*time.Time)(nil)
 	if o.Action == "cancel" {
 		died, made = nil, died
 	}
 	return operationOut{o.ID.String(), o.Pool, o.Action, o.State, o.Filter.Tenant, o.Filter.Kind, o.Filter.Error, o.Group, o.Jobs.Queue, o.Jobs.State, o.Jobs.Tag, o.Jobs.CorrelationID, died, made, o.PerSecond,
-		o.Done, o.KeyTaken, o.Left, o.By, o.CreatedAt, timeOrNone(o.EndedAt), o.Failure != ""}
+		o.Done, o.KeyTaken, o.Left, o.By, o.CreatedAt, timeOrNone(o.EndedAt), o.Failure != "", failure}
 }
 
 // timeOrNone is a time in an answer that may be missing.
@@ -161,13 +198,13 @@ func timeOrNone(t time.Time) *time.Time {
 }
 
 func listOperations(ctx context.Context, s *server, _ *none) (*list[operationOut], error) {
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	all, err := s.operator.Operations().List(ctx)
 	var out []operationOut
 	for i := range all {
 		if o := &all[i]; sees(ctx, tenancy.ID(o.Filter.Tenant), o.Pool) {
-			out = append(out, newOperation(o))
+			out = append(out, s.newOperation(o))
 		}
 	}
 	return listOf(out, err)
@@ -178,12 +215,12 @@ type operationIn struct {
 }
 
 func getOperation(ctx context.Context, s *server, in *operationIn) (*list[operationOut], error) {
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	parts, err := s.findOperation(ctx, in.ID)
 	var out []operationOut
 	for i := range parts {
-		out = append(out, newOperation(&parts[i]))
+		out = append(out, s.newOperation(&parts[i]))
 	}
 	return listOf(out, err)
 }

@@ -1,11 +1,13 @@
 package api_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -69,7 +71,14 @@ func TestADatabaseThatIsDown(t *testing.T) {
 			require.Equal(t, p["pool"] == "pool-1", p[count] != nil, "%s of %v", count, p)
 		}
 	}
-	require.Equal(t, true, b.do(http.MethodGet, "/jobs?tenant=globex", "")["incomplete"])
+	incomplete := b.do(http.MethodGet, "/jobs?tenant=globex", "")
+	require.Equal(t, true, incomplete["incomplete"])
+	require.Equal(t, []any{map[string]any{"pool": "pool-2", "state": "down"}}, incomplete["missing"])
+	var failed []error
+	w := httptest.NewRecorder()
+	web.InProcess(b.env.Client(), web.Local{Who: "me", Look: 30 * time.Second, Failed: func(err error) { failed = append(failed, err) }}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/jobs", nil))
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.ErrorContains(t, errors.Join(failed...), "not currently accepting connections", "the process itself is told what the database said")
 	code, out := b.ask(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"acme"}, Pools: []string{"pool-1"}}, http.MethodGet, "/jobs/"+id, "")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.NotContains(t, out["detail"], "pool-2", "it is not this token's to know")

@@ -170,13 +170,18 @@ func (b *JobSpec) options(completes bool) ([]tenure.Option, error) {
 	}
 	links, err := b.links()
 	if err == nil && b.Meta != nil {
-		meta := map[string]any{}
-		for key, value := range b.Meta {
-			meta[key] = value
-		}
-		links = append(links, tenure.Meta(meta))
+		links = append(links, tenure.Meta(metaOf(b.Meta)))
 	}
 	return append(out, links...), err
+}
+
+// metaOf is what is kept beside arguments, as it came.
+func metaOf(fields map[string]json.RawMessage) map[string]any {
+	meta := map[string]any{}
+	for key, value := range fields {
+		meta[key] = value
+	}
+	return meta
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -11,7 +11,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tenurehq/tenure"
-	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -50,6 +49,14 @@ type acquiredOut struct {
 	Topic   string          `json:"topic"`
 	Attempt int             `json:"attempt" doc:"this one, from 1"`
 	Args    json.RawMessage `json:"args"`
+
+	Queue         string          `json:"queue"`
+	Priority      int             `json:"priority"`
+	Losses        int             `json:"losses" doc:"locks on it that expired"`
+	CreatedAt     time.Time       `json:"created_at"`
+	UniqueKey     string          `json:"unique_key,omitempty"`
+	CorrelationID string          `json:"correlation_id,omitempty"`
+	Meta          json.RawMessage `json:"meta,omitempty"`
 }
 
 func acquire(ctx context.Context, s *server, in *acquireIn) (*list[acquiredOut], error) {
@@ -63,7 +70,7 @@ func acquire(ctx context.Context, s *server, in *acquireIn) (*list[acquiredOut],
 	var out []acquiredOut
 	for _, j := range jobs {
 		lock := WorkerLock{strconv.FormatInt(int64(j.Job), 10), j.Turn, j.Worker}
-		out = append(out, acquiredOut{lock, j.Until, j.Pool, string(j.Tenant), j.Topic, j.Attempt, j.Payload})
+		out = append(out, acquiredOut{lock, j.Until, j.Pool, string(j.Tenant), j.Topic, j.Attempt, j.Payload, j.Queue, j.Priority, j.Losses, j.CreatedAt, j.UniqueKey, j.CorrelationID, j.Meta})
 	}
 	return listOf(out, err)
 }
@@ -71,9 +78,8 @@ func acquire(ctx context.Context, s *server, in *acquireIn) (*list[acquiredOut],
 // ownLock is a lock on a job that the grant reaches.
 func ownLock(ctx context.Context, s *server, in *WorkerLock) (tenure.ExternalLock, error) {
 	l, err := in.lock()
-	g := access.From(ctx)
-	if err == nil && len(g.Tenants)+len(g.Pools) > 0 {
-		_, _, err = s.findJob(ctx, l.Job)
+	if err == nil {
+		err = s.reachJob(ctx, l.Job)
 	}
 	return l, err
 }

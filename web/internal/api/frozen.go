@@ -31,7 +31,7 @@ func listFrozen(ctx context.Context, s *server, wanted func(tenure.FrozenStatus)
 	if !g.SeesTenant("") {
 		return nil, hidden
 	}
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	all, err := s.operator.Frozen(ctx)
 	var out []frozenOut

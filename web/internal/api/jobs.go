@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -79,7 +81,7 @@ func listJobs(ctx context.Context, s *server, in *jobsIn) (*list[JobOut], error)
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	found, err := gather(ctx, in.Tenant, in.Pool, poolAnswers, func(ctx context.Context, of scope) ([]tenure.JobStatus, error) {
+	found, err := gather(ctx, in.Tenant, in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]tenure.JobStatus, error) {
 		f := f
 		f.Tenant, f.Pool = of.tenant, of.pool
 		return s.operator.Jobs(ctx, f)
@@ -115,13 +117,14 @@ type lineOut struct {
 // JobDetail is a job with what there is of its runs, exported as [JobOut] is.
 type JobDetail struct {
 	JobOut
-	Version string       `json:"version" doc:"another one whenever something of the job has changed"`
-	Errors  []failureOut `json:"errors" nullable:"false" doc:"of the runs that failed"`
-	Reports []reportOut  `json:"reports" nullable:"false" doc:"what its runs said of themselves"`
+	Version       string       `json:"version" doc:"another one whenever something of the job has changed"`
+	CancelAskedAt *time.Time   `json:"cancel_asked_at,omitempty" doc:"it runs, and is to be cancelled: its node and its handler have not done so yet"`
+	Errors        []failureOut `json:"errors" nullable:"false" doc:"of the runs that failed"`
+	Reports       []reportOut  `json:"reports" nullable:"false" doc:"what its runs said of themselves"`
 }
 
 func (s *server) newJobDetail(ctx context.Context, j *tenure.JobStatus, failed []job.RunError) JobDetail {
-	out := JobDetail{JobOut: newJob(j), Errors: []failureOut{}, Reports: []reportOut{}}
+	out := JobDetail{JobOut: newJob(j), CancelAskedAt: timeOrNone(j.CancelAsked), Errors: []failureOut{}, Reports: []reportOut{}}
 	for _, f := range failed {
 		out.Errors = append(out.Errors, failureOut{f.Attempt, f.At, f.Node, f.Error, f.Stack})
 	}
@@ -151,6 +154,7 @@ type getJobIn struct {
 type jobWithArgs struct {
 	JobDetail
 	Args json.RawMessage `json:"args,omitempty" doc:"for tokens with args: true only"`
+	Meta json.RawMessage `json:"meta,omitempty" doc:"likewise"`
 }
 
 func getJob(ctx context.Context, s *server, in *getJobIn) (*object[jobWithArgs], error) {
@@ -167,6 +171,9 @@ func getJob(ctx context.Context, s *server, in *getJobIn) (*object[jobWithArgs],
 		out.Body.JobDetail = changed
 	}
 	out.Body.Args, err = s.reveal.Args(ctx, j)
+	if access.From(ctx).Args {
+		out.Body.Meta = j.Meta
+	}
 	return out, err
 }
 
@@ -182,7 +189,7 @@ func explainJob(ctx context.Context, s *server, in *JobIn) (*object[whyOut], err
 	if err == nil && !sees(ctx, tenancy.ID(e.Job.Tenant), e.Job.Pool) {
 		err = hidden
 	}
-	if e.Reason == tenure.WaitsForDatabase {
+	if e.Reason == tenure.WaitsForDatabase && s.failed == nil {
 		e.Text = databaseDown
 	}
 	return &object[whyOut]{whyOut{newJob(&e.Job), string(e.Reason), e.Text, e.Advice}}, err
@@ -193,7 +200,7 @@ type cancelOut struct {
 }
 
 func cancelJob(ctx context.Context, s *server, in *JobIn) (*object[cancelOut], error) {
-	if _, _, err := s.findJob(ctx, job.ID(in.ID)); err != nil {
+	if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
 		return nil, err
 	}
 	running, err := s.operator.Cancel(ctx, job.ID(in.ID))
@@ -203,14 +210,27 @@ func cancelJob(ctx context.Context, s *server, in *JobIn) (*object[cancelOut], e
 // onJob is a route that does something to a job, and has nothing to say.
 func onJob(do func(context.Context, *tenure.Operator, job.ID) error) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *JobIn) (*none, error) {
-		if _, _, err := s.findJob(ctx, job.ID(in.ID)); err != nil {
+		if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
 			return nil, err
 		}
 		return nil, do(ctx, s.operator, job.ID(in.ID))
 	})
 }
 
-func retryJob(ctx context.Context, op *tenure.Operator, id job.ID) error { return op.Retry(ctx, id) }
+type retryOut struct {
+	Already bool `json:"already" doc:"it waits already, and nothing was changed"`
+}
+
+func retryJob(ctx context.Context, s *server, in *JobIn) (*object[retryOut], error) {
+	if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
+		return nil, err
+	}
+	err := s.operator.Retry(ctx, job.ID(in.ID))
+	if state := (*tenure.StateError)(nil); errors.As(err, &state) && state.State == "waiting" {
+		return &object[retryOut]{retryOut{true}}, nil
+	}
+	return &object[retryOut]{}, err
+}
 
 type suspendIn struct {
 	JobIn
@@ -218,7 +238,7 @@ type suspendIn struct {
 }
 
 func suspendJob(ctx context.Context, s *server, in *suspendIn) (*none, error) {
-	if _, _, err := s.findJob(ctx, job.ID(in.ID)); err != nil {
+	if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
 		return nil, err
 	}
 	return nil, s.operator.Suspend(ctx, job.ID(in.ID), in.Until)
@@ -235,7 +255,7 @@ type changeIn struct {
 }
 
 func changeJob(ctx context.Context, s *server, in *changeIn) (*none, error) {
-	if _, _, err := s.findJob(ctx, job.ID(in.ID)); err != nil {
+	if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
 		return nil, err
 	}
 	b := &in.Body

@@ -34,7 +34,7 @@ type wholeOut struct {
 }
 
 func listLimits(ctx context.Context, s *server, _ *none) (*list[limitOut], error) {
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	all, err := s.operator.Limits().List(ctx)
 	var out []limitOut

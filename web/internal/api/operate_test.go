@@ -263,6 +263,11 @@ func TestDeadLetters(t *testing.T) {
 	}
 	b.do(http.MethodPost, "/operations/"+id+"/cancel", "")
 	require.Equal(t, "cancelled", items(b.do(http.MethodGet, "/operations/"+id, ""))[0]["state"])
+	retried := b.do(http.MethodPost, "/dead-letters/retry", `{"tenant":"globex","now":true,"before":"2000-01-01T00:00:00Z"}`)
+	require.Empty(t, retried["operations"])
+	require.Equal(t, map[string]any{"done": 0.0, "key_taken": 0.0, "left": 0.0, "complete": true, "before": "2000-01-01T00:00:00Z"}, retried["now"])
+	done := b.do(http.MethodPost, "/dead-letters/retry", `{"tenant":"globex","now":true}`)["now"].(map[string]any)
+	require.Equal(t, []any{1.0, true}, []any{done["done"], done["complete"]}, "without a node")
 	_, out = b.ask(some, http.MethodPost, "/dead-letters/delete", `{"all":true}`)
 	require.Len(t, out["operations"], 1)
 	require.Equal(t, "acme", items(b.do(http.MethodGet, "/operations/"+out["operations"].([]any)[0].(string), ""))[0]["tenant"])

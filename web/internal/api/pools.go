@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tenurehq/tenure"
@@ -13,11 +14,23 @@ type poolOut struct {
 	Pool          string   `json:"pool"`
 	State         string   `json:"state" doc:"up, frozen, down: it did not answer, or out of service: it answers and cannot be used"`
 	Holder        string   `json:"holder,omitempty" doc:"the node that has the acquire lock"`
+	Held          bool     `json:"held" doc:"somebody has the acquire lock"`
+	Epoch         int64    `json:"epoch" doc:"of the acquire lock"`
 	Frozen        bool     `json:"frozen"`
 	Waiting       *int64   `json:"waiting,omitempty" doc:"none: the pool did not answer, as below"`
 	Running       *int64   `json:"running,omitempty"`
+	Scheduled     *int64   `json:"scheduled,omitempty"`
+	Awaiting      *int64   `json:"awaiting,omitempty"`
 	Dead          *int64   `json:"dead,omitempty"`
 	OldestSeconds *float64 `json:"oldest_seconds,omitempty" doc:"since the oldest job that waits was made"`
+	Totals        *totals  `json:"totals,omitempty" doc:"as Postgres' statistics have them, which lag by a second and may be reset: the difference of two looks counts"`
+}
+
+// totals are what has become of a pool's jobs.
+type totals struct {
+	Ended int64 `json:"ended" doc:"runs, whatever their outcome"`
+	Done  int64 `json:"done"`
+	Died  int64 `json:"died"`
 }
 
 // listPools, as all that counts jobs of many tenants, is for grants that are not bound to some.
@@ -26,16 +39,17 @@ func listPools(ctx context.Context, s *server, _ *none) (*list[poolOut], error) 
 	if !g.SeesTenant("") {
 		return nil, hidden
 	}
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	all, err := s.operator.PoolStatuses(ctx)
 	var out []poolOut
 	for _, p := range all {
 		if l := p.Load; g.SeesPool(p.Pool) {
-			o := poolOut{Pool: p.Pool, State: p.State, Holder: l.Node, Frozen: l.Frozen}
+			o := poolOut{Pool: p.Pool, State: p.State, Holder: l.Node, Held: l.Held, Epoch: l.Epoch, Frozen: l.Frozen}
 			if l.Pool != "" { // it has answered
 				oldest := l.Oldest.Seconds()
-				o.Waiting, o.Running, o.Dead, o.OldestSeconds = &l.Waiting, &l.Running, &l.Dead, &oldest
+				o.Waiting, o.Running, o.Scheduled, o.Awaiting, o.Dead, o.OldestSeconds = &l.Waiting, &l.Running, &l.Timers, &l.Awaiting, &l.Dead, &oldest
+				o.Totals = &totals{l.Ended, l.Finished, l.Died}
 			}
 			out = append(out, o)
 		}
@@ -68,7 +82,7 @@ func listQueues(ctx context.Context, s *server, in *queuesIn) (*list[queueOut], 
 	if in.Tenant != "" && !g.SeesTenant(tenancy.ID(in.Tenant)) || in.Pool != "" && !g.SeesPool(in.Pool) {
 		return nil, hidden
 	}
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	all, err := s.operator.Queues(ctx, tenure.QueueFilter{Pool: in.Pool, Tenants: tenants})
 	var out []queueOut
@@ -82,7 +96,7 @@ func listQueues(ctx context.Context, s *server, in *queuesIn) (*list[queueOut], 
 
 type lockChangesIn struct {
 	Pool  string `query:"pool"`
-	Limit int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+	Limit int    `query:"limit" minimum:"1" maximum:"10000" default:"100" doc:"each ledger keeps the last 500 epochs"`
 }
 
 type lockChangeOut struct {
@@ -101,7 +115,7 @@ func listLockChanges(ctx context.Context, s *server, in *lockChangesIn) (*list[l
 	if !g.SeesTenant("") {
 		return nil, hidden
 	}
-	all, err := gather(ctx, "", in.Pool, poolAnswers, func(ctx context.Context, of scope) ([]tenure.LockChange, error) {
+	all, err := gather(ctx, "", in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]tenure.LockChange, error) {
 		return s.operator.LockChanges(ctx, tenure.LockChangeFilter{Pool: of.pool, Limit: in.Limit})
 	})
 	tenure.SortLockChanges(all)
@@ -112,36 +126,83 @@ func listLockChanges(ctx context.Context, s *server, in *lockChangesIn) (*list[l
 	return listOf(out, err)
 }
 
-type nodeOut struct {
-	Pool      string    `json:"pool"`
-	Node      string    `json:"node"`
-	Version   string    `json:"version"`
-	State     string    `json:"state"`
-	Kinds     []string  `json:"kinds" nullable:"false"`
-	Claims    int       `json:"claims"`
-	StartedAt time.Time `json:"started_at"`
-	LastSeen  time.Time `json:"last_seen"`
+type nodesIn struct {
+	Live bool `query:"live" doc:"only nodes that are live or idle"`
 }
 
-func listNodes(ctx context.Context, s *server, _ *none) (*list[nodeOut], error) {
+type nodeOut struct {
+	Pool          string    `json:"pool"`
+	Session       string    `json:"session"`
+	Node          string    `json:"node"`
+	Member        string    `json:"member" doc:"the start of that node"`
+	Version       string    `json:"version"`
+	GossipAddress string    `json:"gossip_address,omitempty"`
+	State         string    `json:"state" doc:"of the session: live, idle (its node lives, and is not needed here), expired (not seen in time, and not declared dead yet), left or dead"`
+	NodeState     string    `json:"node_state" doc:"of the node, as all its sessions tell: live, idle (it lives, and no pool needs it), expired, dead or left"`
+	Kinds         []string  `json:"kinds" nullable:"false"`
+	Claims        int       `json:"claims"`
+	StartedAt     time.Time `json:"started_at"`
+	LastSeen      time.Time `json:"last_seen"`
+}
+
+func listNodes(ctx context.Context, s *server, in *nodesIn) (*list[nodeOut], error) {
 	g := access.From(ctx)
 	if !g.SeesTenant("") {
 		return nil, hidden
 	}
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	sessions, err := s.operator.SessionStatuses(ctx)
 	var out []nodeOut
-	for _, n := range sessions {
-		if g.SeesPool(n.Pool) {
-			out = append(out, newNode(&n))
+	for _, n := range newNodes(sessions) {
+		if g.SeesPool(n.Pool) && (!in.Live || n.NodeState == "live" || n.NodeState == "idle") {
+			out = append(out, n)
 		}
 	}
 	return listOf(out, err)
 }
 
-func newNode(n *tenure.SessionStatus) nodeOut {
-	return nodeOut{n.Pool, n.Node, n.Version, n.State, append([]string{}, n.Kinds...), n.Claims, n.StartedAt, n.LastSeen}
+// idleSeen is how lately a node that has no session must have said that it lives: it does
+// so every 30 s.
+const idleSeen = 75 * time.Second
+
+// newNodes are sessions with what all those of a node's process tell of it. One of a pool says little of the node: that
+// ends the session in a pool that has nothing for it.
+func newNodes(sessions []tenure.SessionStatus) (out []nodeOut) {
+	seen, seenIdle := map[[2]string]time.Time{}, map[string]bool{} // by member and state, when last; members that were seen idle a moment ago
+	for i := range sessions {
+		n := &sessions[i]
+		state := n.State
+		switch {
+		case state == "live" && n.Expired:
+			state = "expired"
+		case n.Idle:
+			state = "idle"
+			seenIdle[n.Member] = seenIdle[n.Member] || n.Unseen < idleSeen
+		}
+		if key := [2]string{n.Member, state}; !n.LastSeen.Before(seen[key]) {
+			seen[key] = n.LastSeen
+		}
+		out = append(out, nodeOut{n.Pool, n.ID.String(), n.Node, n.Member, n.Version, n.GossipAddr, state, "left", append([]string{}, n.Kinds...), n.Claims, n.StartedAt, n.LastSeen})
+	}
+	for i := range out {
+		n := &out[i]
+		has := func(state string) bool { return !seen[[2]string{n.Member, state}].IsZero() }
+		switch {
+		case has("live"):
+			n.NodeState = "live"
+		case seenIdle[n.Member] && seen[[2]string{n.Member, "idle"}].After(seen[[2]string{n.Member, "left"}]): // else it has ended one since, or has stopped
+			n.NodeState = "idle"
+		case has("expired"):
+			n.NodeState = "expired"
+		case has("dead"):
+			n.NodeState = "dead"
+		}
+		if n.State == "idle" && n.NodeState != "live" && n.NodeState != "idle" {
+			n.State = "left"
+		}
+	}
+	return out
 }
 
 // listClaims says what still runs in a pool, such as one that was frozen to be drained.
@@ -149,22 +210,35 @@ func listClaims(ctx context.Context, s *server, in *poolIn) (*list[nodeOut], err
 	if g := access.From(ctx); !g.SeesPool(in.Pool) || !g.SeesTenant("") {
 		return nil, hidden
 	}
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	sessions, err := s.operator.Claims(ctx, in.Pool)
-	var out []nodeOut
-	for i := range sessions {
-		out = append(out, newNode(&sessions[i]))
-	}
-	return listOf(out, err)
+	return listOf(newNodes(sessions), err)
 }
 
-// examine looks for what is wrong with all pools that the grant reaches.
-func examine(ctx context.Context, s *server, _ *none) (*object[tenure.Examination], error) {
+type examineIn struct {
+	Pools    []string `query:"pool,explode" doc:"only these"`
+	WithinMS int64    `query:"within_ms" minimum:"1" maximum:"600000" doc:"for how long each pool is waited for; five seconds by default"`
+}
+
+// examine looks for what is wrong with all pools that the grant reaches, or those of them that are named.
+func examine(ctx context.Context, s *server, in *examineIn) (*object[tenure.Examination], error) {
 	g := access.From(ctx)
-	if !g.SeesTenant("") {
+	pools := in.Pools
+	if len(pools) == 0 {
+		pools = g.Pools
+	}
+	if !g.SeesTenant("") || slices.ContainsFunc(pools, func(pool string) bool { return !g.SeesPool(pool) }) {
 		return nil, hidden
 	}
-	e, err := s.operator.Examine(ctx, 0, g.Pools...) // as long as the command: a busy machine takes more than a second
-	return &object[tenure.Examination]{e.Discreet()}, err
+	for _, pool := range pools {
+		if !slices.Contains(s.operator.PoolNames(), pool) {
+			return nil, tenure.ErrUnknownPool
+		}
+	}
+	e, err := s.operator.Examine(ctx, milliseconds(in.WithinMS), pools...) // 0: as long as the command, as a busy machine takes more than a second
+	if s.failed == nil {
+		e = e.Discreet()
+	}
+	return &object[tenure.Examination]{e}, err
 }

@@ -56,6 +56,7 @@ func TestNoOperationTellsOfWhatAGrantDoesNotReach(t *testing.T) {
 		"set-limit":           func(tenant, _ string) string { return `{"tenant":"` + tenant + `","max_running":1}` },
 		"limit-tenant":        func(string, string) string { return `{"max_waiting":1}` },
 		"weigh-tenant":        func(string, string) string { return `{"weight":2}` },
+		"reassign-jobs":       func(string, string) string { return `{"to":"globex"}` },
 		"move-tenant":         func(string, string) string { return `{"to":"pool-2"}` },
 		"change-job":          func(string, string) string { return `{"priority":1}` },
 		"set-schedule":        func(string, string) string { return `{"kind":"k","args":{},"rule":"PT1H"}` },

@@ -14,7 +14,8 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-type scheduleOut struct {
+// ScheduleOut is a schedule, exported for huma as [JobOut] is.
+type ScheduleOut struct {
 	Name        string          `json:"name"`
 	Tenant      string          `json:"tenant,omitempty"`
 	EveryTenant bool            `json:"every_tenant" doc:"all have it; it is listed in each pool, and for each tenant besides"`
@@ -26,6 +27,7 @@ type scheduleOut struct {
 	Priority    int             `json:"priority"`
 	MaxAttempts int             `json:"max_attempts" doc:"0: the kind's"`
 	Args        json.RawMessage `json:"args,omitempty" doc:"for tokens with args: true only"`
+	Meta        json.RawMessage `json:"meta,omitempty" doc:"likewise"`
 	Rule        string          `json:"rule"`
 	TimeZone    string          `json:"time_zone"`
 	End         *time.Time      `json:"end,omitempty"`
@@ -37,11 +39,27 @@ type scheduleOut struct {
 	LastJob     string          `json:"last_job,omitempty"`
 }
 
-func newSchedule(ctx context.Context, s *server, d *tenure.ScheduleStatus) scheduleOut {
-	out := scheduleOut{d.Name, string(d.Tenant), false, d.Pool, "active", d.Origin, d.Kind, d.Queue, int(d.Priority), d.MaxAttempts, s.reveal.ScheduleArgs(ctx, d.Kind, d.Payload), d.Rule, cmp.Or(d.TimeZone, "UTC"),
+type scheduleOfAllOut struct {
+	ScheduleOut
+	Reach []reachOut `json:"reach,omitempty" doc:"for whom it stands, by pool; for tokens that reach all tenants only"`
+}
+
+type reachOut struct {
+	Pool    string       `json:"pool"`
+	Has     []tenancy.ID `json:"has" nullable:"false"`
+	Own     []tenancy.ID `json:"own" nullable:"false" doc:"have one of that name by themselves"`
+	Lack    []tenancy.ID `json:"lack" nullable:"false" doc:"have none yet: the holder of the pool's lock gives it to them within a minute"`
+	Unknown []tenancy.ID `json:"unknown" nullable:"false" doc:"have jobs and do not get it, as no rule knows them"`
+}
+
+func newSchedule(ctx context.Context, s *server, d *tenure.ScheduleStatus) ScheduleOut {
+	out := ScheduleOut{d.Name, string(d.Tenant), false, d.Pool, "active", d.Origin, d.Kind, d.Queue, int(d.Priority), d.MaxAttempts, s.reveal.ScheduleArgs(ctx, d.Kind, d.Payload), nil, d.Rule, cmp.Or(d.TimeZone, "UTC"),
 		timeOrNone(d.End), string(d.Missed), d.Wait, d.Jitter.Milliseconds(), timeOrNone(d.Next), timeOrNone(d.Last), ""}
 	if d.Tenant == tenure.EveryTenant {
 		out.Tenant, out.EveryTenant = "", true
+	}
+	if access.From(ctx).Args {
+		out.Meta = d.Meta
 	}
 	if d.LastJob != 0 {
 		out.LastJob = strconv.FormatInt(int64(d.LastJob), 10)
@@ -61,15 +79,15 @@ type schedulesIn struct {
 	Name        string `query:"name"`
 }
 
-func listSchedules(ctx context.Context, s *server, in *schedulesIn) (*list[scheduleOut], error) {
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+func listSchedules(ctx context.Context, s *server, in *schedulesIn) (*list[ScheduleOut], error) {
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	f := tenure.ScheduleFilter{Tenant: tenancy.ID(in.Tenant), Name: in.Name}
 	if in.EveryTenant {
 		f.Tenant = tenure.EveryTenant
 	}
 	all, err := s.operator.Schedules().List(ctx, f)
-	var out []scheduleOut
+	var out []ScheduleOut
 	for i := range all {
 		d := &all[i]
 		// One for every tenant is for all to see: theirs come of it.
@@ -100,23 +118,38 @@ func (o *ScheduleOf) schedule() (tenancy.ID, string) { return tenancy.ID(o.Tenan
 
 func (o *ScheduleOfAll) schedule() (tenancy.ID, string) { return tenure.EveryTenant, o.Name }
 
-func getSchedule(ctx context.Context, s *server, in *ScheduleOf) (*object[scheduleOut], error) {
+func getSchedule(ctx context.Context, s *server, in *ScheduleOf) (*object[ScheduleOut], error) {
 	return findSchedule(ctx, s, in)
 }
 
-func getScheduleOfAll(ctx context.Context, s *server, in *ScheduleOfAll) (*object[scheduleOut], error) {
-	return findSchedule(ctx, s, in)
+func getScheduleOfAll(ctx context.Context, s *server, in *ScheduleOfAll) (*object[scheduleOfAllOut], error) {
+	found, err := findSchedule(ctx, s, in)
+	if err != nil {
+		return nil, err
+	}
+	out := &object[scheduleOfAllOut]{scheduleOfAllOut{ScheduleOut: found.Body}}
+	if g := access.From(ctx); g.SeesTenant("") {
+		reach, err := s.operator.Schedules().Reach(ctx, in.Name)
+		s.note(err)
+		for _, r := range reach {
+			if g.SeesPool(r.Pool) {
+				all := func(ids []tenancy.ID) []tenancy.ID { return append([]tenancy.ID{}, ids...) }
+				out.Body.Reach = append(out.Body.Reach, reachOut{r.Pool, all(r.Has), all(r.Own), all(r.Lack), all(r.Unknown)})
+			}
+		}
+	}
+	return out, nil
 }
 
-func findSchedule(ctx context.Context, s *server, in named) (*object[scheduleOut], error) {
+func findSchedule(ctx context.Context, s *server, in named) (*object[ScheduleOut], error) {
 	id, name := in.schedule()
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	all, err := s.operator.Schedules().List(ctx, tenure.ScheduleFilter{Tenant: id, Name: name})
 	for i := range all {
 		d := &all[i]
 		if access.From(ctx).SeesPool(d.Pool) && (d.Tenant == tenure.EveryTenant || sees(ctx, d.Tenant, d.Pool)) {
-			return &object[scheduleOut]{newSchedule(ctx, s, d)}, nil
+			return &object[ScheduleOut]{newSchedule(ctx, s, d)}, nil
 		}
 	}
 	return nil, cmp.Or(err, tenure.ErrNoSchedule)
@@ -135,6 +168,8 @@ type ScheduleBody struct {
 	Queue       string          `json:"queue,omitempty"`
 	Priority    int             `json:"priority,omitempty" minimum:"-1000" maximum:"1000"`
 	MaxAttempts int             `json:"max_attempts,omitempty" minimum:"0" maximum:"1000" doc:"0: the kind's"`
+
+	Meta map[string]json.RawMessage `json:"meta,omitempty" doc:"an object that is kept beside the arguments of its jobs"`
 }
 
 type setScheduleIn struct {
@@ -174,6 +209,9 @@ func putSchedule(ctx context.Context, s *server, of named, b *ScheduleBody) (*ob
 	}
 	if b.MaxAttempts != 0 {
 		d.Options = append(d.Options, tenure.MaxAttempts(b.MaxAttempts))
+	}
+	if b.Meta != nil {
+		d.Options = append(d.Options, tenure.Meta(metaOf(b.Meta)))
 	}
 	next, err := s.operator.Schedules().Set(ctx, d)
 	return &object[setScheduleOut]{setScheduleOut{timeOrNone(next)}}, err

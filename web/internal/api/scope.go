@@ -24,6 +24,15 @@ func (s *server) findJob(ctx context.Context, id job.ID) (tenure.JobStatus, []jo
 	return j, failed, err
 }
 
+// reachJob refuses a job that the grant does not reach. For one that reaches all it is not looked for.
+func (s *server) reachJob(ctx context.Context, id job.ID) error {
+	if access.From(ctx).IsUnlimited() {
+		return nil
+	}
+	_, _, err := s.findJob(ctx, id)
+	return err
+}
+
 // seeTenant refuses a tenant that the grant does not reach.
 func (s *server) seeTenant(ctx context.Context, id tenancy.ID) error {
 	return s.external.SeeTenant(ctx, id)
@@ -69,12 +78,23 @@ func forEveryone(ctx context.Context) error {
 	return nil
 }
 
-const (
-	// poolAnswers is for how long a pool is waited for by those who look.
-	poolAnswers = time.Second
-	// asking is how many questions of a request are under way at a time.
-	asking = 8
-)
+// limits are for how long a request lasts at most.
+type limits struct {
+	look   time.Duration // a pool is waited for by those who look
+	groups time.Duration // a pool may read its dead letters, each of which is looked at
+	many   time.Duration // a request works on many jobs; another one goes on
+}
+
+// public are those of the requests of others.
+var public = limits{look: time.Second, groups: 10 * time.Second, many: 20 * time.Second}
+
+// asking is how many questions of a request are under way at a time.
+const asking = 8
+
+// look bounds for how long somebody who looks waits for pools.
+func (s *server) look(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.limits.look)
+}
 
 // gather asks for what there is of a tenant and a pool, or of all, as far as the grant reaches. Each pool
 // has within; those that have not answered then are missing.
@@ -101,7 +121,7 @@ func gather[T any](ctx context.Context, tenant, pool string, within time.Duratio
 
 // findBatch is a batch that the grant reaches.
 func (s *server) findBatch(ctx context.Context, id job.ID) (tenure.BatchStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	b, err := s.operator.Batches().Get(ctx, id)
 	if err == nil && !sees(ctx, tenancy.ID(b.Tenant), b.Pool) {

@@ -12,9 +12,6 @@ import (
 	"github.com/tenurehq/tenure/internal/access"
 )
 
-// manyWithin is for how long a request works on many jobs. Another one goes on.
-const manyWithin = 20 * time.Second
-
 // Chosen says which jobs are meant, exported for huma as [JobOut] is.
 type Chosen struct {
 	All           bool   `json:"all,omitempty" doc:"must be true if nothing chooses some of them"`
@@ -46,7 +43,7 @@ func suspendMany(ctx context.Context, s *server, in *suspendManyIn) (*object[sus
 		until = *in.Body.Until
 	}
 	out := &object[suspendManyOut]{}
-	complete, err := onMany(ctx, &in.Body.Chosen, func(ctx context.Context, f tenure.SuspendFilter) error {
+	complete, err := s.onMany(ctx, &in.Body.Chosen, func(ctx context.Context, f tenure.SuspendFilter) error {
 		r, err := s.operator.SuspendAll(ctx, f, until)
 		out.Body.Suspended, out.Body.Running, out.Body.Left = out.Body.Suspended+r.Suspended, out.Body.Running+r.Running, out.Body.Left+r.Left
 		return err
@@ -64,7 +61,7 @@ type resumeManyOut struct {
 
 func resumeMany(ctx context.Context, s *server, in *resumeManyIn) (*object[resumeManyOut], error) {
 	out := &object[resumeManyOut]{}
-	complete, err := onMany(ctx, &in.Body, func(ctx context.Context, f tenure.SuspendFilter) error {
+	complete, err := s.onMany(ctx, &in.Body, func(ctx context.Context, f tenure.SuspendFilter) error {
 		n, err := s.operator.ResumeAll(ctx, f)
 		out.Body.Resumed += n
 		return err
@@ -83,7 +80,7 @@ type cancelManyIn struct {
 }
 
 // cancelMany has the holders of the pools' locks cancel jobs.
-func cancelMany(ctx context.Context, s *server, in *cancelManyIn) (*object[begunOut], error) {
+func cancelMany(ctx context.Context, s *server, in *cancelManyIn) (*object[BegunOut], error) {
 	b := &in.Body
 	if err := ofWhom(ctx, b.Tenant, b.AllTenants); err != nil {
 		return nil, err
@@ -92,7 +89,7 @@ func cancelMany(ctx context.Context, s *server, in *cancelManyIn) (*object[begun
 	if chosen := f != (tenure.CancelFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
 		return nil, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, state, tag, pool or correlation_id; or all, and none of these")
 	}
-	return beginEach(ctx, b.Tenant, b.Pool, func(of scope, by string) (uuid.UUID, error) {
+	return s.beginEach(ctx, b.Tenant, b.Pool, func(of scope, by string) (uuid.UUID, error) {
 		f.Tenant, f.Pool = of.tenant, of.pool
 		return s.operator.CancelInBackground(ctx, f, b.PerSecond, by)
 	})
@@ -110,7 +107,7 @@ func ofWhom(ctx context.Context, tenant string, all bool) error {
 }
 
 // onMany does something to the jobs that are chosen, as far as the grant reaches.
-func onMany(ctx context.Context, c *Chosen, do func(context.Context, tenure.SuspendFilter) error) (complete bool, _ error) {
+func (s *server) onMany(ctx context.Context, c *Chosen, do func(context.Context, tenure.SuspendFilter) error) (complete bool, _ error) {
 	if err := ofWhom(ctx, c.Tenant, c.AllTenants); err != nil {
 		return false, err
 	}
@@ -118,20 +115,29 @@ func onMany(ctx context.Context, c *Chosen, do func(context.Context, tenure.Susp
 	if chosen := f != (tenure.SuspendFilter{}) || c.Tenant != "" || c.Pool != ""; chosen == c.All {
 		return false, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, pool or correlation_id; or all, and none of these")
 	}
-	scopes, err := narrow(ctx, c.Tenant, c.Pool)
+	return s.whileItLasts(ctx, c.Tenant, c.Pool, func(ctx context.Context, of scope) error {
+		f.Tenant, f.Pool = of.tenant, of.pool
+		return do(ctx, f)
+	})
+}
+
+// whileItLasts does something to all that is meant of a tenant and a pool, or of all, as far as the grant reaches, for as
+// long as a request may take.
+func (s *server) whileItLasts(ctx context.Context, tenant, pool string, do func(context.Context, scope) error) (complete bool, _ error) {
+	scopes, err := narrow(ctx, tenant, pool)
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, manyWithin)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.many)
 	defer cancel()
 	var failed []error
 	for _, of := range scopes {
-		f.Tenant, f.Pool = of.tenant, of.pool
-		failed = append(failed, do(ctx, f))
+		failed = append(failed, do(ctx, of))
 	}
 	err = errors.Join(failed...)
 	if isFault(err) {
 		return false, err
 	}
+	s.note(err)
 	return err == nil, nil
 }

@@ -16,9 +16,36 @@ type none struct{}
 // list is the body of an answer with some of a kind.
 type list[T any] struct {
 	Body struct {
-		Items      []T    `json:"items" nullable:"false"`
-		Incomplete bool   `json:"incomplete" doc:"some pools did not answer in time, and theirs are missing"`
-		Next       string `json:"next,omitempty" doc:"of a list in pages: to be passed as after for the next one; none: there is none"`
+		Items      []T          `json:"items" nullable:"false"`
+		Incomplete bool         `json:"incomplete" doc:"some pools did not answer in time, and theirs are missing"`
+		Missing    []missingOut `json:"missing,omitempty" doc:"those pools, as far as the token reaches them"`
+		Next       string       `json:"next,omitempty" doc:"of a list in pages: to be passed as after for the next one; none: there is none"`
+	}
+	lacks error // why pools are missing
+}
+
+type missingOut struct {
+	Pool  string `json:"pool"`
+	State string `json:"state" doc:"down: it did not answer, or out of service: it answers and cannot be used"`
+}
+
+// partial is an answer that may lack what some pools have.
+type partial interface {
+	complete(context.Context, *server)
+}
+
+// complete says which pools are missing from a list.
+func (l *list[T]) complete(ctx context.Context, s *server) {
+	s.note(l.lacks)
+	unfit := s.operator.Unfit()
+	for _, pool := range tenure.FailedPools(l.lacks) {
+		state := tenure.PoolDown
+		if unfit[pool] != nil {
+			state = tenure.PoolUnfit
+		}
+		if access.From(ctx).SeesPool(pool) {
+			l.Body.Missing = append(l.Body.Missing, missingOut{pool, state})
+		}
 	}
 }
 
@@ -28,7 +55,7 @@ func listOf[T any](items []T, err error) (*list[T], error) {
 	if isFault(err) {
 		return nil, err
 	}
-	out.Body.Incomplete = err != nil
+	out.Body.Incomplete, out.lacks = err != nil, err
 	return out, nil
 }
 
@@ -62,7 +89,7 @@ type tenantOut struct {
 }
 
 func listTenants(ctx context.Context, s *server, _ *none) (*list[tenantOut], error) {
-	ctx, cancel := context.WithTimeout(ctx, poolAnswers)
+	ctx, cancel := s.look(ctx)
 	defer cancel()
 	all, err := s.operator.Tenants(ctx)
 	var out []tenantOut
@@ -103,7 +130,7 @@ func explainTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenure
 		return nil, err
 	}
 	e, err := s.operator.ExplainTenant(ctx, id)
-	if err == nil && e.Reason == tenure.WaitsForDatabase {
+	if err == nil && e.Reason == tenure.WaitsForDatabase && s.failed == nil {
 		e.Text = databaseDown
 	}
 	return &object[tenure.TenantExplanation]{e}, err
@@ -161,6 +188,31 @@ func weighTenant(ctx context.Context, s *server, in *weightIn) (*none, error) {
 	return nil, s.operator.SetTenantWeight(ctx, tenancy.ID(in.Tenant), in.Body.Weight)
 }
 
+type reassignIn struct {
+	Tenant string `path:"tenant"`
+	Body   struct {
+		To string `json:"to" minLength:"1" doc:"the tenant that gets them"`
+	}
+}
+
+type reassignOut struct {
+	Reassigned int `json:"reassigned"`
+	Left       int `json:"left" doc:"stay, as they are in flight, or encrypted, or the other tenant has their unique key"`
+}
+
+// reassignJobs is for grants that reach everybody: the jobs are of a tenant that lives nowhere.
+func reassignJobs(ctx context.Context, s *server, in *reassignIn) (*object[reassignOut], error) {
+	if err := forEveryone(ctx); err != nil {
+		return nil, err
+	}
+	n, left, err := s.operator.Reassign(ctx, tenancy.ID(in.Tenant), tenancy.ID(in.Body.To))
+	if n > 0 && err != nil {
+		s.note(err)
+		err = nil
+	}
+	return &object[reassignOut]{reassignOut{n, left}}, err
+}
+
 type moveIn struct {
 	Tenant string `path:"tenant"`
 	Body   struct {
@@ -186,7 +238,7 @@ func moveTenant(ctx context.Context, s *server, in *moveIn) (*object[moveOut], e
 	if err := s.seeTenant(ctx, id); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, manyWithin)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.many)
 	defer cancel()
 	m, err := s.operator.MoveTenant(ctx, id, in.Body.To, tenure.MoveOptions{Hold: in.Body.Hold})
 	out := &object[moveOut]{moveOut{in.Body.To, append([]string{}, m.From...), m.Held, err == nil && !m.Held, m.Jobs}}

@@ -79,7 +79,7 @@ func (s *server) readDetail(ctx context.Context, last *JobDetail) (JobDetail, er
 	if err != nil {
 		return JobDetail{}, err
 	}
-	of, cancel := context.WithTimeout(ctx, poolAnswers)
+	of, cancel := s.look(ctx)
 	defer cancel()
 	j, failed, err := s.operator.JobIn(of, last.Pool, id)
 	if err != nil { // its tenant may have been moved
@@ -250,6 +250,8 @@ type lockOut struct {
 	Since            *time.Time `json:"since,omitempty"`
 	RemainingSeconds float64    `json:"remaining_seconds"`
 	Frozen           bool       `json:"frozen"`
+	Timeline         int32      `json:"timeline,omitempty" doc:"raised by each promotion of the pool's server; none: it cannot be read"`
+	TimelineRefused  string     `json:"timeline_refused,omitempty" doc:"why not: nobody here notices a primary that was replaced, and its storage has to refuse that one's writes"`
 }
 
 type locksOut struct {
@@ -304,7 +306,7 @@ func (s *server) lastLocks(ctx context.Context) []lockOut {
 	if time.Since(r.at) < look/2 {
 		return r.last
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), poolAnswers) // the next one has it, too
+	ctx, cancel := s.look(context.WithoutCancel(ctx)) // the next one has it, too
 	defer cancel()
 	nodes := map[string]string{}
 	sessions, _ := s.operator.SessionStatuses(ctx) // of a pool that does not answer the lock is unknown, too
@@ -313,7 +315,8 @@ func (s *server) lastLocks(ctx context.Context) []lockOut {
 	}
 	r.last = nil
 	for _, l := range s.operator.LockStatuses(ctx) {
-		o := lockOut{l.Pool, l.Err == nil, "", l.Holder, l.Next, s.operator.Elected(l.Pool), l.Epoch, nil, l.Remaining.Seconds(), l.Frozen}
+		o := lockOut{l.Pool, l.Err == nil, "", l.Holder, l.Next, s.operator.Elected(l.Pool), l.Epoch, nil, l.Remaining.Seconds(), l.Frozen, l.Timeline, l.TimelineRefused}
+		s.note(l.Err)
 		if l.Holder != "" {
 			o.Node, o.Since = nodes[l.Session.String()], timeOrNone(l.TakenAt)
 		}

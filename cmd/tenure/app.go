@@ -42,8 +42,8 @@ func newRoot(a *app) *cobra.Command {
 	root.Version = readVersion().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration `file` (default: $"+configEnv+", then "+defaultConfig+")")
-	root.AddCommand(newServe(a), demo.Command(), demo.NodeCommand(), newMigrate(a), newEnqueue(a), newJobs(a),
-		newLocks(a), newPools(a), newQueues(a), newKinds(a), newTenants(a), newSchedules(a), newExternal(a), newBatches(a), newOperations(a), newAudit(a), newLimits(a), newNodes(a), newConfig(a), newReload(a), newToken(a), newHealth(a), newDoctor(a), newTop(a), newVersion(a))
+	root.AddCommand(newServe(a), demo.Command(), demo.NodeCommand(), newMigrate(a), newConfig(a), newReload(a), newToken(a), newHealth(a), newVersion(a))
+	root.AddCommand(newOperating(a)...)
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // who types nothing more wants to know what there is
 	a.remote.add(a, root)
 	a.noteReached(root)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"regexp"
 	"testing"
 
@@ -21,8 +20,7 @@ func TestAudit(t *testing.T) {
 	require.Len(t, rows(r.out), 2)
 	more := regexp.MustCompile(`--after (\S+),`).FindStringSubmatch(r.errors)
 	require.NotNil(t, more, r.errors)
-	var all []map[string]any
-	require.NoError(t, json.Unmarshal([]byte(b.ok("audit", "-o", "json")), &all))
+	all := b.list("audit")
 	require.Len(t, all, 3)
 	for i, action := range []string{"pool.freeze", "job.resume", "job.suspend"} {
 		require.Equal(t, action, all[i]["action"])

@@ -77,12 +77,19 @@ func configured(a *app) config.Config {
 	return cfg
 }
 
-func poolWords(_ context.Context, a *app) []string {
-	return slices.Sorted(maps.Keys(configured(a).Pools))
+// poolWords are those of the configuration, without a look at its databases, or what a node lists.
+func poolWords(ctx context.Context, a *app) []string {
+	if pools := configured(a).Pools; pools != nil {
+		return slices.Sorted(maps.Keys(pools))
+	}
+	return listed("/pools", func(p *struct{ Pool string }) []string { return []string{p.Pool} })(ctx, a)
 }
 
 // tenantWords are those under tenants.static: of a table there may be any number.
-func tenantWords(_ context.Context, a *app) (ids []string) {
+func tenantWords(ctx context.Context, a *app) (ids []string) {
+	if a.remote.address(a.config) != "" {
+		return listed("/tenants", func(t *struct{ Tenant string }) []string { return []string{t.Tenant} })(ctx, a)
+	}
 	for _, id := range slices.Sorted(maps.Keys(configured(a).Tenants.Static)) {
 		ids = append(ids, string(id))
 	}
@@ -90,18 +97,34 @@ func tenantWords(_ context.Context, a *app) (ids []string) {
 }
 
 // kindWords are the kinds that live nodes have handlers for.
-func kindWords(ctx context.Context, a *app) []string {
-	kinds := map[string]bool{}
-	_ = a.operate(ctx, completeLimit, nil, func(ctx context.Context, o *operation) error {
-		sessions, _ := o.SessionStatuses(ctx)
-		for _, s := range sessions {
-			for _, kind := range s.Kinds {
-				if s.State == "live" && !s.Expired {
-					kinds[kind] = true
-				}
-			}
-		}
+var kindWords = listed("/nodes", func(n *shownSession) []string {
+	if n.State != "live" {
 		return nil
-	})
-	return slices.Sorted(maps.Keys(kinds))
+	}
+	return n.Kinds
+})
+
+// queueWords are the queues that have jobs.
+var queueWords = listed("/queues", func(q *struct{ Queue string }) []string { return []string{q.Queue} })
+
+// frozenWords are the queues, or kinds, that are frozen.
+func frozenWords(noun string) words {
+	return listed("/"+noun+"s/frozen", func(f *struct{ Queue, Kind string }) []string { return []string{f.Queue + f.Kind} })
+}
+
+// listed are the words that some list of the API has, each once.
+func listed[T any](path string, wordsOf func(*T) []string) words {
+	return func(ctx context.Context, a *app) (names []string) {
+		root := &cobra.Command{}
+		root.SetContext(ctx)
+		_ = a.ask(&question{spec: &spec{limit: completeLimit}, a: a, cmd: root}, func(ctx context.Context, _ *question, s *server) error {
+			var all struct{ Items []T }
+			err := s.get(ctx, path, nil, &all)
+			for i := range all.Items {
+				names = append(names, wordsOf(&all.Items[i])...)
+			}
+			return err
+		})
+		return slices.Compact(slices.Sorted(slices.Values(names)))
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/job"
 )
 
 // Exit codes.
@@ -117,6 +118,8 @@ func advise(err error) error {
 	switch {
 	case errors.As(err, new(*advised)), errors.Is(err, context.Canceled):
 		return err
+	case errors.As(err, new(*job.KeyTakenError)):
+		return &advised{err, "retry it once that job has ended, or cancel that job first"}
 	case errors.Is(err, tenure.ErrUnknownTenant):
 		return &advised{err, "correct --tenant; or add the tenant under tenants.static in the configuration, as TENANT: POOL, and type: tenure reload"}
 	case errors.As(err, &connect):
@@ -125,4 +128,19 @@ func advise(err error) error {
 		return &advised{err, "the database is slow or cannot be reached; try again once it answers"}
 	}
 	return err
+}
+
+// explainAbsent adds to the error that there is no such thing what the reason may be.
+func explainAbsent(err error, advice string) error {
+	if err == nil || advice == "" {
+		return err
+	}
+	parts := joined(err)
+	for i, e := range parts {
+		absent := errors.Is(e, tenure.ErrNotFound) || errors.Is(e, tenure.ErrNoSchedule) || errors.Is(e, tenure.ErrNoLimit)
+		if absent && !errors.As(e, new(*tenure.StateError)) { // which says all
+			parts[i] = &advised{e, advice}
+		}
+	}
+	return errors.Join(parts...)
 }

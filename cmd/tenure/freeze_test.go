@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -17,11 +17,9 @@ func TestFreezing(t *testing.T) {
 	}
 	b.ok("kinds", "freeze", "invoice/send")
 	frozen := func(noun string) (names []string) {
-		var shown []jsonFrozen
-		require.NoError(t, json.Unmarshal([]byte(b.ok(noun, "list", "-o", "json")), &shown))
-		for _, f := range shown {
-			require.False(t, f.Since.IsZero())
-			names = append(names, f.Queue+f.Kind+" in "+f.Pool)
+		for _, f := range b.list(noun, "list") {
+			require.NotEmpty(t, f["since"])
+			names = append(names, fmt.Sprintf("%s in %s", f[strings.TrimSuffix(noun, "s")], f["pool"]))
 		}
 		return names
 	}

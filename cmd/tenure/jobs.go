@@ -1,155 +1,397 @@
 package main
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
+	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/cmd/tenure/internal/handlers"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/job"
 )
-
-func newJobs(a *app) *cobra.Command {
-	return newGroup("jobs", "List, show, explain, watch, run, retry, cancel, suspend and change jobs",
-		newJobsList(a), newJobsShow(a), newJobsWhy(a), newJobsWatch(a), newJobsRun(a), newJobsDead(a), newJobsRetry(a), newJobsCancel(a), newJobsDelete(a),
-		newJobsSuspend(a), newJobsResume(a), newJobsChange(a))
-}
-
-// jsonID is a job's id in JSON: a string, as the ids of pools with a high number
-// have more digits than programs keep that read numbers as floating point.
-type jsonID job.ID
-
-func (id jsonID) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(id), 10), nil }
-
-// jsonJob is a job as -o json prints it.
-type jsonJob struct {
-	ID            jsonID          `json:"id"`
-	State         string          `json:"state"`
-	External      bool            `json:"external,omitempty"` // for workers outside the cluster; the node is the one that has locked it
-	Handled       bool            `json:"handled"`            // false: it waits and no live node has a handler for its kind
-	Pool          string          `json:"pool"`
-	Tenant        string          `json:"tenant"`
-	Queue         string          `json:"queue"`
-	Kind          string          `json:"kind"`
-	Priority      int16           `json:"priority"`
-	Attempt       int             `json:"attempt"`
-	MaxAttempts   int             `json:"max_attempts,omitempty"`
-	Losses        int             `json:"losses"`
-	CreatedAt     jsonTime        `json:"created_at"`
-	At            jsonTime        `json:"at"`                    // claim started, due, suspended, died or finished, by state
-	ResumeAt      *jsonTime       `json:"resume_at,omitempty"`   // of a suspended job that has one
-	StartedAt     jsonTime        `json:"started_at"`            // the last run of a finished job, or the run of one that has reported
-	Seconds       float64         `json:"ran_seconds,omitempty"` // that run, of a finished job
-	Node          string          `json:"node,omitempty"`
-	Error         string          `json:"error,omitempty"`
-	UniqueKey     string          `json:"unique_key,omitempty"`
-	ExclusiveKey  string          `json:"exclusive_key,omitempty"`
-	CorrelationID string          `json:"correlation_id,omitempty"`
-	Tags          []string        `json:"tags,omitempty"`
-	TimeoutMs     int64           `json:"timeout_ms,omitempty"` // of each run; 0: its kind's
-	Payload       json.RawMessage `json:"payload"`
-	Meta          json.RawMessage `json:"meta,omitempty"`
-	Cursor        string          `json:"cursor,omitempty"` // of lists: --after it is the next job
-}
-
-func newJSONJob(s tenure.JobStatus) jsonJob {
-	var resume *jsonTime
-	if !s.ResumeAt.IsZero() {
-		resume = &jsonTime{s.ResumeAt}
-	}
-	j := jsonJob{
-		ID: jsonID(s.ID), State: s.State, External: s.External, Handled: s.Handled, Pool: s.Pool, Tenant: s.Tenant, Queue: s.Queue, Kind: s.Kind,
-		Priority: s.Priority, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, Losses: s.Losses,
-		CreatedAt: jsonTime{s.CreatedAt}, At: jsonTime{s.At}, ResumeAt: resume, StartedAt: jsonTime{s.StartedAt}, Node: s.Node, Error: s.Error,
-		UniqueKey: s.UniqueKey, ExclusiveKey: s.ExclusiveKey, CorrelationID: s.CorrelationID,
-		Tags: job.TagsOf(s.Meta), TimeoutMs: s.Timeout.Milliseconds(), Payload: s.Payload, Meta: s.Meta,
-	}
-	j.Seconds = j.ran().Seconds()
-	return j
-}
-
-// stateOf is a job's state, with the most frequent reason why nothing happens.
-func stateOf(j jsonJob) string {
-	if j.State == "waiting" && !j.Handled {
-		return "waiting (no handler)"
-	}
-	if j.State == "waiting" && j.External {
-		return "waiting (external)"
-	}
-	return j.State
-}
-
-// attempts is how often a job was tried, and of how many times.
-func attempts(j jsonJob) string {
-	if j.MaxAttempts == 0 {
-		return strconv.Itoa(j.Attempt)
-	}
-	return fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts)
-}
-
-func newJobsRetry(a *app) *cobra.Command {
-	return orDead(a, onEach(a, &cobra.Command{
-		Use:   "retry [ID...]",
-		Short: "Make dead, retrying and scheduled jobs run now",
-		Long: "A dead job gets all its attempts again.\n\n" +
-			"With --group, --kind, --tenant, --error, --older or --all, and no id, all dead letters that\n" +
-			"they choose are retried, those that die meanwhile not included. See them first: tenure jobs\n" +
-			"dead. Whatever interrupts the command, run it again: it goes on with those that are left; or\n" +
-			"let nodes do it, with --background.",
-		Example: "  tenure jobs retry --group 5d1c6d2e0a4f7b93 --rate 50",
-	}, "job", job.ParseID, func(ctx context.Context, o *operation, id job.ID) (string, error) {
-		err := o.Retry(ctx, id)
-		if taken := (*job.KeyTakenError)(nil); errors.As(err, &taken) {
-			return "", &advised{err, "retry it once that job has ended, or cancel that job first"}
-		}
-		if state := (*tenure.StateError)(nil); errors.As(err, &state) && state.State == "waiting" {
-			return "is already waiting", nil
-		}
-		return "will run now", notFound(err, noSuchJob)
-	}), deadAction{"retried", (*tenure.DeadLetters).Retry, (*tenure.DeadLetters).RetryInBackground})
-}
-
-func newJobsCancel(a *app) *cobra.Command {
-	cmd := onEach(a, &cobra.Command{
-		Use:   "cancel [ID...]",
-		Short: "End unfinished jobs",
-		Long: "The context of a running job's handler is cancelled, with its node's next heartbeat.\n\n" +
-			"With flags that choose jobs, and no id, the nodes cancel all that are unfinished and were made before, in the\n" +
-			"background: see tenure operations. What does not run then starts no more. See them first:\n" +
-			"tenure jobs list.",
-		Example: "  tenure jobs cancel --tenant acme --kind mail.send --state scheduled",
-	}, "job", job.ParseID, func(ctx context.Context, o *operation, id job.ID) (string, error) {
-		running, err := o.Cancel(ctx, id)
-		if running {
-			return "is running; its handler is being cancelled", err
-		}
-		return "is cancelled", notFound(err, "only unfinished jobs can be cancelled; see: tenure jobs show "+id.String())
-	})
-	rate := rateFlag(cmd)
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return checkRate(cmd, *rate) }
-	return orMany(a, cmd, cancellable, func(ctx context.Context, o *operation, f tenure.CancelFilter) (string, error) {
-		id, err := o.CancelInBackground(ctx, f, *rate, whoAsks())
-		return underWay(id), err
-	}, "rate")
-}
 
 // noSuchJob is for a job that is in no state at all.
 const noSuchJob = "finished jobs are kept for execution.retention; see: tenure jobs list"
 
-// notFound adds to the error that there is no such job what the reason may be.
-func notFound(err error, advice string) error {
-	if err == nil {
+// dead are the flags that choose dead letters, and movable, cancellable those that choose jobs to be suspended or resumed,
+// or cancelled; --pool narrows what they choose.
+var (
+	dead        = []string{"group", "kind", "tenant", "error", "older"}
+	movable     = []string{"tenant", "kind", "queue", "correlation"}
+	cancellable = append(slices.Clone(movable), "state", "tag")
+)
+
+func deadFlags(pool flag) []flag {
+	return []flag{
+		textFlag("group", "only dead letters of this `group`, as tenure jobs dead names it"),
+		textFlag("kind", "only dead letters of this kind"),
+		textFlag("tenant", "only dead letters of this tenant"),
+		textFlag("error", "only dead letters whose error contains this `text`, in upper or lower case"),
+		textFlag("older", "only those that died at least so long ago, such as 1h or P2D").as("before").by(ago),
+		pool,
+	}
+}
+
+func movableFlags(more ...flag) []flag {
+	return append([]flag{
+		textFlag("tenant", "jobs of this tenant"), textFlag("kind", "jobs of this kind"), textFlag("queue", "jobs on this queue"),
+		textFlag("correlation", "jobs with this correlation `id`").as("correlation_id"),
+		poolFlag("only jobs in this pool"), flagOf("all", false, "all jobs"),
+	}, more...)
+}
+
+var deadPool = poolFlag("only dead letters in this pool")
+
+// orChosen are the forms of a command that does something to each job of its arguments, or to those that flags choose.
+func orChosen(each *form, path, flags string, fill func(*question, map[string]any)) []form {
+	forms := []form{{method: http.MethodPost, path: path, flags: flags + " pool all", fill: func(q *question, body map[string]any) {
+		if body["pool"] != nil { // which is a choice by itself
+			delete(body, "all")
+		}
+		if fill != nil {
+			fill(q, body)
+		}
+	}}}
+	if each != nil {
+		forms = append([]form{*each}, forms...)
+	}
+	return forms
+}
+
+// chooses looks whether ids or flags choose jobs, and not both. extra are flags that go with those only.
+func chooses(noun string, flags []string, ids bool, extra ...string) func(*question) error {
+	return func(q *question) error {
+		chosen := slices.ContainsFunc(flags, func(name string) bool { return q.cmd.Flags().Changed(name) })
+		orIDs := ""
+		if ids {
+			orIDs = ", or ids"
+		}
+		switch {
+		case len(q.args) > 0 && (chosen || q.given("all") || q.given("pool") || slices.ContainsFunc(extra, q.cmd.Flags().Changed)):
+			return usagef("give ids, or flags that choose %s, and not both", noun)
+		case len(q.args) == 0 && !chosen && !q.given("all"):
+			return usagef("say which: --%s or --all%s", strings.Join(flags, ", --"), orIDs)
+		case chosen && q.given("all"):
+			return usagef("--all goes with %s only: leave out --%s", strings.Join(append([]string{"--pool"}, dashed(extra)...), ", "), strings.Join(flags, ", --"))
+		}
 		return nil
 	}
-	parts := joined(err)
-	for i, e := range parts {
-		if errors.Is(e, tenure.ErrNotFound) && !errors.As(e, new(*tenure.StateError)) { // which says all
-			parts[i] = &advised{e, advice}
-		}
+}
+
+func dashed(names []string) (out []string) {
+	for _, name := range names {
+		out = append(out, "--"+name)
 	}
-	return errors.Join(parts...)
+	return out
+}
+
+// nowOrLater says whether dead letters are worked on while the request lasts.
+func nowOrLater(q *question, body map[string]any) {
+	delete(body, "background")
+	if !q.given("background") {
+		body["now"] = true
+	}
+}
+
+// underWay says where to look for operations that have begun.
+func underWay(ids []string) string {
+	var lines []string
+	for _, id := range ids {
+		lines = append(lines, fmt.Sprintf("operation %s is under way; see: tenure operations show %[1]s", id))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// saidOfDead says what was done to dead letters, or what has begun.
+func saidOfDead(done string) func(*answer) string {
+	return func(r *answer) string {
+		var said struct {
+			Operations []string
+			Now        *struct {
+				Done, Left int
+				KeyTaken   int `json:"key_taken"`
+			}
+		}
+		_ = r.readInto(&said) // what cannot be read says nothing
+		if said.Now == nil {
+			return underWay(said.Operations)
+		}
+		n := said.Now
+		text := plural.Count(n.Done, "dead letter ", "dead letters ") + done
+		if n.KeyTaken > 0 {
+			text += "; " + plural.Count(n.KeyTaken, "stays: an unfinished job has its unique key", "stay: unfinished jobs have their unique keys")
+		}
+		if n.Left > 0 {
+			text += "; " + plural.Count(n.Left, "stays: its", "stay: their") + " tenant is being moved, or somebody has locked or changed " + plural.Which(n.Left, "it", "them") + "; run this again later"
+		}
+		return text
+	}
+}
+
+// ofOne says what was done to one job, and what otherwise of those that were chosen.
+func ofOne(one, chosen func(*answer) string) func(*answer) string {
+	return func(r *answer) string {
+		if r.arg != "" {
+			return one(r)
+		}
+		return chosen(r)
+	}
+}
+
+func saidOfRetry(r *answer) string {
+	var said struct{ Already bool }
+	_ = r.readInto(&said) // likewise
+	if said.Already {
+		return "job " + r.arg + " is already waiting"
+	}
+	return "job " + r.arg + " will run now"
+}
+
+func saidOfCancel(r *answer) string {
+	var said struct{ Running bool }
+	_ = r.readInto(&said) // likewise
+	if said.Running {
+		return "job " + r.arg + " is running; its handler is being cancelled"
+	}
+	return "job " + r.arg + " is cancelled"
+}
+
+func saidOfBegun(r *answer) string {
+	var said struct{ Operations []string }
+	_ = r.readInto(&said) // likewise
+	return underWay(said.Operations)
+}
+
+func saidOfSuspended(r *answer) string {
+	var n struct{ Suspended, Running, Left int }
+	_ = r.readInto(&n) // likewise
+	text := plural.Count(n.Suspended, "job", "jobs") + " suspended"
+	if n.Running > 0 {
+		text += "; " + plural.Count(n.Running, "is running and goes on", "are running and go on")
+	}
+	if n.Left > 0 {
+		text += "; " + plural.Count(n.Left, "stays, as somebody has locked it or its", "stay, as somebody has locked them or their") + " tenant is being moved: run it again"
+	}
+	return text
+}
+
+func saidOfResumed(r *answer) string {
+	var n struct{ Resumed int }
+	_ = r.readInto(&n) // likewise
+	return plural.Count(n.Resumed, "job", "jobs") + " resumed"
+}
+
+var jobCommands = []spec{
+	{
+		name: "jobs list", short: "List jobs over all pools, newest first", forms: list("/jobs"),
+		flags: []flag{
+			textFlag("state", strings.Join(tenure.States, ", ")).by(oneOf(tenure.States)),
+			textFlag("tenant", "only jobs of this tenant"), textFlag("kind", "only jobs of this kind"), textFlag("queue", "only jobs on this queue"),
+			flagOf("tag", []string(nil), "only jobs with this `tag`; said more than once: with all of them").by(checked(job.ValidateTag)),
+			textFlag("correlation", "only jobs with this correlation `ID`").as("correlation_id"), poolFlag("only jobs in this pool"), limitFlag(100, "jobs"), afterFlag,
+		},
+		columns: "id state tenant kind queue pool attempts created=created_at detail",
+		cells: map[string]cell{"state": of(func(_ *app, j *shownJob) string { return j.state() }), "attempts": of(func(_ *app, j *shownJob) string { return j.attempts() }),
+			"detail": of(func(a *app, j *shownJob) string { return j.detail(a) })},
+	},
+	{
+		name: "jobs show", args: "ID", short: "Show a job with its arguments, failed runs, progress, output and log lines", forms: withID(http.MethodGet, "/jobs/{id}"),
+		flags: []flag{
+			flagOf("reveal", false, "show encrypted arguments, and the headers and credentials of an http.request instead of ***").here(),
+			flagOf("stack", false, "show where the handler is of a job that runs on this machine's node, and the stacks of runs that panicked (-o json always has these)").here(),
+		},
+		show: showJob, absent: noSuchJob,
+	},
+	{
+		name: "jobs why", args: "ID", short: "Say why a job does not run, and what to do about it", forms: withID(http.MethodGet, "/jobs/{id}/why"),
+		long: "The first reason that is true, as the ledger of the job's pool has it. What only the node\n" +
+			"knows that holds the pool's lock is told as waiting for its turn.",
+		show: showWhy, absent: noSuchJob,
+	},
+	{
+		name: "jobs watch", args: "ID", short: "Follow a job to its end: its state, progress, log lines and output",
+		long:   "It ends with the job, and fails if that is not done. With -o json it prints what `jobs show` does, without arguments, whenever something of it has changed.",
+		output: true, check: aJob, run: watchJob, limit: watchLimit, absent: noSuchJob,
+	},
+	{
+		name: "jobs run", args: "ID", short: "Have a job run now, and follow that run to its end",
+		long: "A job that waits, for its turn or its time, or that is dead goes before all others of its tenant\n" +
+			"and queue: it gets the highest priority, and keeps it. It runs on a node, not here, and as any\n" +
+			"other: if it does not start, tenure jobs why says what it waits for. The command fails if the\n" +
+			"run does, also if the job is to be tried again.",
+		output: true, check: aJob, run: runJob, limit: watchLimit, absent: noSuchJob,
+	},
+	{
+		name: "jobs dead", short: "Group dead letters by kind and error", forms: list("/dead-letters/groups"), flags: deadFlags(deadPool),
+		long: "Groups the dead letters of all pools by their kind and what their errors have in common: #\n" +
+			"stands for numbers, ids, times and quoted text. SAMPLE is the one that died last; see it with\n" +
+			"tenure jobs show. Retry or delete a group by tenure jobs retry or delete --group GROUP.",
+		columns: "group count kind first=first_died_at last=last_died_at sample error",
+		cells:   map[string]cell{"error": of(func(_ *app, g *struct{ Error string }) string { return g.Error })},
+	},
+	{
+		name: "jobs retry", args: "[ID...]", short: "Make dead, retrying and scheduled jobs run now",
+		long: "A dead job gets all its attempts again.\n\n" +
+			"With --group, --kind, --tenant, --error, --older or --all, and no id, all dead letters that\n" +
+			"they choose are retried, those that die meanwhile not included. See them first: tenure jobs\n" +
+			"dead. Whatever interrupts the command, run it again: it goes on with those that are left; or\n" +
+			"let nodes do it, with --background.",
+		example: "  tenure jobs retry --group 5d1c6d2e0a4f7b93 --rate 50",
+		flags: append(deadFlags(deadPool), flagOf("all", false, "all dead letters"), rateFlag,
+			flagOf("background", false, "have the nodes do it, each pool at this rate; see tenure operations")),
+		check: chooses("dead letters", dead, true, "rate", "background"), limit: manyLimit,
+		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/retry", args: "id"}, "/dead-letters/retry", "group kind tenant error older rate background", nowOrLater),
+		said:  ofOne(saidOfRetry, saidOfDead("retried")), absent: noSuchJob,
+	},
+	{
+		name: "jobs cancel", args: "[ID...]", short: "End unfinished jobs",
+		long: "The context of a running job's handler is cancelled, with its node's next heartbeat.\n\n" +
+			"With flags that choose jobs, and no id, the nodes cancel all that are unfinished and were made before, in the\n" +
+			"background: see tenure operations. What does not run then starts no more. See them first:\n" +
+			"tenure jobs list.",
+		example: "  tenure jobs cancel --tenant acme --kind mail.send --state scheduled",
+		flags: movableFlags(textFlag("state", "jobs in this state: "+strings.Join(tenure.CancelStates, ", ")).by(oneOf(tenure.CancelStates)),
+			textFlag("tag", "jobs with this tag"), rateFlag),
+		check: chooses("jobs", cancellable, true, "rate"),
+		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/cancel", args: "id"}, "/jobs/cancel", "tenant kind queue correlation state tag rate", nil),
+		said:  ofOne(saidOfCancel, saidOfBegun), absent: "only unfinished jobs can be cancelled; see: tenure jobs show %s",
+	},
+	{
+		name: "jobs delete", short: "Delete dead letters, with their failed runs",
+		long: "Deletes the dead letters that the flags choose, those that die meanwhile not included. See\n" +
+			"them first: tenure jobs dead. Nothing of them is kept; tenure jobs cancel ID ends a single\n" +
+			"one and keeps it for execution.retention, as cancelled. Whatever interrupts the command, run\n" +
+			"it again; or let nodes do it, with --background.",
+		example: "  tenure jobs delete --kind mail.send --older 720h",
+		flags: append(deadFlags(deadPool), flagOf("all", false, "all dead letters"), rateFlag,
+			flagOf("background", false, "have the nodes do it, each pool at this rate; see tenure operations")),
+		check: chooses("dead letters", dead, false, "rate", "background"), limit: manyLimit,
+		forms: orChosen(nil, "/dead-letters/delete", "group kind tenant error older rate background", nowOrLater),
+		said:  saidOfDead("deleted"),
+	},
+	{
+		name: "jobs suspend", args: "[ID...]", short: "Put waiting, scheduled and retrying jobs aside until they are resumed",
+		long: "A suspended job keeps all that it is: its attempts, its unique key, and when it is due. A running\n" +
+			"one is not suspended. With flags that choose jobs, and no id, all that wait when the command\n" +
+			"begins are suspended; those that run go on, and may be retried. To keep new jobs from being\n" +
+			"started, too, freeze the tenant or the pool. Whatever interrupts the command, run it again.",
+		example: "  tenure jobs suspend --tenant acme --kind mail.send --until 2027-01-31T09:00:00Z",
+		flags:   movableFlags(textFlag("until", "resume them at this `time`, such as 2027-01-31T09:00:00Z").by(future)),
+		check:   chooses("jobs", movable, true), limit: manyLimit,
+		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/suspend", args: "id", flags: "until", query: "until"}, "/jobs/suspend", "tenant kind queue correlation until", nil),
+		said:  ofOne(done("job", "is suspended; resume it with: tenure jobs resume %s"), saidOfSuspended), absent: noSuchJob,
+	},
+	{
+		name: "jobs resume", args: "[ID...]", short: "Put suspended jobs back where they were",
+		long: "A job that waited waits again, behind those that wait now; a scheduled or retrying one is due when\n" +
+			"it was, and runs at once if that has passed. Whatever interrupts the command, run it again.",
+		flags: movableFlags(), check: chooses("jobs", movable, true), limit: manyLimit,
+		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/resume", args: "id"}, "/jobs/resume", "tenant kind queue correlation", nil),
+		said:  ofOne(done("job", "is resumed"), saidOfResumed), absent: noSuchJob,
+	},
+	{
+		name: "jobs change", args: "ID...", short: "Change the priority, time, attempts or timeout of jobs that are not running",
+		long: "Changes waiting, scheduled, retrying and suspended jobs. A waiting one that gets another priority\n" +
+			"goes behind those that have it; one that gets a time waits for that.",
+		example: "  tenure jobs change 140737488355331 --priority 10 --max-attempts 20",
+		flags: []flag{
+			flagOf("priority", 0, fmt.Sprintf("%d to %d; higher ones run first", tenure.MinPriority, tenure.MaxPriority)).by(typedPriority),
+			textFlag("at", "run it at this `time`, such as 2027-01-31T09:00:00Z").as("due_at").by(typedTime),
+			textFlag("in", "run it after this `duration`, such as 5m or PT5M; 0s: now, if it waits for a time").as("due_at").by(fromNow),
+			flagOf("max-attempts", 0, fmt.Sprintf("1 to %d, in all", job.MaxMaxAttempts)).by(typedMaxAttempts),
+			textFlag("timeout", "how long each run may take, a `duration` such as 30s or PT30S").as("timeout_ms").by(inMS(1)),
+		},
+		rules: func(cmd *cobra.Command) { cmd.MarkFlagsMutuallyExclusive("at", "in") },
+		check: func(q *question) error {
+			if !q.givenAny([]string{"priority", "at", "in", "max-attempts", "timeout"}) {
+				return usagef("say what is to change: --priority, --at, --in, --max-attempts or --timeout")
+			}
+			return nil
+		},
+		forms: []form{{method: http.MethodPatch, path: "/jobs/{id}", args: "id", flags: "*"}}, said: done("job", "is changed"), absent: noSuchJob,
+	},
+	{
+		name: "enqueue", args: "KIND JSON", hint: "--tenant TENANT", short: "Enqueue a job and print its id", output: true,
+		long: "JSON is the job's arguments; - reads them from standard input. The kind is not checked,\n" +
+			"as only nodes know their handlers: tenure jobs show says whether a node has one.\n\n" + handlers.Usage,
+		example: "  tenure enqueue http.request '{\"url\": \"https://example.com/hook\"}' --tenant acme --in 5m\n" +
+			"  tenure enqueue sql.exec '{\"sql\": \"DELETE FROM session WHERE id = $1\", \"args\": [42]}' --tenant acme",
+		flags: []flag{
+			textFlag("tenant", "the tenant the job is for").by(checked(checkTenant)),
+			textFlag("in", "run it after this `duration`, such as 5m or PT5M").as("delay_ms").by(inMS(0)),
+			textFlag("at", "run it at this `time`, such as 2027-01-31T09:00:00Z").by(typedTime),
+			flagOf("queue", job.DefaultQueue, "the queue to put it on").by(checked(func(text string) error { return job.ValidateKind("queue", text) })),
+			flagOf("priority", 0, fmt.Sprintf("%d to %d; jobs of the same tenant and queue with a higher one run first", tenure.MinPriority, tenure.MaxPriority)).by(typedPriority),
+			flagOf("max-attempts", 0, "most attempts (default: as its kind says)").by(typedMaxAttempts),
+			textFlag("unique", "add it only if the tenant has no unfinished job with this `key`").as("unique_key").by(typedKey),
+			textFlag("unique-for", "with --unique: keep the key taken for this `duration`, such as 1h or P1D, whatever becomes of the job").by(inSeconds(1)),
+			textFlag("timeout", "cancel each run after this `duration`, such as 30s or PT30S (default: as its kind says)").as("timeout_ms").by(inMS(1)),
+			flagOf("tag", []string(nil), "mark it with a `tag` to find it by; may be said more than once").as("tags"),
+			textFlag("correlation", "an `ID` to find it by").as("correlation_id"),
+			textFlag("exclusive", "run at most one of the tenant's jobs with this `key` at a time, in order").as("exclusive_key").by(typedKey),
+			flagOf("skip-retrying", false, "with --exclusive: let others with its key start while it waits to be tried again"),
+			flagOf("external", false, "for workers outside the cluster, which ask for KIND as their topic"),
+			textFlag("meta", "a `JSON` object to store beside the arguments").by(typedMeta),
+			flagOf("after", []string(nil), "start it when the jobs with these `ids` have ended").by(arguments["id"]),
+			flagOf("on-failure", string(tenure.WaitForRetry), "what becomes of it when one of those fails: wait, cancel or run"),
+			textFlag("batch", "add it to the open batch with this `id`").by(arguments["id"]),
+		},
+		rules: func(cmd *cobra.Command) {
+			_ = cmd.MarkFlagRequired("tenant") // fails for a flag that does not exist
+			cmd.MarkFlagsMutuallyExclusive("in", "at", "after")
+		},
+		forms: []form{{method: http.MethodPost, path: "/jobs", args: "kind args", flags: "*"}}, show: showEnqueued,
+	},
+}
+
+func showEnqueued(r *answer) error {
+	if r.format() == asJSON {
+		return printJSON(r.a.stdout, r.body)
+	}
+	var added struct {
+		ID        string
+		Duplicate bool
+	}
+	if err := r.readInto(&added); err != nil {
+		return err
+	}
+	if added.Duplicate {
+		fmt.Fprintf(r.a.stderr, "tenure: nothing was added: job %s has this unique key, and is not finished or has it for a period\n", clean(added.ID))
+	}
+	return say(r.a, clean(added.ID))
+}
+
+func showWhy(r *answer) error {
+	if r.format() == asJSON {
+		return printJSON(r.a.stdout, r.body)
+	}
+	var why struct{ Text, Advice string }
+	if err := r.readInto(&why); err != nil {
+		return err
+	}
+	if err := say(r.a, clean(why.Text)); err != nil {
+		return err
+	}
+	return say(r.a, clean(why.Advice))
+}
+
+// aJob looks whether the argument can be the id of a job.
+func aJob(q *question) error {
+	_, err := arguments["id"](q, "id", q.args[0])
+	return err
+}
+
+// pretty indents JSON; what is not JSON stays as it is.
+func pretty(text json.RawMessage) string {
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return string(text)
+	}
+	return b.String()
 }

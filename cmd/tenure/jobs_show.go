@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,84 +11,80 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/tenurehq/tenure"
-	"github.com/tenurehq/tenure/cmd/tenure/internal/handlers"
 	"github.com/tenurehq/tenure/config"
-	"github.com/tenurehq/tenure/job"
-	"github.com/tenurehq/tenure/job/encryption"
+	"github.com/tenurehq/tenure/internal/plural"
 )
 
-func newJobsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show ID", Short: "Show a job with its arguments, failed runs, progress, output and log lines", Args: cobra.ExactArgs(1)}
-	output := outputFlag(cmd)
-	reveal := cmd.Flags().Bool("reveal", false, "show encrypted arguments, and the headers and credentials of an http.request instead of ***")
-	stack := cmd.Flags().Bool("stack", false, "show where the handler is of a job that runs on this machine's node, and the stacks of runs that panicked (-o json always has these)")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := job.ParseID(args[0])
-		if err != nil {
-			return &usageError{err}
-		}
-		return a.act(cmd.Context(), operateLimit, func(ctx context.Context, o *operation) error {
-			j, runs, err := o.Job(ctx, id)
-			if err != nil {
-				return notFound(err, noSuchJob)
-			}
-			if !*reveal {
-				j.Payload = concealed(j)
-			} else if j.Payload, err = o.OpenPayload(ctx, j); err != nil {
-				return &advised{err, "its arguments can be shown where the configuration has its key, see encryption"}
-			}
-			shown := newJSONShow(j, runs)
-			if *stack && j.State == "running" {
-				if shown.Stack, err = askStack(ctx, o.cfg.Node, j); err != nil {
-					fmt.Fprintln(a.stderr, "tenure:", oneLine(err.Error())) // the rest is worth seeing
-				}
-			}
-			if *output == asJSON {
-				return printJSON(a.stdout, shown)
-			}
-			return printJob(a, shown, *stack)
-		})
-	}
-	return cmd
+// shownJob is a job as the API answers it.
+type shownJob struct {
+	ID, State, Pool, Tenant, Queue, Kind, Node, Error string
+	External, Handled                                 bool
+	Priority, Attempt, Losses                         int
+	Tags                                              []string
+	At                                                time.Time
+	MaxAttempts                                       int             `json:"max_attempts"`
+	TimeoutMS                                         int64           `json:"timeout_ms"`
+	UniqueKey                                         string          `json:"unique_key"`
+	ExclusiveKey                                      string          `json:"exclusive_key"`
+	CorrelationID                                     string          `json:"correlation_id"`
+	CreatedAt                                         time.Time       `json:"created_at"`
+	StartedAt                                         time.Time       `json:"started_at"`
+	ResumeAt                                          time.Time       `json:"resume_at"`
+	CancelAskedAt                                     time.Time       `json:"cancel_asked_at"`
+	Args, Meta                                        json.RawMessage // as far as they are shown
+	Errors                                            []shownFailure
+	Reports                                           []shownReport
 }
 
-// concealed is what anybody may see of a job's arguments.
-func concealed(j tenure.JobStatus) []byte {
-	if encryption.IsEncrypted(j.Payload) {
-		return fmt.Appendf(nil, "%q", "encrypted with key "+encryption.KeyOf(j.Payload))
-	}
-	return handlers.Redact(j.Kind, j.Payload)
+// shownFailure is a run that failed.
+type shownFailure struct {
+	Attempt            int
+	At                 time.Time
+	Node, Error, Stack string
 }
 
-// jsonRun is one failed run.
-type jsonRun struct {
-	Attempt int      `json:"attempt"`
-	At      jsonTime `json:"at"`
-	Node    string   `json:"node"`
-	Error   string   `json:"error"`
-	Stack   string   `json:"stack,omitempty"`
+// shownReport is what one run said of itself.
+type shownReport struct {
+	Attempt     int
+	Node, Note  string
+	StartedAt   time.Time `json:"started_at"`
+	Done, Total int64
+	Output      json.RawMessage
+	Lines       []shownLine
+	LeftOut     int `json:"left_out"` // lines before these
 }
 
-type jsonShow struct {
-	jsonJob
-	CancelAskedAt *jsonTime    `json:"cancel_asked_at,omitempty"`
-	Stack         string       `json:"stack,omitempty"` // of its handler, which runs
-	Runs          []jsonRun    `json:"failed_runs"`
-	Reports       []jsonReport `json:"reports"`
+// shownLine is one line that a run has logged.
+type shownLine struct {
+	AfterMS int64 `json:"after_ms"`
+	Text    string
 }
 
-func newJSONShow(j tenure.JobStatus, runs []job.RunError) jsonShow {
-	out := jsonShow{jsonJob: newJSONJob(j), Runs: []jsonRun{}, Reports: newJSONReports(j.Reports)}
-	if !j.CancelAsked.IsZero() {
-		out.CancelAskedAt = &jsonTime{j.CancelAsked}
+// state is a job's state, with the most frequent reason why nothing happens.
+func (j *shownJob) state() string {
+	if j.State == "waiting" && !j.Handled {
+		return "waiting (no handler)"
 	}
-	for _, r := range runs {
-		out.Runs = append(out.Runs, jsonRun{Attempt: r.Attempt, At: jsonTime{r.At}, Node: r.Node, Error: r.Error, Stack: r.Stack})
+	if j.State == "waiting" && j.External {
+		return "waiting (external)"
 	}
-	return out
+	return j.State
+}
+
+// attempts is how often a job was tried, and of how many times.
+func (j *shownJob) attempts() string {
+	if j.MaxAttempts == 0 {
+		return strconv.Itoa(j.Attempt)
+	}
+	return fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts)
+}
+
+// ran is how long a job's last run took; 0: that is not known.
+func (j *shownJob) ran() time.Duration {
+	if j.StartedAt.IsZero() || j.State != "done" && j.State != "cancelled" {
+		return 0
+	}
+	return j.At.Sub(j.StartedAt)
 }
 
 // atMeans says what a job's time is about, by state.
@@ -99,64 +94,153 @@ var atMeans = map[string]string{
 	"locked": "lock expires", "business_error": "ended",
 }
 
-func printJob(a *app, j jsonShow, stack bool) error {
+// detail is what matters about a job in its state.
+func (j *shownJob) detail(a *app) string {
+	var parts []string
+	if j.Node != "" {
+		parts = append(parts, "on "+j.Node)
+	}
+	if ran := j.ran(); ran > 0 {
+		parts = append(parts, "ran for "+ran.Round(time.Millisecond).String())
+	}
+	if j.State == "running" && !j.StartedAt.IsZero() {
+		parts = append(parts, "started "+a.now.relative(j.StartedAt))
+	} else if what := atMeans[j.State]; what != "" && !j.At.IsZero() { // a claim that is not started yet has a node and no time
+		parts = append(parts, what+" "+a.now.relative(j.At))
+	}
+	if len(j.Tags) > 0 {
+		parts = append(parts, "tags "+strings.Join(j.Tags, " "))
+	}
+	if !j.ResumeAt.IsZero() {
+		parts = append(parts, "until "+a.now.relative(j.ResumeAt))
+	}
+	if j.Error != "" {
+		parts = append(parts, cut(oneLine(j.Error), maxDetail))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// showJob prints a job, and where its handler is, if that is asked for and it runs on this machine.
+func showJob(r *answer) error {
+	var j shownJob
+	if err := r.readInto(&j); err != nil {
+		return err
+	}
+	stack := ""
+	if r.given("stack") && j.State == "running" {
+		var err error
+		if stack, err = askStack(r.cmd.Context(), r.server.here.cfg.Node, &j); err != nil {
+			fmt.Fprintln(r.a.stderr, "tenure:", oneLine(err.Error())) // the rest is worth seeing
+		}
+	}
+	if r.format() == asTable {
+		return printJob(r.a, &j, stack, r.given("stack"))
+	}
+	if stack != "" { // which the API does not know
+		text, err := json.Marshal(stack)
+		if err != nil {
+			return err
+		}
+		r.body = append(append(append(r.body[:strings.LastIndexByte(string(r.body), '}')], `,"stack":`...), text...), '}')
+	}
+	return printJSON(r.a.stdout, r.body)
+}
+
+func printJob(a *app, j *shownJob, stack string, stacks bool) error {
 	maxAttempts := "by its kind"
 	if j.MaxAttempts > 0 {
 		maxAttempts = strconv.Itoa(j.MaxAttempts)
 	}
 	fields := [][]string{
-		{"state", stateOf(j.jsonJob)}, {"kind", j.Kind}, {"tenant", j.Tenant}, {"queue", j.Queue}, {"pool", j.Pool},
-		{"priority", strconv.Itoa(int(j.Priority))},
+		{"state", j.state()}, {"kind", j.Kind}, {"tenant", j.Tenant}, {"queue", j.Queue}, {"pool", j.Pool},
+		{"priority", strconv.Itoa(j.Priority)},
 		{"attempts", strconv.Itoa(j.Attempt)}, {"max attempts", maxAttempts}, {"losses", strconv.Itoa(j.Losses)},
-		{"created", a.now.stamp(j.CreatedAt.Time)},
+		{"created", a.now.stamp(j.CreatedAt)},
 	}
-	if j.TimeoutMs > 0 {
-		fields = append(fields, []string{"timeout", (time.Duration(j.TimeoutMs) * time.Millisecond).String()})
+	add := func(is bool, name, value string) {
+		if is {
+			fields = append(fields, []string{name, value})
+		}
 	}
-	if what := atMeans[j.State]; what != "" {
-		fields = append(fields, []string{what, a.now.stamp(j.At.Time)})
-	}
-	if j.ResumeAt != nil {
-		fields = append(fields, []string{"until", a.now.stamp(j.ResumeAt.Time)})
-	}
-	switch {
-	case !j.StartedAt.IsZero():
-		fields = append(fields, []string{"started", a.now.stamp(j.StartedAt.Time)})
-	case j.State == "running":
-		fields = append(fields, []string{"started", "then or later: it may wait for a worker of its node"})
-	}
-	if j.CancelAskedAt != nil {
-		fields = append(fields, []string{"cancel asked", a.now.stamp(j.CancelAskedAt.Time) + ", and waits for its node and its handler"})
-	}
-	if ran := j.ran(); ran > 0 {
-		fields = append(fields, []string{"ran for", ran.String()})
-	}
-	fields = append(fields, []string{"node", j.Node}, []string{"unique key", j.UniqueKey}, []string{"exclusive key", j.ExclusiveKey}, []string{"correlation id", j.CorrelationID}, []string{"tags", strings.Join(j.Tags, ", ")}, []string{"error", oneLine(j.Error)})
-	if err := printTable(a.stdout, []string{"id", fmt.Sprint(j.ID)}, fields); err != nil {
+	what := atMeans[j.State]
+	add(j.TimeoutMS > 0, "timeout", (time.Duration(j.TimeoutMS) * time.Millisecond).String())
+	add(what != "", what, a.now.stamp(j.At))
+	add(!j.ResumeAt.IsZero(), "until", a.now.stamp(j.ResumeAt))
+	add(!j.StartedAt.IsZero(), "started", a.now.stamp(j.StartedAt))
+	add(j.StartedAt.IsZero() && j.State == "running", "started", "then or later: it may wait for a worker of its node")
+	add(!j.CancelAskedAt.IsZero(), "cancel asked", a.now.stamp(j.CancelAskedAt)+", and waits for its node and its handler")
+	add(j.ran() > 0, "ran for", j.ran().String())
+	fields = append(fields, [][]string{{"node", j.Node}, {"unique key", j.UniqueKey}, {"exclusive key", j.ExclusiveKey}, {"correlation id", j.CorrelationID}, {"tags", strings.Join(j.Tags, ", ")}, {"error", oneLine(j.Error)}}...)
+	if err := printTable(a.stdout, []string{"id", j.ID}, fields); err != nil {
 		return err
 	}
-	printBlock(a.stdout, "payload", pretty(j.Payload))
+	if j.Args != nil {
+		printBlock(a.stdout, "args", pretty(j.Args))
+	}
 	if j.Meta != nil {
 		printBlock(a.stdout, "meta", pretty(j.Meta))
 	}
-	for _, r := range j.Reports {
-		printReport(a, r)
+	for i := range j.Reports {
+		j.Reports[i].print(a)
 	}
-	if j.Stack != "" {
-		printBlock(a.stdout, "its handler is at", j.Stack)
+	if stack != "" {
+		printBlock(a.stdout, "its handler is at", stack)
 	}
-	for _, r := range j.Runs {
-		text := r.Error
-		if stack && r.Stack != "" {
-			text += "\n" + r.Stack
+	for _, f := range j.Errors {
+		text := f.Error
+		if stacks && f.Stack != "" {
+			text += "\n" + f.Stack
 		}
-		printBlock(a.stdout, fmt.Sprintf("attempt %d failed %s on %s", r.Attempt, a.now.stamp(r.At.Time), r.Node), text)
+		printBlock(a.stdout, fmt.Sprintf("attempt %d failed %s on %s", f.Attempt, a.now.stamp(f.At), f.Node), text)
 	}
 	return nil
 }
 
+// progress is how far the run is; "": it has not said.
+func (r *shownReport) progress() string {
+	var parts []string
+	switch {
+	case r.Total > 0:
+		parts = append(parts, fmt.Sprintf("%d of %d (%.0f %%)", r.Done, r.Total, 100*float64(r.Done)/float64(r.Total)))
+	case r.Done != 0:
+		parts = append(parts, fmt.Sprint(r.Done))
+	}
+	if r.Note != "" {
+		parts = append(parts, oneLine(r.Note))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// line is a line that was logged, with the time of it.
+func (r *shownReport) line(l shownLine) string {
+	return r.StartedAt.Add(time.Duration(l.AfterMS)*time.Millisecond).UTC().Format("15:04:05.000") + "  " + oneLine(l.Text)
+}
+
+// print prints what one run said.
+func (r *shownReport) print(a *app) {
+	var text []string
+	if p := r.progress(); p != "" {
+		text = append(text, "progress: "+p)
+	}
+	if r.Output != nil {
+		text = append(text, "output: "+pretty(r.Output))
+	}
+	if r.LeftOut > 0 {
+		text = append(text, "("+plural.Count(r.LeftOut, "line before these is", "lines before these are")+" left out)")
+	}
+	for _, l := range r.Lines {
+		text = append(text, r.line(l))
+	}
+	printBlock(a.stdout, fmt.Sprintf("attempt %d, begun %s on %s, said", r.Attempt, a.now.stamp(r.StartedAt), r.Node), strings.Join(text, "\n"))
+}
+
+// printBlock prints text of several lines below its name.
+func printBlock(w io.Writer, name, text string) {
+	fmt.Fprintf(w, "\n%s:\n  %s\n", clean(name), strings.ReplaceAll(cleanLines(text), "\n", "\n  "))
+}
+
 // askStack asks the node on this machine where a job's handler is.
-func askStack(ctx context.Context, node config.Node, j tenure.JobStatus) (stack string, err error) {
+func askStack(ctx context.Context, node config.Node, j *shownJob) (stack string, err error) {
 	switch {
 	case j.Node != node.Name:
 		return "", fmt.Errorf("its handler's stack is on node %s: type this on its machine, with its configuration", j.Node)
@@ -169,7 +253,7 @@ func askStack(ctx context.Context, node config.Node, j tenure.JobStatus) (stack 
 	if err != nil {
 		return "", err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/-/jobs/%d/stack", there.url, j.ID), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, there.url+"/-/jobs/"+j.ID+"/stack", nil)
 	if err != nil {
 		return "", err
 	}
@@ -196,17 +280,3 @@ const (
 	stackLimit = 5 * time.Second
 	maxStack   = 16 << 20
 )
-
-// printBlock prints text of several lines below its name.
-func printBlock(w io.Writer, name, text string) {
-	fmt.Fprintf(w, "\n%s:\n  %s\n", clean(name), strings.ReplaceAll(cleanLines(text), "\n", "\n  "))
-}
-
-// pretty indents JSON; what is not JSON stays as it is.
-func pretty(text []byte) string {
-	var b bytes.Buffer
-	if err := json.Indent(&b, text, "", "  "); err != nil {
-		return string(text)
-	}
-	return b.String()
-}

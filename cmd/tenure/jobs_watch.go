@@ -1,94 +1,33 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/tenurehq/tenure"
-	"github.com/tenurehq/tenure/job"
 )
-
-// watchEvery is how often a job is looked at: its run says something once a second at most.
-const watchEvery = time.Second
 
 // watchLimit is when a watch that was forgotten ends.
 const watchLimit = 7 * 24 * time.Hour
 
-func newJobsWatch(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "watch ID",
-		Short: "Follow a job to its end: its state, progress, log lines and output",
-		Long:  "It ends with the job, and fails if that is not done. With -o json it prints what `jobs show` does, whenever something of it has changed.",
-		Args:  cobra.ExactArgs(1),
-	}
-	output := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := job.ParseID(args[0])
-		if err != nil {
-			return &usageError{err}
-		}
-		return a.act(cmd.Context(), watchLimit, func(ctx context.Context, o *operation) error {
-			return (&watcher{a: a, json: *output == asJSON, seen: map[int32]int{}}).follow(ctx, o, id)
-		})
-	}
-	return cmd
+// comeBack is how long it takes until a stream that has ended is asked for again.
+const comeBack = time.Second
+
+func watchJob(ctx context.Context, q *question, s *server) error {
+	return (&watcher{a: q.a, json: q.format() == asJSON, seen: map[string]int{}}).follow(ctx, s, q.args[0])
 }
 
-func newJobsRun(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "run ID",
-		Short: "Have a job run now, and follow that run to its end",
-		Long: "A job that waits, for its turn or its time, or that is dead goes before all others of its tenant\n" +
-			"and queue: it gets the highest priority, and keeps it. It runs on a node, not here, and as any\n" +
-			"other: if it does not start, tenure jobs why says what it waits for. The command fails if the\n" +
-			"run does, also if the job is to be tried again.",
-		Args: cobra.ExactArgs(1),
+func runJob(ctx context.Context, q *question, s *server) error {
+	if _, err := s.ask(ctx, http.MethodPost, "/jobs/"+q.args[0]+"/run", nil, nil); err != nil {
+		return explainAbsent(err, q.absent)
 	}
-	output := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := job.ParseID(args[0])
-		if err != nil {
-			return &usageError{err}
-		}
-		return a.act(cmd.Context(), watchLimit, func(ctx context.Context, o *operation) error {
-			if err := o.RunJob(ctx, id); err != nil {
-				return notFound(err, noSuchJob)
-			}
-			return (&watcher{a: a, json: *output == asJSON, seen: map[int32]int{}, once: true}).follow(ctx, o, id)
-		})
-	}
-	return cmd
-}
-
-// follow tells of a job until it has ended, or ctx has.
-func (w *watcher) follow(ctx context.Context, o *operation, id job.ID) error {
-	every := time.NewTicker(watchEvery)
-	defer every.Stop()
-	for {
-		j, runs, err := o.Job(ctx, id)
-		switch {
-		case ctx.Err() != nil: // interrupted
-			return nil
-		case errors.Is(err, tenure.ErrNotFound) && (w.state != "" || w.once):
-			return &advised{err, "it has ended, and is not kept: see execution.retention"}
-		case err != nil:
-			return notFound(err, noSuchJob)
-		}
-		j.Payload = concealed(j)
-		if ended, err := w.tell(newJSONShow(j, runs)); ended || err != nil {
-			return err
-		}
-		select {
-		case <-every.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return (&watcher{a: q.a, json: q.format() == asJSON, seen: map[string]int{}, once: true}).follow(ctx, s, q.args[0])
 }
 
 // watcher tells what has changed of a job since the last look.
@@ -97,27 +36,76 @@ type watcher struct {
 	json     bool
 	once     bool // the job was made to run: when it waits for its time again, that run is over
 	state    string
+	version  string // of what was told last
 	progress string
-	printed  string        // the last JSON
-	seen     map[int32]int // log lines, by turn
+	seen     map[string]int // log lines, by run
+}
+
+// follow tells of a job until it has ended, or ctx has. A stream ends from time to time.
+func (w *watcher) follow(ctx context.Context, s *server, id string) error {
+	for {
+		ended, err := w.stream(ctx, s, id)
+		switch {
+		case ctx.Err() != nil: // interrupted
+			return nil
+		case ended:
+			return err
+		case errors.Is(err, tenure.ErrNotFound) && (w.state != "" || w.once):
+			return &advised{err, "it has ended, and is not kept: see execution.retention"}
+		case err != nil:
+			return explainAbsent(err, noSuchJob)
+		}
+		select {
+		case <-time.After(comeBack):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// stream reads a job's events.
+func (w *watcher) stream(ctx context.Context, s *server, id string) (ended bool, _ error) {
+	r, err := s.request(http.MethodGet, "/jobs/"+id+"/events", nil, nil)
+	if err != nil {
+		return false, err
+	}
+	if w.version != "" {
+		r.Header.Set("Last-Event-ID", w.version)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of the rest of the stream
+	events, err := s.open(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	defer events.Body.Close()
+	lines := bufio.NewScanner(events.Body)
+	lines.Buffer(nil, maxAnswer)
+	for lines.Scan() {
+		if text, is := strings.CutPrefix(lines.Text(), "data: "); is {
+			if ended, err := w.tell([]byte(text)); ended || err != nil {
+				return true, err
+			}
+		}
+	}
+	return false, nil // also if the connection broke
 }
 
 // tell prints what is new. The error is that of a job that has ended otherwise than well.
-func (w *watcher) tell(j jsonShow) (ended bool, err error) {
+func (w *watcher) tell(text json.RawMessage) (ended bool, err error) {
+	var j struct {
+		shownJob
+		Version string
+	}
+	if err := readAnswer(text, &j); err != nil {
+		return true, err
+	}
+	w.version = j.Version
 	if w.json {
-		text, err := json.Marshal(j)
-		if err != nil {
-			return false, fmt.Errorf("print: %w", err)
-		}
-		if string(text) != w.printed {
-			w.printed = string(text)
-			if err := printJSON(w.a.stdout, j); err != nil {
-				return false, err
-			}
-		}
+		err = printJSON(w.a.stdout, text)
 		w.state = j.State
 	} else {
-		w.print(j)
+		w.print(&j.shownJob)
 	}
 	why := ""
 	if j.Error != "" {
@@ -125,28 +113,30 @@ func (w *watcher) tell(j jsonShow) (ended bool, err error) {
 	}
 	switch j.State {
 	case "done":
-		return true, nil
-	case "dead", "cancelled":
-		return true, fmt.Errorf("job %s is %s%s", job.ID(j.ID), j.State, why)
+		return true, err
+	case "dead", "cancelled", "business_error":
+		return true, fmt.Errorf("job %s is %s%s", j.ID, j.State, why)
 	case "scheduled", "retrying":
 		if w.once {
-			return true, fmt.Errorf("job %s has run, and is to run again %s%s", job.ID(j.ID), w.a.now.relative(j.At.Time), why)
+			return true, fmt.Errorf("job %s has run, and is to run again %s%s", j.ID, w.a.now.relative(j.At), why)
 		}
 	}
-	return false, nil
+	return false, err
 }
 
-func (w *watcher) print(j jsonShow) {
-	line := stateOf(j.jsonJob)
-	if d := detailOf(w.a, j.jsonJob); d != "" && j.State != w.state {
+func (w *watcher) print(j *shownJob) {
+	line := j.state()
+	if d := j.detail(w.a); d != "" && j.State != w.state {
 		line += " " + d
 	}
-	for _, r := range j.Reports {
+	for i := range j.Reports {
+		r := &j.Reports[i]
+		run := fmt.Sprint(r.Attempt, r.Node, r.StartedAt)
 		n := r.LeftOut + len(r.Lines)
-		for _, l := range r.Lines[max(0, len(r.Lines)-(n-w.seen[r.turn])):] {
-			fmt.Fprintln(w.a.stdout, l)
+		for _, l := range r.Lines[max(0, len(r.Lines)-(n-w.seen[run])):] {
+			fmt.Fprintln(w.a.stdout, r.line(l))
 		}
-		w.seen[r.turn] = n
+		w.seen[run] = n
 	}
 	if n := len(j.Reports); n > 0 {
 		if p := j.Reports[n-1].progress(); p != "" && p != w.progress {

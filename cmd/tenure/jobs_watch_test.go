@@ -33,12 +33,8 @@ func TestShowTellsWhatRunsSaid(t *testing.T) {
 	require.Regexp(t, `(?m)^node +n1$`, out)
 	require.Regexp(t, `(?m)^attempt 1, begun \S+ \(1m ago\) on n1, said:\n  progress: 2 of 8 \(25 %\), sending\n  output: \{\n +"sent": 2\n +\}\n  \d\d:\d\d:\d\d\.\d{3}  a \[31mline$`, out)
 	require.Contains(t, b.ok("jobs", "list"), "on n1, ran for 1m30s, finished ")
-	var shown struct {
-		Seconds float64      `json:"ran_seconds"`
-		Reports []jsonReport `json:"reports"`
-	}
+	var shown shownJob
 	require.NoError(t, json.Unmarshal([]byte(b.ok("jobs", "show", id, "-o", "json")), &shown))
-	require.InDelta(t, 90, shown.Seconds, 0.001)
 	require.Len(t, shown.Reports, 1)
 	require.Equal(t, int64(2), shown.Reports[0].Done)
 	require.Len(t, shown.Reports[0].Lines, 1)
@@ -78,16 +74,18 @@ func TestWatchFollowsAJobToItsEnd(t *testing.T) {
 func TestWatcherPrintsWhatIsNew(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	w := watcher{a: &app{stdout: &out, now: time.Now}, seen: map[int32]int{}}
+	w := watcher{a: &app{stdout: &out, now: time.Now}, seen: map[string]int{}}
 	look := func(state string, leftOut int, lines ...string) string {
-		j := jsonShow{jsonJob: jsonJob{State: state, Handled: true}}
-		r := jsonReport{Done: 1, LeftOut: leftOut, turn: 7}
+		r := map[string]any{"done": 1, "left_out": leftOut}
+		var all []map[string]any
 		for _, l := range lines {
-			r.Lines = append(r.Lines, jsonLine{Text: l})
+			all = append(all, map[string]any{"text": l})
 		}
-		j.Reports = append(j.Reports, r)
+		r["lines"] = all
+		text, err := json.Marshal(map[string]any{"state": state, "handled": true, "reports": []any{r}})
+		require.NoError(t, err)
 		out.Reset()
-		_, err := w.tell(j)
+		_, err = w.tell(text)
 		require.NoError(t, err)
 		return strings.ReplaceAll(out.String(), "00:00:00.000  ", "")
 	}

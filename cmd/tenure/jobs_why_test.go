@@ -16,12 +16,12 @@ func TestJobsWhy(t *testing.T) {
 	out := b.ok("jobs", "why", id)
 	require.Contains(t, out, "no node holds the acquire lock of pool p1\n")
 	require.Contains(t, out, "start a node that serves the pool")
-	var why struct{ ID, Pool, State, Reason string }
+	var why struct {
+		Job    struct{ ID, Pool, State string }
+		Reason string
+	}
 	require.NoError(t, json.Unmarshal([]byte(b.ok("jobs", "why", id, "-o", "json")), &why))
-	require.Equal(t, "no holder", why.Reason)
-	require.Equal(t, id, why.ID)
-	require.Equal(t, "p1", why.Pool)
-	require.Equal(t, "waiting", why.State)
+	require.Equal(t, []string{"no holder", id, "p1", "waiting"}, []string{why.Reason, why.Job.ID, why.Job.Pool, why.Job.State})
 	require.Contains(t, b.ok("jobs", "show", id), "account:7")
 	require.Contains(t, b.fails(exitFailed, "jobs", "why", "1").errors, "no such job")
 	require.Contains(t, b.ok("tenants", "why", "P1"), "no node holds the acquire lock of pool p1\n")
@@ -39,10 +39,9 @@ func TestJobsOfAnUnknownTenant(t *testing.T) {
 	b.sql("p1", `SELECT tenure.enqueue('mistyped', 'k', '{}', unique_key => CASE n WHEN 1 THEN 'taken' WHEN 2 THEN 'free' END,
 		delay => CASE n WHEN 3 THEN interval '1 hour' END, tags => '{red}') FROM generate_series(1, 5) n`)
 	b.sql("p1", "SELECT tenure.enqueue('P1', 'k', '{}', unique_key => 'taken')")
-	var found []struct{ ID string }
-	require.NoError(t, json.Unmarshal([]byte(b.ok("jobs", "list", "--tenant", "mistyped", "-o", "json")), &found))
+	found := b.list("jobs", "list", "--tenant", "mistyped")
 	require.Len(t, found, 5)
-	out := b.ok("jobs", "why", found[0].ID)
+	out := b.ok("jobs", "why", found[0]["id"].(string))
 	require.Contains(t, out, `unknown tenant "mistyped"`)
 	require.Contains(t, out, `tenure tenants reassign "mistyped" --to TENANT`)
 	require.Regexp(t, `(?m)^mistyped +p1 +unknown`, b.ok("tenants", "list"))

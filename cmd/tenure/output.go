@@ -142,13 +142,3 @@ func roughly(d time.Duration) string {
 	}
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
-
-// jsonTime is a time in JSON; null when there is none.
-type jsonTime struct{ time.Time }
-
-func (t jsonTime) MarshalJSON() ([]byte, error) {
-	if t.IsZero() {
-		return []byte("null"), nil
-	}
-	return t.UTC().MarshalJSON()
-}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -102,6 +103,15 @@ func (b *bed) ok(args ...string) string {
 	require.Zero(b.t, r.code, r.errors)
 	require.Empty(b.t, farLine.ReplaceAllString(r.errors, ""))
 	return r.out
+}
+
+// list runs a command that prints a list as JSON, and reads its items.
+func (b *bed) list(args ...string) (items []map[string]any) {
+	b.t.Helper()
+	var all struct{ Items []map[string]any }
+	require.NoError(b.t, json.Unmarshal([]byte(b.ok(append(args, "-o", "json")...)), &all))
+	require.NotNil(b.t, all.Items)
+	return all.Items
 }
 
 // fails runs a command that fails.

@@ -4,144 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
-	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/tenancy"
 )
-
-func newTenants(a *app) *cobra.Command {
-	return newGroup("tenants", "List, explain, freeze, thaw, limit and weight tenants, move them to another pool, and reassign jobs",
-		newTenantsList(a), newTenantsWhy(a), newTenantsFreeze(a), newTenantsThaw(a), newTenantsLimit(a), newTenantsWeight(a), newTenantsMove(a), newTenantsReassign(a))
-}
-
-// jsonTenant is a tenant in a pool as -o json prints it.
-type jsonTenant struct {
-	Tenant string `json:"tenant"`
-	Pool   string `json:"pool"`
-	State  string `json:"state"`
-	Other  string `json:"other_pool,omitempty"`
-	Weight int    `json:"weight"`
-}
-
-func newTenantsList(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the tenants of every pool",
-		Long: "Lists the tenants under tenants.static, those with unfinished jobs, and those that were\n" +
-			"frozen or moved, or have a weight. States: active, frozen, moving (about to move to the other pool), held\n" +
-			"(moving, while its own data is being copied), moved (lives in the other pool), arriving\n" +
-			"(about to come from it), stray (lives elsewhere, but has jobs here that do not run;\n" +
-			"move it to where it lives), and unknown: has jobs here, but no routing rule knows it.",
-	}
-	head := []string{"TENANT", "POOL", "STATE", "WEIGHT", "OTHER POOL"}
-	row := func(t jsonTenant) []string {
-		return []string{t.Tenant, t.Pool, t.State, strconv.Itoa(t.Weight), t.Other}
-	}
-	return list(a, cmd, head, row, func(ctx context.Context, o *operation) (all []jsonTenant, unanswered error) {
-		tenants, unanswered := o.Tenants(ctx)
-		for _, t := range tenants {
-			all = append(all, jsonTenant{string(t.Tenant), t.Pool, t.State, t.Other, t.Weight})
-		}
-		return all, unanswered
-	})
-}
-
-func newTenantsFreeze(a *app) *cobra.Command {
-	return onEach(a, &cobra.Command{
-		Use:   "freeze TENANT",
-		Short: "Start no jobs of a tenant until it is thawed; running jobs continue",
-		Args:  cobra.ExactArgs(1),
-	}, "tenant", parseTenant, func(ctx context.Context, o *operation, id tenancy.ID) (string, error) {
-		return "is frozen; thaw it with: tenure tenants thaw " + string(id), o.FreezeTenant(ctx, id)
-	})
-}
-
-func newTenantsThaw(a *app) *cobra.Command {
-	return onEach(a, &cobra.Command{
-		Use:   "thaw TENANT",
-		Short: "Let a frozen tenant's jobs run again",
-		Args:  cobra.ExactArgs(1),
-	}, "tenant", parseTenant, func(ctx context.Context, o *operation, id tenancy.ID) (string, error) {
-		return "is thawed", o.ThawTenant(ctx, id)
-	})
-}
-
-func newTenantsLimit(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "limit TENANT [--max-running N] [--max-waiting N]",
-		Short: "Bound how many of a tenant's jobs run at a time, on all nodes together, and how many may wait",
-		Long: "In force within a second. Jobs that are running beyond it go on; those that are claimed and\n" +
-			"wait for a worker count as running. While --max-waiting jobs wait or run, more are refused; the\n" +
-			"holder of the pool's lock looks once a second, so that some more may come in. The limits are kept\n" +
-			"with the tenant, and move with it.",
-		Args: cobra.ExactArgs(1),
-	}
-	most := cmd.Flags().Int("max-running", 0, "1 or more; 0: any number, as at first")
-	waiting := cmd.Flags().Int("max-waiting", 0, "1 or more; 0: any number, as at first")
-	cmd.MarkFlagsOneRequired("max-running", "max-waiting")
-	return onEach(a, cmd, "tenant", parseTenant, func(ctx context.Context, o *operation, id tenancy.ID) (string, error) {
-		var said []string
-		if cmd.Flags().Changed("max-running") {
-			if err := o.LimitTenant(ctx, id, *most); err != nil {
-				return "", err
-			}
-			text := "may have any number of jobs running"
-			if *most > 0 {
-				text = "may have " + plural.Count(*most, "job", "jobs") + " running at a time"
-			}
-			said = append(said, text)
-		}
-		if cmd.Flags().Changed("max-waiting") {
-			if err := o.LimitWaiting(ctx, id, *waiting); err != nil {
-				return strings.Join(said, ", "), err
-			}
-			text := "may have any number of jobs waiting"
-			if *waiting > 0 {
-				text = "may have " + plural.Count(*waiting, "job", "jobs") + " waiting"
-			}
-			said = append(said, text)
-		}
-		return strings.Join(said, ", "), nil
-	})
-}
-
-func newTenantsWeight(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "weight TENANT N",
-		Short: "Give a tenant more of the workers than others of its pool, in proportion",
-		Long: "Of two tenants that have much to do, one of weight 3 has three times as much of the workers as\n" +
-			"one of weight 1, which is what a tenant has at first. In force within a second, for what waits\n" +
-			"already, too. It is kept with the tenant, and moves with it.",
-		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseTenant(args[0])
-			if err != nil {
-				return &usageError{err}
-			}
-			weight, err := strconv.Atoi(args[1])
-			if err != nil {
-				return usagef("weight %q: a whole number from 1 on is needed, such as 3", args[1])
-			}
-			return a.act(cmd.Context(), operateLimit, func(ctx context.Context, o *operation) error {
-				if err := o.SetTenantWeight(ctx, id, weight); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(a.stdout, "tenant %s has weight %d\n", id, weight)
-				return err
-			})
-		},
-	}
-}
-
-func parseTenant(text string) (tenancy.ID, error) {
-	id := tenancy.ID(text)
-	return id, id.Validate()
-}
 
 // moveLimit bounds a move as a whole, so that one that is forgotten ends some day.
 const moveLimit = 24 * time.Hour
@@ -154,37 +24,6 @@ type jsonMove struct {
 	Done   bool           `json:"done"`
 	Held   bool           `json:"held,omitempty"`
 	Jobs   map[string]int `json:"jobs"`
-}
-
-func newTenantsReassign(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "reassign TENANT --to TENANT",
-		Short: "Give the jobs of a tenant that no routing rule knows to another tenant",
-		Long: "For jobs that SQL has added for a mistyped tenant. Those in the pool of the other tenant go to\n" +
-			"the end of its queues; dead letters and what is for later come along. What is in flight, what is encrypted, and\n" +
-			"what has a unique key that the other tenant has stays. To delete them instead: tenure jobs cancel --tenant TENANT.",
-		Args: cobra.ExactArgs(1),
-	}
-	to := cmd.Flags().String("to", "", "the `tenant` that gets them")
-	_ = cmd.MarkFlagRequired("to") // fails for a flag that does not exist
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		from, err := parseTenant(args[0])
-		if err != nil {
-			return &usageError{err}
-		}
-		other, err := parseTenant(*to)
-		if err != nil {
-			return usagef("--to: %w", err)
-		}
-		return a.act(cmd.Context(), operateLimit, func(ctx context.Context, o *operation) error {
-			n, left, err := o.Reassign(ctx, from, other)
-			if n > 0 || err == nil {
-				fmt.Fprintf(a.stdout, "%s of tenant %s %s tenant %s's now, %s left\n", plural.Count(n, "job", "jobs"), from, plural.Which(n, "is", "are"), other, plural.Count(left, "is", "are"))
-			}
-			return err
-		})
-	}
-	return cmd
 }
 
 func newTenantsMove(a *app) *cobra.Command {
@@ -232,18 +71,22 @@ tenants.table.move.`,
 		if *wait <= 0 {
 			return usagef("--wait %v: must be more than 0", *wait)
 		}
-		id, err := parseTenant(args[0])
-		if err != nil {
+		id := tenancy.ID(args[0])
+		if err := id.Validate(); err != nil {
 			return &usageError{err}
 		}
-		return a.act(cmd.Context(), moveLimit, func(ctx context.Context, o *operation) error {
+		if _, err := a.loadConfig(*to); err != nil {
+			return err
+		}
+		return a.operate(cmd.Context(), moveLimit, true, func(ctx context.Context, o *operation) error {
 			options := tenure.MoveOptions{Wait: *wait, Hold: *hold}
 			if *output == asTable {
 				options.Progress = func(step string) { fmt.Fprintf(a.stderr, "tenant %s: %s\n", id, oneLine(step)) }
 			}
 			moved, err := o.MoveTenant(ctx, id, *to, options)
-			return errors.Join(printMoved(a, *output, id, moved, err == nil), err)
-		}, *to)
+			err = errors.Join(printMoved(a, *output, id, moved, err == nil), err)
+			return a.unconcerned(o, err)
+		})
 	}
 	return cmd
 }

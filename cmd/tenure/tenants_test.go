@@ -61,7 +61,7 @@ func TestTenants(t *testing.T) {
 	require.Equal(t, "tenant P1 may have 4 jobs running at a time, may have 9 jobs waiting\n", b.ok("tenants", "limit", "P1", "--max-running", "4", "--max-waiting", "9"))
 	require.Equal(t, "tenant P1 may have any number of jobs waiting\n", b.ok("tenants", "limit", "P1", "--max-waiting", "0"))
 	b.fails(exitUsage, "tenants", "limit", "P1")
-	require.Contains(t, b.fails(exitUsage, "tenants", "limit", "P1", "--max-running", "-1").errors, "1 to 1000000 are allowed")
+	require.Contains(t, b.fails(exitUsage, "tenants", "limit", "P1", "--max-running", "-1").errors, "0 to 1000000 are allowed")
 	require.Equal(t, "tenant P1 is frozen; thaw it with: tenure tenants thaw P1\n", b.ok("tenants", "freeze", "P1"))
 	require.Equal(t, []string{"P1", "p1", "frozen", "1", "-"}, rows(b.ok("tenants", "list"))[0])
 
@@ -82,7 +82,7 @@ tenant P1: moving its finished jobs from pool p1
 `, r.errors)
 	require.Equal(t, "tenant P1 is thawed\n", b.ok("tenants", "thaw", "P1"))
 	require.Equal(t, [][]string{{"P1", "p1", "moved", "1", "p2"}, {"P1", "p2", "active", "1", "-"}, {"P2", "p2", "active", "1", "-"}}, rows(b.ok("tenants", "list")))
-	require.JSONEq(t, `[{"tenant": "P1", "pool": "p1", "state": "moved", "other_pool": "p2", "weight": 1}, {"tenant": "P1", "pool": "p2", "state": "active", "weight": 1}, {"tenant": "P2", "pool": "p2", "state": "active", "weight": 1}]`,
+	require.JSONEq(t, `{"items": [{"tenant": "P1", "pool": "p1", "state": "moved", "other": "p2", "weight": 1}, {"tenant": "P1", "pool": "p2", "state": "active", "weight": 1}, {"tenant": "P2", "pool": "p2", "state": "active", "weight": 1}], "incomplete": false}`,
 		b.ok("tenants", "list", "-o", "json"))
 	id := b.enqueue("k", "{}", "--tenant", "P1")
 	require.Contains(t, b.ok("jobs", "show", id), "p2")

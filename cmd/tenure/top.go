@@ -6,82 +6,77 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/cmd/tenure/internal/demo"
 )
 
 // topLimit bounds one look: a pool that takes longer is shown as one that does not answer.
 const topLimit = 2 * time.Second
 
-func newTop(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "Watch what the pools have to do, the worst first",
-		Long: "Looks every second (--every) at all pools, in their databases: who holds the lock, how many jobs\n" +
-			"wait (up to 10000) and since when the oldest has been there, how many are running, and how many were\n" +
-			"started, ended and have died in each second, by the rows that Postgres has counted, which lags by\n" +
-			"a second. Pools that do not answer come first, then those whose jobs wait and whose lock nobody holds,\n" +
-			"then those with the oldest jobs. Ctrl-C ends it.",
-		Args: cobra.NoArgs,
-	}
-	every := cmd.Flags().Duration("every", time.Second, "how often to look")
-	once := cmd.Flags().Bool("once", false, "look twice, so far apart, print that and end")
-	output := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		switch {
-		case *every < 100*time.Millisecond:
-			return usagef("--every %v: must be 100ms or more", *every)
-		case *output == asJSON && !*once:
+var topCommand = spec{
+	name: "top", short: "Watch what the pools have to do, the worst first", output: true,
+	long: "Looks every second (--every) at all pools: who holds the lock, how many jobs\n" +
+		"wait (up to 10000) and since when the oldest has been there, how many are running, and how many were\n" +
+		"started, ended and have died in each second, by the rows that Postgres has counted, which lags by\n" +
+		"a second. Pools that do not answer come first, then those whose jobs wait and whose lock nobody holds,\n" +
+		"then those with the oldest jobs. Ctrl-C ends it.",
+	flags: []flag{flagOf("every", time.Second, "how often to look"), flagOf("once", false, "look twice, so far apart, print that and end")},
+	check: func(q *question) error {
+		switch every, err := q.cmd.Flags().GetDuration("every"); {
+		case err != nil || every < 100*time.Millisecond:
+			return usagef("--every %v: must be 100ms or more", every)
+		case q.format() == asJSON && !q.given("once"):
 			return usagef("-o json goes with --once")
 		}
-		return a.operate(cmd.Context(), 365*24*time.Hour, nil, func(ctx context.Context, o *operation) error {
-			return watchLoads(ctx, a.stdout, o, *every, *once, *output)
-		})
-	}
-	return cmd
+		return nil
+	},
+	run: watchLoads, limit: 365 * 24 * time.Hour,
 }
 
 // watchLoads looks until ctx ends, or once.
-func watchLoads(ctx context.Context, w io.Writer, o *operation, every time.Duration, once bool, output format) error {
-	before, at := readLoads(ctx, o), time.Now()
-	for {
+func watchLoads(ctx context.Context, q *question, s *server) error {
+	every, err := q.cmd.Flags().GetDuration("every")
+	before, at := readLoads(ctx, s), time.Now()
+	for err == nil {
 		select {
 		case <-ctx.Done(): // somebody has seen enough
 			return nil
 		case <-time.After(every):
 		}
-		now, then := readLoads(ctx, o), time.Now()
-		if ctx.Err() != nil {
+		now, then := readLoads(ctx, s), time.Now()
+		switch {
+		case ctx.Err() != nil:
 			return nil
+		case now.err != nil:
+			return now.err
 		}
-		pools := topPools(slices.Sorted(maps.Keys(o.cfg.Pools)), before, now, then.Sub(at))
-		if once && output == asJSON {
-			return printJSON(w, pools)
+		pools := topPools(before.pools, now.pools, then.Sub(at))
+		if q.given("once") && q.format() == asJSON {
+			return printJSON(q.a.stdout, pools)
 		}
-		if err := drawLoads(w, pools); err != nil || once {
+		if err := drawLoads(q.a.stdout, pools); err != nil || q.given("once") {
 			return err
 		}
 		before, at = now, then
 	}
+	return err
 }
 
-// readLoads is what the pools say, by their names; those that do not answer are missing.
-func readLoads(ctx context.Context, o *operation) map[string]tenure.PoolLoad {
+// loads is what the pools say.
+type loads struct {
+	pools []shownPool
+	err   error // the API does not answer
+}
+
+func readLoads(ctx context.Context, s *server) loads {
 	ctx, cancel := context.WithTimeout(ctx, topLimit)
 	defer cancel()
-	loads, _ := o.Loads(ctx) // that a pool does not answer is shown
-	all := map[string]tenure.PoolLoad{}
-	for _, l := range loads {
-		all[l.Pool] = l
-	}
-	return all
+	var all struct{ Items []shownPool }
+	err := s.get(ctx, "/pools", nil, &all)
+	return loads{all.Items, err}
 }
 
 // jsonLoad is what a pool has to do as -o json prints it.
@@ -101,23 +96,24 @@ type jsonLoad struct {
 }
 
 // topPools is what happened between two looks, the worst first.
-func topPools(names []string, before, now map[string]tenure.PoolLoad, passed time.Duration) []jsonLoad {
-	pools := make([]jsonLoad, 0, len(names))
-	for _, name := range names {
-		l, answers := now[name]
-		p := jsonLoad{Pool: name, State: "up", Node: l.Node, Epoch: l.Epoch, Waiting: l.Waiting, Oldest: l.Oldest.Seconds(), Running: l.Running, Dead: l.Dead}
+func topPools(before, now []shownPool, passed time.Duration) []jsonLoad {
+	pools := make([]jsonLoad, 0, len(now))
+	for _, l := range now {
+		p := jsonLoad{Pool: l.Pool, State: "up", Node: l.Holder, Epoch: l.Epoch, Waiting: l.Waiting, Oldest: l.Oldest, Running: l.Running, Dead: l.Dead}
 		switch {
-		case !answers:
+		case !l.answers():
 			p.State = "down"
 		case l.Frozen:
 			p.State = "frozen"
 		case !l.Held:
 			p.State = "unheld"
 		}
-		if was, answered := before[name]; answered && answers {
+		if i := slices.IndexFunc(before, func(was shownPool) bool { return was.Pool == l.Pool && was.answers() }); i >= 0 && l.answers() {
+			was := before[i]
 			rate := func(n int64) float64 { return float64(max(0, n)) / passed.Seconds() } // statistics may have been reset
-			p.Started, p.Ended = rate(l.Ended-was.Ended+l.Running-was.Running), rate(l.Ended-was.Ended)
-			p.Done, p.Died = rate(l.Finished-was.Finished), rate(l.Died-was.Died)
+			ended := l.Totals.Ended - was.Totals.Ended
+			p.Started, p.Ended = rate(ended+l.Running-was.Running), rate(ended)
+			p.Done, p.Died = rate(l.Totals.Done-was.Totals.Done), rate(l.Totals.Died-was.Totals.Died)
 		}
 		pools = append(pools, p)
 	}

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tenurehq/tenure"
 )
 
 func TestTop(t *testing.T) {
@@ -67,12 +65,14 @@ func (s *seen) Write(p []byte) (int, error) {
 // What happened between two looks is told by the second.
 func TestRatesOfTop(t *testing.T) {
 	t.Parallel()
-	look := func(running, ended, finished, died int64) map[string]tenure.PoolLoad {
-		return map[string]tenure.PoolLoad{"p": {Pool: "p", Held: true, Running: running, Ended: ended, Finished: finished, Died: died}}
+	look := func(running, ended, finished, died int64) []shownPool {
+		p := shownPool{Pool: "p", State: "up", Held: true, Running: running}
+		p.Totals.Ended, p.Totals.Done, p.Totals.Died = ended, finished, died
+		return []shownPool{p}
 	}
-	p := topPools([]string{"p"}, look(10, 100, 90, 5), look(30, 200, 180, 7), 2*time.Second)[0]
+	p := topPools(look(10, 100, 90, 5), look(30, 200, 180, 7), 2*time.Second)[0]
 	require.Equal(t, []float64{60, 50, 45, 1}, []float64{p.Started, p.Ended, p.Done, p.Died})
-	p = topPools([]string{"p"}, look(10, 100, 90, 5), look(0, 0, 0, 0), time.Second)[0]
+	p = topPools(look(10, 100, 90, 5), look(0, 0, 0, 0), time.Second)[0]
 	require.Zero(t, p.Started+p.Ended+p.Done+p.Died, "statistics were reset")
-	require.Zero(t, topPools([]string{"p"}, nil, look(1, 100, 90, 5), time.Second)[0].Ended, "it did not answer before")
+	require.Zero(t, topPools(nil, look(1, 100, 90, 5), time.Second)[0].Ended, "it did not answer before")
 }

@@ -13,6 +13,7 @@ import (
 type poolOut struct {
 	Pool          string   `json:"pool"`
 	State         string   `json:"state" doc:"up, frozen, down: it did not answer, or out of service: it answers and cannot be used"`
+	Reason        string   `json:"reason,omitempty" doc:"why it is out of service, as far as that is not for the node's log only"`
 	Holder        string   `json:"holder,omitempty" doc:"the node that has the acquire lock"`
 	Held          bool     `json:"held" doc:"somebody has the acquire lock"`
 	Epoch         int64    `json:"epoch" doc:"of the acquire lock"`
@@ -46,6 +47,9 @@ func listPools(ctx context.Context, s *server, _ *none) (*list[poolOut], error) 
 	for _, p := range all {
 		if l := p.Load; g.SeesPool(p.Pool) {
 			o := poolOut{Pool: p.Pool, State: p.State, Holder: l.Node, Held: l.Held, Epoch: l.Epoch, Frozen: l.Frozen}
+			if p.Unfit != nil && s.failed != nil {
+				o.Reason = p.Unfit.Error()
+			}
 			if l.Pool != "" { // it has answered
 				oldest := l.Oldest.Seconds()
 				o.Waiting, o.Running, o.Scheduled, o.Awaiting, o.Dead, o.OldestSeconds = &l.Waiting, &l.Running, &l.Timers, &l.Awaiting, &l.Dead, &oldest
@@ -143,6 +147,8 @@ type nodeOut struct {
 	Claims        int       `json:"claims"`
 	StartedAt     time.Time `json:"started_at"`
 	LastSeen      time.Time `json:"last_seen"`
+	Beat          int64     `json:"beat" doc:"another one with each heartbeat"`
+	TTLMS         int64     `json:"ttl_ms" doc:"how long it outlives its last heartbeat"`
 }
 
 func listNodes(ctx context.Context, s *server, in *nodesIn) (*list[nodeOut], error) {
@@ -183,7 +189,7 @@ func newNodes(sessions []tenure.SessionStatus) (out []nodeOut) {
 		if key := [2]string{n.Member, state}; !n.LastSeen.Before(seen[key]) {
 			seen[key] = n.LastSeen
 		}
-		out = append(out, nodeOut{n.Pool, n.ID.String(), n.Node, n.Member, n.Version, n.GossipAddr, state, "left", append([]string{}, n.Kinds...), n.Claims, n.StartedAt, n.LastSeen})
+		out = append(out, nodeOut{n.Pool, n.ID.String(), n.Node, n.Member, n.Version, n.GossipAddr, state, "left", append([]string{}, n.Kinds...), n.Claims, n.StartedAt, n.LastSeen, n.Beat, n.TTL.Milliseconds()})
 	}
 	for i := range out {
 		n := &out[i]

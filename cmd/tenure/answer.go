@@ -14,6 +14,7 @@ import (
 // answer is what the API has answered to a command, about one of its arguments if it has any.
 type answer struct {
 	*question
+	looks  bool // the command only looks, so that what is missing makes it fail
 	arg    string
 	body   json.RawMessage // nil: it is done, and there is nothing to say
 	server *server
@@ -57,7 +58,7 @@ func (r *answer) lacks() error {
 		fmt.Fprintf(r.a.stderr, "tenure: there are more: go on with --after %s, or see --limit\n", oneLine(said.Next))
 	}
 	failed := errors.Join(r.server.failed...)
-	isList := said.Items != nil
+	isList := r.looks && said.Items != nil
 	if r.server.here != nil {
 		if isList {
 			failed = errors.Join(r.server.here.unsaid(failed), failed)

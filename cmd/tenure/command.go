@@ -62,6 +62,7 @@ type flag struct {
 	read        conversion
 	local       bool // it is about the databases, and means nothing to a node
 	always      bool // it is sent also if it is not given
+	mayBeEmpty  bool // "" says something, and does not mean that the shell had a variable that is not set
 }
 
 // conversion makes what was typed for something what is sent.
@@ -71,6 +72,7 @@ func (f flag) as(field string) flag    { f.field = field; return f }
 func (f flag) by(read conversion) flag { f.read = read; return f }
 func (f flag) here() flag              { f.local = true; return f }
 func (f flag) sentAlways() flag        { f.always = true; return f }
+func (f flag) orEmpty() flag           { f.mayBeEmpty = true; return f }
 func flagOf(name string, value any, help string) flag {
 	return flag{name: name, field: strings.ReplaceAll(name, "-", "_"), value: value, help: help}
 }
@@ -322,6 +324,15 @@ func (r *sending) place(q *question, name, kind, text string) error {
 // valueOf is a flag's value as it is sent. One that is given and empty would be taken for left out, and choose everything.
 func (q *question) valueOf(f flag, typed *pflag.Flag) (any, error) {
 	text := typed.Value.String()
+	empty := typed.Changed && (text == "" || text == "[]") && !f.mayBeEmpty
+	if empty && f.read != nil {
+		if _, err := f.read(q, "--"+f.name, ""); err != nil {
+			return nil, err // which says more
+		}
+	}
+	if empty {
+		return nil, usagef("--%s is empty: leave it out, or say which", f.name)
+	}
 	if f.read != nil {
 		if list, is := typed.Value.(pflag.SliceValue); is {
 			for _, one := range list.GetSlice() {
@@ -334,8 +345,6 @@ func (q *question) valueOf(f flag, typed *pflag.Flag) (any, error) {
 		return f.read(q, "--"+f.name, text)
 	}
 	switch list, isList := typed.Value.(pflag.SliceValue); {
-	case typed.Changed && (text == "" || text == "[]"):
-		return nil, usagef("--%s is empty: leave it out, or say which", f.name)
 	case isList:
 		return list.GetSlice(), nil
 	case typed.Value.Type() == "string":
@@ -366,7 +375,7 @@ func (r *sending) send(ctx context.Context, q *question, s *server) error {
 	if err != nil {
 		return explainAbsent(err, strings.ReplaceAll(q.absent, "%s", r.arg))
 	}
-	return (&answer{question: q, arg: r.arg, body: body, server: s}).print()
+	return (&answer{question: q, looks: r.form.method == http.MethodGet, arg: r.arg, body: body, server: s}).print()
 }
 
 // mostAtOnce is how many items the API lists in an answer.

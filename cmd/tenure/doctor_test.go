@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"testing"
 
@@ -28,4 +29,19 @@ func TestDoctor(t *testing.T) {
 	require.Contains(t, string(text), "each for five seconds at most (`--within`)")
 	require.Contains(t, b.fails(exitUsage, "doctor", "--within", "0s").errors, "must be more than 0")
 	require.Contains(t, b.fails(exitUsage, "doctor", "--pool", "p9").errors, `pool "p9"`)
+}
+
+// The doctor looks at the configuration as it is, cluster and all.
+func TestDoctorOfACluster(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	f, err := os.OpenFile(b.path, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteString("cluster: {bind: 127.0.0.1:0}\nconnections: {nodes: 2}\n")
+	require.NoError(t, errors.Join(err, f.Close()))
+	b.sql("p1", `INSERT INTO tenure.node_session (session_id, node, member, state, expires_at)
+		SELECT gen_random_uuid(), 'n' || i, 'n' || i, 'live', clock_timestamp() + interval '1 hour' FROM generate_series(1, 2) AS i`)
+	r := b.run("doctor", "--within", "1m")
+	require.Contains(t, r.out, "1 pool was examined")
+	require.NotContains(t, r.out, "no cluster section")
 }

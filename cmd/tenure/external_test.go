@@ -48,3 +48,14 @@ func TestExternal(t *testing.T) {
 	r = b.fails(exitUsage, "external", "acquire", "invoice.print", "--worker", "w", "--max", "0")
 	require.Contains(t, r.errors, "--max 0: 1 to 1000")
 }
+
+// Jobs that were locked are no failure because another pool is out of service: run again, the command would lock more.
+func TestExternalBesideAPoolOutOfService(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2?")
+	require.Zero(t, b.run("enqueue", "invoice.print", "{}", "--tenant", "P1", "--external").code)
+	r := b.run("external", "acquire", "invoice.print", "--worker", "w", "-o", "json")
+	require.Zero(t, r.code, r.errors)
+	require.Contains(t, r.out, `"tenant": "P1"`)
+	require.Contains(t, r.errors, "note: ")
+}

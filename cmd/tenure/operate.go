@@ -43,7 +43,9 @@ func (a *app) operate(ctx context.Context, limit time.Duration, start bool, fn f
 	if err != nil {
 		return err
 	}
-	cfg.Cluster = nil
+	if start { // else the doctor looks at the configuration, too
+		cfg.Cluster = nil
+	}
 	client, err := tenure.NewClient(cfg, tenure.WithVersion(buildVersion()))
 	if err != nil {
 		return err

@@ -185,16 +185,13 @@ var externalCommands = []spec{
 	eachLock("complete", "", "End jobs that are done", "", "is done", resultFlag),
 	eachLock("fail", "", "Say that a worker failed with jobs, which are tried again or are dead",
 		"Without --retries a job is tried as often as its --max-attempts say, or ten times, and without\n--delay after longer and longer times, from 10 s to 6 h.", "has failed",
-		textFlag("error", "what went wrong").by(anyText).sentAlways(), flagOf("delay", time.Duration(0), "until the job can be acquired again").by(upToADay(inSeconds(0))),
+		textFlag("error", "what went wrong").orEmpty().sentAlways(), flagOf("delay", time.Duration(0), "until the job can be acquired again").by(upToADay(inSeconds(0))),
 		flagOf("retries", 0, "how often it is to be tried again; 0: it is dead")),
 	eachLock("error", "--code CODE", "End jobs with an error of the business, which is not tried again", "The job is in state business_error then, and no dead letter.", "has ended with a business error",
-		textFlag("code", "letters, digits and . _ : / -"), textFlag("message", "the error in words").by(anyText).sentAlways(), resultFlag),
+		textFlag("code", "letters, digits and . _ : / -"), textFlag("message", "the error in words").orEmpty().sentAlways(), resultFlag),
 	eachLock("extend", "", "Have locks expire later", "", "stays locked", lockFlag),
 	eachLock("release", "", "Give jobs back unfinished and uncharged", "", "waits again"),
 }
-
-// anyText takes any text, also none.
-func anyText(_ *question, _, text string) (any, error) { return text, nil }
 
 var acquireForm = form{method: http.MethodPost, path: "/external/acquire", args: "topic", flags: "*"}
 

@@ -145,6 +145,9 @@ func (f *finishBatch) add(r Finished) {
 		reason = "" // it was only told so
 	}
 	c.add(r.Record)
+	if o.State < job.Done || o.State > job.Returned {
+		panic(fmt.Sprintf("store.Finish: outcome %v", o.State)) // the statement would remove its job
+	}
 	c.outcomes = append(c.outcomes, o.State.String())
 	c.took = append(c.took, r.Took.Microseconds())
 	c.errors = append(c.errors, reason)

@@ -43,7 +43,7 @@ func (l *list[T]) complete(ctx context.Context, s *server) {
 		if unfit[pool] != nil {
 			state = tenure.PoolUnfit
 		}
-		if access.From(ctx).SeesPool(pool) {
+		if g := access.From(ctx); g.SeesTenant("") && g.SeesPool(pool) { // as those that list pools
 			l.Body.Missing = append(l.Body.Missing, missingOut{pool, state})
 		}
 	}
@@ -196,8 +196,9 @@ type reassignIn struct {
 }
 
 type reassignOut struct {
-	Reassigned int `json:"reassigned"`
-	Left       int `json:"left" doc:"stay, as they are in flight, or encrypted, or the other tenant has their unique key"`
+	Reassigned int  `json:"reassigned"`
+	Left       int  `json:"left" doc:"stay, as they are in flight, or encrypted, or the other tenant has their unique key"`
+	Complete   bool `json:"complete" doc:"false: there are more, as a database did not answer: send it again"`
 }
 
 // reassignJobs is for grants that reach everybody: the jobs are of a tenant that lives nowhere.
@@ -206,11 +207,12 @@ func reassignJobs(ctx context.Context, s *server, in *reassignIn) (*object[reass
 		return nil, err
 	}
 	n, left, err := s.operator.Reassign(ctx, tenancy.ID(in.Tenant), tenancy.ID(in.Body.To))
+	complete := err == nil
 	if n > 0 && err != nil {
 		s.note(err)
 		err = nil
 	}
-	return &object[reassignOut]{reassignOut{n, left}}, err
+	return &object[reassignOut]{reassignOut{n, left, complete}}, err
 }
 
 type moveIn struct {

@@ -96,7 +96,7 @@ func TestWrongUsage(t *testing.T) {
 // A variable of the shell that is not set chooses nothing, and not everything.
 func TestWhatIsEmptyIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, args := range []string{"jobs delete --kind k --pool=", "jobs cancel --tenant= --kind k", "external acquire t --worker w --tenant=", "enqueue k {} --tenant a --after="} {
+	for _, args := range []string{"jobs delete --kind k --pool=", "jobs cancel --tenant= --kind k", "external acquire t --worker w --tenant="} {
 		r := command(t.Context(), "", append(strings.Fields(args), "--server", "http://127.0.0.1:1")...)
 		require.Equal(t, exitUsage, r.code, args+r.errors)
 		require.Contains(t, r.errors, "empty", args)

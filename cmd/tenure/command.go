@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -56,7 +58,7 @@ type form struct {
 
 // flag is a flag, and what it becomes in a request.
 type flag struct {
-	name, field string // field: name, with underscores, if it has none
+	name, field string // "": it is not sent
 	value       any    // the default, of the type that it has
 	help        string
 	read        conversion
@@ -224,7 +226,11 @@ type sending struct {
 	path  string
 	query url.Values
 	body  map[string]any
+	paged bool // what it lists comes in pages
 }
+
+// several are fields of a body that are typed as one.
+type several map[string]any
 
 // read makes the requests of what was typed.
 func (q *question) read(f *form) (all []*sending, err error) {
@@ -233,7 +239,7 @@ func (q *question) read(f *form) (all []*sending, err error) {
 	for _, flag := range q.flags {
 		typed := q.cmd.Flags().Lookup(flag.name)
 		sent := f.flags == "*" || slices.Contains(strings.Fields(f.flags), flag.name)
-		if !sent || flag.local || !typed.Changed && !flag.always || flag.name == f.when && strings.Contains(f.path, "{"+f.when+"}") {
+		if !sent || flag.local || flag.field == "" || !typed.Changed && !flag.always || flag.name == f.when && strings.Contains(f.path, "{"+f.when+"}") {
 			continue
 		}
 		value, err := q.valueOf(flag, typed)
@@ -257,12 +263,9 @@ func (q *question) read(f *form) (all []*sending, err error) {
 		each = slices.Collect(slices.Chunk(q.args, 1))
 	}
 	for _, args := range each {
-		one := &sending{form: f, path: f.path, query: query}
+		one := &sending{form: f, path: f.path, query: query, paged: q.cmd.Flags().Lookup("after") != nil}
 		if inBody {
-			one.body = map[string]any{}
-			for field, value := range body {
-				one.body[field] = value
-			}
+			one.body = maps.Clone(body)
 		}
 		if f.when != "" && strings.Contains(f.path, "{"+f.when+"}") {
 			if err := one.place(q, f.when, f.when, q.text(f.when)); err != nil {
@@ -285,7 +288,7 @@ func (q *question) read(f *form) (all []*sending, err error) {
 				return nil, err
 			}
 		}
-		if len(one.body) == 0 && !strings.Contains(f.flags, "*") && !slices.Contains(names, "lock") {
+		if len(one.body) == 0 {
 			one.body = nil
 		}
 		all = append(all, one)
@@ -304,13 +307,11 @@ func (r *sending) place(q *question, name, kind, text string) error {
 			return err
 		}
 	}
-	if many, is := value.(map[string]any); is && name == "lock" {
-		for field, value := range many {
-			r.body[field] = value
-		}
+	switch all, many := value.(several); {
+	case many:
+		maps.Copy(r.body, all)
 		return nil
-	}
-	if !strings.Contains(r.path, "{"+name+"}") {
+	case !strings.Contains(r.path, "{"+name+"}"):
 		r.body[name] = value
 		return nil
 	}
@@ -383,21 +384,15 @@ const mostAtOnce = 1000
 
 // pages sends a request, and, for a list that is asked for in more items than an answer has, those for the rest.
 func (s *server) pages(ctx context.Context, r *sending) (json.RawMessage, error) {
-	var limit int
-	if _, paged := r.query["after"]; paged || r.query.Has("limit") && r.form.path != "/locks/changes" {
-		fmt.Sscan(r.query.Get("limit"), &limit)
-	}
-	if limit <= mostAtOnce {
+	limit, err := strconv.Atoi(r.query.Get("limit"))
+	if err != nil || limit <= mostAtOnce || !r.paged {
 		return s.ask(ctx, r.form.method, r.path, r.query, r.body)
 	}
 	var all page
 	var failed []error
 	for left := limit; ; left = limit - len(all.Items) {
-		query := url.Values{}
-		for name, values := range r.query {
-			query[name] = values
-		}
-		query.Set("limit", fmt.Sprint(min(left, mostAtOnce)))
+		query := maps.Clone(r.query)
+		query.Set("limit", strconv.Itoa(min(left, mostAtOnce)))
 		if all.Next != "" {
 			query.Set("after", all.Next)
 		}
@@ -430,7 +425,7 @@ type page struct {
 func (a *app) ask(q *question, fn func(context.Context, *question, *server) error) error {
 	limit := q.limit
 	if limit == 0 || q.run == nil && (q.elsewhere() || len(q.args) > 0) { // a node does not work for longer on one request
-		limit = operateLimit
+		limit = operateLimit * time.Duration(max(1, len(q.args)))
 	}
 	if q.elsewhere() {
 		s, err := a.remote.dial(a)
@@ -443,8 +438,7 @@ func (a *app) ask(q *question, fn func(context.Context, *question, *server) erro
 	}
 	return a.operate(q.cmd.Context(), limit, !q.withoutStart, func(ctx context.Context, o *operation) error {
 		s := newHere(o, q.given("reveal"))
-		err := fn(ctx, q, s)
-		return a.unconcerned(o, err)
+		return a.unconcerned(o, fn(ctx, q, s))
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -75,11 +76,27 @@ func oneOf(words []string) conversion {
 
 // typedArgs reads a job's arguments, also from standard input.
 func typedArgs(q *question, _, text string) (any, error) {
-	raw, err := rawArgs(q.a, "any", text) // the kind is looked at by itself
-	return json.RawMessage(raw.Payload), err
+	payload := []byte(text)
+	if text == "-" {
+		var err error
+		if payload, err = io.ReadAll(io.LimitReader(q.a.stdin, job.MaxPayload+1)); err != nil {
+			return nil, fmt.Errorf("read the arguments from standard input: %w", err)
+		}
+	}
+	if err := job.CheckPayload(payload); err != nil {
+		return nil, usagef("the arguments: %w", err)
+	}
+	return json.RawMessage(payload), nil
 }
 
-func typedMeta(_ *question, _, text string) (any, error) { return metaObject(text) }
+// typedObject takes a JSON object, whose numbers keep their digits.
+func typedObject(_ *question, what, text string) (any, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &object); err != nil || object == nil {
+		return nil, usagef("%s: %q is not a JSON object", what, cut(text, 64))
+	}
+	return object, nil
+}
 
 // typedLock reads the lock of an external worker, as tenure external acquire prints it.
 func typedLock(_ *question, _, text string) (any, error) {
@@ -89,7 +106,7 @@ func typedLock(_ *question, _, text string) (any, error) {
 	if err != nil || bad != nil {
 		return nil, usagef("%q is not a lock: give it as tenure external acquire prints it, JOB:TURN", text)
 	}
-	return map[string]any{"job": id, "turn": n}, nil
+	return several{"job": id, "turn": n}, nil
 }
 
 func typedJSON(_ *question, what, text string) (any, error) {
@@ -107,13 +124,17 @@ func typedKey(_ *question, what, text string) (any, error) {
 }
 
 func typedTime(_ *question, what, text string) (any, error) {
-	return parseTime(strings.TrimPrefix(what, "--"), text)
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil, usagef("%s: %q is not a time: write one such as 2027-01-31T09:00:00Z or 2027-01-31T09:00:00+01:00", what, text)
+	}
+	return t, nil
 }
 
 // future takes a time that has not passed.
 func future(q *question, what, text string) (any, error) {
-	t, err := parseTime(strings.TrimPrefix(what, "--"), text)
-	if err == nil && !t.After(q.a.now()) {
+	t, err := typedTime(q, what, text)
+	if err == nil && !t.(time.Time).After(q.a.now()) {
 		err = usagef("%s %s: is in the past", what, text)
 	}
 	return t, err

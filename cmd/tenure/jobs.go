@@ -46,6 +46,8 @@ func movableFlags(more ...flag) []flag {
 	}, more...)
 }
 
+var backgroundFlag = flagOf("background", false, "have the nodes do it, each pool at this rate; see tenure operations").as("")
+
 var deadPool = poolFlag("only dead letters in this pool")
 
 // orChosen are the forms of a command that does something to each job of its arguments, or to those that flags choose.
@@ -93,7 +95,6 @@ func dashed(names []string) (out []string) {
 
 // nowOrLater says whether dead letters are worked on while the request lasts.
 func nowOrLater(q *question, body map[string]any) {
-	delete(body, "background")
 	if !q.given("background") {
 		body["now"] = true
 	}
@@ -244,9 +245,9 @@ var jobCommands = []spec{
 			"let nodes do it, with --background.",
 		example: "  tenure jobs retry --group 5d1c6d2e0a4f7b93 --rate 50",
 		flags: append(deadFlags(deadPool), flagOf("all", false, "all dead letters"), rateFlag,
-			flagOf("background", false, "have the nodes do it, each pool at this rate; see tenure operations")),
+			backgroundFlag),
 		check: chooses("dead letters", dead, true, "rate", "background"), limit: manyLimit,
-		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/retry", args: "id"}, "/dead-letters/retry", "group kind tenant error older rate background", nowOrLater),
+		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/retry", args: "id"}, "/dead-letters/retry", "group kind tenant error older rate", nowOrLater),
 		said:  ofOne(saidOfRetry, saidOfDead("retried")), absent: noSuchJob,
 	},
 	{
@@ -270,9 +271,9 @@ var jobCommands = []spec{
 			"it again; or let nodes do it, with --background.",
 		example: "  tenure jobs delete --kind mail.send --older 720h",
 		flags: append(deadFlags(deadPool), flagOf("all", false, "all dead letters"), rateFlag,
-			flagOf("background", false, "have the nodes do it, each pool at this rate; see tenure operations")),
+			backgroundFlag),
 		check: chooses("dead letters", dead, false, "rate", "background"), limit: manyLimit,
-		forms: orChosen(nil, "/dead-letters/delete", "group kind tenant error older rate background", nowOrLater),
+		forms: orChosen(nil, "/dead-letters/delete", "group kind tenant error older rate", nowOrLater),
 		said:  saidOfDead("deleted"),
 	},
 	{
@@ -337,7 +338,7 @@ var jobCommands = []spec{
 			textFlag("exclusive", "run at most one of the tenant's jobs with this `key` at a time, in order").as("exclusive_key").by(typedKey),
 			flagOf("skip-retrying", false, "with --exclusive: let others with its key start while it waits to be tried again"),
 			flagOf("external", false, "for workers outside the cluster, which ask for KIND as their topic"),
-			textFlag("meta", "a `JSON` object to store beside the arguments").by(typedMeta),
+			textFlag("meta", "a `JSON` object to store beside the arguments").by(typedObject),
 			flagOf("after", []string(nil), "start it when the jobs with these `ids` have ended").by(arguments["id"]),
 			flagOf("on-failure", string(tenure.WaitForRetry), "what becomes of it when one of those fails: wait, cancel or run"),
 			textFlag("batch", "add it to the open batch with this `id`").by(arguments["id"]),
@@ -345,6 +346,14 @@ var jobCommands = []spec{
 		rules: func(cmd *cobra.Command) {
 			_ = cmd.MarkFlagRequired("tenant") // fails for a flag that does not exist
 			cmd.MarkFlagsMutuallyExclusive("in", "at", "after")
+		},
+		check: func(q *question) error {
+			for flag, needed := range map[string]string{"unique-for": "unique", "skip-retrying": "exclusive", "on-failure": "after"} {
+				if q.given(flag) && !q.cmd.Flags().Changed(needed) {
+					return usagef("--%s is about --%s, which is missing: give it, or leave this out", flag, needed)
+				}
+			}
+			return nil
 		},
 		forms: []form{{method: http.MethodPost, path: "/jobs", args: "kind args", flags: "*"}}, show: showEnqueued,
 	},

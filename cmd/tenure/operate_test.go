@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,34 +93,6 @@ func TestMigrateRefused(t *testing.T) {
 	require.Empty(t, r.out)
 }
 
-func TestEnqueue(t *testing.T) {
-	t.Parallel()
-	b := setup(t, "p1", "p2")
-	id := b.enqueue("mail.send", `{"n": 9007199254740993}`, "--tenant", "P2", "--queue", "mail", "--priority", "-7",
-		"--max-attempts", "3", "--unique", "k1", "--meta", `{"by": 9007199254740993}`)
-	var shown shownJob
-	require.NoError(t, json.Unmarshal([]byte(b.ok("jobs", "show", id, "-o", "json")), &shown))
-	require.Equal(t, shownJob{
-		ID: id, State: "waiting", Pool: "p2", Tenant: "P2", Queue: "mail", Kind: "mail.send", Priority: -7, MaxAttempts: 3, UniqueKey: "k1",
-		CreatedAt: shown.CreatedAt, Args: shown.Args, Meta: shown.Meta, Errors: []shownFailure{}, Reports: []shownReport{},
-	}, shown)
-	require.JSONEq(t, `{"n": 9007199254740993}`, string(shown.Args))
-	require.Contains(t, string(shown.Meta), "9007199254740993")
-
-	r := b.run("enqueue", "mail.send", "{}", "--tenant", "P2", "--unique", "k1")
-	require.Equal(t, result{0, id + "\n", "tenure: nothing was added: job " + id + " has this unique key, and is not finished or has it for a period\n"}, r)
-	require.JSONEq(t, `{"id": "`+id+`", "duplicate": true}`, b.ok("enqueue", "mail.send", "{}", "--tenant", "P2", "--unique", "k1", "-o", "json"))
-
-	r = b.runWith(`{"from": "stdin"}`, "enqueue", "k", "-", "--tenant", "P1")
-	require.Zero(t, r.code, r.errors)
-	require.Contains(t, b.ok("jobs", "show", strings.TrimSpace(r.out)), `"from": "stdin"`)
-
-	later := b.enqueue("k", "{}", "--tenant", "P1", "--in", "PT5M")
-	require.Regexp(t, `(?m)^due +\S+ \(in 4m\)$`, b.ok("jobs", "show", later))
-	at := b.enqueue("k", "{}", "--tenant", "P1", "--at", "2999-01-01T00:00:00+01:00")
-	require.Contains(t, b.ok("jobs", "show", at), "2998-12-31T23:00:00Z")
-}
-
 // What a webhook proves itself with is not shown to anyone who looks at its job.
 func TestShowHidesCredentials(t *testing.T) {
 	t.Parallel()
@@ -161,70 +131,6 @@ func TestEnqueueRefused(t *testing.T) {
 	require.Zero(t, r.code)
 	require.Regexp(t, `^\d+\n$`, r.out)
 	require.Contains(t, r.errors, "tenure: note: ")
-}
-
-func TestJobsList(t *testing.T) {
-	t.Parallel()
-	b := setup(t, "p1", "p2")
-	one := b.enqueue("a", "{}", "--tenant", "P1")
-	two := b.enqueue("b", "{}", "--tenant", "P2", "--queue", "q")
-	three := b.enqueue("b", "{}", "--tenant", "P1", "--in", "1h")
-	ids := func(args ...string) (ids []string) {
-		for _, row := range rows(b.ok(append([]string{"jobs", "list"}, args...)...)) {
-			ids = append(ids, row[0])
-		}
-		return ids
-	}
-	require.Equal(t, []string{three, two, one}, ids())
-	require.Equal(t, []string{two, one}, ids("--state", "waiting"))
-	require.Equal(t, []string{three}, ids("--state", "scheduled"))
-	require.Equal(t, []string{three, one}, ids("--tenant", "P1"))
-	require.Equal(t, []string{three, two}, ids("--kind", "b"))
-	require.Equal(t, []string{two}, ids("--queue", "q"))
-	require.Equal(t, []string{two}, ids("--pool", "p2"))
-	require.Nil(t, ids("--state", "dead"))
-	r := b.run("jobs", "list", "--limit", "2")
-	require.Zero(t, r.code)
-	require.Len(t, rows(r.out), 2)
-	more := regexp.MustCompile(`^tenure: there are more: go on with --after (\S+), or see --limit\n$`).FindStringSubmatch(r.errors)
-	require.NotNil(t, more, r.errors)
-	require.Equal(t, []string{one}, ids("--limit", "2", "--after", more[1]))
-	require.Contains(t, b.fails(exitUsage, "jobs", "list", "--after", "x").errors, "no place in a list of jobs")
-
-	lines := strings.Split(b.ok("jobs", "list"), "\n")
-	require.Equal(t, []string{"ID", "STATE", "TENANT", "KIND", "QUEUE", "POOL", "ATTEMPTS", "CREATED", "DETAIL"}, strings.Fields(lines[0]))
-	require.Regexp(t, `^`+three+` +scheduled +P1 +b +default +p1 +0 +\S+Z \(.*\) +due in 59m$`, lines[1])
-	require.Regexp(t, `^`+two+` +waiting \(no handler\) +P2 +b +q +p2 +0 +\S+Z \(.*\) +-$`, lines[2])
-
-	list := b.list("jobs", "list")
-	require.Len(t, list, 3)
-	require.Equal(t, []any{"waiting", false}, []any{list[1]["state"], list[1]["handled"]})
-	require.Empty(t, b.list("jobs", "list", "--state", "done"))
-}
-
-func TestCancelAndRetry(t *testing.T) {
-	t.Parallel()
-	b := setup(t, "p1", "p2")
-	one := b.enqueue("a", "{}", "--tenant", "P1")
-	two := b.enqueue("a", "{}", "--tenant", "P2", "--in", "1h")
-	three := b.enqueue("a", "{}", "--tenant", "P2", "--in", "1h")
-	missing := "999"
-
-	r := b.fails(exitFailed, "jobs", "cancel", one, missing, two)
-	require.Equal(t, "job "+one+" is cancelled\njob "+two+" is cancelled\n", r.out)
-	require.Equal(t, "tenure: cancel job 999: no such job: only unfinished jobs can be cancelled; see: tenure jobs show 999\n", r.errors)
-	require.Contains(t, b.ok("jobs", "show", one), "cancelled")
-	b.fails(exitFailed, "jobs", "cancel", one)
-
-	require.Equal(t, "job "+three+" will run now\n", b.ok("jobs", "retry", three))
-	require.Equal(t, "waiting (no handler)", rows(b.ok("jobs", "list", "--state", "waiting"))[0][1])
-	require.Equal(t, "job "+three+" is already waiting\n", b.ok("jobs", "retry", three))
-	r = b.fails(exitFailed, "jobs", "retry", one)
-	require.Equal(t, "tenure: retry job "+one+": it is cancelled, and does not run again: enqueue another\n", r.errors)
-	r = b.fails(exitFailed, "jobs", "retry", missing)
-	require.Equal(t, "tenure: retry job 999: no such job: finished jobs are kept for execution.retention; see: tenure jobs list\n", r.errors)
-	r = b.fails(exitFailed, "jobs", "show", missing)
-	require.Equal(t, "tenure: job 999: no such job: finished jobs are kept for execution.retention; see: tenure jobs list\n", r.errors)
 }
 
 // failing is a job whose handler fails in a way that tests the terminal.
@@ -269,36 +175,6 @@ func TestFailedRunsAreShown(t *testing.T) {
 	require.Contains(t, b.ok("jobs", "list", "--state", "dead"), id)
 	b.ok("jobs", "cancel", other)
 	require.Equal(t, "job "+id+" will run now\n", b.ok("jobs", "retry", id))
-}
-
-// What answers is printed, what does not is told, and the command fails.
-func TestPoolDown(t *testing.T) {
-	t.Parallel()
-	b := setup(t, "p1", "p2!", "p3?")
-	r := b.run("enqueue", "k", "{}", "--tenant", "P1")
-	id := strings.TrimSpace(r.out)
-	for _, args := range []string{"jobs list", "locks", "nodes", "pools list", "jobs list -o json", "locks -o json", "nodes -o json", "pools list -o json"} {
-		r := b.fails(exitFailed, strings.Fields(args)...)
-		require.NotEmpty(t, r.out)
-		require.Regexp(t, `(?m)^tenure: pool p2: .*connection refused.*: check that the database is running and that the pool's dsn is right; tenure doctor says more$`, r.errors)
-		require.Contains(t, r.errors, "run: tenure migrate --pool p3")
-		require.Contains(t, r.errors, "tenure: the output is incomplete")
-		switch {
-		case strings.HasPrefix(args, "jobs"):
-			require.Contains(t, r.out, id)
-		case args == "pools list":
-			require.Regexp(t, `(?m)^p1 +up +nobody +1 .*\np2 +down +- .*\np3 +out of service +- `, r.out)
-		}
-	}
-	r = b.run("jobs", "show", id)
-	require.Zero(t, r.code, r.errors)
-	r = b.run("jobs", "cancel", id)
-	require.Zero(t, r.code, r.errors)
-	r = b.fails(exitFailed, "jobs", "cancel", id)
-	require.Contains(t, r.errors, "it is cancelled, and there is nothing left to cancel", "which needs no other pool")
-	r = b.fails(exitFailed, "jobs", "show", strconv.Itoa(1<<50))
-	require.Contains(t, r.errors, "no such job")
-	require.Contains(t, r.errors, "pool p2: ")
 }
 
 func TestInterrupted(t *testing.T) {
@@ -367,4 +243,17 @@ func TestLocksOfAServerThatHidesItsTimeline(t *testing.T) {
 	require.Contains(t, b.ok("locks", "-o", "json"), `"timeline_refused"`)
 	require.Contains(t, b.ok("locks", "-o", "json"), `"timeline_refused": "Function pg_walfile_name() is currently not supported for Aurora"`)
 	require.Contains(t, b.ok("migrate"), "p1: up to date")
+}
+
+// What all tenants have together is listed with each pool's share, and set in the configuration only.
+func TestLimitsOfTheCluster(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	b.configure("tenants:\n", "limits: {kinds: {sap.call: {max_running: 50, rate: 20}}, queues: {mail: {max_running: 9, pools: {p2: 0}}}}\ntenants:\n")
+	b.ok("limits", "set", "--every-tenant", "--kind", "sap.call", "--max-running", "4")
+	table := b.ok("limits", "list")
+	require.Len(t, rows(table), 6)
+	for _, text := range []string{"(all together)", "25 of 50", "none here"} {
+		require.Contains(t, table, text)
+	}
 }

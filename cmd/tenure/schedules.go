@@ -72,7 +72,7 @@ A schedule that is set again replaces what it was. What is left out has its defa
 			textFlag("queue", "the `queue` to put its jobs on (default the kind's own)"),
 			flagOf("priority", 0, fmt.Sprintf("of its jobs, %d to %d", tenure.MinPriority, tenure.MaxPriority)).by(typedPriority),
 			flagOf("max-attempts", 0, "most attempts of its jobs (default: as their kind says)").by(typedMaxAttempts),
-			textFlag("meta", "a `JSON` object to store beside the arguments").by(typedMeta)),
+			textFlag("meta", "a `JSON` object to store beside the arguments").by(typedObject)),
 		rules: func(cmd *cobra.Command) {
 			scheduleRules(cmd)
 			_ = cmd.MarkFlagRequired("rule") // fails for a flag that does not exist

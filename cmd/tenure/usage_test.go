@@ -149,7 +149,11 @@ func TestCompletion(t *testing.T) {
 	b := setup(t, "p1", "p2!")
 	b.sql("p1", `INSERT INTO tenure.node_session (session_id, node, member, kinds, expires_at)
 		VALUES (gen_random_uuid(), 'n', 'm', '{invoice.print,mail.send}', clock_timestamp() + interval '1 hour')`)
+	b.run("queues", "freeze", "mail") // in p1
+	b.run("kinds", "freeze", "invoice/send")
 	for args, want := range map[string]string{
+		"queues thaw m":           "mail",
+		"kinds thaw i":            "invoice/send",
 		"jobs list --state d":     "dead done",
 		"jobs list --pool p":      "p1 p2",
 		"jobs retry --tenant P":   "P1 P2",

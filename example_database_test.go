@@ -4,10 +4,12 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -32,6 +34,16 @@ func exampleConfig() (cfg config.Config, stop func()) {
 	check(err)
 	check(conn.Close(ctx))
 	return cfg, func() { check(server.Stop(ctx)) }
+}
+
+// exampleNode is a node that runs, with these handlers and nothing logged.
+func exampleNode(cfg config.Config, register func(*job.Registry)) (node *tenure.Node, stop func()) {
+	handlers := job.NewRegistry()
+	register(handlers)
+	node, err := tenure.New(cfg, handlers, tenure.WithLogger(zap.NewNop()))
+	check(err)
+	check(node.Start(context.Background()))
+	return node, func() { check(node.Stop(context.Background())) }
 }
 
 func check(err error) {

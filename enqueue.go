@@ -144,7 +144,7 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) 
 	return nil, nil
 }
 
-// insertManyTx adds a batch within a savepoint. For a tenant whose role is news to the ledger it does so again.
+// insertManyTx adds a batch within a savepoint. If the ledger does not know the tenant's role yet, it tells the ledger and adds the batch again.
 func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []Enqueued, err error) {
 	number, err := b.pool.Number()
 	if err != nil {

@@ -25,7 +25,7 @@ type timers struct {
 const maxTimerTenants = 1000
 
 // fire fires one slice of due timers, and of due schedules what has been worked out, and finds out when the next
-// one is due. Of schedules that are due it has be worked out what they are to do.
+// one is due. What schedules that are due are to do is worked out beside the loop.
 func (t *timers) fire(ctx context.Context) error {
 	began := time.Now()
 	n, more, err := t.fireSlice(ctx)

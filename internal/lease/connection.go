@@ -103,7 +103,7 @@ func answered(err error) bool {
 	return errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrSessionLost)
 }
 
-// tryCall is call without what is learned from it; mu is held.
+// tryCall calls without learning from how that ends; mu is held.
 func (c *connection) tryCall(ctx context.Context, fn func(ctx context.Context, conn *pgx.Conn) error) error {
 	connected := c.conn != nil && !c.conn.IsClosed()
 	patience := c.boundCall(connected)

@@ -84,7 +84,7 @@ func (s *Session) Sweep(ctx context.Context, db store.DB, patience time.Duration
 	return s.SweepUnknown(ctx, db, made, patience)
 }
 
-// SweepUnknown is sweep for those who have read already which claims there are.
+// SweepUnknown sweeps for those who have read already which claims there are.
 func (s *Session) SweepUnknown(ctx context.Context, db store.DB, made []int64, patience time.Duration) (int, error) {
 	if len(made) == 0 {
 		return 0, nil

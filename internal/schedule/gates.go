@@ -486,7 +486,7 @@ func (gs *Gates) open(g *gate) {
 // isAwaited tells whether something waits for the gate.
 func (g *gate) isAwaited() bool { return g.forgot || g.visitors.parked > 0 }
 
-// isShared tells whether jobs of all tenants pass the gate.
+// isShared tells whether jobs of all tenants pass the gate. It is a gate of no tenant then, and not, as in a store.LimitKey, of each.
 func (g *gate) isShared() bool { return g.Tenant == "" }
 
 // Reopen has the lanes read again that wait for gates which are open now, of no more tenants than there

@@ -166,7 +166,7 @@ func (ls *Lanes) ForgetHomes() {
 	}
 }
 
-// NoteMissed notes that a job was read that nobody can run now.
+// NoteMissed notes that a job was read that cannot run now: here, as this node has no room for it; else as no peer has.
 func (ls *Lanes) NoteMissed(l *Lane, position int64, kind string, here bool) {
 	why := MissedHere
 	if !here {
@@ -265,7 +265,7 @@ func (ls *Lanes) DropInactive() {
 	})
 }
 
-// MarkFull takes a lane's tenant out of the round, once settle is called, as it may not have
+// MarkFull takes a lane's tenant out of the round, once [Lanes.DropInactive] is called, as it may not have
 // more in flight.
 func (ls *Lanes) MarkFull(l *Lane) {
 	if t := l.owner; !t.full {
@@ -274,7 +274,7 @@ func (ls *Lanes) MarkFull(l *Lane) {
 	}
 }
 
-// MarkFullHere is fill for a tenant of whose jobs peers can run some, but not the next ones.
+// MarkFullHere is MarkFull for a tenant of whose jobs peers can run some, but not the next ones.
 func (ls *Lanes) MarkFullHere(l *Lane) {
 	ls.MarkFull(l)
 	l.owner.onlyHere = true

@@ -146,7 +146,7 @@ func TestP3BatchEffectsExactlyOnce(t *testing.T) {
 			n := b.start(cfg, r)
 			var cuts atomic.Int64
 			proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
-				if e.App == "tenure tenants" && strings.Contains(e.SQL, "; COMMIT;") && rand.IntN(2) == 0 {
+				if e.App == "tenure tenants" && strings.Contains(e.SQL, "; COMMIT;") && (cuts.Load() == 0 || rand.IntN(2) == 0) {
 					cuts.Add(1)
 					return verdict
 				}

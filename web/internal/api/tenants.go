@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -206,7 +207,15 @@ func reassignJobs(ctx context.Context, s *server, in *reassignIn) (*object[reass
 	if err := forEveryone(ctx); err != nil {
 		return nil, err
 	}
-	n, left, err := s.operator.Reassign(ctx, tenancy.ID(in.Tenant), tenancy.ID(in.Body.To))
+	from, to := tenancy.ID(in.Tenant), tenancy.ID(in.Body.To)
+	if err := errors.Join(from.Validate(), to.Validate()); err != nil {
+		return nil, huma.Error422UnprocessableEntity(err.Error())
+	}
+	n, left, err := s.operator.Reassign(ctx, from, to)
+	if routed := (*tenure.InputError)(nil); errors.As(err, &routed) { // which the same request may find otherwise later
+		s.note(err)
+		return nil, huma.Error409Conflict(routed.Error())
+	}
 	complete := err == nil
 	if n > 0 && err != nil {
 		s.note(err)

@@ -13,16 +13,11 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-type whoKey struct{}
-
 // ByWhom returns a context with which an [Operator] does what it does for somebody: the audit names
 // them. Without it, it names this process' node.
 func ByWhom(ctx context.Context, who string) context.Context {
-	return context.WithValue(ctx, whoKey{}, who)
+	return doneBy(ctx, who)
 }
-
-// maxWho is how much of a name is noted, in bytes.
-const maxWho = 256
 
 // given are the values of a detail that are not empty.
 func given(pairs ...any) map[string]any {
@@ -75,7 +70,7 @@ type AuditFilter struct {
 // Validate says what of the filter cannot be, other than its pool, which [Operator.Audit] knows.
 func (f AuditFilter) Validate() error {
 	if _, err := parseAuditCursor(f.After); err != nil {
-		return &InputError{err}
+		return &job.InputError{Err: err}
 	}
 	return nil
 }

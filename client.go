@@ -16,6 +16,7 @@ import (
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -136,7 +137,7 @@ type pendingKey struct{}
 // that is not made from theirs. In these cases fn was not called; it is called once at most.
 func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	if execution.HasTx(ctx) {
-		return &InputError{ErrInTx}
+		return &job.InputError{Err: ErrInTx}
 	}
 	for begun, tries := time.Now(), 1; ; tries++ {
 		entered, err := c.inTx(ctx, fn)

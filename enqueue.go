@@ -449,7 +449,7 @@ func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.A
 		_, err = c.fillIn(&j)
 	}
 	if err != nil {
-		return store.NewJob{}, &InputError{err}
+		return store.NewJob{}, &job.InputError{Err: err}
 	}
 	j.Queue = cmp.Or(j.Queue, job.DefaultQueue)
 	noteTrace(ctx, &j)
@@ -460,8 +460,8 @@ func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.A
 // sayWhich adds to an error of buildJob which of several jobs it is about, also for those who see an InputError only.
 func sayWhich(err error, which string, args ...any) error {
 	err = fmt.Errorf("%s: %w", fmt.Sprintf(which, args...), err)
-	if errors.As(err, new(*InputError)) {
-		return &InputError{err}
+	if errors.As(err, new(*job.InputError)) {
+		return &job.InputError{Err: err}
 	}
 	return err
 }

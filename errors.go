@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/tenantmove"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -48,11 +49,11 @@ var (
 // is wrong, so that trying again unchanged is of no use: an unknown tenant or kind,
 // arguments or options that cannot be, a transaction on another database, a pool
 // that is not migrated, a standby, or the same as another, a row of tenants.table
-// that cannot be used, an address that cannot be listened on. Of these an [InputError] can be shown to
+// that cannot be used, an address that cannot be listened on. Of these an [job.InputError] can be shown to
 // anybody.
 func Refused(err error) bool {
 	var pool *store.PoolError
-	var input *InputError
+	var input *job.InputError
 	var row *routing.RowError
 	var socket *net.OpError
 	var move *tenantmove.RefusedError
@@ -96,24 +97,3 @@ func FailedPools(err error) []string {
 	look(err)
 	return slices.Sorted(maps.Keys(pools))
 }
-
-// InputError says what is wrong with what a call was given: options, arguments, a limit, a name, a time;
-// and, in most cases, what is allowed. Its text is about that only. It holds no SQL, no DSN and nothing
-// that a database said, so it can be shown to those the input is from; what it is wrapped in may
-// hold more. It is [Refused], too.
-type InputError struct{ error }
-
-// Unwrap returns what is wrong, such as [ErrUnknownPool].
-func (e *InputError) Unwrap() error { return e.error }
-
-// UnansweredError says which pools did not answer: what the others do not have may be there. It
-// comes together with [ErrNotFound].
-type UnansweredError struct {
-	Pools []string // their names, in order
-	err   error
-}
-
-func (e *UnansweredError) Error() string { return "not every pool answered: " + e.err.Error() }
-
-// Unwrap returns why they did not answer.
-func (e *UnansweredError) Unwrap() error { return e.err }

@@ -80,7 +80,7 @@ func (r *AcquireRequest) check() error {
 		err = cmp.Or(err, t.Validate())
 	}
 	if err != nil {
-		return &InputError{fmt.Errorf("acquire jobs: %w", err)}
+		return &job.InputError{Err: fmt.Errorf("acquire jobs: %w", err)}
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func checkWorker(name string) error {
 	if name == "" || len(name) > maxWorkerName {
 		return fmt.Errorf("worker %q: a name of 1 to %d bytes is needed", name, maxWorkerName)
 	}
-	return validateText("worker", name)
+	return job.ValidateText("worker", name)
 }
 
 func checkLockFor(d time.Duration) error {

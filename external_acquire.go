@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/routing"
@@ -39,7 +40,7 @@ func (w *ExternalWorkers) Acquire(ctx context.Context, r AcquireRequest) ([]Exte
 		return nil, waitError(ctx, err)
 	}
 	const firstPause, lastPause = 20 * time.Millisecond, 500 * time.Millisecond
-	for next := firstPause; pause(waiting, next); next = min(2*next, lastPause) {
+	for next := firstPause; wait.For(waiting, next) == nil; next = min(2*next, lastPause) {
 		if jobs, err = w.acquireOnce(ctx, &r); len(jobs) > 0 {
 			return jobs, nil
 		}

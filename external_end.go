@@ -19,7 +19,7 @@ import (
 // were not the worker's any more; the others are extended.
 func (w *ExternalWorkers) Extend(ctx context.Context, d time.Duration, locks ...ExternalLock) error {
 	if err := checkLockFor(d); err != nil {
-		return &InputError{fmt.Errorf("extend locks: %w", err)}
+		return &job.InputError{Err: fmt.Errorf("extend locks: %w", err)}
 	}
 	return settle(ctx, w, "extend the locks of", locks, func(ctx context.Context, p *routing.Pool, some []ExternalLock) ([]job.ID, error) {
 		return store.ExtendExternal(ctx, p.Jobs(), locksOf(some), d)
@@ -53,7 +53,7 @@ type ExternalResult struct {
 func (w *ExternalWorkers) Complete(ctx context.Context, done ...ExternalResult) error {
 	for _, d := range done {
 		if err := checkOutput(d.Output); err != nil {
-			return &InputError{fmt.Errorf("complete job %d: %w", d.Job, err)}
+			return &job.InputError{Err: fmt.Errorf("complete job %d: %w", d.Job, err)}
 		}
 	}
 	return settle(ctx, w, "complete", done, func(ctx context.Context, p *routing.Pool, some []ExternalResult) ([]job.ID, error) {
@@ -89,7 +89,7 @@ type ExternalError struct {
 func (w *ExternalWorkers) RaiseError(ctx context.Context, raised ...ExternalError) error {
 	for _, r := range raised {
 		if err := cmp.Or(job.ValidateKind("code", r.Code), checkOutput(r.Output)); err != nil {
-			return &InputError{fmt.Errorf("end job %d with an error: %w", r.Job, err)}
+			return &job.InputError{Err: fmt.Errorf("end job %d with an error: %w", r.Job, err)}
 		}
 	}
 	return settle(ctx, w, "end with an error", raised, func(ctx context.Context, p *routing.Pool, some []ExternalError) ([]job.ID, error) {
@@ -122,7 +122,7 @@ func (w *ExternalWorkers) Fail(ctx context.Context, failed ...ExternalFailure) e
 			err = fmt.Errorf("retries %d: 0 to %d are allowed", *f.Retries, job.MaxMaxAttempts)
 		}
 		if err != nil {
-			return &InputError{fmt.Errorf("fail job %d: %w", f.Job, err)}
+			return &job.InputError{Err: fmt.Errorf("fail job %d: %w", f.Job, err)}
 		}
 	}
 	return settle(ctx, w, "fail", failed, func(ctx context.Context, p *routing.Pool, some []ExternalFailure) ([]job.ID, error) {

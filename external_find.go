@@ -102,7 +102,7 @@ const (
 func (w *ExternalWorkers) List(ctx context.Context, f ExternalFilter) (found []ExternalStatus, count int, err error) {
 	limit := cmp.Or(f.Limit, 100)
 	if f.Skip < 0 || limit < 0 || f.Skip+limit > MaxExternalListed {
-		return nil, 0, &InputError{fmt.Errorf("list jobs of external workers: skip %d, limit %d: 0 to %d together are allowed", f.Skip, limit, MaxExternalListed)}
+		return nil, 0, &job.InputError{Err: fmt.Errorf("list jobs of external workers: skip %d, limit %d: 0 to %d together are allowed", f.Skip, limit, MaxExternalListed)}
 	}
 	ask := store.ExternalFilter{Job: f.Job, Topic: f.Topic, Worker: f.Worker, Correlation: f.CorrelationID, Locked: f.Locked, Failed: f.Failed,
 		Sort: string(f.Sort), Descending: f.Descending, Limit: f.Skip + limit, Count: MaxExternalListed}

@@ -5,32 +5,20 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/routing"
 )
 
-// question is what a pool's ledger is asked.
-type question[T any] func(context.Context, *routing.Pool, store.DB) (T, error)
-
-// inspect asks a pool's ledger.
-func inspect[T any](ctx context.Context, p *routing.Pool, ask question[T]) (out T, err error) {
-	err = p.Operate(ctx, func(c *pgxpool.Conn) error {
-		return store.Inspect(ctx, c, func(db store.DB) error {
-			out, err = ask(ctx, p, db)
-			return err
-		})
-	})
-	return out, err
+// UnansweredError says which pools did not answer: what the others do not have may be there. It
+// comes together with [ErrNotFound].
+type UnansweredError struct {
+	Pools []string // their names, in order
+	err   error
 }
 
-// inspectEach asks the ledgers of pools, each for answerWithin at most.
-func inspectEach[T any](ctx context.Context, pools []*routing.Pool, ask question[[]T]) ([]T, error) {
-	return routing.AskEach(ctx, pools, answerWithin, func(ctx context.Context, p *routing.Pool) ([]T, error) {
-		return inspect(ctx, p, ask)
-	})
-}
+func (e *UnansweredError) Error() string { return "not every pool answered: " + e.err.Error() }
+
+// Unwrap returns why they did not answer.
+func (e *UnansweredError) Unwrap() error { return e.err }
 
 // inspectFirst asks the ledgers of pools at the same time, each for answerWithin at most, and
 // returns the first thing that one has. It waits for no other one then, as one that hangs would keep

@@ -37,8 +37,8 @@ func (f JobFilter) Validate() error {
 		state = fmt.Errorf("state %.40q is not one of %v", f.State, States)
 	}
 	_, after := parseCursor(f.After, "jobs")
-	if err := errors.Join(state, checkTags(f.Tags), after); err != nil {
-		return &InputError{err}
+	if err := errors.Join(state, job.ValidateTags(f.Tags), after); err != nil {
+		return &job.InputError{Err: err}
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (l Limit) row() (row store.Limit, err error) {
 	case l.EachKey || l.Key != "":
 		row.Scope, row.Name = store.ScopeKey, l.Key
 		if l.Key != "" {
-			err = validateText("exclusive key", l.Key)
+			err = job.ValidateText("exclusive key", l.Key)
 		}
 		if l.MaxRunning != 0 {
 			err = errors.New("max running: of the jobs with one exclusive key one runs at a time in any case; give a rate")
@@ -136,7 +136,7 @@ func (ls *Limits) Set(ctx context.Context, l Limit) error {
 		err = errors.New("max running and rate: one of them must be given; Delete lifts a limit")
 	}
 	if err != nil {
-		return fmt.Errorf("limit: %w", &InputError{err})
+		return fmt.Errorf("limit: %w", &job.InputError{Err: err})
 	}
 	return ls.write(ctx, l.Tenant, row)
 }
@@ -146,7 +146,7 @@ func (ls *Limits) Set(ctx context.Context, l Limit) error {
 func (ls *Limits) Delete(ctx context.Context, l Limit) error {
 	row, err := Limit{Tenant: l.Tenant, Kind: l.Kind, Queue: l.Queue, Key: l.Key, EachKey: l.EachKey}.row()
 	if err != nil {
-		return fmt.Errorf("limit: %w", &InputError{err})
+		return fmt.Errorf("limit: %w", &job.InputError{Err: err})
 	}
 	return ls.write(ctx, l.Tenant, row)
 }

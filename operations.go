@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -153,10 +154,10 @@ func (f CancelFilter) Validate() error {
 		err = fmt.Errorf("state %.40q is not one of %v: jobs in it do not run any more, or not before they are retried", f.State, CancelStates)
 	}
 	for what, text := range map[string]string{"tenant": f.Tenant, "kind": f.Kind, "queue": f.Queue, "tag": f.Tag, "correlation id": f.CorrelationID} {
-		err = errors.Join(err, validateText(what, text))
+		err = errors.Join(err, job.ValidateText(what, text))
 	}
 	if err != nil {
-		return &InputError{fmt.Errorf("cancel jobs: %w", err)}
+		return &job.InputError{Err: fmt.Errorf("cancel jobs: %w", err)}
 	}
 	return nil
 }
@@ -182,8 +183,8 @@ func (s *Operations) begin(ctx context.Context, what, pool string, o store.Opera
 	}
 	o.By = cmp.Or(o.By, s.cluster.Self().Node)
 	for field, text := range map[string]string{"by": o.By, "tenant": o.Filter.Tenant, "kind": o.Filter.Kind, "error": o.Filter.Error, "group": o.Group} {
-		if err := validateText(field, text); err != nil {
-			return uuid.Nil, &InputError{fmt.Errorf("%s in the background: %w", what, err)}
+		if err := job.ValidateText(field, text); err != nil {
+			return uuid.Nil, &job.InputError{Err: fmt.Errorf("%s in the background: %w", what, err)}
 		}
 	}
 	pools, err := s.poolsOf(pool)
@@ -208,10 +209,10 @@ func (s *Operations) begin(ctx context.Context, what, pool string, o store.Opera
 func checkRate(what string, perSecond float64) error {
 	const least = 0.0001 // some three hours for each; a wait that does not fit into a clock would be none
 	if perSecond > 0 && perSecond < least {
-		return &InputError{fmt.Errorf("%s: a rate of %v in a second: at least %v are allowed, or 0 for as fast as that goes", what, perSecond, least)}
+		return &job.InputError{Err: fmt.Errorf("%s: a rate of %v in a second: at least %v are allowed, or 0 for as fast as that goes", what, perSecond, least)}
 	}
 	if perSecond < 0 || math.IsNaN(perSecond) || math.IsInf(perSecond, 0) {
-		return &InputError{fmt.Errorf("%s: a rate of %v in a second: more than 0 are allowed, or 0 for as fast as that goes", what, perSecond)}
+		return &job.InputError{Err: fmt.Errorf("%s: a rate of %v in a second: more than 0 are allowed, or 0 for as fast as that goes", what, perSecond)}
 	}
 	return nil
 }

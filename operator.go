@@ -144,12 +144,12 @@ func (o *Operator) findAgain(ctx context.Context, pool string, id job.ID) (JobSt
 	return o.Job(ctx, id)
 }
 
-func (c *process) readJob(ctx context.Context, pools []*routing.Pool, id job.ID) (JobStatus, []job.RunError, error) {
+func (c *Operator) readJob(ctx context.Context, pools []*routing.Pool, id job.ID) (JobStatus, []job.RunError, error) {
 	type found struct {
 		job    JobStatus
 		errors []job.RunError
 	}
-	f, err := inspectFirst(ctx, c, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
+	f, err := inspectFirst(ctx, c.process, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
 		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
 		if err != nil || len(rows) == 0 {
 			return nil, err
@@ -223,13 +223,13 @@ func (o *Operator) unrouted(ctx context.Context, id tenancy.ID, pool string) err
 // MaxAttempts is how often a job is tried in all: what it says itself, else its kind's policy, or the configuration's.
 // 0: this process does not know its kind.
 func (o *Operator) MaxAttempts(j JobStatus) int {
-	spec := findKind(o.registry, j.Kind)
+	spec, known := o.registry.Find(j.Kind)
 	switch {
 	case j.MaxAttempts > 0:
 		return j.MaxAttempts
 	case j.External:
 		return job.DefaultPolicy().Attempts()
-	case spec == nil:
+	case !known:
 		return 0
 	case spec.Retry != nil:
 		return spec.Retry.Attempts()
@@ -354,7 +354,7 @@ func (o *Operator) retryAs(ctx context.Context, id job.ID, priority *int) error 
 // already is left alone. What became of it [Operator.Job] says. StateError: it is suspended, or has
 // ended. [job.KeyTakenError]: as for [Operator.Retry].
 func (o *Operator) RunJob(ctx context.Context, id job.ID) error {
-	first := MaxPriority
+	first := job.MaxPriority
 	var before JobStatus
 	for tries := 1; ; tries++ {
 		j, _, err := o.Job(ctx, id)

@@ -21,8 +21,6 @@ const (
 // ErrUnknownAction is returned by [Operator.DoToJobs].
 var ErrUnknownAction = errors.New("no such action")
 
-type notedKey struct{}
-
 // DoToJobs retries, cancels or deletes jobs that were chosen one by one, and returns to how many it has done so. Where it
 // fails for some, it goes on with the others. The audit has it as one deed with the jobs' number and ids, in each pool once
 // for each tenant, before the first of them.
@@ -54,7 +52,7 @@ func (o *Operator) DoToJobs(ctx context.Context, action string, jobs []JobStatus
 			continue
 		}
 		for _, id := range ids {
-			if err := do(context.WithValue(ctx, notedKey{}, true), id); err != nil {
+			if err := do(asNoted(ctx), id); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -63,6 +61,3 @@ func (o *Operator) DoToJobs(ctx context.Context, action string, jobs []JobStatus
 	}
 	return done, errors.Join(errs...)
 }
-
-// isNoted tells whether what is done with ctx is part of a deed that is noted.
-func isNoted(ctx context.Context) bool { return ctx.Value(notedKey{}) != nil }

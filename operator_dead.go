@@ -13,6 +13,7 @@ import (
 	"github.com/tenurehq/tenure/internal/deadletter"
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -185,7 +186,7 @@ func (d *DeadLetters) change(ctx context.Context, what string, f DeadFilter, per
 			all.Left += left
 			if perSecond > 0 && err == nil {
 				due := began.Add(time.Duration(float64(tried) / perSecond * float64(time.Second)))
-				pause(ctx, time.Until(due))
+				_ = wait.For(ctx, time.Until(due)) // whose end the next step finds
 			}
 			return err
 		}

@@ -131,7 +131,7 @@ func (o *Operator) freezeJobs(ctx context.Context, scope store.Scope, name strin
 		do, done = "thaw", "thawed"
 	}
 	if err := job.ValidateKind(string(scope), name); err != nil {
-		return &InputError{fmt.Errorf("%s: %w", do, err)}
+		return &job.InputError{Err: fmt.Errorf("%s: %w", do, err)}
 	}
 	deed := o.deed(ctx, string(scope)+"."+do, "", name, nil)
 	pools := o.router.Pools()

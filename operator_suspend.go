@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
@@ -42,10 +42,10 @@ func (f SuspendFilter) check(states ...string) error {
 		err = fmt.Errorf("state %.40q is not one of %v", f.State, states)
 	}
 	for what, text := range map[string]string{"tenant": f.Tenant, "kind": f.Kind, "queue": f.Queue, "correlation id": f.CorrelationID} {
-		err = errors.Join(err, validateText(what, text))
+		err = errors.Join(err, job.ValidateText(what, text))
 	}
 	if err != nil {
-		return &InputError{fmt.Errorf("suspend or resume jobs: %w", err)}
+		return &job.InputError{Err: fmt.Errorf("suspend or resume jobs: %w", err)}
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ type SuspendResult struct {
 
 // JobChange is what is to be different in a job; nil: stays as it is.
 type JobChange struct {
-	Priority    *int           // MinPriority to MaxPriority
+	Priority    *int           // job.MinPriority to job.MaxPriority
 	DueAt       *time.Time     // one that has passed: at once
 	MaxAttempts *int           // in all; 1 to job.MaxMaxAttempts
 	Timeout     *time.Duration // of each run, in whole milliseconds, from 1 ms
@@ -74,18 +74,18 @@ func (c JobChange) check() error {
 	switch {
 	case c == JobChange{}:
 		err = errors.New("nothing is to be changed")
-	case c.Priority != nil && (*c.Priority < MinPriority || *c.Priority > MaxPriority):
-		err = fmt.Errorf("priority %d: %d to %d are allowed", *c.Priority, MinPriority, MaxPriority)
+	case c.Priority != nil && (*c.Priority < job.MinPriority || *c.Priority > job.MaxPriority):
+		err = fmt.Errorf("priority %d: %d to %d are allowed", *c.Priority, job.MinPriority, job.MaxPriority)
 	case c.DueAt != nil && (c.DueAt.Year() < 1970 || c.DueAt.Year() > 9999):
 		err = fmt.Errorf("due %v: years 1970 to 9999 are allowed", c.DueAt)
 	case c.MaxAttempts != nil && (*c.MaxAttempts < 1 || *c.MaxAttempts > job.MaxMaxAttempts):
 		err = fmt.Errorf("max attempts %d: 1 to %d are allowed", *c.MaxAttempts, job.MaxMaxAttempts)
-	case c.Timeout != nil && (*c.Timeout < time.Millisecond || *c.Timeout > maxTimeout):
-		err = fmt.Errorf("timeout %v: 1ms to %v are allowed", *c.Timeout, maxTimeout)
+	case c.Timeout != nil && (*c.Timeout < time.Millisecond || *c.Timeout > job.MaxTimeout):
+		err = fmt.Errorf("timeout %v: 1ms to %v are allowed", *c.Timeout, job.MaxTimeout)
 	default:
 		return nil
 	}
-	return &InputError{fmt.Errorf("change a job: %w", err)}
+	return &job.InputError{Err: fmt.Errorf("change a job: %w", err)}
 }
 
 // detail is the change as the audit has it.
@@ -106,18 +106,15 @@ func (c JobChange) detail() map[string]any {
 	return out
 }
 
-// maxTimeout is the longest that fits the ledger's integer of milliseconds: some 24 days.
-const maxTimeout = math.MaxInt32 * time.Millisecond
-
 // checkUntil refuses a time that has passed.
 func checkUntil(until time.Time) error {
 	if !until.IsZero() && (!until.After(time.Now()) || until.Year() > 9999) {
-		return &InputError{fmt.Errorf("suspend until %s: a time in the future is needed, before the year 10000; none: until somebody resumes it", until.Format(time.RFC3339))}
+		return &job.InputError{Err: fmt.Errorf("suspend until %s: a time in the future is needed, before the year 10000; none: until somebody resumes it", until.Format(time.RFC3339))}
 	}
 	return nil
 }
 
-func (c *process) suspendAll(ctx context.Context, f SuspendFilter, until time.Time) (all SuspendResult, _ error) {
+func (c *Operator) suspendAll(ctx context.Context, f SuspendFilter, until time.Time) (all SuspendResult, _ error) {
 	if err := f.check(SuspendStates...); err != nil {
 		return all, err
 	}
@@ -133,7 +130,7 @@ func (c *process) suspendAll(ctx context.Context, f SuspendFilter, until time.Ti
 	return all, err
 }
 
-func (c *process) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ error) {
+func (c *Operator) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ error) {
 	if err := f.check(suspended); err != nil {
 		return 0, err
 	}
@@ -147,7 +144,7 @@ func (c *process) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ er
 }
 
 // notifyUntil tells when suspended jobs are to be resumed, if they are.
-func (c *process) notifyUntil(p *routing.Pool, until time.Time) {
+func (c *Operator) notifyUntil(p *routing.Pool, until time.Time) {
 	if !until.IsZero() {
 		h := notify.Hint{Pool: p.Name}
 		h.AddTimer(max(time.Until(until), time.Millisecond))
@@ -156,7 +153,7 @@ func (c *process) notifyUntil(p *routing.Pool, until time.Time) {
 }
 
 // notifyResumed tells where jobs wait and when timers are due now.
-func (c *process) notifyResumed(p *routing.Pool, resumed []store.Resumed) {
+func (c *Operator) notifyResumed(p *routing.Pool, resumed []store.Resumed) {
 	if len(resumed) == 0 {
 		return
 	}
@@ -184,7 +181,7 @@ const (
 // eachMovable does something, step by step, to the jobs of some tables that f chooses and that were
 // made before it began. Between two steps jobs are claimed for as long as the step took, and rest at
 // least. A pool that fails does not keep it from the others. left counts the jobs that it cannot be done to.
-func (c *process) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
+func (c *Operator) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
 	pools, err := c.poolsOf(f.Pool)
 	if err != nil {
 		return 0, err
@@ -217,7 +214,7 @@ func (c *process) eachMovable(ctx context.Context, what string, f SuspendFilter,
 var suspendable = []string{store.PlaceTimer, store.PlaceJob, store.PlaceExternal}
 
 // countMovable counts the jobs that a filter chooses in some tables, up to a bound in each pool.
-func (c *process) countMovable(ctx context.Context, pool string, chosen store.MovableFilter, places []string) (n int64, _ error) {
+func (c *Operator) countMovable(ctx context.Context, pool string, chosen store.MovableFilter, places []string) (n int64, _ error) {
 	pools, err := c.poolsOf(pool)
 	if err != nil {
 		return 0, err
@@ -267,7 +264,7 @@ func eachMovableIn(ctx context.Context, p *routing.Pool, place string, f *store.
 			if left += n; err != nil {
 				return left, err
 			}
-			pause(ctx, max(time.Since(began), rest))
+			_ = wait.For(ctx, max(time.Since(began), rest)) // whose end the next step finds
 		}
 	}
 	return left, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/tenantmove"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -43,7 +44,7 @@ const maxLimit = store.MaxLimit
 // force within a second, is kept with the tenant, and moves with it.
 func (o *Operator) LimitTenant(ctx context.Context, id tenancy.ID, most int) error {
 	if most < 0 || most > maxLimit {
-		return &InputError{fmt.Errorf("limit tenant %q to %d: 1 to %d are allowed, or 0 for any number", id, most, maxLimit)}
+		return &job.InputError{Err: fmt.Errorf("limit tenant %q to %d: 1 to %d are allowed, or 0 for any number", id, most, maxLimit)}
 	}
 	deed := o.deed(ctx, "tenant.limit", id, "", map[string]any{"max_running": most})
 	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
@@ -59,7 +60,7 @@ func (o *Operator) LimitTenant(ctx context.Context, id tenancy.ID, most int) err
 // tenant.
 func (o *Operator) LimitWaiting(ctx context.Context, id tenancy.ID, most int) error {
 	if most < 0 || most > maxLimit {
-		return &InputError{fmt.Errorf("limit the waiting jobs of tenant %q to %d: 1 to %d are allowed, or 0 for any number", id, most, maxLimit)}
+		return &job.InputError{Err: fmt.Errorf("limit the waiting jobs of tenant %q to %d: 1 to %d are allowed, or 0 for any number", id, most, maxLimit)}
 	}
 	deed := o.deed(ctx, "tenant.limit", id, "", map[string]any{"max_waiting": most})
 	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
@@ -77,7 +78,7 @@ const maxWeight = 100
 // moves with it. docs/limits.md says how exactly.
 func (o *Operator) SetTenantWeight(ctx context.Context, id tenancy.ID, weight int) error {
 	if weight < 1 || weight > maxWeight {
-		return &InputError{fmt.Errorf("weight of tenant %q: %d: 1 to %d are allowed, of which 1 is as at first", id, weight, maxWeight)}
+		return &job.InputError{Err: fmt.Errorf("weight of tenant %q: %d: 1 to %d are allowed, of which 1 is as at first", id, weight, maxWeight)}
 	}
 	deed := o.deed(ctx, "tenant.weight", id, "", map[string]any{"weight": weight})
 	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
@@ -141,7 +142,7 @@ func (o *Operator) changeTenant(ctx context.Context, id tenancy.ID, change func(
 		case errors.As(err, &busy) && busy.State == store.TenantMoved && tries <= maxFollowed:
 			o.router.Forget(id)
 		case errors.As(err, &busy):
-			return nil, &InputError{fmt.Errorf("tenant %q is being moved between pools %s and %s: let that come to its end first", id, pool.Name, busy.Other)}
+			return nil, &job.InputError{Err: fmt.Errorf("tenant %q is being moved between pools %s and %s: let that come to its end first", id, pool.Name, busy.Other)}
 		case err != nil:
 			return nil, routing.NamePool(pool.Name, err)
 		default:
@@ -267,12 +268,12 @@ const reassignStep = 500
 // interrupted, and called again.
 func (o *Operator) Reassign(ctx context.Context, from, to tenancy.ID) (n, left int, err error) {
 	if err := from.Validate(); err != nil {
-		return 0, 0, &InputError{err}
+		return 0, 0, &job.InputError{Err: err}
 	}
 	o.router.Forget(from)
 	switch _, p, err := o.router.Resolve(ctx, from); {
 	case err == nil:
-		return 0, 0, &InputError{fmt.Errorf("tenant %q lives in pool %s, and its jobs run there: only those of a tenant that no routing rule knows can be given to another one", from, p.Name)}
+		return 0, 0, &job.InputError{Err: fmt.Errorf("tenant %q lives in pool %s, and its jobs run there: only those of a tenant that no routing rule knows can be given to another one", from, p.Name)}
 	case !errors.Is(err, ErrUnknownTenant):
 		return 0, 0, err
 	}
@@ -336,11 +337,11 @@ type Moved struct {
 // the new one; see routing.TableConfig.Move.
 func (o *Operator) MoveTenant(ctx context.Context, id tenancy.ID, to string, options MoveOptions) (Moved, error) {
 	if err := id.Validate(); err != nil {
-		return Moved{}, &InputError{err}
+		return Moved{}, &job.InputError{Err: err}
 	}
 	pool, ok := o.router.Pool(to)
 	if !ok {
-		return Moved{To: to}, fmt.Errorf("move tenant %q to pool %s: %w", id, to, &InputError{ErrUnknownPool})
+		return Moved{To: to}, fmt.Errorf("move tenant %q to pool %s: %w", id, to, &job.InputError{Err: ErrUnknownPool})
 	}
 	deed := func(stage string) store.Deed {
 		return o.deed(ctx, "tenant.move", id, to, map[string]any{"stage": stage, "hold": options.Hold})

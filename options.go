@@ -2,13 +2,10 @@ package tenure
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -62,19 +59,13 @@ func OnQueue(name string) Option {
 	}
 }
 
-// Bounds of [Priority].
-const (
-	MinPriority = -1000
-	MaxPriority = 1000
-)
-
 // Priority places the job before those of the same tenant and queue with a lower
 // one, unless those have been passed over for long (acquire.queues.age_every in the
-// configuration); MinPriority to MaxPriority, 0 by default.
+// configuration); job.MinPriority to job.MaxPriority, 0 by default.
 func Priority(p int) Option {
 	return func(e *enqueue) error {
-		if p < MinPriority || p > MaxPriority {
-			return fmt.Errorf("Priority(%d): %d to %d are allowed", p, MinPriority, MaxPriority)
+		if p < job.MinPriority || p > job.MaxPriority {
+			return fmt.Errorf("Priority(%d): %d to %d are allowed", p, job.MinPriority, job.MaxPriority)
 		}
 		e.job.Priority = int16(p)
 		return nil
@@ -97,8 +88,8 @@ func MaxAttempts(n int) Option {
 // whole milliseconds. The context of a run that takes longer is cancelled with [job.ErrTimeout].
 func Timeout(d time.Duration) Option {
 	return func(e *enqueue) error {
-		if d < time.Millisecond || d > maxTimeout {
-			return fmt.Errorf("Timeout(%v): 1ms to %v are allowed", d, maxTimeout)
+		if d < time.Millisecond || d > job.MaxTimeout {
+			return fmt.Errorf("Timeout(%v): 1ms to %v are allowed", d, job.MaxTimeout)
 		}
 		e.job.Timeout = d.Truncate(time.Millisecond)
 		return nil
@@ -118,7 +109,7 @@ func Unique(key string) Option {
 			return fmt.Errorf("Unique: the key has %d bytes: 1 to %d are allowed", len(key), maxKey)
 		}
 		e.job.UniqueKey, e.job.UniqueFor, e.byArgs = key, 0, false
-		return validateText("unique key", key)
+		return job.ValidateText("unique key", key)
 	}
 }
 
@@ -183,7 +174,7 @@ func checkExclusiveKey(key string) error {
 	if key == "" || len(key) > maxKey {
 		return fmt.Errorf("Exclusive: the key has %d bytes: 1 to %d are allowed", len(key), maxKey)
 	}
-	return validateText("exclusive key", key)
+	return job.ValidateText("exclusive key", key)
 }
 
 // ExclusiveOption changes what an exclusive key does.
@@ -201,7 +192,7 @@ func Correlation(id string) Option {
 			return fmt.Errorf("Correlation: %d bytes: %d are allowed", len(id), maxKey)
 		}
 		e.job.CorrelationID = id
-		return validateText("correlation id", id)
+		return job.ValidateText("correlation id", id)
 	}
 }
 
@@ -211,17 +202,8 @@ func Correlation(id string) Option {
 func Tags(tags ...string) Option {
 	return func(e *enqueue) error {
 		e.tags = append(e.tags, tags...)
-		return checkTags(tags)
+		return job.ValidateTags(tags)
 	}
-}
-
-func checkTags(tags []string) error {
-	for _, t := range tags {
-		if err := job.ValidateTag(t); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // OfRequest notes a hash of the request that the job is made of, by which another request with the same unique key can be
@@ -229,7 +211,7 @@ func checkTags(tags []string) error {
 func OfRequest(hash string) Option {
 	return func(e *enqueue) error {
 		e.request = hash
-		return validateText("OfRequest", hash)
+		return job.ValidateText("OfRequest", hash)
 	}
 }
 
@@ -278,17 +260,9 @@ func (e *enqueue) addMeta() error {
 // such as who asked. Handlers find them in Job.Meta as JSON. Keys that begin with tenure: are taken.
 func Meta(values map[string]any) Option {
 	return func(e *enqueue) error {
-		for key := range values {
-			if strings.HasPrefix(key, job.ReservedPrefix) {
-				return fmt.Errorf("Meta: key %q: those that begin with %s are Tenure's own", key, job.ReservedPrefix)
-			}
-		}
-		b, err := json.Marshal(values)
+		b, err := job.EncodeMeta(values)
 		if err != nil {
-			return fmt.Errorf("Meta: %w", err)
-		}
-		if err := job.CheckPayload(b); err != nil {
-			return fmt.Errorf("Meta: %w", err)
+			return err
 		}
 		e.job.Meta = b
 		return nil
@@ -311,18 +285,6 @@ func withData(e *enqueue) error {
 	return nil
 }
 
-// validateText refuses what Postgres cannot store: in an EnqueueMany it would fail
-// the other jobs, too.
-func validateText(what, s string) error {
-	switch {
-	case strings.ContainsRune(s, 0):
-		return fmt.Errorf("%s %q holds a NUL character, which Postgres cannot store", what, s)
-	case !utf8.ValidString(s):
-		return fmt.Errorf("%s %q is not UTF-8", what, s)
-	}
-	return nil
-}
-
 func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
 	kind := args.Kind()
 	if err := job.ValidateKind("kind", kind); err != nil {
@@ -337,21 +299,12 @@ func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts
 	if err := e.checkLinks(); err != nil {
 		return store.NewJob{}, err
 	}
-	if registry != nil && findKind(registry, kind) == nil && !e.elsewhere && !e.job.External {
+	if _, known := registry.Find(kind); !known && registry != nil && !e.elsewhere && !e.job.External {
 		return store.NewJob{}, fmt.Errorf("%w: register a handler before New, or pass tenure.Elsewhere() if another node has one", ErrUnknownKind)
 	}
-	raw, ok := args.(RawArgs)
-	e.job.Payload = raw.Payload
-	if ok {
-		if err := job.CheckPayload(raw.Payload); err != nil {
-			return store.NewJob{}, fmt.Errorf("arguments of kind %q: %w", kind, err)
-		}
-	} else {
-		payload, err := job.Encode(args)
-		if err != nil {
-			return store.NewJob{}, err
-		}
-		e.job.Payload = payload
+	var err error
+	if e.job.Payload, err = job.Encode(args); err != nil {
+		return store.NewJob{}, err
 	}
 	if e.job.External && e.job.ExclusiveKey != "" {
 		return store.NewJob{}, errors.New("External and Exclusive: external workers heed no exclusive key; use only one of them")
@@ -367,22 +320,3 @@ func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts
 	}
 	return e.job, nil
 }
-
-// findKind returns what is known of a kind; nil: nothing is.
-func findKind(registry *job.Registry, kind string) *job.Spec {
-	if registry == nil {
-		return nil
-	}
-	spec, _ := registry.Find(kind)
-	return spec
-}
-
-// RawArgs are arguments that are JSON already, of a kind named at run time: for
-// tools that enqueue what somebody typed.
-type RawArgs struct {
-	Name    string // the kind
-	Payload []byte // JSON
-}
-
-// Kind implements job.Args.
-func (r RawArgs) Kind() string { return r.Name }

@@ -17,6 +17,7 @@ import (
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/membership"
@@ -49,8 +50,8 @@ func newProcess(cfg config.Config, r *routing.Router, c *membership.Cluster, cip
 // encrypted yet. Without the kind it stays as it is; known tells. All jobs go this way: those that are enqueued, and
 // those of schedules.
 func (c *process) fillIn(j *store.NewJob) (known bool, err error) {
-	spec := findKind(c.registry, j.Kind)
-	if spec == nil {
+	spec, known := c.registry.Find(j.Kind)
+	if !known {
 		return false, nil
 	}
 	if j.Queue == "" {
@@ -70,13 +71,13 @@ func (c *process) fillIn(j *store.NewJob) (known bool, err error) {
 func (c *process) give(ctx context.Context, j *store.NewJob) (g store.Given, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &InputError{fmt.Errorf("what kind %q gives its jobs cannot be worked out, as job.ExclusiveBy or the key ring panicked: %v", j.Kind, p)}
+			err = &job.InputError{Err: fmt.Errorf("what kind %q gives its jobs cannot be worked out, as job.ExclusiveBy or the key ring panicked: %v", j.Kind, p)}
 		}
 	}()
 	plain := j.Payload
 	known, err := c.fillIn(j)
 	if err != nil {
-		return store.Given{}, &InputError{err}
+		return store.Given{}, &job.InputError{Err: err}
 	}
 	if j.Payload, err = c.cipher.Seal(ctx, j.Tenant, j.Kind, plain); err != nil {
 		return store.Given{}, err
@@ -116,21 +117,11 @@ func (c *process) mayFollow(ctx context.Context, err error, begun time.Time, tri
 		c.router.Forget(moved.Tenant)
 		return true
 	case errors.Is(err, store.ErrTenantArrives) && time.Since(begun) < arrivalTime:
-		return pause(ctx, arrivalLook)
+		return wait.For(ctx, arrivalLook) == nil
 	case errors.Is(err, ErrTenantHeld) && time.Since(begun) < heldTime:
-		return pause(ctx, heldLook)
+		return wait.For(ctx, heldLook) == nil
 	}
 	return false
-}
-
-// pause waits; false: ctx has ended meanwhile.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // contextTenant resolves the context's tenant.
@@ -145,7 +136,7 @@ func (c *process) contextTenant(ctx context.Context) (tenancy.Tenant, *routing.P
 // resolveTenant waits, within ctx, until the tenant's pool has been tried.
 func (c *process) resolveTenant(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *routing.Pool, error) {
 	if err := id.Validate(); err != nil {
-		return tenancy.Tenant{}, nil, &InputError{err}
+		return tenancy.Tenant{}, nil, &job.InputError{Err: err}
 	}
 	tenant, pool, err := c.router.Resolve(ctx, id)
 	if err == nil { // the call that uses the pool says what is wrong with it
@@ -178,6 +169,22 @@ func operate(ctx context.Context, p *routing.Pool, fn func(context.Context, *pgx
 	return p.Operate(ctx, func(db *pgxpool.Conn) error { return fn(ctx, db) })
 }
 
+type (
+	whoKey   struct{}
+	notedKey struct{}
+)
+
+// maxWho is how much of a name is noted, in bytes.
+const maxWho = 256
+
+// doneBy returns a context with which what is done is done for somebody.
+func doneBy(ctx context.Context, who string) context.Context {
+	return context.WithValue(ctx, whoKey{}, who)
+}
+
+// asNoted returns a context with which what is done to jobs is part of a deed that is noted.
+func asNoted(ctx context.Context) context.Context { return context.WithValue(ctx, notedKey{}, true) }
+
 // deed is what somebody does to a tenant's things, or, with "", to all tenants'.
 func (c *process) deed(ctx context.Context, action string, tenant tenancy.ID, subject string, detail map[string]any) store.Deed {
 	who, _ := ctx.Value(whoKey{}).(string)
@@ -191,7 +198,7 @@ func (c *process) deed(ctx context.Context, action string, tenant tenancy.ID, su
 
 // jobDeed is what somebody does to a job; none, if that is part of one that is noted.
 func (c *process) jobDeed(ctx context.Context, action string, id job.ID, detail map[string]any) store.Deed {
-	if isNoted(ctx) {
+	if ctx.Value(notedKey{}) != nil {
 		return store.Deed{}
 	}
 	d := c.deed(ctx, action, "", "", detail)
@@ -202,4 +209,25 @@ func (c *process) jobDeed(ctx context.Context, action string, id job.ID, detail 
 // note notes what is done in many transactions, before the first one.
 func (c *process) note(ctx context.Context, p *routing.Pool, d store.Deed) error {
 	return operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return store.Note(ctx, db, d) })
+}
+
+// question is what a pool's ledger is asked.
+type question[T any] func(context.Context, *routing.Pool, store.DB) (T, error)
+
+// inspect asks a pool's ledger.
+func inspect[T any](ctx context.Context, p *routing.Pool, ask question[T]) (out T, err error) {
+	err = p.Operate(ctx, func(c *pgxpool.Conn) error {
+		return store.Inspect(ctx, c, func(db store.DB) error {
+			out, err = ask(ctx, p, db)
+			return err
+		})
+	})
+	return out, err
+}
+
+// inspectEach asks the ledgers of pools, each for answerWithin at most.
+func inspectEach[T any](ctx context.Context, pools []*routing.Pool, ask question[[]T]) ([]T, error) {
+	return routing.AskEach(ctx, pools, answerWithin, func(ctx context.Context, p *routing.Pool) ([]T, error) {
+		return inspect(ctx, p, ask)
+	})
 }

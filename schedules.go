@@ -29,9 +29,14 @@ type Schedule struct {
 	Name string
 	// Args are the arguments of each job, and its kind.
 	Args job.Args
-	// Options are those of each job: [OnQueue], [Priority], [MaxAttempts], [Meta]. What they do not
-	// say the kind gives, as to a job that is enqueued; see docs/schedules.md.
-	Options []Option
+	// Queue is that of each job. Default: its kind's.
+	Queue string
+	// Priority is that of each job: job.MinPriority to job.MaxPriority, 0 by default.
+	Priority int
+	// MaxAttempts bounds how often each job is tried, 1 to job.MaxMaxAttempts. Default: its kind's.
+	MaxAttempts int
+	// Meta are values beside the arguments of each job, as of a job that is enqueued.
+	Meta map[string]any
 	// Rule says when it is due: cron (0 7 * * 1-5), an interval (@every 15m, PT15M), or an ISO 8601
 	// repeat (R3/2026-12-01T08:00:00Z/P1D).
 	Rule string
@@ -103,7 +108,7 @@ var ErrNoSchedule = store.ErrNoSchedule
 func (s *Schedules) Set(ctx context.Context, d Schedule) (next time.Time, err error) {
 	row, err := s.scheduleRow(d)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("schedule %q: %w", d.Name, &InputError{err})
+		return time.Time{}, fmt.Errorf("schedule %q: %w", d.Name, &job.InputError{Err: err})
 	}
 	err = s.onPools(ctx, d.Tenant, d.Name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
 		row := row
@@ -114,10 +119,10 @@ func (s *Schedules) Set(ctx context.Context, d Schedule) (next time.Time, err er
 		row.Since = now
 		due, err := row.NextAfter(now)
 		if err != nil {
-			return &InputError{err}
+			return &job.InputError{Err: err}
 		}
 		if due == nil {
-			return &InputError{fmt.Errorf("rule: %.80q has no time left that comes after %s: nothing would ever be done", d.Rule, now.UTC().Format(time.RFC3339))}
+			return &job.InputError{Err: fmt.Errorf("rule: %.80q has no time left that comes after %s: nothing would ever be done", d.Rule, now.UTC().Format(time.RFC3339))}
 		}
 		row.NextAt = due
 		if row.Tenant == store.EveryTenant {
@@ -158,12 +163,9 @@ func (s *Schedules) scheduleRow(d Schedule) (row store.Schedule, err error) {
 	if d.Args == nil {
 		return row, errors.New("args: they are missing, and with them the kind")
 	}
-	j, err := checkJob(nil, tenancy.Tenant{ID: d.Tenant}, d.Args, d.Options)
-	switch {
-	case err != nil:
+	j, err := d.job()
+	if err != nil {
 		return row, err
-	case j.Later(), j.Links != nil, j.UniqueKey != "", j.CorrelationID != "", j.ExclusiveKey != "", j.Timeout != 0, j.Tagged, j.External:
-		return row, errors.New("options: only OnQueue, Priority, MaxAttempts and Meta are allowed; leave out the others, or register the kind's handler with job.Timeout and job.ExclusiveBy")
 	}
 	missed := cmp.Or(d.Missed, MissedOne)
 	if !slices.Contains([]Missed{MissedSkip, MissedOne, MissedAll}, missed) {
@@ -188,6 +190,30 @@ func (s *Schedules) scheduleRow(d Schedule) (row store.Schedule, err error) {
 	}
 	_, err = row.Rule()
 	return row, err
+}
+
+// job is what the schedule says of each of its jobs.
+func (d *Schedule) job() (j store.NewJob, err error) {
+	j = store.NewJob{Tenant: string(d.Tenant), Kind: d.Args.Kind(), Queue: d.Queue, Priority: int16(d.Priority), MaxAttempts: d.MaxAttempts}
+	switch {
+	case d.Priority < job.MinPriority || d.Priority > job.MaxPriority:
+		err = fmt.Errorf("priority %d: %d to %d are allowed", d.Priority, job.MinPriority, job.MaxPriority)
+	case d.MaxAttempts < 0 || d.MaxAttempts > job.MaxMaxAttempts:
+		err = fmt.Errorf("max attempts %d: 1 to %d are allowed", d.MaxAttempts, job.MaxMaxAttempts)
+	}
+	if err == nil && d.Queue != "" {
+		err = job.ValidateKind("queue", d.Queue)
+	}
+	if err == nil {
+		err = job.ValidateKind("kind", j.Kind)
+	}
+	if err == nil && len(d.Meta) > 0 {
+		j.Meta, err = job.EncodeMeta(d.Meta)
+	}
+	if err == nil {
+		j.Payload, err = job.Encode(d.Args)
+	}
+	return j, err
 }
 
 // ledgerTenant is what a ledger calls a tenant of a schedule.
@@ -334,7 +360,7 @@ func (s *Schedules) pause(ctx context.Context, tenant tenancy.ID, name string, p
 			}
 			at, err := r.NextAfter(now)
 			if err != nil && !paused {
-				return &InputError{err}
+				return &job.InputError{Err: err}
 			}
 			if ofEvery {
 				tenants, next = append(tenants, r.Tenant), append(next, at)
@@ -361,7 +387,7 @@ func (s *Schedules) pause(ctx context.Context, tenant tenancy.ID, name string, p
 // returns its ID. When the schedule is due next does not change. It is one tenant's to be run.
 func (s *Schedules) Run(ctx context.Context, tenant tenancy.ID, name string) (id job.ID, err error) {
 	if tenant == EveryTenant {
-		return 0, fmt.Errorf("run schedule %q: %w", name, &InputError{errors.New("name the tenant to run it for")})
+		return 0, fmt.Errorf("run schedule %q: %w", name, &job.InputError{Err: errors.New("name the tenant to run it for")})
 	}
 	err = s.onPools(ctx, tenant, name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
 		var lane store.Lane
@@ -445,7 +471,7 @@ func (s *Schedules) onPool(ctx context.Context, p *routing.Pool, do func(context
 // explainSchedule says what to do about a schedule that is not the caller's to change.
 func explainSchedule(err error) error {
 	if errors.Is(err, store.ErrScheduleElsewhere) {
-		return &InputError{fmt.Errorf("%w: by the configuration, which is where to change it, or for every tenant: pause it instead", err)}
+		return &job.InputError{Err: fmt.Errorf("%w: by the configuration, which is where to change it, or for every tenant: pause it instead", err)}
 	}
 	return err
 }

@@ -37,3 +37,14 @@ func (e *LinkError) Error() string {
 
 // Is lets errors.Is find [ErrNotFound].
 func (e *LinkError) Is(target error) bool { return target == ErrNotFound }
+
+// InputError says what is wrong with what a call was given: options, arguments, a limit, a name, a time;
+// and, in most cases, what is allowed. Its text is about that only. It holds no SQL, no DSN and nothing
+// that a database said, so it can be shown to those the input is from; what it is wrapped in may
+// hold more. tenure.Refused is true of it, too.
+type InputError struct{ Err error }
+
+func (e *InputError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong, such as tenure.ErrUnknownPool.
+func (e *InputError) Unwrap() error { return e.Err }

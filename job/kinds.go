@@ -63,6 +63,9 @@ func (r *Registry) Lookup(kind string) (*Spec, bool) {
 // Find is Lookup for kinds that are registered, also those that are not handled now: they were
 // withdrawn, or the node is paused.
 func (r *Registry) Find(kind string) (*Spec, bool) {
+	if r == nil {
+		return nil, false
+	}
 	s, ok := r.kinds.Load().known[kind]
 	return s, ok
 }

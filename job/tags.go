@@ -72,3 +72,13 @@ func withMeta(meta []byte, key string, value any) ([]byte, error) {
 	}
 	return json.Marshal(of)
 }
+
+// ValidateTags says which of some tags cannot be one.
+func ValidateTags(tags []string) error {
+	for _, t := range tags {
+		if err := ValidateTag(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -201,7 +200,7 @@ func in(unit, least time.Duration) conversion {
 
 // The limits of numbers that many commands take.
 var (
-	typedPriority    = between(tenure.MinPriority, tenure.MaxPriority)
+	typedPriority    = between(job.MinPriority, job.MaxPriority)
 	anyNumber        = between(0, 1_000_000)
 	typedMaxAttempts = between(1, job.MaxMaxAttempts)
 )

@@ -302,7 +302,7 @@ var jobCommands = []spec{
 			"goes behind those that have it; one that gets a time waits for that.",
 		example: "  tenure jobs change 140737488355331 --priority 10 --max-attempts 20",
 		flags: []flag{
-			flagOf("priority", 0, fmt.Sprintf("%d to %d; higher ones run first", tenure.MinPriority, tenure.MaxPriority)).by(typedPriority),
+			flagOf("priority", 0, fmt.Sprintf("%d to %d; higher ones run first", job.MinPriority, job.MaxPriority)).by(typedPriority),
 			textFlag("at", "run it at this `time`, such as 2027-01-31T09:00:00Z").as("due_at").by(typedTime),
 			textFlag("in", "run it after this `duration`, such as 5m or PT5M; 0s: now, if it waits for a time").as("due_at").by(fromNow),
 			flagOf("max-attempts", 0, fmt.Sprintf("1 to %d, in all", job.MaxMaxAttempts)).by(typedMaxAttempts),
@@ -328,7 +328,7 @@ var jobCommands = []spec{
 			textFlag("in", "run it after this `duration`, such as 5m or PT5M").as("delay_ms").by(inMS(0)),
 			textFlag("at", "run it at this `time`, such as 2027-01-31T09:00:00Z").by(typedTime),
 			flagOf("queue", job.DefaultQueue, "the queue to put it on").by(checked(func(text string) error { return job.ValidateKind("queue", text) })),
-			flagOf("priority", 0, fmt.Sprintf("%d to %d; jobs of the same tenant and queue with a higher one run first", tenure.MinPriority, tenure.MaxPriority)).by(typedPriority),
+			flagOf("priority", 0, fmt.Sprintf("%d to %d; jobs of the same tenant and queue with a higher one run first", job.MinPriority, job.MaxPriority)).by(typedPriority),
 			flagOf("max-attempts", 0, "most attempts (default: as its kind says)").by(typedMaxAttempts),
 			textFlag("unique", "add it only if the tenant has no unfinished job with this `key`").as("unique_key").by(typedKey),
 			textFlag("unique-for", "with --unique: keep the key taken for this `duration`, such as 1h or P1D, whatever becomes of the job").by(inSeconds(1)),

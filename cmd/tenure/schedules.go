@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
 )
 
 // noSchedule says where to look for one that is not there.
@@ -70,7 +71,7 @@ A schedule that is set again replaces what it was. What is left out has its defa
 			flagOf("wait", false, "have a run wait until the job of the one before has ended"),
 			flagOf("jitter", time.Duration(0), "with --every-tenant: over how long the tenants' runs are spread").as("jitter_ms").by(upToADay(inMS(0))),
 			textFlag("queue", "the `queue` to put its jobs on (default the kind's own)"),
-			flagOf("priority", 0, fmt.Sprintf("of its jobs, %d to %d", tenure.MinPriority, tenure.MaxPriority)).by(typedPriority),
+			flagOf("priority", 0, fmt.Sprintf("of its jobs, %d to %d", job.MinPriority, job.MaxPriority)).by(typedPriority),
 			flagOf("max-attempts", 0, "most attempts of its jobs (default: as their kind says)").by(typedMaxAttempts),
 			textFlag("meta", "a `JSON` object to store beside the arguments").by(typedObject)),
 		rules: func(cmd *cobra.Command) {

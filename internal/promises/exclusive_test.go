@@ -340,7 +340,7 @@ func TestAKindGivesExclusiveKeys(t *testing.T) {
 	_, err = n.Client().Enqueue(ctx, perAccount{})
 	require.NoError(t, err)
 	require.Empty(t, <-keys)
-	_, err = n.Client().Enqueue(ctx, tenure.RawArgs{Name: "per-account", Payload: []byte(`{"account": 7}`)})
+	_, err = n.Client().Enqueue(ctx, job.RawArgs{Name: "per-account", Payload: []byte(`{"account": 7}`)})
 	require.ErrorContains(t, err, "for its exclusive key")
 	_, err = n.Client().Enqueue(ctx, perAccount{}, tenure.Exclusive(""))
 	require.ErrorContains(t, err, "1 to 1024 are allowed")

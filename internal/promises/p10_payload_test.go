@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -48,7 +47,7 @@ func TestP10PayloadsThatUnfold(t *testing.T) {
 	b.eventually(0, "p1", "SELECT count(*) FROM tenure.claim")
 
 	ctx := tenancy.For(t.Context(), "t1")
-	_, err = n.Client().Enqueue(ctx, tenure.RawArgs{Name: "blob", Payload: []byte("[" + strings.Repeat("1e400,", 43000) + "1]")})
+	_, err = n.Client().Enqueue(ctx, job.RawArgs{Name: "blob", Payload: []byte("[" + strings.Repeat("1e400,", 43000) + "1]")})
 	require.ErrorContains(t, err, "with all digits of its numbers")
 }
 

@@ -132,7 +132,7 @@ func TestAFloodOfHistoryHoldsNobodyUp(t *testing.T) {
 		return ctx.Err()
 	})
 	n := b.start(few(b.cfg, 4), r)
-	flood(b, n.Client(), "history", tenure.MaxPriority, slow{0})
+	flood(b, n.Client(), "history", job.MaxPriority, slow{0})
 	b.flows("p1")
 	entries := make([]tenure.Entry, business)
 	for i := range entries {

@@ -21,7 +21,7 @@ func TestRunJob(t *testing.T) {
 	ran := make(chan job.ID, 20)
 	job.Handle(r, func(_ context.Context, j *job.Job[plain]) error {
 		ran <- j.ID
-		if j.Args.N == 1 && j.Attempt == 1 && j.Priority < tenure.MaxPriority {
+		if j.Args.N == 1 && j.Attempt == 1 && j.Priority < job.MaxPriority {
 			return job.Discard(errors.New("not today"))
 		}
 		return nil
@@ -48,7 +48,7 @@ func TestRunJob(t *testing.T) {
 	}
 	later := add(0, tenure.In(time.Hour))
 	require.NoError(t, o.RunJob(t.Context(), later))
-	require.Equal(t, int16(tenure.MaxPriority), reaches(later, "done").Priority)
+	require.Equal(t, int16(job.MaxPriority), reaches(later, "done").Priority)
 
 	dies := add(1)
 	reaches(dies, "dead")
@@ -58,7 +58,7 @@ func TestRunJob(t *testing.T) {
 	require.NoError(t, o.FreezeTenant(t.Context(), "t1"))
 	waits := add(2)
 	require.NoError(t, o.RunJob(t.Context(), waits))
-	require.Equal(t, int16(tenure.MaxPriority), reaches(waits, "waiting").Priority, "the tenant is frozen all the same")
+	require.Equal(t, int16(job.MaxPriority), reaches(waits, "waiting").Priority, "the tenant is frozen all the same")
 	require.NoError(t, o.ThawTenant(t.Context(), "t1"))
 	reaches(waits, "done")
 

@@ -20,7 +20,7 @@ import (
 
 // everySecond is a tenant's schedule whose runs are all made up for.
 func everySecond(tenant tenancy.ID) tenure.Schedule {
-	return tenure.Schedule{Tenant: tenant, Name: "tick", Args: plain{1}, Options: []tenure.Option{tenure.Elsewhere()}, Rule: "@every 1s", Missed: tenure.MissedAll}
+	return tenure.Schedule{Tenant: tenant, Name: "tick", Args: plain{1}, Rule: "@every 1s", Missed: tenure.MissedAll}
 }
 
 func (b *testbed) set(c *tenure.Client, s tenure.Schedule) time.Time {
@@ -151,7 +151,7 @@ func TestSchedulesEndADoze(t *testing.T) {
 	b.atLeast(1, "p1", ticks, "t1")
 
 	dozes()
-	every := tenure.Schedule{Tenant: tenure.EveryTenant, Name: "all", Args: plain{1}, Options: []tenure.Option{tenure.Elsewhere()}, Rule: "@daily"}
+	every := tenure.Schedule{Tenant: tenure.EveryTenant, Name: "all", Args: plain{1}, Rule: "@daily"}
 	b.set(b.client(b.named("operator")), every) // which sends no hints
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.schedule WHERE origin = 'every' AND tenant_id = 't1'")
 }
@@ -273,7 +273,7 @@ func TestScheduledJobsHaveWhatTheirKindGives(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "ledgers", found[0].Queue, "it is shown where the jobs go")
 
-	s.Name, s.Args = "bad", tenure.RawArgs{Name: "per-account", Payload: []byte(`{"account": 7}`)}
+	s.Name, s.Args = "bad", job.RawArgs{Name: "per-account", Payload: []byte(`{"account": 7}`)}
 	_, err = n.Operator().Schedules().Set(t.Context(), s)
 	require.ErrorContains(t, err, "for its exclusive key")
 	require.True(t, tenure.Refused(err))
@@ -300,7 +300,10 @@ func TestSchedulesByTheAPI(t *testing.T) {
 		"name":         func(s *tenure.Schedule) { s.Name = "two words" },
 		"tenant":       func(s *tenure.Schedule) { s.Tenant = "" },
 		"args":         func(s *tenure.Schedule) { s.Args = nil },
-		"options":      func(s *tenure.Schedule) { s.Options = []tenure.Option{tenure.Unique("u")} },
+		"queue":        func(s *tenure.Schedule) { s.Queue = "two words" },
+		"priority":     func(s *tenure.Schedule) { s.Priority = job.MinPriority - 1 },
+		"max attempts": func(s *tenure.Schedule) { s.MaxAttempts = -1 },
+		"Meta":         func(s *tenure.Schedule) { s.Meta = map[string]any{job.ReservedPrefix + "x": 1} },
 		"rule":         func(s *tenure.Schedule) { s.Rule = "61 * * * *" },
 		"time_zone":    func(s *tenure.Schedule) { s.TimeZone = "Europe/Amsterdm" },
 		"missed":       func(s *tenure.Schedule) { s.Missed = "some" },
@@ -312,12 +315,6 @@ func TestSchedulesByTheAPI(t *testing.T) {
 		_, err := all.Set(ctx, bad)
 		require.ErrorContains(t, err, says)
 		require.True(t, tenure.Refused(err), err)
-	}
-	for _, o := range []tenure.Option{tenure.Timeout(time.Minute), tenure.Tags("a"), tenure.Exclusive("k"), tenure.UniqueArgs(0), tenure.UniqueFor("u", time.Hour), tenure.In(time.Hour), tenure.Correlation("c"), tenure.External()} {
-		bad := good
-		bad.Options = []tenure.Option{o}
-		_, err := all.Set(ctx, bad)
-		require.ErrorContains(t, err, "options: only OnQueue, Priority, MaxAttempts and Meta are allowed")
 	}
 	found, err := all.List(ctx, tenure.ScheduleFilter{Tenant: "t1", Name: "s"})
 	require.NoError(t, err)

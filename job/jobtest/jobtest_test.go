@@ -228,7 +228,7 @@ func TestRun_goexit(t *testing.T) {
 func TestRun_undecodable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	res := b.acme.Run(tenure.RawArgs{Name: "ping", Payload: []byte(`{"n": "seven"}`)})
+	res := b.acme.Run(job.RawArgs{Name: "ping", Payload: []byte(`{"n": "seven"}`)})
 	require.Equal(t, job.Dead, res.State)
 	require.ErrorContains(t, res.Err, `decode the arguments of kind "ping"`)
 }
@@ -393,7 +393,7 @@ func TestDrain_leavesAnyDelay(t *testing.T) {
 func TestDrain_leavesKindsOfOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	raw := tenure.RawArgs{Name: "elsewhere", Payload: []byte(`{}`)}
+	raw := job.RawArgs{Name: "elsewhere", Payload: []byte(`{}`)}
 	_, err := b.Client().Enqueue(b.acme, raw)
 	require.ErrorIs(t, err, tenure.ErrUnknownKind)
 	_, err = b.Client().Enqueue(b.acme, raw, tenure.Elsewhere())
@@ -497,9 +497,9 @@ func TestMisuse(t *testing.T) {
 		want []string
 	}{
 		"unknown tenant": {func(t testing.TB) { b.Tenant(t, "umbrella") }, []string{`no tenant "umbrella"`, "acme, globex"}},
-		"unknown kind":   {func(t testing.TB) { b.Tenant(t, "acme").Run(tenure.RawArgs{Name: "pong"}) }, []string{"no handler is registered"}},
+		"unknown kind":   {func(t testing.TB) { b.Tenant(t, "acme").Run(job.RawArgs{Name: "pong"}) }, []string{"no handler is registered"}},
 		"kind of others": {func(t testing.TB) {
-			b.Tenant(t, "acme").Run(tenure.RawArgs{Name: "pong", Payload: []byte("{}")}, tenure.Elsewhere())
+			b.Tenant(t, "acme").Run(job.RawArgs{Name: "pong", Payload: []byte("{}")}, tenure.Elsewhere())
 		}, []string{"is there a handler"}},
 		"delay":           {func(t testing.TB) { b.Tenant(t, "acme").Run(ping{1}, tenure.In(time.Hour)) }, []string{"it is scheduled for later", "Advance and Drain"}},
 		"duplicate":       {func(t testing.TB) { b.Tenant(t, "acme").Run(ping{1}, tenure.Unique("key")) }, []string{"same unique key"}},
@@ -511,7 +511,7 @@ func TestMisuse(t *testing.T) {
 		"not a value":     {func(t testing.TB) { jobtest.Value[int](b.Tenant(t, "acme"), "SELECT 1 WHERE false") }, []string{"no rows"}},
 		"wrong type": {func(t testing.TB) {
 			c := b.Tenant(t, "globex")
-			_, _ = b.Client().Enqueue(c, tenure.RawArgs{Name: "ping", Payload: []byte(`{"n": "seven"}`)})
+			_, _ = b.Client().Enqueue(c, job.RawArgs{Name: "ping", Payload: []byte(`{"n": "seven"}`)})
 			jobtest.Enqueued[ping](c)
 		}, []string{`decode the arguments of kind "ping"`}},
 	} {

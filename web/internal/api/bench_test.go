@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/jobtest"
 	"github.com/tenurehq/tenure/tenancy"
 	"github.com/tenurehq/tenure/web/internal/api"
@@ -29,7 +30,7 @@ func BenchmarkExternalWorkers(b *testing.B) {
 	for left := b.N; left > 0; left -= many {
 		entries := make([]tenure.Entry, min(left, many))
 		for i := range entries {
-			entries[i] = tenure.Entry{Tenant: []tenancy.ID{"acme", "globex"}[i%2], Args: tenure.RawArgs{Name: "print", Payload: []byte(`{"n":1}`)}, Options: []tenure.Option{tenure.External()}}
+			entries[i] = tenure.Entry{Tenant: []tenancy.ID{"acme", "globex"}[i%2], Args: job.RawArgs{Name: "print", Payload: []byte(`{"n":1}`)}, Options: []tenure.Option{tenure.External()}}
 		}
 		_, err := env.Client().EnqueueMany(b.Context(), entries)
 		require.NoError(b, err)

@@ -131,7 +131,7 @@ func (b *JobSpec) withKey(key, hash string, options []tenure.Option) ([]tenure.O
 	}
 }
 
-func (b *JobSpec) args() tenure.RawArgs { return tenure.RawArgs{Name: b.Kind, Payload: b.Args} }
+func (b *JobSpec) args() job.RawArgs { return job.RawArgs{Name: b.Kind, Payload: b.Args} }
 
 // options are Elsewhere, as another node may handle the kind, and those that the request names. completes:
 // it is the completion job of a batch.

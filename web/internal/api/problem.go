@@ -25,7 +25,7 @@ var hidden = tenure.ErrNotFound
 // has an id to find it by.
 func problemOf(ctx context.Context, log *zap.Logger, operation string, err error) error {
 	var ready huma.StatusError
-	var input *tenure.InputError
+	var input *job.InputError
 	var unanswered *tenure.UnansweredError
 	var partly *tenure.PartlyError
 	pool, down := tenure.DownPool(err)
@@ -100,6 +100,6 @@ func stateOf(err error) string {
 // isFault says whether an error is about what was asked for, or whom, and not about pools that do not answer.
 func isFault(err error) bool {
 	var ready huma.StatusError
-	return errors.As(err, &ready) || errors.As(err, new(*tenure.InputError)) || errors.Is(err, hidden) || errors.Is(err, external.ErrNoArgs) || errors.Is(err, tenure.ErrUnknownPool) ||
+	return errors.As(err, &ready) || errors.As(err, new(*job.InputError)) || errors.Is(err, hidden) || errors.Is(err, external.ErrNoArgs) || errors.Is(err, tenure.ErrUnknownPool) ||
 		errors.Is(err, tenure.ErrUnknownTenant) || errors.Is(err, context.Canceled)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -32,7 +33,7 @@ func TestNoOperationTellsOfWhatAGrantDoesNotReach(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(text, &document))
 	id := b.enqueue("acme")
-	args := tenure.RawArgs{Name: "invoice.send", Payload: []byte("{}")}
+	args := job.RawArgs{Name: "invoice.send", Payload: []byte("{}")}
 	elsewhere := []tenure.Option{tenure.Elsewhere()}
 	batch, err := b.env.Client().EnqueueBatch(tenancy.For(t.Context(), "acme"), tenure.Batch{Jobs: []tenure.Entry{{Args: args, Options: elsewhere}}, Then: args, Options: elsewhere})
 	require.NoError(t, err)

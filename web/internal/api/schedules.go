@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -199,19 +200,11 @@ func putSchedule(ctx context.Context, s *server, of named, b *ScheduleBody) (*ob
 	if err := s.changeable(ctx, id); err != nil {
 		return nil, err
 	}
-	d := tenure.Schedule{Tenant: id, Name: name, Args: tenure.RawArgs{Name: b.Kind, Payload: b.Args}, Rule: b.Rule, TimeZone: b.TimeZone, Missed: tenure.Missed(b.Missed),
-		Wait: b.Wait, Jitter: time.Duration(b.JitterMS) * time.Millisecond, Options: []tenure.Option{tenure.Priority(b.Priority)}}
+	d := tenure.Schedule{Tenant: id, Name: name, Args: job.RawArgs{Name: b.Kind, Payload: b.Args}, Rule: b.Rule, TimeZone: b.TimeZone, Missed: tenure.Missed(b.Missed),
+		Wait: b.Wait, Jitter: time.Duration(b.JitterMS) * time.Millisecond,
+		Queue: b.Queue, Priority: b.Priority, MaxAttempts: b.MaxAttempts, Meta: metaOf(b.Meta)}
 	if b.End != nil {
 		d.End = *b.End
-	}
-	if b.Queue != "" {
-		d.Options = append(d.Options, tenure.OnQueue(b.Queue))
-	}
-	if b.MaxAttempts != 0 {
-		d.Options = append(d.Options, tenure.MaxAttempts(b.MaxAttempts))
-	}
-	if b.Meta != nil {
-		d.Options = append(d.Options, tenure.Meta(metaOf(b.Meta)))
 	}
 	next, err := s.operator.Schedules().Set(ctx, d)
 	return &object[setScheduleOut]{setScheduleOut{timeOrNone(next)}}, err

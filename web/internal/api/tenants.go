@@ -9,6 +9,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -212,7 +213,7 @@ func reassignJobs(ctx context.Context, s *server, in *reassignIn) (*object[reass
 		return nil, huma.Error422UnprocessableEntity(err.Error())
 	}
 	n, left, err := s.operator.Reassign(ctx, from, to)
-	if routed := (*tenure.InputError)(nil); errors.As(err, &routed) { // which the same request may find otherwise later
+	if routed := (*job.InputError)(nil); errors.As(err, &routed) { // which the same request may find otherwise later
 		s.note(err)
 		return nil, huma.Error409Conflict(routed.Error())
 	}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/job"
 )
 
 // manyAction is what can be done to all jobs that a filter chooses.
@@ -78,7 +79,7 @@ func allPage(v *visit) (view, error) {
 		f := body.Filter
 		f.Pool, f.Tenant = of.pool, of.tenant
 		here, err := action.count(v.op, v.ctx, f)
-		var input *tenure.InputError
+		var input *job.InputError
 		if errors.As(err, &input) {
 			return err
 		}

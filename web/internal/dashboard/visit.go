@@ -71,7 +71,7 @@ func (v *visit) statusOf(err error) *statusError {
 	var status *statusError
 	var state *tenure.StateError
 	var taken *job.KeyTakenError
-	var input *tenure.InputError
+	var input *job.InputError
 	var partly *tenure.PartlyError
 	pool, down := tenure.DownPool(err)
 	switch {

@@ -44,7 +44,7 @@ func (b *bundle) enqueue(tenant tenancy.ID, payload string, opts ...tenure.Optio
 
 func (b *bundle) enqueueAs(topic string, tenant tenancy.ID, payload string, opts ...tenure.Option) string {
 	b.t.Helper()
-	added, err := b.client.Enqueue(tenancy.For(b.t.Context(), tenant), tenure.RawArgs{Name: topic, Payload: json.RawMessage(payload)}, append(opts, tenure.External())...)
+	added, err := b.client.Enqueue(tenancy.For(b.t.Context(), tenant), job.RawArgs{Name: topic, Payload: json.RawMessage(payload)}, append(opts, tenure.External())...)
 	require.NoError(b.t, err)
 	return strconv.FormatInt(int64(added.ID), 10)
 }

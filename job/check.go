@@ -1,0 +1,47 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of a job's priority and of its time-out.
+const (
+	MinPriority = -1000
+	MaxPriority = 1000
+	MaxTimeout  = math.MaxInt32 * time.Millisecond // which the ledger's integer of milliseconds can hold: some 24 days
+)
+
+// ValidateText refuses what Postgres cannot store: in an EnqueueMany it would fail
+// the other jobs, too.
+func ValidateText(what, s string) error {
+	switch {
+	case strings.ContainsRune(s, 0):
+		return fmt.Errorf("%s %q holds a NUL character, which Postgres cannot store", what, s)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%s %q is not UTF-8", what, s)
+	}
+	return nil
+}
+
+// EncodeMeta returns the JSON of values that a job has beside its arguments. The error names a key that is
+// Tenure's own, or says what cannot be stored.
+func EncodeMeta(values map[string]any) ([]byte, error) {
+	for key := range values {
+		if strings.HasPrefix(key, ReservedPrefix) {
+			return nil, fmt.Errorf("Meta: key %q: those that begin with %s are Tenure's own", key, ReservedPrefix)
+		}
+	}
+	b, err := json.Marshal(values)
+	if err == nil {
+		err = CheckPayload(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("Meta: %w", err)
+	}
+	return b, nil
+}

@@ -129,7 +129,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, b Batch) (_ Enqueued, err err
 	ctx, span := c.beginEnqueue(ctx, "batch")
 	defer func() { span.end(err) }()
 	for begun, tries := time.Now(), 1; ; tries++ {
-		tenant, pool, err := c.contextTenant(ctx)
+		tenant, pool, err := c.proc.ContextTenant(ctx)
 		if err == nil {
 			err = pool.Outage()
 		}
@@ -139,9 +139,9 @@ func (c *Client) EnqueueBatch(ctx context.Context, b Batch) (_ Enqueued, err err
 		out, err := c.insertBatch(ctx, span, tenant, pool, b)
 		switch {
 		case err == nil:
-			c.notifier.Notify(out.hint)
+			c.proc.Notifier.Notify(out.hint)
 			return out.Enqueued, nil
-		case !c.mayFollow(ctx, err, begun, tries):
+		case !c.proc.MayFollow(ctx, err, begun, tries):
 			return Enqueued{}, fmt.Errorf("enqueue a batch for tenant %q: %w", tenant.ID, err)
 		}
 	}

@@ -9,24 +9,31 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Client enqueues jobs and works in tenants' databases. A Node has one; a process that
-// runs no jobs makes its own with [NewClient]. See [Operator] for what is done to jobs,
+// runs no jobs makes its own with [NewClient]. See [operate.Operator] for what is done to jobs,
 // tenants and pools from outside.
 type Client struct {
-	*process
+	proc     *process.Process
+	external *external.Workers
+	enqueued *execution.Enqueued  // what it has enqueued, for its metrics
+	tracer   trace.Tracer         // nil: nothing is traced
 	acquirer *acquisition.Manager // of the client's node; nil: it has none
 	handling context.Context      // ends when the node's stop cancels handlers; nil: it has no node
 
@@ -56,30 +63,34 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster.SetPools(poolNames(router.Pools()))
+	cluster.SetPools(process.PoolNames(router.Pools()))
 	cipher := o.cipher(cfg)
-	process := newProcess(cfg, router, cluster, cipher)
-	process.registry, process.tracer = o.registry, o.tracer()
+	client := newClient(process.New(cfg, router, cluster, cipher))
+	client.proc.Registry, client.tracer, client.registerer = o.registry, o.tracer(), o.registerer
+	client.reloader = &reloader{started: cfg, router: router, cluster: cluster, cipher: o.reloaded(cipher), log: o.log, lock: newReloadLock()}
 	if o.registerer != nil {
-		if err := o.registerer.Register(process.enqueued); err != nil {
+		if err := o.registerer.Register(client.enqueued); err != nil {
 			return nil, err
 		}
 	}
-	return &Client{process: process, registerer: o.registerer,
-		reloader: &reloader{started: cfg, router: router, cluster: cluster, cipher: o.reloaded(cipher), log: o.log, lock: newReloadLock()}}, nil
+	return client, nil
+}
+
+func newClient(p *process.Process) *Client {
+	return &Client{proc: p, external: external.New(p), enqueued: execution.NewEnqueued()}
 }
 
 // Start opens the pools and joins the gossip. It fails when no pool can be used; see
-// [Operator.Unfit] for some. It is not needed for a Node's client.
+// [operate.Pools.Unfit] for some. It is not needed for a Node's client.
 func (c *Client) Start(ctx context.Context) error {
 	if c.reloader == nil {
 		return nil
 	}
-	if err := c.router.Start(ctx); err != nil {
+	if err := c.proc.Router.Start(ctx); err != nil {
 		return err
 	}
-	if err := c.cluster.Start(ctx); err != nil {
-		return errors.Join(err, c.router.Stop(ctx))
+	if err := c.proc.Cluster.Start(ctx); err != nil {
+		return errors.Join(err, c.proc.Router.Stop(ctx))
 	}
 	return nil
 }
@@ -89,14 +100,14 @@ func (c *Client) Stop(ctx context.Context) error {
 	if c.reloader == nil { // a node's: the node stops it
 		return nil
 	}
-	c.notifier.Stop()
-	err := errors.Join(c.cluster.Stop(ctx), c.router.Stop(ctx))
+	c.proc.Notifier.Stop()
+	err := errors.Join(c.proc.Cluster.Stop(ctx), c.proc.Router.Stop(ctx))
 	if c.registerer != nil {
 		c.registerer.Unregister(c.enqueued)
 	}
 	if err == nil {
-		c.leaving.Wait() // for what has been closed
-		c.asking.Wait()  // for who used it
+		c.leaving.Wait()     // for what has been closed
+		c.proc.Asking.Wait() // for who used it
 	}
 	return err
 }
@@ -109,16 +120,21 @@ func (c *Client) Reload(ctx context.Context, cfg config.Config) (Reloaded, error
 		return Reloaded{}, errors.New("this client belongs to a node: reload that")
 	}
 	return c.reloader.applyConfig(ctx, cfg, func(change routing.Change) {
-		c.cfg.Store(&cfg)
+		c.proc.Cfg.Store(&cfg)
 		for _, p := range change.Removed {
-			c.leaving.Go(func() { c.router.Close(p) })
+			c.leaving.Go(func() { c.proc.Router.Close(p) })
 			c.enqueued.Forget(p.Name)
 		}
 	})
 }
 
-// Operator returns the operator of the client's process, for as long as that runs.
-func (c *Client) Operator() *Operator { return &Operator{c.process} }
+// Operator returns the operator of the client's process, for as long as that runs. The pools' user needs what nodes
+// need, see docs/privileges.md.
+func (c *Client) Operator() *operate.Operator { return operate.New(c.proc) }
+
+// ExternalWorkers returns what acquires and ends jobs for workers outside the cluster, in the client's pools. The
+// pools' user needs what nodes need, see docs/privileges.md.
+func (c *Client) ExternalWorkers() *external.Workers { return c.external }
 
 // pending gathers the hints of an InTx until it has committed.
 type pending struct{ hints []notify.Hint }
@@ -141,7 +157,7 @@ func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 	}
 	for begun, tries := time.Now(), 1; ; tries++ {
 		entered, err := c.inTx(ctx, fn)
-		if err == nil || entered || !c.mayFollow(ctx, err, begun, tries) {
+		if err == nil || entered || !c.proc.MayFollow(ctx, err, begun, tries) {
 			return err
 		}
 	}
@@ -167,9 +183,9 @@ func (h handlingConns) AcquireFor(ctx context.Context, tenant tenancy.ID) (*pgxp
 
 // inTx is one try; entered: fn was called.
 func (c *Client) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) (entered bool, err error) {
-	tenant, pool, err := c.contextTenant(ctx)
+	tenant, pool, err := c.proc.ContextTenant(ctx)
 	if err == nil {
-		err = cmp.Or(pool.Outage(), c.router.Held(ctx, tenant.ID, pool))
+		err = cmp.Or(pool.Outage(), c.proc.Router.Held(ctx, tenant.ID, pool))
 	}
 	if err != nil {
 		return false, err
@@ -182,12 +198,12 @@ func (c *Client) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 	})
 	if err != nil {
 		if !entered && errors.Is(err, ErrTenantHeld) { // it was not known
-			c.router.Forget(tenant.ID)
+			c.proc.Router.Forget(tenant.ID)
 		}
 		return entered, err
 	}
 	for _, h := range p.hints {
-		c.notifier.Notify(h)
+		c.proc.Notifier.Notify(h)
 	}
 	return entered, nil
 }

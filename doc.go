@@ -8,9 +8,11 @@
 // with [HandleBatchTx] or job.HandleBatch get many jobs of a tenant at a time.
 //
 // A [Node] acquires and runs jobs and enqueues them; any number of nodes form a
-// cluster. A [Client] only enqueues, for a web process. Both take a config.Config, and
-// have an [Operator], which lists, cancels and retries jobs, freezes pools and moves
-// tenants. Programs that use Fx include [Module]; others call [New].
+// cluster. A [Client] only enqueues, for a web process. Both take a config.Config. Programs that use Fx
+// include [Module]; others call [New].
+//
+// What is done to jobs, tenants and pools from outside is in package operate, see [Client.Operator]. Jobs for
+// workers outside the cluster are in package external, see [Client.ExternalWorkers].
 //
 // Everything exported here is safe for concurrent use unless it says otherwise.
 package tenure

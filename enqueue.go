@@ -16,6 +16,7 @@ import (
 
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/tracing"
 	"github.com/tenurehq/tenure/job"
@@ -44,7 +45,7 @@ func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (En
 
 func (c *Client) enqueue(ctx context.Context, span producing, args job.Args, opts []Option) (Enqueued, error) {
 	for begun, tries := time.Now(), 1; ; tries++ {
-		tenant, pool, err := c.contextTenant(ctx)
+		tenant, pool, err := c.proc.ContextTenant(ctx)
 		if err == nil {
 			err = pool.Outage()
 		}
@@ -54,9 +55,9 @@ func (c *Client) enqueue(ctx context.Context, span producing, args job.Args, opt
 		out, err := c.insertJob(ctx, span, c.addAlone(pool), tenant, pool, args, opts)
 		switch {
 		case err == nil:
-			c.notifier.Notify(out.hint)
+			c.proc.Notifier.Notify(out.hint)
 			return out.Enqueued, nil
-		case !c.mayFollow(ctx, err, begun, tries):
+		case !c.proc.MayFollow(ctx, err, begun, tries):
 			return Enqueued{}, fmt.Errorf("enqueue %s for tenant %q: %w", args.Kind(), tenant.ID, err)
 		}
 	}
@@ -95,7 +96,7 @@ func (c *Client) hintTx(ctx context.Context, hint notify.Hint) {
 	if pending, ok := ctx.Value(pendingKey{}).(*pending); ok {
 		pending.hints = append(pending.hints, hint)
 	} else {
-		c.notifier.NotifyLater(hint)
+		c.proc.Notifier.NotifyLater(hint)
 	}
 }
 
@@ -107,7 +108,7 @@ func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, op
 	if err != nil {
 		return Enqueued{}, err
 	}
-	c.notifier.NotifyLater(out.hint)
+	c.proc.Notifier.NotifyLater(out.hint)
 	return out.Enqueued, nil
 }
 
@@ -128,7 +129,7 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) 
 		return nil, err
 	}
 	if len(batches) > 1 {
-		names := poolNames(slices.Collect(maps.Keys(batches)))
+		names := process.PoolNames(slices.Collect(maps.Keys(batches)))
 		slices.Sort(names)
 		return nil, fmt.Errorf("enqueue many: a transaction is on one database, but the tenants live in the pools %s: %w", strings.Join(names, ", "), ErrWrongPool)
 	}
@@ -168,7 +169,7 @@ func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []E
 			return nil, fmt.Errorf("enqueue many: %w", err)
 		}
 		j := &b.jobs[at]
-		tenant, _, unknown := c.resolveTenant(ctx, tenancy.ID(j.Tenant))
+		tenant, _, unknown := c.proc.ResolveTenant(ctx, tenancy.ID(j.Tenant))
 		if errors.Is(err, ErrNotAllowed) && unknown == nil && tenant.Role != "" && !learned[j.Tenant] {
 			learned[j.Tenant] = true
 			var news bool
@@ -184,7 +185,7 @@ func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []E
 func (c *Client) enqueueTx(ctx context.Context, row store.QueryRow, database func() string, args job.Args, opts []Option) (_ added, err error) {
 	ctx, span := c.beginEnqueue(ctx, args.Kind())
 	defer func() { span.end(err) }()
-	tenant, pool, err := c.contextTenant(ctx)
+	tenant, pool, err := c.proc.ContextTenant(ctx)
 	if err != nil {
 		return added{}, fmt.Errorf("enqueue %s: %w", args.Kind(), err)
 	}
@@ -208,7 +209,7 @@ func (c *Client) explainTx(err error, database func() string, kind string, tenan
 	case errors.Is(err, store.ErrWrongPool) || errors.Is(err, store.ErrNotMigrated):
 		return fmt.Errorf("enqueue %s: tenant %q lives in pool %s, but the transaction is on %s: %w", kind, tenant, pool.Name, database(), ErrWrongPool)
 	case errors.As(err, &moved):
-		c.router.Forget(tenant)
+		c.proc.Router.Forget(tenant)
 		return fmt.Errorf("enqueue %s: the transaction is on pool %s, but %w: begin another one there: %w", kind, pool.Name, err, ErrWrongPool)
 	case store.IsAborted(err):
 		return fmt.Errorf("enqueue %s for tenant %q: the transaction had failed before: %w", kind, tenant, err)
@@ -249,7 +250,7 @@ func addOn(row store.QueryRow) addFunc {
 // addAlone adds a job in a transaction of its own: that of its claim, if it can start here at once.
 func (c *Client) addAlone(pool *routing.Pool) addFunc {
 	return func(ctx context.Context, number int, j *store.NewJob) (id job.ID, duplicate, started bool, err error) {
-		if c.acquirer != nil && !j.External && !c.notifier.HasPending(pool.Name) { // or it would start before those
+		if c.acquirer != nil && !j.External && !c.proc.Notifier.HasPending(pool.Name) { // or it would start before those
 			if d, taken, err := c.acquirer.EnqueueHere(ctx, pool.Name, number, j); taken {
 				return d.ID, false, d.Started, err
 			}
@@ -339,8 +340,8 @@ func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, e
 			case err == nil:
 				added += n
 				c.countEnqueued(b.pool, b.jobs)
-				c.notifier.Notify(b.hint)
-			case c.mayFollow(ctx, err, begun, tries):
+				c.proc.Notifier.Notify(b.hint)
+			case c.proc.MayFollow(ctx, err, begun, tries):
 				again = append(again, b.entries...)
 			default:
 				failed[pool.Name] = err
@@ -406,7 +407,7 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry) (map[*routing
 		p, ok := homes[id]
 		if !ok {
 			var err error
-			if p.tenant, p.pool, err = c.resolveTenant(ctx, id); err != nil {
+			if p.tenant, p.pool, err = c.proc.ResolveTenant(ctx, id); err != nil {
 				faults = append(faults, fmt.Errorf("entry %d: %w", i, err))
 				continue
 			}
@@ -444,16 +445,16 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry) (map[*routing
 
 // buildJob checks a job, fills in its defaults, notes in which span it is enqueued and encrypts its arguments.
 func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
-	j, err := checkJob(c.registry, tenant, args, opts)
+	j, err := checkJob(c.proc.Registry, tenant, args, opts)
 	if err == nil {
-		_, err = c.fillIn(&j)
+		_, err = c.proc.FillIn(&j)
 	}
 	if err != nil {
 		return store.NewJob{}, &job.InputError{Err: err}
 	}
 	j.Queue = cmp.Or(j.Queue, job.DefaultQueue)
 	noteTrace(ctx, &j)
-	j.Payload, err = c.cipher.Seal(ctx, j.Tenant, j.Kind, j.Payload)
+	j.Payload, err = c.proc.Cipher.Seal(ctx, j.Tenant, j.Kind, j.Payload)
 	return j, err
 }
 

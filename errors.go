@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/tenantmove"
 	"github.com/tenurehq/tenure/job"
@@ -23,16 +24,16 @@ var (
 	// tenant which a job is to be enqueued for.
 	ErrNotAllowed = store.ErrNotAllowed
 	// ErrUnknownPool is returned for the name of a pool that is not configured.
-	ErrUnknownPool = errors.New("it is not configured")
+	ErrUnknownPool = process.ErrUnknownPool
 	// ErrUnknownKind is returned when no handler is registered for the kind; see [Elsewhere].
 	ErrUnknownKind = errors.New("no handler is registered for this kind")
 	// ErrNotFound is returned when no job has the id, or none in a state the call could act on.
 	ErrNotFound = store.ErrNotFound
 	// ErrTenantHeld is returned by what would write for a tenant whose own data is being
-	// copied to another pool (see [MoveOptions]): it can be tried again later.
+	// copied to another pool (see [operate.MoveOptions]): it can be tried again later.
 	ErrTenantHeld = tenancy.ErrHeld
 	// ErrTenantQuota is returned for a job of a tenant of which as many jobs wait as may; see
-	// [Operator.LimitWaiting].
+	// [operate.Tenants.LimitWaiting].
 	ErrTenantQuota = store.ErrQuota
 	// ErrInTx is returned by [Client.InTx] when it is called within a tenant's transaction.
 	ErrInTx = errors.New("a tenant's transaction is open already: use the tx that its function was given; " +

@@ -43,7 +43,7 @@ func ExampleHandleBatchTx() {
 		ids = append(ids, added.ID)
 	}
 	for _, id := range ids {
-		j, _, err := node.Operator().AwaitJob(ctx, id)
+		j, _, err := node.Operator().Jobs().Await(ctx, id)
 		check(err)
 		fmt.Println(j.State)
 	}

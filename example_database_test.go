@@ -10,6 +10,7 @@ import (
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -26,7 +27,7 @@ func exampleConfig() (cfg config.Config, stop func()) {
 	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: server.DSN("app")}}
 	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main"}}
 
-	_, err = tenure.Migrate(ctx, cfg) // the command line's "tenure migrate"
+	_, err = operate.Migrate(ctx, cfg) // the command line's "tenure migrate"
 	check(err)
 	conn, err := pgx.Connect(ctx, server.DSN("app"))
 	check(err)

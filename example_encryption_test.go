@@ -36,10 +36,10 @@ func Example_encryption() {
 	operator, ctx := node.Operator(), tenancy.For(context.Background(), "acme")
 	added, err := node.Client().Enqueue(ctx, Capture{"4242"})
 	check(err)
-	j, _, err := operator.AwaitJob(ctx, added.ID)
+	j, _, err := operator.Jobs().Await(ctx, added.ID)
 	check(err)
 	fmt.Println("the ledger has it encrypted:", encryption.IsEncrypted(j.Payload), "with", encryption.KeyOf(j.Payload))
-	plain, err := operator.OpenPayload(ctx, j)
+	plain, err := operator.Jobs().OpenPayload(ctx, j)
 	check(err)
 	fmt.Println("an operator may open it:", string(plain))
 	// Output:

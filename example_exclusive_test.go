@@ -40,7 +40,7 @@ func ExampleExclusive() {
 		check(err)
 		last = added.ID
 	}
-	_, _, err := node.Operator().AwaitJob(ctx, last)
+	_, _, err := node.Operator().Jobs().Await(ctx, last)
 	check(err)
 	// Output:
 	// savings 10

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -21,7 +22,7 @@ type Render struct {
 func (Render) Kind() string { return "page.render" }
 
 // A worker locks jobs of a topic for a time, and ends each by its lock.
-func ExampleExternalWorkers() {
+func ExampleClient_ExternalWorkers() {
 	cfg, stop := exampleConfig()
 	defer stop()
 	node, stop := exampleNode(cfg, func(*job.Registry) {})
@@ -31,14 +32,14 @@ func ExampleExternalWorkers() {
 	added, err := node.Client().Enqueue(ctx, Render{"home"}, tenure.External())
 	check(err)
 
-	workers := tenure.NewExternalWorkers(node.Client())
-	locked, err := workers.Acquire(ctx, tenure.AcquireRequest{Topic: "page.render", Worker: "renderer-1", Max: 10, LockFor: time.Minute, Wait: 10 * time.Second})
+	workers := node.Client().ExternalWorkers()
+	locked, err := workers.Acquire(ctx, external.AcquireRequest{Topic: "page.render", Worker: "renderer-1", Max: 10, LockFor: time.Minute, Wait: 10 * time.Second})
 	check(err)
 	for _, j := range locked {
 		fmt.Println(j.Tenant, string(j.Payload))
-		check(workers.Complete(ctx, tenure.ExternalResult{ExternalLock: j.ExternalLock, Output: json.RawMessage(`{"bytes": 512}`)}))
+		check(workers.Complete(ctx, external.Result{Lock: j.Lock, Output: json.RawMessage(`{"bytes": 512}`)}))
 	}
-	j, _, err := node.Operator().Job(ctx, added.ID)
+	j, _, err := node.Operator().Jobs().Get(ctx, added.ID)
 	check(err)
 	fmt.Println(j.State, string(j.Reports[0].Output))
 	// Output:

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -41,19 +41,19 @@ func ExampleDeadLetters() {
 		added, err := node.Client().Enqueue(ctx, Charge{card})
 		check(err)
 		last = added.ID
-		_, _, err = operator.AwaitJob(ctx, last)
+		_, _, err = operator.Jobs().Await(ctx, last)
 		check(err)
 	}
-	groups, err := operator.DeadLetters().Groups(ctx, tenure.DeadFilter{Kind: "card.charge"})
+	groups, err := operator.DeadLetters().Groups(ctx, operate.DeadFilter{Kind: "card.charge"})
 	check(err)
 	for _, g := range groups {
 		fmt.Println(g.Count, g.Pattern)
 	}
 
 	mended.Store(true)
-	result, err := operator.DeadLetters().Retry(ctx, tenure.DeadFilter{Group: groups[0].ID}, 50) // a second
+	result, err := operator.DeadLetters().Retry(ctx, operate.DeadFilter{Group: groups[0].ID}, 50) // a second
 	check(err)
-	j, _, err := operator.AwaitJob(ctx, last)
+	j, _, err := operator.Jobs().Await(ctx, last)
 	check(err)
 	fmt.Println(result.Done, "retried;", j.State)
 	// Output:

@@ -10,6 +10,7 @@ import (
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -37,7 +38,7 @@ func Example_twoPools() {
 		check(err)
 		check(conn.Close(ctx))
 	}
-	_, err = tenure.Migrate(ctx, cfg)
+	_, err = operate.Migrate(ctx, cfg)
 	check(err)
 
 	node, stop := exampleNode(cfg, func(r *job.Registry) {
@@ -52,7 +53,7 @@ func Example_twoPools() {
 	for _, tenant := range []tenancy.ID{"acme", "globex"} {
 		added, err := node.Client().Enqueue(tenancy.For(ctx, tenant), Hello{})
 		check(err)
-		_, _, err = node.Operator().AwaitJob(ctx, added.ID)
+		_, _, err = node.Operator().Jobs().Await(ctx, added.ID)
 		check(err)
 	}
 	// Output:

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // Nightly is what every tenant has done each night.
@@ -29,10 +29,10 @@ func ExampleSchedules_Set() {
 	defer stop()
 
 	ctx, schedules := context.Background(), node.Operator().Schedules()
-	_, err := schedules.Set(ctx, tenure.Schedule{Tenant: tenure.EveryTenant, Name: "nightly", Args: Nightly{},
+	_, err := schedules.Set(ctx, operate.Schedule{Tenant: operate.EveryTenant, Name: "nightly", Args: Nightly{},
 		Rule: "0 2 * * *", TimeZone: "Europe/Amsterdam", Jitter: 30 * time.Minute})
 	check(err)
-	next, err := schedules.Set(ctx, tenure.Schedule{Tenant: "acme", Name: "nightly", Args: Nightly{}, Rule: "0 4 * * *", TimeZone: "Europe/Amsterdam"})
+	next, err := schedules.Set(ctx, operate.Schedule{Tenant: "acme", Name: "nightly", Args: Nightly{}, Rule: "0 4 * * *", TimeZone: "Europe/Amsterdam"})
 	check(err)
 	amsterdam, err := time.LoadLocation("Europe/Amsterdam")
 	check(err)

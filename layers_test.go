@@ -59,16 +59,20 @@ var layers = map[string][]string{
 
 	"internal/doctor": {"config", "internal/store", "internal/plural", "routing", "tenancy"}, // what is wrong with the databases; it changes nothing
 
-	"": {"job/encryption", "internal/access", "internal/admin", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/lease", "internal/notify", "internal/proposal", "internal/recurrence", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "internal/plural", "job", "tenancy", "routing", "execution", "acquisition", "membership", "config"},
+	"internal/process": {"config", "internal/notify", "internal/store", "internal/wait", "job", "job/encryption", "membership", "routing", "tenancy"},                                                                                                                                                 // what client, operator and external workers of one process share
+	"operate":          {"acquisition", "config", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/notify", "internal/plural", "internal/process", "internal/recurrence", "internal/store", "internal/tenantmove", "internal/wait", "job", "membership", "routing", "tenancy"}, // what people and their tools do to jobs, tenants and pools
+	"external":         {"internal/process", "internal/store", "internal/wait", "job", "job/encryption", "routing", "tenancy"},                                                                                                                                                                        // jobs for workers outside the cluster
+
+	"": {"acquisition", "config", "execution", "external", "internal/access", "internal/admin", "internal/backoff", "internal/lease", "internal/notify", "internal/process", "internal/proposal", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "job", "job/encryption", "membership", "operate", "routing", "tenancy"},
 
 	"web":                    {"", "config", "internal/access", "internal/slogcore", "web/internal/api", "web/internal/dashboard", "web/internal/flowable", "web/internal/signin"}, // what people and programs use over HTTP
-	"web/internal/external":  {"", "job", "tenancy", "internal/access"},
-	"web/internal/api":       {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/external", "web/internal/reveal", "web/internal/wire"},
-	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/external", "web/internal/wire"},
-	"web/internal/dashboard": {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal", "web/internal/wire"},
-	"web/internal/wire":      {},                                        // what is read and answered over HTTP
-	"web/internal/reveal":    {"", "internal/access", "job/encryption"}, // what of a job's contents somebody sees
-	"web/internal/signin":    {"config", "internal/access"},             // OpenID Connect and tokens; it knows no jobs
+	"web/internal/workers":   {"", "job", "tenancy", "internal/access", "external", "operate"},
+	"web/internal/api":       {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/workers", "web/internal/reveal", "web/internal/wire", "external", "operate"},
+	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/workers", "web/internal/wire", "external", "operate"},
+	"web/internal/dashboard": {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal", "web/internal/wire", "operate"},
+	"web/internal/wire":      {},                                                   // what is read and answered over HTTP
+	"web/internal/reveal":    {"", "internal/access", "job/encryption", "operate"}, // what of a job's contents somebody sees
+	"web/internal/signin":    {"config", "internal/access"},                        // OpenID Connect and tokens; it knows no jobs
 
 	"internal/devpg":            {},
 	"internal/devpg/pgtest":     {"internal/devpg"},
@@ -79,7 +83,7 @@ var layers = map[string][]string{
 	"internal/fences":           {}, // finds code in documents, for tests
 	"internal/mutant":           {},
 	"internal/mutants":          {"internal/mutant"},
-	"internal/release":          {"", "config", "job", "tenancy"}, // what a user of the release before could write
+	"internal/release":          {"", "config", "job", "tenancy", "operate"}, // what a user of the release before could write
 	"internal/release/program":  {"internal/release"},
 	"internal/notices":          {},
 	"internal/promises":         {}, // tests only, of the whole through its doors
@@ -89,18 +93,18 @@ var layers = map[string][]string{
 	"deploy":                    {}, // tests only, of the files there
 	"docs":                      {}, // tests only, of what stands there
 	"clients":                   {}, // tests only, of the clients there
-	"job/jobtest":               {"", "job/encryption", "job", "tenancy", "routing", "execution", "config", "membership", "internal/lease", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest"},
+	"job/jobtest":               {"", "job/encryption", "job", "tenancy", "routing", "execution", "config", "membership", "internal/lease", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest", "operate"},
 
-	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers", "internal/plural"},
-	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait", "internal/plural"},
+	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers", "internal/plural", "external", "operate"},
+	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait", "internal/plural", "operate"},
 	"cmd/tenure/internal/handlers": {"", "config", "internal/tracing", "job", "tenancy"},
 
 	"loadtest": {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/faultproxy", "internal/traffic", "internal/wait",
-		"loadtest/internal/bed", "loadtest/internal/chaos", "loadtest/internal/fleet", "loadtest/internal/report", "web"},
+		"loadtest/internal/bed", "loadtest/internal/chaos", "loadtest/internal/fleet", "loadtest/internal/report", "web", "operate"},
 	// how results are measured and printed; it starts nothing
 	"loadtest/internal/report": {"job", "internal/wait"},
 	// the databases; it knows no node processes
-	"loadtest/internal/bed": {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/wait", "loadtest/internal/report"},
+	"loadtest/internal/bed": {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/wait", "loadtest/internal/report", "operate"},
 	// the node processes; it knows no scenario
 	"loadtest/internal/fleet": {"", "config", "job", "membership", "internal/wait", "loadtest/internal/bed", "loadtest/internal/report"},
 	// faults and the checker, which two scenarios share
@@ -161,7 +165,10 @@ func local(path string) string {
 }
 
 // public are the packages that programs import, of which go doc has to show everything.
-var public = []string{".", "job", "job/encryption", "job/jobtest", "tenancy", "config", "web"}
+var public = []string{".", "operate", "external", "job", "job/encryption", "job/jobtest", "tenancy", "config", "web"}
+
+// made are what only package tenure can call: the functions that make what a client returns.
+var made = []string{"operate.New", "external.New"}
 
 // TestPublicTypesShowThemselves: what is exported says nothing by a type that nobody can look up.
 func TestPublicTypesShowThemselves(t *testing.T) {
@@ -194,7 +201,7 @@ func TestPublicTypesShowThemselves(t *testing.T) {
 			for _, d := range file.Decls {
 				switch d := d.(type) {
 				case *ast.FuncDecl:
-					if d.Name.IsExported() && (d.Recv == nil || isExported(d.Recv.List[0].Type)) {
+					if d.Name.IsExported() && (d.Recv == nil && !slices.Contains(made, dir+"."+d.Name.Name) || d.Recv != nil && isExported(d.Recv.List[0].Type)) {
 						check(d.Name.Name, d.Type)
 					}
 				case *ast.GenDecl:

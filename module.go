@@ -15,6 +15,7 @@ import (
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/internal/lease"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/proposal"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/encryption"
@@ -109,7 +110,7 @@ func provideCluster(lc fx.Lifecycle, cfg config.Config, r *routing.Router, s nod
 	if err != nil {
 		return nil, err
 	}
-	c.SetPools(poolNames(r.Pools()))
+	c.SetPools(process.PoolNames(r.Pools()))
 	lc.Append(fx.StartStopHook(c.Start, c.Stop))
 	return c, nil
 }
@@ -163,15 +164,15 @@ func provideManager(lc fx.Lifecycle, cfg config.Config, ss *lease.Keepers, r *ro
 // provideClient makes the node's client before the registry is filled, because what
 // has handlers may want to enqueue. provideNode completes it.
 func provideClient(cfg config.Config, r *routing.Router, c *membership.Cluster, cipher *encryption.Cipher) *Client {
-	return &Client{process: newProcess(cfg, r, c, cipher)}
+	return newClient(process.New(cfg, r, c, cipher))
 }
 
 func provideCipher(cfg config.Config, s nodeSettings) *encryption.Cipher { return s.cipher(cfg) }
 
 func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *lease.Keepers, m *acquisition.Manager, registry *job.Registry, client *Client, s nodeSettings) (*Node, error) {
-	client.registry, client.acquirer, client.handling, client.tracer = registry, m, w.Interrupted(), s.tracer()
-	client.notifier.SetAcquirer(m)
-	m.GiveWith(client.give)
+	client.proc.Registry, client.acquirer, client.handling, client.tracer = registry, m, w.Interrupted(), s.tracer()
+	client.proc.Notifier.SetAcquirer(m)
+	m.GiveWith(client.proc.Give)
 	own := prometheus.NewRegistry()
 	all := []prometheus.Collector{w.Metrics(), ss.Metrics(), m.Metrics(), r, c.Metrics(), client.enqueued, buildInfo(s.version)}
 	for _, m := range all {

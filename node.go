@@ -25,6 +25,7 @@ import (
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 )
 
@@ -210,7 +211,7 @@ const stopOverhead = 14 * time.Second
 var errOfFx = errors.New("this node belongs to an fx application, which starts and stops it")
 
 // Start starts the node: pools, gossip, sessions, workers, acquirers. It returns once they
-// run; a pool that does not answer or cannot be used is out of service, see [Operator.Unfit],
+// run; a pool that does not answer or cannot be used is out of service, see [operate.Pools.Unfit],
 // and is tried again in the background. It fails when no pool can be used. ctx bounds the
 // start only.
 func (n *Node) Start(ctx context.Context) error {
@@ -240,7 +241,7 @@ func (n *Node) Stop(ctx context.Context) error {
 func (n *Node) Client() *Client { return n.client }
 
 // Operator returns the node's operator.
-func (n *Node) Operator() *Operator { return n.client.Operator() }
+func (n *Node) Operator() *operate.Operator { return n.client.Operator() }
 
 // Self is this node as the others see it.
 func (n *Node) Self() membership.Member { return n.cluster.Self() }
@@ -293,12 +294,4 @@ func newCluster(cfg config.Config, role membership.Role, r *routing.Router, s no
 		proposal.ShareTimelines(c, r)
 	}
 	return c, err
-}
-
-// poolNames names pools.
-func poolNames(pools []*routing.Pool) (names []string) {
-	for _, p := range pools {
-		names = append(names, p.Name)
-	}
-	return names
 }

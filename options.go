@@ -28,8 +28,8 @@ type enqueue struct {
 // In makes the job run once d has passed, by the database's clock.
 func In(d time.Duration) Option {
 	return func(e *enqueue) error {
-		if d < 0 || d > maxDelay {
-			return fmt.Errorf("In(%v): 0 to %v are allowed", d, maxDelay)
+		if d < 0 || d > job.MaxAhead {
+			return fmt.Errorf("In(%v): 0 to %v are allowed", d, job.MaxAhead)
 		}
 		e.job.DueIn = d
 		return nil
@@ -46,9 +46,6 @@ func At(t time.Time) Option {
 		return nil
 	}
 }
-
-// maxDelay is ten years.
-const maxDelay = 10 * 366 * 24 * time.Hour
 
 // OnQueue puts the job on a queue other than its kind's. A tenant's queues share what the
 // tenant has, by acquire.queues.weights in the configuration.
@@ -96,17 +93,14 @@ func Timeout(d time.Duration) Option {
 	}
 }
 
-// maxKey is the longest key of a job, in bytes.
-const maxKey = 1024
-
 // Unique keeps the job from being added while the tenant has an unfinished one
 // with the same key: that one is returned instead. A key is free again once its
 // job is finished, cancelled or dead. For a request that may come twice, also after
 // the job has ended, take [UniqueFor].
 func Unique(key string) Option {
 	return func(e *enqueue) error {
-		if key == "" || len(key) > maxKey {
-			return fmt.Errorf("Unique: the key has %d bytes: 1 to %d are allowed", len(key), maxKey)
+		if key == "" || len(key) > job.MaxKey {
+			return fmt.Errorf("Unique: the key has %d bytes: 1 to %d are allowed", len(key), job.MaxKey)
 		}
 		e.job.UniqueKey, e.job.UniqueFor, e.byArgs = key, 0, false
 		return job.ValidateText("unique key", key)
@@ -144,8 +138,8 @@ func UniqueArgs(period time.Duration) Option {
 }
 
 func checkPeriod(option string, period time.Duration) error {
-	if period < time.Second || period > maxDelay {
-		return fmt.Errorf("%s: a period of %v: 1s to %v are allowed", option, period, maxDelay)
+	if period < time.Second || period > job.MaxAhead {
+		return fmt.Errorf("%s: a period of %v: 1s to %v are allowed", option, period, job.MaxAhead)
 	}
 	return nil
 }
@@ -166,15 +160,8 @@ func Exclusive(key string, options ...ExclusiveOption) Option {
 		for _, o := range options {
 			o(e)
 		}
-		return checkExclusiveKey(key)
+		return job.ValidateExclusiveKey(key)
 	}
-}
-
-func checkExclusiveKey(key string) error {
-	if key == "" || len(key) > maxKey {
-		return fmt.Errorf("Exclusive: the key has %d bytes: 1 to %d are allowed", len(key), maxKey)
-	}
-	return job.ValidateText("exclusive key", key)
 }
 
 // ExclusiveOption changes what an exclusive key does.
@@ -188,8 +175,8 @@ func SkipRetrying(e *enqueue) { e.passable = true }
 // be found; at most 1024 bytes.
 func Correlation(id string) Option {
 	return func(e *enqueue) error {
-		if len(id) > maxKey {
-			return fmt.Errorf("Correlation: %d bytes: %d are allowed", len(id), maxKey)
+		if len(id) > job.MaxKey {
+			return fmt.Errorf("Correlation: %d bytes: %d are allowed", len(id), job.MaxKey)
 		}
 		e.job.CorrelationID = id
 		return job.ValidateText("correlation id", id)
@@ -275,6 +262,16 @@ func Meta(values map[string]any) Option {
 func Elsewhere() Option {
 	return func(e *enqueue) error {
 		e.elsewhere = true
+		return nil
+	}
+}
+
+// External has the job wait for a worker outside the cluster instead of a node: for one that asks
+// for its kind, which is the topic. See [external.Workers] and docs/external-workers.md. Such a job
+// cannot have an exclusive key, and a kind's handler does not matter for it.
+func External() Option {
+	return func(e *enqueue) error {
+		e.job.External = true
 		return nil
 	}
 }

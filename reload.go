@@ -13,6 +13,7 @@ import (
 
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/membership"
@@ -69,11 +70,11 @@ func (r *reloader) applyConfig(ctx context.Context, cfg config.Config, then func
 	if r.cipher != nil {
 		r.cipher.Replace(cfg.Encryption.Ring(), cfg.Encryption.Kinds...)
 	}
-	done := Reloaded{Added: poolNames(change.Added), Removed: poolNames(change.Removed), Later: r.sectionsForLater(cfg)}
+	done := Reloaded{Added: process.PoolNames(change.Added), Removed: process.PoolNames(change.Removed), Later: r.sectionsForLater(cfg)}
 	if cfg.Cluster != nil && r.cluster.SetKeys(cfg.Cluster.Keys) {
 		r.log.Info("the keys of gossip changed", zap.Int("keys", len(cfg.Cluster.Keys)))
 	}
-	r.cluster.SetPools(poolNames(r.router.Pools()))
+	r.cluster.SetPools(process.PoolNames(r.router.Pools()))
 	then(change)
 	if len(done.Added)+len(done.Removed) > 0 {
 		r.log.Info("pools changed", zap.Strings("added", done.Added), zap.Strings("removed", done.Removed))
@@ -136,7 +137,7 @@ func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) 
 		return Reloaded{}, cmp.Or(cfg.Validate(), err)
 	}
 	return n.reloader.applyConfig(ctx, cfg, func(change routing.Change) {
-		n.client.cfg.Store(&cfg)
+		n.client.proc.Cfg.Store(&cfg)
 		for _, p := range change.Removed {
 			n.client.enqueued.Forget(p.Name)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/internal/backoff"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // Run starts the node, waits until ctx ends, and stops it; nil means that nothing is left
@@ -50,8 +51,8 @@ func (n *Node) Run(ctx context.Context) error {
 	running, stopping := context.WithCancelCause(ctx)
 	defer stopping(errStopping)
 	web.Serve(n.forCallers(file.serveReload(running, n.withBeside())), n.log)
-	n.log.Info("starting", zap.String("version", n.cluster.Self().Version), zap.Int64("ledger", LedgerVersion()), zap.String("node", n.cfg.Node.Name),
-		zap.Strings("pools", slices.Sorted(maps.Keys(n.cfg.Pools))), zap.Strings("kinds", n.client.registry.Kinds()), zap.String("address", web.Address()))
+	n.log.Info("starting", zap.String("version", n.cluster.Self().Version), zap.Int64("ledger", operate.LedgerVersion()), zap.String("node", n.cfg.Node.Name),
+		zap.Strings("pools", slices.Sorted(maps.Keys(n.cfg.Pools))), zap.Strings("kinds", n.client.proc.Registry.Kinds()), zap.String("address", web.Address()))
 	// A start that is cut short could not undo itself: ctx is heeded right after it.
 	own := context.WithoutCancel(ctx)
 	startCtx, cancel := context.WithTimeout(own, startTimeout)

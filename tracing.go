@@ -27,7 +27,7 @@ type producing struct{ span trace.Span }
 
 // beginEnqueue begins the span of a call that enqueues what, within the caller's if there is one. The jobs' runs are
 // linked to it.
-func (c *process) beginEnqueue(ctx context.Context, what string) (context.Context, producing) {
+func (c *Client) beginEnqueue(ctx context.Context, what string) (context.Context, producing) {
 	if c.tracer == nil {
 		return ctx, producing{}
 	}

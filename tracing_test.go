@@ -11,7 +11,7 @@ import (
 
 // Where nothing is traced a call that enqueues allocates nothing for it.
 func TestTracesThatAreOffCostNothing(t *testing.T) {
-	p, ctx, failed := &process{tracer: nodeSettings{}.tracer()}, t.Context(), errors.New("no")
+	p, ctx, failed := &Client{tracer: nodeSettings{}.tracer()}, t.Context(), errors.New("no")
 	jobs := make([]store.NewJob, 3)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		_, span := p.beginEnqueue(ctx, "kind")

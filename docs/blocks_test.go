@@ -23,11 +23,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/fences"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 )
 
@@ -69,7 +69,7 @@ const everywhere = `
 var (
 	ctx = context.Background()
 	client *tenure.Client
-	operator *tenure.Operator
+	operator *operate.Operator
 	node *tenure.Node
 	handlers, registry *job.Registry
 	cfg config.Config
@@ -126,7 +126,7 @@ var imports = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "http": "net/http", "time": "time", "slog": "log/slog",
 	"pgx": "github.com/jackc/pgx/v5", "trace": "go.opentelemetry.io/otel/trace",
 	"config": "github.com/tenurehq/tenure/config", "job": "github.com/tenurehq/tenure/job", "jobtest": "github.com/tenurehq/tenure/job/jobtest", "mutant": "github.com/tenurehq/tenure/internal/mutant",
-	"tenancy": "github.com/tenurehq/tenure/tenancy", "tenure": "github.com/tenurehq/tenure", "web": "github.com/tenurehq/tenure/web",
+	"operate": "github.com/tenurehq/tenure/operate", "external": "github.com/tenurehq/tenure/external", "tenancy": "github.com/tenurehq/tenure/tenancy", "tenure": "github.com/tenurehq/tenure", "web": "github.com/tenurehq/tenure/web",
 	"encryption": "github.com/tenurehq/tenure/job/encryption",
 }
 
@@ -197,7 +197,7 @@ func TestSQLInDocumentsRuns(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: server.DSN("main")}}
-	_, err := tenure.Migrate(t.Context(), cfg)
+	_, err := operate.Migrate(t.Context(), cfg)
 	require.NoError(t, err)
 	conn, err := pgx.Connect(t.Context(), server.DSN("main"))
 	require.NoError(t, err)

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tenurehq/tenure/job"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+
+	"github.com/tenurehq/tenure/job"
 )
 
 // A handler cannot be made to return. One that goes on long after its context has ended

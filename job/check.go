@@ -9,10 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a job's priority and of its time-out.
+// Bounds of a job's priority, of its time-out, and of its keys and correlation id in bytes.
 const (
 	MinPriority = -1000
 	MaxPriority = 1000
+	MaxKey      = 1024
+	MaxAhead    = 10 * 366 * 24 * time.Hour        // that a job starts later, or its unique key is kept: ten years
 	MaxTimeout  = math.MaxInt32 * time.Millisecond // which the ledger's integer of milliseconds can hold: some 24 days
 )
 
@@ -44,4 +46,12 @@ func EncodeMeta(values map[string]any) ([]byte, error) {
 		return nil, fmt.Errorf("Meta: %w", err)
 	}
 	return b, nil
+}
+
+// ValidateExclusiveKey says what of an exclusive key cannot be.
+func ValidateExclusiveKey(key string) error {
+	if key == "" || len(key) > MaxKey {
+		return fmt.Errorf("Exclusive: the key has %d bytes: 1 to %d are allowed", len(key), MaxKey)
+	}
+	return ValidateText("exclusive key", key)
 }

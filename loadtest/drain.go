@@ -184,7 +184,7 @@ func drainOn(ctx context.Context, b *bed.Bed, o drainOptions) (r drainResult, er
 	if err = errors.Join(err, lookErr); err != nil {
 		return r, errors.Join(err, end())
 	}
-	counts, err := n.Operator().Count(ctx)
+	counts, err := n.Operator().Pools().Count(ctx)
 	claims, gatherErr := report.ReadHistogram(metrics, "tenure_claim_seconds")
 	if err = errors.Join(err, gatherErr, end()); err != nil {
 		return r, err

@@ -9,12 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/loadtest/internal/bed"
 	"github.com/tenurehq/tenure/loadtest/internal/report"
+	"github.com/tenurehq/tenure/operate"
 )
 
 type gatesOptions struct {
@@ -69,7 +69,7 @@ func gates(ctx context.Context, o gatesOptions) (r gatesResult, err error) {
 	defer func() { err = errors.Join(err, end()) }()
 	r.Scenario = "gates"
 	tenant, limits := b.Tenants[0], n.Client().Operator().Limits()
-	measure := func(name string, each time.Duration, allowed float64, l tenure.Limit) error {
+	measure := func(name string, each time.Duration, allowed float64, l operate.Limit) error {
 		l.Tenant, l.Kind = tenant, order{}.Kind()
 		if err := limits.Set(ctx, l); err != nil {
 			return err
@@ -89,13 +89,13 @@ func gates(ctx context.Context, o gatesOptions) (r gatesResult, err error) {
 		return nil
 	}
 	for _, each := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond} {
-		if err := measure(fmt.Sprintf("%d at once", o.running), each, float64(o.running)/each.Seconds(), tenure.Limit{MaxRunning: o.running}); err != nil {
+		if err := measure(fmt.Sprintf("%d at once", o.running), each, float64(o.running)/each.Seconds(), operate.Limit{MaxRunning: o.running}); err != nil {
 			return r, err
 		}
 	}
 	for _, burst := range []int{1, 10} {
 		for _, rate := range []int{50, 200, 500, 1000} {
-			if err := measure(fmt.Sprintf("%d a second, burst %d", rate, burst), 0, float64(rate), tenure.Limit{Rate: rate, Per: time.Second, Burst: burst}); err != nil {
+			if err := measure(fmt.Sprintf("%d a second, burst %d", rate, burst), 0, float64(rate), operate.Limit{Rate: rate, Per: time.Second, Burst: burst}); err != nil {
 				return r, err
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/loadtest/internal/bed"
 	"github.com/tenurehq/tenure/loadtest/internal/report"
+	"github.com/tenurehq/tenure/operate"
 )
 
 type listOptions struct {
@@ -132,19 +133,19 @@ func (r *listResult) timeFilters(ctx context.Context, b *bed.Bed, o listOptions)
 		return err
 	}
 	defer c.Stop(ctx)
-	filters := map[string]tenure.JobFilter{
+	filters := map[string]operate.JobFilter{
 		"none": {}, "state done": {State: "done"}, "state cancelled": {State: "cancelled"}, "state business_error": {State: "business_error"}, "state dead": {State: "dead"},
 		"tag_none": {Tags: []string{"none"}}, "tag_1000, state dead": {Tags: []string{"tag_1000"}, State: "dead"},
 		"correlation": {CorrelationID: fmt.Sprintf("order-%d", o.rows/20*10)}, "correlation, none": {CorrelationID: "none"},
 	}
 	for _, rarity := range []string{"1000", "10000", "100000", "1000000", "0"} {
-		filters["tag_"+rarity] = tenure.JobFilter{Tags: []string{"tag_" + rarity}}
+		filters["tag_"+rarity] = operate.JobFilter{Tags: []string{"tag_" + rarity}}
 	}
 	for _, rarity := range []string{"1", "10", "1000", "10000", "100000", "1000000", "0", "none"} {
-		filters["tenant_"+rarity] = tenure.JobFilter{Tenant: "tenant_" + rarity}
-		filters["kind."+rarity] = tenure.JobFilter{Kind: "kind." + rarity}
-		filters["queue_"+rarity] = tenure.JobFilter{Queue: "queue_" + rarity}
-		filters["tenant_1, kind."+rarity] = tenure.JobFilter{Tenant: "tenant_1", Kind: "kind." + rarity}
+		filters["tenant_"+rarity] = operate.JobFilter{Tenant: "tenant_" + rarity}
+		filters["kind."+rarity] = operate.JobFilter{Kind: "kind." + rarity}
+		filters["queue_"+rarity] = operate.JobFilter{Queue: "queue_" + rarity}
+		filters["tenant_1, kind."+rarity] = operate.JobFilter{Tenant: "tenant_1", Kind: "kind." + rarity}
 	}
 	names := make([]string, 0, len(filters))
 	for name := range filters {
@@ -163,13 +164,13 @@ func (r *listResult) timeFilters(ctx context.Context, b *bed.Bed, o listOptions)
 }
 
 // checkOne sees that a job is found by its id, too.
-func (r *listResult) checkOne(ctx context.Context, op *tenure.Operator, b *bed.Bed) error {
+func (r *listResult) checkOne(ctx context.Context, op *operate.Operator, b *bed.Bed) error {
 	var id int64
 	if err := b.Ask(ctx, b.Pools[0], "SELECT min(id) FROM tenure."+filledTables[r.Where], &id); err != nil {
 		return err
 	}
 	began := time.Now()
-	if _, _, err := op.Job(ctx, job.ID(id)); err != nil {
+	if _, _, err := op.Jobs().Get(ctx, job.ID(id)); err != nil {
 		return err
 	}
 	took := milliseconds(time.Since(began))
@@ -180,11 +181,11 @@ func (r *listResult) checkOne(ctx context.Context, op *tenure.Operator, b *bed.B
 func milliseconds(d time.Duration) float64 { return report.Round(1000*d.Seconds(), 1) }
 
 // timePage asks for the first page of a filter a few times.
-func timePage(ctx context.Context, op *tenure.Operator, name string, f tenure.JobFilter, times int) (p listedPage, err error) {
+func timePage(ctx context.Context, op *operate.Operator, name string, f operate.JobFilter, times int) (p listedPage, err error) {
 	took := make([]float64, times)
 	for i := range took {
 		began := time.Now()
-		jobs, err := op.Jobs(ctx, f)
+		jobs, err := op.Jobs().List(ctx, f)
 		if err != nil {
 			return p, fmt.Errorf("%s: %w", name, err)
 		}

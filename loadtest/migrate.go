@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/loadtest/internal/bed"
 	"github.com/tenurehq/tenure/loadtest/internal/report"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 )
 
@@ -68,14 +68,14 @@ func migrate(ctx context.Context, o migrateOptions) (r migrateResult, err error)
 	}
 	r.CreateSeconds = report.Seconds(time.Since(began))
 	fmt.Fprintf(os.Stderr, "created %d databases in %v s\n", o.pools, r.CreateSeconds)
-	options := tenure.MigrateOptions{PerServer: o.perServer, Done: func(p tenure.MigratedPool) {
+	options := operate.MigrateOptions{PerServer: o.perServer, Done: func(p operate.MigratedPool) {
 		if p.Err != nil {
 			r.Failed++
 		}
 	}}
 	for _, took := range []*float64{&r.FirstSeconds, &r.AgainSeconds} {
 		began := time.Now()
-		if _, err := tenure.MigrateAll(ctx, b.Config, options); err != nil {
+		if _, err := operate.MigrateAll(ctx, b.Config, options); err != nil {
 			return r, err
 		}
 		*took = report.Seconds(time.Since(began))

@@ -23,6 +23,7 @@ import (
 	"github.com/tenurehq/tenure/loadtest/internal/bed"
 	"github.com/tenurehq/tenure/loadtest/internal/chaos"
 	"github.com/tenurehq/tenure/loadtest/internal/report"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -222,7 +223,7 @@ func newMove() *cobra.Command {
 				return err
 			}
 			defer client.Stop(context.WithoutCancel(c.Context()))
-			moved, err := client.Operator().MoveTenant(c.Context(), spec.Tenant, spec.To, tenure.MoveOptions{Wait: 20 * time.Second})
+			moved, err := client.Operator().Tenants().Move(c.Context(), spec.Tenant, spec.To, operate.MoveOptions{Wait: 20 * time.Second})
 			if err != nil {
 				return err
 			}
@@ -243,7 +244,7 @@ func (m *movers) finish(ctx context.Context) error {
 		err := wait.Until(ctx, 2*time.Minute, fmt.Sprintf("tenant %s could not be moved", id), func() (bool, error) {
 			last = nil
 			for _, pool := range append([]string{told}, m.chaos.Bed.Pools...) {
-				_, err := m.chaos.Client.Operator().MoveTenant(ctx, id, pool, tenure.MoveOptions{Wait: 20 * time.Second})
+				_, err := m.chaos.Client.Operator().Tenants().Move(ctx, id, pool, operate.MoveOptions{Wait: 20 * time.Second})
 				if err == nil || tenure.Refused(err) && strings.Contains(err.Error(), "it lives there already") {
 					return true, nil
 				}

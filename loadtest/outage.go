@@ -129,7 +129,7 @@ func outage(ctx context.Context, o outageOptions) (r outageResult, err error) {
 	if err := b.UntilDone(ctx); err != nil {
 		return r, err
 	}
-	counts, err := n.Operator().Count(ctx)
+	counts, err := n.Operator().Pools().Count(ctx)
 	for _, c := range counts {
 		r.Finished, r.Dead = r.Finished+c.Finished, r.Dead+c.Dead
 	}

@@ -122,7 +122,7 @@ func replay(ctx context.Context, o replayOptions) (r replayResult, err error) {
 		Seconds: report.Seconds(time.Since(began)), StartP50ms: report.Percentile(w.starts, 0.50), StartP99ms: report.Percentile(w.starts, 0.99),
 		Doubled: w.doubled(),
 	}
-	counts, err := n.Operator().Count(ctx)
+	counts, err := n.Operator().Pools().Count(ctx)
 	for _, c := range counts {
 		r.Finished += c.Finished
 	}

@@ -9,13 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/loadtest/internal/bed"
 	"github.com/tenurehq/tenure/loadtest/internal/fleet"
 	"github.com/tenurehq/tenure/loadtest/internal/report"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -96,7 +96,7 @@ type scaling struct {
 	took        time.Duration
 	window      time.Duration
 
-	left tenure.Counts // once the nodes have stopped
+	left operate.Counts // once the nodes have stopped
 }
 
 // measure returns how many jobs are finished in a second while more of them wait.
@@ -119,16 +119,16 @@ func (s *scaling) measure(ctx context.Context) (rate float64, err error) {
 		return 0, err
 	}
 	defer client.Stop(context.WithoutCancel(ctx))
-	count := func(into *tenure.Counts) step {
+	count := func(into *operate.Counts) step {
 		return func(ctx context.Context) error {
-			counts, err := client.Operator().Count(ctx)
+			counts, err := client.Operator().Pools().Count(ctx)
 			if err == nil {
 				*into = counts[0]
 			}
 			return err
 		}
 	}
-	var before, after tenure.Counts
+	var before, after operate.Counts
 	if err := inTurn(ctx, pause(warmUp), count(&before)); err != nil {
 		return 0, err
 	}

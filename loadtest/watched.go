@@ -81,7 +81,7 @@ func (w *watched) share(nodes int) int {
 // pool; all: every lock is held by the process of a node that runs.
 func (w *watched) holders(ctx context.Context) (held map[*fleet.Node]map[string]int64, all bool) {
 	held, all = map[*fleet.Node]map[string]int64{}, true
-	for _, l := range w.client.Operator().LockStatuses(ctx) {
+	for _, l := range w.client.Operator().Pools().Locks(ctx) {
 		n := w.fleet.ByMember(l.Holder)
 		if l.Err != nil || n == nil || n.Running().Member != l.Holder {
 			all = false

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // completeLimit bounds what somebody waits for who has pressed the tab key.
@@ -22,7 +22,7 @@ type words func(ctx context.Context, a *app) []string
 
 // completed are the flags whose values the shell completes, in all commands.
 var completed = map[string]words{
-	"state":  func(context.Context, *app) []string { return tenure.States },
+	"state":  func(context.Context, *app) []string { return operate.States },
 	"pool":   poolWords,
 	"to":     poolWords,
 	"tenant": tenantWords,

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 func TestDoctor(t *testing.T) {
@@ -20,7 +20,7 @@ func TestDoctor(t *testing.T) {
 	require.Contains(t, r.out, "  mend: run: tenure migrate --pool p3\n")
 	require.Contains(t, r.out, "1 pool was examined, and not, or not wholly: p2, p3\n")
 	require.Contains(t, r.errors, "there is something to mend")
-	var e tenure.Examination
+	var e operate.Examination
 	require.NoError(t, json.Unmarshal([]byte(b.fails(exitFailed, "doctor", "-o", "json", "--within", "1m", "--pool", "p1").out), &e))
 	require.Equal(t, []string{"p1"}, e.Examined)
 	text, err := os.ReadFile("../../docs/doctor.md")

@@ -12,6 +12,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // Exit codes.
@@ -137,8 +138,8 @@ func explainAbsent(err error, advice string) error {
 	}
 	parts := joined(err)
 	for i, e := range parts {
-		absent := errors.Is(e, tenure.ErrNotFound) || errors.Is(e, tenure.ErrNoSchedule) || errors.Is(e, tenure.ErrNoLimit)
-		if absent && !errors.As(e, new(*tenure.StateError)) { // which says all
+		absent := errors.Is(e, tenure.ErrNotFound) || errors.Is(e, operate.ErrNoSchedule) || errors.Is(e, operate.ErrNoLimit)
+		if absent && !errors.As(e, new(*operate.StateError)) { // which says all
 			parts[i] = &advised{e, advice}
 		}
 	}

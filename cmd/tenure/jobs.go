@@ -14,6 +14,7 @@ import (
 	"github.com/tenurehq/tenure/cmd/tenure/internal/handlers"
 	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // noSuchJob is for a job that is in no state at all.
@@ -192,7 +193,7 @@ var jobCommands = []spec{
 	{
 		name: "jobs list", short: "List jobs over all pools, newest first", forms: list("/jobs"),
 		flags: []flag{
-			textFlag("state", strings.Join(tenure.States, ", ")).by(oneOf(tenure.States)),
+			textFlag("state", strings.Join(operate.States, ", ")).by(oneOf(operate.States)),
 			textFlag("tenant", "only jobs of this tenant"), textFlag("kind", "only jobs of this kind"), textFlag("queue", "only jobs on this queue"),
 			flagOf("tag", []string(nil), "only jobs with this `tag`; said more than once: with all of them").by(checked(job.ValidateTag)),
 			textFlag("correlation", "only jobs with this correlation `ID`").as("correlation_id"), poolFlag("only jobs in this pool"), limitFlag(100, "jobs"), afterFlag,
@@ -257,7 +258,7 @@ var jobCommands = []spec{
 			"background: see tenure operations. What does not run then starts no more. See them first:\n" +
 			"tenure jobs list.",
 		example: "  tenure jobs cancel --tenant acme --kind mail.send --state scheduled",
-		flags: movableFlags(textFlag("state", "jobs in this state: "+strings.Join(tenure.CancelStates, ", ")).by(oneOf(tenure.CancelStates)),
+		flags: movableFlags(textFlag("state", "jobs in this state: "+strings.Join(operate.CancelStates, ", ")).by(oneOf(operate.CancelStates)),
 			textFlag("tag", "jobs with this tag"), rateFlag),
 		check: chooses("jobs", cancellable, true, "rate"),
 		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/cancel", args: "id"}, "/jobs/cancel", "tenant kind queue correlation state tag rate", nil),

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/plural"
+	"github.com/tenurehq/tenure/operate"
 )
 
 func newMigrate(a *app) *cobra.Command {
@@ -35,7 +35,7 @@ func newMigrate(a *app) *cobra.Command {
 			"their rights away.",
 		Args: cobra.NoArgs,
 	}
-	var o tenure.MigrateOptions
+	var o operate.MigrateOptions
 	var users []string
 	var grants, show bool
 	cmd.Flags().StringArrayVar(&o.Pools, "pool", nil, "only this `pool`; may be repeated (default: all)")
@@ -60,14 +60,14 @@ func newMigrate(a *app) *cobra.Command {
 			return usagef("--grants prints statements and cannot be combined with -o json")
 		}
 		if show {
-			missing, err := tenure.MissingGrants(cmd.Context(), cfg, users, o.Pools...)
+			missing, err := operate.MissingGrants(cmd.Context(), cfg, users, o.Pools...)
 			printGrants(a.stdout, missing)
 			return err
 		}
 		if err := migrate(cmd.Context(), a, cfg, o, *output, !grants); err != nil || !grants {
 			return err
 		}
-		done, err := tenure.Grant(cmd.Context(), cfg, users, o.Pools...)
+		done, err := operate.Grant(cmd.Context(), cfg, users, o.Pools...)
 		printGrants(a.stdout, done)
 		return err
 	}
@@ -75,7 +75,7 @@ func newMigrate(a *app) *cobra.Command {
 }
 
 // printGrants prints statements as psql takes them.
-func printGrants(w io.Writer, pools []tenure.PoolGrants) {
+func printGrants(w io.Writer, pools []operate.PoolGrants) {
 	for _, p := range pools {
 		for _, tenant := range p.Forgotten {
 			what := fmt.Sprintf("the role of tenant %q", tenant)
@@ -97,7 +97,7 @@ func printGrants(w io.Writer, pools []tenure.PoolGrants) {
 }
 
 // printHolders prints who has rights on a pool's ledger and was not named, and what to do about each.
-func printHolders(w io.Writer, prefix, pool string, holders []tenure.LedgerHolder) {
+func printHolders(w io.Writer, prefix, pool string, holders []operate.LedgerHolder) {
 	for _, h := range holders {
 		name := h.Name(pool)
 		fmt.Fprintf(w, "%s%s: %s\n", prefix, pool, h)
@@ -114,16 +114,16 @@ func printHolders(w io.Writer, prefix, pool string, holders []tenure.LedgerHolde
 }
 
 // migrate migrates; holders says whether it prints who has rights and was not named, as nobody is about to be.
-func migrate(ctx context.Context, a *app, cfg config.Config, o tenure.MigrateOptions, output format, holders bool) error {
+func migrate(ctx context.Context, a *app, cfg config.Config, o operate.MigrateOptions, output format, holders bool) error {
 	if len(o.Pools) == 0 {
 		o.Pools = slices.Collect(maps.Keys(cfg.Pools))
 	}
 	o.Pools = slices.Compact(slices.Sorted(slices.Values(o.Pools)))
 	show := newProgress(a.stderr, "migrated", len(o.Pools))
-	o.Done = func(p tenure.MigratedPool) { show.add(p.Err != nil) }
+	o.Done = func(p operate.MigratedPool) { show.add(p.Err != nil) }
 	o.Waits = func(pool, whom string) { show.print(fmt.Sprintf("%s: waits: %s", pool, whom)) }
 	began := time.Now()
-	pools, failure := tenure.MigrateAll(ctx, cfg, o)
+	pools, failure := operate.MigrateAll(ctx, cfg, o)
 	show.stop()
 	var err error
 	switch {
@@ -145,7 +145,7 @@ func migrate(ctx context.Context, a *app, cfg config.Config, o tenure.MigrateOpt
 const mostMigrated = 50
 
 // printMigrated prints what was done, also before a failure.
-func printMigrated(w io.Writer, pools []tenure.MigratedPool, holders bool) {
+func printMigrated(w io.Writer, pools []operate.MigratedPool, holders bool) {
 	for _, p := range pools {
 		for _, s := range p.Steps {
 			fmt.Fprintf(w, "%s: applied %s (%s)\n", p.Pool, s.Name, s.Took.Round(time.Millisecond))
@@ -162,7 +162,7 @@ func printMigrated(w io.Writer, pools []tenure.MigratedPool, holders bool) {
 	}
 }
 
-func summary(pools []tenure.MigratedPool, total int, took time.Duration) string {
+func summary(pools []operate.MigratedPool, total int, took time.Duration) string {
 	count := map[string]int{} // by state
 	held := 0
 	for _, p := range jsonMigrated(pools) {
@@ -181,7 +181,7 @@ func summary(pools []tenure.MigratedPool, total int, took time.Duration) string 
 const mostAgain = 5
 
 // adviceAfter says what to do after a failure.
-func adviceAfter(config string, pools []tenure.MigratedPool, total int) error {
+func adviceAfter(config string, pools []operate.MigratedPool, total int) error {
 	command := "tenure migrate"
 	if config != "" {
 		command += " --config " + config
@@ -233,7 +233,7 @@ type jsonStep struct {
 	Seconds float64 `json:"seconds"`
 }
 
-func jsonMigrated(pools []tenure.MigratedPool) []jsonPoolMigrated {
+func jsonMigrated(pools []operate.MigratedPool) []jsonPoolMigrated {
 	all := []jsonPoolMigrated{}
 	for _, p := range pools {
 		j := jsonPoolMigrated{Pool: p.Pool, State: "current", Applied: []jsonStep{}, Seconds: p.Took.Seconds()}

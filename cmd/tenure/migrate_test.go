@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // eventually waits until a query in a pool's database returns want.
@@ -77,7 +77,7 @@ func TestMigrateIsKilled(t *testing.T) {
 
 	again := make(chan result, 1)
 	go func() { again <- command(context.WithoutCancel(t.Context()), "", "migrate", "--config", b.path) }()
-	b.eventually(int(tenure.LedgerVersion()), "p6", version)
+	b.eventually(int(operate.LedgerVersion()), "p6", version)
 	for _, let := range release {
 		let()
 	}
@@ -91,6 +91,6 @@ func TestMigrateIsKilled(t *testing.T) {
 	}
 	for number, pool := range []string{"p1", "p2", "p3", "p4", "p5", "p6"} {
 		b.eventually(number+1, pool, "SELECT number FROM tenure.pool")
-		b.eventually(int(tenure.LedgerVersion()), pool, version)
+		b.eventually(int(operate.LedgerVersion()), pool, version)
 	}
 }

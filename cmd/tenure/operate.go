@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // startLimit and operateLimit bound what the operating commands wait for; each
@@ -27,7 +28,7 @@ const manyLimit = 24 * time.Hour
 
 // operation is the databases of a configuration, opened for one command.
 type operation struct {
-	*tenure.Operator
+	*operate.Operator
 	client *tenure.Client
 	cfg    config.Config
 	// unfit says why databases that answer are out of service: not migrated, or a standby
@@ -51,7 +52,7 @@ func (a *app) operate(ctx context.Context, limit time.Duration, start bool, fn f
 		return err
 	}
 	o := &operation{Operator: client.Operator(), client: client, cfg: cfg}
-	running, cancel := context.WithTimeout(tenure.ByWhom(ctx, whoAsks()), limit)
+	running, cancel := context.WithTimeout(operate.ByWhom(ctx, whoAsks()), limit)
 	defer cancel()
 	if !start {
 		return fn(running, o)
@@ -59,7 +60,7 @@ func (a *app) operate(ctx context.Context, limit time.Duration, start bool, fn f
 	starting, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	if err = client.Start(starting); err == nil {
-		all := o.Unfit()
+		all := o.Pools().Unfit()
 		for _, pool := range slices.Sorted(maps.Keys(all)) {
 			o.unfit = append(o.unfit, all[pool])
 		}

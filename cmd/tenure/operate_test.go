@@ -17,6 +17,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 func TestMigrate(t *testing.T) {
@@ -39,7 +40,7 @@ func TestMigrateJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.out), &pools))
 	require.Len(t, pools, 3)
 	require.Equal(t, "failed", pools[0].State, "it has no number as long as p3 does not answer")
-	require.Equal(t, tenure.LedgerVersion(), pools[0].Applied[0].Version)
+	require.Equal(t, operate.LedgerVersion(), pools[0].Applied[0].Version)
 	require.Equal(t, "current", pools[1].State)
 	require.Empty(t, pools[1].Error)
 	require.Equal(t, "failed", pools[2].State)
@@ -58,10 +59,10 @@ func TestProgress(t *testing.T) {
 		p.add(i == 7)
 	}
 	require.Equal(t, "migrated 100 of 500 pools, 1 failed, 10 per second, time left: 40s", p.line(10*time.Second))
-	require.Equal(t, "1 of 4 pools migrated, 1 was up to date, 1 failed, in 1.5s", summary([]tenure.MigratedPool{
-		{Steps: make([]tenure.Migration, 2)}, {}, {Err: io.EOF},
+	require.Equal(t, "1 of 4 pools migrated, 1 was up to date, 1 failed, in 1.5s", summary([]operate.MigratedPool{
+		{Steps: make([]operate.Migration, 2)}, {}, {Err: io.EOF},
 	}, 4, 1500*time.Millisecond))
-	require.EqualError(t, adviceAfter("node.yaml", []tenure.MigratedPool{{Pool: "p1"}, {Pool: "p2", Err: io.EOF}}, 4),
+	require.EqualError(t, adviceAfter("node.yaml", []operate.MigratedPool{{Pool: "p1"}, {Pool: "p2", Err: io.EOF}}, 4),
 		"1 of 4 pools failed, the others are not affected: fix the cause; 2 pools were not started; continue with: tenure migrate --config node.yaml")
 }
 

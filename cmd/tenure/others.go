@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/internal/plural"
 )
 
@@ -165,7 +165,7 @@ var externalCommands = []spec{
 		example: "  tenure external acquire invoice.print --worker printer-1 --max 10 --lock 5m -o json",
 		flags: []flag{
 			textFlag("worker", "the `name` to lock them for"),
-			flagOf("max", 1, fmt.Sprintf("at most this many jobs, 1 to %d", tenure.MaxExternalJobs)).by(between(1, tenure.MaxExternalJobs)).sentAlways(),
+			flagOf("max", 1, fmt.Sprintf("at most this many jobs, 1 to %d", external.MaxJobs)).by(between(1, external.MaxJobs)).sentAlways(),
 			lockFlag, flagOf("wait", time.Duration(0), "wait so long for a job if there is none").by(inSeconds(0)),
 			flagOf("tenant", []string(nil), "only jobs of these `tenants`").as("tenants").by(checked(checkTenant)),
 		},

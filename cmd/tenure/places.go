@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/plural"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // put are the forms of a change to each of the things that are arguments.
@@ -134,7 +134,9 @@ type shownPool struct {
 	Totals                                      struct{ Ended, Done, Died int64 }
 }
 
-func (p *shownPool) answers() bool { return p.State != tenure.PoolDown && p.State != tenure.PoolUnfit }
+func (p *shownPool) answers() bool {
+	return p.State != operate.PoolDown && p.State != operate.PoolUnfit
+}
 
 func (p *shownPool) ifAnswers(text string) string {
 	if !p.answers() {
@@ -145,7 +147,7 @@ func (p *shownPool) ifAnswers(text string) string {
 
 // bounded is a number of jobs that are not counted any further once they are very many.
 func bounded(n int64) string {
-	if tenure.More(n) {
+	if operate.More(n) {
 		return ">10000"
 	}
 	return strconv.FormatInt(n, 10)
@@ -350,7 +352,7 @@ func showNodes(r *answer) error {
 var errUnhealthy = errors.New("there is something to mend: do what it says, and run this again")
 
 func showExamination(r *answer) error {
-	var found tenure.Examination
+	var found operate.Examination
 	err := r.readInto(&found)
 	if err == nil && r.format() == asJSON {
 		err = printJSON(r.a.stdout, r.body)
@@ -364,7 +366,7 @@ func showExamination(r *answer) error {
 }
 
 // printFindings prints findings for people: one after another, as their texts are long.
-func printFindings(w io.Writer, e tenure.Examination) error {
+func printFindings(w io.Writer, e operate.Examination) error {
 	var b strings.Builder
 	for _, f := range e.Findings {
 		severity := paint(w, colours[string(f.Severity)], strings.ToUpper(string(f.Severity)))

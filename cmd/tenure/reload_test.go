@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/faultproxy"
@@ -119,8 +120,13 @@ func TestPoolsDrainWaits(t *testing.T) {
 	s := b.serve()
 	running := b.enqueue("http.request", `{"url": "`+url+`"}`, "--tenant", "P1")
 	<-arrived
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // once it is frozen, and the command waits
+		assert.Eventually(t, func() bool {
+			return strings.Contains(command(t.Context(), "", "pools", "list", "--config", b.path).out, "frozen")
+		}, patience, tick)
+		time.AfterFunc(2*time.Second, cancel)
+	}()
 	r := command(ctx, "", "pools", "drain", "p1", "--config", b.path)
 	require.Equal(t, result{exitFailed, "", "tenure: pool p1 is frozen, but jobs of 1 claim are still running there; see tenure jobs list --state running --pool p1; run this again to keep waiting\n"}, r)
 	require.Contains(t, b.ok("jobs", "list", "--state", "running", "--pool", "p1"), running)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // noSchedule says where to look for one that is not there.
@@ -67,7 +67,7 @@ A schedule that is set again replaces what it was. What is left out has its defa
 		flags: append(scheduleFlags[:2:2],
 			textFlag("rule", "when it is due"), textFlag("time-zone", "the time `zone` whose clocks count, such as Europe/Amsterdam (default UTC)"),
 			textFlag("end", "the last `time` at which it can be due, such as 2027-01-31T09:00:00Z").by(typedTime),
-			flagOf("missed", string(tenure.MissedOne), "what becomes of runs that nobody could make when they were due: skip, one, all"),
+			flagOf("missed", string(operate.MissedOne), "what becomes of runs that nobody could make when they were due: skip, one, all"),
 			flagOf("wait", false, "have a run wait until the job of the one before has ended"),
 			flagOf("jitter", time.Duration(0), "with --every-tenant: over how long the tenants' runs are spread").as("jitter_ms").by(upToADay(inMS(0))),
 			textFlag("queue", "the `queue` to put its jobs on (default the kind's own)"),

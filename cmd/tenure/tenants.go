@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -79,11 +79,11 @@ tenants.table.move.`,
 			return err
 		}
 		return a.operate(cmd.Context(), moveLimit, true, func(ctx context.Context, o *operation) error {
-			options := tenure.MoveOptions{Wait: *wait, Hold: *hold}
+			options := operate.MoveOptions{Wait: *wait, Hold: *hold}
 			if *output == asTable {
 				options.Progress = func(step string) { fmt.Fprintf(a.stderr, "tenant %s: %s\n", id, oneLine(step)) }
 			}
-			moved, err := o.MoveTenant(ctx, id, *to, options)
+			moved, err := o.Tenants().Move(ctx, id, *to, options)
 			err = errors.Join(printMoved(a, *output, id, moved, err == nil), err)
 			return a.unconcerned(o, err)
 		})
@@ -91,7 +91,7 @@ tenants.table.move.`,
 	return cmd
 }
 
-func printMoved(a *app, f format, id tenancy.ID, m tenure.Moved, done bool) error {
+func printMoved(a *app, f format, id tenancy.ID, m operate.Moved, done bool) error {
 	if f == asJSON {
 		return printJSON(a.stdout, jsonMove{Tenant: string(id), From: append([]string{}, m.From...), To: m.To, Done: done && !m.Held, Held: m.Held, Jobs: m.Jobs})
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/operate"
 )
 
 func TestWrongUsage(t *testing.T) {
@@ -140,7 +140,7 @@ func TestVersion(t *testing.T) {
 	r := command(t.Context(), "", "version", "-o", "json")
 	require.NoError(t, json.Unmarshal([]byte(r.out), &v), r.errors)
 	require.Equal(t, v.String()+"\n", text.out)
-	require.Equal(t, tenure.LedgerVersion(), v.LedgerVersion)
+	require.Equal(t, operate.LedgerVersion(), v.LedgerVersion)
 }
 
 // The shell completes what a command line may go on with.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // version is set by the linker in releases.
@@ -32,7 +32,7 @@ type jsonVersion struct {
 }
 
 func readVersion() jsonVersion {
-	return jsonVersion{buildVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, tenure.LedgerVersion()}
+	return jsonVersion{buildVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, operate.LedgerVersion()}
 }
 
 func (v jsonVersion) String() string {

@@ -286,7 +286,7 @@ func TestCancelOneOfABatch(t *testing.T) {
 	n.enqueueBatch(jobs, aWrite)
 	got := <-calls
 	for _, j := range got[:2] {
-		running, err := n.Client().Operator().Cancel(tenancy.For(t.Context(), "t1"), j.ID)
+		running, err := n.Client().Operator().Jobs().Cancel(tenancy.For(t.Context(), "t1"), j.ID)
 		require.NoError(t, err)
 		require.True(t, running)
 		require.Eventually(t, func() bool { return b.log.says("cancelled on request", j.ID.String()) }, patience, 10*time.Millisecond)

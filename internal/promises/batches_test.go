@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -192,7 +193,7 @@ func TestFailuresOfAwaitedJobs(t *testing.T) {
 		return added.ID
 	}
 	state := func(id job.ID) string {
-		j, _, err := op.Job(ctx, id)
+		j, _, err := op.Jobs().Get(ctx, id)
 		require.NoError(t, err)
 		return j.State
 	}
@@ -213,9 +214,9 @@ func TestFailuresOfAwaitedJobs(t *testing.T) {
 		}, patience, 10*time.Millisecond)
 		require.Equal(t, "awaiting", state(id))
 	}
-	why, err := op.ExplainJob(ctx, waits)
+	why, err := op.Jobs().Explain(ctx, waits)
 	require.NoError(t, err)
-	require.Equal(t, tenure.WaitsForOthers, why.Reason)
+	require.Equal(t, operate.WaitsForOthers, why.Reason)
 	shown, err := op.Batches().Get(ctx, waits)
 	require.NoError(t, err)
 	require.Len(t, shown.Open, 1)
@@ -228,11 +229,11 @@ func TestFailuresOfAwaitedJobs(t *testing.T) {
 	chained, err := c.Enqueue(ctx, report{5}, tenure.After(waits, dead(waits)))
 	require.NoError(t, err)
 	failing.Delete("failing")
-	require.NoError(t, op.Retry(ctx, dead(waits)))
+	require.NoError(t, op.Jobs().Retry(ctx, dead(waits)))
 	require.Equal(t, reported{3, job.AwaitedEnds{Done: 2}}, b.next(told))
 	require.Equal(t, reported{5, job.AwaitedEnds{Done: 2}}, b.next(told))
 	becomes(chained.ID, "done")
-	_, err = op.Cancel(ctx, dead(gone))
+	_, err = op.Jobs().Cancel(ctx, dead(gone))
 	require.NoError(t, err)
 	becomes(gone, "cancelled")
 
@@ -279,14 +280,14 @@ func TestBatchesOutliveTheirHolder(t *testing.T) {
 	require.NoError(t, err)
 	<-began
 	b.eventually(2, "p1", "SELECT count(*) FROM tenure.awaited WHERE outcome = 'done'")
-	require.NoError(t, n.Operator().FreezePool(t.Context(), "p1")) // no end is taken in by a term
+	require.NoError(t, n.Operator().Pools().Freeze(t.Context(), "p1")) // no end is taken in by a term
 	close(let)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.awaited_end")
 	n.stop()
 	next := b.start(b.named("next"), r)
 	after, err := next.Client().Enqueue(ctx, report{2}, tenure.After(batch.ID), tenure.OnFailure(tenure.RunAnyway))
 	require.NoError(t, err)
-	require.NoError(t, next.Operator().ThawPool(t.Context(), "p1"))
+	require.NoError(t, next.Operator().Pools().Thaw(t.Context(), "p1"))
 	require.Equal(t, reported{1, job.AwaitedEnds{Done: 3}}, b.next(told))
 	require.Equal(t, reported{2, job.AwaitedEnds{Done: 1}}, b.next(told))
 	b.eventually(0, "p1", allJobs)
@@ -311,7 +312,7 @@ func TestCancelABatch(t *testing.T) {
 	batch, err := n.Client().EnqueueBatch(ctx, tenure.Batch{Then: report{1}, Jobs: jobs, Options: []tenure.Option{tenure.OnFailure(tenure.RunAnyway)}})
 	require.NoError(t, err)
 	<-began
-	all, err := n.Operator().Batches().List(ctx, tenure.BatchFilter{Tenant: "t1", Pool: "p1"})
+	all, err := n.Operator().Batches().List(ctx, operate.BatchFilter{Tenant: "t1", Pool: "p1"})
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Equal(t, 601, all[0].Unfinished())
@@ -398,14 +399,14 @@ func TestMoveBringsBatches(t *testing.T) {
 		require.NoError(t, err)
 		return ids
 	}
-	require.NoError(t, op.FreezePool(ctx, "p1")) // ends stay noted
-	_, err = op.Cancel(ctx, writes("p1")[0])
+	require.NoError(t, op.Pools().Freeze(ctx, "p1")) // ends stay noted
+	_, err = op.Jobs().Cancel(ctx, writes("p1")[0])
 	require.NoError(t, err)
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.awaited_end WHERE outcome = 'cancelled'"))
-	require.NoError(t, op.FreezePool(ctx, "p2")) // or what was not noted would be found
+	require.NoError(t, op.Pools().Freeze(ctx, "p2")) // or what was not noted would be found
 	b.move(c, tenant, "p2")
 	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.awaited_end WHERE outcome = 'cancelled'"))
-	require.NoError(t, op.ThawPool(ctx, "p2"))
+	require.NoError(t, op.Pools().Thaw(ctx, "p2"))
 	for _, table := range []string{"awaiting", "awaited", "awaited_end"} {
 		require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure."+table), table)
 	}
@@ -415,7 +416,7 @@ func TestMoveBringsBatches(t *testing.T) {
 	_, err = c.Enqueue(ctx, plain{3}, tenure.InBatch(batch.ID))
 	require.NoError(t, err)
 	for _, id := range writes("p2") {
-		require.NoError(t, op.Retry(ctx, id))
+		require.NoError(t, op.Jobs().Retry(ctx, id))
 	}
 	require.Equal(t, reported{1, job.AwaitedEnds{Done: 5, Cancelled: 1}}, b.next(told))
 	require.Equal(t, reported{2, job.AwaitedEnds{Done: 1}}, b.next(told))
@@ -445,9 +446,9 @@ func TestMoveByAProgramThatKnowsNoBatches(t *testing.T) {
 	}
 	var one job.ID
 	require.NoError(t, b.db["p2"].QueryRow(ctx, "SELECT id FROM tenure.timer_job WHERE kind = 'plain'").Scan(&one))
-	require.NoError(t, op.Retry(ctx, one))
+	require.NoError(t, op.Jobs().Retry(ctx, one))
 	b.eventually(1, "p2", "SELECT count(*) FROM tenure.completed_job")
-	j, _, err := op.Job(ctx, batch.ID)
+	j, _, err := op.Jobs().Get(ctx, batch.ID)
 	require.NoError(t, err)
 	require.Equal(t, "awaiting", j.State)
 	b.move(c, tenant, "p2")

@@ -37,7 +37,7 @@ func TestACancelledJobDoesNotStartAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { starts, _ := runs.sum(); return starts == 1 }, patience, 10*time.Millisecond)
 	client := b.client(b.named("client"))
-	running, err := client.Operator().Cancel(t.Context(), e.ID)
+	running, err := client.Operator().Jobs().Cancel(t.Context(), e.ID)
 	require.NoError(t, err)
 	require.True(t, running)
 	const beats = "SELECT hb_seq FROM tenure.node_session WHERE node = 'deaf'"

@@ -99,10 +99,10 @@ func TestCursorsPassWhatMustWait(t *testing.T) {
 		commit := late(b, "plain")
 		work(b, n, 10)
 		b.eventually(10, "p1", "SELECT count(*) FROM tenure.completed_job")
-		require.NoError(t, n.Operator().FreezeTenant(t.Context(), "t1"))
+		require.NoError(t, n.Operator().Tenants().Freeze(t.Context(), "t1"))
 		commit()
 		timer(t, risen)
-		require.NoError(t, n.Operator().ThawTenant(t.Context(), "t1"))
+		require.NoError(t, n.Operator().Tenants().Thaw(t.Context(), "t1"))
 		found(ran)
 	})
 	t.Run("nobody handles its kind", func(t *testing.T) {

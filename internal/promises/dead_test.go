@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // deadLetters is how many TestManyDeadLetters groups; a million takes a minute to make.
@@ -37,7 +38,7 @@ func TestManyDeadLetters(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	began := time.Now()
-	groups, err := dead.Groups(t.Context(), tenure.DeadFilter{})
+	groups, err := dead.Groups(t.Context(), operate.DeadFilter{})
 	require.NoError(t, err)
 	runtime.ReadMemStats(&after)
 	t.Logf("%d dead letters grouped in %v, %d MiB allocated in all", n, time.Since(began), (after.TotalAlloc-before.TotalAlloc)>>20)
@@ -49,13 +50,13 @@ func TestManyDeadLetters(t *testing.T) {
 	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.dead_letter_job WHERE id = $1", groups[0].Sample), "the one that died last")
 	require.Equal(t, 2, groups[1].Count)
 
-	r, err := dead.Retry(t.Context(), tenure.DeadFilter{Group: groups[1].ID}, 0)
+	r, err := dead.Retry(t.Context(), operate.DeadFilter{Group: groups[1].ID}, 0)
 	require.NoError(t, err)
-	require.Equal(t, tenure.DeadResult{Done: 2}, r)
-	r, err = dead.Delete(t.Context(), tenure.DeadFilter{Group: groups[0].ID, Pool: "p1"}, 0)
+	require.Equal(t, operate.DeadResult{Done: 2}, r)
+	r, err = dead.Delete(t.Context(), operate.DeadFilter{Group: groups[0].ID, Pool: "p1"}, 0)
 	require.NoError(t, err)
-	require.Equal(t, tenure.DeadResult{Done: n}, r)
-	groups, err = dead.Groups(t.Context(), tenure.DeadFilter{})
+	require.Equal(t, operate.DeadResult{Done: n}, r)
+	groups, err = dead.Groups(t.Context(), operate.DeadFilter{})
 	require.NoError(t, err)
 	require.Len(t, groups, 1)
 	require.Equal(t, 3, groups[0].Count)
@@ -71,7 +72,7 @@ func TestRetryingDeadLettersGoesOn(t *testing.T) {
 	b.kill("p1", "t1", "plain", "'timeout ' || n", 1)
 	node := b.start(b.cfg, b.registry(nil))
 	dead := node.Operator().DeadLetters()
-	chosen := tenure.DeadFilter{Kind: "write"}
+	chosen := operate.DeadFilter{Kind: "write"}
 	all := func() int {
 		return b.count("p1", "SELECT (SELECT count(*) FROM tenure.dead_letter_job WHERE kind = 'write') + (SELECT count(*) FROM tenure.job) + (SELECT count(*) FROM tenure.completed_job)")
 	}
@@ -79,7 +80,7 @@ func TestRetryingDeadLettersGoesOn(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := fmt.Errorf("the operator pressed Ctrl-C")
 	type answer struct {
-		r   tenure.DeadResult
+		r   operate.DeadResult
 		err error
 	}
 	answered := make(chan answer, 1)
@@ -100,17 +101,17 @@ func TestRetryingDeadLettersGoesOn(t *testing.T) {
 	second, err := dead.Retry(t.Context(), chosen, 0)
 	require.NoError(t, err)
 	require.InDelta(t, n-first.r.Done, second.Done, 2, "a step whose answer was not awaited may have been done")
-	require.Equal(t, tenure.DeadResult{Done: second.Done}, second)
+	require.Equal(t, operate.DeadResult{Done: second.Done}, second)
 	b.eventually(n, "p1", "SELECT count(*) FROM tenure.completed_job")
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.dead_letter_job"), "of another kind")
-	third, err := dead.Delete(t.Context(), tenure.DeadFilter{Tenant: "t1"}, 0)
+	third, err := dead.Delete(t.Context(), operate.DeadFilter{Tenant: "t1"}, 0)
 	require.NoError(t, err)
-	require.Equal(t, tenure.DeadResult{Done: 1}, third)
+	require.Equal(t, operate.DeadResult{Done: 1}, third)
 	b.requireOnce("t1", n, "p1")
 
 	_, err = dead.Retry(t.Context(), chosen, -1)
 	require.ErrorContains(t, err, "a rate of -1 in a second")
-	_, err = dead.Groups(t.Context(), tenure.DeadFilter{Pool: "p9"})
+	_, err = dead.Groups(t.Context(), operate.DeadFilter{Pool: "p9"})
 	require.ErrorIs(t, err, tenure.ErrUnknownPool)
 }
 
@@ -127,11 +128,11 @@ func TestRetryingDeadLettersMeetsAnOpenTransaction(t *testing.T) {
 	_, err = tx.Exec(t.Context(), "INSERT INTO tenure.unique_job (tenant_id, key, job_id) SELECT tenant_id, unique_key, 4711 FROM tenure.dead_letter_job ORDER BY id OFFSET 4 LIMIT 1")
 	require.NoError(t, err)
 	dead := b.client(b.cfg).Operator().DeadLetters()
-	r, err := dead.Retry(t.Context(), tenure.DeadFilter{}, 0)
+	r, err := dead.Retry(t.Context(), operate.DeadFilter{}, 0)
 	require.NoError(t, err)
-	require.Equal(t, tenure.DeadResult{Done: 8, Left: 1}, r)
+	require.Equal(t, operate.DeadResult{Done: 8, Left: 1}, r)
 	require.NoError(t, tx.Rollback(t.Context()))
-	r, err = dead.Retry(t.Context(), tenure.DeadFilter{}, 0)
+	r, err = dead.Retry(t.Context(), operate.DeadFilter{}, 0)
 	require.NoError(t, err)
-	require.Equal(t, tenure.DeadResult{Done: 1}, r)
+	require.Equal(t, operate.DeadResult{Done: 1}, r)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/encryption"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -90,23 +91,23 @@ func TestEncryptedArguments(t *testing.T) {
 	o := c.Operator()
 	_, err = c.Enqueue(t1, odder{"hidden nine"})
 	require.NoError(t, err)
-	require.NoError(t, o.Retry(t.Context(), later.ID))
+	require.NoError(t, o.Jobs().Retry(t.Context(), later.ID))
 	gets("hidden seven", "hidden nine")
 	require.Eventually(t, func() bool {
 		return b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE payload->1->>'key' = 'b'") == 1
 	}, patience, 10*time.Millisecond)
 	_, err = c.Enqueue(t2, paper{"hidden ten"})
 	require.ErrorIs(t, err, encryption.ErrNoKey)
-	require.NoError(t, o.Retry(t.Context(), kept.ID))
-	var dead tenure.JobStatus
+	require.NoError(t, o.Jobs().Retry(t.Context(), kept.ID))
+	var dead operate.JobStatus
 	require.Eventually(t, func() bool {
-		dead, _, err = o.Job(t.Context(), kept.ID)
+		dead, _, err = o.Jobs().Get(t.Context(), kept.ID)
 		require.NoError(t, err)
 		return dead.State == "dead"
 	}, patience, 10*time.Millisecond)
 	require.Equal(t, 1, dead.Attempt)
 	require.Contains(t, dead.Error, `decrypt the arguments of kind "paper" for tenant "t2" with key "own": there is no such key`)
-	_, err = o.OpenPayload(t.Context(), dead)
+	_, err = o.Jobs().OpenPayload(t.Context(), dead)
 	require.ErrorIs(t, err, encryption.ErrNoKey)
 
 	// Nobody makes another tenant's job of one.

@@ -104,7 +104,7 @@ func TestEnqueueRefuses(t *testing.T) {
 	_, err := c.Enqueue(t.Context(), plain{})
 	require.ErrorIs(t, err, tenancy.ErrNoTenant)
 	require.True(t, tenure.Refused(err))
-	counts, err := c.Operator().Count(t.Context())
+	counts, err := c.Operator().Pools().Count(t.Context())
 	require.NoError(t, err)
 	for _, n := range counts {
 		require.Zero(t, n.Waiting+n.Timers+n.Finished+n.Dead)

@@ -20,6 +20,7 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -308,9 +309,9 @@ func TestGrantForgetsRoles(t *testing.T) {
 	}
 	grant := func(forgotten ...string) {
 		t.Helper()
-		shown, err := tenure.MissingGrants(t.Context(), owners, nil)
+		shown, err := operate.MissingGrants(t.Context(), owners, nil)
 		require.NoError(t, err)
-		done, err := tenure.Grant(t.Context(), owners, nil)
+		done, err := operate.Grant(t.Context(), owners, nil)
 		require.NoError(t, err)
 		require.ElementsMatch(t, forgotten, done[0].Forgotten)
 		require.Equal(t, done[0].Forgotten, shown[0].Forgotten)
@@ -344,11 +345,11 @@ func TestAClientThatOnlyEnqueues(t *testing.T) {
 	web := b.cfg
 	web.Pools = map[string]routing.PoolConfig{"p1": {DSN: storetest.As(b.db["p1"].Config().ConnString(), user), MaxConns: 16}}
 	c := b.client(web)
-	require.Empty(t, c.Operator().Unfit())
+	require.Empty(t, c.Operator().Pools().Unfit())
 	ctx := tenancy.For(t.Context(), "t1")
 	_, err := c.Enqueue(ctx, write{1})
 	require.NoError(t, err)
-	_, err = c.Operator().Cancel(ctx, 1)
+	_, err = c.Operator().Jobs().Cancel(ctx, 1)
 	require.ErrorContains(t, err, "permission denied")
 	require.False(t, b.log.says("could not be told which roles"))
 
@@ -375,9 +376,9 @@ func TestGrant(t *testing.T) {
 	}
 	owners.Pools, users.Pools = at(dsn), at(storetest.As(dsn, user))
 
-	missing, err := tenure.MissingGrants(t.Context(), owners, []string{user})
+	missing, err := operate.MissingGrants(t.Context(), owners, []string{user})
 	require.NoError(t, err)
-	again, err := tenure.MissingGrants(t.Context(), owners, []string{user})
+	again, err := operate.MissingGrants(t.Context(), owners, []string{user})
 	require.NoError(t, err)
 	require.Equal(t, missing, again, "it changes nothing")
 	role := fmt.Sprintf("GRANT %st1 TO %s", rolePrefix, user)
@@ -385,23 +386,23 @@ func TestGrant(t *testing.T) {
 		role += " WITH INHERIT FALSE, SET TRUE"
 	}
 	require.Contains(t, missing[0].Statements, role)
-	done, err := tenure.Grant(t.Context(), owners, []string{user})
+	done, err := operate.Grant(t.Context(), owners, []string{user})
 	require.NoError(t, err)
 	require.Equal(t, missing, done)
-	done, err = tenure.Grant(t.Context(), owners, []string{user})
+	done, err = operate.Grant(t.Context(), owners, []string{user})
 	require.NoError(t, err)
 	require.Empty(t, done[0].Statements)
 
 	// A migration whose steps were committed, and that was interrupted then.
 	b.exec("p1", "REVOKE ALL ON tenure.tenant_role FROM "+user)
-	migrated, err := tenure.MigrateAll(t.Context(), owners, tenure.MigrateOptions{})
+	migrated, err := operate.MigrateAll(t.Context(), owners, operate.MigrateOptions{})
 	require.NoError(t, err)
 	require.Empty(t, migrated[0].Steps)
 	require.Equal(t, []string{"GRANT SELECT, INSERT, UPDATE, DELETE ON tenure.tenant_role TO " + user}, migrated[0].Grants)
-	migrated, err = tenure.MigrateAll(t.Context(), owners, tenure.MigrateOptions{})
+	migrated, err = operate.MigrateAll(t.Context(), owners, operate.MigrateOptions{})
 	require.NoError(t, err)
 	require.Empty(t, migrated[0].Grants)
-	missing, err = tenure.MissingGrants(t.Context(), owners, nil)
+	missing, err = operate.MissingGrants(t.Context(), owners, nil)
 	require.NoError(t, err)
 	require.Contains(t, missing[0].Users, user)
 	require.Empty(t, missing[0].Statements, "migrate gave it to all who were named")
@@ -413,11 +414,11 @@ func TestGrant(t *testing.T) {
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM t1.effect"))
 	n.stop()
 
-	_, err = tenure.Grant(t.Context(), users, []string{user})
+	_, err = operate.Grant(t.Context(), users, []string{user})
 	require.NoError(t, err, "who needs nothing need not be allowed to give it")
-	_, err = tenure.Grant(t.Context(), users, []string{"pg_monitor"})
+	_, err = operate.Grant(t.Context(), users, []string{"pg_monitor"})
 	require.ErrorContains(t, err, "connect as the ledger's owner")
-	for _, grant := range []func(context.Context, config.Config, []string, ...string) ([]tenure.PoolGrants, error){tenure.Grant, tenure.MissingGrants} {
+	for _, grant := range []func(context.Context, config.Config, []string, ...string) ([]operate.PoolGrants, error){operate.Grant, operate.MissingGrants} {
 		_, err = grant(t.Context(), owners, []string{"tenure_test_t1"})
 		require.ErrorContains(t, err, `user "tenure_test_t1" is the role of tenant "t1"`)
 	}
@@ -425,7 +426,7 @@ func TestGrant(t *testing.T) {
 	// Somebody has a part of what nodes need, and was not named.
 	b.exec("p1", "DELETE FROM tenure.runtime_user WHERE user_name = $1", user)
 	b.exec("p1", "REVOKE ALL ON tenure.tenant_role FROM "+user)
-	migrated, err = tenure.MigrateAll(t.Context(), owners, tenure.MigrateOptions{})
+	migrated, err = operate.MigrateAll(t.Context(), owners, operate.MigrateOptions{})
 	require.NoError(t, err)
 	require.Empty(t, migrated[0].Grants)
 	require.Len(t, migrated[0].Holders, 1)
@@ -433,6 +434,6 @@ func TestGrant(t *testing.T) {
 	unnamed, err := tenure.New(users, b.registry(nil), tenure.WithLogger(b.log.logger("unnamed")))
 	require.NoError(t, err)
 	require.ErrorContains(t, unnamed.Start(t.Context()), "tenure migrate --pool p1 --grants --runtime "+user)
-	_, err = tenure.Grant(t.Context(), owners, []string{user}, "p2")
+	_, err = operate.Grant(t.Context(), owners, []string{user}, "p2")
 	require.ErrorContains(t, err, `pool "p2" is not under pools`)
 }

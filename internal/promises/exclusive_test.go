@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -199,7 +200,7 @@ func TestExclusiveFollowersPassAJobThatSaysSo(t *testing.T) {
 	b.eventually(1, "p1", retrying)
 	want := []job.ID{first, enqueue(1, tenure.Exclusive("k")), enqueue(2, tenure.Exclusive("k"))}
 	b.eventually(2, "p1", done)
-	require.NoError(t, n.Client().Operator().Retry(t.Context(), first))
+	require.NoError(t, n.Client().Operator().Jobs().Retry(t.Context(), first))
 	b.eventually(3, "p1", done)
 	require.Equal(t, append(want, first), s.order("t1/k"))
 	require.Empty(t, s.crowded)
@@ -207,11 +208,11 @@ func TestExclusiveFollowersPassAJobThatSaysSo(t *testing.T) {
 	strict := enqueue(0, tenure.Exclusive("k"))
 	b.eventually(1, "p1", retrying)
 	behind := enqueue(3, tenure.Exclusive("k", tenure.SkipRetrying))
-	why, err := n.Client().Operator().ExplainJob(t.Context(), behind)
+	why, err := n.Client().Operator().Jobs().Explain(t.Context(), behind)
 	require.NoError(t, err)
-	require.Equal(t, tenure.WaitsForKey, why.Reason)
+	require.Equal(t, operate.WaitsForKey, why.Reason)
 	require.Len(t, s.order("t1/k"), 5, "it has not started")
-	require.NoError(t, n.Client().Operator().Retry(t.Context(), strict))
+	require.NoError(t, n.Client().Operator().Jobs().Retry(t.Context(), strict))
 	b.eventually(5, "p1", done)
 }
 
@@ -297,7 +298,7 @@ func TestExclusiveKeysOfAFrozenTenant(t *testing.T) {
 		require.NoError(t, err)
 	}
 	<-started
-	require.NoError(t, n.Client().Operator().FreezeTenant(t.Context(), "t1"))
+	require.NoError(t, n.Client().Operator().Tenants().Freeze(t.Context(), "t1"))
 	goOn()
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
 	for range 2 { // when the other tenant's are done, the frozen one's key was looked up, too
@@ -306,7 +307,7 @@ func TestExclusiveKeysOfAFrozenTenant(t *testing.T) {
 		require.NoError(t, err)
 		b.eventually(done+1, "p1", "SELECT count(*) FROM tenure.completed_job")
 	}
-	require.NoError(t, n.Client().Operator().ThawTenant(t.Context(), "t1"))
+	require.NoError(t, n.Client().Operator().Tenants().Thaw(t.Context(), "t1"))
 	thawed := time.Now()
 	b.eventually(5, "p1", "SELECT count(*) FROM tenure.completed_job")
 	require.Less(t, time.Since(thawed), 20*time.Second, "a sweep each minute is not what finds them")

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -17,9 +18,9 @@ func TestExplainTenant(t *testing.T) {
 	c := b.client(b.named("client"))
 	op := c.Operator()
 	ctx := tenancy.For(t.Context(), "t1")
-	why := func(reason tenure.WaitReason, parts ...string) {
+	why := func(reason operate.WaitReason, parts ...string) {
 		t.Helper()
-		e, err := op.ExplainTenant(t.Context(), "t1")
+		e, err := op.Tenants().Explain(t.Context(), "t1")
 		require.NoError(t, err)
 		require.Equal(t, reason, e.Reason, "%s", e.Text)
 		require.Equal(t, "p1", e.Pool)
@@ -32,46 +33,46 @@ func TestExplainTenant(t *testing.T) {
 		_, err := c.Enqueue(ctx, plain{1}, opts...)
 		require.NoError(t, err)
 	}
-	why(tenure.WaitsForHolder, "pool p1")
-	require.NoError(t, op.LimitTenant(t.Context(), "t1", 1)) // before a term begins, which learns of it then
+	why(operate.WaitsForHolder, "pool p1")
+	require.NoError(t, op.Tenants().Limit(t.Context(), "t1", 1)) // before a term begins, which learns of it then
 	r, started, goOn := blocked(b)
 	n := b.start(b.named("a"), r)
 	n.holds("p1")
-	why(tenure.WaitsNot, "no job waits")
+	why(operate.WaitsNot, "no job waits")
 	b.exec("p1", "INSERT INTO tenure.suspended_job (tenant_id, queue, kind, payload, origin) VALUES ('t1', 'default', 'plain', '{}', 'job')")
-	why(tenure.WaitsForResume, "1 job is suspended")
+	why(operate.WaitsForResume, "1 job is suspended")
 	add(tenure.In(time.Hour))
-	why(tenure.WaitsUntilDue, "due at")
+	why(operate.WaitsUntilDue, "due at")
 	add(tenure.External())
-	why(tenure.WaitsForWorker, "1 job waits")
+	why(operate.WaitsForWorker, "1 job waits")
 	b.exec("p1", "INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('t1', 'default', 'unknown', '{}')")
-	why(tenure.WaitsForHandler, "kind unknown")
+	why(operate.WaitsForHandler, "kind unknown")
 	add()
 	require.Eventually(t, func() bool { return len(started) > 0 }, patience, time.Millisecond)
 	add()
-	why(tenure.WaitsForMaxRunning, "1 job is in flight of the 1", "--max-running 2")
-	require.NoError(t, op.LimitTenant(t.Context(), "t1", 0))
+	why(operate.WaitsForMaxRunning, "1 job is in flight of the 1", "--max-running 2")
+	require.NoError(t, op.Tenants().Limit(t.Context(), "t1", 0))
 	add(tenure.Exclusive("k"))
 	add(tenure.Exclusive("k")) // waits while that one runs
 	require.Eventually(t, func() bool { return len(started) == 3 }, patience, time.Millisecond)
-	why(tenure.WaitsForTurn, "2 jobs wait for their turn and 3 are in flight")
-	require.NoError(t, op.LimitWaiting(t.Context(), "t1", 2))
+	why(operate.WaitsForTurn, "2 jobs wait for their turn and 3 are in flight")
+	require.NoError(t, op.Tenants().LimitWaiting(t.Context(), "t1", 2))
 	require.Eventually(t, func() bool {
-		e, err := op.ExplainTenant(t.Context(), "t1")
-		return err == nil && e.Reason == tenure.WaitsForQuota
+		e, err := op.Tenants().Explain(t.Context(), "t1")
+		return err == nil && e.Reason == operate.WaitsForQuota
 	}, patience, time.Millisecond)
-	require.NoError(t, op.FreezeTenant(t.Context(), "t1"))
-	why(tenure.WaitsForTenant, "tenure tenants thaw t1")
-	require.NoError(t, op.FreezePool(t.Context(), "p1"))
-	why(tenure.WaitsForPool, "tenure pools thaw p1")
+	require.NoError(t, op.Tenants().Freeze(t.Context(), "t1"))
+	why(operate.WaitsForTenant, "tenure tenants thaw t1")
+	require.NoError(t, op.Pools().Freeze(t.Context(), "p1"))
+	why(operate.WaitsForPool, "tenure pools thaw p1")
 	goOn()
 
 	cfg, proxy := b.behind(b.named("cut-off"), "p1")
 	cut := b.client(cfg)
 	proxy.Close()
-	e, err := cut.Operator().ExplainTenant(t.Context(), "t1")
+	e, err := cut.Operator().Tenants().Explain(t.Context(), "t1")
 	require.NoError(t, err)
-	require.Equal(t, tenure.WaitsForDatabase, e.Reason)
-	_, err = op.ExplainTenant(t.Context(), "nobody")
+	require.Equal(t, operate.WaitsForDatabase, e.Reason)
+	_, err = op.Tenants().Explain(t.Context(), "nobody")
 	require.ErrorIs(t, err, tenure.ErrUnknownTenant)
 }

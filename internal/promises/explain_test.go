@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -28,14 +29,14 @@ func TestExplainJob(t *testing.T) {
 		require.NoError(t, err)
 		return added.ID
 	}
-	why := func(id job.ID) tenure.Explanation {
+	why := func(id job.ID) operate.Explanation {
 		t.Helper()
-		e, err := op.ExplainJob(t.Context(), id)
+		e, err := op.Jobs().Explain(t.Context(), id)
 		require.NoError(t, err)
 		require.NotEmpty(t, e.Text)
 		return e
 	}
-	requireWhy := func(id job.ID, reason tenure.WaitReason, parts ...string) {
+	requireWhy := func(id job.ID, reason operate.WaitReason, parts ...string) {
 		t.Helper()
 		e := why(id)
 		require.Equal(t, reason, e.Reason, "%s", e.Text)
@@ -45,20 +46,20 @@ func TestExplainJob(t *testing.T) {
 	}
 
 	first := add(1)
-	requireWhy(first, tenure.WaitsForHolder, "pool p1", "start a node")
+	requireWhy(first, operate.WaitsForHolder, "pool p1", "start a node")
 	b.exec("p1", "INSERT INTO tenure.claim (session_id, turn, job_ids) SELECT gen_random_uuid(), turn, ARRAY[id] FROM tenure.job")
-	requireWhy(first, tenure.WaitsNot, "has not begun with it")
-	require.ErrorContains(t, op.Suspend(t.Context(), first, time.Time{}), "it is claimed; suspend it when its run has ended")
+	requireWhy(first, operate.WaitsNot, "has not begun with it")
+	require.ErrorContains(t, op.Jobs().Suspend(t.Context(), first, time.Time{}), "it is claimed; suspend it when its run has ended")
 	b.exec("p1", "DELETE FROM tenure.claim")
 	later := add(2, tenure.In(time.Hour))
-	requireWhy(later, tenure.WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d", later))
-	require.NoError(t, op.FreezeTenant(t.Context(), "t1"))
-	requireWhy(first, tenure.WaitsForTenant, "tenure tenants thaw t1")
-	require.NoError(t, op.FreezePool(t.Context(), "p1"))
-	requireWhy(first, tenure.WaitsForPool, "tenure pools thaw p1")
-	requireWhy(later, tenure.WaitsUntilDue)
-	require.NoError(t, op.ThawPool(t.Context(), "p1"))
-	require.NoError(t, op.ThawTenant(t.Context(), "t1"))
+	requireWhy(later, operate.WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d", later))
+	require.NoError(t, op.Tenants().Freeze(t.Context(), "t1"))
+	requireWhy(first, operate.WaitsForTenant, "tenure tenants thaw t1")
+	require.NoError(t, op.Pools().Freeze(t.Context(), "p1"))
+	requireWhy(first, operate.WaitsForPool, "tenure pools thaw p1")
+	requireWhy(later, operate.WaitsUntilDue)
+	require.NoError(t, op.Pools().Thaw(t.Context(), "p1"))
+	require.NoError(t, op.Tenants().Thaw(t.Context(), "t1"))
 
 	started, gate := make(chan job.ID, 100), make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(gate) })
@@ -80,43 +81,43 @@ func TestExplainJob(t *testing.T) {
 	n := b.start(few(b.named("a"), 8), r)
 	t.Cleanup(goOn)
 	require.Equal(t, first, <-started)
-	requireWhy(first, tenure.WaitsNot, "running on node a")
+	requireWhy(first, operate.WaitsNot, "running on node a")
 
 	other, err := c.Enqueue(ctx, write{1})
 	require.NoError(t, err)
-	requireWhy(other.ID, tenure.WaitsForHandler, "kind write")
+	requireWhy(other.ID, operate.WaitsForHandler, "kind write")
 	holder := add(3, tenure.Exclusive("k"))
 	require.Equal(t, holder, <-started)
 	follower, behind := add(4, tenure.Exclusive("k")), add(5, tenure.Exclusive("k"))
-	requireWhy(follower, tenure.WaitsForKey, `"k"`, fmt.Sprintf("held by job %d", holder), fmt.Sprintf("tenure jobs cancel %d", holder))
-	requireWhy(behind, tenure.WaitsForKey, fmt.Sprintf("held by job %d", holder))
+	requireWhy(follower, operate.WaitsForKey, `"k"`, fmt.Sprintf("held by job %d", holder), fmt.Sprintf("tenure jobs cancel %d", holder))
+	requireWhy(behind, operate.WaitsForKey, fmt.Sprintf("held by job %d", holder))
 	retried := add(10, tenure.Exclusive("r"))
 	require.Equal(t, retried, <-started)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.timer_job WHERE id = $1", int64(retried))
-	requireWhy(add(6, tenure.Exclusive("r")), tenure.WaitsForKey, fmt.Sprintf("held by job %d, which is tried again", retried))
-	requireWhy(retried, tenure.WaitsUntilDue, "failed 1 time,")
+	requireWhy(add(6, tenure.Exclusive("r")), operate.WaitsForKey, fmt.Sprintf("held by job %d, which is tried again", retried))
+	requireWhy(retried, operate.WaitsUntilDue, "failed 1 time,")
 	dead := add(11)
 	require.Equal(t, dead, <-started)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.dead_letter_job")
-	requireWhy(dead, tenure.WaitsNot, "never", fmt.Sprintf("tenure jobs retry %d", dead))
+	requireWhy(dead, operate.WaitsNot, "never", fmt.Sprintf("tenure jobs retry %d", dead))
 
-	require.NoError(t, op.LimitTenant(t.Context(), "t1", 2))
+	require.NoError(t, op.Tenants().Limit(t.Context(), "t1", 2))
 	var limited job.ID
 	require.Eventually(t, func() bool { // until the holder knows of it, which claims some before that
-		if limited != 0 && why(limited).Reason == tenure.WaitsForMaxRunning {
+		if limited != 0 && why(limited).Reason == operate.WaitsForMaxRunning {
 			return true
 		}
 		limited = add(7)
 		return false
 	}, patience, 200*time.Millisecond)
-	requireWhy(limited, tenure.WaitsForMaxRunning, "of the 2 that it may have", "tenure limits set --tenant t1 --max-running 3")
+	requireWhy(limited, operate.WaitsForMaxRunning, "of the 2 that it may have", "tenure limits set --tenant t1 --max-running 3")
 	b.exec("p1", "UPDATE tenure.tenant SET state = 'moving', other_pool = 'p2', max_running = NULL")
-	requireWhy(limited, tenure.WaitsForMove, "moving", "p2")
+	requireWhy(limited, operate.WaitsForMove, "moving", "p2")
 	b.exec("p1", "DELETE FROM tenure.tenant")
 
 	goOn()
 	n.stop()
-	_, err = op.ExplainJob(t.Context(), 1)
+	_, err = op.Jobs().Explain(t.Context(), 1)
 	require.ErrorIs(t, err, tenure.ErrNotFound)
 }
 
@@ -134,13 +135,13 @@ func TestExplainShare(t *testing.T) {
 	require.Eventually(t, func() bool { return l.running.Load() == 2 }, patience, time.Millisecond)
 	last, err := c.Enqueue(tenancy.For(t.Context(), "t1"), endless{20})
 	require.NoError(t, err)
-	e, err := op.ExplainJob(t.Context(), last.ID)
+	e, err := op.Jobs().Explain(t.Context(), last.ID)
 	require.NoError(t, err)
-	require.Equal(t, tenure.WaitsForShare, e.Reason, e.Text)
+	require.Equal(t, operate.WaitsForShare, e.Reason, e.Text)
 	require.Contains(t, e.Text+"\n"+e.Advice, "which run 2 of one tenant at a time")
-	why, err := op.ExplainTenant(t.Context(), "t1")
+	why, err := op.Tenants().Explain(t.Context(), "t1")
 	require.NoError(t, err)
-	require.Equal(t, tenure.WaitsForShare, why.Reason, why.Text)
+	require.Equal(t, operate.WaitsForShare, why.Reason, why.Text)
 	require.Contains(t, why.Text, "run 2 of one tenant")
 
 	other, err := c.Enqueue(tenancy.For(t.Context(), "t2"), write{1}) // which has none of its share
@@ -150,12 +151,12 @@ func TestExplainShare(t *testing.T) {
 	b.cfg.Execution.TenantShare = 100
 	b.start(b.gossiping("second", first.Self().Addr), l.handle(b.registry(nil)))
 	require.Eventually(t, func() bool { return l.running.Load() == 6 }, patience, time.Millisecond)
-	e, err = op.ExplainJob(t.Context(), last.ID)
+	e, err = op.Jobs().Explain(t.Context(), last.ID)
 	require.NoError(t, err)
-	require.Equal(t, tenure.WaitsForTurn, e.Reason, e.Text)
-	why, err = op.ExplainTenant(t.Context(), "t1")
+	require.Equal(t, operate.WaitsForTurn, e.Reason, e.Text)
+	why, err = op.Tenants().Explain(t.Context(), "t1")
 	require.NoError(t, err)
-	require.Equal(t, tenure.WaitsForTurn, why.Reason, why.Text)
+	require.Equal(t, operate.WaitsForTurn, why.Reason, why.Text)
 	l.release()
 }
 
@@ -168,14 +169,14 @@ func TestExplainLimits(t *testing.T) {
 	n := b.start(b.named("a"), r)
 	c := n.Client()
 	op := c.Operator()
-	wait := func(l tenure.Limit, reason tenure.WaitReason, texts ...string) {
+	wait := func(l operate.Limit, reason operate.WaitReason, texts ...string) {
 		t.Helper()
 		require.NoError(t, op.Limits().Set(t.Context(), l))
-		var e tenure.Explanation
+		var e operate.Explanation
 		require.Eventually(t, func() bool {
 			added, err := c.Enqueue(tenancy.For(t.Context(), "t1"), plain{1}, tenure.OnQueue("mail"))
 			require.NoError(t, err)
-			e, err = op.ExplainJob(t.Context(), added.ID)
+			e, err = op.Jobs().Explain(t.Context(), added.ID)
 			require.NoError(t, err)
 			return e.Reason == reason
 		}, patience, 50*time.Millisecond)
@@ -184,21 +185,21 @@ func TestExplainLimits(t *testing.T) {
 		}
 		require.NoError(t, op.Limits().Delete(t.Context(), l))
 	}
-	wait(tenure.Limit{Tenant: "t1", Queue: "mail", MaxRunning: 1}, tenure.WaitsForQueueLimit, "queue mail of tenant t1", "of the 1", "--queue mail --max-running 2")
-	wait(tenure.Limit{Tenant: tenure.EveryTenant, Kind: "plain", MaxRunning: 1}, tenure.WaitsForKindLimit, "kind plain of tenant t1", "--kind plain --max-running 2")
-	wait(tenure.Limit{Tenant: "t1", Rate: 1, Per: time.Hour}, tenure.WaitsForRate, "1 job in 1h0m0s", "--rate 2 --per 1h0m0s")
+	wait(operate.Limit{Tenant: "t1", Queue: "mail", MaxRunning: 1}, operate.WaitsForQueueLimit, "queue mail of tenant t1", "of the 1", "--queue mail --max-running 2")
+	wait(operate.Limit{Tenant: operate.EveryTenant, Kind: "plain", MaxRunning: 1}, operate.WaitsForKindLimit, "kind plain of tenant t1", "--kind plain --max-running 2")
+	wait(operate.Limit{Tenant: "t1", Rate: 1, Per: time.Hour}, operate.WaitsForRate, "1 job in 1h0m0s", "--rate 2 --per 1h0m0s")
 	goOn()
 	for _, bad := range []struct {
-		limit tenure.Limit
+		limit operate.Limit
 		says  string
 	}{
-		{tenure.Limit{Tenant: "t1"}, "max running and rate"},
-		{tenure.Limit{Tenant: "t1", MaxRunning: -1}, "1 to 1000000"},
-		{tenure.Limit{Tenant: "t1", Kind: "a", Queue: "b", MaxRunning: 1}, "name one of them"},
-		{tenure.Limit{Tenant: "t1", MaxRunning: 1, Per: time.Second}, "of a rate, which is missing"},
-		{tenure.Limit{Tenant: "t1", Rate: 1, Per: time.Microsecond}, "whole milliseconds"},
-		{tenure.Limit{Tenant: "t1", Rate: 1, Per: 24 * time.Hour, Burst: 1_000_000}, "burst: 1000000: 365 at most at a rate of 1 in 24h0m0s"},
-		{tenure.Limit{Tenant: "", Rate: 1}, "tenant"},
+		{operate.Limit{Tenant: "t1"}, "max running and rate"},
+		{operate.Limit{Tenant: "t1", MaxRunning: -1}, "1 to 1000000"},
+		{operate.Limit{Tenant: "t1", Kind: "a", Queue: "b", MaxRunning: 1}, "name one of them"},
+		{operate.Limit{Tenant: "t1", MaxRunning: 1, Per: time.Second}, "of a rate, which is missing"},
+		{operate.Limit{Tenant: "t1", Rate: 1, Per: time.Microsecond}, "whole milliseconds"},
+		{operate.Limit{Tenant: "t1", Rate: 1, Per: 24 * time.Hour, Burst: 1_000_000}, "burst: 1000000: 365 at most at a rate of 1 in 24h0m0s"},
+		{operate.Limit{Tenant: "", Rate: 1}, "tenant"},
 	} {
 		require.ErrorContains(t, op.Limits().Set(t.Context(), bad.limit), bad.says)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/encryption"
@@ -18,8 +19,8 @@ import (
 )
 
 // forScanner is a request for one job.
-func forScanner() tenure.AcquireRequest {
-	return tenure.AcquireRequest{Topic: "scan", Worker: "w", Max: 1, LockFor: time.Hour}
+func forScanner() external.AcquireRequest {
+	return external.AcquireRequest{Topic: "scan", Worker: "w", Max: 1, LockFor: time.Hour}
 }
 
 // What was acquired for a caller who has gone before he heard of it waits again, and nobody is lost.
@@ -30,7 +31,7 @@ func TestExternalJobsWhoseAnswerIsLate(t *testing.T) {
 	client := b.client(cfg)
 	e, err := client.Enqueue(tenancy.For(t.Context(), "t1"), scan{1}, tenure.External())
 	require.NoError(t, err)
-	workers := tenure.NewExternalWorkers(client)
+	workers := client.ExternalWorkers()
 	none := forScanner()
 	none.Topic = "nothing" // for the connection, and its statements
 	_, err = workers.Acquire(t.Context(), none)
@@ -64,7 +65,7 @@ func TestASilentPoolLeavesExternalWorkersTheOthers(t *testing.T) {
 		_, err := client.Enqueue(tenancy.For(t.Context(), tenant), scan{1}, tenure.External())
 		require.NoError(t, err)
 	}
-	workers := tenure.NewExternalWorkers(client)
+	workers := client.ExternalWorkers()
 	proxy.Hold(func(string) bool { return true })
 	defer proxy.Hold(nil)
 	answers := b.count("p1", "SELECT count(*) FROM tenure.external_job")
@@ -88,7 +89,7 @@ func TestExternalWorkersFindTheOneThatMay(t *testing.T) {
 	b.exec("p1", "INSERT INTO tenure.tenant (tenant_id, max_running) SELECT format('full%s', i), 1 FROM generate_series(1, $1) i", tenants)
 	b.exec("p1", "INSERT INTO tenure.external_job (tenant_id, queue, kind, payload) SELECT format('full%s', i), 'default', 'scan', '{}' FROM generate_series(1, $1) i, generate_series(1, 2)", tenants)
 	client := b.client(b.named("client"))
-	workers := tenure.NewExternalWorkers(client)
+	workers := client.ExternalWorkers()
 	all := forScanner()
 	all.Max = 2 * tenants
 	got, err := workers.Acquire(t.Context(), all)
@@ -143,7 +144,7 @@ func TestExternalWorkersReadEncryptedArguments(t *testing.T) {
 	b.cfg.Encryption.Tenants = nil
 	ask := forScanner()
 	ask.Max = 2
-	got, err := tenure.NewExternalWorkers(b.client(b.named("worker"))).Acquire(t.Context(), ask)
+	got, err := b.client(b.named("worker")).ExternalWorkers().Acquire(t.Context(), ask)
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	require.Equal(t, tenancy.ID("t1"), got[0].Tenant)
@@ -164,7 +165,7 @@ func TestExternalJobsThatNobodyCanReadTakeNoPlace(t *testing.T) {
 	}
 	b.exec("p1", `SELECT tenure.enqueue_external('t1', 'scan', '{"n": 2}') FROM generate_series(1, 4)`)
 	b.cfg.Encryption.Tenants = nil
-	workers := tenure.NewExternalWorkers(b.client(b.named("worker")))
+	workers := b.client(b.named("worker")).ExternalWorkers()
 	ask := forScanner()
 	for _, most := range []int{1, 3} {
 		ask.Max = most
@@ -202,7 +203,7 @@ func TestExternalJobsOutlastTheirKeysService(t *testing.T) {
 	_, err := b.client(b.named("client")).Enqueue(tenancy.For(t.Context(), "t1"), scan{42}, tenure.External())
 	require.NoError(t, err)
 	ring := &closedRing{KeyRing: b.cfg.Encryption.Ring()}
-	workers := tenure.NewExternalWorkers(b.client(b.named("worker"), tenure.WithKeyRing(ring)))
+	workers := b.client(b.named("worker"), tenure.WithKeyRing(ring)).ExternalWorkers()
 	for range 5 {
 		got, err := workers.Acquire(t.Context(), forScanner())
 		require.ErrorContains(t, err, "the service of keys does not answer")

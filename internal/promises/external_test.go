@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -33,18 +35,18 @@ func TestExternalWorkersEndEachJobOnce(t *testing.T) {
 		_, err := client.Enqueue(tenancy.For(t.Context(), b.tenants()[i%4]), scan{i}, tenure.External(), tenure.Priority(i%3))
 		require.NoError(t, err)
 	}
-	workers := tenure.NewExternalWorkers(client)
+	workers := client.ExternalWorkers()
 	var mu sync.Mutex
 	ended := map[job.ID]int{} // guarded by mu
 	for range 3 {             // whose worker does not come back
-		_, err := workers.Acquire(t.Context(), tenure.AcquireRequest{Topic: "scan", Worker: "lost", Max: 7, LockFor: tenure.MinExternalLock})
+		_, err := workers.Acquire(t.Context(), external.AcquireRequest{Topic: "scan", Worker: "lost", Max: 7, LockFor: external.MinLock})
 		require.NoError(t, err)
 	}
 	var group sync.WaitGroup
 	over := time.Now().Add(patience)
 	for w := range 4 {
 		group.Go(func() {
-			r := tenure.AcquireRequest{Topic: "scan", Worker: string(rune('a' + w)), Max: 7, LockFor: time.Minute}
+			r := external.AcquireRequest{Topic: "scan", Worker: string(rune('a' + w)), Max: 7, LockFor: time.Minute}
 			for time.Now().Before(over) {
 				mu.Lock()
 				all := len(ended) == jobs
@@ -59,12 +61,12 @@ func TestExternalWorkersEndEachJobOnce(t *testing.T) {
 				}
 				for _, j := range got {
 					for {
-						err := workers.Complete(t.Context(), tenure.ExternalResult{ExternalLock: j.ExternalLock})
+						err := workers.Complete(t.Context(), external.Result{Lock: j.Lock})
 						if err == nil {
 							mu.Lock()
 							ended[j.Job]++
 							mu.Unlock()
-						} else if between := tenure.IsBetweenPools(err); between {
+						} else if between := external.IsBetweenPools(err); between {
 							continue
 						}
 						break
@@ -90,31 +92,31 @@ func TestExternalWorkers(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, 1, 1)
 	client := b.client(b.named("client"))
-	operator, workers := client.Operator(), tenure.NewExternalWorkers(client)
+	operator, workers := client.Operator(), client.ExternalWorkers()
 	ctx := tenancy.For(t.Context(), "t1")
-	ask := tenure.AcquireRequest{Topic: "scan", Worker: "w", Max: 1, LockFor: time.Minute}
+	ask := external.AcquireRequest{Topic: "scan", Worker: "w", Max: 1, LockFor: time.Minute}
 	enqueue := func(opts ...tenure.Option) job.ID {
 		t.Helper()
 		e, err := client.Enqueue(ctx, scan{1}, append(opts, tenure.External())...)
 		require.NoError(t, err)
 		return e.ID
 	}
-	acquire := func() tenure.ExternalJob {
+	acquire := func() external.Job {
 		t.Helper()
 		got, err := workers.Acquire(t.Context(), ask)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 		return got[0]
 	}
-	why := func(id job.ID) tenure.WaitReason {
+	why := func(id job.ID) operate.WaitReason {
 		t.Helper()
-		e, err := operator.ExplainJob(t.Context(), id)
+		e, err := operator.Jobs().Explain(t.Context(), id)
 		require.NoError(t, err)
 		return e.Reason
 	}
 	state := func(id job.ID) string {
 		t.Helper()
-		j, _, err := operator.Job(t.Context(), id)
+		j, _, err := operator.Jobs().Get(t.Context(), id)
 		require.NoError(t, err)
 		require.True(t, j.External || j.State == "done" || j.State == "business_error")
 		return j.State
@@ -122,7 +124,7 @@ func TestExternalWorkers(t *testing.T) {
 
 	waits := ask
 	waits.Wait = patience
-	found := make(chan []tenure.ExternalJob, 1)
+	found := make(chan []external.Job, 1)
 	go func() {
 		got, _ := workers.Acquire(t.Context(), waits)
 		found <- got
@@ -132,44 +134,44 @@ func TestExternalWorkers(t *testing.T) {
 	require.Len(t, got, 1)
 	require.Equal(t, []any{first, "scan", "p1", tenancy.ID("t1"), 1, 3}, []any{got[0].Job, got[0].Topic, got[0].Pool, got[0].Tenant, got[0].Attempt, got[0].MaxAttempts})
 	require.Equal(t, "locked", state(first))
-	require.Equal(t, tenure.WaitsNot, why(first))
-	require.NoError(t, workers.Extend(t.Context(), time.Hour, got[0].ExternalLock))
-	require.NoError(t, workers.Release(t.Context(), got[0].ExternalLock))
-	require.Equal(t, tenure.WaitsForWorker, why(first))
-	err := workers.Complete(t.Context(), tenure.ExternalResult{ExternalLock: got[0].ExternalLock})
-	require.ErrorIs(t, err, tenure.ErrLockLost)
+	require.Equal(t, operate.WaitsNot, why(first))
+	require.NoError(t, workers.Extend(t.Context(), time.Hour, got[0].Lock))
+	require.NoError(t, workers.Release(t.Context(), got[0].Lock))
+	require.Equal(t, operate.WaitsForWorker, why(first))
+	err := workers.Complete(t.Context(), external.Result{Lock: got[0].Lock})
+	require.ErrorIs(t, err, external.ErrLockLost)
 
-	require.NoError(t, operator.FreezeTenant(t.Context(), "t1"))
+	require.NoError(t, operator.Tenants().Freeze(t.Context(), "t1"))
 	none, err := workers.Acquire(t.Context(), ask)
 	require.NoError(t, err)
 	require.Empty(t, none)
-	require.Equal(t, tenure.WaitsForTenant, why(first))
-	require.NoError(t, operator.ThawTenant(t.Context(), "t1"))
+	require.Equal(t, operate.WaitsForTenant, why(first))
+	require.NoError(t, operator.Tenants().Thaw(t.Context(), "t1"))
 
-	require.NoError(t, workers.Fail(t.Context(), tenure.ExternalFailure{ExternalLock: acquire().ExternalLock, Error: "jam\x00med", Delay: time.Hour}))
+	require.NoError(t, workers.Fail(t.Context(), external.Failure{Lock: acquire().Lock, Error: "jam\x00med", Delay: time.Hour}))
 	require.Equal(t, "retrying", state(first))
-	require.Equal(t, tenure.WaitsUntilDue, why(first))
-	require.NoError(t, operator.Retry(t.Context(), first))
-	require.NoError(t, workers.RaiseError(t.Context(), tenure.ExternalError{ExternalLock: acquire().ExternalLock, Code: "no_paper", Message: "the tray is empty"}))
+	require.Equal(t, operate.WaitsUntilDue, why(first))
+	require.NoError(t, operator.Jobs().Retry(t.Context(), first))
+	require.NoError(t, workers.RaiseError(t.Context(), external.Raised{Lock: acquire().Lock, Code: "no_paper", Message: "the tray is empty"}))
 	require.Equal(t, "business_error", state(first))
-	_, errs, err := operator.Job(t.Context(), first)
+	_, errs, err := operator.Jobs().Get(t.Context(), first)
 	require.NoError(t, err)
 	require.Equal(t, "jammed", errs[0].Error)
 	require.Equal(t, "no_paper: the tray is empty", errs[1].Error)
-	var again *tenure.StateError
-	require.ErrorAs(t, operator.Retry(t.Context(), first), &again)
+	var again *operate.StateError
+	require.ErrorAs(t, operator.Jobs().Retry(t.Context(), first), &again)
 
 	second := enqueue()
-	require.NoError(t, workers.Complete(t.Context(), tenure.ExternalResult{ExternalLock: acquire().ExternalLock, Output: json.RawMessage(`{"pages": 3}`)}))
+	require.NoError(t, workers.Complete(t.Context(), external.Result{Lock: acquire().Lock, Output: json.RawMessage(`{"pages": 3}`)}))
 	require.Equal(t, "done", state(second))
-	listed, err := operator.Jobs(t.Context(), tenure.JobFilter{State: "business_error"})
+	listed, err := operator.Jobs().List(t.Context(), operate.JobFilter{State: "business_error"})
 	require.NoError(t, err)
 	require.Len(t, listed, 1)
 	require.Equal(t, "no_paper: the tray is empty", listed[0].Error)
 
 	_, err = client.Enqueue(ctx, scan{1}, tenure.External(), tenure.Exclusive("k"))
 	require.ErrorContains(t, err, "external workers heed no exclusive key")
-	for _, wrong := range []tenure.AcquireRequest{
+	for _, wrong := range []external.AcquireRequest{
 		{Topic: "?", Worker: "w", Max: 1, LockFor: time.Minute}, {Topic: "t", Max: 1, LockFor: time.Minute}, {Topic: "t", Worker: "w", LockFor: time.Minute},
 		{Topic: "t", Worker: "w", Max: 1}, {Topic: "t", Worker: "w", Max: 1, LockFor: time.Minute, Wait: time.Hour}, {Topic: "t", Worker: "w", Max: 1, LockFor: time.Minute, Tenants: []tenancy.ID{" "}},
 	} {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -21,21 +22,21 @@ func TestP10AHangingPoolHidesNoJob(t *testing.T) {
 	e, err := client.Enqueue(tenancy.For(t.Context(), "t2"), plain{})
 	require.NoError(t, err)
 	operator := client.Operator()
-	_, _, err = operator.Job(t.Context(), e.ID+1) // for the connections
+	_, _, err = operator.Jobs().Get(t.Context(), e.ID+1) // for the connections
 	require.ErrorIs(t, err, tenure.ErrNotFound)
-	require.NotErrorAs(t, err, new(*tenure.UnansweredError))
+	require.NotErrorAs(t, err, new(*operate.UnansweredError))
 
 	proxy.Hold(func(string) bool { return true })
 	defer proxy.Hold(nil)
 	took := time.Hour
 	for range 8 { // the machine may be busy; a pool is waited for for five seconds
 		began := time.Now()
-		j, _, err := operator.Job(t.Context(), e.ID)
+		j, _, err := operator.Jobs().Get(t.Context(), e.ID)
 		require.NoError(t, err)
 		require.Equal(t, "p2", j.Pool)
-		why, err := operator.ExplainJob(t.Context(), e.ID)
+		why, err := operator.Jobs().Explain(t.Context(), e.ID)
 		require.NoError(t, err)
-		require.Equal(t, tenure.WaitsForHolder, why.Reason)
+		require.Equal(t, operate.WaitsForHolder, why.Reason)
 		if took = time.Since(began); took < 4*time.Second {
 			break
 		}
@@ -44,9 +45,9 @@ func TestP10AHangingPoolHidesNoJob(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	_, _, err = operator.Job(ctx, e.ID+1)
+	_, _, err = operator.Jobs().Get(ctx, e.ID+1)
 	require.ErrorIs(t, err, tenure.ErrNotFound)
-	var unanswered *tenure.UnansweredError
+	var unanswered *operate.UnansweredError
 	require.ErrorAs(t, err, &unanswered)
 	require.Contains(t, unanswered.Pools, "p1")
 	require.ErrorIs(t, err, context.DeadlineExceeded)

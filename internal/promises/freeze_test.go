@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -91,8 +92,8 @@ func TestP8WhatIsFrozenIsNotClaimed(t *testing.T) {
 	for pool := range b.db {
 		b.atLeast(20, pool, claimed)
 	}
-	require.NoError(t, op.FreezeQueue(t.Context(), "mail"))
-	require.NoError(t, op.FreezeKind(t.Context(), "write"))
+	require.NoError(t, op.Queues().Freeze(t.Context(), "mail"))
+	require.NoError(t, op.Kinds().Freeze(t.Context(), "write"))
 	before := map[string]int{}
 	for pool := range b.db {
 		before[pool] = b.count(pool, claimed)
@@ -115,33 +116,33 @@ func TestP8WhatIsFrozenIsNotClaimed(t *testing.T) {
 	othersGoOn()
 	requireNone()
 
-	require.NoError(t, op.FreezeQueue(t.Context(), "mail"))
+	require.NoError(t, op.Queues().Freeze(t.Context(), "mail"))
 	frozen, err := op.Frozen(t.Context())
 	require.NoError(t, err)
 	require.Len(t, frozen, 4)
 	require.Equal(t, []string{"mail p1", "mail p2", "write p1", "write p2"}, []string{frozen[0].Queue + " " + frozen[0].Pool, frozen[1].Queue + " " + frozen[1].Pool, frozen[2].Kind + " " + frozen[2].Pool, frozen[3].Kind + " " + frozen[3].Pool})
-	why := func(add job.Args, options ...tenure.Option) tenure.Explanation {
+	why := func(add job.Args, options ...tenure.Option) operate.Explanation {
 		added, err := c.Enqueue(tenancy.For(t.Context(), "t1"), add, options...)
 		require.NoError(t, err)
-		e, err := op.ExplainJob(t.Context(), added.ID)
+		e, err := op.Jobs().Explain(t.Context(), added.ID)
 		require.NoError(t, err)
 		return e
 	}
 	e := why(plain{1}, tenure.OnQueue("mail"))
-	require.Equal(t, tenure.WaitsForQueue, e.Reason)
+	require.Equal(t, operate.WaitsForQueue, e.Reason)
 	require.Equal(t, "queue mail is frozen, since "+frozen[0].Since.UTC().Format(time.RFC3339)+": tenure queues thaw mail", e.Text+": "+e.Advice)
-	require.Equal(t, tenure.WaitsForKind, why(write{1}).Reason)
+	require.Equal(t, operate.WaitsForKind, why(write{1}).Reason)
 
 	stop()
 	b.move(c, "t1", "p2")
 	b.dwindles("p1", "SELECT count(*) FROM tenure.job WHERE kind = 'plain' AND queue = 'default'")
 	b.dwindles("p2", "SELECT count(*) FROM tenure.job WHERE kind = 'plain' AND queue = 'default'")
 	requireNone()
-	tenant, err := op.ExplainTenant(t.Context(), "t1")
+	tenant, err := op.Tenants().Explain(t.Context(), "t1")
 	require.NoError(t, err)
-	require.Equal(t, tenure.WaitsForQueue, tenant.Reason, tenant.Text)
-	require.NoError(t, op.ThawQueue(t.Context(), "mail"))
-	require.NoError(t, op.ThawKind(t.Context(), "write"))
+	require.Equal(t, operate.WaitsForQueue, tenant.Reason, tenant.Text)
+	require.NoError(t, op.Queues().Thaw(t.Context(), "mail"))
+	require.NoError(t, op.Kinds().Thaw(t.Context(), "write"))
 	frozen, err = op.Frozen(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, frozen)

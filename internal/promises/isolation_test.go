@@ -111,7 +111,7 @@ func cancelBesideClaim(b *testbed, c *tenure.Client) {
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		running, err := c.Operator().Cancel(t.Context(), e.ID)
+		running, err := c.Operator().Jobs().Cancel(t.Context(), e.ID)
 		answered <- answer{running, err}
 	}()
 	b.eventually(1, "p1", "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'tenure jobs'")

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 )
 
@@ -52,7 +52,7 @@ func TestMigrateManyAtOnce(t *testing.T) {
 					some = append(some, fmt.Sprintf("p%02d", p))
 				}
 			}
-			_, errs[i] = tenure.MigrateAll(t.Context(), cfg, tenure.MigrateOptions{Pools: some})
+			_, errs[i] = operate.MigrateAll(t.Context(), cfg, operate.MigrateOptions{Pools: some})
 		})
 	}
 	group.Wait()
@@ -78,16 +78,16 @@ func TestMigrateIsBounded(t *testing.T) {
 	watcher, err := pgxpool.New(t.Context(), cfg.Pools["p01"].DSN)
 	require.NoError(t, err)
 	defer watcher.Close()
-	for _, o := range []tenure.MigrateOptions{{PerServer: 2, AtOnce: 8}, {PerServer: 8, AtOnce: 2}} {
+	for _, o := range []operate.MigrateOptions{{PerServer: 2, AtOnce: 8}, {PerServer: 8, AtOnce: 2}} {
 		done := 0
-		o.Done = func(p tenure.MigratedPool) {
+		o.Done = func(p operate.MigratedPool) {
 			done++
 			var n int
 			require.NoError(t, watcher.QueryRow(t.Context(), most, databases).Scan(&n))
 			require.LessOrEqual(t, n, 4, "two are worked on, and as many may just be closing their connection")
 			require.NoError(t, p.Err)
 		}
-		_, err := tenure.MigrateAll(t.Context(), cfg, o)
+		_, err := operate.MigrateAll(t.Context(), cfg, o)
 		require.NoError(t, err)
 		require.Equal(t, 6, done)
 	}
@@ -105,12 +105,12 @@ func TestMigrateGoesOn(t *testing.T) {
 		wrong.DSN = strings.Replace(good.DSN, "://postgres@", "://nobody_here@", 1)
 	}
 	require.NotEqual(t, good.DSN, wrong.DSN)
-	_, err := tenure.MigrateAll(t.Context(), cfg, tenure.MigrateOptions{Pools: []string{"p01"}})
+	_, err := operate.MigrateAll(t.Context(), cfg, operate.MigrateOptions{Pools: []string{"p01"}})
 	require.NoError(t, err)
 
 	cfg.Pools["p02"] = wrong
-	became := map[string]tenure.MigratedPool{}
-	done, err := tenure.MigrateAll(t.Context(), cfg, tenure.MigrateOptions{})
+	became := map[string]operate.MigratedPool{}
+	done, err := operate.MigrateAll(t.Context(), cfg, operate.MigrateOptions{})
 	require.ErrorContains(t, err, "connect to pool p02: ")
 	require.Len(t, done, 4)
 	for _, p := range done {
@@ -125,7 +125,7 @@ func TestMigrateGoesOn(t *testing.T) {
 	}
 
 	cfg.Pools["p02"] = good
-	done, err = tenure.MigrateAll(t.Context(), cfg, tenure.MigrateOptions{})
+	done, err = operate.MigrateAll(t.Context(), cfg, operate.MigrateOptions{})
 	require.NoError(t, err)
 	for i, p := range done {
 		require.Equal(t, p.Pool == "p02", len(p.Steps) > 0, "%s", p.Pool)
@@ -134,7 +134,7 @@ func TestMigrateGoesOn(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = tenure.MigrateAll(ctx, cfg, tenure.MigrateOptions{})
+	_, err = operate.MigrateAll(ctx, cfg, operate.MigrateOptions{})
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "4 of 4 pools were not begun")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -31,7 +32,7 @@ func TestModuleLetsHandlersEnqueue(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, 1, 1)
 	var jobs *tenure.Client
-	var op *tenure.Operator
+	var op *operate.Operator
 	app := fxtest.New(t, tenure.Module, fx.Supply(b.cfg),
 		fx.Supply(fx.Annotated{Group: "tenure.options", Target: tenure.WithVersion("v9")}, fx.Annotated{Group: "tenure.options", Target: tenure.WithLogger(b.log.logger("fx"))}),
 		fx.Provide(tenure.AsRegistrar(newChain)), fx.Populate(&jobs, &op), fx.StopTimeout(tenure.StopTimeout(b.cfg)))
@@ -39,7 +40,7 @@ func TestModuleLetsHandlersEnqueue(t *testing.T) {
 	_, err := jobs.Enqueue(tenancy.For(t.Context(), "t1"), write{1})
 	require.NoError(t, err)
 	b.finished(jobs, 2)
-	all, err := op.Jobs(t.Context(), tenure.JobFilter{State: "done"})
+	all, err := op.Jobs().List(t.Context(), operate.JobFilter{State: "done"})
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.node_session WHERE version = 'v9'"))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/faultproxy"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -122,7 +123,7 @@ func TestMoveInterrupted(t *testing.T) {
 		to := goals[stop%2]
 		ctx, cancel := context.WithCancel(t.Context())
 		steps := 0
-		_, err := c.Operator().MoveTenant(ctx, "t1", to, tenure.MoveOptions{Progress: func(string) {
+		_, err := c.Operator().Tenants().Move(ctx, "t1", to, operate.MoveOptions{Progress: func(string) {
 			if steps++; steps == stop {
 				cancel()
 			}
@@ -184,7 +185,7 @@ func TestMoveCut(t *testing.T) {
 				to := goals[at%2]
 				seen.Store(0)
 				cutAt.Store(at)
-				_, err := c.Operator().MoveTenant(t.Context(), "t1", to, tenure.MoveOptions{})
+				_, err := c.Operator().Tenants().Move(t.Context(), "t1", to, operate.MoveOptions{})
 				cutAt.Store(-1)
 				if err != nil {
 					failed++
@@ -240,12 +241,12 @@ func TestMoveCutThenElsewhere(t *testing.T) {
 				var cut atomic.Bool
 				once := func(pool, sql string) bool { return !cut.Load() && after(pool, sql) && !cut.Swap(true) }
 				cutAfter.Store(&once)
-				_, err := c.Operator().MoveTenant(t.Context(), "t1", to, tenure.MoveOptions{})
+				_, err := c.Operator().Tenants().Move(t.Context(), "t1", to, operate.MoveOptions{})
 				cutAfter.Store(nil)
 				if !cut.Load() {
 					require.NoError(t, err)
 				}
-				switch _, refused := c.Operator().MoveTenant(t.Context(), "t1", then, tenure.MoveOptions{}); {
+				switch _, refused := c.Operator().Tenants().Move(t.Context(), "t1", then, operate.MoveOptions{}); {
 				case refused == nil:
 					elsewhere++
 				case strings.Contains(refused.Error(), "it lives there already"):

@@ -18,6 +18,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -83,9 +84,9 @@ func held(t *testing.T) (b *testbed, operator *tenure.Client) {
 	makeOrders(b, "p1", "t1")
 	makeOrders(b, "p1", "t2")
 	operator = b.client(b.named("operator"))
-	moved, err := operator.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{Wait: patience, Hold: true})
+	moved, err := operator.Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{Wait: patience, Hold: true})
 	require.NoError(t, err)
-	require.Equal(t, tenure.Moved{To: "p2", Held: true, Jobs: map[string]int{}}, moved)
+	require.Equal(t, operate.Moved{To: "p2", Held: true, Jobs: map[string]int{}}, moved)
 	require.Equal(t, "held", stateOf(t, operator, "t1", "p1"))
 	return b, operator
 }
@@ -137,9 +138,9 @@ func TestHold(t *testing.T) {
 	require.Equal(t, 3, b.count("p1", unfinished, "t1"))
 
 	// Again: it stays held. And it goes on where it is, when that is wanted.
-	_, err = operator.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{Wait: patience, Hold: true})
+	_, err = operator.Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{Wait: patience, Hold: true})
 	require.NoError(t, err)
-	_, err = operator.Operator().MoveTenant(t.Context(), "t2", "p1", tenure.MoveOptions{Hold: true})
+	_, err = operator.Operator().Tenants().Move(t.Context(), "t2", "p1", operate.MoveOptions{Hold: true})
 	require.ErrorContains(t, err, "it lives there already")
 	waiting := make(chan error, 1)
 	go func() { waiting <- order(ctx, shop, "waited") }()
@@ -176,7 +177,7 @@ func TestHoldThatFails(t *testing.T) {
 		return end
 	}
 	hold := func(wait time.Duration, progress func(string)) error {
-		_, err := operator.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{Wait: wait, Hold: true, Progress: progress})
+		_, err := operator.Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{Wait: wait, Hold: true, Progress: progress})
 		return err
 	}
 	const short = 300 * time.Millisecond
@@ -192,7 +193,7 @@ func TestHoldThatFails(t *testing.T) {
 
 	interrupted, interrupt := context.WithCancel(t.Context())
 	end = open()
-	_, err = operator.Operator().MoveTenant(interrupted, "t1", "p2", tenure.MoveOptions{Hold: true, Progress: func(step string) {
+	_, err = operator.Operator().Tenants().Move(interrupted, "t1", "p2", operate.MoveOptions{Hold: true, Progress: func(step string) {
 		if strings.Contains(step, "waiting for 1 transaction") {
 			interrupt()
 		}
@@ -241,7 +242,7 @@ func TestHoldWaitsForPreparedTransactions(t *testing.T) {
 		_, err := conn.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	_, err = b.client(b.named("operator")).Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{Wait: 2 * time.Second, Hold: true, Progress: func(step string) {
+	_, err = b.client(b.named("operator")).Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{Wait: 2 * time.Second, Hold: true, Progress: func(step string) {
 		switch {
 		case strings.Contains(step, "stopping its transactions"):
 			exec("BEGIN; INSERT INTO t1.effect VALUES (1, '', 't1')")
@@ -400,7 +401,7 @@ func TestMoveWithDataLosesNoWrite(t *testing.T) {
 	late, goOn, lateDone := b.client(b.named("late")), make(chan struct{}), make(chan error, 1)
 	goesOn := sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(goesOn) // the client could not be stopped with it open
-	_, err := operator.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{Wait: patience, Hold: true, Progress: func(step string) {
+	_, err := operator.Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{Wait: patience, Hold: true, Progress: func(step string) {
 		switch {
 		case strings.Contains(step, "stopping its transactions in pool p1"): // somebody gets in just before
 			entered := make(chan struct{})

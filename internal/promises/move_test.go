@@ -15,6 +15,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -76,7 +77,7 @@ type moving struct {
 func startMoving(b *testbed, c *tenure.Client, tenant tenancy.ID, to string) *moving {
 	m := &moving{b: b, steps: make(chan string, 100), done: make(chan error, 1)}
 	go func() {
-		_, err := c.Operator().MoveTenant(b.t.Context(), tenant, to, tenure.MoveOptions{Wait: patience, Progress: func(s string) { m.steps <- s }})
+		_, err := c.Operator().Tenants().Move(b.t.Context(), tenant, to, operate.MoveOptions{Wait: patience, Progress: func(s string) { m.steps <- s }})
 		m.done <- err
 	}()
 	return m
@@ -202,13 +203,13 @@ func TestMoveWaitsForRunningJobs(t *testing.T) {
 	require.NoError(t, err)
 	<-started
 	operator := b.client(b.named("operator"))
-	_, err = operator.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{Wait: time.Millisecond})
+	_, err = operator.Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{Wait: time.Millisecond})
 	require.ErrorContains(t, err, `move tenant "t1" to pool p2: 1 job still runs in pool p1, one on node n`)
 	require.Equal(t, "moving", stateOf(t, operator, "t1", "p1"))
 
-	_, err = operator.Operator().MoveTenant(t.Context(), "t1", "p9", tenure.MoveOptions{})
+	_, err = operator.Operator().Tenants().Move(t.Context(), "t1", "p9", operate.MoveOptions{})
 	require.ErrorIs(t, err, tenure.ErrUnknownPool)
-	require.ErrorContains(t, operator.Operator().FreezeTenant(t.Context(), "t1"), "is being moved between pools p1 and p2")
+	require.ErrorContains(t, operator.Operator().Tenants().Freeze(t.Context(), "t1"), "is being moved between pools p1 and p2")
 
 	_, err = node.Client().Enqueue(ctx, write{2}) // is taken in
 	require.NoError(t, err)
@@ -244,15 +245,15 @@ func TestMoveIsNoted(t *testing.T) {
 	require.NoError(t, err)
 	<-started
 	operator := b.client(b.named("operator")).Operator()
-	move := func(who, to string, o tenure.MoveOptions) error {
-		_, err := operator.MoveTenant(tenure.ByWhom(t.Context(), who), "t1", to, o)
+	move := func(who, to string, o operate.MoveOptions) error {
+		_, err := operator.Tenants().Move(operate.ByWhom(t.Context(), who), "t1", to, o)
 		return err
 	}
 	var all []string
 	noted := func(more ...string) {
 		t.Helper()
 		all = append(all, more...)
-		found, err := operator.Audit(t.Context(), tenure.AuditFilter{Tenant: "t1"})
+		found, err := operator.Audit(t.Context(), operate.AuditFilter{Tenant: "t1"})
 		require.NoError(t, err)
 		var got []string
 		for _, e := range slices.Backward(found) {
@@ -260,27 +261,27 @@ func TestMoveIsNoted(t *testing.T) {
 		}
 		require.Equal(t, all, got)
 	}
-	require.Error(t, move("ann", "p2", tenure.MoveOptions{Wait: time.Millisecond}))
+	require.Error(t, move("ann", "p2", operate.MoveOptions{Wait: time.Millisecond}))
 	noted("ann tenant.move begun p2 in p1, hold false")
-	require.NoError(t, move("bob", "p1", tenure.MoveOptions{}))
+	require.NoError(t, move("bob", "p1", operate.MoveOptions{}))
 	noted("bob tenant.move given_up p1 in p1, hold false")
-	require.Error(t, move("ann", "p2", tenure.MoveOptions{Wait: time.Millisecond, Hold: true}))
+	require.Error(t, move("ann", "p2", operate.MoveOptions{Wait: time.Millisecond, Hold: true}))
 	noted("ann tenant.move begun p2 in p1, hold true", "ann tenant.move given_up p2 in p1, hold true")
-	require.Error(t, move("ann", "p1", tenure.MoveOptions{}), "it lives there")
+	require.Error(t, move("ann", "p1", operate.MoveOptions{}), "it lives there")
 	close(goOn)
 	b.eventually(1, "p1", "SELECT count(*) FROM t1.effect")
-	require.NoError(t, move("ann", "p2", tenure.MoveOptions{Hold: true}))
+	require.NoError(t, move("ann", "p2", operate.MoveOptions{Hold: true}))
 	noted("ann tenant.move begun p2 in p1, hold true", "ann tenant.move held p2 in p2, hold true")
 
 	ctx, interrupt := context.WithCancel(t.Context())
-	_, err = operator.MoveTenant(tenure.ByWhom(ctx, "bob"), "t1", "p2", tenure.MoveOptions{Progress: func(step string) {
+	_, err = operator.Tenants().Move(operate.ByWhom(ctx, "bob"), "t1", "p2", operate.MoveOptions{Progress: func(step string) {
 		if strings.HasPrefix(step, "moving its jobs") {
 			interrupt()
 		}
 	}})
 	require.ErrorIs(t, err, context.Canceled)
 	noted("bob tenant.move begun p2 in p1, hold false")
-	require.NoError(t, move("eve", "p2", tenure.MoveOptions{}))
+	require.NoError(t, move("eve", "p2", operate.MoveOptions{}))
 	noted("eve tenant.move resumed p2 in p1, hold false", "eve tenant.move ended p2 in p2, hold false")
 }
 
@@ -295,7 +296,7 @@ func TestMoveRefused(t *testing.T) {
 	c := b.client(cfg)
 	refused := func(tenant tenancy.ID, to, why string) {
 		t.Helper()
-		moved, err := c.Operator().MoveTenant(t.Context(), tenant, to, tenure.MoveOptions{})
+		moved, err := c.Operator().Tenants().Move(t.Context(), tenant, to, operate.MoveOptions{})
 		require.ErrorContains(t, err, why)
 		require.Equal(t, to != "p3", tenure.Refused(err), "%v", err)
 		require.Empty(t, moved.From)
@@ -310,7 +311,7 @@ func TestMoveRefused(t *testing.T) {
 
 	// One move at a time.
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := c.Operator().MoveTenant(ctx, "t1", "p2", tenure.MoveOptions{Progress: func(s string) {
+	_, err := c.Operator().Tenants().Move(ctx, "t1", "p2", operate.MoveOptions{Progress: func(s string) {
 		if strings.Contains(s, "moving its jobs") {
 			cancel()
 		}
@@ -320,9 +321,9 @@ func TestMoveRefused(t *testing.T) {
 	proxy.SetRule(nil)
 	b.prepare("t1", "p3")
 	other := b.client(b.cfg)
-	_, err = other.Operator().MoveTenant(t.Context(), "t1", "p3", tenure.MoveOptions{})
+	_, err = other.Operator().Tenants().Move(t.Context(), "t1", "p3", operate.MoveOptions{})
 	require.ErrorContains(t, err, "it is being moved to pool p2: let that come to its end first, with: tenure tenants move t1 --to p2")
-	_, err = other.Operator().MoveTenant(t.Context(), "t1", "p1", tenure.MoveOptions{})
+	_, err = other.Operator().Tenants().Move(t.Context(), "t1", "p1", operate.MoveOptions{})
 	require.ErrorContains(t, err, "it is being moved to pool p2")
 	b.move(other, "t1", "p2")
 	b.move(other, "t1", "p2") // again: nothing is left to be done
@@ -348,12 +349,12 @@ func TestMoveNeedsTheOldPool(t *testing.T) {
 		}
 		return faultproxy.Pass
 	})
-	_, err = c.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{})
+	_, err = c.Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{})
 	require.Error(t, err)
 	p1.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
 	p1.Cut(func(string) bool { return true })
 	for _, one := range []*tenure.Client{c, b.client(cfg)} { // one that knows where the tenant was, and one that does not
-		_, err = one.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{})
+		_, err = one.Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{})
 		require.ErrorContains(t, err, "a move is under way, and some pools do not answer: pool p1: ")
 	}
 	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.tenant WHERE state = 'arriving'"))
@@ -382,19 +383,19 @@ func TestMoveKeepsOperatorsOut(t *testing.T) {
 		return faultproxy.Pass
 	})
 	cut := b.client(cutting)
-	_, err = cut.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{})
+	_, err = cut.Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{})
 	require.Error(t, err)
 	p1.SetRule(nil)
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job"))
 	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.job"))
 	for _, id := range []job.ID{waiting.ID, later.ID} {
-		_, err = c.Operator().Cancel(t.Context(), id)
+		_, err = c.Operator().Jobs().Cancel(t.Context(), id)
 		require.ErrorContains(t, err, "is being moved between this pool and")
 	}
-	require.ErrorContains(t, c.Operator().Retry(t.Context(), later.ID), "is being moved between this pool and")
+	require.ErrorContains(t, c.Operator().Jobs().Retry(t.Context(), later.ID), "is being moved between this pool and")
 	b.move(c, "t1", "p2")
-	require.NoError(t, c.Operator().Retry(t.Context(), later.ID))
-	_, err = c.Operator().Cancel(t.Context(), waiting.ID)
+	require.NoError(t, c.Operator().Jobs().Retry(t.Context(), later.ID))
+	_, err = c.Operator().Jobs().Cancel(t.Context(), waiting.ID)
 	require.NoError(t, err)
 	b.start(b.named("n"), b.registry(nil))
 	b.requireOnce("t1", 1, "p1", "p2")
@@ -447,7 +448,7 @@ func TestMoveBringsLimits(t *testing.T) {
 	b.exec("p1", "INSERT INTO tenure.rate_bucket VALUES ('t1', 'kind', 'k', clock_timestamp() + interval '5000 s')")
 	b.exec("p2", "INSERT INTO tenure.job_limit VALUES ('t1', 'kind', 'k', NULL, 6, 1000, 1), ('t1', 'kind', 'other', NULL, 5, 1000, 1)")
 	const moved = "4 3 70 key  9, kind k 7, queue q 8 full in 50"
-	_, err := operator.Operator().MoveTenant(t.Context(), "t1", "p2", tenure.MoveOptions{Progress: func(step string) {
+	_, err := operator.Operator().Tenants().Move(t.Context(), "t1", "p2", operate.MoveOptions{Progress: func(step string) {
 		if strings.HasPrefix(step, "letting its jobs run") {
 			require.Equal(t, moved, limits("p2"), "before its jobs run")
 		}
@@ -488,7 +489,7 @@ func TestMoveChangesTheTable(t *testing.T) {
 	b.exec("p2", "INSERT INTO app.tenant VALUES ('t1', 'p2')")
 	b.cfg.Tenants.Table.Move = "UPDATE app.tenant SET pool = $2 WHERE id = $1 || 'x'"
 	wrong := b.client(b.cfg)
-	_, err = wrong.Operator().MoveTenant(t.Context(), "t1", "p1", tenure.MoveOptions{})
+	_, err = wrong.Operator().Tenants().Move(t.Context(), "t1", "p1", operate.MoveOptions{})
 	require.ErrorContains(t, err, "the tenant lives there now, but the table does not say so")
 	_, err = wrong.Enqueue(tenancy.For(t.Context(), "t1"), write{1}) // the old pool leads on
 	require.NoError(t, err)

@@ -74,11 +74,11 @@ func TestFailuresAreRetriedThenDead(t *testing.T) {
 	require.NoError(t, err)
 	for id, runs := range map[job.ID]int{failing.ID: 3, panicking.ID: 2} {
 		require.Eventually(t, func() bool {
-			s, _, err := n.Operator().Job(t.Context(), id)
+			s, _, err := n.Operator().Jobs().Get(t.Context(), id)
 			require.NoError(t, err)
 			return s.State == "dead"
 		}, 20*time.Second, 20*time.Millisecond)
-		_, errs, err := n.Operator().Job(t.Context(), id)
+		_, errs, err := n.Operator().Jobs().Get(t.Context(), id)
 		require.NoError(t, err)
 		require.Len(t, errs, runs)
 	}

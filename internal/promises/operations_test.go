@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -26,7 +27,7 @@ func TestOperationsOutliveTheirHolder(t *testing.T) {
 	caller, err := tenure.NewClient(b.cfg)
 	require.NoError(t, err)
 	require.NoError(t, caller.Start(t.Context()))
-	id, err := caller.Operator().DeadLetters().RetryInBackground(t.Context(), tenure.DeadFilter{Kind: "write"}, 60, "me")
+	id, err := caller.Operator().DeadLetters().RetryInBackground(t.Context(), operate.DeadFilter{Kind: "write"}, 60, "me")
 	require.NoError(t, err)
 	require.NoError(t, caller.Stop(context.Background()))
 	dies := b.startChild(b.named("dies"))
@@ -65,9 +66,9 @@ func TestOperationsInAllPools(t *testing.T) {
 	})
 	node := b.start(b.cfg, r)
 	dead, operations := node.Operator().DeadLetters(), node.Operator().Operations()
-	groups, err := dead.Groups(t.Context(), tenure.DeadFilter{})
+	groups, err := dead.Groups(t.Context(), operate.DeadFilter{})
 	require.NoError(t, err)
-	group := tenure.DeadFilter{Group: groups[0].ID}
+	group := operate.DeadFilter{Group: groups[0].ID}
 	ended := func(id uuid.UUID, state string) {
 		t.Helper()
 		for _, pool := range []string{"p1", "p2"} {
@@ -81,7 +82,7 @@ func TestOperationsInAllPools(t *testing.T) {
 	b.eventually(5, "p2", "SELECT count(*) FROM tenure.dead_letter_job")
 	require.EqualValues(t, n+5, ran.Load(), "each once")
 
-	other, err := dead.DeleteInBackground(t.Context(), tenure.DeadFilter{Error: "Not FOUND"}, 0, "")
+	other, err := dead.DeleteInBackground(t.Context(), operate.DeadFilter{Error: "Not FOUND"}, 0, "")
 	require.NoError(t, err)
 	ended(other, "done")
 	require.Equal(t, 2, b.count("p1", "SELECT count(*) FROM tenure.dead_letter_job"))
@@ -100,7 +101,7 @@ func TestOperationsAreCancelled(t *testing.T) {
 	b.kill("p1", "t1", "plain", "'timeout'", 20)
 	node := b.start(b.cfg, b.registry(nil))
 	operations := node.Operator().Operations()
-	id, err := node.Operator().DeadLetters().RetryInBackground(t.Context(), tenure.DeadFilter{}, 0.01, "")
+	id, err := node.Operator().DeadLetters().RetryInBackground(t.Context(), operate.DeadFilter{}, 0.01, "")
 	require.NoError(t, err)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.operation WHERE done = 1")
 	pools, err := operations.Cancel(t.Context(), id)
@@ -110,7 +111,7 @@ func TestOperationsAreCancelled(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, pools, "it had ended")
 	b.exec("p1", "UPDATE tenure.operation SET next_at = clock_timestamp()")
-	next, err := node.Operator().DeadLetters().DeleteInBackground(t.Context(), tenure.DeadFilter{Kind: "nothing"}, 0, "")
+	next, err := node.Operator().DeadLetters().DeleteInBackground(t.Context(), operate.DeadFilter{Kind: "nothing"}, 0, "")
 	require.NoError(t, err)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.operation WHERE id = $1 AND state = 'done'", next)
 	require.Equal(t, 19, b.count("p1", "SELECT count(*) FROM tenure.dead_letter_job"))
@@ -119,11 +120,11 @@ func TestOperationsAreCancelled(t *testing.T) {
 	require.ErrorIs(t, err, tenure.ErrNotFound)
 	_, err = operations.Get(t.Context(), uuid.New())
 	require.ErrorIs(t, err, tenure.ErrNotFound)
-	_, err = node.Operator().DeadLetters().RetryInBackground(t.Context(), tenure.DeadFilter{}, -1, "")
+	_, err = node.Operator().DeadLetters().RetryInBackground(t.Context(), operate.DeadFilter{}, -1, "")
 	require.ErrorContains(t, err, "a rate of -1 in a second")
-	_, err = node.Operator().DeadLetters().RetryInBackground(t.Context(), tenure.DeadFilter{Error: "a\x00b"}, 0, "")
+	_, err = node.Operator().DeadLetters().RetryInBackground(t.Context(), operate.DeadFilter{Error: "a\x00b"}, 0, "")
 	require.ErrorContains(t, err, "NUL")
-	_, err = node.Operator().DeadLetters().RetryInBackground(t.Context(), tenure.DeadFilter{Pool: "p9"}, 0, "")
+	_, err = node.Operator().DeadLetters().RetryInBackground(t.Context(), operate.DeadFilter{Pool: "p9"}, 0, "")
 	require.ErrorIs(t, err, tenure.ErrUnknownPool)
 }
 
@@ -140,7 +141,7 @@ func TestOperationsMeetAnOpenTransaction(t *testing.T) {
 	_, err = tx.Exec(t.Context(), "INSERT INTO tenure.unique_job (tenant_id, key, job_id) SELECT tenant_id, unique_key, 4711 FROM tenure.dead_letter_job ORDER BY id OFFSET 4 LIMIT 1")
 	require.NoError(t, err)
 	node := b.start(b.cfg, b.registry(nil))
-	_, err = node.Operator().DeadLetters().RetryInBackground(t.Context(), tenure.DeadFilter{}, 0, "")
+	_, err = node.Operator().DeadLetters().RetryInBackground(t.Context(), operate.DeadFilter{}, 0, "")
 	require.NoError(t, err)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.operation WHERE state = 'done' AND done = 8 AND left_dead = 1")
 	b.eventually(8, "p1", "SELECT count(*) FROM tenure.completed_job")
@@ -157,11 +158,11 @@ func TestOperationsCancelJobs(t *testing.T) {
 			SELECT $1, 'default', 'write', '{"n": 1}', now() + interval '1 hour' FROM generate_series(1, $2::integer)`, tenant, n)
 	}
 	caller := b.client(b.named("caller"))
-	filter := tenure.CancelFilter{Kind: "write"}
-	count, err := caller.Operator().CountCancellable(t.Context(), filter)
+	filter := operate.CancelFilter{Kind: "write"}
+	count, err := caller.Operator().Jobs().CountCancellable(t.Context(), filter)
 	require.NoError(t, err)
 	require.EqualValues(t, 2*n, count)
-	_, err = caller.Operator().CancelInBackground(tenure.ByWhom(t.Context(), "ann"), filter, 40, "ann")
+	_, err = caller.Operator().Jobs().CancelInBackground(operate.ByWhom(t.Context(), "ann"), filter, 40, "ann")
 	require.NoError(t, err)
 	dies := b.startChild(b.named("dies"))
 	b.eventually(1, "p1", "SELECT (done >= 8)::int FROM tenure.operation")
@@ -185,22 +186,22 @@ func TestOperationsCancelJobs(t *testing.T) {
 	<-started
 	_, err = next.Client().Enqueue(ctx, plain{1}, tenure.In(time.Hour))
 	require.NoError(t, err)
-	_, err = next.Operator().CancelInBackground(t.Context(), filter, 0, "")
+	_, err = next.Operator().Jobs().CancelInBackground(t.Context(), filter, 0, "")
 	require.NoError(t, err)
 	b.eventually(2*n+2, "p1", "SELECT count(*) FROM tenure.completed_job WHERE outcome = 'cancelled'")
 	require.Empty(t, started, "none has started since")
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.timer_job"), "of another kind")
-	found, err := next.Operator().Audit(t.Context(), tenure.AuditFilter{Action: "jobs.cancel", Pool: "p1"})
+	found, err := next.Operator().Audit(t.Context(), operate.AuditFilter{Action: "jobs.cancel", Pool: "p1"})
 	require.NoError(t, err)
 	require.Len(t, found, 2)
 	require.Equal(t, "ann", found[1].Who)
 
-	for says, f := range map[string]tenure.CancelFilter{"dead": {State: "dead"}, "NUL": {Queue: "\x00"}, "p9": {Pool: "p9"}} {
-		_, err := next.Operator().CancelInBackground(t.Context(), f, 0, "")
+	for says, f := range map[string]operate.CancelFilter{"dead": {State: "dead"}, "NUL": {Queue: "\x00"}, "p9": {Pool: "p9"}} {
+		_, err := next.Operator().Jobs().CancelInBackground(t.Context(), f, 0, "")
 		require.ErrorContains(t, err, says)
-		_, err = next.Operator().CountCancellable(t.Context(), f)
+		_, err = next.Operator().Jobs().CountCancellable(t.Context(), f)
 		require.ErrorContains(t, err, says)
 	}
-	_, err = next.Operator().CancelInBackground(t.Context(), tenure.CancelFilter{}, -1, "")
+	_, err = next.Operator().Jobs().CancelInBackground(t.Context(), operate.CancelFilter{}, -1, "")
 	require.ErrorContains(t, err, "a rate of -1 in a second")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -39,17 +40,17 @@ func TestOperatorPassesBusyHandlers(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // less than a call waits for one pool
 	defer cancel()
-	running, err := op.Cancel(ctx, later.ID)
+	running, err := op.Jobs().Cancel(ctx, later.ID)
 	require.NoError(t, err)
 	require.False(t, running)
-	_, err = op.Jobs(ctx, tenure.JobFilter{})
+	_, err = op.Jobs().List(ctx, operate.JobFilter{})
 	require.NoError(t, err)
-	_, err = op.Count(ctx)
+	_, err = op.Pools().Count(ctx)
 	require.NoError(t, err)
-	require.NoError(t, op.LockStatuses(ctx)[0].Err)
-	_, err = op.SessionStatuses(ctx)
+	require.NoError(t, op.Pools().Locks(ctx)[0].Err)
+	_, err = op.Pools().Sessions(ctx)
 	require.NoError(t, err)
-	running, err = op.Cancel(ctx, busy.ID)
+	running, err = op.Jobs().Cancel(ctx, busy.ID)
 	require.NoError(t, err)
 	require.True(t, running)
 }
@@ -71,7 +72,7 @@ func TestOperatorsLeaveConnectionsToJobs(t *testing.T) {
 	const calls = 3
 	answered := make(chan error, calls)
 	for range calls {
-		go func() { answered <- n.Operator().Retry(t.Context(), later.ID) }()
+		go func() { answered <- n.Operator().Jobs().Retry(t.Context(), later.ID) }()
 	}
 	b.eventually(1, "p1", "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'tenure jobs'")
 	_, err = n.Client().Enqueue(tenant, plain{2})

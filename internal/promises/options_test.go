@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -38,7 +39,7 @@ func TestAJobsOwnTimeout(t *testing.T) {
 	}))
 	b.exec("p1", "SELECT tenure.enqueue('t1', 'plain', '{}', timeout => '20 ms', max_attempts => 1)")
 	require.Eventually(t, func() bool { return b.count("p1", "SELECT count(*) FROM tenure.dead_letter_job") == 6 }, patience, 10*time.Millisecond)
-	dead, err := c.Operator().Jobs(t.Context(), tenure.JobFilter{State: "dead"})
+	dead, err := c.Operator().Jobs().List(t.Context(), operate.JobFilter{State: "dead"})
 	require.NoError(t, err)
 	for _, j := range dead {
 		require.Equal(t, 20*time.Millisecond, j.Timeout)
@@ -74,10 +75,10 @@ func TestPeriodsAndTags(t *testing.T) {
 	case <-time.After(patience):
 		require.Fail(t, "the job did not run")
 	}
-	for _, f := range []tenure.JobFilter{{Tags: []string{"import"}}, {CorrelationID: "order-1"}} {
+	for _, f := range []operate.JobFilter{{Tags: []string{"import"}}, {CorrelationID: "order-1"}} {
 		f.State = "done"
 		require.Eventually(t, func() bool {
-			found, err := c.Operator().Jobs(t.Context(), f)
+			found, err := c.Operator().Jobs().List(t.Context(), f)
 			require.NoError(t, err)
 			return len(found) == 1 && found[0].ID == first.ID
 		}, patience, 10*time.Millisecond)
@@ -85,7 +86,7 @@ func TestPeriodsAndTags(t *testing.T) {
 	require.Equal(t, tenure.Enqueued{ID: first.ID, Duplicate: true}, add(1, tenure.UniqueArgs(0)), "its arguments are taken for an hour")
 	require.False(t, add(2, tenure.UniqueArgs(0)).Duplicate, "others are not")
 	require.False(t, add(5, tenure.Meta(nil), tenure.Tags("bare")).Duplicate)
-	found, err := c.Operator().Jobs(t.Context(), tenure.JobFilter{Tags: []string{"bare"}})
+	found, err := c.Operator().Jobs().List(t.Context(), operate.JobFilter{Tags: []string{"bare"}})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	other := add(3, tenure.UniqueFor("k", time.Hour))
@@ -107,6 +108,6 @@ func TestPeriodsAndTags(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.True(t, tenure.Refused(err), says)
 	}
-	_, err = c.Operator().Jobs(t.Context(), tenure.JobFilter{Tags: []string{""}})
+	_, err = c.Operator().Jobs().List(t.Context(), operate.JobFilter{Tags: []string{""}})
 	require.ErrorContains(t, err, `tag "" has 0 bytes`)
 }

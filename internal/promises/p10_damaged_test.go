@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // TestP10ADamagedJobStopsNobody: of a waiting job and a due timer storage has lost a part, and the
@@ -47,7 +47,7 @@ func TestP10ADamagedJobStopsNobody(t *testing.T) {
 	op := n.Operator()
 	left := 0
 	for _, state := range []string{"waiting", "scheduled"} {
-		jobs, err := op.Jobs(t.Context(), tenure.JobFilter{State: state})
+		jobs, err := op.Jobs().List(t.Context(), operate.JobFilter{State: state})
 		require.NoError(t, err)
 		for _, j := range jobs {
 			if j.ID == lost[0] || j.ID == lost[1] {
@@ -58,7 +58,7 @@ func TestP10ADamagedJobStopsNobody(t *testing.T) {
 	}
 	require.Equal(t, 2, left)
 	for _, id := range lost {
-		_, err := op.Cancel(t.Context(), id)
+		_, err := op.Jobs().Cancel(t.Context(), id)
 		require.NoError(t, err)
 	}
 	b.eventually(2, "p1", "SELECT count(*) FROM tenure.completed_job WHERE outcome = 'cancelled' AND payload ? 'tenure:damaged'")
@@ -85,16 +85,16 @@ func TestP10ATimeThatNoClockKnowsStopsNobody(t *testing.T) {
 	b.exec("p1", "INSERT INTO tenure.job (tenant_id, queue, kind, payload, created_at) VALUES ('t1', 'default', 'unheard-of', '{}', 'infinity')")
 	b.exec("p1", "INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at, created_at) VALUES ('t1', 'default', 'plain', '{}', now() + interval '1 h', '-infinity')")
 	op := holder.Operator()
-	jobs, err := op.Jobs(t.Context(), tenure.JobFilter{Limit: n + 10})
+	jobs, err := op.Jobs().List(t.Context(), operate.JobFilter{Limit: n + 10})
 	require.NoError(t, err)
 	require.Len(t, jobs, n+2)
 	for _, j := range jobs {
 		_, err := json.Marshal(j)
 		require.NoError(t, err)
 	}
-	_, err = op.Queues(t.Context(), tenure.QueueFilter{})
+	_, err = op.Queues().List(t.Context(), operate.QueueFilter{})
 	require.NoError(t, err)
-	loads, err := op.Loads(t.Context())
+	loads, err := op.Pools().Loads(t.Context())
 	require.NoError(t, err)
 	require.Len(t, loads, 1)
 	for _, of := range []string{"acquire_lock SET renewed_at", "acquire_lock SET expires_at", "node_session SET last_seen"} {
@@ -119,12 +119,12 @@ func TestP10ADamagedJobKeepsNoneFromBeingChanged(t *testing.T) {
 	die(9)
 	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT id FROM tenure.dead_letter_job ORDER BY id OFFSET 4 LIMIT 1").Scan(&lost))
 	storetest.Damage(t, b.db["p1"], "dead_letter_job", lost)
-	done, err := op.DeadLetters().Retry(t.Context(), tenure.DeadFilter{}, 0)
+	done, err := op.DeadLetters().Retry(t.Context(), operate.DeadFilter{}, 0)
 	require.NoError(t, err)
-	require.Equal(t, tenure.DeadResult{Done: 8, Left: 1}, done)
+	require.Equal(t, operate.DeadResult{Done: 8, Left: 1}, done)
 
 	die(9)
-	_, err = op.DeadLetters().RetryInBackground(t.Context(), tenure.DeadFilter{}, 0, "")
+	_, err = op.DeadLetters().RetryInBackground(t.Context(), operate.DeadFilter{}, 0, "")
 	require.NoError(t, err)
 	b.eventually(17, "p1", "SELECT count(*) FROM tenure.completed_job")
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.operation WHERE ended_at IS NOT NULL AND failure IS NULL")
@@ -133,13 +133,13 @@ func TestP10ADamagedJobKeepsNoneFromBeingChanged(t *testing.T) {
 	b.exec("p1", `INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) SELECT 't1', 'default', 'plain', '{"n": 1}', now() + interval '1 h' FROM generate_series(1, 9)`)
 	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT id FROM tenure.timer_job ORDER BY id OFFSET 4 LIMIT 1").Scan(&lost))
 	storetest.Damage(t, b.db["p1"], "timer_job", lost)
-	suspended, err := op.SuspendAll(t.Context(), tenure.SuspendFilter{}, time.Time{})
+	suspended, err := op.Jobs().SuspendAll(t.Context(), operate.SuspendFilter{}, time.Time{})
 	require.NoError(t, err)
-	require.Equal(t, tenure.SuspendResult{Suspended: 8, Left: 1}, suspended)
+	require.Equal(t, operate.SuspendResult{Suspended: 8, Left: 1}, suspended)
 
 	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT id FROM tenure.suspended_job ORDER BY id OFFSET 4 LIMIT 1").Scan(&lost))
 	storetest.Damage(t, b.db["p1"], "suspended_job", lost)
-	resumed, err := op.ResumeAll(t.Context(), tenure.SuspendFilter{})
+	resumed, err := op.Jobs().ResumeAll(t.Context(), operate.SuspendFilter{})
 	require.NoError(t, err)
 	require.Equal(t, 7, resumed)
 }

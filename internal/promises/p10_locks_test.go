@@ -115,7 +115,7 @@ func TestP10CancellingALockedJobStopsNobody(t *testing.T) {
 	unlock := lockWith(b, "p1", "SELECT FROM tenure.job WHERE id = $1 FOR UPDATE", id)
 	told := make(chan error, 1)
 	go func() {
-		_, err := a.Operator().Cancel(t.Context(), id)
+		_, err := a.Operator().Jobs().Cancel(t.Context(), id)
 		told <- err
 	}()
 	b.eventually(1, "p1", "SELECT (count(*) > 0)::integer FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
@@ -127,7 +127,7 @@ func TestP10CancellingALockedJobStopsNobody(t *testing.T) {
 	require.NotErrorIs(t, err, tenure.ErrNotFound, "it is there")
 	require.Equal(t, epoch, b.count("p1", "SELECT epoch FROM tenure.acquire_lock"), "the lock was never lost")
 	unlock()
-	_, err = a.Operator().Cancel(t.Context(), id)
+	_, err = a.Operator().Jobs().Cancel(t.Context(), id)
 	require.NoError(t, err)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE id = $1 AND outcome = 'cancelled'", id)
 }

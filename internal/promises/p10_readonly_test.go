@@ -67,7 +67,7 @@ func TestP10AReadOnlyDatabase(t *testing.T) {
 		}
 	}
 	require.Eventually(t, says(http.StatusServiceUnavailable, "0"), patience, 50*time.Millisecond, "it does not say that it can work there")
-	require.ErrorContains(t, n.Operator().Unfit()["p1"], "read-only transaction")
+	require.ErrorContains(t, n.Operator().Pools().Unfit()["p1"], "read-only transaction")
 	before, calls := tries.Load(), b.count("p1", "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'p1'")
 	const watched = 5 * time.Second
 	pause(t.Context(), watched)

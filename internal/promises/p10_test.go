@@ -19,6 +19,7 @@ import (
 	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -263,9 +264,9 @@ func TestP10AUserIsLetInNoMore(t *testing.T) {
 	ctx := tenancy.For(t.Context(), "t1")
 	_, err := n.Client().Enqueue(ctx, write{1})
 	require.ErrorContains(t, err, `its server refuses user "`+user+`"`)
-	statuses, err := n.Operator().PoolStatuses(t.Context())
+	statuses, err := n.Operator().Pools().List(t.Context())
 	require.ErrorContains(t, err, user)
-	require.Equal(t, tenure.PoolUnfit, statuses[0].State)
+	require.Equal(t, operate.PoolUnfit, statuses[0].State)
 	require.ErrorContains(t, statuses[0].Unfit, "correct user and password in the DSN, or let the user in")
 
 	b.exec("p1", "ALTER ROLE "+user+" LOGIN")

@@ -202,7 +202,7 @@ func enqueueSomehow(b *testbed, ctx context.Context, c *tenure.Client, l *ledger
 		if err == nil && !e.Duplicate {
 			b.t.Error("a unique key was given twice")
 		}
-		if err != nil || c.Operator().Retry(ctx, e.ID) != nil { // the answer to a retry may be lost as well
+		if err != nil || c.Operator().Jobs().Retry(ctx, e.ID) != nil { // the answer to a retry may be lost as well
 			l.setPlace(n, "done or timer")
 		}
 	case 9:
@@ -243,7 +243,7 @@ func enqueueSomehow(b *testbed, ctx context.Context, c *tenure.Client, l *ledger
 		n := l.add("cancelled")
 		e, err := c.Enqueue(ctx, mixed{n, "done"}, tenure.In(time.Hour))
 		if err == nil {
-			_, err = c.Operator().Cancel(ctx, e.ID)
+			_, err = c.Operator().Jobs().Cancel(ctx, e.ID)
 			if err != nil {
 				l.setPlace(n, "cancelled or timer")
 			}

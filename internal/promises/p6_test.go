@@ -81,7 +81,7 @@ func TestP6TheConnectionIsClean(t *testing.T) {
 			e, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), dirty{i, how})
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
-				s, _, err := n.Operator().Job(t.Context(), e.ID)
+				s, _, err := n.Operator().Jobs().Get(t.Context(), e.ID)
 				require.NoError(t, err)
 				return s.State == "done" || s.State == "cancelled" || s.State == "dead"
 			}, patience, patience/10000, "%s, %s", leftover, how)

@@ -16,6 +16,7 @@ import (
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -207,9 +208,9 @@ func TestP8AQueueOfTheCluster(t *testing.T) {
 	op := c.Operator()
 	why := func(id job.ID, texts ...string) {
 		t.Helper()
-		e, err := op.ExplainJob(t.Context(), id)
+		e, err := op.Jobs().Explain(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, tenure.WaitsForCluster, e.Reason, e.Text)
+		require.Equal(t, operate.WaitsForCluster, e.Reason, e.Text)
 		for _, text := range texts {
 			require.Contains(t, e.Text+": "+e.Advice, text)
 		}
@@ -218,10 +219,10 @@ func TestP8AQueueOfTheCluster(t *testing.T) {
 	why(shut, "pool p2 has no share", "limits.queues.mail.pools")
 	limits, err := op.Limits().List(t.Context())
 	require.NoError(t, err)
-	whole := &tenure.Limit{Tenant: tenure.AllTenants, Queue: "mail", MaxRunning: 2}
-	require.Equal(t, []tenure.LimitStatus{
-		{Limit: tenure.Limit{Tenant: tenure.AllTenants, Queue: "mail", MaxRunning: 2}, Pool: "p1", Running: 2, Whole: whole},
-		{Limit: tenure.Limit{Tenant: tenure.AllTenants, Queue: "mail", MaxRunning: -1}, Pool: "p2", Whole: whole},
+	whole := &operate.Limit{Tenant: operate.AllTenants, Queue: "mail", MaxRunning: 2}
+	require.Equal(t, []operate.LimitStatus{
+		{Limit: operate.Limit{Tenant: operate.AllTenants, Queue: "mail", MaxRunning: 2}, Pool: "p1", Running: 2, Whole: whole},
+		{Limit: operate.Limit{Tenant: operate.AllTenants, Queue: "mail", MaxRunning: -1}, Pool: "p2", Whole: whole},
 	}, limits)
 	require.ErrorContains(t, op.Limits().Set(t.Context(), *whole), "limits.queues")
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -30,7 +31,7 @@ func TestP8OfAKindNoMoreRun(t *testing.T) {
 	first.holds("p1")
 	second := b.start(b.gossiping("second", first.Self().Addr), l.handle(b.registry(nil)))
 	op := second.Client().Operator()
-	require.NoError(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 4}))
+	require.NoError(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 4}))
 	enqueueLong(t, second.Client(), "t1", 40)
 	require.Eventually(t, func() bool { return l.running.Load() == 4 }, patience, time.Millisecond, "a peer runs one of them")
 	endless := fmt.Sprintf(inFlightOf, "kind")
@@ -41,12 +42,12 @@ func TestP8OfAKindNoMoreRun(t *testing.T) {
 	require.Eventually(t, func() bool { return l.running.Load() == 5 }, patience, time.Millisecond, "each tenant has its own limit, or none")
 	require.Equal(t, 5, b.count("p1", endless, "endless"), "the next holder knows what runs")
 
-	require.NoError(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 5}))
+	require.NoError(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 5}))
 	require.Eventually(t, func() bool { return l.running.Load() == 6 }, patience, time.Millisecond)
 	require.EqualValues(t, 6, l.highest.Load())
 	limits, err := op.Limits().List(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []tenure.LimitStatus{{Limit: tenure.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 5}, Pool: "p1", Running: 5}}, limits)
+	require.Equal(t, []operate.LimitStatus{{Limit: operate.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 5}, Pool: "p1", Running: 5}}, limits)
 	l.release()
 	b.eventually(41, "p1", "SELECT count(*) FROM tenure.completed_job")
 	require.LessOrEqual(t, l.highest.Load(), int64(6))
@@ -61,7 +62,7 @@ func TestP8WhatALimitHoldsUpHoldsUpNothingElse(t *testing.T) {
 	l := newLongs(t)
 	n := b.start(b.named("a"), l.handle(b.registry(nil)))
 	c := n.Client()
-	require.NoError(t, c.Operator().Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 2}))
+	require.NoError(t, c.Operator().Limits().Set(t.Context(), operate.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 2}))
 	var entries []tenure.Entry
 	for i := range 200 {
 		entries = append(entries, tenure.Entry{Tenant: "t1", Args: endless{i}}, tenure.Entry{Tenant: "t1", Args: plain{i}})
@@ -83,8 +84,8 @@ func TestP8EachTenantHasTheLimitOfItsQueue(t *testing.T) {
 	r, started, goOn := blocked(b)
 	n := b.start(b.named("a"), r)
 	op, c := n.Client().Operator(), n.Client()
-	require.NoError(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: tenure.EveryTenant, Queue: "mail", MaxRunning: 2}))
-	require.NoError(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: "t3", Queue: "mail", MaxRunning: 1}))
+	require.NoError(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: operate.EveryTenant, Queue: "mail", MaxRunning: 2}))
+	require.NoError(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: "t3", Queue: "mail", MaxRunning: 1}))
 	var entries []tenure.Entry
 	for i := range 9 {
 		tenant := tenancy.ID(fmt.Sprintf("t%d", i%3+1))
@@ -99,9 +100,9 @@ func TestP8EachTenantHasTheLimitOfItsQueue(t *testing.T) {
 	require.Equal(t, 5, b.count("p1", fmt.Sprintf(inFlightOf, "queue"), "mail"))
 	require.Equal(t, 6, b.count("p1", inFlight))
 	require.Empty(t, started)
-	require.NoError(t, op.Limits().Delete(t.Context(), tenure.Limit{Tenant: "t3", Queue: "mail"}))
+	require.NoError(t, op.Limits().Delete(t.Context(), operate.Limit{Tenant: "t3", Queue: "mail"}))
 	<-started
-	require.NoError(t, op.Limits().Delete(t.Context(), tenure.Limit{Tenant: tenure.EveryTenant, Queue: "mail"}))
+	require.NoError(t, op.Limits().Delete(t.Context(), operate.Limit{Tenant: operate.EveryTenant, Queue: "mail"}))
 	for range 3 {
 		<-started
 	}
@@ -120,7 +121,7 @@ func TestP8NoMoreStartThanTheRateSays(t *testing.T) {
 	r := b.registry(func(id job.ID) { mu.Lock(); ran[id] = true; mu.Unlock() })
 	n := b.start(b.named("a"), r)
 	op, c := n.Client().Operator(), n.Client()
-	require.NoError(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", Kind: "plain", Rate: rate, Burst: burst}))
+	require.NoError(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: "t1", Kind: "plain", Rate: rate, Burst: burst}))
 	// Who has taken tokens is told by the ledger: each claim that it lets through is written down.
 	b.exec("p1", `CREATE TABLE public.claimed (at timestamptz, n integer);
 		CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
@@ -157,7 +158,7 @@ func TestP8ALimitHoldsFromTheNextClaimOn(t *testing.T) {
 	c := n.Client()
 	for i := range 4 {
 		tenant := tenancy.ID(fmt.Sprintf("t%d", i+1))
-		require.NoError(t, c.Operator().Limits().Set(t.Context(), tenure.Limit{Tenant: tenant, Kind: "plain", MaxRunning: 1}))
+		require.NoError(t, c.Operator().Limits().Set(t.Context(), operate.Limit{Tenant: tenant, Kind: "plain", MaxRunning: 1}))
 		var entries []tenure.Entry
 		for n := range 4 {
 			entries = append(entries, tenure.Entry{Tenant: tenant, Args: plain{n}})
@@ -182,7 +183,7 @@ func TestP8KeysPassLimits(t *testing.T) {
 	l := newLongs(t)
 	n := b.start(b.named("a"), l.handle(b.registry(nil)))
 	c := n.Client()
-	require.NoError(t, c.Operator().Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 2}))
+	require.NoError(t, c.Operator().Limits().Set(t.Context(), operate.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 2}))
 	var entries []tenure.Entry
 	for i := range 30 {
 		entries = append(entries, tenure.Entry{Tenant: "t1", Args: endless{i}, Options: []tenure.Option{tenure.Exclusive(fmt.Sprint("k", i))}},
@@ -206,7 +207,7 @@ func TestP8AKeyWithoutAJobHoldsUpNoOther(t *testing.T) {
 	l := newLongs(t)
 	n := b.start(b.named("a"), l.handle(b.registry(nil)))
 	c, op := n.Client(), n.Client().Operator()
-	require.NoError(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 1}))
+	require.NoError(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: "t1", Kind: "endless", MaxRunning: 1}))
 	add := func(a job.Args, options ...tenure.Option) job.ID {
 		added, err := c.Enqueue(tenancy.For(t.Context(), "t1"), a, options...)
 		require.NoError(t, err)
@@ -220,7 +221,7 @@ func TestP8AKeyWithoutAJobHoldsUpNoOther(t *testing.T) {
 		b.eventually(i+1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE kind = 'plain'")
 	}
 	b.exec("p1", "DELETE FROM tenure.job WHERE id = $1", int64(gone))
-	_, err := op.Cancel(t.Context(), first)
+	_, err := op.Jobs().Cancel(t.Context(), first)
 	require.NoError(t, err)
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.job j JOIN tenure.claim c ON j.id = ANY (c.job_ids) WHERE j.id = $1", int64(last))
 	l.release()
@@ -235,11 +236,11 @@ func TestP8KeysStartAtTheirRate(t *testing.T) {
 	b := newTestbed(t, 1, 2)
 	n := b.start(b.named("a"), b.registry(nil))
 	op, c := n.Client().Operator(), n.Client()
-	require.ErrorContains(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", Key: "k", MaxRunning: 1}), "one runs at a time in any case")
-	require.ErrorContains(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", Key: "k", EachKey: true, Rate: 1}), "name one of them")
-	require.NoError(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", EachKey: true, Rate: rate, Burst: burst}))
-	require.NoError(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: tenure.EveryTenant, Key: "once an hour", Rate: 1, Per: time.Hour}))
-	require.NoError(t, op.Limits().Set(t.Context(), tenure.Limit{Tenant: "t1", Key: "seldom", Rate: 1, Per: time.Hour}))
+	require.ErrorContains(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: "t1", Key: "k", MaxRunning: 1}), "one runs at a time in any case")
+	require.ErrorContains(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: "t1", Key: "k", EachKey: true, Rate: 1}), "name one of them")
+	require.NoError(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: "t1", EachKey: true, Rate: rate, Burst: burst}))
+	require.NoError(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: operate.EveryTenant, Key: "once an hour", Rate: 1, Per: time.Hour}))
+	require.NoError(t, op.Limits().Set(t.Context(), operate.Limit{Tenant: "t1", Key: "seldom", Rate: 1, Per: time.Hour}))
 	b.exec("p1", `CREATE TABLE public.claimed (id serial, at timestamptz, key text);
 		CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
 			$$ BEGIN INSERT INTO public.claimed (at, key) SELECT clock_timestamp(), exclusive_key FROM tenure.job WHERE id = ANY (NEW.job_ids); RETURN NULL; END $$;
@@ -268,15 +269,15 @@ func TestP8KeysStartAtTheirRate(t *testing.T) {
 		"the one of the other tenant is counted, too")
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM public.claimed WHERE key = 'seldom'"))
 	waits := job.ID(b.count("p1", "SELECT id FROM tenure.job"))
-	e, err := op.ExplainJob(t.Context(), waits)
+	e, err := op.Jobs().Explain(t.Context(), waits)
 	require.NoError(t, err)
-	require.Equal(t, tenure.WaitsForRate, e.Reason, e.Text)
+	require.Equal(t, operate.WaitsForRate, e.Reason, e.Text)
 	require.Contains(t, e.Text+"\n"+e.Advice, `exclusive key "seldom" of tenant t1 may start 1 job in 1h0m0s`)
 	require.Contains(t, e.Advice, `--key "seldom" --rate 2 --per 1h0m0s`)
 	limits, err := op.Limits().List(t.Context())
 	require.NoError(t, err)
 	require.Len(t, limits, 3)
-	require.Equal(t, tenure.Limit{Tenant: tenure.EveryTenant, Key: "once an hour", Rate: 1, Per: time.Hour, Burst: 1}, limits[0].Limit)
-	require.NoError(t, op.Limits().Delete(t.Context(), tenure.Limit{Tenant: "t1", Key: "seldom"})) // that of each key takes its place
+	require.Equal(t, operate.Limit{Tenant: operate.EveryTenant, Key: "once an hour", Rate: 1, Per: time.Hour, Burst: 1}, limits[0].Limit)
+	require.NoError(t, op.Limits().Delete(t.Context(), operate.Limit{Tenant: "t1", Key: "seldom"})) // that of each key takes its place
 	b.eventually(len(entries)+1, "p1", done)
 }

@@ -41,7 +41,7 @@ func TestP9ACancelThatHangs(t *testing.T) {
 	})
 	cancelled := make(chan error, 1)
 	go func() {
-		_, err := client.Operator().Cancel(context.WithoutCancel(t.Context()), e.ID)
+		_, err := client.Operator().Jobs().Cancel(context.WithoutCancel(t.Context()), e.ID)
 		cancelled <- err
 	}()
 	<-hangs

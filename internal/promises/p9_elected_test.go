@@ -28,7 +28,7 @@ func TestP9TheElectedReachesNoDatabase(t *testing.T) {
 	moved := ""
 	for pool := range b.db {
 		other.holds(pool)
-		if other.Operator().Elected(pool) == "a" {
+		if other.Operator().Pools().Elected(pool) == "a" {
 			moved = pool
 		}
 	}
@@ -37,7 +37,7 @@ func TestP9TheElectedReachesNoDatabase(t *testing.T) {
 	const epoch = "SELECT epoch FROM tenure.acquire_lock"
 	before := b.count(moved, epoch)
 	for _, n := range []*running{a, other} {
-		require.Eventually(t, func() bool { return n.Operator().Elected(moved) == "b" }, patience, 10*time.Millisecond, "%s should not elect a", n.Self().Node)
+		require.Eventually(t, func() bool { return n.Operator().Pools().Elected(moved) == "b" }, patience, 10*time.Millisecond, "%s should not elect a", n.Self().Node)
 	}
 	require.Equal(t, before, b.count(moved, epoch), "the lock was released")
 }
@@ -57,16 +57,16 @@ func TestP9ANodeIsElectedAgain(t *testing.T) {
 	b.agree(a, other)
 	lost := ""
 	for pool := range b.db {
-		if a.Operator().Elected(pool) == "a" {
+		if a.Operator().Pools().Elected(pool) == "a" {
 			lost = pool
 		}
 	}
 	proxies[lost].SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
 	proxies[lost].Cut(nil)
 	other.holds(lost)
-	require.Eventually(t, func() bool { return other.Operator().Elected(lost) == "b" }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return other.Operator().Pools().Elected(lost) == "b" }, patience, 10*time.Millisecond)
 	proxies[lost].SetRule(nil)
-	require.Eventually(t, func() bool { return other.Operator().Elected(lost) == "a" }, patience, 10*time.Millisecond, "a has been back for a while")
+	require.Eventually(t, func() bool { return other.Operator().Pools().Elected(lost) == "a" }, patience, 10*time.Millisecond, "a has been back for a while")
 	require.Equal(t, "b", lockHolder(b, lost), "the holder keeps the lock until the view has stood still")
 }
 

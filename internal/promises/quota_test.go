@@ -25,7 +25,7 @@ func TestLimitWaiting(t *testing.T) {
 	c := b.client(b.named("client"))
 	op := c.Operator()
 	const most = 10
-	require.NoError(t, op.LimitWaiting(t.Context(), "t1", most))
+	require.NoError(t, op.Tenants().LimitWaiting(t.Context(), "t1", most))
 	b.start(b.named("a"), r)
 	full, other := tenancy.For(t.Context(), "t1"), tenancy.For(t.Context(), "t2")
 	added := 0
@@ -52,7 +52,7 @@ func TestLimitWaiting(t *testing.T) {
 		_, err := c.Enqueue(full, plain{added})
 		return err == nil
 	}, patience, 1e6)
-	require.NoError(t, op.LimitWaiting(t.Context(), "t1", 0))
-	require.ErrorContains(t, op.LimitWaiting(t.Context(), "t1", -1), "1 to 1000000 are allowed")
+	require.NoError(t, op.Tenants().LimitWaiting(t.Context(), "t1", 0))
+	require.ErrorContains(t, op.Tenants().LimitWaiting(t.Context(), "t1", -1), "1 to 1000000 are allowed")
 	b.finished(c, added+2)
 }

@@ -346,8 +346,8 @@ func TestFreezeAndThaw(t *testing.T) {
 	b := newTestbed(t, 2, 1)
 	n := b.start(b.gossiping("a"), b.registry(nil))
 	n.holds("p1")
-	require.NoError(t, n.Operator().FreezePool(t.Context(), "p1"))
-	claims, err := n.Operator().Claims(t.Context(), "p1")
+	require.NoError(t, n.Operator().Pools().Freeze(t.Context(), "p1"))
+	claims, err := n.Operator().Pools().Claims(t.Context(), "p1")
 	require.NoError(t, err)
 	require.Empty(t, claims)
 	for _, id := range []tenancy.ID{"t1", "t2"} {
@@ -357,9 +357,9 @@ func TestFreezeAndThaw(t *testing.T) {
 	b.eventually(1, "p2", "SELECT count(*) FROM tenure.completed_job")
 	timer(t, b.acquireBound())
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job"))
-	require.NoError(t, n.Operator().ThawPool(t.Context(), "p1"))
+	require.NoError(t, n.Operator().Pools().Thaw(t.Context(), "p1"))
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
-	require.ErrorContains(t, n.Operator().FreezePool(t.Context(), "nowhere"), "not configured")
+	require.ErrorContains(t, n.Operator().Pools().Freeze(t.Context(), "nowhere"), "not configured")
 }
 
 // A client in a process without a node follows the configuration, too.

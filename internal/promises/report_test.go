@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -38,17 +39,17 @@ func TestReportsCanBeSeenWhileAJobRuns(t *testing.T) {
 	c := b.node(b.named("n1"), r).Client()
 	e, err := c.Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
 	require.NoError(t, err)
-	until := func(is func(tenure.JobStatus) bool) (j tenure.JobStatus) {
+	until := func(is func(operate.JobStatus) bool) (j operate.JobStatus) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			var err error
-			j, _, err = c.Operator().Job(t.Context(), e.ID)
+			j, _, err = c.Operator().Jobs().Get(t.Context(), e.ID)
 			require.NoError(t, err)
 			return is(j)
 		}, patience, 20*time.Millisecond)
 		return j
 	}
-	j := until(func(j tenure.JobStatus) bool { return len(j.Reports) == 1 && !j.StartedAt.IsZero() }) // which are read one after the other
+	j := until(func(j operate.JobStatus) bool { return len(j.Reports) == 1 && !j.StartedAt.IsZero() }) // which are read one after the other
 	require.Equal(t, "running", j.State)
 	require.Equal(t, "n1", j.Reports[0].Node)
 	require.Equal(t, j.Reports[0].StartedAt, j.StartedAt)
@@ -56,13 +57,13 @@ func TestReportsCanBeSeenWhileAJobRuns(t *testing.T) {
 	require.Equal(t, "the first try", j.Reports[0].Lines[0].Text)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, _, err = c.Operator().AwaitJob(short, e.ID)
+	_, _, err = c.Operator().Jobs().Await(short, e.ID)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, _, err = c.Operator().AwaitJob(t.Context(), 7)
+	_, _, err = c.Operator().Jobs().Await(t.Context(), 7)
 	require.ErrorIs(t, err, tenure.ErrNotFound)
 	close(goOn)
 
-	j, _, err = c.Operator().AwaitJob(t.Context(), e.ID)
+	j, _, err = c.Operator().Jobs().Await(t.Context(), e.ID)
 	require.NoError(t, err)
 	require.Equal(t, "done", j.State)
 	require.Len(t, j.Reports, 2)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -35,11 +36,11 @@ func TestRunJob(t *testing.T) {
 		require.NoError(t, err)
 		return added.ID
 	}
-	reaches := func(id job.ID, state string) tenure.JobStatus {
+	reaches := func(id job.ID, state string) operate.JobStatus {
 		t.Helper()
-		var last tenure.JobStatus
+		var last operate.JobStatus
 		require.Eventually(t, func() bool {
-			j, _, err := o.Job(t.Context(), id)
+			j, _, err := o.Jobs().Get(t.Context(), id)
 			require.NoError(t, err)
 			last = j
 			return j.State == state
@@ -47,26 +48,26 @@ func TestRunJob(t *testing.T) {
 		return last
 	}
 	later := add(0, tenure.In(time.Hour))
-	require.NoError(t, o.RunJob(t.Context(), later))
+	require.NoError(t, o.Jobs().Run(t.Context(), later))
 	require.Equal(t, int16(job.MaxPriority), reaches(later, "done").Priority)
 
 	dies := add(1)
 	reaches(dies, "dead")
-	require.NoError(t, o.RunJob(t.Context(), dies))
+	require.NoError(t, o.Jobs().Run(t.Context(), dies))
 	reaches(dies, "done")
 
-	require.NoError(t, o.FreezeTenant(t.Context(), "t1"))
+	require.NoError(t, o.Tenants().Freeze(t.Context(), "t1"))
 	waits := add(2)
-	require.NoError(t, o.RunJob(t.Context(), waits))
+	require.NoError(t, o.Jobs().Run(t.Context(), waits))
 	require.Equal(t, int16(job.MaxPriority), reaches(waits, "waiting").Priority, "the tenant is frozen all the same")
-	require.NoError(t, o.ThawTenant(t.Context(), "t1"))
+	require.NoError(t, o.Tenants().Thaw(t.Context(), "t1"))
 	reaches(waits, "done")
 
 	aside := add(3, tenure.In(time.Hour))
-	require.NoError(t, o.Suspend(t.Context(), aside, time.Time{}))
-	require.ErrorContains(t, o.RunJob(t.Context(), aside), "it is suspended; resume it first")
-	require.ErrorContains(t, o.RunJob(t.Context(), later), "it is done, and does not run again")
-	require.ErrorIs(t, o.RunJob(t.Context(), 1), tenure.ErrNotFound)
+	require.NoError(t, o.Jobs().Suspend(t.Context(), aside, time.Time{}))
+	require.ErrorContains(t, o.Jobs().Run(t.Context(), aside), "it is suspended; resume it first")
+	require.ErrorContains(t, o.Jobs().Run(t.Context(), later), "it is done, and does not run again")
+	require.ErrorIs(t, o.Jobs().Run(t.Context(), 1), tenure.ErrNotFound)
 	close(ran)
 	runs := map[job.ID]int{}
 	for id := range ran {

@@ -15,15 +15,16 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 // everySecond is a tenant's schedule whose runs are all made up for.
-func everySecond(tenant tenancy.ID) tenure.Schedule {
-	return tenure.Schedule{Tenant: tenant, Name: "tick", Args: plain{1}, Rule: "@every 1s", Missed: tenure.MissedAll}
+func everySecond(tenant tenancy.ID) operate.Schedule {
+	return operate.Schedule{Tenant: tenant, Name: "tick", Args: plain{1}, Rule: "@every 1s", Missed: operate.MissedAll}
 }
 
-func (b *testbed) set(c *tenure.Client, s tenure.Schedule) time.Time {
+func (b *testbed) set(c *tenure.Client, s operate.Schedule) time.Time {
 	b.t.Helper()
 	next, err := c.Operator().Schedules().Set(b.t.Context(), s)
 	require.NoError(b.t, err)
@@ -123,7 +124,7 @@ func TestSchedulesMoveWithTheirTenant(t *testing.T) {
 	b.atLeast(before+2, "p2", ticks, "t1")
 	require.NoError(t, n.Operator().Schedules().Pause(t.Context(), "t1", "tick"))
 	b.requireEveryTick("t1")
-	found, err := n.Operator().Schedules().List(t.Context(), tenure.ScheduleFilter{Tenant: "t1"})
+	found, err := n.Operator().Schedules().List(t.Context(), operate.ScheduleFilter{Tenant: "t1"})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.Equal(t, "p2", found[0].Pool)
@@ -151,7 +152,7 @@ func TestSchedulesEndADoze(t *testing.T) {
 	b.atLeast(1, "p1", ticks, "t1")
 
 	dozes()
-	every := tenure.Schedule{Tenant: tenure.EveryTenant, Name: "all", Args: plain{1}, Rule: "@daily"}
+	every := operate.Schedule{Tenant: operate.EveryTenant, Name: "all", Args: plain{1}, Rule: "@daily"}
 	b.set(b.client(b.named("operator")), every) // which sends no hints
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.schedule WHERE origin = 'every' AND tenant_id = 't1'")
 }
@@ -173,10 +174,10 @@ func TestSchedulesOfTheConfiguration(t *testing.T) {
 	own.Name, own.Rule = "own", "@daily"
 	b.set(n.Client(), own)
 	names := func() (all []string) {
-		found, err := n.Operator().Schedules().List(t.Context(), tenure.ScheduleFilter{})
+		found, err := n.Operator().Schedules().List(t.Context(), operate.ScheduleFilter{})
 		require.NoError(t, err)
 		for _, s := range found {
-			if s.Tenant != tenure.EveryTenant {
+			if s.Tenant != operate.EveryTenant {
 				all = append(all, fmt.Sprint(s.Tenant, " ", s.Name, " ", s.Rule))
 			}
 		}
@@ -229,7 +230,7 @@ func TestScheduledJobsHaveWhatTheirKindGives(t *testing.T) {
 		return "key of " + a.Account
 	}), job.Queue("ledgers"), job.Timeout(90*time.Second))
 	n := b.start(b.named("a"), r)
-	s := tenure.Schedule{Tenant: "t1", Name: "bare", Args: perAccount{"hidden"}, Rule: "@every 1s"}
+	s := operate.Schedule{Tenant: "t1", Name: "bare", Args: perAccount{"hidden"}, Rule: "@every 1s"}
 	bare := b.client(b.named("operator")) // which has no handlers
 	b.set(bare, s)
 	s.Name = "own"
@@ -269,7 +270,7 @@ func TestScheduledJobsHaveWhatTheirKindGives(t *testing.T) {
 		}
 	}
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE payload::text LIKE '%hidden%'"))
-	found, err := bare.Operator().Schedules().List(t.Context(), tenure.ScheduleFilter{Name: "bare"})
+	found, err := bare.Operator().Schedules().List(t.Context(), operate.ScheduleFilter{Name: "bare"})
 	require.NoError(t, err)
 	require.Equal(t, "ledgers", found[0].Queue, "it is shown where the jobs go")
 
@@ -294,21 +295,21 @@ func TestSchedulesByTheAPI(t *testing.T) {
 	b := newTestbed(t, 2, 1)
 	n := b.start(b.gossiping("a"), b.registry(nil))
 	ctx, all := t.Context(), n.Operator().Schedules()
-	good := tenure.Schedule{Tenant: "t1", Name: "s", Args: plain{1}, Rule: "@daily"}
+	good := operate.Schedule{Tenant: "t1", Name: "s", Args: plain{1}, Rule: "@daily"}
 	b.set(n.Client(), good)
-	for says, change := range map[string]func(*tenure.Schedule){
-		"name":         func(s *tenure.Schedule) { s.Name = "two words" },
-		"tenant":       func(s *tenure.Schedule) { s.Tenant = "" },
-		"args":         func(s *tenure.Schedule) { s.Args = nil },
-		"queue":        func(s *tenure.Schedule) { s.Queue = "two words" },
-		"priority":     func(s *tenure.Schedule) { s.Priority = job.MinPriority - 1 },
-		"max attempts": func(s *tenure.Schedule) { s.MaxAttempts = -1 },
-		"Meta":         func(s *tenure.Schedule) { s.Meta = map[string]any{job.ReservedPrefix + "x": 1} },
-		"rule":         func(s *tenure.Schedule) { s.Rule = "61 * * * *" },
-		"time_zone":    func(s *tenure.Schedule) { s.TimeZone = "Europe/Amsterdm" },
-		"missed":       func(s *tenure.Schedule) { s.Missed = "some" },
-		"jitter":       func(s *tenure.Schedule) { s.Jitter = time.Second },
-		"no time left": func(s *tenure.Schedule) { s.End = time.Now().Add(-time.Hour) },
+	for says, change := range map[string]func(*operate.Schedule){
+		"name":         func(s *operate.Schedule) { s.Name = "two words" },
+		"tenant":       func(s *operate.Schedule) { s.Tenant = "" },
+		"args":         func(s *operate.Schedule) { s.Args = nil },
+		"queue":        func(s *operate.Schedule) { s.Queue = "two words" },
+		"priority":     func(s *operate.Schedule) { s.Priority = job.MinPriority - 1 },
+		"max attempts": func(s *operate.Schedule) { s.MaxAttempts = -1 },
+		"Meta":         func(s *operate.Schedule) { s.Meta = map[string]any{job.ReservedPrefix + "x": 1} },
+		"rule":         func(s *operate.Schedule) { s.Rule = "61 * * * *" },
+		"time_zone":    func(s *operate.Schedule) { s.TimeZone = "Europe/Amsterdm" },
+		"missed":       func(s *operate.Schedule) { s.Missed = "some" },
+		"jitter":       func(s *operate.Schedule) { s.Jitter = time.Second },
+		"no time left": func(s *operate.Schedule) { s.End = time.Now().Add(-time.Hour) },
 	} {
 		bad := good
 		change(&bad)
@@ -316,7 +317,7 @@ func TestSchedulesByTheAPI(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.True(t, tenure.Refused(err), err)
 	}
-	found, err := all.List(ctx, tenure.ScheduleFilter{Tenant: "t1", Name: "s"})
+	found, err := all.List(ctx, operate.ScheduleFilter{Tenant: "t1", Name: "s"})
 	require.NoError(t, err)
 	require.Equal(t, "@daily", found[0].Rule, "what was in force stays")
 
@@ -326,22 +327,22 @@ func TestSchedulesByTheAPI(t *testing.T) {
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE id = $1", int64(id))
 	require.NoError(t, all.Resume(ctx, "t1", "s"))
 	require.NoError(t, all.Delete(ctx, "t1", "s"))
-	require.ErrorIs(t, all.Delete(ctx, "t1", "s"), tenure.ErrNoSchedule)
+	require.ErrorIs(t, all.Delete(ctx, "t1", "s"), operate.ErrNoSchedule)
 	_, err = all.Run(ctx, "t1", "s")
-	require.ErrorIs(t, err, tenure.ErrNoSchedule)
+	require.ErrorIs(t, err, operate.ErrNoSchedule)
 	require.ErrorIs(t, all.Pause(ctx, "nobody", "s"), tenure.ErrUnknownTenant)
 
 	every := good
-	every.Tenant, every.Rule = tenure.EveryTenant, "@every 1s"
+	every.Tenant, every.Rule = operate.EveryTenant, "@every 1s"
 	b.set(n.Client(), every)
 	b.atLeast(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE meta->>'schedule' = 's' AND id <> $1", int64(id))
 	b.atLeast(1, "p2", "SELECT count(*) FROM tenure.completed_job WHERE meta->>'schedule' = 's'")
-	require.NoError(t, all.Pause(ctx, tenure.EveryTenant, "s"))
+	require.NoError(t, all.Pause(ctx, operate.EveryTenant, "s"))
 	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.schedule WHERE tenant_id = 't2' AND paused"))
-	require.NoError(t, all.Resume(ctx, tenure.EveryTenant, "s"))
+	require.NoError(t, all.Resume(ctx, operate.EveryTenant, "s"))
 	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.schedule WHERE tenant_id = 't2' AND NOT paused"))
 	require.Error(t, all.Delete(ctx, "t1", "s"), "it is every tenant's")
-	require.NoError(t, all.Delete(ctx, tenure.EveryTenant, "s"))
+	require.NoError(t, all.Delete(ctx, operate.EveryTenant, "s"))
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.schedule"))
 	require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.schedule"))
 }

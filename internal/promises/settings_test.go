@@ -19,6 +19,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -156,13 +157,13 @@ func whateverIsSet(b *testbed) {
 	require.Equal(t, 6, b.count("p1", "SELECT count(*) FROM t1.said WHERE args = $1 AND own = $1", text))
 	require.Equal(t, 6, b.count("p1", "SELECT count(*) FROM tenure.job_error WHERE error = $1", text))
 
-	listed, err := c.Operator().Jobs(t.Context(), tenure.JobFilter{State: "done"})
+	listed, err := c.Operator().Jobs().List(t.Context(), operate.JobFilter{State: "done"})
 	require.NoError(t, err)
 	require.Len(t, listed, 6)
 	for _, j := range listed {
 		require.JSONEq(t, fmt.Sprintf(`{"text": %q}`, text), string(j.Payload))
 		require.Less(t, time.Since(j.CreatedAt).Abs(), time.Hour)
-		_, errs, err := c.Operator().Job(t.Context(), j.ID)
+		_, errs, err := c.Operator().Jobs().Get(t.Context(), j.ID)
 		require.NoError(t, err)
 		require.Len(t, errs, 1)
 	}
@@ -171,7 +172,7 @@ func whateverIsSet(b *testbed) {
 	b.move(c, "t1", "p2")
 	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.timer_job WHERE id = $1 AND due_at > clock_timestamp() + interval '50 min' AND payload->>'text' = $2", int64(e.ID), text))
 
-	found, err := tenure.Examine(t.Context(), b.cfg, patience)
+	found, err := operate.Examine(t.Context(), b.cfg, patience)
 	require.NoError(t, err)
 	require.Empty(t, found.Partly, "%+v", found.Findings)
 	for _, f := range found.Findings {
@@ -197,7 +198,7 @@ func TestMigrateWhateverIsSet(t *testing.T) {
 	cfg := config.Default()
 	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: storetest.As(plain, owner)}}
 	for range 2 {
-		done, err := tenure.MigrateAll(t.Context(), cfg, tenure.MigrateOptions{})
+		done, err := operate.MigrateAll(t.Context(), cfg, operate.MigrateOptions{})
 		require.NoError(t, err)
 		require.Len(t, done, 1)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -36,28 +37,28 @@ func TestSuspendedJobsDoNotRun(t *testing.T) {
 		return added.ID
 	}
 	running := add(tenant)
-	require.Equal(t, running, <-began)                     // and has the only worker
-	require.NoError(t, op.FreezeTenant(t.Context(), "t1")) // else the holder may claim some more, for when the worker is free
+	require.Equal(t, running, <-began)                         // and has the only worker
+	require.NoError(t, op.Tenants().Freeze(t.Context(), "t1")) // else the holder may claim some more, for when the worker is free
 	waiting, timer := add(tenant), add(tenant, tenure.In(time.Hour))
 	brief := add(tenant)
 
-	var state *tenure.StateError
-	require.ErrorAs(t, op.Suspend(t.Context(), running, time.Time{}), &state)
+	var state *operate.StateError
+	require.ErrorAs(t, op.Jobs().Suspend(t.Context(), running, time.Time{}), &state)
 	require.Equal(t, "running", state.State)
 	require.ErrorContains(t, state, "suspend it when its run has ended")
-	require.ErrorAs(t, op.Resume(t.Context(), waiting), &state)
+	require.ErrorAs(t, op.Jobs().Resume(t.Context(), waiting), &state)
 	require.ErrorContains(t, state, "it is waiting, and not suspended")
-	require.ErrorIs(t, op.Suspend(t.Context(), 99, time.Time{}), tenure.ErrNotFound)
-	require.ErrorContains(t, op.Suspend(t.Context(), waiting, time.Now().Add(-time.Hour)), "a time in the future is needed")
+	require.ErrorIs(t, op.Jobs().Suspend(t.Context(), 99, time.Time{}), tenure.ErrNotFound)
+	require.ErrorContains(t, op.Jobs().Suspend(t.Context(), waiting, time.Now().Add(-time.Hour)), "a time in the future is needed")
 
-	result, err := op.SuspendAll(t.Context(), tenure.SuspendFilter{Tenant: "t1"}, time.Time{})
+	result, err := op.Jobs().SuspendAll(t.Context(), operate.SuspendFilter{Tenant: "t1"}, time.Time{})
 	require.NoError(t, err)
-	require.Equal(t, tenure.SuspendResult{Suspended: 3, Running: 1}, result)
-	require.NoError(t, op.ThawTenant(t.Context(), "t1"))
+	require.Equal(t, operate.SuspendResult{Suspended: 3, Running: 1}, result)
+	require.NoError(t, op.Tenants().Thaw(t.Context(), "t1"))
 	theirs := add(other)
 	close(let)
 	require.Equal(t, theirs, <-began)
-	require.NoError(t, op.Suspend(t.Context(), brief, time.Now().Add(time.Second)))
+	require.NoError(t, op.Jobs().Suspend(t.Context(), brief, time.Now().Add(time.Second)))
 	select {
 	case id := <-began:
 		require.Equal(t, brief, id, "its time has come")
@@ -66,32 +67,32 @@ func TestSuspendedJobsDoNotRun(t *testing.T) {
 	}
 	b.eventually(3, "p1", "SELECT count(*) FROM tenure.completed_job")
 	require.Equal(t, 2, b.count("p1", "SELECT count(*) FROM tenure.suspended_job"))
-	require.ErrorAs(t, op.Retry(t.Context(), waiting), &state)
+	require.ErrorAs(t, op.Jobs().Retry(t.Context(), waiting), &state)
 	require.ErrorContains(t, state, "resume it first")
 
-	resumed, err := op.ResumeAll(t.Context(), tenure.SuspendFilter{Tenant: "t1", Kind: "plain"})
+	resumed, err := op.Jobs().ResumeAll(t.Context(), operate.SuspendFilter{Tenant: "t1", Kind: "plain"})
 	require.NoError(t, err)
 	require.Equal(t, 2, resumed)
 	require.Equal(t, waiting, <-began)
-	j, _, err := op.Job(t.Context(), timer)
+	j, _, err := op.Jobs().Get(t.Context(), timer)
 	require.NoError(t, err)
 	require.Equal(t, "scheduled", j.State)
 
 	now := time.Now()
-	require.NoError(t, op.ChangeJob(t.Context(), timer, tenure.JobChange{DueAt: &now}))
+	require.NoError(t, op.Jobs().Change(t.Context(), timer, operate.JobChange{DueAt: &now}))
 	require.Equal(t, timer, <-began)
 	b.eventually(5, "p1", "SELECT count(*) FROM tenure.completed_job")
 	require.Empty(t, began)
-	require.ErrorAs(t, op.ChangeJob(t.Context(), timer, tenure.JobChange{DueAt: &now}), &state)
+	require.ErrorAs(t, op.Jobs().Change(t.Context(), timer, operate.JobChange{DueAt: &now}), &state)
 	require.Equal(t, "done", state.State)
-	for why, change := range map[string]tenure.JobChange{
+	for why, change := range map[string]operate.JobChange{
 		"nothing is to be changed": {},
 		"priority 1001":            {Priority: new(1001)},
 		"max attempts 0":           {MaxAttempts: new(0)},
 		"timeout 1":                {Timeout: new(time.Microsecond)},
 		"years 1970 to 9999":       {DueAt: &time.Time{}},
 	} {
-		require.ErrorContains(t, op.ChangeJob(t.Context(), timer, change), why)
+		require.ErrorContains(t, op.Jobs().Change(t.Context(), timer, change), why)
 	}
 }
 
@@ -107,9 +108,9 @@ func TestSuspendingManyGoesOn(t *testing.T) {
 	}
 	op := b.client(b.cfg).Operator()
 	ctx, cancel := context.WithCancel(t.Context())
-	interrupted := make(chan tenure.SuspendResult, 1)
+	interrupted := make(chan operate.SuspendResult, 1)
 	go func() {
-		r, _ := op.SuspendAll(ctx, tenure.SuspendFilter{}, time.Time{})
+		r, _ := op.Jobs().SuspendAll(ctx, operate.SuspendFilter{}, time.Time{})
 		interrupted <- r
 	}()
 	b.eventually(1, "p1", "SELECT (count(*) > 0)::int FROM tenure.suspended_job")
@@ -119,13 +120,13 @@ func TestSuspendingManyGoesOn(t *testing.T) {
 		return b.count(pool, "SELECT (SELECT count(*) FROM tenure.timer_job) + (SELECT count(*) FROM tenure.suspended_job)")
 	}
 	require.Equal(t, n, all("p1"))
-	second, err := op.SuspendAll(t.Context(), tenure.SuspendFilter{Kind: "write"}, time.Time{})
+	second, err := op.Jobs().SuspendAll(t.Context(), operate.SuspendFilter{Kind: "write"}, time.Time{})
 	require.NoError(t, err)
 	require.InDelta(t, 2*n-first.Suspended, second.Suspended, 500, "a step whose answer was not awaited may have been done")
 	for _, pool := range []string{"p1", "p2"} {
 		require.Equal(t, n, b.count(pool, "SELECT count(*) FROM tenure.suspended_job"))
 	}
-	resumed, err := op.ResumeAll(t.Context(), tenure.SuspendFilter{Pool: "p2"})
+	resumed, err := op.Jobs().ResumeAll(t.Context(), operate.SuspendFilter{Pool: "p2"})
 	require.NoError(t, err)
 	require.Equal(t, n, resumed)
 	require.Equal(t, n, b.count("p2", "SELECT count(*) FROM tenure.timer_job"))

@@ -18,8 +18,8 @@ func TestFreezeTenant(t *testing.T) {
 	b.prepare("t1", "p2")
 	node := b.start(b.named("n"), b.registry(nil))
 	c := node.Client()
-	require.NoError(t, c.Operator().FreezeTenant(t.Context(), "t1"))
-	require.NoError(t, c.Operator().FreezeTenant(t.Context(), "t1"))
+	require.NoError(t, c.Operator().Tenants().Freeze(t.Context(), "t1"))
+	require.NoError(t, c.Operator().Tenants().Freeze(t.Context(), "t1"))
 	require.Equal(t, "frozen", stateOf(t, c, "t1", "p1"))
 	const n = 20
 	for i := range n {
@@ -45,6 +45,6 @@ func TestFreezeTenant(t *testing.T) {
 	require.NoError(t, err)
 	b.requireOnce("t3", 1, "p2")
 	stays("p2")
-	require.NoError(t, c.Operator().ThawTenant(t.Context(), "t1"))
+	require.NoError(t, c.Operator().Tenants().Thaw(t.Context(), "t1"))
 	b.requireOnce("t1", 2*n, "p2")
 }

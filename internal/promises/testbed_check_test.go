@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 )
 
 // broken begins what a test says that no second run excuses: a job was lost or doubled, or one
@@ -112,8 +113,8 @@ func (b *testbed) agree(x, y *running) {
 	require.Eventually(b.t, func() bool {
 		elected := map[string]bool{}
 		for pool := range b.db {
-			e := x.Operator().Elected(pool)
-			if e == "" || e != y.Operator().Elected(pool) {
+			e := x.Operator().Pools().Elected(pool)
+			if e == "" || e != y.Operator().Pools().Elected(pool) {
 				return false
 			}
 			elected[e] = true
@@ -178,7 +179,7 @@ func (b *testbed) dwindles(pool, sql string, args ...any) {
 func (b *testbed) finished(c *tenure.Client, want int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
-		counts, err := c.Operator().Count(b.t.Context())
+		counts, err := c.Operator().Pools().Count(b.t.Context())
 		require.NoError(b.t, err)
 		done := 0
 		for _, n := range counts {
@@ -193,7 +194,7 @@ func (b *testbed) finished(c *tenure.Client, want int) {
 
 func stateOf(t *testing.T, c *tenure.Client, tenant tenancy.ID, pool string) string {
 	t.Helper()
-	all, err := c.Operator().Tenants(t.Context())
+	all, err := c.Operator().Tenants().List(t.Context())
 	require.NoError(t, err)
 	for _, s := range all {
 		if s.Tenant == tenant && s.Pool == pool {

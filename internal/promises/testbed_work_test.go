@@ -16,13 +16,14 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 // move moves a tenant, which must succeed.
-func (b *testbed) move(c *tenure.Client, tenant tenancy.ID, to string) tenure.Moved {
+func (b *testbed) move(c *tenure.Client, tenant tenancy.ID, to string) operate.Moved {
 	b.t.Helper()
-	moved, err := c.Operator().MoveTenant(b.t.Context(), tenant, to, tenure.MoveOptions{Wait: patience})
+	moved, err := c.Operator().Tenants().Move(b.t.Context(), tenant, to, operate.MoveOptions{Wait: patience})
 	require.NoError(b.t, err)
 	return moved
 }

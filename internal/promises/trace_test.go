@@ -124,7 +124,7 @@ func TestTracesLeadFromEnqueueToRun(t *testing.T) {
 		t.Helper()
 		added, err := node.Client().Enqueue(ctx, sendInvoice{}, tenure.In(time.Hour))
 		require.NoError(t, err)
-		j, _, err := node.Operator().Job(t.Context(), added.ID)
+		j, _, err := node.Operator().Jobs().Get(t.Context(), added.ID)
 		require.NoError(t, err)
 		var all map[string]any
 		if j.Meta != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/release"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 )
 
@@ -221,14 +221,14 @@ func TestARollingUpgradeFromTheReleaseBefore(t *testing.T) {
 	u.flows("before", "p1", "p2")
 	cfg, err := config.Load(u.file("migrate"))
 	require.NoError(t, err)
-	_, err = tenure.Migrate(t.Context(), cfg, "p1")
+	_, err = operate.Migrate(t.Context(), cfg, "p1")
 	require.NoError(t, err)
-	require.Equal(t, int(tenure.LedgerVersion()), b.count("p1", version))
+	require.Equal(t, int(operate.LedgerVersion()), b.count("p1", version))
 	u.flows("before", "p1", "p2")
 	a2 := u.start("after", "node", "a2")
 	old[0].stop()
 	u.flows("before", "p2") // which the new one cannot use yet
-	_, err = tenure.Migrate(t.Context(), cfg)
+	_, err = operate.Migrate(t.Context(), cfg)
 	require.NoError(t, err)
 	clients = append(clients, u.start("after", "client", "c2"))
 	old[1].stop()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -56,15 +57,15 @@ func TestTenantsShareByWeightLive(t *testing.T) {
 		return float64(mine) / counted
 	}
 	require.InDelta(t, 0.5, share(), 0.1)
-	require.NoError(t, op.SetTenantWeight(t.Context(), "t1", 4))
+	require.NoError(t, op.Tenants().SetWeight(t.Context(), "t1", 4))
 	require.InDelta(t, 0.8, share(), 0.1)
-	require.NoError(t, op.SetTenantWeight(t.Context(), "t1", 1))
-	require.NoError(t, op.SetTenantWeight(t.Context(), "t2", 4))
+	require.NoError(t, op.Tenants().SetWeight(t.Context(), "t1", 1))
+	require.NoError(t, op.Tenants().SetWeight(t.Context(), "t2", 4))
 	require.InDelta(t, 0.2, share(), 0.1)
-	tenants, err := op.Tenants(t.Context())
+	tenants, err := op.Tenants().List(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []tenure.TenantStatus{{Tenant: "t1", Pool: "p1", State: "active", Weight: 1}, {Tenant: "t2", Pool: "p1", State: "active", Weight: 4}}, tenants)
+	require.Equal(t, []operate.TenantStatus{{Tenant: "t1", Pool: "p1", State: "active", Weight: 1}, {Tenant: "t2", Pool: "p1", State: "active", Weight: 4}}, tenants)
 	for _, bad := range []int{0, 101} {
-		require.ErrorContains(t, op.SetTenantWeight(t.Context(), "t1", bad), "1 to 100 are allowed")
+		require.ErrorContains(t, op.Tenants().SetWeight(t.Context(), "t1", bad), "1 to 100 are allowed")
 	}
 }

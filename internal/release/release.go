@@ -19,6 +19,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -49,7 +50,7 @@ func Run(role, file, name string) error {
 	}()
 	switch role {
 	case "migrate":
-		_, err := tenure.Migrate(context.Background(), cfg)
+		_, err := operate.Migrate(context.Background(), cfg)
 		return err
 	case "node":
 		return runNode(ctx, cfg, name)

@@ -47,7 +47,7 @@ type Mover struct {
 	Deed func(stage string) store.Deed
 }
 
-// MoveTenant is tenure.Operator.MoveTenant.
+// MoveTenant is operate.Tenants.Move.
 func (v Mover) MoveTenant(ctx context.Context, id tenancy.ID, to *routing.Pool, o Options) (Result, error) {
 	m := &move{Mover: v, id: id, to: to, options: o, step: store.Move{Tenant: string(id), Mover: uuid.New()},
 		out: Result{To: to.Name, Jobs: map[string]int{}}}

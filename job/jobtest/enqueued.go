@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // Pending is a job that has yet to run, for the first time or again.
@@ -54,11 +54,11 @@ const pendingMost = 100_000
 
 // pending lists the tenant's jobs that have yet to run, of one kind or, if that is
 // empty, of all.
-func (c *Tenant) pending(kind string) []tenure.JobStatus {
+func (c *Tenant) pending(kind string) []operate.JobStatus {
 	c.t.Helper()
-	var out []tenure.JobStatus
+	var out []operate.JobStatus
 	for _, state := range pendingStates {
-		jobs, err := c.env.Client().Operator().Jobs(c, tenure.JobFilter{State: state, Tenant: string(c.ID), Kind: kind, Limit: pendingMost})
+		jobs, err := c.env.Client().Operator().Jobs().List(c, operate.JobFilter{State: state, Tenant: string(c.ID), Kind: kind, Limit: pendingMost})
 		if err != nil {
 			c.t.Fatalf("jobtest: %v", err)
 		}
@@ -93,7 +93,7 @@ func (c *Tenant) inventory() string {
 }
 
 // dueIn is how long until a pending job is due.
-func dueIn(s tenure.JobStatus) time.Duration {
+func dueIn(s operate.JobStatus) time.Duration {
 	if s.State == "waiting" {
 		return 0
 	}
@@ -101,7 +101,7 @@ func dueIn(s tenure.JobStatus) time.Duration {
 }
 
 // recordOf is the record that the job's next run would see.
-func recordOf(s tenure.JobStatus) job.Record {
+func recordOf(s operate.JobStatus) job.Record {
 	return job.Record{
 		ID: s.ID, Tenant: s.Tenant, Queue: s.Queue, Kind: s.Kind, Priority: s.Priority,
 		Payload: s.Payload, Meta: s.Meta, Attempt: s.Attempt + 1, MaxAttempts: s.MaxAttempts, Losses: s.Losses,

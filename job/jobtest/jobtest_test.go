@@ -76,7 +76,7 @@ func effects(c *jobtest.Tenant) []int32 {
 
 // state is where the job of a run stands in the ledger, and the last error there.
 func (b *bundle) state(t *testing.T, r jobtest.Result) (state, lastError string) {
-	s, _, err := b.Client().Operator().Job(t.Context(), r.ID)
+	s, _, err := b.Client().Operator().Jobs().Get(t.Context(), r.ID)
 	require.NoError(t, err)
 	return s.State, s.Error
 }
@@ -123,7 +123,7 @@ func TestRun_report(t *testing.T) {
 		require.Equal(t, "so far", res.Report.Note)
 		require.Equal(t, "a line", res.Report.Lines[0].Text)
 		require.Equal(t, fmt.Sprint(n), string(res.Report.Output))
-		s, _, err := b.Client().Operator().Job(t.Context(), res.ID)
+		s, _, err := b.Client().Operator().Jobs().Get(t.Context(), res.ID)
 		require.NoError(t, err)
 		require.Len(t, s.Reports, 1)
 		require.EqualValues(t, n, s.Reports[0].Done)
@@ -252,7 +252,7 @@ func TestRun_cancelledMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.ping = func(ctx context.Context, j *job.Job[ping]) error {
-		running, err := b.Client().Operator().Cancel(ctx, j.ID)
+		running, err := b.Client().Operator().Jobs().Cancel(ctx, j.ID)
 		if err != nil || !running {
 			return job.Discard(fmt.Errorf("running %v, error %w", running, err))
 		}
@@ -411,7 +411,7 @@ func TestTwoPools(t *testing.T) {
 		c := b.Tenant(t, id)
 		res := c.Run(write{len(id)})
 		require.Equal(t, job.Done, res.State)
-		s, _, err := b.Client().Operator().Job(c, res.ID)
+		s, _, err := b.Client().Operator().Jobs().Get(c, res.ID)
 		require.NoError(t, err)
 		require.Equal(t, pool, s.Pool)
 		require.Equal(t, []int32{int32(len(id))}, effects(c))

@@ -15,6 +15,7 @@ import (
 	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -78,7 +79,7 @@ func (c *Tenant) Run(args job.Args, opts ...tenure.Option) Result {
 	if added.Duplicate {
 		c.t.Fatalf("jobtest: run %s: nothing was enqueued, as the unfinished job %s has the same unique key", args.Kind(), added.ID)
 	}
-	s, _, err := e.Client().Operator().Job(c, added.ID)
+	s, _, err := e.Client().Operator().Jobs().Get(c, added.ID)
 	if err != nil {
 		c.t.Fatalf("jobtest: %v", err)
 	}
@@ -237,7 +238,7 @@ func (e *Env) run(ctx context.Context, p *pool, pick pickFunc) ([]Result, error)
 	return results, nil
 }
 
-// cancelPoll is how often a running job is looked at for a Operator.Cancel.
+// cancelPoll is how often a running job is looked at for an operate.Jobs.Cancel.
 const cancelPoll = 20 * time.Millisecond
 
 // await waits for the end of one of some jobs, and cancels those that somebody asks for.
@@ -308,6 +309,6 @@ func (o *owner) Reported(*execution.Claim) {}
 func (o *owner) CapacityAvailable() {}
 
 // byAge orders jobs as they were enqueued.
-func byAge(a, b tenure.JobStatus) int {
+func byAge(a, b operate.JobStatus) int {
 	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -49,9 +50,9 @@ func setup(t *testing.T) *bed {
 	later, err := c.client.Enqueue(acme(ctx), report{Pages: 2}, tenure.In(24*time.Hour))
 	require.NoError(t, err)
 	b.waits = later.ID
-	_, err = c.op.Schedules().Set(ctx, tenure.Schedule{Tenant: "acme", Name: "nightly", Args: report{3}, Rule: "0 7 * * *"})
+	_, err = c.op.Schedules().Set(ctx, operate.Schedule{Tenant: "acme", Name: "nightly", Args: report{3}, Rule: "0 7 * * *"})
 	require.NoError(t, err)
-	require.NoError(t, c.op.Limits().Set(ctx, tenure.Limit{Tenant: "globex", MaxRunning: 7, Kind: "report.make"}))
+	require.NoError(t, c.op.Limits().Set(ctx, operate.Limit{Tenant: "globex", MaxRunning: 7, Kind: "report.make"}))
 	_, err = c.client.EnqueueBatch(acme(ctx), tenure.Batch{Then: invoice{1}, Jobs: []tenure.Entry{{Args: report{1}, Options: []tenure.Option{tenure.In(time.Hour)}}}})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return b.deadLetters(t) == 5 }, patience, 50*time.Millisecond)
@@ -90,7 +91,7 @@ func (b *bed) holder(t *testing.T, pool string) (holder, other *process) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		holder, other = nil, nil
-		seen, err := b.op.Overview(t.Context(), pool)
+		seen, err := b.op.Pools().Overview(t.Context(), pool)
 		for _, p := range b.nodes {
 			switch {
 			case err != nil || !p.runs():

@@ -21,6 +21,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 	"github.com/tenurehq/tenure/web"
@@ -129,7 +130,7 @@ type cluster struct {
 	db     map[string]*pgxpool.Pool
 	nodes  []*process
 	client *tenure.Client
-	op     *tenure.Operator
+	op     *operate.Operator
 }
 
 // homes is which tenants live where.
@@ -158,7 +159,7 @@ func startCluster(ctx context.Context, dir string) (c *cluster, err error) {
 			}
 		}
 	}
-	if _, err := tenure.Migrate(ctx, c.cfg); err != nil {
+	if _, err := operate.Migrate(ctx, c.cfg); err != nil {
 		return nil, err
 	}
 	ports := make([]int, 6)

@@ -21,6 +21,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -89,7 +90,7 @@ func (b *Bed) fill(ctx context.Context, pools, tenants int) error {
 		b.Config.Tenants.Static[id] = routing.TenantConfig{Pool: pool}
 		schemas[pool] = append(schemas[pool], SchemaSQL(id))
 	}
-	if _, err := tenure.Migrate(ctx, b.Config); err != nil {
+	if _, err := operate.Migrate(ctx, b.Config); err != nil {
 		return err
 	}
 	const atOnce = 500 // more than some thousands in one transaction would be too many locks
@@ -262,7 +263,7 @@ func (b *Bed) ClonePools(ctx context.Context, pools int) error {
 		return err
 	}
 	b.Config.Pools = map[string]routing.PoolConfig{template: {DSN: server.DSN(template)}}
-	if _, err := tenure.Migrate(ctx, b.Config); err != nil {
+	if _, err := operate.Migrate(ctx, b.Config); err != nil {
 		return err
 	}
 	b.Config.Pools = map[string]routing.PoolConfig{}

@@ -22,15 +22,16 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/internal/tracing"
-	"github.com/tenurehq/tenure/web/internal/external"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/web/internal/reveal"
+	"github.com/tenurehq/tenure/web/internal/workers"
 )
 
 // server is what the routes' handlers answer requests with.
 type server struct {
-	operator *tenure.Operator
+	operator *operate.Operator
 	client   *tenure.Client
-	external *external.Workers
+	external *workers.Workers
 	reveal   reveal.Revealer
 	log      *zap.Logger
 	limits   limits
@@ -73,7 +74,7 @@ func InProcess(client *tenure.Client, l Local) http.Handler {
 const never = 100 * 365 * 24 * time.Hour
 
 func newServer(client *tenure.Client, r reveal.Revealer, log *zap.Logger) *server {
-	return &server{operator: client.Operator(), client: client, external: external.New(client), reveal: r, log: log, limits: public}
+	return &server{operator: client.Operator(), client: client, external: workers.New(client), reveal: r, log: log, limits: public}
 }
 
 // note tells who sees all that this process does why something was not done, or not wholly. What is wrong with the
@@ -194,7 +195,7 @@ func requireRole(api huma.API, role access.Role) func(huma.Context, func(huma.Co
 		case !g.May(role):
 			_ = huma.WriteErr(api, ctx, http.StatusForbidden, "this needs the role "+role.String()+", and the token has "+g.Role.String())
 		default:
-			next(huma.WithContext(ctx, tenure.ByWhom(ctx.Context(), g.Who())))
+			next(huma.WithContext(ctx, operate.ByWhom(ctx.Context(), g.Who())))
 		}
 	}
 }

@@ -92,7 +92,7 @@ func TestRequestsMayBelongToATrace(t *testing.T) {
 	for header, want := range map[string]string{parent: parent, "nonsense": ""} {
 		id, err := job.ParseID(b.enqueue("acme", "Traceparent", header))
 		require.NoError(t, err)
-		j, _, err := b.env.Client().Operator().Job(t.Context(), id)
+		j, _, err := b.env.Client().Operator().Jobs().Get(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, want, job.TraceparentOf(j.Meta))
 	}

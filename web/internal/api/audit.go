@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -33,13 +33,13 @@ type auditOut struct {
 
 // listAudit lists what operators have done to what the grant reaches.
 func listAudit(ctx context.Context, s *server, in *auditIn) (*list[auditOut], error) {
-	found, err := gather(ctx, in.Tenant, in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]tenure.AuditEntry, error) {
-		return s.operator.Audit(ctx, tenure.AuditFilter{Pool: of.pool, Tenant: tenancy.ID(of.tenant), Who: in.Who, Action: in.Action, Job: job.ID(in.Job), After: in.After, Limit: in.Limit + 1})
+	found, err := gather(ctx, in.Tenant, in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]operate.AuditEntry, error) {
+		return s.operator.Audit(ctx, operate.AuditFilter{Pool: of.pool, Tenant: tenancy.ID(of.tenant), Who: in.Who, Action: in.Action, Job: job.ID(in.Job), After: in.After, Limit: in.Limit + 1})
 	})
-	return pageOf(found, err, in.Limit, tenure.CompareAudit, newAudit)
+	return pageOf(found, err, in.Limit, operate.CompareAudit, newAudit)
 }
 
-func newAudit(e *tenure.AuditEntry) auditOut {
+func newAudit(e *operate.AuditEntry) auditOut {
 	out := auditOut{e.At, e.Pool, e.Who, e.Action, e.Tenant, "", e.Subject, e.Detail, e.Text()}
 	if e.Job != 0 {
 		out.Job = e.Job.String()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -30,7 +31,7 @@ type batchOut struct {
 	Open       []string   `json:"open,omitempty" doc:"of a single batch: up to 20 of the jobs that it still waits for"`
 }
 
-func newBatch(b *tenure.BatchStatus) batchOut {
+func newBatch(b *operate.BatchStatus) batchOut {
 	out := batchOut{b.ID.String(), b.Tenant, b.Pool, "open", b.OnFailure, b.Jobs, b.Unfinished(), b.Done, b.Dead, b.Cancelled, b.Unknown, b.CreatedAt, timeOrNone(b.ClosedAt), nil}
 	if out.ClosedAt != nil {
 		out.State = "closed"
@@ -49,10 +50,10 @@ type batchesIn struct {
 }
 
 func listBatches(ctx context.Context, s *server, in *batchesIn) (*list[batchOut], error) {
-	found, err := gather(ctx, in.Tenant, in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]tenure.BatchStatus, error) {
-		return s.operator.Batches().List(ctx, tenure.BatchFilter{Tenant: tenancy.ID(of.tenant), Pool: of.pool, After: in.After, Limit: in.Limit + 1})
+	found, err := gather(ctx, in.Tenant, in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]operate.BatchStatus, error) {
+		return s.operator.Batches().List(ctx, operate.BatchFilter{Tenant: tenancy.ID(of.tenant), Pool: of.pool, After: in.After, Limit: in.Limit + 1})
 	})
-	return pageOf(found, err, in.Limit, tenure.CompareBatches, newBatch)
+	return pageOf(found, err, in.Limit, operate.CompareBatches, newBatch)
 }
 
 // NewBatch is a batch that is to be added, exported for huma as [JobOut] is.

@@ -10,9 +10,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -36,11 +36,11 @@ type deadGroupOut struct {
 }
 
 func listDeadGroups(ctx context.Context, s *server, in *deadGroupsIn) (*list[deadGroupOut], error) {
-	parts, err := gather(ctx, in.Tenant, in.Pool, s.limits.groups, func(ctx context.Context, of scope) ([]tenure.DeadGroup, error) {
-		return s.operator.DeadLetters().Groups(ctx, tenure.DeadFilter{Pool: of.pool, Tenant: of.tenant, Kind: in.Kind, Error: in.Error, Group: in.Group, Before: in.Before})
+	parts, err := gather(ctx, in.Tenant, in.Pool, s.limits.groups, func(ctx context.Context, of scope) ([]operate.DeadGroup, error) {
+		return s.operator.DeadLetters().Groups(ctx, operate.DeadFilter{Pool: of.pool, Tenant: of.tenant, Kind: in.Kind, Error: in.Error, Group: in.Group, Before: in.Before})
 	})
 	var out []deadGroupOut
-	for _, g := range tenure.MergeGroups(parts) {
+	for _, g := range operate.MergeGroups(parts) {
 		out = append(out, deadGroupOut{g.ID, g.Kind, g.Pattern, g.Count, g.First, g.Last, strconv.FormatInt(int64(g.Sample), 10)})
 	}
 	return listOf(out, err)
@@ -81,18 +81,18 @@ type BegunOut struct {
 }
 
 // changeDead has something done to dead letters: by the holders of the pools' locks, or here and now.
-func changeDead(begin func(*tenure.DeadLetters, context.Context, tenure.DeadFilter, float64, string) (uuid.UUID, error),
-	do func(*tenure.DeadLetters, context.Context, tenure.DeadFilter, float64) (tenure.DeadResult, error)) func(*server, huma.API, huma.Operation) {
+func changeDead(begin func(*operate.DeadLetters, context.Context, operate.DeadFilter, float64, string) (uuid.UUID, error),
+	do func(*operate.DeadLetters, context.Context, operate.DeadFilter, float64) (operate.DeadResult, error)) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *changeDeadIn) (*object[changedDeadOut], error) {
 		b := &in.Body
 		if err := ofWhom(ctx, b.Tenant, b.AllTenants); err != nil {
 			return nil, err
 		}
-		f := tenure.DeadFilter{Kind: b.Kind, Error: b.Error, Group: b.Group}
+		f := operate.DeadFilter{Kind: b.Kind, Error: b.Error, Group: b.Group}
 		if b.Before != nil {
 			f.Before = *b.Before
 		}
-		if chosen := f != (tenure.DeadFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
+		if chosen := f != (operate.DeadFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
 			return nil, huma.Error422UnprocessableEntity("say which dead letters: by group, kind, tenant, pool, error or before; or all, and none of these")
 		}
 		if !b.Now {
@@ -176,7 +176,7 @@ type operationOut struct {
 	Failure     string     `json:"failure,omitempty" doc:"with what, as far as that is not for the node's log only"`
 }
 
-func (s *server) newOperation(o *tenure.OperationStatus) operationOut {
+func (s *server) newOperation(o *operate.OperationStatus) operationOut {
 	failure := ""
 	if s.failed != nil {
 		failure = o.Failure
@@ -230,7 +230,7 @@ func cancelOperation(ctx context.Context, s *server, in *operationIn) (*none, er
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(parts, func(o tenure.OperationStatus) bool { return o.State == "running" }) {
+	if !slices.ContainsFunc(parts, func(o operate.OperationStatus) bool { return o.State == "running" }) {
 		return nil, huma.Error409Conflict("it is " + parts[0].State + ", and there is nothing left to cancel")
 	}
 	_, err = s.operator.Operations().Cancel(ctx, in.ID)

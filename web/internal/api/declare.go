@@ -5,7 +5,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // declare completes the document by what the requests' types cannot say.
@@ -51,7 +51,7 @@ func declare(document *huma.OpenAPI) {
 	}
 	for _, p := range document.Paths["/api/v1/jobs"].Get.Parameters {
 		if p.Name == "state" {
-			p.Schema.Extensions = rules{"enum": tenure.States}
+			p.Schema.Extensions = rules{"enum": operate.States}
 		}
 	}
 	rule(schemas["SetLimitInBody"], isTrue("every_tenant"), rules{"not": oneOf("tenant")}, oneOf("tenant"))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 	"github.com/tenurehq/tenure/web/internal/wire"
 )
@@ -94,12 +95,12 @@ func (s *server) refuseOther(ctx context.Context, key, hash string, added tenure
 	if err != nil || key == "" || !added.Duplicate {
 		return err
 	}
-	j, _, err := s.operator.Job(ctx, added.ID)
+	j, _, err := s.operator.Jobs().Get(ctx, added.ID)
 	return other(hash, j, err)
 }
 
 // other is errOtherRequest if a job was made of another request. What became of a job that is not kept nobody knows.
-func other(hash string, j tenure.JobStatus, err error) error {
+func other(hash string, j operate.JobStatus, err error) error {
 	switch was := job.RequestOf(j.Meta); {
 	case errors.Is(err, tenure.ErrNotFound):
 		return nil
@@ -255,7 +256,7 @@ func enqueueMany(ctx context.Context, s *server, in *enqueueManyIn) (*object[enq
 		}
 	}
 	if in.Key != "" {
-		first, err := s.operator.JobWithKey(ctx, entries[0].Tenant, keyOfMany(in.Key, 0))
+		first, err := s.operator.Jobs().WithKey(ctx, entries[0].Tenant, keyOfMany(in.Key, 0))
 		if _, down := tenure.DownPool(err); !down { // others' jobs are added, and the answer says which are not
 			if err := other(hash, first, err); err != nil {
 				return nil, err

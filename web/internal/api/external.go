@@ -10,7 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -33,12 +33,12 @@ type WorkerLock struct {
 	Worker string `json:"worker" minLength:"1" maxLength:"128"`
 }
 
-func (l *WorkerLock) lock() (tenure.ExternalLock, error) {
+func (l *WorkerLock) lock() (external.Lock, error) {
 	id, err := strconv.ParseInt(l.Job, 10, 64)
 	if err != nil {
-		return tenure.ExternalLock{}, huma.Error422UnprocessableEntity("job: this is no id of a job")
+		return external.Lock{}, huma.Error422UnprocessableEntity("job: this is no id of a job")
 	}
-	return tenure.ExternalLock{Job: job.ID(id), Turn: l.Turn, Worker: l.Worker}, nil
+	return external.Lock{Job: job.ID(id), Turn: l.Turn, Worker: l.Worker}, nil
 }
 
 type acquiredOut struct {
@@ -61,7 +61,7 @@ type acquiredOut struct {
 
 func acquire(ctx context.Context, s *server, in *acquireIn) (*list[acquiredOut], error) {
 	b := &in.Body
-	r := tenure.AcquireRequest{Topic: b.Topic, Worker: b.Worker, Max: b.Max,
+	r := external.AcquireRequest{Topic: b.Topic, Worker: b.Worker, Max: b.Max,
 		LockFor: time.Duration(b.Lock) * time.Second, Wait: time.Duration(b.Wait) * time.Second}
 	for _, id := range b.Tenants {
 		r.Tenants = append(r.Tenants, tenancy.ID(id))
@@ -76,7 +76,7 @@ func acquire(ctx context.Context, s *server, in *acquireIn) (*list[acquiredOut],
 }
 
 // ownLock is a lock on a job that the grant reaches.
-func ownLock(ctx context.Context, s *server, in *WorkerLock) (tenure.ExternalLock, error) {
+func ownLock(ctx context.Context, s *server, in *WorkerLock) (external.Lock, error) {
 	l, err := in.lock()
 	if err == nil {
 		err = s.reachJob(ctx, l.Job)
@@ -96,7 +96,7 @@ func complete(ctx context.Context, s *server, in *completeIn) (*none, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.external.Complete(ctx, tenure.ExternalResult{ExternalLock: l, Output: in.Body.Output})
+	return nil, s.external.Complete(ctx, external.Result{Lock: l, Output: in.Body.Output})
 }
 
 type completeManyIn struct {
@@ -118,7 +118,7 @@ type completeManyOut struct {
 // completeMany ends all jobs that are still the worker's. What the grant does not reach is lost, as what is not there is.
 func completeMany(ctx context.Context, s *server, in *completeManyIn) (*object[completeManyOut], error) {
 	out := &object[completeManyOut]{completeManyOut{Lost: []string{}}}
-	var done []tenure.ExternalResult
+	var done []external.Result
 	for _, j := range in.Body.Jobs {
 		l, err := ownLock(ctx, s, &WorkerLock{j.Job, j.Turn, in.Body.Worker})
 		switch {
@@ -127,14 +127,14 @@ func completeMany(ctx context.Context, s *server, in *completeManyIn) (*object[c
 		case err != nil:
 			return nil, err
 		default:
-			done = append(done, tenure.ExternalResult{ExternalLock: l, Output: j.Output})
+			done = append(done, external.Result{Lock: l, Output: j.Output})
 		}
 	}
 	if len(done) == 0 {
 		return out, nil
 	}
 	err := s.external.Complete(ctx, done...)
-	var lost *tenure.LockLostError
+	var lost *external.LockLostError
 	if errors.As(err, &lost) {
 		for _, id := range lost.Jobs {
 			out.Body.Lost = append(out.Body.Lost, id.String())
@@ -150,7 +150,7 @@ func completeMany(ctx context.Context, s *server, in *completeManyIn) (*object[c
 // isLost says whether err is about nothing but locks that were lost.
 func isLost(err error) bool {
 	switch e := err.(type) {
-	case *tenure.LockLostError:
+	case *external.LockLostError:
 		return true
 	case interface{ Unwrap() error }:
 		return isLost(e.Unwrap())
@@ -177,7 +177,7 @@ func fail(ctx context.Context, s *server, in *failIn) (*none, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.external.Fail(ctx, tenure.ExternalFailure{ExternalLock: l, Error: b.Error, Stack: b.Stack,
+	return nil, s.external.Fail(ctx, external.Failure{Lock: l, Error: b.Error, Stack: b.Stack,
 		Delay: time.Duration(b.Delay) * time.Second, Retries: b.Retries})
 }
 
@@ -194,7 +194,7 @@ func raise(ctx context.Context, s *server, in *raiseIn) (*none, error) {
 	b := &in.Body
 	l, err := ownLock(ctx, s, &b.WorkerLock)
 	if err == nil {
-		err = s.external.RaiseError(ctx, tenure.ExternalError{ExternalLock: l, Code: b.Code, Message: b.Message, Output: b.Output})
+		err = s.external.RaiseError(ctx, external.Raised{Lock: l, Code: b.Code, Message: b.Message, Output: b.Output})
 	}
 	return nil, err
 }

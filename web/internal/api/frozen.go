@@ -6,8 +6,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/operate"
 )
 
 type frozenOut struct {
@@ -18,15 +18,15 @@ type frozenOut struct {
 }
 
 func listFrozenQueues(ctx context.Context, s *server, _ *none) (*list[frozenOut], error) {
-	return listFrozen(ctx, s, func(f tenure.FrozenStatus) bool { return f.Queue != "" })
+	return listFrozen(ctx, s, func(f operate.FrozenStatus) bool { return f.Queue != "" })
 }
 
 func listFrozenKinds(ctx context.Context, s *server, _ *none) (*list[frozenOut], error) {
-	return listFrozen(ctx, s, func(f tenure.FrozenStatus) bool { return f.Kind != "" })
+	return listFrozen(ctx, s, func(f operate.FrozenStatus) bool { return f.Kind != "" })
 }
 
 // listFrozen is for grants that are not bound to tenants: what is frozen is of all.
-func listFrozen(ctx context.Context, s *server, wanted func(tenure.FrozenStatus) bool) (*list[frozenOut], error) {
+func listFrozen(ctx context.Context, s *server, wanted func(operate.FrozenStatus) bool) (*list[frozenOut], error) {
 	g := access.From(ctx)
 	if !g.SeesTenant("") {
 		return nil, hidden
@@ -52,22 +52,22 @@ type kindIn struct {
 }
 
 // onQueue is a route that does something to a queue in all pools.
-func onQueue(do func(*tenure.Operator, context.Context, string) error) func(*server, huma.API, huma.Operation) {
+func onQueue(do func(*operate.Queues, context.Context, string) error) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *queueIn) (*none, error) {
-		return nil, inAllPools(ctx, s, do, in.Queue)
+		return nil, inAllPools(ctx, s.operator.Queues(), do, in.Queue)
 	})
 }
 
 // onKind is a route that does something to a kind in all pools.
-func onKind(do func(*tenure.Operator, context.Context, string) error) func(*server, huma.API, huma.Operation) {
+func onKind(do func(*operate.Kinds, context.Context, string) error) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *kindIn) (*none, error) {
-		return nil, inAllPools(ctx, s, do, in.Kind)
+		return nil, inAllPools(ctx, s.operator.Kinds(), do, in.Kind)
 	})
 }
 
-func inAllPools(ctx context.Context, s *server, do func(*tenure.Operator, context.Context, string) error, name string) error {
+func inAllPools[T any](ctx context.Context, of T, do func(T, context.Context, string) error, name string) error {
 	if err := forEveryone(ctx); err != nil {
 		return err
 	}
-	return do(s.operator, ctx, name)
+	return do(of, ctx, name)
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -59,7 +59,7 @@ type JobOut struct {
 	Handled       bool       `json:"handled" doc:"false: it waits, and no live node has a handler for its kind"`
 }
 
-func newJob(j *tenure.JobStatus) JobOut {
+func newJob(j *operate.JobStatus) JobOut {
 	return JobOut{j.ID.String(), j.Pool, j.Tenant, j.State, j.Kind, j.Queue, int(j.Priority), j.Attempt, j.MaxAttempts, j.Losses, j.Timeout.Milliseconds(),
 		j.CreatedAt, timeOrNone(j.At), timeOrNone(j.StartedAt), timeOrNone(j.ResumeAt), j.Node, j.Error, j.UniqueKey, j.ExclusiveKey, j.CorrelationID, job.TagsOf(j.Meta), j.External, j.Handled}
 }
@@ -77,16 +77,16 @@ type jobsIn struct {
 }
 
 func listJobs(ctx context.Context, s *server, in *jobsIn) (*list[JobOut], error) {
-	f := tenure.JobFilter{State: in.State, Kind: in.Kind, Queue: in.Queue, Tags: in.Tags, CorrelationID: in.CorrelationID, After: in.After, Limit: in.Limit + 1}
+	f := operate.JobFilter{State: in.State, Kind: in.Kind, Queue: in.Queue, Tags: in.Tags, CorrelationID: in.CorrelationID, After: in.After, Limit: in.Limit + 1}
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	found, err := gather(ctx, in.Tenant, in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]tenure.JobStatus, error) {
+	found, err := gather(ctx, in.Tenant, in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]operate.JobStatus, error) {
 		f := f
 		f.Tenant, f.Pool = of.tenant, of.pool
-		return s.operator.Jobs(ctx, f)
+		return s.operator.Jobs().List(ctx, f)
 	})
-	return pageOf(found, err, in.Limit, tenure.CompareJobs, newJob)
+	return pageOf(found, err, in.Limit, operate.CompareJobs, newJob)
 }
 
 type failureOut struct {
@@ -123,7 +123,7 @@ type JobDetail struct {
 	Reports       []reportOut  `json:"reports" nullable:"false" doc:"what its runs said of themselves"`
 }
 
-func (s *server) newJobDetail(ctx context.Context, j *tenure.JobStatus, failed []job.RunError) JobDetail {
+func (s *server) newJobDetail(ctx context.Context, j *operate.JobStatus, failed []job.RunError) JobDetail {
 	out := JobDetail{JobOut: newJob(j), CancelAskedAt: timeOrNone(j.CancelAsked), Errors: []failureOut{}, Reports: []reportOut{}}
 	for _, f := range failed {
 		out.Errors = append(out.Errors, failureOut{f.Attempt, f.At, f.Node, f.Error, f.Stack})
@@ -185,11 +185,11 @@ type whyOut struct {
 }
 
 func explainJob(ctx context.Context, s *server, in *JobIn) (*object[whyOut], error) {
-	e, err := s.operator.ExplainJob(ctx, job.ID(in.ID))
+	e, err := s.operator.Jobs().Explain(ctx, job.ID(in.ID))
 	if err == nil && !sees(ctx, tenancy.ID(e.Job.Tenant), e.Job.Pool) {
 		err = hidden
 	}
-	if e.Reason == tenure.WaitsForDatabase && s.failed == nil {
+	if e.Reason == operate.WaitsForDatabase && s.failed == nil {
 		e.Text = databaseDown
 	}
 	return &object[whyOut]{whyOut{newJob(&e.Job), string(e.Reason), e.Text, e.Advice}}, err
@@ -203,12 +203,12 @@ func cancelJob(ctx context.Context, s *server, in *JobIn) (*object[cancelOut], e
 	if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
 		return nil, err
 	}
-	running, err := s.operator.Cancel(ctx, job.ID(in.ID))
+	running, err := s.operator.Jobs().Cancel(ctx, job.ID(in.ID))
 	return &object[cancelOut]{cancelOut{running}}, err
 }
 
 // onJob is a route that does something to a job, and has nothing to say.
-func onJob(do func(context.Context, *tenure.Operator, job.ID) error) func(*server, huma.API, huma.Operation) {
+func onJob(do func(context.Context, *operate.Operator, job.ID) error) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *JobIn) (*none, error) {
 		if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
 			return nil, err
@@ -225,8 +225,8 @@ func retryJob(ctx context.Context, s *server, in *JobIn) (*object[retryOut], err
 	if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
 		return nil, err
 	}
-	err := s.operator.Retry(ctx, job.ID(in.ID))
-	if state := (*tenure.StateError)(nil); errors.As(err, &state) && state.State == "waiting" {
+	err := s.operator.Jobs().Retry(ctx, job.ID(in.ID))
+	if state := (*operate.StateError)(nil); errors.As(err, &state) && state.State == "waiting" {
 		return &object[retryOut]{retryOut{true}}, nil
 	}
 	return &object[retryOut]{}, err
@@ -241,7 +241,7 @@ func suspendJob(ctx context.Context, s *server, in *suspendIn) (*none, error) {
 	if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
 		return nil, err
 	}
-	return nil, s.operator.Suspend(ctx, job.ID(in.ID), in.Until)
+	return nil, s.operator.Jobs().Suspend(ctx, job.ID(in.ID), in.Until)
 }
 
 type changeIn struct {
@@ -259,14 +259,18 @@ func changeJob(ctx context.Context, s *server, in *changeIn) (*none, error) {
 		return nil, err
 	}
 	b := &in.Body
-	c := tenure.JobChange{Priority: b.Priority, DueAt: b.DueAt, MaxAttempts: b.MaxAttempts}
+	c := operate.JobChange{Priority: b.Priority, DueAt: b.DueAt, MaxAttempts: b.MaxAttempts}
 	if b.TimeoutMS != nil {
 		d := time.Duration(*b.TimeoutMS) * time.Millisecond
 		c.Timeout = &d
 	}
-	return nil, s.operator.ChangeJob(ctx, job.ID(in.ID), c)
+	return nil, s.operator.Jobs().Change(ctx, job.ID(in.ID), c)
 }
 
-func resumeJob(ctx context.Context, op *tenure.Operator, id job.ID) error { return op.Resume(ctx, id) }
+func resumeJob(ctx context.Context, op *operate.Operator, id job.ID) error {
+	return op.Jobs().Resume(ctx, id)
+}
 
-func runJob(ctx context.Context, op *tenure.Operator, id job.ID) error { return op.RunJob(ctx, id) }
+func runJob(ctx context.Context, op *operate.Operator, id job.ID) error {
+	return op.Jobs().Run(ctx, id)
+}

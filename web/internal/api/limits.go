@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/operate"
 )
 
 type limitOut struct {
@@ -39,7 +39,7 @@ func listLimits(ctx context.Context, s *server, _ *none) (*list[limitOut], error
 	all, err := s.operator.Limits().List(ctx)
 	var out []limitOut
 	for _, l := range all {
-		o := limitOut{string(l.Tenant), l.Tenant == tenure.EveryTenant, l.Tenant == tenure.AllTenants, l.Kind, l.Queue, l.Key, l.EachKey, l.MaxRunning, l.Rate, l.Per.Milliseconds(), l.Burst, l.Running, timeOrNone(l.NextStart), l.Pool, nil}
+		o := limitOut{string(l.Tenant), l.Tenant == operate.EveryTenant, l.Tenant == operate.AllTenants, l.Kind, l.Queue, l.Key, l.EachKey, l.MaxRunning, l.Rate, l.Per.Milliseconds(), l.Burst, l.Running, timeOrNone(l.NextStart), l.Pool, nil}
 		if o.EveryTenant || o.AllTenants {
 			o.Tenant = ""
 		}

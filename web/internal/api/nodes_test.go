@@ -6,17 +6,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // What a node does is told by all its sessions, and not by that of one pool.
 func TestNodeStates(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	session := func(state string, ago time.Duration) tenure.SessionStatus {
-		return tenure.SessionStatus{Member: "a-1", State: state, StartedAt: now.Add(-time.Hour), LastSeen: now.Add(-ago), Unseen: ago}
+	session := func(state string, ago time.Duration) operate.SessionStatus {
+		return operate.SessionStatus{Member: "a-1", State: state, StartedAt: now.Add(-time.Hour), LastSeen: now.Add(-ago), Unseen: ago}
 	}
-	idle := func(ago time.Duration) tenure.SessionStatus {
+	idle := func(ago time.Duration) operate.SessionStatus {
 		s := session("left", ago)
 		s.Idle = true
 		return s
@@ -24,21 +24,21 @@ func TestNodeStates(t *testing.T) {
 	expired := session("live", time.Minute)
 	expired.Expired = true
 	for name, c := range map[string]struct {
-		sessions []tenure.SessionStatus
+		sessions []operate.SessionStatus
 		node     string
 		each     []string
 	}{
-		"works":                          {[]tenure.SessionStatus{session("live", 0)}, "live", []string{"live"}},
-		"is idle in another pool":        {[]tenure.SessionStatus{session("live", 0), idle(time.Hour)}, "live", []string{"live", "idle"}},
-		"is idle":                        {[]tenure.SessionStatus{idle(40 * time.Second), idle(time.Hour)}, "idle", []string{"idle", "idle"}},
-		"was idle, and died":             {[]tenure.SessionStatus{idle(2 * time.Minute)}, "left", []string{"left"}},
-		"has stopped":                    {[]tenure.SessionStatus{session("left", time.Second), idle(10 * time.Second)}, "left", []string{"left", "left"}},
-		"has left a pool, and is idle":   {[]tenure.SessionStatus{session("left", time.Minute), idle(10 * time.Second)}, "idle", []string{"left", "idle"}},
-		"is not seen":                    {[]tenure.SessionStatus{expired}, "expired", []string{"expired"}},
-		"was declared dead":              {[]tenure.SessionStatus{session("dead", time.Minute)}, "dead", []string{"dead"}},
-		"was declared dead and is idle":  {[]tenure.SessionStatus{session("dead", time.Minute), idle(time.Second)}, "idle", []string{"dead", "idle"}},
-		"was declared dead and is back":  {[]tenure.SessionStatus{session("dead", time.Minute), session("live", 0)}, "live", []string{"dead", "live"}},
-		"of a release that says nothing": {[]tenure.SessionStatus{session("left", 5*time.Second)}, "left", []string{"left"}},
+		"works":                          {[]operate.SessionStatus{session("live", 0)}, "live", []string{"live"}},
+		"is idle in another pool":        {[]operate.SessionStatus{session("live", 0), idle(time.Hour)}, "live", []string{"live", "idle"}},
+		"is idle":                        {[]operate.SessionStatus{idle(40 * time.Second), idle(time.Hour)}, "idle", []string{"idle", "idle"}},
+		"was idle, and died":             {[]operate.SessionStatus{idle(2 * time.Minute)}, "left", []string{"left"}},
+		"has stopped":                    {[]operate.SessionStatus{session("left", time.Second), idle(10 * time.Second)}, "left", []string{"left", "left"}},
+		"has left a pool, and is idle":   {[]operate.SessionStatus{session("left", time.Minute), idle(10 * time.Second)}, "idle", []string{"left", "idle"}},
+		"is not seen":                    {[]operate.SessionStatus{expired}, "expired", []string{"expired"}},
+		"was declared dead":              {[]operate.SessionStatus{session("dead", time.Minute)}, "dead", []string{"dead"}},
+		"was declared dead and is idle":  {[]operate.SessionStatus{session("dead", time.Minute), idle(time.Second)}, "idle", []string{"dead", "idle"}},
+		"was declared dead and is back":  {[]operate.SessionStatus{session("dead", time.Minute), session("live", 0)}, "live", []string{"dead", "live"}},
+		"of a release that says nothing": {[]operate.SessionStatus{session("left", 5*time.Second)}, "left", []string{"left"}},
 	} {
 		var each []string
 		for _, n := range newNodes(c.sessions) {

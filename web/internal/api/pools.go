@@ -7,6 +7,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -42,7 +43,7 @@ func listPools(ctx context.Context, s *server, _ *none) (*list[poolOut], error) 
 	}
 	ctx, cancel := s.look(ctx)
 	defer cancel()
-	all, err := s.operator.PoolStatuses(ctx)
+	all, err := s.operator.Pools().List(ctx)
 	var out []poolOut
 	for _, p := range all {
 		if l := p.Load; g.SeesPool(p.Pool) {
@@ -88,11 +89,11 @@ func listQueues(ctx context.Context, s *server, in *queuesIn) (*list[queueOut], 
 	}
 	ctx, cancel := s.look(ctx)
 	defer cancel()
-	all, err := s.operator.Queues(ctx, tenure.QueueFilter{Pool: in.Pool, Tenants: tenants})
+	all, err := s.operator.Queues().List(ctx, operate.QueueFilter{Pool: in.Pool, Tenants: tenants})
 	var out []queueOut
 	for _, q := range all {
 		if g.SeesPool(q.Pool) && q.Waiting+q.Running > 0 {
-			out = append(out, queueOut{q.Name, q.Pool, q.Waiting, tenure.More(q.Waiting), q.Running, q.Tenants, q.Oldest.Seconds()})
+			out = append(out, queueOut{q.Name, q.Pool, q.Waiting, operate.More(q.Waiting), q.Running, q.Tenants, q.Oldest.Seconds()})
 		}
 	}
 	return listOf(out, err)
@@ -119,10 +120,10 @@ func listLockChanges(ctx context.Context, s *server, in *lockChangesIn) (*list[l
 	if !g.SeesTenant("") {
 		return nil, hidden
 	}
-	all, err := gather(ctx, "", in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]tenure.LockChange, error) {
-		return s.operator.LockChanges(ctx, tenure.LockChangeFilter{Pool: of.pool, Limit: in.Limit})
+	all, err := gather(ctx, "", in.Pool, s.limits.look, func(ctx context.Context, of scope) ([]operate.LockChange, error) {
+		return s.operator.Pools().LockChanges(ctx, operate.LockChangeFilter{Pool: of.pool, Limit: in.Limit})
 	})
-	tenure.SortLockChanges(all)
+	operate.SortLockChanges(all)
 	var out []lockChangeOut
 	for _, c := range all[:min(in.Limit, len(all))] {
 		out = append(out, lockChangeOut{c.Pool, c.Epoch, c.Change, c.At, c.Node, c.Member, c.LostBy, c.Text()})
@@ -158,7 +159,7 @@ func listNodes(ctx context.Context, s *server, in *nodesIn) (*list[nodeOut], err
 	}
 	ctx, cancel := s.look(ctx)
 	defer cancel()
-	sessions, err := s.operator.SessionStatuses(ctx)
+	sessions, err := s.operator.Pools().Sessions(ctx)
 	var out []nodeOut
 	for _, n := range newNodes(sessions) {
 		if g.SeesPool(n.Pool) && (!in.Live || n.NodeState == "live" || n.NodeState == "idle") {
@@ -174,7 +175,7 @@ const idleSeen = 75 * time.Second
 
 // newNodes are sessions with what all those of a node's process tell of it. One of a pool says little of the node: that
 // ends the session in a pool that has nothing for it.
-func newNodes(sessions []tenure.SessionStatus) (out []nodeOut) {
+func newNodes(sessions []operate.SessionStatus) (out []nodeOut) {
 	seen, seenIdle := map[[2]string]time.Time{}, map[string]bool{} // by member and state, when last; members that were seen idle a moment ago
 	for i := range sessions {
 		n := &sessions[i]
@@ -218,7 +219,7 @@ func listClaims(ctx context.Context, s *server, in *poolIn) (*list[nodeOut], err
 	}
 	ctx, cancel := s.look(ctx)
 	defer cancel()
-	sessions, err := s.operator.Claims(ctx, in.Pool)
+	sessions, err := s.operator.Pools().Claims(ctx, in.Pool)
 	return listOf(newNodes(sessions), err)
 }
 
@@ -228,7 +229,7 @@ type examineIn struct {
 }
 
 // examine looks for what is wrong with all pools that the grant reaches, or those of them that are named.
-func examine(ctx context.Context, s *server, in *examineIn) (*object[tenure.Examination], error) {
+func examine(ctx context.Context, s *server, in *examineIn) (*object[operate.Examination], error) {
 	g := access.From(ctx)
 	pools := in.Pools
 	if len(pools) == 0 {
@@ -238,7 +239,7 @@ func examine(ctx context.Context, s *server, in *examineIn) (*object[tenure.Exam
 		return nil, hidden
 	}
 	for _, pool := range pools {
-		if !slices.Contains(s.operator.PoolNames(), pool) {
+		if !slices.Contains(s.operator.Pools().Names(), pool) {
 			return nil, tenure.ErrUnknownPool
 		}
 	}
@@ -246,5 +247,5 @@ func examine(ctx context.Context, s *server, in *examineIn) (*object[tenure.Exam
 	if s.failed == nil {
 		e = e.Discreet()
 	}
-	return &object[tenure.Examination]{e}, err
+	return &object[operate.Examination]{e}, err
 }

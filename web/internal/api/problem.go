@@ -12,9 +12,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
-	"github.com/tenurehq/tenure/web/internal/external"
+	"github.com/tenurehq/tenure/operate"
+	"github.com/tenurehq/tenure/web/internal/workers"
 )
 
 // hidden is the error for what a grant does not reach: it looks as if it were not there.
@@ -26,8 +28,8 @@ var hidden = tenure.ErrNotFound
 func problemOf(ctx context.Context, log *zap.Logger, operation string, err error) error {
 	var ready huma.StatusError
 	var input *job.InputError
-	var unanswered *tenure.UnansweredError
-	var partly *tenure.PartlyError
+	var unanswered *operate.UnansweredError
+	var partly *operate.PartlyError
 	pool, down := tenure.DownPool(err)
 	switch {
 	case errors.As(err, new(huma.HeadersError)):
@@ -39,9 +41,9 @@ func problemOf(ctx context.Context, log *zap.Logger, operation string, err error
 		return huma.Error503ServiceUnavailable(partly.Text() + "; send this again once the others answer")
 	case errors.As(err, new(*job.KeyTakenError)):
 		return huma.Error409Conflict("an unfinished job has the unique key of this one")
-	case errors.Is(err, tenure.ErrLockLost):
+	case errors.Is(err, external.ErrLockLost):
 		return huma.Error409Conflict("the lock on a job was lost")
-	case tenure.IsBetweenPools(err):
+	case external.IsBetweenPools(err):
 		return huma.Error503ServiceUnavailable("this job's tenant is being moved: try again later")
 	case isState(err):
 		return huma.Error409Conflict(stateOf(err))
@@ -50,7 +52,7 @@ func problemOf(ctx context.Context, log *zap.Logger, operation string, err error
 	case down:
 		log.Warn("a pool's database cannot be used", zap.String("operation", operation), zap.Error(err))
 		return huma.Error503ServiceUnavailable("the pool's database cannot be used now" + inPools(ctx, pool))
-	case errors.Is(err, external.ErrNoArgs):
+	case errors.Is(err, workers.ErrNoArgs):
 		return huma.Error403Forbidden(err.Error())
 	case errors.Is(err, tenure.ErrNotFound):
 		return huma.Error404NotFound("there is no such thing, or this token does not reach it")
@@ -58,7 +60,7 @@ func problemOf(ctx context.Context, log *zap.Logger, operation string, err error
 		return huma.Error404NotFound("no routing rule knows this tenant")
 	case errors.Is(err, tenure.ErrUnknownPool):
 		return huma.Error404NotFound("this pool is not configured")
-	case errors.Is(err, tenure.ErrNoSchedule):
+	case errors.Is(err, operate.ErrNoSchedule):
 		return huma.Error404NotFound("there is no schedule of this name")
 	case errors.Is(err, tenure.ErrUnknownKind):
 		return huma.Error422UnprocessableEntity(tenure.ErrUnknownKind.Error())
@@ -89,10 +91,10 @@ func inPools(ctx context.Context, pools ...string) string {
 	return " (" + strings.Join(pools, ", ") + ")"
 }
 
-func isState(err error) bool { return errors.As(err, new(*tenure.StateError)) }
+func isState(err error) bool { return errors.As(err, new(*operate.StateError)) }
 
 func stateOf(err error) string {
-	var state *tenure.StateError
+	var state *operate.StateError
 	errors.As(err, &state)
 	return state.Error()
 }
@@ -100,6 +102,6 @@ func stateOf(err error) string {
 // isFault says whether an error is about what was asked for, or whom, and not about pools that do not answer.
 func isFault(err error) bool {
 	var ready huma.StatusError
-	return errors.As(err, &ready) || errors.As(err, new(*job.InputError)) || errors.Is(err, hidden) || errors.Is(err, external.ErrNoArgs) || errors.Is(err, tenure.ErrUnknownPool) ||
+	return errors.As(err, &ready) || errors.As(err, new(*job.InputError)) || errors.Is(err, hidden) || errors.Is(err, workers.ErrNoArgs) || errors.Is(err, tenure.ErrUnknownPool) ||
 		errors.Is(err, tenure.ErrUnknownTenant) || errors.Is(err, context.Canceled)
 }

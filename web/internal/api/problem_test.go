@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // What no pool that answered has may be in another. What else is wrong is in the log only.
@@ -21,8 +22,8 @@ func TestProblems(t *testing.T) {
 		status int
 	}{
 		"not found":         {fmt.Errorf("job 1: %w", tenure.ErrNotFound), http.StatusNotFound},
-		"perhaps elsewhere": {errors.Join(tenure.ErrNotFound, &tenure.UnansweredError{Pools: []string{"secret"}}), http.StatusServiceUnavailable},
-		"in some pools":     {fmt.Errorf("secret: %w", &tenure.PartlyError{Of: 2}), http.StatusServiceUnavailable},
+		"perhaps elsewhere": {errors.Join(tenure.ErrNotFound, &operate.UnansweredError{Pools: []string{"secret"}}), http.StatusServiceUnavailable},
+		"in some pools":     {fmt.Errorf("secret: %w", &operate.PartlyError{Of: 2}), http.StatusServiceUnavailable},
 		"misconfigured":     {fmt.Errorf("secret: %w", tenure.ErrWrongPool), http.StatusServiceUnavailable},
 		"anything else":     {errors.New("secret"), http.StatusInternalServerError},
 	} {

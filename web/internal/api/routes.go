@@ -5,8 +5,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // route is one operation, and the role that it needs.
@@ -38,11 +38,11 @@ var routes = []route{
 	{post, "/tenants/{tenant}/move", "move-tenant", access.Admin, "Move a tenant's jobs to another pool, or go on with it", bind(moveTenant)},
 	{get, "/queues", "list-queues", access.Read, "List the queues that have jobs", bind(listQueues)},
 	{get, "/queues/frozen", "list-frozen-queues", access.Read, "List the frozen queues by pool, and since when", bind(listFrozenQueues)},
-	{post, "/queues/{queue}/freeze", "freeze-queue", access.Admin, "Start no jobs of a queue, of all tenants in all pools", onQueue((*tenure.Operator).FreezeQueue)},
-	{post, "/queues/{queue}/thaw", "thaw-queue", access.Admin, "Start the jobs of a queue again", onQueue((*tenure.Operator).ThawQueue)},
+	{post, "/queues/{queue}/freeze", "freeze-queue", access.Admin, "Start no jobs of a queue, of all tenants in all pools", onQueue((*operate.Queues).Freeze)},
+	{post, "/queues/{queue}/thaw", "thaw-queue", access.Admin, "Start the jobs of a queue again", onQueue((*operate.Queues).Thaw)},
 	{get, "/kinds/frozen", "list-frozen-kinds", access.Read, "List the frozen kinds by pool, and since when", bind(listFrozenKinds)},
-	{post, "/kinds/{kind}/freeze", "freeze-kind", access.Admin, "Start no jobs of a kind, of all tenants in all pools", onKind((*tenure.Operator).FreezeKind)},
-	{post, "/kinds/{kind}/thaw", "thaw-kind", access.Admin, "Start the jobs of a kind again", onKind((*tenure.Operator).ThawKind)},
+	{post, "/kinds/{kind}/freeze", "freeze-kind", access.Admin, "Start no jobs of a kind, of all tenants in all pools", onKind((*operate.Kinds).Freeze)},
+	{post, "/kinds/{kind}/thaw", "thaw-kind", access.Admin, "Start the jobs of a kind again", onKind((*operate.Kinds).Thaw)},
 	{get, "/doctor", "examine", access.Admin, "Look for what is wrong with pools and nodes", bind(examine)},
 	{get, "/pools", "list-pools", access.Read, "List pools and what they have to do", bind(listPools)},
 	{post, "/pools/{pool}/freeze", "freeze-pool", access.Admin, "Claim no jobs in a pool", onPool(freezePool)},
@@ -68,8 +68,8 @@ var routes = []route{
 	{post, "/jobs/{id}/resume", "resume-job", access.Operate, "Put a suspended job back", onJob(resumeJob)},
 	{post, "/jobs/{id}/run", "run-job", access.Operate, "Run a job before all others", onJob(runJob)},
 	{get, "/dead-letters/groups", "list-dead-groups", access.Read, "Group dead letters by what they died of", bind(listDeadGroups)},
-	{post, "/dead-letters/retry", "retry-dead", access.Operate, "Have all dead letters that are chosen retried, in the background or now", changeDead((*tenure.DeadLetters).RetryInBackground, (*tenure.DeadLetters).Retry)},
-	{post, "/dead-letters/delete", "delete-dead", access.Operate, "Have all dead letters that are chosen deleted, in the background or now", changeDead((*tenure.DeadLetters).DeleteInBackground, (*tenure.DeadLetters).Delete)},
+	{post, "/dead-letters/retry", "retry-dead", access.Operate, "Have all dead letters that are chosen retried, in the background or now", changeDead((*operate.DeadLetters).RetryInBackground, (*operate.DeadLetters).Retry)},
+	{post, "/dead-letters/delete", "delete-dead", access.Operate, "Have all dead letters that are chosen deleted, in the background or now", changeDead((*operate.DeadLetters).DeleteInBackground, (*operate.DeadLetters).Delete)},
 	{del, "/dead-letters/{id}", "delete-dead-letter", access.Operate, "Delete a dead letter", bind(deleteDead)},
 	{get, "/operations", "list-operations", access.Read, "List what is done in the background", bind(listOperations)},
 	{get, "/operations/{id}", "get-operation", access.Read, "Show how far an operation is in each pool", bind(getOperation)},
@@ -77,14 +77,14 @@ var routes = []route{
 	{get, "/schedules", "list-schedules", access.Read, "List schedules", bind(listSchedules)},
 	{get, "/schedules/{name}", "get-schedule-of-all", access.Read, "Show a schedule for every tenant", bind(getScheduleOfAll)},
 	{put, "/schedules/{name}", "set-schedule-of-all", access.Operate, "Add or change a schedule for every tenant", bind(setScheduleOfAll)},
-	{del, "/schedules/{name}", "delete-schedule-of-all", access.Operate, "Delete a schedule for every tenant", onScheduleOfAll((*tenure.Schedules).Delete)},
-	{post, "/schedules/{name}/pause", "pause-schedule-of-all", access.Operate, "Pause a schedule for all tenants", onScheduleOfAll((*tenure.Schedules).Pause)},
-	{post, "/schedules/{name}/resume", "resume-schedule-of-all", access.Operate, "Resume a schedule for all tenants", onScheduleOfAll((*tenure.Schedules).Resume)},
+	{del, "/schedules/{name}", "delete-schedule-of-all", access.Operate, "Delete a schedule for every tenant", onScheduleOfAll((*operate.Schedules).Delete)},
+	{post, "/schedules/{name}/pause", "pause-schedule-of-all", access.Operate, "Pause a schedule for all tenants", onScheduleOfAll((*operate.Schedules).Pause)},
+	{post, "/schedules/{name}/resume", "resume-schedule-of-all", access.Operate, "Resume a schedule for all tenants", onScheduleOfAll((*operate.Schedules).Resume)},
 	{get, "/tenants/{tenant}/schedules/{name}", "get-schedule", access.Read, "Show a tenant's schedule", bind(getSchedule)},
 	{put, "/tenants/{tenant}/schedules/{name}", "set-schedule", access.Operate, "Add or change a tenant's schedule", bind(setSchedule)},
-	{del, "/tenants/{tenant}/schedules/{name}", "delete-schedule", access.Operate, "Delete a tenant's schedule", onSchedule((*tenure.Schedules).Delete)},
-	{post, "/tenants/{tenant}/schedules/{name}/pause", "pause-schedule", access.Operate, "Pause a tenant's schedule", onSchedule((*tenure.Schedules).Pause)},
-	{post, "/tenants/{tenant}/schedules/{name}/resume", "resume-schedule", access.Operate, "Resume a tenant's schedule", onSchedule((*tenure.Schedules).Resume)},
+	{del, "/tenants/{tenant}/schedules/{name}", "delete-schedule", access.Operate, "Delete a tenant's schedule", onSchedule((*operate.Schedules).Delete)},
+	{post, "/tenants/{tenant}/schedules/{name}/pause", "pause-schedule", access.Operate, "Pause a tenant's schedule", onSchedule((*operate.Schedules).Pause)},
+	{post, "/tenants/{tenant}/schedules/{name}/resume", "resume-schedule", access.Operate, "Resume a tenant's schedule", onSchedule((*operate.Schedules).Resume)},
 	{post, "/tenants/{tenant}/schedules/{name}/run", "run-schedule", access.Operate, "Add the job of a tenant's schedule now", bind(runSchedule)},
 	{get, "/batches", "list-batches", access.Read, "List batches, newest first, with how their jobs have ended", bind(listBatches)},
 	{post, "/batches", "enqueue-batch", access.Operate, "Enqueue jobs, and one that starts when all of them have ended", bind(enqueueBatch)},

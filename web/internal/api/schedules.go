@@ -9,9 +9,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -53,10 +53,10 @@ type reachOut struct {
 	Unknown []tenancy.ID `json:"unknown" nullable:"false" doc:"have jobs and do not get it, as no rule knows them"`
 }
 
-func newSchedule(ctx context.Context, s *server, d *tenure.ScheduleStatus) ScheduleOut {
+func newSchedule(ctx context.Context, s *server, d *operate.ScheduleStatus) ScheduleOut {
 	out := ScheduleOut{d.Name, string(d.Tenant), false, d.Pool, "active", d.Origin, d.Kind, d.Queue, int(d.Priority), d.MaxAttempts, s.reveal.ScheduleArgs(ctx, d.Kind, d.Payload), nil, d.Rule, cmp.Or(d.TimeZone, "UTC"),
 		timeOrNone(d.End), string(d.Missed), d.Wait, d.Jitter.Milliseconds(), timeOrNone(d.Next), timeOrNone(d.Last), ""}
-	if d.Tenant == tenure.EveryTenant {
+	if d.Tenant == operate.EveryTenant {
 		out.Tenant, out.EveryTenant = "", true
 	}
 	if access.From(ctx).Args {
@@ -83,16 +83,16 @@ type schedulesIn struct {
 func listSchedules(ctx context.Context, s *server, in *schedulesIn) (*list[ScheduleOut], error) {
 	ctx, cancel := s.look(ctx)
 	defer cancel()
-	f := tenure.ScheduleFilter{Tenant: tenancy.ID(in.Tenant), Name: in.Name}
+	f := operate.ScheduleFilter{Tenant: tenancy.ID(in.Tenant), Name: in.Name}
 	if in.EveryTenant {
-		f.Tenant = tenure.EveryTenant
+		f.Tenant = operate.EveryTenant
 	}
 	all, err := s.operator.Schedules().List(ctx, f)
 	var out []ScheduleOut
 	for i := range all {
 		d := &all[i]
 		// One for every tenant is for all to see: theirs come of it.
-		if access.From(ctx).SeesPool(d.Pool) && (d.Tenant == tenure.EveryTenant || sees(ctx, d.Tenant, d.Pool)) {
+		if access.From(ctx).SeesPool(d.Pool) && (d.Tenant == operate.EveryTenant || sees(ctx, d.Tenant, d.Pool)) {
 			out = append(out, newSchedule(ctx, s, d))
 		}
 	}
@@ -117,7 +117,7 @@ type named interface {
 
 func (o *ScheduleOf) schedule() (tenancy.ID, string) { return tenancy.ID(o.Tenant), o.Name }
 
-func (o *ScheduleOfAll) schedule() (tenancy.ID, string) { return tenure.EveryTenant, o.Name }
+func (o *ScheduleOfAll) schedule() (tenancy.ID, string) { return operate.EveryTenant, o.Name }
 
 func getSchedule(ctx context.Context, s *server, in *ScheduleOf) (*object[ScheduleOut], error) {
 	return findSchedule(ctx, s, in)
@@ -146,14 +146,14 @@ func findSchedule(ctx context.Context, s *server, in named) (*object[ScheduleOut
 	id, name := in.schedule()
 	ctx, cancel := s.look(ctx)
 	defer cancel()
-	all, err := s.operator.Schedules().List(ctx, tenure.ScheduleFilter{Tenant: id, Name: name})
+	all, err := s.operator.Schedules().List(ctx, operate.ScheduleFilter{Tenant: id, Name: name})
 	for i := range all {
 		d := &all[i]
-		if access.From(ctx).SeesPool(d.Pool) && (d.Tenant == tenure.EveryTenant || sees(ctx, d.Tenant, d.Pool)) {
+		if access.From(ctx).SeesPool(d.Pool) && (d.Tenant == operate.EveryTenant || sees(ctx, d.Tenant, d.Pool)) {
 			return &object[ScheduleOut]{newSchedule(ctx, s, d)}, nil
 		}
 	}
-	return nil, cmp.Or(err, tenure.ErrNoSchedule)
+	return nil, cmp.Or(err, operate.ErrNoSchedule)
 }
 
 // ScheduleBody is what a schedule is to be; what is left out has its default.
@@ -200,7 +200,7 @@ func putSchedule(ctx context.Context, s *server, of named, b *ScheduleBody) (*ob
 	if err := s.changeable(ctx, id); err != nil {
 		return nil, err
 	}
-	d := tenure.Schedule{Tenant: id, Name: name, Args: job.RawArgs{Name: b.Kind, Payload: b.Args}, Rule: b.Rule, TimeZone: b.TimeZone, Missed: tenure.Missed(b.Missed),
+	d := operate.Schedule{Tenant: id, Name: name, Args: job.RawArgs{Name: b.Kind, Payload: b.Args}, Rule: b.Rule, TimeZone: b.TimeZone, Missed: operate.Missed(b.Missed),
 		Wait: b.Wait, Jitter: time.Duration(b.JitterMS) * time.Millisecond,
 		Queue: b.Queue, Priority: b.Priority, MaxAttempts: b.MaxAttempts, Meta: metaOf(b.Meta)}
 	if b.End != nil {
@@ -211,14 +211,14 @@ func putSchedule(ctx context.Context, s *server, of named, b *ScheduleBody) (*ob
 }
 
 // onSchedule is a route that does something to a tenant's schedule, and has nothing to say.
-func onSchedule(do func(*tenure.Schedules, context.Context, tenancy.ID, string) error) func(*server, huma.API, huma.Operation) {
+func onSchedule(do func(*operate.Schedules, context.Context, tenancy.ID, string) error) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *ScheduleOf) (*none, error) {
 		return nil, s.changeSchedule(ctx, in, do)
 	})
 }
 
 // onScheduleOfAll is one that does something to a schedule for every tenant.
-func onScheduleOfAll(do func(*tenure.Schedules, context.Context, tenancy.ID, string) error) func(*server, huma.API, huma.Operation) {
+func onScheduleOfAll(do func(*operate.Schedules, context.Context, tenancy.ID, string) error) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *ScheduleOfAll) (*none, error) {
 		return nil, s.changeSchedule(ctx, in, do)
 	})

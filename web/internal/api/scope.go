@@ -9,17 +9,18 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
-	"github.com/tenurehq/tenure"
+
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 // findJob is a job that the grant reaches.
-func (s *server) findJob(ctx context.Context, id job.ID) (tenure.JobStatus, []job.RunError, error) {
-	j, failed, err := s.operator.Job(ctx, id)
+func (s *server) findJob(ctx context.Context, id job.ID) (operate.JobStatus, []job.RunError, error) {
+	j, failed, err := s.operator.Jobs().Get(ctx, id)
 	if err == nil && !sees(ctx, tenancy.ID(j.Tenant), j.Pool) {
-		return tenure.JobStatus{}, nil, hidden
+		return operate.JobStatus{}, nil, hidden
 	}
 	return j, failed, err
 }
@@ -120,7 +121,7 @@ func gather[T any](ctx context.Context, tenant, pool string, within time.Duratio
 }
 
 // findBatch is a batch that the grant reaches.
-func (s *server) findBatch(ctx context.Context, id job.ID) (tenure.BatchStatus, error) {
+func (s *server) findBatch(ctx context.Context, id job.ID) (operate.BatchStatus, error) {
 	ctx, cancel := s.look(ctx)
 	defer cancel()
 	b, err := s.operator.Batches().Get(ctx, id)
@@ -131,29 +132,29 @@ func (s *server) findBatch(ctx context.Context, id job.ID) (tenure.BatchStatus, 
 }
 
 // findOperation is an operation all of which the grant reaches.
-func (s *server) findOperation(ctx context.Context, id uuid.UUID) ([]tenure.OperationStatus, error) {
+func (s *server) findOperation(ctx context.Context, id uuid.UUID) ([]operate.OperationStatus, error) {
 	parts, err := s.operator.Operations().Get(ctx, id)
-	if slices.ContainsFunc(parts, func(o tenure.OperationStatus) bool { return !sees(ctx, tenancy.ID(o.Filter.Tenant), o.Pool) }) {
+	if slices.ContainsFunc(parts, func(o operate.OperationStatus) bool { return !sees(ctx, tenancy.ID(o.Filter.Tenant), o.Pool) }) {
 		return nil, hidden
 	}
 	return parts, err
 }
 
 // limit is the limit that is meant, if the grant reaches it.
-func (s *server) limit(ctx context.Context, of *LimitOf) (tenure.Limit, error) {
-	l := tenure.Limit{Tenant: tenancy.ID(of.Tenant), Kind: of.Kind, Queue: of.Queue, Key: of.Key, EachKey: of.EachKey}
+func (s *server) limit(ctx context.Context, of *LimitOf) (operate.Limit, error) {
+	l := operate.Limit{Tenant: tenancy.ID(of.Tenant), Kind: of.Kind, Queue: of.Queue, Key: of.Key, EachKey: of.EachKey}
 	if of.EveryTenant == (of.Tenant != "") {
 		return l, huma.Error422UnprocessableEntity("say whose limit it is: a tenant's or every_tenant, one of them")
 	}
 	if of.EveryTenant {
-		l.Tenant = tenure.EveryTenant
+		l.Tenant = operate.EveryTenant
 	}
 	return l, s.changeable(ctx, l.Tenant)
 }
 
 // changeable refuses schedules that the grant does not reach.
 func (s *server) changeable(ctx context.Context, id tenancy.ID) error {
-	if id == tenure.EveryTenant {
+	if id == operate.EveryTenant {
 		return forEveryone(ctx)
 	}
 	if err := id.Validate(); err != nil {
@@ -162,7 +163,7 @@ func (s *server) changeable(ctx context.Context, id tenancy.ID) error {
 	return s.seeTenant(ctx, id)
 }
 
-func (s *server) changeSchedule(ctx context.Context, of named, do func(*tenure.Schedules, context.Context, tenancy.ID, string) error) error {
+func (s *server) changeSchedule(ctx context.Context, of named, do func(*operate.Schedules, context.Context, tenancy.ID, string) error) error {
 	id, name := of.schedule()
 	if err := s.changeable(ctx, id); err != nil {
 		return err

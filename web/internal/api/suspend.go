@@ -8,8 +8,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // Chosen says which jobs are meant, exported for huma as [JobOut] is.
@@ -43,8 +43,8 @@ func suspendMany(ctx context.Context, s *server, in *suspendManyIn) (*object[sus
 		until = *in.Body.Until
 	}
 	out := &object[suspendManyOut]{}
-	complete, err := s.onMany(ctx, &in.Body.Chosen, func(ctx context.Context, f tenure.SuspendFilter) error {
-		r, err := s.operator.SuspendAll(ctx, f, until)
+	complete, err := s.onMany(ctx, &in.Body.Chosen, func(ctx context.Context, f operate.SuspendFilter) error {
+		r, err := s.operator.Jobs().SuspendAll(ctx, f, until)
 		out.Body.Suspended, out.Body.Running, out.Body.Left = out.Body.Suspended+r.Suspended, out.Body.Running+r.Running, out.Body.Left+r.Left
 		return err
 	})
@@ -61,8 +61,8 @@ type resumeManyOut struct {
 
 func resumeMany(ctx context.Context, s *server, in *resumeManyIn) (*object[resumeManyOut], error) {
 	out := &object[resumeManyOut]{}
-	complete, err := s.onMany(ctx, &in.Body, func(ctx context.Context, f tenure.SuspendFilter) error {
-		n, err := s.operator.ResumeAll(ctx, f)
+	complete, err := s.onMany(ctx, &in.Body, func(ctx context.Context, f operate.SuspendFilter) error {
+		n, err := s.operator.Jobs().ResumeAll(ctx, f)
 		out.Body.Resumed += n
 		return err
 	})
@@ -85,13 +85,13 @@ func cancelMany(ctx context.Context, s *server, in *cancelManyIn) (*object[Begun
 	if err := ofWhom(ctx, b.Tenant, b.AllTenants); err != nil {
 		return nil, err
 	}
-	f := tenure.CancelFilter{Kind: b.Kind, Queue: b.Queue, CorrelationID: b.CorrelationID, State: b.State, Tag: b.Tag}
-	if chosen := f != (tenure.CancelFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
+	f := operate.CancelFilter{Kind: b.Kind, Queue: b.Queue, CorrelationID: b.CorrelationID, State: b.State, Tag: b.Tag}
+	if chosen := f != (operate.CancelFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
 		return nil, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, state, tag, pool or correlation_id; or all, and none of these")
 	}
 	return s.beginEach(ctx, b.Tenant, b.Pool, func(of scope, by string) (uuid.UUID, error) {
 		f.Tenant, f.Pool = of.tenant, of.pool
-		return s.operator.CancelInBackground(ctx, f, b.PerSecond, by)
+		return s.operator.Jobs().CancelInBackground(ctx, f, b.PerSecond, by)
 	})
 }
 
@@ -107,12 +107,12 @@ func ofWhom(ctx context.Context, tenant string, all bool) error {
 }
 
 // onMany does something to the jobs that are chosen, as far as the grant reaches.
-func (s *server) onMany(ctx context.Context, c *Chosen, do func(context.Context, tenure.SuspendFilter) error) (complete bool, _ error) {
+func (s *server) onMany(ctx context.Context, c *Chosen, do func(context.Context, operate.SuspendFilter) error) (complete bool, _ error) {
 	if err := ofWhom(ctx, c.Tenant, c.AllTenants); err != nil {
 		return false, err
 	}
-	f := tenure.SuspendFilter{Kind: c.Kind, Queue: c.Queue, CorrelationID: c.CorrelationID}
-	if chosen := f != (tenure.SuspendFilter{}) || c.Tenant != "" || c.Pool != ""; chosen == c.All {
+	f := operate.SuspendFilter{Kind: c.Kind, Queue: c.Queue, CorrelationID: c.CorrelationID}
+	if chosen := f != (operate.SuspendFilter{}) || c.Tenant != "" || c.Pool != ""; chosen == c.All {
 		return false, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, pool or correlation_id; or all, and none of these")
 	}
 	return s.whileItLasts(ctx, c.Tenant, c.Pool, func(ctx context.Context, of scope) error {

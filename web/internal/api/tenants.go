@@ -10,6 +10,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -39,11 +40,11 @@ type partial interface {
 // complete says which pools are missing from a list.
 func (l *list[T]) complete(ctx context.Context, s *server) {
 	s.note(l.lacks)
-	unfit := s.operator.Unfit()
+	unfit := s.operator.Pools().Unfit()
 	for _, pool := range tenure.FailedPools(l.lacks) {
-		state := tenure.PoolDown
+		state := operate.PoolDown
 		if unfit[pool] != nil {
-			state = tenure.PoolUnfit
+			state = operate.PoolUnfit
 		}
 		if g := access.From(ctx); g.SeesTenant("") && g.SeesPool(pool) { // as those that list pools
 			l.Body.Missing = append(l.Body.Missing, missingOut{pool, state})
@@ -93,7 +94,7 @@ type tenantOut struct {
 func listTenants(ctx context.Context, s *server, _ *none) (*list[tenantOut], error) {
 	ctx, cancel := s.look(ctx)
 	defer cancel()
-	all, err := s.operator.Tenants(ctx)
+	all, err := s.operator.Tenants().List(ctx)
 	var out []tenantOut
 	for _, t := range all {
 		if sees(ctx, t.Tenant, t.Pool) {
@@ -116,7 +117,7 @@ func getTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenantDeta
 	if err := s.seeTenant(ctx, tenancy.ID(in.Tenant)); err != nil {
 		return nil, err
 	}
-	t, err := s.operator.TenantSettings(ctx, tenancy.ID(in.Tenant))
+	t, err := s.operator.Tenants().Settings(ctx, tenancy.ID(in.Tenant))
 	if err == nil && !sees(ctx, t.Tenant, t.Pool) { // it has just moved there
 		err = hidden
 	}
@@ -126,20 +127,20 @@ func getTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenantDeta
 // databaseDown is said in the place of what the database said, which may name its address and user.
 const databaseDown = "the pool's database does not answer, or cannot be used"
 
-func explainTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenure.TenantExplanation], error) {
+func explainTenant(ctx context.Context, s *server, in *tenantIn) (*object[operate.TenantExplanation], error) {
 	id := tenancy.ID(in.Tenant)
 	if err := s.seeTenant(ctx, id); err != nil {
 		return nil, err
 	}
-	e, err := s.operator.ExplainTenant(ctx, id)
-	if err == nil && e.Reason == tenure.WaitsForDatabase && s.failed == nil {
+	e, err := s.operator.Tenants().Explain(ctx, id)
+	if err == nil && e.Reason == operate.WaitsForDatabase && s.failed == nil {
 		e.Text = databaseDown
 	}
-	return &object[tenure.TenantExplanation]{e}, err
+	return &object[operate.TenantExplanation]{e}, err
 }
 
 // onTenant is a route that does something to a tenant, and has nothing to say.
-func onTenant(do func(context.Context, *tenure.Operator, tenancy.ID) error) func(*server, huma.API, huma.Operation) {
+func onTenant(do func(context.Context, *operate.Operator, tenancy.ID) error) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *tenantIn) (*none, error) {
 		if err := s.seeTenant(ctx, tenancy.ID(in.Tenant)); err != nil {
 			return nil, err
@@ -148,12 +149,12 @@ func onTenant(do func(context.Context, *tenure.Operator, tenancy.ID) error) func
 	})
 }
 
-func freezeTenant(ctx context.Context, op *tenure.Operator, id tenancy.ID) error {
-	return op.FreezeTenant(ctx, id)
+func freezeTenant(ctx context.Context, op *operate.Operator, id tenancy.ID) error {
+	return op.Tenants().Freeze(ctx, id)
 }
 
-func thawTenant(ctx context.Context, op *tenure.Operator, id tenancy.ID) error {
-	return op.ThawTenant(ctx, id)
+func thawTenant(ctx context.Context, op *operate.Operator, id tenancy.ID) error {
+	return op.Tenants().Thaw(ctx, id)
 }
 
 type limitsIn struct {
@@ -168,10 +169,10 @@ func limitTenant(ctx context.Context, s *server, in *limitsIn) (*none, error) {
 	id := tenancy.ID(in.Tenant)
 	err := s.seeTenant(ctx, id)
 	if err == nil && in.Body.MaxRunning != nil {
-		err = s.operator.LimitTenant(ctx, id, *in.Body.MaxRunning)
+		err = s.operator.Tenants().Limit(ctx, id, *in.Body.MaxRunning)
 	}
 	if err == nil && in.Body.MaxWaiting != nil {
-		err = s.operator.LimitWaiting(ctx, id, *in.Body.MaxWaiting)
+		err = s.operator.Tenants().LimitWaiting(ctx, id, *in.Body.MaxWaiting)
 	}
 	return nil, err
 }
@@ -187,7 +188,7 @@ func weighTenant(ctx context.Context, s *server, in *weightIn) (*none, error) {
 	if err := s.seeTenant(ctx, tenancy.ID(in.Tenant)); err != nil {
 		return nil, err
 	}
-	return nil, s.operator.SetTenantWeight(ctx, tenancy.ID(in.Tenant), in.Body.Weight)
+	return nil, s.operator.Tenants().SetWeight(ctx, tenancy.ID(in.Tenant), in.Body.Weight)
 }
 
 type reassignIn struct {
@@ -212,7 +213,7 @@ func reassignJobs(ctx context.Context, s *server, in *reassignIn) (*object[reass
 	if err := errors.Join(from.Validate(), to.Validate()); err != nil {
 		return nil, huma.Error422UnprocessableEntity(err.Error())
 	}
-	n, left, err := s.operator.Reassign(ctx, from, to)
+	n, left, err := s.operator.Tenants().Reassign(ctx, from, to)
 	if routed := (*job.InputError)(nil); errors.As(err, &routed) { // which the same request may find otherwise later
 		s.note(err)
 		return nil, huma.Error409Conflict(routed.Error())
@@ -252,7 +253,7 @@ func moveTenant(ctx context.Context, s *server, in *moveIn) (*object[moveOut], e
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.limits.many)
 	defer cancel()
-	m, err := s.operator.MoveTenant(ctx, id, in.Body.To, tenure.MoveOptions{Hold: in.Body.Hold})
+	m, err := s.operator.Tenants().Move(ctx, id, in.Body.To, operate.MoveOptions{Hold: in.Body.Hold})
 	out := &object[moveOut]{moveOut{in.Body.To, append([]string{}, m.From...), m.Held, err == nil && !m.Held, m.Jobs}}
 	if out.Body.Jobs == nil {
 		out.Body.Jobs = map[string]int{}
@@ -269,7 +270,7 @@ type poolIn struct {
 
 // onPool is a route that does something to a pool: to all tenants in it, so a grant that is bound
 // to tenants does not reach it.
-func onPool(do func(context.Context, *tenure.Operator, string) error) func(*server, huma.API, huma.Operation) {
+func onPool(do func(context.Context, *operate.Operator, string) error) func(*server, huma.API, huma.Operation) {
 	return bind(func(ctx context.Context, s *server, in *poolIn) (*none, error) {
 		if g := access.From(ctx); !g.SeesPool(in.Pool) || !g.SeesTenant("") {
 			return nil, hidden
@@ -278,10 +279,10 @@ func onPool(do func(context.Context, *tenure.Operator, string) error) func(*serv
 	})
 }
 
-func freezePool(ctx context.Context, op *tenure.Operator, pool string) error {
-	return op.FreezePool(ctx, pool)
+func freezePool(ctx context.Context, op *operate.Operator, pool string) error {
+	return op.Pools().Freeze(ctx, pool)
 }
 
-func thawPool(ctx context.Context, op *tenure.Operator, pool string) error {
-	return op.ThawPool(ctx, pool)
+func thawPool(ctx context.Context, op *operate.Operator, pool string) error {
+	return op.Pools().Thaw(ctx, pool)
 }

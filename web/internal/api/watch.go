@@ -81,7 +81,7 @@ func (s *server) readDetail(ctx context.Context, last *JobDetail) (JobDetail, er
 	}
 	of, cancel := s.look(ctx)
 	defer cancel()
-	j, failed, err := s.operator.JobIn(of, last.Pool, id)
+	j, failed, err := s.operator.Jobs().GetIn(of, last.Pool, id)
 	if err != nil { // its tenant may have been moved
 		j, failed, err = s.findJob(ctx, id)
 	}
@@ -309,13 +309,13 @@ func (s *server) lastLocks(ctx context.Context) []lockOut {
 	ctx, cancel := s.look(context.WithoutCancel(ctx)) // the next one has it, too
 	defer cancel()
 	nodes := map[string]string{}
-	sessions, _ := s.operator.SessionStatuses(ctx) // of a pool that does not answer the lock is unknown, too
+	sessions, _ := s.operator.Pools().Sessions(ctx) // of a pool that does not answer the lock is unknown, too
 	for _, n := range sessions {
 		nodes[n.ID.String()] = n.Node
 	}
 	r.last = nil
-	for _, l := range s.operator.LockStatuses(ctx) {
-		o := lockOut{l.Pool, l.Err == nil, "", l.Holder, l.Next, s.operator.Elected(l.Pool), l.Epoch, nil, l.Remaining.Seconds(), l.Frozen, l.Timeline, l.TimelineRefused}
+	for _, l := range s.operator.Pools().Locks(ctx) {
+		o := lockOut{l.Pool, l.Err == nil, "", l.Holder, l.Next, s.operator.Pools().Elected(l.Pool), l.Epoch, nil, l.Remaining.Seconds(), l.Frozen, l.Timeline, l.TimelineRefused}
 		s.note(l.Err)
 		if l.Holder != "" {
 			o.Node, o.Since = nodes[l.Session.String()], timeOrNone(l.TakenAt)

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -61,19 +61,19 @@ func changeJob(v *visit) (string, error) {
 	switch v.PathValue("action") {
 	case "cancel":
 		var running bool
-		if running, err = v.op.Cancel(v.ctx, id); running {
+		if running, err = v.op.Jobs().Cancel(v.ctx, id); running {
 			done = "cancelling"
 		} else {
 			done = "cancelled"
 		}
 	case "retry":
-		done, err = "retried", v.op.Retry(v.ctx, id)
+		done, err = "retried", v.op.Jobs().Retry(v.ctx, id)
 	case "run":
-		done, err = "run", v.op.RunJob(v.ctx, id)
+		done, err = "run", v.op.Jobs().Run(v.ctx, id)
 	case "suspend":
-		done, err = "suspended", v.op.Suspend(v.ctx, id, time.Time{})
+		done, err = "suspended", v.op.Jobs().Suspend(v.ctx, id, time.Time{})
 	case "resume":
-		done, err = "resumed", v.op.Resume(v.ctx, id)
+		done, err = "resumed", v.op.Jobs().Resume(v.ctx, id)
 	case "reschedule":
 		done, err = "rescheduled", reschedule(v, id)
 	default:
@@ -89,16 +89,16 @@ func reschedule(v *visit, id job.ID) error {
 		return &statusError{http.StatusBadRequest, err.Error() + "."}
 	}
 	due := time.Now().Add(in)
-	return v.op.ChangeJob(v.ctx, id, tenure.JobChange{DueAt: &due})
+	return v.op.Jobs().Change(v.ctx, id, operate.JobChange{DueAt: &due})
 }
 
 // changeSchedule pauses, resumes or runs a schedule. One for every tenant is everyone's.
 func changeSchedule(v *visit) (string, error) {
 	tenant, name := tenantID(v.FormValue("tenant")), v.FormValue("name")
 	if tenant == "" {
-		tenant = tenure.EveryTenant
+		tenant = operate.EveryTenant
 	}
-	if tenant == tenure.EveryTenant && !v.unlimited() {
+	if tenant == operate.EveryTenant && !v.unlimited() {
 		return "", notFound("schedule")
 	}
 	if err := checkHome(v, tenant); err != nil {
@@ -126,7 +126,7 @@ func checkHome(v *visit, id tenancy.ID) error {
 	case len(v.grant.Pools) == 0:
 		return nil
 	}
-	why, err := v.op.ExplainTenant(v.ctx, id)
+	why, err := v.op.Tenants().Explain(v.ctx, id)
 	if err != nil || !v.grant.SeesPool(why.Pool) {
 		return notFound("tenant")
 	}
@@ -142,9 +142,9 @@ func changePool(v *visit) (string, error) {
 	}
 	switch v.PathValue("action") {
 	case "freeze":
-		return "/pools?said=frozen", v.op.FreezePool(v.ctx, pool)
+		return "/pools?said=frozen", v.op.Pools().Freeze(v.ctx, pool)
 	case "thaw":
-		return "/pools?said=thawed", v.op.ThawPool(v.ctx, pool)
+		return "/pools?said=thawed", v.op.Pools().Thaw(v.ctx, pool)
 	default:
 		return "", notFound("action")
 	}
@@ -156,9 +156,9 @@ func thawJobs(v *visit) (string, error) {
 		return "", notFound("queue")
 	}
 	if kind := v.FormValue("kind"); kind != "" {
-		return "/queues?said=thawed", v.op.ThawKind(v.ctx, kind)
+		return "/queues?said=thawed", v.op.Kinds().Thaw(v.ctx, kind)
 	}
-	return "/queues?said=thawed", v.op.ThawQueue(v.ctx, v.FormValue("queue"))
+	return "/queues?said=thawed", v.op.Queues().Thaw(v.ctx, v.FormValue("queue"))
 }
 
 func changeTenant(v *visit) (string, error) {
@@ -171,9 +171,9 @@ func changeTenant(v *visit) (string, error) {
 	}
 	switch v.PathValue("action") {
 	case "freeze":
-		return link("", "/tenant", "id", id, "said", "frozen"), v.op.FreezeTenant(v.ctx, id)
+		return link("", "/tenant", "id", id, "said", "frozen"), v.op.Tenants().Freeze(v.ctx, id)
 	case "thaw":
-		return link("", "/tenant", "id", id, "said", "thawed"), v.op.ThawTenant(v.ctx, id)
+		return link("", "/tenant", "id", id, "said", "thawed"), v.op.Tenants().Thaw(v.ctx, id)
 	default:
 		return "", notFound("action")
 	}

@@ -9,39 +9,39 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // manyAction is what can be done to all jobs that a filter chooses.
 type manyAction struct {
 	title string
-	count func(*tenure.Operator, context.Context, tenure.CancelFilter) (int64, error)
-	do    func(*visit, tenure.CancelFilter) error // nil: it is an operation in the background
-	next  func(tenure.CancelFilter) string        // the page that follows
+	count func(*operate.Jobs, context.Context, operate.CancelFilter) (int64, error)
+	do    func(*visit, operate.CancelFilter) error // nil: it is an operation in the background
+	next  func(operate.CancelFilter) string        // the page that follows
 }
 
 // manyActions are all that there are. What the first two had no time for is left, and done when it is asked for again.
 var manyActions = map[string]manyAction{
 	"suspend": {"Suspend jobs",
-		func(op *tenure.Operator, ctx context.Context, f tenure.CancelFilter) (int64, error) {
-			return op.CountSuspendable(ctx, toSuspend(f))
+		func(jobs *operate.Jobs, ctx context.Context, f operate.CancelFilter) (int64, error) {
+			return jobs.CountSuspendable(ctx, toSuspend(f))
 		},
-		func(v *visit, f tenure.CancelFilter) error {
-			_, err := v.op.SuspendAll(v.ctx, toSuspend(f), time.Time{})
+		func(v *visit, f operate.CancelFilter) error {
+			_, err := v.op.Jobs().SuspendAll(v.ctx, toSuspend(f), time.Time{})
 			return err
 		},
-		func(f tenure.CancelFilter) string { return listAfter("suspended", f) }},
+		func(f operate.CancelFilter) string { return listAfter("suspended", f) }},
 	"resume": {"Resume jobs",
-		func(op *tenure.Operator, ctx context.Context, f tenure.CancelFilter) (int64, error) {
-			return op.CountSuspended(ctx, toSuspend(f))
+		func(jobs *operate.Jobs, ctx context.Context, f operate.CancelFilter) (int64, error) {
+			return jobs.CountSuspended(ctx, toSuspend(f))
 		},
-		func(v *visit, f tenure.CancelFilter) error {
-			_, err := v.op.ResumeAll(v.ctx, toSuspend(f))
+		func(v *visit, f operate.CancelFilter) error {
+			_, err := v.op.Jobs().ResumeAll(v.ctx, toSuspend(f))
 			return err
 		},
-		func(f tenure.CancelFilter) string { return listAfter("", f) }},
-	"cancel": {"Cancel jobs", (*tenure.Operator).CountCancellable,
+		func(f operate.CancelFilter) string { return listAfter("", f) }},
+	"cancel": {"Cancel jobs", (*operate.Jobs).CountCancellable,
 		nil, nil},
 }
 
@@ -49,17 +49,17 @@ var manyActions = map[string]manyAction{
 var manyFilters = []string{"pool", "tenant", "kind", "queue", "state", "before"}
 
 // listAfter is the list of jobs in which those are that something was done to.
-func listAfter(state string, f tenure.CancelFilter) string {
+func listAfter(state string, f operate.CancelFilter) string {
 	return link("", "/jobs", "state", state, "pool", f.Pool, "tenant", f.Tenant, "kind", f.Kind, "queue", f.Queue, "said", "all")
 }
 
-func toSuspend(f tenure.CancelFilter) tenure.SuspendFilter {
-	return tenure.SuspendFilter{Pool: f.Pool, Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, Before: f.Before}
+func toSuspend(f operate.CancelFilter) operate.SuspendFilter {
+	return operate.SuspendFilter{Pool: f.Pool, Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, Before: f.Before}
 }
 
 type allBody struct {
 	Action  string // of manyActions
-	Filter  tenure.CancelFilter
+	Filter  operate.CancelFilter
 	Count   int64
 	AtLeast bool // there may be more than Count
 }
@@ -78,13 +78,13 @@ func allPage(v *visit) (view, error) {
 	err = v.eachScope(f.Pool, f.Tenant, func(of scope) error {
 		f := body.Filter
 		f.Pool, f.Tenant = of.pool, of.tenant
-		here, err := action.count(v.op, v.ctx, f)
+		here, err := action.count(v.op.Jobs(), v.ctx, f)
 		var input *job.InputError
 		if errors.As(err, &input) {
 			return err
 		}
 		body.Count += here
-		body.AtLeast = body.AtLeast || err != nil || tenure.More(here)
+		body.AtLeast = body.AtLeast || err != nil || operate.More(here)
 		v.missing(of.pool, err)
 		return nil
 	})
@@ -92,7 +92,7 @@ func allPage(v *visit) (view, error) {
 }
 
 // chosenAction is what is to be done, and to which jobs.
-func chosenAction(v *visit) (a manyAction, f tenure.CancelFilter, err error) {
+func chosenAction(v *visit) (a manyAction, f operate.CancelFilter, err error) {
 	a, ok := manyActions[v.PathValue("action")]
 	if !ok {
 		return a, f, notFound("action")
@@ -100,7 +100,7 @@ func chosenAction(v *visit) (a manyAction, f tenure.CancelFilter, err error) {
 	if err := v.only(manyFilters...); err != nil {
 		return a, f, err
 	}
-	f = tenure.CancelFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), State: v.FormValue("state")}
+	f = operate.CancelFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), State: v.FormValue("state")}
 	if before := v.FormValue("before"); before != "" {
 		if f.Before, err = time.Parse(time.RFC3339Nano, before); err != nil {
 			return a, f, &statusError{http.StatusBadRequest, "Up to when jobs were counted is missing: go back to the jobs."}
@@ -145,7 +145,7 @@ func changeAll(v *visit) (string, error) {
 	if action.do == nil {
 		return v.begin(f.Pool, f.Tenant, func(of scope) (uuid.UUID, error) {
 			f.Pool, f.Tenant = of.pool, of.tenant
-			return v.op.CancelInBackground(v.ctx, f, 0, v.grant.Who())
+			return v.op.Jobs().CancelInBackground(v.ctx, f, 0, v.grant.Who())
 		})
 	}
 	next := action.next(f)

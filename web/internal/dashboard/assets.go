@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -55,7 +55,7 @@ func parsePages(prefix string) (map[string]*template.Template, error) {
 			return b
 		},
 		"ended":    func(all, unfinished int) int { return all - unfinished },
-		"everyone": func(id tenancy.ID) bool { return id == tenure.EveryTenant },
+		"everyone": func(id tenancy.ID) bool { return id == operate.EveryTenant },
 	}
 	shared, err := template.New("").Funcs(functions).ParseFS(pageFiles, "pages/layout.html")
 	if err != nil {

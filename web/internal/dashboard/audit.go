@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 type auditBody struct {
-	Filter  tenure.AuditFilter
+	Filter  operate.AuditFilter
 	JobID   string // of the filter; "": any
 	Pools   []string
 	Entries []auditRow
@@ -20,7 +20,7 @@ type auditBody struct {
 
 // auditRow is what one press did: in several pools, or to several tenants' jobs, that is several entries.
 type auditRow struct {
-	tenure.AuditEntry
+	operate.AuditEntry
 	Pools, Tenants []string
 	Jobs           []any  // that were chosen one by one
 	Done           string // to how many it has been done, if that is known
@@ -28,12 +28,12 @@ type auditRow struct {
 }
 
 // isPress says whether entries with the same subject are of one press.
-func isPress(e tenure.AuditEntry) bool {
+func isPress(e operate.AuditEntry) bool {
 	return strings.HasPrefix(e.Subject, "operation ") || strings.HasPrefix(e.Subject, "selection ")
 }
 
 // add adds one more entry of the same press.
-func (r *auditRow) add(e tenure.AuditEntry) {
+func (r *auditRow) add(e operate.AuditEntry) {
 	if !slices.Contains(r.Pools, e.Pool) {
 		r.Pools = append(r.Pools, e.Pool)
 	}
@@ -45,9 +45,9 @@ func (r *auditRow) add(e tenure.AuditEntry) {
 }
 
 // doneBy is to how many jobs the operations have done something that entries speak of, by their subjects.
-func doneBy(v *visit, entries []tenure.AuditEntry) map[string]int64 {
+func doneBy(v *visit, entries []operate.AuditEntry) map[string]int64 {
 	done := map[string]int64{}
-	if !slices.ContainsFunc(entries, func(e tenure.AuditEntry) bool { return strings.HasPrefix(e.Subject, "operation ") }) {
+	if !slices.ContainsFunc(entries, func(e operate.AuditEntry) bool { return strings.HasPrefix(e.Subject, "operation ") }) {
 		return done
 	}
 	all, err := v.op.Operations().List(v.ctx)
@@ -63,7 +63,7 @@ func doneBy(v *visit, entries []tenure.AuditEntry) map[string]int64 {
 // auditPage shows what was done to what the visitor may see. What was done to a pool, or to all tenants, is for
 // those who may see all tenants.
 func auditPage(v *visit) (view, error) {
-	f := tenure.AuditFilter{Pool: v.FormValue("pool"), Tenant: tenantID(v.FormValue("tenant")), Who: v.FormValue("who"), Action: v.FormValue("action"),
+	f := operate.AuditFilter{Pool: v.FormValue("pool"), Tenant: tenantID(v.FormValue("tenant")), Who: v.FormValue("who"), Action: v.FormValue("action"),
 		After: v.after(), Limit: rowsShown + 1}
 	body := auditBody{JobID: v.FormValue("job"), Pools: v.offeredPools()}
 	err := f.Validate()
@@ -74,12 +74,12 @@ func auditPage(v *visit) (view, error) {
 		return view{}, &statusError{http.StatusBadRequest, err.Error()}
 	}
 	body.Filter = f
-	found := gather(v, f.Pool, string(f.Tenant), func(pool, tenant string) ([]tenure.AuditEntry, error) {
+	found := gather(v, f.Pool, string(f.Tenant), func(pool, tenant string) ([]operate.AuditEntry, error) {
 		of := f
 		of.Pool, of.Tenant = pool, tenantID(tenant)
 		return v.op.Audit(v.ctx, of)
 	})
-	entries, next := firstPage(found, tenure.CompareAudit)
+	entries, next := firstPage(found, operate.CompareAudit)
 	body.Pages = v.newPages("/audit", len(entries), rowsShown, "", next, "pool", f.Pool, "who", f.Who, "action", f.Action, "tenant", f.Tenant, "job", body.JobID)
 	done := doneBy(v, entries)
 	for _, e := range entries {

@@ -23,13 +23,14 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/web/internal/dashboard"
 )
 
 // manyPools is a client of so many pools on one server, one in a hundred of which takes connections and says
 // nothing. In each other one a node holds the lock, as far as the ledger says.
-func manyPools(b *testing.B, pools int) *tenure.Operator {
+func manyPools(b *testing.B, pools int) *operate.Operator {
 	server := pgtest.Server(b, devpg.Options{MaxConnections: 2*pools + 50, Settings: map[string]string{"autovacuum": "off"}})
 	require.NoError(b, server.CreateDatabase(b.Context(), "template"))
 	require.NoError(b, storetest.Prepare(b.Context(), server.DSN("template"), "pool", 1))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -61,33 +61,33 @@ func TestRates(t *testing.T) {
 	g := glance{counts: []counted{{noon, 100, 10, 1}, {noon.Add(5 * time.Second), 150, 5, 2}}}
 	done, failed, died := g.perSecond()
 	require.Equal(t, []float64{10, 0, 0.2}, []float64{done, failed, died})
-	p := newPoint(noon, map[string]glance{"p": {seen: &tenure.PoolOverview{Runs: []tenure.RunTime{{Ran: time.Second}, {Ran: time.Millisecond}, {Ran: 2 * time.Second}}}}})
+	p := newPoint(noon, map[string]glance{"p": {seen: &operate.PoolOverview{Runs: []operate.RunTime{{Ran: time.Second}, {Ran: time.Millisecond}, {Ran: 2 * time.Second}}}}})
 	require.Equal(t, []float64{1000, 1000, 0}, []float64{p.run, p.runMost, p.waitedMost})
 }
 
 func TestTimelines(t *testing.T) {
 	t.Parallel()
-	change := func(epoch int64, what, node, lostBy string, ago time.Duration) (c tenure.LockChange) {
+	change := func(epoch int64, what, node, lostBy string, ago time.Duration) (c operate.LockChange) {
 		c.Pool, c.Epoch, c.Change, c.Node, c.LostBy, c.At = "p", epoch, what, node, lostBy, noon.Add(-ago)
 		return c
 	}
-	p := poolRow{Name: "p", Changes: []tenure.LockChange{
-		change(4, tenure.LockTaken, "c", "", 30*time.Second),
-		change(3, tenure.LockThawed, "", "", 60*time.Second),
-		change(3, tenure.LockFrozen, "", "", 90*time.Second),
-		change(3, tenure.LockTaken, "b", "b", 2*time.Minute),
-		change(2, tenure.LockTaken, "b", "a", 3*time.Minute),
-		change(1, tenure.LockTaken, "a", "", time.Hour),
+	p := poolRow{Name: "p", Changes: []operate.LockChange{
+		change(4, operate.LockTaken, "c", "", 30*time.Second),
+		change(3, operate.LockThawed, "", "", 60*time.Second),
+		change(3, operate.LockFrozen, "", "", 90*time.Second),
+		change(3, operate.LockTaken, "b", "b", 2*time.Minute),
+		change(2, operate.LockTaken, "b", "a", 3*time.Minute),
+		change(1, operate.LockTaken, "a", "", time.Hour),
 	}}
 	p.Lock.Remaining, p.Lock.Quiet = 0, 6*time.Second // it has expired
-	session := tenure.SessionStatus{}
-	held := tenure.LockStatus{}
+	session := operate.SessionStatus{}
+	held := operate.LockStatus{}
 	held.Holder, held.Remaining = "c", time.Second
 	require.True(t, (&poolRow{Lock: held}).holds(&session))
-	require.Equal(t, "c", holderOf(&tenure.PoolOverview{Lock: held}))
+	require.Equal(t, "c", holderOf(&operate.PoolOverview{Lock: held}))
 	held.Frozen = true
 	require.False(t, (&poolRow{Lock: held}).holds(&session), "it is frozen")
-	require.Empty(t, holderOf(&tenure.PoolOverview{Lock: held}))
+	require.Empty(t, holderOf(&operate.PoolOverview{Lock: held}))
 	h := newHistory([]poolRow{p, {Name: "quiet"}}, []string{"a", "b", "c"}, noon)
 	require.Len(t, h.Lines, 1)
 	require.Equal(t, "2 h", h.Over)

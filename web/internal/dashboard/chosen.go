@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // chosenFilters are those of the list in which jobs were chosen, to go back to.
@@ -16,9 +16,9 @@ var chosenFilters = []string{"state", "tenant", "kind", "queue", "pool"}
 
 type chosenBody struct {
 	Action string
-	Jobs   []tenure.JobStatus // to which it can be done
-	Others int                // were chosen, and are left alone
-	Fields map[string]string  // the filter of the list
+	Jobs   []operate.JobStatus // to which it can be done
+	Others int                 // were chosen, and are left alone
+	Fields map[string]string   // the filter of the list
 }
 
 // List is the list in which they were chosen, as names and values in its address.
@@ -47,7 +47,7 @@ func changeChosen(v *visit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	done, err := v.op.DoToJobs(v.ctx, body.Action, body.Jobs)
+	done, err := v.op.Jobs().DoTo(v.ctx, body.Action, body.Jobs)
 	if err != nil {
 		v.quiet.Warn("not done to all jobs that were chosen", zap.Error(err))
 	}
@@ -57,7 +57,7 @@ func changeChosen(v *visit) (string, error) {
 // chosenJobs are those that a form names, by their pools and ids, as they are by now.
 func chosenJobs(v *visit) (body chosenBody, err error) {
 	body.Action = v.PathValue("action")
-	if !slices.Contains([]string{tenure.RetryJobs, tenure.CancelJobs, tenure.DeleteJobs}, body.Action) {
+	if !slices.Contains([]string{operate.RetryJobs, operate.CancelJobs, operate.DeleteJobs}, body.Action) {
 		return body, notFound("action")
 	}
 	if err := v.only(append(chosenFilters, "job")...); err != nil {
@@ -73,7 +73,7 @@ func chosenJobs(v *visit) (body chosenBody, err error) {
 	if len(names) == 0 || len(names) > rowsShown {
 		return body, &statusError{http.StatusBadRequest, "Choose some jobs first: those that are ticked in the list, 50 at most."}
 	}
-	found := make([]*tenure.JobStatus, len(names))
+	found := make([]*operate.JobStatus, len(names))
 	var questions []func()
 	for i, name := range names {
 		text, pool, _ := strings.Cut(name, " ")
@@ -82,7 +82,7 @@ func chosenJobs(v *visit) (body chosenBody, err error) {
 			if err != nil {
 				return
 			}
-			if j, _, err := v.op.JobIn(v.ctx, pool, id); err == nil && v.sees(j.Pool, j.Tenant) {
+			if j, _, err := v.op.Jobs().GetIn(v.ctx, pool, id); err == nil && v.sees(j.Pool, j.Tenant) {
 				found[i] = &j
 			}
 		})
@@ -90,7 +90,7 @@ func chosenJobs(v *visit) (body chosenBody, err error) {
 	together(questions...)
 	for _, j := range found {
 		switch {
-		case j != nil && body.Action == tenure.DeleteJobs && j.State == "dead", j != nil && body.Action != tenure.DeleteJobs && actionsOn(j.State)[body.Action]:
+		case j != nil && body.Action == operate.DeleteJobs && j.State == "dead", j != nil && body.Action != operate.DeleteJobs && actionsOn(j.State)[body.Action]:
 			body.Jobs = append(body.Jobs, *j)
 		default:
 			body.Others++

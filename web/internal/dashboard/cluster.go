@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // cell is a node in a pool.
@@ -84,7 +84,7 @@ func (v *visit) liveNodes() map[string]string {
 	return live
 }
 
-func sessionState(s *tenure.SessionStatus) string {
+func sessionState(s *operate.SessionStatus) string {
 	switch {
 	case s.Idle:
 		return "idle"
@@ -97,7 +97,7 @@ func sessionState(s *tenure.SessionStatus) string {
 
 // latest is a node's newest session in a pool: one that was started again had others. Those that are there come
 // first, as the clock may have been set back since an older one began.
-func latest(sessions []tenure.SessionStatus, node string) (last *tenure.SessionStatus) {
+func latest(sessions []operate.SessionStatus, node string) (last *operate.SessionStatus) {
 	isThere := map[string]int{"live": 2, "idle": 1}
 	for i := range sessions {
 		s := &sessions[i]
@@ -168,7 +168,7 @@ func nodesPage(v *visit) (view, error) {
 }
 
 // add sums up what a node is in each pool: it is live if it is in one.
-func (row *nodeRow) add(p *poolRow, s *tenure.SessionStatus) {
+func (row *nodeRow) add(p *poolRow, s *operate.SessionStatus) {
 	state := sessionState(s)
 	if row.State == "" || state == "live" || s.LastSeen.After(row.Seen) && row.State != "live" {
 		row.State, row.Version = state, s.Version

@@ -19,8 +19,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/web/internal/reveal"
 	"github.com/tenurehq/tenure/web/internal/wire"
 )
@@ -48,7 +48,7 @@ const (
 
 // site is what all requests share.
 type site struct {
-	op       *tenure.Operator
+	op       *operate.Operator
 	reveal   reveal.Revealer
 	log      *zap.Logger
 	quiet    *zap.Logger
@@ -56,15 +56,15 @@ type site struct {
 	traceURL string
 	pages    map[string]*template.Template
 	looker   *looker
-	dead     *counts[scope, []tenure.DeadGroup]
-	counts   *counts[tenure.CancelFilter, int64]
+	dead     *counts[scope, []operate.DeadGroup]
+	counts   *counts[operate.CancelFilter, int64]
 	tables   tables
 	doctor   doctor
 }
 
 // Handler serves the dashboard of an operator's cluster. Requests come with their whole path,
 // the prefix included.
-func Handler(op *tenure.Operator, s Settings) (http.Handler, error) {
+func Handler(op *operate.Operator, s Settings) (http.Handler, error) {
 	prefix := strings.TrimRight(s.Prefix, "/")
 	if prefix != "" && !strings.HasPrefix(prefix, "/") || strings.ContainsAny(prefix, "{}?#% ") {
 		return nil, fmt.Errorf("the dashboard's prefix %q: it is a path that begins with /, such as /tenure", s.Prefix)
@@ -77,7 +77,7 @@ func Handler(op *tenure.Operator, s Settings) (http.Handler, error) {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	st := &site{op: op, reveal: reveal.New(op, s.Redact), log: log, quiet: quietly(log), prefix: prefix, traceURL: s.TraceURL, pages: pages, looker: newLooker(op), dead: newDeadCounts(op), counts: newCounts(op.CountCancellable)}
+	st := &site{op: op, reveal: reveal.New(op, s.Redact), log: log, quiet: quietly(log), prefix: prefix, traceURL: s.TraceURL, pages: pages, looker: newLooker(op), dead: newDeadCounts(op), counts: newCounts(op.Jobs().CountCancellable)}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/", cached(http.FileServerFS(staticFiles)))
 	for path, show := range map[string]func(*visit) (view, error){
@@ -140,7 +140,7 @@ func cached(next http.Handler) http.Handler {
 }
 
 func (s *site) newVisit(r *http.Request, within time.Duration) (*visit, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(tenure.ByWhom(r.Context(), access.From(r.Context()).Who()), within)
+	ctx, cancel := context.WithTimeout(operate.ByWhom(r.Context(), access.From(r.Context()).Who()), within)
 	return &visit{Request: r, op: s.op, reveal: s.reveal, log: s.log, quiet: s.quiet, looker: s.looker, dead: s.dead, counts: s.counts, traceURL: s.traceURL, grant: access.From(r.Context()), ctx: ctx, made: time.Now()}, cancel
 }
 

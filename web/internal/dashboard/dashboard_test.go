@@ -23,6 +23,7 @@ import (
 	"github.com/tenurehq/tenure/internal/tracing"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/jobtest"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 	"github.com/tenurehq/tenure/web/internal/dashboard"
@@ -46,7 +47,7 @@ func (broken) Kind() string { return "mail.broken" }
 type bed struct {
 	t       *testing.T
 	env     *jobtest.Env
-	op      *tenure.Operator
+	op      *operate.Operator
 	handler http.Handler
 	grant   access.Grant
 }
@@ -133,7 +134,7 @@ func (b *bed) enqueue(tenant tenancy.ID, args job.Args, options ...tenure.Option
 
 func (b *bed) state(id job.ID) string {
 	b.t.Helper()
-	j, _, err := b.op.Job(b.t.Context(), id)
+	j, _, err := b.op.Jobs().Get(b.t.Context(), id)
 	require.NoError(b.t, err)
 	return j.State
 }
@@ -162,18 +163,18 @@ func TestPages(t *testing.T) {
 	dead := b.enqueue("acme", broken{mail{evil}})
 	b.env.Drain(t)
 	waiting := b.enqueue("globex", mail{evil})
-	_, err := b.op.Schedules().Set(t.Context(), tenure.Schedule{Tenant: "acme", Name: "nightly", Args: mail{"x"}, Rule: "0 7 * * *"})
+	_, err := b.op.Schedules().Set(t.Context(), operate.Schedule{Tenant: "acme", Name: "nightly", Args: mail{"x"}, Rule: "0 7 * * *"})
 	require.NoError(t, err)
 	_, err = b.env.Client().EnqueueBatch(tenancy.For(t.Context(), "acme"), tenure.Batch{Then: mail{"then"}, Jobs: []tenure.Entry{{Args: mail{"one"}}}})
 	require.NoError(t, err)
-	require.NoError(t, b.op.Limits().Set(t.Context(), tenure.Limit{Tenant: "acme", MaxRunning: 7, Kind: "mail.send"}))
+	require.NoError(t, b.op.Limits().Set(t.Context(), operate.Limit{Tenant: "acme", MaxRunning: 7, Kind: "mail.send"}))
 
 	require.Contains(t, b.page("/"), "1 dead letter in pool")
 	for _, path := range []string{"/cluster", "/pools", "/nodes", "/operations", "/jobs?state=done&kind=nothing"} {
 		b.page(path)
 	}
 	require.Regexp(t, `data-label="Queue"><a href="/ops/jobs\?queue=default">default</a>.*\n?.*state=waiting">2<`, b.page("/queues"))
-	require.Contains(t, b.page("/queues?pool="+b.op.PoolNames()[0]), "default")
+	require.Contains(t, b.page("/queues?pool="+b.op.Pools().Names()[0]), "default")
 	require.Contains(t, b.page("/cluster"), "took the lock")
 	require.Contains(t, b.page("/doctor"), "What mends it")
 	require.Contains(t, b.page("/tenants"), "globex")
@@ -320,7 +321,7 @@ func TestActionsOnJobs(t *testing.T) {
 	later := b.enqueue("acme", mail{"x"}, tenure.In(time.Hour))
 	require.Contains(t, b.page("/jobs/"+later.String()), doing(later, "reschedule"))
 	require.Contains(t, b.post(doing(later, "reschedule"), url.Values{"in": {"P2D"}}), "said=rescheduled")
-	j, _, err := b.op.Job(t.Context(), later)
+	j, _, err := b.op.Jobs().Get(t.Context(), later)
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now().Add(48*time.Hour), j.At, time.Minute)
 	for in, code := range map[string]int{"": 400, "soon": 400, "P90000D": 400} {
@@ -334,7 +335,7 @@ func TestActionsOnJobs(t *testing.T) {
 func TestActionsOnOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := b.op.Schedules().Set(t.Context(), tenure.Schedule{Tenant: "acme", Name: "nightly", Args: mail{"x"}, Rule: "0 7 * * *"})
+	_, err := b.op.Schedules().Set(t.Context(), operate.Schedule{Tenant: "acme", Name: "nightly", Args: mail{"x"}, Rule: "0 7 * * *"})
 	require.NoError(t, err)
 	form := url.Values{"tenant": {"acme"}, "name": {"nightly"}}
 	b.post("/schedules/pause", form)
@@ -347,13 +348,13 @@ func TestActionsOnOthers(t *testing.T) {
 	require.Contains(t, b.page("/tenant?id=acme"), "tenant acme is frozen")
 	b.post("/tenant/thaw", url.Values{"id": {"acme"}})
 	require.NotContains(t, b.page("/tenant?id=acme"), "is frozen")
-	pool := b.op.LockStatuses(t.Context())[0].Pool
+	pool := b.op.Pools().Locks(t.Context())[0].Pool
 	b.post("/pools/freeze", url.Values{"pool": {pool}})
 	b.until("/", "the pool is frozen")
 	b.post("/pools/thaw", url.Values{"pool": {pool}})
 	require.NotContains(t, b.page("/pools"), ">frozen<")
-	require.NoError(t, b.op.FreezeQueue(t.Context(), "mail"))
-	require.NoError(t, b.op.FreezeKind(t.Context(), "mail.send"))
+	require.NoError(t, b.op.Queues().Freeze(t.Context(), "mail"))
+	require.NoError(t, b.op.Kinds().Freeze(t.Context(), "mail.send"))
 	require.Regexp(t, `(?s)>queue mail<.*>kind mail.send<`, b.page("/queues"))
 	require.NotContains(t, b.as(access.Grant{Role: access.Admin, Tenants: []tenancy.ID{"acme"}}).page("/queues"), "kind mail.send")
 	b.post("/queues/thaw", url.Values{"queue": {"mail"}, "kind": {""}})
@@ -374,7 +375,7 @@ func TestAudit(t *testing.T) {
 	own, other := b.enqueue("acme", mail{"x"}), b.enqueue("globex", mail{"x"})
 	b.as(access.Grant{Name: evil, Role: access.Operate}).post(doing(own, "suspend"), nil)
 	b.post(doing(other, "suspend"), nil)
-	b.post("/pools/freeze", url.Values{"pool": b.op.PoolNames()})
+	b.post("/pools/freeze", url.Values{"pool": b.op.Pools().Names()})
 	text := b.page("/audit")
 	for _, want := range []string{"&lt;script&gt;", "job.suspend", "pool.freeze", `<a href="/ops/jobs/` + own.String() + `">`, `<a href="/ops/audit?who=eve">eve</a>`} {
 		require.Contains(t, text, want)
@@ -578,7 +579,7 @@ func TestTheNumberOnAButton(t *testing.T) {
 	require.Len(t, ids, 2, "one for each press")
 	page = b.page("/operations")
 	require.Equal(t, 2, strings.Count(page, "/cancel\""), "one cancel for each")
-	require.Contains(t, page, ">"+strings.Join(b.op.PoolNames(), ", ")+"<")
+	require.Contains(t, page, ">"+strings.Join(b.op.Pools().Names(), ", ")+"<")
 }
 
 // What is wrong is on the first page what the doctor calls wrong, the worst first, and leads to it.
@@ -594,9 +595,9 @@ func TestTheOverviewSaysWhatTheDoctorSays(t *testing.T) {
 		VALUES ('00000000-0000-0000-0000-000000000007', 'n', 'n', '', 'v', '{mail.send,mail.broken}', 'live', now(), now() + interval '1 h')`)
 	exec(`INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT '00000000-0000-0000-0000-000000000007', turn, ARRAY[id], now() - interval '58 min' FROM tenure.job WHERE id = $1`, int64(stuck))
 	exec(`INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at, done, total) SELECT id, turn, 1, 'n', now() - interval '58 min', now() - interval '57 min', 1, 2 FROM tenure.job WHERE id = $1`, int64(stuck))
-	require.NoError(t, b.op.FreezeTenant(t.Context(), "globex"))
-	require.NoError(t, b.op.FreezeKind(t.Context(), "mail.send"))
-	require.NoError(t, b.op.FreezeQueue(t.Context(), "mail"))
+	require.NoError(t, b.op.Tenants().Freeze(t.Context(), "globex"))
+	require.NoError(t, b.op.Kinds().Freeze(t.Context(), "mail.send"))
+	require.NoError(t, b.op.Queues().Freeze(t.Context(), "mail"))
 	exec("SELECT tenure.enqueue_external('acme', 'print', '{}')")
 	exec("UPDATE tenure.external_job SET created_at = now() - interval '1 h'")
 
@@ -664,7 +665,7 @@ func TestScope(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	own, other := b.enqueue("acme", mail{"x"}), b.enqueue("globex", mail{"x"})
-	_, err := b.op.Schedules().Set(t.Context(), tenure.Schedule{Tenant: "globex", Name: "theirs", Args: mail{"x"}, Rule: "0 7 * * *"})
+	_, err := b.op.Schedules().Set(t.Context(), operate.Schedule{Tenant: "globex", Name: "theirs", Args: mail{"x"}, Rule: "0 7 * * *"})
 	require.NoError(t, err)
 	for _, g := range []access.Grant{{Role: access.Admin, Tenants: []tenancy.ID{"acme"}}, {Role: access.Admin, Pools: []string{"elsewhere"}}} {
 		s := b.as(g)
@@ -678,7 +679,7 @@ func TestScope(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/schedules/run", url.Values{"tenant": {"globex"}, "name": {"theirs"}}).Code)
 		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/schedules/pause", url.Values{"name": {"theirs"}}).Code)
 		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/queues/thaw", url.Values{"queue": {"mail"}}).Code)
-		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/pools/freeze", url.Values{"pool": {b.op.LockStatuses(t.Context())[0].Pool}}).Code)
+		require.Equal(t, http.StatusNotFound, s.do(http.MethodPost, "/pools/freeze", url.Values{"pool": {b.op.Pools().Locks(t.Context())[0].Pool}}).Code)
 	}
 	acme := b.as(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"acme"}})
 	require.Contains(t, acme.page("/jobs"), own.String())

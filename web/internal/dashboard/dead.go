@@ -9,11 +9,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 type deadBody struct {
-	Filter tenure.DeadFilter
+	Filter operate.DeadFilter
 	Pools  []string
 	Total  int
 	deadGroups
@@ -21,18 +21,18 @@ type deadBody struct {
 
 // deadGroups are the dead letters that a visitor may see.
 type deadGroups struct {
-	Groups   []tenure.DeadGroup // the largest first
-	At       time.Time          // when they were counted; zero: not all have been
-	Counting bool               // some are being counted that nobody has counted before
-	Partly   bool               // there are more, which could not be counted
-	Various  bool               // there are so many groups that those without a pattern are several
+	Groups   []operate.DeadGroup // the largest first
+	At       time.Time           // when they were counted; zero: not all have been
+	Counting bool                // some are being counted that nobody has counted before
+	Partly   bool                // there are more, which could not be counted
+	Various  bool                // there are so many groups that those without a pattern are several
 }
 
 func deadPage(v *visit) (view, error) {
 	if err := v.only("pool", "tenant", "kind", "said"); err != nil {
 		return view{}, err
 	}
-	f := tenure.DeadFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind")}
+	f := operate.DeadFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind")}
 	body := deadBody{Filter: f, Pools: v.offeredPools(), deadGroups: v.groupDead(f)}
 	for _, g := range body.Groups {
 		body.Total += g.Count
@@ -42,8 +42,8 @@ func deadPage(v *visit) (view, error) {
 
 // groupDead groups the dead letters of a pool, a tenant and a kind that the visitor may see. What all who look share is not
 // counted by kind or group.
-func (v *visit) groupDead(f tenure.DeadFilter) (all deadGroups) {
-	var parts []tenure.DeadGroup
+func (v *visit) groupDead(f operate.DeadFilter) (all deadGroups) {
+	var parts []operate.DeadGroup
 	var mu sync.Mutex
 	var questions []func()
 	for _, pool := range v.pools(f.Pool) {
@@ -68,9 +68,9 @@ func (v *visit) groupDead(f tenure.DeadFilter) (all deadGroups) {
 		}
 	}
 	together(questions...)
-	merged := tenure.MergeGroups(parts)
-	all.Various = len(merged) >= tenure.MaxDeadGroups
-	all.Groups = slices.DeleteFunc(merged, func(g tenure.DeadGroup) bool {
+	merged := operate.MergeGroups(parts)
+	all.Various = len(merged) >= operate.MaxDeadGroups
+	all.Groups = slices.DeleteFunc(merged, func(g operate.DeadGroup) bool {
 		return f.Kind != "" && g.Kind != f.Kind || f.Group != "" && g.ID != f.Group
 	})
 	return all
@@ -78,8 +78,8 @@ func (v *visit) groupDead(f tenure.DeadFilter) (all deadGroups) {
 
 type confirmBody struct {
 	Action  string
-	Filter  tenure.DeadFilter
-	Group   tenure.DeadGroup
+	Filter  operate.DeadFilter
+	Group   operate.DeadGroup
 	Before  string
 	AtLeast bool // there are more than Group counts, or will be
 	deadGroups
@@ -126,8 +126,8 @@ const untilAsked = "asked"
 // farAhead is more than the clocks of a node and a database differ by while both are right.
 const farAhead = time.Minute
 
-func deadFilter(v *visit) tenure.DeadFilter {
-	return tenure.DeadFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Group: v.FormValue("group")}
+func deadFilter(v *visit) operate.DeadFilter {
+	return operate.DeadFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Group: v.FormValue("group")}
 }
 
 // changeDead has the holders of the pools' locks retry or delete a group.

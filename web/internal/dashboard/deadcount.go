@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 const (
@@ -49,9 +49,9 @@ func newCounts[P comparable, T any](count func(context.Context, P) (T, error)) *
 	return &counts[P, T]{last: map[P]*counting[T]{}, count: count}
 }
 
-func newDeadCounts(op *tenure.Operator) *counts[scope, []tenure.DeadGroup] {
-	return newCounts(func(ctx context.Context, part scope) ([]tenure.DeadGroup, error) {
-		return op.DeadLetters().Groups(ctx, tenure.DeadFilter{Pool: part.pool, Tenant: part.tenant})
+func newDeadCounts(op *operate.Operator) *counts[scope, []operate.DeadGroup] {
+	return newCounts(func(ctx context.Context, part scope) ([]operate.DeadGroup, error) {
+		return op.DeadLetters().Groups(ctx, operate.DeadFilter{Pool: part.pool, Tenant: part.tenant})
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // However many look, dead letters are counted once, and seldom if that takes long. Nobody waits for more than he has time
@@ -18,9 +18,9 @@ func TestDeadLettersAreCountedForAllWhoLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := 0
 		d := newDeadCounts(nil)
-		d.count = func(context.Context, scope) ([]tenure.DeadGroup, error) {
+		d.count = func(context.Context, scope) ([]operate.DeadGroup, error) {
 			counts++
-			groups := []tenure.DeadGroup{{Count: counts}}
+			groups := []operate.DeadGroup{{Count: counts}}
 			time.Sleep(3 * time.Second)
 			return groups, nil
 		}

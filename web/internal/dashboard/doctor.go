@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/operate"
 )
 
 const (
@@ -27,11 +27,11 @@ type doctor struct {
 
 type examined struct {
 	at    time.Time
-	found tenure.Examination
+	found operate.Examination
 }
 
 // examine looks at some pools; none: at all.
-func (d *doctor) examine(ctx context.Context, op *tenure.Operator, pools []string) (tenure.Examination, time.Time, error) {
+func (d *doctor) examine(ctx context.Context, op *operate.Operator, pools []string) (operate.Examination, time.Time, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := strings.Join(slices.Sorted(slices.Values(pools)), "\n")
@@ -51,7 +51,7 @@ func (d *doctor) examine(ctx context.Context, op *tenure.Operator, pools []strin
 }
 
 type doctorBody struct {
-	tenure.Examination
+	operate.Examination
 	At time.Time
 }
 

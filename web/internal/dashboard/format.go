@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // number writes thousands apart.
@@ -25,7 +25,7 @@ func number(n int64) string {
 
 // bounded is a number of jobs that were counted up to a bound.
 func bounded(n int64) string {
-	if tenure.More(n) {
+	if operate.More(n) {
 		return number(n-1) + "+"
 	}
 	return number(n)

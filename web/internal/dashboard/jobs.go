@@ -12,13 +12,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/tracing"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 type jobsBody struct {
-	Filter tenure.JobFilter
+	Filter operate.JobFilter
 	States []string
 	Pools  []string
 	Jobs   []jobRow
@@ -36,20 +36,20 @@ func (b jobsBody) Fields() map[string]string {
 
 // jobRow is a job in a list.
 type jobRow struct {
-	tenure.JobStatus
+	operate.JobStatus
 	Attempts string
 	Stands   string    // how it stands, and, unless At is zero,
 	At       time.Time // since when, or until when
 }
 
-func newJobRow(v *visit, j tenure.JobStatus) jobRow {
+func newJobRow(v *visit, j operate.JobStatus) jobRow {
 	r := jobRow{JobStatus: j, Attempts: attemptOf(v, j, attemptsBegun(j))}
 	r.Stands, r.At = standing(j)
 	return r
 }
 
 // attemptsBegun is how many attempts of a job have begun.
-func attemptsBegun(j tenure.JobStatus) int {
+func attemptsBegun(j operate.JobStatus) int {
 	switch j.State {
 	case "claimed", "running", "locked":
 		return j.Attempt + 1
@@ -58,15 +58,15 @@ func attemptsBegun(j tenure.JobStatus) int {
 }
 
 // attemptOf says which attempt of how many one is, as far as that is known here.
-func attemptOf(v *visit, j tenure.JobStatus, n int) string {
-	if most := v.op.MaxAttempts(j); most > 0 {
+func attemptOf(v *visit, j operate.JobStatus, n int) string {
+	if most := v.op.Jobs().MaxAttempts(j); most > 0 {
 		return fmt.Sprintf("%s of %s", number(int64(n)), number(int64(most)))
 	}
 	return number(int64(n))
 }
 
 // standing is how a job stands, and since when, or until when; zero: that says no time.
-func standing(j tenure.JobStatus) (string, time.Time) {
+func standing(j operate.JobStatus) (string, time.Time) {
 	ran := ""
 	if !j.StartedAt.IsZero() && j.State != "running" {
 		ran = "ran " + lasted(j.At.Sub(j.StartedAt)) + ", "
@@ -98,7 +98,7 @@ func standing(j tenure.JobStatus) (string, time.Time) {
 }
 
 func jobsPage(v *visit) (view, error) {
-	f := tenure.JobFilter{State: v.FormValue("state"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), Pool: v.FormValue("pool"),
+	f := operate.JobFilter{State: v.FormValue("state"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), Pool: v.FormValue("pool"),
 		CorrelationID: v.FormValue("correlation"), After: v.after(), Limit: rowsShown + 1}
 	for _, tag := range v.Form["tag"] {
 		if tag != "" {
@@ -116,12 +116,12 @@ func jobsPage(v *visit) (view, error) {
 	if err := f.Validate(); err != nil {
 		return view{}, &statusError{http.StatusBadRequest, err.Error()}
 	}
-	body := jobsBody{Filter: f, States: tenure.States, Pools: v.offeredPools(), Marked: len(f.Tags) > 0 || f.CorrelationID != ""}
+	body := jobsBody{Filter: f, States: operate.States, Pools: v.offeredPools(), Marked: len(f.Tags) > 0 || f.CorrelationID != ""}
 	body.Filtered = body.Marked || f.Pool != "" || f.State != "" || f.Tenant != "" || f.Kind != "" || f.Queue != ""
-	var found []tenure.JobStatus
+	var found []operate.JobStatus
 	var total string
 	together(func() { found = listJobs(v, f) }, func() { total = totalOf(v, f) })
-	jobs, next := firstPage(found, tenure.CompareJobs)
+	jobs, next := firstPage(found, operate.CompareJobs)
 	for _, j := range jobs {
 		body.Jobs = append(body.Jobs, newJobRow(v, j))
 	}
@@ -130,12 +130,12 @@ func jobsPage(v *visit) (view, error) {
 		chosen = append(chosen, "tag", tag)
 	}
 	body.Pages = v.newPages("/jobs", len(jobs), rowsShown, total, next, chosen...)
-	body.Cancellable = len(body.Jobs) > 0 && (f.State == "" || slices.Contains(tenure.CancelStates, f.State))
+	body.Cancellable = len(body.Jobs) > 0 && (f.State == "" || slices.Contains(operate.CancelStates, f.State))
 	return view{Page: "jobs", Title: titleOf(f), Body: body}, nil
 }
 
 // titleOf says which jobs are listed.
-func titleOf(f tenure.JobFilter) string {
+func titleOf(f operate.JobFilter) string {
 	title := "Jobs"
 	if f.State != "" {
 		title = strings.ToUpper(f.State[:1]) + strings.ReplaceAll(f.State[1:], "_", " ") + " jobs"
@@ -155,7 +155,7 @@ func titled(title string, of ...string) string {
 
 // totalOf is how many jobs a filter chooses, for people; "": that is not known yet, or would have to be counted among all
 // that have finished.
-func totalOf(v *visit, f tenure.JobFilter) string {
+func totalOf(v *visit, f operate.JobFilter) string {
 	if len(f.Tags) > 0 || f.CorrelationID != "" {
 		return ""
 	}
@@ -164,13 +164,13 @@ func totalOf(v *visit, f tenure.JobFilter) string {
 	var n int64
 	more := false
 	switch {
-	case slices.Contains(tenure.CancelStates, f.State):
+	case slices.Contains(operate.CancelStates, f.State):
 		for _, of := range v.scopes(f.Pool, f.Tenant) {
-			c := v.counts.of(ctx, tenure.CancelFilter{Pool: of.pool, Tenant: of.tenant, Kind: f.Kind, Queue: f.Queue, State: f.State})
+			c := v.counts.of(ctx, operate.CancelFilter{Pool: of.pool, Tenant: of.tenant, Kind: f.Kind, Queue: f.Queue, State: f.State})
 			if !c.known() {
 				return ""
 			}
-			n, more = n+c.found, more || tenure.More(c.found) || c.err != nil
+			n, more = n+c.found, more || operate.More(c.found) || c.err != nil
 		}
 	case f.State == "dead" && f.Queue == "":
 		for _, pool := range v.pools(f.Pool) {
@@ -197,11 +197,11 @@ func totalOf(v *visit, f tenure.JobFilter) string {
 }
 
 // listJobs lists jobs of all that the visitor may see.
-func listJobs(v *visit, f tenure.JobFilter) []tenure.JobStatus {
-	return gather(v, f.Pool, f.Tenant, func(pool, tenant string) ([]tenure.JobStatus, error) {
+func listJobs(v *visit, f operate.JobFilter) []operate.JobStatus {
+	return gather(v, f.Pool, f.Tenant, func(pool, tenant string) ([]operate.JobStatus, error) {
 		of := f
 		of.Pool, of.Tenant = pool, tenant
-		return v.op.Jobs(v.ctx, of)
+		return v.op.Jobs().List(v.ctx, of)
 	})
 }
 
@@ -252,13 +252,13 @@ func (v *visit) excerptOf(text string) excerpt {
 }
 
 type jobBody struct {
-	tenure.JobStatus
+	operate.JobStatus
 	Which     string // attempt, of how many
 	Attempts  []attempt
-	Folded    bool                // of some attempts only the beginning of what they said is shown
-	Stands    string              // how it stands after all attempts; "": the last one says it
-	Since     time.Time           // or until when; zero: that says no time
-	Why       *tenure.Explanation // nil: it was not answered in time
+	Folded    bool                 // of some attempts only the beginning of what they said is shown
+	Stands    string               // how it stands after all attempts; "": the last one says it
+	Since     time.Time            // or until when; zero: that says no time
+	Why       *operate.Explanation // nil: it was not answered in time
 	Args      excerpt
 	ArgsError string    // why they cannot be shown
 	Said      time.Time // when the run that is under way has last said something of itself; zero: it has not
@@ -276,7 +276,7 @@ func jobPage(v *visit) (view, error) {
 	var body jobBody
 	var group sync.WaitGroup
 	group.Go(func() {
-		if why, err := v.op.ExplainJob(v.ctx, id); err == nil {
+		if why, err := v.op.Jobs().Explain(v.ctx, id); err == nil {
 			body.Why = &why
 		}
 	})
@@ -291,7 +291,7 @@ func jobPage(v *visit) (view, error) {
 		body.Stands, body.Since = standing(j)
 	}
 	body.Folded = v.tell(j, body.Attempts)
-	if body.Why != nil && body.Why.Reason == tenure.WaitsForDatabase {
+	if body.Why != nil && body.Why.Reason == operate.WaitsForDatabase {
 		body.Why.Text = "its pool's database does not answer, or cannot be used"
 	}
 	if in, ok := tracing.Parse(job.TraceparentOf(j.Meta)); ok && v.traceURL != "" {
@@ -312,9 +312,9 @@ func jobPage(v *visit) (view, error) {
 }
 
 // findJob is a job that the visitor may see. That another one exists is not told.
-func findJob(v *visit, id job.ID) (tenure.JobStatus, []job.RunError, error) {
-	var unanswered *tenure.UnansweredError
-	j, errs, err := v.op.Job(v.ctx, id)
+func findJob(v *visit, id job.ID) (operate.JobStatus, []job.RunError, error) {
+	var unanswered *operate.UnansweredError
+	j, errs, err := v.op.Jobs().Get(v.ctx, id)
 	switch {
 	case errors.As(err, &unanswered) && v.unlimited():
 		return j, nil, &statusError{http.StatusServiceUnavailable, "These pools did not answer, and the others do not have this job: " + strings.Join(unanswered.Pools, ", ") + "."}
@@ -326,7 +326,7 @@ func findJob(v *visit, id job.ID) (tenure.JobStatus, []job.RunError, error) {
 	return j, errs, nil
 }
 
-func openArgs(v *visit, j tenure.JobStatus) (args, failure string) {
+func openArgs(v *visit, j operate.JobStatus) (args, failure string) {
 	text, err := v.reveal.Args(v.Context(), j) // it asks no pool, whose time may be over
 	if err != nil {
 		v.quiet.Warn("arguments cannot be shown", zap.Stringer("job", j.ID), zap.Error(err))
@@ -362,7 +362,7 @@ func actionsOn(state string) map[string]bool {
 
 // attemptsOf are a job's runs in their order, each once: those that failed, the last one, and others that have said
 // something of themselves.
-func attemptsOf(v *visit, j tenure.JobStatus, errs []job.RunError) (all []attempt) {
+func attemptsOf(v *visit, j operate.JobStatus, errs []job.RunError) (all []attempt) {
 	reports := j.Reports
 	// report takes the first report that fits.
 	report := func(fits func(job.RunReport) bool) *job.RunReport {
@@ -410,7 +410,7 @@ func attemptsOf(v *visit, j tenure.JobStatus, errs []job.RunError) (all []attemp
 
 // tell has the last attempt, and the last one that failed, tell all that they said, as far as that is shown; or all of
 // them, if that is asked for. It says whether some were to tell more.
-func (v *visit) tell(j tenure.JobStatus, all []attempt) (folded bool) {
+func (v *visit) tell(j operate.JobStatus, all []attempt) (folded bool) {
 	failed := false
 	for i := range slices.Backward(all) {
 		a := &all[i]

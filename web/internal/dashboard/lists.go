@@ -6,24 +6,24 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // scheduleRow is a schedule; one for every tenant is in each pool, and shown once.
 type scheduleRow struct {
-	tenure.ScheduleStatus
+	operate.ScheduleStatus
 	Every bool
 	May   bool // it may be paused and resumed by the visitor
 }
 
 func schedulesPage(v *visit) (view, error) {
-	all, err := v.op.Schedules().List(v.ctx, tenure.ScheduleFilter{})
+	all, err := v.op.Schedules().List(v.ctx, operate.ScheduleFilter{})
 	v.missing("", err)
 	tenant := v.FormValue("tenant")
 	var rows []scheduleRow
 	for _, s := range all {
-		row := scheduleRow{ScheduleStatus: s, Every: s.Tenant == tenure.EveryTenant, May: v.grant.May(roleOfJobs)}
+		row := scheduleRow{ScheduleStatus: s, Every: s.Tenant == operate.EveryTenant, May: v.grant.May(roleOfJobs)}
 		if row.Every {
 			s.Tenant = ""
 			row.May = row.May && v.unlimited()
@@ -38,23 +38,23 @@ func schedulesPage(v *visit) (view, error) {
 
 type batchesBody struct {
 	Tenant string
-	Rows   []tenure.BatchStatus
+	Rows   []operate.BatchStatus
 	Pages  pages
 }
 
 func batchesPage(v *visit) (view, error) {
-	f := tenure.BatchFilter{Tenant: tenantID(v.FormValue("tenant")), After: v.after(), Limit: rowsShown + 1}
+	f := operate.BatchFilter{Tenant: tenantID(v.FormValue("tenant")), After: v.after(), Limit: rowsShown + 1}
 	if err := f.Validate(); err != nil {
 		return view{}, &statusError{http.StatusBadRequest, err.Error()}
 	}
-	found := gather(v, "", string(f.Tenant), func(pool, tenant string) ([]tenure.BatchStatus, error) {
+	found := gather(v, "", string(f.Tenant), func(pool, tenant string) ([]operate.BatchStatus, error) {
 		of := f
 		of.Pool, of.Tenant = pool, tenantID(tenant)
 		return v.op.Batches().List(v.ctx, of)
 	})
 	body := batchesBody{Tenant: string(f.Tenant)}
 	var next string
-	body.Rows, next = firstPage(found, tenure.CompareBatches)
+	body.Rows, next = firstPage(found, operate.CompareBatches)
 	body.Pages = v.newPages("/batches", len(body.Rows), rowsShown, "", next, "tenant", f.Tenant)
 	return view{Page: "batches", Title: titled("Batches", "of", body.Tenant), Body: body}, nil
 }
@@ -77,7 +77,7 @@ func cancelBatch(v *visit) (string, error) {
 
 // operationRow is an operation, with what it has done in all its pools that the visitor may see.
 type operationRow struct {
-	tenure.OperationStatus
+	operate.OperationStatus
 	Pools   []string
 	Failing bool
 }
@@ -121,7 +121,7 @@ func cancelOperation(v *visit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if slices.ContainsFunc(parts, func(o tenure.OperationStatus) bool { return !v.sees(o.Pool, o.Filter.Tenant) }) {
+	if slices.ContainsFunc(parts, func(o operate.OperationStatus) bool { return !v.sees(o.Pool, o.Filter.Tenant) }) {
 		return "", notFound("operation")
 	}
 	_, err = v.op.Operations().Cancel(v.ctx, id)

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 const (
@@ -34,8 +34,8 @@ const (
 // looker keeps what was seen of the pools last, for all who look. While nobody does it asks nothing.
 type looker struct {
 	names  func() []string
-	askOne func(context.Context, string) (tenure.PoolOverview, error)
-	wrong  func(context.Context, string) (tenure.PoolFindings, error)
+	askOne func(context.Context, string) (operate.PoolOverview, error)
+	wrong  func(context.Context, string) (operate.PoolFindings, error)
 	places chan struct{} // as many as pools are asked at a time
 
 	mu     sync.Mutex
@@ -45,16 +45,16 @@ type looker struct {
 
 // glance is what was seen of one pool.
 type glance struct {
-	begun  time.Time            // when the last look that has ended began; zero: none has
-	err    error                // of that look; nil: it was answered
-	seen   *tenure.PoolOverview // the last answer; nil: there was none
-	found  tenure.PoolFindings  // what is wrong with its work
-	missed error                // why that is not known
-	looked time.Time            // when it was looked for that
-	counts []counted            // of the last answers, the oldest first, for ratesOver
-	newer  time.Time            // what was seen before then does not count any more
-	good   time.Duration        // for how long it counts
-	asking chan struct{}        // closed when the look that is under way has ended; nil: none is
+	begun  time.Time             // when the last look that has ended began; zero: none has
+	err    error                 // of that look; nil: it was answered
+	seen   *operate.PoolOverview // the last answer; nil: there was none
+	found  operate.PoolFindings  // what is wrong with its work
+	missed error                 // why that is not known
+	looked time.Time             // when it was looked for that
+	counts []counted             // of the last answers, the oldest first, for ratesOver
+	newer  time.Time             // what was seen before then does not count any more
+	good   time.Duration         // for how long it counts
+	asking chan struct{}         // closed when the look that is under way has ended; nil: none is
 }
 
 // counted is what Postgres has counted at a time.
@@ -63,9 +63,11 @@ type counted struct {
 	finished, failed, died int64
 }
 
-func newLooker(op *tenure.Operator) *looker {
-	return &looker{names: op.PoolNames, askOne: func(ctx context.Context, pool string) (tenure.PoolOverview, error) { return op.Overview(ctx, pool) },
-		wrong:  func(ctx context.Context, pool string) (tenure.PoolFindings, error) { return op.ExamineWork(ctx, pool) },
+func newLooker(op *operate.Operator) *looker {
+	return &looker{names: op.Pools().Names, askOne: func(ctx context.Context, pool string) (operate.PoolOverview, error) {
+		return op.Pools().Overview(ctx, pool)
+	},
+		wrong:  func(ctx context.Context, pool string) (operate.PoolFindings, error) { return op.ExamineWork(ctx, pool) },
 		places: make(chan struct{}, looksAtOnce), pools: map[string]*glance{}}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -30,9 +30,9 @@ func TestNothingOldLooksNew(t *testing.T) {
 			defer mu.Unlock()
 			takes, dead = t, d
 		}
-		l := newLooker(new(tenure.Operator))
+		l := newLooker(new(operate.Operator))
 		l.names = func() []string { return []string{"p1"} }
-		l.askOne = func(context.Context, string) (seen tenure.PoolOverview, _ error) {
+		l.askOne = func(context.Context, string) (seen operate.PoolOverview, _ error) {
 			mu.Lock()
 			seen.Load.Dead, seen.Load.Finished = dead, 1000*dead
 			sleep := takes
@@ -40,7 +40,7 @@ func TestNothingOldLooksNew(t *testing.T) {
 			time.Sleep(sleep)
 			return seen, nil
 		}
-		l.wrong = func(context.Context, string) (found tenure.PoolFindings, _ error) { return found, nil }
+		l.wrong = func(context.Context, string) (found operate.PoolFindings, _ error) { return found, nil }
 		look := func(wantDead int64, waits time.Duration) glance {
 			t.Helper()
 			began := time.Now()
@@ -80,7 +80,7 @@ func TestTabsShareALook(t *testing.T) {
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		s := &site{pages: pages, looker: newLooker(new(tenure.Operator)), dead: newDeadCounts(nil)}
+		s := &site{pages: pages, looker: newLooker(new(operate.Operator)), dead: newDeadCounts(nil)}
 		var mu sync.Mutex
 		page := s.page(func(v *visit) (view, error) {
 			mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // problem is something that somebody should look at.
@@ -22,24 +22,24 @@ type problem struct {
 // poolRow is a pool with all that is known of it.
 type poolRow struct {
 	Name, State string
-	Why         string            // why it cannot be used
-	Lock        tenure.LockStatus // zero: unknown
-	Load        *tenure.PoolLoad  // nil: unknown, or not to be told
-	Sessions    []tenure.SessionStatus
-	Changes     []tenure.LockChange // of the lock, the newest first
+	Why         string             // why it cannot be used
+	Lock        operate.LockStatus // zero: unknown
+	Load        *operate.PoolLoad  // nil: unknown, or not to be told
+	Sessions    []operate.SessionStatus
+	Changes     []operate.LockChange // of the lock, the newest first
 	Elected     string
 	Holder      string // the node that holds the lock; "": nobody
 }
 
 // holds says whether a session has the pool's lock, which nobody has in a frozen one.
-func (p *poolRow) holds(s *tenure.SessionStatus) bool {
+func (p *poolRow) holds(s *operate.SessionStatus) bool {
 	return p.Lock.Holder != "" && p.Lock.Remaining > 0 && !p.Lock.Frozen && s.ID == p.Lock.Session
 }
 
 type overviewBody struct {
 	Problems []problem
 	Pools    []poolRow
-	Totals   tenure.PoolLoad
+	Totals   operate.PoolLoad
 	Failing  string // the share of runs that failed of late; "": none has ended
 	Whole    bool   // jobs of all tenants may be counted
 	Tenants  []tenantRow
@@ -53,7 +53,7 @@ func overviewPage(v *visit) (view, error) {
 	} else {
 		body.Tenants = explainTenants(v, grantedTenants(v))
 	}
-	var works []tenure.PoolFindings
+	var works []operate.PoolFindings
 	var ended, failed float64 // runs in a second
 	for _, p := range body.Pools {
 		body.Problems = append(body.Problems, problemsOf(p)...)
@@ -73,7 +73,7 @@ func overviewPage(v *visit) (view, error) {
 			t.Suspended, t.Dead, t.Kept = t.Suspended+l.Suspended, t.Dead+l.Dead, t.Kept+l.Kept
 		}
 	}
-	for _, f := range tenure.MergeFindings(works) {
+	for _, f := range operate.MergeFindings(works) {
 		body.Problems = append(body.Problems, problemOf(f))
 	}
 	body.Failing = percent(failed, ended)
@@ -97,10 +97,10 @@ func poolsPage(v *visit) (view, error) {
 // not told to who may see only some tenants'.
 func (v *visit) readPools() (rows []poolRow) {
 	v.seen = v.looker.look(v.Context())
-	unfit := v.op.Unfit()
+	unfit := v.op.Pools().Unfit()
 	for _, name := range v.pools("") {
 		g := v.seen[name]
-		row := poolRow{Name: name, Elected: v.op.Elected(name)}
+		row := poolRow{Name: name, Elected: v.op.Pools().Elected(name)}
 		if g.seen != nil && g.err == nil {
 			row.Lock, row.Sessions, row.Changes = g.seen.Lock, g.seen.Sessions, g.seen.Changes
 			row.Holder = holderOf(g.seen)
@@ -116,7 +116,7 @@ func (v *visit) readPools() (rows []poolRow) {
 }
 
 // holderOf is the holder's node; where only its session's member is known, that.
-func holderOf(p *tenure.PoolOverview) string {
+func holderOf(p *operate.PoolOverview) string {
 	if p.Lock.Remaining <= 0 || p.Lock.Frozen {
 		return ""
 	}
@@ -165,7 +165,7 @@ func problemsOf(p poolRow) (out []problem) {
 }
 
 // problemOf is what the doctor calls wrong with the work of pools.
-func problemOf(f tenure.Finding) problem {
+func problemOf(f operate.Finding) problem {
 	p := problem{rank: map[string]int{"error": 2, "warning": 3}[string(f.Severity)], Severity: string(f.Severity), To: "/jobs"}
 	if p.rank == 0 {
 		p.rank = 5 // it may be meant

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // queueRow is a queue, in all pools together.
@@ -36,12 +36,12 @@ type queuesBody struct {
 func queuesPage(v *visit) (view, error) {
 	pool := v.FormValue("pool")
 	pools := v.pools(pool)
-	answers := make([][]tenure.QueueStatus, len(pools))
+	answers := make([][]operate.QueueStatus, len(pools))
 	var questions []func()
 	for i, p := range pools { // each by itself, so that it is told which of those that may be seen did not answer
 		questions = append(questions, func() {
 			var err error
-			answers[i], err = v.op.Queues(v.ctx, tenure.QueueFilter{Pool: p, Tenants: v.grant.Tenants})
+			answers[i], err = v.op.Queues().List(v.ctx, operate.QueueFilter{Pool: p, Tenants: v.grant.Tenants})
 			v.missing(p, err)
 		})
 	}
@@ -50,7 +50,7 @@ func queuesPage(v *visit) (view, error) {
 		questions = append(questions, func() {
 			all, err := v.op.Frozen(v.ctx)
 			v.missing("", err)
-			frozen = groupFrozen(slices.DeleteFunc(all, func(f tenure.FrozenStatus) bool { return !v.grant.SeesPool(f.Pool) }))
+			frozen = groupFrozen(slices.DeleteFunc(all, func(f operate.FrozenStatus) bool { return !v.grant.SeesPool(f.Pool) }))
 		})
 	}
 	together(questions...)
@@ -58,7 +58,7 @@ func queuesPage(v *visit) (view, error) {
 }
 
 // groupFrozen has one row for what is frozen in several pools.
-func groupFrozen(all []tenure.FrozenStatus) (rows []frozenRow) {
+func groupFrozen(all []operate.FrozenStatus) (rows []frozenRow) {
 	for _, f := range all {
 		if n := len(rows); n == 0 || rows[n-1].Queue != f.Queue || rows[n-1].Kind != f.Kind {
 			rows = append(rows, frozenRow{Queue: f.Queue, Kind: f.Kind, Since: f.Since})
@@ -73,7 +73,7 @@ func groupFrozen(all []tenure.FrozenStatus) (rows []frozenRow) {
 }
 
 // groupQueues adds up what waits in the queues of one name, the one with the oldest jobs first.
-func groupQueues(parts []tenure.QueueStatus) (rows []queueRow) {
+func groupQueues(parts []operate.QueueStatus) (rows []queueRow) {
 	for _, p := range parts {
 		if p.Waiting+p.Running == 0 { // what there is belongs to others
 			continue
@@ -84,7 +84,7 @@ func groupQueues(parts []tenure.QueueStatus) (rows []queueRow) {
 		}
 		r := &rows[i]
 		r.Waiting, r.Running, r.Tenants = r.Waiting+p.Waiting, r.Running+p.Running, r.Tenants+p.Tenants
-		r.Oldest, r.More = max(r.Oldest, p.Oldest), r.More || tenure.More(p.Waiting)
+		r.Oldest, r.More = max(r.Oldest, p.Oldest), r.More || operate.More(p.Waiting)
 		r.Pools = append(r.Pools, p.Pool)
 	}
 	slices.SortFunc(rows, func(a, b queueRow) int {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 const (
@@ -40,7 +40,7 @@ func (s *series) note(p point) {
 // newPoint adds up what was seen of the pools.
 func newPoint(now time.Time, pools map[string]glance) point {
 	p := point{at: now}
-	var runs []tenure.RunTime
+	var runs []operate.RunTime
 	for _, g := range pools {
 		if g.seen == nil || g.err != nil {
 			continue
@@ -50,13 +50,13 @@ func newPoint(now time.Time, pools map[string]glance) point {
 		p.waiting, p.running = p.waiting+float64(g.seen.Load.Waiting), p.running+float64(g.seen.Load.Running)
 		runs = append(runs, g.seen.Runs...)
 	}
-	p.run, p.runMost = quantiles(runs, func(r tenure.RunTime) time.Duration { return r.Ran })
-	p.waitedHalf, p.waitedMost = quantiles(runs, func(r tenure.RunTime) time.Duration { return r.Waited })
+	p.run, p.runMost = quantiles(runs, func(r operate.RunTime) time.Duration { return r.Ran })
+	p.waitedHalf, p.waitedMost = quantiles(runs, func(r operate.RunTime) time.Duration { return r.Waited })
 	return p
 }
 
 // quantiles is what half and 95 % of the runs took at most, in ms; less than 0: there are none.
-func quantiles(runs []tenure.RunTime, of func(tenure.RunTime) time.Duration) (half, most float64) {
+func quantiles(runs []operate.RunTime, of func(operate.RunTime) time.Duration) (half, most float64) {
 	if len(runs) == 0 {
 		return -1, -1
 	}

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 // tenantRow is a tenant with what it waits for.
 type tenantRow struct {
-	tenure.TenantStatus
-	Why    tenure.TenantExplanation
+	operate.TenantStatus
+	Why    operate.TenantExplanation
 	Known  bool // Why was answered in time
 	Limits int
 }
@@ -30,12 +31,12 @@ type tenantsBody struct {
 
 func tenantsPage(v *visit) (view, error) {
 	query, after := v.FormValue("q"), v.after()
-	var all []tenure.TenantStatus
-	var limits []tenure.LimitStatus
+	var all []operate.TenantStatus
+	var limits []operate.LimitStatus
 	together(func() { all = listTenants(v) }, func() { limits = listLimits(v) })
-	all = slices.DeleteFunc(all, func(s tenure.TenantStatus) bool { return !strings.Contains(string(s.Tenant), query) })
+	all = slices.DeleteFunc(all, func(s operate.TenantStatus) bool { return !strings.Contains(string(s.Tenant), query) })
 	total, next := number(int64(len(all))), ""
-	all = slices.DeleteFunc(all, func(s tenure.TenantStatus) bool { return string(s.Tenant) <= after })
+	all = slices.DeleteFunc(all, func(s operate.TenantStatus) bool { return string(s.Tenant) <= after })
 	if len(all) > tenantsShown {
 		all = all[:tenantsShown]
 		next = string(all[tenantsShown-1].Tenant)
@@ -51,30 +52,30 @@ func tenantsPage(v *visit) (view, error) {
 
 // listTenants are the tenants that the visitor may see, each once where it lives, or wherever it is
 // known if nobody says so.
-func listTenants(v *visit) []tenure.TenantStatus {
-	all, err := v.op.Tenants(v.ctx)
+func listTenants(v *visit) []operate.TenantStatus {
+	all, err := v.op.Tenants().List(v.ctx)
 	v.missing("", err)
-	all = slices.DeleteFunc(all, func(s tenure.TenantStatus) bool {
+	all = slices.DeleteFunc(all, func(s operate.TenantStatus) bool {
 		return s.State == "moved" || !v.sees(s.Pool, string(s.Tenant))
 	})
 	return all
 }
 
 // grantedTenants are the tenants that the visitor may see because they are listed for him.
-func grantedTenants(v *visit) (out []tenure.TenantStatus) {
+func grantedTenants(v *visit) (out []operate.TenantStatus) {
 	for _, id := range v.grant.Tenants {
-		out = append(out, tenure.TenantStatus{Tenant: id})
+		out = append(out, operate.TenantStatus{Tenant: id})
 	}
 	return out
 }
 
-func explainTenants(v *visit, all []tenure.TenantStatus) []tenantRow {
+func explainTenants(v *visit, all []operate.TenantStatus) []tenantRow {
 	rows := make([]tenantRow, len(all))
 	var questions []func()
 	for i, s := range all {
 		rows[i].TenantStatus = s
 		questions = append(questions, func() {
-			why, err := v.op.ExplainTenant(v.ctx, s.Tenant)
+			why, err := v.op.Tenants().Explain(v.ctx, s.Tenant)
 			rows[i].Why, rows[i].Known = withoutAddress(why), err == nil && v.grant.SeesPool(why.Pool)
 			rows[i].Pool = cmp.Or(s.Pool, why.Pool)
 		})
@@ -84,21 +85,21 @@ func explainTenants(v *visit, all []tenure.TenantStatus) []tenantRow {
 }
 
 // withoutAddress leaves out what a database said, which may name its address and user.
-func withoutAddress(why tenure.TenantExplanation) tenure.TenantExplanation {
-	if why.Reason == tenure.WaitsForDatabase {
+func withoutAddress(why operate.TenantExplanation) operate.TenantExplanation {
+	if why.Reason == operate.WaitsForDatabase {
 		why.Text = "its pool's database does not answer, or cannot be used"
 	}
 	return why
 }
 
-func listLimits(v *visit) []tenure.LimitStatus {
+func listLimits(v *visit) []operate.LimitStatus {
 	all, err := v.op.Limits().List(v.ctx)
 	v.missing("", err)
 	return all
 }
 
 // limitsOf are a tenant's own limits.
-func limitsOf(all []tenure.LimitStatus, id tenancy.ID) (own []tenure.LimitStatus) {
+func limitsOf(all []operate.LimitStatus, id tenancy.ID) (own []operate.LimitStatus) {
 	for _, l := range all {
 		if l.Tenant == id {
 			own = append(own, l)
@@ -109,8 +110,8 @@ func limitsOf(all []tenure.LimitStatus, id tenancy.ID) (own []tenure.LimitStatus
 
 type tenantBody struct {
 	tenantRow
-	Own   []tenure.LimitStatus
-	Every []tenure.LimitStatus // those for every tenant, and of all together, in its pool
+	Own   []operate.LimitStatus
+	Every []operate.LimitStatus // those for every tenant, and of all together, in its pool
 }
 
 func tenantPage(v *visit) (view, error) {
@@ -119,11 +120,11 @@ func tenantPage(v *visit) (view, error) {
 		return view{}, err
 	}
 	var body tenantBody
-	var all []tenure.TenantStatus
-	var limits []tenure.LimitStatus
+	var all []operate.TenantStatus
+	var limits []operate.LimitStatus
 	var err error
 	together(func() { all = listTenants(v) }, func() { limits = listLimits(v) },
-		func() { body.Why, err = v.op.ExplainTenant(v.ctx, id) })
+		func() { body.Why, err = v.op.Tenants().Explain(v.ctx, id) })
 	if errors.Is(err, tenure.ErrUnknownTenant) || err == nil && !v.grant.SeesPool(body.Why.Pool) {
 		return view{}, notFound("tenant")
 	}
@@ -132,8 +133,8 @@ func tenantPage(v *visit) (view, error) {
 	}
 	v.missing("", err)
 	body.Why, body.Known = withoutAddress(body.Why), err == nil
-	body.TenantStatus = tenure.TenantStatus{Tenant: id, Pool: body.Why.Pool, State: "unknown"}
-	if body.Known && body.Why.Reason != tenure.WaitsForDatabase {
+	body.TenantStatus = operate.TenantStatus{Tenant: id, Pool: body.Why.Pool, State: "unknown"}
+	if body.Known && body.Why.Reason != operate.WaitsForDatabase {
 		body.State, body.Weight = "active", 1
 	}
 	for _, s := range all {
@@ -142,9 +143,9 @@ func tenantPage(v *visit) (view, error) {
 		}
 	}
 	body.Own = limitsOf(limits, id)
-	others := limitsOf(limits, tenure.EveryTenant)
+	others := limitsOf(limits, operate.EveryTenant)
 	if v.grant.SeesTenant("") { // what all tenants do together is no single one's business
-		others = append(others, limitsOf(limits, tenure.AllTenants)...)
+		others = append(others, limitsOf(limits, operate.AllTenants)...)
 	}
 	for _, l := range others {
 		if l.Pool == body.Pool {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 )
 
 const (
@@ -40,7 +40,7 @@ type term struct {
 type history struct {
 	Lines   []timeline
 	Over    string
-	Changes []tenure.LockChange
+	Changes []operate.LockChange
 }
 
 // newHistory draws who had which lock; nodes have the colours of their places among nodes.
@@ -49,7 +49,7 @@ func newHistory(pools []poolRow, nodes []string, now time.Time) history {
 	for _, p := range pools {
 		h.Changes = append(h.Changes, p.Changes...)
 	}
-	tenure.SortLockChanges(h.Changes)
+	operate.SortLockChanges(h.Changes)
 	if len(h.Changes) == 0 {
 		return h
 	}
@@ -69,7 +69,7 @@ func newHistory(pools []poolRow, nodes []string, now time.Time) history {
 }
 
 // reach is how far back the time lines go.
-func reach(changes []tenure.LockChange, now time.Time) time.Duration {
+func reach(changes []operate.LockChange, now time.Time) time.Duration {
 	oldest := now.Sub(changes[min(inView, len(changes))-1].At)
 	for _, d := range spans {
 		if oldest <= d {
@@ -92,7 +92,7 @@ func termsOf(p poolRow, nodes []string, from, to time.Time) (terms []term) {
 	for _, c := range slices.Backward(p.Changes) {
 		switch {
 		case c.Node == holder && c.LostBy == holder: // it took the lock once more
-		case c.Change == tenure.LockTaken:
+		case c.Change == operate.LockTaken:
 			end(c.At)
 			holder, since = c.Node, c.At
 		default:

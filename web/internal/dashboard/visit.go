@@ -17,6 +17,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 	"github.com/tenurehq/tenure/web/internal/reveal"
 )
@@ -24,13 +25,13 @@ import (
 // visit is one request for a page or an action, by somebody who may look at it.
 type visit struct {
 	*http.Request
-	op       *tenure.Operator
+	op       *operate.Operator
 	reveal   reveal.Revealer
 	log      *zap.Logger
 	quiet    *zap.Logger // for what each look finds out again
 	looker   *looker
-	dead     *counts[scope, []tenure.DeadGroup]
-	counts   *counts[tenure.CancelFilter, int64]
+	dead     *counts[scope, []operate.DeadGroup]
+	counts   *counts[operate.CancelFilter, int64]
 	traceURL string // see Settings
 	grant    access.Grant
 	ctx      context.Context // bounds all that the databases are asked
@@ -69,10 +70,10 @@ func notFound(what string) error {
 // SQL, or a database's address: it is logged, and the answer has an id to find it by.
 func (v *visit) statusOf(err error) *statusError {
 	var status *statusError
-	var state *tenure.StateError
+	var state *operate.StateError
 	var taken *job.KeyTakenError
 	var input *job.InputError
-	var partly *tenure.PartlyError
+	var partly *operate.PartlyError
 	pool, down := tenure.DownPool(err)
 	switch {
 	case errors.As(err, &status):
@@ -86,14 +87,14 @@ func (v *visit) statusOf(err error) *statusError {
 		return &statusError{http.StatusServiceUnavailable, partly.Text() + ": do it again once the others answer."}
 	case errors.As(err, &taken):
 		return &statusError{http.StatusConflict, taken.Error()}
-	case down, errors.As(err, new(*tenure.UnansweredError)):
+	case down, errors.As(err, new(*operate.UnansweredError)):
 		v.quiet.Warn("a pool's database cannot be used", zap.String("path", v.URL.Path), zap.Error(err))
 		what := "A pool's database"
 		if pool != "" && v.grant.SeesPool(pool) {
 			what = "The database of pool " + pool
 		}
 		return &statusError{http.StatusServiceUnavailable, what + " cannot be used now: try again later."}
-	case errors.Is(err, tenure.ErrNotFound), errors.Is(err, tenure.ErrNoSchedule), errors.Is(err, tenure.ErrUnknownTenant):
+	case errors.Is(err, tenure.ErrNotFound), errors.Is(err, operate.ErrNoSchedule), errors.Is(err, tenure.ErrUnknownTenant):
 		return notFound("thing").(*statusError)
 	case errors.Is(err, context.DeadlineExceeded):
 		v.quiet.Warn("this took too long", zap.String("path", v.URL.Path), zap.Error(err))
@@ -131,7 +132,7 @@ func quietly(log *zap.Logger) *zap.Logger {
 
 // pools are those that the visitor may see, of which only one if it is named.
 func (v *visit) pools(only string) (names []string) {
-	for _, name := range v.op.PoolNames() {
+	for _, name := range v.op.Pools().Names() {
 		if v.grant.SeesPool(name) && (only == "" || only == name) {
 			names = append(names, name)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -56,8 +57,8 @@ func (r *acquireRequest) check() error {
 		return badRequest("workerId is required")
 	case r.ScopeType != nil && *r.ScopeType != bpmn && *r.ScopeType != cmmn:
 		return badRequest(fmt.Sprintf("scopeType %.40q: bpmn and cmmn are known", *r.ScopeType))
-	case r.LockDuration.Duration < tenure.MinExternalLock || r.LockDuration.Duration > tenure.MaxExternalLock:
-		return badRequest(fmt.Sprintf("lockDuration: %v to %v are allowed", tenure.MinExternalLock, tenure.MaxExternalLock))
+	case r.LockDuration.Duration < external.MinLock || r.LockDuration.Duration > external.MaxLock:
+		return badRequest(fmt.Sprintf("lockDuration: %v to %v are allowed", external.MinLock, external.MaxLock))
 	case len(r.WorkerID) > maxWorker || strings.ContainsRune(r.WorkerID, 0):
 		return badRequest(fmt.Sprintf("workerId: at most %d bytes, without NUL", maxWorker))
 	case r.NumberOfTasks != nil && *r.NumberOfTasks < 1:
@@ -77,12 +78,12 @@ func acquire(s *server, r *http.Request) (any, error) {
 	}
 	most, shown := 1, bpmn
 	if req.NumberOfTasks != nil {
-		most = min(*req.NumberOfTasks, tenure.MaxExternalJobs)
+		most = min(*req.NumberOfTasks, external.MaxJobs)
 	}
 	if req.ScopeType != nil {
 		shown = *req.ScopeType
 	}
-	jobs, err := s.workers.Acquire(r.Context(), tenure.AcquireRequest{Topic: req.Topic, Worker: req.WorkerID, Max: most, LockFor: req.LockDuration.Duration})
+	jobs, err := s.workers.Acquire(r.Context(), external.AcquireRequest{Topic: req.Topic, Worker: req.WorkerID, Max: most, LockFor: req.LockDuration.Duration})
 	if err != nil {
 		return nil, err
 	}
@@ -94,22 +95,22 @@ func acquire(s *server, r *http.Request) (any, error) {
 }
 
 // ownLock is the lock that a worker has on the job of a request's path.
-func (s *server) ownLock(r *http.Request, worker string) (tenure.ExternalLock, error) {
+func (s *server) ownLock(r *http.Request, worker string) (external.Lock, error) {
 	if worker == "" {
-		return tenure.ExternalLock{}, badRequest("workerId is required")
+		return external.Lock{}, badRequest("workerId is required")
 	}
 	j, err := s.find(r.Context(), r.PathValue("id"))
 	if err == nil && j.Worker != worker {
 		err = notOwner(worker)
 	}
-	return j.ExternalLock, err
+	return j.Lock, err
 }
 
 // find is an unfinished job that the grant reaches.
-func (s *server) find(ctx context.Context, id string) (tenure.ExternalStatus, error) {
+func (s *server) find(ctx context.Context, id string) (external.Status, error) {
 	n, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
-		return tenure.ExternalStatus{}, notFound(id)
+		return external.Status{}, notFound(id)
 	}
 	j, err := s.workers.Find(ctx, job.ID(n))
 	if errors.Is(err, tenure.ErrNotFound) {
@@ -145,20 +146,20 @@ func unacquireAll(s *server, r *http.Request) (any, error) {
 	if req.WorkerID == "" {
 		return nil, badRequest("worker id is required")
 	}
-	f := tenure.ExternalFilter{Worker: req.WorkerID, Limit: tenure.MaxExternalListed}
+	f := external.Filter{Worker: req.WorkerID, Limit: external.MaxListed}
 	jobs, _, err := s.workers.List(r.Context(), f)
-	var locks []tenure.ExternalLock
+	var locks []external.Lock
 	for _, j := range jobs {
 		if req.TenantID != "" && j.Tenant != req.TenantID {
 			return nil, badRequest("the worker has also locked jobs of other tenants")
 		}
-		locks = append(locks, j.ExternalLock)
+		locks = append(locks, j.Lock)
 	}
 	if len(locks) == 0 {
 		return nil, err
 	}
 	failed := s.workers.Release(r.Context(), locks...)
-	if errors.Is(failed, tenure.ErrLockLost) && !tenure.IsBetweenPools(failed) {
+	if errors.Is(failed, external.ErrLockLost) && !external.IsBetweenPools(failed) {
 		failed = nil // what has ended meanwhile need not be given back
 	}
 	return nil, errors.Join(err, failed)
@@ -166,7 +167,7 @@ func unacquireAll(s *server, r *http.Request) (any, error) {
 
 // lostBy is the error of a worker who had a lock a moment ago.
 func lostBy(worker string, err error) error {
-	if errors.Is(err, tenure.ErrLockLost) {
+	if errors.Is(err, external.ErrLockLost) {
 		return notOwner(worker)
 	}
 	return err

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -23,7 +23,7 @@ type endRequest struct {
 }
 
 // readEnd returns the lock of a request that ends a job, and its variables as an output.
-func readEnd(s *server, r *http.Request, req *endRequest) (lock tenure.ExternalLock, output []byte, err error) {
+func readEnd(s *server, r *http.Request, req *endRequest) (lock external.Lock, output []byte, err error) {
 	if err = decode(r, req); err != nil {
 		return lock, nil, err
 	}
@@ -39,7 +39,7 @@ func complete(s *server, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, lostBy(req.WorkerID, s.workers.Complete(r.Context(), tenure.ExternalResult{ExternalLock: lock, Output: output}))
+	return nil, lostBy(req.WorkerID, s.workers.Complete(r.Context(), external.Result{Lock: lock, Output: output}))
 }
 
 // What an error of the business is called that has no code of its own.
@@ -58,7 +58,7 @@ func bpmnError(s *server, r *http.Request) (any, error) {
 	if err := check(job.ValidateKind("errorCode", code)); err != nil {
 		return nil, err
 	}
-	return nil, raise(s, r, tenure.ExternalError{ExternalLock: lock, Code: code, Message: "raised by an external worker", Output: output})
+	return nil, raise(s, r, external.Raised{Lock: lock, Code: code, Message: "raised by an external worker", Output: output})
 }
 
 // cmmnTerminate ends a job as an error of the business does, as it is neither done nor to be tried again.
@@ -67,10 +67,10 @@ func cmmnTerminate(s *server, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, raise(s, r, tenure.ExternalError{ExternalLock: lock, Code: terminated, Message: "by an external worker", Output: output})
+	return nil, raise(s, r, external.Raised{Lock: lock, Code: terminated, Message: "by an external worker", Output: output})
 }
 
-func raise(s *server, r *http.Request, e tenure.ExternalError) error {
+func raise(s *server, r *http.Request, e external.Raised) error {
 	return lostBy(e.Worker, s.workers.RaiseError(r.Context(), e))
 }
 
@@ -80,7 +80,7 @@ func fail(s *server, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	failure := tenure.ExternalFailure{ExternalLock: lock, Error: req.ErrorMessage, Stack: req.ErrorDetails, Retries: req.Retries}
+	failure := external.Failure{Lock: lock, Error: req.ErrorMessage, Stack: req.ErrorDetails, Retries: req.Retries}
 	if req.RetryTimeout != nil {
 		failure.Delay = max(req.RetryTimeout.Duration, time.Millisecond) // 0 would be as the retry policy has it
 	}

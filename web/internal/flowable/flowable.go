@@ -19,9 +19,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/internal/access"
-	"github.com/tenurehq/tenure/web/internal/external"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/web/internal/wire"
+	"github.com/tenurehq/tenure/web/internal/workers"
 )
 
 // Path is what all paths begin with.
@@ -29,7 +31,7 @@ const Path = "/external-job-api"
 
 // server is what the routes' handlers answer requests with.
 type server struct {
-	workers *external.Workers
+	workers *workers.Workers
 	prefix  string // of the paths that clients use
 	log     *zap.Logger
 }
@@ -58,7 +60,7 @@ var routes = []route{
 // the path that clients know it under. Something before it has to put grants into the requests'
 // contexts, as [access.Guard] does; a request without one may do nothing.
 func Handler(client *tenure.Client, prefix string, log *zap.Logger) http.Handler {
-	return mount(&server{workers: external.New(client), prefix: prefix, log: log})
+	return mount(&server{workers: workers.New(client), prefix: prefix, log: log})
 }
 
 func mount(s *server) http.Handler {
@@ -160,13 +162,13 @@ func (s *server) fault(operation string, err error) *fault {
 	switch {
 	case errors.As(err, &ready):
 		return ready
-	case tenure.IsBetweenPools(err), errors.Is(err, tenure.ErrTenantHeld):
+	case external.IsBetweenPools(err), errors.Is(err, tenure.ErrTenantHeld):
 		return &fault{http.StatusServiceUnavailable, "Service unavailable", "the tenant is being moved: try again later"}
-	case down, errors.As(err, new(*tenure.UnansweredError)):
+	case down, errors.As(err, new(*operate.UnansweredError)):
 		return &fault{http.StatusServiceUnavailable, "Service unavailable", "a pool's database cannot be used now"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &fault{http.StatusGatewayTimeout, "Gateway timeout", "this took too long"}
-	case errors.Is(err, external.ErrNoArgs):
+	case errors.Is(err, workers.ErrNoArgs):
 		return &fault{http.StatusForbidden, "Forbidden", err.Error()}
 	case errors.Is(err, tenure.ErrNotFound):
 		return &fault{http.StatusNotFound, "Not found", "there is no such thing, or this token does not reach it"}

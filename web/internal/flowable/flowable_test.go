@@ -16,6 +16,7 @@ import (
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/jobtest"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 	"github.com/tenurehq/tenure/web/internal/flowable"
 )
@@ -76,11 +77,11 @@ func (b *bundle) acquire() map[string]any {
 }
 
 // job is what the ledger has of a job, and its last output.
-func (b *bundle) job(id string) (j tenure.JobStatus, output string) {
+func (b *bundle) job(id string) (j operate.JobStatus, output string) {
 	b.t.Helper()
 	n, err := strconv.ParseInt(id, 10, 64)
 	require.NoError(b.t, err)
-	j, _, err = b.client.Operator().Job(b.t.Context(), job.ID(n))
+	j, _, err = b.client.Operator().Jobs().Get(b.t.Context(), job.ID(n))
 	require.NoError(b.t, err)
 	for _, r := range j.Reports {
 		output = string(r.Output)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -62,14 +62,14 @@ func orNull(s string) *string {
 	return &s
 }
 
-func (s *server) acquired(r *http.Request, j *tenure.ExternalJob, shown scope) acquiredJob {
-	return acquiredJob{s.shown(r, &tenure.ExternalStatus{ExternalLock: j.ExternalLock, Until: j.Until, Tenant: j.Tenant, Topic: j.Topic,
+func (s *server) acquired(r *http.Request, j *external.Job, shown scope) acquiredJob {
+	return acquiredJob{s.shown(r, &external.Status{Lock: j.Lock, Until: j.Until, Tenant: j.Tenant, Topic: j.Topic,
 		Attempt: j.Attempt - 1, MaxAttempts: j.MaxAttempts, CreatedAt: j.CreatedAt, CorrelationID: j.CorrelationID}, shown), variablesOf(j.Payload)}
 }
 
 // shown is a job as part of a process, or of a case: clients let only the first have errors of the business, and
 // only the second be terminated. Its correlation id, or its own one, is that of the whole.
-func (s *server) shown(r *http.Request, j *tenure.ExternalStatus, as scope) unfinishedJob {
+func (s *server) shown(r *http.Request, j *external.Status, as scope) unfinishedJob {
 	id := strconv.FormatInt(int64(j.Job), 10)
 	whole := j.CorrelationID
 	if whole == "" {
@@ -121,11 +121,11 @@ type page struct {
 }
 
 // sorts are what jobs can be sorted by.
-var sorts = map[string]tenure.ExternalSort{"id": tenure.ByID, "createTime": tenure.ByCreated, "tenantId": tenure.ByTenant}
+var sorts = map[string]external.Sort{"id": external.ByID, "createTime": external.ByCreated, "tenantId": external.ByTenant}
 
 // query is what of a list was asked for.
 type query struct {
-	tenure.ExternalFilter
+	external.Filter
 	sort  string
 	order string
 }
@@ -139,8 +139,8 @@ func readQuery(values url.Values) (q query, err error) {
 			return q, err
 		}
 	}
-	if q.Skip+q.Limit > tenure.MaxExternalListed {
-		return q, badRequest(fmt.Sprintf("start and size: %d at most together", tenure.MaxExternalListed))
+	if q.Skip+q.Limit > external.MaxListed {
+		return q, badRequest(fmt.Sprintf("start and size: %d at most together", external.MaxListed))
 	}
 	return q, nil
 }
@@ -199,7 +199,7 @@ func set(value string, filter **bool, to *bool) error {
 
 func natural(value string, least int) (int, error) {
 	n, err := strconv.Atoi(value)
-	if err == nil && (n < least || n > tenure.MaxExternalListed) {
+	if err == nil && (n < least || n > external.MaxListed) {
 		err = strconv.ErrRange
 	}
 	return n, err
@@ -210,7 +210,7 @@ func listJobs(s *server, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, count, err := s.workers.List(r.Context(), q.ExternalFilter)
+	found, count, err := s.workers.List(r.Context(), q.Filter)
 	if err != nil && len(found) == 0 {
 		return nil, err // else some pools' jobs are missing
 	}

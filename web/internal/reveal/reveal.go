@@ -9,9 +9,9 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job/encryption"
+	"github.com/tenurehq/tenure/operate"
 )
 
 // hidden stands for what cannot be shown.
@@ -22,25 +22,25 @@ type Redactor func(kind string, text json.RawMessage) json.RawMessage
 
 // Revealer shows arguments and outputs.
 type Revealer struct {
-	op     *tenure.Operator
+	op     *operate.Operator
 	redact Redactor // nil: nothing is taken out
 
 	Sealed bool // arguments that are encrypted stay so, and the key's name is shown in their place
 }
 
 // New returns a Revealer that takes out of what it shows what redact takes out; nil: nothing.
-func New(op *tenure.Operator, redact Redactor) Revealer { return Revealer{op: op, redact: redact} }
+func New(op *operate.Operator, redact Redactor) Revealer { return Revealer{op: op, redact: redact} }
 
 // Args are a job's arguments, decrypted, or nothing if the sender of the request that ctx belongs to
 // may not see them.
-func (v Revealer) Args(ctx context.Context, j tenure.JobStatus) (json.RawMessage, error) {
+func (v Revealer) Args(ctx context.Context, j operate.JobStatus) (json.RawMessage, error) {
 	if !access.From(ctx).Args || len(j.Payload) == 0 {
 		return nil, nil
 	}
 	if v.Sealed && encryption.IsEncrypted(j.Payload) {
 		return json.Marshal("encrypted with key " + encryption.KeyOf(j.Payload))
 	}
-	text, err := v.op.OpenPayload(ctx, j)
+	text, err := v.op.Jobs().OpenPayload(ctx, j)
 	if err != nil {
 		return nil, err
 	}

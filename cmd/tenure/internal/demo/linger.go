@@ -110,7 +110,7 @@ func (s *stage) loseNodes(ctx context.Context, say func(string, ...any)) error {
 // busiest is the node that holds most locks; nil: none holds any.
 func (s *stage) busiest(ctx context.Context) (most *process, held int) {
 	locks := map[string]int{}
-	for _, l := range s.client.Operator().LockStatuses(ctx) {
+	for _, l := range s.client.Operator().Pools().Locks(ctx) {
 		if l.Err == nil && l.Remaining > 0 {
 			locks[holderOf(l.Holder)]++
 		}

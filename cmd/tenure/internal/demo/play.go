@@ -150,7 +150,7 @@ func (p *play) kill(ctx context.Context) error {
 	p.say("%s is killed with SIGKILL: it held the lock of %s, and had claimed %d jobs",
 		victim.name, strings.Join(slices.Sorted(maps.Keys(orphaned)), ", "), p.orphans)
 	err := wait.Until(ctx, time.Minute, "the killed node's locks were not taken over", func() (bool, error) {
-		for _, l := range p.stage.client.Operator().LockStatuses(ctx) {
+		for _, l := range p.stage.client.Operator().Pools().Locks(ctx) {
 			if epoch, ok := orphaned[l.Pool]; ok && l.Epoch > epoch && l.Holder != "" {
 				delete(orphaned, l.Pool)
 			}
@@ -181,7 +181,7 @@ const (
 // findVictim is the node that holds the first lock that is held, and the epochs of its locks, by pool.
 func (p *play) findVictim(ctx context.Context) (victim *process, orphaned map[string]int64) {
 	orphaned = map[string]int64{}
-	for _, l := range p.stage.client.Operator().LockStatuses(ctx) {
+	for _, l := range p.stage.client.Operator().Pools().Locks(ctx) {
 		if l.Holder == "" {
 			continue
 		}
@@ -214,7 +214,7 @@ func (p *play) claimedBy(ctx context.Context, node string, ago time.Duration) (n
 func (p *play) untilDone(ctx context.Context) error {
 	defer p.again.Store(nil)
 	return wait.Until(ctx, 5*time.Minute, "jobs were left", func() (bool, error) {
-		counts, err := p.stage.client.Operator().Count(ctx)
+		counts, err := p.stage.client.Operator().Pools().Count(ctx)
 		left := int64(0)
 		for _, c := range counts {
 			left += c.Waiting + c.Timers

@@ -200,19 +200,19 @@ func (s *screen) left() string {
 
 // look asks every pool; nil when one did not answer this time.
 func (s *screen) look(ctx context.Context) (rows []row, finished int64) {
-	counts, err := s.stage.client.Operator().Count(ctx)
+	counts, err := s.stage.client.Operator().Pools().Count(ctx)
 	if err != nil {
 		return nil, 0
 	}
 	now := time.Now()
 	passed := now.Sub(s.at).Seconds()
 	s.at = now
-	for i, l := range s.stage.client.Operator().LockStatuses(ctx) {
+	for i, l := range s.stage.client.Operator().Pools().Locks(ctx) {
 		if l.Err != nil {
 			return nil, 0
 		}
 		c := counts[i]
-		r := row{pool: l.Pool, elected: cmp.Or(s.stage.client.Operator().Elected(l.Pool), nobody), holder: cmp.Or(holderOf(l.Holder), nobody), epoch: l.Epoch, waiting: c.Waiting}
+		r := row{pool: l.Pool, elected: cmp.Or(s.stage.client.Operator().Pools().Elected(l.Pool), nobody), holder: cmp.Or(holderOf(l.Holder), nobody), epoch: l.Epoch, waiting: c.Waiting}
 		r.perSecond = float64(c.Finished-s.before[l.Pool]) / max(passed, 0.001)
 		s.before[l.Pool] = c.Finished
 		finished += c.Finished

@@ -23,6 +23,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/membership"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -114,7 +115,7 @@ func (s *stage) layOut(ctx context.Context, o options) error {
 			return fmt.Errorf("lay out tenant %s: %w", id, err)
 		}
 	}
-	_, err := tenure.Migrate(ctx, s.cfg)
+	_, err := operate.Migrate(ctx, s.cfg)
 	return err
 }
 
@@ -262,7 +263,7 @@ func (s *stage) untilHeld(ctx context.Context) (string, error) {
 	var held []string
 	err := wait.Until(ctx, 30*time.Second, "not every pool had a holder", func() (bool, error) {
 		held = nil
-		for _, l := range s.client.Operator().LockStatuses(ctx) {
+		for _, l := range s.client.Operator().Pools().Locks(ctx) {
 			if l.Holder != "" {
 				held = append(held, fmt.Sprintf("%s by %s", l.Pool, holderOf(l.Holder)))
 			}

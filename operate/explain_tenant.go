@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"fmt"

@@ -1,10 +1,11 @@
-package tenure
+package operate
 
 import (
 	"context"
 	"errors"
 	"slices"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/routing"
 )
 
@@ -24,7 +25,7 @@ func (e *UnansweredError) Unwrap() error { return e.err }
 // returns the first thing that one has. It waits for no other one then, as one that hangs would keep
 // what was found from those who ask. nil: none of those that answered has it; the error is an
 // UnansweredError if some did not.
-func inspectFirst[T any](ctx context.Context, c *process, pools []*routing.Pool, ask question[*T]) (*T, error) {
+func inspectFirst[T any](ctx context.Context, c *process.Process, pools []*routing.Pool, ask process.Question[*T]) (*T, error) {
 	type answer struct {
 		from  int
 		found *T
@@ -36,10 +37,10 @@ func inspectFirst[T any](ctx context.Context, c *process, pools []*routing.Pool,
 	failures := make([]error, len(pools)) // of those that have not answered yet: that they have not
 	for i, p := range pools {
 		failures[i] = errUnanswered
-		c.asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		c.Asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, process.AnswerWithin)
 			defer cancel()
-			found, err := inspect(ctx, p, ask)
+			found, err := process.Inspect(ctx, p, ask)
 			answers <- answer{i, found, err}
 		})
 	}

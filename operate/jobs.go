@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"cmp"
@@ -13,23 +13,15 @@ import (
 
 	"github.com/tenurehq/tenure/internal/backoff"
 	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// Operator lists, cancels and retries jobs, freezes pools and tenants, moves tenants and
-// tells where each pool's lock is. It is the operator of a client's process, see
-// [Client.Operator] and [Node.Operator]. Its calls do not wait for what handlers and tenants'
-// transactions do with their connections.
-type Operator struct{ *process }
-
-// Schedules returns what schedules are worked on with.
-func (o *Operator) Schedules() *Schedules { return &Schedules{o.process} }
-
-// Limits sets, lists and deletes limits on how many jobs run at a time, and how often.
-func (o *Operator) Limits() *Limits { return &Limits{o.process} }
+// Jobs lists, explains, changes, cancels and retries jobs. See [Jobs.List].
+type Jobs struct{ proc *process.Process }
 
 // JobStatus is a job as an operator sees it.
 type JobStatus struct {
@@ -62,50 +54,50 @@ type JobStatus struct {
 	Reports       []job.RunReport // what its runs said of themselves, in their order; of a single job only, not in lists
 }
 
-// Job returns one job with what its runs said and those that failed, as soon as its pool has answered.
+// Get returns one job with what its runs said and those that failed, as soon as its pool has answered.
 // ErrNotFound: no pool that answered has it; an UnansweredError with it says which did not.
-func (o *Operator) Job(ctx context.Context, id job.ID) (JobStatus, []job.RunError, error) {
-	return o.readJob(ctx, o.router.Pools(), id)
+func (o *Jobs) Get(ctx context.Context, id job.ID) (JobStatus, []job.RunError, error) {
+	return o.read(ctx, o.proc.Router.Pools(), id)
 }
 
-// JobWithKey returns the job that has a tenant's unique key in its pool, or took it for a period that is not over.
+// WithKey returns the job that has a tenant's unique key in its pool, or took it for a period that is not over.
 // ErrNotFound: none has, or it is not kept any more.
-func (o *Operator) JobWithKey(ctx context.Context, tenant tenancy.ID, key string) (JobStatus, error) {
-	_, home, err := o.router.Resolve(ctx, tenant)
+func (o *Jobs) WithKey(ctx context.Context, tenant tenancy.ID, key string) (JobStatus, error) {
+	_, home, err := o.proc.Router.Resolve(ctx, tenant)
 	var id job.ID
 	if err == nil {
-		id, err = inspect(ctx, home, func(ctx context.Context, _ *routing.Pool, db store.DB) (job.ID, error) {
+		id, err = process.Inspect(ctx, home, func(ctx context.Context, _ *routing.Pool, db store.DB) (job.ID, error) {
 			return store.JobWithKey(ctx, db, string(tenant), key)
 		})
 	}
 	if err == nil && id == 0 {
-		err = ErrNotFound
+		err = store.ErrNotFound
 	}
 	if err != nil {
 		return JobStatus{}, fmt.Errorf("unique key %.80q of tenant %q: %w", key, tenant, err)
 	}
-	j, _, err := o.Job(ctx, id)
+	j, _, err := o.Get(ctx, id)
 	return j, err
 }
 
-// JobIn is [Operator.Job] for a job whose pool is known: no other one is asked.
-func (o *Operator) JobIn(ctx context.Context, pool string, id job.ID) (JobStatus, []job.RunError, error) {
-	pools, err := o.poolsOf(pool)
+// GetIn is [Jobs.Get] for a job whose pool is known: no other one is asked.
+func (o *Jobs) GetIn(ctx context.Context, pool string, id job.ID) (JobStatus, []job.RunError, error) {
+	pools, err := o.proc.PoolsOf(pool)
 	if err != nil {
 		return JobStatus{}, nil, err
 	}
-	return o.readJob(ctx, pools, id)
+	return o.read(ctx, pools, id)
 }
 
 // awaitJobEvery is how often AwaitJob looks: sooner at first, as most jobs are short.
 var awaitJobEvery = backoff.Policy{First: 20 * time.Millisecond, Longest: time.Second}
 
-// AwaitJob waits until a job has ended, be it done, cancelled, dead or in business_error, and returns what
-// [Operator.Job] does then: a caller finds what came of it in the Output of its last report. It looks after
+// Await waits until a job has ended, be it done, cancelled, dead or in business_error, and returns what
+// [Jobs.Get] does then: a caller finds what came of it in the Output of its last report. It looks after
 // 20 ms, and ever more seldom, down to once a second; a pool that does not answer is asked again.
 // ErrNotFound: no pool has the job, or it has ended and is not kept (execution.retention). When ctx
 // ends first it returns that error, with the job as it was last seen.
-func (o *Operator) AwaitJob(ctx context.Context, id job.ID) (j JobStatus, errs []job.RunError, err error) {
+func (o *Jobs) Await(ctx context.Context, id job.ID) (j JobStatus, errs []job.RunError, err error) {
 	gone := false
 	for looks := 1; ; looks++ {
 		now, failed, err := o.findAgain(ctx, j.Pool, id)
@@ -134,22 +126,22 @@ func (o *Operator) AwaitJob(ctx context.Context, id job.ID) (j JobStatus, errs [
 // endStates are those of jobs that do not run any more, unless somebody retries them.
 var endStates = []string{"done", "cancelled", "dead", "business_error"}
 
-// findAgain is [Operator.Job] for one that was in a pool, if that is known, and may have moved since.
-func (o *Operator) findAgain(ctx context.Context, pool string, id job.ID) (JobStatus, []job.RunError, error) {
+// findAgain is [Jobs.Get] for one that was in a pool, if that is known, and may have moved since.
+func (o *Jobs) findAgain(ctx context.Context, pool string, id job.ID) (JobStatus, []job.RunError, error) {
 	if pool != "" {
-		if j, errs, err := o.JobIn(ctx, pool, id); err == nil {
+		if j, errs, err := o.GetIn(ctx, pool, id); err == nil {
 			return j, errs, nil
 		}
 	}
-	return o.Job(ctx, id)
+	return o.Get(ctx, id)
 }
 
-func (c *Operator) readJob(ctx context.Context, pools []*routing.Pool, id job.ID) (JobStatus, []job.RunError, error) {
+func (c *Jobs) read(ctx context.Context, pools []*routing.Pool, id job.ID) (JobStatus, []job.RunError, error) {
 	type found struct {
 		job    JobStatus
 		errors []job.RunError
 	}
-	f, err := inspectFirst(ctx, c.process, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
+	f, err := inspectFirst(ctx, c.proc, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
 		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
 		if err != nil || len(rows) == 0 {
 			return nil, err
@@ -165,21 +157,21 @@ func (c *Operator) readJob(ctx context.Context, pools []*routing.Pool, id job.ID
 		return &found{JobStatus(rows[0]), errs}, err
 	})
 	if f == nil {
-		return JobStatus{}, nil, errors.Join(fmt.Errorf("job %d: %w", id, ErrNotFound), err)
+		return JobStatus{}, nil, errors.Join(fmt.Errorf("job %d: %w", id, store.ErrNotFound), err)
 	}
 	return f.job, f.errors, nil
 }
 
-// ExplainJob says why a job does not run: the first true reason, as its pool's ledger has it.
+// Explain says why a job does not run: the first true reason, as its pool's ledger has it.
 // What only the memory of the lock's holder knows, such as whose turn it is just now, is told as waiting
-// for its turn. Errors are those of [Operator.Job].
-func (o *Operator) ExplainJob(ctx context.Context, id job.ID) (Explanation, error) {
+// for its turn. Errors are those of [Jobs.Get].
+func (o *Jobs) Explain(ctx context.Context, id job.ID) (Explanation, error) {
 	type found struct {
 		job   JobStatus
 		wait  store.Wait
 		waits bool
 	}
-	f, err := inspectFirst(ctx, o.process, o.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
+	f, err := inspectFirst(ctx, o.proc, o.proc.Router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
 		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
 		if err != nil || len(rows) == 0 {
 			return nil, err
@@ -187,12 +179,12 @@ func (o *Operator) ExplainJob(ctx context.Context, id job.ID) (Explanation, erro
 		rows[0].Pool = p.Name
 		f := found{job: JobStatus(rows[0])}
 		if f.job.State != "running" && f.job.State != "claimed" {
-			f.wait, f.waits, err = store.ReadWait(ctx, db, rows[0], listShares(o.cfg.Load(), p.Name))
+			f.wait, f.waits, err = store.ReadWait(ctx, db, rows[0], listShares(o.proc.Cfg.Load(), p.Name))
 		}
 		return &f, err
 	})
 	if f == nil {
-		return Explanation{}, errors.Join(fmt.Errorf("job %d: %w", id, ErrNotFound), err)
+		return Explanation{}, errors.Join(fmt.Errorf("job %d: %w", id, store.ErrNotFound), err)
 	}
 	e := Explanation{Job: f.job}
 	unrouted := o.unrouted(ctx, tenancy.ID(f.job.Tenant), f.job.Pool)
@@ -209,9 +201,9 @@ func (o *Operator) ExplainJob(ctx context.Context, id job.ID) (Explanation, erro
 
 // unrouted is why no job of a tenant is claimed in a pool, as far as that is up to routing rules; nil: one leads there,
 // or could not be asked.
-func (o *Operator) unrouted(ctx context.Context, id tenancy.ID, pool string) error {
+func (o *Jobs) unrouted(ctx context.Context, id tenancy.ID, pool string) error {
 	var unusable *routing.RowError
-	switch _, home, err := o.router.Resolve(ctx, id); {
+	switch _, home, err := o.proc.Router.Resolve(ctx, id); {
 	case errors.Is(err, tenancy.ErrUnknownTenant), errors.As(err, &unusable):
 		return err
 	case err == nil && home.Name != pool:
@@ -222,8 +214,8 @@ func (o *Operator) unrouted(ctx context.Context, id tenancy.ID, pool string) err
 
 // MaxAttempts is how often a job is tried in all: what it says itself, else its kind's policy, or the configuration's.
 // 0: this process does not know its kind.
-func (o *Operator) MaxAttempts(j JobStatus) int {
-	spec, known := o.registry.Find(j.Kind)
+func (o *Jobs) MaxAttempts(j JobStatus) int {
+	spec, known := o.proc.Registry.Find(j.Kind)
 	switch {
 	case j.MaxAttempts > 0:
 		return j.MaxAttempts
@@ -234,23 +226,23 @@ func (o *Operator) MaxAttempts(j JobStatus) int {
 	case spec.Retry != nil:
 		return spec.Retry.Attempts()
 	}
-	policy, _ := job.ParsePolicy(o.cfg.Load().Execution.Retry) // it was read when the process was started
+	policy, _ := job.ParsePolicy(o.proc.Cfg.Load().Execution.Retry) // it was read when the process was started
 	return policy.Attempts()
 }
 
 // OpenPayload returns a job's arguments, decrypted if they are encrypted. The error is [encryption.ErrNoKey]
 // if this process has not the key for it.
-func (o *Operator) OpenPayload(ctx context.Context, j JobStatus) ([]byte, error) {
-	return o.cipher.Open(ctx, j.Tenant, j.Kind, j.Payload)
+func (o *Jobs) OpenPayload(ctx context.Context, j JobStatus) ([]byte, error) {
+	return o.proc.Cipher.Open(ctx, j.Tenant, j.Kind, j.Payload)
 }
 
 // Cancel ends an unfinished job. StateError: it has ended. A waiting one is gone when Cancel returns; for a
 // running one, which running reports, the handler's context is cancelled within a
 // heartbeat of its node. While some session has locked the job's row nothing else waits
 // for that; after five seconds, or when ctx ends, Cancel gives up and says so.
-func (o *Operator) Cancel(ctx context.Context, id job.ID) (running bool, err error) {
+func (o *Jobs) Cancel(ctx context.Context, id job.ID) (running bool, err error) {
 	err = o.changeOne(ctx, id, "cancel", func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) (err error) {
-		running, err = store.Cancel(ctx, store.Noted(db, o.jobDeed(ctx, "job.cancel", id, nil)), id, o.keep)
+		running, err = store.Cancel(ctx, store.Noted(db, o.proc.JobDeed(ctx, "job.cancel", id, nil)), id, o.proc.Keep)
 		return err
 	})
 	return running, err
@@ -259,29 +251,20 @@ func (o *Operator) Cancel(ctx context.Context, id job.ID) (running bool, err err
 // CancelInBackground cancels the unfinished jobs that f chooses, those that were made before the call, as an
 // operation: the holder of each pool's lock does it, whatever becomes of the caller, at perSecond in each pool; 0: as
 // fast as that goes. Waiting jobs do not start any more, and end within some seconds; running ones are
-// cancelled within a heartbeat of their node, as with [Operator.Cancel]. A job that goes from one state to another meanwhile
+// cancelled within a heartbeat of their node, as with [Jobs.Cancel]. A job that goes from one state to another meanwhile
 // is cancelled, too, if f chooses it when its turn comes. See [DeadLetters.RetryInBackground] for what it returns and by.
-func (o *Operator) CancelInBackground(ctx context.Context, f CancelFilter, perSecond float64, by string) (uuid.UUID, error) {
-	return o.Operations().cancelJobs(ctx, f, perSecond, by)
+func (o *Jobs) CancelInBackground(ctx context.Context, f CancelFilter, perSecond float64, by string) (uuid.UUID, error) {
+	return (&Operations{o.proc}).cancelJobs(ctx, f, perSecond, by)
 }
 
-// CountCancellable counts the jobs that [Operator.CancelInBackground] would cancel now; see [More] for how
+// CountCancellable counts the jobs that [Jobs.CancelInBackground] would cancel now; see [More] for how
 // far. When some pools do not answer, the others' are returned together with an error.
-func (o *Operator) CountCancellable(ctx context.Context, f CancelFilter) (int64, error) {
+func (o *Jobs) CountCancellable(ctx context.Context, f CancelFilter) (int64, error) {
 	if err := f.Validate(); err != nil {
 		return 0, err
 	}
 	return o.countMovable(ctx, f.Pool, f.chosen(), append([]string{store.PlaceSuspended}, suspendable...))
 }
-
-// Batches returns what lists and cancels batches.
-func (o *Operator) Batches() *Batches { return &Batches{o.process} }
-
-// Operations returns what lists and cancels operations in the background.
-func (o *Operator) Operations() *Operations { return &Operations{o.process} }
-
-// DeadLetters returns what groups, retries and deletes dead letters by what they have in common.
-func (o *Operator) DeadLetters() *DeadLetters { return &DeadLetters{o.process} }
 
 // StateError says that a job is in a state in which what was to be done to it cannot be. It is
 // ErrNotFound, too.
@@ -319,47 +302,47 @@ func (e *StateError) Error() string {
 }
 
 // Is makes it ErrNotFound: there is no such job to do that to.
-func (e *StateError) Is(target error) bool { return target == ErrNotFound }
+func (e *StateError) Is(target error) bool { return target == store.ErrNotFound }
 
 // Retry makes a dead job, or one that waits for its time, run now. A dead one gets
 // all its attempts again. [job.KeyTakenError]: an unfinished job has the dead one's unique
 // key, and nothing was changed. StateError: the job is in another state.
-func (o *Operator) Retry(ctx context.Context, id job.ID) error { return o.retryAs(ctx, id, nil) }
+func (o *Jobs) Retry(ctx context.Context, id job.ID) error { return o.retryAs(ctx, id, nil) }
 
 // retryAs is Retry with a priority; nil: as it is.
-func (o *Operator) retryAs(ctx context.Context, id job.ID, priority *int) error {
+func (o *Jobs) retryAs(ctx context.Context, id job.ID, priority *int) error {
 	return o.changeOne(ctx, id, "retry", func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
 		var lane store.Lane
 		detail := map[string]any{}
 		if priority != nil {
 			detail["priority"] = *priority
 		}
-		err := store.InNoted(ctx, db, o.jobDeed(ctx, "job.retry", id, detail), func(db store.DB) (err error) {
+		err := store.InNoted(ctx, db, o.proc.JobDeed(ctx, "job.retry", id, detail), func(db store.DB) (err error) {
 			lane, err = store.RetryAs(ctx, db, id, priority)
 			return err
 		})
 		if err == nil {
 			h := notify.Hint{Pool: p.Name}
 			h.AddLane(lane)
-			o.notifier.Notify(h)
+			o.proc.Notifier.Notify(h)
 		}
 		return err
 	})
 }
 
-// RunJob has a job run now, by whichever node's turn it is, before all others of its tenant and queue: one
+// Run has a job run now, by whichever node's turn it is, before all others of its tenant and queue: one
 // that waits for its turn or its time, or a dead one, which gets all its attempts again. It has the
 // highest priority from then on. It is claimed like any other, so what keeps others waiting keeps it, too:
 // a limit, an exclusive key, a tenant that is frozen, a kind that no node handles. One that runs
-// already is left alone. What became of it [Operator.Job] says. StateError: it is suspended, or has
-// ended. [job.KeyTakenError]: as for [Operator.Retry].
-func (o *Operator) RunJob(ctx context.Context, id job.ID) error {
+// already is left alone. What became of it [Jobs.Get] says. StateError: it is suspended, or has
+// ended. [job.KeyTakenError]: as for [Jobs.Retry].
+func (o *Jobs) Run(ctx context.Context, id job.ID) error {
 	first := job.MaxPriority
 	var before JobStatus
 	for tries := 1; ; tries++ {
-		j, _, err := o.Job(ctx, id)
+		j, _, err := o.Get(ctx, id)
 		switch {
-		case tries > 1 && (errors.Is(err, ErrNotFound) || j.State == "done" || j.Attempt > before.Attempt): // it has run meanwhile
+		case tries > 1 && (errors.Is(err, store.ErrNotFound) || j.State == "done" || j.Attempt > before.Attempt): // it has run meanwhile
 			return nil
 		case err != nil:
 			return fmt.Errorf("run: %w", err)
@@ -368,7 +351,7 @@ func (o *Operator) RunJob(ctx context.Context, id job.ID) error {
 		case "claimed", "running":
 			return nil
 		case "waiting":
-			err = o.ChangeJob(ctx, id, JobChange{Priority: &first})
+			err = o.Change(ctx, id, JobChange{Priority: &first})
 		case "scheduled", "retrying", "dead":
 			err = o.retryAs(ctx, id, &first)
 		default:
@@ -381,16 +364,16 @@ func (o *Operator) RunJob(ctx context.Context, id job.ID) error {
 	}
 }
 
-// Suspend puts a job aside that waits, for its turn or for its time, until [Operator.Resume]. With
+// Suspend puts a job aside that waits, for its turn or for its time, until [Jobs.Resume]. With
 // a time it is resumed then; the zero time stands for none. It keeps all that it is: its
 // attempts, its unique key, and when its timer is due. One that is suspended already gets the new
 // time. StateError: it is running, or in another state.
-func (o *Operator) Suspend(ctx context.Context, id job.ID, until time.Time) error {
+func (o *Jobs) Suspend(ctx context.Context, id job.ID, until time.Time) error {
 	if err := checkUntil(until); err != nil {
 		return err
 	}
 	return o.changeOne(ctx, id, "suspend", func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
-		err := store.SuspendJob(ctx, store.Noted(db, o.jobDeed(ctx, "job.suspend", id, given("until", until))), id, until)
+		err := store.SuspendJob(ctx, store.Noted(db, o.proc.JobDeed(ctx, "job.suspend", id, given("until", until))), id, until)
 		if err == nil {
 			o.notifyUntil(p, until)
 		}
@@ -401,10 +384,10 @@ func (o *Operator) Suspend(ctx context.Context, id job.ID, until time.Time) erro
 // Resume puts a suspended job back where it was: it waits behind the jobs that wait now, or for the
 // time that its timer is due at, and fires at once if that has passed. StateError: it is not
 // suspended.
-func (o *Operator) Resume(ctx context.Context, id job.ID) error {
+func (o *Jobs) Resume(ctx context.Context, id job.ID) error {
 	return o.changeOne(ctx, id, "resume", func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
 		var resumed []store.Resumed
-		err := store.InNoted(ctx, db, o.jobDeed(ctx, "job.resume", id, nil), func(db store.DB) (err error) {
+		err := store.InNoted(ctx, db, o.proc.JobDeed(ctx, "job.resume", id, nil), func(db store.DB) (err error) {
 			resumed, err = store.Resume(ctx, db, []int64{int64(id)})
 			if err == nil && len(resumed) == 0 {
 				err = store.ErrNotFound
@@ -418,49 +401,49 @@ func (o *Operator) Resume(ctx context.Context, id job.ID) error {
 	})
 }
 
-// SuspendAll is [Operator.Suspend] for all jobs that f chooses, those of before the call, over all
+// SuspendAll is [Jobs.Suspend] for all jobs that f chooses, those of before the call, over all
 // pools, in steps that each last: after an interruption the same call goes on. Running jobs
 // are not suspended, and nor is their next attempt. Nobody's lock on a job is waited for.
-func (o *Operator) SuspendAll(ctx context.Context, f SuspendFilter, until time.Time) (SuspendResult, error) {
+func (o *Jobs) SuspendAll(ctx context.Context, f SuspendFilter, until time.Time) (SuspendResult, error) {
 	if err := checkUntil(until); err != nil {
 		return SuspendResult{}, err
 	}
 	return o.suspendAll(ctx, f, until)
 }
 
-// ResumeAll is [Operator.Resume] for all suspended jobs that f chooses, over all pools, and returns
+// ResumeAll is [Jobs.Resume] for all suspended jobs that f chooses, over all pools, and returns
 // how many were resumed. After an interruption the same call goes on.
-func (o *Operator) ResumeAll(ctx context.Context, f SuspendFilter) (int, error) {
+func (o *Jobs) ResumeAll(ctx context.Context, f SuspendFilter) (int, error) {
 	return o.resumeAll(ctx, f)
 }
 
-// CountSuspendable counts the jobs that [Operator.SuspendAll] would look at, those that run and are left
+// CountSuspendable counts the jobs that [Jobs.SuspendAll] would look at, those that run and are left
 // alone among them, until it is known that there are more than ten thousand: see [More]. When some
 // pools do not answer, the others' jobs are counted and an error returned.
-func (o *Operator) CountSuspendable(ctx context.Context, f SuspendFilter) (int64, error) {
+func (o *Jobs) CountSuspendable(ctx context.Context, f SuspendFilter) (int64, error) {
 	if err := f.check(SuspendStates...); err != nil {
 		return 0, err
 	}
 	return o.countMovable(ctx, f.Pool, f.chosen(), suspendable)
 }
 
-// CountSuspended counts the jobs that [Operator.ResumeAll] would resume, likewise.
-func (o *Operator) CountSuspended(ctx context.Context, f SuspendFilter) (int64, error) {
+// CountSuspended counts the jobs that [Jobs.ResumeAll] would resume, likewise.
+func (o *Jobs) CountSuspended(ctx context.Context, f SuspendFilter) (int64, error) {
 	if err := f.check(suspended); err != nil {
 		return 0, err
 	}
 	return o.countMovable(ctx, f.Pool, f.chosen(), []string{store.PlaceSuspended})
 }
 
-// ChangeJob changes a job that waits, for its turn or for its time, or that is suspended. A
+// Change changes a job that waits, for its turn or for its time, or that is suspended. A
 // waiting one that gets another priority goes behind those that have it; one that gets a time
 // waits for that. StateError: it is running, or in another state.
-func (o *Operator) ChangeJob(ctx context.Context, id job.ID, c JobChange) error {
+func (o *Jobs) Change(ctx context.Context, id job.ID, c JobChange) error {
 	if err := c.check(); err != nil {
 		return err
 	}
 	return o.changeOne(ctx, id, "change", func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
-		at, err := store.ChangeJob(ctx, store.Noted(db, o.jobDeed(ctx, "job.change", id, c.detail())), id, store.Change(c))
+		at, err := store.ChangeJob(ctx, store.Noted(db, o.proc.JobDeed(ctx, "job.change", id, c.detail())), id, store.Change(c))
 		if err == nil {
 			o.notifyResumed(p, []store.Resumed{at})
 		}
@@ -469,10 +452,10 @@ func (o *Operator) ChangeJob(ctx context.Context, id job.ID, c JobChange) error 
 }
 
 // changeOne does something to a job on the pool that has it, or says in which state it is instead.
-func (o *Operator) changeOne(ctx context.Context, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+func (o *Jobs) changeOne(ctx context.Context, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
 	err := o.onPoolOf(ctx, id, what, fn)
-	if between := (*store.BetweenPoolsError)(nil); errors.Is(err, ErrNotFound) && !errors.As(err, &between) {
-		if j, _, found := o.Job(ctx, id); found == nil {
+	if between := (*store.BetweenPoolsError)(nil); errors.Is(err, store.ErrNotFound) && !errors.As(err, &between) {
+		if j, _, found := o.Get(ctx, id); found == nil {
 			return fmt.Errorf("%s job %d: %w", what, id, &StateError{j.State, what})
 		}
 	}
@@ -481,14 +464,14 @@ func (o *Operator) changeOne(ctx context.Context, id job.ID, what string, fn fun
 
 // onPoolOf runs fn on the pool that has a job: most likely the one it was made in,
 // else, if its tenant was moved, another.
-func (o *Operator) onPoolOf(ctx context.Context, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
-	pools := o.router.Pools()
+func (o *Jobs) onPoolOf(ctx context.Context, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+	pools := o.proc.Router.Pools()
 	slices.SortStableFunc(pools, func(a, b *routing.Pool) int {
-		return cmp.Compare(madeElsewhere(a, id), madeElsewhere(b, id))
+		return cmp.Compare(process.MadeElsewhere(a, id), process.MadeElsewhere(b, id))
 	})
 	var errs []error
 	for _, p := range pools {
-		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return fn(ctx, p, db) })
+		err := process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return fn(ctx, p, db) })
 		switch taken := (*job.KeyTakenError)(nil); {
 		case err == nil:
 			return nil
@@ -502,31 +485,24 @@ func (o *Operator) onPoolOf(ctx context.Context, id job.ID, what string, fn func
 			errs = append(errs, routing.NamePool(p.Name, err))
 		}
 	}
-	return fmt.Errorf("%s job %d: %w", what, id, errors.Join(append(errs, ErrNotFound)...))
+	return fmt.Errorf("%s job %d: %w", what, id, errors.Join(append(errs, store.ErrNotFound)...))
 }
 
-func madeElsewhere(p *routing.Pool, id job.ID) int {
-	if n, err := p.Number(); err == nil && n == store.PoolOf(int64(id)) {
-		return 0
-	}
-	return 1
-}
-
-// Jobs lists jobs over all pools, the newest first: those that were made last. With the cursor of a
+// List lists jobs over all pools, the newest first: those that were made last. With the cursor of a
 // page's last job it goes on behind that, so that each job is on one page, whatever becomes of it
 // meanwhile; those that are made meanwhile are on none. When some pools do not answer, the
 // others' jobs are returned together with an error.
-func (o *Operator) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
+func (o *Jobs) List(ctx context.Context, f JobFilter) ([]JobStatus, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
 	after, _ := parseCursor(f.After, "jobs")
-	pools, err := o.poolsOf(f.Pool)
+	pools, err := o.proc.PoolsOf(f.Pool)
 	if err != nil {
 		return nil, err
 	}
 	limit := cmp.Or(f.Limit, 100)
-	out, err := inspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]JobStatus, error) {
+	out, err := process.InspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]JobStatus, error) {
 		rows, err := store.List(ctx, db, store.Filter{State: f.State, Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue,
 			Tags: f.Tags, CorrelationID: f.CorrelationID, After: after, Limit: limit})
 		out := make([]JobStatus, len(rows))

@@ -1,4 +1,4 @@
-package tenure
+package external
 
 import (
 	"cmp"
@@ -10,25 +10,26 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 )
 
-// Extend has locks expire after d from now, MinExternalLock to MaxExternalLock. LockLostError: some
+// Extend has locks expire after d from now, MinLock to MaxLock. LockLostError: some
 // were not the worker's any more; the others are extended.
-func (w *ExternalWorkers) Extend(ctx context.Context, d time.Duration, locks ...ExternalLock) error {
+func (w *Workers) Extend(ctx context.Context, d time.Duration, locks ...Lock) error {
 	if err := checkLockFor(d); err != nil {
 		return &job.InputError{Err: fmt.Errorf("extend locks: %w", err)}
 	}
-	return settle(ctx, w, "extend the locks of", locks, func(ctx context.Context, p *routing.Pool, some []ExternalLock) ([]job.ID, error) {
+	return settle(ctx, w, "extend the locks of", locks, func(ctx context.Context, p *routing.Pool, some []Lock) ([]job.ID, error) {
 		return store.ExtendExternal(ctx, p.Jobs(), locksOf(some), d)
 	})
 }
 
 // Release gives jobs back unfinished, uncharged, to their old place. LockLostError as with Extend.
-func (w *ExternalWorkers) Release(ctx context.Context, locks ...ExternalLock) error {
-	return settle(ctx, w, "release", locks, func(ctx context.Context, p *routing.Pool, some []ExternalLock) ([]job.ID, error) {
+func (w *Workers) Release(ctx context.Context, locks ...Lock) error {
+	return settle(ctx, w, "release", locks, func(ctx context.Context, p *routing.Pool, some []Lock) ([]job.ID, error) {
 		return store.ReleaseExternal(ctx, p.Jobs(), locksOf(some))
 	})
 }
@@ -41,27 +42,27 @@ func locksOf[T interface{ lock() store.ExternalLock }](some []T) []store.Externa
 	return out
 }
 
-// ExternalResult says that a job is done.
-type ExternalResult struct {
-	ExternalLock
+// Result says that a job is done.
+type Result struct {
+	Lock
 	Output json.RawMessage // kept with the job for execution.retention; nil: none; at most 1 MiB
 }
 
 // Complete ends jobs that are done, each pool's in one statement. LockLostError: some were not the
 // worker's any more, and are somebody else's now, or have ended, maybe by this very call, if it
 // was made twice; the others are done.
-func (w *ExternalWorkers) Complete(ctx context.Context, done ...ExternalResult) error {
+func (w *Workers) Complete(ctx context.Context, done ...Result) error {
 	for _, d := range done {
 		if err := checkOutput(d.Output); err != nil {
 			return &job.InputError{Err: fmt.Errorf("complete job %d: %w", d.Job, err)}
 		}
 	}
-	return settle(ctx, w, "complete", done, func(ctx context.Context, p *routing.Pool, some []ExternalResult) ([]job.ID, error) {
+	return settle(ctx, w, "complete", done, func(ctx context.Context, p *routing.Pool, some []Result) ([]job.ID, error) {
 		ends := make([]store.ExternalEnd, len(some))
 		for i, d := range some {
 			ends[i] = store.ExternalEnd{ExternalLock: d.lock(), Output: d.Output}
 		}
-		return store.FinishExternal(ctx, p.Jobs(), ends, w.keep)
+		return store.FinishExternal(ctx, p.Jobs(), ends, w.proc.Keep)
 	})
 }
 
@@ -75,9 +76,9 @@ func checkOutput(output json.RawMessage) error {
 	return nil
 }
 
-// ExternalError is an error of the business: trying again would not help.
-type ExternalError struct {
-	ExternalLock
+// Raised is an error of the business: trying again would not help.
+type Raised struct {
+	Lock
 	Code    string // as a kind: letters, digits and . _ : / -, at most 128
 	Message string
 	Output  json.RawMessage // as of an ExternalResult
@@ -86,24 +87,24 @@ type ExternalError struct {
 // RaiseError ends jobs with an error of the business: each is in state business_error then, with
 // "code: message" as its error, is not tried again, and is no dead letter. LockLostError as with
 // Complete.
-func (w *ExternalWorkers) RaiseError(ctx context.Context, raised ...ExternalError) error {
+func (w *Workers) RaiseError(ctx context.Context, raised ...Raised) error {
 	for _, r := range raised {
 		if err := cmp.Or(job.ValidateKind("code", r.Code), checkOutput(r.Output)); err != nil {
 			return &job.InputError{Err: fmt.Errorf("end job %d with an error: %w", r.Job, err)}
 		}
 	}
-	return settle(ctx, w, "end with an error", raised, func(ctx context.Context, p *routing.Pool, some []ExternalError) ([]job.ID, error) {
+	return settle(ctx, w, "end with an error", raised, func(ctx context.Context, p *routing.Pool, some []Raised) ([]job.ID, error) {
 		ends := make([]store.ExternalEnd, len(some))
 		for i, r := range some {
 			ends[i] = store.ExternalEnd{ExternalLock: r.lock(), Output: r.Output, Error: cleanError(r.Code + ": " + r.Message)}
 		}
-		return store.FinishExternal(ctx, p.Jobs(), ends, w.keep)
+		return store.FinishExternal(ctx, p.Jobs(), ends, w.proc.Keep)
 	})
 }
 
-// ExternalFailure says that a worker failed with a job.
-type ExternalFailure struct {
-	ExternalLock
+// Failure says that a worker failed with a job.
+type Failure struct {
+	Lock
 	Error   string        // 16 KiB of it are kept
 	Stack   string        // likewise; "": none
 	Delay   time.Duration // until the job can be acquired again; 0: as job.DefaultPolicy has it
@@ -112,12 +113,12 @@ type ExternalFailure struct {
 
 // Fail notes failures: each job is tried again later, or a dead letter when it is not to be or has
 // used up its attempts, [MaxAttempts] or those of job.DefaultPolicy. LockLostError as with Complete.
-func (w *ExternalWorkers) Fail(ctx context.Context, failed ...ExternalFailure) error {
+func (w *Workers) Fail(ctx context.Context, failed ...Failure) error {
 	for _, f := range failed {
 		var err error
 		switch {
-		case f.Delay < 0 || f.Delay > maxDelay:
-			err = fmt.Errorf("delay %v: 0 to %v are allowed", f.Delay, maxDelay)
+		case f.Delay < 0 || f.Delay > job.MaxAhead:
+			err = fmt.Errorf("delay %v: 0 to %v are allowed", f.Delay, job.MaxAhead)
 		case f.Retries != nil && (*f.Retries < 0 || *f.Retries > job.MaxMaxAttempts):
 			err = fmt.Errorf("retries %d: 0 to %d are allowed", *f.Retries, job.MaxMaxAttempts)
 		}
@@ -125,7 +126,7 @@ func (w *ExternalWorkers) Fail(ctx context.Context, failed ...ExternalFailure) e
 			return &job.InputError{Err: fmt.Errorf("fail job %d: %w", f.Job, err)}
 		}
 	}
-	return settle(ctx, w, "fail", failed, func(ctx context.Context, p *routing.Pool, some []ExternalFailure) ([]job.ID, error) {
+	return settle(ctx, w, "fail", failed, func(ctx context.Context, p *routing.Pool, some []Failure) ([]job.ID, error) {
 		failures := make([]store.ExternalFailure, len(some))
 		for i, f := range some {
 			failures[i] = store.ExternalFailure{ExternalLock: f.lock(), Error: cleanError(f.Error), Stack: cleanError(f.Stack), Delay: f.Delay, Retries: f.Retries}
@@ -162,7 +163,7 @@ func IsBetweenPools(err error) bool {
 // settle does something to locked jobs on the pools that have them, and says of those that none has
 // what has become of their locks. One whose job was moved from a pool that was asked later to one that was
 // asked before is tried again.
-func settle[T interface{ lock() store.ExternalLock }](ctx context.Context, w *ExternalWorkers, what string, all []T, act func(context.Context, *routing.Pool, []T) ([]job.ID, error)) error {
+func settle[T interface{ lock() store.ExternalLock }](ctx context.Context, w *Workers, what string, all []T, act func(context.Context, *routing.Pool, []T) ([]job.ID, error)) error {
 	const tries = 5 // a tenant's move takes longer than one
 	left := slices.Clone(all)
 	for try := 1; ; try++ {
@@ -182,13 +183,13 @@ func settle[T interface{ lock() store.ExternalLock }](ctx context.Context, w *Ex
 
 // settleOnce asks those pools first that the jobs were made in: only if their tenants were moved are they
 // in others. Those that were settled are not left.
-func settleOnce[T interface{ lock() store.ExternalLock }](ctx context.Context, w *ExternalWorkers, left *[]T, act func(context.Context, *routing.Pool, []T) ([]job.ID, error)) (errs []error) {
+func settleOnce[T interface{ lock() store.ExternalLock }](ctx context.Context, w *Workers, left *[]T, act func(context.Context, *routing.Pool, []T) ([]job.ID, error)) (errs []error) {
 	tried := map[*routing.Pool]map[job.ID]bool{}
 	try := func(p *routing.Pool, some []T) {
 		if len(some) == 0 {
 			return
 		}
-		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		ctx, cancel := context.WithTimeout(ctx, process.AnswerWithin)
 		defer cancel()
 		if tried[p] == nil {
 			tried[p] = map[job.ID]bool{}
@@ -207,10 +208,10 @@ func settleOnce[T interface{ lock() store.ExternalLock }](ctx context.Context, w
 		*left = slices.DeleteFunc(*left, func(one T) bool { return slices.Contains(done, one.lock().Job) })
 	}
 	for _, home := range []bool{true, false} {
-		for _, p := range w.router.Pools() {
+		for _, p := range w.proc.Router.Pools() {
 			try(p, slices.DeleteFunc(slices.Clone(*left), func(one T) bool {
 				id := one.lock().Job
-				return tried[p][id] || home && madeElsewhere(p, id) != 0
+				return tried[p][id] || home && process.MadeElsewhere(p, id) != 0
 			}))
 		}
 	}
@@ -220,10 +221,10 @@ func settleOnce[T interface{ lock() store.ExternalLock }](ctx context.Context, w
 // explainLost tells locks that were lost from those of jobs that stand between two pools, where they go
 // with them; again: one stands after all, and what was to be done can be. It looks twice, as a job may be moved to
 // a pool that was looked at before from one that is looked at later.
-func (w *ExternalWorkers) explainLost(ctx context.Context, locks []store.ExternalLock) (again bool, errs []error) {
+func (w *Workers) explainLost(ctx context.Context, locks []store.ExternalLock) (again bool, errs []error) {
 	between, stands := map[job.ID]*store.BetweenPoolsError{}, map[job.ID]bool{}
 	for range 2 {
-		found, err := inspectEach(ctx, w.router.Pools(), func(ctx context.Context, _ *routing.Pool, db store.DB) ([]store.StandingLock, error) {
+		found, err := process.InspectEach(ctx, w.proc.Router.Pools(), func(ctx context.Context, _ *routing.Pool, db store.DB) ([]store.StandingLock, error) {
 			return store.StandingLocks(ctx, db, locks)
 		})
 		if err != nil { // it may stand there

@@ -1,4 +1,4 @@
-package tenure
+package external
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
@@ -24,7 +25,7 @@ import (
 // job was acquired, is that of pools that did not answer. What a pool still acquires when ctx has ended, or
 // other pools had enough, is released, uncharged. Arguments that nobody can decrypt make their job a
 // dead letter, and another one is acquired in its place.
-func (w *ExternalWorkers) Acquire(ctx context.Context, r AcquireRequest) ([]ExternalJob, error) {
+func (w *Workers) Acquire(ctx context.Context, r AcquireRequest) ([]Job, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
@@ -60,12 +61,12 @@ func waitError(ctx context.Context, last error) error {
 // turn is whose turn it is to look for jobs, of those that wait for the same.
 type turn struct {
 	token   chan struct{} // in it: somebody looks
-	waiting int           // guarded by ExternalWorkers.mu
+	waiting int           // guarded by Workers.mu
 }
 
 // queueFor has its caller wait with the others that wait for the same. take returns when it is his turn;
 // false: ctx has ended. leave ends that, and has to be called.
-func (w *ExternalWorkers) queueFor(r *AcquireRequest) (take func(context.Context) bool, leave func()) {
+func (w *Workers) queueFor(r *AcquireRequest) (take func(context.Context) bool, leave func()) {
 	key := r.Topic
 	for _, t := range r.Tenants {
 		key += "\x00" + string(t)
@@ -100,18 +101,18 @@ func (w *ExternalWorkers) queueFor(r *AcquireRequest) (take func(context.Context
 }
 
 // poolPatience is how long an acquire waits for one pool before it asks the next one, too.
-const poolPatience = answerWithin / 2
+const poolPatience = process.AnswerWithin / 2
 
 // acquired is what a pool answered.
 type acquired struct {
 	pool *routing.Pool
-	jobs []ExternalJob
+	jobs []Job
 	err  error
 }
 
 // acquireOnce asks pool by pool, beginning with another one each time. One that does not answer
 // holds up nobody for long: the next one is asked, and it is waited for when none had jobs.
-func (w *ExternalWorkers) acquireOnce(ctx context.Context, r *AcquireRequest) (jobs []ExternalJob, _ error) {
+func (w *Workers) acquireOnce(ctx context.Context, r *AcquireRequest) (jobs []Job, _ error) {
 	answers, left := make(chan acquired), make(chan struct{})
 	defer close(left)
 	pools, errs := w.poolsInTurn()
@@ -129,7 +130,7 @@ func (w *ExternalWorkers) acquireOnce(ctx context.Context, r *AcquireRequest) (j
 		case <-patience:
 		case <-ctx.Done():
 			for _, p := range pools {
-				w.releaseLater(p, slices.DeleteFunc(slices.Clone(jobs), func(j ExternalJob) bool { return j.Pool != p.Name }))
+				w.releaseLater(p, slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return j.Pool != p.Name }))
 			}
 			jobs, errs = nil, []error{context.Cause(ctx)}
 			return false
@@ -153,8 +154,8 @@ func (w *ExternalWorkers) acquireOnce(ctx context.Context, r *AcquireRequest) (j
 
 // poolsInTurn returns the pools in the order in which they are to be asked, but, unless all are, for those
 // of which another acquire awaits an answer too long; they are the errors.
-func (w *ExternalWorkers) poolsInTurn() (pools []*routing.Pool, errs []error) {
-	all := w.router.Pools()
+func (w *Workers) poolsInTurn() (pools []*routing.Pool, errs []error) {
+	all := w.proc.Router.Pools()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.first++
@@ -173,8 +174,8 @@ func (w *ExternalWorkers) poolsInTurn() (pools []*routing.Pool, errs []error) {
 }
 
 // ask acquires jobs in a pool and answers, or releases them if nobody waits for the answer any more.
-func (w *ExternalWorkers) ask(ctx context.Context, p *routing.Pool, r *AcquireRequest, max int, answers chan<- acquired, left <-chan struct{}) {
-	w.asking.Go(func() {
+func (w *Workers) ask(ctx context.Context, p *routing.Pool, r *AcquireRequest, max int, answers chan<- acquired, left <-chan struct{}) {
+	w.proc.Asking.Go(func() {
 		late := time.AfterFunc(poolPatience, func() { w.noteLate(p, 1) })
 		jobs, err := w.acquireIn(ctx, p, r, max)
 		if !late.Stop() {
@@ -188,7 +189,7 @@ func (w *ExternalWorkers) ask(ctx context.Context, p *routing.Pool, r *AcquireRe
 	})
 }
 
-func (w *ExternalWorkers) noteLate(p *routing.Pool, n int) {
+func (w *Workers) noteLate(p *routing.Pool, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.late[p] += n; w.late[p] == 0 {
@@ -197,7 +198,7 @@ func (w *ExternalWorkers) noteLate(p *routing.Pool, n int) {
 }
 
 // releaseLater releases jobs that nobody is told of. Where that fails, their locks expire.
-func (w *ExternalWorkers) releaseLater(p *routing.Pool, jobs []ExternalJob) {
+func (w *Workers) releaseLater(p *routing.Pool, jobs []Job) {
 	if len(jobs) == 0 {
 		return
 	}
@@ -205,8 +206,8 @@ func (w *ExternalWorkers) releaseLater(p *routing.Pool, jobs []ExternalJob) {
 	for i, j := range jobs {
 		locks[i] = j.lock()
 	}
-	w.asking.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	w.proc.Asking.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), process.AnswerWithin)
 		defer cancel()
 		_, _ = store.ReleaseExternal(ctx, p.Jobs(), locks)
 	})
@@ -214,11 +215,11 @@ func (w *ExternalWorkers) releaseLater(p *routing.Pool, jobs []ExternalJob) {
 
 // acquireIn looks at the tenants behind the one that was looked at last and then, unless there were
 // enough jobs, at those from the first one on.
-func (w *ExternalWorkers) acquireIn(ctx context.Context, p *routing.Pool, r *AcquireRequest, max int) (jobs []ExternalJob, err error) {
+func (w *Workers) acquireIn(ctx context.Context, p *routing.Pool, r *AcquireRequest, max int) (jobs []Job, err error) {
 	if err := p.Outage(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, process.AnswerWithin)
 	defer cancel()
 	conn, err := p.Jobs().Acquire(ctx)
 	if err != nil {
@@ -226,7 +227,7 @@ func (w *ExternalWorkers) acquireIn(ctx context.Context, p *routing.Pool, r *Acq
 	}
 	defer conn.Release()
 	// A call that is cut short may have locked jobs all the same, of which nobody would know.
-	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), process.AnswerWithin)
 	defer cancel()
 	tour := w.beginTour(p, r, max)
 	var closed error // why arguments could not be read that can be another time
@@ -274,7 +275,7 @@ type tour struct {
 
 // beginTour begins behind the tenant that the last one came to. If that is not known, or tenants are
 // given, they are chosen by chance, so that no process after the other begins with the same ones.
-func (w *ExternalWorkers) beginTour(p *routing.Pool, r *AcquireRequest, max int) *tour {
+func (w *Workers) beginTour(p *routing.Pool, r *AcquireRequest, max int) *tour {
 	const unknown = 1000 // tenants among which they are chosen
 	w.mu.Lock()
 	after, known := w.after[[2]string{p.Name, r.Topic}]
@@ -306,7 +307,7 @@ func (t *tour) goOn(got []store.External, looked string) bool {
 }
 
 // endTour notes where the next one is to begin.
-func (w *ExternalWorkers) endTour(p *routing.Pool, r *AcquireRequest, t *tour) {
+func (w *Workers) endTour(p *routing.Pool, r *AcquireRequest, t *tour) {
 	const most = 10_000 // topics: those who ask may name any
 	if t.after == nil || len(r.Tenants) > 0 {
 		return
@@ -325,9 +326,9 @@ func isUnreadable(err error) bool {
 
 // openJob makes a job's arguments readable. One whose arguments nobody can read is a dead letter
 // then; where the keys cannot be had now, it is released, and no attempt is charged for it.
-func (w *ExternalWorkers) openJob(ctx context.Context, p *routing.Pool, db store.DB, r *AcquireRequest, e *store.External) (ExternalJob, error) {
+func (w *Workers) openJob(ctx context.Context, p *routing.Pool, db store.DB, r *AcquireRequest, e *store.External) (Job, error) {
 	rec := &e.Record
-	if err := w.cipher.OpenRecord(ctx, rec); err != nil {
+	if err := w.proc.Cipher.OpenRecord(ctx, rec); err != nil {
 		lock := store.ExternalLock{Job: rec.ID, Turn: e.Turn, Worker: r.Worker}
 		if isUnreadable(err) { // what cannot be written here waits until its lock expires
 			failure := store.ExternalFailure{ExternalLock: lock, Error: cleanError(err.Error()), Retries: new(int)}
@@ -335,10 +336,10 @@ func (w *ExternalWorkers) openJob(ctx context.Context, p *routing.Pool, db store
 		} else {
 			_, _ = store.ReleaseExternal(ctx, db, []store.ExternalLock{lock})
 		}
-		return ExternalJob{}, fmt.Errorf("read the arguments of job %s: %w", rec.ID, err)
+		return Job{}, fmt.Errorf("read the arguments of job %s: %w", rec.ID, err)
 	}
-	return ExternalJob{
-		ExternalLock: ExternalLock{Job: rec.ID, Turn: e.Turn, Worker: r.Worker}, Until: e.Until, Pool: p.Name,
+	return Job{
+		Lock: Lock{Job: rec.ID, Turn: e.Turn, Worker: r.Worker}, Until: e.Until, Pool: p.Name,
 		Tenant: tenancy.ID(rec.Tenant), Topic: rec.Kind, Queue: rec.Queue, Priority: int(rec.Priority),
 		Attempt: rec.Attempt, MaxAttempts: rec.MaxAttempts, Losses: rec.Losses, CreatedAt: rec.CreatedAt,
 		UniqueKey: rec.UniqueKey, CorrelationID: rec.CorrelationID, Payload: rec.Payload, Meta: rec.Meta,

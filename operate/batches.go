@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
@@ -17,7 +18,7 @@ import (
 )
 
 // Batches lists and cancels batches. It is safe for concurrent use.
-type Batches struct{ *process }
+type Batches struct{ proc *process.Process }
 
 // BatchStatus is a batch as an operator sees it, with how its jobs have ended so far.
 type BatchStatus struct {
@@ -73,12 +74,12 @@ func (s *Batches) List(ctx context.Context, f BatchFilter) ([]BatchStatus, error
 	if err != nil {
 		return nil, &job.InputError{Err: err}
 	}
-	pools, err := s.poolsOf(f.Pool)
+	pools, err := s.proc.PoolsOf(f.Pool)
 	if err != nil {
 		return nil, err
 	}
 	limit := cmp.Or(f.Limit, 100)
-	out, unanswered := inspectEach(ctx, pools, listBatches(store.BatchFilter{Tenant: string(f.Tenant), After: after, Limit: limit}))
+	out, unanswered := process.InspectEach(ctx, pools, listBatches(store.BatchFilter{Tenant: string(f.Tenant), After: after, Limit: limit}))
 	slices.SortStableFunc(out, CompareBatches)
 	out = out[:min(limit, len(out))]
 	counted, err := s.countJobs(ctx, out)
@@ -92,12 +93,12 @@ func (s *Batches) countJobs(ctx context.Context, batches []BatchStatus) ([]Batch
 		ids[b.Pool] = append(ids[b.Pool], int64(b.ID))
 	}
 	var pools []*routing.Pool
-	for _, p := range s.router.Pools() {
+	for _, p := range s.proc.Router.Pools() {
 		if ids[p.Name] != nil {
 			pools = append(pools, p)
 		}
 	}
-	counts, err := inspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]store.Batch, error) {
+	counts, err := process.InspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]store.Batch, error) {
 		return store.CountBatches(ctx, db, ids[p.Name])
 	})
 	out := batches[:0]
@@ -116,7 +117,7 @@ const openShown = 20
 
 // Get returns one batch. ErrNotFound: no pool that answered has it.
 func (s *Batches) Get(ctx context.Context, id job.ID) (BatchStatus, error) {
-	out, err := inspectEach(ctx, s.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]BatchStatus, error) {
+	out, err := process.InspectEach(ctx, s.proc.Router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]BatchStatus, error) {
 		out, err := listBatches(store.BatchFilter{ID: id, Limit: 1})(ctx, p, db)
 		if err == nil && len(out) > 0 && out[0].ClosedAt.IsZero() {
 			out[0].Open, err = store.OpenJobs(ctx, db, id, openShown)
@@ -124,7 +125,7 @@ func (s *Batches) Get(ctx context.Context, id job.ID) (BatchStatus, error) {
 		return out, err
 	})
 	if len(out) == 0 {
-		return BatchStatus{}, errors.Join(fmt.Errorf("batch %d: %w", id, ErrNotFound), err)
+		return BatchStatus{}, errors.Join(fmt.Errorf("batch %d: %w", id, store.ErrNotFound), err)
 	}
 	if out, err = s.countJobs(ctx, out[:1]); len(out) == 0 {
 		return BatchStatus{}, fmt.Errorf("count the jobs of batch %d: %w", id, err)
@@ -151,26 +152,26 @@ const cancelBatchStep = 500
 // that have not ended, with those of the batches whose completion jobs are among them. It returns how
 // many of these. It waits for transactions that are just adding to a batch, for some seconds. Waiting
 // jobs do not start, and end when their turn comes; running ones within a heartbeat of their node, as
-// with [Operator.Cancel]. After an interruption the same call goes on. ErrNotFound: no pool that answered
+// with [Jobs.Cancel]. After an interruption the same call goes on. ErrNotFound: no pool that answered
 // has the batch. StateError: all of it has ended.
 func (s *Batches) Cancel(ctx context.Context, id job.ID) (jobs int, err error) {
-	found, err := inspectEach(ctx, s.router.Pools(), listBatches(store.BatchFilter{ID: id, Limit: 1}))
+	found, err := process.InspectEach(ctx, s.proc.Router.Pools(), listBatches(store.BatchFilter{ID: id, Limit: 1}))
 	if len(found) == 0 {
-		return 0, errors.Join(fmt.Errorf("batch %d: %w", id, ErrNotFound), err)
+		return 0, errors.Join(fmt.Errorf("batch %d: %w", id, store.ErrNotFound), err)
 	}
-	pool, err := s.findPool(found[0].Pool)
+	pool, err := s.proc.FindPool(found[0].Pool)
 	if err != nil {
 		return 0, err
 	}
-	deed := s.jobDeed(ctx, "batch.cancel", id, nil)
+	deed := s.proc.JobDeed(ctx, "batch.cancel", id, nil)
 	deed.Tenant = found[0].Tenant
-	if err := s.note(ctx, pool, deed); err != nil {
+	if err := s.proc.Note(ctx, pool, deed); err != nil {
 		return 0, fmt.Errorf("cancel batch %d: %w", id, routing.NamePool(pool.Name, err))
 	}
 	itself, jobs, err := s.cancelIn(ctx, pool, id)
 	if err == nil && itself+jobs == 0 && !found[0].ClosedAt.IsZero() {
 		state := "closed"
-		if j, _, err := (&Operator{s.process}).JobIn(ctx, pool.Name, id); err == nil {
+		if j, _, err := (&Jobs{s.proc}).GetIn(ctx, pool.Name, id); err == nil {
 			state = j.State
 		}
 		return 0, fmt.Errorf("cancel batch %d: %w", id, &StateError{state, "cancel"})
@@ -180,15 +181,15 @@ func (s *Batches) Cancel(ctx context.Context, id job.ID) (jobs int, err error) {
 
 // cancelIn cancels a batch of a pool: its completion job, if that has not ended, and its jobs.
 func (s *Batches) cancelIn(ctx context.Context, pool *routing.Pool, id job.ID) (itself, jobs int, err error) {
-	_, err = (&Operator{s.process}).Cancel(ctx, id)
+	_, err = (&Jobs{s.proc}).Cancel(ctx, id)
 	switch {
 	case err == nil:
 		itself = 1
-	case !errors.Is(err, ErrNotFound):
+	case !errors.Is(err, store.ErrNotFound):
 		return 0, 0, err
 	}
 	var inner []job.ID
-	err = operate(ctx, pool, func(ctx context.Context, db *pgxpool.Conn) (err error) {
+	err = process.Operate(ctx, pool, func(ctx context.Context, db *pgxpool.Conn) (err error) {
 		inner, err = store.CloseBatch(ctx, db, id)
 		return err
 	})
@@ -203,8 +204,8 @@ func (s *Batches) cancelIn(ctx context.Context, pool *routing.Pool, id job.ID) (
 		}
 	}
 	for after := job.ID(-1 << 63); ; {
-		err := operate(ctx, pool, func(ctx context.Context, db *pgxpool.Conn) error {
-			n, next, err := store.CancelBatchJobs(ctx, db, id, after, cancelBatchStep, s.keep)
+		err := process.Operate(ctx, pool, func(ctx context.Context, db *pgxpool.Conn) error {
+			n, next, err := store.CancelBatchJobs(ctx, db, id, after, cancelBatchStep, s.proc.Keep)
 			jobs, after = jobs+n, next
 			return err
 		})

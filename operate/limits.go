@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
@@ -20,7 +21,7 @@ import (
 )
 
 // Limits is what an operator does with limits. Safe for concurrent use.
-type Limits struct{ *process }
+type Limits struct{ proc *process.Process }
 
 // Limit bounds a tenant's jobs, or those of one of its kinds, queues or exclusive keys, on all nodes
 // together: how many are in flight at a time, and how many start in a period. docs/limits.md says how exactly.
@@ -152,23 +153,23 @@ func (ls *Limits) Delete(ctx context.Context, l Limit) error {
 }
 
 func (ls *Limits) write(ctx context.Context, tenant tenancy.ID, row store.Limit) error {
-	deed := ls.deed(ctx, "limit.delete", tenant, string(row.Scope)+" "+row.Name, nil)
+	deed := ls.proc.Deed(ctx, "limit.delete", tenant, string(row.Scope)+" "+row.Name, nil)
 	if row.Most != 0 || row.Rate != 0 {
 		deed.Action = "limit.set"
 		deed.Detail = map[string]any{"max_running": row.Most, "rate": row.Rate, "per_ms": row.Per.Milliseconds(), "burst": row.Burst}
 	}
 	set := func(p *routing.Pool) error {
-		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		ctx, cancel := context.WithTimeout(ctx, process.AnswerWithin)
 		defer cancel()
 		return p.Operate(ctx, func(db *pgxpool.Conn) error { return store.SetLimit(ctx, store.Noted(db, deed), row) })
 	}
 	if tenant != EveryTenant {
-		_, err := (&Operator{ls.process}).changeTenant(ctx, tenant, set)
+		_, err := (&Tenants{ls.proc}).change(ctx, tenant, set)
 		return err
 	}
 	var errs []error
 	there := false
-	for _, p := range ls.router.Pools() {
+	for _, p := range ls.proc.Router.Pools() {
 		switch err := set(p); {
 		case err == nil:
 			there = true
@@ -180,7 +181,7 @@ func (ls *Limits) write(ctx context.Context, tenant tenancy.ID, row store.Limit)
 		return fmt.Errorf("limit %s: %w", row.LimitKey, ErrNoLimit)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("%s: set in %d of %d pools; try again: %w", row.LimitKey, len(ls.router.Pools())-len(errs), len(ls.router.Pools()), err)
+		return fmt.Errorf("%s: set in %d of %d pools; try again: %w", row.LimitKey, len(ls.proc.Router.Pools())-len(errs), len(ls.proc.Router.Pools()), err)
 	}
 	return nil
 }
@@ -194,8 +195,8 @@ func listShares(cfg *config.Config, pool string) []store.Limit {
 // those for every tenant, then by tenant. When some
 // pools do not answer, the others' are returned together with an error.
 func (ls *Limits) List(ctx context.Context) ([]LimitStatus, error) {
-	cfg := ls.cfg.Load()
-	out, err := inspectEach(ctx, ls.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]LimitStatus, error) {
+	cfg := ls.proc.Cfg.Load()
+	out, err := process.InspectEach(ctx, ls.proc.Router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]LimitStatus, error) {
 		rows, err := store.LimitRows(ctx, db, listShares(cfg, p.Name))
 		out := make([]LimitStatus, len(rows))
 		for i, r := range rows {

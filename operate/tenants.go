@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/tenantmove"
 	"github.com/tenurehq/tenure/job"
@@ -16,22 +17,25 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// FreezeTenant keeps a tenant's jobs from being started until [Operator.ThawTenant]; what
+// Tenants lists, explains, limits, freezes and moves tenants. See [Tenants.List].
+type Tenants struct{ proc *process.Process }
+
+// Freeze keeps a tenant's jobs from being started until [Tenants.Thaw]; what
 // is running goes on, and jobs can be enqueued. When it returns none is claimed any more.
-func (o *Operator) FreezeTenant(ctx context.Context, id tenancy.ID) error {
-	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
-		return store.FreezeTenant(ctx, store.Noted(p.Jobs(), o.deed(ctx, "tenant.freeze", id, "", nil)), string(id), true)
+func (o *Tenants) Freeze(ctx context.Context, id tenancy.ID) error {
+	_, err := o.change(ctx, id, func(p *routing.Pool) error {
+		return store.FreezeTenant(ctx, store.Noted(p.Jobs(), o.proc.Deed(ctx, "tenant.freeze", id, "", nil)), string(id), true)
 	})
 	return err
 }
 
-// ThawTenant ends a [Operator.FreezeTenant].
-func (o *Operator) ThawTenant(ctx context.Context, id tenancy.ID) error {
-	p, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
-		return store.FreezeTenant(ctx, store.Noted(p.Jobs(), o.deed(ctx, "tenant.thaw", id, "", nil)), string(id), false)
+// Thaw ends a [Tenants.Freeze].
+func (o *Tenants) Thaw(ctx context.Context, id tenancy.ID) error {
+	p, err := o.change(ctx, id, func(p *routing.Pool) error {
+		return store.FreezeTenant(ctx, store.Noted(p.Jobs(), o.proc.Deed(ctx, "tenant.thaw", id, "", nil)), string(id), false)
 	})
 	if err == nil {
-		o.notifyTenant(ctx, p, id)
+		o.notify(ctx, p, id)
 	}
 	return err
 }
@@ -39,15 +43,15 @@ func (o *Operator) ThawTenant(ctx context.Context, id tenancy.ID) error {
 // maxLimit is more jobs than are ever in flight in a pool.
 const maxLimit = store.MaxLimit
 
-// LimitTenant bounds how many jobs of a tenant are in flight at a time, on all nodes together: 1
+// Limit bounds how many jobs of a tenant are in flight at a time, on all nodes together: 1
 // to 1,000,000, or 0 for any number, as at first. What is in flight beyond it goes on. It is in
 // force within a second, is kept with the tenant, and moves with it.
-func (o *Operator) LimitTenant(ctx context.Context, id tenancy.ID, most int) error {
+func (o *Tenants) Limit(ctx context.Context, id tenancy.ID, most int) error {
 	if most < 0 || most > maxLimit {
 		return &job.InputError{Err: fmt.Errorf("limit tenant %q to %d: 1 to %d are allowed, or 0 for any number", id, most, maxLimit)}
 	}
-	deed := o.deed(ctx, "tenant.limit", id, "", map[string]any{"max_running": most})
-	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
+	deed := o.proc.Deed(ctx, "tenant.limit", id, "", map[string]any{"max_running": most})
+	_, err := o.change(ctx, id, func(p *routing.Pool) error {
 		return store.LimitTenant(ctx, store.Noted(p.Jobs(), deed), string(id), most)
 	})
 	return err
@@ -58,12 +62,12 @@ func (o *Operator) LimitTenant(ctx context.Context, id tenancy.ID, most int) err
 // lock looks about once a second, so that some more may come in; those that wait for their time, or for
 // external workers, do not count, and what comes back from there is never refused. It moves with the
 // tenant.
-func (o *Operator) LimitWaiting(ctx context.Context, id tenancy.ID, most int) error {
+func (o *Tenants) LimitWaiting(ctx context.Context, id tenancy.ID, most int) error {
 	if most < 0 || most > maxLimit {
 		return &job.InputError{Err: fmt.Errorf("limit the waiting jobs of tenant %q to %d: 1 to %d are allowed, or 0 for any number", id, most, maxLimit)}
 	}
-	deed := o.deed(ctx, "tenant.limit", id, "", map[string]any{"max_waiting": most})
-	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
+	deed := o.proc.Deed(ctx, "tenant.limit", id, "", map[string]any{"max_waiting": most})
+	_, err := o.change(ctx, id, func(p *routing.Pool) error {
 		return store.InNoted(ctx, p.Jobs(), deed, func(db store.DB) error { return store.SetQuota(ctx, db, string(id), most) })
 	})
 	return err
@@ -72,16 +76,16 @@ func (o *Operator) LimitWaiting(ctx context.Context, id tenancy.ID, most int) er
 // maxWeight is the largest weight of a tenant: those of weight 1 wait for so many of its jobs.
 const maxWeight = 100
 
-// SetTenantWeight gives a tenant a weight beside the others of its pool: 1, as at first, to 100. Of two
+// SetWeight gives a tenant a weight beside the others of its pool: 1, as at first, to 100. Of two
 // that have much to do, one of weight 3 has three times as much of the workers as one of weight 1. It
 // is in force from the next page of jobs on, for what waits already, too; is kept with the tenant, and
 // moves with it. docs/limits.md says how exactly.
-func (o *Operator) SetTenantWeight(ctx context.Context, id tenancy.ID, weight int) error {
+func (o *Tenants) SetWeight(ctx context.Context, id tenancy.ID, weight int) error {
 	if weight < 1 || weight > maxWeight {
 		return &job.InputError{Err: fmt.Errorf("weight of tenant %q: %d: 1 to %d are allowed, of which 1 is as at first", id, weight, maxWeight)}
 	}
-	deed := o.deed(ctx, "tenant.weight", id, "", map[string]any{"weight": weight})
-	_, err := o.changeTenant(ctx, id, func(p *routing.Pool) error {
+	deed := o.proc.Deed(ctx, "tenant.weight", id, "", map[string]any{"weight": weight})
+	_, err := o.change(ctx, id, func(p *routing.Pool) error {
 		return store.SetWeight(ctx, store.Noted(p.Jobs(), deed), string(id), weight)
 	})
 	return err
@@ -92,15 +96,15 @@ type TenantSettings struct {
 	Tenant     tenancy.ID
 	Pool       string
 	State      string // active, frozen, moving, held or arriving, as of TenantStatus
-	Weight     int    // see [Operator.SetTenantWeight]
-	MaxRunning int    // see [Operator.LimitTenant]; 0: any number
-	MaxWaiting int    // see [Operator.LimitWaiting]; 0: any number
+	Weight     int    // see [Tenants.SetWeight]
+	MaxRunning int    // see [Tenants.Limit]; 0: any number
+	MaxWaiting int    // see [Tenants.LimitWaiting]; 0: any number
 }
 
-// TenantSettings reads what was set for a tenant. ErrUnknownTenant: no routing rule knows it.
-func (o *Operator) TenantSettings(ctx context.Context, id tenancy.ID) (out TenantSettings, err error) {
-	_, err = o.changeTenant(ctx, id, func(p *routing.Pool) error {
-		found, err := inspectEach(ctx, []*routing.Pool{p}, func(ctx context.Context, _ *routing.Pool, db store.DB) ([]store.TenantSettings, error) {
+// Settings reads what was set for a tenant. ErrUnknownTenant: no routing rule knows it.
+func (o *Tenants) Settings(ctx context.Context, id tenancy.ID) (out TenantSettings, err error) {
+	_, err = o.change(ctx, id, func(p *routing.Pool) error {
+		found, err := process.InspectEach(ctx, []*routing.Pool{p}, func(ctx context.Context, _ *routing.Pool, db store.DB) ([]store.TenantSettings, error) {
 			s, err := store.ReadTenantSettings(ctx, db, string(id))
 			return []store.TenantSettings{s}, err
 		})
@@ -129,18 +133,18 @@ func tenantState(r store.TenantRow) string {
 	}
 }
 
-// changeTenant changes what the pool that a tenant lives in says of it, and returns the pool.
-func (o *Operator) changeTenant(ctx context.Context, id tenancy.ID, change func(*routing.Pool) error) (*routing.Pool, error) {
+// change changes what the pool that a tenant lives in says of it, and returns the pool.
+func (o *Tenants) change(ctx context.Context, id tenancy.ID, change func(*routing.Pool) error) (*routing.Pool, error) {
 	for tries := 1; ; tries++ {
-		_, pool, err := o.resolveTenant(ctx, id)
+		_, pool, err := o.proc.ResolveTenant(ctx, id)
 		if err != nil {
 			return nil, err
 		}
 		err = change(pool)
 		var busy *store.TenantBusyError
 		switch {
-		case errors.As(err, &busy) && busy.State == store.TenantMoved && tries <= maxFollowed:
-			o.router.Forget(id)
+		case errors.As(err, &busy) && busy.State == store.TenantMoved && tries <= process.MaxFollowed:
+			o.proc.Router.Forget(id)
 		case errors.As(err, &busy):
 			return nil, &job.InputError{Err: fmt.Errorf("tenant %q is being moved between pools %s and %s: let that come to its end first", id, pool.Name, busy.Other)}
 		case err != nil:
@@ -160,14 +164,14 @@ type TenantStatus struct {
 	// is moved to where it lives; or unknown: no routing rule knows it, and it has jobs here.
 	State string
 	Other string // the other pool of a move
-	// Weight is the tenant's weight in that pool; see [Operator.SetTenantWeight].
+	// Weight is the tenant's weight in that pool; see [Tenants.SetWeight].
 	Weight int
 }
 
-// Tenants lists the tenants of every pool: those that the configuration lists, those
+// List lists the tenants of every pool: those that the configuration lists, those
 // with unfinished jobs, and those that were frozen or moved, or have a weight.
-func (o *Operator) Tenants(ctx context.Context) ([]TenantStatus, error) {
-	out, err := routing.AskEach(ctx, o.router.Pools(), answerWithin, o.listTenants)
+func (o *Tenants) List(ctx context.Context) ([]TenantStatus, error) {
+	out, err := routing.AskEach(ctx, o.proc.Router.Pools(), process.AnswerWithin, o.listIn)
 	slices.SortStableFunc(out, func(a, b TenantStatus) int { return strings.Compare(string(a.Tenant), string(b.Tenant)) })
 	return out, err
 }
@@ -175,7 +179,7 @@ func (o *Operator) Tenants(ctx context.Context) ([]TenantStatus, error) {
 // maxTenants bounds how many tenants with jobs are looked for in one pool.
 const maxTenants = 10_000
 
-func (o *Operator) listTenants(ctx context.Context, p *routing.Pool) ([]TenantStatus, error) {
+func (o *Tenants) listIn(ctx context.Context, p *routing.Pool) ([]TenantStatus, error) {
 	if _, err := p.Number(); err != nil {
 		return nil, err
 	}
@@ -206,10 +210,10 @@ func (o *Operator) listTenants(ctx context.Context, p *routing.Pool) ([]TenantSt
 	}
 	for _, name := range busy {
 		id := tenancy.ID(name)
-		switch _, home, err := o.router.Resolve(ctx, id); {
+		switch _, home, err := o.proc.Router.Resolve(ctx, id); {
 		case err == nil && home == p:
 			add(id, store.TenantActive, "")
-		case errors.Is(err, ErrUnknownTenant):
+		case errors.Is(err, tenancy.ErrUnknownTenant):
 			add(id, "unknown", "")
 		default:
 			add(id, "stray", "")
@@ -217,30 +221,30 @@ func (o *Operator) listTenants(ctx context.Context, p *routing.Pool) ([]TenantSt
 	}
 	for name := range weights {
 		id := tenancy.ID(name)
-		if _, home, err := o.router.Resolve(ctx, id); err == nil && home == p {
+		if _, home, err := o.proc.Router.Resolve(ctx, id); err == nil && home == p {
 			add(id, store.TenantActive, "")
 		}
 	}
-	for _, id := range o.router.Listed() {
-		if _, home, err := o.router.Resolve(ctx, id); err == nil && home == p {
+	for _, id := range o.proc.Router.Listed() {
+		if _, home, err := o.proc.Router.Resolve(ctx, id); err == nil && home == p {
 			add(id, store.TenantActive, "")
 		}
 	}
 	return out, nil
 }
 
-// ExplainTenant says why a tenant's work waits: the first true reason, as the ledger of its pool has
+// Explain says why a tenant's work waits: the first true reason, as the ledger of its pool has
 // it, or WaitsForDatabase if that does not answer. Whose turn it is just now only the memory of the lock's
 // holder knows: that is told as waiting for its turn. ErrUnknownTenant: no routing rule
 // knows the tenant.
-func (o *Operator) ExplainTenant(ctx context.Context, id tenancy.ID) (TenantExplanation, error) {
+func (o *Tenants) Explain(ctx context.Context, id tenancy.ID) (TenantExplanation, error) {
 	for tries := 1; ; tries++ {
-		_, pool, err := o.resolveTenant(ctx, id)
+		_, pool, err := o.proc.ResolveTenant(ctx, id)
 		if err != nil {
 			return TenantExplanation{}, err
 		}
 		e := TenantExplanation{Tenant: id, Pool: pool.Name}
-		found, err := inspectEach(ctx, []*routing.Pool{pool}, func(ctx context.Context, _ *routing.Pool, db store.DB) ([]store.TenantWait, error) {
+		found, err := process.InspectEach(ctx, []*routing.Pool{pool}, func(ctx context.Context, _ *routing.Pool, db store.DB) ([]store.TenantWait, error) {
 			w, err := store.ReadTenantWait(ctx, db, string(id))
 			return []store.TenantWait{w}, err
 		})
@@ -249,8 +253,8 @@ func (o *Operator) ExplainTenant(ctx context.Context, id tenancy.ID) (TenantExpl
 			return TenantExplanation{}, context.Cause(ctx)
 		case err != nil:
 			e.Reason, e.Text, e.Advice = WaitsForDatabase, err.Error(), "its jobs are safe there: look after the database, and see tenure pools list"
-		case found[0].TenantState == store.TenantMoved && tries <= maxFollowed:
-			o.router.Forget(id)
+		case found[0].TenantState == store.TenantMoved && tries <= process.MaxFollowed:
+			o.proc.Router.Forget(id)
 			continue
 		default:
 			e.explain(&found[0])
@@ -266,24 +270,24 @@ const reassignStep = 500
 // where that lives, and returns how many. They go to the end of its queues. left counts what stays: jobs in
 // flight, those whose arguments are encrypted for the first tenant, and those whose unique key the other one has. It can be
 // interrupted, and called again.
-func (o *Operator) Reassign(ctx context.Context, from, to tenancy.ID) (n, left int, err error) {
+func (o *Tenants) Reassign(ctx context.Context, from, to tenancy.ID) (n, left int, err error) {
 	if err := from.Validate(); err != nil {
 		return 0, 0, &job.InputError{Err: err}
 	}
-	o.router.Forget(from)
-	switch _, p, err := o.router.Resolve(ctx, from); {
+	o.proc.Router.Forget(from)
+	switch _, p, err := o.proc.Router.Resolve(ctx, from); {
 	case err == nil:
 		return 0, 0, &job.InputError{Err: fmt.Errorf("tenant %q lives in pool %s, and its jobs run there: only those of a tenant that no routing rule knows can be given to another one", from, p.Name)}
-	case !errors.Is(err, ErrUnknownTenant):
+	case !errors.Is(err, tenancy.ErrUnknownTenant):
 		return 0, 0, err
 	}
 	noted := false
 	for more := true; more; {
 		step := 0
-		pool, err := o.changeTenant(ctx, to, func(p *routing.Pool) (err error) {
+		pool, err := o.change(ctx, to, func(p *routing.Pool) (err error) {
 			db := store.Operated(p.Jobs())
 			if !noted {
-				db = store.Noted(db, o.deed(ctx, "tenant.reassign", from, string(to), nil))
+				db = store.Noted(db, o.proc.Deed(ctx, "tenant.reassign", from, string(to), nil))
 			}
 			step, left, err = store.Reassign(ctx, db, string(from), string(to), reassignStep)
 			return err
@@ -292,12 +296,12 @@ func (o *Operator) Reassign(ctx context.Context, from, to tenancy.ID) (n, left i
 			return n, left, err
 		}
 		n, noted, more = n+step, true, step == reassignStep
-		o.notifyTenant(ctx, pool, to)
+		o.notify(ctx, pool, to)
 	}
 	return n, left, nil
 }
 
-// MoveOptions are for [Operator.MoveTenant].
+// MoveOptions are for [Tenants.Move].
 type MoveOptions struct {
 	// Wait bounds how long running jobs, and then transactions that may still enqueue,
 	// are waited for; 0: as long as the context lasts.
@@ -311,7 +315,7 @@ type MoveOptions struct {
 	Progress func(step string)
 }
 
-// Moved is what [Operator.MoveTenant] did, also up to an error.
+// Moved is what [Tenants.Move] did, also up to an error.
 type Moved struct {
 	From []string       // the pools that jobs were moved from
 	To   string         // the pool the tenant lives in; if Held, the one it is to live in
@@ -319,13 +323,13 @@ type Moved struct {
 	Jobs map[string]int // moved jobs by state: waiting, scheduled, external, history, suspended, dead, finished; and how many schedules
 }
 
-// MoveTenant moves a tenant's schedules and jobs to another pool and has the tenant live there from
+// Move moves a tenant's schedules and jobs to another pool and has the tenant live there from
 // then on. Its own data must be there already; see [MoveOptions] for how it comes there
 // without a write being lost. Its jobs are not started meanwhile and can
 // be enqueued all the time, those with a unique key but for the moments in which keys
 // and jobs are on their way.
 //
-// [Client.InTx] follows the tenant. While the tenant is held no handler of it runs, and
+// tenure.Client.InTx follows the tenant. While the tenant is held no handler of it runs, and
 // InTx fails with [ErrTenantHeld], as does EnqueueTx in a transaction of the caller's own.
 //
 // It can be interrupted at any point; called again with the same pool it goes on where
@@ -335,18 +339,18 @@ type Moved struct {
 //
 // Where a configuration still places the tenant in its old pool, that pool leads on to
 // the new one; see routing.TableConfig.Move.
-func (o *Operator) MoveTenant(ctx context.Context, id tenancy.ID, to string, options MoveOptions) (Moved, error) {
+func (o *Tenants) Move(ctx context.Context, id tenancy.ID, to string, options MoveOptions) (Moved, error) {
 	if err := id.Validate(); err != nil {
 		return Moved{}, &job.InputError{Err: err}
 	}
-	pool, ok := o.router.Pool(to)
+	pool, ok := o.proc.Router.Pool(to)
 	if !ok {
-		return Moved{To: to}, fmt.Errorf("move tenant %q to pool %s: %w", id, to, &job.InputError{Err: ErrUnknownPool})
+		return Moved{To: to}, fmt.Errorf("move tenant %q to pool %s: %w", id, to, &job.InputError{Err: process.ErrUnknownPool})
 	}
 	deed := func(stage string) store.Deed {
-		return o.deed(ctx, "tenant.move", id, to, map[string]any{"stage": stage, "hold": options.Hold})
+		return o.proc.Deed(ctx, "tenant.move", id, to, map[string]any{"stage": stage, "hold": options.Hold})
 	}
-	mover := tenantmove.Mover{Router: o.router, Notify: o.notifyTenant, Deed: deed}
+	mover := tenantmove.Mover{Router: o.proc.Router, Notify: o.notify, Deed: deed}
 	out, err := mover.MoveTenant(ctx, id, pool, tenantmove.Options(options))
 	if err != nil {
 		return Moved(out), fmt.Errorf("move tenant %q to pool %s: %w", id, to, err)
@@ -354,13 +358,13 @@ func (o *Operator) MoveTenant(ctx context.Context, id tenancy.ID, to string, opt
 	return Moved(out), nil
 }
 
-// notifyTenant tells a pool's holder where a tenant's jobs wait. That it fails is no
+// notify tells a pool's holder where a tenant's jobs wait. That it fails is no
 // reason to fail: the holder looks by itself.
-func (o *Operator) notifyTenant(ctx context.Context, p *routing.Pool, id tenancy.ID) {
+func (o *Tenants) notify(ctx context.Context, p *routing.Pool, id tenancy.ID) {
 	h := notify.Hint{Pool: p.Name, DueIn: time.Millisecond}
 	lanes, _ := store.Move{Tenant: string(id)}.Lanes(ctx, p.Jobs())
 	for _, l := range lanes {
 		h.AddLane(l)
 	}
-	o.notifier.Notify(h)
+	o.proc.Notifier.Notify(h)
 }

@@ -1,7 +1,7 @@
-// Package external is what workers outside the cluster, in whichever dialect they speak, may do with
+// Package workers is what workers outside the cluster, in whichever dialect they speak, may do with
 // the grant that their request's context carries. What that does not reach is not there: its jobs are
 // neither acquired nor found.
-package external
+package workers
 
 import (
 	"context"
@@ -10,17 +10,19 @@ import (
 	"slices"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Workers acquires, finds and lists what a grant reaches. The methods that end jobs are those of
-// [tenure.ExternalWorkers], which know no grants: whoever calls them has found the job before. Safe for
+// [external.Workers], which know no grants: whoever calls them has found the job before. Safe for
 // concurrent use.
 type Workers struct {
-	*tenure.ExternalWorkers
-	operator *tenure.Operator
+	*external.Workers
+	operator *operate.Operator
 }
 
 // ErrNoArgs is that a grant shows no arguments, which workers are handed with the jobs.
@@ -28,12 +30,12 @@ var ErrNoArgs = errors.New("a worker is handed the jobs' arguments: this needs a
 
 // New returns what workers work with in the pools of a client, which has to be started.
 func New(client *tenure.Client) *Workers {
-	return &Workers{tenure.NewExternalWorkers(client), client.Operator()}
+	return &Workers{client.ExternalWorkers(), client.Operator()}
 }
 
 // Acquire locks jobs of those tenants that r names, each of which has to be reached, else of all that
 // are. [ErrNoArgs].
-func (w *Workers) Acquire(ctx context.Context, r tenure.AcquireRequest) ([]tenure.ExternalJob, error) {
+func (w *Workers) Acquire(ctx context.Context, r external.AcquireRequest) ([]external.Job, error) {
 	if !access.From(ctx).Args {
 		return nil, ErrNoArgs
 	}
@@ -42,14 +44,14 @@ func (w *Workers) Acquire(ctx context.Context, r tenure.AcquireRequest) ([]tenur
 		return nil, err
 	}
 	r.Tenants = tenants
-	jobs, err := w.ExternalWorkers.Acquire(ctx, r)
+	jobs, err := w.Workers.Acquire(ctx, r)
 	g := access.From(ctx)
-	var foreign []tenure.ExternalLock // of tenants that were moved to a pool which the grant does not reach
-	jobs = slices.DeleteFunc(jobs, func(j tenure.ExternalJob) bool {
+	var foreign []external.Lock // of tenants that were moved to a pool which the grant does not reach
+	jobs = slices.DeleteFunc(jobs, func(j external.Job) bool {
 		if g.Sees(j.Tenant, j.Pool) {
 			return false
 		}
-		foreign = append(foreign, j.ExternalLock)
+		foreign = append(foreign, j.Lock)
 		return true
 	})
 	if len(foreign) > 0 {
@@ -72,7 +74,7 @@ func (w *Workers) tenants(ctx context.Context, asked []tenancy.ID) ([]tenancy.ID
 	case len(g.Pools) == 0:
 		return g.Tenants, nil
 	}
-	all, err := w.operator.Tenants(ctx)
+	all, err := w.operator.Tenants().List(ctx)
 	var reached []tenancy.ID
 	for _, t := range all {
 		if g.Sees(t.Tenant, t.Pool) {
@@ -95,25 +97,25 @@ func (w *Workers) SeeTenant(ctx context.Context, id tenancy.ID) error {
 	if len(g.Pools) == 0 {
 		return nil
 	}
-	e, err := w.operator.ExplainTenant(ctx, id)
+	e, err := w.operator.Tenants().Explain(ctx, id)
 	if errors.Is(err, tenure.ErrUnknownTenant) || err == nil && !g.SeesPool(e.Pool) {
 		err = tenure.ErrNotFound // the same for both: else it would tell who lives in other pools
 	}
 	return err
 }
 
-// Find returns an unfinished job and who has locked it. ErrNotFound as of [tenure.ExternalWorkers.Find].
-func (w *Workers) Find(ctx context.Context, id job.ID) (tenure.ExternalStatus, error) {
-	s, err := w.ExternalWorkers.Find(ctx, id)
+// Find returns an unfinished job and who has locked it. ErrNotFound as of [external.Workers.Find].
+func (w *Workers) Find(ctx context.Context, id job.ID) (external.Status, error) {
+	s, err := w.Workers.Find(ctx, id)
 	if err == nil && !access.From(ctx).Sees(s.Tenant, s.Pool) {
-		return tenure.ExternalStatus{}, fmt.Errorf("job %d: %w", id, tenure.ErrNotFound)
+		return external.Status{}, fmt.Errorf("job %d: %w", id, tenure.ErrNotFound)
 	}
 	return s, err
 }
 
 // List lists unfinished jobs. f names at most tenants and pools that are to be looked at of those that
 // are reached; it has to leave Pools empty.
-func (w *Workers) List(ctx context.Context, f tenure.ExternalFilter) ([]tenure.ExternalStatus, int, error) {
+func (w *Workers) List(ctx context.Context, f external.Filter) ([]external.Status, int, error) {
 	g := access.From(ctx)
 	f.Pools = g.Pools
 	switch {
@@ -127,5 +129,5 @@ func (w *Workers) List(ctx context.Context, f tenure.ExternalFilter) ([]tenure.E
 			return nil, 0, nil
 		}
 	}
-	return w.ExternalWorkers.List(ctx, f)
+	return w.Workers.List(ctx, f)
 }

@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"context"
@@ -7,28 +7,29 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// What [Operator.DoToJobs] does.
+// What [Jobs.DoTo] does.
 const (
-	RetryJobs  = "retry"  // as [Operator.Retry]
-	CancelJobs = "cancel" // as [Operator.Cancel]
+	RetryJobs  = "retry"  // as [Jobs.Retry]
+	CancelJobs = "cancel" // as [Jobs.Cancel]
 	DeleteJobs = "delete" // as [DeadLetters.DeleteOne]
 )
 
-// ErrUnknownAction is returned by [Operator.DoToJobs].
+// ErrUnknownAction is returned by [Jobs.DoTo].
 var ErrUnknownAction = errors.New("no such action")
 
-// DoToJobs retries, cancels or deletes jobs that were chosen one by one, and returns to how many it has done so. Where it
+// DoTo retries, cancels or deletes jobs that were chosen one by one, and returns to how many it has done so. Where it
 // fails for some, it goes on with the others. The audit has it as one deed with the jobs' number and ids, in each pool once
 // for each tenant, before the first of them.
-func (o *Operator) DoToJobs(ctx context.Context, action string, jobs []JobStatus) (done int, err error) {
+func (o *Jobs) DoTo(ctx context.Context, action string, jobs []JobStatus) (done int, err error) {
 	do, ok := map[string]func(context.Context, job.ID) error{
 		RetryJobs:  o.Retry,
 		CancelJobs: func(ctx context.Context, id job.ID) error { _, err := o.Cancel(ctx, id); return err },
-		DeleteJobs: o.DeadLetters().DeleteOne,
+		DeleteJobs: (&DeadLetters{o.proc}).DeleteOne,
 	}[action]
 	if !ok {
 		return 0, fmt.Errorf("%s jobs: %w", action, ErrUnknownAction)
@@ -43,16 +44,16 @@ func (o *Operator) DoToJobs(ctx context.Context, action string, jobs []JobStatus
 	subject := "selection " + uuid.NewString()
 	var errs []error
 	for of, ids := range chosen {
-		p, err := o.findPool(of.pool)
+		p, err := o.proc.FindPool(of.pool)
 		if err == nil {
-			err = o.note(ctx, p, o.deed(ctx, "jobs."+action, tenancy.ID(of.tenant), subject, map[string]any{"jobs": len(ids), "ids": named[of]}))
+			err = o.proc.Note(ctx, p, o.proc.Deed(ctx, "jobs."+action, tenancy.ID(of.tenant), subject, map[string]any{"jobs": len(ids), "ids": named[of]}))
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s %d jobs: %w", action, len(ids), err))
 			continue
 		}
 		for _, id := range ids {
-			if err := do(asNoted(ctx), id); err != nil {
+			if err := do(process.AsNoted(ctx), id); err != nil {
 				errs = append(errs, err)
 				continue
 			}

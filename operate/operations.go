@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
@@ -19,8 +20,8 @@ import (
 )
 
 // Operations lists and cancels what was asked to be done to many dead letters or jobs in the background: see
-// [DeadLetters.RetryInBackground] and [Operator.CancelInBackground]. It is safe for concurrent use.
-type Operations struct{ *process }
+// [DeadLetters.RetryInBackground] and [Jobs.CancelInBackground]. It is safe for concurrent use.
+type Operations struct{ proc *process.Process }
 
 // OperationStatus is the part of an operation in one pool.
 type OperationStatus struct {
@@ -63,14 +64,14 @@ func (s *Operations) List(ctx context.Context) ([]OperationStatus, error) {
 func (s *Operations) Get(ctx context.Context, id uuid.UUID) ([]OperationStatus, error) {
 	out, err := s.list(ctx, id, 1)
 	if len(out) == 0 {
-		err = errors.Join(fmt.Errorf("operation %s: %w", id, ErrNotFound), err)
+		err = errors.Join(fmt.Errorf("operation %s: %w", id, store.ErrNotFound), err)
 	}
 	slices.SortFunc(out, func(a, b OperationStatus) int { return cmp.Compare(a.Pool, b.Pool) })
 	return out, err
 }
 
 func (s *Operations) list(ctx context.Context, id uuid.UUID, most int) ([]OperationStatus, error) {
-	out, err := inspectEach(ctx, s.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]OperationStatus, error) {
+	out, err := process.InspectEach(ctx, s.proc.Router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]OperationStatus, error) {
 		rows, err := store.Operations(ctx, db, id, most)
 		out := make([]OperationStatus, len(rows))
 		for i, r := range rows {
@@ -89,10 +90,10 @@ func (s *Operations) list(ctx context.Context, id uuid.UUID, most int) ([]Operat
 func (s *Operations) Cancel(ctx context.Context, id uuid.UUID) (pools int, err error) {
 	found := false
 	var errs []error
-	for _, p := range s.router.Pools() {
-		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
+	for _, p := range s.proc.Router.Pools() {
+		err := process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
 			var running bool
-			err := store.InNoted(ctx, db, s.deed(ctx, "operation.cancel", "", id.String(), nil), func(db store.DB) (err error) {
+			err := store.InNoted(ctx, db, s.proc.Deed(ctx, "operation.cancel", "", id.String(), nil), func(db store.DB) (err error) {
 				running, err = store.CancelOperation(ctx, db, id)
 				return err
 			})
@@ -101,12 +102,12 @@ func (s *Operations) Cancel(ctx context.Context, id uuid.UUID) (pools int, err e
 			}
 			return err
 		})
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			errs = append(errs, fmt.Errorf("cancel operation %s: %w", id, routing.NamePool(p.Name, err)))
 		}
 	}
 	if !found {
-		errs = append(errs, fmt.Errorf("operation %s: %w", id, ErrNotFound))
+		errs = append(errs, fmt.Errorf("operation %s: %w", id, store.ErrNotFound))
 	}
 	return pools, errors.Join(errs...)
 }
@@ -128,7 +129,7 @@ func (d *DeadLetters) DeleteInBackground(ctx context.Context, f DeadFilter, perS
 
 func (d *DeadLetters) begin(ctx context.Context, action string, f DeadFilter, perSecond float64, by string) (uuid.UUID, error) {
 	o := store.Operation{Action: action, Filter: f.chosen(), Group: f.Group, PerSecond: perSecond, By: by}
-	return (&Operations{d.process}).begin(ctx, action+" dead letters", f.Pool, o, d.deadDeed(ctx, action, f, perSecond))
+	return (&Operations{d.proc}).begin(ctx, action+" dead letters", f.Pool, o, d.deadDeed(ctx, action, f, perSecond))
 }
 
 // CancelFilter chooses unfinished jobs to be cancelled; empty fields choose all.
@@ -143,7 +144,7 @@ type CancelFilter struct {
 	Before        time.Time // made before then; in any case before the call
 }
 
-// CancelStates are the states that jobs can be in that [Operator.CancelInBackground] cancels: all in which a
+// CancelStates are the states that jobs can be in that [Jobs.CancelInBackground] cancels: all in which a
 // job has not ended. Dead letters are deleted, by [DeadLetters.Delete].
 var CancelStates = []string{"waiting", "claimed", "running", "locked", "scheduled", "retrying", "awaiting", "suspended"}
 
@@ -173,7 +174,7 @@ func (s *Operations) cancelJobs(ctx context.Context, f CancelFilter, perSecond f
 	o := store.Operation{Action: store.CancelJobs, Filter: store.DeadFilter{Tenant: f.Tenant, Kind: f.Kind, Before: f.Before}, PerSecond: perSecond, By: by,
 		Jobs: store.ChosenJobs{Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID}}
 	detail := given("kind", f.Kind, "queue", f.Queue, "state", f.State, "tag", f.Tag, "correlation_id", f.CorrelationID, "before", f.Before, "per_second", perSecond)
-	return s.begin(ctx, "cancel jobs", f.Pool, o, s.deed(ctx, "jobs.cancel", tenancy.ID(f.Tenant), "", detail))
+	return s.begin(ctx, "cancel jobs", f.Pool, o, s.proc.Deed(ctx, "jobs.cancel", tenancy.ID(f.Tenant), "", detail))
 }
 
 // begin adds an operation to a pool, or to all. A pool that fails does not keep it from the others.
@@ -181,13 +182,13 @@ func (s *Operations) begin(ctx context.Context, what, pool string, o store.Opera
 	if err := checkRate(what, o.PerSecond); err != nil {
 		return uuid.Nil, err
 	}
-	o.By = cmp.Or(o.By, s.cluster.Self().Node)
+	o.By = cmp.Or(o.By, s.proc.Cluster.Self().Node)
 	for field, text := range map[string]string{"by": o.By, "tenant": o.Filter.Tenant, "kind": o.Filter.Kind, "error": o.Filter.Error, "group": o.Group} {
 		if err := job.ValidateText(field, text); err != nil {
 			return uuid.Nil, &job.InputError{Err: fmt.Errorf("%s in the background: %w", what, err)}
 		}
 	}
-	pools, err := s.poolsOf(pool)
+	pools, err := s.proc.PoolsOf(pool)
 	if err != nil {
 		return uuid.Nil, err
 	}
@@ -195,7 +196,7 @@ func (s *Operations) begin(ctx context.Context, what, pool string, o store.Opera
 	deed.Subject = "operation " + o.ID.String()
 	var errs []error
 	for _, p := range pools {
-		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
+		err := process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
 			return store.InNoted(ctx, db, deed, func(db store.DB) error { return store.AddOperation(ctx, db, o) })
 		})
 		if err != nil {

@@ -1,4 +1,4 @@
-package tenure
+package external
 
 import (
 	"cmp"
@@ -9,15 +9,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// ExternalStatus is an unfinished job for external workers, as its pool's ledger has it.
-type ExternalStatus struct {
-	ExternalLock            // of who has locked the job last; Worker is "" while nobody has
+// Status is an unfinished job for external workers, as its pool's ledger has it.
+type Status struct {
+	Lock                    // of who has locked the job last; Worker is "" while nobody has
 	Until         time.Time // when the lock expires, or has expired: until somebody asks for the topic the worker can still end the job; zero: it is not locked
 	Pool          string
 	Tenant        tenancy.ID
@@ -31,8 +32,8 @@ type ExternalStatus struct {
 	Error         string // the last one
 }
 
-func newExternalStatus(p *routing.Pool, s store.ExternalStatus) ExternalStatus {
-	return ExternalStatus{ExternalLock: ExternalLock(s.ExternalLock), Until: s.Until, Pool: p.Name, Tenant: tenancy.ID(s.Tenant),
+func newStatus(p *routing.Pool, s store.ExternalStatus) Status {
+	return Status{Lock: Lock(s.ExternalLock), Until: s.Until, Pool: p.Name, Tenant: tenancy.ID(s.Tenant),
 		Topic: s.Topic, Queue: s.Queue, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, CreatedAt: s.CreatedAt, Due: s.Due,
 		CorrelationID: s.Correlation, Error: s.Error}
 }
@@ -40,88 +41,90 @@ func newExternalStatus(p *routing.Pool, s store.ExternalStatus) ExternalStatus {
 // Find returns an unfinished job and who has locked it: so a worker that has stored nothing but a job's
 // id finds its lock again. The pool that the job was made in is asked first. ErrNotFound: no pool has such a job. While some do not
 // answer and the others do not have it, the error is theirs instead.
-func (w *ExternalWorkers) Find(ctx context.Context, id job.ID) (ExternalStatus, error) {
-	pools := w.router.Pools()
-	slices.SortStableFunc(pools, func(a, b *routing.Pool) int { return cmp.Compare(madeElsewhere(a, id), madeElsewhere(b, id)) })
+func (w *Workers) Find(ctx context.Context, id job.ID) (Status, error) {
+	pools := w.proc.Router.Pools()
+	slices.SortStableFunc(pools, func(a, b *routing.Pool) int {
+		return cmp.Compare(process.MadeElsewhere(a, id), process.MadeElsewhere(b, id))
+	})
 	var errs []error
 	for _, p := range pools {
 		found, err := findIn(ctx, p, id)
 		switch {
 		case err == nil:
-			return newExternalStatus(p, found), nil
+			return newStatus(p, found), nil
 		case !errors.Is(err, store.ErrNotFound):
 			errs = append(errs, routing.NamePool(p.Name, err))
 		}
 	}
 	if len(errs) == 0 {
-		errs = []error{ErrNotFound}
+		errs = []error{store.ErrNotFound}
 	}
-	return ExternalStatus{}, fmt.Errorf("find job %d: %w", id, errors.Join(errs...))
+	return Status{}, fmt.Errorf("find job %d: %w", id, errors.Join(errs...))
 }
 
 func findIn(ctx context.Context, p *routing.Pool, id job.ID) (store.ExternalStatus, error) {
 	if err := p.Outage(); err != nil {
 		return store.ExternalStatus{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, process.AnswerWithin)
 	defer cancel()
 	return store.FindExternal(ctx, p.Jobs(), id)
 }
 
-// ExternalFilter chooses unfinished jobs for external workers; empty fields choose all.
-type ExternalFilter struct {
+// Filter chooses unfinished jobs for external workers; empty fields choose all.
+type Filter struct {
 	Job           job.ID
 	Pools         []string
 	Tenants       []tenancy.ID
 	Topic         string
 	Worker        string // that has locked them
 	CorrelationID string
-	Locked        *bool        // a lock that has expired counts until somebody asks for the topic
-	Failed        *bool        // whether they have failed before
-	Sort          ExternalSort // default: ByID
+	Locked        *bool // a lock that has expired counts until somebody asks for the topic
+	Failed        *bool // whether they have failed before
+	Sort          Sort  // default: ByID
 	Descending    bool
 	Skip, Limit   int // of what is found; Limit 0: 100; both together up to MaxExternalListed
 }
 
-// MaxExternalListed is how far [ExternalWorkers.List] reads, and counts, in each pool.
-const MaxExternalListed = 10_000
+// MaxListed is how far [Workers.List] reads, and counts, in each pool.
+const MaxListed = 10_000
 
-// ExternalSort is by what unfinished jobs are sorted. A page of the ids is read by an index; by anything else
+// Sort is by what unfinished jobs are sorted. A page of the ids is read by an index; by anything else
 // all that are found are sorted.
-type ExternalSort string
+type Sort string
 
 // What unfinished jobs can be sorted by; those that are alike by their ids.
 const (
-	ByID      ExternalSort = ""
-	ByCreated ExternalSort = "created"
-	ByTenant  ExternalSort = "tenant"
+	ByID      Sort = ""
+	ByCreated Sort = "created"
+	ByTenant  Sort = "tenant"
 )
 
 // List lists unfinished jobs over all pools, and says how many there are, of each pool up to
-// MaxExternalListed. When some pools do not answer, the others' jobs are returned together with an error.
-func (w *ExternalWorkers) List(ctx context.Context, f ExternalFilter) (found []ExternalStatus, count int, err error) {
+// MaxListed. When some pools do not answer, the others' jobs are returned together with an error.
+func (w *Workers) List(ctx context.Context, f Filter) (found []Status, count int, err error) {
 	limit := cmp.Or(f.Limit, 100)
-	if f.Skip < 0 || limit < 0 || f.Skip+limit > MaxExternalListed {
-		return nil, 0, &job.InputError{Err: fmt.Errorf("list jobs of external workers: skip %d, limit %d: 0 to %d together are allowed", f.Skip, limit, MaxExternalListed)}
+	if f.Skip < 0 || limit < 0 || f.Skip+limit > MaxListed {
+		return nil, 0, &job.InputError{Err: fmt.Errorf("list jobs of external workers: skip %d, limit %d: 0 to %d together are allowed", f.Skip, limit, MaxListed)}
 	}
 	ask := store.ExternalFilter{Job: f.Job, Topic: f.Topic, Worker: f.Worker, Correlation: f.CorrelationID, Locked: f.Locked, Failed: f.Failed,
-		Sort: string(f.Sort), Descending: f.Descending, Limit: f.Skip + limit, Count: MaxExternalListed}
+		Sort: string(f.Sort), Descending: f.Descending, Limit: f.Skip + limit, Count: MaxListed}
 	for _, t := range f.Tenants {
 		ask.Tenants = append(ask.Tenants, string(t))
 	}
-	pools := w.router.Pools()
+	pools := w.proc.Router.Pools()
 	if len(f.Pools) > 0 {
 		pools = slices.DeleteFunc(pools, func(p *routing.Pool) bool { return !slices.Contains(f.Pools, p.Name) })
 	}
 	type page struct {
-		jobs  []ExternalStatus
+		jobs  []Status
 		count int
 	}
-	pages, err := inspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]page, error) {
+	pages, err := process.InspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]page, error) {
 		rows, n, err := store.ListExternal(ctx, db, ask)
-		jobs := make([]ExternalStatus, len(rows))
+		jobs := make([]Status, len(rows))
 		for i, r := range rows {
-			jobs[i] = newExternalStatus(p, r)
+			jobs[i] = newStatus(p, r)
 		}
 		return []page{{jobs, n}}, err
 	})
@@ -133,7 +136,7 @@ func (w *ExternalWorkers) List(ctx context.Context, f ExternalFilter) (found []E
 }
 
 // compare orders as external_list.sql does.
-func (f *ExternalFilter) compare(a, b ExternalStatus) (by int) {
+func (f *Filter) compare(a, b Status) (by int) {
 	switch f.Sort {
 	case ByCreated:
 		by = a.CreatedAt.Compare(b.CreatedAt)

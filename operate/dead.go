@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/deadletter"
 	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
@@ -21,7 +22,7 @@ import (
 
 // DeadLetters groups, retries and deletes dead letters, however many there are. It is safe for
 // concurrent use, and may be used beside anything that runs: each of its statements is short.
-type DeadLetters struct{ *process }
+type DeadLetters struct{ proc *process.Process }
 
 // DeadGroup is the dead letters of one kind that died of the same cause, as far as their errors
 // tell: numbers, ids, times and quoted text in them do not count. Its ID is the same in all pools
@@ -72,7 +73,7 @@ const (
 // Groups groups the dead letters that f chooses, over all pools, the largest group first. When
 // some pools do not answer, the others' groups are returned together with an error.
 func (d *DeadLetters) Groups(ctx context.Context, f DeadFilter) ([]DeadGroup, error) {
-	pools, err := d.poolsOf(f.Pool)
+	pools, err := d.proc.PoolsOf(f.Pool)
 	if err != nil {
 		return nil, err
 	}
@@ -118,14 +119,14 @@ func (d *DeadLetters) Retry(ctx context.Context, f DeadFilter, perSecond float64
 		for _, l := range lanes {
 			h.AddLane(l)
 		}
-		d.notifier.Notify(h)
+		d.proc.Notifier.Notify(h)
 		return DeadResult{Done: len(lanes), KeyTaken: taken, Left: len(some) - len(lanes) - taken}, nil
 	})
 }
 
 // Delete deletes the dead letters that f chooses, those of before the call, with their failed
 // runs, perSecond of them in a second; 0: as fast as that goes. Nothing of them is kept, other
-// than of those that [Operator.Cancel] ends. After an interruption the same call goes on.
+// than of those that [Jobs.Cancel] ends. After an interruption the same call goes on.
 func (d *DeadLetters) Delete(ctx context.Context, f DeadFilter, perSecond float64) (DeadResult, error) {
 	return d.change(ctx, "delete", f, perSecond, func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn, some []store.Dead) (DeadResult, error) {
 		n, err := store.DeleteDead(ctx, db, some)
@@ -136,12 +137,12 @@ func (d *DeadLetters) Delete(ctx context.Context, f DeadFilter, perSecond float6
 // DeleteOne is [DeadLetters.Delete] for one dead letter. StateError: it is none. ErrNotFound: no pool that
 // answered has it. If somebody has locked it, or its tenant is being moved, an error says so.
 func (d *DeadLetters) DeleteOne(ctx context.Context, id job.ID) error {
-	return (&Operator{d.process}).changeOne(ctx, id, "delete", func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) error {
+	return (&Jobs{d.proc}).changeOne(ctx, id, "delete", func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) error {
 		found, _, _, _, err := store.ReadDead(ctx, db, store.DeadFilter{}, int64(id)-1, 1, 0)
 		if err != nil || len(found) == 0 || found[0].ID != id {
 			return cmp.Or(err, store.ErrNotFound)
 		}
-		return store.InNoted(ctx, db, d.jobDeed(ctx, "job.delete", id, nil), func(db store.DB) error {
+		return store.InNoted(ctx, db, d.proc.JobDeed(ctx, "job.delete", id, nil), func(db store.DB) error {
 			n, err := store.DeleteDead(ctx, db, found)
 			if err == nil && n == 0 {
 				err = fmt.Errorf("it has changed, or somebody has locked it, or its tenant is being moved: %w", store.ErrLocked)
@@ -157,7 +158,7 @@ func (d *DeadLetters) change(ctx context.Context, what string, f DeadFilter, per
 	if err := checkRate(what+" dead letters", perSecond); err != nil {
 		return all, err
 	}
-	pools, err := d.poolsOf(f.Pool)
+	pools, err := d.proc.PoolsOf(f.Pool)
 	if err != nil {
 		return all, err
 	}
@@ -168,13 +169,13 @@ func (d *DeadLetters) change(ctx context.Context, what string, f DeadFilter, per
 	began, tried := time.Now(), 0
 	var errs []error
 	for _, p := range pools {
-		if err := d.note(ctx, p, d.deadDeed(ctx, what, f, perSecond)); err != nil {
+		if err := d.proc.Note(ctx, p, d.deadDeed(ctx, what, f, perSecond)); err != nil {
 			errs = append(errs, fmt.Errorf("%s dead letters: %w", what, routing.NamePool(p.Name, err)))
 			continue
 		}
 		var some []store.Dead
 		try := func(one []store.Dead) error {
-			return operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
+			return process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
 				r, err := do(ctx, p, db, one)
 				all.Done, all.KeyTaken, all.Left = all.Done+r.Done, all.KeyTaken+r.KeyTaken, all.Left+r.Left
 				return err
@@ -231,7 +232,7 @@ func inParts[T any](rows []T, isOfOne func(error) bool, do func([]T) error) (lef
 
 // deadDeed is what somebody does to the dead letters that f chooses.
 func (d *DeadLetters) deadDeed(ctx context.Context, what string, f DeadFilter, perSecond float64) store.Deed {
-	return d.deed(ctx, "dead_letters."+what, tenancy.ID(f.Tenant), "", given("kind", f.Kind, "error", f.Error, "group", f.Group, "before", f.Before, "per_second", perSecond))
+	return d.proc.Deed(ctx, "dead_letters."+what, tenancy.ID(f.Tenant), "", given("kind", f.Kind, "error", f.Error, "group", f.Group, "before", f.Before, "per_second", perSecond))
 }
 
 // readDead shows see the dead letters of a pool that f chooses, page by page, in the order of
@@ -246,7 +247,7 @@ func readDead(ctx context.Context, p *routing.Pool, f DeadFilter, see func(store
 	for last, more := store.BeforeAllJobs, true; more; {
 		var page []store.Dead
 		var now time.Time
-		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
+		err := process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
 			page, last, more, now, err = store.ReadDead(ctx, db, chosen, last, deadPage, text)
 			return err
 		})

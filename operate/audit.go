@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"cmp"
@@ -6,17 +6,22 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/process"
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 // ByWhom returns a context with which an [Operator] does what it does for somebody: the audit names
 // them. Without it, it names this process' node.
 func ByWhom(ctx context.Context, who string) context.Context {
-	return doneBy(ctx, who)
+	return process.DoneBy(ctx, who)
 }
 
 // given are the values of a detail that are not empty.
@@ -118,4 +123,40 @@ func parseAuditCursor(text string) (c auditCursor, err error) {
 		return c, fmt.Errorf("after: %.40q is no place in the audit: pass what the page before has given, unchanged", text)
 	}
 	return c, nil
+}
+
+// Audit lists what was done by operators, on all nodes and from the command line, over all pools, the last of it
+// first. Each pool notes what was done in it, in the same transaction where there is one, else before the first, and
+// keeps that for ninety days. A move of a tenant, tenant.move, is noted with each stage, in the detail: begun, resumed
+// and given_up in the pool that the tenant leaves, held and ended in the one that it goes to. When some pools do not answer, the others' entries are returned together with an error.
+func (o *Operator) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	after, _ := parseAuditCursor(f.After)
+	pools, err := o.proc.PoolsOf(f.Pool)
+	if err != nil {
+		return nil, err
+	}
+	limit := cmp.Or(f.Limit, 100)
+	out, err := process.InspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]AuditEntry, error) {
+		of := store.AuditFilter{Tenant: string(f.Tenant), Who: f.Who, Action: f.Action, Job: f.Job, Limit: limit}
+		if f.After != "" {
+			of.Before, of.BeforeID = after.At, after.ID
+			switch strings.Compare(p.Name, after.Pool) { // of the same time those of later pools come first
+			case -1:
+				of.BeforeID = math.MaxInt64
+			case 1:
+				of.BeforeID = math.MinInt64
+			}
+		}
+		rows, err := store.Audit(ctx, db, of)
+		out := make([]AuditEntry, len(rows))
+		for i, r := range rows {
+			out[i] = AuditEntry{p.Name, r.ID, r.At, r.Who, r.Action, r.Tenant, r.Job, r.Subject, r.Detail}
+		}
+		return out, err
+	})
+	slices.SortStableFunc(out, CompareAudit)
+	return out[:min(limit, len(out))], err
 }

@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/doctor"
 	"github.com/tenurehq/tenure/internal/plural"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -127,14 +128,14 @@ type PoolFindings struct{ work doctor.Work }
 // ExamineWork makes those checks of [Operator.Examine] that are about a pool's work: its nodes, its lock and its jobs. It
 // is cheap enough to be done every few seconds while somebody looks.
 func (o *Operator) ExamineWork(ctx context.Context, pool string) (found PoolFindings, err error) {
-	p, err := o.findPool(pool)
+	p, err := o.proc.FindPool(pool)
 	if err != nil {
 		return found, err
 	}
-	err = operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
-		found.work, err = doctor.ExamineWork(ctx, db, *o.cfg.Load(), pool, func(ctx context.Context, tenants []string) []string {
+	err = process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
+		found.work, err = doctor.ExamineWork(ctx, db, *o.proc.Cfg.Load(), pool, func(ctx context.Context, tenants []string) []string {
 			return slices.DeleteFunc(tenants, func(id string) bool {
-				_, _, err := o.router.Resolve(ctx, tenancy.ID(id))
+				_, _, err := o.proc.Router.Resolve(ctx, tenancy.ID(id))
 				return !errors.Is(err, tenancy.ErrUnknownTenant)
 			})
 		})
@@ -150,4 +151,10 @@ func MergeFindings(pools []PoolFindings) []Finding {
 		works[i] = p.work
 	}
 	return newFindings(doctor.Merge(works))
+}
+
+// Examine is [Examine] for the configuration that the operator's process was started with, or has
+// loaded since, its pools as they are.
+func (o *Operator) Examine(ctx context.Context, within time.Duration, pools ...string) (Examination, error) {
+	return Examine(ctx, *o.proc.Cfg.Load(), within, pools...)
 }

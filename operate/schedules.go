@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/recurrence"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -55,7 +56,7 @@ type Schedule struct {
 }
 
 // EveryTenant is the tenant of a schedule for every tenant.
-const EveryTenant tenancy.ID = "(every tenant)\n" // which no tenant can be called
+const EveryTenant = process.EveryTenant
 
 // Missed says what becomes of a schedule's missed runs: those that were due while the tenant was
 // frozen or moved, no node was there, or the run before had not ended.
@@ -93,7 +94,7 @@ type ScheduleStatus struct {
 }
 
 // Schedules sets, lists and changes schedules: see [Operator.Schedules]. Safe for concurrent use.
-type Schedules struct{ *process }
+type Schedules struct{ proc *process.Process }
 
 // ErrNoSchedule is returned when there is no schedule of that name.
 var ErrNoSchedule = store.ErrNoSchedule
@@ -129,7 +130,7 @@ func (s *Schedules) Set(ctx context.Context, d Schedule) (next time.Time, err er
 			row.NextAt = &now // that is when tenants are to get it
 		}
 		var at *time.Time
-		deed := s.deed(ctx, "schedule.set", d.Tenant, d.Name, map[string]any{"kind": row.Kind, "rule": d.Rule})
+		deed := s.proc.Deed(ctx, "schedule.set", d.Tenant, d.Name, map[string]any{"kind": row.Kind, "rule": d.Rule})
 		err = store.InNoted(ctx, db, deed, func(db store.DB) (err error) {
 			at, err = store.SetSchedule(ctx, db, &row, store.ScheduleSet, store.ScheduleEvery)
 			return err
@@ -144,7 +145,7 @@ func (s *Schedules) Set(ctx context.Context, d Schedule) (next time.Time, err er
 				next = *at
 			}
 		}
-		s.notifier.Notify(notify.Hint{Pool: p.Name, DueIn: in})
+		s.proc.Notifier.Notify(notify.Hint{Pool: p.Name, DueIn: in})
 		return nil
 	})
 	return next, err
@@ -175,7 +176,7 @@ func (s *Schedules) scheduleRow(d Schedule) (row store.Schedule, err error) {
 		return row, fmt.Errorf("jitter: %v: 0 to %v are allowed, and only for every tenant", d.Jitter, acquisition.MaxJitter)
 	}
 	kindsQueue := j.Queue == ""
-	known, err := s.fillIn(&j)
+	known, err := s.proc.FillIn(&j)
 	if err != nil {
 		return row, err
 	}
@@ -242,7 +243,7 @@ func (s *Schedules) List(ctx context.Context, f ScheduleFilter) ([]ScheduleStatu
 	if f.Name != "" {
 		of.Name = &f.Name
 	}
-	out, err := inspectEach(ctx, s.router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]ScheduleStatus, error) {
+	out, err := process.InspectEach(ctx, s.proc.Router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]ScheduleStatus, error) {
 		rows, err := store.Schedules(ctx, db, of)
 		out := make([]ScheduleStatus, len(rows))
 		for i, r := range rows {
@@ -269,7 +270,7 @@ type ScheduleReach struct {
 // Reach says for whom a schedule for every tenant stands, pool by pool. When some pools do not answer, the others' are
 // returned together with an error.
 func (s *Schedules) Reach(ctx context.Context, name string) ([]ScheduleReach, error) {
-	return routing.AskEach(ctx, s.router.Pools(), answerWithin, func(ctx context.Context, p *routing.Pool) ([]ScheduleReach, error) {
+	return routing.AskEach(ctx, s.proc.Router.Pools(), process.AnswerWithin, func(ctx context.Context, p *routing.Pool) ([]ScheduleReach, error) {
 		if _, err := p.Number(); err != nil {
 			return nil, err
 		}
@@ -294,13 +295,13 @@ func (s *Schedules) Reach(ctx context.Context, name string) ([]ScheduleReach, er
 		if !every {
 			return nil, nil
 		}
-		known, unasked := s.router.Known(ctx, p)
+		known, unasked := s.proc.Router.Known(ctx, p)
 		for _, id := range known {
 			if seen[id] {
 				continue
 			}
 			seen[id] = true
-			switch _, home, err := s.router.Resolve(ctx, id); {
+			switch _, home, err := s.proc.Router.Resolve(ctx, id); {
 			case errors.Is(err, tenancy.ErrUnknownTenant):
 				out.Unknown = append(out.Unknown, id)
 			case err != nil || home == p:
@@ -372,13 +373,13 @@ func (s *Schedules) pause(ctx context.Context, tenant tenancy.ID, name string, p
 		if paused {
 			action = "schedule.pause"
 		}
-		err = store.InNoted(ctx, db, s.deed(ctx, action, tenant, name, nil), func(db store.DB) error {
+		err = store.InNoted(ctx, db, s.proc.Deed(ctx, action, tenant, name, nil), func(db store.DB) error {
 			return store.PauseSchedule(ctx, db, name, paused, tenants, next)
 		})
 		if err != nil {
 			return err
 		}
-		s.notifier.Notify(notify.Hint{Pool: p.Name, DueIn: time.Millisecond})
+		s.proc.Notifier.Notify(notify.Hint{Pool: p.Name, DueIn: time.Millisecond})
 		return nil
 	})
 }
@@ -391,14 +392,14 @@ func (s *Schedules) Run(ctx context.Context, tenant tenancy.ID, name string) (id
 	}
 	err = s.onPools(ctx, tenant, name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
 		var lane store.Lane
-		err := store.InNoted(ctx, db, s.deed(ctx, "schedule.run", tenant, name, nil), func(db store.DB) (err error) {
-			id, lane, err = store.RunSchedule(ctx, db, string(tenant), name, s.give)
+		err := store.InNoted(ctx, db, s.proc.Deed(ctx, "schedule.run", tenant, name, nil), func(db store.DB) (err error) {
+			id, lane, err = store.RunSchedule(ctx, db, string(tenant), name, s.proc.Give)
 			return err
 		})
 		if err == nil {
 			h := notify.Hint{Pool: p.Name}
 			h.AddLane(lane)
-			s.notifier.Notify(h)
+			s.proc.Notifier.Notify(h)
 		}
 		return err
 	})
@@ -410,7 +411,7 @@ func (s *Schedules) Run(ctx context.Context, tenant tenancy.ID, name string) (id
 // paused instead.
 func (s *Schedules) Delete(ctx context.Context, tenant tenancy.ID, name string) error {
 	return s.onPools(ctx, tenant, name, func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) error {
-		return store.InNoted(ctx, db, s.deed(ctx, "schedule.delete", tenant, name, nil), func(db store.DB) error {
+		return store.InNoted(ctx, db, s.proc.Deed(ctx, "schedule.delete", tenant, name, nil), func(db store.DB) error {
 			return store.DeleteSchedule(ctx, db, ledgerTenant(tenant), name, store.ScheduleSet)
 		})
 	})
@@ -424,7 +425,7 @@ func (s *Schedules) onPools(ctx context.Context, tenant tenancy.ID, name string,
 	}
 	var errs []error
 	done := 0
-	for _, p := range s.router.Pools() {
+	for _, p := range s.proc.Router.Pools() {
 		switch err := s.onPool(ctx, p, do); {
 		case err == nil:
 			done++
@@ -436,14 +437,14 @@ func (s *Schedules) onPools(ctx context.Context, tenant tenancy.ID, name string,
 		errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, ErrNoSchedule) })
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("schedule %q for every tenant: in %d of %d pools it was done; try again: %w", name, done, len(s.router.Pools()), err)
+		return fmt.Errorf("schedule %q for every tenant: in %d of %d pools it was done; try again: %w", name, done, len(s.proc.Router.Pools()), err)
 	}
 	return nil
 }
 
 func (s *Schedules) onTenantsPool(ctx context.Context, tenant tenancy.ID, name string, do func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
 	for tries := 1; ; tries++ {
-		_, pool, err := s.resolveTenant(ctx, tenant)
+		_, pool, err := s.proc.ResolveTenant(ctx, tenant)
 		if err != nil {
 			return err
 		}
@@ -452,8 +453,8 @@ func (s *Schedules) onTenantsPool(ctx context.Context, tenant tenancy.ID, name s
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &busy) && busy.State == store.TenantMoved && tries <= maxFollowed:
-			s.router.Forget(tenant)
+		case errors.As(err, &busy) && busy.State == store.TenantMoved && tries <= process.MaxFollowed:
+			s.proc.Router.Forget(tenant)
 		case errors.As(err, &busy):
 			return fmt.Errorf("schedule %q: tenant %q is being moved between pools %s and %s: try again when it has arrived", name, tenant, pool.Name, busy.Other)
 		default:
@@ -463,7 +464,7 @@ func (s *Schedules) onTenantsPool(ctx context.Context, tenant tenancy.ID, name s
 }
 
 func (s *Schedules) onPool(ctx context.Context, p *routing.Pool, do func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, process.AnswerWithin)
 	defer cancel()
 	return p.Operate(ctx, func(db *pgxpool.Conn) error { return do(ctx, p, db) })
 }

@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/notify"
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
@@ -32,7 +33,7 @@ type SuspendFilter struct {
 // suspended is the state of suspended jobs.
 const suspended = "suspended"
 
-// SuspendStates are the states that jobs can be in that [Operator.SuspendAll] suspends.
+// SuspendStates are the states that jobs can be in that [Jobs.SuspendAll] suspends.
 var SuspendStates = []string{"waiting", "scheduled", "retrying", "awaiting"}
 
 // check refuses what cannot be; states are those that are meant.
@@ -114,7 +115,7 @@ func checkUntil(until time.Time) error {
 	return nil
 }
 
-func (c *Operator) suspendAll(ctx context.Context, f SuspendFilter, until time.Time) (all SuspendResult, _ error) {
+func (c *Jobs) suspendAll(ctx context.Context, f SuspendFilter, until time.Time) (all SuspendResult, _ error) {
 	if err := f.check(SuspendStates...); err != nil {
 		return all, err
 	}
@@ -130,7 +131,7 @@ func (c *Operator) suspendAll(ctx context.Context, f SuspendFilter, until time.T
 	return all, err
 }
 
-func (c *Operator) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ error) {
+func (c *Jobs) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ error) {
 	if err := f.check(suspended); err != nil {
 		return 0, err
 	}
@@ -144,16 +145,16 @@ func (c *Operator) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ e
 }
 
 // notifyUntil tells when suspended jobs are to be resumed, if they are.
-func (c *Operator) notifyUntil(p *routing.Pool, until time.Time) {
+func (c *Jobs) notifyUntil(p *routing.Pool, until time.Time) {
 	if !until.IsZero() {
 		h := notify.Hint{Pool: p.Name}
 		h.AddTimer(max(time.Until(until), time.Millisecond))
-		c.notifier.Notify(h)
+		c.proc.Notifier.Notify(h)
 	}
 }
 
 // notifyResumed tells where jobs wait and when timers are due now.
-func (c *Operator) notifyResumed(p *routing.Pool, resumed []store.Resumed) {
+func (c *Jobs) notifyResumed(p *routing.Pool, resumed []store.Resumed) {
 	if len(resumed) == 0 {
 		return
 	}
@@ -165,7 +166,7 @@ func (c *Operator) notifyResumed(p *routing.Pool, resumed []store.Resumed) {
 			h.AddTimer(max(time.Duration(*r.DueIn)*time.Millisecond, time.Millisecond))
 		}
 	}
-	c.notifier.Notify(h)
+	c.proc.Notifier.Notify(h)
 }
 
 const (
@@ -181,16 +182,16 @@ const (
 // eachMovable does something, step by step, to the jobs of some tables that f chooses and that were
 // made before it began. Between two steps jobs are claimed for as long as the step took, and rest at
 // least. A pool that fails does not keep it from the others. left counts the jobs that it cannot be done to.
-func (c *Operator) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
-	pools, err := c.poolsOf(f.Pool)
+func (c *Jobs) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
+	pools, err := c.proc.PoolsOf(f.Pool)
 	if err != nil {
 		return 0, err
 	}
 	var errs []error
 	subject := "selection " + uuid.NewString()
 	for _, p := range pools {
-		d := c.deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), subject, given("kind", f.Kind, "queue", f.Queue, "state", f.State, "correlation_id", f.CorrelationID, "before", f.Before))
-		if err := c.note(ctx, p, d); err != nil {
+		d := c.proc.Deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), subject, given("kind", f.Kind, "queue", f.Queue, "state", f.State, "correlation_id", f.CorrelationID, "before", f.Before))
+		if err := c.proc.Note(ctx, p, d); err != nil {
 			errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
 			continue
 		}
@@ -214,12 +215,12 @@ func (c *Operator) eachMovable(ctx context.Context, what string, f SuspendFilter
 var suspendable = []string{store.PlaceTimer, store.PlaceJob, store.PlaceExternal}
 
 // countMovable counts the jobs that a filter chooses in some tables, up to a bound in each pool.
-func (c *Operator) countMovable(ctx context.Context, pool string, chosen store.MovableFilter, places []string) (n int64, _ error) {
-	pools, err := c.poolsOf(pool)
+func (c *Jobs) countMovable(ctx context.Context, pool string, chosen store.MovableFilter, places []string) (n int64, _ error) {
+	pools, err := c.proc.PoolsOf(pool)
 	if err != nil {
 		return 0, err
 	}
-	counts, err := routing.AskEach(ctx, pools, answerWithin, func(ctx context.Context, p *routing.Pool) ([]int64, error) {
+	counts, err := routing.AskEach(ctx, pools, process.AnswerWithin, func(ctx context.Context, p *routing.Pool) ([]int64, error) {
 		var here int64
 		err := p.Operate(ctx, func(db *pgxpool.Conn) error {
 			for _, place := range places {
@@ -246,7 +247,7 @@ func eachMovableIn(ctx context.Context, p *routing.Pool, place string, f *store.
 	for last, more := store.BeforeAllJobs, true; more; {
 		var ids []int64
 		var now time.Time
-		err := operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
+		err := process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
 			ids, last, more, now, err = store.ReadMovable(ctx, db, place, *f, last, movablePage)
 			return err
 		})
@@ -259,7 +260,7 @@ func eachMovableIn(ctx context.Context, p *routing.Pool, place string, f *store.
 		for some := range slices.Chunk(ids, movableStep) {
 			began := time.Now()
 			n, err := inParts(some, store.IsUnreadable, func(some []int64) error {
-				return operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return step(ctx, p, db, some) })
+				return process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return step(ctx, p, db, some) })
 			})
 			if left += n; err != nil {
 				return left, err

@@ -1,4 +1,4 @@
-package tenure
+package operate
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 )
@@ -30,7 +31,7 @@ type JobFilter struct {
 	Limit int // 0: 100
 }
 
-// Validate says what of the filter cannot be, other than its pool, which [Operator.Jobs] knows.
+// Validate says what of the filter cannot be, other than its pool, which [Jobs.List] knows.
 func (f JobFilter) Validate() error {
 	var state error
 	if f.State != "" && !slices.Contains(States, f.State) {
@@ -59,16 +60,16 @@ func (f *JobFilter) explainSlowness(ctx context.Context, err error) error {
 	if also == nil {
 		return err
 	}
-	return fmt.Errorf("such jobs were not found among all others within %v; name %s, too: %w", answerWithin, strings.Join(also, " or "), err)
+	return fmt.Errorf("such jobs were not found among all others within %v; name %s, too: %w", process.AnswerWithin, strings.Join(also, " or "), err)
 }
 
 // States are the states a job can be listed by. A claimed job was assigned to a node that has not
 // taken it over yet. A running one is with its node, whose workers may not have come to it yet,
 // unless its StartedAt says when its run began. A locked one is with an external worker, and one in
-// business_error was ended by one, see [ExternalWorkers.RaiseError].
+// business_error was ended by one, see external.Workers.RaiseError.
 var States = []string{"waiting", "claimed", "running", "locked", "scheduled", "retrying", "awaiting", "suspended", "dead", "done", "business_error", "cancelled"}
 
-// CompareJobs is negative if a comes before b in a list of [Operator.Jobs].
+// CompareJobs is negative if a comes before b in a list of [Jobs.List].
 func CompareJobs(a, b JobStatus) int {
 	return a.place().Compare(b.place())
 }

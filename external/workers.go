@@ -1,4 +1,4 @@
-package tenure
+package external
 
 import (
 	"cmp"
@@ -7,29 +7,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// External has the job wait for a worker outside the cluster instead of a node: for one that asks
-// for its kind, which is the topic. See [ExternalWorkers] and docs/external-workers.md. Such a job
-// cannot have an exclusive key, and a kind's handler does not matter for it.
-func External() Option {
-	return func(e *enqueue) error {
-		e.job.External = true
-		return nil
-	}
-}
-
-// ExternalWorkers acquires jobs for workers outside the cluster, in whatever language, and ends them:
-// those that were enqueued with [External]. Each job is locked by one worker until a time. When that
-// has passed the job can be acquired again, at once, and what the first worker says of it then comes
-// too late: ErrLockLost. Use one for the life of the process: it remembers which tenant's turn it is,
-// and has those that wait for jobs of a topic look for them in turns. Safe for concurrent use.
-type ExternalWorkers struct {
-	*process
+// Workers acquires jobs and ends them. Each job is locked by one worker until a time. When that has passed the job can
+// be acquired again, at once, and what the first worker says of it then comes too late: ErrLockLost. A process has one,
+// which remembers whose turn it is: see tenure.Client.ExternalWorkers. Safe for concurrent use.
+type Workers struct {
+	proc *process.Process
 
 	mu    sync.Mutex
 	first int                   // counts acquires, guarded by mu: which pool is asked first
@@ -38,18 +27,17 @@ type ExternalWorkers struct {
 	turns map[string]*turn      // guarded by mu: of those that wait, by what they wait for
 }
 
-// NewExternalWorkers returns what acquires jobs in the pools of a client, which has to be started. The
-// pools' user needs what nodes need, see docs/privileges.md.
-func NewExternalWorkers(c *Client) *ExternalWorkers {
-	return &ExternalWorkers{process: c.process, after: map[[2]string]string{}, late: map[*routing.Pool]int{}, turns: map[string]*turn{}}
+// New makes the external workers of a process; see tenure.Client.ExternalWorkers.
+func New(p *process.Process) *Workers {
+	return &Workers{proc: p, after: map[[2]string]string{}, late: map[*routing.Pool]int{}, turns: map[string]*turn{}}
 }
 
 // Bounds of what external workers ask for.
 const (
-	MaxExternalJobs = 1000           // that are acquired at a time
-	MaxExternalLock = 24 * time.Hour // from now on
-	MinExternalLock = 100 * time.Millisecond
-	MaxExternalWait = 5 * time.Minute
+	MaxJobs         = 1000           // that are acquired at a time
+	MaxLock         = 24 * time.Hour // from now on
+	MinLock         = 100 * time.Millisecond
+	MaxWait         = 5 * time.Minute
 	maxAcquireBytes = 16 << 20 // of the payloads of what is acquired in a pool
 	maxWorkerName   = 128
 	maxErrorText    = 16 << 10
@@ -60,7 +48,7 @@ type AcquireRequest struct {
 	Topic   string        // the kind of the jobs
 	Worker  string        // who locks them: at most 128 bytes
 	Max     int           // 1 to MaxExternalJobs
-	LockFor time.Duration // MinExternalLock to MaxExternalLock, by the database's clock
+	LockFor time.Duration // MinLock to MaxLock, by the database's clock
 	Wait    time.Duration // for the first job, if there is none now; to MaxExternalWait
 	Tenants []tenancy.ID  // whose jobs; empty: all
 }
@@ -69,10 +57,10 @@ func (r *AcquireRequest) check() error {
 	err := job.ValidateKind("topic", r.Topic)
 	switch {
 	case err != nil:
-	case r.Max < 1 || r.Max > MaxExternalJobs:
-		err = fmt.Errorf("max %d: 1 to %d are allowed", r.Max, MaxExternalJobs)
-	case r.Wait < 0 || r.Wait > MaxExternalWait:
-		err = fmt.Errorf("wait %v: 0 to %v are allowed", r.Wait, MaxExternalWait)
+	case r.Max < 1 || r.Max > MaxJobs:
+		err = fmt.Errorf("max %d: 1 to %d are allowed", r.Max, MaxJobs)
+	case r.Wait < 0 || r.Wait > MaxWait:
+		err = fmt.Errorf("wait %v: 0 to %v are allowed", r.Wait, MaxWait)
 	default:
 		err = cmp.Or(checkWorker(r.Worker), checkLockFor(r.LockFor))
 	}
@@ -93,24 +81,24 @@ func checkWorker(name string) error {
 }
 
 func checkLockFor(d time.Duration) error {
-	if d < MinExternalLock || d > MaxExternalLock {
-		return fmt.Errorf("lock for %v: %v to %v are allowed", d, MinExternalLock, MaxExternalLock)
+	if d < MinLock || d > MaxLock {
+		return fmt.Errorf("lock for %v: %v to %v are allowed", d, MinLock, MaxLock)
 	}
 	return nil
 }
 
-// ExternalLock is by what a worker proves that a job is its own. It can be stored, and passed on.
-type ExternalLock struct {
+// Lock is by what a worker proves that a job is its own. It can be stored, and passed on.
+type Lock struct {
 	Job    job.ID `json:"job,string"`
 	Turn   int32  `json:"turn"` // of the job; another worker gets another one
 	Worker string `json:"worker"`
 }
 
-func (l ExternalLock) lock() store.ExternalLock { return store.ExternalLock(l) }
+func (l Lock) lock() store.ExternalLock { return store.ExternalLock(l) }
 
-// ExternalJob is a job that a worker has locked.
-type ExternalJob struct {
-	ExternalLock
+// Job is a job that a worker has locked.
+type Job struct {
+	Lock
 	Until         time.Time // when the lock expires, by the database's clock
 	Pool          string
 	Tenant        tenancy.ID

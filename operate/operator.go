@@ -1,0 +1,51 @@
+package operate
+
+import (
+	"slices"
+
+	"github.com/tenurehq/tenure/internal/process"
+	"github.com/tenurehq/tenure/membership"
+)
+
+// Operator is what a cluster is looked after by, from a client's process. Its calls do not wait for what handlers and
+// tenants' transactions do with their connections.
+type Operator struct{ proc *process.Process }
+
+// New returns the operator of a process; see tenure.Client.Operator.
+func New(p *process.Process) *Operator { return &Operator{p} }
+
+// Jobs lists, explains, changes, cancels and retries jobs.
+func (o *Operator) Jobs() *Jobs { return &Jobs{o.proc} }
+
+// DeadLetters groups, retries and deletes dead letters by what they have in common.
+func (o *Operator) DeadLetters() *DeadLetters { return &DeadLetters{o.proc} }
+
+// Batches lists and cancels batches.
+func (o *Operator) Batches() *Batches { return &Batches{o.proc} }
+
+// Operations lists and cancels operations in the background.
+func (o *Operator) Operations() *Operations { return &Operations{o.proc} }
+
+// Schedules sets, lists, pauses and runs schedules.
+func (o *Operator) Schedules() *Schedules { return &Schedules{o.proc} }
+
+// Limits sets, lists and deletes limits on how many jobs run at a time, and how often.
+func (o *Operator) Limits() *Limits { return &Limits{o.proc} }
+
+// Queues lists, freezes and thaws queues.
+func (o *Operator) Queues() *Queues { return &Queues{o.proc} }
+
+// Kinds freezes and thaws kinds of jobs.
+func (o *Operator) Kinds() *Kinds { return &Kinds{o.proc} }
+
+// Tenants lists, explains, limits, freezes and moves tenants.
+func (o *Operator) Tenants() *Tenants { return &Tenants{o.proc} }
+
+// Pools tells how pools are, who has their locks, and freezes and thaws them.
+func (o *Operator) Pools() *Pools { return &Pools{o.proc} }
+
+// LiveNodes are the nodes that are alive, as the operator's process sees the cluster; where it has no
+// gossip, itself if it is one.
+func (o *Operator) LiveNodes() []membership.Member {
+	return slices.DeleteFunc(o.proc.Cluster.Members(), func(m membership.Member) bool { return m.Role != membership.RoleNode })
+}

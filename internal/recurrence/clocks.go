@@ -30,7 +30,7 @@ const mostSpells = 1000
 
 // errSpells: what the clocks of a zone do is more than can be looked through.
 func errSpells(loc *time.Location) *Error {
-	return &Error{"rule", fmt.Sprintf("its next time is not found among %d changes of the clocks in %s", mostSpells, loc), "write another rule, or choose another time zone"}
+	return &Error{"rule", "", fmt.Sprintf("its next time is not found among %d changes of the clocks in %s", mostSpells, loc), "write another rule, or choose another time zone"}
 }
 
 // firstShown is when clocks in loc show what shown is in UTC: for the first time, if they are set back

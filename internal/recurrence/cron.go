@@ -61,7 +61,7 @@ func checkFields(rule string, texts []string) error {
 		_, err := parser.Parse(strings.Join(alone, " "))
 		if err != nil || !fieldForm.MatchString(text) {
 			f := fields[i]
-			return ruleError(rule, "%s %.40q: %s are allowed, and * for all of them; a range is written 1-5, every third 1-9/3 or */3, and several are parted by one comma each", f.name, text, f.allowed)
+			return ruleError(rule, "%s: %s are allowed, and * for all of them; a range is written 1-5, every third 1-9/3 or */3, and several are parted by one comma each", f.name, f.allowed)
 		}
 	}
 	return nil

@@ -31,7 +31,7 @@ var periodForm = regexp.MustCompile(`^P(?:(\d{1,6})Y)?(?:(\d{1,6})M)?(?:(\d{1,6}
 func parsePeriod(rule, text string) (period, error) {
 	m := periodForm.FindStringSubmatch(text)
 	if m == nil || text == "P" || m[5] == "T" {
-		return period{}, ruleError(rule, "%q is not a period: write one such as PT15M, P1D, P1M or P1DT12H", text)
+		return period{}, ruleError(rule, "its period cannot be read: write one such as PT15M, P1D, P1M or P1DT12H")
 	}
 	n := func(i int) int {
 		v, _ := strconv.Atoi("0" + m[i]) // digits, and few of them
@@ -40,11 +40,11 @@ func parsePeriod(rule, text string) (period, error) {
 	p := period{months: 12*n(1) + n(2), days: 7*n(3) + n(4)}
 	seconds := 3600*int64(n(6)) + 60*int64(n(7)) + int64(n(8))
 	if p.months > mostMonths || p.days > mostDays || seconds > int64(longest/time.Second) {
-		return period{}, ruleError(rule, "%q is too long a period: at most 100 years are allowed", text)
+		return period{}, ruleError(rule, "its period is too long: at most 100 years are allowed")
 	}
 	p.passing = time.Duration(seconds) * time.Second
 	if p == (period{}) {
-		return period{}, ruleError(rule, "%q is too short a period: at least a second is allowed", text)
+		return period{}, ruleError(rule, "its period is too short: at least a second is allowed")
 	}
 	return p, nil
 }
@@ -167,5 +167,5 @@ func parseTime(rule, text string, loc *time.Location) (time.Time, error) {
 		}
 		return firstShown(t, loc)
 	}
-	return time.Time{}, ruleError(rule, "%q is not a time: write one such as 2026-12-01T08:00:00Z", text)
+	return time.Time{}, ruleError(rule, "its start or end is not a time: write one such as 2026-12-01T08:00:00Z")
 }

@@ -29,11 +29,17 @@ type Spec struct {
 // Error is a fault of a Spec.
 type Error struct {
 	Field string // rule, time_zone or end
-	What  string
+	Value string // what the field says; it may be empty
+	What  string // what is wrong with it; like Fix, it quotes nothing
 	Fix   string
 }
 
-func (e *Error) Error() string { return e.Field + ": " + e.What + ": " + e.Fix }
+func (e *Error) Error() string {
+	if e.Value == "" {
+		return e.Field + ": " + e.What + ": " + e.Fix
+	}
+	return fmt.Sprintf("%s: %.80q %s: %s", e.Field, e.Value, e.What, e.Fix)
+}
 
 // Rule says when runs are due. It does not change; safe for concurrent use.
 type Rule struct {
@@ -49,7 +55,7 @@ func (r Rule) Next(t time.Time) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if !next.After(t) { // or whoever goes from one time to the next would go on for ever
-		return time.Time{}, &Error{"rule", fmt.Sprintf("what follows %v comes out as %v, which is no later", t, next), "write another rule"}
+		return time.Time{}, &Error{"rule", "", fmt.Sprintf("what follows %v comes out as %v, which is no later", t, next), "write another rule"}
 	}
 	return next, nil
 }
@@ -64,7 +70,7 @@ func Parse(s Spec) (Rule, error) {
 		return Rule{}, ruleError(s.Rule, "it has %d bytes: 1 to %d are allowed", len(text), maxRule)
 	}
 	if y := s.End.Year(); !s.End.IsZero() && (y < 1970 || y > 9999) {
-		return Rule{}, &Error{"end", fmt.Sprintf("%v is not a time that can be", s.End), "years 1970 to 9999 are allowed"}
+		return Rule{}, &Error{"end", s.End.String(), "is not a time that can be", "years 1970 to 9999 are allowed"}
 	}
 	zone := s.Zone
 	for _, prefix := range []string{"CRON_TZ=", "TZ="} {
@@ -94,7 +100,7 @@ func Parse(s Spec) (Rule, error) {
 }
 
 func ruleError(rule, fix string, args ...any) *Error {
-	return &Error{"rule", fmt.Sprintf("%.80q cannot be read", rule), fmt.Sprintf(fix, args...)}
+	return &Error{"rule", rule, "cannot be read", fmt.Sprintf(fix, args...)}
 }
 
 // zones are the time zones that were read: a rule is read each time that its schedule fires.
@@ -109,7 +115,7 @@ func loadZone(name string) (*time.Location, error) {
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil || name == "Local" { // which is another one on every node
-		return nil, &Error{"time_zone", fmt.Sprintf("%.80q is not a time zone", name), "write a name of the IANA database, such as Europe/Amsterdam or UTC"}
+		return nil, &Error{"time_zone", name, "is not a time zone", "write a name of the IANA database, such as Europe/Amsterdam or UTC"}
 	}
 	zones.Store(name, loc)
 	return loc, nil

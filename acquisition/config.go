@@ -52,6 +52,9 @@ func DefaultConfig() Config {
 	}
 }
 
+// nameForm is said of a name that is not like one.
+const nameForm = "is not a name: 1 to 128 letters, digits and . _ : / - are allowed, beginning with a letter or a digit"
+
 // Validate returns every fault of c, joined.
 func (c Config) Validate() error {
 	var l fault.List
@@ -72,8 +75,8 @@ func (c Config) Validate() error {
 	heartbeat := inRange("acquire.session.heartbeat_every", c.Session.HeartbeatEvery)
 	inRange("acquire.queues.age_every", c.Queues.AgeEvery)
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues.Weights)) {
-		if err := job.ValidateKind("queue", queue); err != nil {
-			l.Add("acquire.queues.weights."+queue, "", "%v", err)
+		if job.ValidateKind("queue", queue) != nil {
+			l.Add("acquire.queues.weights."+queue, "", nameForm)
 		}
 		if w := c.Queues.Weights[queue]; w < 1 || w > maxWeight {
 			l.Add("acquire.queues.weights."+queue, "a queue that is not named has 1", "a weight of %d: 1 to %d are allowed", w, maxWeight)

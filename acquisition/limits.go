@@ -46,8 +46,8 @@ func ValidateLimits(c LimitsConfig, pools []string) error {
 	}{{"kind", c.Kinds}, {"queue", c.Queues}} {
 		for _, name := range slices.Sorted(maps.Keys(section.limits)) {
 			path := "limits." + section.what + "s." + name
-			if err := job.ValidateKind(section.what, name); err != nil {
-				l.Add(path, "", "%v", err)
+			if job.ValidateKind(section.what, name) != nil {
+				l.Add(path, "", nameForm)
 			}
 			section.limits[name].validate(&l, path, pools)
 		}
@@ -79,7 +79,7 @@ func (c LimitConfig) validate(l *fault.List, path string, pools []string) {
 	for _, pool := range slices.Sorted(maps.Keys(c.Pools)) {
 		switch w := c.Pools[pool]; {
 		case !slices.Contains(pools, pool):
-			l.Add(path+".pools."+pool, "add it to pools, or correct the name here", "no pool has this name")
+			l.Add(path+".pools."+pool, cmp.Or(fault.DidYouMean(pool, pools), "add it to pools, or correct the name here"), "is not under pools")
 		case w < 0 || w > maxPoolWeight:
 			l.Add(path+".pools."+pool, "a pool that is not named has 1", "a weight of %d: 0 to %d are allowed", w, maxPoolWeight)
 		case w == 0:

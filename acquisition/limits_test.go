@@ -100,7 +100,7 @@ func TestBadLimits(t *testing.T) {
 		"limits.kinds.k.rate: 2000000":                                    func(c *LimitConfig) { c.Rate = 2_000_000 },
 		"limits.kinds.k.per: 48h0m0s: 1ms to 24h0m0s":                     func(c *LimitConfig) { c.Per = 48 * time.Hour },
 		"limits.kinds.k.burst: 900000: a rate of 5":                       func(c *LimitConfig) { c.Burst, c.Per = 900_000, time.Hour },
-		"limits.kinds.k.pools.x: no pool has this name":                   func(c *LimitConfig) { c.Pools = map[string]int{"x": 1} },
+		"limits.kinds.k.pools.x: is not under pools":                      func(c *LimitConfig) { c.Pools = map[string]int{"x": 1} },
 		"limits.kinds.k.pools.a: a weight of 101: 0 to 100":               func(c *LimitConfig) { c.Pools = map[string]int{"a": 101} },
 		"limits.kinds.k.pools: no pool has a share":                       func(c *LimitConfig) { c.Pools = map[string]int{"a": 0, "b": 0, "c": 0} },
 		"limits.kinds.k.max_running: 1 cannot be shared by 2 pools":       func(c *LimitConfig) { c.MaxRunning = 1 },
@@ -110,5 +110,5 @@ func TestBadLimits(t *testing.T) {
 		change(&bad)
 		require.ErrorContains(t, ValidateLimits(LimitsConfig{Kinds: map[string]LimitConfig{"k": bad}}, pools), says)
 	}
-	require.ErrorContains(t, ValidateLimits(LimitsConfig{Queues: map[string]LimitConfig{"two words": {Rate: 1}}}, pools), "limits.queues.two words: queue")
+	require.ErrorContains(t, ValidateLimits(LimitsConfig{Queues: map[string]LimitConfig{"two words": {Rate: 1}}}, pools), "limits.queues.two words: is not a name")
 }

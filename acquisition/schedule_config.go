@@ -3,6 +3,7 @@ package acquisition
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -57,20 +58,22 @@ func ValidateSchedules(all map[string]ScheduleConfig) error {
 
 func (c ScheduleConfig) validate(l *fault.List, name string) {
 	path := "schedules." + name
-	refuse := func(key string, err error) {
+	refuse := func(key string, err error, what string) {
 		if err != nil {
-			l.Add(path+key, "", "%v", err)
+			l.Add(path+key, "", "%s", what)
 		}
 	}
-	refuse("", job.ValidateKind("name", name))
-	refuse(".kind", job.ValidateKind("kind", c.Kind))
-	refuse(".queue", job.ValidateKind("queue", cmp.Or(c.Queue, job.DefaultQueue)))
-	refuse(".args", job.CheckPayload([]byte(cmp.Or(c.Args, "{}"))))
+	refuse("", job.ValidateKind("name", name), nameForm)
+	refuse(".kind", job.ValidateKind("kind", c.Kind), nameForm)
+	refuse(".queue", job.ValidateKind("queue", cmp.Or(c.Queue, job.DefaultQueue)), nameForm)
+	refuse(".args", job.CheckPayload([]byte(cmp.Or(c.Args, "{}"))),
+		fmt.Sprintf("is not JSON that a job may have: at most %d KiB are allowed, and no half of a character nor the character U+0000 in a string", job.MaxPayload>>10))
 	if c.EveryTenant == (len(c.Tenants) > 0) {
 		l.Add(path, "write every_tenant: true, or tenants: [acme]", "does not say which tenants have it, or says so twice")
 	}
 	for i, id := range c.Tenants {
-		refuse(".tenants["+strconv.Itoa(i)+"]", id.Validate())
+		refuse(".tenants["+strconv.Itoa(i)+"]", id.Validate(),
+			fmt.Sprintf("is not a tenant's id: 1 to %d bytes of printable characters are allowed, without white space at either end", tenancy.MaxIDLength))
 	}
 	if c.Priority < -1000 || c.Priority > 1000 {
 		l.Add(path+".priority", "", "%d: -1000 to 1000 are allowed", c.Priority)
@@ -81,11 +84,11 @@ func (c ScheduleConfig) validate(l *fault.List, name string) {
 	if c.Jitter < 0 || c.Jitter > MaxJitter || c.Jitter > 0 && !c.EveryTenant {
 		l.Add(path+".jitter", "", "%v: 0 to %v are allowed, and only with every_tenant", c.Jitter, MaxJitter)
 	}
-	if !slices.Contains([]string{"", "skip", "one", "all"}, c.Missed) {
-		l.Add(path+".missed", "write skip, one or all", "%.40q is not what can become of missed runs", c.Missed)
+	if c.Missed != "" {
+		l.OneOf(path+".missed", c.Missed, "skip", "one", "all")
 	}
 	if _, err := time.Parse(time.RFC3339, c.End); c.End != "" && err != nil {
-		l.Add(path+".end", "write one such as 2027-01-31T09:00:00Z", "%.40q is not a time", c.End)
+		l.Add(path+".end", "write one such as 2027-01-31T09:00:00Z", "is not a time")
 		return
 	}
 	row := c.row(name)

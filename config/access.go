@@ -42,15 +42,15 @@ const hashFix = "write the hash that tenure token new prints, or what this print
 
 func (t Token) validate(at string, l *fault.List) {
 	if !tokenHash.MatchString(t.SHA256) {
-		l.Add(at+".secret_hash", hashFix, "it is not a SHA-256 hash: 64 hexadecimal digits are")
+		l.Add(at+".secret_hash", hashFix, "is not a SHA-256 hash: 64 hexadecimal digits are")
 	}
 	if t.OldSHA256 != "" && !tokenHash.MatchString(t.OldSHA256) {
-		l.Add(at+".old_secret_hash", hashFix, "it is not a SHA-256 hash: 64 hexadecimal digits are")
+		l.Add(at+".old_secret_hash", hashFix, "is not a SHA-256 hash: 64 hexadecimal digits are")
 	}
 	if _, err := t.ExpiresAt(); err != nil {
-		l.Add(at+".expires", "write a time such as 2027-01-31T09:00:00Z", "%.80q is not a time", t.Expires)
+		l.Add(at+".expires", "write a time such as 2027-01-31T09:00:00Z", "is not a time")
 	}
-	Access{Role: t.Role}.validate(at, l)
+	l.OneOf(at+".role", t.Role, roles...)
 }
 
 var tokenHash = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
@@ -63,13 +63,7 @@ type Access struct {
 	Args    bool         `yaml:"args"`    // it may see jobs' arguments and outputs
 }
 
-func (a Access) validate(at string, l *fault.List) {
-	switch a.Role {
-	case "read", "operate", "admin":
-	default:
-		l.Add(at+".role", choice(a.Role, "read", "operate", "admin"), "%.80q is not a role", a.Role)
-	}
-}
+var roles = []string{"read", "operate", "admin"}
 
 // TrustedProxies are between callers and the node, and have found out who calls.
 type TrustedProxies struct {
@@ -96,15 +90,15 @@ func (p TrustedProxies) validate(l *fault.List) {
 		}
 	}
 	if p.Enabled() && !headerName.MatchString(p.UserHeader) {
-		l.Add(at+".user_header", "write a name such as X-Forwarded-User", "%.80q is not the name of a header", p.UserHeader)
+		l.Add(at+".user_header", "write a name such as X-Forwarded-User", "is not the name of a header")
 	} else if name := http.CanonicalHeaderKey(p.UserHeader); slices.Contains([]string{"Authorization", "Cookie", "Host", "Forwarded", "X-Forwarded-For"}, name) {
-		l.Add(at+".user_header", "write the one in which the proxy puts the user's name, such as X-Forwarded-User", "%s does not say who calls", name)
+		l.Add(at+".user_header", "write the one in which the proxy puts the user's name, such as X-Forwarded-User", "does not say who calls")
 	}
 	if p.Enabled() && len(p.Users) == 0 {
 		l.Add(at+".users", `write a line such as ann@example.com: {role: admin}; "*" is for whoever is not named`, "is empty, so that nobody would be let in")
 	}
 	for _, user := range slices.Sorted(maps.Keys(p.Users)) {
-		p.Users[user].validate(at+".users."+user, l)
+		l.OneOf(at+".users."+user+".role", p.Users[user].Role, roles...)
 	}
 }
 
@@ -152,13 +146,13 @@ func (o OIDC) validate(l *fault.List) {
 		return
 	}
 	if !isSecureURL(o.Issuer) {
-		l.Add(at+".issuer", "write the provider's URL such as https://login.example.com", "%.200q is not the URL of a provider", o.Issuer)
+		l.Add(at+".issuer", "write the provider's URL such as https://login.example.com", "is not the URL of a provider")
 	}
 	if o.ClientID == "" {
 		l.Add(at+".client_id", "write the name that the provider knows the dashboard by", "is empty")
 	}
 	if u, err := url.Parse(o.RedirectURL); !isSecureURL(o.RedirectURL) || err != nil || !strings.HasSuffix(u.Path, CallbackPath) || u.RawQuery != "" {
-		l.Add(at+".redirect_url", "write the dashboard's address and "+CallbackPath+", such as https://tenure.example.com"+CallbackPath, "%.200q is not where a browser is sent back to", o.RedirectURL)
+		l.Add(at+".redirect_url", "write the dashboard's address and "+CallbackPath+", such as https://tenure.example.com"+CallbackPath, "is not where a browser is sent back to")
 	}
 	requireWholePath(at+".client_secret_file", o.ClientSecretFile, l)
 	requireWholePath(at+".cookie_key_file", o.CookieKeyFile, l)
@@ -169,7 +163,7 @@ func (o OIDC) validate(l *fault.List) {
 		l.Add(at+".roles", "write a line such as operators: {role: admin}", "is empty, so that nobody would be let in")
 	}
 	for _, value := range slices.Sorted(maps.Keys(o.Roles)) {
-		o.Roles[value].validate(at+".roles."+value, l)
+		l.OneOf(at+".roles."+value+".role", o.Roles[value].Role, roles...)
 	}
 	if o.Session < minSession || o.Session > maxSession {
 		l.Add(at+".session", "", "%v: %v to %v are allowed", o.Session, minSession, maxSession)
@@ -184,7 +178,7 @@ const (
 // requireWholePath refuses paths that depend on where a process was started.
 func requireWholePath(at, file string, l *fault.List) {
 	if file != "" && !filepath.IsAbs(file) {
-		l.Add(at, "write the whole path, beginning with /", "%.200q is not the whole path of a file", file)
+		l.Add(at, "write the whole path, beginning with /", "is not the whole path of a file")
 	}
 }
 

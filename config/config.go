@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
-	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Config is everything a node can be told. Build it with [Load], or from
@@ -44,8 +42,7 @@ type Config struct {
 	// Empty in a configuration that a program made itself.
 	File string `yaml:"-"`
 
-	// references by path, so that Show can print them and no fault prints what
-	// they stood for. Never written to after Parse, hence shared by copies.
+	// references by path, so that Show can print them. Never written to after Parse, hence shared by copies.
 	references map[string]reference
 }
 
@@ -102,14 +99,12 @@ func (c Config) Routing() routing.Config {
 func (c Config) Validate() error {
 	e := &Error{}
 	for _, f := range c.faults() {
-		c.polish(f)
-		e.add(Fault{Path: f.Path, What: sentence(f, false), Fix: f.Fix})
+		e.add(Fault{Path: f.Path, What: f.What, Fix: f.Fix})
 	}
 	return e.err()
 }
 
-// faults asks every package, and adds the rules that concern several of them. Its
-// texts may hold what references stood for: see polish.
+// faults asks every package, and adds the rules that concern several of them.
 func (c Config) faults() []*fault.Fault {
 	var l fault.List
 	c.Node.validate(&l)
@@ -125,25 +120,20 @@ func (c Config) faults() []*fault.Fault {
 		}
 	}
 	errs := []error{l.Err(), c.Routing().Validate(), c.Acquire.Validate(), c.Execution.Validate(), c.Encryption.Validate(), acquisition.ValidateSchedules(c.Schedules),
-		acquisition.ValidateLimits(c.Limits, slices.Collect(maps.Keys(c.Pools)))}
+		acquisition.ValidateLimits(c.Limits, slices.Sorted(maps.Keys(c.Pools)))}
 	if c.Cluster != nil {
 		errs = append(errs, c.Cluster.Validate())
 	}
-	return fault.All(errors.Join(errs...))
-}
-
-// polish makes a package's fault fit to be shown.
-func (c Config) polish(f *fault.Fault) {
-	c.suggestPool(f)
-	pool, _ := strings.CutPrefix(f.Path, "pools.")
-	if of, isDSN := strings.CutSuffix(pool, ".dsn"); isDSN && brokenPassword(c.Pools[of].DSN) {
-		f.Fix = brokenPasswordFix
+	found := fault.All(errors.Join(errs...))
+	for name, p := range c.Pools {
+		for key, dsn := range map[string]string{".dsn": p.DSN, ".tenant_dsn": p.TenantDSN} {
+			if path := "pools." + name + key; brokenPassword(dsn) { // pgx would look for a host and a port in it
+				found = append(slices.DeleteFunc(found, func(f *fault.Fault) bool { return f.Path == path }), &fault.Fault{Path: path,
+					What: "has a password with / ? or # in it, which end it there", Fix: "in the password, write / as %2F, ? as %3F and # as %23"})
+			}
+		}
 	}
-	if of, isDSN := strings.CutSuffix(pool, ".tenant_dsn"); isDSN && brokenPassword(c.Pools[of].TenantDSN) {
-		f.Fix = brokenPasswordFix
-	}
-	c.conceal(f)
-	f.What = maskText(f.What, nil) // of a Config that a program has built
+	return found
 }
 
 // validateAddresses refuses two listeners on one TCP port.
@@ -167,17 +157,10 @@ func (c Config) validateAddresses(l *fault.List) {
 func (c Config) validateDatabases(l *fault.List) {
 	first := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
-		if brokenPassword(c.Pools[name].TenantDSN) {
-			l.Add("pools."+name+".tenant_dsn", brokenPasswordFix, "has a password with / ? or # in it, which end it there")
-		}
 		dsn := c.Pools[name].DSN
 		parsed, err := pgconn.ParseConfig(dsn)
-		if dsn == "" || err != nil {
+		if dsn == "" || err != nil || brokenPassword(dsn) {
 			continue // routing says so
-		}
-		if brokenPassword(dsn) { // pgx would look for a host and a port in it
-			l.Add("pools."+name+".dsn", brokenPasswordFix, "has a password with / ? or # in it, which end it there")
-			continue
 		}
 		// The fallbacks repeat a host with and without TLS, and name further hosts.
 		hosts := []string{fmt.Sprintf("%s:%d", parsed.Host, parsed.Port)}
@@ -187,42 +170,9 @@ func (c Config) validateDatabases(l *fault.List) {
 		slices.Sort(hosts)
 		key := fmt.Sprintf("%q %q", slices.Compact(hosts), parsed.Database)
 		if other, dup := first[key]; dup {
-			l.Add("pools."+name+".dsn", "remove one of them", "pools %s and %s are the same database", other, name)
+			l.Add("pools."+name+".dsn", "remove one of them", "is the same database as pool %s", other)
 			continue
 		}
 		first[key] = name
-	}
-}
-
-const brokenPasswordFix = "in the password, write / as %2F, ? as %3F and # as %23"
-
-// brokenPassword says whether a URL's password ends before its writer thought.
-func brokenPassword(dsn string) bool {
-	_, rest, isURL := cutScheme(dsn)
-	from, to := passwordIn(rest)
-	return isURL && strings.ContainsAny(rest[from:to], "/?#")
-}
-
-// suggestPool turns the fix for a pool that does not exist into the name that was
-// probably meant.
-func (c Config) suggestPool(f *fault.Fault) {
-	id, isTenant := strings.CutPrefix(f.Path, "tenants.static.")
-	id, isPool := strings.CutSuffix(id, ".pool")
-	meant := ""
-	switch _, share, isShare := strings.Cut(f.Path, ".pools."); {
-	case isShare && strings.HasPrefix(f.Path, "limits."):
-		if _, exists := c.Pools[share]; exists {
-			return // its weight is wrong
-		}
-		meant = share
-	case f.Path == "tenants.table.pool":
-		meant = c.Tenants.Table.Pool
-	case isTenant && isPool:
-		meant = c.Tenants.Static[tenancy.ID(id)].Pool
-	default:
-		return
-	}
-	if near := nearest(meant, slices.Sorted(maps.Keys(c.Pools))); near != "" {
-		f.Fix = "did you mean " + near + "?"
 	}
 }

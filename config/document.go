@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,13 +17,15 @@ func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
 
 // document is a file on its way to a Config. Not safe for concurrent use.
 type document struct {
-	lines      []string
 	err        Error
 	places     map[string]place // of every setting in the file, by path
 	references map[string]reference
 	bad        []string // paths whose value is not what the file wanted
-	hidden     hiddenTexts
-	secrets    []string // paths of literal secrets
+	secrets    []string // paths of secrets that the file spells out
+}
+
+func newDocument(name string) *document {
+	return &document{err: Error{File: name}, places: map[string]place{}, references: map[string]reference{}}
 }
 
 // reportFaults adds what the packages find, without what only follows from a
@@ -35,43 +36,39 @@ func (d *document) reportFaults(c Config) {
 	}
 	found := c.faults()
 	for _, f := range found {
-		if f.Path == "tenants.schema" || f.Path == "tenants.role" {
+		if isPattern(f.Path) {
 			d.bad = append(d.bad, f.Path)
 		}
 	}
 	for _, f := range found {
-		if d.err.Truncated {
-			return
-		}
 		if d.follows(f) {
 			continue
 		}
-		c.polish(f)
 		if f.Path == "pools" && len(c.Pools) == 0 {
 			d.err.Example = Minimal
 		}
-		_, given := d.places[f.Path]
-		d.reportAt(d.locate(f.Path, f.What), f.Path, sentence(f, given), f.Fix)
+		d.reportAt(d.locate(f.Path, f.What), f.Path, f.What, f.Fix)
 	}
 }
 
+// isPattern tells the settings that the places of tenants are made of.
+func isPattern(path string) bool { return path == "tenants.schema" || path == "tenants.role" }
+
 // follows says whether f may only be there because of a value that was refused.
 func (d *document) follows(f *fault.Fault) bool {
-	for _, bad := range d.bad {
+	return slices.ContainsFunc(d.bad, func(bad string) bool {
 		switch {
-		case bad == f.Path && (bad == "tenants.schema" || bad == "tenants.role"):
-			// its own fault
-		case within(f.Path, bad), mentions(f.What, bad):
+		case bad == f.Path && isPattern(bad): // its own fault
+			return false
+		case within(f.Path, bad), slices.Contains(pathsIn(f.What), bad):
 			return true
 		case within(bad, f.Path) && !strings.HasPrefix(f.Path, "pools."): // those are about the pool's name
 			return true
-		case bad == "pools" && strings.HasPrefix(f.Path, "tenants.") && strings.HasSuffix(f.Path, ".pool"):
-			return true
-		case (bad == "tenants.schema" || bad == "tenants.role") && within(f.Path, "tenants.static") && !strings.HasSuffix(f.Path, ".pool"):
-			return true
+		case bad == "pools":
+			return strings.HasPrefix(f.Path, "tenants.") && strings.HasSuffix(f.Path, ".pool")
 		}
-	}
-	return false
+		return isPattern(bad) && within(f.Path, "tenants.static") && !strings.HasSuffix(f.Path, ".pool")
+	})
 }
 
 // isBad says whether path, or something in it, was refused.
@@ -81,23 +78,19 @@ func (d *document) isBad(path string) bool {
 
 // locate finds the place to show for a setting: its own; for one that is not in
 // the file, that of a setting that the sentence compares it with, or else of the
-// section it would stand in. The zero place means none.
+// section it would stand in, or of the file.
 func (d *document) locate(path, what string) place {
-	if at, ok := d.places[path]; ok {
-		return at
-	}
-	for _, token := range pathToken.FindAllString(what, -1) {
-		if at, ok := d.places[token]; ok {
-			return at
-		}
-	}
+	candidates := append([]string{path}, pathsIn(what)...)
 	for path != "" {
 		path = path[:max(0, strings.LastIndexAny(path, ".["))]
-		if at, ok := d.places[path]; ok {
+		candidates = append(candidates, path)
+	}
+	for _, c := range candidates {
+		if at, ok := d.places[c]; ok {
 			return at
 		}
 	}
-	return place{}
+	return place{1, 1}
 }
 
 // report adds a fault of the value at n.
@@ -107,30 +100,13 @@ func (d *document) report(n *yaml.Node, path, what, fix string) {
 }
 
 func (d *document) reportAt(at place, path, what, fix string) {
-	if len(d.err.Faults) >= maxFaults {
-		d.err.Truncated = true
-		return
-	}
-	d.err.add(Fault{File: d.err.File, Line: max(1, at.line), Column: max(1, at.column),
-		Path: maskText(path, d.hidden), What: maskText(what, d.hidden), Fix: fix,
-		Excerpt: excerpt(d.lines, at.line, at.column, d.hidden)})
+	d.err.add(Fault{File: d.err.File, Line: at.line, Column: at.column, Path: path, What: what, Fix: fix})
 }
 
-// quote shows a text from the file in a sentence.
-func (d *document) quote(text string) string {
-	text, _ = maskLine(text, 0, d.hidden)
-	if runes := []rune(text); len(runes) > 60 {
-		text = string(runes[:59]) + "…"
-	}
-	return fmt.Sprintf("%q", text)
-}
+var pathForm = regexp.MustCompile(`[a-z_]+(?:\.[a-z_]+)+`)
 
-var pathToken = regexp.MustCompile(`[a-z_]+(?:\.[a-z_]+)+`)
-
-// mentions says whether a sentence names the setting at path.
-func mentions(what, path string) bool {
-	return slices.Contains(pathToken.FindAllString(what, -1), path)
-}
+// pathsIn are the paths of settings that a sentence names.
+func pathsIn(what string) []string { return pathForm.FindAllString(what, -1) }
 
 // within says whether inner is outer or stands below it.
 func within(inner, outer string) bool {

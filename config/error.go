@@ -5,21 +5,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/tenurehq/tenure/internal/fault"
 )
 
-// Fault is one mistake. It never holds a secret.
+// Fault is one mistake. It quotes nothing of the file but keys, and values that are
+// numbers, durations or addresses: so it never holds a secret.
 type Fault struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`   // from 1; 0 when the Config did not come from a file
 	Column int    `json:"column,omitempty"` // in characters, from 1
 	Path   string `json:"path,omitempty"`   // such as pools.eu-1.dsn; empty for the file as a whole
-	What   string `json:"what"`
+	What   string `json:"what"`             // such as "is empty"; without the path
 	Fix    string `json:"fix,omitempty"`
-	// Excerpt is the line with its number, and a caret below; empty when no line
-	// shows the mistake.
-	Excerpt string `json:"excerpt,omitempty"`
 }
 
 // maxFaults keeps what is not a configuration at all from filling the screen.
@@ -35,7 +31,13 @@ type Error struct {
 	Example string `json:"example,omitempty"`
 }
 
-func (e *Error) add(f Fault) { e.Faults = append(e.Faults, f) }
+func (e *Error) add(f Fault) {
+	if len(e.Faults) >= maxFaults {
+		e.Truncated = true
+		return
+	}
+	e.Faults = append(e.Faults, f)
+}
 
 // err sorts the faults; nil when there are none.
 func (e *Error) err() error {
@@ -57,7 +59,7 @@ func (e *Error) Error() string {
 		if f.Line > 0 {
 			fmt.Fprintf(&b, "%s:%d:%d: ", f.File, f.Line, f.Column)
 		}
-		fmt.Fprintf(&b, "error: %s\n%s", f.What, f.Excerpt)
+		fmt.Fprintf(&b, "error: %s\n", f.sentence())
 		if f.Fix != "" {
 			fmt.Fprintf(&b, "      = %s\n", f.Fix)
 		}
@@ -80,18 +82,16 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// sentence is what is wrong, as it reads on its own. The path is left out where
-// the excerpt shows it (shown), unless the sentence would lack its subject.
-func sentence(f *fault.Fault, shown bool) string {
+var verbs = []string{"is", "has", "does", "can", "cannot", "differs", "goes", "needs", "opens", "sets", "names", "looks", "limits", "refers"}
+
+// sentence is what is wrong, as it reads on its own.
+func (f Fault) sentence() string {
 	first, _, _ := strings.Cut(f.What, " ")
 	switch {
+	case slices.Contains(verbs, first):
+		return cmp.Or(f.Path, "the file") + " " + f.What
 	case f.Path == "":
 		return f.What
-	case slices.Contains([]string{"is", "has", "does", "cannot", "differs", "holds", "needs", "opens"}, first):
-		return f.Path + " " + f.What
-	case shown:
-		return f.What
-	default:
-		return f.Path + ": " + f.What
 	}
+	return f.Path + ": " + f.What
 }

@@ -6,8 +6,8 @@ var _ = []mutant.Mutant{
 	{
 		Promise: "P6", Name: "a password may stand below any key",
 		File: "config/shape.go", Func: "misused",
-		Old:  "maskText(text, nil) != text:",
+		Old:  "textWithPassword.MatchString(text):",
 		New:  "text == mask:",
-		Test: "TestMisplacedPasswordsNeverLeak",
+		Test: "TestSecretsAreNotTold",
 	},
 }

@@ -121,12 +121,12 @@ func (n Node) AnyHost() bool {
 
 func (n Node) validate(l *fault.List) {
 	if !nodeName.MatchString(n.Name) {
-		l.Add("node.name", "choose a name that no other node has", "%.80q is not a node's name: 1 to 63 letters, digits and . _ - are allowed", n.Name)
+		l.Add("node.name", "choose a name that no other node has", "is not a node's name: 1 to 63 letters, digits and . _ - are allowed")
 	}
 	n.validateListen(l)
 	for i, name := range n.AllowedHosts {
 		if !hostName.MatchString(name) {
-			l.Add("node.allowed_hosts["+strconv.Itoa(i)+"]", "write a name such as tenure.example.com, without a scheme or a port", "%.80q is not a host's name", name)
+			l.Add("node.allowed_hosts["+strconv.Itoa(i)+"]", "write a name such as tenure.example.com, without a scheme or a port", "is not a host's name")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Tokens)) {
@@ -136,36 +136,24 @@ func (n Node) validate(l *fault.List) {
 	n.OIDC.validate(l)
 	if addr, err := parseAddr(n.PprofAddress()); n.PprofAddress() != "" && (err != nil || !addr.Addr().IsLoopback()) {
 		l.Add("node.pprof_listen", "write 127.0.0.1 and a port, or off; from elsewhere go through ssh -L or kubectl port-forward",
-			"%.80q is not an address of this machine alone: profiles ask nobody who they are, and show what is in the memory", n.PprofListen)
+			"is not an address of this machine alone: profiles ask nobody who they are, and show what is in the memory")
 	}
-	switch n.TenantMetrics {
-	case "off", "top", "all":
-	default:
-		l.Add("node.tenant_metrics", choice(n.TenantMetrics, "off", "top", "all"), "%.80q is not off, top or all", n.TenantMetrics)
-	}
+	l.OneOf("node.tenant_metrics", n.TenantMetrics, "off", "top", "all")
 	if u, err := url.Parse(n.OTLPEndpoint); n.OTLPEndpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		l.Add("node.otlp_endpoint", "write a URL such as http://127.0.0.1:4318", "is not the URL of a collector")
 	}
 	if u, err := url.Parse(n.TraceURL); n.TraceURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || !strings.Contains(n.TraceURL, "{trace}")) {
 		l.Add("node.trace_url", "write a URL such as https://grafana.example.com/trace/{trace}", "is not a URL with {trace} in it")
 	}
-	switch n.Log.Level {
-	case "debug", "info", "warn", "error":
-	default:
-		l.Add("node.log.level", choice(n.Log.Level, "debug", "info", "warn", "error"), "%.80q is not a log level", n.Log.Level)
-	}
-	switch n.Log.Format {
-	case "json", "console":
-	default:
-		l.Add("node.log.format", choice(n.Log.Format, "json", "console"), "%.80q is not a log format", n.Log.Format)
-	}
+	l.OneOf("node.log.level", n.Log.Level, "debug", "info", "warn", "error")
+	l.OneOf("node.log.format", n.Log.Format, "json", "console")
 }
 
 // validateListen refuses an address that others reach where they are not known, or could be listened
 // to on the way.
 func (n Node) validateListen(l *fault.List) {
 	if (n.TLSCert == "") != (n.TLSKey == "") {
-		l.Add("node.tls_cert", "set both, or neither", "node.tls_cert and node.tls_key go together, and one of them is empty")
+		l.Add("node.tls_cert", "set both, or neither", "goes with node.tls_key, and one of them is empty")
 	}
 	requireWholePath("node.tls_cert", n.TLSCert, l)
 	requireWholePath("node.tls_key", n.TLSKey, l)
@@ -173,14 +161,14 @@ func (n Node) validateListen(l *fault.List) {
 	switch {
 	case n.Address() == "":
 	case err != nil:
-		l.Add("node.listen", n.listenFix(), "%.80q is not an address", n.Listen)
+		l.Add("node.listen", n.listenFix(), "is not an address")
 	case addr.Addr().IsLoopback(), n.InsecureListen, n.TrustedProxies.Enabled():
 	case !n.TLS():
 		l.Add("node.listen", "set node.tls_cert and node.tls_key, or node.trusted_proxies if a proxy in front has TLS and knows who calls, or listen on 127.0.0.1; node.insecure_listen: true allows it as it is",
-			"%s can be reached from other machines, and there is no TLS: what is sent there, tokens among it, can be read on the way", n.Listen)
+			"can be reached from other machines, and there is no TLS: what is sent there, tokens among it, can be read on the way")
 	case !n.knowsSomebody():
 		l.Add("node.listen", "add one under node.tokens (tenure token new makes its secret), or set node.oidc, or listen on 127.0.0.1; node.insecure_listen: true allows it as it is",
-			"%s can be reached from other machines, and nobody is named who may call: anyone who connects would be a stranger", n.Listen)
+			"can be reached from other machines, and nobody is named who may call: anyone who connects would be a stranger")
 	}
 }
 

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -15,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/tenurehq/tenure/internal/fault"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -23,22 +23,19 @@ var (
 	durationType = reflect.TypeFor[time.Duration]()
 	prefixType   = reflect.TypeFor[netip.Prefix]()
 	tenantType   = reflect.TypeFor[routing.TenantConfig]()
-	scalarTypes  = []reflect.Type{durationType, prefixType}
 )
 
-func fieldsOf(t reflect.Type) iter.Seq[reflect.StructField] {
-	return func(yield func(reflect.StructField) bool) {
+// fieldsOf are the settings that a struct has, with their keys.
+func fieldsOf(t reflect.Type) iter.Seq2[string, reflect.StructField] {
+	return func(yield func(string, reflect.StructField) bool) {
 		for i := range t.NumField() {
-			if f := t.Field(i); f.IsExported() && keyOf(f) != "-" && !yield(f) {
+			f := t.Field(i)
+			key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+			if f.IsExported() && key != "-" && !yield(key, f) {
 				return
 			}
 		}
 	}
-}
-
-func keyOf(f reflect.StructField) string {
-	key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-	return key
 }
 
 func join(path, key string) string {
@@ -48,298 +45,276 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// check walks a node beside the type it is to fill, reports what does not fit, and
-// rewrites the node so that the YAML library can decode it without a fault:
-// references resolved, durations in Go's form, short forms made long. It returns
-// false when the value is of no use; the caller then takes it out.
-func (d *document) check(n *yaml.Node, t reflect.Type, path string) bool {
+// isSection says whether a value has keys of its own.
+func isSection(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+	return t.Kind() == reflect.Map || t.Kind() == reflect.Struct && t != prefixType
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// fill reads a node into v and reports what does not fit. It returns false when the
+// value is of no use.
+func (d *document) fill(n *yaml.Node, v reflect.Value, path string) bool {
 	if !d.plain(n, path) {
 		return false
 	}
-	if t == tenantType && n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
-		value := *n
-		*n = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: n.Line, Column: n.Column,
-			Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Value: "pool", Line: n.Line, Column: n.Column}, &value}}
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		v = v.Elem()
 	}
 	switch {
-	case slices.Contains(scalarTypes, t):
-		return d.checkScalar(n, t, path)
-	case t.Kind() == reflect.Struct:
-		return d.checkSection(n, t, path)
-	case t.Kind() == reflect.Map:
-		return d.checkMap(n, t, path)
-	case t.Kind() == reflect.Slice:
-		return d.checkList(n, t, path)
-	default:
-		return d.checkScalar(n, t, path)
+	case v.Type() == tenantType && n.Kind == yaml.ScalarNode && !isNull(n): // acme: main
+		path += ".pool"
+		d.places[path] = placeOf(n)
+		return d.scalar(n, v.FieldByName("Pool"), path)
+	case isSection(v.Type()):
+		return d.section(n, v, path)
+	case v.Kind() == reflect.Slice:
+		return d.list(n, v, path)
 	}
+	return d.scalar(n, v, path)
 }
 
 // plain refuses the parts of YAML that a configuration is easier to read without.
 func (d *document) plain(n *yaml.Node, path string) bool {
 	switch {
 	case n.Kind == yaml.AliasNode, n.Tag == "!!merge":
-		d.report(n, path, "aliases (*name) and merge keys (<<) are not supported", "write the value out")
+		d.report(n, path, "has an alias (*name) or a merge key (<<), which are not supported", "write the value out")
 	case n.Anchor != "":
-		d.report(n, path, "anchors (&name) are not supported", "write the value out where it is needed")
+		d.report(n, path, "has an anchor (&name), which is not supported", "write the value out where it is needed")
 	case n.Style&yaml.TaggedStyle != 0:
-		d.report(n, path, "tags (!name) are not supported", "leave it out; quotes make a text of anything")
+		d.report(n, path, "has a tag (!name), which is not supported", "leave it out; quotes make a text of anything")
 	default:
 		return true
 	}
 	return false
 }
 
-func (d *document) checkSection(n *yaml.Node, t reflect.Type, path string) bool {
+// section reads the keys of a struct or a map. An entry of a map whose value is wrong
+// is kept as an empty section, since others refer to it by name.
+func (d *document) section(n *yaml.Node, v reflect.Value, path string) bool {
+	t := v.Type()
+	isMap := t.Kind() == reflect.Map
 	if n.Kind != yaml.MappingNode {
-		d.report(n, path, cmp.Or(path, "the file")+" needs keys of its own, but is "+kindWord(n), "its keys are: "+strings.Join(keysOf(t), ", "))
+		what, fix := "needs lines of the form name: value, but is ", ""
+		if !isMap {
+			what, fix = "needs keys of its own, but is ", "its keys are: "+strings.Join(keysOf(t), ", ")
+		}
+		d.report(n, path, what+kindWord(n), fix)
 		return false
 	}
-	fields := map[string]reflect.Type{}
-	for f := range fieldsOf(t) {
-		fields[keyOf(f)] = f.Type
+	if isMap && v.IsNil() {
+		v.Set(reflect.MakeMap(t))
 	}
-	var kept []*yaml.Node
 	var above *yaml.Node // the section that was begun last, if nothing stands in it
-	for key, value := range d.pairs(n, path) {
+	for key, value := range d.pairs(n, t, path) {
 		at := join(path, key.Value)
-		field, known := fields[key.Value]
-		if !known {
-			fix, meant := unknownKeyFix(key.Value, t)
-			if above != nil {
-				fix, meant = indentFix(above), ""
-			}
-			d.report(key, at, "unknown key "+d.quote(key.Value), fix)
-			if meant != "" {
-				d.bad = append(d.bad, join(path, meant))
-			}
+		into := field(v, key.Value)
+		if isMap {
+			into = reflect.New(t.Elem()).Elem()
+		}
+		if !into.IsValid() || isMap && isMisplaced(key, value, t.Elem()) {
+			d.reportUnknown(key, t, path, above, n.Style&yaml.FlowStyle != 0)
 			continue
 		}
+		null, nested := isNull(value), isSection(into.Type())
+		d.places[at] = placeOf(key)
+		if value.Kind == yaml.ScalarNode && !null && into.Type() != tenantType {
+			d.places[at] = placeOf(value)
+		}
 		above = nil
-		if value.Tag == "!!null" && value.Kind == yaml.ScalarNode {
-			if isSection(field) {
-				above = key
-			}
-			d.places[at] = placeOf(key)
-			if field.Kind() == reflect.Pointer { // is it there or not? it matters here
-				d.report(key, at, at+" is empty", "write "+key.Value+": {} to have it with its defaults, or remove the line")
-			}
-			continue // as if it were not there, so the default holds
-		}
-		if d.checkValue(key, value, field, at) {
-			kept = append(kept, key, value)
-		}
-	}
-	n.Content = kept
-	return true
-}
-
-// checkMap keeps sections whose value is wrong, with an empty value, since others
-// refer to them by name.
-func (d *document) checkMap(n *yaml.Node, t reflect.Type, path string) bool {
-	if n.Kind != yaml.MappingNode {
-		d.report(n, path, path+" needs lines of the form name: value, but is "+kindWord(n), "")
-		return false
-	}
-	var kept []*yaml.Node
-	var above *yaml.Node // the entry that was begun last, if nothing stands in it
-	sections := isSection(t.Elem())
-	for key, value := range d.pairs(n, path) {
-		if d.isMisplaced(key, value, t.Elem(), path, above) {
-			continue
-		}
-		null := sections && value.Kind == yaml.ScalarNode && value.Tag == "!!null" && d.plain(value, join(path, key.Value))
-		above = nil
-		if null {
+		if null && nested {
 			above = key
-			d.places[join(path, key.Value)] = placeOf(key)
 		}
-		if null || !d.checkValue(key, value, t.Elem(), join(path, key.Value)) {
-			if !sections {
-				continue
+		switch {
+		case null && into.Kind() == reflect.Pointer: // is it there or not? it matters here
+			d.report(key, at, "is empty", "write "+key.Value+": {} to have it with its defaults, or remove the line")
+		case null && (nested || !isMap): // as if it were not there, so the default holds
+		case !d.fill(value, into, at) && !nested:
+			continue
+		}
+		if isMap {
+			v.SetMapIndex(reflect.ValueOf(key.Value).Convert(t.Key()), into)
+		}
+	}
+	return true
+}
+
+// field is that of a key; the zero Value: there is none.
+func field(v reflect.Value, key string) reflect.Value {
+	if v.Kind() == reflect.Struct {
+		for k, f := range fieldsOf(v.Type()) {
+			if k == key {
+				return v.FieldByIndex(f.Index)
 			}
-			value = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: value.Line, Column: value.Column}
 		}
-		kept = append(kept, key, value)
 	}
-	n.Content = kept
-	return true
+	return reflect.Value{}
 }
 
-// isMisplaced reports a setting, such as a DSN, that stands where the name of an entry
+// isMisplaced tells a setting, such as a DSN, that stands where the name of an entry
 // belongs, such as a pool's: it is not indented, or the name is missing.
-func (d *document) isMisplaced(key, value *yaml.Node, entry reflect.Type, path string, above *yaml.Node) bool {
-	if !isSection(entry) || entry == tenantType || value.Kind != yaml.ScalarNode || value.Tag == "!!null" || !slices.Contains(keysOf(entry), key.Value) {
-		return false
+func isMisplaced(key, value *yaml.Node, entry reflect.Type) bool {
+	return isSection(entry) && entry != tenantType && value.Kind == yaml.ScalarNode && !isNull(value) && slices.Contains(keysOf(entry), key.Value)
+}
+
+// reportUnknown says what a key that t does not have was meant to be: one of its keys,
+// or the same key in another section, or below the section that was begun above. A key like
+// none is not told unless it is a word on a line of its own: in braces it may be the rest of a
+// value that ended at a comma.
+func (d *document) reportUnknown(key *yaml.Node, t reflect.Type, path string, above *yaml.Node, braces bool) {
+	at, what, fix := join(path, key.Value), "is an unknown key", ""
+	var elsewhere []string
+	for _, p := range keyPaths(reflect.TypeFor[Config](), "") {
+		if strings.HasSuffix(p, "."+key.Value) || p == key.Value {
+			elsewhere = append(elsewhere, p)
+		}
 	}
-	fix := "write a name above it, and indent it below that:  " + path + ": {main: {" + key.Value + ": …}}"
+	switch near := fault.Nearest(key.Value, keysOf(t)); {
+	case t.Kind() == reflect.Map:
+		what = "is a setting where a name belongs"
+		fix = "write a name above it, and indent it below that:  " + path + ": {main: {" + key.Value + ": …}}"
+		d.bad = append(d.bad, path) // whatever refers to the names
+	case slices.Contains(elsewhere, key.Value):
+		fix = "it is a section of its own: begin it at the left margin"
+	case near != "":
+		fix = "did you mean " + near + "?"
+		d.bad = append(d.bad, join(path, near))
+	case len(elsewhere) == 1:
+		fix = "did you mean " + elsewhere[0] + "?"
+	default:
+		fix = "the keys here are: " + strings.Join(keysOf(t), ", ")
+		if braces || !word.MatchString(key.Value) {
+			at, what, fix = path, "has an unknown key here", fix+"; a value with a comma in it needs quotes"
+		}
+	}
 	if above != nil {
-		fix = indentFix(above)
+		fix = "indent it by two spaces more, so that it stands below " + above.Value
 	}
-	d.report(key, join(path, key.Value), d.quote(key.Value)+" stands where a name under "+path+" belongs", fix)
-	d.bad = append(d.bad, path) // whatever refers to the names
-	return true
+	d.bad = append(d.bad, join(path, key.Value))
+	d.reportAt(placeOf(key), at, what, fix)
 }
 
-func isSection(t reflect.Type) bool {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	return t.Kind() == reflect.Map || t.Kind() == reflect.Struct && !slices.Contains(scalarTypes, t)
-}
+var word = regexp.MustCompile(`^[\w-]+$`)
 
-func indentFix(above *yaml.Node) string {
-	return "indent it by two spaces more, so that it stands below " + above.Value
-}
-
-func (d *document) checkList(n *yaml.Node, t reflect.Type, path string) bool {
+func (d *document) list(n *yaml.Node, v reflect.Value, path string) bool {
 	if n.Kind != yaml.SequenceNode {
-		d.report(n, path, path+" needs a list, but is "+kindWord(n), "write each entry on a line of its own after a dash, or all in brackets: [a, b]")
+		d.report(n, path, "needs a list, but is "+kindWord(n), "write each entry on a line of its own after a dash, or all in brackets: [a, b]")
 		return false
 	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))) // what is refused keeps its place
 	for i, item := range n.Content {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		d.places[at] = placeOf(item)
-		ok := d.check(item, t.Elem(), at)
-		if !ok { // keeps its place, so that the others keep their numbers
-			n.Content[i] = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Line: item.Line, Column: item.Column}
-		}
+		d.fill(item, v.Index(i), at)
 	}
 	return true
 }
 
-// pairs yields keys with values, without duplicates and keys of a wrong form.
-func (d *document) pairs(n *yaml.Node, path string) iter.Seq2[*yaml.Node, *yaml.Node] {
+var (
+	// textWithPassword is a connection string with a password, wherever it stands.
+	textWithPassword = regexp.MustCompile(`(?i)//[^\s:/@"']*:\S*@|^[\w.%+-]+:[^\s"'/]\S*@\S|password\s*=`)
+	// nameOfDSN is a part of one that stands where a name belongs.
+	nameOfDSN = regexp.MustCompile(`(?i)://|:.*@|password\s*=`)
+	// beginOfDSN is enough of one to tell that what follows a comma may belong to it.
+	beginOfDSN = regexp.MustCompile(`[:=]`)
+)
+
+// pairs yields keys with values, without duplicates and keys of a wrong form. No fault names a
+// key that may be a connection string, or the rest of one that ended at a comma.
+func (d *document) pairs(n *yaml.Node, t reflect.Type, path string) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(key, value *yaml.Node) bool) {
 		lines := map[string]int{}
+		torn := false
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
-			if !d.plain(key, path) {
-				continue
+			refuse := func(what, fix string) {
+				d.bad = append(d.bad, join(path, "?")) // whatever was meant
+				d.reportAt(placeOf(key), path, what, fix)
 			}
-			if key.Kind != yaml.ScalarNode {
-				d.report(key, path, "a key must be a single word, but is "+kindWord(key), "")
-				continue
+			line, dup := lines[key.Value]
+			switch {
+			case !d.plain(key, path):
+			case key.Kind != yaml.ScalarNode:
+				refuse("needs keys of a single word, but this is "+kindWord(key), "")
+			case torn && t.Kind() == reflect.Map:
+				refuse("has a name here that may be the rest of a value which ended at a comma", "put the whole value in quotes")
+			case nameOfDSN.MatchString(key.Value):
+				refuse("has a connection string where a name belongs", "a pool's stands in pools.<name>.dsn")
+			case strings.Contains(key.Value, "${"):
+				refuse("has a reference where a name belongs", "write the name itself")
+			case dup:
+				d.report(key, join(path, key.Value), fmt.Sprintf("is set in line %d already", line), "remove one of the two")
+			default:
+				lines[key.Value] = key.Line
+				if !yield(key, value) {
+					return
+				}
 			}
-			if d.hidden.covers(d.lines, placeOf(key)) {
-				d.report(key, path, "a password has fallen apart here", "put the whole value in quotes")
-				continue
-			}
-			at := join(path, key.Value)
-			if maskText(key.Value, nil) != key.Value {
-				d.report(key, at, "a name is no place for a connection string with a password", "a pool's stands in pools.<name>.dsn")
-				continue
-			}
-			if strings.Contains(key.Value, "${") {
-				d.report(key, at, "a key cannot be a reference", "write the name itself")
-				continue
-			}
-			if line, dup := lines[key.Value]; dup {
-				d.report(key, at, fmt.Sprintf("duplicate key %s: line %d has it already", d.quote(key.Value), line), "remove one of the two")
-				continue
-			}
-			lines[key.Value] = key.Line
-			key.Tag, key.Style = "!!str", yaml.DoubleQuotedStyle // 1 and null are names, too
-			if !yield(key, value) {
-				return
-			}
+			torn = torn || n.Style&yaml.FlowStyle != 0 && (value.Style == 0 && beginOfDSN.MatchString(value.Value) || nameOfDSN.MatchString(key.Value))
 		}
 	}
 }
 
-// checkValue remembers where a setting stands: a single value by itself, anything
-// longer by its key.
-func (d *document) checkValue(key, value *yaml.Node, t reflect.Type, path string) bool {
-	d.places[path] = placeOf(key)
-	short := t == tenantType && value.Kind == yaml.ScalarNode
-	if value.Kind == yaml.ScalarNode && !short {
-		d.places[path] = placeOf(value)
-	}
-	return d.check(value, t, path)
-}
-
-// checkScalar resolves references and puts the value into the form that the
-// library reads without a doubt.
-func (d *document) checkScalar(n *yaml.Node, t reflect.Type, path string) bool {
+// scalar resolves references and reads a single value.
+func (d *document) scalar(n *yaml.Node, v reflect.Value, path string) bool {
 	if n.Kind != yaml.ScalarNode {
-		d.report(n, path, path+" needs a single value, but is "+kindWord(n), "")
+		d.report(n, path, "needs a single value, but is "+kindWord(n), "")
 		return false
 	}
-	if n.Tag == "!!null" { // only in a list; elsewhere the default holds
-		d.report(n, path, path+" is empty", "")
+	if isNull(n) { // only in a list or a map; elsewhere the default holds
+		d.report(n, path, "is empty", "")
 		return false
 	}
-	text, parts, f := resolve(n.Value, holdsDSN(path))
+	source := n.Value
+	text, referred, f := resolve(source, holdsDSN(path))
+	if f == nil {
+		f = misused(path, source, text)
+	}
+	if f == nil {
+		f = parseValue(text, v)
+		if f != nil && referred {
+			f.Fix = "" // made of the value
+		}
+	}
+	if f == nil && v.IsZero() && (strings.HasPrefix(path, "pools.") && strings.HasSuffix(path, ".max_conns") || path == "tenants.table.cache") {
+		f = &fault.Fault{What: "is 0, which is too little", Fix: "write more, or remove the line to have the default"}
+	}
 	if f != nil {
 		d.report(n, path, f.What, f.Fix)
 		return false
 	}
-	source := n.Value
-	if what, fix := misused(path, source, text); what != "" {
-		d.report(n, path, what, fix)
-		return false
+	if referred {
+		d.references[path] = reference{source, fmt.Sprint(v.Interface())}
 	}
-	value, err := canonical(text, t)
-	if err != nil {
-		shown, fix := d.quote(text), err.fix
-		if len(parts) > 0 {
-			shown, fix = source, "" // never what a reference stands for
-		}
-		d.report(n, path, shown+" "+err.what, fix)
-		return false
-	}
-	n.Tag, n.Value, n.Style = "!!str", value, yaml.DoubleQuotedStyle
-	if t.Kind() != reflect.String && !slices.Contains(scalarTypes, t) {
-		n.Tag, n.Style = "", 0 // a number or a truth value in its own form
-	}
-	if len(parts) > 0 {
-		if value != text {
-			parts = append(parts, part{source, value})
-		}
-		d.references[path] = reference{source, value, parts}
-	}
-	if spellsOutSecret(path, source) {
+	if holdsDSN(path) && maskDSN(source) != source || holdsKey(path) && isLiteral(source) {
 		d.secrets = append(d.secrets, path)
 	}
 	return true
 }
 
-// A variable as a shell would write it.
+// A variable as a shell would write it, as the whole of a value or as a part of a DSN.
 var (
-	bareVariable = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)$`)
-	dsnVariable  = regexp.MustCompile(`[:/@=]\$([A-Z_][A-Z0-9_]{2,})(?:[@:/?&\s]|$)`)
+	bareVariable = regexp.MustCompile(`^\$[A-Za-z_][A-Za-z0-9_]*$`)
+	dsnVariable  = regexp.MustCompile(`[:/@=]\$[A-Z_][A-Z0-9_]{2,}(?:[@:/?&\s]|$)`)
 )
 
 // misused finds a value that is text of the right form, and yet no setting: a variable that
-// nothing replaces, or a password where it would be shown. No fault quotes what a reference
-// stands for.
-func misused(path, source, text string) (what, fix string) {
-	m := bareVariable.FindStringSubmatch(source)
-	if m == nil && holdsDSN(path) {
-		m = dsnVariable.FindStringSubmatch(source)
-	}
+// nothing replaces, or a password where it would be shown.
+func misused(path, source, text string) *fault.Fault {
 	switch {
-	case m != nil && inPassword(source, "$"+m[1]):
-		fix := "put the DSN into a file and write ${file:/path}"
-		if strings.Contains(source, "://") {
-			fix = "write it as %24"
-		}
-		return "the password, or part of it, looks like a shell's variable, which nothing replaces",
-			"write ${env:NAME} for a variable; if the $ is the password's own, " + fix
-	case m != nil:
-		return "$" + m[1] + " is not replaced by anything", "did you mean ${env:" + m[1] + "}?"
-	case !holdsDSN(path) && !strings.HasPrefix(path, "tenants.table.") && maskText(text, nil) != text:
-		return path + " is no place for a connection string with a password", "a pool's stands in pools.<name>.dsn"
+	case bareVariable.MatchString(source), holdsDSN(path) && dsnVariable.MatchString(source):
+		return &fault.Fault{What: "has what looks like a shell's variable, which nothing replaces",
+			Fix: "write ${env:NAME} for a variable; a $ of a password is written %24 in a URL, and elsewhere stands in a file: ${file:/path}"}
+	case !holdsDSN(path) && !strings.HasPrefix(path, "tenants.table.") && textWithPassword.MatchString(text):
+		return &fault.Fault{What: "is no place for a connection string with a password", Fix: "a pool's stands in pools.<name>.dsn"}
 	}
-	return "", ""
-}
-
-// inPassword tells whether some of a connection string's text is its password, or part of it.
-func inPassword(dsn, some string) bool {
-	return strings.Count(maskText(dsn, nil), some) < strings.Count(dsn, some)
+	return nil
 }
 
 // holdsDSN tells whether a connection string belongs at path.
@@ -347,8 +322,10 @@ func holdsDSN(path string) bool {
 	return strings.HasPrefix(path, "pools.") && (strings.HasSuffix(path, ".dsn") || strings.HasSuffix(path, ".tenant_dsn"))
 }
 
-// formFault says what is wrong with a text; fix may quote it.
-type formFault struct{ what, fix string }
+// holdsKey tells whether a key belongs at path.
+func holdsKey(path string) bool {
+	return strings.HasPrefix(path, "cluster.keys[") || strings.HasPrefix(path, "encryption.") && strings.Contains(path, "keys[")
+}
 
 var (
 	wholeNumber = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)$`)
@@ -357,59 +334,61 @@ var (
 	days        = regexp.MustCompile(`^([0-9]+) ?d(?:ays?)?$`)
 )
 
-// canonical reads text as a t and returns its usual spelling.
-func canonical(text string, t reflect.Type) (string, *formFault) {
-	switch t {
-	case durationType:
-		v, err := job.ParseDuration(text)
+// parseValue reads text into v. A fix may have the text where it is nothing but a number or an address.
+func parseValue(text string, v reflect.Value) *fault.Fault {
+	bad := func(what, fix string) *fault.Fault { return &fault.Fault{What: what, Fix: fix} }
+	meant := func(what, word string) *fault.Fault { return bad(what, "did you mean "+word+"?") }
+	switch {
+	case v.Type() == durationType:
+		parsed, err := job.ParseDuration(text)
 		switch {
-		case err == nil:
-			return v.String(), nil
-		case anyNumber.MatchString(text):
-			return "", &formFault{"has no unit", "did you mean " + text + "s?"}
-		case days.MatchString(text):
-			return "", &formFault{"is not a duration", "did you mean P" + days.FindStringSubmatch(text)[1] + "D?"}
-		}
-		return "", &formFault{"is not a duration: write 90s, 5m, 1h30m or PT5M", ""}
-	case prefixType:
-		p, err := netip.ParsePrefix(text)
-		if addr, addrErr := netip.ParseAddr(text); addrErr == nil && addr.Zone() == "" {
-			return "", &formFault{"is not a network", "did you mean " + netip.PrefixFrom(addr, addr.BitLen()).String() + "?"}
-		}
-		switch {
+		case err != nil && anyNumber.MatchString(text):
+			return meant("has no unit", text+"s")
+		case err != nil && days.MatchString(text):
+			return meant("is not a duration", "P"+days.FindStringSubmatch(text)[1]+"D")
 		case err != nil:
-			return "", &formFault{"is not a network: write one such as 10.20.0.0/16", ""}
-		case p != p.Masked():
-			return "", &formFault{"is not the beginning of a network", "did you mean " + p.Masked().String() + "?"}
+			return bad("is not a duration", "write 90s, 5m, 1h30m or PT5M")
 		}
-		return p.String(), nil
-	}
-	switch t.Kind() {
-	case reflect.Int:
-		if m := looseNumber.FindStringSubmatch(text); m != nil && !wholeNumber.MatchString(text) {
-			return "", &formFault{"is not a whole number", "did you mean " + strings.NewReplacer("_", "", ",", "", "'", "").Replace(m[1]) + "?"}
+		v.SetInt(int64(parsed))
+	case v.Type() == prefixType:
+		parsed, err := netip.ParsePrefix(text)
+		addr, addrErr := netip.ParseAddr(text)
+		switch {
+		case addrErr == nil && addr.Zone() == "":
+			return meant("is not a network", netip.PrefixFrom(addr, addr.BitLen()).String())
+		case err != nil:
+			return bad("is not a network", "write one such as 10.20.0.0/16")
+		case parsed != parsed.Masked():
+			return meant("is not the beginning of a network", parsed.Masked().String())
 		}
-		if !wholeNumber.MatchString(text) {
-			return "", &formFault{"is not a whole number", ""}
+		v.Set(reflect.ValueOf(parsed))
+	case v.Kind() == reflect.Int:
+		parsed, err := strconv.ParseInt(text, 10, 0)
+		switch m := looseNumber.FindStringSubmatch(text); {
+		case wholeNumber.MatchString(text) && errors.Is(err, strconv.ErrRange):
+			return bad("is too large a number", "")
+		case wholeNumber.MatchString(text):
+			v.SetInt(parsed)
+		case m != nil:
+			return meant("is not a whole number", strings.NewReplacer("_", "", ",", "", "'", "").Replace(m[1]))
+		default:
+			return bad("is not a whole number", "")
 		}
-		v, err := strconv.ParseInt(text, 10, 0)
-		if errors.Is(err, strconv.ErrRange) {
-			return "", &formFault{"is too large a number", ""}
-		}
-		return strconv.FormatInt(v, 10), nil
-	case reflect.Bool:
+	case v.Kind() == reflect.Bool:
 		switch strings.ToLower(text) {
 		case "true", "false":
-			return strings.ToLower(text), nil
+			v.SetBool(strings.EqualFold(text, "true"))
 		case "yes", "y", "on", "1":
-			return "", &formFault{"is neither true nor false", "did you mean true?"}
+			return meant("is neither true nor false", "true")
 		case "no", "n", "off", "0":
-			return "", &formFault{"is neither true nor false", "did you mean false?"}
+			return meant("is neither true nor false", "false")
+		default:
+			return bad("is neither true nor false", "")
 		}
-		return "", &formFault{"is neither true nor false", ""}
 	default:
-		return text, nil
+		v.SetString(text)
 	}
+	return nil
 }
 
 func kindWord(n *yaml.Node) string {
@@ -421,4 +400,32 @@ func kindWord(n *yaml.Node) string {
 	default:
 		return "a single value"
 	}
+}
+
+// keysOf are the keys of a section, in the order of its struct; none for a map.
+func keysOf(t reflect.Type) (keys []string) {
+	if t.Kind() == reflect.Map {
+		return nil
+	}
+	for key := range fieldsOf(t) {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// keyPaths are the paths of every key below t; <name> stands for a key that the
+// user chooses.
+func keyPaths(t reflect.Type, path string) (paths []string) {
+	switch {
+	case t.Kind() == reflect.Pointer:
+		return keyPaths(t.Elem(), path)
+	case t.Kind() == reflect.Map:
+		return keyPaths(t.Elem(), path+".<name>")
+	case isSection(t):
+		for key, f := range fieldsOf(t) {
+			p := join(path, key)
+			paths = append(append(paths, p), keyPaths(f.Type, p)...)
+		}
+	}
+	return paths
 }

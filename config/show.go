@@ -74,8 +74,10 @@ func (c Config) showScalar(n *yaml.Node, path string) {
 		n.SetString(escape(masked))
 	case isKey:
 		n.SetString("${env:" + keyVariable(path) + "}")
+	case textWithPassword.MatchString(n.Value) && !strings.HasPrefix(path, "tenants.table."): // by a program
+		n.SetString(mask)
 	case n.Tag == "!!str":
-		n.Value = escape(maskText(n.Value, nil)) // a program may have put a password anywhere
+		n.Value = escape(n.Value)
 	}
 }
 

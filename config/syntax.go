@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -32,7 +33,7 @@ func parseYAML(data []byte) (*yaml.Node, *syntaxFault) {
 		yaml.WithUniqueKeys(false), // check names both lines
 		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	if err != nil {
-		return nil, &syntaxFault{place{1, 1}, err.Error(), ""}
+		return nil, &syntaxFault{place{1, 1}, "is not YAML", ""}
 	}
 	var doc, second yaml.Node
 	if err := loader.Load(&doc); errors.Is(err, io.EOF) {
@@ -50,6 +51,8 @@ func parseYAML(data []byte) (*yaml.Node, *syntaxFault) {
 	}
 	return doc.Content[0], nil
 }
+
+var lineBreak = regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]") // YAML counts them all
 
 // badCharacter finds what the library would refuse without saying where.
 func badCharacter(data []byte) *syntaxFault {
@@ -70,18 +73,19 @@ func badCharacter(data []byte) *syntaxFault {
 	return f
 }
 
-// explain puts the library's words into the user's. Matching its texts is safe:
-// one that is unknown is printed as it is.
+// explain puts the library's error into our words: its own may quote the file.
 func explain(err error, data []byte) *syntaxFault {
 	var load *yaml.LoadError
-	if !errors.As(err, &load) {
-		return &syntaxFault{place{1, 1}, "is not YAML: " + err.Error(), ""}
+	if !errors.As(err, &load) || load.Mark.Line < 1 {
+		return &syntaxFault{place{1, 1}, "is not YAML", ""}
 	}
 	at := place{load.Mark.Line, load.Mark.Column}
-	begin := place{load.ContextMark.Line, load.ContextMark.Column}
-	f := &syntaxFault{place: at, what: "is not YAML: " + load.Message}
+	begin := at
+	if load.ContextMark.Line > 0 {
+		begin = place{load.ContextMark.Line, load.ContextMark.Column}
+	}
 	line := ""
-	if lines := lineBreak.Split(string(data), -1); at.line >= 1 && at.line <= len(lines) {
+	if lines := lineBreak.Split(string(data), -1); at.line <= len(lines) {
 		line = lines[at.line-1]
 	}
 	indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
@@ -90,31 +94,25 @@ func explain(err error, data []byte) *syntaxFault {
 	}
 	switch {
 	case strings.Contains(indent, "\t"), is("tab character"):
-		f.what, f.fix = "a tab indents this line", "use spaces"
+		return &syntaxFault{at, "a tab indents this line", "use spaces"}
 	case is("mapping values are not allowed"):
-		f.what, f.fix = "a colon cannot stand here", "quote a value that holds a colon and a space, align keys of one section, and look for a key without a colon above"
+		return &syntaxFault{at, "a colon cannot stand here", "quote a value that holds a colon and a space, align keys of one section, and look for a key without a colon above"}
 	case is("could not find expected ':'"):
-		f.what, f.fix, f.place = "a key without a colon", "write key: value", begin
+		return &syntaxFault{begin, "a key without a colon", "write key: value"}
 	case is("expected ',' or"):
-		f.what, f.fix, f.place = "this bracket is not closed", "close it, with commas between the entries; within brackets a reference needs quotes: \"${env:NAME}\"", begin
+		return &syntaxFault{begin, "this bracket is not closed", "close it, with commas between the entries; within brackets a reference needs quotes: \"${env:NAME}\""}
 	case is("did not find expected key") && at.column > len(indent)+1:
-		f.what, f.fix = "the value before this has ended already", "put the whole value in quotes, or remove what is left over"
+		return &syntaxFault{at, "the value before this has ended already", "put the whole value in quotes, or remove what is left over"}
 	case is("did not find expected key", "'-' indicator"):
-		f.what, f.fix = "the indentation does not fit the lines above", "align keys of one section, and the dashes of one list"
+		return &syntaxFault{at, "the indentation does not fit the lines above", "align keys of one section, and the dashes of one list"}
 	case is("found unexpected end of stream"):
-		f.what, f.fix, f.place = "this quote is not closed", "close it", begin
+		return &syntaxFault{begin, "this quote is not closed", "close it"}
 	case is("cannot start any token"):
-		f.what, f.fix = "a value cannot begin with this character", "put the value in quotes"
+		return &syntaxFault{at, "a value cannot begin with this character", "put the value in quotes"}
 	case is("unknown anchor"):
-		f.what, f.fix = "aliases (*name) are not supported", "write the value out, or quote a value that begins with *"
+		return &syntaxFault{at, "aliases (*name) are not supported", "write the value out, or quote a value that begins with *"}
 	case is("depth"):
-		f.what, f.fix = fmt.Sprintf("values are nested more than %d deep", maxDepth), ""
+		return &syntaxFault{at, fmt.Sprintf("values are nested more than %d deep", maxDepth), ""}
 	}
-	if f.line < 1 {
-		f.place = at
-	}
-	if f.line < 1 {
-		f.place = place{1, 1}
-	}
-	return f
+	return &syntaxFault{at, "this is not YAML", "put a value with other characters than letters and digits in quotes"}
 }

@@ -50,7 +50,8 @@ func (c Config) Validate() error {
 		l.Add("execution.timeout", "", "%v: at least 1s", c.Timeout)
 	}
 	if _, err := job.ParsePolicy(c.Retry); err != nil {
-		l.Add("execution.retry", "", "%v", err)
+		l.Add("execution.retry", "write a cycle such as R5/PT5M, a list such as PT1M,PT5M,PT1H, or exponential(10, 10s, 6h)",
+			"is not a retry policy: 1 to %d attempts are allowed, with delays of up to %v", job.MaxMaxAttempts, job.MaxDelay)
 	}
 	if c.Retention < 0 || c.Retention > 366*24*time.Hour {
 		l.Add("execution.retention", "", "%v: 0 (keep nothing) to 8784h are allowed", c.Retention)

@@ -61,19 +61,15 @@ func (c Config) Validate() error {
 		path := "cluster.join[" + strconv.Itoa(i) + "]"
 		seed, err := parseSeed(s)
 		if err != nil {
-			l.Add(path, "write host:port, or dns:name:port for every address of a name", "%q: %v", s, err)
+			l.Add(path, "write host:port, or dns:name:port for every address of a name", "%v", err)
 			continue
 		}
 		if ip, err := netip.ParseAddr(seed.host); err == nil && bind.IsValid() && !bind.Addr().IsUnspecified() && ip.Unmap().Is4() != bind.Addr().Is4() {
 			l.Add(path, "give the address that it has in the family of cluster.bind, or bind 0.0.0.0, which takes both",
-				"%s and cluster.bind %s are of different address families, so that it would never be reached", s, bind.Addr())
+				"is of another address family than cluster.bind %s, so that it would never be reached", bind.Addr())
 		}
 	}
-	switch c.Profile {
-	case "local", "lan", "wan":
-	default:
-		l.Add("cluster.profile", "choose local, lan or wan", "%q is not a profile", c.Profile)
-	}
+	l.OneOf("cluster.profile", c.Profile, "local", "lan", "wan")
 	return l.Err()
 }
 
@@ -84,7 +80,7 @@ func (c Config) validateBind(l *fault.List) netip.AddrPort {
 	const fix = "write an IP literal and a port, such as 0.0.0.0:7946"
 	switch {
 	case err != nil:
-		l.Add("cluster.bind", fix, "%q is not an address; gossip would listen on every interface", c.Bind)
+		l.Add("cluster.bind", fix, "is not an address; gossip would listen on every interface")
 	case bind.Addr().Zone() != "" || bind.Addr().IsMulticast():
 		l.Add("cluster.bind", fix, "%s is not an address gossip can listen on", bind.Addr())
 	case bind.Addr().Unmap().IsLoopback() && c.hasRemoteSeed():
@@ -103,7 +99,7 @@ func (c Config) validateAdvertise(l *fault.List, bind netip.AddrPort) {
 	const fix = "write the IP, with or without a port, at which the other nodes reach this one"
 	switch {
 	case err != nil:
-		l.Add("cluster.advertise", fix, "%q is not an IP address", c.Advertise)
+		l.Add("cluster.advertise", fix, "is not an IP address")
 	case a.Addr().Zone() != "" || !a.Addr().IsLoopback() && !a.Addr().IsGlobalUnicast():
 		l.Add("cluster.advertise", fix, "%s cannot be reached from another node", a.Addr())
 	case bind.IsValid() && !bind.Addr().IsUnspecified() && a.Addr().Is4() != bind.Addr().Is4():
@@ -150,7 +146,7 @@ func (c Config) trustedWithoutKeys(advertise netip.AddrPort) (who string, level 
 func (c Config) validateKeys(l *fault.List, bind netip.AddrPort) {
 	if len(c.Keys) == 0 && bind.IsValid() && !bind.Addr().IsLoopback() && !c.Insecure {
 		l.Add("cluster.keys", "make one with: openssl rand -base64 32; or set cluster.insecure: true if the network is trusted",
-			"no key, but cluster.bind %s is not loopback: anybody who reaches it could join", bind.Addr())
+			"is empty, but cluster.bind %s is not loopback: anybody who reaches it could join", bind.Addr())
 	}
 	if len(c.Keys) > 3 {
 		l.Add("cluster.keys", "remove the old ones", "%d keys: 3 are enough for a rotation", len(c.Keys))

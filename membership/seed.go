@@ -33,20 +33,20 @@ func parseSeed(s string) (seed, error) {
 	}
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil || port == 0 {
-		return seed{}, errors.New("its port is not between 1 and 65535")
+		return seed{}, errors.New("has a port that is not between 1 and 65535")
 	}
 	ip, err := netip.ParseAddr(host)
 	switch {
 	case err != nil && strings.Trim(host, "0123456789.") == "":
-		return seed{}, fmt.Errorf("%s looks like an IPv4 address but is none", host)
+		return seed{}, errors.New("looks like an IPv4 address but is none")
 	case err != nil && (len(host) > 253 || strings.ContainsFunc(host, notInName)):
-		return seed{}, fmt.Errorf("%q is not a host name", host)
+		return seed{}, errors.New("has no host name that can be")
 	case err == nil && each:
-		return seed{}, errors.New("dns: needs a name, this is an IP address")
+		return seed{}, errors.New("has an IP address behind dns:, which needs a name")
 	case err == nil && ip.Zone() != "":
 		return seed{}, errors.New("has a zone, which gossip cannot carry")
 	case err == nil && (ip.IsUnspecified() || ip.IsMulticast()):
-		return seed{}, fmt.Errorf("%s is no address one can connect to", ip)
+		return seed{}, errors.New("is no address one can connect to")
 	}
 	return seed{host: host, port: uint16(port), each: each}, nil
 }

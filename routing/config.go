@@ -153,8 +153,8 @@ func (c Config) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
 		p := c.Pools[name]
 		path := "pools." + name
-		if err := validatePoolName(name); err != nil {
-			l.Add(path, "", "%v", err)
+		if !isPoolName(name) {
+			l.Add(path, "", "is not a name: 1 to %d letters, digits and . _ - are allowed, beginning with a letter or a digit", maxIdentifier)
 		}
 		validateDSN(&l, path+".dsn", p.DSN, p.Insecure)
 		if p.TenantDSN != "" {
@@ -200,7 +200,7 @@ func validateDSN(l *fault.List, path, dsn string, insecure bool) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		if file := (*fs.PathError)(nil); errors.As(err, &file) {
-			l.Add(path, "correct its sslrootcert, sslcert, sslkey or servicefile, or let this node read the file", "names a file that cannot be read: %v", file)
+			l.Add(path, "correct its sslrootcert, sslcert, sslkey or servicefile, or let this node read the file", "names a file that cannot be read: %v", file.Err)
 			return
 		}
 		l.Add(path, "write postgres://user@host:5432/database?sslmode=verify-full", "cannot be read as a Postgres connection string") // err may quote the password
@@ -210,9 +210,9 @@ func validateDSN(l *fault.List, path, dsn string, insecure bool) {
 		l.Add(path, "write %40 for each @ in the user's name or the password, or point passfile at a file", "has more than one @, so that it cannot be told where its host begins")
 		return
 	}
-	if host := plainHost(cfg); host != "" && !insecure {
+	if isPlain(cfg) && !insecure {
 		l.Add(path, "add sslmode=verify-full, or set insecure: true beside it if nobody else is on the network",
-			"does not insist on TLS, so that anybody on the way can read and change what %s is sent", host)
+			"does not insist on TLS, so that anybody on the way can read and change what the server is sent")
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.RuntimeParams)) {
 		if !settingName.MatchString(name) || strings.EqualFold(name, "host") || strings.EqualFold(name, "server") { // and all that was written is taken for settings of a session on this machine
@@ -220,14 +220,14 @@ func validateDSN(l *fault.List, path, dsn string, insecure bool) {
 			return
 		}
 		if fix, ok := unknownParams[strings.ToLower(name)]; ok {
-			l.Add(path, fix, "sets %s, which is not known here, and the server would refuse", name)
+			l.Add(path, fix, "sets %s, which is not known here, and the server would refuse", strings.ToLower(name))
 			continue
 		}
 		switch value := cfg.RuntimeParams[name]; {
 		case strings.HasPrefix(name, "pool_"): // pgxpool's, and set here
-			l.Add(path, "use max_conns", "sets %s, which has no effect", name)
+			l.Add(path, "use max_conns", "sets a pool_… of pgxpool, which has no effect")
 		case strings.EqualFold(name, "client_encoding") && !isUTF8(value):
-			l.Add(path, "leave it out", "sets client_encoding to %q, and this program writes and reads UTF-8", value)
+			l.Add(path, "leave it out", "sets client_encoding, and this program writes and reads UTF-8")
 		}
 	}
 }
@@ -276,10 +276,10 @@ func hostsOf(cfg *pgx.ConnConfig) []*pgconn.FallbackConfig {
 	return append([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...)
 }
 
-// plainHost names a host on another network that would be spoken to without TLS, if
+// isPlain tells whether a host on another network would be spoken to without TLS, if
 // only when it offers none. A name without a dot is a neighbour's, as in a compose file
 // or a Kubernetes namespace.
-func plainHost(cfg *pgx.ConnConfig) string {
+func isPlain(cfg *pgx.ConnConfig) bool {
 	plain := func(host string, tls bool) bool {
 		if tls || host == "" || host == "localhost" || filepath.IsAbs(host) || strings.HasPrefix(host, "@") {
 			return false
@@ -289,12 +289,7 @@ func plainHost(cfg *pgx.ConnConfig) string {
 		}
 		return strings.Contains(host, ".")
 	}
-	for _, h := range hostsOf(cfg) {
-		if plain(h.Host, h.TLSConfig != nil) {
-			return h.Host
-		}
-	}
-	return ""
+	return slices.ContainsFunc(hostsOf(cfg), func(h *pgconn.FallbackConfig) bool { return plain(h.Host, h.TLSConfig != nil) })
 }
 
 // placeholder is what stands for something else in a pattern, or was meant to.
@@ -305,8 +300,8 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 		l.Add("tenants.schema", `write a pattern such as "t_{tenant}"`, "is empty")
 	}
 	for path, pattern := range map[string]string{"tenants.schema": t.Schema, "tenants.role": t.Role} {
-		if p := placeholder.FindString(strings.ReplaceAll(pattern, "{tenant}", "")); p != "" {
-			l.Add(path, "did you mean {tenant}?", "%q has %s, which stands for nothing", pattern, p)
+		if placeholder.MatchString(strings.ReplaceAll(pattern, "{tenant}", "")) {
+			l.Add(path, "did you mean {tenant}?", "has a placeholder that stands for nothing")
 		}
 	}
 	t.validateSchemas(l, "tenants.schemas", t.Schemas)
@@ -329,25 +324,25 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 		if entry.Pool == "" {
 			l.Add(path+".pool", "name one of pools", "is empty")
 		} else if _, ok := pools[entry.Pool]; !ok {
-			l.Add(path+".pool", listPools(pools), "tenant %q is mapped to pool %q, which is not under pools", id, entry.Pool)
+			l.Add(path+".pool", choosePool(pools, entry.Pool), "is not under pools")
 		}
 		t.validateSchemas(l, path+".schemas", entry.Schemas)
 		for key, name := range map[string]string{"schema": entry.Schema, "role": entry.Role} {
-			if p := placeholder.FindString(name); p != "" {
-				l.Add(path+"."+key, "write the name itself, or leave it out to have the pattern tenants."+key, "%q has %s, which is replaced in tenants.%s only", name, p, key)
+			if placeholder.MatchString(name) {
+				l.Add(path+"."+key, "write the name itself, or leave it out to have the pattern tenants."+key, "has a placeholder, which is replaced in tenants.%s only", key)
 			}
 		}
 		tenant, err := t.place(id, entry.Pool, entry.Schema, entry.Role)
-		if err != nil {
-			l.Add(path, "", "%v", err)
+		if bad := (*nameError)(nil); errors.As(err, &bad) {
+			l.Add(path, "", "has a %s that %s", bad.what, bad.fault)
 			continue
 		}
 		if p := pools[entry.Pool]; tenant.Role != "" && slices.Contains(usersOf(p.DSN, p.TenantDSN), tenant.Role) {
-			l.Add(path, "give the tenant another role, or have nodes connect as another user", "role %q of tenant %q is the user that nodes connect to pool %q as, which has all tenants' jobs", tenant.Role, id, entry.Pool)
+			l.Add(path, "give the tenant another role, or have nodes connect as another user", "has the role that nodes connect to its pool as, which has all tenants' jobs")
 		}
 		key := [2]string{tenant.Pool, tenant.Schema}
 		if other, dup := place[key]; dup {
-			l.Add(path, "give each its own schema", "tenants %q and %q share schema %q in pool %q", other, id, tenant.Schema, tenant.Pool)
+			l.Add(path, "give each its own schema", "has the schema of tenant %q, in the same pool", other)
 		}
 		place[key] = id
 	}
@@ -355,10 +350,10 @@ func (t TenantsConfig) validate(l *fault.List, pools map[string]PoolConfig) {
 		return
 	}
 	if t.Schema != "" && !strings.Contains(t.Schema, "{tenant}") {
-		l.Add("tenants.schema", `write a pattern such as "t_{tenant}"`, "%q has no {tenant}: tenants to whom the table gives no schema would share one", t.Schema)
+		l.Add("tenants.schema", `write a pattern such as "t_{tenant}"`, "has no {tenant}: tenants to whom the table gives no schema would share one")
 	}
 	if _, ok := pools[t.Table.Pool]; !ok {
-		l.Add("tenants.table.pool", listPools(pools), "%q is not under pools", t.Table.Pool)
+		l.Add("tenants.table.pool", choosePool(pools, t.Table.Pool), "is not under pools")
 	}
 	if strings.TrimSpace(t.Table.Query) == "" {
 		l.Add("tenants.table.query", "such as: SELECT pool, schema_name FROM app.tenant WHERE id = $1", "is empty")

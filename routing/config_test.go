@@ -58,7 +58,7 @@ func TestConfig_Validate(t *testing.T) {
 	table := func(change func(*routing.TableConfig)) func(*routing.Config) {
 		return func(c *routing.Config) { change(c.Tenants.Table) }
 	}
-	const badName = ": 1 to 63 letters, digits and . _ - are allowed, beginning with a letter or a digit"
+	const badName = ": is not a name: 1 to 63 letters, digits and . _ - are allowed, beginning with a letter or a digit"
 	const goodQuery = "; such as: SELECT pool, schema_name FROM app.tenant WHERE id = $1"
 	const pools = "pools are: eu-1, main"
 	for name, tc := range map[string]struct {
@@ -69,13 +69,13 @@ func TestConfig_Validate(t *testing.T) {
 			func(c *routing.Config) { *c = routing.DefaultConfig() },
 			[]string{"pools: there is no pool; name at least one:  pools: {main: {dsn: postgres://…}}"},
 		},
-		"an empty pool name":       {pool("", routing.PoolConfig{DSN: "host=db"}), []string{`pools.: pool name ""` + badName}},
-		"a pool name with a space": {pool("eu 1", routing.PoolConfig{DSN: "host=db"}), []string{`pools.eu 1: pool name "eu 1"` + badName}},
-		"a pool name from a dot":   {pool(".eu", routing.PoolConfig{DSN: "host=db"}), []string{`pools..eu: pool name ".eu"` + badName}},
-		"a pool name in Cyrillic":  {pool("ею", routing.PoolConfig{DSN: "host=db"}), []string{`pools.ею: pool name "ею"` + badName}},
+		"an empty pool name":       {pool("", routing.PoolConfig{DSN: "host=db"}), []string{"pools." + badName}},
+		"a pool name with a space": {pool("eu 1", routing.PoolConfig{DSN: "host=db"}), []string{"pools.eu 1" + badName}},
+		"a pool name from a dot":   {pool(".eu", routing.PoolConfig{DSN: "host=db"}), []string{"pools..eu" + badName}},
+		"a pool name in Cyrillic":  {pool("ею", routing.PoolConfig{DSN: "host=db"}), []string{"pools.ею" + badName}},
 		"a pool name of 64 bytes": {
 			pool(strings.Repeat("p", 64), routing.PoolConfig{DSN: "host=db"}),
-			[]string{"pools." + strings.Repeat("p", 64) + `: pool name "` + strings.Repeat("p", 64) + `"` + badName},
+			[]string{"pools." + strings.Repeat("p", 64) + badName},
 		},
 		"the longest pool name": {pool(strings.Repeat("P", 61)+".1", routing.PoolConfig{DSN: "host=db"}), nil},
 		"an @ in a password": {pool("main", routing.PoolConfig{DSN: "postgres://app:hunter@2.example@db/x"}),
@@ -85,11 +85,11 @@ func TestConfig_Validate(t *testing.T) {
 		"no dsn": {pool("main", routing.PoolConfig{}), []string{"pools.main.dsn: is empty; write dsn: ${env:NAME} or dsn: ${file:/path}"}},
 		"a setting of pgxpool": {
 			pool("main", routing.PoolConfig{DSN: "postgres://app:hunter2@db1/app?pool_min_conns=2&pool_max_conns=50"}),
-			[]string{"pools.main.dsn: sets pool_max_conns, which has no effect; use max_conns", "pools.main.dsn: sets pool_min_conns, which has no effect; use max_conns"},
+			[]string{"pools.main.dsn: sets a pool_… of pgxpool, which has no effect; use max_conns", "pools.main.dsn: sets a pool_… of pgxpool, which has no effect; use max_conns"},
 		},
 		"text that is not UTF-8": {
 			pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app?Client_Encoding=latin1"}),
-			[]string{`pools.main.dsn: sets client_encoding to "latin1", and this program writes and reads UTF-8; leave it out`},
+			[]string{`pools.main.dsn: sets client_encoding, and this program writes and reads UTF-8; leave it out`},
 		},
 		"text that is":             {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app?client_encoding=utf-8"}), nil},
 		"a setting of the server":  {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app?statement_timeout=5s"}), nil},
@@ -100,7 +100,7 @@ func TestConfig_Validate(t *testing.T) {
 		"a pooler that is none": {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app", TenantDSN: "postgres://app@db1/app"}),
 			[]string{"pools.main.tenant_dsn: is the same as dsn; leave it out; or have it lead to the pooler, and dsn to Postgres itself"}},
 		"a pooler on another network": {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app", TenantDSN: "postgres://app@10.0.0.7:6432/app?sslmode=prefer"}),
-			[]string{"pools.main.tenant_dsn: does not insist on TLS, so that anybody on the way can read and change what 10.0.0.7 is sent; add sslmode=verify-full, or set insecure: true beside it if nobody else is on the network"}},
+			[]string{"pools.main.tenant_dsn: does not insist on TLS, so that anybody on the way can read and change what the server is sent; add sslmode=verify-full, or set insecure: true beside it if nobody else is on the network"}},
 		"options for a pooler": {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app", TenantDSN: "postgres://app@db1:6432/app?options=-c%20work_mem%3D8MB"}),
 			[]string{"pools.main.tenant_dsn: sets options, which a pooler does not pass on; write each setting by itself, such as statement_timeout=5000 for options='-c statement_timeout=5000'"}},
 		"a pooler's DSN that is none": {pool("main", routing.PoolConfig{DSN: "postgres://app@db1/app", TenantDSN: "postgres://app:hunter2@db1:x/app"}),
@@ -123,7 +123,7 @@ func TestConfig_Validate(t *testing.T) {
 		},
 		"one schema for all of the table": {
 			func(c *routing.Config) { c.Tenants.Schema = "app" },
-			[]string{`tenants.schema: "app" has no {tenant}: tenants to whom the table gives no schema would share one; write a pattern such as "t_{tenant}"`},
+			[]string{`tenants.schema: has no {tenant}: tenants to whom the table gives no schema would share one; write a pattern such as "t_{tenant}"`},
 		},
 		"one schema, one tenant": {
 			func(c *routing.Config) {
@@ -135,34 +135,34 @@ func TestConfig_Validate(t *testing.T) {
 			func(c *routing.Config) {
 				c.Tenants = routing.TenantsConfig{Schema: "app", Static: map[tenancy.ID]routing.TenantConfig{"a": {Pool: "main"}, "b": {Pool: "main"}, "c": {Pool: "eu-1"}}}
 			},
-			[]string{`tenants.static.b: tenants "a" and "b" share schema "app" in pool "main"; give each its own schema`},
+			[]string{`tenants.static.b: has the schema of tenant "a", in the same pool; give each its own schema`},
 		},
 		"an impossible id":    {tenant("a\nb", routing.TenantConfig{Pool: "main"}), []string{"tenants.static.a\nb: tenant id \"a\\nb\" has the unprintable character U+000A"}},
 		"two that look alike": {tenant("ACME", routing.TenantConfig{Pool: "main"}), []string{`tenants.static.acme: differs from tenant "ACME" only in case; rename one of them`}},
 		"a tenant in no pool": {tenant("x", routing.TenantConfig{}), []string{"tenants.static.x.pool: is empty; name one of pools"}},
 		"a tenant in an unknown pool": {
 			tenant("x", routing.TenantConfig{Pool: "eu-2"}),
-			[]string{`tenants.static.x.pool: tenant "x" is mapped to pool "eu-2", which is not under pools; ` + pools},
+			[]string{`tenants.static.x.pool: is not under pools; did you mean eu-1?`},
 		},
-		"a reserved schema": {tenant("x", routing.TenantConfig{Pool: "main", Schema: "pg_catalog"}), []string{`tenants.static.x: tenant "x": schema "pg_catalog" is not a tenant's: give it a schema of its own`}},
-		"a reserved role":   {tenant("x", routing.TenantConfig{Pool: "main", Role: "none"}), []string{`tenants.static.x: tenant "x": role "none" is reserved by Postgres`}},
+		"a reserved schema": {tenant("x", routing.TenantConfig{Pool: "main", Schema: "pg_catalog"}), []string{`tenants.static.x: has a schema that is not a tenant's: give it a schema of its own`}},
+		"a reserved role":   {tenant("x", routing.TenantConfig{Pool: "main", Role: "none"}), []string{`tenants.static.x: has a role that is reserved by Postgres`}},
 		"schemas in common": {
 			func(c *routing.Config) {
 				c.Tenants.Schemas = []string{"public", "tenure", "acme", "t_{tenant}", ""}
 			},
 			[]string{
-				`tenants.schemas: "tenure" is not what tenants have in common; write schemas of the application, such as [public]`,
-				`tenants.schemas: schema "acme" is tenant "acme"'s; put what tenants have in common into a schema of its own`,
-				`tenants.schemas: "t_{tenant}" stands for another schema for each tenant; write the name itself: a tenant's own schema is searched first in any case`,
-				`tenants.schemas: schema is empty; write schemas of the application, such as [public]`,
+				`tenants.schemas[1]: is not what tenants have in common, but Tenure's own or Postgres' own; write schemas of the application, such as [public]`,
+				`tenants.schemas[2]: is tenant "acme"'s; put what tenants have in common into a schema of its own`,
+				`tenants.schemas[3]: has {tenant}, which stands for another schema for each tenant; write the name itself: a tenant's own schema is searched first in any case`,
+				`tenants.schemas[4]: is empty; write schemas of the application, such as [public]`,
 			},
 		},
-		"the nodes' own user":             {tenant("x", routing.TenantConfig{Pool: "main", Role: "app"}), []string{`tenants.static.x: role "app" of tenant "x" is the user that nodes connect to pool "main" as, which has all tenants' jobs; give the tenant another role, or have nodes connect as another user`}},
-		"a schema twice":                  {tenant("x", routing.TenantConfig{Pool: "main", Schema: "acme"}), []string{`tenants.static.x: tenants "acme" and "x" share schema "acme" in pool "main"; give each its own schema`}},
+		"the nodes' own user":             {tenant("x", routing.TenantConfig{Pool: "main", Role: "app"}), []string{`tenants.static.x: has the role that nodes connect to its pool as, which has all tenants' jobs; give the tenant another role, or have nodes connect as another user`}},
+		"a schema twice":                  {tenant("x", routing.TenantConfig{Pool: "main", Schema: "acme"}), []string{`tenants.static.x: has the schema of tenant "acme", in the same pool; give each its own schema`}},
 		"the same schema in another pool": {tenant("x", routing.TenantConfig{Pool: "eu-1", Schema: "acme"}), nil},
 
-		"a table in an unknown pool": {table(func(c *routing.TableConfig) { c.Pool = "eu-2" }), []string{`tenants.table.pool: "eu-2" is not under pools; ` + pools}},
-		"a table in no pool":         {table(func(c *routing.TableConfig) { c.Pool = "" }), []string{`tenants.table.pool: "" is not under pools; ` + pools}},
+		"a table in an unknown pool": {table(func(c *routing.TableConfig) { c.Pool = "eu-2" }), []string{`tenants.table.pool: is not under pools; did you mean eu-1?`}},
+		"a table in no pool":         {table(func(c *routing.TableConfig) { c.Pool = "" }), []string{`tenants.table.pool: is not under pools; ` + pools}},
 		"no query":                   {table(func(c *routing.TableConfig) { c.Query = " \n" }), []string{"tenants.table.query: is empty" + goodQuery}},
 		"a query about nobody":       {table(func(c *routing.TableConfig) { c.Query = "SELECT 'main'" }), []string{"tenants.table.query: does not use $1, the tenant's id" + goodQuery}},
 		"a move to nowhere": {table(func(c *routing.TableConfig) { c.Move = "UPDATE t SET pool = 'x' WHERE id = $1" }),
@@ -175,7 +175,7 @@ func TestConfig_Validate(t *testing.T) {
 				}
 				c.Tenants.Table.Pool = "x"
 			},
-			[]string{`tenants.table.pool: "x" is not under pools; pools are: eu-1, main, p00, p01, p02, p03, p04, p05, …`},
+			[]string{`tenants.table.pool: is not under pools; pools are: eu-1, main, p00, p01, p02, p03, p04, p05, …`},
 		},
 		"several at once, in order": {
 			func(c *routing.Config) {
@@ -187,8 +187,8 @@ func TestConfig_Validate(t *testing.T) {
 				"pools.eu-1.dsn: is empty; write dsn: ${env:NAME} or dsn: ${file:/path}",
 				"pools.main.dsn: is empty; write dsn: ${env:NAME} or dsn: ${file:/path}",
 				"pools.main.max_conns: 1 connections: 4 to 1000 are allowed",
-				`tenants.static.acme.pool: tenant "acme" is mapped to pool "x", which is not under pools; ` + pools,
-				`tenants.static.acme: tenant "acme": role "pg_x" is reserved by Postgres`,
+				`tenants.static.acme.pool: is not under pools; ` + pools,
+				`tenants.static.acme: has a role that is reserved by Postgres`,
 				"tenants.table.query: is empty" + goodQuery,
 				"tenants.table.cache: -1ns is negative",
 			},
@@ -247,7 +247,7 @@ func TestDSNNamesAFileThatCannotBeRead(t *testing.T) {
 	for _, option := range []string{"sslrootcert", "sslcert"} {
 		c := good()
 		c.Pools["main"] = routing.PoolConfig{DSN: "postgres://app:hunter2@db.internal/app?sslmode=verify-full&sslkey=/etc/none&" + option + "=/etc/none"}
-		require.EqualError(t, c.Validate(), "pools.main.dsn: names a file that cannot be read: open /etc/none: no such file or directory; correct its sslrootcert, sslcert, sslkey or servicefile, or let this node read the file")
+		require.EqualError(t, c.Validate(), "pools.main.dsn: names a file that cannot be read: no such file or directory; correct its sslrootcert, sslcert, sslkey or servicefile, or let this node read the file")
 	}
 }
 

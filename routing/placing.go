@@ -27,55 +27,69 @@ func (t TenantsConfig) place(id tenancy.ID, pool, schema, role string) (tenancy.
 	if role == "" {
 		role = strings.ReplaceAll(t.Role, "{tenant}", string(id))
 	}
-	if err := validateIdentifier("schema", schema); err != nil {
-		return tenancy.Tenant{}, fmt.Errorf("tenant %q: %w", id, err)
+	bad := wrongIdentifier(schema)
+	if schema == "public" || schema == "tenure" || schema == "information_schema" || strings.HasPrefix(schema, "pg_") {
+		bad = "is not a tenant's: give it a schema of its own"
 	}
-	switch {
-	case schema == "public" || schema == "tenure" || schema == "information_schema" || strings.HasPrefix(schema, "pg_"):
-		return tenancy.Tenant{}, fmt.Errorf("tenant %q: schema %q is not a tenant's: give it a schema of its own", id, schema)
-	case role == "":
-	case strings.HasPrefix(role, "pg_") || role == "none" || role == "public":
-		return tenancy.Tenant{}, fmt.Errorf("tenant %q: role %q is reserved by Postgres", id, role)
-	default:
-		if err := validateIdentifier("role", role); err != nil {
-			return tenancy.Tenant{}, fmt.Errorf("tenant %q: %w", id, err)
-		}
+	if bad != "" {
+		return tenancy.Tenant{}, &nameError{id, "schema", schema, bad}
+	}
+	if role != "" {
+		bad = wrongIdentifier(role)
+	}
+	if strings.HasPrefix(role, "pg_") || role == "none" || role == "public" {
+		bad = "is reserved by Postgres"
+	}
+	if bad != "" {
+		return tenancy.Tenant{}, &nameError{id, "role", role, bad}
 	}
 	return tenancy.Tenant{ID: id, Pool: pool, Schema: schema, Role: role}, nil
 }
 
-func validateIdentifier(what, name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("%s is empty", what)
-	case len(name) > maxIdentifier:
-		return fmt.Errorf("%s %q has %d bytes: Postgres would cut it after %d", what, name, len(name), maxIdentifier)
-	case strings.ContainsRune(name, 0):
-		return fmt.Errorf("%s %q holds a NUL byte", what, name)
-	case name == "$user":
-		return fmt.Errorf("%s %q means another schema for every role", what, name)
-	}
-	return nil
+// nameError is a schema or a role that no tenant can have.
+type nameError struct {
+	tenant     tenancy.ID
+	what, name string
+	fault      string
 }
 
-func validatePoolName(name string) error {
+func (e *nameError) Error() string {
+	return fmt.Sprintf("tenant %q: %s %q %s", e.tenant, e.what, e.name, e.fault)
+}
+
+// wrongIdentifier is what is wrong with a name, "" for nothing.
+func wrongIdentifier(name string) string {
+	switch {
+	case name == "":
+		return "is empty"
+	case len(name) > maxIdentifier:
+		return fmt.Sprintf("has %d bytes: Postgres would cut it after %d", len(name), maxIdentifier)
+	case strings.ContainsRune(name, 0):
+		return "holds a NUL byte"
+	case name == "$user":
+		return "means another schema for every role"
+	}
+	return ""
+}
+
+func isPoolName(name string) bool {
 	ok := name != "" && len(name) <= maxIdentifier
 	for i, c := range []byte(name) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		ok = ok && (letter || i > 0 && (c == '-' || c == '_' || c == '.'))
 	}
-	if !ok {
-		return fmt.Errorf("pool name %q: 1 to %d letters, digits and . _ - are allowed, beginning with a letter or a digit", name, maxIdentifier)
-	}
-	return nil
+	return ok
 }
 
-// listPools names the pools there are.
-func listPools(pools map[string]PoolConfig) string {
+// choosePool is the fix for the name of a pool that there is not.
+func choosePool(pools map[string]PoolConfig, name string) string {
 	if len(pools) == 0 {
 		return "there is no pool yet: name it under pools"
 	}
 	names := slices.Sorted(maps.Keys(pools))
+	if fix := fault.DidYouMean(name, names); fix != "" {
+		return fix
+	}
 	if len(names) > 8 {
 		names = append(names[:8], "…")
 	}
@@ -124,21 +138,23 @@ func (c Config) AllRoles() (roles map[string]string, all bool) {
 
 // validateSchemas refuses what tenants cannot have in common.
 func (t TenantsConfig) validateSchemas(l *fault.List, path string, schemas []string) {
-	for _, name := range schemas {
-		err := validateIdentifier("schema", name)
+	for i, name := range schemas {
+		path := fmt.Sprintf("%s[%d]", path, i)
+		const fix = "write schemas of the application, such as [public]"
+		bad := wrongIdentifier(name)
 		switch {
-		case err != nil:
-			l.Add(path, `write schemas of the application, such as [public]`, "%v", err)
+		case bad != "":
+			l.Add(path, fix, "%s", bad)
 		case name == "tenure" || name == "information_schema" || strings.HasPrefix(name, "pg_"):
-			l.Add(path, `write schemas of the application, such as [public]`, "%q is not what tenants have in common", name)
+			l.Add(path, fix, "is not what tenants have in common, but Tenure's own or Postgres' own")
 		case strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }):
-			l.Add(path, "give it a name of ASCII letters", "%q is read in another way by clients of another encoding", name)
+			l.Add(path, "give it a name of ASCII letters", "is read in another way by clients of another encoding")
 		case strings.Contains(name, "{tenant}"):
-			l.Add(path, "write the name itself: a tenant's own schema is searched first in any case", "%q stands for another schema for each tenant", name)
+			l.Add(path, "write the name itself: a tenant's own schema is searched first in any case", "has {tenant}, which stands for another schema for each tenant")
 		}
 		for _, id := range slices.Sorted(maps.Keys(t.Static)) {
 			if placed, ok := t.listed(id); ok && placed.Schema == name {
-				l.Add(path, "put what tenants have in common into a schema of its own", "schema %q is tenant %q's", name, id)
+				l.Add(path, "put what tenants have in common into a schema of its own", "is tenant %q's", id)
 				break
 			}
 		}

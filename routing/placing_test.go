@@ -52,7 +52,7 @@ func TestPlace_refuses(t *testing.T) {
 		schema, role string
 		want         string
 	}{
-		"no schema":              {TenantsConfig{}, "acme", "", "", `tenant "acme": schema is empty`},
+		"no schema":              {TenantsConfig{}, "acme", "", "", `tenant "acme": schema "" is empty`},
 		"public":                 {TenantsConfig{Schema: "{tenant}"}, "public", "", "", `tenant "public": schema "public" ` + notATenants},
 		"our own":                {TenantsConfig{Schema: "{tenant}"}, "tenure", "", "", `schema "tenure" ` + notATenants},
 		"our own by pattern":     {TenantsConfig{Schema: "ten{tenant}"}, "ure", "", "", `schema "tenure" ` + notATenants},

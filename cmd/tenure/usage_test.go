@@ -226,16 +226,11 @@ acquire:
 tenants:
   static: {acme: mian}
 `)
-	want := strings.ReplaceAll(`FILE:4:5: error: unknown key "max_con"
-    4 |     max_con: 5
-      |     ^
+	want := strings.ReplaceAll(`FILE:4:5: error: pools.main.max_con is an unknown key
       = did you mean max_conns?
-FILE:6:15: error: "5 minutes" is not a duration: write 90s, 5m, 1h30m or PT5M
-    6 |   lock: {ttl: 5 minutes}
-      |               ^
-FILE:8:18: error: tenant "acme" is mapped to pool "mian", which is not under pools
-    8 |   static: {acme: mian}
-      |                  ^
+FILE:6:15: error: acquire.lock.ttl is not a duration
+      = write 90s, 5m, 1h30m or PT5M
+FILE:8:18: error: tenants.static.acme.pool is not under pools
       = did you mean main?
 3 problems in FILE; nothing was changed
 `, "FILE", bad)

@@ -173,7 +173,7 @@ func TestConfig(t *testing.T) {
 	_, err = good.Ring().Newest(t.Context(), "acme")
 	require.ErrorIs(t, err, ErrNoKey)
 	bad := Config{Kinds: []string{"a b"}, Keys: []string{"short", text("k1", 1), text("k1", 2)}, Tenants: map[tenancy.ID]TenantKeys{"acme": {Keys: []string{"k:AA=="}}}}
-	for _, says := range []string{"encryption.kinds[0]: kind", "encryption.keys[0]: is not a key", "encryption.keys[2]: has the id", "encryption.tenants.acme.keys[0]: has a secret of 1 bytes"} {
+	for _, says := range []string{"encryption.kinds[0]: is not a name", "encryption.keys[0]: is not a key", "encryption.keys[2]: has the id", "encryption.tenants.acme.keys[0]: has a secret of 1 bytes"} {
 		require.ErrorContains(t, bad.Validate(), says)
 	}
 	require.ErrorContains(t, Config{Kinds: []string{"k"}}.Validate(), "encryption.kinds: has kinds to encrypt, and no keys")

@@ -30,8 +30,8 @@ type TenantKeys struct {
 func (c Config) Validate() error {
 	var l fault.List
 	for i, k := range c.Kinds {
-		if err := job.ValidateKind("kind", k); err != nil {
-			l.Add("encryption.kinds["+strconv.Itoa(i)+"]", "", "%v", err)
+		if job.ValidateKind("kind", k) != nil {
+			l.Add("encryption.kinds["+strconv.Itoa(i)+"]", "", "is not a name: 1 to 128 letters, digits and . _ : / - are allowed, beginning with a letter or a digit")
 		}
 	}
 	if len(c.Kinds) > 0 && len(c.Keys) == 0 && len(c.Tenants) == 0 {
@@ -46,7 +46,7 @@ func (c Config) Validate() error {
 			case err != nil:
 				l.Add(at, "put an id, a colon and what openssl rand -base64 32 prints into a file, and refer to it: ${file:/run/secrets/tenure_2026-11}", "%v", err)
 			case seen[k.id]:
-				l.Add(at, "give each key an id of its own", "has the id %q of a key before it", k.id)
+				l.Add(at, "give each key an id of its own", "has the id of a key before it")
 			}
 			seen[k.id] = true
 		}

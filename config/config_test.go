@@ -371,7 +371,7 @@ func FuzzParse(f *testing.F) {
 	// Without comments: Go takes its time to minimise long inputs.
 	f.Add(regexp.MustCompile(`(?m)^ *#.*\n|^\n`).ReplaceAll(setting.ReplaceAll(data, []byte("$1$2")), nil))
 	f.Add([]byte(Minimal))
-	for _, s := range []string{"pools: {a: {dsn: 'postgres://u:p@h/d'}}\ncluster: {keys: [AAECAwQFBgcICQoLDA0ODw==]}", "a: &x [*x]\n<<: *x", "pools:\n\t- a", "? {a: b}\n: c", "---\n...\n---\n", "a: !!binary x", "pools: {a: {dsn: \"$${x\", max_conns: 0x5}}"} {
+	for _, s := range []string{"pools: {a: {dsn: 'postgres://u:p@h/d'}}\ncluster: {keys: [AAECAwQFBgcICQoLDA0ODw==]}", "a: &x [*x]\n<<: *x", "pools:\n\t- a", "? {a: b}\n: c", "---\n...\n---\n", "a: !!binary x", "pools: {a: {dsn: 'postgres://: @'}}", "pools: {a: {dsn: \"$${x\", max_conns: 0x5}}"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -59,25 +59,27 @@ func (c Config) showScalar(n *yaml.Node, path string) {
 	r, referred := c.references[path]
 	// A program may have set another value since the file was read.
 	referred = referred && r.value == n.Value
-	isKey := holdsKey(path)
-	isDSN := holdsDSN(path)
+	text := n.Value
 	switch {
-	case referred && isDSN:
-		n.SetString(maskDSN(r.source))
-	case referred && !(isKey && isLiteral(r.source)):
-		n.SetString(r.source)
-	case isDSN:
-		masked := maskDSN(n.Value)
+	case referred && holdsDSN(path):
+		text = maskDSN(r.source)
+	case referred && !(holdsKey(path) && isLiteral(r.source)):
+		text = r.source
+	case holdsKey(path):
+		text = "${env:" + keyVariable(path) + "}"
+	case holdsDSN(path):
+		text = escape(maskDSN(n.Value))
 		if _, err := pgconn.ParseConfig(n.Value); err != nil {
-			masked = mask // of what cannot be read nobody knows what is a password
+			text = mask // of what cannot be read nobody knows what is a password
 		}
-		n.SetString(escape(masked))
-	case isKey:
-		n.SetString("${env:" + keyVariable(path) + "}")
 	case textWithPassword.MatchString(n.Value) && !strings.HasPrefix(path, "tenants.table."): // by a program
-		n.SetString(mask)
+		text = mask
 	case n.Tag == "!!str":
-		n.Value = escape(n.Value)
+		text = escape(n.Value)
+	}
+	if text != n.Value {
+		n.Style = 0 // that of the value; this may not need its quotes
+		n.SetString(text)
 	}
 }
 

@@ -35,7 +35,7 @@ func ValidateText(what, s string) error {
 func EncodeMeta(values map[string]any) ([]byte, error) {
 	for key := range values {
 		if strings.HasPrefix(key, ReservedPrefix) {
-			return nil, fmt.Errorf("Meta: key %q: those that begin with %s are Tenure's own", key, ReservedPrefix)
+			return nil, fmt.Errorf("meta: key %q: those that begin with %s are Tenure's own", key, ReservedPrefix)
 		}
 	}
 	b, err := json.Marshal(values)
@@ -43,7 +43,7 @@ func EncodeMeta(values map[string]any) ([]byte, error) {
 		err = CheckPayload(b)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("Meta: %w", err)
+		return nil, fmt.Errorf("meta: %w", err)
 	}
 	return b, nil
 }
@@ -51,7 +51,7 @@ func EncodeMeta(values map[string]any) ([]byte, error) {
 // ValidateExclusiveKey says what of an exclusive key cannot be.
 func ValidateExclusiveKey(key string) error {
 	if key == "" || len(key) > MaxKey {
-		return fmt.Errorf("Exclusive: the key has %d bytes: 1 to %d are allowed", len(key), MaxKey)
+		return fmt.Errorf("exclusive key of %d bytes: 1 to %d are allowed", len(key), MaxKey)
 	}
 	return ValidateText("exclusive key", key)
 }

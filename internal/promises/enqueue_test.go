@@ -74,7 +74,7 @@ func TestEnqueueRefuses(t *testing.T) {
 		"a key that is no text":     {option: tenure.Unique("a\xff"), says: "UTF-8"},
 		"a long correlation id":     {option: tenure.Correlation(strings.Repeat("k", 1025)), says: "1024"},
 		"a correlation id, no text": {option: tenure.Correlation("\xc3("), says: "UTF-8"},
-		"a value beside":            {option: tenure.Meta(map[string]any{"a": func() {}}), says: "Meta: "},
+		"a value beside":            {option: tenure.Meta(map[string]any{"a": func() {}}), says: "meta: "},
 		"a value's NUL":             {option: tenure.Meta(map[string]any{"a": "\x00"}), says: `\u0000`},
 		"an unknown tenant":         {tenant: "nobody", says: `unknown tenant "nobody"`},
 		"a tenant's id":             {tenant: "t1\xff", says: "UTF-8"},

@@ -304,7 +304,7 @@ func TestSchedulesByTheAPI(t *testing.T) {
 		"queue":        func(s *operate.Schedule) { s.Queue = "two words" },
 		"priority":     func(s *operate.Schedule) { s.Priority = job.MinPriority - 1 },
 		"max attempts": func(s *operate.Schedule) { s.MaxAttempts = -1 },
-		"Meta":         func(s *operate.Schedule) { s.Meta = map[string]any{job.ReservedPrefix + "x": 1} },
+		"meta":         func(s *operate.Schedule) { s.Meta = map[string]any{job.ReservedPrefix + "x": 1} },
 		"rule":         func(s *operate.Schedule) { s.Rule = "61 * * * *" },
 		"time_zone":    func(s *operate.Schedule) { s.TimeZone = "Europe/Amsterdm" },
 		"missed":       func(s *operate.Schedule) { s.Missed = "some" },

@@ -49,16 +49,16 @@ var (
 // Refused tells whether err says that what was asked for, or what was configured,
 // is wrong, so that trying again unchanged is of no use: an unknown tenant or kind,
 // arguments or options that cannot be, a transaction on another database, a pool
-// that is not migrated, a standby, or the same as another, a row of tenants.table
-// that cannot be used, an address that cannot be listened on. Of these an [job.InputError] can be shown to
+// that is not migrated, a standby, or the same as another, a tenant's place
+// that cannot be used, an address that cannot be listened on. Of these a [job.InputError] can be shown to
 // anybody.
 func Refused(err error) bool {
 	var pool *store.PoolError
 	var input *job.InputError
-	var row *routing.RowError
+	var route *routing.RouteError
 	var socket *net.OpError
 	var move *tenantmove.RefusedError
-	return errors.As(err, &pool) || errors.As(err, &input) || errors.As(err, &move) || errors.As(err, &row) || errors.Is(err, ErrUnknownTenant) ||
+	return errors.As(err, &pool) || errors.As(err, &input) || errors.As(err, &move) || errors.As(err, &route) || errors.Is(err, ErrUnknownTenant) ||
 		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, ErrNotAllowed) || errors.Is(err, tenancy.ErrNoTenant) ||
 		errors.Is(err, routing.ErrInUse) || errors.Is(err, routing.ErrHasJobs) ||
 		errors.As(err, &socket) && socket.Op == "listen"

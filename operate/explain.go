@@ -1,11 +1,13 @@
 package operate
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // WaitReason is why a job does not run, in a word.
@@ -71,7 +73,10 @@ func (e *Explanation) explainState() {
 // explainRoute is about a job of whose tenant no rule knows that it lives where the job is; unrouted: why.
 func (e *Explanation) explainRoute(unrouted error) {
 	e.Reason, e.Text = WaitsForRoute, unrouted.Error()
-	e.Advice = fmt.Sprintf("add the tenant, or correct its route; or tenure tenants reassign %q --to TENANT gives its jobs to another one; or tenure jobs cancel --tenant %q ends them", e.Job.Tenant, e.Job.Tenant)
+	e.Advice = fmt.Sprintf("correct its route; or tenure jobs cancel --tenant %q ends its jobs", e.Job.Tenant)
+	if errors.Is(unrouted, tenancy.ErrUnknownTenant) {
+		e.Advice = fmt.Sprintf("add the tenant, or correct its route; or tenure tenants reassign %q --to TENANT gives its jobs to another one; or tenure jobs cancel --tenant %q ends them", e.Job.Tenant, e.Job.Tenant)
+	}
 }
 
 // explainWait is about a job that waits.

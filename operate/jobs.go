@@ -202,7 +202,7 @@ func (o *Jobs) Explain(ctx context.Context, id job.ID) (Explanation, error) {
 // unrouted is why no job of a tenant is claimed in a pool, as far as that is up to routing rules; nil: one leads there,
 // or could not be asked.
 func (o *Jobs) unrouted(ctx context.Context, id tenancy.ID, pool string) error {
-	var unusable *routing.RowError
+	var unusable *routing.RouteError
 	switch _, home, err := o.proc.Router.Resolve(ctx, id); {
 	case errors.Is(err, tenancy.ErrUnknownTenant), errors.As(err, &unusable):
 		return err

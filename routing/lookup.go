@@ -76,7 +76,7 @@ func (l *lookupTable) lookUp(ctx context.Context, id tenancy.ID) (t tenancy.Tena
 
 // isAnswer tells whether the table has said something, be it of no use.
 func isAnswer(err error) bool {
-	var unusable *RowError
+	var unusable *RouteError
 	return err == nil || errors.Is(err, tenancy.ErrUnknownTenant) || errors.As(err, &unusable)
 }
 
@@ -137,7 +137,7 @@ func (l *lookupTable) checkAlone(ctx context.Context, id tenancy.ID, t tenancy.T
 		case !isAnswer(err):
 			return err
 		case err == nil && schemaIn{now.Pool, now.Schema} == key:
-			return &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", other, id, t.Schema, t.Pool)}
+			return rowError("tenants %q and %q share schema %q in pool %q: give each its own schema", other, id, t.Schema, t.Pool)
 		}
 		l.mu.Lock()
 		if l.users[key] == other {
@@ -198,14 +198,19 @@ func (l *lookupTable) placedIn(pool string, most int) (there []tenancy.ID) {
 	return there
 }
 
-// RowError says that the lookup table's row for a tenant cannot be used.
-type RowError struct{ err error }
+// RouteError says that where the lookup table, or the configuration, places a tenant cannot be used.
+type RouteError struct{ err error }
 
-// Error names the table.
-func (e *RowError) Error() string { return "tenants.table: " + e.err.Error() }
+// Error says what is wrong with the place.
+func (e *RouteError) Error() string { return e.err.Error() }
 
-// Unwrap returns what is wrong with the row.
-func (e *RowError) Unwrap() error { return e.err }
+// Unwrap returns it.
+func (e *RouteError) Unwrap() error { return e.err }
+
+// rowError names the table.
+func rowError(format string, args ...any) *RouteError {
+	return &RouteError{fmt.Errorf("tenants.table: "+format, args...)}
+}
 
 // ask is one query.
 func (l *lookupTable) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, error) {
@@ -222,16 +227,16 @@ func (l *lookupTable) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, e
 	case errors.Is(err, pgx.ErrNoRows):
 		return tenancy.Tenant{}, fmt.Errorf("%w %q: neither tenants.static nor tenants.table knows it", tenancy.ErrUnknownTenant, id)
 	case errors.Is(err, pgx.ErrTooManyRows):
-		return tenancy.Tenant{}, &RowError{fmt.Errorf("more than one row for tenant %q: make its id unique there, or let the query choose one", id)}
+		return tenancy.Tenant{}, rowError("more than one row for tenant %q: make its id unique there, or let the query choose one", id)
 	case err != nil:
 		return tenancy.Tenant{}, err
 	}
 	t, err := l.tenants.place(id, values[0], values[1], values[2])
 	if err != nil {
-		return tenancy.Tenant{}, &RowError{err}
+		return tenancy.Tenant{}, rowError("%w", err)
 	}
 	if owner, ok := l.owners[schemaIn{t.Pool, t.Schema}]; ok {
-		return tenancy.Tenant{}, &RowError{fmt.Errorf("tenants %q and %q share schema %q in pool %q: give each its own schema", owner, id, t.Schema, t.Pool)}
+		return tenancy.Tenant{}, rowError("tenants %q and %q share schema %q in pool %q: give each its own schema", owner, id, t.Schema, t.Pool)
 	}
 	return t, nil
 }
@@ -242,7 +247,7 @@ func scanPlace(row pgx.CollectableRow) (place [3]string, err error) {
 	n := min(len(row.FieldDescriptions()), 3)
 	dest := []any{&v[0], &v[1], &v[2]}[:n]
 	if err := row.Scan(dest...); err != nil {
-		return place, &RowError{fmt.Errorf("its columns must be text: pool, schema, role: %w", err)}
+		return place, rowError("its columns must be text: pool, schema, role: %w", err)
 	}
 	for i, s := range v {
 		if s != nil {

@@ -110,7 +110,9 @@ func TestResolve_table(t *testing.T) {
 		} {
 			got, p, err := full.Resolve(t.Context(), id)
 			require.ErrorContains(t, err, want)
-			require.Equal(t, id == "unheard" || id == `x' OR 'a' = 'a`, errors.Is(err, tenancy.ErrUnknownTenant), "%v", err)
+			unknown, unusable := id == "unheard" || id == `x' OR 'a' = 'a`, new(routing.RouteError)
+			require.Equal(t, unknown, errors.Is(err, tenancy.ErrUnknownTenant), "%v", err)
+			require.Equal(t, !unknown && id.Validate() == nil, errors.As(err, &unusable), "%v", err)
 			require.Zero(t, got)
 			require.Nil(t, p)
 		}

@@ -207,8 +207,8 @@ func (r *Router) Pool(name string) (*Pool, bool) {
 }
 
 // Resolve says where a tenant lives: where the configuration places it or, if it was
-// moved from there, where to; see [Router.Forget]. ErrUnknownTenant: no rule knows it; RowError:
-// the lookup table says something that cannot be. Other errors mean that the table
+// moved from there, where to; see [Router.Forget]. ErrUnknownTenant: no rule knows it; RouteError:
+// a rule says something that cannot be. Other errors mean that the table
 // could not be asked.
 func (r *Router) Resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *Pool, error) {
 	return r.routes.Load().resolve(ctx, id)
@@ -260,7 +260,7 @@ func (r *Router) Reroute(ctx context.Context, id tenancy.ID, pool string) error 
 	case err != nil:
 		return fmt.Errorf("tenants.table.move for tenant %q: %w", id, err)
 	case tag.RowsAffected() != 1:
-		return &RowError{fmt.Errorf("move changed %d rows for tenant %q, not one: correct the statement", tag.RowsAffected(), id)}
+		return rowError("move changed %d rows for tenant %q, not one: correct the statement", tag.RowsAffected(), id)
 	}
 	r.Forget(id)
 	return nil

@@ -54,7 +54,7 @@ func (r *routes) resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *P
 	}
 	p, ok := r.pools[t.Pool]
 	if !ok {
-		return tenancy.Tenant{}, nil, &RowError{fmt.Errorf("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the row", id, t.Pool)}
+		return tenancy.Tenant{}, nil, rowError("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the row", id, t.Pool)
 	}
 	return r.followMoves(ctx, t, p)
 }
@@ -92,14 +92,14 @@ func (r *routes) followMoves(ctx context.Context, t tenancy.Tenant, p *Pool) (te
 		}
 		r.expireMoves(t.ID, begin)
 	}
-	return tenancy.Tenant{}, nil, fmt.Errorf("tenant %q was moved in a circle, which only a fail-over that lost commits can have done: set its row in tenure.tenant of the right pool to active", t.ID)
+	return tenancy.Tenant{}, nil, &RouteError{fmt.Errorf("tenant %q was moved in a circle, which only a fail-over that lost commits can have done: set its row in tenure.tenant of the right pool to active", t.ID)}
 }
 
 // admit refuses a tenant whose role is the user that the pool's connections are made as: its transactions would see
 // all tenants' jobs.
 func (p *Pool) admit(t tenancy.Tenant) (tenancy.Tenant, *Pool, error) {
 	if t.Role != "" && slices.Contains(p.latest.Load().users, t.Role) {
-		return tenancy.Tenant{}, nil, fmt.Errorf("tenant %q: its role %q is the user that nodes connect to pool %q as, which has all tenants' jobs: give the tenant another role, or have nodes connect as another user", t.ID, t.Role, p.Name)
+		return tenancy.Tenant{}, nil, &RouteError{fmt.Errorf("tenant %q: its role %q is the user that nodes connect to pool %q as, which has all tenants' jobs: give the tenant another role, or have nodes connect as another user", t.ID, t.Role, p.Name)}
 	}
 	return t, p, nil
 }
@@ -112,7 +112,7 @@ func (r *routes) nextPool(ctx context.Context, id tenancy.ID, p *Pool) (*Pool, e
 		if next := r.pools[row.Other]; next != nil {
 			return next, nil
 		}
-		return nil, fmt.Errorf("tenant %q has moved from pool %q to pool %q, which is not configured: add it under pools", id, p.Name, row.Other)
+		return nil, &RouteError{fmt.Errorf("tenant %q has moved from pool %q to pool %q, which is not configured: add it under pools", id, p.Name, row.Other)}
 	case store.TenantArriving: // it lives where it comes from until that pool is closed for it
 		if from := r.pools[row.Other]; from != nil && from.forwards.read(ctx, r.believeFor())[id].State == store.TenantMoving {
 			return from, nil

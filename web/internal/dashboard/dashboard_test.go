@@ -755,3 +755,24 @@ func TestPoolThatDoesNotAnswer(t *testing.T) {
 	m := deleting.FindStringSubmatch(b.until("/dead", "/dead/confirm"))
 	b.until(html.UnescapeString(m[1]), "all that match: at least 1</button>")
 }
+
+// While no pool can be used nothing is counted as none, and it is said where the reason is.
+func TestNoPoolCanBeUsed(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	cfg := config.Default()
+	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: "postgres://app@" + closed.Addr().String() + "/app?sslmode=disable"}}
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main"}}
+	client, err := tenure.NewClient(cfg)
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.Background())) }()
+	h, err := dashboard.Handler(client.Operator(), dashboard.Settings{Prefix: "/ops"})
+	require.NoError(t, err)
+	b := &bed{t: t, op: client.Operator(), handler: h, grant: access.Grant{Role: access.Admin}}
+	page := b.until("/", "the node&#39;s log and tenure doctor say why")
+	require.Contains(t, page, "How many there are is not known.")
+	require.NotContains(t, page, "</b>waiting<")
+}

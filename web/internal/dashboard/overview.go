@@ -39,6 +39,7 @@ func (p *poolRow) holds(s *operate.SessionStatus) bool {
 type overviewBody struct {
 	Problems []problem
 	Pools    []poolRow
+	Known    bool // some pool has answered, so that Totals are of something
 	Totals   operate.PoolLoad
 	Failing  string // the share of runs that failed of late; "": none has ended
 	Whole    bool   // jobs of all tenants may be counted
@@ -63,6 +64,7 @@ func overviewPage(v *visit) (view, error) {
 			works = append(works, g.found)
 		}
 		if l := p.Load; l != nil {
+			body.Known = true
 			t := &body.Totals
 			t.Waiting, t.Running, t.Timers, t.Awaiting, t.External = t.Waiting+l.Waiting, t.Running+l.Running, t.Timers+l.Timers, t.Awaiting+l.Awaiting, t.External+l.External
 			if l.Waiting > 0 {

@@ -116,7 +116,7 @@ func (v *visit) reasonOf(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "it did not answer in time"
 	case errors.Is(err, tenure.ErrPoolDown):
-		return "its database cannot be used"
+		return "the node's log and tenure doctor say why"
 	}
 	v.quiet.Warn("not everything was answered", zap.Error(err))
 	return "its database cannot be asked; the node's log and tenure doctor say why"

@@ -1,8 +1,11 @@
 package acquisition
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -236,7 +239,11 @@ func (m *maintenance) reportUnhandled() query {
 			return nil, err
 		}
 		if len(kinds) > 0 {
-			m.log.Warn("jobs wait and no live node has a handler for their kind", zap.Any("kinds", kinds))
+			names := slices.SortedFunc(maps.Keys(kinds), func(a, b string) int { return cmp.Or(cmp.Compare(kinds[b], kinds[a]), cmp.Compare(a, b)) })
+			for _, name := range names[min(len(names), mostKinds):] { // SQL can make up any number
+				delete(kinds, name)
+			}
+			m.log.Warn("jobs wait and no live node has a handler for their kind", zap.Any("kinds", kinds), zap.Int("of", len(names)))
 		}
 		left, err := store.LeftBehind(ctx, m.pool.Jobs())
 		if err != nil {

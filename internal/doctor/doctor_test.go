@@ -261,6 +261,22 @@ func TestUntakenTopics(t *testing.T) {
 	b.lacks("jobs of topic")
 }
 
+// A tenant's SQL can make up any number of kinds and topics: those with most, or the oldest, are told of by name.
+func TestManyKindsAndTopics(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.session(0, time.Hour)
+	b.exec("SELECT tenure.enqueue('acme', 'kind' || n, '{}') FROM generate_series(1, 1000) n")
+	b.exec("SELECT tenure.enqueue('acme', 'kind777', '{}')")
+	b.exec("SELECT tenure.enqueue_external('acme', 'topic' || n, '{}') FROM generate_series(1, 100) n")
+	b.exec("UPDATE tenure.external_job SET created_at = created_at - interval '1 h' - CASE kind WHEN 'topic77' THEN interval '1 h' ELSE '0' END")
+	b.finding("2 jobs of kind kind777 wait")
+	b.finding("jobs of 995 more kinds wait, and no live node has a handler for them: ")
+	b.finding("1 job of topic topic77 waits for workers outside the cluster, the oldest for 2h0m")
+	b.finding("jobs of 95 more topics wait for workers outside the cluster, for up to 1h0m")
+	require.Less(t, len(b.examine().Findings), 30)
+}
+
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t, storetest.DSN(t, "main", 1))

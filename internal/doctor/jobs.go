@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -87,10 +88,16 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 		return err
 	}
 	if len(p.live()) > 0 { // else that is the finding
-		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		told, others := mostFirst(kinds)
+		for _, kind := range told {
 			p.add(Error, "jobs", fmt.Sprintf("%s of kind %s %s, and no live node has a handler for it", plural.Count(kinds[kind], "job", "jobs"), kind, plural.Which(kinds[kind], "waits", "wait")), "they wait for ever",
 				fmt.Sprintf("start nodes that register the kind; or: tenure jobs list --kind %s, and tenure jobs cancel ID", kind))
 			p.about(About{Kind: kind, State: "waiting"})
+		}
+		if len(others) > 0 {
+			p.add(Error, "jobs", fmt.Sprintf("jobs of %s wait, and no live node has a handler for %s: %s", plural.Count(len(others), "more kind", "more kinds"), plural.Which(len(others), "it", "them"), some(others)), "they wait for ever",
+				"start nodes that register the kinds; or: tenure jobs cancel --kind "+others[0]+", and likewise for the others")
+			p.about(About{State: "waiting"})
 		}
 	}
 	left, err := store.LeftBehind(ctx, db)
@@ -135,6 +142,13 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 	return err
 }
 
+// mostFirst are kinds, those with most jobs first: told are those of which each is a finding, as SQL can make up any number.
+func mostFirst(jobs map[string]int) (told, others []string) {
+	kinds := slices.SortedFunc(maps.Keys(jobs), func(a, b string) int { return cmp.Or(cmp.Compare(jobs[b], jobs[a]), cmp.Compare(a, b)) })
+	n := min(len(kinds), mostListed)
+	return kinds[:n], kinds[n:]
+}
+
 // checkStanding looks for tenants that are frozen, for jobs that wait for long, and for topics of which no worker outside the cluster takes jobs.
 func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 	tenants, err := store.TenantRows(ctx, db)
@@ -169,12 +183,18 @@ func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 		p.about(About{Queue: oldest.Queue, Kind: oldest.Kind, State: "waiting"})
 	}
 	topics, err := store.UntakenTopics(ctx, db)
-	for _, t := range topics {
-		if t.Oldest > overdue {
-			p.add(Warning, "jobs", fmt.Sprintf("%s of topic %s %s for workers outside the cluster, the oldest for %v, and none has one locked", plural.Count(t.Jobs, "job", "jobs"), t.Name, plural.Which(t.Jobs, "waits", "wait"), t.Oldest.Round(time.Second)),
-				"they wait until a worker asks for the topic", fmt.Sprintf("start its workers, or look into their logs; tenure jobs list --kind %s", t.Name))
-			p.about(About{Kind: t.Name, State: "waiting"})
+	topics = slices.DeleteFunc(topics, func(t store.Topic) bool { return t.Oldest <= overdue })
+	slices.SortStableFunc(topics, func(a, b store.Topic) int { return cmp.Compare(b.Oldest, a.Oldest) })
+	for i, t := range topics {
+		if i == mostListed {
+			p.add(Warning, "jobs", fmt.Sprintf("jobs of %s wait for workers outside the cluster, for up to %v, and none has one locked", plural.Count(len(topics)-i, "more topic", "more topics"), t.Oldest.Round(time.Second)),
+				"they wait until a worker asks for the topic", fmt.Sprintf("start the topics' workers, or look into their logs; tenure jobs list --kind %s, say", t.Name))
+			p.about(About{State: "waiting"})
+			break
 		}
+		p.add(Warning, "jobs", fmt.Sprintf("%s of topic %s %s for workers outside the cluster, the oldest for %v, and none has one locked", plural.Count(t.Jobs, "job", "jobs"), t.Name, plural.Which(t.Jobs, "waits", "wait"), t.Oldest.Round(time.Second)),
+			"they wait until a worker asks for the topic", fmt.Sprintf("start its workers, or look into their logs; tenure jobs list --kind %s", t.Name))
+		p.about(About{Kind: t.Name, State: "waiting"})
 	}
 	return err
 }

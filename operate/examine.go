@@ -3,7 +3,6 @@ package operate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -110,15 +109,19 @@ func newFindings(all []doctor.Finding) []Finding {
 // for within at most (0: five seconds), and changes nothing. A pool that does not answer, or not in
 // time, is a finding. The error is about the configuration or a pool that it does not name.
 func Examine(ctx context.Context, cfg config.Config, within time.Duration, pools ...string) (Examination, error) {
+	return examine(ctx, cfg, doctor.Options{Pools: pools, Within: within})
+}
+
+func examine(ctx context.Context, cfg config.Config, o doctor.Options) (Examination, error) {
 	if err := cfg.Validate(); err != nil {
 		return Examination{}, err
 	}
-	for _, name := range pools {
+	for _, name := range o.Pools {
 		if _, ok := cfg.Pools[name]; !ok {
 			return Examination{}, fmt.Errorf("pool %q is not under pools", name)
 		}
 	}
-	e := doctor.Examine(ctx, cfg, doctor.Options{Pools: pools, Within: within})
+	e := doctor.Examine(ctx, cfg, o)
 	return Examination{newFindings(e.Findings), e.Examined, e.Partly}, nil
 }
 
@@ -133,15 +136,15 @@ func (o *Operator) ExamineWork(ctx context.Context, pool string) (found PoolFind
 		return found, err
 	}
 	err = process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) (err error) {
-		found.work, err = doctor.ExamineWork(ctx, db, *o.proc.Cfg.Load(), pool, func(ctx context.Context, tenants []string) []string {
-			return slices.DeleteFunc(tenants, func(id string) bool {
-				_, _, err := o.proc.Router.Resolve(ctx, tenancy.ID(id))
-				return !errors.Is(err, tenancy.ErrUnknownTenant)
-			})
-		})
+		found.work, err = doctor.ExamineWork(ctx, db, *o.proc.Cfg.Load(), pool, o.resolve)
 		return err
 	})
 	return found, routing.NamePool(pool, err)
+}
+
+func (o *Operator) resolve(ctx context.Context, id tenancy.ID) error {
+	_, _, err := o.proc.Router.Resolve(ctx, id)
+	return err
 }
 
 // MergeFindings is what is wrong with the work of several pools, the worst first.
@@ -156,5 +159,5 @@ func MergeFindings(pools []PoolFindings) []Finding {
 // Examine is [Examine] for the configuration that the operator's process was started with, or has
 // loaded since, its pools as they are.
 func (o *Operator) Examine(ctx context.Context, within time.Duration, pools ...string) (Examination, error) {
-	return Examine(ctx, *o.proc.Cfg.Load(), within, pools...)
+	return examine(ctx, *o.proc.Cfg.Load(), doctor.Options{Pools: pools, Within: within, Resolve: o.resolve})
 }

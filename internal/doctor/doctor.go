@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Severity says how bad a finding is.
@@ -70,6 +71,18 @@ type Options struct {
 	Open time.Duration
 	// Now is this machine's clock. Default: time.Now.
 	Now func() time.Time
+	// Resolve asks the routing rules in force. Default: what is wrong with a known tenant's route is not looked for.
+	Resolve Resolve
+}
+
+// Resolve is why a tenant's jobs find no way, tenancy.ErrUnknownTenant and *routing.RouteError among others; nil: they do.
+type Resolve func(ctx context.Context, id tenancy.ID) error
+
+// unknown are those of tenants that no rule knows.
+func (r Resolve) unknown(ctx context.Context, tenants []string) ([]string, error) {
+	return slices.DeleteFunc(slices.Clone(tenants), func(id string) bool {
+		return !errors.Is(r(ctx, tenancy.ID(id)), tenancy.ErrUnknownTenant)
+	}), nil
 }
 
 // Examine looks for what is wrong. It takes no longer than Within and a moment; what could not be
@@ -87,7 +100,7 @@ func Examine(ctx context.Context, cfg config.Config, o Options) Examination {
 	pools := make([]*pool, len(names))
 	var group sync.WaitGroup
 	for i, name := range names {
-		pools[i] = &pool{name: name, cfg: cfg, open: cmp.Or(o.Open, longOpen), now: o.Now}
+		pools[i] = &pool{name: name, cfg: cfg, open: cmp.Or(o.Open, longOpen), now: o.Now, resolve: o.Resolve}
 		pools[i].unrouted = pools[i].notInTable
 		group.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, within)
@@ -118,13 +131,9 @@ func worstFirst(found []Finding) []Finding {
 // Work is what is wrong with the work of a pool: its nodes, its lock and its jobs.
 type Work struct{ pool *pool }
 
-// ExamineWork makes those checks of [Examine] that are about a pool's work, on a connection of the pool's. unrouted are
-// those of tenants that no routing rule knows.
-func ExamineWork(ctx context.Context, db store.Beginner, cfg config.Config, name string, unrouted func(context.Context, []string) []string) (Work, error) {
-	p := &pool{name: name, cfg: cfg, open: longOpen, now: time.Now}
-	p.unrouted = func(ctx context.Context, tenants []string) ([]string, error) {
-		return unrouted(ctx, tenants), nil
-	}
+// ExamineWork makes those checks of [Examine] that are about a pool's work, on a connection of the pool's.
+func ExamineWork(ctx context.Context, db store.Beginner, cfg config.Config, name string, resolve Resolve) (Work, error) {
+	p := &pool{name: name, cfg: cfg, open: longOpen, now: time.Now, unrouted: resolve.unknown, resolve: resolve}
 	for _, c := range checks {
 		if !c.work {
 			continue
@@ -182,6 +191,7 @@ type pool struct {
 
 	// unrouted are those of tenants, which are not static ones, that no routing rule knows.
 	unrouted func(context.Context, []string) ([]string, error)
+	resolve  Resolve // nil: there is nobody to ask
 
 	findings []Finding
 	whole    bool

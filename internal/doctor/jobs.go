@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -207,7 +209,7 @@ func (p *pool) file() string {
 	return "node.yaml"
 }
 
-// checkRoutes looks for jobs of tenants that no routing rule knows, as SQL can add them for whomever it names.
+// checkRoutes looks for jobs of tenants that no routing rule knows, as SQL can add them for whomever it names, or of which one says what cannot be.
 func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	found, err := store.TenantsWithJobs(ctx, db, mostAsked, nil)
 	if err != nil {
@@ -215,6 +217,7 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	}
 	found = slices.DeleteFunc(found, func(id string) bool { _, static := p.cfg.Tenants.Static[tenancy.ID(id)]; return static })
 	found = found[:min(len(found), mostAsked)]
+	p.checkRefused(ctx, found)
 	if len(found) > 0 {
 		if found, err = p.unrouted(ctx, found); err != nil {
 			p.add(Error, "tenants", fmt.Sprintf("tenants.table cannot be asked: %v", err), "jobs of tenants that it alone knows do not run, and cannot be enqueued", "correct tenants.table, or look after the database of pool "+p.cfg.Tenants.Table.Pool)
@@ -227,6 +230,22 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 		p.about(About{Tenant: found[0]})
 	}
 	return nil
+}
+
+// checkRefused looks for tenants whose route cannot be used, such as two in one schema.
+func (p *pool) checkRefused(ctx context.Context, tenants []string) {
+	if p.resolve == nil {
+		return
+	}
+	told := 0
+	for _, id := range tenants {
+		var route *routing.RouteError
+		if err := p.resolve(ctx, tenancy.ID(id)); errors.As(err, &route) && told < mostListed {
+			told++
+			p.add(Error, "jobs", fmt.Sprintf("tenant %s has jobs here, and its route cannot be used: %v", id, route), "none of its jobs runs", fmt.Sprintf("correct its route; or: tenure jobs cancel --tenant %q", id))
+			p.about(About{Tenant: id})
+		}
+	}
 }
 
 // mostAsked bounds how many tenants the lookup table is asked for, a query each.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -775,4 +776,30 @@ func TestNoPoolCanBeUsed(t *testing.T) {
 	page := b.until("/", "the node&#39;s log and tenure doctor say why")
 	require.Contains(t, page, "How many there are is not known.")
 	require.NotContains(t, page, "</b>waiting<")
+}
+
+// Jobs of a tenant that is in another one's schema do not run, and the first page and the doctor say so.
+func TestARouteThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default()
+	cfg.Pools = map[string]routing.PoolConfig{"main": {DSN: storetest.DSN(t, "main", 1)}}
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main"}}
+	cfg.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT 'main', 'acme' WHERE $1 = 'acmee'", Cache: time.Minute}
+	client, err := tenure.NewClient(cfg)
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.Background())) }()
+	db, err := pgx.Connect(t.Context(), cfg.Pools["main"].DSN)
+	require.NoError(t, err)
+	defer db.Close(context.Background())
+	_, err = db.Exec(t.Context(), "SELECT tenure.enqueue('acmee', 'mail.send', '{}')")
+	require.NoError(t, err)
+	h, err := dashboard.Handler(client.Operator(), dashboard.Settings{Prefix: "/ops"})
+	require.NoError(t, err)
+	const says = `tenant acmee has jobs here, and its route cannot be used: tenants.table: tenants "acme" and "acmee" share schema "acme" in pool "main"`
+	b := &bed{t: t, op: client.Operator(), handler: h, grant: access.Grant{Role: access.Admin}}
+	require.Contains(t, html.UnescapeString(b.until("/", "acmee")), says)
+	found, err := client.Operator().Examine(t.Context(), time.Minute)
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(found.Findings, func(f operate.Finding) bool { return strings.HasPrefix(f.What, says) }), "%v", found.Findings)
 }

@@ -6,7 +6,7 @@ var _ = []mutant.Mutant{
 	{
 		Promise: "P6", Name: "a password may stand below any key",
 		File: "config/shape.go", Func: "misused",
-		Old:  "textWithPassword.MatchString(text):",
+		Old:  "hasPassword(text):",
 		New:  "text == mask:",
 		Test: "TestSecretsAreNotTold",
 	},

@@ -97,7 +97,7 @@ func TestDSNsOnOneLine(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, c.Pools, 3)
 	_, err = Parse("node.yaml", []byte(`pools: {one: {dsn: postgres://u:p,w: x@/a?host=/run}}`))
-	require.ErrorContains(t, err, "1:35: error: pools.one has an unknown key here\n      = the keys here are: dsn, tenant_dsn, max_conns, insecure, schemas; a value with a comma in it needs quotes")
+	require.ErrorContains(t, err, "1:35: error: pools.one has a name here that may be the rest of a value which ended at a comma\n      = put the whole value in quotes")
 }
 
 func TestMaskDSN(t *testing.T) {
@@ -140,7 +140,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	const key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 	dsns := []string{
 		"postgres://u:%s@h/db", "postgresql://u:x/%s@h/db", "postgres://h/db?user=u&password=%s", "jdbc:postgresql://h/db?password=%s", "postgres://u:%s@h:port/db",
-		"host=h password=%s", "host=h password='x %s'", "u:%s@h:5432/db", "//u:%s@h/db",
+		"host=h password=%s", "host=h password='x %s'", "u:%s@h:5432/db", "//u:%s@h/db", `{"dsn": "u:%s@h"}`,
 	}
 	others := []string{"%s", "%s:7946", "%s_{tenant}", "R5/%s", "PT5M,%s", "10.0.0.0/%s", "pg_%s", "$%s", "${%s", "${file:%s}", "http://%s\x01", "{\"a\": %s}", "* %s * * *", "2026-%s", "k1:%s"}
 	data, err := os.ReadFile(referenceFile)
@@ -278,4 +278,21 @@ func TestKeysOfEncryptionAreHidden(t *testing.T) {
 	require.ErrorContains(t, err, "encryption.keys[0] ")
 	require.ErrorContains(t, err, "encryption.tenants.token.keys[0] ")
 	require.NotContains(t, err.Error(), "AAECAw")
+}
+
+// Names with the form of an address are names, in braces too, as long as they hold no password.
+func TestNamesOfTheFormOfAddresses(t *testing.T) {
+	t.Parallel()
+	c, err := Parse("node.yaml", []byte(`
+pools: {main: {dsn: '${env:DATABASE_URL}'}}
+tenants: {static: {'https://acme.example': {pool: main, schema: acme}, 'urn:tenant:a b@c': {pool: main, schema: abc}}}
+limits: {kinds: {'a://b': {max_running: 3}}}
+`))
+	require.NoError(t, err)
+	require.Len(t, c.Tenants.Static, 2)
+	for _, name := range []string{"postgres://u:hunter2@h/db", "u:hunter2@h:5432/db", "host=h password=hunter2"} {
+		_, err := Parse("node.yaml", []byte("pools: {main: {dsn: '${env:DATABASE_URL}'}}\ntenants: {static: {'"+name+"': {pool: main, schema: acme}}}\n"))
+		require.ErrorContains(t, err, "tenants.static has a connection string where a name belongs")
+		require.NotContains(t, err.Error(), "hunter2")
+	}
 }

@@ -217,20 +217,34 @@ func (d *document) list(n *yaml.Node, v reflect.Value, path string) bool {
 }
 
 var (
-	// textWithPassword is a connection string with a password, wherever it stands.
-	textWithPassword = regexp.MustCompile(`(?i)//[^\s:/@"']*:\S*@|^[\w.%+-]+:[^\s"'/]\S*@\S|password\s*=`)
-	// nameOfDSN is a part of one that stands where a name belongs.
+	// What has a password: a URL, unless it is a port that follows the colon, and others.
+	urlPassword   = regexp.MustCompile(`//[^\s:/@"']*:(\S*)@`)
+	otherPassword = regexp.MustCompile(`(?i)(?:^|[\s"'=({\[,/])[\w.%+-]+:[^\s"'/@][^\s"'@]*@[\w.\[-]|password\s*=`)
+	// nameOfDSN is a part of a connection string that stands where a name belongs.
 	nameOfDSN = regexp.MustCompile(`(?i)://|:.*@|password\s*=`)
-	// beginOfDSN is enough of one to tell that what follows a comma may belong to it.
-	beginOfDSN = regexp.MustCompile(`[:=]`)
+	// beginOfDSN is enough of one to tell that what follows a comma may belong to it, and beginOfPassword that it may
+	// belong to its password.
+	beginOfDSN      = regexp.MustCompile(`[:=]`)
+	beginOfPassword = regexp.MustCompile(`(?i)//[^\s:/@"']*:[^@]*$|^[\w.%+-]+:[^\s@]*[^\s@0-9][^\s@]*$|password\s*=`)
 )
+
+// hasPassword tells whether a text holds a connection string with a password, wherever it stands.
+func hasPassword(text string) bool {
+	for _, m := range urlPassword.FindAllStringSubmatch(text, -1) {
+		if !portThenPath.MatchString(m[1]) {
+			return true
+		}
+	}
+	return otherPassword.MatchString(text)
+}
 
 // pairs yields keys with values, without duplicates and keys of a wrong form. No fault names a
 // key that may be a connection string, or the rest of one that ended at a comma.
 func (d *document) pairs(n *yaml.Node, t reflect.Type, path string) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(key, value *yaml.Node) bool) {
 		lines := map[string]int{}
-		torn := false
+		torn, cut := false, false // at a comma, in a connection string, or in its password
+		known := keysOf(t)
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
 			refuse := func(what, fix string) {
@@ -238,13 +252,14 @@ func (d *document) pairs(n *yaml.Node, t reflect.Type, path string) iter.Seq2[*y
 				d.reportAt(placeOf(key), path, what, fix)
 			}
 			line, dup := lines[key.Value]
+			inBraces := n.Style&yaml.FlowStyle != 0
 			switch {
 			case !d.plain(key, path):
 			case key.Kind != yaml.ScalarNode:
 				refuse("needs keys of a single word, but this is "+kindWord(key), "")
-			case torn && t.Kind() == reflect.Map:
+			case torn && t.Kind() == reflect.Map, cut && !slices.Contains(known, key.Value):
 				refuse("has a name here that may be the rest of a value which ended at a comma", "put the whole value in quotes")
-			case nameOfDSN.MatchString(key.Value):
+			case hasPassword(key.Value), inBraces && key.Style == 0 && nameOfDSN.MatchString(key.Value):
 				refuse("has a connection string where a name belongs", "a pool's stands in pools.<name>.dsn")
 			case strings.Contains(key.Value, "${"):
 				refuse("has a reference where a name belongs", "write the name itself")
@@ -256,7 +271,8 @@ func (d *document) pairs(n *yaml.Node, t reflect.Type, path string) iter.Seq2[*y
 					return
 				}
 			}
-			torn = torn || n.Style&yaml.FlowStyle != 0 && (value.Style == 0 && beginOfDSN.MatchString(value.Value) || nameOfDSN.MatchString(key.Value))
+			torn = torn || inBraces && (value.Style == 0 && beginOfDSN.MatchString(value.Value) || key.Style == 0 && nameOfDSN.MatchString(key.Value))
+			cut = cut || inBraces && value.Style == 0 && beginOfPassword.MatchString(value.Value)
 		}
 	}
 }
@@ -311,7 +327,7 @@ func misused(path, source, text string) *fault.Fault {
 	case bareVariable.MatchString(source), holdsDSN(path) && dsnVariable.MatchString(source):
 		return &fault.Fault{What: "has what looks like a shell's variable, which nothing replaces",
 			Fix: "write ${env:NAME} for a variable; a $ of a password is written %24 in a URL, and elsewhere stands in a file: ${file:/path}"}
-	case !holdsDSN(path) && !strings.HasPrefix(path, "tenants.table.") && textWithPassword.MatchString(text):
+	case !holdsDSN(path) && !strings.HasPrefix(path, "tenants.table.") && hasPassword(text):
 		return &fault.Fault{What: "is no place for a connection string with a password", Fix: "a pool's stands in pools.<name>.dsn"}
 	}
 	return nil

@@ -72,7 +72,7 @@ func (c Config) showScalar(n *yaml.Node, path string) {
 		if _, err := pgconn.ParseConfig(n.Value); err != nil {
 			text = mask // of what cannot be read nobody knows what is a password
 		}
-	case textWithPassword.MatchString(n.Value) && !strings.HasPrefix(path, "tenants.table."): // by a program
+	case hasPassword(n.Value) && !strings.HasPrefix(path, "tenants.table."): // by a program
 		text = mask
 	case n.Tag == "!!str":
 		text = escape(n.Value)

@@ -30,10 +30,10 @@ var (
 	// ErrNotFound is returned when no job has the id, or none in a state the call could act on.
 	ErrNotFound = store.ErrNotFound
 	// ErrTenantHeld is returned by what would write for a tenant whose own data is being
-	// copied to another pool (see [operate.MoveOptions]): it can be tried again later.
+	// copied to another pool (see operate.MoveOptions): it can be tried again later.
 	ErrTenantHeld = tenancy.ErrHeld
 	// ErrTenantQuota is returned for a job of a tenant of which as many jobs wait as may; see
-	// [operate.Tenants.LimitWaiting].
+	// operate.Tenants.LimitWaiting.
 	ErrTenantQuota = store.ErrQuota
 	// ErrInTx is returned by [Client.InTx] when it is called within a tenant's transaction.
 	ErrInTx = errors.New("a tenant's transaction is open already: use the tx that its function was given; " +

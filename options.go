@@ -267,7 +267,7 @@ func Elsewhere() Option {
 }
 
 // External has the job wait for a worker outside the cluster instead of a node: for one that asks
-// for its kind, which is the topic. See [external.Workers] and docs/external-workers.md. Such a job
+// for its kind, which is the topic. See external.Workers and docs/external-workers.md. Such a job
 // cannot have an exclusive key, and a kind's handler does not matter for it.
 func External() Option {
 	return func(e *enqueue) error {

@@ -81,7 +81,7 @@ type Raised struct {
 	Lock
 	Code    string // as a kind: letters, digits and . _ : / -, at most 128
 	Message string
-	Output  json.RawMessage // as of an ExternalResult
+	Output  json.RawMessage // as of a [Result]
 }
 
 // RaiseError ends jobs with an error of the business: each is in state business_error then, with
@@ -112,7 +112,7 @@ type Failure struct {
 }
 
 // Fail notes failures: each job is tried again later, or a dead letter when it is not to be or has
-// used up its attempts, [MaxAttempts] or those of job.DefaultPolicy. LockLostError as with Complete.
+// used up its attempts, tenure.MaxAttempts or those of job.DefaultPolicy. LockLostError as with Complete.
 func (w *Workers) Fail(ctx context.Context, failed ...Failure) error {
 	for _, f := range failed {
 		var err error

@@ -83,7 +83,7 @@ type Filter struct {
 	Failed        *bool // whether they have failed before
 	Sort          Sort  // default: ByID
 	Descending    bool
-	Skip, Limit   int // of what is found; Limit 0: 100; both together up to MaxExternalListed
+	Skip, Limit   int // of what is found; Limit 0: 100; both together up to MaxListed
 }
 
 // MaxListed is how far [Workers.List] reads, and counts, in each pool.

@@ -27,7 +27,7 @@ type Workers struct {
 	turns map[string]*turn      // guarded by mu: of those that wait, by what they wait for
 }
 
-// New makes the external workers of a process; see tenure.Client.ExternalWorkers.
+// New is for package tenure: others take what tenure.Client.ExternalWorkers returns.
 func New(p *process.Process) *Workers {
 	return &Workers{proc: p, after: map[[2]string]string{}, late: map[*routing.Pool]int{}, turns: map[string]*turn{}}
 }
@@ -47,9 +47,9 @@ const (
 type AcquireRequest struct {
 	Topic   string        // the kind of the jobs
 	Worker  string        // who locks them: at most 128 bytes
-	Max     int           // 1 to MaxExternalJobs
+	Max     int           // 1 to MaxJobs
 	LockFor time.Duration // MinLock to MaxLock, by the database's clock
-	Wait    time.Duration // for the first job, if there is none now; to MaxExternalWait
+	Wait    time.Duration // for the first job, if there is none now; to MaxWait
 	Tenants []tenancy.ID  // whose jobs; empty: all
 }
 

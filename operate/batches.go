@@ -27,7 +27,7 @@ type BatchStatus struct {
 	Tenant    string
 	OnFailure string // what becomes of the completion job when a job fails: wait, cancel or run
 	CreatedAt time.Time
-	ListedAt  time.Time // with its id its place in lists, as a job's: see Status
+	ListedAt  time.Time // with its id its place in lists, as a job's: see [JobStatus]
 	ClosedAt  time.Time // when the completion job was let start, or cancelled; zero: the batch is open
 	Jobs      int       // all that were added so far
 	Done      int

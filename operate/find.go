@@ -10,7 +10,7 @@ import (
 )
 
 // UnansweredError says which pools did not answer: what the others do not have may be there. It
-// comes together with [ErrNotFound].
+// comes together with tenure.ErrNotFound.
 type UnansweredError struct {
 	Pools []string // their names, in order
 	err   error
@@ -21,7 +21,7 @@ func (e *UnansweredError) Error() string { return "not every pool answered: " + 
 // Unwrap returns why they did not answer.
 func (e *UnansweredError) Unwrap() error { return e.err }
 
-// inspectFirst asks the ledgers of pools at the same time, each for answerWithin at most, and
+// inspectFirst asks the ledgers of pools at the same time, each for process.AnswerWithin at most, and
 // returns the first thing that one has. It waits for no other one then, as one that hangs would keep
 // what was found from those who ask. nil: none of those that answered has it; the error is an
 // UnansweredError if some did not.

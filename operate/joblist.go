@@ -24,7 +24,7 @@ type JobFilter struct {
 	Pool   string
 	// Tags are some that a job has, all of them; finished jobs are found for as long as they are kept.
 	Tags []string
-	// CorrelationID is the job's, see Correlation.
+	// CorrelationID is the job's, see tenure.Correlation.
 	CorrelationID string
 	// After goes on with a list: it is the [JobStatus.Cursor] of the last job of the page before.
 	After string

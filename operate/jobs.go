@@ -89,7 +89,7 @@ func (o *Jobs) GetIn(ctx context.Context, pool string, id job.ID) (JobStatus, []
 	return o.read(ctx, pools, id)
 }
 
-// awaitJobEvery is how often AwaitJob looks: sooner at first, as most jobs are short.
+// awaitJobEvery is how often [Jobs.Await] looks: sooner at first, as most jobs are short.
 var awaitJobEvery = backoff.Policy{First: 20 * time.Millisecond, Longest: time.Second}
 
 // Await waits until a job has ended, be it done, cancelled, dead or in business_error, and returns what

@@ -46,7 +46,7 @@ type Limit struct {
 	Burst int
 }
 
-// ErrNoLimit is returned when there is no such limit. It is [ErrNotFound], too.
+// ErrNoLimit is returned when there is no such limit. It is tenure.ErrNotFound, too.
 var ErrNoLimit = store.ErrNoLimit
 
 // AllTenants is the tenant of a limit that all tenants have together, in all pools. The configuration sets those

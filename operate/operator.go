@@ -11,7 +11,7 @@ import (
 // tenants' transactions do with their connections.
 type Operator struct{ proc *process.Process }
 
-// New returns the operator of a process; see tenure.Client.Operator.
+// New is for package tenure: others take what tenure.Client.Operator returns.
 func New(p *process.Process) *Operator { return &Operator{p} }
 
 // Jobs lists, explains, changes, cancels and retries jobs.

@@ -248,7 +248,7 @@ func (o *Pools) List(ctx context.Context) ([]PoolStatus, error) {
 func (o *Pools) Names() []string { return process.PoolNames(o.proc.Router.Pools()) }
 
 // Overview looks at one pool, on one connection and cheaply enough to be done every second, for five
-// seconds at most. [ErrUnknownPool]: there is none of this name.
+// seconds at most. tenure.ErrUnknownPool: there is none of this name.
 func (o *Pools) Overview(ctx context.Context, pool string) (PoolOverview, error) {
 	p, err := o.proc.FindPool(pool)
 	if err != nil {

@@ -242,7 +242,7 @@ func (c *Jobs) countMovable(ctx context.Context, pool string, chosen store.Movab
 	return n, err
 }
 
-// eachMovableIn is [process.eachMovable] for one table of a pool.
+// eachMovableIn is eachMovable for one table of a pool.
 func eachMovableIn(ctx context.Context, p *routing.Pool, place string, f *store.MovableFilter, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
 	for last, more := store.BeforeAllJobs, true; more; {
 		var ids []int64

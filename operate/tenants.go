@@ -307,8 +307,8 @@ type MoveOptions struct {
 	// are waited for; 0: as long as the context lasts.
 	Wait time.Duration
 	// Hold has the tenant held in its old pool and nothing moved yet: no job of it runs, no
-	// transaction of it begins, and when MoveTenant returns none is open there any more.
-	// Then its own data can be copied. Call MoveTenant again without Hold to go on, or with
+	// transaction of it begins, and when [Tenants.Move] returns none is open there any more.
+	// Then its own data can be copied. Call it again without Hold to go on, or with
 	// the old pool to give up. On an error, the tenant is held only if it was before.
 	Hold bool
 	// Progress, if not nil, is called before each step.
@@ -330,7 +330,7 @@ type Moved struct {
 // and jobs are on their way.
 //
 // tenure.Client.InTx follows the tenant. While the tenant is held no handler of it runs, and
-// InTx fails with [ErrTenantHeld], as does EnqueueTx in a transaction of the caller's own.
+// InTx fails with tenure.ErrTenantHeld, as does EnqueueTx in a transaction of the caller's own.
 //
 // It can be interrupted at any point; called again with the same pool it goes on where
 // it was, and brings along what was left behind, in whichever pool. While a move is under

@@ -145,6 +145,7 @@ func (c *Process) ResolveTenant(ctx context.Context, id tenancy.ID) (tenancy.Ten
 	return tenant, pool, err
 }
 
+// FindPool returns the pool of this name, or ErrUnknownPool.
 func (c *Process) FindPool(name string) (*routing.Pool, error) {
 	p, ok := c.Router.Pool(name)
 	if !ok {
@@ -162,7 +163,7 @@ func (c *Process) PoolsOf(name string) ([]*routing.Pool, error) {
 	return []*routing.Pool{p}, err
 }
 
-// Operate is one step of an operator's call on a pool's ledger, for answerWithin at most.
+// Operate is one step of an operator's call on a pool's ledger, for AnswerWithin at most.
 func Operate(ctx context.Context, p *routing.Pool, fn func(context.Context, *pgxpool.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
 	defer cancel()
@@ -228,7 +229,7 @@ func Inspect[T any](ctx context.Context, p *routing.Pool, ask Question[T]) (out 
 	return out, err
 }
 
-// InspectEach asks the ledgers of pools, each for answerWithin at most.
+// InspectEach asks the ledgers of pools, each for AnswerWithin at most.
 func InspectEach[T any](ctx context.Context, pools []*routing.Pool, ask Question[[]T]) ([]T, error) {
 	return routing.AskEach(ctx, pools, AnswerWithin, func(ctx context.Context, p *routing.Pool) ([]T, error) {
 		return Inspect(ctx, p, ask)

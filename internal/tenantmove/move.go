@@ -13,14 +13,14 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// Options are tenure.MoveOptions, which says what they mean.
+// Options are operate.MoveOptions, which says what they mean.
 type Options struct {
 	Wait     time.Duration
 	Hold     bool
 	Progress func(step string)
 }
 
-// Result is tenure.Moved, which says what it means.
+// Result is operate.Moved, which says what it means.
 type Result struct {
 	From []string
 	To   string

@@ -113,7 +113,7 @@ func getJob(s *server, r *http.Request) (any, error) {
 // page is a part of a list, as Flowable has it.
 type page struct {
 	Data  []unfinishedJob `json:"data"`
-	Total int             `json:"total"` // of each pool up to tenure.MaxExternalListed
+	Total int             `json:"total"` // of each pool up to external.MaxListed
 	Start int             `json:"start"`
 	Sort  string          `json:"sort"`
 	Order string          `json:"order"`

@@ -29,7 +29,7 @@ func main() {
 		Use: "loadtest", Short: "Measure Tenure and prove that nothing was lost",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDrain(), newTx(), newReplay(), newFailover(), newScaleout(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newSnapshot(), newCrowd(), newFairness(), newTimers(), newSchedules(), newList(), newLimits(), newGates(), newMoves(),
+	root.AddCommand(newDrain(), newTx(), newReplay(), newFailover(), newScaleout(), newScale(), newIdle(), newChaos(), newSoak(), newOutage(), newLongTx(), newSnapshot(), newCrowd(), newFairness(), newTimers(), newSchedules(), newList(), newLimits(), newGates(), newMoves(),
 		newRolling(), newResize(), newPartition(), newCrashers(), newStorm(), newMigrate(), newCompare(), newNode(), newMove())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -334,8 +335,7 @@ func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, e
 	failed := PoolErrors{}
 	for begun, tries := time.Now(), 1; len(batches) > 0; tries++ {
 		var again []Entry // of tenants that were moved meanwhile
-		for pool, b := range batches {
-			n, err := b.insertJobs(ctx)
+		insertAll(ctx, batches, func(b *batch, n int, err error) {
 			switch {
 			case err == nil:
 				added += n
@@ -344,9 +344,9 @@ func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, e
 			case c.proc.MayFollow(ctx, err, begun, tries):
 				again = append(again, b.entries...)
 			default:
-				failed[pool.Name] = err
+				failed[b.pool.Name] = err
 			}
-		}
+		})
 		if batches, err = c.partBatches(ctx, again); err != nil {
 			return added, errors.Join(failed.orNil(), err)
 		}
@@ -367,6 +367,28 @@ type batch struct {
 	entries []Entry
 	jobs    []store.NewJob // of the entries
 	hint    notify.Hint
+}
+
+// poolsAtOnce is how many pools' jobs are added at a time: so many that those of one server commit
+// together, and one that answers late delays few.
+const poolsAtOnce = 8
+
+// insertAll adds batches, and tells of each what became of it: one after another, in any order.
+func insertAll(ctx context.Context, batches map[*routing.Pool]*batch, tell func(b *batch, added int, err error)) {
+	var telling sync.Mutex
+	var group sync.WaitGroup
+	defer group.Wait()
+	free := make(chan struct{}, poolsAtOnce)
+	for _, b := range batches {
+		free <- struct{}{}
+		group.Go(func() {
+			defer func() { <-free }()
+			added, err := b.insertJobs(ctx)
+			telling.Lock()
+			defer telling.Unlock()
+			tell(b, added, err)
+		})
+	}
 }
 
 func (b *batch) insertJobs(ctx context.Context) (added int, err error) {

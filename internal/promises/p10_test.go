@@ -139,6 +139,40 @@ func TestP10AReadHangs(t *testing.T) {
 	b.eventually(1, "p1", done)
 }
 
+// TestP10JobsAreAddedBesideASlowPool: EnqueueMany adds each pool's jobs by itself; one whose database is slow
+// keeps no other's waiting.
+func TestP10JobsAreAddedBesideASlowPool(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 3, 1)
+	cfg, proxy := b.behind(b.cfg, "p1")
+	c := b.client(cfg)
+	goOn := make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		if strings.HasPrefix(e.SQL, "COPY ") {
+			<-goOn
+		}
+		return faultproxy.Pass
+	})
+	done := make(chan error)
+	go func() {
+		var entries []tenure.Entry
+		for _, pool := range []string{"p1", "p2", "p3"} {
+			entries = append(entries, tenure.Entry{Tenant: b.tenantIn(pool), Args: plain{1}})
+		}
+		_, err := c.EnqueueMany(t.Context(), entries)
+		done <- err
+	}()
+	for _, pool := range []string{"p2", "p3"} {
+		b.eventually(1, pool, "SELECT count(*) FROM tenure.job")
+	}
+	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job"))
+	release()
+	require.NoError(t, <-done)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.job")
+}
+
 // TestP10NobodyWaitsForASilentDatabase: once the node has not reached a pool's database
 // for a while, nobody has to wait for it: anyone who enqueues there is told at once, and also
 // when it is back.

@@ -219,12 +219,14 @@ func untilEmpty(ctx context.Context, b *bed.Bed, allStarted <-chan struct{}, wit
 	}
 	defer conn.Close(ctx)
 	for left := true; left; {
-		// The primary key is walked from its end, where the last jobs are, not through
-		// what the drain has left dead behind it.
-		err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM tenure.job ORDER BY id DESC LIMIT 1)").Scan(&left)
+		err := conn.QueryRow(ctx, anyLeft).Scan(&left)
 		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// anyLeft tells whether a pool has jobs. It walks the primary key from its end, where the last jobs are, not
+// through what a drain has left dead behind it.
+const anyLeft = "SELECT EXISTS (SELECT FROM tenure.job ORDER BY id DESC LIMIT 1)"

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
@@ -86,8 +86,8 @@ func scale(ctx context.Context, o scaleOptions) (r scaleResult, err error) {
 }
 
 func scaleTo(ctx context.Context, o scaleOptions, pools int) (r scaleRow, err error) {
-	const locks = 2 // connections of each pool beside the bounded ones: the lock's, and one that is being opened
-	server, err := devpg.Start(ctx, devpg.Options{Durable: true, MaxConnections: 2*o.perNode + locks*pools + 50})
+	const more = 3 // connections of each pool beside the bounded ones: the lock's, one that is being opened, and that of connectAll
+	server, err := devpg.Start(ctx, devpg.Options{Durable: true, MaxConnections: 2*o.perNode + more*pools + 50})
 	if err != nil {
 		return r, err
 	}
@@ -141,6 +141,15 @@ func scaleTo(ctx context.Context, o scaleOptions, pools int) (r scaleRow, err er
 		}
 		return nil
 	})
+	conns, err := connectAll(ctx, b)
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close(ctx)
+		}
+	}()
+	if err != nil {
+		return r, err
+	}
 	end, err := profileTo(o.profile, pools)
 	if err != nil {
 		return r, err
@@ -153,7 +162,7 @@ func scaleTo(ctx context.Context, o scaleOptions, pools int) (r scaleRow, err er
 	}
 	err = inTurn(ctx,
 		func(ctx context.Context) error { return r.untilHalf(ctx, &started, o.jobs, before, b) },
-		func(ctx context.Context) error { return untilAllEmpty(ctx, b, allStarted, n) })
+		func(ctx context.Context) error { return untilAllEmpty(ctx, conns, allStarted) })
 	took := time.Since(began)
 	if err != nil {
 		return r, errors.Join(err, stop())
@@ -182,7 +191,7 @@ func (r *scaleRow) untilHalf(ctx context.Context, started *atomic.Int64, jobs in
 	if now := heap(); now > before {
 		r.Kilobytes = report.Round(float64(now-before)/1024/float64(r.Pools), 1)
 	}
-	return b.Ask(ctx, b.Pools[0], "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'", &r.Connections)
+	return b.Ask(ctx, b.Pools[0], "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tenure %'", &r.Connections)
 }
 
 // heap is what the process has in use, in bytes.
@@ -195,7 +204,7 @@ func heap() uint64 {
 
 // untilAllEmpty waits until the handlers have all been started, and then until each pool has finished its jobs, by its
 // database's word.
-func untilAllEmpty(ctx context.Context, b *bed.Bed, allStarted <-chan struct{}, n *tenure.Node) error {
+func untilAllEmpty(ctx context.Context, conns []*pgx.Conn, allStarted <-chan struct{}) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Minute, errors.New("not drained after 20 minutes"))
 	defer cancel()
 	select {
@@ -203,15 +212,29 @@ func untilAllEmpty(ctx context.Context, b *bed.Bed, allStarted <-chan struct{}, 
 		return context.Cause(ctx)
 	case <-allStarted:
 	}
-	return wait.Until(ctx, time.Minute, "jobs are left", func() (bool, error) {
-		loads, err := n.Operator().Pools().Loads(ctx)
-		for _, l := range loads {
-			if l.Waiting+l.Running > 0 {
-				return false, err
+	for _, conn := range conns {
+		for left := true; left; {
+			if err := conn.QueryRow(ctx, anyLeft).Scan(&left); err != nil {
+				return err
 			}
 		}
-		return err == nil, err
-	})
+	}
+	return nil
+}
+
+// connectAll opens a connection to each pool that is ready to ask it for [anyLeft].
+func connectAll(ctx context.Context, b *bed.Bed) (conns []*pgx.Conn, err error) {
+	for _, p := range b.Pools {
+		conn, err := b.Connect(ctx, p)
+		if err != nil {
+			return conns, err
+		}
+		conns = append(conns, conn)
+		if _, err := conn.Exec(ctx, anyLeft); err != nil {
+			return conns, err
+		}
+	}
+	return conns, nil
 }
 
 // profileTo writes a CPU profile until what it returns is called.

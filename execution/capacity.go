@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,24 +21,25 @@ type capacity struct {
 	full    atomic.Bool  // of work, in time: until a run ends only a free worker counts; see Room
 
 	mu      sync.Mutex
-	asking  recentOwners       // guarded by mu
-	wanting map[Owner]struct{} // guarded by mu; those that were given less than they asked for
-	wanted  atomic.Bool        // wanting is not empty
+	asking  recentOwners // guarded by mu
+	wanting []Owner      // guarded by mu; those that were given less than they asked for, in order
+	wanted  atomic.Bool  // wanting is not empty
 }
 
 func newCapacity(workers int) *capacity {
-	return &capacity{workers: workers, wanting: map[Owner]struct{}{}, asking: newRecentOwners(time.Now())}
+	return &capacity{workers: workers, asking: newRecentOwners(time.Now())}
 }
 
-// reserve grants up to want slots, one at least if any is free.
+// reserve grants up to want slots. While most of the lookahead is taken that may be none: with
+// many owners each would claim a few jobs at a time, which costs their databases several times
+// as much as a few of the owners at a time who claim many.
 func (c *capacity) reserve(o Owner, want int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sharers := int64(c.asking.countSharers(o))
 	granted := c.grantShare(want, sharers)
 	if granted < want {
-		c.wanting[o] = struct{}{}
-		c.wanted.Store(true)
+		c.await(o)
 		if granted == 0 { // once more: a slot that was given up just before that has woken nobody
 			granted = c.grantShare(want, sharers)
 		}
@@ -56,10 +56,17 @@ func (c *capacity) tellWhenFree(o Owner, known int) {
 		return
 	}
 	c.mu.Lock()
-	c.wanting[o] = struct{}{}
-	c.wanted.Store(true)
+	c.await(o)
 	c.mu.Unlock()
 	c.tellWaiting(c.used.Load()) // what was given up just before has woken nobody
+}
+
+// await has o be told once slots are free again; mu is held.
+func (c *capacity) await(o Owner) {
+	if !slices.Contains(c.wanting, o) {
+		c.wanting = append(c.wanting, o)
+	}
+	c.wanted.Store(true)
 }
 
 // worthTelling is how many free slots make it worth an owner's while to come.
@@ -70,9 +77,15 @@ func (c *capacity) worthTelling() int64 { return int64(max(1, c.runs.countAhead(
 func (c *capacity) grantShare(want int, sharers int64) int {
 	free := max(c.freeSlots(c.used.Load()), 0)
 	n := min(int64(want), (free+sharers-1)/sharers)
+	if sharers == mostSharers && n < min(int64(want), c.worthTelling()/worthClaiming) {
+		return 0
+	}
 	c.used.Add(n)
 	return int(n)
 }
+
+// worthClaiming is which part of the slots that are worth telling of is worth a claim.
+const worthClaiming = 2 * mostSharers
 
 // maxBytes bounds the payloads that are in memory for claims: a node gets no more of them
 // while they come to that. It is a thousand of the largest that can be enqueued, and far
@@ -111,8 +124,8 @@ func (c *capacity) tellWaiting(used int64) {
 		return
 	}
 	c.mu.Lock()
-	owners := slices.Collect(maps.Keys(c.wanting))
-	clear(c.wanting)
+	owners := c.wanting
+	c.wanting = nil
 	c.wanted.Store(false)
 	c.mu.Unlock()
 	for _, o := range owners {
@@ -123,7 +136,7 @@ func (c *capacity) tellWaiting(used int64) {
 // forget drops an owner that has stopped.
 func (c *capacity) forget(o Owner) {
 	c.mu.Lock()
-	delete(c.wanting, o)
+	c.wanting = slices.DeleteFunc(c.wanting, func(other Owner) bool { return other == o })
 	c.asking.forget(o)
 	c.mu.Unlock()
 }

@@ -96,6 +96,37 @@ func TestCapacityIsSharedByFew(t *testing.T) {
 	require.Equal(t, 8/mostSharers, r.reserve(newFakeOwner(), 8))
 }
 
+// Many owners that work off short jobs claim many at a time, in turns.
+func TestCapacityIsWorthAClaim(t *testing.T) {
+	t.Parallel()
+	r := newCapacity(8)
+	r.runs.note(lookahead / 100)
+	free := r.countFree()
+	for range mostSharers {
+		r.release(r.reserve(newFakeOwner(), 1))
+	}
+	least := int(r.worthTelling()) / worthClaiming
+	var first, last *fakeOwner
+	for {
+		last = newFakeOwner()
+		n := r.reserve(last, free)
+		if n == 0 {
+			break
+		}
+		if first == nil {
+			first = last
+		}
+		require.GreaterOrEqual(t, n, least)
+	}
+	require.Equal(t, 1, r.reserve(newFakeOwner(), 1), "it has no use for more")
+	left := r.countFree()
+	require.Less(t, left, mostSharers*least)
+	r.release(int(r.worthTelling()) - left)
+	require.EqualValues(t, 1, first.available.Load())
+	require.EqualValues(t, 1, last.available.Load())
+	require.GreaterOrEqual(t, r.reserve(last, free), least)
+}
+
 func TestCapacityForgets(t *testing.T) {
 	t.Parallel()
 	r := newCapacity(1)

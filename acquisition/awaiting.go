@@ -21,11 +21,10 @@ type settler struct {
 
 // listDuties are those of the settler. Ends may have been noted in vain before the term.
 func (s *settler) listDuties(now time.Time) []*duty {
-	soon := now.Add(burst)
-	s.agenda.settle = duty{name: "ends of awaited jobs", every: fixed(s.cfg.IdleWait), due: soon, query: s.settle}
-	s.agenda.missed = duty{name: "ends of awaited jobs that were not noted", every: fixed(sweepEvery), due: soon, query: s.findMissed}
-	s.agenda.complete = duty{name: "jobs that await nothing any more", every: fixed(sweepEvery), due: soon, query: s.findComplete}
-	s.agenda.forget = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: soon, query: s.forgetAwaited}
+	s.agenda.settle = duty{name: "ends of awaited jobs", every: fixed(s.cfg.IdleWait), due: now.Add(burst), query: s.settle}
+	s.agenda.missed = duty{name: "ends of awaited jobs that were not noted", every: fixed(sweepEvery), due: firstSweep(now), query: s.findMissed}
+	s.agenda.complete = duty{name: "jobs that await nothing any more", every: fixed(sweepEvery), due: firstSweep(now), query: s.findComplete}
+	s.agenda.forget = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: firstSweep(now), query: s.forgetAwaited}
 	return []*duty{&s.agenda.settle, &s.agenda.missed, &s.agenda.complete, &s.agenda.forget}
 }
 

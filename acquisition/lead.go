@@ -101,8 +101,12 @@ func (t *term) run(stopping context.Context) error {
 		time.AfterFunc(rankDelay, func() { cancel(context.Canceled) })
 	})()
 	idle, err := t.load(ctx)
-	if idle {
+	switch {
+	case err != nil:
+	case idle:
 		err = t.doze(ctx)
+	case t.lanes.HasWork(): // jobs have waited while the lock changed hands
+		_, err = t.claimer.claimJobs(ctx)
 	}
 	for err == nil {
 		t.readInbox(t.inbox.take())
@@ -173,8 +177,7 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	return !seen.Waiting && len(*t.schedules.Load()) == 0 && !t.router.ListsTenants() && t.idleness.mayDoze(now), nil
 }
 
-// planDuties says what is done when, from the beginning of a term on. Jobs have waited while
-// the lock changed hands: before the first claim nothing is done that it does not need.
+// planDuties says what is done when, from the beginning of a term on.
 func (t *term) planDuties(now time.Time) {
 	soon, next, later := now.Add(burst), now.Add(tendEvery), now.Add(sweepEvery)
 	a := &t.agenda
@@ -200,7 +203,7 @@ func (t *term) planDuties(now time.Time) {
 	a.discover = duty{name: "lanes with jobs", every: t.rereader.discoverEvery, due: now, query: t.rereader.discover}
 	a.spread = duty{name: "schedules of the configuration and of every tenant", every: fixed(sweepEvery), due: soon, query: t.spreader.spread}
 	t.duties.queries = slices.Concat([]*duty{&a.sweep, &a.rewind, &a.discover, &a.spread,
-		{name: "quotas of tenants", every: t.rereader.quotasEvery, due: now, query: t.rereader.checkQuotas}}, t.maintenance.listDuties(now), t.settler.listDuties(now), t.operations.listDuties(now))
+		{name: "quotas of tenants", every: t.rereader.quotasEvery, due: firstSweep(now), query: t.rereader.checkQuotas}}, t.maintenance.listDuties(now), t.settler.listDuties(now), t.operations.listDuties(now))
 }
 
 // survey learns in one round trip all that the first claim needs. Claims of this session

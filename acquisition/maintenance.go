@@ -23,14 +23,14 @@ type maintenance struct {
 	sizes     map[time.Time]int64 // of the days' partitions, when their indexes were last brought up to date
 }
 
-// listDuties are those of maintenance. The first ones come soon after the term's first claims.
+// listDuties are those of maintenance.
 func (m *maintenance) listDuties(now time.Time) []*duty {
-	soon, later := now.Add(burst), now.Add(sweepEvery)
-	m.agenda.resume = duty{name: "suspended jobs to be resumed", every: fixed(sweepEvery), due: soon, query: m.resumeJobs}
-	m.agenda.trim = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteReports}
-	m.agenda.finished = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteFinished}
-	m.agenda.requests = duty{name: "waiting jobs to be cancelled", every: fixed(sweepEvery), due: soon, query: m.findUnwanted}
-	m.agenda.leftovers = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: soon, query: m.deleteLeftovers}
+	later := now.Add(sweepEvery)
+	m.agenda.resume = duty{name: "suspended jobs to be resumed", every: fixed(sweepEvery), due: firstSweep(now), query: m.resumeJobs}
+	m.agenda.trim = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteReports}
+	m.agenda.finished = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteFinished}
+	m.agenda.requests = duty{name: "waiting jobs to be cancelled", every: fixed(sweepEvery), due: firstSweep(now), query: m.findUnwanted}
+	m.agenda.leftovers = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteLeftovers}
 	m.lastAsked = store.BeforeAllJobs
 	return []*duty{
 		{name: "days of finished jobs", every: fixed(10 * sweepEvery), due: now, query: m.keepDays},
@@ -40,13 +40,13 @@ func (m *maintenance) listDuties(now time.Time) []*duty {
 		&m.agenda.leftovers,
 		{name: "old entries of the audit to be deleted", every: fixed(10 * sweepEvery), due: later, query: m.trimAudit},
 		{name: "full buckets to be forgotten", every: fixed(sweepEvery), due: later, query: m.forgetBuckets},
-		{name: "cancel requests to be deleted", every: fixed(sweepEvery), due: soon, query: m.deleteRequests},
-		{name: "sequences that have fallen back", every: fixed(sweepEvery), due: soon, query: m.advanceSequences},
+		{name: "cancel requests to be deleted", every: fixed(sweepEvery), due: firstSweep(now), query: m.deleteRequests},
+		{name: "sequences that have fallen back", every: fixed(sweepEvery), due: firstSweep(now), query: m.advanceSequences},
 		&m.agenda.resume,
 		&m.agenda.requests,
-		{name: "expired locks of external workers", every: fixed(sweepEvery), due: soon, query: m.sweepExternal},
+		{name: "expired locks of external workers", every: fixed(sweepEvery), due: firstSweep(now), query: m.sweepExternal},
 		{name: "jobs that wait in vain", every: fixed(sweepEvery), due: later, query: m.reportUnhandled},
-		{name: "jobs that wait, to be counted", every: fixed(countEvery), due: soon, query: m.countWaiting},
+		{name: "jobs that wait, to be counted", every: fixed(countEvery), due: firstSweep(now), query: m.countWaiting},
 		{name: "old transactions", every: fixed(sweepEvery), due: later, query: m.reportOldTransaction},
 	}
 }

@@ -1,6 +1,7 @@
 package acquisition
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/tenurehq/tenure/internal/backoff"
@@ -14,6 +15,8 @@ const (
 	tendEvery = time.Second
 	// sweepEvery is how often it does what only makes up for what went wrong elsewhere.
 	sweepEvery = time.Minute
+	// sweepsBegin is within which time of a term each sweep comes first: see firstSweep.
+	sweepsBegin = 5 * time.Second
 	// countEvery is how often it counts what waits, for the metrics.
 	countEvery = sweepEvery / 4
 	// rankDelay keeps nodes of different rank from trying for a lock at once: the better one
@@ -45,6 +48,10 @@ const (
 	// are to be cleaned up now and then where no more come, too.
 	longestDoze = 2 * time.Hour
 )
+
+// firstSweep is when a sweep comes first in a term: at a random moment, because the terms of all
+// pools begin together when a node starts, and their first jobs come first.
+func firstSweep(now time.Time) time.Time { return now.Add(burst + rand.N(sweepsBegin)) }
 
 // retakes spaces out how soon a lock is re-acquired because it is not known what became of a
 // claim, or the database failed: at once, as a rule, as jobs wait; later and later if no

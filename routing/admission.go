@@ -12,8 +12,7 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// TenantConns are a pool's connections for tenants' transactions. Nobody else has the pgxpool
-// behind them, so that no acquire gets past the admission.
+// TenantConns are a pool's connections for tenants' transactions.
 type TenantConns struct {
 	db        *pgxpool.Pool
 	admission admission
@@ -37,18 +36,11 @@ func (t *TenantConns) AcquireFor(ctx context.Context, tenant tenancy.ID) (c *pgx
 
 // Acquire returns a connection once the admission lets the caller have one; the caller
 // releases it.
-func (t *TenantConns) Acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	return t.acquireSince(ctx, time.Now())
-}
+func (t *TenantConns) Acquire(ctx context.Context) (*pgxpool.Conn, error) { return t.db.Acquire(ctx) }
 
 // acquireSince is for a caller who counts as having waited since began.
 func (t *TenantConns) acquireSince(ctx context.Context, began time.Time) (*pgxpool.Conn, error) {
-	admitted, err := t.admission.admit(ctx, t.db, began)
-	if err != nil {
-		return nil, err
-	}
-	defer t.admission.noteEnded(ctx, admitted)
-	return t.db.Acquire(context.WithValue(ctx, ticketKey{}, admitted))
+	return t.db.Acquire(context.WithValue(ctx, beganKey{}, began))
 }
 
 // do calls fn with a connection; through a pooler within a transaction, so that all that fn
@@ -95,8 +87,8 @@ func (t *TenantConns) OpenAhead(ctx context.Context, conns int, warm func(*pgxpo
 // Stat counts the connections, and what became of those who asked for one.
 func (t *TenantConns) Stat() *pgxpool.Stat { return t.db.Stat() }
 
-// admission decides when a connection for tenants' transactions may be opened: one at a
-// time, as in PgBouncer and HikariCP. A caller who finds none idle takes the first that comes
+// admission decides when a connection for jobs or for tenants' transactions may be opened: one
+// at a time, as in PgBouncer and HikariCP. A caller who finds none idle takes the first that comes
 // free, whether another gives it back or it is new, and has one opened only after it has
 // waited for as long as that takes. pgxpool alone opens one for each caller who finds none,
 // and has it wait for just that one. To open a connection costs the server and this node
@@ -107,7 +99,9 @@ type admission struct {
 	waiting atomic.Int64  // callers who wait for it, or hold it
 	waits   waits
 	freed   chan struct{} // one place: a connection may have come free
+	used    atomic.Int64  // when one was last given back, in nanoseconds since began
 
+	mostCost  time.Duration // bounds how long a connection is waited for before another is opened
 	patience  time.Duration // with a connection that is being opened; then another may be opened, too
 	pingAfter time.Duration // for how long a connection may have been idle without being asked whether it is still good
 
@@ -122,19 +116,21 @@ type admission struct {
 // closed.
 const recheckEvery = 2 * time.Millisecond
 
-// mostCost bounds how long a connection is waited for before another is opened, where to
-// open one takes long.
-const mostCost = 100 * time.Millisecond
+// Bounds of how long a connection is waited for before another is opened, where to open one
+// takes long. Job SQL waits for longer: many pools of one server that all want a second
+// connection would keep it so busy that each waits for long, and wants a third.
+const (
+	mostTenantsCost = 100 * time.Millisecond
+	mostJobsCost    = time.Second
+)
 
-// slowOpening is when an opening is thought to hang, as when the network was cut: well beyond
-// the longest that counts.
-const slowOpening = 5 * mostCost / 2
-
-// observePool has the admission learn from the hooks of a pool, whose connections are scrubbed
-// after use, what happens to each acquire. How it was let through does not tell: an idle
-// connection may turn out to be dead, and then pgxpool opens another by itself.
-func (a *admission) observePool(c *pgxpool.Config) {
-	a.next, a.freed, a.patience, a.pingAfter = make(chan struct{}, 1), make(chan struct{}, 1), slowOpening, time.Second
+// guard puts the admission before a pgxpool, whose hooks tell it what happens to each acquire. How that
+// was let through does not tell: an idle connection may turn out to be dead, and then pgxpool opens another
+// by itself.
+func (a *admission) guard(c *pgxpool.Config, tracer connects, mostCost time.Duration) {
+	a.next, a.freed, a.mostCost, a.pingAfter = make(chan struct{}, 1), make(chan struct{}, 1), mostCost, time.Second
+	a.patience = 5 * mostCost / 2 // well beyond the longest that counts: it is thought to hang, as when the network was cut
+	c.ConnConfig.Tracer = doorkeeper{tracer, a}
 	connect, connected, released := c.BeforeConnect, c.AfterConnect, c.AfterRelease
 	c.ShouldPing = func(ctx context.Context, got pgxpool.ShouldPingParams) bool {
 		a.noteAcquired(ticketOf(ctx))
@@ -150,9 +146,39 @@ func (a *admission) observePool(c *pgxpool.Config) {
 	}
 	c.AfterRelease = func(conn *pgx.Conn) bool {
 		defer a.signalFreed()
+		a.used.Store(int64(time.Since(began)))
 		return released(conn)
 	}
 }
+
+// doorkeeper is the tracer of a guarded pgxpool, which calls it before each acquire, whoever asks.
+type doorkeeper struct {
+	connects
+	admission *admission
+}
+
+var _ pgxpool.AcquireTracer = doorkeeper{}
+
+// TraceAcquireStart implements pgxpool.AcquireTracer.
+func (d doorkeeper) TraceAcquireStart(ctx context.Context, db *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	since, ok := ctx.Value(beganKey{}).(time.Time)
+	if !ok {
+		since = time.Now()
+	}
+	t, err := d.admission.admit(ctx, db, since)
+	if err != nil { // ctx has ended, as pgxpool finds first of all
+		t = &ticket{to: arrived}
+	}
+	return context.WithValue(ctx, ticketKey{}, t)
+}
+
+// TraceAcquireEnd implements pgxpool.AcquireTracer.
+func (d doorkeeper) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
+	d.admission.noteEnded(ctx, ticketOf(ctx))
+}
+
+// beganKey holds since when a caller counts as having waited.
+type beganKey struct{}
 
 func (a *admission) signalFreed() {
 	select {
@@ -202,7 +228,7 @@ func (a *admission) noteOpening(t *ticket) {
 func (a *admission) noteOpened(t *ticket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.cost = min(time.Since(t.since), mostCost)
+	a.cost = min(time.Since(t.since), a.mostCost)
 	a.settle(t)
 	a.signalFreed()
 }

@@ -124,6 +124,34 @@ func TestConnectionsAreOpenedOneAtATime(t *testing.T) {
 	require.EqualValues(t, 2, db.Stat().NewConnsCount())
 }
 
+// Whoever asks for a connection for jobs passes the admission, too, and waits for longer before
+// another is opened.
+func TestConnectionsForJobsAreOpenedOneAtATime(t *testing.T) {
+	t.Parallel()
+	p, _ := behindProxy(t, 20)
+	first, err := p.Jobs().Acquire(t.Context())
+	require.NoError(t, err)
+	a := &p.conns.admission
+	require.Equal(t, mostJobsCost, a.mostCost)
+	a.mu.Lock()
+	a.cost = time.Hour
+	a.mu.Unlock()
+	const callers = 8
+	served := make(chan error, callers)
+	for range callers {
+		go func() { served <- p.Jobs().Ping(t.Context()) }()
+	}
+	require.Eventually(t, func() bool { return a.waiting.Load() == callers }, 10*time.Second, time.Millisecond)
+	first.Release()
+	for range callers {
+		require.NoError(t, <-served)
+	}
+	require.EqualValues(t, 1, p.Jobs().Stat().NewConnsCount())
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, p.Jobs().Ping(over), context.Canceled)
+}
+
 // One who opens a connection may hang, as where the network was cut. When it is whole again
 // others need not wait for that.
 func TestAnOpeningThatHangs(t *testing.T) {

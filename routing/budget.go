@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -19,32 +20,49 @@ import (
 var ErrNoConnection = errors.New("all connections of this node are in use")
 
 // budget bounds how many connections a node has, over all pools. The locks' own are not
-// bounded: a handler that waits for a connection must not cost a lock.
+// bounded: a handler that waits for a connection must not cost a lock. Where more are wanted,
+// those are closed first that nobody has used for the longest, and then those that have served
+// their pool for a while: to open one costs the server as much as some hundred jobs.
 type budget struct {
-	permits chan struct{} // one per connection that is open or being opened; nil: no bound
-	evict   func(ctx context.Context) (closed bool)
+	permits chan struct{}  // one per connection that is open or being opened; nil: no bound
+	pools   func() []*Pool // those whose connections are bounded
+	look    sync.Mutex     // held while one looks for idle connections
 
-	evicting sync.Mutex // held while connections are evicted
+	mu       sync.Mutex
+	waiting  int // guarded by mu; dials that wait for a permit
+	promised int // guarded by mu; of them, those for which a connection is being closed
 }
 
-func newBudget(most int, evict func(context.Context) bool) *budget {
-	b := &budget{evict: evict}
+func newBudget(most int, pools func() []*Pool) *budget {
+	b := &budget{pools: pools}
 	if most > 0 {
 		b.permits = make(chan struct{}, most)
 	}
 	return b
 }
 
-// evictAfter is how long a dial waits for a permit before connections are closed that
-// nobody uses just now.
-const evictAfter = 2 * recheckEvery
+const (
+	// evictAfter is how long a connection has not been used that is closed for others at once.
+	evictAfter = 50 * time.Millisecond
+	// longestSpell is how long a connection serves its pool before it is closed for another
+	// pool's; it is shorter where so many wait that the last would wait in vain.
+	longestSpell = 500 * time.Millisecond
+)
+
+// openedKey holds when a connection was opened.
+const openedKey = "tenure.opened"
 
 // limit makes the connections of a pool take permits.
 func (b *budget) limit(c *pgxpool.Config) {
+	released := c.AfterRelease
+	if released == nil {
+		released = func(*pgx.Conn) bool { return true }
+	}
+	c.AfterRelease = released
 	if b.permits == nil {
 		return
 	}
-	dial := c.ConnConfig.DialFunc
+	dial, connected := c.ConnConfig.DialFunc, c.AfterConnect
 	c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if err := b.takePermit(ctx); err != nil {
 			return nil, err
@@ -56,21 +74,88 @@ func (b *budget) limit(c *pgxpool.Config) {
 		}
 		return &permittedConn{Conn: conn, budget: b}, nil
 	}
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		conn.PgConn().CustomData()[openedKey] = time.Now()
+		return connected(ctx, conn)
+	}
+	c.AfterRelease = func(conn *pgx.Conn) bool {
+		return !b.takesBack(conn.PgConn().CustomData()[openedKey].(time.Time)) && released(conn)
+	}
 }
 
 func (b *budget) takePermit(ctx context.Context) error {
+	select {
+	case b.permits <- struct{}{}:
+		b.note(0, true)
+		return nil
+	default:
+	}
+	b.note(1, false)
+	tick := time.NewTicker(2 * recheckEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case b.permits <- struct{}{}:
+			b.note(-1, true)
 			return nil
 		case <-ctx.Done():
+			b.note(-1, false)
 			return fmt.Errorf("%w: %d, see connections.per_node: %w", ErrNoConnection, cap(b.permits), context.Cause(ctx))
-		case <-time.After(evictAfter):
-		}
-		if b.evicting.TryLock() {
+		case <-tick.C:
 			b.evict(ctx)
-			b.evicting.Unlock()
 		}
+	}
+}
+
+// note notes that so many more wait for a permit, and whether one was taken.
+func (b *budget) note(more int, taken bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting += more
+	if taken && b.promised > 0 {
+		b.promised--
+	}
+	b.promised = min(b.promised, b.waiting)
+}
+
+// takesBack tells whether a connection that was opened then and is not used just now is to be
+// closed, for one who waits.
+func (b *budget) takesBack(opened time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.promised >= b.waiting || time.Since(opened) < b.spell() {
+		return false
+	}
+	b.promised++
+	return true
+}
+
+// spell is for how long a connection may serve while so many wait; mu is held.
+func (b *budget) spell() time.Duration {
+	fair := connectTimeout / 2 * time.Duration(cap(b.permits)) / time.Duration(b.waiting)
+	return min(longestSpell, max(evictAfter, fair))
+}
+
+// evict closes the idle connections of the pool that has used none of its for the longest.
+func (b *budget) evict(ctx context.Context) {
+	if !b.look.TryLock() {
+		return
+	}
+	defer b.look.Unlock()
+	var oldest guarded
+	since := int64(time.Since(began) - evictAfter)
+	for _, p := range b.pools() {
+		for _, db := range p.madePools() {
+			if used := db.admission.used.Load(); used < since && db.Stat().IdleConns() > 0 {
+				oldest, since = db, used
+			}
+		}
+	}
+	if oldest.Pool == nil {
+		return
+	}
+	for _, c := range oldest.AcquireAllIdle(ctx) {
+		closeInTime(ctx, c.Hijack())
 	}
 }
 
@@ -85,25 +170,6 @@ type permittedConn struct {
 func (c *permittedConn) Close() error {
 	defer c.once.Do(func() { <-c.budget.permits })
 	return c.Conn.Close()
-}
-
-// evictIdle closes idle connections of one pool, and tells whether there were any.
-func evictIdle(ctx context.Context, pools []*Pool) bool {
-	for _, p := range pools { // in any order: an idle connection is cheap to make again
-		for _, db := range p.madePools() {
-			if db.Stat().IdleConns() == 0 {
-				continue
-			}
-			idle := db.AcquireAllIdle(ctx)
-			for _, c := range idle {
-				closeInTime(ctx, c.Hijack())
-			}
-			if len(idle) > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // checkCapacity refuses p when so many nodes together may open more connections to its

@@ -23,6 +23,8 @@ type conns struct {
 	spare   *pgx.Conn     // guarded by mu; see keepSpare
 	closed  bool          // guarded by mu
 
+	admission admission // to jobs
+
 	operating chan struct{} // one place; see Operate
 }
 
@@ -68,9 +70,7 @@ func (p *Pool) poolConfig(dsn *pgxpool.Config, text func() string, purpose strin
 	c.ConnConfig.BuildContextWatcherHandler = func(pc *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: pc, DeadlineDelay: closeTimeout}
 	}
-	c.ConnConfig.Tracer = connects{p, dsn.ConnConfig}
 	watchRefusals(c.ConnConfig, &p.crowded, &p.server.shortage)
-	p.budget.limit(c)
 	return c
 }
 
@@ -92,6 +92,8 @@ func (c PoolConfig) serverConns() int {
 func (p *Pool) jobsConfig() *pgxpool.Config {
 	c := p.poolConfig(p.dsn, func() string { return p.latest.Load().DSN }, "jobs", p.jobConns())
 	tuneForJobs(c)
+	p.budget.limit(c)
+	p.conns.admission.guard(c, connects{p, p.dsn.ConnConfig}, mostJobsCost)
 	return c
 }
 
@@ -106,7 +108,8 @@ func (p *Pool) tenantsConfig() *pgxpool.Config {
 	if p.pooled != nil {
 		p.pooled.tune(c)
 	}
-	p.conns.tenants.admission.observePool(c)
+	p.budget.limit(c)
+	p.conns.tenants.admission.guard(c, connects{p, dsn.ConnConfig}, mostTenantsCost)
 	p.conns.tenants.shares = newShares(p.Name, tenancy.Share{Of: int(c.MaxConns), Percent: p.tenantShare})
 	return c
 }
@@ -178,14 +181,21 @@ func (p *Pool) makeOnce(db **pgxpool.Pool, config func() *pgxpool.Config) *pgxpo
 	return *db
 }
 
+// guarded is a connection pool and what lets callers through to it.
+type guarded struct {
+	*pgxpool.Pool
+	admission *admission
+}
+
 // madePools is the connection pools that have been made.
-func (p *Pool) madePools() (all []*pgxpool.Pool) {
+func (p *Pool) madePools() (all []guarded) {
 	p.conns.mu.Lock()
 	defer p.conns.mu.Unlock()
-	for _, db := range []*pgxpool.Pool{p.conns.jobs, p.conns.tenants.db} {
-		if db != nil {
-			all = append(all, db)
-		}
+	if db := p.conns.jobs; db != nil {
+		all = append(all, guarded{db, &p.conns.admission})
+	}
+	if t := &p.conns.tenants; t.db != nil {
+		all = append(all, guarded{t.db, &t.admission})
 	}
 	return all
 }

@@ -23,7 +23,7 @@ const (
 	mostKeeping   = 8 // to keep a lock or a session: they shall not stand behind the others
 	mostLooking   = 8 // only to look at a lock
 	mostVerifying = 4
-	mostSpares    = 16
+	mostSpares    = 128
 )
 
 // server is what a node shares among all pools at one server's address: how many

@@ -51,7 +51,7 @@ func (p *Pool) collectConns(ch chan<- prometheus.Metric) {
 	jobs, tenants := p.conns.jobs, p.conns.tenants.db
 	p.conns.mu.Unlock()
 	if jobs != nil {
-		p.collectUse(ch, forJobs, jobs.Stat(), 0, 0)
+		p.collectUse(ch, forJobs, jobs.Stat(), p.conns.admission.waits.count.Load(), time.Duration(p.conns.admission.waits.took.Load()))
 	}
 	if tenants != nil {
 		t := &p.conns.tenants // set before its db, and not changed since

@@ -93,7 +93,7 @@ func New(cfg Config, log *zap.Logger, opts ...Option) (*Router, error) {
 	}
 	cfg = cfg.WithDefaults()
 	r.bounds, r.tenantShare = cfg.Connections, cmp.Or(cfg.TenantShare, 100)
-	r.budget = newBudget(cfg.Connections.PerNode, func(ctx context.Context) bool { return evictIdle(ctx, r.Pools()) })
+	r.budget = newBudget(cfg.Connections.PerNode, r.Pools)
 	pools := map[string]*Pool{}
 	for name, pc := range cfg.Pools {
 		p, err := r.newPool(name, pc)

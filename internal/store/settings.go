@@ -73,6 +73,9 @@ func Fix(c *pgx.ConnConfig, settings map[string]string) {
 // unboundTransactions takes a bound off transactions that servers before 17 do not know, so that it cannot
 // be among the parameters that a connection is opened with.
 func unboundTransactions(ctx context.Context, c *pgconn.PgConn) error {
+	if major, _, _ := strings.Cut(c.ParameterStatus("server_version"), "."); len(major) == 2 && major < "17" {
+		return nil
+	}
 	_, err := c.Exec(ctx, sqlTransactionUnbound).ReadAll()
 	return err
 }

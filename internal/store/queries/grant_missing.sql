@@ -43,8 +43,8 @@ wanted (part, kind, object, privilege, n, granted) AS MATERIALIZED (
     UNION ALL
     SELECT 4, 'FUNCTION ', format('tenure.%I(%s)', f.proname, pg_get_function_identity_arguments(f.oid)), 'EXECUTE', 1,
            has_function_privilege(g.oid, f.oid, 'EXECUTE')
-    FROM grantee g, functions, ledger l JOIN pg_proc f ON f.pronamespace = l.oid
-    WHERE format('%s(%s)', f.proname, oidvectortypes(f.proargtypes)) = functions.signature
+    FROM grantee g, ledger l JOIN pg_proc f ON f.pronamespace = l.oid
+    WHERE format('%s(%s)', f.proname, oidvectortypes(f.proargtypes)) = ANY (ARRAY(SELECT signature FROM functions))
     UNION ALL -- what may be asked at the door; who asks is nobody's to say
     SELECT 2, '', 'tenure.door', format(v.privileges, v.columns), 1, v.granted
     FROM grantee g, ledger l JOIN pg_class c ON c.relnamespace = l.oid AND c.relname = 'door', LATERAL (

@@ -1,0 +1,83 @@
+package routing
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Where more connections are wanted than there may be, each serves its pool for a while, and as
+// many are closed as others wait for.
+func TestBudgetTakesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(4, func() []*Pool { return nil })
+		opened := time.Now()
+		for range 4 {
+			require.NoError(t, b.takePermit(t.Context()))
+		}
+		time.Sleep(time.Hour)
+		require.False(t, b.takesBack(opened), "nobody waits")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ask := func() <-chan error {
+			done := make(chan error, 1)
+			go func() { done <- b.takePermit(ctx) }()
+			synctest.Wait()
+			return done
+		}
+		first, second := ask(), ask()
+		require.False(t, b.takesBack(time.Now()), "it was opened just now")
+		require.True(t, b.takesBack(opened))
+		require.True(t, b.takesBack(opened))
+		require.False(t, b.takesBack(opened), "two wait")
+		<-b.permits
+		<-b.permits
+		require.NoError(t, <-first)
+		require.NoError(t, <-second)
+		require.False(t, b.takesBack(opened))
+
+		third := ask()
+		require.True(t, b.takesBack(opened))
+		<-b.permits
+		require.NoError(t, <-third)
+		fourth := ask()
+		require.True(t, b.takesBack(opened), "what was promised to others is kept")
+		cancel()
+		require.ErrorIs(t, <-fourth, ErrNoConnection)
+		for range 1000 { // so that the last is served before its time is over
+			b.note(1, false)
+		}
+		require.Equal(t, evictAfter, b.spell())
+	})
+}
+
+// The connections that nobody has used for the longest are closed first, and none that is used
+// now and then.
+func TestBudgetClosesWhatNobodyUses(t *testing.T) {
+	t.Parallel()
+	p, _ := behindProxy(t, 20)
+	use := func(ago time.Duration) {
+		require.NoError(t, p.Jobs().Ping(t.Context()))
+		require.Eventually(t, func() bool { return p.Jobs().Stat().IdleConns() == 1 }, 10*time.Second, time.Millisecond)
+		p.conns.admission.used.Store(int64(time.Since(began) - ago))
+	}
+	b := newBudget(1, func() []*Pool { return []*Pool{p} })
+	use(-time.Hour)
+	b.evict(t.Context())
+	require.EqualValues(t, 1, p.Jobs().Stat().IdleConns())
+	tenants, err := p.Tenants().Acquire(t.Context())
+	require.NoError(t, err)
+	tenants.Release()
+	require.Eventually(t, func() bool { return p.Tenants().Stat().IdleConns() == 1 }, 10*time.Second, time.Millisecond)
+	p.conns.tenants.admission.used.Store(int64(time.Since(began) - time.Minute))
+	use(time.Second)
+	b.evict(t.Context())
+	require.EqualValues(t, 1, p.Jobs().Stat().IdleConns())
+	require.Zero(t, p.Tenants().Stat().IdleConns())
+	b.evict(t.Context())
+	require.Zero(t, p.Jobs().Stat().IdleConns())
+}

@@ -194,7 +194,7 @@ func oursTx(batch, times int) side {
 			return f, err
 		}
 		jobs := times * a.jobs
-		s, _, err := nodeTx(ctx, b, postgres, txOptions{jobs: jobs, tenants: compareTenants, batch: batch})
+		s, _, err := nodeTx(ctx, b, postgres, txOptions{jobs: jobs, batch: batch})
 		if err != nil {
 			return f, err
 		}

@@ -25,16 +25,23 @@ import (
 )
 
 type txOptions struct {
-	jobs, tenants, batch int
-	cpuprofile           string
+	jobs, batch int
+	tenants     []int
+	cpuprofile  string
 }
 
 type txResult struct {
-	Scenario        string  `json:"scenario"`
-	Jobs            int     `json:"jobs"`
+	Scenario string  `json:"scenario"`
+	Jobs     int     `json:"jobs"`
+	Batch    int     `json:"batch"`
+	Rows     []txRow `json:"rows"`
+}
+
+// txRow is what was measured with so many tenants.
+type txRow struct {
 	Tenants         int     `json:"tenants"`
-	Batch           int     `json:"batch"`
 	JobsPerSecond   int     `json:"jobs_per_second"`
+	OfFirst         float64 `json:"ratio_to_first"`
 	ClientMs        float64 `json:"client_cpu_ms_per_job,omitempty"`
 	PostgresMs      float64 `json:"postgres_cpu_ms_per_job,omitempty"`
 	JobsPerClaim    float64 `json:"jobs_per_claim"`
@@ -42,29 +49,48 @@ type txResult struct {
 	LimitPerSecond  int     `json:"limit_per_second"` // the same statements without Tenure
 	LimitClientMs   float64 `json:"limit_client_cpu_ms_per_job,omitempty"`
 	LimitPostgresMs float64 `json:"limit_postgres_cpu_ms_per_job,omitempty"`
-	Ratio           float64 `json:"ratio"`
+	Ratio           float64 `json:"ratio_to_limit"`
 	Lost            int64   `json:"lost"`
 	Doubled         int     `json:"doubled"`
 }
 
-func (r txResult) Fault() error { return report.Lost(r.Lost, r.Doubled) }
+func (r txResult) Fault() (err error) {
+	for _, row := range r.Rows {
+		err = errors.Join(err, report.Lost(row.Lost, row.Doubled))
+	}
+	return err
+}
 
 func newTx() *cobra.Command {
 	var o txOptions
 	c := scenario("tx", "Work off jobs that insert one row of their tenant's in their transaction, beside the same statements without Tenure", &o, runTx)
 	c.Flags().IntVar(&o.jobs, "jobs", 30_000, "jobs of each of the two")
-	c.Flags().IntVar(&o.tenants, "tenants", 100, "tenants that share the jobs equally")
+	c.Flags().IntSliceVar(&o.tenants, "tenants", []int{100}, "how many tenants share the jobs equally; of several numbers each is measured, with databases of its own")
 	c.Flags().IntVar(&o.batch, "batch", 1, "jobs of a tenant that may share a transaction; 1: the handler is one of single jobs")
-	c.Flags().StringVar(&o.cpuprofile, "cpuprofile", "", "write a CPU profile of the node to this file")
+	c.Flags().StringVar(&o.cpuprofile, "cpuprofile", "", "write a CPU profile of the node to this file, of the last number of tenants")
 	return c
 }
 
-// runTx runs the bare statements first, then a node: one pool, default settings.
+// runTx has the same jobs worked off by each number of tenants.
 func runTx(ctx context.Context, o txOptions) (r txResult, err error) {
-	if o.jobs < 1 || o.tenants < 1 || o.batch < 1 {
+	if o.jobs < 1 || len(o.tenants) == 0 || slices.Min(o.tenants) < 1 || o.batch < 1 {
 		return r, errors.New("jobs, tenants and batch must be more than 0")
 	}
-	b, err := bed.Start(ctx, devpg.Options{Durable: true}, 1, o.tenants)
+	r = txResult{Scenario: "tx", Jobs: o.jobs, Batch: o.batch}
+	for _, tenants := range o.tenants {
+		row, err := measureTx(ctx, o, tenants)
+		if err != nil {
+			return r, err
+		}
+		r.Rows = append(r.Rows, row)
+		r.Rows[len(r.Rows)-1].OfFirst = math.Round(100*float64(row.JobsPerSecond)/float64(r.Rows[0].JobsPerSecond)) / 100
+	}
+	return r, nil
+}
+
+// measureTx runs the bare statements first, then a node: one pool, default settings.
+func measureTx(ctx context.Context, o txOptions, tenants int) (r txRow, err error) {
+	b, err := bed.Start(ctx, devpg.Options{Durable: true}, 1, tenants)
 	if err != nil {
 		return r, err
 	}
@@ -98,8 +124,8 @@ func runTx(ctx context.Context, o txOptions) (r txResult, err error) {
 		effects += n
 	}
 	all := int64(2 * o.jobs)
-	return txResult{
-		Scenario: "tx", Jobs: o.jobs, Tenants: o.tenants, Batch: o.batch,
+	return txRow{
+		Tenants:       tenants,
 		JobsPerSecond: ours.perSecond(o.jobs), ClientMs: ours.client(o.jobs), PostgresMs: ours.server(o.jobs),
 		JobsPerClaim: per.claim, JobsPerCall: per.call,
 		LimitPerSecond: limit.perSecond(o.jobs), LimitClientMs: limit.client(o.jobs), LimitPostgresMs: limit.server(o.jobs),

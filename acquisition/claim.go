@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -89,13 +90,20 @@ func (c *claimer) claimPages(ctx context.Context, n, slots int, ready []*peer) (
 		reserved.release()
 		return 0, err
 	}
-	next := c.beginReading(ctx, c.peers.runnable, c.printing, c.joinPortions(heads, c.choosePortions(ctx, n-len(heads), ready, taken)), slots, reserved)
+	next := c.beginReading(ctx, c.peers.runnable, c.printing, c.joinPortions(heads, c.choosePortions(ctx, c.spaceFor(n, slots, len(heads)), ready, taken)), slots, reserved)
 	for ahead := 0; next != nil; ahead++ {
 		var n int
 		n, next, err = c.claimPage(ctx, next, ahead < mostAhead)
 		claimed += n
 	}
 	return claimed, err
+}
+
+// spaceFor is what is left of slots here, and of those that make it n with peers, beside jobs that are taken.
+func (c *claimer) spaceFor(n, slots, taken int) schedule.Space {
+	n -= taken
+	calls := min(max(0, slots-taken), n)
+	return schedule.Space{Calls: calls, Jobs: n - calls, Most: min(c.countWanted(taken)+n-calls, c.cfg.Batch)}
 }
 
 // claimPage hands out what a page shows. next is being read then; nil: none is.
@@ -155,6 +163,8 @@ func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer)
 	for _, a := range as {
 		if a.peer == nil {
 			own = len(a.jobs)
+			maps.Copy(taken, a.calls)
+			continue
 		}
 		for i := range a.jobs {
 			taken[a.jobs[i].Record.Tenant]++
@@ -168,7 +178,7 @@ func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer)
 	if slots == 0 {
 		return nil
 	}
-	return c.beginReading(ctx, c.peers.runnable, c.printing, c.choosePortions(ctx, slots, ready, taken), slots, holdReserved(c.workers, slots))
+	return c.beginReading(ctx, c.peers.runnable, c.printing, c.choosePortions(ctx, schedule.Space{Calls: slots, Most: want}, ready, taken), slots, holdReserved(c.workers, slots))
 }
 
 // putBack has the heads of a page looked up again that nothing is made of.
@@ -191,11 +201,11 @@ func (c *claimer) joinPortions(heads, lanes []schedule.Portion) []schedule.Porti
 }
 
 // choosePortions chooses lanes, leaving out tenants that do not live here, or may not have
-// more in flight than the jobs of theirs that are taken, or have many with exclusive keys to be
+// more in flight than what is taken of theirs, or have many with exclusive keys to be
 // claimed before more is read.
-func (c *claimer) choosePortions(ctx context.Context, n int, ready []*peer, taken map[string]int) []schedule.Portion {
+func (c *claimer) choosePortions(ctx context.Context, space schedule.Space, ready []*peer, taken map[string]int) []schedule.Portion {
 	now := time.Now()
-	plan := c.lanes.Plan(n, now)
+	plan := c.lanes.Plan(space, now)
 	kept := plan[:0]
 	room := c.printing.room
 	for _, p := range plan {
@@ -206,22 +216,25 @@ func (c *claimer) choosePortions(ctx context.Context, n int, ready []*peer, take
 		}
 		if c.homes.resolve(ctx, p.Lane) == nil {
 			p.Lane.Deactivate() // until the next discovery
+			c.lanes.TakeBack(p.Lane, 0)
 			continue
 		}
 		of := schedule.Passer{Tenant: p.Lane.Tenant, Queue: p.Lane.Queue, Kind: p.Lane.Kind}
 		left, by := c.gates.CountLeft(of, now)
 		if left == 0 {
 			by.Park(p.Lane)
+			c.lanes.TakeBack(p.Lane, 0)
 			continue
 		}
 		here, all := c.allowance(p.Lane.Tenant, p.Lane.RunsHereOnly(), ready)
 		here, all = max(0, here-taken[p.Lane.Tenant]), max(0, all-taken[p.Lane.Tenant])
 		if all == 0 || c.keys.CountReady(p.Lane.Tenant) >= c.cfg.Batch {
 			c.lanes.MarkFull(p.Lane)
+			c.lanes.TakeBack(p.Lane, 0)
 			continue
 		}
 		fitting, bytes := p.Lane.CountFitting(room)
-		p.Quota, p.Here = min(p.Quota, all, left, fitting), here
+		p.Quota, p.Here = min(p.Quota, here*p.Lane.Together()+all-here, left, fitting), here
 		room -= int64(p.Quota) * bytes
 		c.gates.Reserve(of, p.Quota)
 		kept = append(kept, p)
@@ -235,6 +248,7 @@ func (c *claimer) choosePortions(ctx context.Context, n int, ready []*peer, take
 func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked []store.Waiting, unwanted store.Unwanted) {
 	now := time.Now()
 	got, apart, left := make([]int, len(portions)), make([]int, len(portions)), map[int]bool{}
+	shown := make([]kindsShown, len(portions))
 	picked, unwanted.Removals = page.Jobs[:0], page.Removals
 	for i := range page.Jobs {
 		j := &page.Jobs[i]
@@ -279,6 +293,7 @@ func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked
 			c.quarantine.Add(schedule.Quarantined{Waiting: *j, Removals: page.Removals, Lane: l})
 		default:
 			picked = append(picked, *j)
+			shown[j.Lane].note(j.Record.Kind)
 		}
 	}
 	for i, p := range portions {
@@ -288,6 +303,10 @@ func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked
 		if p.Quota == 0 {
 			left[i] = true
 		}
+		if k := shown[i]; k.first != "" {
+			c.lanes.NoteTogether(p.Lane, min(c.workers.Together(k.first), c.workers.Together(k.last)), got[i])
+		}
+		c.lanes.TakeBack(p.Lane, got[i])
 		p.Lane.MarkRead(p.Lane.Cursor(), got[i] >= p.Lane.CountToRead(p.Quota) || left[i])
 		p.Lane.NoteApart(apart[i], got[i], now)
 	}
@@ -296,6 +315,15 @@ func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked
 	}
 	c.lanes.DropInactive()
 	return picked, unwanted
+}
+
+// kindsShown are the kinds of the first and the last job that a lane has shown.
+type kindsShown struct{ first, last string }
+
+func (k *kindsShown) note(kind string) {
+	if k.last = kind; k.first == "" {
+		k.first = kind
+	}
 }
 
 // cancelUnwanted ends waiting jobs that somebody wants cancelled: by SQL, or while they were

@@ -20,8 +20,9 @@ import (
 
 // assignment is the jobs that one session is to run.
 type assignment struct {
-	peer *peer // nil: this node
-	jobs []store.Waiting
+	peer  *peer // nil: this node
+	jobs  []store.Waiting
+	calls map[string]int // of this node's: by tenant, with jobs that share none
 }
 
 // dispatcher claims jobs that were picked and hands them out: every claim of a term is made
@@ -31,7 +32,7 @@ type dispatcher struct {
 	peers *peers
 }
 
-// assign shares out what was picked: as much to this node as it has slots for, the rest to
+// assign shares out what was picked: as many calls to this node as it has slots for, the rest to
 // peers, each in proportion to its capacity. What nobody can run now is read again when
 // somebody can. This node's assignment comes first.
 func (d *dispatcher) assign(picked []store.Waiting, slots int, ready []*peer, portions []schedule.Portion) []assignment {
@@ -39,18 +40,22 @@ func (d *dispatcher) assign(picked []store.Waiting, slots int, ready []*peer, po
 	for _, p := range ready {
 		as = append(as, assignment{peer: p})
 	}
-	own, room := picked[:0], d.workers.Room()
+	own, room, calls := picked[:0], d.workers.Room(), 0
 	for i := range picked {
 		j := &picked[i]
 		mine := d.handles(j.Record.Kind)
 		p := &portions[j.Lane]
-		fits, takes := mine && len(own) < slots && p.Here > 0, room.Take
+		joins := mine && room.Joins(j.Record.Tenant, j.Record.Kind)
+		fits, takes := mine && (joins || calls < slots && p.Here > 0), room.Take
 		counted := fits && d.gates.Counts(&j.Record)
 		if counted { // what waits for a worker keeps others out of its limit that would run at once elsewhere
 			takes = room.TakeAtOnce
 		}
-		if j.TooLarge && len(own) < slots || fits && takes(j.Record.Tenant, j.Record.Kind) {
-			if !j.TooLarge { // that is not run
+		if j.TooLarge && calls < slots || fits && takes(j.Record.Tenant, j.Record.Kind) {
+			if !joins || j.TooLarge {
+				calls++
+			}
+			if !joins && !j.TooLarge { // that is not run
 				p.Here--
 			}
 			own = append(own, *j)
@@ -60,7 +65,10 @@ func (d *dispatcher) assign(picked []store.Waiting, slots int, ready []*peer, po
 		if counted {
 			d.peers.noteCounted()
 			if a = choosePeer(as[1:], &j.Record, (*peer).countIdle); a == nil && room.Take(j.Record.Tenant, j.Record.Kind) {
-				p.Here--
+				if !joins {
+					calls++
+					p.Here--
+				}
 				own = append(own, *j)
 				continue
 			}
@@ -80,7 +88,7 @@ func (d *dispatcher) assign(picked []store.Waiting, slots int, ready []*peer, po
 		}
 		d.lanes.NoteMissed(p.Lane, j.Position, j.Record.Kind, mine)
 	}
-	as[0].jobs = own
+	as[0].jobs, as[0].calls = own, room.Calls()
 	d.lanes.DropInactive()
 	return slices.DeleteFunc(as, func(a assignment) bool { return len(a.jobs) == 0 })
 }
@@ -321,13 +329,18 @@ func holdReserved(w *execution.Workers, n int) *reservedSlots {
 }
 
 // use keeps some of them for claims that stand now, and gives the others back. If all were
-// given back before, the claims come on top of what has them now.
+// given back before, the claims come on top of what has them now; and so do, until the workers have them, those
+// that share others' calls.
 func (r *reservedSlots) use(n int) {
 	r.used = true
+	have := 0
 	if r.late.Stop() {
-		r.workers.Release(r.n - n)
+		have = r.n
+	}
+	if n > have {
+		r.workers.TakeSlots(n - have)
 	} else {
-		r.workers.TakeSlots(n)
+		r.workers.Release(have - n)
 	}
 }
 

@@ -1,6 +1,8 @@
 package acquisition
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +32,7 @@ func TestPlaces(t *testing.T) {
 			used      int
 			meanwhile int // room while it takes that long
 		}{
+			{2*burst - 1, 8, 2}, // some share others' calls
 			{2*burst - 1, 3, 2},
 			{2*burst + 1, 3, 8},
 			{2*burst - 1, 0, 2},
@@ -101,4 +104,51 @@ func TestWhatCountsGoesToWhoIsIdle(t *testing.T) {
 	own, first, second := assign("acme")
 	require.Equal(t, []int{free, 2, 2}, []int{own, first, second})
 	require.True(t, tm.peers.holdsCounted())
+}
+
+// A tenant whose jobs share calls is read, at a turn, for as many as one call may have, as the jobs that were read last
+// show; and they are claimed as one, with one slot.
+func TestJobsThatShareACallAreClaimedTogether(t *testing.T) {
+	t.Parallel()
+	const most = 10
+	b := setup(t, nil, func(r *job.Registry) {
+		r.Add(job.Spec{Kind: "batch", MaxBatch: most, HandleBatch: func(context.Context, []*job.Record, *job.Ends) error { return nil }})
+	})
+	tm := idleTerm(b.acquirer(&fakeElector{}))
+	page := func(lane int, tenant string, kinds ...string) (jobs []store.Waiting) {
+		for i, kind := range kinds {
+			j := store.Waiting{Lane: lane, Position: int64(i + 1)}
+			j.Record.ID, j.Record.Tenant, j.Record.Kind = job.ID(100*lane+i+1), tenant, kind
+			jobs = append(jobs, j)
+		}
+		return jobs
+	}
+	l := tm.lanes.See(laneOf("acme", 0))
+	quota := func() int {
+		tm.lanes.RereadFrom(l.Lane, 1)
+		portions := tm.claimer.choosePortions(t.Context(), schedule.Space{Calls: 1, Most: 100}, nil, nil)
+		require.Len(t, portions, 1)
+		return portions[0].Quota
+	}
+	shows := func(kinds ...string) {
+		tm.claimer.sortPage(store.Page{Jobs: page(0, "acme", kinds...)}, []schedule.Portion{{Lane: l, Quota: len(kinds)}})
+	}
+	require.Equal(t, 1, quota(), "nothing is known yet")
+	shows("batch")
+	require.Equal(t, most, quota())
+	shows("batch", "k")
+	require.Equal(t, 1, quota(), "others of its would come with them")
+
+	var picked []store.Waiting
+	var portions []schedule.Portion
+	for i, tenant := range []string{"one", "two", "three"} {
+		picked = append(picked, page(i, tenant, slices.Repeat([]string{"batch"}, most)...)...)
+		portions = append(portions, schedule.Portion{Lane: tm.lanes.See(laneOf(tenant, 0)), Quota: most, Here: 5})
+	}
+	as := tm.claimer.dispatcher.assign(picked, 2, nil, portions)
+	require.Len(t, as, 1)
+	require.Len(t, as[0].jobs, 2*most)
+	require.Equal(t, map[string]int{"one": 1, "two": 1}, as[0].calls)
+	require.Equal(t, []int{4, 4, 5}, []int{portions[0].Here, portions[1].Here, portions[2].Here})
+	require.True(t, tm.lanes.HasMissed(schedule.MissedHere), "the third tenant's wait for a slot")
 }

@@ -297,8 +297,10 @@ type Room struct {
 	workers *Workers
 	free    int              // workers
 	left    time.Duration    // of work that may wait
-	first   map[string]bool  // tenants that have nothing else here
+	calls   map[string]int   // that were taken, by tenant; see Calls
 	alike   map[batchKey]int // waiting jobs of tenants and kinds that come in batches; none: not asked yet
+	kind    string           // that was asked about last
+	batch   int              // how many of its jobs may share a call
 }
 
 // batchKey is what claims that share calls have in common, apart from their owner.
@@ -328,7 +330,7 @@ func (r *Room) Take(tenant, kind string) bool {
 		r.free--
 	case known && took <= r.left:
 		r.left -= took
-	case !r.first[tenant] && r.workers.backlog.hasNothingOf(tenant, batch == 1):
+	case r.calls[tenant] == 0 && r.workers.backlog.hasNothingOf(tenant, batch == 1):
 	default:
 		r.workers.capacity.full.Store(true)
 		return false
@@ -339,27 +341,49 @@ func (r *Room) Take(tenant, kind string) bool {
 		}
 		r.alike[batchKey{tenant, kind}] = alike + 1
 	}
-	if r.first == nil {
-		r.first = map[string]bool{}
+	if alike%batch == 0 {
+		if r.calls == nil {
+			r.calls = map[string]int{}
+		}
+		r.calls[tenant]++
 	}
-	r.first[tenant] = true
 	return true
 }
+
+// Joins tells whether one more job of a tenant and kind would share a call that waits, or was taken, and so need no
+// slot.
+func (r *Room) Joins(tenant, kind string) bool {
+	batch, alike := r.countAlike(tenant, kind)
+	return alike%batch > 0
+}
+
+// Calls is how many calls were taken of each tenant, those of single jobs included.
+func (r *Room) Calls() map[string]int { return r.calls }
 
 // TakeAtOnce is Take for a job that a free worker is to run.
 func (r *Room) TakeAtOnce(tenant, kind string) bool { return r.free > 0 && r.Take(tenant, kind) }
 
+// Together is how many jobs of a kind may share a call of this node's handler; 1 if it has none.
+func (w *Workers) Together(kind string) int {
+	if spec, known := w.registry.Lookup(kind); known {
+		return max(spec.MaxBatch, 1)
+	}
+	return 1
+}
+
 // countAlike tells how many jobs of a kind may share a call, and how many of a tenant wait.
 func (r *Room) countAlike(tenant, kind string) (batch, waiting int) {
-	spec, known := r.workers.registry.Lookup(kind)
-	if !known || spec.MaxBatch < 2 {
+	if kind != r.kind || r.batch == 0 {
+		r.kind, r.batch = kind, r.workers.Together(kind)
+	}
+	if batch = r.batch; batch == 1 {
 		return 1, 0
 	}
 	waiting, seen := r.alike[batchKey{tenant, kind}]
 	if !seen {
 		waiting = r.workers.backlog.countAlike(tenant, kind)
 	}
-	return spec.MaxBatch, waiting
+	return batch, waiting
 }
 
 // Expect is how long a run of a kind is expected to keep a worker: by those before it on this

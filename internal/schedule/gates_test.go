@@ -456,7 +456,7 @@ func TestAKindIsReadByItself(t *testing.T) {
 			return out
 		}
 		read := func(n int) {
-			portions := lanes.Plan(n, time.Now())
+			portions := lanes.Plan(places(n), time.Now())
 			for _, p := range portions {
 				l, upTo := p.Lane, int64(1<<62)
 				if l.Kind != "" {
@@ -537,7 +537,7 @@ func TestWhatIsFrozenIsNotReadAgain(t *testing.T) {
 		gs.BeginPage()
 		gs.Reopen(now, lanes, ks)
 		for lanes.HasWork() || gs.MayWake(now, ks) {
-			for _, p := range lanes.Plan(9, now) {
+			for _, p := range lanes.Plan(places(9), now) {
 				left, by := gs.CountLeft(Passer{Tenant: p.Lane.Tenant, Queue: p.Lane.Queue, Kind: p.Lane.Kind}, now)
 				if left == 0 {
 					by.Park(p.Lane)

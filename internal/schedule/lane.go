@@ -109,6 +109,9 @@ func (l *Lane) NoteApart(apart, read int, now time.Time) {
 	}
 }
 
+// Together is how many of the lane's jobs may share a call, by those that were read last of its tenant.
+func (l *Lane) Together() int { return max(l.owner.together, 1) }
+
 // Cursor is the position that the lane was read up to.
 func (l *Lane) Cursor() int64 { return l.after }
 

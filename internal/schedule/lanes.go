@@ -30,16 +30,20 @@ type Lanes struct {
 	tenant map[string]*tenantLanes
 	weight map[string]int // of tenants; those that are not named have 1
 
+	together int     // of jobs of a tenant that may share a call, by those that were read last
+	used     float64 // of the places of such turns, on average, lately
+
 	begin   int64 // where lanes begin that are new
 	drained bool  // a tenant of which lanes were left out has none to read any more
 
+	unsorted    bool            // turns were given back
 	missed      [2]bool         // some lane has jobs that were read and not claimed, by why
 	unsupported map[string]bool // kinds among them that this node cannot run
 }
 
 // NewLanes returns lanes of which none is known yet, whose queues share as c says.
 func NewLanes(c *QueueConfig) *Lanes {
-	return &Lanes{config: c, byKey: map[store.Lane]*Lane{}, tenant: map[string]*tenantLanes{}, unsupported: map[string]bool{}}
+	return &Lanes{config: c, byKey: map[store.Lane]*Lane{}, tenant: map[string]*tenantLanes{}, unsupported: map[string]bool{}, used: 1}
 }
 
 // Configure has queues share as c says from now on. c is not to be changed any more.
@@ -166,6 +170,17 @@ func (ls *Lanes) ForgetHomes() {
 	}
 }
 
+// NoteTogether notes how many jobs like those that a lane has shown may share a call, and how many of the places that
+// it had in the page it has used. Its tenant's turns have as many from now on, and so have those of tenants of which no
+// job was read yet.
+func (ls *Lanes) NoteTogether(l *Lane, most, used int) {
+	const lately = 0.1 // of a new one in the average
+	if t := l.owner; t.together > 1 && t.quota > 0 {
+		ls.used += lately * (min(1, float64(used)/float64(t.quota)) - ls.used)
+	}
+	l.owner.together, ls.together = most, most
+}
+
 // NoteMissed notes that a job was read that cannot run now: here, as this node has no room for it; else as no peer has.
 func (ls *Lanes) NoteMissed(l *Lane, position int64, kind string, here bool) {
 	why := MissedHere
@@ -220,15 +235,19 @@ func (ls *Lanes) HasUnclaimed() bool { return ls.HasWork() || ls.missed != [2]bo
 // of very many tenants take half as much time again as more of fewer in turns.
 const mostTenants = 256
 
-// Plan shares n jobs, by weight, among the tenants whose turn it is and returns what to read: one lane
+// Plan shares a page's space, by weight, among the tenants whose turn it is and returns what to read: one lane
 // per tenant, the one whose turn it is at this time.
-func (ls *Lanes) Plan(n int, now time.Time) []Portion {
+func (ls *Lanes) Plan(space Space, now time.Time) []Portion {
 	tenants := min(len(ls.active), mostTenants)
-	if tenants == 0 || n == 0 {
+	if tenants == 0 || space.isFull() {
 		return nil
 	}
 	first := ls.active[:tenants]
-	ls.active = ls.active.shareOut(n, tenants)
+	for _, t := range first {
+		t.together = cmp.Or(t.together, ls.together)
+	}
+	space.used = ls.used
+	ls.active = ls.active.shareOut(space, tenants)
 	out := make([]Portion, 0, tenants)
 	for _, t := range first {
 		if t.quota > 0 {
@@ -242,7 +261,7 @@ func (ls *Lanes) Plan(n int, now time.Time) []Portion {
 type Portion struct {
 	Lane  *Lane
 	Quota int // 0: there is no room for any of them, and they are the next
-	Here  int // how many of them may be for this node
+	Here  int // how many calls of them, or jobs that share none, may be for this node
 	Head  *Head
 }
 
@@ -256,13 +275,31 @@ type Head struct {
 	Settled  bool   // it is known what becomes of the key
 }
 
+// TakeBack has a lane's tenant not be charged for places of the page that was planned last, but for those that it
+// has used.
+func (ls *Lanes) TakeBack(l *Lane, used int) {
+	if t := l.owner; used < t.quota {
+		t.charge(used - t.quota)
+		t.quota, ls.unsorted = used, true
+	}
+}
+
 // DropInactive drops tenants from the round that have no active lane any more.
 func (ls *Lanes) DropInactive() {
+	defer ls.sort()
 	ls.active = slices.DeleteFunc(ls.active, func(t *tenantLanes) bool {
 		t.waiting = t.firstActive() != nil && !t.full
 		ls.drained = ls.drained || t.left && !t.waiting && !t.full
 		return !t.waiting
 	})
+}
+
+// sort has tenants wait in order again of which some were given turns back.
+func (ls *Lanes) sort() {
+	if ls.unsorted {
+		ls.unsorted = false
+		slices.SortStableFunc(ls.active, func(a, b *tenantLanes) int { return cmp.Compare(a.turns, b.turns) })
+	}
 }
 
 // MarkFull takes a lane's tenant out of the round, once [Lanes.DropInactive] is called, as it may not have

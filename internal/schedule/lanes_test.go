@@ -21,6 +21,9 @@ const step = 10 * time.Second
 
 func newLanes() *Lanes { return NewLanes(&QueueConfig{AgeEvery: step}) }
 
+// places is the space of a page for so many jobs here.
+func places(n int) Space { return Space{Calls: n, Most: n} }
+
 // stock is what waits in each lane, for tests that play the ledger.
 type stock map[store.Lane]int
 
@@ -30,12 +33,23 @@ func (s stock) roundOf(ls *Lanes, n int) []Portion { return s.roundAt(ls, n, tim
 
 // roundAt is roundOf at a time.
 func (s stock) roundAt(ls *Lanes, n int, now time.Time) []Portion {
-	plan := ls.Plan(n, now)
+	return s.claim(ls, ls.Plan(places(n), now), now)
+}
+
+// pageOf is roundOf for a page.
+func (s stock) pageOf(ls *Lanes, space Space) []Portion {
+	now := time.Time{}.Add(1)
+	return s.claim(ls, ls.Plan(space, now), now)
+}
+
+func (s stock) claim(ls *Lanes, plan []Portion, now time.Time) []Portion {
 	for i := range plan {
 		p := &plan[i]
 		took := min(p.Quota, s[p.Lane.Lane])
 		s[p.Lane.Lane] -= took
 		p.Lane.MarkRead(p.Lane.after+int64(took), took >= p.Quota)
+		ls.NoteTogether(p.Lane, p.Lane.Together(), took)
+		ls.TakeBack(p.Lane, took)
 		for range took {
 			p.Lane.Charge(time.Millisecond, now)
 		}
@@ -98,8 +112,8 @@ func TestLanesWithFewerPlacesThanTenants(t *testing.T) {
 	for i := range 10 {
 		require.Equal(t, 3, got[fmt.Sprint(i)], "all have had their turn as often")
 	}
-	require.Empty(t, ls.Plan(0, time.Now()))
-	require.Empty(t, newLanes().Plan(100, time.Now()))
+	require.Empty(t, ls.Plan(places(0), time.Now()))
+	require.Empty(t, newLanes().Plan(places(100), time.Now()))
 	require.False(t, newLanes().HasWork())
 }
 
@@ -123,7 +137,7 @@ func TestLanesHigherPriorityFirst(t *testing.T) {
 	}
 	var order []int16
 	for ls.HasWork() {
-		p := ls.Plan(10, time.Now())
+		p := ls.Plan(places(10), time.Now())
 		require.Len(t, p, 1)
 		order = append(order, p[0].Lane.Priority)
 		p[0].Lane.MarkRead(10, false)
@@ -206,7 +220,7 @@ func TestQueuesShareTime(t *testing.T) {
 	}
 	got := map[string]time.Duration{}
 	for range 100_000 {
-		p := ls.Plan(1, time.Now())[0]
+		p := ls.Plan(places(1), time.Now())[0]
 		p.Lane.Charge(takes[p.Lane.Queue], time.Now())
 		got[p.Lane.Queue] += takes[p.Lane.Queue]
 	}
@@ -227,8 +241,8 @@ func TestQueuesSaveNothingUp(t *testing.T) {
 	}
 	s[reports] = 1000
 	l := ls.See(reports)
-	require.Same(t, l, ls.Plan(1, time.Now())[0].Lane, "it has had nothing yet")
-	require.Same(t, l, ls.Plan(1, time.Now())[0].Lane, "and nothing of it was claimed")
+	require.Same(t, l, ls.Plan(places(1), time.Now())[0].Lane, "it has had nothing yet")
+	require.Same(t, l, ls.Plan(places(1), time.Now())[0].Lane, "and nothing of it was claimed")
 	got := map[string]int{}
 	for range 100 {
 		for _, p := range s.roundOf(ls, 1) {
@@ -253,7 +267,7 @@ func TestPrioritiesAge(t *testing.T) {
 		}
 		longest := time.Second
 		for range 800 {
-			p := ls.Plan(1, now)[0] // there is always more in each
+			p := ls.Plan(places(1), now)[0] // there is always more in each
 			p.Lane.MarkRead(p.Lane.after+1, true)
 			p.Lane.Charge(time.Millisecond, now)
 			since[p.Lane] = now
@@ -299,16 +313,16 @@ func TestAMissedLaneKeepsItsAge(t *testing.T) {
 	t.Parallel()
 	ls, now := newLanes(), time.Now()
 	high, low := ls.See(inQueue("q", 1)), ls.See(inQueue("q", 0))
-	require.Same(t, high, ls.Plan(1, now)[0].Lane)
+	require.Same(t, high, ls.Plan(places(1), now)[0].Lane)
 	now = now.Add(step + time.Millisecond)
 	high.Charge(time.Millisecond, now)
-	require.Same(t, low, ls.Plan(1, now)[0].Lane)
+	require.Same(t, low, ls.Plan(places(1), now)[0].Lane)
 	ls.NoteMissed(low, 7, "k", true)
 	low.MarkRead(7, false)
 	ls.DropInactive()
 	ls.See(low.Lane) // and others come in
 	ls.RereadMissed(MissedHere)
-	require.Same(t, low, ls.Plan(1, now)[0].Lane)
+	require.Same(t, low, ls.Plan(places(1), now)[0].Lane)
 }
 
 // Where what is read is claimed by itself, much is read though little may be claimed; else no more than
@@ -460,7 +474,7 @@ func BenchmarkLanesPlan(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				ls.Plan(2000, time.Now())
+				ls.Plan(places(2000), time.Now())
 				ls.DropInactive()
 			}
 		})
@@ -489,7 +503,7 @@ func TestLanesOfOneTenantAreBounded(t *testing.T) {
 	waits.parked = true
 	read := map[store.Lane]int{}
 	for len(ls.active) > 0 {
-		for _, p := range ls.Plan(10, time.Now()) {
+		for _, p := range ls.Plan(places(10), time.Now()) {
 			read[p.Lane.Lane]++
 			p.Lane.MarkRead(1, false)
 		}
@@ -530,7 +544,7 @@ func TestWhatThereIsNoRoomForIsNext(t *testing.T) {
 		ls.See(laneOf(fmt.Sprint("t", i), 0))
 	}
 	for range 3 * tenants {
-		plan, left := ls.Plan(tenants, time.Time{}.Add(1)), map[int]bool{}
+		plan, left := ls.Plan(places(tenants), time.Time{}.Add(1)), map[int]bool{}
 		require.NotEmpty(t, plan)
 		for i := range plan {
 			if i > 1 { // two fit

@@ -1,6 +1,9 @@
 package schedule
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
 // line is who waits for a turn: those first that have had fewest, and among equals those that have
 // waited longest (start-time fair queueing, Goyal, Vin and Cheng, 1996, counted in turns). A tenant that has
@@ -8,14 +11,24 @@ import "slices"
 // caught up.
 type line []*tenantLanes
 
-// join has a tenant wait that had nothing to do: behind those whose turn comes next, and before those that
-// have had theirs. What it did not use is gone, and so is what it was ahead, as it may not have used that
-// either.
+// join has a tenant wait that had nothing to do. What it did not use is gone. If it has had no more than most,
+// its turn comes next, once those that stand next, too, have had as many places as they are: it does not wait
+// for longer than if each turn had one place.
 func (l line) join(t *tenantLanes) line {
-	if len(l) > 0 {
-		t.turns = l[0].turns
+	if len(l) == 0 {
+		return append(l, t)
 	}
-	return l.queue(t)
+	first, last := l[0].turns, l[len(l)-1].turns
+	t.turns, t.ahead = min(max(t.turns+t.ahead, first), last), 0
+	if t.turns > first+(last-first+1)/2 {
+		return l.queue(t)
+	}
+	t.turns, t.ahead = first, t.turns-first
+	at, next := 0, sort.Search(len(l), func(i int) bool { return l[i].turns > first })
+	for places := 0; at < next && places < next; at++ {
+		places += l[at].turn()
+	}
+	return slices.Insert(l, at, t)
 }
 
 // queue puts a tenant behind all that have had as many turns.
@@ -27,17 +40,17 @@ func (l line) queue(t *tenantLanes) line {
 	return slices.Insert(l, at, t)
 }
 
-// shareOut shares n places among the first ones, so many at most, turn by turn until the places are
-// used up, and returns who waits then.
-func (l line) shareOut(n, most int) line {
+// shareOut shares what a page has space for among the first ones, so many at most, turn by turn until it
+// is full, and returns who waits then.
+func (l line) shareOut(space Space, most int) line {
 	most = min(most, len(l))
 	for _, t := range l[:most] {
 		t.quota = 0
 	}
 	first, others := slices.Clone(l[:most]), l[most:]
-	for n > 0 {
+	for !space.isFull() {
 		t := first[0]
-		n -= t.give(n)
+		space.fill(t)
 		if t.credit == 0 {
 			first = first[1:].queue(t)
 		}

@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -89,4 +90,128 @@ func TestWeightsConserveWork(t *testing.T) {
 	require.Equal(t, 1, ls.WeightOf("light"))
 	require.Equal(t, map[string]int{"heavy": 5, "light": 10}, s.round(ls, 100))
 	require.Equal(t, map[string]int{"light": 100}, s.round(ls, 100))
+}
+
+// runs are tenants of whose jobs so many may share a call, each with more to do than is ever claimed.
+func runs(together map[string]int) (*Lanes, stock) {
+	ls, s := newLanes(), stock{}
+	for _, tenant := range slices.Sorted(maps.Keys(together)) {
+		l := laneOf(tenant, 0)
+		s[l] = 1_000_000
+		ls.NoteTogether(ls.See(l), together[tenant], 0)
+	}
+	return ls, s
+}
+
+// A tenant whose jobs share calls has as many of them at a turn as one call may have, and no more jobs than others
+// in the end, whatever shares calls of theirs and whatever the page; the jobs of a call have one place together.
+func TestTurnsOfSharedCalls(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		together, weights := map[string]int{}, map[string]int{}
+		for i := range rapid.IntRange(2, 100).Draw(t, "tenants") {
+			together[fmt.Sprint(i)] = rapid.SampledFrom([]int{1, 7, 100}).Draw(t, "together")
+			weights[fmt.Sprint(i)] = rapid.IntRange(1, 3).Draw(t, "weight")
+		}
+		ls, s := runs(together)
+		ls.SetWeights(maps.Clone(weights))
+		calls := rapid.IntRange(1, 50).Draw(t, "calls")
+		got, claimed := map[string]int{}, 0
+		for claimed < 2000*len(together) {
+			used, jobs := 0, 0
+			for _, p := range s.pageOf(ls, Space{Calls: calls, Most: 2000}) {
+				of := p.Lane.Together()
+				used += (p.Quota + of - 1) / of
+				jobs += p.Quota
+				got[p.Lane.Tenant] += p.Quota
+			}
+			require.LessOrEqual(t, used, calls)
+			require.True(t, used == calls || jobs >= mostShared, "a page is full: %d of %d calls, %d jobs", used, calls, jobs)
+			claimed += jobs
+		}
+		require.GreaterOrEqual(t, jain(got, weights), 0.99, "%v of %v", got, weights)
+	})
+}
+
+// What a tenant's turn has no jobs for it has again at once, for other jobs of its.
+func TestWhatATurnDoesNotUseIsNotCharged(t *testing.T) {
+	t.Parallel()
+	ls, s := runs(map[string]int{"a": 100, "b": 100, "c": 100})
+	got := map[string]int{}
+	for range 300 {
+		s[laneOf("a", 1)] = 10
+		ls.See(laneOf("a", 1))
+		for _, p := range s.pageOf(ls, Space{Calls: 1, Most: 2000}) {
+			got[p.Lane.Tenant] += p.Quota
+		}
+	}
+	require.GreaterOrEqual(t, jain(got, nil), 0.99, "%v", got)
+}
+
+// A page is full by what tenants have, as those before had, not by what a call may have.
+func TestAPageHasManyTenantsThatHaveFew(t *testing.T) {
+	t.Parallel()
+	const each = 30
+	together := map[string]int{}
+	for i := range 200 {
+		together[fmt.Sprint(i)] = 100
+	}
+	ls, s := runs(together)
+	for l := range s {
+		s[l] = each
+	}
+	jobs := 0
+	for range 10 {
+		jobs = 0
+		for _, p := range s.pageOf(ls, places(2000)) {
+			jobs += p.Quota
+		}
+	}
+	require.InDelta(t, mostShared, jobs, 3*each)
+}
+
+// Beside very many tenants that stand next, each with calls of a hundred jobs, one that comes new waits for as many
+// jobs as if they had one each.
+func TestWhoComesNewDoesNotWaitForSharedCalls(t *testing.T) {
+	t.Parallel()
+	together := map[string]int{}
+	for i := range 1000 {
+		together[fmt.Sprint(i)] = 100
+	}
+	ls, s := runs(together)
+	s.pageOf(ls, Space{Calls: 5, Most: 2000})
+	s[laneOf("new", 0)] = 1
+	ls.See(laneOf("new", 0))
+	before := 0
+	for {
+		for _, p := range s.pageOf(ls, Space{Calls: 5, Most: 2000}) {
+			if p.Lane.Tenant == "new" {
+				require.LessOrEqual(t, before, 1000)
+				return
+			}
+			before += p.Quota
+		}
+	}
+}
+
+// A tenant that has a few jobs now and then is soon served beside those with long calls, and has no more than they
+// have, however often it comes.
+func TestWhoComesAgainHasItsShare(t *testing.T) {
+	t.Parallel()
+	together := map[string]int{"again": 100}
+	for i := range 100 {
+		together[fmt.Sprint(i)] = 100
+	}
+	ls, s := runs(together)
+	s[laneOf("again", 0)] = 0
+	got := map[string]int{}
+	for range 5000 {
+		s[laneOf("again", 0)] = 7
+		ls.See(laneOf("again", 0))
+		for _, p := range s.pageOf(ls, Space{Calls: 5, Most: 2000}) {
+			got[p.Lane.Tenant] += p.Quota
+		}
+	}
+	require.LessOrEqual(t, got["again"], got["1"], "%v", got)
+	require.Greater(t, got["again"], got["1"]/2, "%v", got)
 }

@@ -59,7 +59,7 @@ func (c *crowd) claim(n int) (claimed int, again bool) {
 	c.gates.BeginPage()
 	c.gates.Reopen(c.now, c.lanes, c.keys)
 	var jobs []store.Waiting
-	for _, p := range c.lanes.Plan(n, c.now) {
+	for _, p := range c.lanes.Plan(places(n), c.now) {
 		l := p.Lane
 		of := Passer{Tenant: l.Tenant, Queue: "q", Kind: l.Kind}
 		left, by := c.gates.CountLeft(of, c.now)

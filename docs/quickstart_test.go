@@ -155,6 +155,7 @@ type shell struct {
 	dir string
 	in  io.Writer
 	out *bufio.Reader
+	pid int
 }
 
 func openShell(t *testing.T, dir string, env ...string) *shell {
@@ -172,19 +173,22 @@ func openShell(t *testing.T, dir string, env ...string) *shell {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with what it has started
 		_ = cmd.Wait()
 	})
-	return &shell{dir, in, bufio.NewReader(out)}
+	return &shell{dir, in, bufio.NewReader(out), cmd.Process.Pid}
 }
 
 // done is what the shell prints behind each command.
 const done = "--command-is-done--"
 
-// run types a command, and returns what it prints and its exit code.
+// run types a command, and returns what it prints and its exit code. A command that does not end prints
+// what its goroutines wait for.
 func (s *shell) run(t *testing.T, command string) (printed string, code int) {
+	late := time.AfterFunc(patience, func() { _ = syscall.Kill(-s.pid, syscall.SIGQUIT) }) // bash takes no notice
+	defer late.Stop()
 	_, err := fmt.Fprintf(s.in, "%s\ncode=$?; echo; echo %s $code\n", command, done)
 	require.NoError(t, err)
 	for {
 		line, err := s.out.ReadString('\n')
-		require.NoError(t, err)
+		require.NoError(t, err, "%s\n%s", command, printed)
 		if n, err := fmt.Sscanf(line, done+" %d", &code); n == 1 && err == nil {
 			return printed, code
 		}

@@ -46,7 +46,7 @@ const (
 	evictAfter = 50 * time.Millisecond
 	// longestSpell is how long a connection serves its pool before it is closed for another
 	// pool's; it is shorter where so many wait that the last would wait in vain.
-	longestSpell = 500 * time.Millisecond
+	longestSpell = 2 * time.Second
 )
 
 // openedKey holds when a connection was opened.

@@ -77,8 +77,8 @@ func (c *capacity) worthTelling() int64 { return int64(max(1, c.runs.countAhead(
 func (c *capacity) grantShare(want int, sharers int64) int {
 	free := max(c.freeSlots(c.used.Load()), 0)
 	n := min(int64(want), (free+sharers-1)/sharers)
-	if sharers == mostSharers && n < min(int64(want), c.worthTelling()/worthClaiming) {
-		return 0
+	if sharers == mostSharers && c.used.Load() >= int64(c.workers) && !c.full.Load() && n < min(int64(want), c.worthTelling()/worthClaiming) {
+		return 0 // what is used will be given up, and tells of it
 	}
 	c.used.Add(n)
 	return int(n)

@@ -125,6 +125,15 @@ func TestCapacityIsWorthAClaim(t *testing.T) {
 	require.EqualValues(t, 1, first.available.Load())
 	require.EqualValues(t, 1, last.available.Load())
 	require.GreaterOrEqual(t, r.reserve(last, free), least)
+
+	r = newCapacity(8)
+	r.runs.note(lookahead / 100)
+	r.full.Store(true) // so that only free workers count, and nothing runs that would tell of more
+	for range 2 * mostSharers {
+		n := r.reserve(newFakeOwner(), free)
+		require.NotZero(t, n)
+		r.release(n)
+	}
 }
 
 func TestCapacityForgets(t *testing.T) {

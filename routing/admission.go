@@ -129,7 +129,7 @@ const (
 // by itself.
 func (a *admission) guard(c *pgxpool.Config, tracer connects, mostCost time.Duration) {
 	a.next, a.freed, a.mostCost, a.pingAfter = make(chan struct{}, 1), make(chan struct{}, 1), mostCost, time.Second
-	a.patience = 5 * mostCost / 2 // well beyond the longest that counts: it is thought to hang, as when the network was cut
+	a.patience = min(5*mostCost/2, time.Second) // what takes longer is thought to hang, as when the network was cut
 	c.ConnConfig.Tracer = doorkeeper{tracer, a}
 	connect, connected, released := c.BeforeConnect, c.AfterConnect, c.AfterRelease
 	c.ShouldPing = func(ctx context.Context, got pgxpool.ShouldPingParams) bool {
@@ -138,7 +138,11 @@ func (a *admission) guard(c *pgxpool.Config, tracer connects, mostCost time.Dura
 	}
 	c.BeforeConnect = func(ctx context.Context, cc *pgx.ConnConfig) error {
 		a.noteOpening(ticketOf(ctx))
-		return connect(ctx, cc)
+		err := connect(ctx, cc)
+		if err != nil {
+			a.noteAcquired(ticketOf(ctx))
+		}
+		return err
 	}
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		defer a.noteOpened(ticketOf(ctx))
@@ -177,6 +181,14 @@ func (d doorkeeper) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxp
 	d.admission.noteEnded(ctx, ticketOf(ctx))
 }
 
+// TraceConnectEnd implements pgx.ConnectTracer.
+func (d doorkeeper) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndData) {
+	d.connects.TraceConnectEnd(ctx, data)
+	if data.Err != nil { // whoever wanted it may be gone
+		d.admission.noteAcquired(ticketOf(ctx))
+	}
+}
+
 // beganKey holds since when a caller counts as having waited.
 type beganKey struct{}
 
@@ -191,6 +203,7 @@ func (a *admission) signalFreed() {
 type ticket struct {
 	to    destination // guarded by the admission's mu
 	since time.Time   // guarded by the admission's mu; toOpen
+	begun bool        // guarded by the admission's mu; it is being opened
 }
 
 type destination int
@@ -221,6 +234,7 @@ func (a *admission) noteOpening(t *ticket) {
 	defer a.mu.Unlock()
 	a.settle(t)
 	a.startOpening(t)
+	t.begun = true
 }
 
 // noteOpened notes that the connection is there. The caller who wanted it may have gone: it
@@ -319,7 +333,7 @@ func (a *admission) decide(idle, total, most int, waited time.Duration) destinat
 func (a *admission) noteEnded(ctx context.Context, t *ticket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if t.to != toOpen || ctx.Err() == nil {
+	if t.to != toOpen || !t.begun || ctx.Err() == nil {
 		a.settle(t)
 	}
 	a.signalFreed()

@@ -63,8 +63,9 @@ func (b *budget) limit(c *pgxpool.Config) {
 		return
 	}
 	dial, connected := c.ConnConfig.DialFunc, c.AfterConnect
+	own := new(int) // of those that wait; guarded by the budget's mu
 	c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if err := b.takePermit(ctx); err != nil {
+		if err := b.takePermit(ctx, own); err != nil {
 			return nil, err
 		}
 		conn, err := dial(ctx, network, addr)
@@ -79,27 +80,28 @@ func (b *budget) limit(c *pgxpool.Config) {
 		return connected(ctx, conn)
 	}
 	c.AfterRelease = func(conn *pgx.Conn) bool {
-		return !b.takesBack(conn.PgConn().CustomData()[openedKey].(time.Time)) && released(conn)
+		return !b.takesBack(own, conn.PgConn().CustomData()[openedKey].(time.Time)) && released(conn)
 	}
 }
 
-func (b *budget) takePermit(ctx context.Context) error {
+// takePermit waits for a permit as one of those that own counts.
+func (b *budget) takePermit(ctx context.Context, own *int) error {
 	select {
 	case b.permits <- struct{}{}:
-		b.note(0, true)
+		b.note(own, 0, true)
 		return nil
 	default:
 	}
-	b.note(1, false)
+	b.note(own, 1, false)
 	tick := time.NewTicker(2 * recheckEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case b.permits <- struct{}{}:
-			b.note(-1, true)
+			b.note(own, -1, true)
 			return nil
 		case <-ctx.Done():
-			b.note(-1, false)
+			b.note(own, -1, false)
 			return fmt.Errorf("%w: %d, see connections.per_node: %w", ErrNoConnection, cap(b.permits), context.Cause(ctx))
 		case <-tick.C:
 			b.evict(ctx)
@@ -108,9 +110,10 @@ func (b *budget) takePermit(ctx context.Context) error {
 }
 
 // note notes that so many more wait for a permit, and whether one was taken.
-func (b *budget) note(more int, taken bool) {
+func (b *budget) note(own *int, more int, taken bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	*own += more
 	b.waiting += more
 	if taken && b.promised > 0 {
 		b.promised--
@@ -119,11 +122,11 @@ func (b *budget) note(more int, taken bool) {
 }
 
 // takesBack tells whether a connection that was opened then and is not used just now is to be
-// closed, for one who waits.
-func (b *budget) takesBack(opened time.Time) bool {
+// closed, for one who waits and is not among its own pool's.
+func (b *budget) takesBack(own *int, opened time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.promised >= b.waiting || time.Since(opened) < b.spell() {
+	if b.promised >= b.waiting-*own || time.Since(opened) < b.spell() {
 		return false
 	}
 	b.promised++
@@ -136,7 +139,7 @@ func (b *budget) spell() time.Duration {
 	return min(longestSpell, max(evictAfter, fair))
 }
 
-// evict closes the idle connections of the pool that has used none of its for the longest.
+// evict closes idle connections, as many as are waited for, of the pool that has used none of its for the longest.
 func (b *budget) evict(ctx context.Context) {
 	if !b.look.TryLock() {
 		return
@@ -155,8 +158,23 @@ func (b *budget) evict(ctx context.Context) {
 		return
 	}
 	for _, c := range oldest.AcquireAllIdle(ctx) {
-		closeInTime(ctx, c.Hijack())
+		if b.promise() {
+			closeInTime(ctx, c.Hijack())
+		} else {
+			c.Release()
+		}
 	}
+}
+
+// promise promises a connection that is to be closed to one who waits, if any has none yet.
+func (b *budget) promise() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.promised >= b.waiting {
+		return false
+	}
+	b.promised++
+	return true
 }
 
 // permittedConn gives its permit back when it is closed.

@@ -15,41 +15,42 @@ func TestBudgetTakesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(4, func() []*Pool { return nil })
-		opened := time.Now()
+		opened, own, others := time.Now(), new(int), new(int)
 		for range 4 {
-			require.NoError(t, b.takePermit(t.Context()))
+			require.NoError(t, b.takePermit(t.Context(), others))
 		}
 		time.Sleep(time.Hour)
-		require.False(t, b.takesBack(opened), "nobody waits")
+		require.False(t, b.takesBack(own, opened), "nobody waits")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		ask := func() <-chan error {
 			done := make(chan error, 1)
-			go func() { done <- b.takePermit(ctx) }()
+			go func() { done <- b.takePermit(ctx, others) }()
 			synctest.Wait()
 			return done
 		}
 		first, second := ask(), ask()
-		require.False(t, b.takesBack(time.Now()), "it was opened just now")
-		require.True(t, b.takesBack(opened))
-		require.True(t, b.takesBack(opened))
-		require.False(t, b.takesBack(opened), "two wait")
+		require.False(t, b.takesBack(own, time.Now()), "it was opened just now")
+		require.False(t, b.takesBack(others, opened), "its own pool wants one, too")
+		require.True(t, b.takesBack(own, opened))
+		require.True(t, b.takesBack(own, opened))
+		require.False(t, b.takesBack(own, opened), "two wait")
 		<-b.permits
 		<-b.permits
 		require.NoError(t, <-first)
 		require.NoError(t, <-second)
-		require.False(t, b.takesBack(opened))
+		require.False(t, b.takesBack(own, opened))
 
 		third := ask()
-		require.True(t, b.takesBack(opened))
+		require.True(t, b.takesBack(own, opened))
 		<-b.permits
 		require.NoError(t, <-third)
 		fourth := ask()
-		require.True(t, b.takesBack(opened), "what was promised to others is kept")
+		require.True(t, b.takesBack(own, opened), "what was promised to others is kept")
 		cancel()
 		require.ErrorIs(t, <-fourth, ErrNoConnection)
 		for range 1000 { // so that the last is served before its time is over
-			b.note(1, false)
+			b.note(others, 1, false)
 		}
 		require.Equal(t, evictAfter, b.spell())
 	})
@@ -66,6 +67,7 @@ func TestBudgetClosesWhatNobodyUses(t *testing.T) {
 		p.conns.admission.used.Store(int64(time.Since(began) - ago))
 	}
 	b := newBudget(1, func() []*Pool { return []*Pool{p} })
+	b.note(new(int), 2, false)
 	use(-time.Hour)
 	b.evict(t.Context())
 	require.EqualValues(t, 1, p.Jobs().Stat().IdleConns())

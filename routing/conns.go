@@ -138,6 +138,8 @@ func (p *Pool) allowConnect(ctx context.Context) error {
 // checkConnected is called with a connection that they have got.
 func (p *Pool) checkConnected(ctx context.Context, c *pgx.Conn) error {
 	p.crowded.reset()
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // it was connected in time, and has to answer
+	defer cancel()
 	return p.checkServer(ctx, c)
 }
 

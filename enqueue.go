@@ -335,18 +335,17 @@ func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, e
 	failed := PoolErrors{}
 	for begun, tries := time.Now(), 1; len(batches) > 0; tries++ {
 		var again []Entry // of tenants that were moved meanwhile
-		insertAll(ctx, batches, func(b *batch, n int, err error) {
+		c.insertAll(ctx, batches)
+		for pool, b := range batches {
 			switch {
-			case err == nil:
-				added += n
-				c.countEnqueued(b.pool, b.jobs)
-				c.proc.Notifier.Notify(b.hint)
-			case c.proc.MayFollow(ctx, err, begun, tries):
+			case b.err == nil:
+				added += b.added
+			case c.proc.MayFollow(ctx, b.err, begun, tries):
 				again = append(again, b.entries...)
 			default:
-				failed[b.pool.Name] = err
+				failed[pool.Name] = b.err
 			}
-		})
+		}
 		if batches, err = c.partBatches(ctx, again); err != nil {
 			return added, errors.Join(failed.orNil(), err)
 		}
@@ -367,15 +366,17 @@ type batch struct {
 	entries []Entry
 	jobs    []store.NewJob // of the entries
 	hint    notify.Hint
+
+	added int // by insertAll
+	err   error
 }
 
 // poolsAtOnce is how many pools' jobs are added at a time: so many that those of one server commit
 // together, and one that answers late delays few.
 const poolsAtOnce = 8
 
-// insertAll adds batches, and tells of each what became of it: one after another, in any order.
-func insertAll(ctx context.Context, batches map[*routing.Pool]*batch, tell func(b *batch, added int, err error)) {
-	var telling sync.Mutex
+// insertAll adds batches, each of which says then what became of it.
+func (c *Client) insertAll(ctx context.Context, batches map[*routing.Pool]*batch) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	free := make(chan struct{}, poolsAtOnce)
@@ -383,10 +384,10 @@ func insertAll(ctx context.Context, batches map[*routing.Pool]*batch, tell func(
 		free <- struct{}{}
 		group.Go(func() {
 			defer func() { <-free }()
-			added, err := b.insertJobs(ctx)
-			telling.Lock()
-			defer telling.Unlock()
-			tell(b, added, err)
+			if b.added, b.err = b.insertJobs(ctx); b.err == nil {
+				c.countEnqueued(b.pool, b.jobs)
+				c.proc.Notifier.Notify(b.hint)
+			}
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,7 @@ func TestFromRiver_code(t *testing.T) {
 	require.Equal(t, 2, files)
 	writeModule(t, root, dir)
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-ldflags=-s -w", "-mod=mod", ".")
+	cmd.WaitDelay = time.Minute // for what it has left running
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -182,7 +182,7 @@ const done = "--command-is-done--"
 // run types a command, and returns what it prints and its exit code. A command that does not end prints
 // what its goroutines wait for.
 func (s *shell) run(t *testing.T, command string) (printed string, code int) {
-	late := time.AfterFunc(patience, func() { _ = syscall.Kill(-s.pid, syscall.SIGQUIT) }) // bash takes no notice
+	late := time.AfterFunc(3*patience, func() { _ = syscall.Kill(-s.pid, syscall.SIGQUIT) }) // bash takes no notice
 	defer late.Stop()
 	_, err := fmt.Fprintf(s.in, "%s\ncode=$?; echo; echo %s $code\n", command, done)
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +35,7 @@ func TestUseWith(t *testing.T) {
 		require.Contains(t, all.String(), b.Text, "use-with.md:%d", b.Line)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "./...")
+	cmd.WaitDelay = time.Minute // for what it has left running
 	cmd.Dir = "usewith"
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -155,22 +155,27 @@ func TestP10JobsAreAddedBesideASlowPool(t *testing.T) {
 		}
 		return faultproxy.Pass
 	})
-	done := make(chan error)
-	go func() {
-		var entries []tenure.Entry
-		for _, pool := range []string{"p1", "p2", "p3"} {
-			entries = append(entries, tenure.Entry{Tenant: b.tenantIn(pool), Args: plain{1}})
-		}
-		_, err := c.EnqueueMany(t.Context(), entries)
-		done <- err
-	}()
+	const calls = 6 // each takes the pools in an order of its own
+	done := make(chan error, calls)
+	for range calls {
+		go func() {
+			var entries []tenure.Entry
+			for _, pool := range []string{"p1", "p2", "p3"} {
+				entries = append(entries, tenure.Entry{Tenant: b.tenantIn(pool), Args: plain{1}})
+			}
+			_, err := c.EnqueueMany(t.Context(), entries)
+			done <- err
+		}()
+	}
 	for _, pool := range []string{"p2", "p3"} {
-		b.eventually(1, pool, "SELECT count(*) FROM tenure.job")
+		b.eventually(calls, pool, "SELECT count(*) FROM tenure.job")
 	}
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.job"))
 	release()
-	require.NoError(t, <-done)
-	b.eventually(1, "p1", "SELECT count(*) FROM tenure.job")
+	for range calls {
+		require.NoError(t, <-done)
+	}
+	b.eventually(calls, "p1", "SELECT count(*) FROM tenure.job")
 }
 
 // TestP10NobodyWaitsForASilentDatabase: once the node has not reached a pool's database

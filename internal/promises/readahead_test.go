@@ -59,6 +59,34 @@ func TestTheNextPageIsReadWhileOneIsClaimed(t *testing.T) {
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE attempt > 1"))
 }
 
+// Jobs that have waited are claimed before a term does anything else, also where its database is so slow that
+// all else is due by then.
+func TestATermClaimsFirst(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	enqueueForty(b)
+	cfg, proxy := b.behind(b.cfg, "p1")
+	var surveyed, read, first, looked atomic.Bool
+	proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
+		switch {
+		case e.App != "tenure jobs":
+		case strings.Contains(e.SQL, "WITH RECURSIVE bottom") && !surveyed.Swap(true):
+			<-time.After(200 * time.Millisecond)
+		case strings.Contains(e.SQL, "j.position > lane.after"):
+			read.Store(true)
+		case strings.Contains(e.SQL, "least(min(next.at)"): // when the next timer is due
+			if !looked.Swap(true) {
+				first.Store(!read.Load())
+			}
+		}
+		return faultproxy.Pass
+	})
+	b.finished(b.start(cfg, b.registry(nil)).Client(), 40)
+	require.Eventually(t, looked.Load, patience, time.Millisecond)
+	require.True(t, surveyed.Load())
+	require.False(t, first.Load(), "it looked for timers first")
+}
+
 // What is about to be claimed counts against a limit when the next page is read.
 func TestWhatIsAboutToBeClaimedCounts(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -18,8 +19,8 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
-	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -50,14 +51,28 @@ func Run(role, file, name string) error {
 	}()
 	switch role {
 	case "migrate":
-		_, err := operate.Migrate(context.Background(), cfg)
-		return err
+		return migrate(context.Background(), cfg)
 	case "node":
 		return runNode(ctx, cfg, name)
 	case "client":
 		return runClient(ctx, cfg)
 	}
 	return errors.New("no such role")
+}
+
+// migrate does what both releases have in packages of their own names.
+func migrate(ctx context.Context, cfg config.Config) error {
+	for i, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
+		pool, err := pgx.ParseConfig(cfg.Pools[name].DSN)
+		if err != nil {
+			return err
+		}
+		store.MigrationConfig(pool)
+		if _, err := store.Migrate(ctx, pool, name, i+1, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func runNode(ctx context.Context, cfg config.Config, name string) error {

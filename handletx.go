@@ -34,9 +34,10 @@ import (
 // No attempt is charged either if the database fails fn (it has gone, is read-only, or has no room),
 // and the ledger in it as well. What fn's own SQL raises is charged, whatever SQLSTATE it has.
 //
-// A statement with arguments takes two round trips, as it is described each time: the next
-// tenant's tables may differ. With pgx.QueryExecModeExec before the arguments it takes one, and
-// pgx decides by their Go types how they are sent.
+// The transaction begins with the first statement of tx, in one round trip with it. If it cannot begin, as the
+// tenant has no schema or has just moved, that statement returns the error, and what fn returns does not count. Nor
+// does it if a table was altered so that a statement's types are not those of the job before: then fn is called
+// once more, at once.
 func HandleTx[A job.Args](r *job.Registry, fn func(ctx context.Context, tx pgx.Tx, j *job.Job[A]) error, opts ...job.Option) {
 	if fn == nil {
 		panic("tenure.HandleTx: nil handler")

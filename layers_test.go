@@ -83,7 +83,7 @@ var layers = map[string][]string{
 	"internal/fences":           {}, // finds code in documents, for tests
 	"internal/mutant":           {},
 	"internal/mutants":          {"internal/mutant"},
-	"internal/release":          {"", "config", "job", "tenancy", "operate"}, // what a user of the release before could write
+	"internal/release":          {"", "config", "job", "tenancy", "internal/store"}, // what both releases have
 	"internal/release/program":  {"internal/release"},
 	"internal/notices":          {},
 	"internal/promises":         {}, // tests only, of the whole through its doors

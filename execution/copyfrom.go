@@ -22,7 +22,7 @@ import (
 // where a panic would end the process. Here it goes on in the handler.
 func (t *tenantTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
 	h := t.handle
-	if err := h.beginCall(ctx); err != nil {
+	if err := t.enterBegun(ctx); err != nil {
 		return 0, err
 	}
 	defer h.endCall()
@@ -31,7 +31,7 @@ func (t *tenantTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns [
 		quoted[i] = pgx.Identifier{c}.Sanitize()
 	}
 	names := strings.Join(quoted, ", ")
-	sd, err := t.tx.Prepare(ctx, "", fmt.Sprintf("SELECT %s FROM %s", names, table.Sanitize()))
+	sd, err := h.conn.Prepare(ctx, "", fmt.Sprintf("SELECT %s FROM %s", names, table.Sanitize()))
 	if err != nil {
 		return 0, fmt.Errorf("statement description failed: %w", err)
 	}

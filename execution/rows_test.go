@@ -65,7 +65,9 @@ func TestOrdinaryDestinationsKeepNothing(t *testing.T) {
 // BenchmarkRows reads a thousand ordinary rows; an operation is one of them.
 func BenchmarkRows(b *testing.B) {
 	c := makeCity(b, nil, func(*city, string) string { return "" })
-	read := func(b *testing.B, tx pgx.Tx) {
+	read := func(b *testing.B, tx interface {
+		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	}) {
 		var (
 			id   int64
 			name string
@@ -94,7 +96,7 @@ func BenchmarkRows(b *testing.B) {
 		b.ReportAllocs()
 		require.NoError(b, InTx(b.Context(), c.owner.tenants, *c.tenants["alpha"], func(_ context.Context, tx pgx.Tx) error {
 			b.ResetTimer()
-			read(b, tx.(*tenantTx).tx)
+			read(b, tx.(*tenantTx).handle.conn)
 			return nil
 		}))
 	})

@@ -23,6 +23,7 @@ type run struct {
 	err     error // what the handler said, as it was read
 	took    time.Duration
 	inTx    bool // the handler's transaction was committed, and in it the jobs without an error finished
+	memory  *memory
 
 	failed failure // of the handler's transaction
 	outage bool    // the ledger, too, met what the handler's transaction may have failed by
@@ -115,8 +116,13 @@ func (r *run) mayBeOutage() bool {
 
 // callUntilSerial is callInTx, a few times if the transaction conflicts with others.
 func (r *run) callUntilSerial(ctx context.Context) (finished bool, err error) {
+	r.memory = &r.workers.memory
 	for tries := 1; ; tries++ {
 		finished, err = r.callInTx(ctx)
+		if errors.Is(err, errTypesChanged) { // only once, as now all statements are described first
+			r.memory = nil
+			finished, err = r.callInTx(ctx)
+		}
 		if !errors.Is(err, ErrConflict) || !r.mayRetry(err) {
 			return finished, err
 		}

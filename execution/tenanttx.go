@@ -1,11 +1,9 @@
 package execution
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -59,7 +57,7 @@ func IsTenantTx(tx pgx.Tx) bool {
 // returns nil. Within it the schema is first on the search path, the role is
 // taken and app.tenant_id is set, all for this transaction only.
 func InTx(ctx context.Context, db Conns, t tenancy.Tenant, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	tx, err := beginTenantTx(ctx, db, t)
+	tx, err := beginTenantTx(ctx, db, t, nil)
 	if err != nil {
 		return err
 	}
@@ -78,18 +76,13 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	c := r.claim
 	r.ends, r.failed = nil, failure{} // of a try before
 	late := time.AfterFunc(openWithin, func() { r.cancel(errLate) })
-	tx, err := beginTenantTx(ctx, c.Owner.Tenants(), *c.Tenant)
+	tx, err := beginTenantTx(ctx, c.Owner.Tenants(), *c.Tenant, r.memory)
 	inTime := late.Stop()
-	switch {
-	case err == nil:
-	case !inTime && errors.Is(context.Cause(ctx), errLate),
-		errors.Is(err, tenancy.ErrShareInUse),
-		leftPool(err): // whose claims ended before that
-		return false, errors.Join(errLate, err)
-	case ctx.Err() != nil || !refusesTenant(err): // what has ended ctx is not the job's doing, as it has not begun
-		return false, errors.Join(errUnavailable, err)
-	default:
-		return false, err
+	if err != nil {
+		if !inTime && errors.Is(context.Cause(ctx), errLate) {
+			return false, errors.Join(errLate, err)
+		}
+		return false, r.notBegun(ctx, err)
 	}
 	defer tx.close()
 	if !inTime || !c.Owner.MayStart() { // opening it may have taken long
@@ -101,6 +94,10 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	err = r.handleJob(context.WithValue(ctx, txKey{}, tx))
 	r.slot.setTx(nil)
 	tx.handle.returned = true
+	if void := tx.handle.whyVoid(); void != nil { // whatever the handler has made of that
+		r.ends = nil
+		return false, r.notBegun(ctx, void)
+	}
 	r.failed = tx.handle.failed(ctx)
 	if err != nil {
 		return false, classify(err, r.failed)
@@ -110,6 +107,10 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 		return false, nil
 	}
 	if err := tx.commit(ctx, c.Owner.FinishInTx(done), c.Owner.FinishError); err != nil {
+		if void := tx.handle.whyVoid(); void != nil {
+			r.ends = nil
+			return false, r.notBegun(ctx, void)
+		}
 		if len(done) > 1 && errors.Is(err, job.ErrClaimLost) {
 			return false, errors.Join(errOthersLost, err)
 		}
@@ -121,14 +122,28 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	return true, nil
 }
 
+// notBegun says what it means for the run that its transaction has not begun.
+func (r *run) notBegun(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, errTypesChanged):
+		return err
+	case errors.Is(err, tenancy.ErrShareInUse), leftPool(err): // whose claims ended before that
+		return errors.Join(errLate, err)
+	case ctx.Err() != nil || !refusesTenant(err): // what has ended ctx is not the job's doing, as it has not begun
+		return errors.Join(errUnavailable, err)
+	default:
+		return err
+	}
+}
+
 // handle is what a job's transaction and its savepoints share.
 type handle struct {
 	pooled *pgxpool.Conn // to give conn back by
 	leave  func()        // to be called once it was given back; more than once does nothing
 	conn   *pgx.Conn
-	role   string // none: the pool's own user
-	schema string
-	shared string // schemas behind it, as SQL
+	tenant tenancy.Tenant
+	role   string  // none: the pool's own user
+	memory *memory // nil: there is none
 	// behindPooler: what follows the transaction runs on another session. So none of the handler's
 	// statements may end the transaction.
 	behindPooler bool
@@ -139,6 +154,10 @@ type handle struct {
 	dead       chan struct{} // closed when nothing of the transaction reaches the connection any more
 	unclean    bool          // guarded by lock; the handler has had what bypasses this, or what scrubbing keeps
 	rolledBack bool          // guarded by lock; a savepoint was rolled back
+	savepoints int           // guarded by lock; so many were made
+
+	opening func() []string // guarded by lock; the two statements that begin the transaction; nil: it has begun
+	void    error           // guarded by lock; see whyVoid
 
 	abandoned bool // guarded by the slot's mu until the handler has returned; see dropConn
 
@@ -152,76 +171,11 @@ type handle struct {
 // goroutine at a time may use it.
 type tenantTx struct {
 	handle    *handle
-	tx        pgx.Tx
-	savepoint bool
+	savepoint string // "": the transaction itself
+	closed    bool   // guarded by the handle's lock; the savepoint was
 }
 
 var _ pgx.Tx = (*tenantTx)(nil)
-
-// beginTenantTx opens the transaction and sets the tenant up in one round trip. Where a pooler has
-// led to another database than before, it tries once more: the way there is looked at again then.
-func beginTenantTx(ctx context.Context, db Conns, t tenancy.Tenant) (*tenantTx, error) {
-	tx, err := tryTenantTx(ctx, db, t)
-	if ledElsewhere(err) {
-		return tryTenantTx(ctx, db, t)
-	}
-	return tx, err
-}
-
-func tryTenantTx(ctx context.Context, db Conns, t tenancy.Tenant) (*tenantTx, error) {
-	conn, leave, err := db.AcquireFor(ctx, t.ID)
-	if err != nil {
-		return nil, &noConnectionError{fmt.Errorf("get a connection for tenant %q: %w", t.ID, err)}
-	}
-	before, within, pooled := beginning(conn.Conn())
-	begin := fmt.Sprintf("%sBEGIN ISOLATION LEVEL READ COMMITTED; %sSELECT tenure.begin_tenant(%s, %s, %s)%s",
-		before, within+timeoutsFor(ctx, conn.Conn()), quoteAnyhow(t.Schema, ""), quoteAnyhow(t.Role, ""), quoteAnyhow(string(t.ID), ""), searchShared(t))
-	user := conn.Conn().Config().User
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
-	if err != nil {
-		destroyConn(conn) // it may stand in the failed transaction
-		leave()
-		if gone := elsewhereError(err, t.ID); gone != nil {
-			return nil, gone
-		}
-		return nil, fmt.Errorf("open a transaction for tenant %q: %w%s", t.ID, err, placeMend(err, t, user))
-	}
-	return &tenantTx{handle: &handle{pooled: conn, conn: conn.Conn(), leave: leave, role: cmp.Or(t.Role, "none"), schema: t.Schema, shared: t.Shared, behindPooler: pooled,
-		lock: make(chan struct{}, 1), dead: make(chan struct{})}, tx: tx}, nil
-}
-
-// searchShared has what a tenant has in common with others be searched, too, which tenure.begin_tenant does not know of.
-func searchShared(t tenancy.Tenant) string {
-	if t.Shared == "" {
-		return ""
-	}
-	return "; SET LOCAL search_path = " + searchPath(t.Schema, t.Shared, "")
-}
-
-func searchPath(schema, shared, client string) string {
-	path := quoteAnyhow(schema, client)
-	if shared != "" {
-		path += ", " + shared
-	}
-	return path + ", pg_temp"
-}
-
-// deadlineKey is package routing's mark on a connection whose timeouts may follow a
-// transaction's deadline: the DSN does not set them.
-const deadlineKey = "tenure.deadline"
-
-// timeoutsFor gives the statements of a transaction, and its idle times, as long as ctx has; a
-// process that stands still, or that the server does not hear any more, holds its locks no
-// longer. They get cancelGrace more: that the deadline has passed is first told to the handler,
-// and to the server by a cancel. Without a deadline the connection's own timeouts hold.
-func timeoutsFor(ctx context.Context, conn *pgx.Conn) string {
-	deadline, has := ctx.Deadline()
-	if _, may := conn.PgConn().CustomData()[deadlineKey]; !has || !may {
-		return ""
-	}
-	ms := min(max(time.Until(deadline), 0).Milliseconds()+cancelGrace.Milliseconds(), math.MaxInt32)
-	return fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %[1]d; ", ms)
-}
 
 // quoteLiteral quotes s for SQL; standard_conforming_strings is on, and routing has
 // refused names with NUL.
@@ -239,7 +193,7 @@ const (
 // becomeTenant are the statements that take a tenant's role and schema again.
 func (h *handle) becomeTenant() []string {
 	client := h.conn.PgConn().ParameterStatus("client_encoding")
-	return []string{"SET LOCAL role = " + quoteAnyhow(h.role, client), "SET LOCAL search_path = " + searchPath(h.schema, h.shared, client)}
+	return []string{"SET LOCAL role = " + quoteAnyhow(h.role, client), "SET LOCAL search_path = " + searchPath(quoteAnyhow(h.tenant.Schema, client), h.tenant.Shared)}
 }
 
 // quoteAnyhow quotes s for SQL whatever a handler has made of standard_conforming_strings and
@@ -276,7 +230,12 @@ func (t *tenantTx) commit(ctx context.Context, finish string, meaning func(error
 		return err
 	}
 	scrub, noteScrubbed := h.scrubbing()
-	statements := []string{"SET CONSTRAINTS ALL IMMEDIATE", searchPostgres, becomePoolUser}
+	var statements []string
+	if h.opening != nil {
+		statements = h.opening()
+	}
+	begun := len(statements)
+	statements = append(statements, "SET CONSTRAINTS ALL IMMEDIATE", searchPostgres, becomePoolUser)
 	ours := len(statements)
 	if finish != "" {
 		statements = append(statements, finish)
@@ -294,6 +253,8 @@ func (t *tenantTx) commit(ctx context.Context, finish string, meaning func(error
 		}
 	case err == nil:
 		return errors.New("the job's transaction was rolled back instead of committed")
+	case n < begun:
+		return h.noteBegun(err)
 	case ours <= n && n < theirs:
 		if code := sqlState(err); tellsOutage(code) && code != codeReadOnly { // nothing of the tenant's has failed there, but it may have set that
 			return errors.Join(errUnavailable, err)
@@ -303,7 +264,6 @@ func (t *tenantTx) commit(ctx context.Context, finish string, meaning func(error
 		return err
 	}
 	h.ended = true
-	_ = t.tx.Commit(over) // pgx' own handle has not seen the COMMIT: this closes it, and sends nothing
 	return nil
 }
 
@@ -333,6 +293,9 @@ func (h *handle) checkCommittable() error {
 		return errors.New("the connection broke while the handler ran, but the handler returned nil: return the error")
 	case pc.IsBusy():
 		return errors.New("the handler returned with open rows or an open batch: close them")
+	case h.void != nil:
+		return h.void
+	case h.opening != nil: // the handler has sent nothing
 	case pc.TxStatus() == 'E':
 		return errors.New("a statement of the handler failed and the transaction with it, but the handler returned nil: return the error, or guard the statement by a savepoint (tx.Begin)")
 	case pc.TxStatus() != 'T':
@@ -349,13 +312,6 @@ func countSucceeded(results []*pgconn.Result) int {
 	}
 	return n
 }
-
-// over is a context that has ended.
-var over = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
 
 // close takes the handle away and gives the connection back, to be scrubbed by
 // its pool; after a panic or anything unclean it is destroyed.
@@ -465,59 +421,87 @@ func (h *handle) endCall() {
 // that is being scanned: to wait would be to wait for itself.
 var errBusy = errors.New("conn busy: the transaction is in a call already, from the same goroutine or from another")
 
+// enter begins a call on the transaction or savepoint.
+func (t *tenantTx) enter(ctx context.Context) error {
+	err := t.handle.beginCall(ctx)
+	if err == nil && t.closed {
+		t.handle.endCall()
+		return pgx.ErrTxClosed
+	}
+	return err
+}
+
+// enterBegun begins a call before which the transaction has to have begun.
+func (t *tenantTx) enterBegun(ctx context.Context) error {
+	err := t.enter(ctx)
+	if err != nil {
+		return err
+	}
+	if err = t.handle.begin(ctx); err != nil {
+		t.handle.endCall()
+	}
+	return err
+}
+
 // Begin opens a savepoint. It ends with the handler's return at the latest.
 func (t *tenantTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := t.handle.beginCall(ctx); err != nil {
+	if err := t.enterBegun(ctx); err != nil {
 		return nil, err
 	}
-	defer t.handle.endCall()
-	tx, err := t.tx.Begin(ctx)
-	if err != nil {
+	h := t.handle
+	defer h.endCall()
+	h.savepoints++
+	s := &tenantTx{handle: h, savepoint: fmt.Sprintf("tenure_%d", h.savepoints)}
+	if _, err := h.conn.Exec(ctx, "SAVEPOINT "+s.savepoint); err != nil {
 		return nil, err
 	}
-	return &tenantTx{handle: t.handle, tx: tx, savepoint: true}, nil
+	return s, nil
 }
 
 // Commit releases a savepoint; the transaction itself commits with the job.
-func (t *tenantTx) Commit(ctx context.Context) error { return t.endSavepoint(ctx, t.tx.Commit) }
+func (t *tenantTx) Commit(ctx context.Context) error { return t.endSavepoint(ctx, "RELEASE ") }
 
 // Rollback goes back to a savepoint; to roll the transaction itself back, return
 // an error.
 func (t *tenantTx) Rollback(ctx context.Context) error {
-	return t.endSavepoint(ctx, func(ctx context.Context) error {
-		t.handle.rolledBack = true
-		return t.tx.Rollback(ctx)
-	})
+	return t.endSavepoint(ctx, rollbackTo)
 }
 
-func (t *tenantTx) endSavepoint(ctx context.Context, how func(context.Context) error) error {
-	if !t.savepoint {
+const rollbackTo = "ROLLBACK TO "
+
+func (t *tenantTx) endSavepoint(ctx context.Context, how string) error {
+	if t.savepoint == "" {
 		return errNotYours
 	}
-	if err := t.handle.beginCall(ctx); err != nil {
+	if err := t.enterBegun(ctx); err != nil {
 		return err
 	}
-	defer t.handle.endCall()
-	return how(ctx)
+	h := t.handle
+	defer h.endCall()
+	h.rolledBack = h.rolledBack || how == rollbackTo
+	_, err := h.conn.Exec(ctx, how+t.savepoint)
+	t.closed = true
+	return err
 }
 
 // Exec implements pgx.Tx.
 func (t *tenantTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if err := t.handle.beginCall(ctx); err != nil {
+	if err := t.enter(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	defer t.handle.endCall()
+	h := t.handle
+	defer h.endCall()
 	args = wrapArgs(args)
-	if t.handle.behindPooler && mayEndTx.MatchString(sql) {
+	if h.behindPooler && mayEndTx.MatchString(sql) {
 		args, err := single(sql, args)
 		if err != nil {
 			return pgconn.CommandTag{}, err
 		}
-		rows, _ := t.tx.Query(ctx, sql, args...) // Exec would send it as several
+		rows, _ := h.conn.Query(ctx, sql, args...) // Exec would send it as several
 		rows.Close()
 		return rows.CommandTag(), explainSingle(rows.Err())
 	}
-	return t.tx.Exec(ctx, sql, args...)
+	return h.exec(ctx, sql, args)
 }
 
 // Query implements pgx.Tx. Close the rows before the handler returns.
@@ -527,7 +511,7 @@ func (t *tenantTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 
 func (t *tenantTx) queryRows(ctx context.Context, sql string, args []any) (*rows, error) {
 	h := t.handle
-	if err := h.beginCall(ctx); err != nil {
+	if err := t.enter(ctx); err != nil {
 		return &rows{h: h, own: err}, err
 	}
 	defer h.endCall()
@@ -538,7 +522,10 @@ func (t *tenantTx) queryRows(ctx context.Context, sql string, args []any) (*rows
 			return &rows{h: h, own: err}, err
 		}
 	}
-	inner, err := t.tx.Query(ctx, sql, args...)
+	inner, err := h.query(ctx, sql, args)
+	if inner == nil {
+		return &rows{h: h, own: err}, err
+	}
 	return h.wrapRows(inner), err
 }
 
@@ -551,7 +538,10 @@ func (t *tenantTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Ro
 // SendBatch implements pgx.Tx. Close the results before the handler returns.
 func (t *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	h := t.handle
-	if err := h.beginCall(ctx); err != nil {
+	if pgx.FailedBatchResults(b, errNotYours).Tx() != nil { // what b.BeginTx was called for
+		return failedResult{errNotYours}
+	}
+	if err := t.enterBegun(ctx); err != nil {
 		return failedResult{err}
 	}
 	defer h.endCall()
@@ -561,21 +551,22 @@ func (t *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 			return failedResult{errNotYours}
 		}
 	}
-	return &results{h: h, inner: t.tx.SendBatch(ctx, wrapped), fns: fns}
+	return &results{h: h, inner: h.conn.SendBatch(ctx, wrapped), fns: fns}
 }
 
 // Prepare implements pgx.Tx. The connection is destroyed after the job, as
 // scrubbing keeps prepared statements; through a pooler it is refused.
 func (t *tenantTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if err := t.handle.beginCall(ctx); err != nil {
+	if err := t.enterBegun(ctx); err != nil {
 		return nil, err
 	}
-	defer t.handle.endCall()
-	if t.handle.behindPooler {
+	h := t.handle
+	defer h.endCall()
+	if h.behindPooler {
 		return nil, errBehindPooler
 	}
-	t.handle.unclean = true
-	return t.tx.Prepare(ctx, name, sql)
+	h.unclean = true
+	return h.conn.Prepare(ctx, name, sql)
 }
 
 // LargeObjects implements pgx.Tx. Its calls bypass the handle, so the connection
@@ -583,12 +574,18 @@ func (t *tenantTx) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 // through a pooler.
 func (t *tenantTx) LargeObjects() pgx.LargeObjects {
 	h := t.handle
-	if h.behindPooler || h.beginCall(context.Background()) != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
+	defer cancel()
+	if h.behindPooler || t.enterBegun(ctx) != nil {
 		return closedTx.LargeObjects()
 	}
 	defer h.endCall()
 	h.unclean = true
-	return t.tx.LargeObjects()
+	tx, err := h.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: ";"}) // pgx' own handle of what has begun
+	if err != nil {
+		return closedTx.LargeObjects()
+	}
+	return tx.LargeObjects()
 }
 
 // closedTx fails whatever it is asked for.

@@ -28,6 +28,7 @@ type Workers struct {
 	metrics  *metrics
 
 	capacity  *capacity
+	memory    memory // of how statements were described
 	pauses    pauses
 	durations durations
 	backlog   *backlog

@@ -1,0 +1,145 @@
+package execution
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/job"
+)
+
+// A job whose statements were described before takes one round trip for each of them, and one for its end.
+func TestRoundTripsOfAJob(t *testing.T) {
+	t.Parallel()
+	const insert = "INSERT INTO effect (job_id) VALUES ($1)"
+	var trace bytes.Buffer
+	trips := map[string]int{"none": 1, "one": 2, "plain": 2, "named": 2, "row": 2, "two": 3}
+	c := newCity(t, func(r *job.Registry) {
+		do := func(kind string, fn func(ctx context.Context, tx pgx.Tx) error) {
+			inTx(r, kind, func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+				tx.(*tenantTx).handle.conn.PgConn().Frontend().Trace(&trace, pgproto3.TracerOptions{SuppressTimestamps: true})
+				return fn(ctx, tx)
+			})
+		}
+		do("none", func(context.Context, pgx.Tx) error { return nil })
+		do("one", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, insert, 1)
+			return err
+		})
+		do("plain", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "UPDATE effect SET job_id = job_id + 1")
+			return err
+		})
+		do("named", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO effect (job_id) VALUES (@job)", pgx.NamedArgs{"job": 1})
+			return err
+		})
+		do("row", func(ctx context.Context, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, insert+" RETURNING job_id", 1).Scan(new(int64))
+		})
+		do("two", func(ctx context.Context, tx pgx.Tx) error {
+			const series = "SELECT i FROM generate_series(1, $1::int) AS i"
+			before, err := tx.Query(ctx, series, 0)
+			if err != nil || before.Next() {
+				return errors.Join(err, errors.New("of no rows"))
+			}
+			rows, err := tx.Query(ctx, series, 5)
+			if err != nil {
+				return err
+			}
+			before.Close() // is nothing to the rows behind it
+			n, err := pgx.CollectRows(rows, pgx.RowTo[int])
+			if err == nil && len(n) != 5 {
+				err = errors.New("rows are missing")
+			}
+			return err
+		})
+	})
+	c.start()
+	for kind, want := range trips {
+		for again := range 2 {
+			e := c.run(t, kind, c.tenants["alpha"], "")
+			require.Equal(t, "in tx", e.how, "%s: %v", kind, e.outcome.Err)
+			if again == 1 {
+				require.Equal(t, want, bytes.Count(trace.Bytes(), []byte("ReadyForQuery")), "%s:\n%s", kind, trace.String())
+			}
+			trace.Reset()
+		}
+	}
+}
+
+// A tenant's table may be altered between two jobs. What the first statement after that did with the types of
+// before is undone, whatever the handler makes of its error, and the job runs again, once and uncharged.
+func TestTypesThatHaveChanged(t *testing.T) {
+	t.Parallel()
+	var calls, read atomic.Int64
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "write", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			calls.Add(1)
+			_, err := tx.Exec(ctx, "INSERT INTO value (v) VALUES ($1)", 7)
+			return err
+		})
+		inTx(r, "write-or-discard", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			calls.Add(1)
+			if _, err := tx.Exec(ctx, "INSERT INTO value (v) VALUES ($1)", 7); err != nil {
+				return job.Discard(err)
+			}
+			return nil
+		})
+		inTx(r, "read", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			calls.Add(1)
+			var text string
+			if err := tx.QueryRow(ctx, "SELECT v FROM value LIMIT 1").Scan(&text); err != nil {
+				return nil // which says that all is well
+			}
+			n, err := strconv.ParseInt(text, 10, 64)
+			read.Store(n)
+			return err
+		})
+	})
+	c.start()
+	for _, kind := range []string{"write", "write-or-discard", "read"} {
+		c.asOwner(t, "alpha", "CREATE TABLE value (v bigint); INSERT INTO value VALUES (7)")
+		for i, typ := range []string{"bigint", "double precision", "numeric", "bigint"} {
+			c.asOwner(t, "alpha", "ALTER TABLE value ALTER v TYPE "+typ+" USING v::"+typ)
+			for again := range 2 {
+				calls.Store(0)
+				read.Store(0)
+				e := c.run(t, kind, c.tenants["alpha"], "")
+				require.Equal(t, "in tx", e.how, "%s %s: %v", kind, typ, e.outcome.Err)
+				changed := i > 0 && again == 0
+				require.Equal(t, changed, calls.Load() == 2, "%s %s: %d calls", kind, typ, calls.Load())
+				if kind == "read" {
+					require.EqualValues(t, 7, read.Load())
+				}
+				require.Zero(t, c.count(t, "SELECT count(*) FROM alpha.value WHERE v::text <> '7'"), "%s %s", kind, typ)
+			}
+		}
+		c.asOwner(t, "alpha", "DROP TABLE value")
+	}
+}
+
+// What is remembered is bounded, and what is in use stays.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	var m memory
+	used := statement{"pool", "schema", "SELECT $1"}
+	m.note(used, &pgconn.StatementDescription{})
+	for i := range 3 * mostRemembered {
+		m.note(statement{"pool", strconv.Itoa(i), "SELECT $1"}, &pgconn.StatementDescription{})
+		require.NotNil(t, m.find(used))
+	}
+	require.LessOrEqual(t, len(m.now)+len(m.old), 2*mostRemembered)
+	require.Nil(t, m.find(statement{"pool", "0", "SELECT $1"}))
+	long := statement{"pool", "schema", string(make([]byte, longestText+1))}
+	m.note(long, &pgconn.StatementDescription{})
+	require.Nil(t, m.find(long))
+}

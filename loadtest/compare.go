@@ -47,14 +47,14 @@ type figure struct{ typical, p99 float64 }
 
 var comparisons = []comparison{
 	{name: "drain", jobs: 300_000, contests: []contest{
-		{what: "no-op jobs/s", ours: oursDrain, theirs: theirs("drain", 1), defaults: theirsByDefault("drain", 30), limit: bareDrain, toReach: "≥ 10"},
+		{what: "no-op jobs/s", ours: oursDrain, theirs: theirs("drain", 1), defaults: theirsByDefault("drain", 30), limit: limitDrain, toReach: "≥ 10"},
 	}},
 	{name: "enqueue", jobs: 300_000, contests: []contest{
 		{what: "jobs/s enqueued in batches", ours: oursEnqueue, theirs: theirs("enqueue", 1), limit: bareCopy, toReach: "≥ 2.5", toReachOfLimit: "≥ 0.9"},
 	}},
 	{name: "tx", jobs: 12_000, contests: []contest{
-		{what: "jobs/s with one `INSERT`", ours: oursTx(1, 1), theirs: theirs("tx", 1), defaults: theirsByDefault("tx", 4), limit: bareTxByPgbench, toReach: "≥ 4", toReachOfLimit: "≥ 0.5"},
-		{what: "the same, up to 100 jobs in a transaction of ours", ours: oursTx(100, 5), theirs: theirs("tx", 1), defaults: theirsByDefault("tx", 4), limit: bareTxByPgbench, toReach: "≥ 15"},
+		{what: "jobs/s with one `INSERT`", ours: oursTx(1, 1), theirs: theirs("tx", 1), defaults: theirsByDefault("tx", 4), limit: limitTxOfOne, toReach: "≥ 4", toReachOfLimit: "≥ 0.5"},
+		{what: "the same, up to 100 jobs in a transaction of ours", ours: oursTx(100, 5), theirs: theirs("tx", 1), defaults: theirsByDefault("tx", 4), limit: limitTxOfOne, toReach: "≥ 15"},
 	}},
 	{name: "latency", contests: []contest{
 		{what: "ms to the start, 100 jobs/s from the node that runs them", late: true, ours: oursFromHolder, theirs: theirs("latency", 1), defaults: theirsByDefault("latency", 1), limit: bareCommit, toReachOfLimit: "≤ 1.5"},

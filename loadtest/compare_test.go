@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 )
 
 // TestMain lets this program be the node processes that scenarios start.
@@ -27,7 +25,6 @@ func TestCompare(t *testing.T) {
 		t.Skip("compiles a module of its own")
 	}
 	t.Parallel()
-	pgtest.Program(t, "pgbench")
 	file := filepath.Join(t.TempDir(), "benchmarks.md")
 	require.NoError(t, os.WriteFile(file, []byte("above\n"+tableBegin+"old\n"+tableEnd+"below\n"), 0o600))
 	require.NoError(t, compare(t.Context(), compareOptions{rounds: 1, jobs: 400, window: 300 * time.Millisecond, memory: true, write: file}, comparisons))

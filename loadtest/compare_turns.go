@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -27,8 +26,7 @@ import (
 // arena is where sides take turns: one server, with a database for each turn.
 type arena struct {
 	server   *devpg.Server
-	dir      string // of programs and scripts
-	pgbench  string // the program
+	dir      string // of the peers' program
 	postgres string // the server's version
 	river    string // River's; "": it has not been measured yet
 	jobs     int    // of a turn
@@ -44,14 +42,6 @@ const compareEvery = 10 * time.Millisecond
 
 func newArena(ctx context.Context, o compareOptions) (_ *arena, err error) {
 	a := &arena{window: o.window, warmUp: min(warmUp, o.window)}
-	bin, err := devpg.Find()
-	if err != nil {
-		return nil, err
-	}
-	a.pgbench = filepath.Join(bin, "pgbench")
-	if _, err := os.Stat(a.pgbench); err != nil {
-		return nil, fmt.Errorf("the limits are measured by pgbench, which has to be beside postgres: install Debian's package postgresql, or have %s name a folder with both: %w", devpg.BinEnv, err)
-	}
 	if a.dir, err = os.MkdirTemp("", "tenure-compare-"); err != nil {
 		return nil, err
 	}
@@ -348,63 +338,21 @@ var bareCopy = on(func(ctx context.Context, a *arena, b *bed.Bed) (f figure, err
 	return a.rate(a.jobs, began), nil
 })
 
-// bareDrain reads and keeps jobs in as large batches as a claim may have, on a connection for
-// each of two processors.
-var bareDrain = on(func(ctx context.Context, a *arena, b *bed.Bed) (figure, error) {
-	const clients = 2
-	batch := min(b.Config.Acquire.Batch, max(a.jobs/clients, 1))
-	return a.bench(ctx, b, clients, batch, a.jobs/clients/batch, `
-		\set n :n + 1
-		\set from :first + (:n * :clients + :client_id) * :batch
-		\set to :from + :batch - 1
-		BEGIN;
-		SELECT id, payload::text FROM tenure.job WHERE id BETWEEN :from AND :to;
-		WITH gone AS (DELETE FROM tenure.job WHERE id BETWEEN :from AND :to RETURNING *) `+oneLine(keepGone)+`;
-		COMMIT;`)
-})
+// limitDrain and limitTx are the prototypes.
+var limitDrain = onLimit(func(a *arena, b *bed.Bed) prototype { return prototypeDrain(a.jobs, b.Config.Acquire.Batch) })
 
-// bareTxByPgbench is the statements of a transactional job, on as many connections as a node
-// has for those.
-var bareTxByPgbench = on(func(ctx context.Context, a *arena, b *bed.Bed) (figure, error) {
-	return a.bench(ctx, b, bareConns, 1, max(a.jobs/bareConns, 1), `
-		\set n :n + 1
-		\set id :first + :n * :clients + :client_id
-		BEGIN;
-		INSERT INTO `+string(b.Tenants[0])+`.effect (job_id) VALUES (:id);
-		WITH gone AS (DELETE FROM tenure.job WHERE id = :id RETURNING *) `+oneLine(keepGone)+`;
-		COMMIT;`)
-})
+var limitTxOfOne = onLimit(func(a *arena, b *bed.Bed) prototype { return prototypeTx(a.jobs, 1, compareTenants) })
 
-// oneLine has no line breaks, which would end a statement's line in a script of pgbench's.
-func oneLine(sql string) string { return regexp.MustCompile(`\s+`).ReplaceAllString(sql, " ") }
-
-var benchRate = regexp.MustCompile(`(?m)^tps = ([\d.]+) `)
-
-// bench has pgbench run a script for so many jobs at once, so many times on each connection,
-// over a backlog whose ids follow one another.
-func (a *arena) bench(ctx context.Context, b *bed.Bed, clients, batch, times int, script string) (f figure, err error) {
-	jobs := clients * batch * times
-	if err := prepareTx(ctx, b, jobs); err != nil {
-		return f, err
-	}
-	var first int64
-	if err := b.Ask(ctx, b.Pools[0], "SELECT min(id) FROM tenure.job", &first); err != nil {
-		return f, err
-	}
-	file := filepath.Join(a.dir, "script.sql")
-	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-		return f, err
-	}
-	out, err := output(exec.CommandContext(ctx, a.pgbench, "--no-vacuum", "--protocol=prepared", "--file", file, "--transactions", strconv.Itoa(times),
-		"--client", strconv.Itoa(clients), "--jobs", strconv.Itoa(min(clients, 2)), "--define", "n=-1", "--define", "clients="+strconv.Itoa(clients),
-		"--define", fmt.Sprintf("first=%d", first), "--define", "batch="+strconv.Itoa(batch), b.Config.Pools[b.Pools[0]].DSN))
-	if err != nil {
-		return f, err
-	}
-	said := benchRate.FindSubmatch(out)
-	if said == nil {
-		return f, fmt.Errorf("pgbench said no rate:\n%s", out)
-	}
-	perSecond, err := strconv.ParseFloat(string(said[1]), 64)
-	return figure{typical: perSecond * float64(batch)}, errors.Join(err, a.kept(ctx, b, jobs))
+// onLimit is a turn of a prototype's.
+func onLimit(of func(a *arena, b *bed.Bed) prototype) side {
+	return on(func(ctx context.Context, a *arena, b *bed.Bed) (f figure, err error) {
+		if err := prepareTx(ctx, b, a.jobs); err != nil {
+			return f, err
+		}
+		began := time.Now()
+		if err := of(a, b).run(ctx, b); err != nil {
+			return f, err
+		}
+		return a.rate(a.jobs, began), a.kept(ctx, b, a.jobs)
+	})
 }

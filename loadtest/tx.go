@@ -46,7 +46,7 @@ type txRow struct {
 	PostgresMs      float64 `json:"postgres_cpu_ms_per_job,omitempty"`
 	JobsPerClaim    float64 `json:"jobs_per_claim"`
 	JobsPerCall     float64 `json:"jobs_per_call"`
-	LimitPerSecond  int     `json:"limit_per_second"` // the same statements without Tenure
+	LimitPerSecond  int     `json:"limit_per_second"` // the prototype's
 	LimitClientMs   float64 `json:"limit_client_cpu_ms_per_job,omitempty"`
 	LimitPostgresMs float64 `json:"limit_postgres_cpu_ms_per_job,omitempty"`
 	Ratio           float64 `json:"ratio_to_limit"`
@@ -63,7 +63,7 @@ func (r txResult) Fault() (err error) {
 
 func newTx() *cobra.Command {
 	var o txOptions
-	c := scenario("tx", "Work off jobs that insert one row of their tenant's in their transaction, beside the same statements without Tenure", &o, runTx)
+	c := scenario("tx", "Work off jobs that insert one row of their tenant's in their transaction, beside a prototype", &o, runTx)
 	c.Flags().IntVar(&o.jobs, "jobs", 30_000, "jobs of each of the two")
 	c.Flags().IntSliceVar(&o.tenants, "tenants", []int{100}, "how many tenants share the jobs equally; of several numbers each is measured, with databases of its own")
 	c.Flags().IntVar(&o.batch, "batch", 1, "jobs of a tenant that may share a transaction; 1: the handler is one of single jobs")
@@ -88,7 +88,7 @@ func runTx(ctx context.Context, o txOptions) (r txResult, err error) {
 	return r, nil
 }
 
-// measureTx runs the bare statements first, then a node: one pool, default settings.
+// measureTx runs the prototype first, then a node: one pool, default settings.
 func measureTx(ctx context.Context, o txOptions, tenants int) (r txRow, err error) {
 	b, err := bed.Start(ctx, devpg.Options{Durable: true}, 1, tenants)
 	if err != nil {
@@ -99,7 +99,7 @@ func measureTx(ctx context.Context, o txOptions, tenants int) (r txRow, err erro
 	if err != nil {
 		return r, err
 	}
-	limit, err := bareTx(ctx, b, postgres, o)
+	limit, err := limitTx(ctx, b, postgres, o)
 	if err != nil {
 		return r, err
 	}
@@ -154,104 +154,13 @@ func measure(postgres int, work func() error) (s spent, err error) {
 	return spent{time.Since(began), processorOf(os.Getpid(), false) - here, processorOf(postgres, true) - there}, err
 }
 
-// bareTx does what a job's transaction cannot do without, on as many connections as a node
-// has for them.
-func bareTx(ctx context.Context, b *bed.Bed, postgres int, o txOptions) (s spent, err error) {
+// limitTx has the prototype do it.
+func limitTx(ctx context.Context, b *bed.Bed, postgres int, o txOptions) (s spent, err error) {
 	if err := prepareTx(ctx, b, o.jobs); err != nil {
 		return s, err
 	}
-	conn, err := b.Connect(ctx, "pool-1")
-	if err != nil {
-		return s, err
-	}
-	defer conn.Close(ctx)
-	type row struct {
-		ID     int64
-		Turn   int32
-		Tenant string
-	}
-	rows, err := conn.Query(ctx, "SELECT id, turn, tenant_id FROM tenure.job ORDER BY position")
-	if err != nil {
-		return s, err
-	}
-	waiting, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
-	if err != nil {
-		return s, err
-	}
-	calls := slices.Collect(slices.Chunk(waiting, 1))
-	which := "id = $1"
-	if o.batch > 1 {
-		which = "id = ANY ($1)"
-		calls = nil
-		of := map[string][]row{}
-		for _, j := range waiting {
-			of[j.Tenant] = append(of[j.Tenant], j)
-		}
-		for _, jobs := range of {
-			calls = slices.AppendSeq(calls, slices.Chunk(jobs, o.batch))
-		}
-	}
-	finish := "WITH gone AS (DELETE FROM tenure.job WHERE " + which + " AND turn = $2 RETURNING *) " + keepGone
-	var next atomic.Int64
-	work := func(ctx context.Context, conn *pgx.Conn) error {
-		for {
-			n := next.Add(1) - 1
-			if n >= int64(len(calls)) {
-				return nil
-			}
-			j := calls[n][0]
-			insert, which := "INSERT INTO "+j.Tenant+".effect (job_id) VALUES ($1)", any(j.ID)
-			if o.batch > 1 {
-				ids := make([]int64, len(calls[n]))
-				for i := range ids {
-					ids[i] = calls[n][i].ID
-				}
-				insert, which = "INSERT INTO "+j.Tenant+".effect (job_id) SELECT unnest($1::bigint[])", ids
-			}
-			err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-				if _, err := tx.Exec(ctx, insert, which); err != nil {
-					return err
-				}
-				tag, err := tx.Exec(ctx, finish, which, j.Turn)
-				if err == nil && int(tag.RowsAffected()) != len(calls[n]) {
-					err = fmt.Errorf("job %d, or one of those with it, was not finished", j.ID)
-				}
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		}
-	}
-	conns := make([]*pgx.Conn, bareConns)
-	for i := range conns {
-		if conns[i], err = b.Connect(ctx, "pool-1"); err != nil {
-			return s, err
-		}
-		defer conns[i].Close(ctx)
-	}
-	return measure(postgres, func() error {
-		ended := make(chan error, len(conns))
-		for _, conn := range conns {
-			go func() { ended <- work(ctx, conn) }()
-		}
-		var err error
-		for range conns {
-			err = errors.Join(err, <-ended)
-		}
-		return err
-	})
+	return measure(postgres, func() error { return prototypeTx(o.jobs, o.batch, len(b.Tenants)).run(ctx, b) })
 }
-
-// keepGone keeps the jobs of a WITH that deletes them, as finishing one does.
-const keepGone = `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
-		tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id)
-	SELECT id, created_at, clock_timestamp(), turn, priority, attempt + 1, losses,
-		tenant_id, queue, kind, 'done', payload, meta, unique_key, correlation_id FROM gone`
-
-// bareConns is how many connections a node has for tenants' transactions, of the 24 that a
-// bed's pool has.
-const bareConns = 17
 
 // nodeTx has a node do it.
 func nodeTx(ctx context.Context, b *bed.Bed, postgres int, o txOptions) (s spent, per jobsPer, err error) {

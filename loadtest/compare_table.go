@@ -32,7 +32,7 @@ func writeTable(path, text string) error {
 // table shows all results, and what they were measured on.
 func table(results []compared) string {
 	var b strings.Builder
-	b.WriteString("| `compare` | | Tenure | River, tuned | River by default | limit | Tenure to River | to the limit |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| `compare` | work | River, tuned | River by default | Tenure | prototype | Tenure to River | to the prototype |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		for _, s := range r.standings {
 			c := s.contest
@@ -43,7 +43,7 @@ func table(results []compared) string {
 			if c.defaults != nil {
 				defaults = c.format(s.defaults)
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", r.name, c.what, ours, c.format(s.theirs), defaults, c.format(s.limit),
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", r.name, c.what, c.format(s.theirs), defaults, ours, c.format(s.limit),
 				ratio(s.toTheirs, c.toReach), ratio(s.toLimit, c.toReachOfLimit))
 		}
 	}

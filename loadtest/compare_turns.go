@@ -188,16 +188,15 @@ func oursTx(batch, times int) side {
 		if err != nil {
 			return f, err
 		}
-		return figure{typical: float64(jobs) / s.took.Seconds()}, a.kept(ctx, b, jobs)
+		return figure{typical: float64(jobs) / s.took.Seconds()}, checkEnded(ctx, b, jobs, jobs)
 	})
 }
 
-// kept is an error unless so many jobs were finished.
-func (a *arena) kept(ctx context.Context, b *bed.Bed, jobs int) error {
-	var n int
-	err := b.Ask(ctx, b.Pools[0], "SELECT count(*) FROM tenure.completed_job", &n)
-	if err == nil && n != jobs {
-		err = fmt.Errorf("of %d jobs %d were finished", jobs, n)
+// checkEnded is an error unless so many jobs were finished, and handlers have inserted so many rows.
+func checkEnded(ctx context.Context, b *bed.Bed, jobs, rows int) error {
+	kept, effects, err := countEnded(ctx, b)
+	if err == nil && (kept != int64(jobs) || effects != int64(rows)) {
+		err = fmt.Errorf("of %d jobs %d were finished, and of %d rows %d inserted", jobs, kept, rows, effects)
 	}
 	return err
 }
@@ -338,21 +337,20 @@ var bareCopy = on(func(ctx context.Context, a *arena, b *bed.Bed) (f figure, err
 	return a.rate(a.jobs, began), nil
 })
 
-// limitDrain and limitTx are the prototypes.
-var limitDrain = onLimit(func(a *arena, b *bed.Bed) prototype { return prototypeDrain(a.jobs, b.Config.Acquire.Batch) })
+var limitDrain = limit(0, func(jobs int, b *bed.Bed) prototype { return prototypeDrain(jobs, b.Config.Acquire.Batch) })
 
-var limitTxOfOne = onLimit(func(a *arena, b *bed.Bed) prototype { return prototypeTx(a.jobs, 1, compareTenants) })
+var limitTx = limit(1, func(jobs int, b *bed.Bed) prototype { return prototypeTx(jobs, 1, len(b.Tenants)) })
 
-// onLimit is a turn of a prototype's.
-func onLimit(of func(a *arena, b *bed.Bed) prototype) side {
+// limit is a turn of a prototype whose jobs insert so many rows each.
+func limit(rows int, of func(jobs int, b *bed.Bed) prototype) side {
 	return on(func(ctx context.Context, a *arena, b *bed.Bed) (f figure, err error) {
 		if err := prepareTx(ctx, b, a.jobs); err != nil {
 			return f, err
 		}
 		began := time.Now()
-		if err := of(a, b).run(ctx, b); err != nil {
+		if err := of(a.jobs, b).run(ctx, b); err != nil {
 			return f, err
 		}
-		return a.rate(a.jobs, began), a.kept(ctx, b, a.jobs)
+		return a.rate(a.jobs, began), checkEnded(ctx, b, a.jobs, rows*a.jobs)
 	})
 }

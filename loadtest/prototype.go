@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -17,10 +18,6 @@ import (
 
 	"github.com/tenurehq/tenure/loadtest/internal/bed"
 )
-
-// A prototype is the least program that keeps what Tenure promises of a job which uses no feature: its
-// claim survives the program, its end is written once, and in a tenant's transaction no statement finds
-// what another job has left. It knows no lanes, limits, retries, nodes or logs. So it is the limit of Tenure.
 
 // claimedJob is a job of a claim; ids are as they are on the wire.
 type claimedJob struct {
@@ -34,7 +31,9 @@ type claimed struct {
 	left atomic.Int64 // jobs that have not ended
 }
 
-// prototype works off a backlog of so many jobs: one connection claims them by pages, others make calls.
+// prototype is the least program on the wire that keeps what Tenure promises of a job without features: its claim
+// outlives the program, its end is written once, and what it left on a session no other job finds. It knows no
+// lanes, limits, retries, workers or other nodes. One connection claims pages of jobs, others work off calls.
 type prototype struct {
 	jobs, page, conns int
 	settings          string                    // of the connections for calls
@@ -47,7 +46,7 @@ type prototype struct {
 }
 
 const (
-	// claimPage claims the jobs behind $1, $2 at most, and forgets claims that are over.
+	// claimPage claims the jobs behind $1, $2 at most, and forgets the claims $3.
 	claimPage = `WITH page AS MATERIALIZED (
 			SELECT id, turn, tenant_id, payload, queue, kind, attempt, max_attempts, timeout_ms, meta FROM tenure.job WHERE id > $1 ORDER BY id LIMIT $2),
 		made AS (
@@ -60,13 +59,14 @@ const (
 	endJobs = `WITH gone AS (DELETE FROM tenure.job WHERE id = %s AND turn = $2 RETURNING *)
 		INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses,
 			tenant_id, queue, kind, outcome, payload, meta, unique_key, correlation_id, started_at, node)
-		SELECT id, created_at, now(), turn, priority, attempt + 1, losses,
-			tenant_id, queue, kind, 'done', payload, meta, unique_key, correlation_id, now() - interval '1 ms', 'prototype' FROM gone`
+		SELECT id, created_at, statement_timestamp(), turn, priority, attempt + 1, losses,
+			tenant_id, queue, kind, 'done', payload, meta, unique_key, correlation_id, statement_timestamp() - interval '1 ms', 'prototype' FROM gone`
 
 	// generic are settings by which the ledger's statements are planned once, to walk indexes.
 	generic = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off"
 )
 
+// run works off the whole backlog.
 func (r prototype) run(ctx context.Context, b *bed.Bed) error {
 	r.over = make(chan string, r.jobs)
 	ledger, err := connectPrototype(ctx, b, generic, map[string]string{"claim": claimPage})
@@ -76,11 +76,11 @@ func (r prototype) run(ctx context.Context, b *bed.Bed) error {
 	defer ledger.Close(ctx)
 	together, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	calls := make(chan []claimedJob, r.conns)
+	calls := make(chan []claimedJob, r.page/r.most+1)
 	var callers sync.WaitGroup
 	for range r.conns {
 		callers.Go(func() {
-			if err := r.make(together, b, calls); err != nil {
+			if err := r.work(together, b, calls); err != nil {
 				fail(err)
 			}
 		})
@@ -119,8 +119,8 @@ func (r prototype) read(ctx context.Context, ledger *pgconn.PgConn, calls chan<-
 	}
 }
 
-// make makes calls, on a connection of its own.
-func (r prototype) make(ctx context.Context, b *bed.Bed, calls <-chan []claimedJob) error {
+// work works off calls, on a connection of its own.
+func (r prototype) work(ctx context.Context, b *bed.Bed, calls <-chan []claimedJob) error {
 	conn, err := connectPrototype(ctx, b, r.settings, r.statements)
 	if err != nil {
 		return err
@@ -154,12 +154,13 @@ func connectPrototype(ctx context.Context, b *bed.Bed, settings string, statemen
 	}
 	for name, sql := range statements {
 		if _, err := conn.Prepare(ctx, name, sql, nil); err != nil {
-			return nil, fmt.Errorf("%s: %w", sql, err)
+			return nil, errors.Join(fmt.Errorf("%s: %w", sql, err), conn.Close(ctx))
 		}
 	}
 	return conn, nil
 }
 
+// claim claims the next page and forgets claims that are over.
 func (r prototype) claim(ctx context.Context, conn *pgconn.PgConn, after string) (page []claimedJob, err error) {
 	var over []string
 	for len(r.over) > 0 {
@@ -242,12 +243,15 @@ func prototypeDrain(jobs, page int) prototype {
 // bed's pool has.
 const txConns = 17
 
-// scrub is what commit sends behind COMMIT, in turn. The plans of our own statements stay, so a handler's are looked for
-// instead of being deallocated.
+// bounded is how long tenants' statements may take and wait, as on a node's connections.
+const bounded = "-c lock_timeout=10s -c statement_timeout=15min -c idle_in_transaction_session_timeout=15min"
+
+// scrub is what Tenure sends behind COMMIT, but for DEALLOCATE ALL, by which our own plans would go, too: it is looked
+// instead whether a handler has prepared any.
 var scrub = []string{"SET SESSION AUTHORIZATION DEFAULT", "RESET ALL", "CLOSE ALL", "UNLISTEN *", "DISCARD TEMP", "DISCARD SEQUENCES"}
 
-// prototypeTx gives each call of one tenant's jobs, batch at most, a transaction of the tenant's. It takes two trips: what
-// begins it goes with the handler's statement, and what scrubs the session with the COMMIT.
+// prototypeTx gives up to batch jobs of a tenant a transaction of the tenant's. It takes two trips: it begins by the message
+// that has the handler's statement, and ends by one, as Tenure's.
 func prototypeTx(jobs, batch, tenants int) prototype {
 	before := []string{"SET CONSTRAINTS ALL IMMEDIATE", "SET LOCAL search_path = pg_catalog, pg_temp", "SET LOCAL role = none"}
 	statements := map[string]string{
@@ -255,7 +259,7 @@ func prototypeTx(jobs, batch, tenants int) prototype {
 		"enter": "SELECT tenure.begin_tenant($1, $2, $3)",
 		"again": "SELECT CASE WHEN pg_relation_size('tenure.awaited') > 0 THEN tenure.note_ends($1, 'done') END, set_config('role', $2, true), set_config('search_path', $3, true)",
 		"left": `SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE from_sql) OR EXISTS (SELECT FROM pg_extension WHERE extname = 'dblink'),
-			pg_advisory_unlock_all(), setseed(random())`,
+			pg_advisory_unlock_all(), setseed($1)`,
 	}
 	for _, sql := range slices.Concat(before, scrub, []string{"COMMIT"}) {
 		statements[sql] = sql
@@ -265,7 +269,7 @@ func prototypeTx(jobs, batch, tenants int) prototype {
 		page, which, insert, oid = batch*tenants, "ANY ($1::bigint[])", "INSERT INTO effect (job_id) SELECT unnest($1::bigint[])", pgtype.Int8ArrayOID
 	}
 	statements["end"] = fmt.Sprintf(endJobs, which)
-	return prototype{jobs: jobs, page: page, conns: txConns, statements: statements,
+	return prototype{jobs: jobs, page: page, conns: txConns, settings: bounded, statements: statements,
 		most: batch, together: func(j claimedJob) string { return j.tenant + j.turn },
 		call: func(p *pgconn.Pipeline, jobs []claimedJob) error {
 			prepared := func(name string, args ...[]byte) { p.SendQueryPrepared(name, args, nil, nil) }
@@ -275,7 +279,7 @@ func prototypeTx(jobs, batch, tenants int) prototype {
 				which = []byte(jobs[0].id)
 			}
 			prepared("begin")
-			prepared("enter", tenant, nil, tenant)
+			prepared("enter", tenant, []byte{}, tenant)
 			p.SendQueryParams(insert, [][]byte{which}, []uint32{oid}, nil, nil)
 			if _, err := trip(p, len(jobs)); err != nil {
 				return err
@@ -284,12 +288,12 @@ func prototypeTx(jobs, batch, tenants int) prototype {
 				prepared(sql)
 			}
 			prepared("end", which, []byte(jobs[0].turn))
-			prepared("again", ids, []byte("none"), []byte(jobs[0].tenant+", pg_temp"))
+			prepared("again", ids, []byte("none"), fmt.Appendf(nil, "%s, pg_temp", tenant))
 			prepared("COMMIT")
 			for _, sql := range scrub {
 				prepared(sql)
 			}
-			prepared("left")
+			prepared("left", fmt.Append(nil, rand.Float64()))
 			left, err := trip(p, len(jobs))
 			if err == nil && left != "f" {
 				err = errors.New("the session is to be closed: a statement or a connection of dblink may be left on it")

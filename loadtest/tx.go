@@ -99,7 +99,10 @@ func measureTx(ctx context.Context, o txOptions, tenants int) (r txRow, err erro
 	if err != nil {
 		return r, err
 	}
-	limit, err := limitTx(ctx, b, postgres, o)
+	if err := prepareTx(ctx, b, o.jobs); err != nil {
+		return r, err
+	}
+	limit, err := measure(postgres, func() error { return prototypeTx(o.jobs, o.batch, tenants).run(ctx, b) })
 	if err != nil {
 		return r, err
 	}
@@ -107,21 +110,9 @@ func measureTx(ctx context.Context, o txOptions, tenants int) (r txRow, err erro
 	if err != nil {
 		return r, err
 	}
-	conn, err := b.Connect(ctx, "pool-1")
+	kept, effects, err := countEnded(ctx, b)
 	if err != nil {
 		return r, err
-	}
-	defer conn.Close(ctx)
-	var effects, kept int64
-	if err := conn.QueryRow(ctx, "SELECT count(*) FROM tenure.completed_job").Scan(&kept); err != nil {
-		return r, err
-	}
-	for _, t := range b.Tenants {
-		var n int64
-		if err := conn.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %s.effect", t)).Scan(&n); err != nil {
-			return r, err
-		}
-		effects += n
 	}
 	all := int64(2 * o.jobs)
 	return txRow{
@@ -132,6 +123,22 @@ func measureTx(ctx context.Context, o txOptions, tenants int) (r txRow, err erro
 		Ratio: math.Round(100*limit.took.Seconds()/ours.took.Seconds()) / 100,
 		Lost:  max(all-kept, all-effects, 0), Doubled: int(max(effects-all, 0)),
 	}, nil
+}
+
+// countEnded counts the finished jobs, and the rows that handlers have inserted.
+func countEnded(ctx context.Context, b *bed.Bed) (kept, effects int64, err error) {
+	conn, err := b.Connect(ctx, b.Pools[0])
+	if err != nil {
+		return 0, 0, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, "SELECT count(*) FROM tenure.completed_job").Scan(&kept)
+	for _, t := range b.Tenants {
+		var n int64
+		err = errors.Join(err, conn.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %s.effect", t)).Scan(&n))
+		effects += n
+	}
+	return kept, effects, err
 }
 
 // spent is what some work took.
@@ -152,14 +159,6 @@ func measure(postgres int, work func() error) (s spent, err error) {
 	here, there, began := processorOf(os.Getpid(), false), processorOf(postgres, true), time.Now()
 	err = work()
 	return spent{time.Since(began), processorOf(os.Getpid(), false) - here, processorOf(postgres, true) - there}, err
-}
-
-// limitTx has the prototype do it.
-func limitTx(ctx context.Context, b *bed.Bed, postgres int, o txOptions) (s spent, err error) {
-	if err := prepareTx(ctx, b, o.jobs); err != nil {
-		return s, err
-	}
-	return measure(postgres, func() error { return prototypeTx(o.jobs, o.batch, len(b.Tenants)).run(ctx, b) })
 }
 
 // nodeTx has a node do it.

@@ -302,10 +302,15 @@ func (d *dispatcher) commit(ctx context.Context, r *store.ClaimRequest) ([]store
 	if !d.lock.Trusted() {
 		return nil, lease.ErrTrustOver
 	}
+	conn, err := d.pool.Jobs().Acquire(ctx) // first: while it is waited for, nothing is unsure
+	if err != nil {
+		return nil, d.pool.Blame(err)
+	}
+	defer conn.Release()
 	// Not to be cut short by a stop: the reply would be lost for nothing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
 	defer cancel()
-	made, err := store.InsertClaims(ctx, d.pool.Jobs(), d.fence, r)
+	made, err := store.InsertClaims(ctx, conn, d.fence, r)
 	switch {
 	case err == nil:
 		d.claimed = true

@@ -204,6 +204,7 @@ type ticket struct {
 	to    destination // guarded by the admission's mu
 	since time.Time   // guarded by the admission's mu; toOpen
 	begun bool        // guarded by the admission's mu; it is being opened
+	waits bool        // guarded by the admission's mu; for a permit
 }
 
 type destination int
@@ -235,6 +236,20 @@ func (a *admission) noteOpening(t *ticket) {
 	a.settle(t)
 	a.startOpening(t)
 	t.begun = true
+}
+
+// noteWaiting notes that what opens a connection waits for a permit: that may take long, and it does not hang.
+func (a *admission) noteWaiting(t *ticket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t.waits = true
+}
+
+// noteDialling notes that nothing keeps it from opening the connection any more.
+func (a *admission) noteDialling(t *ticket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t.waits, t.since = false, time.Now()
 }
 
 // noteOpened notes that the connection is there. The caller who wanted it may have gone: it
@@ -320,7 +335,7 @@ func (a *admission) decide(idle, total, most int, waited time.Duration) destinat
 		return toIdle
 	case total >= most, total > 0 && waited < a.cost:
 		return notYet
-	case a.opening != nil && time.Since(a.opening.since) < a.patience:
+	case a.opening != nil && (a.opening.waits || time.Since(a.opening.since) < a.patience):
 		return notYet
 	case a.entering > 0 && waited < recheckEvery: // that takes no time, unless the connection turns out to be dead
 		return notYet

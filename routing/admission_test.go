@@ -45,6 +45,18 @@ func TestAdmissionDecides(t *testing.T) {
 	}
 }
 
+// What waits for a permit does not hang, however long it takes.
+func TestAnOpeningThatWaitsIsNotDoubled(t *testing.T) {
+	t.Parallel()
+	a, opening := &admission{}, new(ticket)
+	a.noteOpening(opening)
+	require.Equal(t, toOpen, a.decide(0, 1, 9, time.Hour), "it hangs")
+	a.noteWaiting(opening)
+	require.Equal(t, notYet, a.decide(0, 1, 9, time.Hour))
+	a.noteDialling(opening)
+	require.Equal(t, toOpen, a.decide(0, 1, 9, time.Hour))
+}
+
 // behindProxy returns a pool whose database is behind a proxy.
 func behindProxy(t *testing.T, conns int) (*Pool, *faultproxy.Proxy) {
 	proxy, err := faultproxy.New(storetest.DSN(t, "main", 1))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
 )
@@ -28,13 +29,16 @@ type budget struct {
 	pools   func() []*Pool // those whose connections are bounded
 	look    sync.Mutex     // held while one looks for idle connections
 
+	log *zap.Logger
+
 	mu       sync.Mutex
-	waiting  int // guarded by mu; dials that wait for a permit
-	promised int // guarded by mu; of them, those for which a connection is being closed
+	waiting  int       // guarded by mu; dials that wait for a permit
+	promised int       // guarded by mu; of them, those for which a connection is being closed
+	warned   time.Time // guarded by mu; when it was last said that dials wait for long
 }
 
-func newBudget(most int, pools func() []*Pool) *budget {
-	b := &budget{pools: pools}
+func newBudget(most int, pools func() []*Pool, log *zap.Logger) *budget {
+	b := &budget{pools: pools, log: log}
 	if most > 0 {
 		b.permits = make(chan struct{}, most)
 	}
@@ -52,8 +56,10 @@ const (
 // openedKey holds when a connection was opened.
 const openedKey = "tenure.opened"
 
-// limit makes the connections of a pool take permits.
-func (b *budget) limit(c *pgxpool.Config) {
+// limit makes the connections of a pool take permits. What waits for one is bounded by the time that its caller has
+// for all it wants, and not by that for a connect; it goes on without its caller, and a, the pool's admission,
+// lets nobody open another meanwhile.
+func (b *budget) limit(c *pgxpool.Config, a *admission) {
 	released := c.AfterRelease
 	if released == nil {
 		released = func(*pgx.Conn) bool { return true }
@@ -64,11 +70,24 @@ func (b *budget) limit(c *pgxpool.Config) {
 	}
 	dial, connected := c.ConnConfig.DialFunc, c.AfterConnect
 	own := new(int) // of those that wait; guarded by the budget's mu
+	bound := c.ConnConfig.ConnectTimeout
+	c.ConnConfig.ConnectTimeout = 0 // it would count the wait for the permit, too
 	c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		t, asked := ctx.Value(ticketKey{}).(*ticket)
+		if !asked { // a request to cancel a statement, which is over soon, and must not wait for it
+			return dial(ctx, network, addr)
+		}
+		a.noteWaiting(t)
 		if err := b.takePermit(ctx, own); err != nil {
 			return nil, err
 		}
+		a.noteDialling(t)
+		ctx, cancel := context.WithTimeout(ctx, bound)
+		defer cancel()
 		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			err = conn.SetDeadline(time.Now().Add(bound)) // for all that is said until it is connected
+		}
 		if err != nil {
 			<-b.permits
 			return nil, err
@@ -77,6 +96,9 @@ func (b *budget) limit(c *pgxpool.Config) {
 	}
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.PgConn().CustomData()[openedKey] = time.Now()
+		if err := conn.PgConn().Conn().SetDeadline(time.Time{}); err != nil {
+			return err
+		}
 		return connected(ctx, conn)
 	}
 	c.AfterRelease = func(conn *pgx.Conn) bool {
@@ -95,11 +117,15 @@ func (b *budget) takePermit(ctx context.Context, own *int) error {
 	b.note(own, 1, false)
 	tick := time.NewTicker(2 * recheckEvery)
 	defer tick.Stop()
+	long := time.NewTimer(longestSpell)
+	defer long.Stop()
 	for {
 		select {
 		case b.permits <- struct{}{}:
 			b.note(own, -1, true)
 			return nil
+		case <-long.C:
+			b.warn()
 		case <-ctx.Done():
 			b.note(own, -1, false)
 			return fmt.Errorf("%w: %d, see connections.per_node: %w", ErrNoConnection, cap(b.permits), context.Cause(ctx))
@@ -108,6 +134,21 @@ func (b *budget) takePermit(ctx context.Context, own *int) error {
 		}
 	}
 }
+
+// warn says, now and then, that connections are waited for.
+func (b *budget) warn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.warned) < warnEvery {
+		return
+	}
+	b.warned = time.Now()
+	b.log.Warn("pools wait for connections, as this node has as many as connections.per_node allows: jobs and calls are late; raise it, or spread the pools over more nodes",
+		zap.Int("per_node", cap(b.permits)), zap.Int("waiting", b.waiting))
+}
+
+// warnEvery is how often that is said at most.
+const warnEvery = time.Minute
 
 // note notes that so many more wait for a permit, and whether one was taken.
 func (b *budget) note(own *int, more int, taken bool) {

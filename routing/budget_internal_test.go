@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 )
 
 // Where more connections are wanted than there may be, each serves its pool for a while, and as
@@ -14,7 +15,7 @@ import (
 func TestBudgetTakesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(4, func() []*Pool { return nil })
+		b := newBudget(4, func() []*Pool { return nil }, zap.NewNop())
 		opened, own, others := time.Now(), new(int), new(int)
 		for range 4 {
 			require.NoError(t, b.takePermit(t.Context(), others))
@@ -66,7 +67,7 @@ func TestBudgetClosesWhatNobodyUses(t *testing.T) {
 		require.Eventually(t, func() bool { return p.Jobs().Stat().IdleConns() == 1 }, 10*time.Second, time.Millisecond)
 		p.conns.admission.used.Store(int64(time.Since(began) - ago))
 	}
-	b := newBudget(1, func() []*Pool { return []*Pool{p} })
+	b := newBudget(1, func() []*Pool { return []*Pool{p} }, zap.NewNop())
 	b.note(new(int), 2, false)
 	use(-time.Hour)
 	b.evict(t.Context())

@@ -106,6 +106,42 @@ func TestBudgetIsSpent(t *testing.T) {
 	require.NoError(t, lock.Close(t.Context()))
 }
 
+// Who waits for a connection of the node is bounded by the own time only, not by what a connect may take; and a
+// statement can be cancelled while none is left, which takes a connection for a moment.
+func TestWaitingForTheBudget(t *testing.T) {
+	t.Parallel()
+	c, _ := severalPools(t, 2)
+	c.Connections.PerNode = 4
+	for name, p := range c.Pools {
+		p.DSN += "&connect_timeout=1"
+		c.Pools[name] = p
+	}
+	r := started(t, c)
+	busy, other := poolOf(t, r, "p1"), poolOf(t, r, "p2")
+	var held [4]*pgxpool.Conn
+	for i := range held {
+		var err error
+		held[i], err = busy.Tenants().Acquire(t.Context())
+		require.NoError(t, err)
+		defer held[i].Release()
+	}
+	waited := make(chan error, 1)
+	go func() {
+		waited <- other.Jobs().AcquireFunc(t.Context(), func(*pgxpool.Conn) error { return nil })
+	}()
+	_, err := held[0].Exec(t.Context(), "SELECT pg_sleep(1.5)")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = held[0].Exec(ctx, "SELECT pg_sleep(60)")
+	require.Error(t, err)
+	require.False(t, held[0].Conn().IsClosed(), "the server has cancelled it: %v", err)
+	for _, conn := range held {
+		conn.Release()
+	}
+	require.NoError(t, <-waited)
+}
+
 func TestBudgetMustFitTheServer(t *testing.T) {
 	t.Parallel()
 	c, _ := severalPools(t, 3)

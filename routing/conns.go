@@ -92,7 +92,7 @@ func (c PoolConfig) serverConns() int {
 func (p *Pool) jobsConfig() *pgxpool.Config {
 	c := p.poolConfig(p.dsn, func() string { return p.latest.Load().DSN }, "jobs", p.jobConns())
 	tuneForJobs(c)
-	p.budget.limit(c)
+	p.budget.limit(c, &p.conns.admission)
 	p.conns.admission.guard(c, connects{p, p.dsn.ConnConfig}, mostJobsCost)
 	return c
 }
@@ -108,7 +108,7 @@ func (p *Pool) tenantsConfig() *pgxpool.Config {
 	if p.pooled != nil {
 		p.pooled.tune(c)
 	}
-	p.budget.limit(c)
+	p.budget.limit(c, &p.conns.tenants.admission)
 	p.conns.tenants.admission.guard(c, connects{p, dsn.ConnConfig}, mostTenantsCost)
 	p.conns.tenants.shares = newShares(p.Name, tenancy.Share{Of: int(c.MaxConns), Percent: p.tenantShare})
 	return c

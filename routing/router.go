@@ -93,7 +93,7 @@ func New(cfg Config, log *zap.Logger, opts ...Option) (*Router, error) {
 	}
 	cfg = cfg.WithDefaults()
 	r.bounds, r.tenantShare = cfg.Connections, cmp.Or(cfg.TenantShare, 100)
-	r.budget = newBudget(cfg.Connections.PerNode, r.Pools)
+	r.budget = newBudget(cfg.Connections.PerNode, r.Pools, r.log)
 	pools := map[string]*Pool{}
 	for name, pc := range cfg.Pools {
 		p, err := r.newPool(name, pc)

@@ -13,25 +13,28 @@ import (
 // another, however many jobs a batch has. It is done by background queries.
 type settler struct {
 	*holding
+	timers    *timers
 	some      bool                // there are jobs that await others
 	cursor    store.AwaitedCursor // of the look for ends that were not noted
 	lastOpen  job.ID              // up to which awaiting jobs were looked at
 	forgotten store.ClosedPlace   // up to where what was awaited is forgotten
+
+	settleDuty, missedDuty, completeDuty, forgetDuty duty
 }
 
 // listDuties are those of the settler. Ends may have been noted in vain before the term.
 func (s *settler) listDuties(now time.Time) []*duty {
-	s.agenda.settle = duty{name: "ends of awaited jobs", every: fixed(s.cfg.IdleWait), due: now.Add(burst), query: s.settle}
-	s.agenda.missed = duty{name: "ends of awaited jobs that were not noted", every: fixed(sweepEvery), due: firstSweep(now), query: s.findMissed}
-	s.agenda.complete = duty{name: "jobs that await nothing any more", every: fixed(sweepEvery), due: firstSweep(now), query: s.findComplete}
-	s.agenda.forget = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: firstSweep(now), query: s.forgetAwaited}
-	return []*duty{&s.agenda.settle, &s.agenda.missed, &s.agenda.complete, &s.agenda.forget}
+	s.settleDuty = duty{name: "ends of awaited jobs", every: fixed(s.cfg.IdleWait), due: now.Add(burst), query: s.settle}
+	s.missedDuty = duty{name: "ends of awaited jobs that were not noted", every: fixed(sweepEvery), due: firstSweep(now), query: s.findMissed}
+	s.completeDuty = duty{name: "jobs that await nothing any more", every: fixed(sweepEvery), due: firstSweep(now), query: s.findComplete}
+	s.forgetDuty = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: firstSweep(now), query: s.forgetAwaited}
+	return []*duty{&s.settleDuty, &s.missedDuty, &s.completeDuty, &s.forgetDuty}
 }
 
 // noteEnds takes in that some jobs have ended, which others may await. More may, in a moment.
 func (s *settler) noteEnds() {
 	if s.some {
-		s.agenda.settle.dueBy(time.Now().Add(sliceTime))
+		s.settleDuty.dueBy(time.Now().Add(sliceTime))
 	}
 }
 
@@ -41,10 +44,10 @@ func (s *settler) settle() query {
 		return func() {
 			s.some = done.Some
 			if done.Started > 0 { // by a time that has come
-				s.expectTimer(time.Now())
+				s.timers.expect(time.Now())
 			}
 			if done.Ends == maxSlice || done.Cancelled > 0 { // there is more, or was made
-				s.agenda.settle.ask()
+				s.settleDuty.ask()
 			}
 		}, err
 	}
@@ -60,10 +63,10 @@ func (s *settler) findMissed() query {
 		took := time.Since(began)
 		return func() {
 			if s.cursor = next; next != (store.AwaitedCursor{}) {
-				s.agenda.missed.dueBy(time.Now().Add(dutyFactor * took))
+				s.missedDuty.dueBy(time.Now().Add(dutyFactor * took))
 			}
 			if missed > 0 {
-				s.agenda.settle.ask()
+				s.settleDuty.ask()
 			}
 		}, err
 	}
@@ -78,7 +81,7 @@ func (s *settler) findComplete() query {
 		took := time.Since(began)
 		return func() {
 			if s.lastOpen = next; next != 0 {
-				s.agenda.complete.dueBy(time.Now().Add(dutyFactor * took))
+				s.completeDuty.dueBy(time.Now().Add(dutyFactor * took))
 			}
 		}, err
 	}
@@ -94,7 +97,7 @@ func (s *settler) forgetAwaited() query {
 		took := time.Since(began)
 		return func() {
 			if s.forgotten = next; more {
-				s.agenda.forget.dueBy(time.Now().Add(dutyFactor * took))
+				s.forgetDuty.dueBy(time.Now().Add(dutyFactor * took))
 			}
 		}, err
 	}

@@ -6,12 +6,8 @@ import (
 	"maps"
 	"time"
 
-	"go.uber.org/zap"
-
-	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/job"
 )
 
 // claimer claims waiting jobs, for this node's workers and for peers.
@@ -21,7 +17,10 @@ type claimer struct {
 	peers       *peers
 	dispatcher  *dispatcher
 	quarantined *quarantineClaimer
-	headsFirst  bool // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
+	canceller   *canceller
+	damaged     *damagedJobs
+	sweep       *duty // of the rereader
+	headsFirst  bool  // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
 	printing    printing
 }
 
@@ -33,7 +32,7 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 	}
 	c.gates.BeginPage()
 	if c.gates.Reopen(time.Now(), c.lanes, c.keys) {
-		c.agenda.sweep.ask()
+		c.sweep.ask()
 	}
 	if n, err := c.quarantined.claimOne(ctx); n > 0 || err != nil {
 		return n, err
@@ -124,9 +123,9 @@ func (c *claimer) claimPage(ctx context.Context, r *reading, mayReadAhead bool) 
 		return 0, nil, nil
 	}
 	picked, unwanted := c.sortPage(r.page, r.portions)
-	cancelled, err := c.cancelUnwanted(ctx, unwanted)
+	cancelled, err := c.canceller.cancel(ctx, unwanted)
 	if cancelled > 0 && c.keys.Any() { // a key may rest until one of them was gone
-		c.agenda.sweep.ask()
+		c.sweep.ask()
 	}
 	if err == nil {
 		ready, _ := c.peers.listReady()
@@ -284,7 +283,7 @@ func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked
 		case j.Foreign:
 			c.lanes.NoteMissed(l, j.Position, j.Record.Kind, false)
 		case j.Damage != "":
-			c.setAside(j.Record.ID, j.Record.Tenant, j.Damage)
+			c.damaged.setAside(j.Record.ID, j.Record.Tenant, j.Damage)
 		case limited: // before all that claims it
 			c.lanes.SeeKind(l, j.Record.Kind, j.Position)
 		case j.TooLarge: // it is not run
@@ -324,49 +323,6 @@ func (k *kindsShown) note(kind string) {
 	if k.last = kind; k.first == "" {
 		k.first = kind
 	}
-}
-
-// cancelUnwanted ends waiting jobs that somebody wants cancelled: by SQL, or while they were
-// claimed by a node that may not have known when it gave them back. A row that somebody has
-// locked is not waited for, but found again.
-func (c *claimer) cancelUnwanted(ctx context.Context, unwanted store.Unwanted) (n int, err error) {
-	if len(unwanted.IDs) == 0 {
-		return 0, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, lease.CallTimeout)
-	defer cancel()
-	n, err = store.CancelWaiting(ctx, c.pool.Jobs(), c.fence, unwanted, c.keeper.KeepsFinished())
-	if n > 0 {
-		c.log.Info("waiting jobs cancelled on request", zap.Int("jobs", n))
-	}
-	if errors.Is(err, store.ErrLocked) {
-		c.duties.logLocked("cancelling", err)
-		return n, nil
-	}
-	return n, err
-}
-
-// cancelFound ends the jobs that maintenance has found to be unwanted, but for those that were
-// claimed since. What waits in quarantine is read again: one of those may be gone.
-func (c *claimer) cancelFound(ctx context.Context) error {
-	found := c.unwanted
-	c.unwanted = store.Unwanted{}
-	free := store.Unwanted{Removals: found.Removals}
-	for i, id := range found.IDs {
-		if !c.inFlight.Has(job.ID(id), found.Turns[i]) {
-			free.Add(job.ID(id), found.Turns[i])
-		}
-	}
-	if len(free.IDs) > 0 && !c.quarantine.Empty() {
-		c.clearQuarantine()
-		c.agenda.sweep.ask()
-	}
-	_, err := c.cancelUnwanted(ctx, free)
-	if errors.Is(err, store.ErrFenced) { // somebody took jobs away
-		c.agenda.requests.ask()
-		return c.verifyLock(ctx)
-	}
-	return err
 }
 
 // rereadPortions finds out why a claim was refused. When jobs were taken away since they were

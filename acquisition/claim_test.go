@@ -29,9 +29,9 @@ func TestACursorStopsAtWhatIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := idleHolding()
+			tm := newIdleTerm()
 			key := store.Lane{Queue: "q", Tenant: "t"}
-			lane := h.lanes.See(key)
+			lane := tm.lanes.See(key)
 			page := store.Page{}
 			for i, what := range c.page {
 				j := store.Waiting{Position: int64(i + 1), Keyed: what == keyed, Left: what == left, Foreign: what == foreign}
@@ -41,7 +41,7 @@ func TestACursorStopsAtWhatIsLeft(t *testing.T) {
 				}
 				page.Jobs = append(page.Jobs, j)
 			}
-			picked, _ := (&claimer{holding: h}).sortPage(page, []schedule.Portion{{Lane: lane, Quota: c.quota}})
+			picked, _ := tm.claimer.sortPage(page, []schedule.Portion{{Lane: lane, Quota: c.quota}})
 			require.Equal(t, c.cursor, lane.Cursor())
 			require.Len(t, picked, c.picked)
 		})
@@ -52,9 +52,9 @@ func TestACursorStopsAtWhatIsLeft(t *testing.T) {
 // is claimed, like any other.
 func TestNoJobOfALimitedKindIsClaimedFromItsLane(t *testing.T) {
 	t.Parallel()
-	h := idleHolding()
-	lane := h.lanes.See(store.Lane{Queue: "q", Tenant: "t"})
-	h.gates.Set(store.LimitState{Limits: []store.Limit{{LimitKey: store.LimitKey{Tenant: "t", Scope: store.ScopeKind, Name: "k"}, Most: 1}}}, time.Now())
+	tm := newIdleTerm()
+	lane := tm.lanes.See(store.Lane{Queue: "q", Tenant: "t"})
+	tm.gates.Set(store.LimitState{Limits: []store.Limit{{LimitKey: store.LimitKey{Tenant: "t", Scope: store.ScopeKind, Name: "k"}, Most: 1}}}, time.Now())
 	var page store.Page
 	for i := range 3 {
 		j := store.Waiting{Position: int64(i + 1), TooLarge: i == 0}
@@ -64,26 +64,26 @@ func TestNoJobOfALimitedKindIsClaimedFromItsLane(t *testing.T) {
 		}
 		page.Jobs = append(page.Jobs, j)
 	}
-	picked, _ := (&claimer{holding: h}).sortPage(page, []schedule.Portion{{Lane: lane, Quota: 3}})
+	picked, _ := tm.claimer.sortPage(page, []schedule.Portion{{Lane: lane, Quota: 3}})
 	require.Empty(t, picked)
-	require.True(t, h.quarantine.Empty())
-	require.Equal(t, map[store.Lane][]store.KindEnd{lane.Lane: {{Kind: "k", UpTo: 3}}}, h.lanes.ListKinds())
+	require.True(t, tm.quarantine.Empty())
+	require.Equal(t, map[store.Lane][]store.KindEnd{lane.Lane: {{Kind: "k", UpTo: 3}}}, tm.lanes.ListKinds())
 }
 
 // Jobs with keys that this node has no room for, and peers no handler, are not read over and over:
 // the others of their tenant wait for room here, until peers have more of it.
 func TestHeadsWithoutRoomWait(t *testing.T) {
 	t.Parallel()
-	h := idleHolding()
-	h.setKinds([]string{"k"})
-	c := &claimer{holding: h}
+	tm := newIdleTerm()
+	tm.setKinds([]string{"k"})
+	c := tm.claimer
 	for _, name := range []string{"a", "b", "c", "d"} {
-		h.keys.See(store.Key{Tenant: "t", Name: name}, 1)
+		tm.keys.See(store.Key{Tenant: "t", Name: name}, 1)
 	}
 	putBack := func(here int, left bool) {
 		var portions []schedule.Portion
 		var page store.Page
-		for i, k := range h.keys.Take(2, func(string) bool { return true }) {
+		for i, k := range tm.keys.Take(2, func(string) bool { return true }) {
 			p := schedule.Portion{Here: here, Head: &schedule.Head{Key: k}}
 			if left {
 				page.Jobs = append(page.Jobs, store.Waiting{Lane: i, Left: true})
@@ -92,35 +92,35 @@ func TestHeadsWithoutRoomWait(t *testing.T) {
 			}
 			portions = append(portions, p)
 		}
-		require.True(t, h.keys.HasFresh())
+		require.True(t, tm.keys.HasFresh())
 		c.settleHeads(portions, page)
 	}
 	putBack(0, false)
-	require.True(t, h.keys.RunsHereOnly("t"))
-	require.True(t, h.keys.HasFresh(), "other tenants' may go on")
+	require.True(t, tm.keys.RunsHereOnly("t"))
+	require.True(t, tm.keys.HasFresh(), "other tenants' may go on")
 	putBack(0, false)
-	require.False(t, h.keys.HasFresh())
-	h.keys.RetryPeers()
-	require.False(t, h.keys.RunsHereOnly("t"))
+	require.False(t, tm.keys.HasFresh())
+	tm.keys.RetryPeers()
+	require.False(t, tm.keys.RunsHereOnly("t"))
 	putBack(1, false)
-	require.False(t, h.keys.HasFresh(), "there was room here, but not for the kind")
-	require.False(t, h.keys.RunsHereOnly("t"))
+	require.False(t, tm.keys.HasFresh(), "there was room here, but not for the kind")
+	require.False(t, tm.keys.RunsHereOnly("t"))
 	putBack(1, true)
-	require.True(t, h.keys.HasFresh(), "the next page has room for them")
-	require.Equal(t, 4, h.keys.CountReady("t"))
+	require.True(t, tm.keys.HasFresh(), "the next page has room for them")
+	require.Equal(t, 4, tm.keys.CountReady("t"))
 }
 
 // Jobs with keys and others stand first on a page in turns, so that neither has all the room.
 func TestHeadsAndLanesGoFirstInTurns(t *testing.T) {
 	t.Parallel()
-	h := idleHolding()
-	c := &claimer{holding: h}
+	tm := newIdleTerm()
+	c := tm.claimer
 	key := store.Lane{Queue: "q", Tenant: "t"}
-	lane := h.lanes.See(key)
+	lane := tm.lanes.See(key)
 	heads, lanes := []schedule.Portion{{Lane: lane, Head: &schedule.Head{}}}, []schedule.Portion{{Lane: lane}}
 	first := map[bool]int{}
 	for range 4 {
-		h.keys.See(store.Key{Tenant: "t", Name: "k"}, 1)
+		tm.keys.See(store.Key{Tenant: "t", Name: "k"}, 1)
 		_, _, err := c.chooseHeads(t.Context(), 0, nil) // none is looked up
 		require.NoError(t, err)
 		joined := c.joinPortions(heads, lanes)

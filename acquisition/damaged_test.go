@@ -43,22 +43,22 @@ func TestDamagedTimersAndSchedulesAreSetAside(t *testing.T) {
 // A job that cannot be read is not claimed, and what follows it under its exclusive key waits; others do not.
 func TestDamagedJobsAreNotClaimed(t *testing.T) {
 	t.Parallel()
-	h := idleHolding()
-	lane, key := h.lanes.See(store.Lane{Queue: "q", Tenant: "t"}), store.Key{Tenant: "t", Name: "x"}
-	h.keys.See(key, 2)
-	require.Equal(t, []store.Key{key}, h.keys.Take(1, func(string) bool { return true }))
+	tm := newIdleTerm()
+	lane, key := tm.lanes.See(store.Lane{Queue: "q", Tenant: "t"}), store.Key{Tenant: "t", Name: "x"}
+	tm.keys.See(key, 2)
+	require.Equal(t, []store.Key{key}, tm.keys.Take(1, func(string) bool { return true }))
 	jobs := []store.Waiting{{Position: 1, Damage: "torn"}, {Lane: 1, Position: 2, Damage: "torn"}, {Position: 3, Damage: "torn"}, {Position: 4}}
 	for i := range jobs {
 		jobs[i].Record.ID, jobs[i].Record.Losses = job.ID(i+1), i%2
 	}
 	jobs[2].Unwanted, jobs[3].Record.Losses = true, 0
 	portions := []schedule.Portion{{Lane: lane, Quota: 4}, {Lane: lane, Quota: 1, Head: &schedule.Head{Key: key, Position: 2}}}
-	picked, unwanted := (&claimer{holding: h}).sortPage(store.Page{Jobs: jobs}, portions)
+	picked, unwanted := tm.claimer.sortPage(store.Page{Jobs: jobs}, portions)
 	require.Len(t, picked, 1)
 	require.Equal(t, job.ID(4), picked[0].Record.ID)
 	require.Equal(t, []int64{3}, unwanted.IDs)
-	require.True(t, h.quarantine.Empty())
+	require.True(t, tm.quarantine.Empty())
 	require.EqualValues(t, 4, lane.Cursor())
 	require.True(t, portions[1].Head.Settled)
-	require.False(t, h.keys.HasReady())
+	require.False(t, tm.keys.HasReady())
 }

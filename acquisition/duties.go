@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,6 +83,18 @@ type found struct {
 
 func newDuties(log *zap.Logger, group *sync.WaitGroup, wake func()) *duties {
 	return &duties{log: log, group: group, wake: wake, result: make(chan found, 1)}
+}
+
+// plan has these done from now on.
+func (ds *duties) plan(lists ...[]*duty) {
+	ds.inLoop, ds.queries = nil, nil
+	for _, d := range slices.Concat(lists...) {
+		if d.do != nil {
+			ds.inLoop = append(ds.inLoop, d)
+		} else {
+			ds.queries = append(ds.queries, d)
+		}
+	}
 }
 
 // doDue does what is due in the loop, and begins the background query that is.

@@ -114,7 +114,7 @@ func (c *claimer) sortHead(j *store.Waiting, removals int64, p *schedule.Portion
 	case j.Foreign:
 		c.restForeign(h.Key, p.Lane, j.Position, r.Kind)
 	case j.Damage != "":
-		c.setAside(r.ID, r.Tenant, j.Damage)
+		c.damaged.setAside(r.ID, r.Tenant, j.Damage)
 		c.keys.Rest(h.Key) // what follows it may need what it was to do
 	case r.Losses > 0 && !j.TooLarge:
 		c.quarantine.Add(schedule.Quarantined{Waiting: *j, Removals: removals, Lane: p.Lane})

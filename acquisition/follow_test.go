@@ -40,7 +40,7 @@ func idleTerm(a *acquirer) *term {
 	return tm
 }
 
-func idleHolding() *holding { return idleTerm(newIdleAcquirer(&fakeElector{})).holding }
+func newIdleTerm() *term { return idleTerm(newIdleAcquirer(&fakeElector{})) }
 
 func TestUntilFree(t *testing.T) {
 	t.Parallel()

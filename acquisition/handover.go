@@ -28,6 +28,7 @@ type handover struct {
 	*holding
 	offers    *offers
 	recovery  *recovery
+	checkDuty duty
 	departing *departure // nil: the lock is not about to be released
 	unmoved   time.Time  // when another node was last elected and did not take the lock
 	late      string     // that node, if it has not answered yet
@@ -86,6 +87,12 @@ func (h *handover) avoids(member string, why error) bool {
 // findSuccessor is who should have the lock next.
 func (h *handover) findSuccessor(why error) string {
 	return h.elector.Successor(h.pool.Name, func(member string) bool { return h.avoids(member, why) })
+}
+
+// listDuties are those of a handover.
+func (h *handover) listDuties(now time.Time) []*duty {
+	h.checkDuty = duty{name: "the election", every: fixed(tendEvery), due: now.Add(tendEvery), do: h.checkElection}
+	return []*duty{&h.checkDuty}
 }
 
 // checkElection prepares to pass the lock on if another node should have it.

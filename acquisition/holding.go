@@ -5,12 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/job"
 )
 
 // holding is a pool's acquire lock in the hands of this node, with what the node knows of the
@@ -31,62 +28,18 @@ type holding struct {
 	horizon    *schedule.Horizon
 	quarantine *schedule.Quarantine
 
-	agenda    agenda
-	duties    *duties
-	nextTimer time.Time       // when the next timer is due; zero: none known
-	claimed   bool            // some claim was committed
-	unwanted  store.Unwanted  // found, to be cancelled
-	operating bool            // an operation in the background is under way
-	damaged   map[job.ID]bool // what was said to be set aside
-}
-
-// agenda is the duties that one part of a term has and others ask for.
-type agenda struct {
-	election, peers, timers, sessions, older, sweep, rewind, discover, spread, resume, trim, finished, leftovers, requests, cancel, settle, missed, complete, forget, operations duty
+	duties  *duties
+	claimed bool // some claim was committed
 }
 
 func newHolding(p *poolNode, s *lease.Session, l *lease.Lock, from string) *holding {
 	h := &holding{
 		poolNode: p, session: s, lock: l, fence: l.Fence(), began: time.Now(), from: from,
 		lanes: schedule.NewLanes(p.queues.Load()), inFlight: schedule.NewInFlight(), horizon: schedule.NewHorizon(), quarantine: schedule.NewQuarantine(&p.quarantine, 3*tendEvery),
-		duties: newDuties(p.log, &p.group, p.inbox.wake), damaged: map[job.ID]bool{},
+		duties: newDuties(p.log, &p.group, p.inbox.wake),
 	}
-	p.metrics.damaged.WithLabelValues(p.pool.Name) // from nought on, so that the first one is an increase
 	h.gates, h.keys, h.shared = schedule.NewGates(h.inFlight), schedule.NewKeys(h.inFlight), p.limits.Load()
 	return h
-}
-
-// expectTimer notes that a timer is due then.
-func (h *holding) expectTimer(at time.Time) {
-	if h.nextTimer.IsZero() || at.Before(h.nextTimer) {
-		h.nextTimer = at
-		h.agenda.timers.dueBy(at)
-	}
-}
-
-// setAside says, once in a term, that a job is left where it stands because it cannot be read. It
-// is tried again when it is found again.
-func (h *holding) setAside(id job.ID, tenant, damage string) {
-	if h.damaged[id] {
-		return
-	}
-	h.damaged[id] = true
-	h.metrics.damaged.WithLabelValues(h.pool.Name).Inc()
-	h.log.Error("a job cannot be read and is set aside until it can be, others go on: mend the database, whose storage may be failing, or end the job with `tenure jobs cancel`",
-		zap.Stringer("job", id), zap.String("tenant", tenant), zap.String("error", damage))
-}
-
-// setAsideAll is setAside for the jobs that err says were put off because they cannot be read; false: it
-// says no such thing.
-func (h *holding) setAsideAll(err error) bool {
-	var damaged *store.DamagedError
-	if !errors.As(err, &damaged) {
-		return false
-	}
-	for _, d := range damaged.Jobs {
-		h.setAside(d.ID, d.Tenant, d.Damage)
-	}
-	return true
 }
 
 // clearQuarantine forgets the jobs that wait in quarantine, to be read again.
@@ -117,14 +70,15 @@ func (h *holding) verifyLock(ctx context.Context) error {
 // idleness is since when nothing has been going on in a pool.
 type idleness struct {
 	*holding
-	inherited bool      // the last holder dozed, or there was none
-	quiet     time.Time // since when
-	dozed     bool      // the term was dozing when it ended
+	operations *operations
+	inherited  bool      // the last holder dozed, or there was none
+	quiet      time.Time // since when
+	dozed      bool      // the term was dozing when it ended
 }
 
 // mayDoze tells whether nothing has been going on for a while.
 func (i *idleness) mayDoze(now time.Time) bool {
-	if i.cfg.IdleWait < i.cfg.Lock.RenewEvery || i.lanes.HasUnclaimed() || i.gates.AnyParked() || i.keys.Any() || !i.quarantine.Empty() || i.inFlight.Any() || i.operating || i.session.HasClaims() {
+	if i.cfg.IdleWait < i.cfg.Lock.RenewEvery || i.lanes.HasUnclaimed() || i.gates.AnyParked() || i.keys.Any() || !i.quarantine.Empty() || i.inFlight.Any() || i.operations.some || i.session.HasClaims() {
 		i.quiet = now
 	}
 	return now.Sub(i.quiet) >= dozeAfter*i.cfg.IdleWait

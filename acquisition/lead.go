@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,18 +44,25 @@ type term struct {
 
 // newTerm is a term that begins now. inherited: the last holder dozed, or there was none.
 func newTerm(held context.Context, h *holding, seen heartbeats, o *offers, inherited bool) *term {
-	t := &term{holding: h, held: held, idleness: idleness{holding: h, inherited: inherited}, homes: newHomes(h), peers: newPeers(h)}
-	t.recovery = &recovery{holding: h, heartbeats: seen}
-	t.timers = &timers{holding: h, schedules: schedules{holding: h, beside: newDuties(h.log, &h.group, h.inbox.wake)}}
-	t.handover = &handover{holding: h, offers: o, recovery: t.recovery}
-	d := &dispatcher{holding: h, peers: t.peers}
-	t.claimer = &claimer{holding: h, printing: printing{room: store.MaxPageBytes}, homes: t.homes, peers: t.peers, dispatcher: d, quarantined: &quarantineClaimer{holding: h, peers: t.peers, dispatcher: d}}
-	t.directs = &directClaimer{holding: h, claimer: t.claimer, handover: t.handover}
-	t.rereader = &rereader{holding: h, homes: t.homes, peers: t.peers, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
-	t.maintenance = &maintenance{holding: h}
+	t := &term{holding: h, held: held}
+	t.rereader = &rereader{holding: h, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
 	t.spreader = &spreader{holding: h, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
-	t.settler = &settler{holding: h}
-	t.operations = &operations{holding: h}
+	sweep, damaged := &t.rereader.sweepDuty, newDamagedJobs(h)
+	t.timers = &timers{holding: h, damaged: damaged}
+	t.timers.schedules = schedules{holding: h, fire: &t.timers.fireDuty, spread: &t.spreader.spreadDuty, beside: newDuties(h.log, &h.group, h.inbox.wake)}
+	t.spreader.fire = &t.timers.fireDuty
+	t.homes, t.peers = newHomes(h, sweep), newPeers(h, t.timers, sweep)
+	t.rereader.homes, t.rereader.peers = t.homes, t.peers
+	t.recovery = &recovery{holding: h, sweep: sweep, heartbeats: seen}
+	t.handover = &handover{holding: h, offers: o, recovery: t.recovery}
+	d, c := &dispatcher{holding: h, peers: t.peers}, &canceller{holding: h, sweep: sweep}
+	q := &quarantineClaimer{holding: h, peers: t.peers, dispatcher: d, sweep: sweep}
+	t.claimer = &claimer{holding: h, homes: t.homes, peers: t.peers, dispatcher: d, quarantined: q, canceller: c, damaged: damaged, sweep: sweep, printing: printing{room: store.MaxPageBytes}}
+	t.directs = &directClaimer{holding: h, claimer: t.claimer, handover: t.handover}
+	t.maintenance = &maintenance{holding: h}
+	t.settler = &settler{holding: h, timers: t.timers}
+	t.operations = &operations{holding: h, lookForUnwanted: &c.findDuty}
+	t.idleness = idleness{holding: h, operations: t.operations, inherited: inherited}
 	t.countDead = func(ctx context.Context) (dead int64, err error) {
 		err = h.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 			dead, err = store.CountDead(ctx, conn)
@@ -121,14 +127,14 @@ func (t *term) run(stopping context.Context) error {
 		var claimed int
 		claimed, err = t.claimer.claimJobs(ctx)
 		if t.lanes.TakeDrained() {
-			t.agenda.discover.ask()
+			t.rereader.discoverDuty.ask()
 		}
 		if err != nil || claimed > 0 {
 			continue
 		}
 		if t.idleness.mayDoze(time.Now()) && !t.duties.hasQuery() && !t.timers.schedules.beside.hasQuery() {
 			if t.spreader.began.Before(t.idleness.quiet) { // tenants may have come, and schedules for them
-				t.agenda.spread.ask()
+				t.spreader.spreadDuty.ask()
 				continue
 			}
 			err = t.doze(ctx)
@@ -171,7 +177,7 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	}
 	t.loaded = true
 	if seen.Due != nil {
-		t.expectTimer(now.Add(*seen.Due))
+		t.timers.expect(now.Add(*seen.Due))
 	}
 	// What the configuration makes may have to be set first, and tenants that are listed be given schedules.
 	return !seen.Waiting && len(*t.schedules.Load()) == 0 && !t.router.ListsTenants() && t.idleness.mayDoze(now), nil
@@ -179,31 +185,14 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 
 // planDuties says what is done when, from the beginning of a term on.
 func (t *term) planDuties(now time.Time) {
-	soon, next, later := now.Add(burst), now.Add(tendEvery), now.Add(sweepEvery)
-	a := &t.agenda
-	a.election = duty{name: "the election", every: fixed(tendEvery), due: next, do: t.handover.checkElection}
-	a.peers = duty{name: "peers and their claims", every: fixed(tendEvery), due: next, do: t.peers.tend}
-	a.timers = duty{name: "timers and schedules", every: fixed(t.cfg.IdleWait), due: soon, do: t.timers.fire}
-	a.sessions = duty{name: "ended sessions", every: fixed(t.cfg.Session.TTL / 10), due: soon, do: t.recovery.reapSessions}
-	a.older = duty{name: "older claims", every: fixed(tendEvery), due: next, do: t.recovery.refreshOlder}
-	a.cancel = duty{name: "waiting jobs to be cancelled", every: fixed(sweepEvery), due: later, do: t.claimer.cancelFound}
-	idleLanes := duty{name: "idle lanes", every: fixed(sweepEvery), due: later, do: func(context.Context) error {
+	idle := duty{name: "idle lanes", every: fixed(sweepEvery), due: now.Add(sweepEvery), do: func(context.Context) error {
 		t.lanes.ForgetIdle(forgetTimes)
 		t.gates.ForgetIdle(time.Now())
 		return nil
 	}}
-	t.duties.inLoop = []*duty{&a.election, &a.peers, &a.timers, &a.sessions, &a.older, &a.cancel, &idleLanes}
-
-	s := &t.timers.schedules
-	s.next = duty{name: "due schedules", every: fixed(t.cfg.IdleWait), due: soon, query: s.look}
-	s.beside.queries = []*duty{&s.next}
-
-	a.sweep = duty{name: "jobs that came back", every: fixed(sweepEvery), due: later, query: t.rereader.sweep, onFailure: t.rereader.parts.shorten}
-	a.rewind = duty{name: "jobs behind the cursors", every: fixed(tendEvery), due: now, query: t.rereader.rewind}
-	a.discover = duty{name: "lanes with jobs", every: t.rereader.discoverEvery, due: now, query: t.rereader.discover}
-	a.spread = duty{name: "schedules of the configuration and of every tenant", every: fixed(sweepEvery), due: soon, query: t.spreader.spread}
-	t.duties.queries = slices.Concat([]*duty{&a.sweep, &a.rewind, &a.discover, &a.spread,
-		{name: "quotas of tenants", every: t.rereader.quotasEvery, due: firstSweep(now), query: t.rereader.checkQuotas}}, t.maintenance.listDuties(now), t.settler.listDuties(now), t.operations.listDuties(now))
+	t.duties.plan(t.handover.listDuties(now), t.peers.listDuties(now), t.timers.listDuties(now), t.recovery.listDuties(now), t.claimer.canceller.listDuties(now), []*duty{&idle},
+		t.rereader.listDuties(now), t.spreader.listDuties(now), t.maintenance.listDuties(now), t.settler.listDuties(now), t.operations.listDuties(now))
+	t.timers.schedules.plan(now)
 }
 
 // survey learns in one round trip all that the first claim needs. Claims of this session
@@ -230,8 +219,8 @@ func (t *term) survey(ctx context.Context) error {
 		}
 	}
 	t.horizon.Observe(s.State)
-	t.agenda.rewind.due = time.Now().Add(tendEvery)
-	t.agenda.discover.due = time.Now().Add(t.rereader.discoverEvery()) // as if no lane had been found
+	t.rereader.rewindDuty.due = time.Now().Add(tendEvery)
+	t.rereader.discoverDuty.due = time.Now().Add(t.rereader.discoverEvery()) // as if no lane had been found
 	t.rereader.addLanes(s.Lanes)
 	return nil
 }
@@ -254,21 +243,21 @@ func (t *term) readInbox(m mail) {
 	}
 	if m.rerouted {
 		t.homes.followRoutes()
-		t.agenda.spread.ask()
+		t.spreader.spreadDuty.ask()
 	}
 	if m.setBack {
 		t.spreader.setBack.Store(true)
-		t.agenda.spread.ask()
+		t.spreader.spreadDuty.ask()
 	}
 	if m.discover {
-		t.agenda.discover.ask()
+		t.rereader.discoverDuty.ask()
 	}
 	if m.returned {
-		t.agenda.sweep.ask()
+		t.rereader.sweepDuty.ask()
 	}
 	if !m.due.IsZero() {
-		t.agenda.settle.ask() // it may be a job that awaits others
-		t.expectTimer(m.due)
+		t.settler.settleDuty.ask() // it may be a job that awaits others
+		t.timers.expect(m.due)
 	}
 }
 
@@ -305,7 +294,7 @@ func (t *term) awaitWork(ctx context.Context) error {
 		}
 		return t.directs.add(ctx, d)
 	case <-t.changed:
-		t.agenda.election.ask()
+		t.handover.checkDuty.ask()
 	}
 	return nil
 }
@@ -348,8 +337,8 @@ func (t *term) doze(ctx context.Context) (err error) {
 			counted = time.Now()
 		}
 		until := longest
-		if !t.nextTimer.IsZero() {
-			until = earlier(until, t.nextTimer)
+		if !t.timers.next.IsZero() {
+			until = earlier(until, t.timers.next)
 		}
 		wait := time.Until(earlier(until, counted.Add(countIdleEvery)))
 		if _, elsewhere := t.handover.electedElsewhere(); elsewhere { // it must have been so for a while

@@ -50,13 +50,13 @@ func TestDozeEndsWhenATimerIsDue(t *testing.T) {
 		tm.stopping = t.Context()
 		began := time.Now()
 		tm.planDuties(began.Add(longestDoze)) // none of them is due
-		tm.expectTimer(began.Add(time.Hour))
-		tm.expectTimer(began.Add(7 * time.Second))
+		tm.timers.expect(began.Add(time.Hour))
+		tm.timers.expect(began.Add(7 * time.Second))
 		require.NoError(t, tm.doze(t.Context()))
 		require.Equal(t, 7*time.Second, time.Since(began))
-		require.False(t, tm.agenda.timers.due.After(time.Now()), "and fires it then")
+		require.False(t, tm.timers.fireDuty.due.After(time.Now()), "and fires it then")
 
-		tm.nextTimer, began = time.Time{}, time.Now()
+		tm.timers.next, began = time.Time{}, time.Now()
 		tm.spreader.watched, tm.spreader.began = true, began
 		require.NoError(t, tm.doze(t.Context()))
 		require.Equal(t, sweepEvery, time.Since(began), "tenants may be listed at any time")
@@ -84,7 +84,7 @@ func TestDozeCountsDeadLetters(t *testing.T) {
 			return 0, nil
 		}
 		tm.planDuties(began.Add(longestDoze))
-		tm.expectTimer(began.Add(2*countIdleEvery + time.Second))
+		tm.timers.expect(began.Add(2*countIdleEvery + time.Second))
 		seen := make(chan float64, 3)
 		for i := range 3 {
 			time.AfterFunc(time.Duration(i)*countIdleEvery+time.Second/2, func() { seen <- gatherGauges(t, a.metrics.waiting)["tenure_dead_letters main"] })

@@ -17,33 +17,29 @@ import (
 // is done by background queries.
 type maintenance struct {
 	*holding
-	oldest    oldTransaction
-	lastAsked int64 // up to which id unwanted jobs were looked for
-	lastTag   store.TagPlace
-	sizes     map[time.Time]int64 // of the days' partitions, when their indexes were last brought up to date
+	oldest  oldTransaction
+	lastTag store.TagPlace
+	sizes   map[time.Time]int64 // of the days' partitions, when their indexes were last brought up to date
+
+	finishedDuty, reportsDuty, leftoversDuty duty
 }
 
 // listDuties are those of maintenance.
 func (m *maintenance) listDuties(now time.Time) []*duty {
 	later := now.Add(sweepEvery)
-	m.agenda.resume = duty{name: "suspended jobs to be resumed", every: fixed(sweepEvery), due: firstSweep(now), query: m.resumeJobs}
-	m.agenda.trim = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteReports}
-	m.agenda.finished = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteFinished}
-	m.agenda.requests = duty{name: "waiting jobs to be cancelled", every: fixed(sweepEvery), due: firstSweep(now), query: m.findUnwanted}
-	m.agenda.leftovers = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteLeftovers}
-	m.lastAsked = store.BeforeAllJobs
+	m.reportsDuty = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteReports}
+	m.finishedDuty = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteFinished}
+	m.leftoversDuty = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteLeftovers}
 	return []*duty{
 		{name: "days of finished jobs", every: fixed(10 * sweepEvery), due: now, query: m.keepDays},
 		{name: "finished jobs to be indexed", every: fixed(sweepEvery / 4), due: later, query: m.summarizeFinished},
-		&m.agenda.finished,
-		&m.agenda.trim,
-		&m.agenda.leftovers,
+		&m.finishedDuty,
+		&m.reportsDuty,
+		&m.leftoversDuty,
 		{name: "old entries of the audit to be deleted", every: fixed(10 * sweepEvery), due: later, query: m.trimAudit},
 		{name: "full buckets to be forgotten", every: fixed(sweepEvery), due: later, query: m.forgetBuckets},
 		{name: "cancel requests to be deleted", every: fixed(sweepEvery), due: firstSweep(now), query: m.deleteRequests},
 		{name: "sequences that have fallen back", every: fixed(sweepEvery), due: firstSweep(now), query: m.advanceSequences},
-		&m.agenda.resume,
-		&m.agenda.requests,
 		{name: "expired locks of external workers", every: fixed(sweepEvery), due: firstSweep(now), query: m.sweepExternal},
 		{name: "jobs that wait in vain", every: fixed(sweepEvery), due: later, query: m.reportUnhandled},
 		{name: "jobs that wait, to be counted", every: fixed(countEvery), due: firstSweep(now), query: m.countWaiting},
@@ -88,7 +84,7 @@ func (m *maintenance) deleteFinished() query {
 		took := time.Since(began)
 		return func() {
 			if more {
-				m.agenda.finished.dueBy(time.Now().Add(dutyFactor * took))
+				m.finishedDuty.dueBy(time.Now().Add(dutyFactor * took))
 			}
 		}, err
 	}
@@ -103,7 +99,7 @@ func (m *maintenance) deleteReports() query {
 		took := time.Since(began)
 		return func() {
 			if n == maxSlice {
-				m.agenda.trim.dueBy(time.Now().Add(dutyFactor * took))
+				m.reportsDuty.dueBy(time.Now().Add(dutyFactor * took))
 			}
 		}, err
 	}
@@ -126,7 +122,7 @@ func (m *maintenance) deleteLeftovers() query {
 		took := time.Since(began)
 		return func() {
 			if m.lastTag = last; last != (store.TagPlace{}) || freed == maxSlice {
-				m.agenda.leftovers.dueBy(time.Now().Add(dutyFactor * took))
+				m.leftoversDuty.dueBy(time.Now().Add(dutyFactor * took))
 			}
 		}, err
 	}
@@ -178,55 +174,6 @@ func (m *maintenance) advanceSequences() query {
 				"was it restored, or replaced by a replica that did not follow its sequences?")
 		}
 		return nil, err
-	}
-}
-
-// resumeJobs resumes suspended jobs whose time has come. It is asked for by timers, who find out
-// when that is.
-func (m *maintenance) resumeJobs() query {
-	return func(ctx context.Context) (use func(), err error) {
-		resumed, err := store.ResumeDue(ctx, m.pool.Jobs(), maxSlice)
-		if damaged := (*store.DamagedError)(nil); errors.As(err, &damaged) {
-			return func() {
-				m.setAsideAll(err)
-				m.agenda.resume.ask()
-			}, nil
-		}
-		return func() {
-			for _, r := range resumed {
-				if r.DueIn == nil {
-					m.lanes.See(r.Lane)
-				} else {
-					m.expectTimer(time.Now().Add(time.Duration(*r.DueIn) * time.Millisecond))
-				}
-			}
-			if len(resumed) == maxSlice {
-				m.agenda.resume.ask()
-			}
-		}, err
-	}
-}
-
-// cancelStep is how many waiting jobs are cancelled between two claims.
-const cancelStep = 500
-
-// findUnwanted finds waiting jobs that somebody wants cancelled, whether or not any node could run them, step by
-// step: no page may ever show those of a kind that no node handles, or of a frozen tenant. The loop
-// cancels them, which alone knows that it has not claimed them since.
-func (m *maintenance) findUnwanted() query {
-	after := m.lastAsked
-	return func(ctx context.Context) (use func(), err error) {
-		found, err := store.FindUnwanted(ctx, m.pool.Jobs(), after, cancelStep)
-		return func() {
-			m.unwanted, m.lastAsked = found, store.BeforeAllJobs
-			if n := len(found.IDs); n > 0 {
-				m.agenda.cancel.ask()
-				if n == cancelStep {
-					m.lastAsked = found.IDs[n-1]
-					m.agenda.requests.ask()
-				}
-			}
-		}, err
 	}
 }
 

@@ -96,7 +96,7 @@ func TestOldReportsAreRemovedUntilNoneIsLeft(t *testing.T) {
 	defer b.keeper.Release(tm.lock)
 	b.exec(`INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at)
 		SELECT n, 1, 1, 'n', now(), now() - interval '1000 days' FROM generate_series(1, ` + strconv.Itoa(maxSlice+1) + `) n`)
-	trim := &tm.maintenance.agenda.trim
+	trim := &tm.maintenance.reportsDuty
 	planned := time.Now().Add(10 * sweepEvery)
 	remove := func() {
 		trim.due = planned
@@ -129,7 +129,7 @@ func TestWhatIsLeftOfJobsIsRemoved(t *testing.T) {
 	b.exec(`INSERT INTO tenure.job_tag (tenant_id, tag, job_id, gone_at)
 		SELECT 'acme', 'a', n, now() - interval '1000 days' FROM generate_series(1, ` + strconv.Itoa(2*leftoversStep+1) + `) n`)
 	b.exec(`INSERT INTO tenure.unique_period SELECT 'acme', n::text, n, now() FROM generate_series(1, ` + strconv.Itoa(maxSlice+1) + `) n`)
-	duty := &tm.maintenance.agenda.leftovers
+	duty := &tm.maintenance.leftoversDuty
 	planned := time.Now().Add(10 * sweepEvery)
 	for range 5 {
 		duty.due = planned
@@ -162,15 +162,15 @@ func TestWhatAnOperationCancelsEndsAtOnce(t *testing.T) {
 	b.enqueue("nobody.has")
 	require.NoError(t, store.AddOperation(t.Context(), b.db, store.Operation{ID: uuid.New(), Action: store.CancelJobs, Filter: store.DeadFilter{Kind: "nobody.has"}, By: "me"}))
 	later := time.Now().Add(sweepEvery)
-	tm.claimer.agenda.requests.due, tm.claimer.agenda.cancel.due = later, later
-	for _, query := range []func() query{tm.operations.step, tm.maintenance.findUnwanted} {
+	tm.claimer.canceller.findDuty.due, tm.claimer.canceller.cancelDuty.due = later, later
+	for _, query := range []func() query{tm.operations.step, tm.claimer.canceller.findUnwanted} {
 		use, err := query()(t.Context())
 		require.NoError(t, err)
 		use()
 	}
-	require.False(t, tm.claimer.agenda.requests.due.After(time.Now()))
-	require.False(t, tm.claimer.agenda.cancel.due.After(time.Now()))
-	require.NoError(t, tm.claimer.cancelFound(t.Context()))
+	require.False(t, tm.claimer.canceller.findDuty.due.After(time.Now()))
+	require.False(t, tm.claimer.canceller.cancelDuty.due.After(time.Now()))
+	require.NoError(t, tm.claimer.canceller.cancelFound(t.Context()))
 	var ended int
 	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.completed_job WHERE outcome = 'cancelled'").Scan(&ended))
 	require.Equal(t, 1, ended)

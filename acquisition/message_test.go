@@ -197,7 +197,7 @@ func FuzzDecodeRoom(f *testing.F) {
 		}
 		require.Equal(t, r, got)
 
-		ps := newPeers(idleHolding())
+		ps := newIdleTerm().peers
 		first, _ := ps.noteReport("b-1", Capacity{Session: r.Session})
 		first.assigned = max(given, 0)
 		p, _ := ps.noteReport("b-1", r)

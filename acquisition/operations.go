@@ -12,16 +12,21 @@ import (
 // operations carries out what operators want done to many dead letters or jobs in the background, step by
 // step. It is done by background queries; each step is a transaction that says how far it is, so that the next
 // holder goes on behind it.
-type operations struct{ *holding }
+type operations struct {
+	*holding
+	lookForUnwanted *duty // of the canceller
+	stepDuty        duty
+	some            bool // are under way
+}
 
 // operationsKept is how long those that have ended can be looked at.
 const operationsKept = 7 * 24 * 60 * sweepEvery
 
 // listDuties are those of operations. Some may have been begun by the holder before.
 func (o *operations) listDuties(now time.Time) []*duty {
-	o.agenda.operations = duty{name: "operations in the background", every: fixed(tendEvery), due: now.Add(burst), query: o.step}
+	o.stepDuty = duty{name: "operations in the background", every: fixed(tendEvery), due: now.Add(burst), query: o.step}
 	return []*duty{
-		&o.agenda.operations,
+		&o.stepDuty,
 		{name: "operations to be forgotten", every: fixed(10 * sweepEvery), due: now.Add(sweepEvery), query: o.forget},
 	}
 }
@@ -39,15 +44,15 @@ func (o *operations) step() query {
 			}
 		}
 		return func() {
-			o.operating = some
+			o.some = some
 			if took > 0 { // it may have asked for waiting jobs that no page shows, as no node has a handler
-				o.agenda.requests.ask()
+				o.lookForUnwanted.ask()
 			}
 			for _, l := range lanes {
 				o.lanes.See(l)
 			}
 			if some {
-				o.agenda.operations.due = time.Now().Add(max(min(in, tendEvery), dutyFactor*took))
+				o.stepDuty.due = time.Now().Add(max(min(in, tendEvery), dutyFactor*took))
 			}
 		}, err
 	}

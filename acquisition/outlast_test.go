@@ -111,22 +111,22 @@ func TestADutyIsDeferredForALock(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	locked("SELECT FROM tenure.timer_job FOR UPDATE", func() {
 		began := time.Now()
-		tm.agenda.timers.due = began.Add(time.Hour)
+		tm.timers.fireDuty.due = began.Add(time.Hour)
 		require.NoError(t, tm.timers.fire(t.Context()))
-		require.WithinRange(t, tm.agenda.timers.due, began.Add(recheckEvery), time.Now().Add(recheckEvery))
+		require.WithinRange(t, tm.timers.fireDuty.due, began.Add(recheckEvery), time.Now().Add(recheckEvery))
 	})
 	locked("LOCK TABLE tenure.timer_job IN ACCESS EXCLUSIVE MODE", func() {
 		for range 2 {
 			for _, d := range tm.duties.inLoop {
 				d.due = later
 			}
-			tm.agenda.timers.due = time.Now()
+			tm.timers.fireDuty.due = time.Now()
 			require.NoError(t, tm.duties.doDue(t.Context()))
-			require.Greater(t, time.Until(tm.agenda.timers.due), recheckEvery/2)
+			require.Greater(t, time.Until(tm.timers.fireDuty.due), recheckEvery/2)
 		}
 	})
 	require.Len(t, logged.FilterMessageSnippet("somebody has locked rows that a duty needs").All(), 1)
-	tm.agenda.timers.due = time.Now()
+	tm.timers.fireDuty.due = time.Now()
 	require.NoError(t, tm.duties.doDue(t.Context()))
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.timer_job"))
 	tm.group.Wait()

@@ -19,6 +19,9 @@ import (
 // for a whole cluster costs one reader of the queue.
 type peers struct {
 	*holding
+	timers   *timers
+	sweep    *duty // of the rereader
+	tendDuty duty
 	known    map[uuid.UUID]*peer
 	asked    map[string]invitation // by member
 	runnable store.Kinds           // kinds that this node or some peer can run
@@ -59,8 +62,14 @@ const maxInvited = 8
 // them at once.
 const maxComing = 2 * store.MaxPageBytes
 
-func newPeers(h *holding) *peers {
-	return &peers{holding: h, known: map[uuid.UUID]*peer{}, asked: map[string]invitation{}, runnable: *h.kinds.Load(), alone: true}
+func newPeers(h *holding, t *timers, sweep *duty) *peers {
+	return &peers{holding: h, timers: t, sweep: sweep, known: map[uuid.UUID]*peer{}, asked: map[string]invitation{}, runnable: *h.kinds.Load(), alone: true}
+}
+
+// listDuties are those about peers.
+func (ps *peers) listDuties(now time.Time) []*duty {
+	ps.tendDuty = duty{name: "peers and their claims", every: fixed(tendEvery), due: now.Add(tendEvery), do: ps.tend}
+	return []*duty{&ps.tendDuty}
 }
 
 // noteReport takes in what a peer says; more: it can be assigned more than before. nil: the
@@ -135,7 +144,7 @@ func (ps *peers) noteSessions(sessions []store.Session) (impostors int) {
 // noteOwnKinds takes in that this node's kinds have changed.
 func (ps *peers) noteOwnKinds() {
 	ps.countKinds()
-	ps.agenda.sweep.ask() // jobs of kinds that nobody could run have not been read
+	ps.sweep.ask() // jobs of kinds that nobody could run have not been read
 }
 
 // countKinds brings the kinds that can be run up to date.
@@ -277,15 +286,15 @@ func (ps *peers) noteReports(reports []report) {
 			}
 		}
 		if r.Returned {
-			ps.agenda.peers.ask() // it sees which
-			ps.agenda.sweep.ask()
+			ps.tendDuty.ask() // it sees which
+			ps.sweep.ask()
 		}
 		if r.DueIn > 0 {
-			ps.expectTimer(time.Now().Add(r.DueIn))
+			ps.timers.expect(time.Now().Add(r.DueIn))
 		}
 	}
 	if ps.hasUnmet() {
-		ps.agenda.peers.ask()
+		ps.tendDuty.ask()
 	}
 }
 
@@ -295,7 +304,7 @@ func (ps *peers) tend(ctx context.Context) error {
 	ps.dropSilent()
 	if alone := len(ps.elector.Peers()) == 0; alone != ps.alone {
 		ps.alone = alone
-		ps.agenda.sweep.ask() // jobs of unsupported kinds are read only while there is somebody to run them
+		ps.sweep.ask() // jobs of unsupported kinds are read only while there is somebody to run them
 	}
 	if ps.hasUnmet() {
 		sessions, err := store.Sessions(ctx, ps.pool.Jobs())
@@ -324,7 +333,7 @@ func (ps *peers) tend(ctx context.Context) error {
 		for _, id := range withdrawn {
 			ps.noteWithdrawn(ps.inFlight.EndAssigned(id))
 		}
-		ps.agenda.sweep.ask()
+		ps.sweep.ask()
 	}
 	ids, jobs := ps.inFlight.ListAssigned()
 	standing, err := store.StandingClaims(ctx, ps.pool.Jobs(), ids, jobs)
@@ -332,7 +341,7 @@ func (ps *peers) tend(ctx context.Context) error {
 		return err
 	}
 	if ps.inFlight.CompareAssigned(standing) {
-		ps.agenda.sweep.ask()
+		ps.sweep.ask()
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // Nobody speaks for a session but its own process: work would be given to the wrong one.
 func TestPeersSpeakForThemselves(t *testing.T) {
 	t.Parallel()
-	ps := newPeers(idleHolding())
+	ps := newIdleTerm().peers
 	ofB, alsoOfB := uuid.New(), uuid.New()
 	p, more := ps.noteReport("b-1", Capacity{Session: ofB, Free: 4})
 	require.True(t, more)
@@ -40,7 +40,7 @@ func TestPeersSpeakForThemselves(t *testing.T) {
 // room.
 func TestPeersHaveTheRoomBackOfWhatTheyDidNotTake(t *testing.T) {
 	t.Parallel()
-	ps, f := newPeers(idleHolding()), schedule.NewInFlight()
+	ps, f := newIdleTerm().peers, schedule.NewInFlight()
 	session := uuid.New()
 	p, _ := ps.noteReport("b-1", Capacity{Session: session, Free: 4})
 	for id := range 3 {
@@ -60,7 +60,7 @@ func TestPeersHaveTheRoomBackOfWhatTheyDidNotTake(t *testing.T) {
 func TestPeersAreAskedWhenWorkersAreFull(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ps := newPeers(idleHolding())
+		ps := newIdleTerm().peers
 		for range 10 {
 			require.False(t, ps.noteWork(true, 5))
 			time.Sleep(burst)
@@ -81,7 +81,7 @@ func TestPeersAreAskedWhenWorkersAreFull(t *testing.T) {
 func TestPeersAreBelievedForAWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ps, session := newPeers(idleHolding()), uuid.New()
+		ps, session := newIdleTerm().peers, uuid.New()
 		tell := func() int {
 			_, _ = ps.noteReport("b-1", Capacity{Session: session, Free: 4})
 			_ = ps.noteSessions([]store.Session{{ID: session, Member: "b-1", State: "live"}})
@@ -103,7 +103,7 @@ func TestPeersAreBelievedForAWhile(t *testing.T) {
 // reports: most of what is read then is in flight.
 func TestReportsOfPeersHaveLittleReadAgain(t *testing.T) {
 	t.Parallel()
-	ps, session := newPeers(idleHolding()), uuid.New()
+	ps, session := newIdleTerm().peers, uuid.New()
 	lane := ps.lanes.See(store.Lane{Queue: "q", Tenant: "t"})
 	lane.MarkRead(9, false)
 	ps.lanes.NoteMissed(lane, 4, "k", true)
@@ -125,10 +125,10 @@ func TestReportsOfPeersHaveLittleReadAgain(t *testing.T) {
 // that announces others than are known of it is invited anew for those that nobody had.
 func TestPeersWhoseKindsChange(t *testing.T) {
 	t.Parallel()
-	h := idleHolding()
+	tm := newIdleTerm()
 	marks := map[string]uint32{"b-1": 1}
-	h.elector.(*fakeElector).marks = marks
-	ps, of := newPeers(h), uuid.New()
+	tm.elector.(*fakeElector).marks = marks
+	ps, of := tm.peers, uuid.New()
 	ledger := []store.Session{{ID: of, Member: "b-1", State: "live", Kinds: []string{"a"}}}
 	_, _ = ps.noteReport("b-1", Capacity{Session: of, Free: 4, Kinds: 1})
 	ps.noteSessions(ledger)

@@ -17,6 +17,7 @@ type quarantineClaimer struct {
 	*holding
 	peers      *peers
 	dispatcher *dispatcher
+	sweep      *duty // of the rereader
 }
 
 // startOne chooses the job that is to run next and counts it as running. What others have waited for long
@@ -89,7 +90,7 @@ func (q *quarantineClaimer) claimOne(ctx context.Context) (claimed int, err erro
 	claimed, err = q.dispatcher.handOut(ctx, one.Removals, []assignment{a}, []schedule.Portion{{Lane: one.Lane}}, reserved)
 	if errors.Is(err, store.ErrFenced) { // what was read is void, and the sweep finds it again
 		q.clearQuarantine()
-		q.agenda.sweep.ask()
+		q.sweep.ask()
 		return 0, q.verifyLock(ctx)
 	}
 	return claimed, err

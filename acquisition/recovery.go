@@ -20,9 +20,17 @@ const maxLosses = store.MaxLosses
 // term are over.
 type recovery struct {
 	*holding
+	sweep      *duty // of the rereader
+	olderDuty  duty
 	heartbeats heartbeats
 	reaping    bool // a session with claims has not been heard of for a while
 	locked     int  // jobs of ended sessions whose rows somebody had locked at the last reaping
+}
+
+// listDuties are those of recovery.
+func (r *recovery) listDuties(now time.Time) []*duty {
+	r.olderDuty = duty{name: "older claims", every: fixed(tendEvery), due: now.Add(tendEvery), do: r.refreshOlder}
+	return []*duty{{name: "ended sessions", every: fixed(r.cfg.Session.TTL / 10), due: now.Add(burst), do: r.reapSessions}, &r.olderDuty}
 }
 
 // refreshOlder finds out which claims from before this term are over, and what else has ended of which
@@ -34,7 +42,7 @@ func (r *recovery) refreshOlder(ctx context.Context) error {
 			return err
 		}
 		if r.inFlight.RefreshOlder(claims) {
-			r.agenda.sweep.ask() // a job that was given back stands behind the cursors
+			r.sweep.ask() // a job that was given back stands behind the cursors
 		}
 	}
 	return r.endUntold(ctx)
@@ -154,8 +162,8 @@ func (r *recovery) reapClaims(ctx context.Context) error {
 	r.metrics.reaped.WithLabelValues(r.pool.Name, "dead").Add(float64(total.Dead))
 	r.metrics.reaped.WithLabelValues(r.pool.Name, "cancelled").Add(float64(total.Cancelled))
 	r.log.Info("jobs taken back from ended sessions", zap.Int("jobs", total.Back), zap.Int("dead_letters", total.Dead), zap.Int("cancelled", total.Cancelled))
-	r.agenda.older.ask()
-	r.agenda.sweep.ask()
+	r.olderDuty.ask()
+	r.sweep.ask()
 	return store.ForgetSessions(ctx, r.pool.Jobs())
 }
 

@@ -18,6 +18,8 @@ const maxWoken = 100
 // rereader finds what no hint tells of: jobs behind cursors, and lanes.
 type rereader struct {
 	*holding
+	sweepDuty, rewindDuty, discoverDuty duty
+
 	homes     *homes
 	peers     *peers
 	inherited bool           // the last holder dozed, or there was none
@@ -36,6 +38,14 @@ const noteBottomEvery = 1 << 12
 // wholeEvery is how many sweeps there are to one that begins at no bottom.
 const wholeEvery = 10
 
+// listDuties are those of the rereader.
+func (r *rereader) listDuties(now time.Time) []*duty {
+	r.sweepDuty = duty{name: "jobs that came back", every: fixed(sweepEvery), due: now.Add(sweepEvery), query: r.sweep, onFailure: r.parts.shorten}
+	r.rewindDuty = duty{name: "jobs behind the cursors", every: fixed(tendEvery), due: now, query: r.rewind}
+	r.discoverDuty = duty{name: "lanes with jobs", every: r.discoverEvery, due: now, query: r.discover}
+	return []*duty{&r.sweepDuty, &r.rewindDuty, &r.discoverDuty, {name: "quotas of tenants", every: r.quotasEvery, due: firstSweep(now), query: r.checkQuotas}}
+}
+
 // sweep looks behind every cursor, from its lane's start: the safety net under them, and the
 // way back for what was given back. What is dead there is read with it, so that it is done in parts.
 func (r *rereader) sweep() query {
@@ -46,7 +56,7 @@ func (r *rereader) sweep() query {
 		r.lanes.DropEmptyKinds()
 		r.lanes.RereadMissed(schedule.MissedHere)
 		r.lanes.RereadMissed(schedule.MissedByPeers)
-		r.agenda.discover.ask()
+		r.discoverDuty.ask()
 		r.sweeps++
 		r.wholeSweep = r.sweeps%wholeEvery == 0
 		r.wholeLook = r.wholeLook || r.wholeSweep
@@ -65,7 +75,7 @@ func (r *rereader) sweep() query {
 		return func() {
 			r.lanes.Rewind(first, true)
 			if due := r.parts.note(upTo, s.Position, took, time.Now()); !due.IsZero() {
-				r.agenda.sweep.dueBy(due)
+				r.sweepDuty.dueBy(due)
 			}
 		}, err
 	}

@@ -19,6 +19,8 @@ import (
 // holder, is checked where they are added, by the loop.
 type schedules struct {
 	*holding
+	fire   *duty   // of timers
+	spread *duty   // of the spreader
 	beside *duties // looks, which no other query shall keep waiting
 	next   duty    // the next look
 	slice  slice
@@ -32,6 +34,12 @@ const (
 	workOutWithin = tendEvery
 	lookWithin    = 3 * workOutWithin
 )
+
+// plan has it look, beside all else.
+func (s *schedules) plan(now time.Time) {
+	s.next = duty{name: "due schedules", every: fixed(s.cfg.IdleWait), due: now.Add(burst), query: s.look}
+	s.beside.plan([]*duty{&s.next})
+}
 
 // look works out one slice.
 func (s *schedules) look() query {
@@ -78,11 +86,11 @@ func (s *schedules) look() query {
 		}
 		return func() {
 			if spread {
-				s.agenda.spread.ask()
+				s.spread.ask()
 			}
 			if taken > 0 {
 				s.ready = &firings
-				s.agenda.timers.ask()
+				s.fire.ask()
 			}
 		}, nil
 	}

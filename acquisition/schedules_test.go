@@ -57,7 +57,7 @@ func TestSchedulesMakeUpForMissedRuns(t *testing.T) {
 	require.EqualValues(t, 4, b.count("SELECT count(DISTINCT meta->>'scheduled_at') FROM tenure.job WHERE meta->>'schedule' = 'all'"))
 	require.NoError(t, b.fire(tm))
 	require.EqualValues(t, 1, b.count(jobsOf, "all-waits"), "the one before has not ended")
-	require.WithinDuration(t, time.Now().Add(30*time.Minute), tm.nextTimer, time.Minute, "what waits is not looked at all the time")
+	require.WithinDuration(t, time.Now().Add(30*time.Minute), tm.timers.next, time.Minute, "what waits is not looked at all the time")
 	for want := int64(2); want <= 4; want++ {
 		b.exec("DELETE FROM tenure.job WHERE id = (SELECT last_job FROM tenure.schedule WHERE name = 'all-waits')")
 		require.NoError(t, b.fire(tm))
@@ -80,7 +80,7 @@ func TestP12SchedulesFireInSlices(t *testing.T) {
 	tm, _ := b.term(t.Context())
 	require.NoError(t, b.fire(tm))
 	require.LessOrEqual(t, b.count("SELECT count(*) FROM tenure.job"), int64(2*minSlice), "jobs are claimed before more of them")
-	require.False(t, tm.agenda.timers.due.After(time.Now()), "the next ones are fired right after that")
+	require.False(t, tm.timers.fireDuty.due.After(time.Now()), "the next ones are fired right after that")
 	for b.count("SELECT count(*) FROM tenure.schedule WHERE next_at <= clock_timestamp()") > 0 {
 		require.NoError(t, b.fire(tm))
 	}
@@ -104,7 +104,7 @@ func TestAnUnreadableScheduleIsToldOf(t *testing.T) {
 	require.EqualValues(t, 1, b.count(jobsOf, "good"))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.job"))
 	require.Len(t, logged.FilterMessageSnippet("a schedule is due and is not fired").All(), minSlice+1)
-	require.True(t, tm.nextTimer.After(time.Now()), "it is not tried all the time")
+	require.True(t, tm.timers.next.After(time.Now()), "it is not tried all the time")
 	tm.group.Wait()
 }
 
@@ -180,10 +180,10 @@ func TestADueScheduleIsLookedForAtOnce(t *testing.T) {
 		tm.timers.schedules.next.due = time.Now().Add(time.Hour)
 		require.NoError(t, tm.timers.fire(t.Context()))
 		require.False(t, tm.timers.schedules.next.due.After(time.Now()))
-		tm.agenda.timers.due = time.Now().Add(time.Hour)
+		tm.timers.fireDuty.due = time.Now().Add(time.Hour)
 		require.NoError(t, b.fire(tm))
 		require.EqualValues(t, n+1, b.count("SELECT count(*) FROM tenure.job"))
-		require.True(t, tm.nextTimer.After(time.Now()))
+		require.True(t, tm.timers.next.After(time.Now()))
 	}
 	tm.group.Wait()
 }
@@ -316,7 +316,7 @@ func TestADeployLosesNoRunOfASchedule(t *testing.T) {
 	routes.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"globex": {Pool: "main"}}
 	_, err := b.router.Apply(t.Context(), routes)
 	require.NoError(t, err)
-	old := &spreader{holding: tm.holding, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
+	old := &spreader{holding: tm.holding, fire: &tm.timers.fireDuty, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
 	tm.schedules.Store(&before)
 	tm.spreader = old
 	b.spreadNow(tm)
@@ -411,10 +411,10 @@ func TestASetScheduleIsSpreadAtOnce(t *testing.T) {
 	tm, _ := b.term(t.Context())
 	b.spreadNow(tm)
 	b.exec("INSERT INTO tenure.schedule (tenant_id, name, kind, queue, spec, next_at) VALUES ('', 'all', 'k', 'default', '@daily', clock_timestamp())")
-	tm.agenda.spread.due = time.Now().Add(time.Hour)
+	tm.spreader.spreadDuty.due = time.Now().Add(time.Hour)
 	require.NoError(t, b.fire(tm))
-	require.False(t, tm.agenda.spread.due.After(time.Now()))
-	require.True(t, tm.nextTimer.After(time.Now()), "it is looked at again in a while")
+	require.False(t, tm.spreader.spreadDuty.due.After(time.Now()))
+	require.True(t, tm.timers.next.After(time.Now()), "it is looked at again in a while")
 	b.spreadNow(tm)
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE tenant_id = 'acme' AND origin = 'every'"))
 	require.NoError(t, b.fire(tm))

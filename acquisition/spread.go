@@ -19,14 +19,16 @@ import (
 // nothing about runs that are due.
 type spreader struct {
 	*holding
-	began   time.Time                       // of the last query; zero: there was none in this term
-	clock   time.Time                       // what the database's clock showed when the term began, as one may conclude from the last look at it; zero: schedules are to go on from now
-	setBack atomic.Bool                     // it was, as the keeper has seen
-	told    map[store.ScheduleKey]bool      // of the configuration that are not in force, already logged
-	step    time.Duration                   // of how long a time finished jobs are looked at for whose they are
-	watched bool                            // tenants may be listed at any time, and are to have schedules; changed by the loop
-	unasked bool                            // tenants.table.list could not be asked, as was logged
-	lacking map[store.ScheduleKey]time.Time // since when this term's configuration lacks schedules, or their tenants, that are in the ledger
+	fire       *duty // of timers
+	spreadDuty duty
+	began      time.Time                       // of the last query; zero: there was none in this term
+	clock      time.Time                       // what the database's clock showed when the term began, as one may conclude from the last look at it; zero: schedules are to go on from now
+	setBack    atomic.Bool                     // it was, as the keeper has seen
+	told       map[store.ScheduleKey]bool      // of the configuration that are not in force, already logged
+	step       time.Duration                   // of how long a time finished jobs are looked at for whose they are
+	watched    bool                            // tenants may be listed at any time, and are to have schedules; changed by the loop
+	unasked    bool                            // tenants.table.list could not be asked, as was logged
+	lacking    map[store.ScheduleKey]time.Time // since when this term's configuration lacks schedules, or their tenants, that are in the ledger
 }
 
 // goesOnFor is how long a schedule goes on that the configuration lacks: during a deploy the lock goes to nodes with
@@ -39,6 +41,12 @@ const (
 	noteFor   = 250 * time.Millisecond
 	firstStep = time.Hour
 )
+
+// listDuties are those of the spreader.
+func (s *spreader) listDuties(now time.Time) []*duty {
+	s.spreadDuty = duty{name: "schedules of the configuration and of every tenant", every: fixed(sweepEvery), due: now.Add(burst), query: s.spread}
+	return []*duty{&s.spreadDuty}
+}
 
 func (s *spreader) spread() query {
 	s.began = time.Now()
@@ -54,10 +62,10 @@ func (s *spreader) spread() query {
 		}
 		return func() {
 			s.report(refused)
-			s.agenda.timers.ask() // what is due next may be another one
+			s.fire.ask() // what is due next may be another one
 			s.watched = every && s.router.ListsTenants()
 			if more {
-				s.agenda.spread.dueBy(time.Now().Add(dutyFactor * noteFor))
+				s.spreadDuty.dueBy(time.Now().Add(dutyFactor * noteFor))
 			}
 		}, err
 	}

@@ -13,6 +13,7 @@ import (
 // homes finds out where the tenants of a holding's lanes live.
 type homes struct {
 	*holding
+	sweep      *duty           // of the rereader
 	applied    int64           // how many configurations had come into force when tenants were resolved
 	unroutable map[string]bool // tenants already logged as unroutable, mostNamed at most
 }
@@ -20,8 +21,8 @@ type homes struct {
 // mostNamed bounds how many tenants a term names that nobody routes: SQL can make up any number.
 const mostNamed = 1000
 
-func newHomes(h *holding) *homes {
-	return &homes{holding: h, applied: h.router.Applied(), unroutable: map[string]bool{}}
+func newHomes(h *holding, sweep *duty) *homes {
+	return &homes{holding: h, sweep: sweep, applied: h.router.Applied(), unroutable: map[string]bool{}}
 }
 
 // resolve resolves a lane's tenant, once between two sweeps; nil: it cannot be now, which is
@@ -74,5 +75,5 @@ func (hs *homes) forgetAll() {
 // followRoutes heeds that tenants may live elsewhere now.
 func (hs *homes) followRoutes() {
 	hs.forgetAll()
-	hs.agenda.sweep.ask()
+	hs.sweep.ask()
 }

@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -14,23 +15,43 @@ import (
 // do not wait for a million of one.
 type timers struct {
 	*holding
+	damaged   *damagedJobs
 	schedules schedules
-	slice     slice
-	tenants   []string      // that share slices; none: those that were due first go first
-	listed    time.Time     // when tenants was
-	rest      time.Duration // until they are listed again
+
+	fireDuty, resumeDuty duty
+
+	next    time.Time // when the next timer is due; zero: none known
+	slice   slice
+	tenants []string      // that share slices; none: those that were due first go first
+	listed  time.Time     // when tenants was
+	rest    time.Duration // until they are listed again
 }
 
 // maxTimerTenants bounds those that share a slice.
 const maxTimerTenants = 1000
+
+// listDuties are those of timers: in the loop, and beside it.
+func (t *timers) listDuties(now time.Time) []*duty {
+	t.fireDuty = duty{name: "timers and schedules", every: fixed(t.cfg.IdleWait), due: now.Add(burst), do: t.fire}
+	t.resumeDuty = duty{name: "suspended jobs to be resumed", every: fixed(sweepEvery), due: firstSweep(now), query: t.resumeJobs}
+	return []*duty{&t.fireDuty, &t.resumeDuty}
+}
+
+// expect notes that a timer is due then.
+func (t *timers) expect(at time.Time) {
+	if t.next.IsZero() || at.Before(t.next) {
+		t.next = at
+		t.fireDuty.dueBy(at)
+	}
+}
 
 // fire fires one slice of due timers, and of due schedules what has been worked out, and finds out when the next
 // one is due. What schedules that are due are to do is worked out beside the loop.
 func (t *timers) fire(ctx context.Context) error {
 	began := time.Now()
 	n, more, err := t.fireSlice(ctx)
-	if t.setAsideAll(err) {
-		t.agenda.timers.ask()
+	if t.damaged.setAsideAll(err) {
+		t.fireDuty.ask()
 		return nil
 	}
 	if err != nil {
@@ -47,14 +68,14 @@ func (t *timers) fire(ctx context.Context) error {
 	t.metrics.scheduled.WithLabelValues(t.pool.Name).Add(float64(scheduled))
 	n += scheduled
 	if more {
-		t.agenda.timers.ask()
+		t.fireDuty.ask()
 		return nil
 	}
 	in, ok, err := store.NextTimer(ctx, t.pool.Jobs())
 	if err != nil {
 		return err
 	}
-	t.nextTimer = time.Time{}
+	t.next = time.Time{}
 	if ok {
 		switch s := &t.schedules; {
 		case in > 0:
@@ -64,12 +85,12 @@ func (t *timers) fire(ctx context.Context) error {
 			s.next.ask()
 		case n == 0 && !s.beside.hasQuery(): // a suspended job, or somebody has locked its row
 			s.asked = false
-			t.agenda.resume.ask()
+			t.resumeDuty.ask()
 		}
 		if in == 0 && n == 0 {
 			in = recheckEvery
 		}
-		t.expectTimer(time.Now().Add(in))
+		t.expect(time.Now().Add(in))
 	}
 	return nil
 }
@@ -113,4 +134,30 @@ func (t *timers) seeFired(fired []store.Fired) (n int) {
 		n += f.Count
 	}
 	return n
+}
+
+// resumeJobs resumes suspended jobs whose time has come. It is asked for when
+// some are found to be due.
+func (t *timers) resumeJobs() query {
+	return func(ctx context.Context) (use func(), err error) {
+		resumed, err := store.ResumeDue(ctx, t.pool.Jobs(), maxSlice)
+		if damaged := (*store.DamagedError)(nil); errors.As(err, &damaged) {
+			return func() {
+				t.damaged.setAsideAll(err)
+				t.resumeDuty.ask()
+			}, nil
+		}
+		return func() {
+			for _, r := range resumed {
+				if r.DueIn == nil {
+					t.lanes.See(r.Lane)
+				} else {
+					t.expect(time.Now().Add(time.Duration(*r.DueIn) * time.Millisecond))
+				}
+			}
+			if len(resumed) == maxSlice {
+				t.resumeDuty.ask()
+			}
+		}, err
+	}
 }

@@ -25,7 +25,7 @@ func TestP12TimersAreFiredInSlicesAndShares(t *testing.T) {
 	tm, _ := b.term(t.Context())
 	require.NoError(t, tm.timers.fire(t.Context()))
 	require.LessOrEqual(t, b.count("SELECT count(*) FROM tenure.job"), int64(2*minSlice), "jobs are claimed before more of them")
-	require.False(t, tm.agenda.timers.due.After(time.Now()), "the next ones are fired right after that")
+	require.False(t, tm.timers.fireDuty.due.After(time.Now()), "the next ones are fired right after that")
 	require.EqualValues(t, 3, b.count("SELECT count(*) FROM tenure.job WHERE tenant_id = 'beta'"), "those of others are not behind all of one")
 	b.due("gamma", 3, time.Second)
 	tm.timers.listed = time.Time{} // it is some time later
@@ -36,7 +36,7 @@ func TestP12TimersAreFiredInSlicesAndShares(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { // what tenants there were is listed now and then
 		require.NoError(t, tm.timers.fire(t.Context()))
-		return tm.nextTimer.IsZero()
+		return tm.timers.next.IsZero()
 	}, patience, time.Millisecond)
 	require.EqualValues(t, 3006, b.count("SELECT count(*) FROM tenure.job"))
 	tm.group.Wait()

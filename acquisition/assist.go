@@ -11,6 +11,7 @@ import (
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -19,8 +20,13 @@ import (
 // It works from an invitation until none has come for a while. A pool for which there
 // is none costs nothing here.
 type assistant struct {
-	*poolNode
-	events *peerEvents
+	place
+	cfg        Config
+	workers    *execution.Workers
+	elector    Elector
+	router     *routing.Router
+	allotments *allotments
+	events     *peerEvents
 
 	session *lease.Session // the last one it worked with; used by run only
 	taken   int64          // jobs accepted in that session; used by run only
@@ -202,7 +208,7 @@ func (a *assistant) resolveTenants(ctx context.Context, c store.Accepted) []exec
 		id := one.Record.Tenant
 		home, known := homes[id]
 		if !known {
-			tenant, pool, err := a.poolNode.resolveTenant(ctx, tenancy.ID(id))
+			tenant, pool, err := resolveTenant(ctx, a.router, a.pool, tenancy.ID(id))
 			switch {
 			case err == nil && pool != a.pool:
 				err = errors.New("it lives in another pool")

@@ -12,7 +12,9 @@ import (
 // that it has; the holder takes in what was noted, under its fence, so that ends do not wait for one
 // another, however many jobs a batch has. It is done by background queries.
 type settler struct {
-	*holding
+	place
+	fence     store.Fence
+	every     time.Duration
 	timers    *timers
 	some      bool                // there are jobs that await others
 	cursor    store.AwaitedCursor // of the look for ends that were not noted
@@ -24,7 +26,7 @@ type settler struct {
 
 // listDuties are those of the settler. Ends may have been noted in vain before the term.
 func (s *settler) listDuties(now time.Time) []*duty {
-	s.settleDuty = duty{name: "ends of awaited jobs", every: fixed(s.cfg.IdleWait), due: now.Add(burst), query: s.settle}
+	s.settleDuty = duty{name: "ends of awaited jobs", every: fixed(s.every), due: now.Add(burst), query: s.settle}
 	s.missedDuty = duty{name: "ends of awaited jobs that were not noted", every: fixed(sweepEvery), due: firstSweep(now), query: s.findMissed}
 	s.completeDuty = duty{name: "jobs that await nothing any more", every: fixed(sweepEvery), due: firstSweep(now), query: s.findComplete}
 	s.forgetDuty = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: firstSweep(now), query: s.forgetAwaited}

@@ -17,7 +17,10 @@ const cancelStep = 500
 
 // canceller ends waiting jobs that somebody wants cancelled: what pages show, and what it finds.
 type canceller struct {
-	*holding
+	place
+	*work
+	lock                 *holding
+	duties               *duties
 	sweep                *duty // of the rereader
 	findDuty, cancelDuty duty
 	lastAsked            int64          // up to which id unwanted jobs were looked for
@@ -61,7 +64,7 @@ func (c *canceller) cancel(ctx context.Context, unwanted store.Unwanted) (n int,
 	}
 	ctx, cancel := context.WithTimeout(ctx, lease.CallTimeout)
 	defer cancel()
-	n, err = store.CancelWaiting(ctx, c.pool.Jobs(), c.fence, unwanted, c.keeper.KeepsFinished())
+	n, err = store.CancelWaiting(ctx, c.pool.Jobs(), c.lock.Fence(), unwanted, c.keeper.KeepsFinished())
 	if n > 0 {
 		c.log.Info("waiting jobs cancelled on request", zap.Int("jobs", n))
 	}
@@ -90,7 +93,7 @@ func (c *canceller) cancelFound(ctx context.Context) error {
 	_, err := c.cancel(ctx, free)
 	if errors.Is(err, store.ErrFenced) { // somebody took jobs away
 		c.findDuty.ask()
-		return c.verifyLock(ctx)
+		return c.lock.verify(ctx, c.pool)
 	}
 	return err
 }

@@ -6,22 +6,32 @@ import (
 	"maps"
 	"time"
 
+	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 )
 
 // claimer claims waiting jobs, for this node's workers and for peers.
 type claimer struct {
-	*holding
+	place
+	*work
+	lock        *holding
+	workers     *execution.Workers
+	settings    *settings
+	batch       int
+	inbox       *inbox
+	duties      *duties
 	homes       *homes
+	limits      *limits
 	peers       *peers
+	reader      *pageReader
 	dispatcher  *dispatcher
 	quarantined *quarantineClaimer
 	canceller   *canceller
 	damaged     *damagedJobs
 	sweep       *duty // of the rereader
 	headsFirst  bool  // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
-	printing    printing
 }
 
 // claimJobs claims as many jobs as there is capacity for and some are waiting, and hands them
@@ -41,15 +51,15 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 	if want <= 0 {
 		return 0, nil
 	}
-	c.lanes.Configure(c.queues.Load())
+	c.lanes.Configure(c.settings.queues.Load())
 	ready, credit := c.peers.listReady()
 	c.lanes.ReopenFull(func(l *schedule.Lane) bool { // those of its tenants that may have more in flight by now
 		_, all := c.allowance(l.Tenant, l.RunsHereOnly(), ready)
-		return all > 0 && c.keys.CountReady(l.Tenant) < c.cfg.Batch
+		return all > 0 && c.keys.CountReady(l.Tenant) < c.batch
 	})
 	slots, work := 0, c.lanes.HasWork() || c.lanes.HasMissed(schedule.MissedHere) || c.keys.HasReady()
 	if work {
-		slots = c.workers.Reserve(c.session, want)
+		slots = c.workers.Reserve(c.lock.session, want)
 	}
 	if slots > 0 {
 		c.lanes.RereadMissed(schedule.MissedHere)
@@ -59,7 +69,7 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 	} else {
 		c.peers.seekHelp(c.peers.noteWork(work, slots))
 	}
-	n := min(slots+credit, c.cfg.Batch)
+	n := min(slots+credit, c.batch)
 	if n == 0 || !c.lanes.HasWork() && !c.keys.HasReady() {
 		c.workers.Release(slots)
 		return 0, nil
@@ -77,7 +87,7 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 // countWanted is how many jobs this node could claim now, on top of those that it is about to claim.
 // What has ended but is not written yet still counts, so that a slow database slows the claiming down.
 func (c *claimer) countWanted(claiming int) int {
-	return min(c.cfg.Batch, 3*c.cfg.Batch-c.inFlight.CountHere()-claiming)
+	return min(c.batch, 3*c.batch-c.inFlight.CountHere()-claiming)
 }
 
 // claimPages reads up to n jobs and hands them out: as many as slots were reserved for to this
@@ -89,7 +99,7 @@ func (c *claimer) claimPages(ctx context.Context, n, slots int, ready []*peer) (
 		reserved.release()
 		return 0, err
 	}
-	next := c.beginReading(ctx, c.peers.runnable, c.printing, c.joinPortions(heads, c.choosePortions(ctx, c.spaceFor(n, slots, len(heads)), ready, taken)), slots, reserved)
+	next := c.reader.begin(ctx, c.joinPortions(heads, c.choosePortions(ctx, c.spaceFor(n, slots, len(heads)), ready, taken)), slots, reserved)
 	for ahead := 0; next != nil; ahead++ {
 		var n int
 		n, next, err = c.claimPage(ctx, next, ahead < mostAhead)
@@ -102,7 +112,7 @@ func (c *claimer) claimPages(ctx context.Context, n, slots int, ready []*peer) (
 func (c *claimer) spaceFor(n, slots, taken int) schedule.Space {
 	n -= taken
 	calls := min(max(0, slots-taken), n)
-	return schedule.Space{Calls: calls, Jobs: n - calls, Most: min(c.countWanted(taken)+n-calls, c.cfg.Batch)}
+	return schedule.Space{Calls: calls, Jobs: n - calls, Most: min(c.countWanted(taken)+n-calls, c.batch)}
 }
 
 // claimPage hands out what a page shows. next is being read then; nil: none is.
@@ -111,7 +121,7 @@ func (c *claimer) claimPage(ctx context.Context, r *reading, mayReadAhead bool) 
 	if <-r.done; r.err != nil {
 		return 0, nil, r.err
 	}
-	c.printing.note(&r.page, r.took)
+	c.reader.note(&r.page, r.took)
 	if c.homes.areOutdated() { // jobs were read that may have been enqueued because of it
 		c.homes.followRoutes()
 		c.settleHeads(r.portions, store.Page{})
@@ -173,11 +183,11 @@ func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer)
 	if want <= 0 {
 		return nil
 	}
-	slots := c.workers.Reserve(c.session, want)
+	slots := c.workers.Reserve(c.lock.session, want)
 	if slots == 0 {
 		return nil
 	}
-	return c.beginReading(ctx, c.peers.runnable, c.printing, c.choosePortions(ctx, schedule.Space{Calls: slots, Most: want}, ready, taken), slots, holdReserved(c.workers, slots))
+	return c.reader.begin(ctx, c.choosePortions(ctx, schedule.Space{Calls: slots, Most: want}, ready, taken), slots, holdReserved(c.workers, slots))
 }
 
 // putBack has the heads of a page looked up again that nothing is made of.
@@ -206,7 +216,7 @@ func (c *claimer) choosePortions(ctx context.Context, space schedule.Space, read
 	now := time.Now()
 	plan := c.lanes.Plan(space, now)
 	kept := plan[:0]
-	room := c.printing.room
+	room := c.reader.room
 	for _, p := range plan {
 		if room <= 0 && p.Lane.IsLarge() { // what it has would be printed in vain
 			p.Quota = 0
@@ -227,7 +237,7 @@ func (c *claimer) choosePortions(ctx context.Context, space schedule.Space, read
 		}
 		here, all := c.allowance(p.Lane.Tenant, p.Lane.RunsHereOnly(), ready)
 		here, all = max(0, here-taken[p.Lane.Tenant]), max(0, all-taken[p.Lane.Tenant])
-		if all == 0 || c.keys.CountReady(p.Lane.Tenant) >= c.cfg.Batch {
+		if all == 0 || c.keys.CountReady(p.Lane.Tenant) >= c.batch {
 			c.lanes.MarkFull(p.Lane)
 			c.lanes.TakeBack(p.Lane, 0)
 			continue
@@ -329,7 +339,7 @@ func (k *kindsShown) note(kind string) {
 // read, the same lanes are read again; when the lock is lost, the term ends.
 func (c *claimer) rereadPortions(ctx context.Context, portions []schedule.Portion, before []int64) error {
 	c.metrics.fenced.WithLabelValues(c.pool.Name).Inc()
-	if err := c.verifyLock(ctx); err != nil {
+	if err := c.lock.verify(ctx, c.pool); err != nil {
 		return err
 	}
 	c.keys.TryAgain()
@@ -347,22 +357,31 @@ func (c *claimer) learnLimits(ctx context.Context) error {
 	if !c.lanes.HasUnclaimed() && !c.keys.HasReady() && c.quarantine.Empty() && !c.gates.AnyParked() {
 		return nil
 	}
-	return c.readLimits(ctx)
+	return c.limits.read(ctx)
 }
 
-// readLimits reads the limits unless they are known.
-func (c *claimer) readLimits(ctx context.Context) error {
-	shared := c.limits.Load()
-	if c.gates.Known() && c.shared == shared {
+// limits keeps gates as limits say.
+type limits struct {
+	pool     *routing.Pool
+	lanes    *schedule.Lanes
+	gates    *schedule.Gates
+	settings *settings
+	shared   *map[string][]store.Limit // with these of the settings the gates were set
+}
+
+// read reads the limits unless they are known.
+func (l *limits) read(ctx context.Context) error {
+	shared := l.settings.limits.Load()
+	if l.gates.Known() && l.shared == shared {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	s, err := store.ReadLimits(ctx, c.pool.Jobs(), (*shared)[c.pool.Name])
+	s, err := store.ReadLimits(ctx, l.pool.Jobs(), (*shared)[l.pool.Name])
 	if err == nil {
-		c.shared = shared
-		c.gates.Set(s, time.Now())
-		c.lanes.SetWeights(s.Weights)
+		l.shared = shared
+		l.gates.Set(s, time.Now())
+		l.lanes.SetWeights(s.Weights)
 	}
 	return err
 }
@@ -370,7 +389,7 @@ func (c *claimer) readLimits(ctx context.Context) error {
 // allowance is for how many jobs of a tenant there is capacity now, on this node and on all: here
 // and, unless they run here only, with peers.
 func (c *claimer) allowance(tenant string, hereOnly bool, ready []*peer) (here, all int) {
-	here = c.workers.FreeSlotsFor(c.session, tenant)
+	here = c.workers.FreeSlotsFor(c.lock.session, tenant)
 	all = here
 	for _, p := range ready {
 		if !hereOnly && !p.full[tenant] {

@@ -75,7 +75,7 @@ func TestNoJobOfALimitedKindIsClaimedFromItsLane(t *testing.T) {
 func TestHeadsWithoutRoomWait(t *testing.T) {
 	t.Parallel()
 	tm := newIdleTerm()
-	tm.setKinds([]string{"k"})
+	tm.claimer.settings.setKinds([]string{"k"})
 	c := tm.claimer
 	for _, name := range []string{"a", "b", "c", "d"} {
 		tm.keys.See(store.Key{Tenant: "t", Name: name}, 1)

@@ -11,13 +11,13 @@ import (
 
 // damagedJobs are those of a pool that cannot be read.
 type damagedJobs struct {
-	*holding
+	place
 	said map[job.ID]bool // to be set aside
 }
 
-func newDamagedJobs(h *holding) *damagedJobs {
-	h.metrics.damaged.WithLabelValues(h.pool.Name) // from nought on, so that the first one is an increase
-	return &damagedJobs{holding: h, said: map[job.ID]bool{}}
+func newDamagedJobs(p place) *damagedJobs {
+	p.metrics.damaged.WithLabelValues(p.pool.Name) // from nought on, so that the first one is an increase
+	return &damagedJobs{place: p, said: map[job.ID]bool{}}
 }
 
 // setAside says, once in a term, that a job is left where it stands because it cannot be read. It

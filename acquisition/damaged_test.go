@@ -37,7 +37,7 @@ func TestDamagedTimersAndSchedulesAreSetAside(t *testing.T) {
 	require.Equal(t, 1, logged.FilterMessageSnippet("a job cannot be read").FilterField(zap.Stringer("job", id)).Len())
 	require.Equal(t, 1, logged.FilterMessageSnippet("a schedule is due and is not fired").FilterField(zap.String("schedule", "torn")).Len())
 	require.EqualValues(t, 1, counted(t, tm.metrics.damaged))
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // A job that cannot be read is not claimed, and what follows it under its exclusive key waits; others do not.

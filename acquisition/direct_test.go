@@ -48,7 +48,7 @@ func TestDirectWaitsBehindOthers(t *testing.T) {
 			home, err := tm.directs.admit(t.Context(), &store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}")})
 			require.NoError(t, err)
 			require.Equal(t, c.admits, home != nil)
-			a.keeper.Release(tm.lock)
+			a.keeper.Release(tm.lock.Lock)
 		})
 	}
 }

@@ -179,9 +179,9 @@ func TestANewHolderLooksByItself(t *testing.T) {
 		require.Equal(t, tendEvery/50, tm.discoverEvery())
 		time.Sleep(2 * tendEvery)
 		require.Equal(t, cfg.IdleWait, tm.discoverEvery())
-		tm.began, tm.inherited = time.Now(), true
+		tm.lock.began, tm.inherited = time.Now(), true
 		require.Equal(t, cfg.IdleWait, tm.discoverEvery())
-		tm.inherited, tm.cfg.IdleWait = false, time.Millisecond
+		tm.inherited, tm.idleWait = false, time.Millisecond
 		require.Equal(t, time.Millisecond, tm.discoverEvery())
 		tm.lanes.See(laneOf("acme", 0))
 		time.Sleep(2 * tendEvery)

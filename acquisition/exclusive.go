@@ -91,7 +91,7 @@ func (c *claimer) chooseHeads(ctx context.Context, n int, ready []*peer) (heads 
 // restForeign has a key rest whose next job nobody can run now. It is read again with its lane once
 // a peer can.
 func (c *claimer) restForeign(k store.Key, l *schedule.Lane, position int64, kind string) {
-	if len(c.elector.Peers()) > 0 {
+	if c.peers.haveOthers() {
 		c.lanes.NoteMissed(l, position, kind, false)
 	}
 	c.keys.Rest(k)
@@ -149,7 +149,7 @@ func (c *claimer) settleHeads(portions []schedule.Portion, page store.Page) {
 			c.keys.Hold(h.Key, h.Run, h.Followed)
 		case left[i]:
 			c.keys.PutBack(h.Key)
-		case h.Kind != "" && c.handles(h.Kind):
+		case h.Kind != "" && c.settings.handles(h.Kind):
 			c.keys.PutBack(h.Key)
 			noRoom++
 			if portions[i].Here == 0 && c.keys.MarkHere(h.Key.Tenant) {

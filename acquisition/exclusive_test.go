@@ -42,5 +42,5 @@ func TestFollowersOfARetryGoOnOnceItIsAway(t *testing.T) {
 	require.NoError(t, err)
 	look()
 	b.eventually(0, "SELECT count(*) FROM tenure.job")
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }

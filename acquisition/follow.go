@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,7 +20,11 @@ import (
 // free and this node's turn to, and leads until the term ends. It is used by its own goroutine
 // only.
 type acquirer struct {
-	*poolNode
+	place
+	node      *node
+	inbox     *inbox
+	sight     sight
+	group     sync.WaitGroup  // itself, the assistant, and background queries
 	assistant *assistant      // while another node holds the lock
 	ctx       context.Context // of run and of the assistant
 	cancel    context.CancelFunc
@@ -72,10 +77,10 @@ func (a *acquirer) awaitPool(ctx context.Context) bool {
 		return false
 	case <-late.C:
 	}
-	a.elector.SetReaches(a.pool.Name, false)
+	a.node.elector.SetReaches(a.pool.Name, false)
 	select {
 	case <-a.pool.Ready():
-		a.elector.SetReaches(a.pool.Name, true)
+		a.node.elector.SetReaches(a.pool.Name, true)
 		return true
 	case <-ctx.Done():
 		return false
@@ -115,7 +120,7 @@ func (a *acquirer) resolveUnsure() {
 		t, err = a.takeLock(ctx, false)
 	}
 	if err == nil && t != nil {
-		defer a.keeper.Release(t.lock)
+		defer a.keeper.Release(t.lock.Lock)
 		if _, err = t.load(ctx); err == nil {
 			a.unsure = store.Fence{}
 			t.handover.offerLock(context.Canceled, false)
@@ -141,7 +146,7 @@ type view struct {
 }
 
 func (a *acquirer) currentView() (v view) {
-	v.rank, v.eligible = a.elector.Rank(a.pool.Name)
+	v.rank, v.eligible = a.node.elector.Rank(a.pool.Name)
 	v.gone = a.isGone(a.watch.holder)
 	return v
 }
@@ -207,7 +212,9 @@ func (a *acquirer) wasIdle(l store.Lock) bool {
 }
 
 // isIdle tells whether a lock lives so long that its holder must doze.
-func (a *acquirer) isIdle(l store.Lock) bool { return l.TTL > a.cfg.Lock.TTL+a.cfg.Lock.TTL/8 }
+func (a *acquirer) isIdle(l store.Lock) bool {
+	return l.TTL > a.node.cfg.Lock.TTL+a.node.cfg.Lock.TTL/8
+}
 
 // awaitChange waits. What ends it early can do so at most once per rankDelay or so, because
 // that is what follows. A change that leaves the view as it is must not: there may be
@@ -228,7 +235,7 @@ func (a *acquirer) awaitChange(ctx context.Context, p pause) {
 			return
 		case <-timer.C:
 			return
-		case <-a.changed:
+		case <-a.inbox.changed:
 			now := a.currentView()
 			if now != p.view && (now.rank == 0 || a.watch.holder == "") || now.eligible != p.view.eligible || now.gone != p.view.gone {
 				return
@@ -275,8 +282,8 @@ func (a *acquirer) readLock(ctx context.Context) (store.Lock, error) {
 		return l, err
 	}
 	a.idleOffer = a.idleOffer && l.Holder == ""
-	a.watch.observe(l, time.Now(), a.cfg)
-	a.noteLock(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
+	a.watch.observe(l, time.Now(), a.node.cfg)
+	a.sight.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 	return l, nil
 }
 
@@ -288,7 +295,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	switch {
 	case l.Paused:
 		return a.idleWait() + delay
-	case a.watch.hasOutlasted(a.cfg) || l.Holder == "" && (l.Next == "" || l.Next == me || l.Remaining == 0):
+	case a.watch.hasOutlasted(a.node.cfg) || l.Holder == "" && (l.Next == "" || l.Next == me || l.Remaining == 0):
 		if l.Next == me {
 			delay = 0
 		}
@@ -298,21 +305,21 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 	case l.Holder == me: // of a term that ended without releasing it
 		return 0
 	}
-	every := a.cfg.Lock.Living(l.TTL).RenewEvery
+	every := a.node.cfg.Lock.Living(l.TTL).RenewEvery
 	quiet := 2*every + every/8
 	if seen := a.watch.seenFor(); a.isGone(l.Holder) {
 		// Two renewals missed are enough. That only the database's clock says so does no
 		// harm, as the take still fails if another renewal arrives. That only this node's
 		// says so is enough, too: the other may have been set back.
 		wait := max(quiet+delay-max(l.Quiet, seen), 0)
-		if a.elector.Alive(l.Holder) { // it may be back by now, and another renewal about to arrive
+		if a.node.elector.Alive(l.Holder) { // it may be back by now, and another renewal about to arrive
 			wait = max(wait, every-seen)
 		}
 		return wait
 	}
 	if l.Remaining > 0 {
 		if rank >= lowRank {
-			return 4*a.cfg.Lock.TTL + rand.N(a.cfg.Lock.TTL)
+			return 4*a.node.cfg.Lock.TTL + rand.N(a.node.cfg.Lock.TTL)
 		}
 		if a.isIdle(l) && l.Remaining <= l.TTL { // nothing depends on it, and gossip tells when the holder dies
 			return l.Remaining + time.Duration(max(rank, 1))*l.TTL + jitter()
@@ -326,7 +333,7 @@ func (a *acquirer) untilFree(l store.Lock, rank int) time.Duration {
 
 // idleWait is how often a lock is looked at that somebody else renews.
 func (a *acquirer) idleWait() time.Duration {
-	return 5*a.cfg.Lock.RenewEvery/4 + rand.N(a.cfg.Lock.RenewEvery/4)
+	return 5*a.node.cfg.Lock.RenewEvery/4 + rand.N(a.node.cfg.Lock.RenewEvery/4)
 }
 
 func jitter() time.Duration { return rand.N(rankDelay / 2) }
@@ -343,23 +350,23 @@ func (a *acquirer) takeLock(ctx context.Context, inherited bool) (*term, error) 
 	var l store.Lock
 	sent := lease.Now()
 	err = a.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		mine, l, err = store.TakeLock(ctx, conn, c, a.cfg.Lock.TTL)
+		mine, l, err = store.TakeLock(ctx, conn, c, a.node.cfg.Lock.TTL)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	if !mine {
-		a.noteLock(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
+		a.sight.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 		return nil, nil
 	}
 	from := a.watch.holder
 	held, lock := a.keeper.Hold(store.Fence{Session: s.ID(), Epoch: l.Epoch, Incarnation: l.Incarnation}, sent)
-	a.noteLock(Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
+	a.sight.note(Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
 	a.metrics.changes.WithLabelValues(a.pool.Name, "taken").Inc()
 	a.metrics.epoch.WithLabelValues(a.pool.Name).Set(float64(l.Epoch))
 	a.log.Info("acquire lock taken", zap.Int64("epoch", l.Epoch), zap.String("from", from))
-	return newTerm(held, newHolding(a.poolNode, s, lock, from), a.watch.heartbeats, &a.offers, inherited), nil
+	return a.newTerm(held, &holding{lock, s, time.Now(), from}, inherited), nil
 }
 
 // isHolderGone tells whether nobody will renew the lock any more, as far as this node knows.
@@ -368,26 +375,26 @@ func (a *acquirer) takeLock(ctx context.Context, inherited bool) (*term, error) 
 // database's clock may have been set back.
 func (a *acquirer) isHolderGone() bool {
 	holder := a.watch.holder
-	return a.watch.hasOutlasted(a.cfg) || holder != "" && (holder == a.keeper.Member() || a.isGone(holder))
+	return a.watch.hasOutlasted(a.node.cfg) || holder != "" && (holder == a.keeper.Member() || a.isGone(holder))
 }
 
 // isGone tells whether a holder is thought dead, or says that it does not reach the database
 // while this node does, and did all the time. If no node did, the holder is to go on when
 // the database is back.
 func (a *acquirer) isGone(holder string) bool {
-	return !a.elector.Alive(holder) || a.elector.Lacks(holder, a.pool.Name) && a.pool.Breaker.SoundSince(time.Now().Add(-a.cfg.Lock.TTL))
+	return !a.node.elector.Alive(holder) || a.node.elector.Lacks(holder, a.pool.Name) && a.pool.Breaker.SoundSince(time.Now().Add(-a.node.cfg.Lock.TTL))
 }
 
 // endTerm takes in why a term has ended, and returns how long to leave the lock to others.
 func (a *acquirer) endTerm(t *term, why error) pause {
-	if t.claimed {
+	if t.claimer.dispatcher.claimed {
 		a.inVain = 0
 	}
 	if t.loaded {
 		a.unsure = store.Fence{}
 	}
 	if errors.Is(why, errUnsure) {
-		a.unsure = t.fence
+		a.unsure = t.lock.Fence()
 	}
 	a.watch.reset()
 	count := func(reason string) { a.metrics.changes.WithLabelValues(a.pool.Name, reason).Inc() }
@@ -395,8 +402,8 @@ func (a *acquirer) endTerm(t *term, why error) pause {
 		count("offered")
 		return pause{}
 	}
-	a.noteLock(Held{Pool: a.pool.Name})
-	epoch := zap.Int64("epoch", t.fence.Epoch)
+	a.sight.note(Held{Pool: a.pool.Name})
+	epoch := zap.Int64("epoch", t.lock.Fence().Epoch)
 	switch {
 	case errors.Is(why, store.ErrNewIncarnation): // it is this node's still, so nobody else is waited for
 		count("lost")
@@ -419,7 +426,7 @@ func (a *acquirer) endTerm(t *term, why error) pause {
 // retakeIn is how long to wait before the lock is re-acquired after a term: first, or longer
 // if terms come to nothing.
 func (a *acquirer) retakeIn(t *term, first time.Duration) time.Duration {
-	if time.Since(t.began) > calmAfter {
+	if time.Since(t.lock.began) > calmAfter {
 		a.inVain = 0
 	}
 	wait := backoff.Policy{First: first, Longest: retakes.Longest}.Exactly(a.inVain + 1)
@@ -429,12 +436,18 @@ func (a *acquirer) retakeIn(t *term, first time.Duration) time.Duration {
 	return wait
 }
 
+// canServe tells whether this node could take the lock. Safe for concurrent use.
+func (a *acquirer) canServe() bool {
+	_, eligible := a.node.elector.Rank(a.pool.Name)
+	return eligible && !a.pool.Breaker.IsDown()
+}
+
 // noteReach is told when the database comes into reach or goes out of it.
 func (a *acquirer) noteReach(up bool) {
 	if a.ctx.Err() != nil { // there may be another pool of that name now
 		return
 	}
-	a.elector.SetReaches(a.pool.Name, up)
+	a.node.elector.SetReaches(a.pool.Name, up)
 	if up {
 		a.log.Info("the pool's database can be reached again")
 	} else {
@@ -445,10 +458,10 @@ func (a *acquirer) noteReach(up bool) {
 // takeHint takes a hint in, or sends it on to the holder if that is known and is another
 // node. Safe for concurrent use.
 func (a *acquirer) takeHint(h Hint) {
-	seen := a.seenLock()
+	seen := a.sight.last()
 	if !seen.Holding && !h.Forwarded && seen.Holder != "" && seen.Holder != a.keeper.Member() {
 		h.Forwarded = true
-		if a.elector.Send(seen.Holder, MessageHint, h.Encode()) == nil {
+		if a.node.elector.Send(seen.Holder, MessageHint, h.Encode()) == nil {
 			return
 		}
 	}

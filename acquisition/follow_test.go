@@ -23,19 +23,16 @@ func newIdleAcquirer(e *fakeElector) *acquirer {
 	events := newPoolEvents()
 	pool := &routing.Pool{Name: "main"}
 	n := &node{cfg: DefaultConfig(), elector: e, router: &routing.Router{}, metrics: newMetrics()}
-	n.queues.Store(&n.cfg.Queues)
-	n.setKinds(nil)
-	p := &poolNode{
-		node: n, pool: pool, log: zap.NewNop(), changed: make(chan struct{}, 1), inbox: events.inbox,
-		keeper: lease.NewKeepers(DefaultConfig().Lease(), 0, lease.Self{Member: "me"}, nil, zap.NewNop()).Add(pool, events),
-	}
-	return &acquirer{poolNode: p, assistant: &assistant{poolNode: p, events: events.assigned, stopped: true}}
+	n.settings.queues.Store(&n.cfg.Queues)
+	n.settings.setKinds(nil)
+	keeper := lease.NewKeepers(DefaultConfig().Lease(), 0, lease.Self{Member: "me"}, nil, zap.NewNop()).Add(pool, events)
+	return &acquirer{place: place{pool, keeper, zap.NewNop(), n.metrics}, node: n, inbox: events.inbox, sight: sight{pool: pool.Name}, assistant: &assistant{events: events.assigned, stopped: true}}
 }
 
 // idleTerm is one of an acquirer without a database.
 func idleTerm(a *acquirer) *term {
 	held, lock := a.keeper.Hold(store.Fence{}, lease.Now())
-	tm := newTerm(held, newHolding(a.poolNode, nil, lock, ""), heartbeats{}, &a.offers, false)
+	tm := a.newTerm(held, &holding{Lock: lock, began: time.Now()}, false)
 	tm.countDead = func(context.Context) (int64, error) { return 0, errCut }
 	return tm
 }
@@ -160,12 +157,15 @@ func TestUntilFree(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	rank := func(rank int) func(*acquirer, context.CancelFunc) {
-		return func(a *acquirer, _ context.CancelFunc) { a.elector.(*fakeElector).rank = rank; nudge(a.changed) }
+		return func(a *acquirer, _ context.CancelFunc) {
+			a.node.elector.(*fakeElector).rank = rank
+			nudge(a.inbox.changed)
+		}
 	}
 	dies := func(who string) func(*acquirer, context.CancelFunc) {
 		return func(a *acquirer, _ context.CancelFunc) {
-			a.elector.(*fakeElector).dead = []string{who}
-			nudge(a.changed)
+			a.node.elector.(*fakeElector).dead = []string{who}
+			nudge(a.inbox.changed)
 		}
 	}
 	const s = time.Second
@@ -189,8 +189,8 @@ func TestPause(t *testing.T) {
 		{"the holder died", "b-1", false, dies("b-1"), s, 0},
 		{"others died", "b-1", false, dies("c-1"), time.Minute, 0},
 		{"it is not eligible any more", "b-1", false, func(a *acquirer, _ context.CancelFunc) {
-			a.elector.(*fakeElector).out = true
-			nudge(a.changed)
+			a.node.elector.(*fakeElector).out = true
+			nudge(a.inbox.changed)
 		}, s, 0},
 		{"a stop", "b-1", false, func(_ *acquirer, stop context.CancelFunc) { stop() }, s, 0},
 	} {
@@ -233,7 +233,7 @@ func TestPauseIsNotPutOff(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			e.rank = rank
-			nudge(a.changed)
+			nudge(a.inbox.changed)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -280,22 +280,22 @@ func TestAcquirerHeedsANewIncarnation(t *testing.T) {
 	a := b.acquirer(&fakeElector{})
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
-	require.NoError(t, tm.verifyLock(t.Context()))
+	require.NoError(t, tm.lock.verify(t.Context(), tm.pool))
 	b.exec("DELETE FROM tenure.incarnation") // as a crash does
-	require.ErrorIs(t, tm.verifyLock(t.Context()), store.ErrNewIncarnation)
+	require.ErrorIs(t, tm.lock.verify(t.Context(), tm.pool), store.ErrNewIncarnation)
 	req := store.NewClaimRequest(0, 1)
-	req.Add(1, tm.fence.Incarnation)
+	req.Add(1, tm.lock.Fence().Incarnation)
 	_, err := tm.claimer.dispatcher.commit(t.Context(), req)
 	require.ErrorIs(t, err, store.ErrFenced)
 	within(t, tm.held.Done()) // with the next renewal
 	require.ErrorIs(t, context.Cause(tm.held), store.ErrNewIncarnation)
-	a.keeper.Release(tm.lock)
+	a.keeper.Release(tm.lock.Lock)
 	require.LessOrEqual(t, a.endTerm(tm, context.Cause(tm.held)).d, retakes.First)
 	again := tried(t.Context(), a)
 	require.NotNil(t, again)
-	require.NotEqual(t, tm.fence.Incarnation, again.fence.Incarnation)
-	require.NoError(t, again.verifyLock(t.Context()))
-	a.keeper.Release(again.lock)
+	require.NotEqual(t, tm.lock.Fence().Incarnation, again.lock.Fence().Incarnation)
+	require.NoError(t, again.lock.verify(t.Context(), again.pool))
+	a.keeper.Release(again.lock.Lock)
 }
 
 func TestAcquirerTakesAndLetsGo(t *testing.T) {
@@ -309,9 +309,9 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	incarnation, err := store.ReadIncarnation(t.Context(), b.db)
 	require.NoError(t, err)
 	require.Positive(t, incarnation, "it has begun one")
-	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch, Incarnation: incarnation}, tm.fence)
+	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch, Incarnation: incarnation}, tm.lock.Fence())
 	require.Equal(t, "a-1", l.Holder)
-	require.Equal(t, Held{Pool: "main", Holding: true, Holder: "a-1", Epoch: l.Epoch}, a.seenLock())
+	require.Equal(t, Held{Pool: "main", Holding: true, Holder: "a-1", Epoch: l.Epoch}, a.sight.last())
 	require.EqualValues(t, 1, counted(t, a.metrics.changes))
 	b.until(func() bool { return b.readLock().RenewSeq > l.RenewSeq }, "renewed")
 
@@ -325,7 +325,7 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	require.Equal(t, "b-1", l.Next)
 	require.Positive(t, l.Remaining)
 	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"main","i":true}`, MessageOffer)}, e.messages())
-	require.Equal(t, Held{Pool: "main", Holder: "b-1"}, a.seenLock(), "hints go there from now on")
+	require.Equal(t, Held{Pool: "main", Holder: "b-1"}, a.sight.last(), "hints go there from now on")
 
 	require.Nil(t, tried(stop, a), "it is kept for another")
 	require.Empty(t, b.readLock().Holder)
@@ -339,7 +339,7 @@ func TestAcquirerLetsGoForAnybody(t *testing.T) {
 	a := b.acquirer(e)
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
-	a.keeper.Release(tm.lock)
+	a.keeper.Release(tm.lock.Lock)
 	tm.handover.offerLock(context.Canceled, false)
 	l := b.readLock()
 	require.Empty(t, l.Holder+l.Next)
@@ -367,7 +367,7 @@ func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
 	_, err = a.readLock(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, since, a.watch.since, "it stands still")
-	require.Equal(t, Held{Pool: "main", Holder: "b-1", Epoch: other.Epoch}, a.seenLock())
+	require.Equal(t, Held{Pool: "main", Holder: "b-1", Epoch: other.Epoch}, a.sight.last())
 
 	tm, err := a.takeLock(t.Context(), false)
 	require.NoError(t, err)
@@ -386,8 +386,8 @@ func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
 	tm, err = a.takeLock(t.Context(), false)
 	require.NoError(t, err)
 	require.NotNil(t, tm)
-	require.Greater(t, tm.fence.Epoch, other.Epoch)
-	a.keeper.Release(tm.lock)
+	require.Greater(t, tm.lock.Fence().Epoch, other.Epoch)
+	a.keeper.Release(tm.lock.Lock)
 }
 
 // A holder that says that it does not reach the database loses the lock to anyone who does:
@@ -418,7 +418,7 @@ func TestAcquirerTakesWhatHasStoodStill(t *testing.T) {
 	stand(stood)
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
-	b.keeper.Release(tm.lock)
+	b.keeper.Release(tm.lock.Lock)
 }
 
 func TestAcquirerTakesFromTheUnable(t *testing.T) {
@@ -444,8 +444,8 @@ func TestAcquirerTakesFromTheUnable(t *testing.T) {
 	a.pool.Breaker.Note(errCut, time.Now().Add(-time.Hour))
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
-	require.Greater(t, tm.fence.Epoch, other.Epoch)
-	a.keeper.Release(tm.lock)
+	require.Greater(t, tm.lock.Fence().Epoch, other.Epoch)
+	a.keeper.Release(tm.lock.Lock)
 }
 
 // Who is elected and does not know yet whether the database is back looks often until it
@@ -476,9 +476,9 @@ func TestAcquirerTakesBackWhatItsFormerSessionHolds(t *testing.T) {
 	b.exec("UPDATE tenure.acquire_lock SET expires_at = clock_timestamp() + interval '10 min'")
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
-	require.Greater(t, tm.fence.Epoch, former.Epoch)
-	require.NotEqual(t, former.Session, tm.fence.Session)
-	a.keeper.Release(tm.lock)
+	require.Greater(t, tm.lock.Fence().Epoch, former.Epoch)
+	require.NotEqual(t, former.Session, tm.lock.Fence().Session)
+	a.keeper.Release(tm.lock.Lock)
 }
 
 // A node that has just come to reach the database again leaves the lock to anyone who was
@@ -497,7 +497,7 @@ func TestAcquirerDoesNotOvertakeOnceItWasOutOfReach(t *testing.T) {
 	e.rank = 0
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
-	a.keeper.Release(tm.lock)
+	a.keeper.Release(tm.lock.Lock)
 }
 
 // After an outage a node goes on with a lock that is still its own, elected or not, so that
@@ -511,7 +511,7 @@ func TestAcquirerGoesOnAfterAnOutage(t *testing.T) {
 	for _, terms := range []int{1, 2} {
 		tm := tried(t.Context(), a)
 		require.NotNil(t, tm)
-		a.keeper.Release(tm.lock)
+		a.keeper.Release(tm.lock.Lock)
 		for range 3 {
 			a.pool.Breaker.Note(errCut, time.Now().Add(-time.Minute))
 		}
@@ -554,12 +554,12 @@ func TestAcquirerSettles(t *testing.T) {
 
 	require.NoError(t, a.removeUnsure(t.Context(), b.readLock()), "nothing is unsure")
 	require.EqualValues(t, 2, b.count(claims))
-	a.unsure = tm.fence
+	a.unsure = tm.lock.Fence()
 	require.NoError(t, a.removeUnsure(t.Context(), b.readLock()))
-	require.Equal(t, tm.fence, a.unsure, "nobody has taken the lock since")
+	require.Equal(t, tm.lock.Fence(), a.unsure, "nobody has taken the lock since")
 	require.EqualValues(t, 2, b.count(claims))
 
-	a.keeper.Release(tm.lock)
+	a.keeper.Release(tm.lock.Lock)
 	b.exec("UPDATE tenure.acquire_lock SET epoch = epoch + 1, holder = NULL, holder_member = NULL")
 	require.NoError(t, a.removeUnsure(t.Context(), b.readLock()))
 	require.Equal(t, store.Fence{}, a.unsure)
@@ -575,15 +575,15 @@ func TestAcquirerResolvesAtItsEnd(t *testing.T) {
 	a := b.acquirer(&fakeElector{})
 	tm := tried(t.Context(), a)
 	require.NotNil(t, tm)
-	a.keeper.Release(tm.lock)
-	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids) VALUES ($1, 0, '{99}')", tm.fence.Session)
-	a.unsure = tm.fence
+	a.keeper.Release(tm.lock.Lock)
+	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids) VALUES ($1, 0, '{99}')", tm.lock.Fence().Session)
+	a.unsure = tm.lock.Fence()
 	a.resolveUnsure()
 	require.Equal(t, store.Fence{}, a.unsure)
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.claim"))
 	l := b.readLock()
 	require.Empty(t, l.Holder, "and let go of again")
-	require.Greater(t, l.Epoch, tm.fence.Epoch)
+	require.Greater(t, l.Epoch, tm.lock.Fence().Epoch)
 	require.NoError(t, b.stop(t.Context()))
 }
 
@@ -593,7 +593,7 @@ func TestTakesAnewLaterAndLater(t *testing.T) {
 	a := newIdleAcquirer(&fakeElector{})
 	waits := func(lasted time.Duration) (all []time.Duration) {
 		for range 5 {
-			all = append(all, a.retakeIn(&term{holding: &holding{began: time.Now().Add(-lasted)}}, retakes.First))
+			all = append(all, a.retakeIn(&term{lock: &holding{began: time.Now().Add(-lasted)}}, retakes.First))
 		}
 		return all
 	}

@@ -28,8 +28,17 @@ type assignment struct {
 // dispatcher claims jobs that were picked and hands them out: every claim of a term is made
 // here.
 type dispatcher struct {
-	*holding
-	peers *peers
+	place
+	lock     *holding
+	workers  *execution.Workers
+	elector  Elector
+	settings *settings
+	lanes    *schedule.Lanes
+	inFlight *schedule.InFlight
+	gates    *schedule.Gates
+	horizon  *schedule.Horizon
+	peers    *peers
+	claimed  bool // some claim was committed in this term
 }
 
 // assign shares out what was picked: as many calls to this node as it has slots for, the rest to
@@ -43,7 +52,7 @@ func (d *dispatcher) assign(picked []store.Waiting, slots int, ready []*peer, po
 	own, room, calls := picked[:0], d.workers.Room(), 0
 	for i := range picked {
 		j := &picked[i]
-		mine := d.handles(j.Record.Kind)
+		mine := d.settings.handles(j.Record.Kind)
 		p := &portions[j.Lane]
 		joins := mine && room.Joins(j.Record.Tenant, j.Record.Kind)
 		fits, takes := mine && (joins || calls < slots && p.Here > 0), room.Take
@@ -114,7 +123,7 @@ func (d *dispatcher) handOut(ctx context.Context, removals int64, as []assignmen
 	}
 	here := as[0].peer == nil
 	if here {
-		defer d.session.BeginClaim()()
+		defer d.lock.session.BeginClaim()()
 	}
 	req := d.requestClaims(removals, as)
 	req.Spend(d.gates.Spend(time.Now(), eachRecord(as)))
@@ -145,14 +154,14 @@ func (d *dispatcher) handOut(ctx context.Context, removals int64, as []assignmen
 	for _, a := range as {
 		switch {
 		case a.peer == nil:
-			d.runHere(a.jobs, claims[d.session.ID()].byTurn, portions, slots)
+			d.runHere(a.jobs, claims[d.lock.session.ID()].byTurn, portions, slots)
 		case claims[a.peer.session].byTurn != nil:
 			d.noteAssigned(a, claims[a.peer.session])
 		default: // its session has ended
 			d.peers.dropPeer(a.peer)
 			for k := range a.jobs {
 				j := &a.jobs[k]
-				d.lanes.NoteMissed(portions[j.Lane].Lane, j.Position, j.Record.Kind, d.handles(j.Record.Kind))
+				d.lanes.NoteMissed(portions[j.Lane].Lane, j.Position, j.Record.Kind, d.settings.handles(j.Record.Kind))
 			}
 			continue
 		}
@@ -230,7 +239,7 @@ func (d *dispatcher) runHere(jobs []store.Waiting, made map[int32]int64, portion
 		one.Record = jobs[i].Record
 		one.ID = made[one.Record.Turn]
 		one.Tenant = portions[jobs[i].Lane].Lane.Home()
-		one.Owner = d.session
+		one.Owner = d.lock.session
 		one.Ready = jobs[i].Ready
 		one.Weight = d.lanes.WeightOf(one.Record.Tenant)
 		perClaim[one.ID]++
@@ -245,11 +254,11 @@ func (d *dispatcher) submit(perClaim map[int64]int, claims []execution.Claim, jo
 	}
 	d.gates.NoteClaimed(time.Now(), jobs...)
 	for id, n := range perClaim {
-		d.session.OpenClaim(id, n)
+		d.lock.session.OpenClaim(id, n)
 	}
 	d.metrics.claimed.WithLabelValues(d.pool.Name).Add(float64(len(claims)))
 	slots.use(len(claims))
-	d.workers.Submit(d.session, d.deadLetterLarge(claims, jobs))
+	d.workers.Submit(d.lock.session, d.deadLetterLarge(claims, jobs))
 }
 
 // deadLetterLarge sends jobs to the dead letters whose payload is too large to be read, and
@@ -265,7 +274,7 @@ func (d *dispatcher) deadLetterLarge(claims []execution.Claim, jobs []store.Wait
 			continue
 		}
 		d.workers.Release(1)
-		d.session.DeadLetter(&claims[i])
+		d.lock.session.DeadLetter(&claims[i])
 	}
 	return rest
 }
@@ -310,7 +319,7 @@ func (d *dispatcher) commit(ctx context.Context, r *store.ClaimRequest) ([]store
 	// Not to be cut short by a stop: the reply would be lost for nothing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
 	defer cancel()
-	made, err := store.InsertClaims(ctx, conn, d.fence, r)
+	made, err := store.InsertClaims(ctx, conn, d.lock.Fence(), r)
 	switch {
 	case err == nil:
 		d.claimed = true

@@ -77,7 +77,7 @@ func TestWhatCountsGoesToWhoIsIdle(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, nil)
 	tm := idleTerm(b.acquirer(&fakeElector{}))
-	free := tm.workers.IdleWorkers()
+	free := tm.claimer.workers.IdleWorkers()
 	tm.gates.Set(store.LimitState{Limits: []store.Limit{{LimitKey: store.LimitKey{Tenant: "acme", Scope: store.ScopeTenant}, Most: 100}}}, time.Now())
 	ready := []*peer{
 		{session: uuid.New(), kinds: store.KindsOf([]string{"k"}), credit: 100, idle: 1},

@@ -25,7 +25,11 @@ import (
 
 // handover is how a term passes its lock on.
 type handover struct {
-	*holding
+	place
+	lock      *holding
+	elector   Elector
+	balance   *balance
+	sight     *sight
 	offers    *offers
 	recovery  *recovery
 	checkDuty duty
@@ -81,7 +85,7 @@ func (h *handover) avoids(member string, why error) bool {
 	if errors.Is(why, errMoved) {
 		d = refusedFor
 	}
-	return member == h.from && time.Since(h.began) < sweepEvery || h.offers.refusedWithin(d, member)
+	return member == h.lock.from && time.Since(h.lock.began) < sweepEvery || h.offers.refusedWithin(d, member)
 }
 
 // findSuccessor is who should have the lock next.
@@ -110,7 +114,7 @@ func (h *handover) checkElection(context.Context) error {
 func (h *handover) shouldMove() bool {
 	elected, elsewhere := h.electedElsewhere()
 	if !elsewhere || h.avoids(elected, errMoved) || h.recovery.reaping || h.elector.StableFor() < calmAfter ||
-		time.Since(h.began) < calmAfter || time.Since(h.unmoved) < calmAfter {
+		time.Since(h.lock.began) < calmAfter || time.Since(h.unmoved) < calmAfter {
 		return false
 	}
 	return h.balance.mayRelease(h.elector.Share(), time.Now())
@@ -200,14 +204,14 @@ func (h *handover) offerLock(why error, idle bool) {
 	defer cancel()
 	h.pool.Breaker.TryAtOnce()
 	err := h.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return store.OfferLock(ctx, conn, h.fence, to, reservation)
+		return store.OfferLock(ctx, conn, h.lock.Fence(), to, reservation)
 	})
-	h.noteLock(Held{Pool: h.pool.Name, Holder: to})
+	h.sight.note(Held{Pool: h.pool.Name, Holder: to})
 	if err != nil {
-		h.log.Warn("acquire lock could not be released; it will expire", zap.Int64("epoch", h.fence.Epoch), zap.Error(err))
+		h.log.Warn("acquire lock could not be released; it will expire", zap.Int64("epoch", h.lock.Fence().Epoch), zap.Error(err))
 		return
 	}
-	h.log.Info("acquire lock released", zap.Int64("epoch", h.fence.Epoch), zap.String("to", to), zap.Bool("prepared", prepared))
+	h.log.Info("acquire lock released", zap.Int64("epoch", h.lock.Fence().Epoch), zap.String("to", to), zap.Bool("prepared", prepared))
 	if h.offers.to = to; to == "" {
 		return
 	}
@@ -221,21 +225,21 @@ const mostPrepared = 16
 
 // prepareToLead opens what a term needs, one after the other as the machine may have no time
 // to spare, and tells the holder, whose handlers need conns connections.
-func (p *poolNode) prepareToLead(ctx context.Context, holder string, conns int) {
+func (a *acquirer) prepareToLead(ctx context.Context, holder string, conns int) {
 	inTime, cancel := context.WithTimeout(ctx, rankDelay/2) // for what can do without
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, lease.CallTimeout)
 	defer cancel()
-	_, err := p.keeper.Session(ctx)
+	_, err := a.keeper.Session(ctx)
 	if err == nil {
-		err = store.Warm(ctx, p.pool.Jobs())
+		err = store.Warm(ctx, a.pool.Jobs())
 	}
 	if err == nil {
-		p.openForHandlers(inTime, conns)
-		err = p.elector.Send(holder, MessageAnswer, About{Pool: p.pool.Name}.Encode())
+		a.openForHandlers(inTime, conns)
+		err = a.node.elector.Send(holder, MessageAnswer, About{Pool: a.pool.Name}.Encode())
 	}
 	if err != nil {
-		p.log.Debug("could not prepare to take the acquire lock", zap.String("from", holder), zap.Error(err))
+		a.log.Debug("could not prepare to take the acquire lock", zap.String("from", holder), zap.Error(err))
 	}
 }
 
@@ -243,11 +247,11 @@ func (p *poolNode) prepareToLead(ctx context.Context, holder string, conns int) 
 // What is enqueued while the lock changes hands begins all at once, and each of these jobs
 // would otherwise wait longer for a connection than it takes. That there are fewer by then is
 // no matter: a lock can be taken without any.
-func (p *poolNode) openForHandlers(ctx context.Context, conns int) {
-	if p.pool.Short() {
+func (a *acquirer) openForHandlers(ctx context.Context, conns int) {
+	if a.pool.Short() {
 		return
 	}
-	p.pool.Tenants().OpenAhead(ctx, min(conns, mostPrepared), func(c *pgxpool.Conn) {
+	a.pool.Tenants().OpenAhead(ctx, min(conns, mostPrepared), func(c *pgxpool.Conn) {
 		_ = store.WarmTx(ctx, c) // the first job will find out
 	})
 }

@@ -26,9 +26,9 @@ func answerTo(member string, no bool) string {
 // that it may be moved.
 func leavingTerm(t *testing.T, e *fakeElector) (tm *term, stop context.CancelFunc) {
 	a := newIdleAcquirer(e)
-	a.balance.count(1)
+	a.node.balance.count(1)
 	tm = idleTerm(a)
-	tm.began, tm.idleness.quiet = time.Now().Add(-calmAfter), time.Now()
+	tm.lock.began, tm.idleness.quiet = time.Now().Add(-calmAfter), time.Now()
 	tm.stopping, stop = context.WithCancel(t.Context())
 	t.Cleanup(stop)
 	return tm, stop
@@ -56,11 +56,11 @@ func TestShouldMove(t *testing.T) {
 		require.False(t, elected("other"), "it cannot take the lock")
 		time.Sleep(refusedFor + 1)
 		require.True(t, elected("other"), "that was long ago")
-		tm.from, tm.began = "other", time.Now().Add(-calmAfter)
+		tm.lock.from, tm.lock.began = "other", time.Now().Add(-calmAfter)
 		require.False(t, elected("other"), "the lock was taken from it")
 		time.Sleep(sweepEvery)
 		require.True(t, elected("other"), "it has lived since")
-		tm.balance.count(-1)
+		tm.handover.balance.count(-1)
 		time.Sleep(tendEvery)
 		require.False(t, elected("other"), "it holds no more than its share")
 	})

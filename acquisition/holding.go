@@ -5,71 +5,75 @@ import (
 	"errors"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 )
 
-// holding is a pool's acquire lock in the hands of this node, with what the node knows of the
-// jobs under it. It lasts for one term, whose parts share it; they run in its one goroutine.
+// place is this node's in a pool: what is done there goes by these.
+type place struct {
+	pool    *routing.Pool
+	keeper  *lease.Keeper
+	log     *zap.Logger
+	metrics *metrics
+}
+
+// holding is a pool's acquire lock in the hands of this node. It lasts for one term.
 type holding struct {
-	*poolNode
+	*lease.Lock
 	session *lease.Session
-	lock    *lease.Lock
-	fence   store.Fence
 	began   time.Time
 	from    string // the member that the lock was taken from, as it did not renew it; "": it had been released
-
-	lanes      *schedule.Lanes
-	inFlight   *schedule.InFlight
-	gates      *schedule.Gates
-	shared     *map[string][]store.Limit // with these of node.limits the gates were set
-	keys       *schedule.Keys
-	horizon    *schedule.Horizon
-	quarantine *schedule.Quarantine
-
-	duties  *duties
-	claimed bool // some claim was committed
 }
 
-func newHolding(p *poolNode, s *lease.Session, l *lease.Lock, from string) *holding {
-	h := &holding{
-		poolNode: p, session: s, lock: l, fence: l.Fence(), began: time.Now(), from: from,
-		lanes: schedule.NewLanes(p.queues.Load()), inFlight: schedule.NewInFlight(), horizon: schedule.NewHorizon(), quarantine: schedule.NewQuarantine(&p.quarantine, 3*tendEvery),
-		duties: newDuties(p.log, &p.group, p.inbox.wake),
-	}
-	h.gates, h.keys, h.shared = schedule.NewGates(h.inFlight), schedule.NewKeys(h.inFlight), p.limits.Load()
-	return h
-}
-
-// clearQuarantine forgets the jobs that wait in quarantine, to be read again.
-func (h *holding) clearQuarantine() {
-	for q := range h.quarantine.Waiting() {
-		h.keys.ReleaseWaiting(q.Run())
-	}
-	h.quarantine.Clear()
-}
-
-// verifyLock finds out whether the lock is still this node's, under the same incarnation of
+// verify finds out whether the lock of a pool is still this node's, under the same incarnation of
 // the database.
-func (h *holding) verifyLock(ctx context.Context) error {
-	l, err := store.ReadLock(ctx, h.pool.Jobs())
+func (h *holding) verify(ctx context.Context, p *routing.Pool) error {
+	l, err := store.ReadLock(ctx, p.Jobs())
 	if err != nil {
 		return err
 	}
-	if l.Session != h.fence.Session || l.Epoch != h.fence.Epoch || l.Paused || l.Remaining == 0 {
+	fence := h.Fence()
+	if l.Session != fence.Session || l.Epoch != fence.Epoch || l.Paused || l.Remaining == 0 {
 		return lease.ErrLockLost
 	}
-	incarnation, err := store.ReadIncarnation(ctx, h.pool.Jobs())
-	if err == nil && incarnation != h.fence.Incarnation {
+	incarnation, err := store.ReadIncarnation(ctx, p.Jobs())
+	if err == nil && incarnation != fence.Incarnation {
 		return store.ErrNewIncarnation
 	}
 	return err
 }
 
+// work is what a term knows of the jobs of its pool: of those that wait, and of those in flight.
+type work struct {
+	lanes      *schedule.Lanes
+	inFlight   *schedule.InFlight
+	gates      *schedule.Gates
+	keys       *schedule.Keys
+	quarantine *schedule.Quarantine
+}
+
+func newWork(queues *QueueConfig, l *schedule.QuarantineLimit) *work {
+	f := schedule.NewInFlight()
+	return &work{schedule.NewLanes(queues), f, schedule.NewGates(f), schedule.NewKeys(f), schedule.NewQuarantine(l, 3*tendEvery)}
+}
+
+// clearQuarantine forgets the jobs that wait in quarantine, to be read again.
+func (w *work) clearQuarantine() {
+	for q := range w.quarantine.Waiting() {
+		w.keys.ReleaseWaiting(q.Run())
+	}
+	w.quarantine.Clear()
+}
+
 // idleness is since when nothing has been going on in a pool.
 type idleness struct {
-	*holding
+	*work
+	cfg        Config
+	session    *lease.Session
 	operations *operations
 	inherited  bool      // the last holder dozed, or there was none
 	quiet      time.Time // since when

@@ -13,7 +13,9 @@ import (
 // inbox gathers what concerns a pool's acquirer until it looks: any number of
 // messages, one nudge. Safe for concurrent use.
 type inbox struct {
-	nudge chan struct{} // of size one; read by the acquirer
+	nudge   chan struct{} // of size one; read by the acquirer
+	changed chan struct{} // of size one: the view of the members changed
+	direct  chan direct   // taken by a term that waits for work
 
 	mu   sync.Mutex
 	mail mail // guarded by mu
@@ -69,7 +71,9 @@ const maxHinted = 10_000
 // maxReports bounds what waits here while nobody holds the lock.
 const maxReports = 1000
 
-func newInbox() *inbox { return &inbox{nudge: make(chan struct{}, 1)} }
+func newInbox() *inbox {
+	return &inbox{nudge: make(chan struct{}, 1), changed: make(chan struct{}, 1), direct: make(chan direct)}
+}
 
 // wake has the acquirer look into the inbox.
 func (b *inbox) wake() { nudge(b.nudge) }

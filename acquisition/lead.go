@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
@@ -18,9 +19,13 @@ import (
 const forgetTimes = 10
 
 // term is one time of holding a pool's acquire lock: the loop that has everything done in
-// turn. Its parts share the holding. It is used by the acquirer's goroutine only.
+// turn, and where its parts are put together. It is used by the acquirer's goroutine only.
 type term struct {
-	*holding
+	place
+	*work
+	lock        *holding
+	inbox       *inbox
+	duties      *duties
 	idleness    idleness
 	homes       *homes
 	peers       *peers
@@ -29,6 +34,7 @@ type term struct {
 	rereader    *rereader
 	recovery    *recovery
 	timers      *timers
+	schedules   *schedules
 	handover    *handover
 	maintenance *maintenance
 	spreader    *spreader
@@ -43,28 +49,41 @@ type term struct {
 }
 
 // newTerm is a term that begins now. inherited: the last holder dozed, or there was none.
-func newTerm(held context.Context, h *holding, seen heartbeats, o *offers, inherited bool) *term {
-	t := &term{holding: h, held: held}
-	t.rereader = &rereader{holding: h, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
-	t.spreader = &spreader{holding: h, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
-	sweep, damaged := &t.rereader.sweepDuty, newDamagedJobs(h)
-	t.timers = &timers{holding: h, damaged: damaged}
-	t.timers.schedules = schedules{holding: h, fire: &t.timers.fireDuty, spread: &t.spreader.spreadDuty, beside: newDuties(h.log, &h.group, h.inbox.wake)}
-	t.spreader.fire = &t.timers.fireDuty
-	t.homes, t.peers = newHomes(h, sweep), newPeers(h, t.timers, sweep)
+func (a *acquirer) newTerm(held context.Context, l *holding, inherited bool) *term {
+	n, at, fence := a.node, a.place, l.Fence()
+	set, idleWait := &n.settings, n.cfg.IdleWait
+	w, horizon, damaged := newWork(set.queues.Load(), &n.quarantineLimit), schedule.NewHorizon(), newDamagedJobs(at)
+	ds := newDuties(a.log, &a.group, a.inbox.wake)
+	t := &term{place: at, work: w, lock: l, inbox: a.inbox, duties: ds, held: held}
+
+	t.rereader = &rereader{work: w, pool: a.pool, lock: l, settings: set, idleWait: idleWait, horizon: horizon, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
+	sweep := &t.rereader.sweepDuty
+	t.spreader = &spreader{place: at, router: n.router, settings: set, termBegan: l.began, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
+	t.timers = &timers{place: at, fence: fence, every: idleWait, lanes: w.lanes, damaged: damaged}
+	t.schedules = &schedules{place: at, fence: fence, every: idleWait, give: n.give, lanes: w.lanes, fire: &t.timers.fireDuty, spread: &t.spreader.spreadDuty, beside: newDuties(a.log, &a.group, a.inbox.wake)}
+	t.timers.schedules, t.spreader.fire = t.schedules, &t.timers.fireDuty
+	t.settler = &settler{place: at, fence: fence, every: idleWait, timers: t.timers}
+
+	t.homes = &homes{place: at, work: w, router: n.router, sweep: sweep, applied: n.router.Applied(), unroutable: map[string]bool{}}
+	t.peers = &peers{place: at, fence: fence, elector: n.elector, settings: set, lanes: w.lanes, inFlight: w.inFlight, keys: w.keys, timers: t.timers, sweep: sweep,
+		known: map[uuid.UUID]*peer{}, asked: map[string]invitation{}, runnable: *set.kinds.Load(), alone: true}
 	t.rereader.homes, t.rereader.peers = t.homes, t.peers
-	t.recovery = &recovery{holding: h, sweep: sweep, heartbeats: seen}
-	t.handover = &handover{holding: h, offers: o, recovery: t.recovery}
-	d, c := &dispatcher{holding: h, peers: t.peers}, &canceller{holding: h, sweep: sweep}
-	q := &quarantineClaimer{holding: h, peers: t.peers, dispatcher: d, sweep: sweep}
-	t.claimer = &claimer{holding: h, homes: t.homes, peers: t.peers, dispatcher: d, quarantined: q, canceller: c, damaged: damaged, sweep: sweep, printing: printing{room: store.MaxPageBytes}}
-	t.directs = &directClaimer{holding: h, claimer: t.claimer, handover: t.handover}
-	t.maintenance = &maintenance{holding: h}
-	t.settler = &settler{holding: h, timers: t.timers}
-	t.operations = &operations{holding: h, lookForUnwanted: &c.findDuty}
-	t.idleness = idleness{holding: h, operations: t.operations, inherited: inherited}
+	t.recovery = &recovery{place: at, lock: l, cfg: n.cfg, inFlight: w.inFlight, gates: w.gates, keys: w.keys, sweep: sweep, heartbeats: a.watch.heartbeats}
+	t.handover = &handover{place: at, lock: l, elector: n.elector, balance: &n.balance, sight: &a.sight, offers: &a.offers, recovery: t.recovery}
+
+	lim := &limits{pool: a.pool, lanes: w.lanes, gates: w.gates, settings: set, shared: set.limits.Load()}
+	d := &dispatcher{place: at, lock: l, workers: n.workers, elector: n.elector, settings: set, lanes: w.lanes, inFlight: w.inFlight, gates: w.gates, horizon: horizon, peers: t.peers}
+	c := &canceller{place: at, work: w, lock: l, duties: ds, sweep: sweep}
+	t.claimer = &claimer{place: at, work: w, lock: l, workers: n.workers, settings: set, batch: n.cfg.Batch, inbox: a.inbox, duties: ds, homes: t.homes, limits: lim, peers: t.peers,
+		reader: &pageReader{pool: a.pool, peers: t.peers, room: store.MaxPageBytes}, dispatcher: d, canceller: c, damaged: damaged, sweep: sweep,
+		quarantined: &quarantineClaimer{work: w, pool: a.pool, lock: l, workers: n.workers, settings: set, duties: ds, peers: t.peers, dispatcher: d, sweep: sweep}}
+	t.directs = &directClaimer{work: w, pool: a.pool, lock: l, workers: n.workers, settings: set, inbox: a.inbox, homes: t.homes, limits: lim, dispatcher: d, handover: t.handover}
+
+	t.maintenance = &maintenance{place: at, gates: w.gates}
+	t.operations = &operations{place: at, lanes: w.lanes, lookForUnwanted: &c.findDuty}
+	t.idleness = idleness{work: w, cfg: n.cfg, session: l.session, operations: t.operations, inherited: inherited}
 	t.countDead = func(ctx context.Context) (dead int64, err error) {
-		err = h.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		err = at.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 			dead, err = store.CountDead(ctx, conn)
 			return err
 		})
@@ -82,14 +101,14 @@ func (t *term) lead(stopping context.Context) (why error) {
 			t.handover.offerLock(why, t.idleness.dozed)
 		}
 	}()
-	t.balance.count(1)
-	defer t.balance.count(-1)
+	t.handover.balance.count(1)
+	defer t.handover.balance.count(-1)
 	held := t.metrics.held.WithLabelValues(t.pool.Name)
 	held.Inc() // not set: if the pool's settings have changed, its next acquirer may have the lock
 	defer held.Dec()
 	defer t.metrics.oldestTransaction.DeleteLabelValues(t.pool.Name) // the next holder looks
 	defer t.metrics.waiting.forget(t.pool.Name)                      // likewise
-	defer t.keeper.Release(t.lock)                                   // nothing is claimed any more
+	defer t.keeper.Release(t.lock.Lock)                              // nothing is claimed any more
 	defer t.quarantine.Close()
 	return t.run(stopping)
 }
@@ -119,11 +138,11 @@ func (t *term) run(stopping context.Context) error {
 		if err = t.checkEnd(); err != nil {
 			break
 		}
-		t.timers.schedules.beside.useResult(ctx)
+		t.schedules.beside.useResult(ctx)
 		if err = t.duties.doDue(ctx); err != nil {
 			break
 		}
-		t.timers.schedules.beside.beginQuery(ctx) // after what was worked out has been fired
+		t.schedules.beside.beginQuery(ctx) // after what was worked out has been fired
 		var claimed int
 		claimed, err = t.claimer.claimJobs(ctx)
 		if t.lanes.TakeDrained() {
@@ -132,7 +151,7 @@ func (t *term) run(stopping context.Context) error {
 		if err != nil || claimed > 0 {
 			continue
 		}
-		if t.idleness.mayDoze(time.Now()) && !t.duties.hasQuery() && !t.timers.schedules.beside.hasQuery() {
+		if t.idleness.mayDoze(time.Now()) && !t.duties.hasQuery() && !t.schedules.beside.hasQuery() {
 			if t.spreader.began.Before(t.idleness.quiet) { // tenants may have come, and schedules for them
 				t.spreader.spreadDuty.ask()
 				continue
@@ -168,7 +187,7 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 	}
 	t.rereader.raiseBottom(seen.Bottom)
 	now := time.Now()
-	t.idleness.quiet = now.Add(-dozeAfter * t.cfg.IdleWait) // a pool in which nothing is found at first need not be watched closely
+	t.idleness.quiet = now.Add(-dozeAfter * t.idleness.cfg.IdleWait) // a pool in which nothing is found at first need not be watched closely
 	t.planDuties(now)
 	if seen.Waiting || seen.Claimed {
 		if err := t.survey(ctx); err != nil {
@@ -180,7 +199,7 @@ func (t *term) load(ctx context.Context) (idle bool, err error) {
 		t.timers.expect(now.Add(*seen.Due))
 	}
 	// What the configuration makes may have to be set first, and tenants that are listed be given schedules.
-	return !seen.Waiting && len(*t.schedules.Load()) == 0 && !t.router.ListsTenants() && t.idleness.mayDoze(now), nil
+	return !seen.Waiting && !t.spreader.isNeeded() && t.idleness.mayDoze(now), nil
 }
 
 // planDuties says what is done when, from the beginning of a term on.
@@ -192,7 +211,7 @@ func (t *term) planDuties(now time.Time) {
 	}}
 	t.duties.plan(t.handover.listDuties(now), t.peers.listDuties(now), t.timers.listDuties(now), t.recovery.listDuties(now), t.claimer.canceller.listDuties(now), []*duty{&idle},
 		t.rereader.listDuties(now), t.spreader.listDuties(now), t.maintenance.listDuties(now), t.settler.listDuties(now), t.operations.listDuties(now))
-	t.timers.schedules.plan(now)
+	t.schedules.plan(now)
 }
 
 // survey learns in one round trip all that the first claim needs. Claims of this session
@@ -200,11 +219,11 @@ func (t *term) planDuties(now time.Time) {
 func (t *term) survey(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	s, err := store.ReadSurvey(ctx, t.pool.Jobs(), t.session.ID(), t.rereader.look)
+	s, err := store.ReadSurvey(ctx, t.pool.Jobs(), t.lock.session.ID(), t.rereader.look)
 	if err != nil {
 		return err
 	}
-	n, err := t.session.SweepUnknown(ctx, t.pool.Jobs(), s.Made, lease.CallTimeout)
+	n, err := t.lock.session.SweepUnknown(ctx, t.pool.Jobs(), s.Made, lease.CallTimeout)
 	if err == nil && n > 0 {
 		t.log.Info("removed orphaned claims: reply lost", zap.Int("claims", n))
 		s.Claims, err = store.Claims(ctx, t.pool.Jobs())
@@ -218,7 +237,7 @@ func (t *term) survey(ctx context.Context) error {
 			t.keys.Hold(store.Key{Tenant: k.Tenant, Name: k.Name}, run, true)
 		}
 	}
-	t.horizon.Observe(s.State)
+	t.rereader.horizon.Observe(s.State)
 	t.rereader.rewindDuty.due = time.Now().Add(tendEvery)
 	t.rereader.discoverDuty.due = time.Now().Add(t.rereader.discoverEvery()) // as if no lane had been found
 	t.rereader.addLanes(s.Lanes)
@@ -275,7 +294,7 @@ func (t *term) checkEnd() error {
 
 // awaitWork waits until something comes in or is due.
 func (t *term) awaitWork(ctx context.Context) error {
-	due := earlier(t.duties.nextDue(), t.timers.schedules.beside.nextDue())
+	due := earlier(t.duties.nextDue(), t.schedules.beside.nextDue())
 	if token := t.gates.NextToken(); !token.IsZero() {
 		due = earlier(due, token)
 	}
@@ -287,13 +306,13 @@ func (t *term) awaitWork(ctx context.Context) error {
 		return context.Cause(ctx)
 	case <-t.inbox.nudge:
 	case <-time.After(time.Until(due)):
-	case d := <-t.direct:
+	case d := <-t.inbox.direct:
 		if t.stopping.Err() != nil {
 			d.reply <- directReply{}
 			return nil
 		}
 		return t.directs.add(ctx, d)
-	case <-t.changed:
+	case <-t.inbox.changed:
 		t.handover.checkDuty.ask()
 	}
 	return nil
@@ -358,7 +377,7 @@ func (t *term) doze(ctx context.Context) (err error) {
 			if !time.Now().Before(until) {
 				return nil
 			}
-		case <-t.changed:
+		case <-t.inbox.changed:
 		}
 		if t.handover.shouldMove() {
 			return errMoved

@@ -15,7 +15,7 @@ func TestDozeHeedsTheElection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newIdleAcquirer(&fakeElector{elected: "other", stable: calmAfter})
-		a.balance.count(1)
+		a.node.balance.count(1)
 		began := time.Now()
 		tm := idleTerm(a)
 		tm.stopping = t.Context()
@@ -23,7 +23,7 @@ func TestDozeHeedsTheElection(t *testing.T) {
 		require.True(t, tm.idleness.dozed, "and anyone who has the lock next is told that it dozed")
 		require.InDelta(t, calmAfter, time.Since(began), float64(tendEvery))
 
-		a.elector.(*fakeElector).elected = "me"
+		a.node.elector.(*fakeElector).elected = "me"
 		began = time.Now()
 		require.NoError(t, tm.doze(t.Context()))
 		require.GreaterOrEqual(t, time.Since(began), longestDoze/2)
@@ -45,7 +45,7 @@ func TestDozeEndsWhenATimerIsDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newIdleAcquirer(&fakeElector{elected: "me", stable: calmAfter})
-		a.balance.count(1)
+		a.node.balance.count(1)
 		tm := idleTerm(a)
 		tm.stopping = t.Context()
 		began := time.Now()
@@ -70,7 +70,7 @@ func TestDozeCountsDeadLetters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newIdleAcquirer(&fakeElector{elected: "me", stable: calmAfter})
-		a.balance.count(1)
+		a.node.balance.count(1)
 		tm := idleTerm(a)
 		tm.stopping = t.Context()
 		began, left := time.Now(), int64(400_000)

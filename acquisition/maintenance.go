@@ -10,13 +10,15 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
 // maintenance is what a holder does for its pool's ledger that no claim depends on. All of it
 // is done by background queries.
 type maintenance struct {
-	*holding
+	place
+	gates   *schedule.Gates
 	oldest  oldTransaction
 	lastTag store.TagPlace
 	sizes   map[time.Time]int64 // of the days' partitions, when their indexes were last brought up to date

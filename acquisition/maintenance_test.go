@@ -81,7 +81,7 @@ func TestHoldupIsReported(t *testing.T) {
 		return counted(t, gauge) < longTransaction.Seconds()
 	})
 	require.Equal(t, 1, logged.Len())
-	b.keeper.Release(tm.lock)
+	b.keeper.Release(tm.lock.Lock)
 }
 
 // Old reports are removed batch by batch until there are none, without taking all of the time.
@@ -93,7 +93,7 @@ func TestOldReportsAreRemovedUntilNoneIsLeft(t *testing.T) {
 	tm, err := a.takeLock(t.Context(), false)
 	require.NoError(t, err)
 	require.NotNil(t, tm)
-	defer b.keeper.Release(tm.lock)
+	defer b.keeper.Release(tm.lock.Lock)
 	b.exec(`INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at)
 		SELECT n, 1, 1, 'n', now(), now() - interval '1000 days' FROM generate_series(1, ` + strconv.Itoa(maxSlice+1) + `) n`)
 	trim := &tm.maintenance.reportsDuty
@@ -125,7 +125,7 @@ func TestWhatIsLeftOfJobsIsRemoved(t *testing.T) {
 	tm, err := a.takeLock(t.Context(), false)
 	require.NoError(t, err)
 	require.NotNil(t, tm)
-	defer b.keeper.Release(tm.lock)
+	defer b.keeper.Release(tm.lock.Lock)
 	b.exec(`INSERT INTO tenure.job_tag (tenant_id, tag, job_id, gone_at)
 		SELECT 'acme', 'a', n, now() - interval '1000 days' FROM generate_series(1, ` + strconv.Itoa(2*leftoversStep+1) + `) n`)
 	b.exec(`INSERT INTO tenure.unique_period SELECT 'acme', n::text, n, now() FROM generate_series(1, ` + strconv.Itoa(maxSlice+1) + `) n`)
@@ -158,7 +158,7 @@ func TestWhatAnOperationCancelsEndsAtOnce(t *testing.T) {
 	tm, err := a.takeLock(t.Context(), false)
 	require.NoError(t, err)
 	require.NotNil(t, tm)
-	defer b.keeper.Release(tm.lock)
+	defer b.keeper.Release(tm.lock.Lock)
 	b.enqueue("nobody.has")
 	require.NoError(t, store.AddOperation(t.Context(), b.db, store.Operation{ID: uuid.New(), Action: store.CancelJobs, Filter: store.DeadFilter{Kind: "nobody.has"}, By: "me"}))
 	later := time.Now().Add(sweepEvery)

@@ -45,12 +45,12 @@ func NewManager(cfg Config, sessions *lease.Keepers, router *routing.Router, wor
 			give: func(context.Context, *store.NewJob) (store.Given, error) { return store.Given{}, nil }},
 		sessions: sessions, log: log.Named("acquisition"), stopped: make(chan struct{}), acquirers: map[string]*acquirer{},
 	}
-	m.node.queues.Store(&cfg.Queues)
+	m.node.settings.queues.Store(&cfg.Queues)
 	names, mark := registry.Handled()
-	m.node.setKinds(names)
+	m.node.settings.setKinds(names)
 	elector.SetKindsMark(mark)
-	m.node.schedules.Store(&map[string]ScheduleConfig{})
-	m.node.limits.Store(&map[string][]store.Limit{})
+	m.node.settings.schedules.Store(&map[string]ScheduleConfig{})
+	m.node.settings.limits.Store(&map[string][]store.Limit{})
 	return m, nil
 }
 
@@ -61,18 +61,18 @@ func (m *Manager) GiveWith(give func(context.Context, *store.NewJob) (store.Give
 
 // ShareQueues has queues share as a valid c says from the next claim on. c is not to be changed
 // any more.
-func (m *Manager) ShareQueues(c QueueConfig) { m.node.queues.Store(&c) }
+func (m *Manager) ShareQueues(c QueueConfig) { m.node.settings.queues.Store(&c) }
 
 // SetLimits has all jobs together kept to what a valid c says, shared by these pools, from the next claim on.
 func (m *Manager) SetLimits(c LimitsConfig, pools []string) {
 	shares := c.Shares(pools)
-	m.node.limits.Store(&shares)
+	m.node.settings.limits.Store(&shares)
 }
 
 // SetKinds has this node claim jobs of these kinds from now on, and tells the others of it. mark tells
 // the list from another one.
 func (m *Manager) SetKinds(names []string, mark uint32) {
-	m.node.setKinds(names)
+	m.node.settings.setKinds(names)
 	m.node.elector.SetKindsMark(mark)
 	m.sessions.TellKinds()
 	for _, a := range m.listAcquirers() {
@@ -82,14 +82,13 @@ func (m *Manager) SetKinds(names []string, mark uint32) {
 
 // SetSchedules has the ledgers have the schedules that a valid configuration makes, with the next
 // [Manager.Apply] or within a minute. all is not to be changed any more.
-func (m *Manager) SetSchedules(all map[string]ScheduleConfig) { m.node.schedules.Store(&all) }
+func (m *Manager) SetSchedules(all map[string]ScheduleConfig) { m.node.settings.schedules.Store(&all) }
 
 // newAcquirer is the acquirer of a pool whose keeper k passes on what it learns to events.
 func (m *Manager) newAcquirer(p *routing.Pool, k *lease.Keeper, events *poolEvents) *acquirer {
-	pn := &poolNode{
-		node: m.node, pool: p, keeper: k, inbox: events.inbox, changed: make(chan struct{}, 1), direct: make(chan direct), log: m.log.With(zap.String("pool", p.Name)),
-	}
-	a := &acquirer{poolNode: pn, assistant: &assistant{poolNode: pn, events: events.assigned}, watch: lockWatch{heartbeats: heartbeats{}}}
+	n, at := m.node, place{p, k, m.log.With(zap.String("pool", p.Name)), m.node.metrics}
+	a := &acquirer{place: at, node: n, inbox: events.inbox, sight: sight{pool: p.Name}, watch: lockWatch{heartbeats: heartbeats{}}}
+	a.assistant = &assistant{place: at, cfg: n.cfg, workers: n.workers, elector: n.elector, router: n.router, allotments: &n.allotments, events: events.assigned}
 	p.Breaker.Watch(a.noteReach)
 	a.ctx, a.cancel = context.WithCancel(m.ctx)
 	return a
@@ -196,7 +195,7 @@ func (m *Manager) watchMembers(ctx context.Context, changes <-chan struct{}) {
 			return
 		case <-changes:
 			for _, a := range m.listAcquirers() {
-				nudge(a.changed)
+				nudge(a.inbox.changed)
 			}
 			n := len(m.node.elector.Peers()) + 1
 			if n <= most {
@@ -266,7 +265,7 @@ func (m *Manager) EnqueueHere(ctx context.Context, pool string, number int, j *s
 	}
 	d := direct{number, j, make(chan directReply, 1)}
 	select {
-	case a.direct <- d:
+	case a.inbox.direct <- d:
 	default: // the term has other things to do, or there is none
 		return Direct{}, false, nil
 	}
@@ -281,7 +280,7 @@ func (m *Manager) EnqueueHere(ctx context.Context, pool string, number int, j *s
 // Holds tells whether this node holds the acquire lock of a pool, as far as it knows.
 func (m *Manager) Holds(pool string) bool {
 	a := m.findAcquirer(pool)
-	return a != nil && a.seenLock().Holding
+	return a != nil && a.sight.last().Holding
 }
 
 // Receive takes a message from another node. One about a pool that does not run here is
@@ -353,7 +352,7 @@ func (m *Manager) Locks() []Held {
 	all := m.listAcquirers()
 	out := make([]Held, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, all[name].seenLock())
+		out = append(out, all[name].sight.last())
 	}
 	return out
 }

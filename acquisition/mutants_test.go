@@ -76,7 +76,7 @@ var _ = []mutant.Mutant{
 	{
 		Promise: "P9", Name: "the lock of a holder that does not reach the database has to expire",
 		File: "acquisition/follow.go", Func: "(*acquirer).isGone",
-		Old:  "|| a.elector.Lacks(holder, a.pool.Name) && a.pool.Breaker.SoundSince(time.Now().Add(-a.cfg.Lock.TTL))",
+		Old:  "|| a.node.elector.Lacks(holder, a.pool.Name) && a.pool.Breaker.SoundSince(time.Now().Add(-a.node.cfg.Lock.TTL))",
 		New:  "",
 		Test: "TestAcquirerTakesFromTheUnable",
 	},

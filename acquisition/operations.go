@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure/internal/deadletter"
+	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -13,7 +14,8 @@ import (
 // step. It is done by background queries; each step is a transaction that says how far it is, so that the next
 // holder goes on behind it.
 type operations struct {
-	*holding
+	place
+	lanes           *schedule.Lanes
 	lookForUnwanted *duty // of the canceller
 	stepDuty        duty
 	some            bool // are under way

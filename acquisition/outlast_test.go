@@ -32,7 +32,7 @@ func (b *bundle) term(ctx context.Context) (*term, *observer.ObservedLogs) {
 	a.log = zap.New(core)
 	tm := tried(ctx, a)
 	require.NotNil(b.t, tm)
-	b.t.Cleanup(func() { b.keeper.Release(tm.lock) })
+	b.t.Cleanup(func() { b.keeper.Release(tm.lock.Lock) })
 	_, err := tm.load(ctx)
 	require.NoError(b.t, err)
 	return tm, logged
@@ -64,7 +64,7 @@ func TestReapingOutlastsTheClock(t *testing.T) {
 		ids[i] = b.otherClaims(c.ttl)
 	}
 	tm, logged := b.term(t.Context())
-	tm.recovery.from = "other"
+	tm.lock.from = "other"
 	for i, c := range cases {
 		tm.recovery.heartbeats[ids[i]] = heartbeatSeen{at: time.Now(), still: c.still}
 		if c.moves {
@@ -129,5 +129,5 @@ func TestADutyIsDeferredForALock(t *testing.T) {
 	tm.timers.fireDuty.due = time.Now()
 	require.NoError(t, tm.duties.doDue(t.Context()))
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.timer_job"))
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }

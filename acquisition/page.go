@@ -6,6 +6,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 )
 
 // mostAhead bounds how many pages are read ahead, one after the other, before the term does
@@ -29,16 +30,18 @@ type reading struct {
 // pageSoon is how long a page may take: all tenants wait for it.
 const pageSoon = 20 * time.Millisecond
 
-// printing is how the payloads of pages are printed, by how long that took lately. A tenant may have nothing but
-// large ones, of which a full page takes a tenth of a second.
-type printing struct {
+// pageReader reads pages, and learns how to have their payloads printed by how long that took lately. A tenant may have
+// nothing but large ones, of which a full page takes a tenth of a second.
+type pageReader struct {
+	pool      *routing.Pool
+	peers     *peers
 	room      int64         // bytes of a page
 	without   time.Duration // what a page took that had next to nothing to be printed: the way to the database and back
 	slowUntil time.Time     // one by one until then
 }
 
 // note learns from a page.
-func (p *printing) note(page *store.Page, took time.Duration) {
+func (p *pageReader) note(page *store.Page, took time.Duration) {
 	if page.Slow {
 		p.slowUntil = time.Now().Add(sweepEvery / 4)
 	}
@@ -57,32 +60,32 @@ func (p *printing) note(page *store.Page, took time.Duration) {
 	}
 }
 
-// beginReading reads jobs beside the term's goroutine, those of the given kinds with their payload;
+// begin reads jobs beside the term's goroutine, those of the kinds that somebody runs with their payload;
 // nil: there is nothing to be read.
-func (h *holding) beginReading(ctx context.Context, kinds store.Kinds, how printing, portions []schedule.Portion, slots int, reserved *reservedSlots) *reading {
+func (p *pageReader) begin(ctx context.Context, portions []schedule.Portion, slots int, reserved *reservedSlots) *reading {
 	if len(portions) == 0 {
 		reserved.release()
 		return nil
 	}
 	r := &reading{began: time.Now(), portions: portions, before: make([]int64, len(portions)), slots: slots, reserved: reserved, done: make(chan struct{})}
-	req := store.PageRequest{Apart: r.began.Before(how.slowUntil), Room: how.room}
-	for i, p := range portions {
-		r.before[i] = p.Lane.Cursor()
+	req := store.PageRequest{Apart: r.began.Before(p.slowUntil), Room: p.room}
+	for i, one := range portions {
+		r.before[i] = one.Lane.Cursor()
 		switch {
-		case p.Head != nil:
-			req.AddHead(p.Lane.Lane, p.Head.Position)
-		case p.Lane.Kind != "":
-			req.AddKind(p.Lane.Lane, p.Lane.Kind, p.Lane.Cursor(), p.Lane.UpTo(), p.Lane.CountToRead(p.Quota))
+		case one.Head != nil:
+			req.AddHead(one.Lane.Lane, one.Head.Position)
+		case one.Lane.Kind != "":
+			req.AddKind(one.Lane.Lane, one.Lane.Kind, one.Lane.Cursor(), one.Lane.UpTo(), one.Lane.CountToRead(one.Quota))
 		default:
-			req.Add(p.Lane.Lane, p.Lane.Cursor(), p.Lane.CountToRead(p.Quota))
+			req.Add(one.Lane.Lane, one.Lane.Cursor(), one.Lane.CountToRead(one.Quota))
 		}
 	}
-	foreign := len(h.elector.Peers()) > 0
+	kinds, foreign := p.peers.runnable, p.peers.haveOthers()
 	go func() {
 		defer close(r.done)
 		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 		defer cancel()
-		r.page, r.err = store.ReadPage(ctx, h.pool.Jobs(), &req, kinds, foreign)
+		r.page, r.err = store.ReadPage(ctx, p.pool.Jobs(), &req, kinds, foreign)
 		r.took = time.Since(r.began)
 	}()
 	return r

@@ -14,7 +14,7 @@ import (
 // ones once they are read soon and are full.
 func TestRoomFollowsTheTimeThatPrintingTakes(t *testing.T) {
 	t.Parallel()
-	p := printing{room: store.MaxPageBytes}
+	p := pageReader{room: store.MaxPageBytes}
 	read := func(bytes int64, took time.Duration) int64 {
 		p.note(&store.Page{Jobs: []store.Waiting{{Record: job.Record{Payload: make([]byte, bytes)}}}}, took)
 		return p.room

@@ -18,9 +18,16 @@ import (
 // makes claims for them. So the holder stays the only one that schedules, and work
 // for a whole cluster costs one reader of the queue.
 type peers struct {
-	*holding
+	place
+	fence    store.Fence
+	elector  Elector
+	settings *settings
+	lanes    *schedule.Lanes
+	inFlight *schedule.InFlight
+	keys     *schedule.Keys
 	timers   *timers
 	sweep    *duty // of the rereader
+
 	tendDuty duty
 	known    map[uuid.UUID]*peer
 	asked    map[string]invitation // by member
@@ -62,10 +69,6 @@ const maxInvited = 8
 // them at once.
 const maxComing = 2 * store.MaxPageBytes
 
-func newPeers(h *holding, t *timers, sweep *duty) *peers {
-	return &peers{holding: h, timers: t, sweep: sweep, known: map[uuid.UUID]*peer{}, asked: map[string]invitation{}, runnable: *h.kinds.Load(), alone: true}
-}
-
 // listDuties are those about peers.
 func (ps *peers) listDuties(now time.Time) []*duty {
 	ps.tendDuty = duty{name: "peers and their claims", every: fixed(tendEvery), due: now.Add(tendEvery), do: ps.tend}
@@ -100,6 +103,9 @@ func (ps *peers) noteReport(from string, r Capacity) (p *peer, more bool) {
 	}
 	return p, p.credit > before || len(p.full) < full
 }
+
+// haveOthers tells whether there are other nodes.
+func (ps *peers) haveOthers() bool { return len(ps.elector.Peers()) > 0 }
 
 func (p *peer) countCredit() int { return p.credit }
 
@@ -149,7 +155,7 @@ func (ps *peers) noteOwnKinds() {
 
 // countKinds brings the kinds that can be run up to date.
 func (ps *peers) countKinds() {
-	all := slices.Clone(ps.kinds.Load().List())
+	all := slices.Clone(ps.settings.kinds.Load().List())
 	for _, p := range ps.known {
 		all = append(all, p.kinds.List()...)
 	}
@@ -302,7 +308,7 @@ func (ps *peers) noteReports(reports []report) {
 // about one may have been lost, or a peer may not have taken it over.
 func (ps *peers) tend(ctx context.Context) error {
 	ps.dropSilent()
-	if alone := len(ps.elector.Peers()) == 0; alone != ps.alone {
+	if alone := !ps.haveOthers(); alone != ps.alone {
 		ps.alone = alone
 		ps.sweep.ask() // jobs of unsupported kinds are read only while there is somebody to run them
 	}

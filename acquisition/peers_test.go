@@ -127,7 +127,7 @@ func TestPeersWhoseKindsChange(t *testing.T) {
 	t.Parallel()
 	tm := newIdleTerm()
 	marks := map[string]uint32{"b-1": 1}
-	tm.elector.(*fakeElector).marks = marks
+	tm.peers.elector.(*fakeElector).marks = marks
 	ps, of := tm.peers, uuid.New()
 	ledger := []store.Session{{ID: of, Member: "b-1", State: "live", Kinds: []string{"a"}}}
 	_, _ = ps.noteReport("b-1", Capacity{Session: of, Free: 4, Kinds: 1})

@@ -6,15 +6,22 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/routing"
 )
 
 // quarantineClaimer claims the jobs of the quarantine, one by one.
 type quarantineClaimer struct {
-	*holding
+	*work
+	pool       *routing.Pool
+	lock       *holding
+	workers    *execution.Workers
+	settings   *settings
+	duties     *duties
 	peers      *peers
 	dispatcher *dispatcher
 	sweep      *duty // of the rereader
@@ -69,8 +76,8 @@ func (q *quarantineClaimer) claimOne(ctx context.Context) (claimed int, err erro
 	}()
 	a, slots := assignment{jobs: []store.Waiting{one.Waiting}}, 0
 	a.jobs[0].Lane = 0 // of the one portion
-	if q.handles(one.Record.Kind) {
-		if slots = q.workers.Reserve(q.session, 1); slots == 0 {
+	if q.settings.handles(one.Record.Kind) {
+		if slots = q.workers.Reserve(q.lock.session, 1); slots == 0 {
 			return 0, nil
 		}
 	} else {
@@ -91,7 +98,7 @@ func (q *quarantineClaimer) claimOne(ctx context.Context) (claimed int, err erro
 	if errors.Is(err, store.ErrFenced) { // what was read is void, and the sweep finds it again
 		q.clearQuarantine()
 		q.sweep.ask()
-		return 0, q.verifyLock(ctx)
+		return 0, q.lock.verify(ctx, q.pool)
 	}
 	return claimed, err
 }

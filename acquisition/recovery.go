@@ -19,7 +19,12 @@ const maxLosses = store.MaxLosses
 // recovery has jobs wait again whose sessions have ended, and whose claims from before this
 // term are over.
 type recovery struct {
-	*holding
+	place
+	lock       *holding
+	cfg        Config
+	inFlight   *schedule.InFlight
+	gates      *schedule.Gates
+	keys       *schedule.Keys
 	sweep      *duty // of the rereader
 	olderDuty  duty
 	heartbeats heartbeats
@@ -79,7 +84,7 @@ func (r *recovery) endUntold(ctx context.Context) error {
 // back.
 func (r *recovery) reapSessions(ctx context.Context) error {
 	r.reaping = false
-	if !r.inFlight.OthersClaim(r.session.ID()) {
+	if !r.inFlight.OthersClaim(r.lock.session.ID()) {
 		return nil
 	}
 	sessions, err := store.Sessions(ctx, r.pool.Jobs())
@@ -90,7 +95,7 @@ func (r *recovery) reapSessions(ctx context.Context) error {
 	defer r.heartbeats.prune(now, 4*r.cfg.Session.TTL)
 	ended := 0
 	for _, s := range sessions {
-		if s.ID == r.session.ID() {
+		if s.ID == r.lock.session.ID() {
 			continue
 		}
 		if s.State == "live" {
@@ -120,13 +125,13 @@ func (r *recovery) declareDead(ctx context.Context, s store.Session, now time.Ti
 	if still < r.cfg.Session.TTL || !s.Expired && !outlasted {
 		return false, nil
 	}
-	dead, err = store.DeclareDead(ctx, r.pool.Jobs(), r.fence, s.ID, s.Beat, outlasted)
+	dead, err = store.DeclareDead(ctx, r.pool.Jobs(), r.lock.Fence(), s.ID, s.Beat, outlasted)
 	if err != nil || !dead {
 		return false, err
 	}
 	delete(r.heartbeats, s.ID)
 	r.log.Warn("session declared dead: its node has died, or does not reach the database; its jobs run again", zap.String("node", s.Node), zap.Stringer("session", s.ID),
-		zap.Int("jobs", r.inFlight.CountOf(s.ID)), zap.Bool("held_lock", r.from != "" && s.Member == r.from), zap.Time("last_seen", s.LastSeen), zap.Bool("clock_set_back", !s.Expired))
+		zap.Int("jobs", r.inFlight.CountOf(s.ID)), zap.Bool("held_lock", r.lock.from != "" && s.Member == r.lock.from), zap.Time("last_seen", s.LastSeen), zap.Bool("clock_set_back", !s.Expired))
 	return true, nil
 }
 
@@ -135,7 +140,7 @@ func (r *recovery) declareDead(ctx context.Context, s store.Session, now time.Ti
 func (r *recovery) reapClaims(ctx context.Context) error {
 	var total store.Reaped
 	for {
-		part, err := store.ReapClaims(ctx, r.pool.Jobs(), r.fence, maxLosses, total.Last, r.keeper.KeepsFinished())
+		part, err := store.ReapClaims(ctx, r.pool.Jobs(), r.lock.Fence(), maxLosses, total.Last, r.keeper.KeepsFinished())
 		if errors.Is(err, store.ErrFenced) {
 			return lease.ErrLockLost
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 )
 
 // maxLanes bounds how many lanes one look goes through: the next one goes on behind them.
@@ -17,11 +18,17 @@ const maxWoken = 100
 
 // rereader finds what no hint tells of: jobs behind cursors, and lanes.
 type rereader struct {
-	*holding
+	*work
+	pool     *routing.Pool
+	lock     *holding
+	settings *settings
+	idleWait time.Duration
+	horizon  *schedule.Horizon
+	homes    *homes
+	peers    *peers
+
 	sweepDuty, rewindDuty, discoverDuty duty
 
-	homes     *homes
-	peers     *peers
 	inherited bool           // the last holder dozed, or there was none
 	look      store.LaneLook // the next one
 	parts     sweepParts
@@ -83,7 +90,7 @@ func (r *rereader) sweep() query {
 
 // rewind finds what was committed behind the cursors since they went by.
 func (r *rereader) rewind() query {
-	req := r.lookBehind(r.horizon.Floor(), math.MaxInt64, len(r.elector.Peers()) > 0)
+	req := r.lookBehind(r.horizon.Floor(), math.MaxInt64, r.peers.haveOthers())
 	return func(ctx context.Context) (use func(), err error) {
 		s, first, err := store.LookBack(ctx, r.pool.Jobs(), req)
 		return func() {
@@ -116,7 +123,7 @@ func (r *rereader) discover() query {
 		look.Whole, r.wholeLook = r.wholeLook, false
 	}
 	if r.bottom >= r.noted+noteBottomEvery || r.bottom < r.noted {
-		look.Bottom, look.Fence = r.bottom, r.fence
+		look.Bottom, look.Fence = r.bottom, r.lock.Fence()
 		r.noted = r.bottom
 	}
 	return func(ctx context.Context) (use func(), err error) {
@@ -132,7 +139,7 @@ func (r *rereader) discover() query {
 			r.addLanes(lanes)
 			r.keys.WakeResting(maxWoken)
 			r.raiseBottom(look.BottomOf(lanes, final))
-			if r.gates.Differ(append(limits, (*r.limits.Load())[r.pool.Name]...)) { // what is in flight has to be known with them
+			if r.gates.Differ(append(limits, (*r.settings.limits.Load())[r.pool.Name]...)) { // what is in flight has to be known with them
 				r.gates.Forget()
 			}
 		}, err
@@ -145,12 +152,12 @@ func (r *rereader) discover() query {
 // itself, and often, unless nothing was going on.
 func (r *rereader) discoverEvery() time.Duration {
 	switch {
-	case !r.inherited && time.Since(r.began) < 2*tendEvery:
-		return min(tendEvery/50, r.cfg.IdleWait)
+	case !r.inherited && time.Since(r.lock.began) < 2*tendEvery:
+		return min(tendEvery/50, r.idleWait)
 	case r.look.Behind != store.Lane{}, r.lanes.HasLeft(), r.lanes.HasWork() || r.keys.HasReady() || r.gates.AnyParked() || r.lanes.AnyFull(func(*schedule.Lane) bool { return true }): // with the lanes come limits, which may have been raised
 		return tendEvery
 	}
-	return r.cfg.IdleWait
+	return r.idleWait
 }
 
 // quotasEvery is how often quotas are looked after: as often as lanes, but not more than once a second.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/recurrence"
+	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -18,7 +19,11 @@ import (
 // as nobody knows how long that takes. That nothing was changed meanwhile, and that this is still the
 // holder, is checked where they are added, by the loop.
 type schedules struct {
-	*holding
+	place
+	fence  store.Fence
+	every  time.Duration
+	give   func(context.Context, *store.NewJob) (store.Given, error) // what its kind gives to a job
+	lanes  *schedule.Lanes
 	fire   *duty   // of timers
 	spread *duty   // of the spreader
 	beside *duties // looks, which no other query shall keep waiting
@@ -37,7 +42,7 @@ const (
 
 // plan has it look, beside all else.
 func (s *schedules) plan(now time.Time) {
-	s.next = duty{name: "due schedules", every: fixed(s.cfg.IdleWait), due: now.Add(burst), query: s.look}
+	s.next = duty{name: "due schedules", every: fixed(s.every), due: now.Add(burst), query: s.look}
 	s.beside.plan([]*duty{&s.next})
 }
 

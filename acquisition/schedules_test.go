@@ -28,7 +28,7 @@ const jobsOf = "SELECT count(*) FROM tenure.job WHERE meta->>'schedule' = $1"
 
 // fire works out what schedules are due, and fires it, as a term's loop does.
 func (b *bundle) fire(tm *term) error {
-	use, err := tm.timers.schedules.look()(b.t.Context())
+	use, err := tm.schedules.look()(b.t.Context())
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func TestSchedulesMakeUpForMissedRuns(t *testing.T) {
 		require.EqualValues(t, 1, b.count(jobsOf, "all-waits"))
 		require.Equal(t, 5-want, b.count("SELECT ceil(extract(epoch FROM clock_timestamp() - next_at) / 3600)::bigint + 1 FROM tenure.schedule WHERE name = 'all-waits'"), "so many are to come")
 	}
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // However many schedules are due, and however much they have to make up for, so much is fired
@@ -85,7 +85,7 @@ func TestP12SchedulesFireInSlices(t *testing.T) {
 		require.NoError(t, b.fire(tm))
 	}
 	require.EqualValues(t, 2000, b.count("SELECT count(*) FROM tenure.job"))
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // A schedule that cannot be read here does not keep others from firing, and is told of once.
@@ -105,7 +105,7 @@ func TestAnUnreadableScheduleIsToldOf(t *testing.T) {
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.job"))
 	require.Len(t, logged.FilterMessageSnippet("a schedule is due and is not fired").All(), minSlice+1)
 	require.True(t, tm.timers.next.After(time.Now()), "it is not tried all the time")
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // Jobs start while it is worked out what schedules are to do, however long that takes; what cannot be worked out is
@@ -177,15 +177,15 @@ func TestADueScheduleIsLookedForAtOnce(t *testing.T) {
 	require.NoError(t, b.fire(tm))
 	for n := range 2 {
 		b.hourly(fmt.Sprint("s", n), "one", false, 0)
-		tm.timers.schedules.next.due = time.Now().Add(time.Hour)
+		tm.schedules.next.due = time.Now().Add(time.Hour)
 		require.NoError(t, tm.timers.fire(t.Context()))
-		require.False(t, tm.timers.schedules.next.due.After(time.Now()))
+		require.False(t, tm.schedules.next.due.After(time.Now()))
 		tm.timers.fireDuty.due = time.Now().Add(time.Hour)
 		require.NoError(t, b.fire(tm))
 		require.EqualValues(t, n+1, b.count("SELECT count(*) FROM tenure.job"))
 		require.True(t, tm.timers.next.After(time.Now()))
 	}
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // spreadNow does what the background query does.
@@ -251,7 +251,7 @@ func TestSchedulesGoOnAfterTheClockWasSetBack(t *testing.T) {
 	b.spreadNow(tm)
 	require.EqualValues(t, len(behind), b.count(soon, behind))
 	require.Zero(t, b.count(soon, []string{"fired"}), "somebody's run between does not have it fire twice")
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // The configuration's schedules come, change and go with it; those that were set stay as they are.
@@ -263,7 +263,7 @@ func TestConfiguredSchedules(t *testing.T) {
 	tm, logged := b.term(t.Context())
 	configure := func(all map[string]ScheduleConfig) {
 		require.NoError(t, ValidateSchedules(all))
-		tm.schedules.Store(&all)
+		tm.spreader.settings.schedules.Store(&all)
 		b.spreadNow(tm)
 	}
 	rows := func() (all []string) {
@@ -291,7 +291,7 @@ func TestConfiguredSchedules(t *testing.T) {
 	configure(nil)
 	b.spreadLater(tm)
 	require.Equal(t, []string{"acme/mine set @every 1h", "acme/set set @every 1h"}, rows())
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // A run is made that is due while the lock is with a node whose file lacks its schedule, or its tenant, or has other
@@ -309,15 +309,16 @@ func TestADeployLosesNoRunOfASchedule(t *testing.T) {
 	}
 	before := map[string]ScheduleConfig{"changed": {Tenants: acme, Kind: "k", Rule: "@hourly"}, "many": after["many"]}
 	tm, _ := b.term(t.Context())
-	tm.schedules.Store(&after)
+	tm.spreader.settings.schedules.Store(&after)
 	b.spreadNow(tm)
 	b.exec("UPDATE tenure.schedule SET next_at = clock_timestamp() - interval '1 second' WHERE tenant_id = 'acme'") // which nobody makes, as the lock is given away
 	routes := b.routes
 	routes.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"globex": {Pool: "main"}}
 	_, err := b.router.Apply(t.Context(), routes)
 	require.NoError(t, err)
-	old := &spreader{holding: tm.holding, fire: &tm.timers.fireDuty, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
-	tm.schedules.Store(&before)
+	was := tm.spreader
+	old := &spreader{place: was.place, router: was.router, settings: was.settings, termBegan: was.termBegan, fire: was.fire, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
+	tm.spreader.settings.schedules.Store(&before)
 	tm.spreader = old
 	b.spreadNow(tm)
 	_, err = b.router.Apply(t.Context(), b.routes)
@@ -333,7 +334,7 @@ func TestADeployLosesNoRunOfASchedule(t *testing.T) {
 	require.EqualValues(t, 0, b.count("SELECT count(*) FROM tenure.schedule WHERE name IN ('new', 'every')"))
 	require.EqualValues(t, 2, b.count("SELECT count(*) FROM tenure.audit WHERE who = 'node a' AND action = 'schedule.delete' AND subject IN ('new', 'every') AND detail->>'origin' = 'config'"))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE name = 'many' AND tenant_id = 'acme'"), "its tenant is there again")
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // A schedule for every tenant is each tenant's own, also of those that come later, each with its
@@ -355,7 +356,7 @@ func TestSchedulesForEveryTenant(t *testing.T) {
 	tenants(5)
 	b.hourly("all", "one", false, 0) // acme's own
 	all := map[string]ScheduleConfig{"all": {EveryTenant: true, Kind: "k", Rule: "0 3 * * *", Jitter: time.Hour}}
-	tm.schedules.Store(&all)
+	tm.spreader.settings.schedules.Store(&all)
 	b.spreadNow(tm)
 	const copies = "SELECT count(*) FROM tenure.schedule WHERE origin = 'every' AND name = 'all'"
 	require.EqualValues(t, 5, b.count(copies))
@@ -374,16 +375,16 @@ func TestSchedulesForEveryTenant(t *testing.T) {
 	b.spreadLater(tm)
 	require.EqualValues(t, 6, b.count(copies), "tenants that there are no more have none")
 	all = map[string]ScheduleConfig{"all": {EveryTenant: true, Kind: "k", Rule: "0 4 * * *"}}
-	tm.schedules.Store(&all)
+	tm.spreader.settings.schedules.Store(&all)
 	b.spreadNow(tm)
 	require.EqualValues(t, 6, b.count(copies+" AND spec = '0 4 * * *' AND jitter_ms = 0 AND next_at > clock_timestamp() AND extract(hour FROM next_at AT TIME ZONE 'UTC') = 4"))
 	none := map[string]ScheduleConfig{}
-	tm.schedules.Store(&none)
+	tm.spreader.settings.schedules.Store(&none)
 	b.spreadNow(tm)
 	b.spreadLater(tm)
 	require.Zero(t, b.count(copies))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule"), "acme's own stays")
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // A schedule for every tenant that cannot be worked out here keeps no other one from reaching tenants, and is told of.
@@ -401,7 +402,7 @@ func TestAnUnreadableScheduleIsNotSpread(t *testing.T) {
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE tenant_id = 'acme' AND name = 'good'"))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE tenant_id = 'acme'"))
 	require.Len(t, logged.FilterMessageSnippet("is not in force").FilterField(zap.String("schedule", "bad")).All(), 1)
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // A schedule for every tenant that was set is due until tenants have it, and adds no jobs itself.
@@ -420,7 +421,7 @@ func TestASetScheduleIsSpreadAtOnce(t *testing.T) {
 	require.NoError(t, b.fire(tm))
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE next_at IS NULL AND tenant_id = ''"))
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.job"))
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 func TestBadConfiguredSchedules(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/recurrence"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -18,7 +19,10 @@ import (
 // every tenant. It writes what has changed, in a background query; that is not fenced, as it decides
 // nothing about runs that are due.
 type spreader struct {
-	*holding
+	place
+	router     *routing.Router
+	settings   *settings
+	termBegan  time.Time
 	fire       *duty // of timers
 	spreadDuty duty
 	began      time.Time                       // of the last query; zero: there was none in this term
@@ -48,9 +52,14 @@ func (s *spreader) listDuties(now time.Time) []*duty {
 	return []*duty{&s.spreadDuty}
 }
 
+// isNeeded tells whether the configuration makes schedules, or tenants are listed that are to have some.
+func (s *spreader) isNeeded() bool {
+	return len(*s.settings.schedules.Load()) > 0 || s.router.ListsTenants()
+}
+
 func (s *spreader) spread() query {
 	s.began = time.Now()
-	configured := *s.schedules.Load()
+	configured := *s.settings.schedules.Load()
 	return func(ctx context.Context) (use func(), err error) {
 		refused, err := s.configure(ctx, configured) // why, by schedule
 		var every, more bool
@@ -78,7 +87,7 @@ func (s *spreader) followClock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	clock := now.Add(-time.Since(s.holding.began))
+	clock := now.Add(-time.Since(s.termBegan))
 	if setBack := s.setBack.Swap(false); !setBack && !s.clock.IsZero() && !clock.Before(s.clock.Add(-time.Second)) {
 		s.clock = clock
 		return nil

@@ -44,7 +44,7 @@ func TestSchedulesReachEveryTenantThatIsKnown(t *testing.T) {
 	b.exec("INSERT INTO tenure.tenant (tenant_id, weight) VALUES ('weighty', 2)")
 	tm, logged := b.term(t.Context())
 	all := map[string]ScheduleConfig{"all": {EveryTenant: true, Kind: "k", Rule: "@daily"}}
-	tm.schedules.Store(&all)
+	tm.spreader.settings.schedules.Store(&all)
 	const copies = "SELECT count(*) FROM tenure.schedule WHERE origin = 'every'"
 	b.until(func() bool { // what there is of finished jobs is looked at part by part
 		b.spreadNow(tm)
@@ -62,7 +62,7 @@ func TestSchedulesReachEveryTenantThatIsKnown(t *testing.T) {
 	b.spreadNow(tm)
 	require.EqualValues(t, 25, b.count(copies), "whom the table does not name just now stays")
 	require.Len(t, logged.FilterMessageSnippet("it cannot be asked who lives here").All(), 1)
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 // Finished jobs are read once: what was noted of them is gone on from, by the next holder too, however many there are.

@@ -7,12 +7,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/schedule"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// homes finds out where the tenants of a holding's lanes live.
+// homes finds out where the tenants of lanes live.
 type homes struct {
-	*holding
+	place
+	*work
+	router     *routing.Router
 	sweep      *duty           // of the rereader
 	applied    int64           // how many configurations had come into force when tenants were resolved
 	unroutable map[string]bool // tenants already logged as unroutable, mostNamed at most
@@ -20,10 +23,6 @@ type homes struct {
 
 // mostNamed bounds how many tenants a term names that nobody routes: SQL can make up any number.
 const mostNamed = 1000
-
-func newHomes(h *holding, sweep *duty) *homes {
-	return &homes{holding: h, sweep: sweep, applied: h.router.Applied(), unroutable: map[string]bool{}}
-}
 
 // resolve resolves a lane's tenant, once between two sweeps; nil: it cannot be now, which is
 // logged once, as it is found again with every discovery.
@@ -47,7 +46,7 @@ func (hs *homes) lookUp(ctx context.Context, l *schedule.Lane) (*tenancy.Tenant,
 	if home := l.Home(); home != nil {
 		return home, nil
 	}
-	tenant, pool, err := hs.resolveTenant(ctx, tenancy.ID(l.Tenant))
+	tenant, pool, err := resolveTenant(ctx, hs.router, hs.pool, tenancy.ID(l.Tenant))
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +55,17 @@ func (hs *homes) lookUp(ctx context.Context, l *schedule.Lane) (*tenancy.Tenant,
 	}
 	l.SetHome(&tenant)
 	return &tenant, nil
+}
+
+// resolveTenant finds the pool of a tenant that has jobs in one. Another one may be what it was before
+// the tenant was moved here.
+func resolveTenant(ctx context.Context, r *routing.Router, here *routing.Pool, id tenancy.ID) (tenancy.Tenant, *routing.Pool, error) {
+	tenant, pool, err := r.Resolve(ctx, id)
+	if err == nil && pool != here {
+		r.Forget(id)
+		tenant, pool, err = r.Resolve(ctx, id)
+	}
+	return tenant, pool, err
 }
 
 // areOutdated tells whether another configuration has come into force.

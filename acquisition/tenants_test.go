@@ -37,7 +37,7 @@ func TestFewUnroutableTenantsAreNamed(t *testing.T) {
 	b := setup(t, nil, nil)
 	tm := idleTerm(b.acquirer(&fakeElector{}))
 	core, logged := observer.New(zap.WarnLevel)
-	tm.log = zap.New(core)
+	tm.homes.log = zap.New(core)
 	for i := range mostNamed + 10 {
 		for range 2 {
 			require.Nil(t, tm.homes.resolve(t.Context(), tm.lanes.See(laneOf(fmt.Sprint("nobody", i), 0))))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -14,9 +15,12 @@ import (
 // each tenant that has some due gets its share of every slice, so that another tenant's timers
 // do not wait for a million of one.
 type timers struct {
-	*holding
+	place
+	fence     store.Fence
+	every     time.Duration
+	lanes     *schedule.Lanes
 	damaged   *damagedJobs
-	schedules schedules
+	schedules *schedules
 
 	fireDuty, resumeDuty duty
 
@@ -32,7 +36,7 @@ const maxTimerTenants = 1000
 
 // listDuties are those of timers: in the loop, and beside it.
 func (t *timers) listDuties(now time.Time) []*duty {
-	t.fireDuty = duty{name: "timers and schedules", every: fixed(t.cfg.IdleWait), due: now.Add(burst), do: t.fire}
+	t.fireDuty = duty{name: "timers and schedules", every: fixed(t.every), due: now.Add(burst), do: t.fire}
 	t.resumeDuty = duty{name: "suspended jobs to be resumed", every: fixed(sweepEvery), due: firstSweep(now), query: t.resumeJobs}
 	return []*duty{&t.fireDuty, &t.resumeDuty}
 }
@@ -77,7 +81,7 @@ func (t *timers) fire(ctx context.Context) error {
 	}
 	t.next = time.Time{}
 	if ok {
-		switch s := &t.schedules; {
+		switch s := t.schedules; {
 		case in > 0:
 			s.asked = false
 		case scheduled > 0 || !s.asked: // it may be a schedule

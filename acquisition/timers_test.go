@@ -39,7 +39,7 @@ func TestP12TimersAreFiredInSlicesAndShares(t *testing.T) {
 		return tm.timers.next.IsZero()
 	}, patience, time.Millisecond)
 	require.EqualValues(t, 3006, b.count("SELECT count(*) FROM tenure.job"))
-	tm.group.Wait()
+	tm.duties.group.Wait()
 }
 
 func TestSlicesTakeAsLongAsTheyMay(t *testing.T) {

@@ -220,23 +220,17 @@ func (a *assistant) resolveTenants(ctx context.Context, c store.Accepted) []exec
 			}
 			homes[id] = home
 		}
-		if home == nil {
-			a.workers.Release(1)
-			a.session.Return(&one)
-			continue
-		}
 		one.Tenant = home
-		if c.Damaged != nil && c.Damaged[i] { // since the holder read it, who finds that out
+		switch {
+		case home == nil, c.Damaged != nil && c.Damaged[i]: // damaged since the holder read it, who finds that out
 			a.workers.Release(1)
 			a.session.Return(&one)
-			continue
-		}
-		if one.Record.Payload == nil { // a holder of an earlier version has assigned it
+		case one.Record.Payload == nil: // a holder of an earlier version has assigned it
 			a.workers.Release(1)
 			a.session.DeadLetter(&one)
-			continue
+		default:
+			claims = append(claims, one)
 		}
-		claims = append(claims, one)
 	}
 	return claims
 }

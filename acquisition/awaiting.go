@@ -28,8 +28,8 @@ type settler struct {
 func (s *settler) listDuties(now time.Time) []*duty {
 	s.settleDuty = duty{name: "ends of awaited jobs", every: fixed(s.every), due: now.Add(burst), query: s.settle}
 	s.missedDuty = duty{name: "ends of awaited jobs that were not noted", every: fixed(sweepEvery), due: firstSweep(now), query: s.findMissed}
-	s.completeDuty = duty{name: "jobs that await nothing any more", every: fixed(sweepEvery), due: firstSweep(now), query: s.findComplete}
-	s.forgetDuty = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: firstSweep(now), query: s.forgetAwaited}
+	s.completeDuty = duty{name: "jobs that await nothing any more", every: fixed(sweepEvery), due: firstSweep(now), query: s.completeDuty.byStep(s.findComplete)}
+	s.forgetDuty = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: firstSweep(now), query: s.forgetDuty.byStep(s.forgetAwaited)}
 	return []*duty{&s.settleDuty, &s.missedDuty, &s.completeDuty, &s.forgetDuty}
 }
 
@@ -40,67 +40,50 @@ func (s *settler) noteEnds() {
 	}
 }
 
-func (s *settler) settle() query {
-	return func(ctx context.Context) (use func(), err error) {
-		done, err := store.SettleAwaited(ctx, s.pool.Jobs(), s.fence, maxSlice, s.keeper.KeepsFinished())
-		return func() {
-			s.some = done.Some
-			if done.Started > 0 { // by a time that has come
-				s.timers.expect(time.Now())
-			}
-			if done.Ends == maxSlice || done.Cancelled > 0 { // there is more, or was made
-				s.settleDuty.ask()
-			}
-		}, err
-	}
+func (s *settler) settle(ctx context.Context) (use func(), err error) {
+	done, err := store.SettleAwaited(ctx, s.pool.Jobs(), s.fence, maxSlice, s.keeper.KeepsFinished())
+	return func() {
+		s.some = done.Some
+		if done.Started > 0 { // by a time that has come
+			s.timers.expect(time.Now())
+		}
+		if done.Ends == maxSlice || done.Cancelled > 0 { // there is more, or was made
+			s.settleDuty.ask()
+		}
+	}, err
 }
 
 // findMissed looks for ends that nobody noted, a step at a time. As those below it goes on after ten times
 // what a step took while there is more.
-func (s *settler) findMissed() query {
-	after := s.cursor
-	return func(ctx context.Context) (use func(), err error) {
-		began := time.Now()
-		missed, next, err := store.NoteMissedEnds(ctx, s.pool.Jobs(), after, maxSlice)
-		took := time.Since(began)
-		return func() {
-			if s.cursor = next; next != (store.AwaitedCursor{}) {
-				s.missedDuty.dueBy(time.Now().Add(dutyFactor * took))
-			}
-			if missed > 0 {
-				s.settleDuty.ask()
-			}
-		}, err
-	}
+func (s *settler) findMissed(ctx context.Context) (use func(), err error) {
+	began := time.Now()
+	missed, next, err := store.NoteMissedEnds(ctx, s.pool.Jobs(), s.cursor, maxSlice)
+	took := time.Since(began)
+	return func() {
+		if s.cursor = next; next != (store.AwaitedCursor{}) {
+			s.missedDuty.dueBy(time.Now().Add(dutyFactor * took))
+		}
+		if missed > 0 {
+			s.settleDuty.ask()
+		}
+	}, err
 }
 
 // findComplete looks for jobs that await nothing any more, of which nobody has said so.
-func (s *settler) findComplete() query {
-	after := s.lastOpen
-	return func(ctx context.Context) (use func(), err error) {
-		began := time.Now()
-		next, err := store.NoteAwaiting(ctx, s.pool.Jobs(), after, maxSlice)
-		took := time.Since(began)
-		return func() {
-			if s.lastOpen = next; next != 0 {
-				s.completeDuty.dueBy(time.Now().Add(dutyFactor * took))
-			}
-		}, err
+func (s *settler) findComplete(ctx context.Context) (more bool, err error) {
+	next, err := store.NoteAwaiting(ctx, s.pool.Jobs(), s.lastOpen, maxSlice)
+	if err == nil {
+		s.lastOpen = next
 	}
+	return next != 0, err
 }
 
 // forgetAwaited forgets what jobs awaited that are gone, so many rows in a statement: a batch may have
 // millions.
-func (s *settler) forgetAwaited() query {
-	after := s.forgotten
-	return func(ctx context.Context) (use func(), err error) {
-		began := time.Now()
-		next, more, err := store.TrimAwaited(ctx, s.pool.Jobs(), after, maxSlice, s.keeper.Retention())
-		took := time.Since(began)
-		return func() {
-			if s.forgotten = next; more {
-				s.forgetDuty.dueBy(time.Now().Add(dutyFactor * took))
-			}
-		}, err
+func (s *settler) forgetAwaited(ctx context.Context) (more bool, err error) {
+	next, more, err := store.TrimAwaited(ctx, s.pool.Jobs(), s.forgotten, maxSlice, s.keeper.Retention())
+	if err == nil {
+		s.forgotten = next
 	}
+	return more, err
 }

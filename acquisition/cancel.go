@@ -38,21 +38,18 @@ func (c *canceller) listDuties(now time.Time) []*duty {
 // findUnwanted finds waiting jobs that somebody wants cancelled, whether or not any node could run them, step by
 // step: no page may ever show those of a kind that no node handles, or of a frozen tenant. The loop
 // cancels them, which alone knows that it has not claimed them since.
-func (c *canceller) findUnwanted() query {
-	after := c.lastAsked
-	return func(ctx context.Context) (use func(), err error) {
-		found, err := store.FindUnwanted(ctx, c.pool.Jobs(), after, cancelStep)
-		return func() {
-			c.found, c.lastAsked = found, store.BeforeAllJobs
-			if n := len(found.IDs); n > 0 {
-				c.cancelDuty.ask()
-				if n == cancelStep {
-					c.lastAsked = found.IDs[n-1]
-					c.findDuty.ask()
-				}
+func (c *canceller) findUnwanted(ctx context.Context) (use func(), err error) {
+	found, err := store.FindUnwanted(ctx, c.pool.Jobs(), c.lastAsked, cancelStep)
+	return func() {
+		c.found, c.lastAsked = found, store.BeforeAllJobs
+		if n := len(found.IDs); n > 0 {
+			c.cancelDuty.ask()
+			if n == cancelStep {
+				c.lastAsked = found.IDs[n-1]
+				c.findDuty.ask()
 			}
-		}, err
-	}
+		}
+	}, err
 }
 
 // cancel ends waiting jobs that somebody wants cancelled: by SQL, or while they were

@@ -9,7 +9,6 @@ import (
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/routing"
 )
 
 // claimer claims waiting jobs, for this node's workers and for peers.
@@ -362,9 +361,8 @@ func (c *claimer) learnLimits(ctx context.Context) error {
 
 // limits keeps gates as limits say.
 type limits struct {
-	pool     *routing.Pool
-	lanes    *schedule.Lanes
-	gates    *schedule.Gates
+	place
+	*work
 	settings *settings
 	shared   *map[string][]store.Limit // with these of the settings the gates were set
 }

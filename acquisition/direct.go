@@ -10,14 +10,13 @@ import (
 	"github.com/tenurehq/tenure/internal/lease"
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 // directClaimer adds and claims jobs in one transaction.
 type directClaimer struct {
+	place
 	*work
-	pool       *routing.Pool
 	lock       *holding
 	workers    *execution.Workers
 	settings   *settings

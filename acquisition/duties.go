@@ -23,17 +23,37 @@ type duty struct {
 	every func() time.Duration // how often, unless it takes long
 	due   time.Time
 
-	do        func(context.Context) error // in the loop; nil: query is set
-	query     func() query                // called by the loop to begin a background query
-	onFailure func()                      // called by the loop when the query has failed; nil: nothing is
-	failures  int                         // of the query, in a row
+	do        func(context.Context) error // in the loop; nil: it is a background query
+	query     query
+	prepare   func() query // called by the loop to begin a query that needs what the loop knows; nil: query is set
+	onFailure func()       // called by the loop when the query has failed; nil: nothing is
+	failures  int          // of the query, in a row
 }
 
 // query reads the database beside the term's loop, on another connection: what it asks may
 // take long, as when much is dead that cannot be vacuumed, and claiming must not wait for it.
 // What it finds is used by the loop. That it fails is no reason not to claim: it is
-// tried again.
+// tried again. It touches only what no other query and nothing in the loop does, but for its use.
 type query func(context.Context) (use func(), err error)
+
+// only is a query that finds nothing for the loop to use.
+func only(do func(context.Context) error) query {
+	return func(ctx context.Context) (use func(), err error) { return nil, do(ctx) }
+}
+
+// byStep is a query that goes on after ten times what a step of it has taken, while there is more.
+func (d *duty) byStep(step func(context.Context) (more bool, err error)) query {
+	return func(ctx context.Context) (use func(), err error) {
+		began := time.Now()
+		more, err := step(ctx)
+		took := time.Since(began)
+		return func() {
+			if more {
+				d.dueBy(time.Now().Add(dutyFactor * took))
+			}
+		}, err
+	}
+}
 
 // fixed is for duties that are done as often at all times.
 func fixed(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
@@ -164,7 +184,10 @@ func (ds *duties) beginQuery(ctx context.Context) {
 	d := ds.running
 	ds.planned = now.Add(d.every())
 	d.due = ds.planned // before, so that it can be asked for once more meanwhile
-	run := d.query()
+	run := d.query
+	if d.prepare != nil {
+		run = d.prepare()
+	}
 	ds.group.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 		defer cancel()

@@ -42,8 +42,8 @@ func TestQueriesTakeTurns(t *testing.T) {
 				}
 			}
 		}
-		a := &duty{due: time.Now(), every: fixed(time.Second), query: takes("a", time.Millisecond)}
-		b := &duty{due: time.Now().Add(-time.Second), every: fixed(time.Second), query: takes("b", time.Minute)}
+		a := &duty{due: time.Now(), every: fixed(time.Second), prepare: takes("a", time.Millisecond)}
+		b := &duty{due: time.Now().Add(-time.Second), every: fixed(time.Second), prepare: takes("b", time.Minute)}
 		ds, woken, _ := newQueries(a, b)
 		ds.beginQuery(t.Context())
 		require.Equal(t, []string{"b"}, began)
@@ -79,9 +79,7 @@ func TestQueriesMeetALock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var err error
-		d := &duty{name: "days", every: fixed(time.Hour), query: func() query {
-			return func(context.Context) (func(), error) { return nil, err }
-		}}
+		d := &duty{name: "days", every: fixed(time.Hour), query: func(context.Context) (func(), error) { return nil, err }}
 		ds, _, logged := newQueries(d)
 		try := func(fails error) time.Duration {
 			err, d.due = fails, time.Now()
@@ -109,14 +107,12 @@ func TestQueriesFail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fails, failed := true, 0
-		d := &duty{name: "trouble", every: fixed(time.Hour), onFailure: func() { failed++ }, query: func() query {
-			return func(ctx context.Context) (func(), error) {
-				if fails {
-					return nil, errors.New("none of that")
-				}
-				<-ctx.Done()
-				return nil, ctx.Err()
+		d := &duty{name: "trouble", every: fixed(time.Hour), onFailure: func() { failed++ }, query: func(ctx context.Context) (func(), error) {
+			if fails {
+				return nil, errors.New("none of that")
 			}
+			<-ctx.Done()
+			return nil, ctx.Err()
 		}}
 		ds, _, logged := newQueries(d)
 		try := func(takes time.Duration) time.Duration {

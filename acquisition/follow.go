@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,10 +24,10 @@ type acquirer struct {
 	place
 	node      *node
 	inbox     *inbox
-	sight     sight
-	group     sync.WaitGroup  // itself, the assistant, and background queries
-	assistant *assistant      // while another node holds the lock
-	ctx       context.Context // of run and of the assistant
+	sight     atomic.Pointer[Held] // how the lock was last seen
+	group     sync.WaitGroup       // itself, the assistant, and background queries
+	assistant *assistant           // while another node holds the lock
+	ctx       context.Context      // of run and of the assistant
 	cancel    context.CancelFunc
 
 	watch     lockWatch
@@ -283,7 +284,7 @@ func (a *acquirer) readLock(ctx context.Context) (store.Lock, error) {
 	}
 	a.idleOffer = a.idleOffer && l.Holder == ""
 	a.watch.observe(l, time.Now(), a.node.cfg)
-	a.sight.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
+	a.sight.Store(&Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 	return l, nil
 }
 
@@ -357,12 +358,12 @@ func (a *acquirer) takeLock(ctx context.Context, inherited bool) (*term, error) 
 		return nil, err
 	}
 	if !mine {
-		a.sight.note(Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
+		a.sight.Store(&Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 		return nil, nil
 	}
 	from := a.watch.holder
 	held, lock := a.keeper.Hold(store.Fence{Session: s.ID(), Epoch: l.Epoch, Incarnation: l.Incarnation}, sent)
-	a.sight.note(Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
+	a.sight.Store(&Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
 	a.metrics.changes.WithLabelValues(a.pool.Name, "taken").Inc()
 	a.metrics.epoch.WithLabelValues(a.pool.Name).Set(float64(l.Epoch))
 	a.log.Info("acquire lock taken", zap.Int64("epoch", l.Epoch), zap.String("from", from))
@@ -402,7 +403,7 @@ func (a *acquirer) endTerm(t *term, why error) pause {
 		count("offered")
 		return pause{}
 	}
-	a.sight.note(Held{Pool: a.pool.Name})
+	a.sight.Store(&Held{Pool: a.pool.Name})
 	epoch := zap.Int64("epoch", t.lock.Fence().Epoch)
 	switch {
 	case errors.Is(why, store.ErrNewIncarnation): // it is this node's still, so nobody else is waited for
@@ -458,7 +459,7 @@ func (a *acquirer) noteReach(up bool) {
 // takeHint takes a hint in, or sends it on to the holder if that is known and is another
 // node. Safe for concurrent use.
 func (a *acquirer) takeHint(h Hint) {
-	seen := a.sight.last()
+	seen := a.sight.Load()
 	if !seen.Holding && !h.Forwarded && seen.Holder != "" && seen.Holder != a.keeper.Member() {
 		h.Forwarded = true
 		if a.node.elector.Send(seen.Holder, MessageHint, h.Encode()) == nil {

@@ -26,7 +26,9 @@ func newIdleAcquirer(e *fakeElector) *acquirer {
 	n.settings.queues.Store(&n.cfg.Queues)
 	n.settings.setKinds(nil)
 	keeper := lease.NewKeepers(DefaultConfig().Lease(), 0, lease.Self{Member: "me"}, nil, zap.NewNop()).Add(pool, events)
-	return &acquirer{place: place{pool, keeper, zap.NewNop(), n.metrics}, node: n, inbox: events.inbox, sight: sight{pool: pool.Name}, assistant: &assistant{events: events.assigned, stopped: true}}
+	a := &acquirer{place: place{pool, keeper, zap.NewNop(), n.metrics}, node: n, inbox: events.inbox, assistant: &assistant{events: events.assigned, stopped: true}}
+	a.sight.Store(&Held{Pool: pool.Name})
+	return a
 }
 
 // idleTerm is one of an acquirer without a database.
@@ -311,7 +313,7 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	require.Positive(t, incarnation, "it has begun one")
 	require.Equal(t, store.Fence{Session: l.Session, Epoch: l.Epoch, Incarnation: incarnation}, tm.lock.Fence())
 	require.Equal(t, "a-1", l.Holder)
-	require.Equal(t, Held{Pool: "main", Holding: true, Holder: "a-1", Epoch: l.Epoch}, a.sight.last())
+	require.Equal(t, Held{Pool: "main", Holding: true, Holder: "a-1", Epoch: l.Epoch}, *a.sight.Load())
 	require.EqualValues(t, 1, counted(t, a.metrics.changes))
 	b.until(func() bool { return b.readLock().RenewSeq > l.RenewSeq }, "renewed")
 
@@ -325,7 +327,7 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 	require.Equal(t, "b-1", l.Next)
 	require.Positive(t, l.Remaining)
 	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"main","i":true}`, MessageOffer)}, e.messages())
-	require.Equal(t, Held{Pool: "main", Holder: "b-1"}, a.sight.last(), "hints go there from now on")
+	require.Equal(t, Held{Pool: "main", Holder: "b-1"}, *a.sight.Load(), "hints go there from now on")
 
 	require.Nil(t, tried(stop, a), "it is kept for another")
 	require.Empty(t, b.readLock().Holder)
@@ -367,7 +369,7 @@ func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
 	_, err = a.readLock(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, since, a.watch.since, "it stands still")
-	require.Equal(t, Held{Pool: "main", Holder: "b-1", Epoch: other.Epoch}, a.sight.last())
+	require.Equal(t, Held{Pool: "main", Holder: "b-1", Epoch: other.Epoch}, *a.sight.Load())
 
 	tm, err := a.takeLock(t.Context(), false)
 	require.NoError(t, err)

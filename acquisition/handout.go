@@ -29,13 +29,11 @@ type assignment struct {
 // here.
 type dispatcher struct {
 	place
+	*work
 	lock     *holding
 	workers  *execution.Workers
 	elector  Elector
 	settings *settings
-	lanes    *schedule.Lanes
-	inFlight *schedule.InFlight
-	gates    *schedule.Gates
 	horizon  *schedule.Horizon
 	peers    *peers
 	claimed  bool // some claim was committed in this term

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,7 +30,7 @@ type handover struct {
 	lock      *holding
 	elector   Elector
 	balance   *balance
-	sight     *sight
+	sight     *atomic.Pointer[Held] // how the lock was last seen
 	offers    *offers
 	recovery  *recovery
 	checkDuty duty
@@ -206,7 +207,7 @@ func (h *handover) offerLock(why error, idle bool) {
 	err := h.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return store.OfferLock(ctx, conn, h.lock.Fence(), to, reservation)
 	})
-	h.sight.note(Held{Pool: h.pool.Name, Holder: to})
+	h.sight.Store(&Held{Pool: h.pool.Name, Holder: to})
 	if err != nil {
 		h.log.Warn("acquire lock could not be released; it will expire", zap.Int64("epoch", h.lock.Fence().Epoch), zap.Error(err))
 		return

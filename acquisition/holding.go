@@ -56,11 +56,6 @@ type work struct {
 	quarantine *schedule.Quarantine
 }
 
-func newWork(queues *QueueConfig, l *schedule.QuarantineLimit) *work {
-	f := schedule.NewInFlight()
-	return &work{schedule.NewLanes(queues), f, schedule.NewGates(f), schedule.NewKeys(f), schedule.NewQuarantine(l, 3*tendEvery)}
-}
-
 // clearQuarantine forgets the jobs that wait in quarantine, to be read again.
 func (w *work) clearQuarantine() {
 	for q := range w.quarantine.Waiting() {

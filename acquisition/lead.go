@@ -52,11 +52,12 @@ type term struct {
 func (a *acquirer) newTerm(held context.Context, l *holding, inherited bool) *term {
 	n, at, fence := a.node, a.place, l.Fence()
 	set, idleWait := &n.settings, n.cfg.IdleWait
-	w, horizon, damaged := newWork(set.queues.Load(), &n.quarantineLimit), schedule.NewHorizon(), newDamagedJobs(at)
+	f, horizon, damaged := schedule.NewInFlight(), schedule.NewHorizon(), newDamagedJobs(at)
+	w := &work{schedule.NewLanes(set.queues.Load()), f, schedule.NewGates(f), schedule.NewKeys(f), schedule.NewQuarantine(&n.quarantineLimit, 3*tendEvery)}
 	ds := newDuties(a.log, &a.group, a.inbox.wake)
 	t := &term{place: at, work: w, lock: l, inbox: a.inbox, duties: ds, held: held}
 
-	t.rereader = &rereader{work: w, pool: a.pool, lock: l, settings: set, idleWait: idleWait, horizon: horizon, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
+	t.rereader = &rereader{place: at, work: w, lock: l, settings: set, idleWait: idleWait, horizon: horizon, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
 	sweep := &t.rereader.sweepDuty
 	t.spreader = &spreader{place: at, router: n.router, settings: set, termBegan: l.began, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
 	t.timers = &timers{place: at, fence: fence, every: idleWait, lanes: w.lanes, damaged: damaged}
@@ -65,19 +66,19 @@ func (a *acquirer) newTerm(held context.Context, l *holding, inherited bool) *te
 	t.settler = &settler{place: at, fence: fence, every: idleWait, timers: t.timers}
 
 	t.homes = &homes{place: at, work: w, router: n.router, sweep: sweep, applied: n.router.Applied(), unroutable: map[string]bool{}}
-	t.peers = &peers{place: at, fence: fence, elector: n.elector, settings: set, lanes: w.lanes, inFlight: w.inFlight, keys: w.keys, timers: t.timers, sweep: sweep,
+	t.peers = &peers{place: at, work: w, fence: fence, elector: n.elector, settings: set, timers: t.timers, sweep: sweep,
 		known: map[uuid.UUID]*peer{}, asked: map[string]invitation{}, runnable: *set.kinds.Load(), alone: true}
 	t.rereader.homes, t.rereader.peers = t.homes, t.peers
-	t.recovery = &recovery{place: at, lock: l, cfg: n.cfg, inFlight: w.inFlight, gates: w.gates, keys: w.keys, sweep: sweep, heartbeats: a.watch.heartbeats}
+	t.recovery = &recovery{place: at, work: w, lock: l, cfg: n.cfg, sweep: sweep, heartbeats: a.watch.heartbeats}
 	t.handover = &handover{place: at, lock: l, elector: n.elector, balance: &n.balance, sight: &a.sight, offers: &a.offers, recovery: t.recovery}
 
-	lim := &limits{pool: a.pool, lanes: w.lanes, gates: w.gates, settings: set, shared: set.limits.Load()}
-	d := &dispatcher{place: at, lock: l, workers: n.workers, elector: n.elector, settings: set, lanes: w.lanes, inFlight: w.inFlight, gates: w.gates, horizon: horizon, peers: t.peers}
+	lim := &limits{place: at, work: w, settings: set, shared: set.limits.Load()}
+	d := &dispatcher{place: at, work: w, lock: l, workers: n.workers, elector: n.elector, settings: set, horizon: horizon, peers: t.peers}
 	c := &canceller{place: at, work: w, lock: l, duties: ds, sweep: sweep}
 	t.claimer = &claimer{place: at, work: w, lock: l, workers: n.workers, settings: set, batch: n.cfg.Batch, inbox: a.inbox, duties: ds, homes: t.homes, limits: lim, peers: t.peers,
-		reader: &pageReader{pool: a.pool, peers: t.peers, room: store.MaxPageBytes}, dispatcher: d, canceller: c, damaged: damaged, sweep: sweep,
-		quarantined: &quarantineClaimer{work: w, pool: a.pool, lock: l, workers: n.workers, settings: set, duties: ds, peers: t.peers, dispatcher: d, sweep: sweep}}
-	t.directs = &directClaimer{work: w, pool: a.pool, lock: l, workers: n.workers, settings: set, inbox: a.inbox, homes: t.homes, limits: lim, dispatcher: d, handover: t.handover}
+		reader: &pageReader{place: at, peers: t.peers, room: store.MaxPageBytes}, dispatcher: d, canceller: c, damaged: damaged, sweep: sweep,
+		quarantined: &quarantineClaimer{place: at, work: w, lock: l, workers: n.workers, settings: set, duties: ds, peers: t.peers, dispatcher: d, sweep: sweep}}
+	t.directs = &directClaimer{place: at, work: w, lock: l, workers: n.workers, settings: set, inbox: a.inbox, homes: t.homes, limits: lim, dispatcher: d, handover: t.handover}
 
 	t.maintenance = &maintenance{place: at, gates: w.gates}
 	t.operations = &operations{place: at, lanes: w.lanes, lookForUnwanted: &c.findDuty}

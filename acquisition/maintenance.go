@@ -29,21 +29,21 @@ type maintenance struct {
 // listDuties are those of maintenance.
 func (m *maintenance) listDuties(now time.Time) []*duty {
 	later := now.Add(sweepEvery)
-	m.reportsDuty = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteReports}
-	m.finishedDuty = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteFinished}
-	m.leftoversDuty = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.deleteLeftovers}
+	m.reportsDuty = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.reportsDuty.byStep(m.deleteReports)}
+	m.finishedDuty = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.finishedDuty.byStep(m.deleteFinished)}
+	m.leftoversDuty = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.leftoversDuty.byStep(m.deleteLeftovers)}
 	return []*duty{
-		{name: "days of finished jobs", every: fixed(10 * sweepEvery), due: now, query: m.keepDays},
+		{name: "days of finished jobs", every: fixed(10 * sweepEvery), due: now, query: only(m.keepDays)},
 		{name: "finished jobs to be indexed", every: fixed(sweepEvery / 4), due: later, query: m.summarizeFinished},
 		&m.finishedDuty,
 		&m.reportsDuty,
 		&m.leftoversDuty,
-		{name: "old entries of the audit to be deleted", every: fixed(10 * sweepEvery), due: later, query: m.trimAudit},
-		{name: "full buckets to be forgotten", every: fixed(sweepEvery), due: later, query: m.forgetBuckets},
-		{name: "cancel requests to be deleted", every: fixed(sweepEvery), due: firstSweep(now), query: m.deleteRequests},
-		{name: "sequences that have fallen back", every: fixed(sweepEvery), due: firstSweep(now), query: m.advanceSequences},
-		{name: "expired locks of external workers", every: fixed(sweepEvery), due: firstSweep(now), query: m.sweepExternal},
-		{name: "jobs that wait in vain", every: fixed(sweepEvery), due: later, query: m.reportUnhandled},
+		{name: "old entries of the audit to be deleted", every: fixed(10 * sweepEvery), due: later, query: only(m.trimAudit)},
+		{name: "full buckets to be forgotten", every: fixed(sweepEvery), due: later, query: only(m.forgetBuckets)},
+		{name: "cancel requests to be deleted", every: fixed(sweepEvery), due: firstSweep(now), query: only(m.deleteRequests)},
+		{name: "sequences that have fallen back", every: fixed(sweepEvery), due: firstSweep(now), query: only(m.advanceSequences)},
+		{name: "expired locks of external workers", every: fixed(sweepEvery), due: firstSweep(now), query: only(m.sweepExternal)},
+		{name: "jobs that wait in vain", every: fixed(sweepEvery), due: later, query: only(m.reportUnhandled)},
 		{name: "jobs that wait, to be counted", every: fixed(countEvery), due: firstSweep(now), query: m.countWaiting},
 		{name: "old transactions", every: fixed(sweepEvery), due: later, query: m.reportOldTransaction},
 	}
@@ -52,59 +52,37 @@ func (m *maintenance) listDuties(now time.Time) []*duty {
 // keepDays keeps the partitions of finished jobs in order. That it fails is no reason
 // not to acquire jobs. What somebody's lock keeps from being done, such as a backup's, is
 // tried again as other queries are.
-func (m *maintenance) keepDays() query {
-	return func(ctx context.Context) (use func(), err error) {
-		if !m.keeper.KeepsFinished() {
-			return nil, nil
-		}
-		deferred, err := store.KeepDays(ctx, m.pool.Jobs(), m.keeper.Retention())
-		if err != nil && !errors.Is(err, context.Canceled) {
-			m.log.Warn("partitions of finished jobs could not be kept in order; finished jobs go to the default partition", zap.Error(err))
-		}
-		return nil, deferred
+func (m *maintenance) keepDays(ctx context.Context) error {
+	if !m.keeper.KeepsFinished() {
+		return nil
 	}
+	deferred, err := store.KeepDays(ctx, m.pool.Jobs(), m.keeper.Retention())
+	if err != nil && !errors.Is(err, context.Canceled) {
+		m.log.Warn("partitions of finished jobs could not be kept in order; finished jobs go to the default partition", zap.Error(err))
+	}
+	return deferred
 }
 
 // summarizeFinished brings the indexes of finished jobs up to date. Without it lists would only be slower.
-func (m *maintenance) summarizeFinished() query {
-	known := m.sizes
-	return func(ctx context.Context) (use func(), err error) {
-		if !m.keeper.KeepsFinished() {
-			return nil, nil
-		}
-		sizes, err := store.SummarizeFinished(ctx, m.pool.Jobs(), known)
-		return func() { m.sizes = sizes }, err
+func (m *maintenance) summarizeFinished(ctx context.Context) (use func(), err error) {
+	if !m.keeper.KeepsFinished() {
+		return nil, nil
 	}
+	sizes, err := store.SummarizeFinished(ctx, m.pool.Jobs(), m.sizes)
+	return func() { m.sizes = sizes }, err
 }
 
 // deleteFinished removes finished jobs that have no day's partition to be dropped with, and errors; it goes on as
 // deleteReports does.
-func (m *maintenance) deleteFinished() query {
-	return func(ctx context.Context) (use func(), err error) {
-		began := time.Now()
-		more, err := store.TrimFinished(ctx, m.pool.Jobs(), m.keeper.Retention(), maxSlice)
-		took := time.Since(began)
-		return func() {
-			if more {
-				m.finishedDuty.dueBy(time.Now().Add(dutyFactor * took))
-			}
-		}, err
-	}
+func (m *maintenance) deleteFinished(ctx context.Context) (more bool, err error) {
+	return store.TrimFinished(ctx, m.pool.Jobs(), m.keeper.Retention(), maxSlice)
 }
 
 // deleteReports removes what runs said of jobs that are gone. While there is more, it goes on after
 // ten times what the last batch took: more jobs may report than one batch in ten minutes can hold.
-func (m *maintenance) deleteReports() query {
-	return func(ctx context.Context) (use func(), err error) {
-		began := time.Now()
-		n, err := store.TrimReports(ctx, m.pool.Jobs(), m.keeper.Retention(), maxSlice)
-		took := time.Since(began)
-		return func() {
-			if n == maxSlice {
-				m.reportsDuty.dueBy(time.Now().Add(dutyFactor * took))
-			}
-		}, err
-	}
+func (m *maintenance) deleteReports(ctx context.Context) (more bool, err error) {
+	n, err := store.TrimReports(ctx, m.pool.Jobs(), m.keeper.Retention(), maxSlice)
+	return n == maxSlice, err
 }
 
 // leftoversStep is how many tags are looked at together: each takes a look at five tables.
@@ -112,97 +90,78 @@ const leftoversStep = 500
 
 // deleteLeftovers frees unique keys whose periods are over, and removes tags that lead to no job any
 // more, a step at a time. While there is more, it goes on after ten times what the last step took.
-func (m *maintenance) deleteLeftovers() query {
-	after := m.lastTag
-	return func(ctx context.Context) (use func(), err error) {
-		began := time.Now()
-		freed, err := store.TrimPeriods(ctx, m.pool.Jobs(), maxSlice)
-		if err != nil {
-			return nil, err
-		}
-		last, err := store.TrimTags(ctx, m.pool.Jobs(), after, leftoversStep, m.keeper.Retention())
-		took := time.Since(began)
-		return func() {
-			if m.lastTag = last; last != (store.TagPlace{}) || freed == maxSlice {
-				m.leftoversDuty.dueBy(time.Now().Add(dutyFactor * took))
-			}
-		}, err
+func (m *maintenance) deleteLeftovers(ctx context.Context) (more bool, err error) {
+	freed, err := store.TrimPeriods(ctx, m.pool.Jobs(), maxSlice)
+	if err != nil {
+		return false, err
 	}
+	last, err := store.TrimTags(ctx, m.pool.Jobs(), m.lastTag, leftoversStep, m.keeper.Retention())
+	if err == nil {
+		m.lastTag = last
+	}
+	return last != (store.TagPlace{}) || freed == maxSlice, err
 }
 
 // auditKept is for how long the ledger knows what operators have done.
 const auditKept = 90 * 24 * 60 * sweepEvery
 
 // trimAudit forgets what operators did long ago, at most so much of it at a time.
-func (m *maintenance) trimAudit() query {
-	return func(ctx context.Context) (use func(), err error) {
-		_, err = store.TrimAudit(ctx, m.pool.Jobs(), auditKept, maxSlice)
-		return nil, err
-	}
+func (m *maintenance) trimAudit(ctx context.Context) error {
+	_, err := store.TrimAudit(ctx, m.pool.Jobs(), auditKept, maxSlice)
+	return err
 }
 
 // forgetBuckets forgets how full the buckets of rates are that are full.
-func (m *maintenance) forgetBuckets() query {
-	return func(ctx context.Context) (use func(), err error) { return nil, store.ForgetBuckets(ctx, m.pool.Jobs()) }
+func (m *maintenance) forgetBuckets(ctx context.Context) error {
+	return store.ForgetBuckets(ctx, m.pool.Jobs())
 }
 
 // deleteRequests removes what was asked of jobs that had ended before they heard of it.
-func (m *maintenance) deleteRequests() query {
-	return func(ctx context.Context) (use func(), err error) {
-		return nil, store.ForgetCancelRequests(ctx, m.pool.Jobs())
-	}
+func (m *maintenance) deleteRequests(ctx context.Context) error {
+	return store.ForgetCancelRequests(ctx, m.pool.Jobs())
 }
 
 // sweepExternal frees jobs whose external worker has not come back, as far as nobody has
 // acquired them since.
-func (m *maintenance) sweepExternal() query {
-	return func(ctx context.Context) (use func(), err error) {
-		for swept := maxSlice; swept >= maxSlice && err == nil; {
-			swept, err = store.SweepExternal(ctx, m.pool.Jobs(), maxSlice)
-		}
-		return nil, err
+func (m *maintenance) sweepExternal(ctx context.Context) (err error) {
+	for swept := maxSlice; swept >= maxSlice && err == nil; {
+		swept, err = store.SweepExternal(ctx, m.pool.Jobs(), maxSlice)
 	}
+	return err
 }
 
 // advanceSequences sets sequences ahead that are behind what stands in the tables: some rows
 // were restored, or this is a logical replica that was switched over to. That is checked at
 // the beginning of a term, and once a minute. Finding it ends the term, whose memory is of
 // other positions.
-func (m *maintenance) advanceSequences() query {
-	return func(ctx context.Context) (use func(), err error) {
-		_, mended, err := store.BeginIncarnation(ctx, m.pool.Jobs(), true)
-		if mended {
-			m.log.Warn("the sequences of the ledger had fallen back behind its jobs and were set ahead; " +
-				"was it restored, or replaced by a replica that did not follow its sequences?")
-		}
-		return nil, err
+func (m *maintenance) advanceSequences(ctx context.Context) error {
+	_, mended, err := store.BeginIncarnation(ctx, m.pool.Jobs(), true)
+	if mended {
+		m.log.Warn("the sequences of the ledger had fallen back behind its jobs and were set ahead; " +
+			"was it restored, or replaced by a replica that did not follow its sequences?")
 	}
+	return err
 }
 
 // reportUnhandled says which jobs wait in vain: deployment's mistake number one, and those
 // that were added with SQL where a tenant no longer lives.
-func (m *maintenance) reportUnhandled() query {
-	return func(ctx context.Context) (use func(), err error) {
-		kinds, err := store.Unhandled(ctx, m.pool.Jobs())
-		if err != nil {
-			return nil, err
-		}
-		if len(kinds) > 0 {
-			names := slices.SortedFunc(maps.Keys(kinds), func(a, b string) int { return cmp.Or(cmp.Compare(kinds[b], kinds[a]), cmp.Compare(a, b)) })
-			for _, name := range names[min(len(names), mostKinds):] { // SQL can make up any number
-				delete(kinds, name)
-			}
-			m.log.Warn("jobs wait and no live node has a handler for their kind", zap.Any("kinds", kinds), zap.Int("of", len(names)))
-		}
-		left, err := store.LeftBehind(ctx, m.pool.Jobs())
-		if err != nil {
-			return nil, err
-		}
-		for _, one := range left {
-			m.log.Warn("jobs wait in a pool that their tenant has left, or what its jobs await has stayed there; bring it along with `tenure tenants move`", zap.String("tenant", one.Tenant), zap.String("to", one.Other))
-		}
-		return nil, nil
+func (m *maintenance) reportUnhandled(ctx context.Context) error {
+	kinds, err := store.Unhandled(ctx, m.pool.Jobs())
+	if err != nil {
+		return err
 	}
+	if len(kinds) > 0 {
+		names := slices.SortedFunc(maps.Keys(kinds), func(a, b string) int { return cmp.Or(cmp.Compare(kinds[b], kinds[a]), cmp.Compare(a, b)) })
+		for _, name := range names[min(len(names), mostKinds):] { // SQL can make up any number
+			delete(kinds, name)
+		}
+		m.log.Warn("jobs wait and no live node has a handler for their kind", zap.Any("kinds", kinds), zap.Int("of", len(names)))
+	}
+	left, err := store.LeftBehind(ctx, m.pool.Jobs())
+	for _, one := range left {
+		m.log.Warn("jobs wait in a pool that their tenant has left, or what its jobs await has stayed there; bring it along with `tenure tenants move`", zap.String("tenant", one.Tenant), zap.String("to", one.Other))
+	}
+	return err
 }
 
 // oldTransaction is the oldest one that was seen. A transaction that stays open for long, even
@@ -230,11 +189,9 @@ func (o *oldTransaction) observe(h store.Holdup, now time.Time) (open time.Durat
 }
 
 // reportOldTransaction says what keeps dead rows from being vacuumed.
-func (m *maintenance) reportOldTransaction() query {
-	return func(ctx context.Context) (use func(), err error) {
-		o, found, err := store.OldestHoldup(ctx, m.pool.Jobs())
-		return func() { m.noteOldest(o, found) }, err
-	}
+func (m *maintenance) reportOldTransaction(ctx context.Context) (use func(), err error) {
+	o, found, err := store.OldestHoldup(ctx, m.pool.Jobs())
+	return func() { m.noteOldest(o, found) }, err
 }
 
 func (m *maintenance) noteOldest(o store.Holdup, found bool) {
@@ -251,18 +208,16 @@ func (m *maintenance) noteOldest(o store.Holdup, found bool) {
 }
 
 // countWaiting counts what waits, and what is dead, for the metrics.
-func (m *maintenance) countWaiting() query {
-	return func(ctx context.Context) (use func(), err error) {
-		byKind, byTenant, err := store.CountWaiting(ctx, m.pool.Jobs())
-		if err != nil {
-			return nil, err
-		}
-		dead, err := store.CountDead(ctx, m.pool.Jobs())
-		return func() {
-			if m.metrics.waiting.tenants == 0 {
-				byTenant = nil
-			}
-			m.metrics.waiting.set(m.pool.Name, waitingPool{dead, byKind, byTenant, m.gates.CountWaitedFor(), m.gates.ListShares()})
-		}, err
+func (m *maintenance) countWaiting(ctx context.Context) (use func(), err error) {
+	byKind, byTenant, err := store.CountWaiting(ctx, m.pool.Jobs())
+	if err != nil {
+		return nil, err
 	}
+	dead, err := store.CountDead(ctx, m.pool.Jobs())
+	return func() {
+		if m.metrics.waiting.tenants == 0 {
+			byTenant = nil
+		}
+		m.metrics.waiting.set(m.pool.Name, waitingPool{dead, byKind, byTenant, m.gates.CountWaitedFor(), m.gates.ListShares()})
+	}, err
 }

@@ -61,7 +61,7 @@ func TestHoldupIsReported(t *testing.T) {
 	require.NoError(t, err)
 	b.exec("SELECT pg_current_xact_id()") // it is older than this
 	report := func() {
-		use, err := tm.maintenance.reportOldTransaction()(t.Context())
+		use, err := tm.maintenance.reportOldTransaction(t.Context())
 		require.NoError(t, err)
 		use()
 	}
@@ -96,11 +96,12 @@ func TestOldReportsAreRemovedUntilNoneIsLeft(t *testing.T) {
 	defer b.keeper.Release(tm.lock.Lock)
 	b.exec(`INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, written_at)
 		SELECT n, 1, 1, 'n', now(), now() - interval '1000 days' FROM generate_series(1, ` + strconv.Itoa(maxSlice+1) + `) n`)
+	tm.planDuties(time.Now())
 	trim := &tm.maintenance.reportsDuty
 	planned := time.Now().Add(10 * sweepEvery)
 	remove := func() {
 		trim.due = planned
-		use, err := tm.maintenance.deleteReports()(t.Context())
+		use, err := trim.query(t.Context())
 		require.NoError(t, err)
 		use()
 	}
@@ -129,11 +130,12 @@ func TestWhatIsLeftOfJobsIsRemoved(t *testing.T) {
 	b.exec(`INSERT INTO tenure.job_tag (tenant_id, tag, job_id, gone_at)
 		SELECT 'acme', 'a', n, now() - interval '1000 days' FROM generate_series(1, ` + strconv.Itoa(2*leftoversStep+1) + `) n`)
 	b.exec(`INSERT INTO tenure.unique_period SELECT 'acme', n::text, n, now() FROM generate_series(1, ` + strconv.Itoa(maxSlice+1) + `) n`)
+	tm.planDuties(time.Now())
 	duty := &tm.maintenance.leftoversDuty
 	planned := time.Now().Add(10 * sweepEvery)
 	for range 5 {
 		duty.due = planned
-		use, err := tm.maintenance.deleteLeftovers()(t.Context())
+		use, err := duty.query(t.Context())
 		require.NoError(t, err)
 		use()
 		if duty.due == planned {
@@ -163,8 +165,8 @@ func TestWhatAnOperationCancelsEndsAtOnce(t *testing.T) {
 	require.NoError(t, store.AddOperation(t.Context(), b.db, store.Operation{ID: uuid.New(), Action: store.CancelJobs, Filter: store.DeadFilter{Kind: "nobody.has"}, By: "me"}))
 	later := time.Now().Add(sweepEvery)
 	tm.claimer.canceller.findDuty.due, tm.claimer.canceller.cancelDuty.due = later, later
-	for _, query := range []func() query{tm.operations.step, tm.claimer.canceller.findUnwanted} {
-		use, err := query()(t.Context())
+	for _, query := range []query{tm.operations.step, tm.claimer.canceller.findUnwanted} {
+		use, err := query(t.Context())
 		require.NoError(t, err)
 		use()
 	}

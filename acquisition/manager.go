@@ -87,8 +87,9 @@ func (m *Manager) SetSchedules(all map[string]ScheduleConfig) { m.node.settings.
 // newAcquirer is the acquirer of a pool whose keeper k passes on what it learns to events.
 func (m *Manager) newAcquirer(p *routing.Pool, k *lease.Keeper, events *poolEvents) *acquirer {
 	n, at := m.node, place{p, k, m.log.With(zap.String("pool", p.Name)), m.node.metrics}
-	a := &acquirer{place: at, node: n, inbox: events.inbox, sight: sight{pool: p.Name}, watch: lockWatch{heartbeats: heartbeats{}}}
+	a := &acquirer{place: at, node: n, inbox: events.inbox, watch: lockWatch{heartbeats: heartbeats{}}}
 	a.assistant = &assistant{place: at, cfg: n.cfg, workers: n.workers, elector: n.elector, router: n.router, allotments: &n.allotments, events: events.assigned}
+	a.sight.Store(&Held{Pool: p.Name})
 	p.Breaker.Watch(a.noteReach)
 	a.ctx, a.cancel = context.WithCancel(m.ctx)
 	return a
@@ -280,7 +281,7 @@ func (m *Manager) EnqueueHere(ctx context.Context, pool string, number int, j *s
 // Holds tells whether this node holds the acquire lock of a pool, as far as it knows.
 func (m *Manager) Holds(pool string) bool {
 	a := m.findAcquirer(pool)
-	return a != nil && a.sight.last().Holding
+	return a != nil && a.sight.Load().Holding
 }
 
 // Receive takes a message from another node. One about a pool that does not run here is
@@ -352,7 +353,7 @@ func (m *Manager) Locks() []Held {
 	all := m.listAcquirers()
 	out := make([]Held, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, all[name].sight.last())
+		out = append(out, *all[name].sight.Load())
 	}
 	return out
 }

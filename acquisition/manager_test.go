@@ -43,7 +43,7 @@ func TestHintIsSentOnOnce(t *testing.T) {
 	} {
 		e := &fakeElector{sendErr: c.sendErr}
 		a := newIdleAcquirer(e)
-		a.sight.note(c.seen)
+		a.sight.Store(&c.seen)
 		a.takeHint(Hint{Pool: "main", Lanes: lanes, Forwarded: c.forwarded})
 		var want []string
 		if c.sent {
@@ -119,7 +119,7 @@ func TestManagerReceives(t *testing.T) {
 	require.Error(t, m.Receive(MessageCapacity, "b-1", []byte("{}")))
 	require.Equal(t, mail{}, in.take())
 
-	a.sight.note(Held{Holding: true, Holder: "me", Epoch: 7})
+	a.sight.Store(&Held{Pool: "main", Holding: true, Holder: "me", Epoch: 7})
 	require.True(t, m.Holds("main"))
 	require.False(t, m.Holds("other"))
 	require.Equal(t, []Held{{Pool: "main", Holding: true, Holder: "me", Epoch: 7}}, m.Locks())

@@ -48,23 +48,3 @@ type Held struct {
 	Holder  string // member; "" unknown or nobody
 	Epoch   int64
 }
-
-// sight is how a pool's lock stood when this node last saw it. Safe for concurrent use.
-type sight struct {
-	pool string
-	held atomic.Pointer[Held] // nil: that is not known
-}
-
-// note notes how the lock stands.
-func (s *sight) note(h Held) {
-	h.Pool = s.pool
-	s.held.Store(&h)
-}
-
-// last is how the lock stood.
-func (s *sight) last() Held {
-	if h := s.held.Load(); h != nil {
-		return *h
-	}
-	return Held{Pool: s.pool}
-}

@@ -29,35 +29,33 @@ func (o *operations) listDuties(now time.Time) []*duty {
 	o.stepDuty = duty{name: "operations in the background", every: fixed(tendEvery), due: now.Add(burst), query: o.step}
 	return []*duty{
 		&o.stepDuty,
-		{name: "operations to be forgotten", every: fixed(10 * sweepEvery), due: now.Add(sweepEvery), query: o.forget},
+		{name: "operations to be forgotten", every: fixed(10 * sweepEvery), due: now.Add(sweepEvery), query: only(o.forget)},
 	}
 }
 
 // step does the next step if one is due. While an operation goes on, it takes a tenth of the time at most,
 // without the time for which it has waited for locks.
-func (o *operations) step() query {
-	return func(ctx context.Context) (use func(), err error) {
-		var took time.Duration
-		some, in, err := store.OperationDue(ctx, o.pool.Jobs())
-		var lanes []store.Lane
-		if err == nil && some && in <= 0 {
-			if lanes, took, err = o.doStep(ctx); err == nil {
-				some, in, err = store.OperationDue(ctx, o.pool.Jobs())
-			}
+func (o *operations) step(ctx context.Context) (use func(), err error) {
+	var took time.Duration
+	some, in, err := store.OperationDue(ctx, o.pool.Jobs())
+	var lanes []store.Lane
+	if err == nil && some && in <= 0 {
+		if lanes, took, err = o.doStep(ctx); err == nil {
+			some, in, err = store.OperationDue(ctx, o.pool.Jobs())
 		}
-		return func() {
-			o.some = some
-			if took > 0 { // it may have asked for waiting jobs that no page shows, as no node has a handler
-				o.lookForUnwanted.ask()
-			}
-			for _, l := range lanes {
-				o.lanes.See(l)
-			}
-			if some {
-				o.stepDuty.due = time.Now().Add(max(min(in, tendEvery), dutyFactor*took))
-			}
-		}, err
 	}
+	return func() {
+		o.some = some
+		if took > 0 { // it may have asked for waiting jobs that no page shows, as no node has a handler
+			o.lookForUnwanted.ask()
+		}
+		for _, l := range lanes {
+			o.lanes.See(l)
+		}
+		if some {
+			o.stepDuty.due = time.Now().Add(max(min(in, tendEvery), dutyFactor*took))
+		}
+	}, err
 }
 
 // doStep does a step. One that needs a unique key that a transaction holds, or what cannot be read, is done in ever
@@ -81,8 +79,6 @@ func (o *operations) doStep(ctx context.Context) (lanes []store.Lane, took time.
 }
 
 // forget forgets operations that ended long ago.
-func (o *operations) forget() query {
-	return func(ctx context.Context) (use func(), err error) {
-		return nil, store.TrimOperations(ctx, o.pool.Jobs(), operationsKept)
-	}
+func (o *operations) forget(ctx context.Context) error {
+	return store.TrimOperations(ctx, o.pool.Jobs(), operationsKept)
 }

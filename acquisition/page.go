@@ -6,7 +6,6 @@ import (
 
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/routing"
 )
 
 // mostAhead bounds how many pages are read ahead, one after the other, before the term does
@@ -33,7 +32,7 @@ const pageSoon = 20 * time.Millisecond
 // pageReader reads pages, and learns how to have their payloads printed by how long that took lately. A tenant may have
 // nothing but large ones, of which a full page takes a tenth of a second.
 type pageReader struct {
-	pool      *routing.Pool
+	place
 	peers     *peers
 	room      int64         // bytes of a page
 	without   time.Duration // what a page took that had next to nothing to be printed: the way to the database and back

@@ -19,12 +19,10 @@ import (
 // for a whole cluster costs one reader of the queue.
 type peers struct {
 	place
+	*work
 	fence    store.Fence
 	elector  Elector
 	settings *settings
-	lanes    *schedule.Lanes
-	inFlight *schedule.InFlight
-	keys     *schedule.Keys
 	timers   *timers
 	sweep    *duty // of the rereader
 

@@ -11,13 +11,12 @@ import (
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
-	"github.com/tenurehq/tenure/routing"
 )
 
 // quarantineClaimer claims the jobs of the quarantine, one by one.
 type quarantineClaimer struct {
+	place
 	*work
-	pool       *routing.Pool
 	lock       *holding
 	workers    *execution.Workers
 	settings   *settings

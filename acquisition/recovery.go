@@ -20,11 +20,9 @@ const maxLosses = store.MaxLosses
 // term are over.
 type recovery struct {
 	place
+	*work
 	lock       *holding
 	cfg        Config
-	inFlight   *schedule.InFlight
-	gates      *schedule.Gates
-	keys       *schedule.Keys
 	sweep      *duty // of the rereader
 	olderDuty  duty
 	heartbeats heartbeats

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/routing"
 )
 
 // maxLanes bounds how many lanes one look goes through: the next one goes on behind them.
@@ -18,8 +17,8 @@ const maxWoken = 100
 
 // rereader finds what no hint tells of: jobs behind cursors, and lanes.
 type rereader struct {
+	place
 	*work
-	pool     *routing.Pool
 	lock     *holding
 	settings *settings
 	idleWait time.Duration
@@ -47,10 +46,10 @@ const wholeEvery = 10
 
 // listDuties are those of the rereader.
 func (r *rereader) listDuties(now time.Time) []*duty {
-	r.sweepDuty = duty{name: "jobs that came back", every: fixed(sweepEvery), due: now.Add(sweepEvery), query: r.sweep, onFailure: r.parts.shorten}
-	r.rewindDuty = duty{name: "jobs behind the cursors", every: fixed(tendEvery), due: now, query: r.rewind}
-	r.discoverDuty = duty{name: "lanes with jobs", every: r.discoverEvery, due: now, query: r.discover}
-	return []*duty{&r.sweepDuty, &r.rewindDuty, &r.discoverDuty, {name: "quotas of tenants", every: r.quotasEvery, due: firstSweep(now), query: r.checkQuotas}}
+	r.sweepDuty = duty{name: "jobs that came back", every: fixed(sweepEvery), due: now.Add(sweepEvery), prepare: r.sweep, onFailure: r.parts.shorten}
+	r.rewindDuty = duty{name: "jobs behind the cursors", every: fixed(tendEvery), due: now, prepare: r.rewind}
+	r.discoverDuty = duty{name: "lanes with jobs", every: r.discoverEvery, due: now, prepare: r.discover}
+	return []*duty{&r.sweepDuty, &r.rewindDuty, &r.discoverDuty, {name: "quotas of tenants", every: r.quotasEvery, due: firstSweep(now), query: only(r.checkQuotas)}}
 }
 
 // sweep looks behind every cursor, from its lane's start: the safety net under them, and the
@@ -164,10 +163,8 @@ func (r *rereader) discoverEvery() time.Duration {
 func (r *rereader) quotasEvery() time.Duration { return max(tendEvery, r.discoverEvery()) }
 
 // checkQuotas notes which tenants are to have no more jobs added.
-func (r *rereader) checkQuotas() query {
-	return func(ctx context.Context) (use func(), err error) {
-		return nil, store.CheckQuotas(ctx, r.pool.Jobs())
-	}
+func (r *rereader) checkQuotas(ctx context.Context) error {
+	return store.CheckQuotas(ctx, r.pool.Jobs())
 }
 
 func (r *rereader) addLanes(found store.LanesFound) {

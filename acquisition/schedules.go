@@ -42,7 +42,7 @@ const (
 
 // plan has it look, beside all else.
 func (s *schedules) plan(now time.Time) {
-	s.next = duty{name: "due schedules", every: fixed(s.every), due: now.Add(burst), query: s.look}
+	s.next = duty{name: "due schedules", every: fixed(s.every), due: now.Add(burst), prepare: s.look}
 	s.beside.plan([]*duty{&s.next})
 }
 

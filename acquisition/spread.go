@@ -48,7 +48,7 @@ const (
 
 // listDuties are those of the spreader.
 func (s *spreader) listDuties(now time.Time) []*duty {
-	s.spreadDuty = duty{name: "schedules of the configuration and of every tenant", every: fixed(sweepEvery), due: now.Add(burst), query: s.spread}
+	s.spreadDuty = duty{name: "schedules of the configuration and of every tenant", every: fixed(sweepEvery), due: now.Add(burst), prepare: s.spread}
 	return []*duty{&s.spreadDuty}
 }
 

@@ -142,26 +142,24 @@ func (t *timers) seeFired(fired []store.Fired) (n int) {
 
 // resumeJobs resumes suspended jobs whose time has come. It is asked for when
 // some are found to be due.
-func (t *timers) resumeJobs() query {
-	return func(ctx context.Context) (use func(), err error) {
-		resumed, err := store.ResumeDue(ctx, t.pool.Jobs(), maxSlice)
-		if damaged := (*store.DamagedError)(nil); errors.As(err, &damaged) {
-			return func() {
-				t.damaged.setAsideAll(err)
-				t.resumeDuty.ask()
-			}, nil
-		}
+func (t *timers) resumeJobs(ctx context.Context) (use func(), err error) {
+	resumed, err := store.ResumeDue(ctx, t.pool.Jobs(), maxSlice)
+	if damaged := (*store.DamagedError)(nil); errors.As(err, &damaged) {
 		return func() {
-			for _, r := range resumed {
-				if r.DueIn == nil {
-					t.lanes.See(r.Lane)
-				} else {
-					t.expect(time.Now().Add(time.Duration(*r.DueIn) * time.Millisecond))
-				}
-			}
-			if len(resumed) == maxSlice {
-				t.resumeDuty.ask()
-			}
-		}, err
+			t.damaged.setAsideAll(err)
+			t.resumeDuty.ask()
+		}, nil
 	}
+	return func() {
+		for _, r := range resumed {
+			if r.DueIn == nil {
+				t.lanes.See(r.Lane)
+			} else {
+				t.expect(time.Now().Add(time.Duration(*r.DueIn) * time.Millisecond))
+			}
+		}
+		if len(resumed) == maxSlice {
+			t.resumeDuty.ask()
+		}
+	}, err
 }

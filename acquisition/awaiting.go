@@ -13,15 +13,16 @@ import (
 // another, however many jobs a batch has. It is done by background queries.
 type settler struct {
 	place
-	fence     store.Fence
-	every     time.Duration
-	timers    *timers
+	fence  store.Fence
+	every  time.Duration
+	timers *timers
+
+	settleDuty, missedDuty, completeDuty, forgetDuty duty
+
 	some      bool                // there are jobs that await others
 	cursor    store.AwaitedCursor // of the look for ends that were not noted
 	lastOpen  job.ID              // up to which awaiting jobs were looked at
 	forgotten store.ClosedPlace   // up to where what was awaited is forgotten
-
-	settleDuty, missedDuty, completeDuty, forgetDuty duty
 }
 
 // listDuties are those of the settler. Ends may have been noted in vain before the term.

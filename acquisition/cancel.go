@@ -19,12 +19,14 @@ const cancelStep = 500
 type canceller struct {
 	place
 	*work
-	lock                 *holding
-	duties               *duties
-	sweep                *duty // of the rereader
+	lock   *holding
+	duties *duties
+	sweep  *duty // of the rereader
+
 	findDuty, cancelDuty duty
-	lastAsked            int64          // up to which id unwanted jobs were looked for
-	found                store.Unwanted // to be cancelled
+
+	lastAsked int64          // up to which id unwanted jobs were looked for
+	found     store.Unwanted // to be cancelled
 }
 
 // listDuties are those of the canceller: in the loop, and beside it.

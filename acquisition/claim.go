@@ -30,7 +30,8 @@ type claimer struct {
 	canceller   *canceller
 	damaged     *damagedJobs
 	sweep       *duty // of the rereader
-	headsFirst  bool  // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
+
+	headsFirst bool // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
 }
 
 // claimJobs claims as many jobs as there is capacity for and some are waiting, and hands them
@@ -364,7 +365,8 @@ type limits struct {
 	place
 	*work
 	settings *settings
-	shared   *map[string][]store.Limit // with these of the settings the gates were set
+
+	shared *map[string][]store.Limit // with these of the settings the gates were set
 }
 
 // read reads the limits unless they are known.

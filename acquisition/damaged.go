@@ -12,6 +12,7 @@ import (
 // damagedJobs are those of a pool that cannot be read.
 type damagedJobs struct {
 	place
+
 	said map[job.ID]bool // to be set aside
 }
 

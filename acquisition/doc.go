@@ -46,6 +46,13 @@
 //	                         the claim goes with its last job
 //	poolEvents.Finished      the term forgets the job, or expects its timer
 //
+// # The parts of a term
+//
+// newTerm puts a term together. Each part of it names first what it uses: its place, the lock or only
+// the fence of that, the work or only its lanes, and other parts. What it owns comes after that, with the
+// duties that it plans when a term begins. A part that finds out that another's duty is due sooner has
+// that duty, and asks for it.
+//
 // # What it promises
 //
 // Gossip only proposes: whether this node may claim is decided by the row of the acquire lock,
@@ -65,16 +72,15 @@
 //
 // # Who uses what
 //
-// Each pool has one goroutine, which runs its acquirer and its term; the parts of a term share the
-// holding without a lock. Three others come and go. The assistant has one while another node's
+// Each pool has one goroutine, which runs its acquirer and its term; the parts of a term share its
+// work without a lock. Three others come and go. The assistant has one while another node's
 // holder invites this one. A term has one for its background query, of which one is under way at a
 // time, and one for the page that it reads. These two hand over what they have found, and touch
-// nothing of the term's.
+// nothing of the term's but what only they use.
 //
-// All other goroutines reach only this: the inbox, the peer events, the lock as last seen, the
-// channel for direct jobs, and what all pools of the node share (balance, quarantine limit,
-// allotments, and settings that are replaced as a whole). Where a mutex guards it, that is its own,
-// and no other one is held with it.
+// All other goroutines reach only this: the inbox, the peer events, the lock as last seen, and what
+// all pools of the node share (balance, quarantine limit, allotments, and settings that are
+// replaced as a whole). Where a mutex guards it, that is its own, and no other one is held with it.
 //
 // # What it leaves to others
 //

@@ -36,7 +36,8 @@ type dispatcher struct {
 	settings *settings
 	horizon  *schedule.Horizon
 	peers    *peers
-	claimed  bool // some claim was committed in this term
+
+	claimed bool // some claim was committed in this term
 }
 
 // assign shares out what was picked: as many calls to this node as it has slots for, the rest to

@@ -27,12 +27,13 @@ import (
 // handover is how a term passes its lock on.
 type handover struct {
 	place
-	lock      *holding
-	elector   Elector
-	balance   *balance
-	sight     *atomic.Pointer[Held] // how the lock was last seen
-	offers    *offers
-	recovery  *recovery
+	lock     *holding
+	elector  Elector
+	balance  *balance
+	sight    *atomic.Pointer[Held] // how the lock was last seen
+	offers   *offers
+	recovery *recovery
+
 	checkDuty duty
 	departing *departure // nil: the lock is not about to be released
 	unmoved   time.Time  // when another node was last elected and did not take the lock

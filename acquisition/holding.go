@@ -47,7 +47,8 @@ func (h *holding) verify(ctx context.Context, p *routing.Pool) error {
 	return err
 }
 
-// work is what a term knows of the jobs of its pool: of those that wait, and of those in flight.
+// work is what a term knows of the jobs of its pool: of those that wait, and of those in flight. Parts
+// that use more than one of these have all.
 type work struct {
 	lanes      *schedule.Lanes
 	inFlight   *schedule.InFlight
@@ -70,9 +71,10 @@ type idleness struct {
 	cfg        Config
 	session    *lease.Session
 	operations *operations
-	inherited  bool      // the last holder dozed, or there was none
-	quiet      time.Time // since when
-	dozed      bool      // the term was dozing when it ended
+
+	inherited bool      // the last holder dozed, or there was none
+	quiet     time.Time // since when
+	dozed     bool      // the term was dozing when it ended
 }
 
 // mayDoze tells whether nothing has been going on for a while.

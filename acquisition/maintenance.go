@@ -18,7 +18,8 @@ import (
 // is done by background queries.
 type maintenance struct {
 	place
-	gates   *schedule.Gates
+	gates *schedule.Gates
+
 	oldest  oldTransaction
 	lastTag store.TagPlace
 	sizes   map[time.Time]int64 // of the days' partitions, when their indexes were last brought up to date

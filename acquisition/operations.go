@@ -17,8 +17,9 @@ type operations struct {
 	place
 	lanes           *schedule.Lanes
 	lookForUnwanted *duty // of the canceller
-	stepDuty        duty
-	some            bool // are under way
+
+	stepDuty duty
+	some     bool // are under way
 }
 
 // operationsKept is how long those that have ended can be looked at.

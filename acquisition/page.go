@@ -33,7 +33,8 @@ const pageSoon = 20 * time.Millisecond
 // nothing but large ones, of which a full page takes a tenth of a second.
 type pageReader struct {
 	place
-	peers     *peers
+	peers *peers
+
 	room      int64         // bytes of a page
 	without   time.Duration // what a page took that had next to nothing to be printed: the way to the database and back
 	slowUntil time.Time     // one by one until then

@@ -21,9 +21,10 @@ const maxLosses = store.MaxLosses
 type recovery struct {
 	place
 	*work
-	lock       *holding
-	cfg        Config
-	sweep      *duty // of the rereader
+	lock  *holding
+	cfg   Config
+	sweep *duty // of the rereader
+
 	olderDuty  duty
 	heartbeats heartbeats
 	reaping    bool // a session with claims has not been heard of for a while

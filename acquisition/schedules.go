@@ -24,8 +24,9 @@ type schedules struct {
 	every  time.Duration
 	give   func(context.Context, *store.NewJob) (store.Given, error) // what its kind gives to a job
 	lanes  *schedule.Lanes
-	fire   *duty   // of timers
-	spread *duty   // of the spreader
+	fire   *duty // of timers
+	spread *duty // of the spreader
+
 	beside *duties // looks, which no other query shall keep waiting
 	next   duty    // the next look
 	slice  slice

@@ -20,10 +20,11 @@ import (
 // nothing about runs that are due.
 type spreader struct {
 	place
-	router     *routing.Router
-	settings   *settings
-	termBegan  time.Time
-	fire       *duty // of timers
+	router    *routing.Router
+	settings  *settings
+	termBegan time.Time
+	fire      *duty // of timers
+
 	spreadDuty duty
 	began      time.Time                       // of the last query; zero: there was none in this term
 	clock      time.Time                       // what the database's clock showed when the term began, as one may conclude from the last look at it; zero: schedules are to go on from now

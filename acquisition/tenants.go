@@ -15,8 +15,9 @@ import (
 type homes struct {
 	place
 	*work
-	router     *routing.Router
-	sweep      *duty           // of the rereader
+	router *routing.Router
+	sweep  *duty // of the rereader
+
 	applied    int64           // how many configurations had come into force when tenants were resolved
 	unroutable map[string]bool // tenants already logged as unroutable, mostNamed at most
 }

@@ -287,7 +287,7 @@ func TestAcquirerHeedsANewIncarnation(t *testing.T) {
 	require.ErrorIs(t, tm.lock.verify(t.Context(), tm.pool), store.ErrNewIncarnation)
 	req := store.NewClaimRequest(0, 1)
 	req.Add(1, tm.lock.Fence().Incarnation)
-	_, err := tm.claimer.dispatcher.commit(t.Context(), req)
+	_, err := tm.claimer.dispatcher.commit(t.Context(), tm.pool.Jobs(), req)
 	require.ErrorIs(t, err, store.ErrFenced)
 	within(t, tm.held.Done()) // with the next renewal
 	require.ErrorIs(t, context.Cause(tm.held), store.ErrNewIncarnation)

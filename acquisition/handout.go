@@ -120,13 +120,20 @@ func (d *dispatcher) handOut(ctx context.Context, removals int64, as []assignmen
 	if len(as) == 0 {
 		return 0, nil
 	}
+	waits, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	conn, err := d.pool.Jobs().Acquire(waits) // first: while it is waited for, nothing is unsure
+	if err != nil {
+		return 0, d.pool.Blame(err)
+	}
+	defer conn.Release()
 	here := as[0].peer == nil
 	if here {
 		defer d.lock.session.BeginClaim()()
 	}
 	req := d.requestClaims(removals, as)
 	req.Spend(d.gates.Spend(time.Now(), eachRecord(as)))
-	made, err := d.commit(ctx, req)
+	made, err := d.commit(ctx, conn, req)
 	if err != nil && (here || !errors.Is(err, store.ErrFenced)) {
 		return 0, err
 	}
@@ -306,19 +313,14 @@ func (d *dispatcher) noteAssigned(a assignment, claims madeClaims) {
 
 // commit makes claims. An error other than ErrFenced leaves it open whether they stand, and
 // ends the term: see errUnsure.
-func (d *dispatcher) commit(ctx context.Context, r *store.ClaimRequest) ([]store.Claimed, error) {
+func (d *dispatcher) commit(ctx context.Context, db store.DB, r *store.ClaimRequest) ([]store.Claimed, error) {
 	if !d.lock.Trusted() {
 		return nil, lease.ErrTrustOver
 	}
-	conn, err := d.pool.Jobs().Acquire(ctx) // first: while it is waited for, nothing is unsure
-	if err != nil {
-		return nil, d.pool.Blame(err)
-	}
-	defer conn.Release()
 	// Not to be cut short by a stop: the reply would be lost for nothing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
 	defer cancel()
-	made, err := store.InsertClaims(ctx, conn, d.lock.Fence(), r)
+	made, err := store.InsertClaims(ctx, db, d.lock.Fence(), r)
 	switch {
 	case err == nil:
 		d.claimed = true

@@ -99,7 +99,8 @@ func (h *handle) begin(ctx context.Context) error {
 }
 
 // noteBegun takes in how the transaction has begun. What Postgres answers makes the transaction void, whatever
-// the handler makes of it. A connection that broke instead is a statement's failure like others.
+// the handler makes of it. A connection that broke instead is a statement's failure like others, and so is that
+// the handler's own context ended the statement while the transaction began: it has failed then, and stays so.
 func (h *handle) noteBegun(err error) error {
 	if err == nil {
 		h.opening = nil
@@ -111,16 +112,21 @@ func (h *handle) noteBegun(err error) error {
 	if gone == nil {
 		gone = fmt.Errorf("open a transaction for tenant %q: %w%s", t.ID, err, placeMend(err, t, h.conn.Config().User))
 	}
-	if errors.As(err, &answer) {
+	if errors.As(err, &answer) && answer.Code != codeCancelled && answer.Code != codeInFailed {
 		h.void = gone
 	}
 	return gone
 }
 
+const (
+	codeCancelled = "57014" // query_canceled
+	codeInFailed  = "25P02" // in_failed_sql_transaction
+)
+
 // whyVoid says why nothing that the handler did counts: the transaction did not begin, or a statement went out
-// with types that have changed. nil also while another goroutine, which the handler has left behind, is in a
-// call: nobody knows then.
-func (h *handle) whyVoid() error {
+// with types that have changed. With begin it has the transaction begin, if the handler has sent nothing. nil also
+// while another goroutine, which the handler has left behind, is in a call: nobody knows then.
+func (h *handle) whyVoid(ctx context.Context, begin bool) error {
 	if !h.revoked {
 		select {
 		case h.lock <- struct{}{}:
@@ -128,6 +134,9 @@ func (h *handle) whyVoid() error {
 		default:
 			return nil
 		}
+	}
+	if begin {
+		_ = h.begin(ctx) // the connection's own failure is told apart later
 	}
 	return h.void
 }

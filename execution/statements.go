@@ -22,74 +22,96 @@ import (
 // memory is how statements of tenants were described when they were last sent. Safe for concurrent use.
 type memory struct {
 	mu       sync.Mutex
-	now, old map[statement]*pgconn.StatementDescription // guarded by mu; now is old once it is full
+	now, old map[statement]remembered // guarded by mu; now is old once it is full
 }
 
 // statement is one of a tenant's schema.
 type statement struct{ pool, schema, sql string }
 
-// Bounds of what is remembered: statements in each half, and bytes of each one's text.
+type remembered struct {
+	as      *pgconn.StatementDescription
+	changes int // how often it was found to be another one
+}
+
+// Bounds of what is remembered: statements in each half, bytes of each one's text, and how often one may change:
+// that of a type which each job makes for itself changes each time.
 const (
 	mostRemembered = 4096
 	longestText    = 2048
+	mostChanges    = 3
 )
 
+// find returns nil for a statement that was not described yet, or that changes often.
 func (m *memory) find(s statement) *pgconn.StatementDescription {
-	if m == nil {
-		return nil
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if d := m.now[s]; d != nil {
-		return d
+	r := m.recall(s)
+	if r.changes > mostChanges {
+		return nil
 	}
-	d := m.old[s]
-	if d != nil {
-		m.keep(s, d)
-	}
-	return d
+	return r.as
 }
 
+// note remembers how a statement was described, unless its text is long.
 func (m *memory) note(s statement, d *pgconn.StatementDescription) {
-	if m == nil || len(s.sql) > longestText {
+	if len(s.sql) > longestText {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.keep(s, d)
+	r := m.recall(s)
+	if r.as != nil && !isSame(r.as, d) {
+		r.changes++
+	}
+	r.as = d
+	s.sql = strings.Clone(s.sql) // it may be part of a long text
+	m.keep(s, r)
+}
+
+// recall has mu held.
+func (m *memory) recall(s statement) remembered {
+	r, known := m.now[s]
+	if !known {
+		if r, known = m.old[s]; known {
+			m.keep(s, r)
+		}
+	}
+	return r
 }
 
 // keep has mu held.
-func (m *memory) keep(s statement, d *pgconn.StatementDescription) {
+func (m *memory) keep(s statement, r remembered) {
 	if m.now == nil || len(m.now) >= mostRemembered {
-		m.now, m.old = map[statement]*pgconn.StatementDescription{}, m.now
+		m.now, m.old = map[statement]remembered{}, m.now
 	}
-	m.now[s] = d
+	m.now[s] = r
 }
 
 // errTypesChanged is returned for a statement that was sent with types which are not those of its tables
 // any more.
 var errTypesChanged = errors.New("the types that this statement takes or returns have changed since it was last sent: the job runs again at once")
 
-// isSame tells whether a statement takes and returns what it did.
+// isSame tells whether a statement takes and returns what it did, be it of another table.
 func isSame(a, b *pgconn.StatementDescription) bool {
-	return slices.Equal(a.ParamOIDs, b.ParamOIDs) && slices.Equal(a.Fields, b.Fields)
+	return slices.Equal(a.ParamOIDs, b.ParamOIDs) && slices.EqualFunc(a.Fields, b.Fields, func(a, b pgconn.FieldDescription) bool {
+		return a.Name == b.Name && a.DataTypeOID == b.DataTypeOID && a.TypeModifier == b.TypeModifier
+	})
 }
 
 // exec is query for callers who want no rows. What may be several statements is sent as such, as by pgx. The handle
 // is entered.
 func (h *handle) exec(ctx context.Context, sql string, args []any) (pgconn.CommandTag, error) {
-	text, values, ok, err := rewrite(ctx, sql, args)
+	sql, args, ours, err := h.rewrite(ctx, sql, args)
 	switch {
 	case err != nil:
 		return pgconn.CommandTag{}, err
-	case !ok || len(values) == 0 && !isSingle(text) || !h.mayAnticipate():
+	case !ours || len(args) == 0 && !(h.opening != nil && isSingle(sql)):
 		if err := h.begin(ctx); err != nil {
 			return pgconn.CommandTag{}, err
 		}
 		return h.conn.Exec(ctx, sql, args...)
 	}
-	rows, err := h.send(ctx, text, values)
+	rows, err := h.send(ctx, sql, args)
 	if err != nil {
 		return pgconn.CommandTag{}, err
 	}
@@ -99,17 +121,17 @@ func (h *handle) exec(ctx context.Context, sql string, args []any) (pgconn.Comma
 
 // query sends a statement of the handler's. The handle is entered.
 func (h *handle) query(ctx context.Context, sql string, args []any) (pgx.Rows, error) {
-	text, values, ok, err := rewrite(ctx, sql, args)
+	sql, args, ours, err := h.rewrite(ctx, sql, args)
 	switch {
 	case err != nil:
 		return nil, err
-	case !ok || !h.mayAnticipate():
+	case !ours:
 		if err := h.begin(ctx); err != nil {
 			return nil, err
 		}
 		return h.conn.Query(ctx, sql, args...)
 	}
-	return h.send(ctx, text, values)
+	return h.send(ctx, sql, args)
 }
 
 // mayAnticipate tells whether statements may be sent as they were described before. A handler that has prepared
@@ -125,21 +147,26 @@ func isSingle(sql string) bool {
 	return false
 }
 
-// rewrite does what a rewriter that leads the arguments says; !ok: pgx has to read them.
-func rewrite(ctx context.Context, sql string, args []any) (text string, values []any, ok bool, err error) {
-	if len(args) > 0 {
-		if w, is := args[0].(pgx.QueryRewriter); is {
-			if len(args) > 1 && isOption(args[1]) {
-				return "", nil, false, nil
-			}
-			if sql, args, err = w.RewriteQuery(ctx, nil, sql, args[1:]); err != nil {
-				return "", nil, false, fmt.Errorf("rewrite query failed: %w", err)
-			}
-		} else if isOption(args[0]) {
-			return "", nil, false, nil
-		}
+// rewrite does what a rewriter that leads the arguments says; !ours: it did nothing, as pgx has to send the
+// statement.
+func (h *handle) rewrite(ctx context.Context, sql string, args []any) (text string, values []any, ours bool, err error) {
+	if !h.mayAnticipate() || sql == "" {
+		return sql, args, false, nil
 	}
-	return sql, args, sql != "", nil
+	if len(args) == 0 {
+		return sql, args, true, nil
+	}
+	w, rewrites := args[0].(pgx.QueryRewriter)
+	switch {
+	case !rewrites:
+		return sql, args, !isOption(args[0]), nil
+	case len(args) > 1 && isOption(args[1]):
+		return sql, args, false, nil
+	}
+	if sql, args, err = w.RewriteQuery(ctx, nil, sql, args[1:]); err != nil {
+		err = fmt.Errorf("rewrite query failed: %w", err)
+	}
+	return sql, args, true, err
 }
 
 // isOption tells whether an argument is one that pgx takes for itself.
@@ -194,7 +221,8 @@ func (h *handle) describe(ctx context.Context, s statement) (*pgconn.StatementDe
 func (h *handle) sendAsBefore(ctx context.Context, s statement, known *pgconn.StatementDescription, args *pgx.ExtendedQueryBuilder) (pgx.Rows, error) {
 	p, opening := h.startPipeline(ctx)
 	p.SendPrepare("", s.sql, nil)
-	p.SendQueryStatement(known, args.ParamValues, args.ParamFormats, args.ResultFormats)
+	sent := *known // its fields are read when its answer is
+	p.SendQueryStatement(&sent, args.ParamValues, args.ParamFormats, args.ResultFormats)
 	d, err := h.readDescription(p, opening)
 	if err == nil && !isSame(d, known) {
 		h.memory.note(s, d)
@@ -202,6 +230,7 @@ func (h *handle) sendAsBefore(ctx context.Context, s statement, known *pgconn.St
 	}
 	var answer any
 	if err == nil {
+		sent.Fields = d.Fields
 		answer, err = p.GetResults()
 	}
 	if err != nil {

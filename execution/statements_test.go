@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -89,7 +90,7 @@ func TestTypesThatHaveChanged(t *testing.T) {
 		})
 		inTx(r, "write-or-discard", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
 			calls.Add(1)
-			if _, err := tx.Exec(ctx, "INSERT INTO value (v) VALUES ($1)", 7); err != nil {
+			if _, err := tx.Exec(ctx, "INSERT INTO value AS it (v) VALUES ($1)", 7); err != nil {
 				return job.Discard(err)
 			}
 			return nil
@@ -124,6 +125,102 @@ func TestTypesThatHaveChanged(t *testing.T) {
 			}
 		}
 		c.asOwner(t, "alpha", "DROP TABLE value")
+	}
+}
+
+// A table that each job makes for itself has another identity each time, and the same types. Where the types
+// differ each time, too, a few jobs run twice, and then none.
+func TestTablesOfAJob(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "table", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			calls.Add(1)
+			if _, err := tx.Exec(ctx, "CREATE TEMP TABLE mine (n bigint) ON COMMIT DROP"); err != nil {
+				return err
+			}
+			var n int64
+			err := tx.QueryRow(ctx, "INSERT INTO mine (n) VALUES ($1) RETURNING n", 7).Scan(&n)
+			if err == nil && n != 7 {
+				err = errors.New("what was written is not returned")
+			}
+			return err
+		})
+		inTx(r, "type", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			calls.Add(1)
+			if _, err := tx.Exec(ctx, "CREATE TYPE pg_temp.mood AS ENUM ('well')"); err != nil {
+				return err
+			}
+			var mood string
+			err := tx.QueryRow(ctx, "SELECT $1::pg_temp.mood", "well").Scan(&mood)
+			if err == nil {
+				_, err = tx.Exec(ctx, "DROP TYPE pg_temp.mood")
+			}
+			return err
+		})
+	})
+	c.start()
+	for kind, most := range map[string]int64{"table": 0, "type": mostChanges + 1} {
+		var twice int64
+		for range 2 * mostChanges {
+			calls.Store(0)
+			e := c.run(t, kind, c.tenants["alpha"], "")
+			require.Equal(t, "in tx", e.how, "%s: %v", kind, e.outcome.Err)
+			twice += calls.Load() - 1
+		}
+		require.Equal(t, most, twice, kind)
+	}
+}
+
+// Rows that a statement sent as before fails to give in the middle, or that nobody reads to their end, leave the
+// transaction as pgx does.
+func TestRowsThatEndEarly(t *testing.T) {
+	t.Parallel()
+	const series = "SELECT 10 / ($1::int - i) FROM generate_series(1, 1000) AS i"
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "fails", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			rows, err := tx.Query(ctx, series, 500)
+			if err != nil {
+				return err
+			}
+			_, err = pgx.CollectRows(rows, pgx.RowTo[int])
+			return err
+		})
+		inTx(r, "closed", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			rows, err := tx.Query(ctx, series, 5000)
+			if err != nil {
+				return err
+			}
+			rows.Next()
+			rows.Close()
+			_, err = tx.Exec(ctx, addEffect)
+			return errors.Join(rows.Err(), err)
+		})
+		inTx(r, "open", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			rows, err := tx.Query(ctx, series, 5000)
+			if err == nil {
+				rows.Next()
+			}
+			return err
+		})
+		inTx(r, "cancelled", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			_, err := tx.Exec(ctx, "SELECT pg_sleep($1)", 60)
+			return job.Discard(err)
+		})
+	})
+	c.start()
+	for range 2 {
+		for kind, says := range map[string]string{"fails": "division by zero", "open": "open rows", "cancelled": "cancel", "closed": ""} {
+			e := c.run(t, kind, c.tenants["alpha"], "")
+			if says == "" {
+				require.Equal(t, "in tx", e.how, "%s: %v", kind, e.outcome.Err)
+				continue
+			}
+			require.ErrorContains(t, e.outcome.Err, says)
+			require.Equal(t, kind == "cancelled", e.outcome.State == job.Dead, "%s: %v", kind, e.outcome.State)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -91,23 +92,26 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 	}
 	r.slot.setTx(tx)
 	defer r.slot.setTx(nil) // before it is closed
-	err = r.handleJob(context.WithValue(ctx, txKey{}, tx))
+	panicked, err := r.handleOrPanic(context.WithValue(ctx, txKey{}, tx))
 	r.slot.setTx(nil)
-	tx.handle.returned = true
-	if void := tx.handle.whyVoid(); void != nil { // whatever the handler has made of that
+	tx.handle.returned = !panicked
+	done := r.listDone()
+	if void := tx.handle.whyVoid(ctx, err != nil || len(done) == 0); void != nil { // whatever the handler has made of that
 		r.ends = nil
 		return false, r.notBegun(ctx, void)
+	}
+	if panicked {
+		return false, err
 	}
 	r.failed = tx.handle.failed(ctx)
 	if err != nil {
 		return false, classify(err, r.failed)
 	}
-	done := r.listDone()
 	if len(done) == 0 { // nothing would tie to a job's end what the handler did
 		return false, nil
 	}
 	if err := tx.commit(ctx, c.Owner.FinishInTx(done), c.Owner.FinishError); err != nil {
-		if void := tx.handle.whyVoid(); void != nil {
+		if void := tx.handle.whyVoid(ctx, false); void != nil {
 			r.ends = nil
 			return false, r.notBegun(ctx, void)
 		}
@@ -120,6 +124,16 @@ func (r *run) callInTx(ctx context.Context) (finished bool, err error) {
 		return false, classify(err, r.failed)
 	}
 	return true, nil
+}
+
+// handleOrPanic is handleJob with a panic as an error.
+func (r *run) handleOrPanic(ctx context.Context) (panicked bool, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			panicked, err = true, job.ReadPanic(v, debug.Stack())
+		}
+	}()
+	return false, r.handleJob(ctx)
 }
 
 // notBegun says what it means for the run that its transaction has not begun.
@@ -295,9 +309,9 @@ func (h *handle) checkCommittable() error {
 		return errors.New("the handler returned with open rows or an open batch: close them")
 	case h.void != nil:
 		return h.void
-	case h.opening != nil: // the handler has sent nothing
 	case pc.TxStatus() == 'E':
 		return errors.New("a statement of the handler failed and the transaction with it, but the handler returned nil: return the error, or guard the statement by a savepoint (tx.Begin)")
+	case h.opening != nil: // the handler has sent nothing
 	case pc.TxStatus() != 'T':
 		return errors.New("the handler ended the job's transaction by SQL; its effects stand, and the job's end could not be tied to them")
 	}
@@ -580,6 +594,9 @@ func (t *tenantTx) LargeObjects() pgx.LargeObjects {
 		return closedTx.LargeObjects()
 	}
 	defer h.endCall()
+	if h.conn.PgConn().IsBusy() { // with rows
+		return closedTx.LargeObjects()
+	}
 	h.unclean = true
 	tx, err := h.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: ";"}) // pgx' own handle of what has begun
 	if err != nil {

@@ -233,6 +233,12 @@ func TestTenantIsElsewhere(t *testing.T) {
 			return tx.SendBatch(ctx, &b).Close()
 		},
 		"has a savepoint": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err },
+		"panics": func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, addEffect); err != nil {
+				panic(err)
+			}
+			return nil
+		},
 		"discards the job": func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "INSERT INTO effect VALUES ($1)", 1); err != nil {
 				return job.Discard(err)

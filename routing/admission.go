@@ -101,6 +101,7 @@ type admission struct {
 	freed   chan struct{} // one place: a connection may have come free
 	used    atomic.Int64  // when one was last given back, in nanoseconds since began
 
+	isFull    func() bool   // whether the node may open no more connections just now; nil: it always may
 	mostCost  time.Duration // bounds how long a connection is waited for before another is opened
 	patience  time.Duration // with a connection that is being opened; then another may be opened, too
 	pingAfter time.Duration // for how long a connection may have been idle without being asked whether it is still good
@@ -173,6 +174,7 @@ func (d doorkeeper) TraceAcquireStart(ctx context.Context, db *pgxpool.Pool, _ p
 	if err != nil { // ctx has ended, as pgxpool finds first of all
 		t = &ticket{to: arrived}
 	}
+	t.caller = ctx
 	return context.WithValue(ctx, ticketKey{}, t)
 }
 
@@ -205,6 +207,8 @@ type ticket struct {
 	since time.Time   // guarded by the admission's mu; toOpen
 	begun bool        // guarded by the admission's mu; it is being opened
 	waits bool        // guarded by the admission's mu; for a permit
+
+	caller context.Context // whose connection it is to be
 }
 
 type destination int
@@ -244,6 +248,9 @@ func (a *admission) noteWaiting(t *ticket) {
 	defer a.mu.Unlock()
 	t.waits = true
 }
+
+// isWanted tells whether anybody waits for the connection that is to be opened.
+func (a *admission) isWanted(t *ticket) bool { return t.caller.Err() == nil || a.waiting.Load() > 0 }
 
 // noteDialling notes that nothing keeps it from opening the connection any more.
 func (a *admission) noteDialling(t *ticket) {
@@ -334,6 +341,8 @@ func (a *admission) decide(idle, total, most int, waited time.Duration) destinat
 	case idle > a.entering:
 		return toIdle
 	case total >= most, total > 0 && waited < a.cost:
+		return notYet
+	case total > 0 && waited < a.mostCost && a.isFull != nil && a.isFull(): // one of those comes free sooner
 		return notYet
 	case a.opening != nil && (a.opening.waits || time.Since(a.opening.since) < a.patience):
 		return notYet

@@ -68,31 +68,35 @@ func (b *budget) limit(c *pgxpool.Config, a *admission) {
 	if b.permits == nil {
 		return
 	}
+	a.isFull = func() bool { return len(b.permits) == cap(b.permits) }
 	dial, connected := c.ConnConfig.DialFunc, c.AfterConnect
 	own := new(int) // of those that wait; guarded by the budget's mu
 	bound := c.ConnConfig.ConnectTimeout
-	c.ConnConfig.ConnectTimeout = 0 // it would count the wait for the permit, too
+	c.ConnConfig.ConnectTimeout = 24 * time.Hour // it counts the wait for the permit, too, and pgxpool makes two minutes of none
 	c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		t, asked := ctx.Value(ticketKey{}).(*ticket)
 		if !asked { // a request to cancel a statement, which is over soon, and must not wait for it
 			return dial(ctx, network, addr)
 		}
 		a.noteWaiting(t)
-		if err := b.takePermit(ctx, own); err != nil {
+		if err := b.takePermit(ctx, own, func() bool { return a.isWanted(t) }); err != nil {
 			return nil, err
 		}
 		a.noteDialling(t)
-		ctx, cancel := context.WithTimeout(ctx, bound)
+		deadline := time.Now().Add(bound)
+		ctx, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
 		conn, err := dial(ctx, network, addr)
-		if err == nil {
-			err = conn.SetDeadline(time.Now().Add(bound)) // for all that is said until it is connected
-		}
 		if err != nil {
 			<-b.permits
 			return nil, err
 		}
-		return &permittedConn{Conn: conn, budget: b}, nil
+		conn = &permittedConn{Conn: conn, budget: b}
+		if err := conn.SetDeadline(deadline); err != nil { // for all that is said until it is connected
+			_ = conn.Close()
+			return nil, err
+		}
+		return conn, nil
 	}
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.PgConn().CustomData()[openedKey] = time.Now()
@@ -106,8 +110,8 @@ func (b *budget) limit(c *pgxpool.Config, a *admission) {
 	}
 }
 
-// takePermit waits for a permit as one of those that own counts.
-func (b *budget) takePermit(ctx context.Context, own *int) error {
+// takePermit waits for a permit as one of those that own counts, for as long as a connection is wanted.
+func (b *budget) takePermit(ctx context.Context, own *int, wanted func() bool) error {
 	select {
 	case b.permits <- struct{}{}:
 		b.note(own, 0, true)
@@ -130,6 +134,10 @@ func (b *budget) takePermit(ctx context.Context, own *int) error {
 			b.note(own, -1, false)
 			return fmt.Errorf("%w: %d, see connections.per_node: %w", ErrNoConnection, cap(b.permits), context.Cause(ctx))
 		case <-tick.C:
+			if !wanted() {
+				b.note(own, -1, false)
+				return fmt.Errorf("%w: %d, see connections.per_node; who wanted one waits no more", ErrNoConnection, cap(b.permits))
+			}
 			b.evict(ctx)
 		}
 	}

@@ -18,7 +18,7 @@ func TestBudgetTakesBack(t *testing.T) {
 		b := newBudget(4, func() []*Pool { return nil }, zap.NewNop())
 		opened, own, others := time.Now(), new(int), new(int)
 		for range 4 {
-			require.NoError(t, b.takePermit(t.Context(), others))
+			require.NoError(t, b.takePermit(t.Context(), others, always))
 		}
 		time.Sleep(time.Hour)
 		require.False(t, b.takesBack(own, opened), "nobody waits")
@@ -26,7 +26,7 @@ func TestBudgetTakesBack(t *testing.T) {
 		defer cancel()
 		ask := func() <-chan error {
 			done := make(chan error, 1)
-			go func() { done <- b.takePermit(ctx, others) }()
+			go func() { done <- b.takePermit(ctx, others, always) }()
 			synctest.Wait()
 			return done
 		}
@@ -83,4 +83,30 @@ func TestBudgetClosesWhatNobodyUses(t *testing.T) {
 	require.Zero(t, p.Tenants().Stat().IdleConns())
 	b.evict(t.Context())
 	require.Zero(t, p.Jobs().Stat().IdleConns())
+}
+
+// always wants a connection.
+func always() bool { return true }
+
+// An opening for callers who have all gone makes room for others.
+func TestNobodyWaitsForWhatNobodyWants(t *testing.T) {
+	t.Parallel()
+	b, own := newBudget(1, func() []*Pool { return nil }, zap.NewNop()), new(int)
+	require.NoError(t, b.takePermit(t.Context(), own, always))
+	a := &admission{}
+	ctx, cancel := context.WithCancel(t.Context())
+	opening := &ticket{caller: ctx}
+	ended := make(chan error)
+	go func() { ended <- b.takePermit(t.Context(), own, func() bool { return a.isWanted(opening) }) }()
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return *own == 1 }, 20*time.Second, time.Millisecond)
+	a.waiting.Add(1)
+	cancel()
+	select {
+	case err := <-ended:
+		require.NoError(t, err, "another caller waits")
+	case <-time.After(10 * recheckEvery):
+	}
+	a.waiting.Add(-1)
+	require.ErrorIs(t, <-ended, ErrNoConnection)
+	require.Zero(t, b.waiting)
 }

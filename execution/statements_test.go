@@ -224,6 +224,33 @@ func TestRowsThatEndEarly(t *testing.T) {
 	}
 }
 
+// A handler's own context may end its first statement while the transaction begins. Its outcome counts, as if the
+// statement had been ended a moment later, and it gets no other session's.
+func TestTheFirstStatementIsCancelled(t *testing.T) {
+	t.Parallel()
+	var after error
+	c := newCity(t, func(r *job.Registry) {
+		inTx(r, "tx", func(ctx context.Context, tx pgx.Tx, _ *job.Record) error {
+			soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			_, err := tx.Exec(soon, "INSERT INTO effect VALUES ($1)", 1)
+			_, after = tx.Exec(ctx, addEffect)
+			return job.Discard(err)
+		})
+	})
+	c.start()
+	lock, err := c.admin.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = lock.Exec(t.Context(), "LOCK TABLE tenure.tenant IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	e := c.run(t, "tx", c.tenants["alpha"], "")
+	require.NoError(t, lock.Rollback(t.Context()))
+	require.Equal(t, job.Dead, e.outcome.State, "%v", e.outcome.Err)
+	require.ErrorContains(t, e.outcome.Err, "canceling statement")
+	require.ErrorContains(t, after, "current transaction is aborted")
+	require.Zero(t, c.count(t, "SELECT count(*) FROM alpha.effect"))
+}
+
 // What is remembered is bounded, and what is in use stays.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()

@@ -250,6 +250,7 @@ func TestTenantIsElsewhere(t *testing.T) {
 		inTx(r, "tx", func(ctx context.Context, tx pgx.Tx, rec *job.Record) error {
 			return handlers[string(rec.Payload)](ctx, tx)
 		})
+		inTx(r, "gives-up", func(context.Context, pgx.Tx, *job.Record) error { return job.Discard(errors.New("it is not worth it")) })
 	})
 	c.start()
 	for state, how := range map[string]string{
@@ -261,6 +262,9 @@ func TestTenantIsElsewhere(t *testing.T) {
 			e := c.run(t, "tx", c.tenants["alpha"], name)
 			require.Equal(t, how, e.how, "%s: a handler that %s: %v", state, name, e.outcome.Err)
 			require.Equal(t, "in tx", c.run(t, "tx", c.tenants["beta"], name).how, "another tenant")
+		}
+		if how == "return" {
+			require.Equal(t, how, c.run(t, "gives-up", c.tenants["alpha"], "").how, "%s: it has sent nothing", state)
 		}
 
 		err := InTx(t.Context(), c.owner.tenants, *c.tenants["alpha"], func(context.Context, pgx.Tx) error { return nil })

@@ -1,4 +1,4 @@
-// Package acquisition takes jobs from pools: a [Manager] runs one acquirer per pool, and the
+// Package acquisition (not for import) takes jobs from pools: a [Manager] runs one acquirer per pool, and the
 // acquirer that holds its pool's acquire lock is the only one in the cluster that claims jobs
 // there.
 //

@@ -1,4 +1,4 @@
-// Package execution runs claimed jobs: one shared set of [Workers] per node for
+// Package execution (not for import) runs claimed jobs: one shared set of [Workers] per node for
 // all pools, with the tenant's context around each job.
 //
 // # What it promises

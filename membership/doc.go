@@ -1,4 +1,4 @@
-// Package membership says who is alive and which node is elected for a pool.
+// Package membership (not for import) says who is alive and which node is elected for a pool.
 // It is memberlist behind [Cluster].
 //
 // Gossip proposes, Postgres disposes. Nothing this package says is a fact:

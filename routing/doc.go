@@ -1,4 +1,4 @@
-// Package routing maps tenants to pools and opens the pools' connections.
+// Package routing (not for import) maps tenants to pools and opens the pools' connections.
 //
 // A [Router] answers for a tenant's id where the tenant lives: from the static
 // map, else from a lookup table of the application's own, else with

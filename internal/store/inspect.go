@@ -15,7 +15,7 @@ type Status struct {
 	Pool string // of who asks several; the store leaves it empty
 
 	ID            job.ID
-	State         string // waiting, claimed, running, scheduled, retrying, awaiting, suspended, dead, done, cancelled
+	State         string // waiting, locked, claimed, running, scheduled, retrying, awaiting, suspended, dead, done, business_error, cancelled
 	Tenant        string
 	Queue         string
 	Kind          string

@@ -43,42 +43,48 @@ func TestClaimIsFenced(t *testing.T) {
 
 func TestReapRaisesTurnsAndDeadLettersCrashers(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	id := b.enqueue(t, store.NewJob{UniqueKey: "u"})
-	for loss := 1; loss <= 3; loss++ {
-		p := b.page(t, 0)
-		require.Len(t, p.Jobs, 1)
-		require.Equal(t, loss-1, p.Jobs[0].Record.Losses)
-		victim := openSession(t, b.db, "v")
-		_, err := b.db.Exec(t.Context(), "INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, $2, $3, now())",
-			victim, p.Jobs[0].Record.Turn, []int64{int64(id)})
-		require.NoError(t, err)
-		dead, err := store.DeclareDead(t.Context(), b.db, b.fence, victim, 0, false)
-		require.NoError(t, err)
-		require.False(t, dead, "it is not expired")
-		_, err = b.db.Exec(t.Context(), "UPDATE tenure.node_session SET expires_at = now() - interval '1 s' WHERE session_id = $1", victim)
-		require.NoError(t, err)
-		dead, err = store.DeclareDead(t.Context(), b.db, b.fence, victim, 0, false)
-		require.NoError(t, err)
-		require.True(t, dead)
-		_, err = store.BeatSession(t.Context(), b.db, victim, ttl)
-		require.ErrorIs(t, err, store.ErrSessionLost)
-		r, err := store.ReapClaims(t.Context(), b.db, b.fence, 3, 0, true)
-		require.NoError(t, err)
-		require.Equal(t, 1, r.Claims)
-		if loss < 3 {
-			require.Equal(t, 1, r.Back)
-			lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: victim, Node: "v"}, true, []store.Finished{{Record: &p.Jobs[0].Record, Outcome: job.Outcome{State: job.Done}}}, nil)
+	for _, key := range []string{"", "u"} { // with a key a run is ended by another statement
+		t.Run(fmt.Sprintf("key %q", key), func(t *testing.T) {
+			b := setup(t)
+			id := b.enqueue(t, store.NewJob{UniqueKey: key})
+			for loss := 1; loss <= 3; loss++ {
+				p := b.page(t, 0)
+				require.Len(t, p.Jobs, 1)
+				require.Equal(t, loss-1, p.Jobs[0].Record.Losses)
+				victim := openSession(t, b.db, "v")
+				_, err := b.db.Exec(t.Context(), "INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, $2, $3, now())",
+					victim, p.Jobs[0].Record.Turn, []int64{int64(id)})
+				require.NoError(t, err)
+				dead, err := store.DeclareDead(t.Context(), b.db, b.fence, victim, 0, false)
+				require.NoError(t, err)
+				require.False(t, dead, "it is not expired")
+				_, err = b.db.Exec(t.Context(), "UPDATE tenure.node_session SET expires_at = now() - interval '1 s' WHERE session_id = $1", victim)
+				require.NoError(t, err)
+				dead, err = store.DeclareDead(t.Context(), b.db, b.fence, victim, 0, false)
+				require.NoError(t, err)
+				require.True(t, dead)
+				_, err = store.BeatSession(t.Context(), b.db, victim, ttl)
+				require.ErrorIs(t, err, store.ErrSessionLost)
+				r, err := store.ReapClaims(t.Context(), b.db, b.fence, 3, 0, true)
+				require.NoError(t, err)
+				require.Equal(t, 1, r.Claims)
+				if loss < 3 {
+					require.Equal(t, 1, r.Back)
+					for _, keep := range []bool{true, false} {
+						lost, err := store.Finish(t.Context(), b.db, store.Runner{Session: victim, Node: "v"}, keep, []store.Finished{{Record: &p.Jobs[0].Record, Outcome: job.Outcome{State: job.Done}}}, nil)
+						require.NoError(t, err)
+						require.Equal(t, 1, lost, "the old run reports in vain")
+					}
+				} else {
+					require.Equal(t, 1, r.Dead)
+				}
+			}
+			require.Equal(t, store.Counts{Dead: 1}, counts(t, b.db))
+			errs, err := store.Errors(t.Context(), b.db, id)
 			require.NoError(t, err)
-			require.Equal(t, 1, lost, "the old run reports in vain")
-		} else {
-			require.Equal(t, 1, r.Dead)
-		}
+			require.Len(t, errs, 3)
+		})
 	}
-	require.Equal(t, store.Counts{Dead: 1}, counts(t, b.db))
-	errs, err := store.Errors(t.Context(), b.db, id)
-	require.NoError(t, err)
-	require.Len(t, errs, 3)
 }
 
 // dies makes a session with a started claim on jobs of one turn, and declares it dead.

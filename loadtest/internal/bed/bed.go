@@ -275,7 +275,7 @@ func (b *Bed) ClonePools(ctx context.Context, pools int) error {
 			return err
 		}
 		const firstOf = 47 // bits below the pool's number
-		err := b.Exec(ctx, name, fmt.Sprintf("UPDATE tenure.pool SET number = %d, name = '%s'; SELECT setval('tenure.job_id', %d, false)",
+		err := b.Exec(ctx, name, fmt.Sprintf("UPDATE tenure.pool SET number = %d, name = '%s'; SELECT setval('tenure.job_id', %d, false), tenure.begin_incarnation(false)",
 			p+1, name, int64(p+1)<<firstOf+1))
 		if err != nil {
 			return err

@@ -30,7 +30,7 @@ func (s *settler) listDuties(now time.Time) []*duty {
 	s.settleDuty = duty{name: "ends of awaited jobs", every: fixed(s.every), due: now.Add(burst), query: s.settle}
 	s.missedDuty = duty{name: "ends of awaited jobs that were not noted", every: fixed(sweepEvery), due: firstSweep(now), query: s.findMissed}
 	s.completeDuty = duty{name: "jobs that await nothing any more", every: fixed(sweepEvery), due: firstSweep(now), query: s.completeDuty.byStep(s.findComplete)}
-	s.forgetDuty = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: firstSweep(now), query: s.forgetDuty.byStep(s.forgetAwaited)}
+	s.forgetDuty = duty{name: "what jobs awaited that are gone", every: fixed(10 * sweepEvery), due: firstTidying(now), query: s.forgetDuty.byStep(s.forgetAwaited)}
 	return []*duty{&s.settleDuty, &s.missedDuty, &s.completeDuty, &s.forgetDuty}
 }
 
@@ -57,6 +57,9 @@ func (s *settler) settle(ctx context.Context) (use func(), err error) {
 // findMissed looks for ends that nobody noted, a step at a time. As those below it goes on after ten times
 // what a step took while there is more.
 func (s *settler) findMissed(ctx context.Context) (use func(), err error) {
+	if !s.some {
+		return nil, nil
+	}
 	began := time.Now()
 	missed, next, err := store.NoteMissedEnds(ctx, s.pool.Jobs(), s.cursor, maxSlice)
 	took := time.Since(began)
@@ -72,6 +75,9 @@ func (s *settler) findMissed(ctx context.Context) (use func(), err error) {
 
 // findComplete looks for jobs that await nothing any more, of which nobody has said so.
 func (s *settler) findComplete(ctx context.Context) (more bool, err error) {
+	if !s.some {
+		return false, nil
+	}
 	next, err := store.NoteAwaiting(ctx, s.pool.Jobs(), s.lastOpen, maxSlice)
 	if err == nil {
 		s.lastOpen = next

@@ -30,9 +30,9 @@ type maintenance struct {
 // listDuties are those of maintenance.
 func (m *maintenance) listDuties(now time.Time) []*duty {
 	later := now.Add(sweepEvery)
-	m.reportsDuty = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.reportsDuty.byStep(m.deleteReports)}
-	m.finishedDuty = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.finishedDuty.byStep(m.deleteFinished)}
-	m.leftoversDuty = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: firstSweep(now), query: m.leftoversDuty.byStep(m.deleteLeftovers)}
+	m.reportsDuty = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: firstTidying(now), query: m.reportsDuty.byStep(m.deleteReports)}
+	m.finishedDuty = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: firstTidying(now), query: m.finishedDuty.byStep(m.deleteFinished)}
+	m.leftoversDuty = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: firstTidying(now), query: m.leftoversDuty.byStep(m.deleteLeftovers)}
 	return []*duty{
 		{name: "days of finished jobs", every: fixed(10 * sweepEvery), due: now, query: only(m.keepDays)},
 		{name: "finished jobs to be indexed", every: fixed(sweepEvery / 4), due: later, query: m.summarizeFinished},

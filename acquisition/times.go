@@ -53,6 +53,10 @@ const (
 // pools begin together when a node starts, and their first jobs come first.
 func firstSweep(now time.Time) time.Time { return now.Add(burst + rand.N(sweepsBegin)) }
 
+// firstTidying is likewise for what nobody waits for: a statement costs a server most on a connection on which
+// it has not run yet.
+func firstTidying(now time.Time) time.Time { return now.Add(burst + rand.N(sweepEvery)) }
+
 // retakes spaces out how soon a lock is re-acquired because it is not known what became of a
 // claim, or the database failed: at once, as a rule, as jobs wait; later and later if no
 // term gets to a claim, as when the disk is full, for each take costs something, too.

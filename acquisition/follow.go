@@ -159,6 +159,7 @@ func (a *acquirer) tryLock(ctx context.Context) (*term, pause) {
 	if !v.eligible {
 		return nil, pause{d: tendEvery, view: v}
 	}
+	prepared := a.offered
 	l, err := a.readOffered(ctx)
 	if v = a.currentView(); !v.eligible { // it may have waited long to be admitted
 		return nil, pause{d: tendEvery, view: v}
@@ -184,7 +185,18 @@ func (a *acquirer) tryLock(ctx context.Context) (*term, pause) {
 		}
 		return nil, pause{d: wait, view: v, heedsOffers: true}
 	}
+	begun := func() {}
+	if !prepared { // else the lock is reserved for a moment, and what the term needs is open
+		if begun, err = a.pool.AwaitTerm(ctx); err != nil { // ctx has ended
+			return nil, pause{}
+		}
+	}
 	t, err := a.takeLock(ctx, a.wasIdle(l))
+	if t == nil {
+		begun()
+	} else {
+		t.begun = begun
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			a.keeper.LogFailure("acquire lock could not be taken", err)

@@ -44,6 +44,7 @@ type term struct {
 	held     context.Context // ends, with a cause, when the lock is lost
 	stopping context.Context // ends when the lock is to be released
 	loaded   bool            // every claim that was ever committed was seen
+	begun    func()          // called once the first jobs are claimed, or there are none
 
 	countDead func(context.Context) (int64, error) // the dead letters, by the lock's connection
 }
@@ -130,10 +131,12 @@ func (t *term) run(stopping context.Context) error {
 	switch {
 	case err != nil:
 	case idle:
+		t.begun()
 		err = t.doze(ctx)
 	case t.lanes.HasWork(): // jobs have waited while the lock changed hands
 		_, err = t.claimer.claimJobs(ctx)
 	}
+	t.begun()
 	for err == nil {
 		t.readInbox(t.inbox.take())
 		if err = t.checkEnd(); err != nil {

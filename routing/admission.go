@@ -102,6 +102,7 @@ type admission struct {
 	used    atomic.Int64  // when one was last given back, in nanoseconds since began
 
 	isFull    func() bool   // whether the node may open no more connections just now; nil: it always may
+	working   *atomic.Int64 // how many connections of this kind to the server are in use; nil: they are not counted
 	mostCost  time.Duration // bounds how long a connection is waited for before another is opened
 	patience  time.Duration // with a connection that is being opened; then another may be opened, too
 	pingAfter time.Duration // for how long a connection may have been idle without being asked whether it is still good
@@ -124,6 +125,10 @@ const (
 	mostTenantsCost = 100 * time.Millisecond
 	mostJobsCost    = time.Second
 )
+
+// mostWorking is how many connections of this node do job SQL at a server before a pool waits for the one that it has
+// as if the node might open no other: what keeps a hundred pools from going faster is the server then.
+const mostWorking = 16
 
 // guard puts the admission before a pgxpool, whose hooks tell it what happens to each acquire. How that
 // was let through does not tell: an idle connection may turn out to be dead, and then pgxpool opens another
@@ -179,8 +184,20 @@ func (d doorkeeper) TraceAcquireStart(ctx context.Context, db *pgxpool.Pool, _ p
 }
 
 // TraceAcquireEnd implements pgxpool.AcquireTracer.
-func (d doorkeeper) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
+func (d doorkeeper) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
+	if working := d.admission.working; working != nil && data.Err == nil {
+		working.Add(1)
+	}
 	d.admission.noteEnded(ctx, ticketOf(ctx))
+}
+
+var _ pgxpool.ReleaseTracer = doorkeeper{}
+
+// TraceRelease implements pgxpool.ReleaseTracer.
+func (d doorkeeper) TraceRelease(*pgxpool.Pool, pgxpool.TraceReleaseData) {
+	if working := d.admission.working; working != nil {
+		working.Add(-1)
+	}
 }
 
 // TraceConnectEnd implements pgx.ConnectTracer.
@@ -342,7 +359,7 @@ func (a *admission) decide(idle, total, most int, waited time.Duration) destinat
 		return toIdle
 	case total >= most, total > 0 && waited < a.cost:
 		return notYet
-	case total > 0 && waited < a.mostCost && a.isFull != nil && a.isFull(): // one of those comes free sooner
+	case total > 0 && waited < a.mostCost && (a.isFull != nil && a.isFull() || a.working != nil && a.working.Load() >= mostWorking): // one of those comes free sooner
 		return notYet
 	case a.opening != nil && (a.opening.waits || time.Since(a.opening.since) < a.patience):
 		return notYet

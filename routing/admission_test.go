@@ -45,6 +45,18 @@ func TestAdmissionDecides(t *testing.T) {
 	}
 }
 
+// Where many connections of a server work, a pool does without a second one for longer, and not without its first.
+func TestABusyServerIsAskedForFewConnections(t *testing.T) {
+	t.Parallel()
+	var working atomic.Int64
+	a := &admission{mostCost: time.Second, working: &working}
+	require.Equal(t, toOpen, a.decide(0, 1, 9, time.Millisecond))
+	working.Store(mostWorking)
+	require.Equal(t, notYet, a.decide(0, 1, 9, time.Second-1))
+	require.Equal(t, toOpen, a.decide(0, 1, 9, time.Second))
+	require.Equal(t, toOpen, a.decide(0, 0, 9, 0))
+}
+
 // What waits for a permit does not hang, however long it takes.
 func TestAnOpeningThatWaitsIsNotDoubled(t *testing.T) {
 	t.Parallel()
@@ -145,6 +157,7 @@ func TestConnectionsForJobsAreOpenedOneAtATime(t *testing.T) {
 	require.NoError(t, err)
 	a := &p.conns.admission
 	require.Equal(t, mostJobsCost, a.mostCost)
+	require.EqualValues(t, 1, p.server.working.Load())
 	a.mu.Lock()
 	a.cost = time.Hour
 	a.mu.Unlock()
@@ -162,6 +175,7 @@ func TestConnectionsForJobsAreOpenedOneAtATime(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, p.Jobs().Ping(over), context.Canceled)
+	require.Zero(t, p.server.working.Load())
 }
 
 // One who opens a connection may hang, as where the network was cut. When it is whole again

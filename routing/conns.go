@@ -93,6 +93,7 @@ func (p *Pool) jobsConfig() *pgxpool.Config {
 	c := p.poolConfig(p.dsn, func() string { return p.latest.Load().DSN }, "jobs", p.jobConns())
 	tuneForJobs(c)
 	p.budget.limit(c, &p.conns.admission)
+	p.conns.admission.working = &p.server.working
 	p.conns.admission.guard(c, connects{p, p.dsn.ConnConfig}, mostJobsCost)
 	return c
 }
@@ -227,6 +228,19 @@ func (p *Pool) AwaitDial(ctx context.Context, keeps bool) (done func(), err erro
 		return nil, fmt.Errorf("connect to pool %s: %w", p.Name, err)
 	}
 	return done, nil
+}
+
+// AwaitTerm waits until this node may begin one more term in a pool of the server, which counts as beginning
+// until begun is called, or for a second: that of a database that hangs shall not hold up the others for longer. When
+// a hundred begin at once, all read their first jobs late, and none sooner than this way.
+func (p *Pool) AwaitTerm(ctx context.Context) (begun func(), err error) {
+	done, err := p.server.beginning.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done = sync.OnceFunc(done)
+	late := time.AfterFunc(time.Second, done)
+	return func() { late.Stop(); done() }, nil
 }
 
 // SilentFor is how long no lock's connection to the pool's server has been made.

@@ -23,17 +23,19 @@ const (
 	mostKeeping   = 8 // to keep a lock or a session: they shall not stand behind the others
 	mostLooking   = 8 // only to look at a lock
 	mostVerifying = 4
+	mostBeginning = 8 // terms, until they have claimed their first jobs
 	mostSpares    = 128
 )
 
 // server is what a node shares among all pools at one server's address: how many
 // connections it opens there at a time, and how it has fared.
 type server struct {
-	keeping, looking, verifying dialLimiter
+	keeping, looking, verifying, beginning dialLimiter
 
 	spares   chan struct{} // one per connection with which a pool was verified and that is kept for the lock
 	shortage shortage
 
+	working  atomic.Int64 // connections that do job SQL just now
 	answered atomic.Int64 // when a lock's connection was last made, in nanoseconds since began
 }
 
@@ -61,7 +63,8 @@ func (s *servers) at(c *pgx.ConnConfig) *server {
 		if s.all == nil {
 			s.all = map[string]*server{}
 		}
-		s.all[addr] = &server{keeping: make(dialLimiter, mostKeeping), looking: make(dialLimiter, mostLooking), verifying: make(dialLimiter, mostVerifying), spares: make(chan struct{}, mostSpares)}
+		s.all[addr] = &server{keeping: make(dialLimiter, mostKeeping), looking: make(dialLimiter, mostLooking), verifying: make(dialLimiter, mostVerifying),
+			beginning: make(dialLimiter, mostBeginning), spares: make(chan struct{}, mostSpares)}
 		s.all[addr].noteAnswer() // nobody has tried yet
 	}
 	return s.all[addr]

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -111,6 +112,45 @@ func TestAwaitDial(t *testing.T) {
 	for _, done := range taken[1:] {
 		done()
 	}
+}
+
+// Terms begin a few at a time on each server, and one that hangs gives its place up after a second.
+func TestAwaitTerm(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const at = "postgres://app@%s/app"
+		r, err := routing.New(withPools(map[string]string{"main": fmt.Sprintf(at, "main"), "elsewhere": fmt.Sprintf(at, "elsewhere")}), zap.NewNop())
+		require.NoError(t, err)
+		await := func(pool string, within time.Duration) (begun func(), err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			return poolOf(t, r, pool).AwaitTerm(ctx)
+		}
+		var begun []func()
+		for range 8 {
+			done, err := await("main", time.Hour)
+			require.NoError(t, err)
+			begun = append(begun, done)
+		}
+		_, err = await("main", 400*time.Millisecond)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = await("elsewhere", time.Millisecond)
+		require.NoError(t, err)
+
+		begun[0]()
+		_, err = await("main", time.Millisecond)
+		require.NoError(t, err)
+		for range 7 {
+			_, err = await("main", 700*time.Millisecond)
+			require.NoError(t, err)
+		}
+		for _, done := range begun { // what was given up is not given up for another
+			done()
+		}
+		_, err = await("main", 300*time.Millisecond)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second) // all are over
+	})
 }
 
 // The connection with which a pool was verified serves anyone who comes for the lock first,

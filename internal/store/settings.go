@@ -55,12 +55,13 @@ func FixLedgerSettings(c *pgx.ConnConfig) {
 	FixSettings(c)
 	Fix(c, ledgerSettings)
 	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement // by others arguments lose their types
-	c.StatementCacheCapacity = statementsKept
+	c.StatementCacheCapacity, c.DescriptionCacheCapacity = statementsKept, 0
 	c.AfterConnect = unboundTransactions
 }
 
-// statementsKept is more than there are.
-const statementsKept = 512
+// statementsKept is twice what a term and those who enqueue send. Those of operators may take the place of others: pgx
+// makes room for all when it connects, for 140 bytes each.
+const statementsKept = 128
 
 // Fix has a connection be opened with settings, however a DSN spells their names.
 func Fix(c *pgx.ConnConfig, settings map[string]string) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/execution"
@@ -26,16 +27,19 @@ const (
 
 // completer writes the ends of a session's runs in batches.
 type completer struct {
-	events    Events
-	metrics   *metrics
-	log       *zap.Logger
-	writeOnce func(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error)
-	findHeld  func(ctx context.Context, runs []store.Finished, claims []int64) (store.Held, error)
-	nudge     chan struct{}  // of size one; written by add, read by run
-	locked    lockedOutcomes // used by run only
+	ledger ledger
+	events Events
+	lost   prometheus.Counter // runs that ended after their claim was lost
+	log    *zap.Logger
 
-	reportOnce func(ctx context.Context, reports []store.Reported) error
-	reportsDue chan struct{} // as nudge; written when reports have waited for reportEvery
+	ctx     context.Context // of run
+	stop    context.CancelFunc
+	started sync.Once     // run, by the first claim
+	stopped chan struct{} // closed when run has ended
+
+	nudge      chan struct{}  // of size one; written by add, read by run
+	reportsDue chan struct{}  // as nudge; written when reports have waited for reportEvery
+	locked     lockedOutcomes // used by run only
 
 	mu           sync.Mutex
 	reporting    map[*execution.Claim]bool // guarded by mu; whose runs go on and have news
@@ -55,12 +59,30 @@ type outlivedRuns struct {
 	turns []int32
 }
 
-// newCompleter returns one whose ways to the ledger, writeOnce, findHeld and reportOnce, are still
-// to be set.
-func newCompleter(events Events, m *metrics, log *zap.Logger) *completer {
-	idle := make(chan struct{})
-	close(idle)
-	return &completer{events: events, metrics: m, log: log, nudge: make(chan struct{}, 1), reportsDue: make(chan struct{}, 1), claims: map[int64]int{}, idle: idle}
+func newCompleter(ledger ledger, events Events, lost prometheus.Counter, log *zap.Logger) *completer {
+	c := &completer{ledger: ledger, events: events, lost: lost, log: log, stopped: make(chan struct{}),
+		nudge: make(chan struct{}, 1), reportsDue: make(chan struct{}, 1), claims: map[int64]int{}, idle: make(chan struct{})}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.locked.nudge = c.nudge
+	close(c.idle)
+	return c
+}
+
+// start makes it write from now on.
+func (c *completer) start() {
+	c.started.Do(func() {
+		go func() {
+			defer close(c.stopped)
+			c.run(c.ctx)
+		}()
+	})
+}
+
+// end stops it after a last try to write what waits, and waits for that.
+func (c *completer) end() {
+	c.stop()
+	c.started.Do(func() { close(c.stopped) }) // nothing was ever claimed
+	<-c.stopped
 }
 
 // openClaim notes a claim of n jobs.
@@ -90,6 +112,23 @@ func (c *completer) noteOutlived(runs []store.Finished) {
 	}
 	for _, r := range runs {
 		o.ids, o.turns = append(o.ids, int64(r.Record.ID)), append(o.turns, r.Record.Turn)
+	}
+}
+
+// spareOutlived says of runs of a session that was declared dead that they did not end this
+// process, which was cut off from the database, or stood still. It is tried once: that they
+// stay charged costs their jobs some caution and, at the third time, a dead letter.
+func (c *completer) spareOutlived(ctx context.Context) {
+	c.mu.Lock()
+	runs := c.outlived
+	c.mu.Unlock()
+	if len(runs.ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	if err := c.ledger.spare(ctx, runs); err != nil {
+		c.log.Warn("losses could not be taken back of jobs that this process has outlived", zap.Int("jobs", len(runs.ids)), zap.Error(err))
 	}
 }
 
@@ -174,7 +213,7 @@ func (c *completer) countWaiting() int {
 // flushAll writes what waits now, batch by batch; false when ctx ended and the
 // database does not answer.
 func (c *completer) flushAll(ctx context.Context) bool {
-	c.retryLocked(ctx)
+	c.putBack(c.locked.release(ctx, c.readHeld))
 	for left := c.countWaiting(); left > 0; {
 		n := c.flushBatch(ctx)
 		if n == 0 {
@@ -185,50 +224,65 @@ func (c *completer) flushAll(ctx context.Context) bool {
 	return true
 }
 
-// flushBatch writes one batch, trying until it succeeds or ctx ends and the database
-// does not answer. It returns how many endings it took care of.
-func (c *completer) flushBatch(ctx context.Context) int {
-	c.mu.Lock()
-	batch := c.waiting
-	if len(batch) > flushMost {
-		batch = batch[:flushMost]
+// putBack lets ends that were taken out wait again, before all others.
+func (c *completer) putBack(ends []Ended) {
+	if len(ends) == 0 {
+		return
 	}
-	c.waiting = c.waiting[len(batch):]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(ends, c.waiting...)
+}
+
+// takeBatch takes the next batch out of what waits.
+func (c *completer) takeBatch() *batch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(c.waiting), flushMost)
+	b := &batch{ends: c.waiting[:n], jobs: map[int64]int{}}
+	c.waiting = c.waiting[n:]
 	if len(c.waiting) == 0 {
 		c.waiting, c.urgent = nil, false
 	}
-	ended := map[int64]int{}
-	for i := range batch {
-		ended[batch[i].Claim.ID]++
+	for i := range b.ends {
+		b.jobs[b.ends[i].Claim.ID]++
 	}
-	var over []int64 // claims whose last job is in this batch
-	for id, n := range ended {
+	for id, n := range b.jobs {
 		if c.claims[id] == n {
-			over = append(over, id)
+			b.over = append(b.over, id)
 		}
 	}
-	c.mu.Unlock()
-	if len(batch) == 0 {
+	return b
+}
+
+// flushBatch writes one batch, trying until it succeeds or ctx ends and the database
+// does not answer. It returns how many endings it took care of.
+func (c *completer) flushBatch(ctx context.Context) int {
+	b := c.takeBatch()
+	if len(b.ends) == 0 {
 		return 0
 	}
-	held, written := c.writeBatch(ctx, batch, over)
+	b.sort()
+	held, written := c.writeBatch(ctx, b)
 	if !written {
-		free := c.locked.takeOut(batch, held)
-		if !held.None() {
-			c.locked.checks = 0
-			c.scheduleRetry()
-		}
-		c.mu.Lock()
-		c.waiting = append(free, c.waiting...)
-		c.mu.Unlock()
-		return len(batch) - len(free)
+		free := c.locked.takeOut(b.ends, held)
+		c.putBack(free)
+		return len(b.ends) - len(free)
 	}
+	c.forget(b)
+	c.events.Finished(b.ends, b.over)
+	return len(b.ends)
+}
+
+// forget takes in that a batch is written.
+func (c *completer) forget(b *batch) {
 	c.mu.Lock()
-	for i := range batch {
-		batch[i].Claim.ForgetReport()
-		c.kept -= batch[i].said
+	defer c.mu.Unlock()
+	for i := range b.ends {
+		b.ends[i].Claim.ForgetReport()
+		c.kept -= b.ends[i].said
 	}
-	for id, n := range ended {
+	for id, n := range b.jobs {
 		if c.claims[id] -= n; c.claims[id] <= 0 {
 			delete(c.claims, id)
 		}
@@ -240,9 +294,6 @@ func (c *completer) flushBatch(ctx context.Context) int {
 			close(c.idle)
 		}
 	}
-	c.mu.Unlock()
-	c.events.Finished(batch, over)
-	return len(batch)
 }
 
 // rewrites spaces out the tries to write a batch.
@@ -259,52 +310,35 @@ const (
 // has locked what some of it needs, which is held: the others need not wait for that. It
 // may take lastWrite after ctx has ended: a stop must not lose outcomes that can still be
 // written, nor wait for a database that hangs.
-func (c *completer) writeBatch(ctx context.Context, batch []Ended, over []int64) (held store.Held, written bool) {
-	runs := make([]store.Finished, 0, len(batch))
-	gone := map[int64]bool{}
-	for _, id := range over {
-		gone[id] = true
-	}
-	var returnClaims, returnJobs []int64
-	for i := range batch {
-		switch e := &batch[i]; e.How {
-		case Ran:
-			runs = append(runs, store.Finished{Record: &e.Claim.Record, Outcome: e.Outcome, Took: e.Took})
-		case Unstarted:
-			if !gone[e.Claim.ID] {
-				returnClaims = append(returnClaims, e.Claim.ID)
-				returnJobs = append(returnJobs, int64(e.Claim.Record.ID))
-			}
-		}
-	}
+func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, written bool) {
 	reported := false
 	for try := 1; ; try++ {
 		if !reported {
-			if reported, held = c.writeLastReports(ctx, batch, runs, slices.Concat(over, returnClaims)); !held.None() {
+			if reported, held = c.writeLastReports(ctx, b); !held.None() {
 				return held, false
 			}
 		}
 		var lost int
 		err := tryWrite(ctx, func(ctx context.Context) (err error) {
-			lost, err = c.writeOnce(ctx, runs, over, returnClaims, returnJobs)
+			lost, err = c.ledger.write(ctx, b)
 			return err
 		})
 		if err == nil {
 			if lost > 0 && try == 1 { // a repeated write counts what the first one did
-				c.metrics.lost.Add(float64(lost))
+				c.lost.Add(float64(lost))
 				c.log.Info("runs ended after their claim was lost", zap.Int("runs", lost))
 			}
-			if lost > 0 && lost == len(runs) {
-				c.noteOutlived(runs)
+			if lost > 0 && lost == len(b.runs) {
+				c.noteOutlived(b.runs)
 			}
 			return store.Held{}, true
 		}
 		if errors.Is(err, store.ErrLocked) {
-			if held = c.listBlocking(ctx, runs, slices.Concat(over, returnClaims), err); !held.None() {
+			if held = c.listBlocking(ctx, b, err); !held.None() {
 				return held, false
 			}
 		}
-		c.log.Warn("outcomes could not be written; trying again", zap.Int("runs", len(runs)), zap.Int("try", try), zap.Error(err))
+		c.log.Warn("outcomes could not be written; trying again", zap.Int("runs", len(b.runs)), zap.Int("try", try), zap.Error(err))
 		if ctx.Err() != nil {
 			return store.Held{}, false
 		}
@@ -323,51 +357,9 @@ func tryWrite(ctx context.Context, write func(context.Context) error) error {
 	return write(tryCtx)
 }
 
-// retryLocked checks whose rows are not locked any more, if it is time to, and has their ends
-// written. It checks once more when ctx has ended.
-func (c *completer) retryLocked(ctx context.Context) {
-	s := &c.locked
-	if len(s.outcomes) == 0 {
-		s.checks = 0
-		return
-	}
-	if now := time.Now(); ctx.Err() == nil && now.Before(s.at) {
-		return
-	}
-	var runs []store.Finished
-	claims := make([]int64, len(s.outcomes))
-	for i, e := range s.outcomes {
-		if claims[i] = e.Claim.ID; e.How == Ran {
-			runs = append(runs, store.Finished{Record: &e.Claim.Record, Outcome: e.Outcome})
-		}
-	}
-	if held, err := c.readHeld(ctx, runs, claims); err == nil {
-		batch := s.outcomes
-		s.outcomes = nil
-		free := s.takeOut(batch, held)
-		c.mu.Lock()
-		c.waiting = append(free, c.waiting...)
-		c.mu.Unlock()
-	}
-	c.scheduleRetry()
-}
-
-// scheduleRetry has retryLocked called in a while, if any row is locked.
-func (c *completer) scheduleRetry() {
-	s := &c.locked
-	if len(s.outcomes) == 0 {
-		return
-	}
-	s.checks++
-	wait := unlockChecks.Exactly(s.checks)
-	s.at = time.Now().Add(wait)
-	time.AfterFunc(wait, func() { wake(c.nudge) })
-}
-
-// listBlocking is what somebody has locked of ended runs and of claims, after err said that
-// something is.
-func (c *completer) listBlocking(ctx context.Context, runs []store.Finished, claims []int64, err error) store.Held {
-	held := c.listHeld(ctx, runs, claims)
+// listBlocking is what somebody has locked that a batch needs, after err said that something is.
+func (c *completer) listBlocking(ctx context.Context, b *batch, err error) store.Held {
+	held := c.listHeld(ctx, b.runs, b.claims())
 	if !held.None() {
 		c.log.Warn("somebody has locked the rows of jobs that have ended, or of their claims; their ends are written later",
 			zap.Int("jobs", len(held.Jobs)), zap.Int("claims", len(held.Claims)), zap.Error(err))
@@ -386,7 +378,7 @@ func (c *completer) listHeld(ctx context.Context, runs []store.Finished, claims 
 
 func (c *completer) readHeld(ctx context.Context, runs []store.Finished, claims []int64) (held store.Held, err error) {
 	err = tryWrite(ctx, func(ctx context.Context) (err error) {
-		held, err = c.findHeld(ctx, runs, claims)
+		held, err = c.ledger.findHeld(ctx, runs, claims)
 		return err
 	})
 	return held, err

@@ -18,7 +18,7 @@ import (
 	"github.com/tenurehq/tenure/job"
 )
 
-// written is one call of writeOnce.
+// written is one batch that was written.
 type written struct {
 	at           time.Time
 	runs         []job.ID
@@ -36,9 +36,9 @@ type fakeLedger struct {
 	calls []written // guarded by mu
 }
 
-func (l *fakeLedger) writeOnce(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error) {
-	w := written{at: time.Now(), over: slices.Sorted(slices.Values(over)), returnClaims: returnClaims, returnJobs: returnJobs}
-	for _, r := range runs {
+func (l *fakeLedger) write(ctx context.Context, b *batch) (lost int, err error) {
+	w := written{at: time.Now(), over: slices.Sorted(slices.Values(b.over)), returnClaims: b.returnClaims, returnJobs: b.returnJobs}
+	for _, r := range b.runs {
 		w.runs = append(w.runs, r.Record.ID)
 	}
 	l.mu.Lock()
@@ -53,6 +53,15 @@ func (l *fakeLedger) writeOnce(ctx context.Context, runs []store.Finished, over,
 	return lost, w.err
 }
 
+func (l *fakeLedger) report(context.Context, []store.Reported) error { return nil }
+
+// findHeld finds nothing.
+func (l *fakeLedger) findHeld(context.Context, []store.Finished, []int64) (store.Held, error) {
+	return store.Held{}, nil
+}
+
+func (l *fakeLedger) spare(context.Context, outlivedRuns) error { return nil }
+
 func (l *fakeLedger) all() []written {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,27 +69,16 @@ func (l *fakeLedger) all() []written {
 }
 
 // newFakeSession is a session of which only the completer is there, not running.
-func newFakeSession(l *fakeLedger) *Session {
-	s := &Session{shared: &shared{events: newRecorder(), metrics: newMetrics()}, log: zap.NewNop()}
-	s.completer = newCompleter(s.shared.events, s.shared.metrics, s.log)
-	s.completer.writeOnce = l.writeOnce
-	return s
+func newFakeSession(l ledger) *Session {
+	return &Session{completer: newCompleter(l, newRecorder(), newMetrics().lost, zap.NewNop())}
 }
 
 // runCompleter runs the completer of a session on a fake ledger; end ends it and
 // waits for it.
-func runCompleter(l *fakeLedger) (c *completer, end func()) {
+func runCompleter(l ledger) (c *completer, end func()) {
 	c = newFakeSession(l).completer
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		c.run(ctx)
-	}()
-	return c, func() {
-		cancel()
-		<-stopped
-	}
+	c.start()
+	return c, c.end
 }
 
 var errWrite = errors.New("the database is away")
@@ -276,12 +274,12 @@ func TestCompleterRepeatsAWrite(t *testing.T) {
 		}
 		require.Equal(t, []int64{2}, c.listClaims())
 		require.Len(t, c.events.(*recorder).take(), 2)
-		require.Zero(t, counted(t, c.metrics.lost), "a repeated write counts what the first one did")
+		require.Zero(t, counted(t, c.lost), "a repeated write counts what the first one did")
 
 		c.addEnded(done(2, 2))
 		time.Sleep(flushEvery)
 		synctest.Wait()
-		require.EqualValues(t, 2, counted(t, c.metrics.lost), "the first try tells the truth")
+		require.EqualValues(t, 2, counted(t, c.lost), "the first try tells the truth")
 		require.False(t, c.hasClaims())
 	})
 }
@@ -312,7 +310,7 @@ func TestCompleterGivesBack(t *testing.T) {
 		{runs: []job.ID{11}, over: []int64{2}, returnClaims: []int64{1}, returnJobs: []int64{10}},
 		{over: []int64{1}},
 	}, calls)
-	m := s.shared.events.(*recorder).take()
+	m := c.events.(*recorder).take()
 	require.Len(t, m, 5)
 	require.True(t, m[0].WaitsAgain() && m[2].WaitsAgain() && m[4].WaitsAgain(), "they are waiting again")
 	require.False(t, c.hasClaims())

@@ -94,7 +94,7 @@ func TestADownDatabaseIsLeftAlone(t *testing.T) {
 	require.Greater(t, tries.Load(), down)
 
 	failIn(time.Hour)
-	s := newSession(b.keeper.shared)
+	s := b.keeper.newSession()
 	defer s.end(errSessionEnded)
 	b.proxy.SetRule(nil)
 	require.ErrorIs(t, b.keeper.sendHeartbeat(t.Context(), s), errDown)

@@ -91,7 +91,7 @@ func (k *Keeper) keepAlive(ctx context.Context) time.Duration {
 		return k.renewLock(ctx, s, h)
 	case s == nil:
 		return time.Hour // until the next nudge
-	case s.completer.hasClaims() || time.Now().Before(wanted):
+	case s.HasClaims() || time.Now().Before(wanted):
 		if err := k.sendHeartbeat(ctx, s); err != nil && !errors.Is(err, store.ErrSessionLost) {
 			return k.retryAfter(s.trust.left(), err)
 		}
@@ -290,7 +290,7 @@ func (k *Keeper) tellKinds(ctx context.Context, s *Session) {
 
 // cancelRequested cancels runs that somebody wants ended.
 func (k *Keeper) cancelRequested(ctx context.Context, s *Session) {
-	if !s.completer.hasClaims() {
+	if !s.HasClaims() {
 		return
 	}
 	var asked []job.ID

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -65,7 +66,7 @@ func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 		}
 		return s, nil
 	}
-	s = newSession(k.shared)
+	s = k.newSession()
 	kinds, mark := k.self.Kinds()
 	s.kindsMark.Store(mark)
 	row := store.Session{ID: s.id, Node: k.self.Node, Member: k.self.Member, GossipAddr: k.self.GossipAddr(), Version: k.self.Version, Kinds: kinds, PerTenant: k.workers.PerTenant()}
@@ -90,6 +91,11 @@ func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 	k.state.mu.Unlock()
 	k.wakeUp()
 	return s, nil
+}
+
+func (k *Keeper) newSession() *Session {
+	own := poolLedger{pool: k.pool, session: uuid.New(), node: k.self.Node, keep: k.KeepsFinished()}
+	return newSession(own, k.workers, k.events, k.metrics.lost, k.log)
 }
 
 // leaveStray ends a session whose opening got no reply; opening is held. Postgres may be opening it still: to open it once more waits for that.

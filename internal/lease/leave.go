@@ -33,15 +33,7 @@ func (k *Keeper) loseSession(s *Session) {
 	k.log.Error("session was declared dead, because its heartbeats did not arrive in time; its jobs are cancelled here and run again elsewhere",
 		zap.Stringer("session", s.id), zap.Duration("session_ttl", k.cfg.Session.TTL))
 	s.cancel(errSessionLost)
-	// The completer goes on until the last run has reported, then it ends.
-	k.losing.Go(func() {
-		select {
-		case <-s.completer.whenIdle():
-			s.spareOutlived(k.ending.patience)
-		case <-k.ending.patience.Done():
-		}
-		s.end(errSessionLost)
-	})
+	k.losing.Go(func() { s.outlive(k.ending.patience) })
 }
 
 // leaveSession ends a session in the ledger; left is false while it has claims there, and
@@ -136,11 +128,8 @@ func (k *Keeper) stopKeeping(ctx context.Context) error {
 	s := k.Current()
 	var err error
 	if s != nil {
-		select {
-		case <-s.completer.whenIdle():
-		case <-patience.Done():
-		}
-		if n := len(s.completer.listClaims()); n > 0 {
+		s.awaitIdle(patience)
+		if n := len(s.Claims()); n > 0 {
 			err = fmt.Errorf("pool %s: %s could not be brought to an end; what is left is taken back when the session expires", k.pool.Name, plural.Count(n, "claim", "claims"))
 		}
 	}

@@ -34,8 +34,8 @@ func TestKeeperLosesTheSession(t *testing.T) {
 	require.ErrorIs(t, ended(t, term), ErrLockLost)
 	b.keeper.Release(h)
 	require.False(t, s.MayStart())
-	within(t, s.stopped) // its last run has reported
-	require.False(t, s.completer.hasClaims())
+	within(t, s.completer.stopped) // its last run has reported
+	require.False(t, s.HasClaims())
 	require.Equal(t, store.Counts{Waiting: 1}, b.counts(), "what it reported found no row")
 	require.EqualValues(t, 1, counted(t, b.keeper.metrics.sessionsLost))
 	require.EqualValues(t, 1, counted(t, b.keeper.metrics.lost))
@@ -66,7 +66,7 @@ func TestKeeperLeavesWhenIdle(t *testing.T) {
 	b.until(func() bool { _, now := b.state(s.id); return now >= beats+3 }, "it has a claim, and goes on")
 
 	s.Finish(&claims[0], job.Outcome{State: job.Done})
-	within(t, s.stopped)
+	within(t, s.completer.stopped)
 	state, _ := b.state(s.id)
 	require.Equal(t, "left", state)
 	require.ErrorIs(t, context.Cause(s.ctx), errSessionEnded)
@@ -140,7 +140,7 @@ func TestKeeperGoesOnWhileItCannotLeave(t *testing.T) {
 	require.Same(t, s, b.keeper.Current())
 	require.NoError(t, s.ctx.Err())
 	b.proxy.SetRule(nil)
-	within(t, s.stopped)
+	within(t, s.completer.stopped)
 	state, _ := b.state(s.id)
 	require.Equal(t, "left", state)
 }
@@ -200,7 +200,7 @@ func TestKeeperStopIsBounded(t *testing.T) {
 			} else {
 				require.ErrorContains(t, err, c.says)
 			}
-			within(t, s.stopped)
+			within(t, s.completer.stopped)
 			require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.claim"), "it stands, and the job runs again elsewhere")
 		})
 	}

@@ -13,38 +13,42 @@ import (
 	"github.com/tenurehq/tenure/job"
 )
 
+// lockingLedger is one in which somebody has locked the row of a job.
+type lockingLedger struct {
+	fakeLedger
+	locked atomic.Int64 // the job
+	looks  atomic.Int64
+}
+
+func (l *lockingLedger) findHeld(_ context.Context, runs []store.Finished, _ []int64) (store.Held, error) {
+	l.looks.Add(1)
+	held := store.Held{Jobs: map[job.ID]bool{}}
+	for _, r := range runs {
+		if int64(r.Record.ID) == l.locked.Load() {
+			held.Jobs[r.Record.ID] = true
+		}
+	}
+	return held, nil
+}
+
+func (l *lockingLedger) write(ctx context.Context, b *batch) (int, error) {
+	for _, r := range b.runs {
+		if int64(r.Record.ID) == l.locked.Load() {
+			return 0, store.ErrLocked
+		}
+	}
+	return l.fakeLedger.write(ctx, b)
+}
+
 // The end of a job whose row somebody has locked waits apart: what is in one batch with it
 // is written, and so is all that follows. It is looked at now and then, and written when
 // the row is free, with its claim.
 func TestCompleterWaitsForNoLockedRow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var locked atomic.Int64 // a job
-		locked.Store(2)
-		l := &fakeLedger{}
-		c := newFakeSession(l).completer
-		var looks atomic.Int64
-		c.findHeld = func(_ context.Context, runs []store.Finished, _ []int64) (store.Held, error) {
-			looks.Add(1)
-			held := store.Held{Jobs: map[job.ID]bool{}}
-			for _, r := range runs {
-				if int64(r.Record.ID) == locked.Load() {
-					held.Jobs[r.Record.ID] = true
-				}
-			}
-			return held, nil
-		}
-		c.writeOnce = func(ctx context.Context, runs []store.Finished, over, claims, jobs []int64) (int, error) {
-			for _, r := range runs {
-				if int64(r.Record.ID) == locked.Load() {
-					return 0, store.ErrLocked
-				}
-			}
-			return l.writeOnce(ctx, runs, over, claims, jobs)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		stopped := make(chan struct{})
-		go func() { defer close(stopped); c.run(ctx) }()
+		l := &lockingLedger{}
+		l.locked.Store(2)
+		c, end := runCompleter(l)
 
 		c.openClaim(7, 3)
 		for _, id := range ids(1, 3) {
@@ -65,15 +69,15 @@ func TestCompleterWaitsForNoLockedRow(t *testing.T) {
 		require.Len(t, calls, 2)
 		require.Equal(t, []job.ID{4}, calls[1].runs)
 		require.Equal(t, []int64{8}, calls[1].over)
-		require.EqualValues(t, 1, looks.Load(), "nothing new is known of it")
+		require.EqualValues(t, 1, l.looks.Load(), "nothing new is known of it")
 
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Len(t, l.all(), 2)
-		require.Greater(t, looks.Load(), int64(5))
-		require.Less(t, looks.Load(), int64(25), "ever less often")
+		require.Greater(t, l.looks.Load(), int64(5))
+		require.Less(t, l.looks.Load(), int64(25), "ever less often")
 		require.False(t, isClosed(c.whenIdle()))
-		locked.Store(0)
+		l.locked.Store(0)
 		time.Sleep(unlockChecks.Longest + flushEvery)
 		synctest.Wait()
 		calls = l.all()
@@ -82,15 +86,14 @@ func TestCompleterWaitsForNoLockedRow(t *testing.T) {
 		require.Equal(t, []int64{7}, calls[2].over)
 		require.True(t, isClosed(c.whenIdle()))
 
-		locked.Store(5) // free just when the session ends
+		l.locked.Store(5) // free just when the session ends
 		c.openClaim(9, 1)
 		c.addEnded(done(9, 5))
 		time.Sleep(flushEvery)
 		synctest.Wait()
 		require.Len(t, l.all(), 3)
-		locked.Store(0)
-		cancel()
-		<-stopped
+		l.locked.Store(0)
+		end()
 		require.Equal(t, []job.ID{5}, l.all()[3].runs)
 	})
 }
@@ -106,19 +109,14 @@ func TestCompleterTriesAgainWhenNoRowIsLocked(t *testing.T) {
 			}
 			return 0, nil
 		}}
-		c := newFakeSession(l).completer
-		c.findHeld = func(context.Context, []store.Finished, []int64) (store.Held, error) { return store.Held{}, nil }
-		ctx, cancel := context.WithCancel(t.Context())
-		stopped := make(chan struct{})
-		go func() { defer close(stopped); c.run(ctx) }()
+		c, end := runCompleter(l)
+		defer end()
 		c.openClaim(1, 2)
 		c.addEnded(done(1, 1))
 		c.addEnded(done(1, 2))
 		<-c.whenIdle()
 		require.Len(t, l.all(), 4)
 		require.Equal(t, []int64{1}, l.all()[3].over)
-		cancel()
-		<-stopped
 	})
 }
 

@@ -12,7 +12,7 @@ var _ = []mutant.Mutant{
 	},
 	{
 		Promise: "P4", Name: "a claim goes with its first job",
-		File: "internal/lease/completer.go", Func: "(*completer).flushBatch",
+		File: "internal/lease/completer.go", Func: "(*completer).takeBatch",
 		Old:  "if c.claims[id] == n {",
 		New:  "if c.claims[id] >= n {",
 		Test: "TestCompleterTakesInWhileItWrites",
@@ -34,8 +34,8 @@ var _ = []mutant.Mutant{
 	{
 		Promise: "P10", Name: "what ends together waits for the one whose row is locked",
 		File: "internal/lease/completer.go", Func: "(*completer).writeBatch",
-		Old:  "if held = c.listBlocking(ctx, runs, slices.Concat(over, returnClaims), err); !held.None() {",
-		New:  "if held = c.listBlocking(ctx, runs, slices.Concat(over, returnClaims), err); !held.None() && false {",
+		Old:  "if held = c.listBlocking(ctx, b, err); !held.None() {",
+		New:  "if held = c.listBlocking(ctx, b, err); !held.None() && false {",
 		Test: "TestCompleterWaitsForNoLockedRow",
 	},
 	{
@@ -127,7 +127,7 @@ c.fresh.Store(true)`,
 	},
 	{
 		Promise: "P10", Name: "a locked claim holds up all ends",
-		File: "internal/lease/locked.go", Func: "(*lockedOutcomes).takeOut",
+		File: "internal/lease/locked.go", Func: "(*lockedOutcomes).divide",
 		Old:  "claim := held.Claims[e.Claim.ID] && (e.How == Unstarted || !stays[e.Claim.ID])",
 		New:  "claim := false",
 		Test: "TestALockedJobEndsWhenItIsFree",
@@ -135,8 +135,8 @@ c.fresh.Store(true)`,
 	{
 		Promise: "P11", Name: "an end waits for what its run has said",
 		File: "internal/lease/completer.go", Func: "(*completer).writeBatch",
-		Old:  "batch, runs, slices.Concat(over, returnClaims)); !held.None()",
-		New:  "batch, runs, slices.Concat(over, returnClaims)); !reported",
+		Old:  "c.writeLastReports(ctx, b); !held.None()",
+		New:  "c.writeLastReports(ctx, b); !reported",
 		Test: "TestEndsDoNotWaitForLockedReports",
 	},
 	{

@@ -97,20 +97,21 @@ func (c *completer) writeReports(ctx context.Context, reports []store.Reported) 
 	return tryWrite(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 		defer cancel()
-		return c.reportOnce(ctx, reports)
+		return c.ledger.report(ctx, reports)
 	})
 }
 
 // writeLastReports writes what runs said that have ended; false: it could not. Their ends are to be
 // written all the same, but for what is held: somebody has locked what they need, too.
-func (c *completer) writeLastReports(ctx context.Context, batch []Ended, runs []store.Finished, claims []int64) (written bool, held store.Held) {
+func (c *completer) writeLastReports(ctx context.Context, b *batch) (written bool, held store.Held) {
 	var reports []store.Reported
 	bytes, cut := 0, 0
-	for i := range batch {
-		if batch[i].How != Ran || batch[i].Claim.Reporter() == nil {
+	for i := range b.ends {
+		e := &b.ends[i]
+		if e.How != Ran || e.Claim.Reporter() == nil {
 			continue
 		}
-		r := takeReport(batch[i].Claim)
+		r := takeReport(e.Claim)
 		if bytes+r.Size() > reportBudget {
 			r.LeftOut, r.Lines = r.LeftOut+len(r.Lines), nil
 			cut++
@@ -121,11 +122,11 @@ func (c *completer) writeLastReports(ctx context.Context, batch []Ended, runs []
 		reports = append(reports, r)
 	}
 	if cut > 0 {
-		c.log.Warn("ended runs have said too much to be written at once; some of it is left out, first of all what they have logged", zap.Int("runs", len(runs)), zap.Int("written", len(reports)), zap.Int("without lines", cut))
+		c.log.Warn("ended runs have said too much to be written at once; some of it is left out, first of all what they have logged", zap.Int("runs", len(b.runs)), zap.Int("written", len(reports)), zap.Int("without lines", cut))
 	}
 	err := c.writeReports(ctx, reports)
 	if errors.Is(err, store.ErrLocked) {
-		if held = c.listBlocking(ctx, runs, claims, err); !held.None() {
+		if held = c.listBlocking(ctx, b, err); !held.None() {
 			return false, held
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/internal/store"
@@ -39,23 +38,12 @@ type reportCall struct {
 // runReporting runs the completer of a session on a fake ledger; end ends it and waits for it.
 func runReporting() (f *fakeReports, end func()) {
 	f = &fakeReports{}
-	f.session = &Session{shared: &shared{events: newRecorder(), metrics: newMetrics()}, log: zap.NewNop()}
-	c := newCompleter(f.session.shared.events, f.session.shared.metrics, zap.NewNop())
-	c.writeOnce, c.reportOnce, c.findHeld = f.writeOnce, f.reportOnce, f.findHeld
-	f.session.completer = c
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		c.run(ctx)
-	}()
-	return f, func() {
-		cancel()
-		<-stopped
-	}
+	f.session = newFakeSession(f)
+	f.session.completer.start()
+	return f, f.session.completer.end
 }
 
-func (f *fakeReports) reportOnce(_ context.Context, all []store.Reported) error {
+func (f *fakeReports) report(_ context.Context, all []store.Reported) error {
 	c := reportCall{at: time.Now()}
 	for _, r := range all {
 		c.ids = append(c.ids, r.Record.ID)
@@ -327,8 +315,9 @@ func TestMuchThatRunsSayIsWrittenInParts(t *testing.T) {
 // What waits in memory with ends that cannot be written is bounded.
 func TestWhatWaitsWithEndsIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newCompleter(newRecorder(), newMetrics(), zap.NewNop())
-	f := &fakeReports{session: &Session{completer: c}}
+	f := &fakeReports{}
+	f.session = newFakeSession(f)
+	c := f.session.completer
 	said := f.talker(1)
 	said.sayMuch()
 	most := takeReport(said.claim)
@@ -347,8 +336,6 @@ func TestWhatWaitsWithEndsIsBounded(t *testing.T) {
 		}
 	}
 	require.Equal(t, fits, whole)
-	c.writeOnce = func(context.Context, []store.Finished, []int64, []int64, []int64) (int, error) { return 0, nil }
-	c.reportOnce = func(context.Context, []store.Reported) error { return nil }
 	c.flushAll(t.Context())
 	require.Zero(t, c.kept)
 }

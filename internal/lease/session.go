@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/execution"
@@ -20,33 +20,27 @@ import (
 // Session is one life of this process in a pool: what its claims belong to. It is
 // an execution.Owner, so its methods are called from all workers.
 type Session struct {
-	id        uuid.UUID
-	shared    *shared
-	log       *zap.Logger
-	trust     trust
-	lost      atomic.Bool // it was declared dead
+	id      uuid.UUID
+	ledger  poolLedger
+	workers *execution.Workers
+	events  Events
+
 	completer *completer
+	pending   pendingClaims // of claims; see sweep
+	trust     trust
+	lost      atomic.Bool   // it was declared dead
 	kindsMark atomic.Uint32 // of the kinds in its row
 
 	ctx    context.Context         // of every run; done when the session is lost
 	cancel context.CancelCauseFunc // of ctx
-
-	flushing context.Context // of the completer
-	stop     context.CancelFunc
-	started  sync.Once     // the completer, by the first claim
-	pending  pendingClaims // of claims; see sweep
-	stopped  chan struct{} // closed when the completer has ended
 }
 
 var _ execution.Owner = (*Session)(nil)
 
-func newSession(of *shared) *Session {
-	s := &Session{id: uuid.New(), shared: of, stopped: make(chan struct{})}
-	s.log = of.log.With(zap.Stringer("session", s.id))
+func newSession(ledger poolLedger, workers *execution.Workers, events Events, lost prometheus.Counter, log *zap.Logger) *Session {
+	s := &Session{id: ledger.session, ledger: ledger, workers: workers, events: events}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.flushing, s.stop = context.WithCancel(context.Background())
-	s.completer = newCompleter(of.events, of.metrics, s.log)
-	s.completer.writeOnce, s.completer.findHeld, s.completer.reportOnce = s.writeOnce, s.findHeld, s.reportOnce
+	s.completer = newCompleter(ledger, events, lost, log.With(zap.Stringer("session", s.id)))
 	return s
 }
 
@@ -104,22 +98,33 @@ func (s *Session) SweepUnknown(ctx context.Context, db store.DB, made []int64, p
 
 // OpenClaim notes a claim of n jobs.
 func (s *Session) OpenClaim(claim int64, n int) {
-	s.started.Do(func() {
-		go func() {
-			defer close(s.stopped)
-			s.completer.run(s.flushing)
-		}()
-	})
+	s.completer.start()
 	s.completer.openClaim(claim, n)
 }
 
-// end stops the completer after a last try to write what waits, and waits for it.
+// awaitIdle waits until no claim is open; false: ctx ended first.
+func (s *Session) awaitIdle(ctx context.Context) bool {
+	select {
+	case <-s.completer.whenIdle():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// end stops writing after a last try to write what waits.
 func (s *Session) end(cause error) {
 	s.cancel(cause)
-	s.stop()
-	s.started.Do(func() { close(s.stopped) }) // nothing was ever claimed
-	<-s.stopped
-	s.shared.workers.Forget(s)
+	s.completer.end()
+	s.workers.Forget(s)
+}
+
+// outlive ends a session that was declared dead once its last run has reported, or patience ends.
+func (s *Session) outlive(patience context.Context) {
+	if s.awaitIdle(patience) {
+		s.completer.spareOutlived(patience)
+	}
+	s.end(errSessionLost)
 }
 
 // Context implements execution.Owner.
@@ -130,11 +135,11 @@ func (s *Session) Context() context.Context { return s.ctx }
 func (s *Session) MayStart() bool { return s.trust.holds() && s.ctx.Err() == nil }
 
 // Tenants implements execution.Owner.
-func (s *Session) Tenants() execution.Conns { return s.shared.pool.Tenants() }
+func (s *Session) Tenants() execution.Conns { return s.ledger.pool.Tenants() }
 
 // FinishInTx implements execution.Owner.
 func (s *Session) FinishInTx(claims []*execution.Claim) string {
-	return store.FinishInTx(EndInTx(claims, s.shared.self.Node, s.shared.KeepsFinished()))
+	return store.FinishInTx(EndInTx(claims, s.ledger.node, s.ledger.keep))
 }
 
 // EndInTx is the end of claims of one call in its transaction.
@@ -158,7 +163,7 @@ func (s *Session) FinishError(err error) error {
 
 // TryFinish implements execution.Owner.
 func (s *Session) TryFinish(ctx context.Context, claims []*execution.Claim) error {
-	return store.TryFinish(ctx, s.shared.pool.Jobs(), claims[0].Record.Turn, execution.IDs(claims), s.shared.self.Node)
+	return store.TryFinish(ctx, s.ledger.pool.Jobs(), claims[0].Record.Turn, execution.IDs(claims), s.ledger.node)
 }
 
 // FinishedInTx implements execution.Owner.
@@ -184,44 +189,4 @@ func (s *Session) DeadLetter(c *execution.Claim) {
 func (s *Session) Return(c *execution.Claim) { s.completer.addEnded(Ended{Claim: c, How: Unstarted}) }
 
 // CapacityAvailable implements execution.Owner.
-func (s *Session) CapacityAvailable() {
-	s.shared.events.CapacityAvailable()
-}
-
-func (s *Session) writeOnce(ctx context.Context, runs []store.Finished, over, returnClaims, returnJobs []int64) (lost int, err error) {
-	db := s.shared.pool.Jobs()
-	if len(returnJobs) > 0 {
-		if err := store.ReturnUnstarted(ctx, db, s.id, returnClaims, returnJobs); err != nil {
-			return 0, err
-		}
-	}
-	if len(runs) == 0 && len(over) == 0 {
-		return 0, nil
-	}
-	return store.Finish(ctx, db, store.Runner{Session: s.id, Node: s.shared.self.Node}, s.shared.KeepsFinished(), runs, over)
-}
-
-func (s *Session) reportOnce(ctx context.Context, reports []store.Reported) error {
-	return store.WriteReports(ctx, s.shared.pool.Jobs(), s.shared.self.Node, reports)
-}
-
-func (s *Session) findHeld(ctx context.Context, runs []store.Finished, claims []int64) (store.Held, error) {
-	return store.FindHeld(ctx, s.shared.pool.Jobs(), s.id, runs, claims)
-}
-
-// spareOutlived says of runs of a session that was declared dead that they did not end this
-// process, which was cut off from the database, or stood still. It is tried once: that they
-// stay charged costs their jobs some caution and, at the third time, a dead letter.
-func (s *Session) spareOutlived(ctx context.Context) {
-	s.completer.mu.Lock()
-	ids, turns := s.completer.outlived.ids, s.completer.outlived.turns
-	s.completer.mu.Unlock()
-	if len(ids) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	if err := store.Spare(ctx, s.shared.pool.Jobs(), ids, turns); err != nil {
-		s.log.Warn("losses could not be taken back of jobs that this process has outlived", zap.Int("jobs", len(ids)), zap.Error(err))
-	}
-}
+func (s *Session) CapacityAvailable() { s.events.CapacityAvailable() }

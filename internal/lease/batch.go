@@ -15,9 +15,6 @@ type batch struct {
 	returnClaims, returnJobs []int64          // to be given back, of claims that are not over
 }
 
-// claims are those that are written with a batch.
-func (b *batch) claims() []int64 { return slices.Concat(b.over, b.returnClaims) }
-
 // sort finds out what is to be written of each end.
 func (b *batch) sort() {
 	b.runs = make([]store.Finished, 0, len(b.ends))

@@ -181,7 +181,7 @@ func (b *bundle) enqueue(kind string) job.ID {
 // does not know of, so that it does not find those that a test makes next.
 func (b *bundle) ghostsSought() {
 	b.t.Helper()
-	b.until(func() bool { return !b.keeper.fresh.Load() })
+	b.until(func() bool { return !b.keeper.conn.fresh.Load() })
 	const beats = "SELECT coalesce(sum(hb_seq), 0) FROM tenure.node_session"
 	since := b.count(beats) // the search, if it is still under way, is over before the next
 	b.until(func() bool { return b.count(beats) > since })

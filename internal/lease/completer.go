@@ -318,11 +318,7 @@ func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, 
 				return held, false
 			}
 		}
-		var lost int
-		err := tryWrite(ctx, func(ctx context.Context) (err error) {
-			lost, err = c.ledger.write(ctx, b)
-			return err
-		})
+		lost, err := tryWrite(ctx, func(ctx context.Context) (int, error) { return c.ledger.write(ctx, b) })
 		if err == nil {
 			if lost > 0 && try == 1 { // a repeated write counts what the first one did
 				c.lost.Add(float64(lost))
@@ -350,7 +346,7 @@ func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, 
 }
 
 // tryWrite bounds one try to write: as long as ctx goes on, and once it has ended.
-func tryWrite(ctx context.Context, write func(context.Context) error) error {
+func tryWrite[T any](ctx context.Context, write func(context.Context) (T, error)) (T, error) {
 	tryCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWrite, cancel) })()
@@ -359,7 +355,7 @@ func tryWrite(ctx context.Context, write func(context.Context) error) error {
 
 // listBlocking is what somebody has locked that a batch needs, after err said that something is.
 func (c *completer) listBlocking(ctx context.Context, b *batch, err error) store.Held {
-	held := c.listHeld(ctx, b.runs, b.claims())
+	held := c.listHeld(ctx, b.runs, slices.Concat(b.over, b.returnClaims))
 	if !held.None() {
 		c.log.Warn("somebody has locked the rows of jobs that have ended, or of their claims; their ends are written later",
 			zap.Int("jobs", len(held.Jobs)), zap.Int("claims", len(held.Claims)), zap.Error(err))
@@ -376,12 +372,8 @@ func (c *completer) listHeld(ctx context.Context, runs []store.Finished, claims 
 	return held
 }
 
-func (c *completer) readHeld(ctx context.Context, runs []store.Finished, claims []int64) (held store.Held, err error) {
-	err = tryWrite(ctx, func(ctx context.Context) (err error) {
-		held, err = c.ledger.findHeld(ctx, runs, claims)
-		return err
-	})
-	return held, err
+func (c *completer) readHeld(ctx context.Context, runs []store.Finished, claims []int64) (store.Held, error) {
+	return tryWrite(ctx, func(ctx context.Context) (store.Held, error) { return c.ledger.findHeld(ctx, runs, claims) })
 }
 
 // wake makes the reader of a channel of size one look again.

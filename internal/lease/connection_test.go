@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/backoff"
 	"github.com/tenurehq/tenure/internal/faultproxy"
@@ -94,10 +96,10 @@ func TestADownDatabaseIsLeftAlone(t *testing.T) {
 	require.Greater(t, tries.Load(), down)
 
 	failIn(time.Hour)
-	s := b.keeper.newSession()
+	s := newSession(poolLedger{pool: b.pool, session: uuid.New()}, b.workers, b.events, newMetrics().lost, zap.NewNop())
 	defer s.end(errSessionEnded)
 	b.proxy.SetRule(nil)
 	require.ErrorIs(t, b.keeper.sendHeartbeat(t.Context(), s), errDown)
-	b.keeper.state.cancel()
+	b.keeper.endLife()
 	require.ErrorIs(t, b.keeper.sendHeartbeat(t.Context(), s), store.ErrSessionLost, "who stops tries once more, and hears that it was never there")
 }

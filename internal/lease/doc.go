@@ -6,6 +6,10 @@
 //	[Session]  owns runs; writes how they ended, hundreds at a time (completer)
 //	[Lock]     the lock as it is held: trusted for a time only
 //
+// A keeper makes its calls on one connection, which hears notifications between them (hearing).
+// How long a call may take goes by what is kept: the session, and the lock. The ends of runs go one
+// way: from [Session.Finish] to its completer, in batches to the ledger, and then to [Events].
+//
 // # What it promises
 //
 // A lock or a session is trusted for its time-to-live, less a margin, from before its last

@@ -64,7 +64,7 @@ func TestKeeperRenewsSoonAfterALookFailed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *Config) { c.Lock.RenewEvery = 10 * time.Second }, nil)
 	_, _ = b.lock(b.session())
-	b.keeper.fresh.Store(true)
+	b.keeper.conn.fresh.Store(true)
 	b.proxy.SetRule(func(e faultproxy.Event) faultproxy.Verdict {
 		if strings.Contains(e.SQL, "FROM tenure.claim") {
 			return faultproxy.CutBefore

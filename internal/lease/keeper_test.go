@@ -194,7 +194,7 @@ func TestKeeperNoticesASilentConnection(t *testing.T) {
 				})
 				took = time.Since(began)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.Nil(t, b.keeper.conn, "it is not used again")
+				require.Nil(t, b.keeper.conn.conn, "it is not used again")
 				if took <= most {
 					break
 				}
@@ -224,12 +224,12 @@ func TestKeeperIsUnableOnceItsTrustIsOver(t *testing.T) {
 		return b.pool.Breaker.IsDown()
 	}
 	b.keeper.Release(hold(time.Minute))
-	require.Equal(t, askTimeout, b.keeper.boundCall(true))
-	require.Equal(t, CallTimeout, b.keeper.boundCall(false))
+	require.Equal(t, askTimeout, b.keeper.kept.boundCall(true))
+	require.Equal(t, CallTimeout, b.keeper.kept.boundCall(false))
 
 	h := hold(3 * time.Second)
-	require.Less(t, b.keeper.boundCall(false), CallTimeout)
-	require.GreaterOrEqual(t, b.keeper.boundCall(false), CallTimeout/8)
+	require.Less(t, b.keeper.kept.boundCall(false), CallTimeout)
+	require.GreaterOrEqual(t, b.keeper.kept.boundCall(false), CallTimeout/8)
 	b.keeper.Release(h)
 	h = hold(time.Minute)
 	require.False(t, fails(), "there is time to try again")
@@ -237,7 +237,7 @@ func TestKeeperIsUnableOnceItsTrustIsOver(t *testing.T) {
 	b.keeper.Release(h)
 
 	h = hold(-time.Second)
-	require.Equal(t, CallTimeout, b.keeper.boundCall(false), "it is too late to hurry")
+	require.Equal(t, CallTimeout, b.keeper.kept.boundCall(false), "it is too late to hurry")
 	require.True(t, fails())
 	b.keeper.Release(h)
 }

@@ -15,17 +15,30 @@ import (
 	"github.com/tenurehq/tenure/routing"
 )
 
-// Keepers keeps this process' sessions, one per pool it works on, from when they are
-// needed. It is stopped after the workers, so that running jobs stay protected while
-// they finish.
-type Keepers struct {
+// Self is this process as its sessions describe it.
+type Self struct {
+	Node       string        // configured name
+	Member     string        // name in gossip, unique to this process
+	GossipAddr func() string // known once gossip has started
+	Version    string
+	Kinds      func() (handled []string, mark uint32) // it has handlers for; see job.Registry.Handled
+}
+
+// node is what the keepers of all pools share.
+type node struct {
 	cfg       Config
 	retention time.Duration
 	self      Self
 	workers   *execution.Workers
-	log       *zap.Logger
 	metrics   *metrics
+}
 
+// Keepers keeps this process' sessions, one per pool it works on, from when they are
+// needed. It is stopped after the workers, so that running jobs stay protected while
+// they finish.
+type Keepers struct {
+	node  *node
+	log   *zap.Logger
 	group sync.WaitGroup // keepers that are being retired
 
 	mu           sync.Mutex
@@ -37,19 +50,13 @@ type Keepers struct {
 // NewKeepers returns keepers for pools that are added to them. Nothing is opened until it is needed. retention is how long finished jobs are kept;
 // 0: not at all.
 func NewKeepers(cfg Config, retention time.Duration, self Self, workers *execution.Workers, log *zap.Logger) *Keepers {
-	return &Keepers{cfg: cfg, retention: retention, self: self, workers: workers, log: log,
-		metrics: newMetrics(), keepers: map[*Keeper]struct{}{}}
+	return &Keepers{node: &node{cfg, retention, self, workers, newMetrics()}, log: log, keepers: map[*Keeper]struct{}{}}
 }
 
 // Add makes a keeper for a pool, which tells events what it learns. It is to be started.
 func (s *Keepers) Add(p *routing.Pool, events Events) *Keeper {
-	of := &shared{pool: p, cfg: s.cfg, retention: s.retention, self: s.self, workers: s.workers, events: events,
-		log: s.log.With(zap.String("pool", p.Name)), metrics: s.metrics}
-	c := &connection{shared: of, state: &state{}, mu: make(callMutex, 1)}
-	k := &Keeper{connection: c, nudge: make(chan struct{}, 1), ending: ending{done: make(chan struct{})}}
-	c.hangUp = k.HangUp
-	p.Breaker.Pace(s.cfg.Lock.TTL/2, retriesOf(s.cfg))
-	k.ending.patience, k.ending.giveUp = context.WithCancel(context.Background())
+	p.Breaker.Pace(s.node.cfg.Lock.TTL/2, retriesOf(s.node.cfg))
+	k := newKeeper(s.node, p, events, s.log.With(zap.String("pool", p.Name)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keepers[k] = struct{}{}
@@ -61,7 +68,7 @@ func (s *Keepers) TellKinds() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.keepers {
-		k.wakeUp()
+		k.conn.interrupt()
 	}
 }
 
@@ -85,8 +92,8 @@ func (s *Keepers) Retire(k *Keeper, with Retirement) {
 	with.StopClaiming()
 	s.group.Go(func() {
 		with.AwaitClaims()
-		finish := s.workers.FinishWithin()
-		ctx, cancel := context.WithTimeout(context.Background(), 2*(finish+s.cfg.Session.TTL)) // half of it is for the jobs, as stopPatience has it, and for writing how they ended
+		finish := s.node.workers.FinishWithin()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*(finish+s.node.cfg.Session.TTL)) // half of it is for the jobs, as stopPatience has it, and for writing how they ended
 		defer cancel()
 		if err := k.retire(ctx, finish); err != nil {
 			k.log.Warn("a pool that was taken away could not be left in order", zap.Error(err))
@@ -103,21 +110,13 @@ func (s *Keepers) remove(k *Keeper, forget func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.keepers, k)
-	if !s.keepsPool(k.pool.Name) {
-		s.metrics.forget(k.pool.Name)
-		forget()
-	}
-}
-
-// keepsPool tells whether there is a keeper for a pool of this name, as there is while its
-// settings change; mu is held.
-func (s *Keepers) keepsPool(pool string) bool {
-	for k := range s.keepers {
-		if k.pool.Name == pool {
-			return true
+	for other := range s.keepers {
+		if other.pool.Name == k.pool.Name { // as while its settings change
+			return
 		}
 	}
-	return false
+	s.node.metrics.forget(k.pool.Name)
+	forget()
 }
 
 // Stop writes the last outcomes and ends the sessions. An error says which pool
@@ -160,4 +159,4 @@ func (s *Keepers) Stop(ctx context.Context) error {
 }
 
 // Metrics returns the Keepers' metrics, to be registered by the caller.
-func (s *Keepers) Metrics() prometheus.Collector { return s.metrics }
+func (s *Keepers) Metrics() prometheus.Collector { return s.node.metrics }

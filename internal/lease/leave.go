@@ -15,23 +15,17 @@ import (
 )
 
 // loseSession ends a session that was declared dead: its runs are cancelled, and what
-// they still report finds no row.
+// they still report finds no row. Its completer goes on until the last of them has reported.
 func (k *Keeper) loseSession(s *Session) {
-	k.state.mu.Lock()
-	if k.state.current == s {
-		k.state.current = nil
-	}
-	h := k.state.lock
-	k.state.mu.Unlock()
-	if h != nil && h.fence.Session == s.id { // it may have been taken since keepAlive read what is held
-		h.lost(ErrLockLost)
-	}
-	if !s.lost.CompareAndSwap(false, true) {
+	if !k.kept.session.CompareAndSwap(s, nil) {
 		return
 	}
-	k.metrics.sessionsLost.Inc()
+	if h := k.kept.lock.Load(); h != nil && h.fence.Session == s.id { // it may have been taken since keepAlive read what is held
+		h.lost(ErrLockLost)
+	}
+	k.node.metrics.sessionsLost.Inc()
 	k.log.Error("session was declared dead, because its heartbeats did not arrive in time; its jobs are cancelled here and run again elsewhere",
-		zap.Stringer("session", s.id), zap.Duration("session_ttl", k.cfg.Session.TTL))
+		zap.Stringer("session", s.id), zap.Duration("session_ttl", k.node.cfg.Session.TTL))
 	s.cancel(errSessionLost)
 	k.losing.Go(func() { s.outlive(k.ending.patience) })
 }
@@ -56,20 +50,14 @@ func (k *Keeper) noteIdle(ctx context.Context, s *Session) {
 	if err != nil {
 		k.log.Debug("could not say that this node lives; tenure nodes may show it as left", zap.Error(err))
 	}
-	k.state.mu.Lock()
-	k.state.idled = idleEnd{s.id, time.Now()}
-	k.state.mu.Unlock()
+	k.idled.Store(&idleEnd{s.id, time.Now()})
 }
 
 // dropSession forgets a session on this side, and closes the connection.
 func (k *Keeper) dropSession(s *Session) {
-	k.state.mu.Lock()
-	if k.state.current == s {
-		k.state.current = nil
-	}
-	k.state.mu.Unlock()
+	k.kept.session.CompareAndSwap(s, nil)
 	s.end(errSessionEnded)
-	k.closeConn()
+	k.conn.close()
 }
 
 var errSessionEnded = errors.New("the session was ended")
@@ -98,7 +86,7 @@ func (k *Keeper) retire(ctx context.Context, finishWithin time.Duration) error {
 // may be acquired or started any more. The first call does it; others wait for it, but
 // no longer than they may.
 func (k *Keeper) stop(ctx context.Context) error {
-	if k.state.cancel == nil { // not started
+	if !k.started.Load() {
 		return nil
 	}
 	first := false
@@ -106,19 +94,17 @@ func (k *Keeper) stop(ctx context.Context) error {
 	if first {
 		k.ending.err = k.stopKeeping(ctx)
 		close(k.ending.done)
-		return k.ending.err
 	}
 	select {
 	case <-k.ending.done:
-		return k.ending.err
 	default:
+		select {
+		case <-k.ending.done:
+		case <-ctx.Done():
+			return fmt.Errorf("pool %s is still being left: %w", k.pool.Name, context.Cause(ctx))
+		}
 	}
-	select {
-	case <-k.ending.done:
-		return k.ending.err
-	case <-ctx.Done():
-		return fmt.Errorf("pool %s is still being left: %w", k.pool.Name, context.Cause(ctx))
-	}
+	return k.ending.err
 }
 
 func (k *Keeper) stopKeeping(ctx context.Context) error {
@@ -133,12 +119,12 @@ func (k *Keeper) stopKeeping(ctx context.Context) error {
 			err = fmt.Errorf("pool %s: %s could not be brought to an end; what is left is taken back when the session expires", k.pool.Name, plural.Count(n, "claim", "claims"))
 		}
 	}
-	k.state.cancel()
+	k.endLife()
 	k.group.Wait()
 	k.losing.Wait()
 	if s == nil {
 		k.endStray(ctx)
-		k.closeConn()
+		k.conn.close()
 		return nil
 	}
 	if err != nil {

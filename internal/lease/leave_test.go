@@ -37,8 +37,8 @@ func TestKeeperLosesTheSession(t *testing.T) {
 	within(t, s.completer.stopped) // its last run has reported
 	require.False(t, s.HasClaims())
 	require.Equal(t, store.Counts{Waiting: 1}, b.counts(), "what it reported found no row")
-	require.EqualValues(t, 1, counted(t, b.keeper.metrics.sessionsLost))
-	require.EqualValues(t, 1, counted(t, b.keeper.metrics.lost))
+	require.EqualValues(t, 1, counted(t, b.keeper.node.metrics.sessionsLost))
+	require.EqualValues(t, 1, counted(t, b.keeper.node.metrics.lost))
 
 	other := b.session()
 	require.NotEqual(t, s.id, other.id)
@@ -50,10 +50,8 @@ func TestKeeperLosesTheSession(t *testing.T) {
 
 // makeIdle lets a session be unwanted from now on.
 func (b *bundle) makeIdle() {
-	b.keeper.state.mu.Lock()
-	b.keeper.state.wanted = time.Now()
-	b.keeper.state.mu.Unlock()
-	wake(b.keeper.nudge)
+	b.keeper.Current().want(0)
+	wake(b.keeper.conn.nudge)
 }
 
 func TestKeeperLeavesWhenIdle(t *testing.T) {
@@ -98,11 +96,11 @@ func TestKeeperStaysWhenWantedAgain(t *testing.T) {
 	b.makeIdle()
 	ctx := watched{t.Context(), make(chan struct{}, 1)}
 	ticked := make(chan time.Duration, 1)
-	b.keeper.mu.Lock()
+	b.keeper.conn.mu.Lock()
 	go func() { ticked <- b.keeper.keepAlive(ctx) }()
 	within(t, ctx.asked) // it has found the session idle, and waits for the connection
 	require.Same(t, s, b.session())
-	b.keeper.mu.Unlock()
+	b.keeper.conn.mu.Unlock()
 	require.Equal(t, b.cfg.Session.HeartbeatEvery, within(t, ticked))
 	require.Same(t, s, b.keeper.Current())
 	b.lock(s)

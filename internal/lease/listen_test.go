@@ -84,7 +84,7 @@ func TestKeeperHearsSoMuch(t *testing.T) {
 	b := setup(t, func(c *Config) {
 		c.Lock.TTL, c.Lock.RenewEvery, c.Session.HeartbeatEvery = 4*time.Hour, time.Hour, time.Hour
 	}, nil)
-	b.keeper.log = zap.New(logs)
+	b.keeper.hearing.log = zap.New(logs)
 	b.start().lock(b.session())
 	b.until(func() bool {
 		require.NoError(t, store.Notify(t.Context(), b.db, b.add("ready")))

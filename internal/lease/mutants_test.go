@@ -26,8 +26,8 @@ var _ = []mutant.Mutant{
 	},
 	{
 		Promise: "P9", Name: "the holder does not listen",
-		File: "internal/lease/heartbeat.go", Func: "(*Keeper).renewLock",
-		Old:  "k.setListening(ctx, conn, true)",
+		File: "internal/lease/heartbeat.go", Func: "(*Keeper).beat",
+		Old:  "k.hearing.set(ctx, conn, listens)",
 		New:  "",
 		Test: "TestKeeperListens",
 	},
@@ -85,7 +85,7 @@ var _ = []mutant.Mutant{
 	{
 		Promise: "P10", Name: "a database that is down is tried as often as somebody wants something of it",
 		File: "internal/lease/connection.go", Func: "(*connection).tryCall",
-		Old:  "!c.state.isStopping() && c.pool.Breaker.WaitLeft(time.Now()) > 0",
+		Old:  "c.life.Err() == nil && c.pool.Breaker.WaitLeft(time.Now()) > 0",
 		New:  "c == nil",
 		Test: "TestADownDatabaseIsLeftAlone",
 	},

@@ -55,19 +55,22 @@ func (s *Keepers) tellPresence(ctx context.Context, lives bool) {
 	}
 }
 
+// idleEnd is a session that was ended because nobody needed it.
+type idleEnd struct {
+	session uuid.UUID
+	at      time.Time
+}
+
 // findIdlest is the keeper whose session was ended last, if this process has none.
 func (s *Keepers) findIdlest() (last *Keeper, id uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var at time.Time
 	for k := range s.keepers {
-		k.state.mu.Lock()
-		open, ended := k.state.current != nil, k.state.idled
-		k.state.mu.Unlock()
-		if open {
+		if k.Current() != nil {
 			return nil, uuid.Nil
 		}
-		if ended.at.After(at) {
+		if ended := k.idled.Load(); ended != nil && ended.at.After(at) {
 			last, id, at = k, ended.session, ended.at
 		}
 	}

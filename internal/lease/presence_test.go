@@ -26,9 +26,7 @@ func TestAnIdleNodeIsToldFromOneThatHasStopped(t *testing.T) {
 	require.False(t, row().Idle)
 	b.sessions.tellPresence(t.Context(), true)
 	require.Equal(t, "live", row().State, "it has a session, which says so")
-	b.keeper.state.mu.Lock()
-	b.keeper.state.wanted = time.Time{} // long ago
-	b.keeper.state.mu.Unlock()
+	b.keeper.Current().want(-time.Hour)
 	b.until(func() bool { return b.keeper.Current() == nil }, "nobody needs it")
 	before := row()
 	require.True(t, before.Idle)

@@ -94,11 +94,12 @@ func (c *completer) writeReports(ctx context.Context, reports []store.Reported) 
 	if len(reports) == 0 {
 		return nil
 	}
-	return tryWrite(ctx, func(ctx context.Context) error {
+	_, err := tryWrite(ctx, func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 		defer cancel()
-		return c.ledger.report(ctx, reports)
+		return struct{}{}, c.ledger.report(ctx, reports)
 	})
+	return err
 }
 
 // writeLastReports writes what runs said that have ended; false: it could not. Their ends are to be

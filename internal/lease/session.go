@@ -28,8 +28,8 @@ type Session struct {
 	completer *completer
 	pending   pendingClaims // of claims; see sweep
 	trust     trust
-	lost      atomic.Bool   // it was declared dead
-	kindsMark atomic.Uint32 // of the kinds in its row
+	kindsMark atomic.Uint32             // of the kinds in its row
+	wanted    atomic.Pointer[time.Time] // until then it is kept open, though it has no claims
 
 	ctx    context.Context         // of every run; done when the session is lost
 	cancel context.CancelCauseFunc // of ctx
@@ -46,6 +46,15 @@ func newSession(ledger poolLedger, workers *execution.Workers, events Events, lo
 
 // ID names the session in the ledger.
 func (s *Session) ID() uuid.UUID { return s.id }
+
+// want keeps it open for a while, though it may have no claims.
+func (s *Session) want(d time.Duration) {
+	until := time.Now().Add(d)
+	s.wanted.Store(&until)
+}
+
+// isWanted tells whether somebody has lately asked for it.
+func (s *Session) isWanted() bool { return time.Now().Before(*s.wanted.Load()) }
 
 // BeginClaim is called before a claim for this session is committed, and what it returns when
 // the claim is known here.

@@ -203,5 +203,5 @@ func (c *connection) listen(ctx context.Context, next time.Time) bool {
 	defer stop()
 	c.stopHear.Store(&stop)
 	defer c.stopHear.Store(nil)
-	return c.hearing.hear(ctx, c.conn, func() bool { return c.callers.Load() > 0 || len(c.nudge) > 0 }) // who came before it could stop this
+	return c.hearing.hear(ctx, c.conn, func() bool { return c.callers.Load() > 0 || len(c.nudge) > 0 }) // who came before it could stop this; in this order, as the channel's length orders nothing
 }

@@ -96,7 +96,7 @@ func (s *State) execute(f Flaws, r *request) {
 	}
 }
 
-// giveBackAll and finishAll are the two transactions of session.writeOnce.
+// giveBackAll and finishAll are the two transactions of the write of a pool's ledger in lease.
 func (l *ledger) giveBackAll(f Flaws, r *request) {
 	for j, run := range r.runs {
 		if run.stage == unstarted && !r.over.has(int(run.claim)) {

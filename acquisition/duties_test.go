@@ -165,6 +165,26 @@ func TestTheHolderForgetsCancelRequests(t *testing.T) {
 	require.NoError(t, b.stop(t.Context()))
 }
 
+// The holder notes ends that nobody has noted, such as that of a job whose row is gone, and finds jobs that await
+// nothing any more though nobody has said so.
+func TestTheHolderNotesMissedEnds(t *testing.T) {
+	t.Parallel()
+	ran := make(chan job.ID, 3)
+	b := setup(t, nil, tells(ran)).start()
+	const awaits = `WITH w AS (
+			INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) VALUES ('acme', 'default', 'tell', '1', tenure.never()) RETURNING id),
+		noted AS (INSERT INTO tenure.awaiting (job_id, tenant_id, on_failure, batch) SELECT id, 'acme', 'run', false FROM w),
+		awaited AS (INSERT INTO tenure.awaited (awaiting_id, job_id, tenant_id, outcome) SELECT id, id + 1000, 'acme', $1 FROM w)
+		SELECT id FROM w`
+	jobs := []job.ID{b.enqueue("tell"), job.ID(b.count(awaits, nil)), job.ID(b.count(awaits, "done"))} // the first, or it would doze
+	m, err := NewManager(b.cfg, b.sessions, b.router, b.workers, b.registry, &fakeElector{changes: make(chan struct{}, 1)}, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, m.Start(t.Context()))
+	require.ElementsMatch(t, jobs, []job.ID{within(t, ran), within(t, ran), within(t, ran)})
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, b.stop(t.Context()))
+}
+
 // Hints go to the last holder for a while, so that a new one looks by itself; not where
 // nothing was going on, as in the thousands of pools that a node takes over.
 func TestANewHolderLooksByItself(t *testing.T) {

@@ -185,8 +185,8 @@ func (d doorkeeper) TraceAcquireStart(ctx context.Context, db *pgxpool.Pool, _ p
 
 // TraceAcquireEnd implements pgxpool.AcquireTracer.
 func (d doorkeeper) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
-	if working := d.admission.working; working != nil && data.Err == nil {
-		working.Add(1)
+	if data.Err == nil {
+		d.admission.countWorking(1)
 	}
 	d.admission.noteEnded(ctx, ticketOf(ctx))
 }
@@ -195,8 +195,13 @@ var _ pgxpool.ReleaseTracer = doorkeeper{}
 
 // TraceRelease implements pgxpool.ReleaseTracer.
 func (d doorkeeper) TraceRelease(*pgxpool.Pool, pgxpool.TraceReleaseData) {
-	if working := d.admission.working; working != nil {
-		working.Add(-1)
+	d.admission.countWorking(-1)
+}
+
+// countWorking counts connections that are taken, or given back.
+func (a *admission) countWorking(n int64) {
+	if a.working != nil {
+		a.working.Add(n)
 	}
 }
 

@@ -178,6 +178,18 @@ func TestConnectionsForJobsAreOpenedOneAtATime(t *testing.T) {
 	require.Zero(t, p.server.working.Load())
 }
 
+// What others might have had closed, and is left to its pool, does not count as work that has ended.
+func TestWhatIsNotEvictedIsNotCounted(t *testing.T) {
+	t.Parallel()
+	p, _ := behindProxy(t, 20)
+	require.NoError(t, p.Jobs().Ping(t.Context()))
+	require.Eventually(t, func() bool { return p.Jobs().Stat().IdleConns() == 1 }, 10*time.Second, time.Millisecond)
+	p.conns.admission.used.Store(int64(-time.Hour))
+	p.budget.evict(t.Context())
+	require.EqualValues(t, 1, p.Jobs().Stat().TotalConns())
+	require.Zero(t, p.server.working.Load())
+}
+
 // One who opens a connection may hang, as where the network was cut. When it is whole again
 // others need not wait for that.
 func TestAnOpeningThatHangs(t *testing.T) {

@@ -210,6 +210,7 @@ func (b *budget) evict(ctx context.Context) {
 		if b.promise() {
 			closeInTime(ctx, c.Hijack())
 		} else {
+			oldest.admission.countWorking(1) // its release counts it off
 			c.Release()
 		}
 	}

@@ -190,6 +190,10 @@ func (a *acquirer) tryLock(ctx context.Context) (*term, pause) {
 		if begun, err = a.pool.AwaitTerm(ctx); err != nil { // ctx has ended
 			return nil, pause{}
 		}
+		if a.currentView() != v { // another node may be elected by now
+			begun()
+			return nil, pause{}
+		}
 	}
 	t, err := a.takeLock(ctx, a.wasIdle(l))
 	if t == nil {

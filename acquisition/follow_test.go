@@ -275,6 +275,29 @@ func tried(ctx context.Context, a *acquirer) *term {
 	return t
 }
 
+// movingElector elects another node from its third answer on.
+type movingElector struct {
+	fakeElector
+	answers int
+}
+
+func (e *movingElector) Rank(string) (int, bool) {
+	e.answers++
+	return min(e.answers/3, 1), true
+}
+
+// Where many terms are to begin, another node may be elected while one waits.
+func TestAcquirerLeavesTheLockToWhoIsElectedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	e := &movingElector{}
+	a := b.acquirer(&e.fakeElector)
+	a.node.elector = e
+	require.Nil(t, tried(t.Context(), a))
+	require.Equal(t, 3, e.answers)
+	require.Empty(t, b.readLock().Holder)
+}
+
 // The database begins a new incarnation under a term: it ends, and the lock is taken again.
 func TestAcquirerHeedsANewIncarnation(t *testing.T) {
 	t.Parallel()

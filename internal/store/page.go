@@ -294,14 +294,13 @@ func scanPage(r pgx.BatchResults, p *PageRequest, kinds map[string]string) (Page
 		total += int(q)
 	}
 	page.Jobs = make([]Waiting, 0, min(total, 4096))
-	var arena []byte
-	d := rowDecoder{ahead: time.Since(s.Now)}
+	d := rowDecoder{ahead: time.Since(s.Now), more: min(max(total*usualBytes, ownArray), arenaSize)}
 	for rows.Next() {
 		if d.fields == nil {
 			d.fields = rows.FieldDescriptions()
 		}
 		page.Jobs = append(page.Jobs, Waiting{})
-		arena = d.decode(rows.RawValues(), &page.Jobs[len(page.Jobs)-1], p, kinds, arena)
+		d.decode(rows.RawValues(), &page.Jobs[len(page.Jobs)-1], p, kinds)
 		if d.err != nil {
 			return page, d.err
 		}
@@ -314,6 +313,8 @@ func scanPage(r pgx.BatchResults, p *PageRequest, kinds map[string]string) (Page
 type rowDecoder struct {
 	fields []pgconn.FieldDescription
 	ahead  time.Duration // of the database's clock is that of this process
+	arena  []byte        // where small values are copied to
+	more   int           // bytes of the next arena
 	err    error
 }
 
@@ -321,10 +322,10 @@ type rowDecoder struct {
 const pageColumns = 18
 
 // decode reads a row into w. It sets d.err when the row is not one of page_read.sql.
-func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[string]string, arena []byte) []byte {
+func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[string]string) {
 	if len(v) != pageColumns || len(d.fields) != pageColumns {
 		d.err = fmt.Errorf("row of %d values in %d columns, not %d", len(v), len(d.fields), pageColumns)
-		return arena
+		return
 	}
 	rec := &w.Record
 	w.Lane = int(d.int(v, 0)) - 1
@@ -356,8 +357,8 @@ func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[st
 	}
 	w.TooLarge = !w.Foreign && w.Bytes > MaxJobBytes
 	w.Left = !w.Foreign && !w.Keyed && !w.TooLarge && v[10] == nil
-	rec.Payload, arena = d.text(v[10], arena)
-	rec.Meta, arena = d.text(v[11], arena)
+	rec.Payload = d.text(v[10])
+	rec.Meta = d.text(v[11])
 	if v[12] != nil {
 		rec.UniqueKey = string(v[12])
 	}
@@ -369,10 +370,9 @@ func (d *rowDecoder) decode(v [][]byte, w *Waiting, p *PageRequest, kinds map[st
 		if d.err == nil {
 			d.err = fmt.Errorf("row of lane %d among %d", w.Lane+1, len(p.Queues))
 		}
-		return arena
+		return
 	}
 	rec.Queue, rec.Tenant, rec.Priority = p.Queues[w.Lane], p.Tenants[w.Lane], p.Priorities[w.Lane]
-	return arena
 }
 
 // postgresEpoch is 2000-01-01 in µs after 1970.
@@ -417,26 +417,28 @@ func (d *rowDecoder) bool(v [][]byte, i int) bool {
 	return false
 }
 
-// arenaSize holds the payloads of some hundred jobs per allocation.
-const arenaSize = 64 << 10
+const (
+	usualBytes = 256      // of a job's values in an arena: what most have is less
+	arenaSize  = 64 << 10 // holds the payloads of some hundred jobs per allocation
+)
 
 // ownArray is from when on a value has an array of its own, so that it does not outlive its
 // job together with others.
 const ownArray = 1 << 10
 
 // text copies a value out of the read buffer; nil stays nil.
-func (d *rowDecoder) text(b, arena []byte) (value, rest []byte) {
+func (d *rowDecoder) text(b []byte) []byte {
 	switch {
 	case b == nil:
-		return nil, arena
+		return nil
 	case len(b) > ownArray:
-		return slices.Clone(b), arena
-	case cap(arena)-len(arena) < len(b):
-		arena = make([]byte, 0, arenaSize)
+		return slices.Clone(b)
+	case cap(d.arena)-len(d.arena) < len(b):
+		d.arena = make([]byte, 0, d.more)
 	}
-	start := len(arena)
-	arena = append(arena, b...)
-	return arena[start:len(arena):len(arena)], arena
+	start := len(d.arena)
+	d.arena = append(d.arena, b...)
+	return d.arena[start:len(d.arena):len(d.arena)]
 }
 
 // LaneLook says which lanes to look for.

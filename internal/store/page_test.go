@@ -55,7 +55,7 @@ func TestRowDecoder(t *testing.T) {
 	check := func(v [][]byte, want Waiting) {
 		d := rowDecoder{fields: fieldsOf(allBinary), ahead: time.Hour}
 		var w Waiting
-		d.decode(v, &w, twoLanes(), kinds, nil)
+		d.decode(v, &w, twoLanes(), kinds)
 		require.NoError(t, d.err)
 		require.True(t, created.Equal(w.Record.CreatedAt), w.Record.CreatedAt)
 		require.True(t, created.Add(time.Minute+time.Hour).Equal(w.Ready), w.Ready)
@@ -86,7 +86,7 @@ func TestRowDecoder(t *testing.T) {
 		p.Heads = []bool{false, head}
 		d := rowDecoder{fields: fieldsOf(allBinary)}
 		var w Waiting
-		d.decode(v, &w, p, kinds, nil)
+		d.decode(v, &w, p, kinds)
 		require.NoError(t, d.err)
 		require.Equal(t, "account:1", w.Record.ExclusiveKey)
 		require.Equal(t, !head, w.Keyed)
@@ -97,7 +97,7 @@ func TestRowDecoder(t *testing.T) {
 		v[10], v[11], v[15] = nil, nil, bigint(bytes)
 		d := rowDecoder{fields: fieldsOf(allBinary)}
 		var w Waiting
-		d.decode(v, &w, twoLanes(), kinds, nil)
+		d.decode(v, &w, twoLanes(), kinds)
 		require.NoError(t, d.err)
 		require.Equal(t, []bool{left, !left}, []bool{w.Left, w.TooLarge})
 	}
@@ -107,14 +107,13 @@ func TestRowDecoder(t *testing.T) {
 // nor with the rows that follow it.
 func TestRowDecoderCopies(t *testing.T) {
 	t.Parallel()
-	d := rowDecoder{fields: fieldsOf(allBinary)}
-	var arena []byte
+	d := rowDecoder{fields: fieldsOf(allBinary), more: arenaSize}
 	rows := make([]Waiting, 3)
 	big := append([]byte{}, slices.Repeat([]byte("x"), arenaSize)...)
 	for i, payload := range [][]byte{[]byte("first"), big, []byte("third")} {
 		v := wireRow()
 		v[10] = payload
-		arena = d.decode(v, &rows[i], twoLanes(), nil, arena)
+		d.decode(v, &rows[i], twoLanes(), nil)
 		require.NoError(t, d.err)
 		for _, b := range v {
 			clear(b)
@@ -133,7 +132,7 @@ func TestRowDecoderRefuses(t *testing.T) {
 	refused := func(v [][]byte, fields []pgconn.FieldDescription, why string) {
 		t.Helper()
 		d := rowDecoder{fields: fields}
-		d.decode(v, &Waiting{}, twoLanes(), map[string]string{"mail.send": "mail.send"}, nil)
+		d.decode(v, &Waiting{}, twoLanes(), map[string]string{"mail.send": "mail.send"})
 		require.ErrorContains(t, d.err, why)
 	}
 	binaryFields := fieldsOf(allBinary)
@@ -203,7 +202,7 @@ func FuzzRowDecoder(f *testing.F) {
 		d := rowDecoder{fields: fieldsOf(formats)}
 		var w Waiting
 		p := twoLanes()
-		d.decode(v, &w, p, map[string]string{"k": "k"}, nil)
+		d.decode(v, &w, p, map[string]string{"k": "k"})
 		if d.err != nil {
 			return
 		}
@@ -226,13 +225,12 @@ func FuzzRowDecoder(f *testing.F) {
 }
 
 func BenchmarkRowDecoder(b *testing.B) {
-	d := rowDecoder{fields: fieldsOf(allBinary)}
+	d := rowDecoder{fields: fieldsOf(allBinary), more: arenaSize}
 	v, p, kinds := wireRow(), twoLanes(), map[string]string{"mail.send": "mail.send"}
-	var arena []byte
 	var w Waiting
 	b.ReportAllocs()
 	for b.Loop() {
-		arena = d.decode(v, &w, p, kinds, arena)
+		d.decode(v, &w, p, kinds)
 	}
 	require.NoError(b, d.err)
 }

@@ -49,6 +49,8 @@ type drainResult struct {
 	Seconds       float64 `json:"seconds"`
 	JobsPerSecond int     `json:"jobs_per_second"`
 	EnqueueSecond int     `json:"enqueued_per_second"`
+	NodeMs        float64 `json:"node_cpu_ms_per_job,omitempty"`
+	PostgresMs    float64 `json:"postgres_cpu_ms_per_job,omitempty"`
 	ClaimP99      float64 `json:"claim_p99_ms"` // reading a page of jobs and committing its claim
 	Started       int64   `json:"handlers_started"`
 	Finished      int64   `json:"finished"`
@@ -169,7 +171,11 @@ func drainOn(ctx context.Context, b *bed.Bed, o drainOptions) (r drainResult, er
 		}
 		defer pprof.StopCPUProfile()
 	}
-	began = time.Now()
+	postgres, err := postmaster(ctx, b)
+	if err != nil {
+		return r, err
+	}
+	spend := measureFrom(postgres)
 	n, end, err := b.RunNode(ctx, registry, tenure.WithMetrics(metrics))
 	if err != nil {
 		return r, err
@@ -179,7 +185,7 @@ func drainOn(ctx context.Context, b *bed.Bed, o drainOptions) (r drainResult, er
 		return r, errors.Join(err, end())
 	}
 	err = untilEmpty(ctx, b, allStarted, 10*time.Minute+time.Duration(o.jobs)*leastSpeed)
-	took := time.Since(began)
+	cost := spend()
 	pages, lookErr := look()
 	if err = errors.Join(err, lookErr); err != nil {
 		return r, errors.Join(err, end())
@@ -191,8 +197,9 @@ func drainOn(ctx context.Context, b *bed.Bed, o drainOptions) (r drainResult, er
 	}
 	finished := counts[0].Finished
 	return drainResult{
-		Scenario: "drain", Jobs: o.jobs, Tenants: o.tenants, Seconds: report.Seconds(took),
-		JobsPerSecond: int(float64(o.jobs) / took.Seconds()), EnqueueSecond: int(float64(o.jobs) / enqueued.Seconds()),
+		Scenario: "drain", Jobs: o.jobs, Tenants: o.tenants, Seconds: report.Seconds(cost.took),
+		JobsPerSecond: cost.perSecond(o.jobs), EnqueueSecond: int(float64(o.jobs) / enqueued.Seconds()),
+		NodeMs: cost.client(o.jobs), PostgresMs: cost.server(o.jobs),
 		ClaimP99: claims.Quantile(0.99),
 		Started:  started.Load(), Finished: finished, Lost: int64(o.jobs) - finished,
 		Keys: o.keys, Overlaps: watch.overlaps, Disordered: watch.disordered,

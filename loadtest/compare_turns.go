@@ -135,13 +135,13 @@ func theirs(what string, share int, args ...string) side {
 			return f, err
 		}
 		var measured struct {
-			River     string
+			Version   string
 			PerSecond float64 `json:"per_second"`
 			P50       float64 `json:"p50_ms"`
 			P99       float64 `json:"p99_ms"`
 		}
 		err = json.Unmarshal(out, &measured)
-		a.river = measured.River
+		a.river = measured.Version
 		return figure{measured.PerSecond + measured.P50, measured.P99}, err // one of the two
 	}
 }

@@ -21,7 +21,7 @@ import (
 // options are what is to be measured.
 type options struct {
 	what     string        // drain, enqueue, tx, latency, or insert: the other process of latency
-	dsn      string        // of a database that is River's own
+	dsn      string        // of a database that is the peer's own
 	defaults bool          // River's settings, instead of those that it does best with
 	jobs     int           // of drain, enqueue and tx
 	batch    int           // jobs that are inserted at once
@@ -34,7 +34,7 @@ type options struct {
 
 // measured is what is printed.
 type measured struct {
-	River     string  `json:"river"` // its version
+	Version   string  `json:"version"` // the peer's
 	PerSecond float64 `json:"per_second,omitempty"`
 	P50       float64 `json:"p50_ms,omitempty"`
 	P99       float64 `json:"p99_ms,omitempty"`
@@ -43,7 +43,7 @@ type measured struct {
 func main() {
 	var o options
 	flag.StringVar(&o.what, "what", "", "drain, enqueue, tx, latency or insert")
-	flag.StringVar(&o.dsn, "dsn", "", "database of River's own")
+	flag.StringVar(&o.dsn, "dsn", "", "database of the peer's own")
 	flag.BoolVar(&o.defaults, "defaults", false, "River's default settings")
 	flag.IntVar(&o.jobs, "jobs", 0, "jobs of drain, enqueue and tx")
 	flag.IntVar(&o.batch, "batch", 20_000, "jobs that are inserted at once")
@@ -62,38 +62,36 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	p, err := newPeer(ctx, o)
+	b, err := newBench(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer p.pool.Close()
+	defer b.pool.Close()
 	var m measured
 	switch o.what {
-	case "drain":
-		m.PerSecond, err = p.drain(ctx)
+	case "drain", "tx":
+		m.PerSecond, err = b.workOff(ctx)
 	case "enqueue":
-		m.PerSecond, err = p.enqueue(ctx)
-	case "tx":
-		m.PerSecond, err = p.tx(ctx)
+		m.PerSecond, err = b.enqueue(ctx)
 	case "latency":
-		m.P50, m.P99, err = p.latency(ctx)
+		m.P50, m.P99, err = b.latency(ctx)
 	case "insert":
-		err = p.insert(ctx)
+		err = b.insert(ctx)
 	default:
 		err = fmt.Errorf("-what %q: drain, enqueue, tx, latency or insert is wanted", o.what)
 	}
 	if err != nil {
 		return err
 	}
-	m.River = version()
+	m.Version = version(b.on.module())
 	return json.NewEncoder(os.Stdout).Encode(m)
 }
 
-// version is River's.
-func version() string {
+// version is a module's.
+func version(module string) string {
 	info, _ := debug.ReadBuildInfo() // nil only in a program that was not built by Go's modules
 	for _, m := range info.Deps {
-		if m.Path == "github.com/riverqueue/river" {
+		if m.Path == module {
 			return m.Version
 		}
 	}

@@ -48,7 +48,14 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	}
 	b := &bench{options: o, pool: pool, seen: newTally(o.jobs)}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})) // the peers' own print to stdout
-	b.on, err = newRiver(ctx, o, pool, logger, b.seen)
+	switch o.peer {
+	case "river":
+		b.on, err = newRiver(ctx, o, pool, logger, b.seen)
+	case "dbos":
+		b.on, err = newDBOS(ctx, o, pool, logger, b.seen)
+	default:
+		err = fmt.Errorf("-peer %q: river or dbos is wanted", o.peer)
+	}
 	if err == nil && o.what != "insert" {
 		_, err = pool.Exec(ctx, "CREATE TABLE effect (job_id bigint NOT NULL, turn integer, member text, at timestamptz NOT NULL DEFAULT clock_timestamp())")
 	}
@@ -230,7 +237,7 @@ func (b *bench) insertApart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, self, "-what", "insert", "-dsn", b.dsn, "-conns", strconv.Itoa(b.conns),
+	cmd := exec.CommandContext(ctx, self, "-peer", b.peer, "-what", "insert", "-dsn", b.dsn, "-conns", strconv.Itoa(b.conns),
 		"-every", b.every.String(), "-warm-up", b.warmUp.String(), "-window", b.window.String(), "-defaults="+strconv.FormatBool(b.defaults))
 	cmd.Stderr = os.Stderr
 	return cmd.Run()

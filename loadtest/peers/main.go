@@ -1,7 +1,7 @@
-// Command peers measures River, the job queue on Postgres that comes closest to Tenure, at
-// what `loadtest compare` measures of Tenure: it is built and started by that, for each
-// measurement again, on an empty database. It is a module of its own, so that no user of
-// Tenure inherits what it needs.
+// Command peers measures River, the job queue on Postgres that comes closest to Tenure, and
+// the queues of DBOS, at what `loadtest compare` measures of Tenure: it is built and started
+// by that, for each measurement again, on an empty database. It is a module of its own, so
+// that no user of Tenure inherits what it needs.
 //
 // Its last line is a JSON object.
 package main
@@ -20,6 +20,7 @@ import (
 
 // options are what is to be measured.
 type options struct {
+	peer     string        // river or dbos
 	what     string        // drain, enqueue, tx, latency, or insert: the other process of latency
 	dsn      string        // of a database that is the peer's own
 	defaults bool          // River's settings, instead of those that it does best with
@@ -42,6 +43,7 @@ type measured struct {
 
 func main() {
 	var o options
+	flag.StringVar(&o.peer, "peer", "river", "river or dbos")
 	flag.StringVar(&o.what, "what", "", "drain, enqueue, tx, latency or insert")
 	flag.StringVar(&o.dsn, "dsn", "", "database of the peer's own")
 	flag.BoolVar(&o.defaults, "defaults", false, "River's default settings")

@@ -33,10 +33,10 @@ type comparison struct {
 
 // contest is one line of the table: sides that take turns at the same work.
 type contest struct {
-	what                          string
-	ours, theirs, defaults, limit side   // defaults: River's; nil where they change nothing. limit: the prototype
-	late                          bool   // figures are ms, and less is better; else jobs/s
-	toReach, toReachOfLimit       string // the ratios of ours to theirs and to the limit; "": nothing was asked for
+	what                                string
+	ours, theirs, defaults, dbos, limit side   // theirs: River's. defaults: the same; nil where they change nothing. limit: the prototype
+	late                                bool   // figures are ms, and less is better; else jobs/s
+	toReach, toReachOfLimit             string // the ratios of ours to theirs and to the limit; "": nothing was asked for
 }
 
 // side is who is measured: one turn on a database of its own.
@@ -47,18 +47,18 @@ type figure struct{ typical, p99 float64 }
 
 var comparisons = []comparison{
 	{name: "drain", jobs: 300_000, contests: []contest{
-		{what: "no-op jobs/s", ours: oursDrain, theirs: theirs("drain", 1), defaults: theirsByDefault("drain", 30), limit: limitDrain, toReach: "≥ 10", toReachOfLimit: "≥ 0.85"},
+		{what: "no-op jobs/s", ours: oursDrain, theirs: river("drain", 1), defaults: riverByDefault("drain", 30), dbos: dbos("drain", 6), limit: limitDrain, toReach: "≥ 10", toReachOfLimit: "≥ 0.85"},
 	}},
 	{name: "enqueue", jobs: 300_000, contests: []contest{
-		{what: "jobs/s enqueued in batches", ours: oursEnqueue, theirs: theirs("enqueue", 1), limit: bareCopy, toReach: "≥ 2.5", toReachOfLimit: "≥ 0.9"},
+		{what: "jobs/s enqueued in batches", ours: oursEnqueue, theirs: river("enqueue", 1), dbos: dbos("enqueue", 2), limit: bareCopy, toReach: "≥ 2.5", toReachOfLimit: "≥ 0.9"},
 	}},
 	{name: "tx", jobs: 12_000, contests: []contest{
-		{what: "jobs/s with one `INSERT`", ours: oursTx(1, 1), theirs: theirs("tx", 1), defaults: theirsByDefault("tx", 4), limit: limitTx, toReach: "≥ 4", toReachOfLimit: "≥ 0.9"},
-		{what: "the same, up to 100 jobs in a transaction of ours", ours: oursTx(100, 5), theirs: theirs("tx", 1), defaults: theirsByDefault("tx", 4), limit: limitTx, toReach: "≥ 15"},
+		{what: "jobs/s with one `INSERT`", ours: oursTx(1, 1), theirs: river("tx", 1), defaults: riverByDefault("tx", 4), dbos: dbos("tx", 1), limit: limitTx, toReach: "≥ 4", toReachOfLimit: "≥ 0.9"},
+		{what: "the same, up to 100 jobs in a transaction of ours", ours: oursTx(100, 5), theirs: river("tx", 1), defaults: riverByDefault("tx", 4), dbos: dbos("tx", 1), limit: limitTx, toReach: "≥ 15"},
 	}},
 	{name: "latency", contests: []contest{
-		{what: "ms to the start, 100 jobs/s from the node that runs them", late: true, ours: oursFromHolder, theirs: theirs("latency", 1), defaults: theirsByDefault("latency", 1), limit: bareCommit, toReachOfLimit: "≤ 1.5"},
-		{what: "the same from another process", late: true, ours: oursFromAfar, theirs: theirs("latency", 1, "-apart"), defaults: theirsByDefault("latency", 1, "-apart"), limit: bareCommit, toReachOfLimit: "≤ 2.5"},
+		{what: "ms to the start, 100 jobs/s from the node that runs them", late: true, ours: oursFromHolder, theirs: river("latency", 1), defaults: riverByDefault("latency", 1), dbos: dbos("latency", 1), limit: bareCommit, toReachOfLimit: "≤ 1.5"},
+		{what: "the same from another process", late: true, ours: oursFromAfar, theirs: river("latency", 1, "-apart"), defaults: riverByDefault("latency", 1, "-apart"), dbos: dbos("latency", 1, "-apart"), limit: bareCommit, toReachOfLimit: "≤ 2.5"},
 	}},
 }
 
@@ -73,7 +73,7 @@ func newCompare() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "compare " + strings.Join(names, "|") + "...",
-		Short: "Measure Tenure, River and prototypes in turns, on one server",
+		Short: "Measure Tenure, River, DBOS and prototypes in turns, on one server",
 		Args:  cobra.MatchAll(cobra.MinimumNArgs(1), cobra.OnlyValidArgs), ValidArgs: names,
 	}
 	c.Flags().IntVar(&o.rounds, "rounds", 3, "turns of each side; their medians count")
@@ -134,9 +134,9 @@ func compare(ctx context.Context, o compareOptions, wanted []comparison) error {
 
 // standing is what became of a contest: medians of all rounds.
 type standing struct {
-	contest                       contest
-	ours, theirs, defaults, limit figure
-	toTheirs, toLimit             float64 // ours as a multiple of River's, tuned, and of the limit
+	contest                             contest
+	ours, theirs, defaults, dbos, limit figure
+	toTheirs, toLimit                   float64 // ours as a multiple of River's, tuned, and of the limit
 }
 
 // run has the sides take turns.
@@ -148,7 +148,8 @@ func (c contest) run(ctx context.Context, a *arena, rounds int) (s standing, err
 		got  []figure
 	}{
 		{name: "Tenure", run: c.ours, to: &s.ours}, {name: "River", run: c.theirs, to: &s.theirs},
-		{name: "River by default", run: c.defaults, to: &s.defaults}, {name: "prototype", run: c.limit, to: &s.limit},
+		{name: "River by default", run: c.defaults, to: &s.defaults}, {name: "DBOS", run: c.dbos, to: &s.dbos},
+		{name: "prototype", run: c.limit, to: &s.limit},
 	}
 	s.contest = c
 	for n := range rounds {
@@ -170,7 +171,7 @@ func (c contest) run(ctx context.Context, a *arena, rounds int) (s standing, err
 			*side.to = figure{median(side.got, typical), median(side.got, func(f figure) float64 { return f.p99 })}
 		}
 	}
-	s.toTheirs, s.toLimit = medianRatio(sides[0].got, sides[1].got), medianRatio(sides[0].got, sides[3].got)
+	s.toTheirs, s.toLimit = medianRatio(sides[0].got, sides[1].got), medianRatio(sides[0].got, sides[4].got)
 	return s, nil
 }
 
@@ -196,6 +197,7 @@ func medianRatio(of, to []figure) float64 {
 type versions struct {
 	Postgres string `json:"postgres"`
 	River    string `json:"river"`
+	DBOS     string `json:"dbos"`
 	Go       string `json:"go"`
 }
 
@@ -215,6 +217,7 @@ type throughput struct {
 	Ours       float64 `json:"ours"` // jobs/s
 	Theirs     float64 `json:"theirs"`
 	Defaults   float64 `json:"theirs_by_default,omitempty"`
+	DBOS       float64 `json:"dbos_per_second"`
 	Limit      float64 `json:"limit"`
 	Ratio      float64 `json:"ratio"`
 	ToLimit    float64 `json:"ratio_to_limit"`
@@ -231,6 +234,8 @@ type delays struct {
 	TheirsP99   float64 `json:"theirs_p99_ms"`
 	Defaults    float64 `json:"theirs_by_default_p50_ms"`
 	DefaultsP99 float64 `json:"theirs_by_default_p99_ms"`
+	DBOS        float64 `json:"dbos_p50_ms"`
+	DBOSP99     float64 `json:"dbos_p99_ms"`
 	Commit      float64 `json:"commit_ms"`
 	Ratio       float64 `json:"ratio"`
 	Commits     float64 `json:"commits"` // that ours takes
@@ -252,7 +257,7 @@ func (r compared) MarshalJSON() ([]byte, error) {
 		return json.Marshal(latency{r.name, r.rounds, s.delays(), r.standings[1].delays(), r.versions})
 	}
 	t := throughput{Comparison: r.name, Rounds: r.rounds, Jobs: r.jobs, Ours: report.Round(s.ours.typical, 0), Theirs: report.Round(s.theirs.typical, 0),
-		Defaults: report.Round(s.defaults.typical, 0), Limit: report.Round(s.limit.typical, 0), Ratio: s.toTheirs, ToLimit: s.toLimit, versions: r.versions}
+		Defaults: report.Round(s.defaults.typical, 0), DBOS: report.Round(s.dbos.typical, 0), Limit: report.Round(s.limit.typical, 0), Ratio: s.toTheirs, ToLimit: s.toLimit, versions: r.versions}
 	if len(r.standings) > 1 {
 		t.Batches, t.ByBatches = report.Round(r.standings[1].ours.typical, 0), r.standings[1].toTheirs
 	}
@@ -262,10 +267,10 @@ func (r compared) MarshalJSON() ([]byte, error) {
 func (s standing) delays() delays {
 	ms := func(x float64) float64 { return report.Round(x, 2) }
 	return delays{ms(s.ours.typical), ms(s.ours.p99), ms(s.theirs.typical), ms(s.theirs.p99), ms(s.defaults.typical), ms(s.defaults.p99),
-		ms(s.limit.typical), s.toTheirs, s.toLimit}
+		ms(s.dbos.typical), ms(s.dbos.p99), ms(s.limit.typical), s.toTheirs, s.toLimit}
 }
 
-// versions of what was measured; River's is known once it has run.
+// versions of what was measured; a peer's is known once it has run.
 func (a *arena) versions() versions {
-	return versions{a.postgres, a.river, strings.TrimPrefix(runtime.Version(), "go")}
+	return versions{a.postgres, a.peerVersions["river"], a.peerVersions["dbos"], strings.TrimPrefix(runtime.Version(), "go")}
 }

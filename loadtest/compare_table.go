@@ -32,7 +32,7 @@ func writeTable(path, text string) error {
 // table shows all results, and what they were measured on.
 func table(results []compared) string {
 	var b strings.Builder
-	b.WriteString("| `compare` | work | River, tuned | River by default | Tenure | prototype | Tenure to River | to the prototype |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| `compare` | work | River, tuned | River by default | DBOS | Tenure | prototype | Tenure to River | to the prototype |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		for _, s := range r.standings {
 			c := s.contest
@@ -43,13 +43,13 @@ func table(results []compared) string {
 			if c.defaults != nil {
 				defaults = c.format(s.defaults)
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", r.name, c.what, c.format(s.theirs), defaults, ours, c.format(s.limit),
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s | %s |\n", r.name, c.what, c.format(s.theirs), defaults, c.format(s.dbos), ours, c.format(s.limit),
 				ratio(s.toTheirs, c.toReach), ratio(s.toLimit, c.toReachOfLimit))
 		}
 	}
 	r := results[0]
-	fmt.Fprintf(&b, "\nMedians of %d rounds, the ratios of each round's; targets in brackets; delays as median and 99th percentile. %s; Postgres %s, River %s, Go %s.\n",
-		r.rounds, machine(), r.Postgres, r.River, r.Go)
+	fmt.Fprintf(&b, "\nMedians of %d rounds, the ratios of each round's; targets in brackets; delays as median and 99th percentile. %s; Postgres %s, River %s, DBOS %s, Go %s.\n",
+		r.rounds, machine(), r.Postgres, r.River, r.DBOS, r.Go)
 	return b.String()
 }
 

@@ -25,23 +25,23 @@ import (
 
 // arena is where sides take turns: one server, with a database for each turn.
 type arena struct {
-	server   *devpg.Server
-	dir      string // of the peers' program
-	postgres string // the server's version
-	river    string // River's; "": it has not been measured yet
-	jobs     int    // of a turn
-	window   time.Duration
-	warmUp   time.Duration // before the window
+	server       *devpg.Server
+	dir          string            // of the peers' program
+	postgres     string            // the server's version
+	peerVersions map[string]string // by -peer: those of the ones that have been measured
+	jobs         int               // of a turn
+	window       time.Duration
+	warmUp       time.Duration // before the window
 }
 
-// compareTenants share the jobs of ours. River knows no tenants: its jobs are in one queue.
+// compareTenants share the jobs of ours. The peers know no tenants: their jobs are in one queue.
 const compareTenants = 100
 
 // compareEvery is how often a job is enqueued whose delay is measured.
 const compareEvery = 10 * time.Millisecond
 
 func newArena(ctx context.Context, o compareOptions) (_ *arena, err error) {
-	a := &arena{window: o.window, warmUp: min(warmUp, o.window)}
+	a := &arena{peerVersions: map[string]string{}, window: o.window, warmUp: min(warmUp, o.window)}
 	if a.dir, err = os.MkdirTemp("", "tenure-compare-"); err != nil {
 		return nil, err
 	}
@@ -121,14 +121,25 @@ func (a *arena) settle(ctx context.Context) error {
 	return bed.ExecOn(ctx, a.server.DSN("postgres"), "CHECKPOINT")
 }
 
-// theirs is a turn of River's, tuned, with a share of the jobs.
-func theirs(what string, share int, args ...string) side {
+// river is a turn of River's, tuned, with a share of the jobs.
+func river(what string, share int, args ...string) side { return peer("river", what, share, args) }
+
+// riverByDefault is one with River's defaults: as these bound how often it fetches, the rate
+// of a share of the jobs is that of all.
+func riverByDefault(what string, share int, args ...string) side {
+	return river(what, share, append(args, "-defaults")...)
+}
+
+// dbos is a turn of DBOS' queues, tuned, with a share of the jobs: they take longer for each.
+func dbos(what string, share int, args ...string) side { return peer("dbos", what, share, args) }
+
+func peer(name, what string, share int, args []string) side {
 	return func(ctx context.Context, a *arena) (f figure, err error) {
 		const database = "peer"
 		if err := errors.Join(a.settle(ctx), a.server.CreateDatabase(ctx, database)); err != nil {
 			return f, err
 		}
-		args := append([]string{"-what", what, "-dsn", a.server.DSN(database), "-jobs", strconv.Itoa(max(a.jobs/share, 1)), "-batch", strconv.Itoa(bed.EnqueueChunk),
+		args := append([]string{"-peer", name, "-what", what, "-dsn", a.server.DSN(database), "-jobs", strconv.Itoa(max(a.jobs/share, 1)), "-batch", strconv.Itoa(bed.EnqueueChunk),
 			"-every", compareEvery.String(), "-warm-up", a.warmUp.String(), "-window", a.window.String()}, args...)
 		out, err := output(exec.CommandContext(ctx, a.peers(), args...))
 		if err = errors.Join(err, a.server.DropDatabase(ctx, database)); err != nil {
@@ -141,15 +152,9 @@ func theirs(what string, share int, args ...string) side {
 			P99       float64 `json:"p99_ms"`
 		}
 		err = json.Unmarshal(out, &measured)
-		a.river = measured.Version
+		a.peerVersions[name] = measured.Version
 		return figure{measured.PerSecond + measured.P50, measured.P99}, err // one of the two
 	}
-}
-
-// theirsByDefault is one with River's defaults: as these bound how often it fetches, the rate
-// of a share of the jobs is that of all.
-func theirsByDefault(what string, share int, args ...string) side {
-	return theirs(what, share, append(args, "-defaults")...)
 }
 
 var oursDrain = on(func(ctx context.Context, a *arena, b *bed.Bed) (figure, error) {

@@ -53,11 +53,11 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 	}
 	c.lanes.Configure(c.settings.queues.Load())
 	ready, credit := c.peers.listReady()
-	c.lanes.ReopenFull(func(l *schedule.Lane) bool { // those of its tenants that may have more in flight by now
-		_, all := c.allowance(l.Tenant, l.RunsHereOnly(), ready)
-		return all > 0 && c.keys.CountReady(l.Tenant) < c.batch
+	c.lanes.ReopenFull(func(tenant string, hereOnly bool) bool { // those that may have more in flight by now
+		_, all := c.allowance(tenant, hereOnly, ready)
+		return all > 0
 	})
-	slots, work := 0, c.lanes.HasWork() || c.lanes.HasMissed(schedule.MissedHere) || c.keys.HasReady()
+	slots, work := 0, c.lanes.HasWork() || c.lanes.HasMissed(schedule.MissedHere)
 	if work {
 		slots = c.workers.Reserve(c.lock.session, want)
 	}
@@ -70,7 +70,7 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 		c.peers.seekHelp(c.peers.noteWork(work, slots))
 	}
 	n := min(slots+credit, c.batch)
-	if n == 0 || !c.lanes.HasWork() && !c.keys.HasReady() {
+	if n == 0 || !c.lanes.HasWork() {
 		c.workers.Release(slots)
 		return 0, nil
 	}
@@ -78,7 +78,7 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if claimed == 0 && (c.lanes.HasWork() || c.keys.HasFresh() || c.gates.MayWake(time.Now(), c.keys)) {
+	if claimed == 0 && (c.lanes.HasWork() || c.gates.MayWake(time.Now(), c.keys)) {
 		return 1, nil // what was read is in flight, it is another tenant's turn, or another key's: read on
 	}
 	return claimed, nil
@@ -94,25 +94,19 @@ func (c *claimer) countWanted(claiming int) int {
 // node's workers, the rest to peers. While a page is being claimed the next one is read.
 func (c *claimer) claimPages(ctx context.Context, n, slots int, ready []*peer) (claimed int, err error) {
 	reserved := holdReserved(c.workers, slots)
-	heads, taken, err := c.chooseHeads(ctx, n, ready)
+	calls := min(slots, n)
+	portions, err := c.choosePortions(ctx, schedule.Space{Calls: calls, Jobs: n - calls, Most: min(c.countWanted(0)+n-calls, c.batch)}, ready, map[string]int{})
 	if err != nil {
 		reserved.release()
 		return 0, err
 	}
-	next := c.reader.begin(ctx, c.joinPortions(heads, c.choosePortions(ctx, c.spaceFor(n, slots, len(heads)), ready, taken)), slots, reserved)
+	next := c.reader.begin(ctx, portions, slots, reserved)
 	for ahead := 0; next != nil; ahead++ {
 		var n int
 		n, next, err = c.claimPage(ctx, next, ahead < mostAhead)
 		claimed += n
 	}
 	return claimed, err
-}
-
-// spaceFor is what is left of slots here, and of those that make it n with peers, beside jobs that are taken.
-func (c *claimer) spaceFor(n, slots, taken int) schedule.Space {
-	n -= taken
-	calls := min(max(0, slots-taken), n)
-	return schedule.Space{Calls: calls, Jobs: n - calls, Most: min(c.countWanted(taken)+n-calls, c.batch)}
 }
 
 // claimPage hands out what a page shows. next is being read then; nil: none is.
@@ -141,7 +135,9 @@ func (c *claimer) claimPage(ctx context.Context, r *reading, mayReadAhead bool) 
 		ready, _ := c.peers.listReady()
 		as := c.dispatcher.assign(picked, r.slots, ready, r.portions)
 		if mayReadAhead {
-			next = c.readAhead(ctx, as, ready)
+			if next, err = c.readAhead(ctx, as, ready); err != nil {
+				return 0, nil, err
+			}
 		}
 		claimed, err = c.dispatcher.handOut(ctx, r.page.Removals, as, r.portions, r.reserved)
 	}
@@ -164,9 +160,9 @@ func (c *claimer) claimPage(ctx context.Context, r *reading, mayReadAhead bool) 
 // readAhead begins to read the next page while what was assigned of the last one is about to be
 // claimed; nil: there is something else to do first, or no room. Until that page is used no end of a
 // job is taken notice of: one that the page shows, and that has ended since, is known as in flight.
-func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer) *reading {
+func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer) (*reading, error) {
 	if len(as) == 0 || !c.lanes.HasWork() || c.keys.HasReady() || c.inbox.hasHints() || !time.Now().Before(c.duties.nextDue()) {
-		return nil
+		return nil, nil
 	}
 	own, taken := 0, map[string]int{}
 	for _, a := range as {
@@ -181,13 +177,19 @@ func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer)
 	}
 	want := c.countWanted(own)
 	if want <= 0 {
-		return nil
+		return nil, nil
 	}
 	slots := c.workers.Reserve(c.lock.session, want)
 	if slots == 0 {
-		return nil
+		return nil, nil
 	}
-	return c.reader.begin(ctx, c.choosePortions(ctx, schedule.Space{Calls: slots, Most: want}, ready, taken), slots, holdReserved(c.workers, slots))
+	reserved := holdReserved(c.workers, slots)
+	portions, err := c.choosePortions(ctx, schedule.Space{Calls: slots, Most: want}, ready, taken)
+	if err != nil {
+		reserved.release()
+		return nil, err
+	}
+	return c.reader.begin(ctx, portions, slots, reserved), nil
 }
 
 // putBack has the heads of a page looked up again that nothing is made of.
@@ -195,7 +197,6 @@ func (c *claimer) putBack(portions []schedule.Portion) {
 	for _, p := range portions {
 		if p.Head != nil {
 			c.keys.PutBack(p.Head.Key)
-			c.keys.TryAgain()
 		}
 	}
 }
@@ -203,21 +204,42 @@ func (c *claimer) putBack(portions []schedule.Portion) {
 // joinPortions puts what a page is read for in order. What comes first has the slots here, a kind's
 // room and the page's bytes before the others: so heads and lanes do in turns.
 func (c *claimer) joinPortions(heads, lanes []schedule.Portion) []schedule.Portion {
+	if len(heads) > 0 && len(lanes) > 0 {
+		c.headsFirst = !c.headsFirst
+	}
 	if c.headsFirst {
 		return append(heads, lanes...)
 	}
 	return append(lanes, heads...)
 }
 
-// choosePortions chooses lanes, leaving out tenants that do not live here, or may not have
-// more in flight than what is taken of theirs, or have many with exclusive keys to be
-// claimed before more is read.
-func (c *claimer) choosePortions(ctx context.Context, space schedule.Space, ready []*peer, taken map[string]int) []schedule.Portion {
+// choosePortions chooses what to read, leaving out tenants that may not have more in flight than what is taken of
+// theirs. Keys are looked up for it.
+func (c *claimer) choosePortions(ctx context.Context, space schedule.Space, ready []*peer, taken map[string]int) ([]schedule.Portion, error) {
+	space.Keys = c.batch
+	plan := c.lanes.Plan(space, time.Now())
+	may := func(p schedule.Portion) (here, all int) {
+		here, all = c.allowance(p.Tenant, p.RunsHereOnly(), ready)
+		return max(0, here-taken[p.Tenant]), max(0, all-taken[p.Tenant])
+	}
+	heads, err := c.chooseHeads(ctx, plan, may, taken)
+	if err != nil {
+		return nil, err
+	}
+	lanes := c.chooseLanes(ctx, plan, may)
+	c.lanes.DropInactive()
+	return c.joinPortions(heads, lanes), nil
+}
+
+// chooseLanes chooses the lanes of a plan, leaving out those of tenants that do not live here.
+func (c *claimer) chooseLanes(ctx context.Context, plan []schedule.Portion, may func(schedule.Portion) (here, all int)) []schedule.Portion {
 	now := time.Now()
-	plan := c.lanes.Plan(space, now)
 	kept := plan[:0]
 	room := c.reader.room
 	for _, p := range plan {
+		if p.Lane == nil {
+			continue
+		}
 		if room <= 0 && p.Lane.IsLarge() { // what it has would be printed in vain
 			p.Quota = 0
 			kept = append(kept, p)
@@ -225,21 +247,20 @@ func (c *claimer) choosePortions(ctx context.Context, space schedule.Space, read
 		}
 		if c.homes.resolve(ctx, p.Lane) == nil {
 			p.Lane.Deactivate() // until the next discovery
-			c.lanes.TakeBack(p.Lane, 0)
+			c.lanes.TakeBack(p, p.Planned)
 			continue
 		}
 		of := schedule.Passer{Tenant: p.Lane.Tenant, Queue: p.Lane.Queue, Kind: p.Lane.Kind}
 		left, by := c.gates.CountLeft(of, now)
 		if left == 0 {
 			by.Park(p.Lane)
-			c.lanes.TakeBack(p.Lane, 0)
+			c.lanes.TakeBack(p, p.Planned)
 			continue
 		}
-		here, all := c.allowance(p.Lane.Tenant, p.Lane.RunsHereOnly(), ready)
-		here, all = max(0, here-taken[p.Lane.Tenant]), max(0, all-taken[p.Lane.Tenant])
-		if all == 0 || c.keys.CountReady(p.Lane.Tenant) >= c.batch {
-			c.lanes.MarkFull(p.Lane)
-			c.lanes.TakeBack(p.Lane, 0)
+		here, all := may(p)
+		if all == 0 {
+			c.lanes.MarkFull(p)
+			c.lanes.TakeBack(p, p.Planned)
 			continue
 		}
 		fitting, bytes := p.Lane.CountFitting(room)
@@ -248,7 +269,6 @@ func (c *claimer) choosePortions(ctx context.Context, space schedule.Space, read
 		c.gates.Reserve(of, p.Quota)
 		kept = append(kept, p)
 	}
-	c.lanes.DropInactive()
 	return kept
 }
 
@@ -313,9 +333,9 @@ func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked
 			left[i] = true
 		}
 		if k := shown[i]; k.first != "" {
-			c.lanes.NoteTogether(p.Lane, min(c.workers.Together(k.first), c.workers.Together(k.last)), got[i])
+			c.lanes.NoteTogether(p, min(c.workers.Together(k.first), c.workers.Together(k.last)), got[i])
 		}
-		c.lanes.TakeBack(p.Lane, got[i])
+		c.lanes.TakeBack(p, p.Planned-got[i])
 		p.Lane.MarkRead(p.Lane.Cursor(), got[i] >= p.Lane.CountToRead(p.Quota) || left[i])
 		p.Lane.NoteApart(apart[i], got[i], now)
 	}
@@ -342,12 +362,12 @@ func (c *claimer) rereadPortions(ctx context.Context, portions []schedule.Portio
 	if err := c.lock.verify(ctx, c.pool); err != nil {
 		return err
 	}
-	c.keys.TryAgain()
 	for i, p := range portions {
 		if p.Head == nil {
 			c.lanes.ResetCursor(p.Lane, before[i])
 		}
 	}
+	c.lanes.ReopenFull(func(string, bool) bool { return true }) // those whose heads were put back
 	return nil
 }
 
@@ -403,8 +423,8 @@ func (c *claimer) allowance(tenant string, hereOnly bool, ready []*peer) (here, 
 // allows, and peers might help: its limit does not forbid it.
 func (c *claimer) isCrowded() bool {
 	now := time.Now()
-	return c.lanes.AnyFull(func(l *schedule.Lane) bool {
-		left, _ := c.gates.CountLeft(schedule.Passer{Tenant: l.Tenant}, now)
+	return c.lanes.AnyFull(func(tenant string) bool {
+		left, _ := c.gates.CountLeft(schedule.Passer{Tenant: tenant}, now)
 		return left > 0
 	})
 }

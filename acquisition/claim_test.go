@@ -81,10 +81,14 @@ func TestHeadsWithoutRoomWait(t *testing.T) {
 		tm.keys.See(store.Key{Tenant: "t", Name: name}, 1)
 	}
 	putBack := func(here int, left bool) {
+		plan := tm.lanes.Plan(schedule.Space{Calls: 2, Most: 2}, time.Now())
+		require.Len(t, plan, 1)
+		require.Equal(t, 2, plan[0].Heads)
 		var portions []schedule.Portion
 		var page store.Page
-		for i, k := range tm.keys.Take(2, func(string) bool { return true }) {
-			p := schedule.Portion{Here: here, Head: &schedule.Head{Key: k}}
+		for i, k := range tm.keys.Take("t", 2) {
+			p := plan[0]
+			p.Here, p.Head = here, &schedule.Head{Key: k}
 			if left {
 				page.Jobs = append(page.Jobs, store.Waiting{Lane: i, Left: true})
 			} else {
@@ -92,21 +96,21 @@ func TestHeadsWithoutRoomWait(t *testing.T) {
 			}
 			portions = append(portions, p)
 		}
-		require.True(t, tm.keys.HasFresh())
 		c.settleHeads(portions, page)
 	}
+	hereOnly := func() (is bool) {
+		tm.lanes.ReopenFull(func(_ string, only bool) bool { is = only; return true })
+		require.True(t, tm.lanes.HasWork())
+		return is
+	}
 	putBack(0, false)
-	require.True(t, tm.keys.RunsHereOnly("t"))
-	require.True(t, tm.keys.HasFresh(), "other tenants' may go on")
-	putBack(0, false)
-	require.False(t, tm.keys.HasFresh())
-	tm.keys.RetryPeers()
-	require.False(t, tm.keys.RunsHereOnly("t"))
+	require.False(t, tm.lanes.HasWork())
+	require.True(t, hereOnly())
 	putBack(1, false)
-	require.False(t, tm.keys.HasFresh(), "there was room here, but not for the kind")
-	require.False(t, tm.keys.RunsHereOnly("t"))
+	require.False(t, tm.lanes.HasWork(), "there was room here, but not for the kind")
+	require.False(t, hereOnly())
 	putBack(1, true)
-	require.True(t, tm.keys.HasFresh(), "the next page has room for them")
+	require.True(t, tm.lanes.HasWork(), "the next page has room for them")
 	require.Equal(t, 4, tm.keys.CountReady("t"))
 }
 
@@ -120,9 +124,6 @@ func TestHeadsAndLanesGoFirstInTurns(t *testing.T) {
 	heads, lanes := []schedule.Portion{{Lane: lane, Head: &schedule.Head{}}}, []schedule.Portion{{Lane: lane}}
 	first := map[bool]int{}
 	for range 4 {
-		tm.keys.See(store.Key{Tenant: "t", Name: "k"}, 1)
-		_, _, err := c.chooseHeads(t.Context(), 0, nil) // none is looked up
-		require.NoError(t, err)
 		joined := c.joinPortions(heads, lanes)
 		require.Len(t, joined, 2)
 		first[joined[0].Head != nil]++
@@ -143,10 +144,12 @@ func TestKeysThatNobodyCanRunRest(t *testing.T) {
 		}
 	}
 	choose := func() {
-		for tm.keys.HasFresh() {
-			heads, _, err := tm.claimer.chooseHeads(t.Context(), 2, nil)
+		for tm.keys.HasReady() {
+			portions, err := tm.claimer.choosePortions(t.Context(), schedule.Space{Calls: 4, Most: 4}, nil, map[string]int{})
 			require.NoError(t, err)
-			require.Empty(t, heads)
+			for _, p := range portions {
+				require.Nil(t, p.Head)
+			}
 			require.Zero(t, tm.keys.CountReady("lost"), "the first one tells of all")
 		}
 	}

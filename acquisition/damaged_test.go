@@ -46,7 +46,7 @@ func TestDamagedJobsAreNotClaimed(t *testing.T) {
 	tm := newIdleTerm()
 	lane, key := tm.lanes.See(store.Lane{Queue: "q", Tenant: "t"}), store.Key{Tenant: "t", Name: "x"}
 	tm.keys.See(key, 2)
-	require.Equal(t, []store.Key{key}, tm.keys.Take(1, func(string) bool { return true }))
+	require.Equal(t, []store.Key{key}, tm.keys.Take("t", 1))
 	jobs := []store.Waiting{{Position: 1, Damage: "torn"}, {Lane: 1, Position: 2, Damage: "torn"}, {Position: 3, Damage: "torn"}, {Position: 4}}
 	for i := range jobs {
 		jobs[i].Record.ID, jobs[i].Record.Losses = job.ID(i+1), i%2

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/internal/schedule"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 )
@@ -20,11 +21,11 @@ func TestDirectWaitsBehindOthers(t *testing.T) {
 	}{
 		"nothing waits": {func(*term) {}, true},
 		"jobs of another full tenant wait": {func(tm *term) {
-			tm.lanes.MarkFull(tm.lanes.See(laneOf("globex", 0)))
+			tm.lanes.MarkFull(schedule.Portion{Lane: tm.lanes.See(laneOf("globex", 0))})
 			tm.lanes.DropInactive()
 		}, true},
 		"the tenant is full": {func(tm *term) {
-			tm.lanes.MarkFull(tm.lanes.See(laneOf("acme", 0)))
+			tm.lanes.MarkFull(schedule.Portion{Lane: tm.lanes.See(laneOf("acme", 0))})
 			tm.lanes.DropInactive()
 		}, false},
 		"the tenant's limit is reached": {func(tm *term) {

@@ -8,29 +8,28 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// chooseHeads chooses jobs with exclusive keys: of keys that are free those whose turn it is. They
-// get half of n if lanes have work, too. taken is how many there are of each tenant.
-func (c *claimer) chooseHeads(ctx context.Context, n int, ready []*peer) (heads []schedule.Portion, taken map[string]int, err error) {
-	if !c.keys.HasReady() {
-		return nil, nil, nil
-	}
-	if c.lanes.HasWork() {
-		if c.headsFirst = !c.headsFirst; c.headsFirst {
-			n++
+// chooseHeads chooses jobs with exclusive keys for a plan: of keys that are free those whose turn it is. It counts them
+// in taken, by tenant.
+func (c *claimer) chooseHeads(ctx context.Context, plan []schedule.Portion, may func(schedule.Portion) (here, all int), taken map[string]int) (heads []schedule.Portion, err error) {
+	var keys []store.Key
+	var of []schedule.Portion // which each of them is in
+	for _, p := range plan {
+		if p.Heads == 0 {
+			continue
 		}
-		n /= 2
-	}
-	asked := map[string]int{}
-	keys := c.keys.Take(n, func(tenant string) bool {
-		_, all := c.allowance(tenant, c.keys.RunsHereOnly(tenant), ready)
-		if left, _ := c.gates.CountLeft(schedule.Passer{Tenant: tenant}, time.Now()); asked[tenant] >= min(left, all) {
-			return false
+		_, all := may(p)
+		left, _ := c.gates.CountLeft(schedule.Passer{Tenant: p.Tenant}, time.Now())
+		n := min(p.Heads, all, left)
+		if n == 0 {
+			c.lanes.MarkFull(p)
 		}
-		asked[tenant]++
-		return true
-	})
+		c.lanes.TakeBack(p, p.Unused(p.Heads-n))
+		for _, k := range c.keys.Take(p.Tenant, n) {
+			keys, of = append(keys, k), append(of, p)
+		}
+	}
 	if len(keys) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -40,52 +39,60 @@ func (c *claimer) chooseHeads(ctx context.Context, n int, ready []*peer) (heads 
 	}
 	found, err := store.KeyHeads(ctx, c.pool.Jobs(), keys, from)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	taken = map[string]int{}
 	homeless := map[string]bool{} // tenants
 	for i, k := range keys {
-		h, ok := found[k]
-		switch {
-		case ok && h.Again:
-		case ok:
-			c.keys.NoteHead(k, h.Position)
-		case from[i] > 0:
-			c.keys.LookUpAll(k)
-			continue
-		default:
-			c.keys.Forget(k)
-			continue
-		}
-		lane := c.lanes.Find(h.Lane)
-		switch {
-		case h.Retrying:
-			c.keys.Rest(k)
-		case homeless[k.Tenant] || c.homes.resolve(ctx, lane) == nil:
-			homeless[k.Tenant] = true
-			c.keys.Pause(k)
-		case !c.peers.runnable.Has(h.Kind):
-			c.restForeign(k, lane, h.Position, h.Kind)
-		default:
-			of := schedule.Passer{Tenant: k.Tenant, Queue: h.Lane.Queue, Kind: h.Kind, Key: k.Name}
-			left, by := c.gates.CountLeft(of, now)
-			if left == 0 {
-				by.ParkKey(c.keys, k)
+		p := of[i]
+		if h, ok := found[k]; ok {
+			if p, ok = c.chooseHead(ctx, k, h, p, now, homeless); ok {
+				if here, _ := may(p); here > 0 {
+					p.Here = 1
+				}
+				taken[k.Tenant]++
+				heads = append(heads, p)
 				continue
 			}
-			c.gates.Reserve(of, 1)
-			p := schedule.Portion{Lane: lane, Quota: 1, Head: &schedule.Head{Key: k, Position: h.Position, Followed: h.Followed}}
-			if here, _ := c.allowance(k.Tenant, false, ready); taken[k.Tenant] < here {
-				p.Here = 1
-			}
-			taken[k.Tenant]++
-			heads = append(heads, p)
+		} else if from[i] > 0 {
+			c.keys.LookUpAll(k)
+		} else {
+			c.keys.Forget(k)
 		}
+		c.lanes.TakeBack(p, p.Unused(1))
 	}
 	for tenant := range homeless {
 		c.keys.PauseAll(tenant)
 	}
-	return heads, taken, nil
+	return heads, nil
+}
+
+// chooseHead says how the job of a key is read that was found, unless it is not to be claimed now.
+func (c *claimer) chooseHead(ctx context.Context, k store.Key, h store.KeyHead, p schedule.Portion, now time.Time, homeless map[string]bool) (_ schedule.Portion, ok bool) {
+	if !h.Again {
+		c.keys.NoteHead(k, h.Position)
+	}
+	p.Lane = c.lanes.Find(h.Lane)
+	switch {
+	case h.Retrying:
+		c.keys.Rest(k)
+		return p, false
+	case homeless[k.Tenant] || c.homes.resolve(ctx, p.Lane) == nil:
+		homeless[k.Tenant] = true
+		c.keys.Pause(k)
+		return p, false
+	case !c.peers.runnable.Has(h.Kind):
+		c.restForeign(k, p.Lane, h.Position, h.Kind)
+		return p, false
+	}
+	of := schedule.Passer{Tenant: k.Tenant, Queue: h.Lane.Queue, Kind: h.Kind, Key: k.Name}
+	left, by := c.gates.CountLeft(of, now)
+	if left == 0 {
+		by.ParkKey(c.keys, k)
+		return p, false
+	}
+	c.gates.Reserve(of, 1)
+	p.Quota, p.Head = 1, &schedule.Head{Key: k, Position: h.Position, Followed: h.Followed}
+	return p, true
 }
 
 // restForeign has a key rest whose next job nobody can run now. It is read again with its lane once
@@ -128,38 +135,32 @@ func (c *claimer) sortHead(j *store.Waiting, removals int64, p *schedule.Portion
 }
 
 // settleHeads says what has become of the keys whose heads were read. What is not there any more,
-// or is not shown as its tenant is frozen, is looked for again with the lanes. If there was room for
-// none, neither here nor with a peer that can run it, they are left alone until something happens:
-// else they would be read over and over.
+// or is not shown as its tenant is frozen, is looked for again with the lanes. If there was no room for one,
+// neither here nor with a peer that can run it, its tenant's turn comes again once something has happened.
 func (c *claimer) settleHeads(portions []schedule.Portion, page store.Page) {
 	left := map[int]bool{}
 	for i := range page.Jobs {
 		left[page.Jobs[i].Lane] = page.Jobs[i].Left
 	}
-	heads, noRoom, learned := 0, 0, false
-	for i := range portions {
-		h := portions[i].Head
-		if h == nil {
-			continue
-		}
-		heads++
+	for i, p := range portions {
+		h := p.Head
 		switch {
-		case h.Settled:
+		case h == nil, h.Settled:
 		case h.Kind != "" && c.inFlight.Has(h.Run.ID, h.Run.Turn):
 			c.keys.Hold(h.Key, h.Run, h.Followed)
 		case left[i]:
 			c.keys.PutBack(h.Key)
+			c.lanes.TakeBack(p, p.Unused(1))
 		case h.Kind != "" && c.settings.handles(h.Kind):
-			c.keys.PutBack(h.Key)
-			noRoom++
-			if portions[i].Here == 0 && c.keys.MarkHere(h.Key.Tenant) {
-				learned = true
+			if p.Here == 0 {
+				c.lanes.MarkFullHere(p)
+			} else {
+				c.lanes.MarkFull(p)
 			}
+			c.keys.PutBack(h.Key)
 		default:
 			c.keys.Pause(h.Key)
 		}
 	}
-	if noRoom > 0 && noRoom == heads && !learned {
-		c.keys.AwaitRoom()
-	}
+	c.lanes.DropInactive()
 }

@@ -92,7 +92,7 @@ func (d *dispatcher) assign(picked []store.Waiting, slots int, ready []*peer, po
 			continue
 		}
 		if mine && p.Here == 0 { // else it would be read again at once, for a peer that cannot run it
-			d.lanes.MarkFullHere(p.Lane)
+			d.lanes.MarkFullHere(*p)
 		}
 		d.lanes.NoteMissed(p.Lane, j.Position, j.Record.Kind, mine)
 	}

@@ -68,7 +68,7 @@ func TestWhatIsTooLargeTakesNoRoom(t *testing.T) {
 	require.Len(t, as[0].jobs, 1)
 	require.True(t, as[0].jobs[0].TooLarge)
 	require.Zero(t, portions[0].Here)
-	require.True(t, l.RunsHereOnly(), "its tenant is full here, and has its turn when that is over")
+	require.True(t, portions[0].RunsHereOnly(), "its tenant is full here, and has its turn when that is over")
 }
 
 // A job that counts for a limit does not wait for a worker here while one is idle elsewhere: it would keep another
@@ -126,7 +126,8 @@ func TestJobsThatShareACallAreClaimedTogether(t *testing.T) {
 	l := tm.lanes.See(laneOf("acme", 0))
 	quota := func() int {
 		tm.lanes.RereadFrom(l.Lane, 1)
-		portions := tm.claimer.choosePortions(t.Context(), schedule.Space{Calls: 1, Most: 100}, nil, nil)
+		portions, err := tm.claimer.choosePortions(t.Context(), schedule.Space{Calls: 1, Most: 100}, nil, map[string]int{})
+		require.NoError(t, err)
 		require.Len(t, portions, 1)
 		return portions[0].Quota
 	}

@@ -54,7 +54,8 @@ func (a *acquirer) newTerm(held context.Context, l *holding, inherited bool) *te
 	n, at, fence := a.node, a.place, l.Fence()
 	set, idleWait := &n.settings, n.cfg.IdleWait
 	f, horizon, damaged := schedule.NewInFlight(), schedule.NewHorizon(), newDamagedJobs(at)
-	w := &work{schedule.NewLanes(set.queues.Load()), f, schedule.NewGates(f), schedule.NewKeys(f), schedule.NewQuarantine(&n.quarantineLimit, 3*tendEvery)}
+	lanes := schedule.NewLanes(set.queues.Load())
+	w := &work{lanes, f, schedule.NewGates(f), schedule.NewKeys(f, lanes), schedule.NewQuarantine(&n.quarantineLimit, 3*tendEvery)}
 	ds := newDuties(a.log, &a.group, a.inbox.wake)
 	t := &term{place: at, work: w, lock: l, inbox: a.inbox, duties: ds, held: held}
 

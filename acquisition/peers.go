@@ -279,7 +279,6 @@ func (ps *peers) noteReports(reports []report) {
 		}
 		if more {
 			ps.lanes.RetryPeers()
-			ps.keys.RetryPeers()
 		}
 		if more && anyOf(p.kinds, ps.lanes.UnsupportedKinds()) {
 			ps.lanes.RereadMissed(schedule.MissedByPeers)

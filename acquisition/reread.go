@@ -153,7 +153,7 @@ func (r *rereader) discoverEvery() time.Duration {
 	switch {
 	case !r.inherited && time.Since(r.lock.began) < 2*tendEvery:
 		return min(tendEvery/50, r.idleWait)
-	case r.look.Behind != store.Lane{}, r.lanes.HasLeft(), r.lanes.HasWork() || r.keys.HasReady() || r.gates.AnyParked() || r.lanes.AnyFull(func(*schedule.Lane) bool { return true }): // with the lanes come limits, which may have been raised
+	case r.look.Behind != store.Lane{}, r.lanes.HasLeft(), r.lanes.HasWork() || r.keys.HasReady() || r.gates.AnyParked() || r.lanes.AnyFull(func(string) bool { return true }): // with the lanes come limits, which may have been raised
 		return tendEvery
 	}
 	return r.idleWait

@@ -507,9 +507,7 @@ func (gs *Gates) Reopen(now time.Time, lanes *Lanes, keys *Keys) (forgot bool) {
 		}
 		before := g.visitors.parked
 		wakeKey := func(k store.Key) bool { return keys.wakeParked(k, g) }
-		if woke := g.visitors.letIn(left, lanes, keys, wakeKey); woke || !g.seen { // else it is as it was
-			keys.TryAgain()
-		}
+		g.visitors.letIn(left, lanes, keys, wakeKey)
 		gs.parked -= before - g.visitors.parked
 		if g.forgot && g.visitors.keys == 0 {
 			g.forgot, forgot = false, true

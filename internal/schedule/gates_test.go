@@ -93,7 +93,7 @@ func TestGatesModel(t *testing.T) {
 				}
 			default:
 				gs.BeginPage()
-				gs.Reopen(now, lanes, NewKeys(NewInFlight()))
+				gs.Reopen(now, lanes, NewKeys(NewInFlight(), lanes))
 				lane := lanes.Find(store.Lane{Tenant: "t", Queue: "q"}).ofKind("k")
 				free := (limit.Most == 0 || len(flying) < limit.Most) && tokensAt(limit, claims, now) > 0
 				require.False(t, free && lane.parked, "a lane waits only as long as it has to")
@@ -171,7 +171,7 @@ func TestGatesReserve(t *testing.T) {
 	require.True(t, gs.AnyParked())
 	require.Equal(t, map[LimitName]int{{store.ScopeKind, "k"}: 1}, gs.CountWaitedFor())
 	gs.BeginPage()
-	gs.Reopen(now, lanes, NewKeys(NewInFlight()))
+	gs.Reopen(now, lanes, NewKeys(NewInFlight(), lanes))
 	require.False(t, gs.AnyParked())
 	require.Empty(t, gs.CountWaitedFor())
 	require.True(t, l.active)
@@ -200,10 +200,10 @@ func TestGatesSayWhenTheNextTokenComes(t *testing.T) {
 	now = now.Add(time.Second / 10)
 	require.Equal(t, 1, ask("fast"))
 	gs.NoteClaimed(now, waitingJob(4, "fast")) // before it was found by time
-	gs.Reopen(now, lanes, NewKeys(NewInFlight()))
+	gs.Reopen(now, lanes, NewKeys(NewInFlight(), lanes))
 	require.Equal(t, now.Add(time.Second/10), gs.NextToken())
 	now = now.Add(time.Second)
-	gs.Reopen(now, lanes, NewKeys(NewInFlight()))
+	gs.Reopen(now, lanes, NewKeys(NewInFlight(), lanes))
 	require.Zero(t, gs.NextToken())
 	require.Equal(t, []int{1, 1}, []int{ask("slow"), ask("fast")})
 }
@@ -214,13 +214,13 @@ func TestGatesWakeTheNextKey(t *testing.T) {
 	t.Parallel()
 	for what, limit := range map[string]store.Limit{"in flight": kindLimit("t", "k", 1, 0, 0), "a rate": kindLimit("t", "k", 0, 1, 1)} {
 		f, now, lanes := NewInFlight(), time.Now(), newLanes()
-		gs, ks := NewGates(f), NewKeys(f)
+		gs, ks := NewGates(f), NewKeys(f, lanes)
 		gs.Set(store.LimitState{Limits: []store.Limit{limit}}, now)
 		claim := func(id int) {
 			f.Add(job.ID(id), 1)
 			gs.NoteClaimed(now, waitingJob(id, "k"))
 		}
-		take := func() []store.Key { return ks.Take(9, func(string) bool { return true }) }
+		take := func() []store.Key { return ks.Take("t", 9) }
 		claim(1)
 		for i := range 5 {
 			ks.See(store.Key{Tenant: "t", Name: fmt.Sprint(i)}, int64(i+1))
@@ -236,7 +236,7 @@ func TestGatesWakeTheNextKey(t *testing.T) {
 			require.Equal(t, wakes, gs.MayWake(now, ks), what)
 			gs.BeginPage()
 			gs.Reopen(now, lanes, ks)
-			require.Equal(t, wakes, ks.HasFresh(), what)
+			require.Equal(t, wakes, ks.HasReady(), what)
 		}
 		next(false)
 		f.End(1, 1)
@@ -249,8 +249,9 @@ func TestGatesWakeTheNextKey(t *testing.T) {
 		}
 		require.Equal(t, waits[3:4], take(), what)
 		ks.PutBack(waits[3])
-		ks.AwaitRoom()
-		next(false)
+		gs.BeginPage()
+		require.False(t, gs.MayWake(now, ks), what)
+		gs.Reopen(now, lanes, ks)
 		require.Equal(t, waits[3:4], take(), what)
 		ks.Hold(waits[3], Run{2, 1}, false)
 		claim(2)
@@ -305,7 +306,7 @@ func TestGatesOfEachTenant(t *testing.T) {
 	by.Park(l)
 	require.True(t, gs.Differ(limits[:1]))
 	gs.Set(store.LimitState{}, now)
-	gs.Reopen(now, lanes, NewKeys(NewInFlight()))
+	gs.Reopen(now, lanes, NewKeys(NewInFlight(), lanes))
 	require.True(t, l.active)
 	require.Equal(t, Any, left("t"))
 	// It is set anew: what was claimed under no limit is in flight by what the ledger says.
@@ -386,7 +387,7 @@ func TestGatesAskForKeysThatWereForgotten(t *testing.T) {
 	t.Parallel()
 	const keys = maxResting + 5
 	f, now, lanes := NewInFlight(), time.Now(), newLanes()
-	gs, ks := NewGates(f), NewKeys(f)
+	gs, ks := NewGates(f), NewKeys(f, lanes)
 	set := func(most int, flying ...job.ID) {
 		s := store.LimitState{Limits: []store.Limit{kindLimit("t", "k", most, 0, 0)}, Flying: []store.LimitedRuns{{Tenant: "t", Queue: "q", Kind: "k"}}}
 		for _, id := range flying {
@@ -397,7 +398,7 @@ func TestGatesAskForKeysThatWereForgotten(t *testing.T) {
 	}
 	refuse := func() {
 		_, by := gs.CountLeft(Passer{Tenant: "t", Queue: "q", Kind: "k"}, now)
-		for _, k := range ks.Take(keys, func(string) bool { return true }) {
+		for _, k := range ks.Take("t", keys) {
 			by.ParkKey(ks, k)
 		}
 	}
@@ -520,7 +521,8 @@ func TestAKindIsReadByItself(t *testing.T) {
 // whatever tokens come. All else goes on, of the same tenant and in the same lane.
 func TestWhatIsFrozenIsNotReadAgain(t *testing.T) {
 	t.Parallel()
-	gs, lanes, ks, now := NewGates(NewInFlight()), newLanes(), NewKeys(NewInFlight()), time.Now()
+	gs, lanes, now := NewGates(NewInFlight()), newLanes(), time.Now()
+	ks := NewKeys(NewInFlight(), lanes)
 	frozen := func(scope store.Scope, name string) store.Limit {
 		return store.Limit{LimitKey: store.LimitKey{Scope: scope, Name: name}, Most: store.NoneAtAll}
 	}

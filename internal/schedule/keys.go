@@ -3,7 +3,6 @@ package schedule
 import (
 	"iter"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -18,14 +17,11 @@ type Keys struct {
 	byKey   map[store.Key]*exclusive
 	byRun   map[Run]store.Key // that hold one
 	has     func(Run) bool    // whether that is in flight
+	lanes   *Lanes            // where their tenants wait for a turn, also for that of a key
 	ready   map[string][]store.Key
-	order   []string // tenants with ready keys; the next one to be served first
-	fresh   bool     // some ready keys were not tried since they are
-	resting int      // how many rest, or are paused
-	pausing int      // how many are paused
+	resting int // how many rest, or are paused
+	pausing int // how many are paused
 	paused  map[string][]store.Key
-	// onlyHere: tenants of whose jobs one was read for which peers had capacity, but cannot run it.
-	onlyHere map[string]bool
 }
 
 // exclusive is a key of which something is known.
@@ -74,10 +70,12 @@ const (
 // others.
 const maxResting = 10_000
 
-// NewKeys returns keys of which none is known, whose jobs in flight f knows.
-func NewKeys(f *InFlight) *Keys {
-	ks := &Keys{byKey: map[store.Key]*exclusive{}, byRun: map[Run]store.Key{}, ready: map[string][]store.Key{}, paused: map[string][]store.Key{}, onlyHere: map[string]bool{},
+// NewKeys returns keys of which none is known, whose jobs in flight f knows, and whose tenants take turns for them
+// and for their lanes.
+func NewKeys(f *InFlight, lanes *Lanes) *Keys {
+	ks := &Keys{byKey: map[store.Key]*exclusive{}, byRun: map[Run]store.Key{}, lanes: lanes, ready: map[string][]store.Key{}, paused: map[string][]store.Key{},
 		has: func(e Run) bool { return f.Has(e.ID, e.Turn) }}
+	lanes.keys = ks
 	f.onEnd = append(f.onEnd, ks.noteEnd)
 	return ks
 }
@@ -101,11 +99,9 @@ func (ks *Keys) See(k store.Key, position int64) {
 }
 
 func (ks *Keys) makeReady(k store.Key, e *exclusive) {
-	e.phase, ks.fresh = keyReady, true
-	if len(ks.ready[k.Tenant]) == 0 {
-		ks.order = append(ks.order, k.Tenant)
-	}
+	e.phase = keyReady
 	ks.ready[k.Tenant] = append(ks.ready[k.Tenant], k)
+	ks.lanes.contend(ks.lanes.tenantOf(k.Tenant))
 }
 
 // wake has a key looked up that rests, or is paused; in the list of those it is passed over.
@@ -117,31 +113,17 @@ func (ks *Keys) wake(k store.Key, e *exclusive) {
 	ks.makeReady(k, e)
 }
 
-// Take takes up to n ready keys to be looked up, of each tenant in turn, as long as it may have
-// one more. Each is to be settled: by Hold, PutBack, Rest, Pause or Forget.
-func (ks *Keys) Take(n int, may func(tenant string) bool) (keys []store.Key) {
-	full := 0 // tenants in a row that may have no more
-	for len(keys) < n && full < len(ks.order) {
-		tenant := ks.order[0]
-		ks.order = ks.order[1:]
-		if !may(tenant) {
-			full++
-			ks.order = append(ks.order, tenant)
-			continue
-		}
-		full = 0
-		k := ks.ready[tenant][0]
-		ks.byKey[k].phase, ks.byKey[k].followed = keyTaken, false
-		keys = append(keys, k)
-		if rest := ks.ready[tenant][1:]; len(rest) > 0 {
-			ks.ready[tenant] = rest
-			ks.order = append(ks.order, tenant)
-		} else {
-			delete(ks.ready, tenant)
-		}
+// Take takes up to n keys of a tenant to be looked up, those first that have been ready for longest.
+func (ks *Keys) Take(tenant string, n int) []store.Key {
+	ready := ks.ready[tenant]
+	n = min(n, len(ready))
+	if ks.ready[tenant] = ready[n:]; n == len(ready) {
+		delete(ks.ready, tenant)
 	}
-	ks.fresh = full < len(ks.order)
-	return keys
+	for _, k := range ready[:n] {
+		ks.byKey[k].phase, ks.byKey[k].followed = keyTaken, false
+	}
+	return ready[:n]
 }
 
 // Hold notes that a job of a key is in flight, or is about to be; followed: others wait, too.
@@ -152,7 +134,6 @@ func (ks *Keys) Hold(k store.Key, run Run, followed bool) {
 		ks.byKey[k] = e
 	}
 	e.phase, e.followed = keyHeld, e.followed || followed
-	delete(ks.onlyHere, k.Tenant) // another one's kind comes next
 	if _, known := ks.byRun[run]; !known {
 		ks.byRun[run] = k
 		e.runs++
@@ -198,32 +179,8 @@ func (ks *Keys) PauseWaiting(run Run) {
 	ks.release(run, func(k store.Key, _ *exclusive) { ks.Pause(k) })
 }
 
-// PutBack has a key looked up again later, as there was no room for its job.
-func (ks *Keys) PutBack(k store.Key) {
-	fresh := ks.fresh
-	ks.makeReady(k, ks.byKey[k])
-	ks.fresh = fresh
-}
-
-// MarkHere notes that peers cannot run the job of a key that was put back, and tells whether that
-// is new of its tenant.
-func (ks *Keys) MarkHere(tenant string) (first bool) {
-	first = !ks.onlyHere[tenant]
-	ks.onlyHere[tenant] = true
-	return first
-}
-
-// RunsHereOnly tells whether peers cannot run a tenant's next jobs with keys.
-func (ks *Keys) RunsHereOnly(tenant string) bool { return ks.onlyHere[tenant] }
-
-// RetryPeers has it tried again whether peers can.
-func (ks *Keys) RetryPeers() { clear(ks.onlyHere) }
-
-// AwaitRoom leaves the keys alone that are ready until something happens.
-func (ks *Keys) AwaitRoom() { ks.fresh = false }
-
-// TryAgain has keys that were put back looked up at once.
-func (ks *Keys) TryAgain() { ks.fresh = true }
+// PutBack has a key looked up again later, as nothing has become of its job.
+func (ks *Keys) PutBack(k store.Key) { ks.makeReady(k, ks.byKey[k]) }
 
 // Rest notes that the jobs of a key wait for one that is seen again when its time comes: it is to be
 // tried again, or nobody can run it now.
@@ -258,7 +215,6 @@ func (ks *Keys) PauseAll(tenant string) {
 		return
 	}
 	delete(ks.ready, tenant)
-	ks.order = slices.DeleteFunc(ks.order, func(t string) bool { return t == tenant })
 	for _, k := range ready {
 		ks.Pause(k)
 	}
@@ -330,10 +286,7 @@ func (ks *Keys) ListWaited() (keys []store.Key) {
 func (ks *Keys) Any() bool { return len(ks.byKey) > ks.pausing }
 
 // HasReady tells whether keys are to be looked up.
-func (ks *Keys) HasReady() bool { return len(ks.order) > 0 }
-
-// HasFresh tells whether some of them have not been tried.
-func (ks *Keys) HasFresh() bool { return ks.fresh && ks.HasReady() }
+func (ks *Keys) HasReady() bool { return len(ks.ready) > 0 }
 
 // CountReady is how many keys of a tenant are to be looked up.
 func (ks *Keys) CountReady(tenant string) int { return len(ks.ready[tenant]) }

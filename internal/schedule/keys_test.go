@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ func keyNamed(name string) store.Key { return store.Key{Tenant: "t-" + name[:1],
 
 // keyedQueue is the jobs of a ledger that have exclusive keys, and what a term does about them.
 type keyedQueue struct {
+	lanes   *Lanes
 	keys    *Keys
 	flight  *InFlight
 	waiting map[store.Key][]job.ID // in order; the first may be in flight
@@ -37,7 +39,12 @@ func (q *keyedQueue) read(n int) {
 
 // claim looks keys up and claims what is first under each.
 func (q *keyedQueue) claim(t require.TestingT, n int, room bool) {
-	for _, k := range q.keys.Take(n, func(string) bool { return true }) {
+	var keys []store.Key
+	for _, p := range q.lanes.Plan(places(n), time.Now()) {
+		keys = append(keys, q.keys.Take(p.Tenant, p.Heads)...)
+	}
+	require.LessOrEqual(t, len(keys), n)
+	for _, k := range keys {
 		jobs := q.waiting[k]
 		_, retrying := q.retries[k]
 		switch {
@@ -55,6 +62,7 @@ func (q *keyedQueue) claim(t require.TestingT, n int, room bool) {
 			q.keys.Hold(k, run, len(jobs) > 1)
 		}
 	}
+	q.lanes.DropInactive()
 }
 
 func (q *keyedQueue) end(k store.Key) (id job.ID) {
@@ -73,7 +81,8 @@ func TestKeysModel(t *testing.T) {
 	defer func() { require.NotZero(t, ended) }()
 	rapid.Check(t, func(t *rapid.T) {
 		f := NewInFlight()
-		q := &keyedQueue{keys: NewKeys(f), flight: f, waiting: map[store.Key][]job.ID{}, retries: map[store.Key]job.ID{},
+		lanes := newLanes()
+		q := &keyedQueue{lanes: lanes, keys: NewKeys(f, lanes), flight: f, waiting: map[store.Key][]job.ID{}, retries: map[store.Key]job.ID{},
 			flying: map[store.Key]Run{}, order: map[store.Key][]job.ID{}, added: map[store.Key][]job.ID{}}
 		names := []string{"a1", "a2", "b1"}
 		someKey := func(t *rapid.T) store.Key { return keyNamed(rapid.SampledFrom(names).Draw(t, "key")) }
@@ -143,30 +152,89 @@ func TestKeysModel(t *testing.T) {
 			require.Empty(t, jobs)
 		}
 		require.False(t, q.keys.HasReady())
+		require.False(t, lanes.HasWork())
 	})
 }
 
-// Tenants with ready keys take turns, and one that may have no more keeps its keys.
-func TestKeysTakeTurns(t *testing.T) {
+// Tenants take turns for their keys and their lanes alike, by weight: none has more because its jobs have
+// exclusive keys, or because it has both. One that may have no more keeps its keys, and its turn.
+func TestKeysAndLanesTakeTurns(t *testing.T) {
 	t.Parallel()
-	ks := NewKeys(NewInFlight())
-	for _, name := range []string{"a1", "a2", "a3", "b1", "c1"} {
+	ls, s := newLanes(), stock{}
+	ks := NewKeys(NewInFlight(), ls)
+	ls.SetWeights(map[string]int{"t-b": 3})
+	key := func(tenant string, n int) store.Key { return store.Key{Tenant: tenant, Name: fmt.Sprint(n)} }
+	for n := range 1000 {
+		ks.See(key("t-a", n), 1)
+		ks.See(key("t-b", n), 1)
+		ks.See(key("t-c", n), 1)
+	}
+	for _, tenant := range []string{"t-c", "t-d"} {
+		s[laneOf(tenant, 0)] = 1000
+		ls.See(laneOf(tenant, 0))
+	}
+	heads, lanes := map[string]int{}, map[string]int{}
+	for _, n := range append(slices.Repeat([]int{1}, 60), 24, 7, 29) {
+		space := places(n)
+		space.Keys = 10_000
+		for _, p := range ls.Plan(space, time.Now()) {
+			heads[p.Tenant] += len(ks.Take(p.Tenant, p.Heads))
+			lanes[p.Tenant] += p.Quota
+		}
+		ls.DropInactive()
+	}
+	require.Equal(t, map[string]int{"t-a": 20, "t-b": 60, "t-c": 10, "t-d": 0}, heads)
+	require.Equal(t, map[string]int{"t-a": 0, "t-b": 0, "t-c": 10, "t-d": 20}, lanes)
+	plan := ls.Plan(Space{Calls: 6, Most: 6, Keys: 900}, time.Now())
+	require.ElementsMatch(t, []string{"t-a", "t-b", "t-c", "t-d"}, tenantsOf(plan))
+	for _, p := range plan {
+		require.Equal(t, p.Tenant == "t-d", p.Quota > 0, "the keys of %s are enough", p.Tenant)
+		ls.TakeBack(p, p.Planned+p.Heads)
+		if p.Tenant == "t-a" {
+			ls.MarkFull(p)
+		}
+	}
+	ls.DropInactive()
+	require.NotContains(t, tenantsOf(ls.Plan(places(9), time.Now())), "t-a")
+	require.Equal(t, 980, ks.CountReady("t-a"))
+	ls.ReopenFull(func(tenant string, _ bool) bool { return tenant == "t-a" })
+	require.Contains(t, tenantsOf(ls.Plan(places(9), time.Now())), "t-a")
+}
+
+// What a tenant has no more keys for, others have in the same page; and it is forgotten once it has none.
+func TestKeysThatAreFew(t *testing.T) {
+	t.Parallel()
+	ls := newLanes()
+	ks := NewKeys(NewInFlight(), ls)
+	for _, name := range []string{"a1", "b1", "b2", "b3", "b4"} {
 		ks.See(keyNamed(name), 1)
 	}
-	may := func(tenant string) bool { return tenant != "t-c" }
-	require.Equal(t, []store.Key{keyNamed("a1"), keyNamed("b1"), keyNamed("a2")}, ks.Take(3, may))
-	require.True(t, ks.HasFresh())
-	require.Equal(t, []store.Key{keyNamed("a3")}, ks.Take(3, may))
-	require.False(t, ks.HasFresh(), "what may not be claimed is not tried again at once")
-	require.Equal(t, 1, ks.CountReady("t-c"))
-	require.Equal(t, []store.Key{keyNamed("c1")}, ks.Take(3, func(string) bool { return true }))
+	heads := map[string]int{}
+	for _, p := range ls.Plan(places(4), time.Now()) {
+		heads[p.Tenant] = p.Heads
+		for _, k := range ks.Take(p.Tenant, 9) {
+			ks.Forget(k)
+		}
+	}
+	require.Equal(t, map[string]int{"t-a": 1, "t-b": 3}, heads)
+	ls.DropInactive()
+	require.False(t, ls.HasWork())
+	ls.ForgetIdle(1)
+	require.Empty(t, ls.tenant)
+}
+
+func tenantsOf(plan []Portion) (tenants []string) {
+	for _, p := range plan {
+		tenants = append(tenants, p.Tenant)
+	}
+	return tenants
 }
 
 // A key that stood in two claims, as an earlier program made them, is free once both are over.
 func TestAKeyIsFreeOnceNobodyHoldsIt(t *testing.T) {
 	t.Parallel()
 	f := NewInFlight()
-	ks := NewKeys(f)
+	ks := NewKeys(f, newLanes())
 	f.Begin([]store.Claim{{ID: 1, Jobs: []job.ID{1}}, {ID: 2, Jobs: []job.ID{2}}})
 	ks.Hold(keyNamed("a1"), Run{1, 0}, true)
 	ks.Hold(keyNamed("a1"), Run{2, 0}, true)
@@ -181,7 +249,7 @@ func TestAKeyIsFreeOnceNobodyHoldsIt(t *testing.T) {
 func TestAnEndFreesItsKeyWhileItsOlderClaimGoesOn(t *testing.T) {
 	t.Parallel()
 	f := NewInFlight()
-	ks, gs := NewKeys(f), NewGates(f)
+	ks, gs := NewKeys(f, newLanes()), NewGates(f)
 	claims := []store.Claim{{ID: 1, Jobs: []job.ID{1, 2}}}
 	f.Begin(claims)
 	ks.Hold(keyNamed("a1"), Run{1, 0}, true)
@@ -211,10 +279,9 @@ func TestAnEndFreesItsKeyWhileItsOlderClaimGoesOn(t *testing.T) {
 // forgotten, to be found by a sweep.
 func TestKeysArePausedAndRest(t *testing.T) {
 	t.Parallel()
-	ks := NewKeys(NewInFlight())
-	all := func(string) bool { return true }
+	ks := NewKeys(NewInFlight(), newLanes())
 	ks.See(keyNamed("a1"), 1)
-	ks.Pause(ks.Take(1, all)[0])
+	ks.Pause(ks.Take("t-a", 1)[0])
 	require.False(t, ks.HasReady())
 	ks.WakePaused("t-b")
 	require.False(t, ks.HasReady())
@@ -231,7 +298,7 @@ func TestKeysArePausedAndRest(t *testing.T) {
 	ks.WakePaused("t-a")
 	require.True(t, ks.Any())
 	for _, leave := range []func(store.Key){ks.Rest, ks.Pause} {
-		k := ks.Take(1, all)[0]
+		k := ks.Take("t-a", 1)[0]
 		ks.resting = maxResting
 		leave(k)
 		require.NotContains(t, ks.ListWaited(), k, "so that a sweep finds it")
@@ -243,8 +310,8 @@ func TestKeysArePausedAndRest(t *testing.T) {
 // a second.
 func TestKeysAreLookedUpFromTheLastHead(t *testing.T) {
 	t.Parallel()
-	ks, k, now := NewKeys(NewInFlight()), keyNamed("a1"), time.Now()
-	take := func() { require.Equal(t, []store.Key{k}, ks.Take(1, func(string) bool { return true })) }
+	ks, k, now := NewKeys(NewInFlight(), newLanes()), keyNamed("a1"), time.Now()
+	take := func() { require.Equal(t, []store.Key{k}, ks.Take("t-a", 1)) }
 	ks.See(k, 7)
 	take()
 	require.Zero(t, ks.BeginLookUp(k, now, time.Second))

@@ -45,6 +45,7 @@ type queue struct {
 // tenantLanes is a tenant with its queues.
 type tenantLanes struct {
 	share
+	name    string
 	home    *tenancy.Tenant // nil: not resolved yet
 	queues  []*queue
 	clock   time.Duration // when the turn began that was given last, in served time
@@ -56,6 +57,17 @@ type tenantLanes struct {
 	full    bool          // it is in lanes.full
 	// onlyHere: peers had capacity for some of its jobs, but not for those that came next.
 	onlyHere bool
+	headNext bool // the place that is left over when it halves them is a key's
+}
+
+// halve is how many of so many calls are for its keys, while its lanes have jobs, too.
+func (t *tenantLanes) halve(calls int) int {
+	if calls%2 == 1 {
+		if t.headNext = !t.headNext; t.headNext {
+			calls++
+		}
+	}
+	return calls / 2
 }
 
 // mayHaveMore tells whether a lane, or one of its kinds, has something to read, now or once its gate is open.
@@ -126,9 +138,6 @@ func (l *Lane) Home() *tenancy.Tenant { return l.owner.home }
 
 // SetHome notes where the tenant lives.
 func (l *Lane) SetHome(t *tenancy.Tenant) { l.owner.home = t }
-
-// RunsHereOnly tells whether peers cannot run the jobs that come next.
-func (l *Lane) RunsHereOnly() bool { return l.owner.onlyHere }
 
 // MarkRead notes that a lane was read up to a position, and whether there is more.
 func (l *Lane) MarkRead(upTo int64, more bool) {

@@ -3,6 +3,7 @@ package schedule
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -25,10 +26,11 @@ const (
 type Lanes struct {
 	config *QueueConfig
 	byKey  map[store.Lane]*Lane
-	active line           // tenants with an active lane that are not full; the next to be served first
+	active line           // tenants with work that are not full; the next to be served first
 	full   []*tenantLanes // tenants that may not have more in flight now
 	tenant map[string]*tenantLanes
 	weight map[string]int // of tenants; those that are not named have 1
+	keys   *Keys          // work, too; nil: there are none
 
 	together int     // of jobs of a tenant that may share a call, by those that were read last
 	used     float64 // of the places of such turns, on average, lately
@@ -99,11 +101,7 @@ func (ls *Lanes) See(key store.Lane) *Lane {
 func (ls *Lanes) Find(key store.Lane) *Lane {
 	l := ls.byKey[key]
 	if l == nil {
-		t := ls.tenant[key.Tenant]
-		if t == nil {
-			t = &tenantLanes{share: share{weight: ls.weight[key.Tenant]}}
-			ls.tenant[key.Tenant] = t
-		}
+		t := ls.tenantOf(key.Tenant)
 		q := t.queueOf(key.Queue, ls.config)
 		l = &Lane{Lane: key, owner: t, queue: q, after: ls.begin}
 		t.lanes++
@@ -111,6 +109,35 @@ func (ls *Lanes) Find(key store.Lane) *Lane {
 		l.queue.add(l)
 	}
 	return l
+}
+
+// tenantOf returns a tenant.
+func (ls *Lanes) tenantOf(name string) *tenantLanes {
+	t := ls.tenant[name]
+	if t == nil {
+		t = &tenantLanes{share: share{weight: ls.weight[name]}, name: name}
+		ls.tenant[name] = t
+	}
+	return t
+}
+
+// countKeys is how many keys of a tenant are to be looked up.
+func (ls *Lanes) countKeys(t *tenantLanes) int {
+	if ls.keys == nil {
+		return 0
+	}
+	return ls.keys.CountReady(t.name)
+}
+
+// hasWork tells whether a tenant has something to be read.
+func (ls *Lanes) hasWork(t *tenantLanes) bool { return t.firstActive() != nil || ls.countKeys(t) > 0 }
+
+// contend has a tenant wait for its turn that has work.
+func (ls *Lanes) contend(t *tenantLanes) {
+	if !t.waiting && !t.full {
+		t.waiting = true
+		ls.active = ls.active.join(t)
+	}
 }
 
 // RereadFrom has a lane read again from a position, unless that is still ahead of it.
@@ -134,10 +161,7 @@ func (ls *Lanes) activateLane(l *Lane) {
 		l.queue.turn = max(l.queue.turn, l.owner.clock)
 	}
 	l.active, l.idle = true, 0
-	if !l.owner.waiting && !l.owner.full {
-		l.owner.waiting = true
-		ls.active = ls.active.join(l.owner)
-	}
+	ls.contend(l.owner)
 }
 
 // ListReadBeyond lists the lanes that were read beyond a position.
@@ -173,12 +197,13 @@ func (ls *Lanes) ForgetHomes() {
 // NoteTogether notes how many jobs like those that a lane has shown may share a call, and how many of the places that
 // it had in the page it has used. Its tenant's turns have as many from now on, and so have those of tenants of which no
 // job was read yet.
-func (ls *Lanes) NoteTogether(l *Lane, most, used int) {
+func (ls *Lanes) NoteTogether(p Portion, most, used int) {
 	const lately = 0.1 // of a new one in the average
-	if t := l.owner; t.together > 1 && t.quota > 0 {
-		ls.used += lately * (min(1, float64(used)/float64(t.quota)) - ls.used)
+	t := p.tenant()
+	if t.together > 1 && p.Planned > 0 {
+		ls.used += lately * (min(1, float64(used)/float64(p.Planned)) - ls.used)
 	}
-	l.owner.together, ls.together = most, most
+	t.together, ls.together = most, most
 }
 
 // NoteMissed notes that a job was read that cannot run now: here, as this node has no room for it; else as no peer has.
@@ -225,18 +250,18 @@ func (ls *Lanes) RereadMissed(why int) {
 	}
 }
 
-// HasWork tells whether some lane may have jobs.
+// HasWork tells whether some tenant that is not full may have jobs, in a lane or under a key.
 func (ls *Lanes) HasWork() bool { return len(ls.active) > 0 }
 
-// HasUnclaimed tells whether some lane may have jobs, or has some that could not be claimed.
+// HasUnclaimed tells whether some tenant that is not full may have jobs, or a lane has some that could not be claimed.
 func (ls *Lanes) HasUnclaimed() bool { return ls.HasWork() || ls.missed != [2]bool{} }
 
 // mostTenants bounds those that share a page: each is looked up by itself, so that few jobs each
 // of very many tenants take half as much time again as more of fewer in turns.
 const mostTenants = 256
 
-// Plan shares a page's space, by weight, among the tenants whose turn it is and returns what to read: one lane
-// per tenant, the one whose turn it is at this time.
+// Plan shares a page's space, by weight, among the tenants whose turn it is and returns what to read: of each tenant
+// the lane whose turn it is at this time, or keys to be looked up, or, where it has both, half of each.
 func (ls *Lanes) Plan(space Space, now time.Time) []Portion {
 	tenants := min(len(ls.active), mostTenants)
 	if tenants == 0 || space.isFull() {
@@ -244,26 +269,65 @@ func (ls *Lanes) Plan(space Space, now time.Time) []Portion {
 	}
 	first := ls.active[:tenants]
 	for _, t := range first {
-		t.together = cmp.Or(t.together, ls.together)
+		t.together, t.most = cmp.Or(t.together, ls.together), math.MaxInt
+		if t.firstActive() == nil {
+			t.together, t.most = 1, ls.countKeys(t)
+		}
 	}
 	space.used = ls.used
 	ls.active = ls.active.shareOut(space, tenants)
 	out := make([]Portion, 0, tenants)
 	for _, t := range first {
 		if t.quota > 0 {
-			out = append(out, Portion{Lane: t.chooseLane(now, ls.config.AgeEvery), Quota: t.quota})
+			out = append(out, ls.portionOf(t, space.Keys, now))
 		}
 	}
 	return out
 }
 
-// Portion is how many jobs to read from a lane.
-type Portion struct {
-	Lane  *Lane
-	Quota int // 0: there is no room for any of them, and they are the next
-	Here  int // how many calls of them, or jobs that share none, may be for this node
-	Head  *Head
+// portionOf says what to read for a tenant in its places.
+func (ls *Lanes) portionOf(t *tenantLanes, enough int, now time.Time) Portion {
+	p := Portion{Tenant: t.name, Planned: t.quota, of: t}
+	together := max(t.together, 1)
+	switch keys, calls := ls.countKeys(t), (t.quota+together-1)/together; {
+	case keys == 0:
+	case keys >= enough || t.firstActive() == nil:
+		p.Heads = min(keys, calls)
+		p.Planned = 0
+	default:
+		p.Heads = min(keys, t.halve(calls))
+		p.Planned = max(0, t.quota-p.Heads*together)
+	}
+	if p.Quota = p.Planned; p.Quota > 0 {
+		p.Lane = t.chooseLane(now, ls.config.AgeEvery)
+	}
+	return p
 }
+
+// Portion is how many jobs to read of a tenant: from a lane.
+type Portion struct {
+	Tenant  string
+	Heads   int   // keys to be looked up, beside the lane
+	Lane    *Lane // nil: none
+	Planned int   // places of the lane
+	Quota   int   // those that it can use; 0: there is no room for any of its jobs, and they are the next
+	Here    int   // how many calls of them, or jobs that share none, may be for this node
+	Head    *Head // what the lane is read for; nil: for whatever comes
+	of      *tenantLanes
+}
+
+func (p *Portion) tenant() *tenantLanes {
+	if p.of == nil {
+		return p.Lane.owner
+	}
+	return p.of
+}
+
+// RunsHereOnly tells whether peers cannot run the tenant's jobs that come next.
+func (p *Portion) RunsHereOnly() bool { return p.tenant().onlyHere }
+
+// Unused is how many places so many heads would have had.
+func (p *Portion) Unused(heads int) int { return heads * max(p.tenant().together, 1) }
 
 // Head is the one job that a lane is read for, as it is its turn under its exclusive key.
 type Head struct {
@@ -275,20 +339,21 @@ type Head struct {
 	Settled  bool   // it is known what becomes of the key
 }
 
-// TakeBack has a lane's tenant not be charged for places of the page that was planned last, but for those that it
-// has used.
-func (ls *Lanes) TakeBack(l *Lane, used int) {
-	if t := l.owner; used < t.quota {
-		t.charge(used - t.quota)
-		t.quota, ls.unsorted = used, true
+// TakeBack has a tenant not be charged for places of the page that was planned last, as it has not used them.
+func (ls *Lanes) TakeBack(p Portion, places int) {
+	if places > 0 {
+		t := p.tenant()
+		t.charge(-places)
+		t.quota -= places
+		ls.unsorted = true
 	}
 }
 
-// DropInactive drops tenants from the round that have no active lane any more.
+// DropInactive drops tenants from the round that have no work any more.
 func (ls *Lanes) DropInactive() {
 	defer ls.sort()
 	ls.active = slices.DeleteFunc(ls.active, func(t *tenantLanes) bool {
-		t.waiting = t.firstActive() != nil && !t.full
+		t.waiting = !t.full && ls.hasWork(t)
 		ls.drained = ls.drained || t.left && !t.waiting && !t.full
 		return !t.waiting
 	})
@@ -302,19 +367,19 @@ func (ls *Lanes) sort() {
 	}
 }
 
-// MarkFull takes a lane's tenant out of the round, once [Lanes.DropInactive] is called, as it may not have
+// MarkFull takes a tenant out of the round, once [Lanes.DropInactive] is called, as it may not have
 // more in flight.
-func (ls *Lanes) MarkFull(l *Lane) {
-	if t := l.owner; !t.full {
+func (ls *Lanes) MarkFull(p Portion) {
+	if t := p.tenant(); !t.full {
 		t.full = true
 		ls.full = append(ls.full, t)
 	}
 }
 
 // MarkFullHere is MarkFull for a tenant of whose jobs peers can run some, but not the next ones.
-func (ls *Lanes) MarkFullHere(l *Lane) {
-	ls.MarkFull(l)
-	l.owner.onlyHere = true
+func (ls *Lanes) MarkFullHere(p Portion) {
+	ls.MarkFull(p)
+	p.tenant().onlyHere = true
 }
 
 // IsFull tells whether a tenant may not have more in flight now.
@@ -323,24 +388,21 @@ func (ls *Lanes) IsFull(tenant string) bool {
 	return t != nil && t.full
 }
 
-// AnyFull tells whether some full tenant has jobs that match.
-func (ls *Lanes) AnyFull(match func(*Lane) bool) bool {
-	return slices.ContainsFunc(ls.full, func(t *tenantLanes) bool {
-		l := t.firstActive()
-		return l != nil && match(l)
-	})
+// AnyFull tells whether some full tenant with work matches.
+func (ls *Lanes) AnyFull(match func(tenant string) bool) bool {
+	return slices.ContainsFunc(ls.full, func(t *tenantLanes) bool { return ls.hasWork(t) && match(t.name) })
 }
 
-// ReopenFull brings full tenants back that may have more now, or have nothing more to do.
-func (ls *Lanes) ReopenFull(may func(*Lane) bool) {
+// ReopenFull brings full tenants back that may have more now, on this node only or with peers, or have nothing more to do.
+func (ls *Lanes) ReopenFull(may func(tenant string, hereOnly bool) bool) {
 	ls.full = slices.DeleteFunc(ls.full, func(t *tenantLanes) bool {
-		l := t.firstActive()
-		if l != nil && !may(l) {
+		works := ls.hasWork(t)
+		if works && !may(t.name, t.onlyHere) {
 			return false
 		}
 		t.full, t.onlyHere = false, false
-		if l != nil {
-			ls.activateLane(l)
+		if works {
+			ls.contend(t)
 		}
 		return true
 	})
@@ -358,11 +420,11 @@ func (ls *Lanes) RetryPeers() {
 func (ls *Lanes) ServeFirst(portions []Portion, left map[int]bool) {
 	owners := map[*tenantLanes]bool{}
 	for i := range left {
-		owners[portions[i].Lane.owner] = true
+		owners[portions[i].tenant()] = true
 	}
 	var had *tenantLanes // some
 	if first := portions[slices.Min(slices.Collect(maps.Keys(left)))]; first.Quota > 0 {
-		had = first.Lane.owner
+		had = first.tenant()
 	}
 	for t := range owners {
 		t.turns = ls.active[0].turns

@@ -48,8 +48,8 @@ func (s stock) claim(ls *Lanes, plan []Portion, now time.Time) []Portion {
 		took := min(p.Quota, s[p.Lane.Lane])
 		s[p.Lane.Lane] -= took
 		p.Lane.MarkRead(p.Lane.after+int64(took), took >= p.Quota)
-		ls.NoteTogether(p.Lane, p.Lane.Together(), took)
-		ls.TakeBack(p.Lane, took)
+		ls.NoteTogether(*p, p.Lane.Together(), took)
+		ls.TakeBack(*p, p.Planned-took)
 		for range took {
 			p.Lane.Charge(time.Millisecond, now)
 		}

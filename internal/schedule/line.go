@@ -48,12 +48,19 @@ func (l line) shareOut(space Space, most int) line {
 		t.quota = 0
 	}
 	first, others := slices.Clone(l[:most]), l[most:]
-	for !space.isFull() {
+	var done line // those that have no use for more
+	for !space.isFull() && len(first) > 0 {
 		t := first[0]
 		space.fill(t)
-		if t.credit == 0 {
+		switch {
+		case t.quota >= t.most:
+			first, done = first[1:], append(done, t)
+		case t.credit == 0:
 			first = first[1:].queue(t)
 		}
+	}
+	for _, t := range done {
+		first = first.queue(t)
 	}
 	merged := make(line, 0, len(l))
 	for _, t := range first {

@@ -73,8 +73,10 @@ func (ls *Lanes) ForgetIdle(times int) {
 		if len(q.lanes) == 0 {
 			t.queues = slices.DeleteFunc(t.queues, func(o *queue) bool { return o == q })
 		}
-		if len(t.queues) == 0 {
-			delete(ls.tenant, key.Tenant)
+	}
+	for name, t := range ls.tenant {
+		if len(t.queues) == 0 && !t.waiting && !t.full { // it may have had nothing but keys
+			delete(ls.tenant, name)
 		}
 	}
 }

@@ -8,6 +8,7 @@ type share struct {
 	turns    int64 // how many it had, or as many as others had meanwhile
 	ahead    int64 // how many more it had, which count once it has had another
 	quota    int   // places that it has in the page that is planned
+	most     int   // of them that it has a use for
 }
 
 func (s *share) parts() int { return max(s.weight, 1) }
@@ -49,6 +50,7 @@ type Space struct {
 	Calls int // of handlers of this node: as many jobs of a tenant as may share one count as one
 	Jobs  int // elsewhere, each by itself
 	Most  int // in all
+	Keys  int // so many keys of a tenant that wait to be looked up are enough: its lanes are not read for more
 
 	shared float64 // how many there will be that may share calls
 	used   float64 // of the places of their turns
@@ -69,7 +71,7 @@ func (s *Space) fill(t *tenantLanes) {
 	if s.Calls > 0 {
 		room = s.Calls * together
 	}
-	n := t.give(min(s.Most, room))
+	n := t.give(min(s.Most, room, t.most-t.quota))
 	if s.Calls > 0 {
 		s.Calls -= (n + together - 1) / together
 	} else {

@@ -98,7 +98,7 @@ func runs(together map[string]int) (*Lanes, stock) {
 	for _, tenant := range slices.Sorted(maps.Keys(together)) {
 		l := laneOf(tenant, 0)
 		s[l] = 1_000_000
-		ls.NoteTogether(ls.See(l), together[tenant], 0)
+		ls.NoteTogether(Portion{Lane: ls.See(l)}, together[tenant], 0)
 	}
 	return ls, s
 }

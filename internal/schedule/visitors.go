@@ -117,8 +117,8 @@ func (vs *visitors) hasCalled(tenant string) bool {
 
 // letIn calls as many tenants as the gate lets jobs pass, and has their lanes read on, and so many of their keys
 // looked up, by wakeKey, which tells whether one still waits for the gate. Others take the place of those for which
-// nothing was claimed. It tells whether it woke keys.
-func (vs *visitors) letIn(left int, lanes *Lanes, keys *Keys, wakeKey func(store.Key) bool) (woke bool) {
+// nothing was claimed.
+func (vs *visitors) letIn(left int, lanes *Lanes, keys *Keys, wakeKey func(store.Key) bool) {
 	for v := range vs.called {
 		if !v.isBusy(keys) {
 			if delete(vs.called, v); v.hasParked() {
@@ -127,19 +127,18 @@ func (vs *visitors) letIn(left int, lanes *Lanes, keys *Keys, wakeKey func(store
 		}
 	}
 	for v := range vs.called {
-		woke = vs.wake(v, left, lanes, keys, wakeKey) || woke
+		vs.wake(v, left, lanes, keys, wakeKey)
 	}
 	for len(vs.called) < left && len(vs.line) > 0 {
 		v := heap.Pop(&vs.line).(*visitor)
 		vs.called[v] = true
-		woke = vs.wake(v, left, lanes, keys, wakeKey) || woke
+		vs.wake(v, left, lanes, keys, wakeKey)
 	}
-	return woke
 }
 
 // wake has a tenant's lanes read on, and keys looked up, so that no more of them are about to be than the gate
 // lets pass.
-func (vs *visitors) wake(v *visitor, left int, lanes *Lanes, keys *Keys, wakeKey func(store.Key) bool) (woke bool) {
+func (vs *visitors) wake(v *visitor, left int, lanes *Lanes, keys *Keys, wakeKey func(store.Key) bool) {
 	for _, l := range v.lanes {
 		lanes.unpark(l)
 	}
@@ -149,13 +148,12 @@ func (vs *visitors) wake(v *visitor, left int, lanes *Lanes, keys *Keys, wakeKey
 	v.woken = slices.DeleteFunc(v.woken, func(k store.Key) bool { return !keys.isReady(k) })
 	for left > len(v.woken) && len(v.keys) > 0 {
 		if k := v.keys[0]; wakeKey(k) {
-			v.woken, woke = append(v.woken, k), true
+			v.woken = append(v.woken, k)
 		}
 		v.keys = v.keys[1:]
 		vs.parked--
 		vs.keys--
 	}
-	return woke
 }
 
 // mayCall tells whether more tenants, or keys of those that were called, could be woken, where so many jobs pass.

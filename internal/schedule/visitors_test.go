@@ -35,7 +35,8 @@ type crowd struct {
 }
 
 func newCrowd(t require.TestingT, l store.Limit, weights map[string]int) *crowd {
-	c := &crowd{t: t, now: time.Unix(0, 0), flights: NewInFlight(), lanes: newLanes(), keys: NewKeys(NewInFlight()),
+	lanes := newLanes()
+	c := &crowd{t: t, now: time.Unix(0, 0), flights: NewInFlight(), lanes: lanes, keys: NewKeys(NewInFlight(), lanes),
 		flying: map[job.ID]string{}, backlog: map[string]int{}, served: map[string]int{}}
 	c.gates = NewGates(c.flights)
 	c.gates.Set(store.LimitState{Limits: []store.Limit{l}}, c.now)

@@ -31,7 +31,8 @@ type claimer struct {
 	damaged     *damagedJobs
 	sweep       *duty // of the rereader
 
-	headsFirst bool // this page, of both: jobs with exclusive keys have what cannot be halved, of slots and of bytes
+	headsFirst bool // on this page, and lanes on the next that has both
+	readOn     bool // the last time nothing was claimed, and some tenant was not tried
 }
 
 // claimJobs claims as many jobs as there is capacity for and some are waiting, and hands them
@@ -53,10 +54,13 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 	}
 	c.lanes.Configure(c.settings.queues.Load())
 	ready, credit := c.peers.listReady()
-	c.lanes.ReopenFull(func(tenant string, hereOnly bool) bool { // those that may have more in flight by now
-		_, all := c.allowance(tenant, hereOnly, ready)
-		return all > 0
-	})
+	if !c.readOn { // else those would be tried in turns for ever for which there is no room
+		c.lanes.ReopenFull(func(tenant string, hereOnly bool) bool { // those that may have more in flight by now
+			_, all := c.allowance(tenant, hereOnly, ready)
+			return all > 0 && c.gates.MayPass(schedule.Passer{Tenant: tenant}, time.Now())
+		})
+	}
+	c.readOn = false
 	slots, work := 0, c.lanes.HasWork() || c.lanes.HasMissed(schedule.MissedHere)
 	if work {
 		slots = c.workers.Reserve(c.lock.session, want)
@@ -78,7 +82,7 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if claimed == 0 && (c.lanes.HasWork() || c.gates.MayWake(time.Now(), c.keys)) {
+	if c.readOn = claimed == 0 && c.lanes.HasWork(); c.readOn || claimed == 0 && c.gates.MayWake(time.Now(), c.keys) {
 		return 1, nil // what was read is in flight, it is another tenant's turn, or another key's: read on
 	}
 	return claimed, nil
@@ -135,9 +139,7 @@ func (c *claimer) claimPage(ctx context.Context, r *reading, mayReadAhead bool) 
 		ready, _ := c.peers.listReady()
 		as := c.dispatcher.assign(picked, r.slots, ready, r.portions)
 		if mayReadAhead {
-			if next, err = c.readAhead(ctx, as, ready); err != nil {
-				return 0, nil, err
-			}
+			next = c.readAhead(ctx, as, ready)
 		}
 		claimed, err = c.dispatcher.handOut(ctx, r.page.Removals, as, r.portions, r.reserved)
 	}
@@ -160,9 +162,9 @@ func (c *claimer) claimPage(ctx context.Context, r *reading, mayReadAhead bool) 
 // readAhead begins to read the next page while what was assigned of the last one is about to be
 // claimed; nil: there is something else to do first, or no room. Until that page is used no end of a
 // job is taken notice of: one that the page shows, and that has ended since, is known as in flight.
-func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer) (*reading, error) {
+func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer) *reading {
 	if len(as) == 0 || !c.lanes.HasWork() || c.keys.HasReady() || c.inbox.hasHints() || !time.Now().Before(c.duties.nextDue()) {
-		return nil, nil
+		return nil
 	}
 	own, taken := 0, map[string]int{}
 	for _, a := range as {
@@ -177,19 +179,14 @@ func (c *claimer) readAhead(ctx context.Context, as []assignment, ready []*peer)
 	}
 	want := c.countWanted(own)
 	if want <= 0 {
-		return nil, nil
+		return nil
 	}
 	slots := c.workers.Reserve(c.lock.session, want)
 	if slots == 0 {
-		return nil, nil
+		return nil
 	}
-	reserved := holdReserved(c.workers, slots)
-	portions, err := c.choosePortions(ctx, schedule.Space{Calls: slots, Most: want}, ready, taken)
-	if err != nil {
-		reserved.release()
-		return nil, err
-	}
-	return c.reader.begin(ctx, portions, slots, reserved), nil
+	portions := c.chooseLanes(ctx, c.lanes.Plan(schedule.Space{Calls: slots, Most: want}, time.Now()), ready, taken)
+	return c.reader.begin(ctx, portions, slots, holdReserved(c.workers, slots))
 }
 
 // putBack has the heads of a page looked up again that nothing is made of.
@@ -199,7 +196,11 @@ func (c *claimer) putBack(portions []schedule.Portion) {
 			c.keys.PutBack(p.Head.Key)
 		}
 	}
+	c.reopenAll()
 }
+
+// reopenAll brings all tenants back into the line: what there was no room for beside other jobs of theirs may have it now.
+func (c *claimer) reopenAll() { c.lanes.ReopenFull(func(string, bool) bool { return true }) }
 
 // joinPortions puts what a page is read for in order. What comes first has the slots here, a kind's
 // room and the page's bytes before the others: so heads and lanes do in turns.
@@ -218,21 +219,22 @@ func (c *claimer) joinPortions(heads, lanes []schedule.Portion) []schedule.Porti
 func (c *claimer) choosePortions(ctx context.Context, space schedule.Space, ready []*peer, taken map[string]int) ([]schedule.Portion, error) {
 	space.Keys = c.batch
 	plan := c.lanes.Plan(space, time.Now())
-	may := func(p schedule.Portion) (here, all int) {
-		here, all = c.allowance(p.Tenant, p.RunsHereOnly(), ready)
-		return max(0, here-taken[p.Tenant]), max(0, all-taken[p.Tenant])
-	}
-	heads, err := c.chooseHeads(ctx, plan, may, taken)
+	heads, err := c.chooseHeads(ctx, plan, ready, taken)
 	if err != nil {
 		return nil, err
 	}
-	lanes := c.chooseLanes(ctx, plan, may)
-	c.lanes.DropInactive()
-	return c.joinPortions(heads, lanes), nil
+	return c.joinPortions(heads, c.chooseLanes(ctx, plan, ready, taken)), nil
+}
+
+// countMay is for how many jobs of a portion there is capacity, on this node and on all, beside what is taken of its
+// tenant's.
+func (c *claimer) countMay(p schedule.Portion, ready []*peer, taken map[string]int) (here, all int) {
+	here, all = c.allowance(p.Tenant, p.RunsHereOnly(), ready)
+	return max(0, here-taken[p.Tenant]), max(0, all-taken[p.Tenant])
 }
 
 // chooseLanes chooses the lanes of a plan, leaving out those of tenants that do not live here.
-func (c *claimer) chooseLanes(ctx context.Context, plan []schedule.Portion, may func(schedule.Portion) (here, all int)) []schedule.Portion {
+func (c *claimer) chooseLanes(ctx context.Context, plan []schedule.Portion, ready []*peer, taken map[string]int) []schedule.Portion {
 	now := time.Now()
 	kept := plan[:0]
 	room := c.reader.room
@@ -257,9 +259,11 @@ func (c *claimer) chooseLanes(ctx context.Context, plan []schedule.Portion, may 
 			c.lanes.TakeBack(p, p.Planned)
 			continue
 		}
-		here, all := may(p)
+		here, all := c.countMay(p, ready, taken)
 		if all == 0 {
-			c.lanes.MarkFull(p)
+			if taken[p.Tenant] == 0 { // else that may come to nothing
+				c.lanes.MarkFull(p)
+			}
 			c.lanes.TakeBack(p, p.Planned)
 			continue
 		}
@@ -269,6 +273,7 @@ func (c *claimer) chooseLanes(ctx context.Context, plan []schedule.Portion, may 
 		c.gates.Reserve(of, p.Quota)
 		kept = append(kept, p)
 	}
+	c.lanes.DropInactive()
 	return kept
 }
 
@@ -367,7 +372,7 @@ func (c *claimer) rereadPortions(ctx context.Context, portions []schedule.Portio
 			c.lanes.ResetCursor(p.Lane, before[i])
 		}
 	}
-	c.lanes.ReopenFull(func(string, bool) bool { return true }) // those whose heads were put back
+	c.reopenAll()
 	return nil
 }
 

@@ -114,6 +114,38 @@ func TestHeadsWithoutRoomWait(t *testing.T) {
 	require.Equal(t, 4, tm.keys.CountReady("t"))
 }
 
+// Tenants that may start nothing now are not tried in turns for ever, where a page has room for fewer than there are.
+func TestNobodyIsTriedForEver(t *testing.T) {
+	t.Parallel()
+	tm := idleTerm(setup(t, nil, nil).acquirer(&fakeElector{}))
+	c := tm.claimer
+	c.batch, c.limits.shared = 1, c.settings.limits.Load()
+	var s store.LimitState
+	for i, tenant := range []string{"a", "b", "c"} {
+		s.Limits = append(s.Limits, store.Limit{LimitKey: store.LimitKey{Tenant: tenant, Scope: store.ScopeTenant}, Most: 1})
+		s.Flying = append(s.Flying, store.LimitedRuns{Tenant: tenant, IDs: []job.ID{job.ID(i)}, Turns: []int32{1}})
+		tm.inFlight.Add(job.ID(i), 1)
+		tm.keys.See(store.Key{Tenant: tenant, Name: "k"}, 1)
+	}
+	tm.gates.Set(s, time.Now())
+	claim := func() {
+		tries := 0
+		for n := 1; n > 0; tries++ {
+			require.Less(t, tries, 10)
+			var err error
+			n, err = c.claimJobs(t.Context())
+			require.NoError(t, err)
+		}
+	}
+	claim()
+	claim()
+	require.Equal(t, 1, tm.keys.CountReady("b"))
+	tm.inFlight.End(1, 1)
+	claim()
+	require.Zero(t, tm.keys.CountReady("b"), "it was looked up")
+	require.Equal(t, 1, tm.keys.CountReady("c"))
+}
+
 // Jobs with keys and others stand first on a page in turns, so that neither has all the room.
 func TestHeadsAndLanesGoFirstInTurns(t *testing.T) {
 	t.Parallel()

@@ -10,20 +10,20 @@ import (
 
 // chooseHeads chooses jobs with exclusive keys for a plan: of keys that are free those whose turn it is. It counts them
 // in taken, by tenant.
-func (c *claimer) chooseHeads(ctx context.Context, plan []schedule.Portion, may func(schedule.Portion) (here, all int), taken map[string]int) (heads []schedule.Portion, err error) {
+func (c *claimer) chooseHeads(ctx context.Context, plan []schedule.Portion, ready []*peer, taken map[string]int) (heads []schedule.Portion, err error) {
 	var keys []store.Key
 	var of []schedule.Portion // which each of them is in
 	for _, p := range plan {
 		if p.Heads == 0 {
 			continue
 		}
-		_, all := may(p)
+		_, all := c.countMay(p, ready, taken)
 		left, _ := c.gates.CountLeft(schedule.Passer{Tenant: p.Tenant}, time.Now())
-		n := min(p.Heads, all, left)
-		if n == 0 {
+		n := min(p.Heads, p.Halve(min(all, left)))
+		if min(all, left) == 0 {
 			c.lanes.MarkFull(p)
 		}
-		c.lanes.TakeBack(p, p.Unused(p.Heads-n))
+		c.lanes.TakeBack(p, p.Heads-n)
 		for _, k := range c.keys.Take(p.Tenant, n) {
 			keys, of = append(keys, k), append(of, p)
 		}
@@ -46,7 +46,7 @@ func (c *claimer) chooseHeads(ctx context.Context, plan []schedule.Portion, may 
 		p := of[i]
 		if h, ok := found[k]; ok {
 			if p, ok = c.chooseHead(ctx, k, h, p, now, homeless); ok {
-				if here, _ := may(p); here > 0 {
+				if here, _ := c.countMay(p, ready, taken); here > 0 {
 					p.Here = 1
 				}
 				taken[k.Tenant]++
@@ -58,7 +58,7 @@ func (c *claimer) chooseHeads(ctx context.Context, plan []schedule.Portion, may 
 		} else {
 			c.keys.Forget(k)
 		}
-		c.lanes.TakeBack(p, p.Unused(1))
+		c.lanes.TakeBack(p, 1)
 	}
 	for tenant := range homeless {
 		c.keys.PauseAll(tenant)
@@ -136,7 +136,8 @@ func (c *claimer) sortHead(j *store.Waiting, removals int64, p *schedule.Portion
 
 // settleHeads says what has become of the keys whose heads were read. What is not there any more,
 // or is not shown as its tenant is frozen, is looked for again with the lanes. If there was no room for one,
-// neither here nor with a peer that can run it, its tenant's turn comes again once something has happened.
+// neither here nor with a peer that can run it, its tenant's keys are left alone until something happens: else they
+// would be read over and over.
 func (c *claimer) settleHeads(portions []schedule.Portion, page store.Page) {
 	left := map[int]bool{}
 	for i := range page.Jobs {
@@ -150,13 +151,9 @@ func (c *claimer) settleHeads(portions []schedule.Portion, page store.Page) {
 			c.keys.Hold(h.Key, h.Run, h.Followed)
 		case left[i]:
 			c.keys.PutBack(h.Key)
-			c.lanes.TakeBack(p, p.Unused(1))
+			c.lanes.TakeBack(p, 1)
 		case h.Kind != "" && c.settings.handles(h.Kind):
-			if p.Here == 0 {
-				c.lanes.MarkFullHere(p)
-			} else {
-				c.lanes.MarkFull(p)
-			}
+			c.lanes.SkipKeys(p, p.Here == 0)
 			c.keys.PutBack(h.Key)
 		default:
 			c.keys.Pause(h.Key)

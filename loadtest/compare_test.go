@@ -35,9 +35,9 @@ func TestCompare(t *testing.T) {
 	ms := `[1-9]?\d*\.\d\d, \d+\.\d`
 	require.Regexp(t, "^above\n"+tableBegin+
 		`\|.*\|\n\|[-|]+\n`+
-		"\\| `drain` \\| no-op jobs/s \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+ratio+` \[≥ 10\] \| `+ratio+" \\[≥ 0.85\\] \\|\n"+
+		"\\| `drain` \\| no-op jobs/s \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+ratio+` \[≥ 5\] \| `+ratio+" \\[≥ 0.85\\] \\|\n"+
 		"\\| `enqueue` \\| .* \\| "+number+" \\| – \\| "+number+" \\| "+number+" \\| "+number+" \\| "+ratio+` \[≥ 2.5\] \| `+ratio+" \\[≥ 0.9\\] \\|\n"+
-		"\\| `tx` \\| .* \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+ratio+` \[≥ 4\] \| `+ratio+" \\[≥ 0.9\\] \\|\n"+
+		"\\| `tx` \\| .* \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+ratio+` \[≥ 2.3\] \| `+ratio+" \\[≥ 0.9\\] \\|\n"+
 		"\\| `tx` \\| .* \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+number+" \\| "+ratio+` \[≥ 15\] \| `+ratio+" \\|\n"+
 		"\\| `latency` \\| .* \\| "+ms+" \\| "+ms+" \\| "+ms+" \\| "+ms+` \[≤ 10\] \| `+ms+" \\| "+ratio+" \\| "+ratio+" \\[≤ 1.5\\] \\|\n"+
 		"\\| `latency` \\| .* \\| "+ms+" \\| "+ms+" \\| "+ms+" \\| "+ms+` \[≤ 10\] \| `+ms+" \\| "+ratio+" \\| "+ratio+" \\[≤ 2.5\\] \\|\n"+

@@ -17,7 +17,7 @@ type Keys struct {
 	byKey   map[store.Key]*exclusive
 	byRun   map[Run]store.Key // that hold one
 	has     func(Run) bool    // whether that is in flight
-	lanes   *Lanes            // where their tenants wait for a turn, also for that of a key
+	lanes   *Lanes            // in whose line their tenants take turns
 	ready   map[string][]store.Key
 	resting int // how many rest, or are paused
 	pausing int // how many are paused
@@ -113,7 +113,8 @@ func (ks *Keys) wake(k store.Key, e *exclusive) {
 	ks.makeReady(k, e)
 }
 
-// Take takes up to n keys of a tenant to be looked up, those first that have been ready for longest.
+// Take takes up to n keys of a tenant to be looked up, those first that have been ready for longest. Each is to be
+// settled: by Hold, PutBack, LookUpAll, Rest, Pause or Forget.
 func (ks *Keys) Take(tenant string, n int) []store.Key {
 	ready := ks.ready[tenant]
 	n = min(n, len(ready))

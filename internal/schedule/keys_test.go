@@ -201,6 +201,36 @@ func TestKeysAndLanesTakeTurns(t *testing.T) {
 	require.Contains(t, tenantsOf(ls.Plan(places(9), time.Now())), "t-a")
 }
 
+// A head is one job and counts as one, where other jobs share calls of a hundred.
+func TestHeadsCountAsOne(t *testing.T) {
+	t.Parallel()
+	ls, s := newLanes(), stock{}
+	ks := NewKeys(NewInFlight(), ls)
+	for _, tenant := range []string{"t-a", "t-b"} {
+		s[laneOf(tenant, 0)] = 100_000
+		ls.NoteTogether(Portion{Lane: ls.See(laneOf(tenant, 0))}, 100, 0)
+	}
+	for n := range 2000 {
+		ks.See(store.Key{Tenant: "t-a", Name: fmt.Sprint(n)}, 1)
+	}
+	got := map[string]int{}
+	for range 200 {
+		plan := ls.Plan(Space{Calls: 4, Most: 400, Keys: 1}, time.Now())
+		for _, p := range plan {
+			got[p.Tenant] += len(ks.Take(p.Tenant, p.Heads)) + p.Quota
+		}
+		ls.DropInactive()
+	}
+	require.Greater(t, got["t-a"], 4*got["t-b"]/100, "%v", got)
+	plan := ls.Plan(places(2), time.Now())
+	for _, tenant := range []string{"t-a", "t-b"} {
+		ls.MarkFull(Portion{Lane: ls.See(laneOf(tenant, 0))})
+	}
+	ls.DropInactive()
+	ls.ServeFirst(plan, map[int]bool{0: true}) // all are full by now
+	require.False(t, ls.HasWork())
+}
+
 // What a tenant has no more keys for, others have in the same page; and it is forgotten once it has none.
 func TestKeysThatAreFew(t *testing.T) {
 	t.Parallel()

@@ -57,10 +57,14 @@ type tenantLanes struct {
 	full    bool          // it is in lanes.full
 	// onlyHere: peers had capacity for some of its jobs, but not for those that came next.
 	onlyHere bool
+
+	learned  int  // how many of its jobs may share a call, by those that were read last; 0: not known
+	skips    bool // it is in lanes.skipping
+	skipped  bool // peers cannot run the jobs of keys that it skips
 	headNext bool // the place that is left over when it halves them is a key's
 }
 
-// halve is how many of so many calls are for its keys, while its lanes have jobs, too.
+// halve is how many of so many places are for keys, while the lanes have jobs, too.
 func (t *tenantLanes) halve(calls int) int {
 	if calls%2 == 1 {
 		if t.headNext = !t.headNext; t.headNext {
@@ -111,13 +115,13 @@ func (l *Lane) CountToRead(quota int) int {
 }
 
 // NoteApart notes how many of the jobs that were read are claimed by themselves. If all are, the lane has
-// had its turn.
+// had its turn, and none shares a call.
 func (l *Lane) NoteApart(apart, read int, now time.Time) {
 	if read > 0 {
 		l.apart = 2*apart > read
 	}
 	if read > 0 && apart == read {
-		l.passed = now
+		l.passed, l.owner.learned = now, 1
 	}
 }
 

@@ -24,13 +24,14 @@ const (
 // queue the lane of the highest priority goes first, and one that is passed over gains: see
 // [QueueConfig]. It belongs to one term and is used by its goroutine only.
 type Lanes struct {
-	config *QueueConfig
-	byKey  map[store.Lane]*Lane
-	active line           // tenants with work that are not full; the next to be served first
-	full   []*tenantLanes // tenants that may not have more in flight now
-	tenant map[string]*tenantLanes
-	weight map[string]int // of tenants; those that are not named have 1
-	keys   *Keys          // work, too; nil: there are none
+	config   *QueueConfig
+	byKey    map[store.Lane]*Lane
+	active   line           // tenants with work that are not full; the next to be served first
+	full     []*tenantLanes // tenants that may not have more in flight now
+	skipping []*tenantLanes // tenants whose keys are left alone, as there was no room for their jobs
+	tenant   map[string]*tenantLanes
+	weight   map[string]int // of tenants; those that are not named have 1
+	keys     *Keys          // which are work, too; nil: there are none
 
 	together int     // of jobs of a tenant that may share a call, by those that were read last
 	used     float64 // of the places of such turns, on average, lately
@@ -121,9 +122,9 @@ func (ls *Lanes) tenantOf(name string) *tenantLanes {
 	return t
 }
 
-// countKeys is how many keys of a tenant are to be looked up.
+// countKeys is how many keys of a tenant are to be looked up now.
 func (ls *Lanes) countKeys(t *tenantLanes) int {
-	if ls.keys == nil {
+	if ls.keys == nil || t.skips {
 		return 0
 	}
 	return ls.keys.CountReady(t.name)
@@ -203,7 +204,7 @@ func (ls *Lanes) NoteTogether(p Portion, most, used int) {
 	if t.together > 1 && p.Planned > 0 {
 		ls.used += lately * (min(1, float64(used)/float64(p.Planned)) - ls.used)
 	}
-	t.together, ls.together = most, most
+	t.learned, ls.together = most, most
 }
 
 // NoteMissed notes that a job was read that cannot run now: here, as this node has no room for it; else as no peer has.
@@ -269,7 +270,7 @@ func (ls *Lanes) Plan(space Space, now time.Time) []Portion {
 	}
 	first := ls.active[:tenants]
 	for _, t := range first {
-		t.together, t.most = cmp.Or(t.together, ls.together), math.MaxInt
+		t.together, t.most = cmp.Or(t.learned, ls.together), math.MaxInt
 		if t.firstActive() == nil {
 			t.together, t.most = 1, ls.countKeys(t)
 		}
@@ -292,22 +293,22 @@ func (ls *Lanes) portionOf(t *tenantLanes, enough int, now time.Time) Portion {
 	switch keys, calls := ls.countKeys(t), (t.quota+together-1)/together; {
 	case keys == 0:
 	case keys >= enough || t.firstActive() == nil:
-		p.Heads = min(keys, calls)
-		p.Planned = 0
+		p.Heads, p.Planned = min(keys, calls), 0
 	default:
 		p.Heads = min(keys, t.halve(calls))
 		p.Planned = max(0, t.quota-p.Heads*together)
 	}
+	ls.TakeBack(p, t.quota-p.Planned-p.Heads) // a head is one job
 	if p.Quota = p.Planned; p.Quota > 0 {
 		p.Lane = t.chooseLane(now, ls.config.AgeEvery)
 	}
 	return p
 }
 
-// Portion is how many jobs to read of a tenant: from a lane.
+// Portion is what to read for a tenant: from a lane, and for keys that are to be looked up; or the head of one of these.
 type Portion struct {
 	Tenant  string
-	Heads   int   // keys to be looked up, beside the lane
+	Heads   int   // keys to be looked up
 	Lane    *Lane // nil: none
 	Planned int   // places of the lane
 	Quota   int   // those that it can use; 0: there is no room for any of its jobs, and they are the next
@@ -326,8 +327,13 @@ func (p *Portion) tenant() *tenantLanes {
 // RunsHereOnly tells whether peers cannot run the tenant's jobs that come next.
 func (p *Portion) RunsHereOnly() bool { return p.tenant().onlyHere }
 
-// Unused is how many places so many heads would have had.
-func (p *Portion) Unused(heads int) int { return heads * max(p.tenant().together, 1) }
+// Halve is how many of so many places are for the tenant's keys, if its lane is read, too.
+func (p *Portion) Halve(places int) int {
+	if p.Lane == nil {
+		return places
+	}
+	return p.tenant().halve(places)
+}
 
 // Head is the one job that a lane is read for, as it is its turn under its exclusive key.
 type Head struct {
@@ -342,9 +348,7 @@ type Head struct {
 // TakeBack has a tenant not be charged for places of the page that was planned last, as it has not used them.
 func (ls *Lanes) TakeBack(p Portion, places int) {
 	if places > 0 {
-		t := p.tenant()
-		t.charge(-places)
-		t.quota -= places
+		p.tenant().charge(-places)
 		ls.unsorted = true
 	}
 }
@@ -354,7 +358,7 @@ func (ls *Lanes) DropInactive() {
 	defer ls.sort()
 	ls.active = slices.DeleteFunc(ls.active, func(t *tenantLanes) bool {
 		t.waiting = !t.full && ls.hasWork(t)
-		ls.drained = ls.drained || t.left && !t.waiting && !t.full
+		ls.drained = ls.drained || t.left && !t.full && t.firstActive() == nil
 		return !t.waiting
 	})
 }
@@ -382,6 +386,17 @@ func (ls *Lanes) MarkFullHere(p Portion) {
 	p.tenant().onlyHere = true
 }
 
+// SkipKeys leaves a tenant's keys alone, once [Lanes.DropInactive] is called, as there was no room for the head of one,
+// on this node only or with peers either.
+func (ls *Lanes) SkipKeys(p Portion, hereOnly bool) {
+	t := p.tenant()
+	if !t.skips {
+		t.skips = true
+		ls.skipping = append(ls.skipping, t)
+	}
+	t.skipped = t.skipped || hereOnly
+}
+
 // IsFull tells whether a tenant may not have more in flight now.
 func (ls *Lanes) IsFull(tenant string) bool {
 	t := ls.tenant[tenant]
@@ -393,8 +408,20 @@ func (ls *Lanes) AnyFull(match func(tenant string) bool) bool {
 	return slices.ContainsFunc(ls.full, func(t *tenantLanes) bool { return ls.hasWork(t) && match(t.name) })
 }
 
-// ReopenFull brings full tenants back that may have more now, on this node only or with peers, or have nothing more to do.
+// ReopenFull brings full tenants, and keys that are skipped, back that may have more now (hereOnly: on this node), or
+// have nothing more to do.
 func (ls *Lanes) ReopenFull(may func(tenant string, hereOnly bool) bool) {
+	ls.skipping = slices.DeleteFunc(ls.skipping, func(t *tenantLanes) bool {
+		ready := ls.keys.CountReady(t.name) > 0
+		if ready && !may(t.name, t.skipped) {
+			return false
+		}
+		t.skips, t.skipped = false, false
+		if ready {
+			ls.contend(t)
+		}
+		return true
+	})
 	ls.full = slices.DeleteFunc(ls.full, func(t *tenantLanes) bool {
 		works := ls.hasWork(t)
 		if works && !may(t.name, t.onlyHere) {
@@ -408,8 +435,11 @@ func (ls *Lanes) ReopenFull(may func(tenant string, hereOnly bool) bool) {
 	})
 }
 
-// RetryPeers has it tried again whether peers can run jobs of full tenants.
+// RetryPeers has it tried again whether peers can run jobs of full tenants, and of keys that are skipped.
 func (ls *Lanes) RetryPeers() {
+	for _, t := range ls.skipping {
+		t.skipped = false
+	}
 	for _, t := range ls.full {
 		t.onlyHere = false
 	}
@@ -418,6 +448,9 @@ func (ls *Lanes) RetryPeers() {
 // ServeFirst has those tenants be the next ones of whose jobs some were left out of a page,
 // as it was full, so that what stood before them does not fill the next one, too.
 func (ls *Lanes) ServeFirst(portions []Portion, left map[int]bool) {
+	if len(ls.active) == 0 { // all are full by now
+		return
+	}
 	owners := map[*tenantLanes]bool{}
 	for i := range left {
 		owners[portions[i].tenant()] = true

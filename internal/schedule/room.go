@@ -75,7 +75,7 @@ func (ls *Lanes) ForgetIdle(times int) {
 		}
 	}
 	for name, t := range ls.tenant {
-		if len(t.queues) == 0 && !t.waiting && !t.full { // it may have had nothing but keys
+		if len(t.queues) == 0 && !t.waiting && !t.full && !t.skips { // it may have had nothing but keys
 			delete(ls.tenant, name)
 		}
 	}

@@ -3,7 +3,7 @@ package schedule
 // share is what a tenant has of the others' turns: places in proportion to its weight.
 type share struct {
 	weight   int   // 0: 1
-	together int   // of its jobs that may share a call, by those that were read last; 0: 1
+	together int   // of its jobs that may share a call in the page that is planned; 0: 1
 	credit   int   // what is left of a turn that was cut short
 	turns    int64 // how many it had, or as many as others had meanwhile
 	ahead    int64 // how many more it had, which count once it has had another
@@ -50,7 +50,7 @@ type Space struct {
 	Calls int // of handlers of this node: as many jobs of a tenant as may share one count as one
 	Jobs  int // elsewhere, each by itself
 	Most  int // in all
-	Keys  int // so many keys of a tenant that wait to be looked up are enough: its lanes are not read for more
+	Keys  int // so many free keys of a tenant are enough: its lanes are not read beside them
 
 	shared float64 // how many there will be that may share calls
 	used   float64 // of the places of their turns

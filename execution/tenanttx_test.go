@@ -618,9 +618,18 @@ func TestManyWorkersFewConnections(t *testing.T) {
 		batch[i].Tenant, batch[i].Record.Tenant = c.tenants[ids[i%3]], ids[i%3]
 	}
 	c.submitClaims(batch)
-	for range n {
+	for left, returned := n, 0; left > 0; {
 		e := c.owner.next(t)
+		if e.how == "return" { // a slow machine had no connection for it in time
+			returned++
+			require.Less(t, returned, n)
+			again := c.claim("look")
+			again.Tenant, again.Record.Tenant = e.claim.Tenant, e.claim.Record.Tenant
+			c.submitClaims([]Claim{again})
+			continue
+		}
 		require.Equal(t, "in tx", e.how, "%v", e.outcome.Err)
+		left--
 	}
 	require.Zero(t, wrong.Load())
 	c.stop()

@@ -358,7 +358,9 @@ func (ls *Lanes) DropInactive() {
 	defer ls.sort()
 	ls.active = slices.DeleteFunc(ls.active, func(t *tenantLanes) bool {
 		t.waiting = !t.full && ls.hasWork(t)
-		ls.drained = ls.drained || t.left && !t.full && t.firstActive() == nil
+		if t.left && !t.full && t.firstActive() == nil { // once: it may stay for its keys
+			t.left, ls.drained = false, true
+		}
 		return !t.waiting
 	})
 }

@@ -92,22 +92,21 @@ func OnSQLTx(tx *sql.Tx) QueryRow {
 // the tenant's keys are here. tenancy.HeldError: the transaction may write data that is
 // being copied. [job.LinkError]: what it is linked to is not there.
 func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID, duplicate bool, err error) {
-	sql, args := enqueueStatement(pool, j)
-	return scanEnqueued(row(ctx, sql, args...), j)
+	return scanEnqueued(row(ctx, sqlEnqueue, enqueueArgs(pool, j)...), j)
 }
 
-func enqueueStatement(pool int, j *NewJob) (sql string, args []any) {
-	sql, args = sqlEnqueue, []any{pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullable(j.MaxAttempts), nullable(string(j.Meta)),
-		nullable(j.CorrelationID), nullable(j.DueAt), dueIn(j), nullable(j.UniqueKey), j.WithData}
+func enqueueArgs(pool int, j *NewJob) []any {
+	args := []any{"enqueue", pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullable(j.MaxAttempts), nullable(string(j.Meta)),
+		nullable(j.CorrelationID), nullable(j.DueAt), dueIn(j), nullable(j.UniqueKey), j.WithData, nullable(j.ExclusiveKey), interval(j.Timeout),
+		interval(j.UniqueFor)}
 	if j.External {
-		sql = sqlEnqueueExternal
-	} else {
-		args = append(args, nullable(j.ExclusiveKey), interval(j.Timeout), interval(j.UniqueFor))
+		args[0] = "enqueue_external"
 	}
 	if l := j.Links; l != nil {
-		sql, args = sqlEnqueueLinked, append(args, arrayText(l.After), cmp.Or(l.OnFailure, "wait"), l.Batch, nullable(l.In))
+		args[0] = "enqueue_linked"
+		return append(args, arrayText(l.After), cmp.Or(l.OnFailure, "wait"), l.Batch, nullable(l.In))
 	}
-	return sql, args
+	return append(args, nil, nil, nil, nil)
 }
 
 func scanEnqueued(row pgx.Row, j *NewJob) (id job.ID, duplicate bool, err error) {
@@ -156,8 +155,7 @@ func EnqueueEach(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob, added 
 		jobs = jobs[n:]
 		var b pgx.Batch
 		for i := range some {
-			sql, args := enqueueStatement(pool, &some[i])
-			b.Queue(sql, args...)
+			b.Queue(sqlEnqueue, enqueueArgs(pool, &some[i])...)
 		}
 		r := tx.SendBatch(ctx, &b)
 		for i := range some {

@@ -254,8 +254,7 @@ func TestNothingOfATenantIsExecutedAsTheOwner(t *testing.T) {
 	for _, path := range []string{"acme, pg_catalog, pg_temp", "pg_temp, acme, pg_catalog"} {
 		execute(t, conn, "SET search_path = "+path)
 		for _, call := range []string{
-			"tenure.enqueue_fault('acme', 'k', '1', 'q', 0, NULL, '1 s', 1, '1', 'c', 'u')",
-			"tenure.enqueue_as('acme', 'acme', 'k', '1', 'q', 0, NULL, NULL, NULL, NULL, NULL, NULL, 1, false, NULL, NULL, NULL, NULL)", "tenure.enqueue_refusal('acme', 'acme', true, 1, true)",
+			"tenure.enqueue_fault(ROW(1))", "tenure.add_job(ROW(1))", "tenure.add_linked_job(ROW(1))", "tenure.enqueue_refusal('acme', 'acme', true, 1, true)",
 			"tenure.enqueue_raise('acme', 'acme', 'moved', 'eu')", "tenure.enqueue_key('acme', 'u')",
 			"tenure.make_day('2020-01-01')", "tenure.drop_day('2020-01-01')",
 		} {

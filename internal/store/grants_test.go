@@ -138,7 +138,6 @@ func TestWhatIsNotTheLedgersIsNobodysBusiness(t *testing.T) {
 	owner, runtime, user := owned(t)
 	execute(t, owner, `CREATE TABLE tenure.job_backup (LIKE tenure.job); CREATE SEQUENCE tenure.of_a_later_version;
 		CREATE FUNCTION tenure.helper() RETURNS int LANGUAGE sql AS 'SELECT 1'; REVOKE EXECUTE ON FUNCTION tenure.helper() FROM PUBLIC;
-		CREATE FUNCTION tenure.drop_day(day timestamptz) RETURNS int LANGUAGE sql AS 'SELECT 1'; REVOKE EXECUTE ON FUNCTION tenure.drop_day(timestamptz) FROM PUBLIC;
 		SELECT tenure.make_day('2020-01-01'); ALTER TABLE tenure.completed_job DETACH PARTITION tenure.completed_job_20200101`)
 	_, err := store.Verify(t.Context(), runtime, "main", store.ToRun)
 	require.NoError(t, err)
@@ -161,8 +160,8 @@ func TestGrantsCoverTheLedger(t *testing.T) {
 		  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'i')
 		UNION ALL
 		SELECT f.proname FROM pg_proc f WHERE f.pronamespace = 'tenure'::regnamespace AND NOT has_function_privilege(f.oid, 'EXECUTE')
-		  AND f.proname <> ALL ('{answer,enqueue_as,enqueue_external_as,enqueue_linked_as,cancel_as,retry_as,job_allowed,job_changeable,calls_itself,
-		                          enqueue_fault,options_fault,enqueue_refusal,enqueue_raise,enqueue_key,take_key,index_tags,notify_holder,notify_enqueued,retry_external}')`)
+		  AND f.proname <> ALL ('{answer,add_job,add_linked_job,cancel_as,retry_as,job_allowed,job_changeable,calls_itself,
+		                          enqueue_fault,enqueue_refusal,enqueue_raise,enqueue_key,take_key,index_tags,notify_holder,notify_enqueued,retry_external}')`)
 	require.NoError(t, err)
 	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

@@ -140,7 +140,7 @@ func (t *ledgerText) apply(ctx context.Context, conn *pgx.Conn, done func(versio
 	if most := 5; len(names) > most {
 		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
 	}
-	return execute(t.version(), "functions "+strings.Join(names, ", "), texts(changed), noteTexts(changed), sqlFunctionOwner)
+	return execute(t.version(), "functions "+strings.Join(names, ", "), texts(changed), sqlFunctionOverloads, noteTexts(changed), sqlFunctionOwner)
 }
 
 // unchecked has functions be made before the tables that they are about.

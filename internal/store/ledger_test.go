@@ -57,7 +57,8 @@ func requireLines(t *testing.T, want, have, said string) {
 	require.True(t, want == have, said)
 }
 
-// TestFunctionsAreMadeAgain when their text has changed, and no others; what programs of before may call stays.
+// TestFunctionsAreMadeAgain when their text has changed, and no others; what programs of before may call stays. One that
+// takes another argument takes the other's place: who calls it, and who may, does not notice.
 func TestFunctionsAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	dsn := storetest.DSN(t, "main", 1)
@@ -65,12 +66,15 @@ func TestFunctionsAreMadeAgain(t *testing.T) {
 	keeper := role(t, conn, "keeper", "")
 	execute(t, conn, `DO $$ DECLARE f regprocedure; BEGIN
 		FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'tenure'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO `+keeper+`', f); END LOOP;
-	END $$; REVOKE EXECUTE ON FUNCTION tenure.enqueue FROM PUBLIC; GRANT EXECUTE ON FUNCTION tenure.enqueue TO `+keeper+` WITH GRANT OPTION`)
+	END $$; REVOKE EXECUTE ON FUNCTION tenure.enqueue FROM PUBLIC; GRANT EXECUTE ON FUNCTION tenure.enqueue TO `+keeper+` WITH GRANT OPTION;
+	GRANT ALL ON ALL TABLES IN SCHEMA tenure TO `+keeper+`; GRANT ALL ON ALL SEQUENCES IN SCHEMA tenure TO `+keeper)
 	access := func() (text string) {
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT string_agg(format('%s %s %s', oid::regprocedure, proowner, proacl), ' ' ORDER BY oid) FROM pg_proc WHERE pronamespace = 'tenure'::regnamespace AND proname NOT LIKE 'added%'").Scan(&text))
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT string_agg(format('%s %s %s', proname, proowner, proacl), ' ' ORDER BY proname, pronargs) FROM pg_proc WHERE pronamespace = 'tenure'::regnamespace AND proname NOT LIKE 'added%'").Scan(&text))
 		return text
 	}
 	before := access()
+	execute(t, conn, "CREATE FUNCTION public.enqueues() RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM tenure.enqueue('acme', 'k', delay => '1 s'); END $$")
+	execute(t, conn, "SELECT enqueues()")
 	changed := func() bool {
 		ledger, err := store.ReadLedger(t.Context(), conn)
 		require.NoError(t, err)
@@ -82,7 +86,7 @@ func TestFunctionsAreMadeAgain(t *testing.T) {
 	require.NoError(t, err)
 	next := map[string]string{
 		"functions/never.sql":    strings.Replace(string(never), "2300", "2301", 1),
-		"functions/enqueue.sql":  enqueueText(t) + "-- another digest",
+		"functions/enqueue.sql":  strings.Replace(enqueueText(t), "OUT id ", "added text DEFAULT NULL, OUT id ", 1),
 		"functions/added.sql":    "CREATE OR REPLACE FUNCTION tenure.added() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT count(*) FROM tenure.added_table';\nREVOKE EXECUTE ON FUNCTION tenure.added FROM PUBLIC;\n",
 		"ledger/9000_added.sql":  "CREATE TABLE tenure.added_table (); CREATE VIEW tenure.added_view AS SELECT tenure.added() AS n;",
 		"ledger/9001_failed.sql": "SELECT 1 / 0;",
@@ -101,6 +105,7 @@ func TestFunctionsAreMadeAgain(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), yearOfNever).Scan(&year))
 	require.Equal(t, 2301, year)
 	require.Equal(t, before, access(), "whose they are, and who may execute them, stays")
+	execute(t, conn, "SELECT tenure.enqueue('acme', 'k', added => 'x'), enqueues()")
 	var owner string
 	var public bool
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_get_userbyid(proowner), EXISTS (SELECT FROM aclexplode(proacl) a WHERE a.grantee = 0) FROM pg_proc WHERE oid = 'tenure.added()'::regprocedure").Scan(&owner, &public))
@@ -116,6 +121,7 @@ func TestFunctionsAreMadeAgain(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), yearOfNever).Scan(&year))
 	require.Equal(t, 2300, year)
 	require.False(t, changed())
+	execute(t, conn, "SELECT tenure.enqueue('acme', 'k'), enqueues()")
 	execute(t, conn, "DROP VIEW tenure.added_view")
 }
 

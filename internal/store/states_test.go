@@ -230,7 +230,7 @@ func TestStatementsMoveEveryColumn(t *testing.T) {
 	insert := regexp.MustCompile(`INSERT INTO tenure\.(\w+) \(([^)]*)\)`)
 	found := 0
 	for f, text := range texts {
-		if strings.HasPrefix(path.Base(f), "schedule_") || strings.HasPrefix(f, "functions/enqueue_") {
+		if strings.HasPrefix(path.Base(f), "schedule_") || f == "functions/add_job.sql" {
 			continue // they add jobs, and move none
 		}
 		for _, m := range insert.FindAllStringSubmatch(text, -1) {

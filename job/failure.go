@@ -47,8 +47,7 @@ type Failure struct {
 	text      string
 	panicked  *PanicError // nil: there was no panic in the chain
 	snooze    *time.Duration
-	discard   bool
-	cancel    bool
+	end       State // 0: it asks for none
 	retryIn   *time.Duration
 	sqlState  string
 	sentinels []error
@@ -140,10 +139,8 @@ func (f *Failure) noteOne(err error) {
 		f.join(e)
 	case *snoozeError:
 		f.snooze = cmp.Or(f.snooze, &e.delay)
-	case *discardError:
-		f.discard = true
-	case *cancelError:
-		f.cancel = true
+	case *endError:
+		f.endIn(e.state)
 	case *retryInError:
 		f.retryIn = cmp.Or(f.retryIn, &e.delay)
 	case *PanicError:
@@ -160,6 +157,9 @@ func (f *Failure) noteOne(err error) {
 	}
 }
 
+// endIn notes that the job is to end in a state; 0: in none.
+func (f *Failure) endIn(s State) { f.end = cmp.Or(min(f.end, s), f.end, s) }
+
 // join adds what was read before.
 func (f *Failure) join(g *Failure) {
 	if g == nil {
@@ -167,7 +167,7 @@ func (f *Failure) join(g *Failure) {
 	}
 	f.panicked = cmp.Or(f.panicked, g.panicked)
 	f.snooze, f.retryIn = cmp.Or(f.snooze, g.snooze), cmp.Or(f.retryIn, g.retryIn)
-	f.discard, f.cancel = f.discard || g.discard, f.cancel || g.cancel
+	f.endIn(g.end)
 	f.sqlState = cmp.Or(f.sqlState, g.sqlState)
 	f.sentinels = append(f.sentinels, g.sentinels[:min(len(g.sentinels), maxSentinels-len(f.sentinels))]...)
 }

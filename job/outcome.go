@@ -33,10 +33,10 @@ const (
 	Snoozed                    // runs again after Delay, no attempt charged
 	Dead                       // dead letter
 	Cancelled                  // ended on purpose, without a dead letter
-	Returned                   // interrupted by the node's stop; waits again, no attempt charged
+	Returned                   // interrupted by the node's stop; waits again, no attempt charged. It stays the last one: who counts states counts up to it
 )
 
-var stateNames = []string{Done: "done", Retrying: "retrying", Snoozed: "snoozed", Dead: "dead", Cancelled: "cancelled", Returned: "returned"}
+var stateNames = [Returned + 1]string{Done: "done", Retrying: "retrying", Snoozed: "snoozed", Dead: "dead", Cancelled: "cancelled", Returned: "returned"}
 
 // String is the word used in logs, metrics and the ledger.
 func (s State) String() string {
@@ -58,15 +58,15 @@ type snoozeError struct{ delay time.Duration }
 
 func (e *snoozeError) Error() string { return "snooze for " + e.delay.String() }
 
-type discardError struct{ err error }
+// endError ends a job in a state, whatever attempts are left. Of several the lowest state counts.
+type endError struct {
+	state State
+	verb  string
+	err   error
+}
 
-func (e *discardError) Error() string { return "discard: " + e.err.Error() }
-func (e *discardError) Unwrap() error { return e.err }
-
-type cancelError struct{ err error }
-
-func (e *cancelError) Error() string { return "cancel: " + e.err.Error() }
-func (e *cancelError) Unwrap() error { return e.err }
+func (e *endError) Error() string { return e.verb + ": " + e.err.Error() }
+func (e *endError) Unwrap() error { return e.err }
 
 type retryInError struct {
 	delay time.Duration
@@ -82,11 +82,11 @@ func Snooze(d time.Duration) error { return &snoozeError{max(d, 0)} }
 
 // Discard sends a handler's job to the dead letters at once, whatever attempts
 // are left. A nil err is reported as "no reason given".
-func Discard(err error) error { return &discardError{orUnsaid(err)} }
+func Discard(err error) error { return &endError{Dead, "discard", orUnsaid(err)} }
 
 // Cancel ends a handler's job for good without a dead letter: the work has
 // become unnecessary. A nil err is reported as "no reason given".
-func Cancel(err error) error { return &cancelError{orUnsaid(err)} }
+func Cancel(err error) error { return &endError{Cancelled, "cancel", orUnsaid(err)} }
 
 // RetryIn is a failure like any other, but overrides the policy's delay: for a
 // peer that says when to come back. The job waits [MinDelay] at least.
@@ -129,11 +129,9 @@ func Decide(err error, attempt, maxAttempts int, p Policy) Outcome {
 	switch {
 	case f.snooze != nil:
 		return Outcome{State: Snoozed, Delay: max(*f.snooze, MinDelay)}
-	case f.discard:
-		return Outcome{State: Dead, Err: f, Stack: stack}
-	case f.cancel:
-		return Outcome{State: Cancelled, Err: f}
-	case attempt >= maxAttempts:
+	case f.end > Dead:
+		return Outcome{State: f.end, Err: f}
+	case f.end == Dead || attempt >= maxAttempts:
 		return Outcome{State: Dead, Err: f, Stack: stack}
 	}
 	delay := p.Delay(attempt)

@@ -109,6 +109,7 @@ func TestDecide_ofSeveral(t *testing.T) {
 		"discard before retry":  {errors.Join(retry, discard), job.Dead},
 		"cancel before retry":   {errors.Join(retry, cancel), job.Cancelled},
 		"cancel around discard": {job.Cancel(discard), job.Dead},
+		"cancel, read before":   {fmt.Errorf("again: %w", job.ReadError(cancel)), job.Cancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

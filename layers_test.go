@@ -25,12 +25,13 @@ var layers = map[string][]string{
 	"job":            {}, // the domain knows nobody
 	"tenancy":        {},
 
-	"internal/backoff":    {},                                                            // how long to wait after a failure
-	"internal/recurrence": {},                                                            // when schedules are due, as a function of what they say
-	"internal/store":      {"internal/backoff", "internal/recurrence", "job", "tenancy"}, // all SQL of the ledger, and no decision about it
-	"internal/timeline":   {"internal/backoff"},                                          // who has reached which timeline of a database; it knows no database
-	"internal/underlay":   {},                                                            // what tests put below membership and routing
-	"membership":          {"internal/backoff", "internal/fault", "internal/underlay"},   // gossip proposes; it knows neither jobs nor databases
+	"internal/backoff":    {},                                                                                 // how long to wait after a failure
+	"internal/jobstate":   {"job"},                                                                            // the states that jobs are listed in
+	"internal/recurrence": {},                                                                                 // when schedules are due, as a function of what they say
+	"internal/store":      {"internal/backoff", "internal/jobstate", "internal/recurrence", "job", "tenancy"}, // all SQL of the ledger, and no decision about it
+	"internal/timeline":   {"internal/backoff"},                                                               // who has reached which timeline of a database; it knows no database
+	"internal/underlay":   {},                                                                                 // what tests put below membership and routing
+	"membership":          {"internal/backoff", "internal/fault", "internal/underlay"},                        // gossip proposes; it knows neither jobs nor databases
 
 	"internal/plural":   {}, // numbers in sentences
 	"internal/tracing":  {}, // spans by name, as a job's meta keeps them, and what they say
@@ -59,17 +60,17 @@ var layers = map[string][]string{
 
 	"internal/doctor": {"config", "internal/store", "internal/plural", "routing", "tenancy"}, // what is wrong with the databases; it changes nothing
 
-	"internal/process": {"config", "internal/notify", "internal/store", "internal/wait", "job", "job/encryption", "membership", "routing", "tenancy"},                                                                                                                                                 // what client, operator and external workers of one process share
-	"operate":          {"acquisition", "config", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/notify", "internal/plural", "internal/process", "internal/recurrence", "internal/store", "internal/tenantmove", "internal/wait", "job", "membership", "routing", "tenancy"}, // what people and their tools do to jobs, tenants and pools
-	"external":         {"internal/process", "internal/store", "internal/wait", "job", "job/encryption", "routing", "tenancy"},                                                                                                                                                                        // jobs for workers outside the cluster
+	"internal/process": {"config", "internal/notify", "internal/store", "internal/wait", "job", "job/encryption", "membership", "routing", "tenancy"},                                                                                                                                                                      // what client, operator and external workers of one process share
+	"operate":          {"acquisition", "config", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/jobstate", "internal/notify", "internal/plural", "internal/process", "internal/recurrence", "internal/store", "internal/tenantmove", "internal/wait", "job", "membership", "routing", "tenancy"}, // what people and their tools do to jobs, tenants and pools
+	"external":         {"internal/process", "internal/store", "internal/wait", "job", "job/encryption", "routing", "tenancy"},                                                                                                                                                                                             // jobs for workers outside the cluster
 
 	"": {"acquisition", "config", "execution", "external", "internal/access", "internal/admin", "internal/backoff", "internal/lease", "internal/notify", "internal/process", "internal/proposal", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "job", "job/encryption", "membership", "operate", "routing", "tenancy"},
 
 	"web":                    {"", "config", "internal/access", "internal/slogcore", "web/internal/api", "web/internal/dashboard", "web/internal/flowable", "web/internal/signin"}, // what people and programs use over HTTP
 	"web/internal/workers":   {"", "job", "tenancy", "internal/access", "external", "operate"},
-	"web/internal/api":       {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/workers", "web/internal/reveal", "web/internal/wire", "external", "operate"},
+	"web/internal/api":       {"", "internal/jobstate", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/workers", "web/internal/reveal", "web/internal/wire", "external", "operate"},
 	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/workers", "web/internal/wire", "external", "operate"},
-	"web/internal/dashboard": {"", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal", "web/internal/wire", "operate"},
+	"web/internal/dashboard": {"", "internal/jobstate", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal", "web/internal/wire", "operate"},
 	"web/internal/wire":      {},                                                   // what is read and answered over HTTP
 	"web/internal/reveal":    {"", "internal/access", "job/encryption", "operate"}, // what of a job's contents somebody sees
 	"web/internal/signin":    {"config", "internal/access"},                        // OpenID Connect and tokens; it knows no jobs
@@ -95,7 +96,7 @@ var layers = map[string][]string{
 	"clients":                   {}, // tests only, of the clients there
 	"job/jobtest":               {"", "job/encryption", "job", "tenancy", "routing", "execution", "config", "membership", "internal/lease", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest", "operate"},
 
-	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers", "internal/plural", "external", "operate"},
+	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers", "internal/jobstate", "internal/plural", "external", "operate"},
 	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait", "internal/plural", "operate"},
 	"cmd/tenure/internal/handlers": {"", "config", "internal/tracing", "job", "tenancy"},
 

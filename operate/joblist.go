@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -63,11 +64,11 @@ func (f *JobFilter) explainSlowness(ctx context.Context, err error) error {
 	return fmt.Errorf("such jobs were not found among all others within %v; name %s, too: %w", process.AnswerWithin, strings.Join(also, " or "), err)
 }
 
-// States are the states a job can be listed by. A claimed job was assigned to a node that has not
-// taken it over yet. A running one is with its node, whose workers may not have come to it yet,
+// States are the states a job can be listed by, as /api/openapi.json names them, too. A claimed job was assigned to a
+// node that has not taken it over yet. A running one is with its node, whose workers may not have come to it yet,
 // unless its StartedAt says when its run began. A locked one is with an external worker, and one in
 // business_error was ended by one, see external.Workers.RaiseError.
-var States = []string{"waiting", "claimed", "running", "locked", "scheduled", "retrying", "awaiting", "suspended", "dead", "done", "business_error", "cancelled"}
+var States = jobstate.Words(jobstate.Waits, jobstate.InFlight, jobstate.Aside, jobstate.Dead, jobstate.Finished)
 
 // CompareJobs is negative if a comes before b in a list of [Jobs.List].
 func CompareJobs(a, b JobStatus) int {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/backoff"
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
@@ -113,7 +114,7 @@ func (o *Jobs) Await(ctx context.Context, id job.ID) (j JobStatus, errs []job.Ru
 		default:
 			gone = true // or its tenant was just being moved
 		}
-		if slices.Contains(endStates, j.State) {
+		if jobstate.Of(j.State).Ended() {
 			return j, errs, nil
 		}
 		select {
@@ -122,9 +123,6 @@ func (o *Jobs) Await(ctx context.Context, id job.ID) (j JobStatus, errs []job.Ru
 		}
 	}
 }
-
-// endStates are those of jobs that do not run any more, unless somebody retries them.
-var endStates = []string{"done", "cancelled", "dead", "business_error"}
 
 // findAgain is [Jobs.Get] for one that was in a pool, if that is known, and may have moved since.
 func (o *Jobs) findAgain(ctx context.Context, pool string, id job.ID) (JobStatus, []job.RunError, error) {
@@ -274,12 +272,12 @@ type StateError struct {
 }
 
 func (e *StateError) Error() string {
-	switch {
-	case e.doing == "cancel" && (slices.Contains(endStates, e.State) || e.State == "closed"):
+	switch state := jobstate.Of(e.State); {
+	case e.doing == "cancel" && (state.Ended() || e.State == "closed"):
 		return "it is " + e.State + ", and there is nothing left to cancel"
 	case e.doing == "delete" && e.State != "dead":
 		return "it is " + e.State + ", and no dead letter"
-	case e.State == "done" || e.State == "cancelled" || e.State == "business_error":
+	case state.Stage == jobstate.Finished:
 		return "it is " + e.State + ", and does not run again: enqueue another"
 	case e.doing == "retry" && e.State == "waiting":
 		return "it waits already, and runs as soon as its turn comes"

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -146,7 +147,7 @@ type CancelFilter struct {
 
 // CancelStates are the states that jobs can be in that [Jobs.CancelInBackground] cancels: all in which a
 // job has not ended. Dead letters are deleted, by [DeadLetters.Delete].
-var CancelStates = []string{"waiting", "claimed", "running", "locked", "scheduled", "retrying", "awaiting", "suspended"}
+var CancelStates = jobstate.Words(jobstate.Waits, jobstate.InFlight, jobstate.Aside)
 
 // Validate says what of the filter cannot be, other than its pool.
 func (f CancelFilter) Validate() error {

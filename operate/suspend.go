@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
@@ -33,8 +34,8 @@ type SuspendFilter struct {
 // suspended is the state of suspended jobs.
 const suspended = "suspended"
 
-// SuspendStates are the states that jobs can be in that [Jobs.SuspendAll] suspends.
-var SuspendStates = []string{"waiting", "scheduled", "retrying", "awaiting"}
+// SuspendStates are the states that jobs can be in that [Jobs.SuspendAll] suspends: all in which a job waits.
+var SuspendStates = jobstate.Words(jobstate.Waits)
 
 // check refuses what cannot be; states are those that are meant.
 func (f SuspendFilter) check(states ...string) error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/internal/plural"
 )
 
@@ -81,17 +82,10 @@ func (j *shownJob) attempts() string {
 
 // ran is how long a job's last run took; 0: that is not known.
 func (j *shownJob) ran() time.Duration {
-	if j.StartedAt.IsZero() || j.State != "done" && j.State != "cancelled" {
+	if j.StartedAt.IsZero() || jobstate.Of(j.State).Stage != jobstate.Finished || j.State == "business_error" {
 		return 0
 	}
 	return j.At.Sub(j.StartedAt)
-}
-
-// atMeans says what a job's time is about, by state.
-var atMeans = map[string]string{
-	"running": "handed over", "scheduled": "due", "retrying": "due",
-	"suspended": "suspended", "dead": "died", "done": "finished", "cancelled": "cancelled",
-	"locked": "lock expires", "business_error": "ended",
 }
 
 // detail is what matters about a job in its state.
@@ -105,7 +99,7 @@ func (j *shownJob) detail(a *app) string {
 	}
 	if j.State == "running" && !j.StartedAt.IsZero() {
 		parts = append(parts, "started "+a.now.relative(j.StartedAt))
-	} else if what := atMeans[j.State]; what != "" && !j.At.IsZero() { // a claim that is not started yet has a node and no time
+	} else if what := jobstate.Of(j.State).Since; what != "" && !j.At.IsZero() { // a claim that is not started yet has a node and no time
 		parts = append(parts, what+" "+a.now.relative(j.At))
 	}
 	if len(j.Tags) > 0 {
@@ -162,7 +156,7 @@ func printJob(a *app, j *shownJob, stack string, stacks bool) error {
 			fields = append(fields, []string{name, value})
 		}
 	}
-	what := atMeans[j.State]
+	what := jobstate.Of(j.State).Since
 	add(j.TimeoutMS > 0, "timeout", (time.Duration(j.TimeoutMS) * time.Millisecond).String())
 	add(what != "", what, a.now.stamp(j.At))
 	add(!j.ResumeAt.IsZero(), "until", a.now.stamp(j.ResumeAt))

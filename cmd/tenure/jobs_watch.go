@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/jobstate"
 )
 
 // watchLimit is when a watch that was forgotten ends.
@@ -111,17 +112,14 @@ func (w *watcher) tell(text json.RawMessage) (ended bool, err error) {
 	if j.Error != "" {
 		why = ": " + oneLine(j.Error)
 	}
-	switch j.State {
-	case "done":
-		return true, err
-	case "dead", "cancelled", "business_error":
+	switch state := jobstate.Of(j.State); {
+	case state.Failed():
 		return true, fmt.Errorf("job %s is %s%s", j.ID, j.State, why)
-	case "scheduled", "retrying":
-		if w.once {
-			return true, fmt.Errorf("job %s has run, and is to run again %s%s", j.ID, w.a.now.relative(j.At), why)
-		}
+	case w.once && (j.State == "scheduled" || j.State == "retrying"):
+		return true, fmt.Errorf("job %s has run, and is to run again %s%s", j.ID, w.a.now.relative(j.At), why)
+	default:
+		return state.Ended(), err
 	}
-	return false, err
 }
 
 func (w *watcher) print(j *shownJob) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -55,7 +56,7 @@ func settleDamaged(ctx context.Context, db DB, runs []Finished) ([]Finished, err
 	ends := make([]bool, len(runs))
 	for i, r := range runs {
 		c.add(r.Record)
-		ends[i] = r.Outcome.State != job.Retrying && r.Outcome.State != job.Snoozed && r.Outcome.State != job.Returned
+		ends[i] = jobstate.Of(r.Outcome.State.String()).Ended()
 	}
 	var damaged []job.ID
 	err := briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {

@@ -15,7 +15,7 @@ type Status struct {
 	Pool string // of who asks several; the store leaves it empty
 
 	ID            job.ID
-	State         string // waiting, locked, claimed, running, scheduled, retrying, awaiting, suspended, dead, done, business_error, cancelled
+	State         string // a word of internal/jobstate
 	Tenant        string
 	Queue         string
 	Kind          string

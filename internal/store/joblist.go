@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -34,9 +35,6 @@ func (c Cursor) args() (at *time.Time, id *int64) {
 	n := int64(c.ID)
 	return &c.ListedAt, &n
 }
-
-// finishedStates are the states of jobs that are over.
-var finishedStates = []string{"done", "business_error", "cancelled"}
 
 // spans are how long before its beginning a list of finished jobs looks for those that were made
 // then: no index knows when they were, and the first of these spans needs few rows to be read. At last it
@@ -72,7 +70,7 @@ func List(ctx context.Context, db DB, f Filter) ([]Status, error) {
 
 // listOf returns those jobs of ids that f chooses; nil: of all.
 func listOf(ctx context.Context, db DB, f Filter, ids []int64) (out []Status, err error) {
-	isFinished := slices.Contains(finishedStates, f.State)
+	isFinished := jobstate.Of(f.State).Stage == jobstate.Finished
 	if !isFinished {
 		out, err = listUnfinished(ctx, db, f, ids)
 		if err != nil || f.ID != 0 && len(out) > 0 {

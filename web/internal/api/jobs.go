@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
@@ -142,7 +142,7 @@ func (s *server) newJobDetail(ctx context.Context, j *operate.JobStatus, failed 
 
 // hasEnded says whether a job is in a state that it stays in.
 func (j *JobOut) hasEnded() bool {
-	return slices.Contains([]string{"dead", "done", "business_error", "cancelled"}, j.State)
+	return jobstate.Of(j.State).Ended()
 }
 
 type getJobIn struct {

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/internal/tracing"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
@@ -50,8 +51,7 @@ func newJobRow(v *visit, j operate.JobStatus) jobRow {
 
 // attemptsBegun is how many attempts of a job have begun.
 func attemptsBegun(j operate.JobStatus) int {
-	switch j.State {
-	case "claimed", "running", "locked":
+	if jobstate.Of(j.State).Stage == jobstate.InFlight {
 		return j.Attempt + 1
 	}
 	return j.Attempt
@@ -79,22 +79,16 @@ func standing(j operate.JobStatus) (string, time.Time) {
 		return "waits for its turn", time.Time{}
 	case "awaiting":
 		return "waits for other jobs", time.Time{}
-	case "scheduled", "retrying":
-		return "due", j.At
 	case "claimed":
 		return "handed out", j.At
 	case "running":
 		return "runs for " + span(time.Since(j.At)) + ", since", j.At
 	case "locked":
 		return "with " + j.Node + " until", j.At
-	case "suspended":
-		return "suspended", j.At
-	case "dead":
-		return "died", j.At
-	case "cancelled":
-		return ran + "cancelled", j.At
+	case "done":
+		return ran + "ended", j.At
 	}
-	return ran + "ended", j.At
+	return ran + jobstate.Of(j.State).Since, j.At
 }
 
 func jobsPage(v *visit) (view, error) {
@@ -385,7 +379,7 @@ func attemptsOf(v *visit, j operate.JobStatus, errs []job.RunError) (all []attem
 	for _, e := range errs {
 		a := attempt{Node: e.Node, Began: e.Began, Ended: e.At, State: "failed", Error: e.Error, Stack: excerpt{Text: e.Stack}}
 		a.Report = report(func(r job.RunReport) bool { return r.Attempt == e.Attempt && !r.StartedAt.After(e.At) })
-		if (j.State == "cancelled" || j.State == "business_error") && e.At.Equal(j.At) {
+		if s := jobstate.Of(j.State); s.Stage == jobstate.Finished && s.Failed() && e.At.Equal(j.At) {
 			noted, a.State, a.Began = true, j.State, j.StartedAt
 		}
 		add(e.Attempt, a)

@@ -41,6 +41,7 @@ func parsePages(prefix string) (map[string]*template.Template, error) {
 		"join":    strings.Join,
 		"pathOf":  func(to string, pairs []any) string { return link(prefix, to, pairs...) },
 		"tab":     newTab,
+		"tone":    toneOf,
 		"named": func(name string, of excerpt, id job.ID) any {
 			return struct {
 				excerpt

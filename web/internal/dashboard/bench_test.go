@@ -121,5 +121,5 @@ func (bed *benchBed) get(path string) fetched {
 	bed.handler.ServeHTTP(w, r)
 	took := time.Since(began)
 	require.Equal(bed.b, http.StatusOK, w.Code)
-	return fetched{took, strings.Count(w.Body.String(), `data-state="unknown"`)}
+	return fetched{took, strings.Count(w.Body.String(), `data-tone="warn">unknown<`)}
 }

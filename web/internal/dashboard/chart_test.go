@@ -1,6 +1,9 @@
 package dashboard
 
 import (
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,4 +122,21 @@ func TestFormats(t *testing.T) {
 	for text, want := range map[string]string{"no": "no", "row 17: no\nDETAIL: x": "row 17: no …", strings.Repeat("é", 201): strings.Repeat("é", 200) + " …", "\n only\n": "only"} {
 		require.Equal(t, want, firstLine(text))
 	}
+}
+
+// What colours a state is named by one side and painted by the other.
+func TestTonesHaveColours(t *testing.T) {
+	t.Parallel()
+	style, err := staticFiles.ReadFile("static/style.css")
+	require.NoError(t, err)
+	painted, named := map[string]bool{}, map[string]bool{}
+	for _, m := range regexp.MustCompile(`\[data-tone=(\w+)\]`).FindAllStringSubmatch(string(style), -1) {
+		painted[m[1]] = true
+	}
+	for _, word := range slices.Concat(operate.States, slices.Collect(maps.Keys(tones))) {
+		if tone := toneOf(word); tone != "" {
+			named[tone] = true
+		}
+	}
+	require.Equal(t, painted, named)
 }

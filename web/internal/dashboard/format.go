@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -9,8 +10,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/operate"
 )
+
+// tones are those of the states of what is no job, by words that no job's state means otherwise.
+var tones = map[string]string{
+	"up": "good", "live": "live", "active": "live",
+	"down": "bad", "unfit": "bad", "lost": "bad", "no holder": "bad",
+	"frozen": "held", "paused": "held", "stray": "warn", "unknown": "warn",
+	"left": "over", "idle": "over", "closed": "over",
+}
+
+// toneOf is how a state is shown: see [jobstate.State].
+func toneOf(word string) string { return cmp.Or(jobstate.Of(word).Tone, tones[word]) }
 
 // number writes thousands apart.
 func number(n int64) string {

@@ -146,7 +146,7 @@ func (f *finishBatch) add(r Finished) {
 	}
 	c.add(r.Record)
 	if o.State < job.Done || o.State > job.Returned {
-		panic(fmt.Sprintf("store.Finish: outcome %v", o.State)) // the statement would remove its job
+		panic(fmt.Sprintf("store.Finish: outcome %v", o.State)) // the statement would take its job for one that is over
 	}
 	c.outcomes = append(c.outcomes, o.State.String())
 	c.took = append(c.took, r.Took.Microseconds())

@@ -323,3 +323,30 @@ func TestReasonsOfCancelledJobsAreShown(t *testing.T) {
 	}
 	require.Equal(t, reasons, shown)
 }
+
+// The statements name the outcomes that they treat in a way of their own. Any other one is over, with its reason, and
+// nothing that belongs to an unfinished job is left of it.
+func TestAFurtherOutcomeEndsAJob(t *testing.T) {
+	t.Parallel()
+	b, ctx := awaited(t), t.Context()
+	id := b.enqueue(t, store.NewJob{UniqueKey: "k"})
+	next := b.after(t, "run", id)
+	b.settle(t)
+	p := b.page(t, 0)
+	b.claim(t, p)
+	text, err := store.QueryFiles.ReadFile("queries/finish.sql")
+	require.NoError(t, err)
+	var ended int
+	require.NoError(t, b.db.QueryRow(ctx, store.Fill(string(text)), []int64{int64(id)}, []int32{p.Jobs[0].Record.Turn}, []string{"parked"},
+		[]int64{0}, []string{"for now"}, []string{""}, []int64{0}, "a", true).Scan(&ended))
+	require.Equal(t, 1, ended)
+	shown, err := store.List(ctx, b.db, store.Filter{ID: id, Limit: 1})
+	require.NoError(t, err)
+	require.Len(t, shown, 1, "it is kept")
+	require.Equal(t, []string{"parked", "for now"}, []string{shown[0].State, shown[0].Error})
+	owner, err := store.JobWithKey(ctx, b.db, shown[0].Tenant, "k")
+	require.NoError(t, err)
+	require.Zero(t, owner)
+	b.settle(t)
+	require.Equal(t, []string{"cancelled"}, b.outcomes(t, next))
+}

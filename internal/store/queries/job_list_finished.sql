@@ -7,8 +7,8 @@
 -- of them it leaves.
 SELECT f.id, f.outcome AS state, f.tenant_id, f.queue, f.kind,
        f.priority, f.attempt, NULL::smallint AS max_attempts, f.losses, f.created_at, f.finished_at AS at,
-       f.node, CASE f.outcome WHEN 'business_error' THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id ORDER BY e.attempt BETWEEN f.attempt AND f.attempt + 1 DESC, e.at DESC LIMIT 1)
-           WHEN 'cancelled' THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id AND e.at = f.finished_at LIMIT 1) END AS error,
+       f.node, CASE f.outcome WHEN 'done' THEN NULL WHEN 'business_error' THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id ORDER BY e.attempt BETWEEN f.attempt AND f.attempt + 1 DESC, e.at DESC LIMIT 1)
+           ELSE (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id AND e.at = f.finished_at LIMIT 1) END AS error,
        tenure.legible(f.payload, true) AS payload, tenure.legible(f.meta, true) AS meta, f.unique_key, f.correlation_id, true AS handled, f.started_at AS began, NULL::timestamptz AS resume_at,
        NULL::text AS exclusive_key, NULL::integer AS timeout_ms, false AS external, greatest(least(f.created_at, f.finished_at, '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at
 FROM tenure.completed_job f

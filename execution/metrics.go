@@ -2,6 +2,7 @@ package execution
 
 import (
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,6 +64,10 @@ func newMetrics(w *Workers) *metrics {
 		replaced, _ := w.countStuck()
 		return replaced
 	})
+	var outcomes []string
+	for s := job.Done; s <= job.Returned; s++ {
+		outcomes = append(outcomes, s.String())
+	}
 	tenants := newTenantMetrics()
 	all.MustRegister(tenants)
 	return &metrics{
@@ -72,7 +77,7 @@ func newMetrics(w *Workers) *metrics {
 			Buckets: timeBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100},
 			[]string{"pool", "kind"}),
 		finished: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_finished_total",
-			Help: "Runs by outcome: done, retrying, snoozed, dead, cancelled, returned."}, []string{"pool", "queue", "kind", "outcome"}),
+			Help: "Runs by outcome: " + strings.Join(outcomes, ", ") + "."}, []string{"pool", "queue", "kind", "outcome"}),
 		seconds: register.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_job_run_seconds", Help: "How long handlers ran; a call of a batch handler counts once.",
 			Buckets: timeBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100},
 			[]string{"pool", "kind"}),

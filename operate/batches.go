@@ -115,7 +115,7 @@ func (s *Batches) countJobs(ctx context.Context, batches []BatchStatus) ([]Batch
 // openShown is how many of the jobs that a batch waits for are named.
 const openShown = 20
 
-// Get returns one batch. ErrNotFound: no pool that answered has it.
+// Get returns one batch. ErrNotFound: no pool has it.
 func (s *Batches) Get(ctx context.Context, id job.ID) (BatchStatus, error) {
 	out, err := process.InspectEach(ctx, s.proc.Router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]BatchStatus, error) {
 		out, err := listBatches(store.BatchFilter{ID: id, Limit: 1})(ctx, p, db)
@@ -125,7 +125,7 @@ func (s *Batches) Get(ctx context.Context, id job.ID) (BatchStatus, error) {
 		return out, err
 	})
 	if len(out) == 0 {
-		return BatchStatus{}, errors.Join(fmt.Errorf("batch %d: %w", id, store.ErrNotFound), err)
+		return BatchStatus{}, fmt.Errorf("batch %d: %w", id, cmp.Or(err, store.ErrNotFound))
 	}
 	if out, err = s.countJobs(ctx, out[:1]); len(out) == 0 {
 		return BatchStatus{}, fmt.Errorf("count the jobs of batch %d: %w", id, err)
@@ -152,12 +152,12 @@ const cancelBatchStep = 500
 // that have not ended, with those of the batches whose completion jobs are among them. It returns how
 // many of these. It waits for transactions that are just adding to a batch, for some seconds. Waiting
 // jobs do not start, and end when their turn comes; running ones within a heartbeat of their node, as
-// with [Jobs.Cancel]. After an interruption the same call goes on. ErrNotFound: no pool that answered
-// has the batch. StateError: all of it has ended.
+// with [Jobs.Cancel]. After an interruption the same call goes on. ErrNotFound: no pool has the
+// batch. StateError: all of it has ended.
 func (s *Batches) Cancel(ctx context.Context, id job.ID) (jobs int, err error) {
 	found, err := process.InspectEach(ctx, s.proc.Router.Pools(), listBatches(store.BatchFilter{ID: id, Limit: 1}))
 	if len(found) == 0 {
-		return 0, errors.Join(fmt.Errorf("batch %d: %w", id, store.ErrNotFound), err)
+		return 0, fmt.Errorf("batch %d: %w", id, cmp.Or(err, store.ErrNotFound))
 	}
 	pool, err := s.proc.FindPool(found[0].Pool)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Batches) cancelIn(ctx context.Context, pool *routing.Pool, id job.ID) (
 	switch {
 	case err == nil:
 		itself = 1
-	case !errors.Is(err, store.ErrNotFound):
+	case !errors.Is(err, store.ErrNotFound) && !errors.As(err, new(*UnansweredError)): // its jobs are in this pool
 		return 0, 0, err
 	}
 	var inner []job.ID

@@ -134,8 +134,8 @@ func (d *DeadLetters) Delete(ctx context.Context, f DeadFilter, perSecond float6
 	})
 }
 
-// DeleteOne is [DeadLetters.Delete] for one dead letter. StateError: it is none. ErrNotFound: no pool that
-// answered has it. If somebody has locked it, or its tenant is being moved, an error says so.
+// DeleteOne is [DeadLetters.Delete] for one dead letter. StateError: it is none. ErrNotFound: no pool
+// has it. If somebody has locked it, or its tenant is being moved, an error says so.
 func (d *DeadLetters) DeleteOne(ctx context.Context, id job.ID) error {
 	return (&Jobs{d.proc}).changeOne(ctx, id, "delete", func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) error {
 		found, _, _, _, err := store.ReadDead(ctx, db, store.DeadFilter{}, int64(id)-1, 1, 0)

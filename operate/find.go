@@ -9,14 +9,13 @@ import (
 	"github.com/tenurehq/tenure/routing"
 )
 
-// UnansweredError says which pools did not answer: what the others do not have may be there. It
-// comes together with tenure.ErrNotFound.
+// UnansweredError says which pools did not answer: what the others do not have may be there.
 type UnansweredError struct {
 	Pools []string // their names, in order
 	err   error
 }
 
-func (e *UnansweredError) Error() string { return "not every pool answered: " + e.err.Error() }
+func (e *UnansweredError) Error() string { return "not every pool answered, and the others do not have it: " + e.err.Error() }
 
 // Unwrap returns why they did not answer.
 func (e *UnansweredError) Unwrap() error { return e.err }

@@ -56,7 +56,7 @@ type JobStatus struct {
 }
 
 // Get returns one job with what its runs said and those that failed, as soon as its pool has answered.
-// ErrNotFound: no pool that answered has it; an UnansweredError with it says which did not.
+// ErrNotFound: no pool has it. UnansweredError: those that answered have not, and it says which did not.
 func (o *Jobs) Get(ctx context.Context, id job.ID) (JobStatus, []job.RunError, error) {
 	return o.read(ctx, o.proc.Router.Pools(), id)
 }
@@ -155,7 +155,7 @@ func (c *Jobs) read(ctx context.Context, pools []*routing.Pool, id job.ID) (JobS
 		return &found{JobStatus(rows[0]), errs}, err
 	})
 	if f == nil {
-		return JobStatus{}, nil, errors.Join(fmt.Errorf("job %d: %w", id, store.ErrNotFound), err)
+		return JobStatus{}, nil, fmt.Errorf("job %d: %w", id, cmp.Or(err, store.ErrNotFound))
 	}
 	return f.job, f.errors, nil
 }
@@ -182,7 +182,7 @@ func (o *Jobs) Explain(ctx context.Context, id job.ID) (Explanation, error) {
 		return &f, err
 	})
 	if f == nil {
-		return Explanation{}, errors.Join(fmt.Errorf("job %d: %w", id, store.ErrNotFound), err)
+		return Explanation{}, fmt.Errorf("job %d: %w", id, cmp.Or(err, store.ErrNotFound))
 	}
 	e := Explanation{Job: f.job}
 	unrouted := o.unrouted(ctx, tenancy.ID(f.job.Tenant), f.job.Pool)
@@ -452,8 +452,9 @@ func (o *Jobs) Change(ctx context.Context, id job.ID, c JobChange) error {
 // changeOne does something to a job on the pool that has it, or says in which state it is instead.
 func (o *Jobs) changeOne(ctx context.Context, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
 	err := o.onPoolOf(ctx, id, what, fn)
-	if between := (*store.BetweenPoolsError)(nil); errors.Is(err, store.ErrNotFound) && !errors.As(err, &between) {
-		if j, _, found := o.Get(ctx, id); found == nil {
+	var unanswered *UnansweredError
+	if errors.As(err, &unanswered) || errors.Is(err, store.ErrNotFound) {
+		if j, _, found := o.Get(ctx, id); found == nil && (unanswered == nil || !slices.Contains(unanswered.Pools, j.Pool)) {
 			return fmt.Errorf("%s job %d: %w", what, id, &StateError{j.State, what})
 		}
 	}
@@ -468,14 +469,15 @@ func (o *Jobs) onPoolOf(ctx context.Context, id job.ID, what string, fn func(con
 		return cmp.Compare(process.MadeElsewhere(a, id), process.MadeElsewhere(b, id))
 	})
 	var errs []error
-	for _, p := range pools {
+	failures := make([]error, len(pools)) // to answer
+	for i, p := range pools {
 		err := process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error { return fn(ctx, p, db) })
-		switch taken := (*job.KeyTakenError)(nil); {
+		switch {
 		case err == nil:
 			return nil
-		case p.Unfit() != nil: // not what was asked for is wrong, but another pool
-			errs = append(errs, fmt.Errorf("not looked for everywhere: %v", p.Unfit()))
-		case errors.As(err, &taken): // it was found, so no other pool has it
+		case p.Unfit() != nil, store.IsGone(err), errors.Is(err, context.DeadlineExceeded):
+			failures[i] = err
+		case errors.As(err, new(*job.KeyTakenError)), errors.As(err, new(*store.BetweenPoolsError)): // it was found, so no other pool has it
 			return fmt.Errorf("%s job %d: %w", what, id, err)
 		case errors.Is(err, store.ErrLocked): // there is something that could be locked
 			return fmt.Errorf("%s job %d: %w", what, id, routing.NamePool(p.Name, err))
@@ -483,7 +485,7 @@ func (o *Jobs) onPoolOf(ctx context.Context, id job.ID, what string, fn func(con
 			errs = append(errs, routing.NamePool(p.Name, err))
 		}
 	}
-	return fmt.Errorf("%s job %d: %w", what, id, errors.Join(append(errs, store.ErrNotFound)...))
+	return fmt.Errorf("%s job %d: %w", what, id, cmp.Or(errors.Join(errs...), unanswered(ctx, pools, failures), store.ErrNotFound))
 }
 
 // List lists jobs over all pools, the newest first: those that were made last. With the cursor of a

@@ -61,11 +61,11 @@ func (s *Operations) List(ctx context.Context) ([]OperationStatus, error) {
 	return s.list(ctx, uuid.Nil, most)
 }
 
-// Get returns an operation's part in each pool, in the order of their names. ErrNotFound: no pool that answered has it.
+// Get returns an operation's part in each pool, in the order of their names. ErrNotFound: no pool has it.
 func (s *Operations) Get(ctx context.Context, id uuid.UUID) ([]OperationStatus, error) {
 	out, err := s.list(ctx, id, 1)
 	if len(out) == 0 {
-		err = errors.Join(fmt.Errorf("operation %s: %w", id, store.ErrNotFound), err)
+		err = fmt.Errorf("operation %s: %w", id, cmp.Or(err, store.ErrNotFound))
 	}
 	slices.SortFunc(out, func(a, b OperationStatus) int { return cmp.Compare(a.Pool, b.Pool) })
 	return out, err
@@ -87,7 +87,7 @@ func (s *Operations) list(ctx context.Context, id uuid.UUID, most int) ([]Operat
 }
 
 // Cancel ends an operation in all pools: when it returns, no step of it is under way or begins. What was
-// done stays so. It tells in how many pools it was under way. ErrNotFound: no pool that answered has it.
+// done stays so. It tells in how many pools it was under way. ErrNotFound: no pool has it.
 func (s *Operations) Cancel(ctx context.Context, id uuid.UUID) (pools int, err error) {
 	found := false
 	var errs []error
@@ -107,7 +107,7 @@ func (s *Operations) Cancel(ctx context.Context, id uuid.UUID) (pools int, err e
 			errs = append(errs, fmt.Errorf("cancel operation %s: %w", id, routing.NamePool(p.Name, err)))
 		}
 	}
-	if !found {
+	if !found && len(errs) == 0 {
 		errs = append(errs, fmt.Errorf("operation %s: %w", id, store.ErrNotFound))
 	}
 	return pools, errors.Join(errs...)

@@ -46,9 +46,13 @@ func TestP10AHangingPoolHidesNoJob(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, _, err = operator.Jobs().Get(ctx, e.ID+1)
-	require.ErrorIs(t, err, tenure.ErrNotFound)
+	require.NotErrorIs(t, err, tenure.ErrNotFound, "nobody knows")
 	var unanswered *operate.UnansweredError
 	require.ErrorAs(t, err, &unanswered)
 	require.Contains(t, unanswered.Pools, "p1")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	err = operator.Jobs().Retry(ctx, e.ID+1)
+	require.NotErrorIs(t, err, tenure.ErrNotFound)
+	require.ErrorAs(t, err, &unanswered)
+	require.ErrorAs(t, operator.Jobs().Resume(t.Context(), e.ID), new(*operate.StateError), "its pool has answered")
 }

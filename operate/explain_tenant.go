@@ -20,12 +20,16 @@ type TenantExplanation struct {
 	Running int        `json:"running"`          // are claimed or run, likewise
 }
 
+func (e *TenantExplanation) countWaiting() string {
+	return plural.Count(e.Waiting, "job waits", "jobs wait")
+}
+
 func (e *TenantExplanation) explain(w *store.TenantWait) {
 	e.Waiting, e.Running = w.Waiting, w.Running
 	set := func(r WaitReason, advice, text string, args ...any) {
 		e.Reason, e.Text, e.Advice = r, fmt.Sprintf(text, args...), advice
 	}
-	waiting := plural.Count(w.Waiting, "job waits", "jobs wait")
+	waiting := e.countWaiting()
 	switch {
 	case w.Paused:
 		set(WaitsForPool, "tenure pools thaw "+e.Pool, "pool %s is frozen", e.Pool)

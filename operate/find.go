@@ -15,7 +15,9 @@ type UnansweredError struct {
 	err   error
 }
 
-func (e *UnansweredError) Error() string { return "not every pool answered, and the others do not have it: " + e.err.Error() }
+func (e *UnansweredError) Error() string {
+	return "not every pool answered, and the others do not have it: " + e.err.Error()
+}
 
 // Unwrap returns why they did not answer.
 func (e *UnansweredError) Unwrap() error { return e.err }

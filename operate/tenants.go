@@ -259,6 +259,12 @@ func (o *Tenants) Explain(ctx context.Context, id tenancy.ID) (TenantExplanation
 		default:
 			e.explain(&found[0])
 		}
+		if e.Reason == WaitsForTurn { // a limit of its queue or kind, a key or a share holds up some jobs only
+			one, err := (&Jobs{o.proc}).Explain(ctx, found[0].Oldest)
+			if err == nil && one.Reason != WaitsNot && one.Reason != WaitsForTurn {
+				e.Reason, e.Text, e.Advice = one.Reason, fmt.Sprintf("%s; job %d, the oldest that a node can run: %s", e.countWaiting(), one.Job.ID, one.Text), one.Advice
+			}
+		}
 		return e, nil
 	}
 }

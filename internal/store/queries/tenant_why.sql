@@ -17,7 +17,7 @@ theirs AS MATERIALIZED ( -- by node
 handled AS MATERIALIZED (
     SELECT DISTINCT unnest(kinds) AS kind FROM tenure.node_session WHERE state = 'live' AND expires_at > clock_timestamp()),
 found AS MATERIALIZED (
-    SELECT queue.queue, j.kind, (j.id, j.turn) IN (SELECT f.id, f.turn FROM flying f) AS runs
+    SELECT queue.queue, j.id, j.kind, (j.id, j.turn) IN (SELECT f.id, f.turn FROM flying f) AS runs
     FROM queue CROSS JOIN LATERAL (
         SELECT w.id, w.turn, w.kind FROM tenure.job w WHERE w.queue = queue.queue AND w.tenant_id = $1 LIMIT $2) j
     LIMIT $2)
@@ -27,6 +27,7 @@ SELECT lock.paused, lock.holder IS NOT NULL AND lock.expires_at > clock_timestam
        (SELECT count(*) FROM found WHERE runs) AS running,
        (SELECT count(*) FROM found WHERE NOT runs) AS waiting,
        (SELECT count(*) FROM found WHERE NOT runs AND kind IN (SELECT kind FROM handled)) AS runnable,
+       (SELECT min(id) FROM found WHERE NOT runs AND kind IN (SELECT kind FROM handled)) AS oldest,
        (SELECT min(kind) FROM found WHERE NOT runs AND kind NOT IN (SELECT kind FROM handled)) AS unhandled,
        (SELECT min(j.due_at) FROM tenure.timer_job j WHERE j.tenant_id = $1) AS due_at,
        (SELECT count(*) FROM (SELECT FROM tenure.suspended_job j WHERE j.tenant_id = $1 LIMIT $2) s) AS suspended,

@@ -436,10 +436,14 @@ func (s *Schedules) onPools(ctx context.Context, tenant tenancy.ID, name string,
 	if done > 0 { // a pool that was added later has none of that name
 		errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, ErrNoSchedule) })
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("schedule %q for every tenant: in %d of %d pools it was done; try again: %w", name, done, len(s.proc.Router.Pools()), err)
+	err := errors.Join(errs...)
+	switch {
+	case err == nil:
+		return nil
+	case done == 0 && !slices.ContainsFunc(errs, func(err error) bool { return !errors.As(err, new(*job.InputError)) && !errors.Is(err, ErrNoSchedule) }): // so again
+		return fmt.Errorf("schedule %q for every tenant: %w", name, errs[0])
 	}
-	return nil
+	return fmt.Errorf("schedule %q for every tenant: in %d of %d pools it was done; try again: %w", name, done, len(s.proc.Router.Pools()), err)
 }
 
 func (s *Schedules) onTenantsPool(ctx context.Context, tenant tenancy.ID, name string, do func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
@@ -472,7 +476,7 @@ func (s *Schedules) onPool(ctx context.Context, p *routing.Pool, do func(context
 // explainSchedule says what to do about a schedule that is not the caller's to change.
 func explainSchedule(err error) error {
 	if errors.Is(err, store.ErrScheduleElsewhere) {
-		return &job.InputError{Err: fmt.Errorf("%w: by the configuration, which is where to change it, or for every tenant: pause it instead", err)}
+		return &job.InputError{Err: fmt.Errorf("%w: by the configuration, where it can be changed, or for every tenant; or give this one another name; tenure schedules pause keeps the other one from being due", err)}
 	}
 	return err
 }

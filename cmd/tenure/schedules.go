@@ -84,12 +84,17 @@ A schedule that is set again replaces what it was. What is left out has its defa
 		onSchedule(http.MethodPost, "/pause", "name", ""), done("schedule", "is paused")),
 	eachSchedule("resume", "Let paused schedules be due again", "What was due while they were paused is left out.",
 		onSchedule(http.MethodPost, "/resume", "name", ""), done("schedule", "goes on")),
-	eachSchedule("run", "Add the jobs of schedules now", "When they are due next does not change. It works on paused schedules, too. Of one for every tenant, name the tenant to run it for.",
-		onSchedule(http.MethodPost, "/run", "name", "")[:1], func(r *answer) string {
+	{
+		name: "schedules run", args: "NAME...", hint: "--tenant TENANT", short: "Add the jobs of schedules now, for one tenant",
+		long:  "When they are due next does not change. It works on paused schedules, too, and on those that every tenant has.",
+		flags: scheduleFlags[:1], rules: func(cmd *cobra.Command) { _ = cmd.MarkFlagRequired("tenant") }, // fails for a flag that does not exist
+		forms: onSchedule(http.MethodPost, "/run", "name", "")[:1], absent: noSchedule,
+		said: func(r *answer) string {
 			var added struct{ Job string }
 			_ = r.readInto(&added) // what cannot be read says nothing
 			return "schedule " + r.arg + " has added job " + added.Job
-		}),
+		},
+	},
 	eachSchedule("delete", "Delete schedules", "Jobs that they have added stay. With --every-tenant it is deleted for all. One that the\nconfiguration has made is deleted there.",
 		onSchedule(http.MethodDelete, "", "name", ""), done("schedule", "is deleted")),
 }

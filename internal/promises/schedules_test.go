@@ -343,6 +343,9 @@ func TestSchedulesByTheAPI(t *testing.T) {
 	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.schedule WHERE tenant_id = 't2' AND NOT paused"))
 	require.Error(t, all.Delete(ctx, "t1", "s"), "it is every tenant's")
 	require.NoError(t, all.Delete(ctx, operate.EveryTenant, "s"))
+	err = all.Delete(ctx, operate.EveryTenant, "s")
+	require.ErrorIs(t, err, operate.ErrNoSchedule)
+	require.NotContains(t, err.Error(), "try again")
 	require.Zero(t, b.count("p1", "SELECT count(*) FROM tenure.schedule"))
 	require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.schedule"))
 }

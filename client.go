@@ -80,6 +80,16 @@ func newClient(p *process.Process) *Client {
 	return &Client{proc: p, external: external.New(p), enqueued: execution.NewEnqueued()}
 }
 
+// ClientFrom returns the client of the node that runs a handler, from the handler's context: by it a handler enqueues
+// further jobs. In any other context it panics. It is safe for concurrent use.
+func ClientFrom(ctx context.Context) *Client {
+	c, ok := ctx.Value(execution.ClientKey{}).(*Client)
+	if !ok {
+		panic("tenure.ClientFrom: this is no context that a handler was called with, nor one made from it")
+	}
+	return c
+}
+
 // Start opens the pools and joins the gossip. It fails when no pool can be used; see
 // [operate.Pools.Unfit] for some. It is not needed for a Node's client.
 func (c *Client) Start(ctx context.Context) error {

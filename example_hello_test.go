@@ -29,10 +29,7 @@ type MailInvoice struct {
 func (MailInvoice) Kind() string { return "invoice.mail" }
 
 // Invoices has the handlers that are about invoices.
-type Invoices struct {
-	jobs   *tenure.Client
-	mailed chan int64
-}
+type Invoices struct{ mailed chan int64 }
 
 // Register says which handler is for what.
 func (i *Invoices) Register(r *job.Registry) {
@@ -46,7 +43,7 @@ func (i *Invoices) Send(ctx context.Context, tx pgx.Tx, j *job.Job[SendInvoice])
 	if _, err := tx.Exec(ctx, "UPDATE invoice SET sent = true WHERE id = $1", j.Args.Invoice); err != nil {
 		return err
 	}
-	_, err := i.jobs.EnqueueTx(ctx, tx, MailInvoice{j.Args.Invoice})
+	_, err := tenure.ClientFrom(ctx).EnqueueTx(ctx, tx, MailInvoice{j.Args.Invoice})
 	return err
 }
 
@@ -67,7 +64,6 @@ func Example() {
 	invoices.Register(registry)
 	node, err := tenure.New(cfg, registry)
 	check(err)
-	invoices.jobs = node.Client()
 
 	ctx := context.Background()
 	check(node.Start(ctx)) // or node.Run, which stops when its context ends

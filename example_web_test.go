@@ -19,33 +19,32 @@ import (
 )
 
 // startMailing starts a node that mails invoices, and logs by log/slog what is wrong.
-func startMailing(cfg config.Config) (mailing *Invoices, stop func()) {
+func startMailing(cfg config.Config) (mailing *Invoices, jobs *tenure.Client, stop func()) {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	mailing = &Invoices{mailed: make(chan int64, 1)}
 	registry := job.NewRegistry()
 	mailing.Register(registry)
 	node, err := tenure.New(cfg, registry, tenure.WithSlog(log))
 	check(err)
-	mailing.jobs = node.Client()
 	check(node.Start(context.Background()))
-	return mailing, func() { check(node.Stop(context.Background())) }
+	return mailing, node.Client(), func() { check(node.Stop(context.Background())) }
 }
 
 // A web request of a tenant that adds an invoice, and the job that is to follow, in one transaction.
 func Example_netHTTP() {
 	cfg, stop := exampleConfig()
 	defer stop()
-	mailing, stopNode := startMailing(cfg)
+	mailing, jobs, stopNode := startMailing(cfg)
 	defer stopNode()
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /{tenant}/invoices", func(w http.ResponseWriter, r *http.Request) {
 		ctx := tenancy.For(r.Context(), tenancy.ID(r.PathValue("tenant")))
-		err := mailing.jobs.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		err := jobs.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "INSERT INTO invoice (id) VALUES (7)"); err != nil {
 				return err
 			}
-			_, err := mailing.jobs.EnqueueTx(ctx, tx, MailInvoice{7})
+			_, err := jobs.EnqueueTx(ctx, tx, MailInvoice{7})
 			return err
 		})
 		if err != nil {
@@ -70,7 +69,7 @@ func Example_netHTTP() {
 func Example_databaseSQL() {
 	cfg, stop := exampleConfig()
 	defer stop()
-	mailing, stopNode := startMailing(cfg)
+	mailing, jobs, stopNode := startMailing(cfg)
 	defer stopNode()
 
 	db, err := sql.Open("pgx", cfg.Pools["main"].DSN)
@@ -81,7 +80,7 @@ func Example_databaseSQL() {
 	check(err)
 	_, err = tx.ExecContext(ctx, "INSERT INTO acme.invoice (id) VALUES (8)")
 	check(err)
-	_, err = mailing.jobs.EnqueueSQLTx(ctx, tx, MailInvoice{8})
+	_, err = jobs.EnqueueSQLTx(ctx, tx, MailInvoice{8})
 	check(err)
 	check(tx.Commit())
 	<-mailing.mailed
@@ -92,7 +91,7 @@ func Example_databaseSQL() {
 func Example_trigger() {
 	cfg, stop := exampleConfig()
 	defer stop()
-	mailing, stopNode := startMailing(cfg)
+	mailing, _, stopNode := startMailing(cfg)
 	defer stopNode()
 
 	ctx := context.Background()

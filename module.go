@@ -172,6 +172,7 @@ func provideCipher(cfg config.Config, s nodeSettings) *encryption.Cipher { retur
 func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router, c *membership.Cluster, w *execution.Workers, ss *lease.Keepers, m *acquisition.Manager, registry *job.Registry, client *Client, s nodeSettings) (*Node, error) {
 	client.proc.Registry, client.acquirer, client.handling, client.tracer = registry, m, w.Interrupted(), s.tracer()
 	client.proc.Notifier.SetAcquirer(m)
+	w.HandWith(client)
 	m.GiveWith(client.proc.Give)
 	own := prometheus.NewRegistry()
 	all := []prometheus.Collector{w.Metrics(), ss.Metrics(), m.Metrics(), r, c.Metrics(), client.enqueued, buildInfo(s.version)}

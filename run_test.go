@@ -22,3 +22,9 @@ func TestRunEndsWithItsListener(t *testing.T) {
 	cancel()
 	require.NoError(t, file.watchFile(ended, nil))
 }
+
+// Who enqueues outside of a handler has a client from elsewhere, and is told.
+func TestClientFrom(t *testing.T) {
+	t.Parallel()
+	require.PanicsWithValue(t, "tenure.ClientFrom: this is no context that a handler was called with, nor one made from it", func() { ClientFrom(t.Context()) })
+}

@@ -292,7 +292,7 @@ func runContext(r *run, timeout time.Duration) (context.Context, context.CancelC
 	}
 	ctx, cancel := context.WithCancelCause(c.Owner.Context())
 	timer := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("%w of %v, %s", job.ErrTimeout, timeout, whose)) })
-	ctx = handlerContext{ctx, time.Now().Add(timeout), &r.reports}
+	ctx = handlerContext{ctx, time.Now().Add(timeout), r}
 	ctx = tenancy.NewContext(ctx, *c.Tenant)
 	ctx = job.NewContext(ctx, r.record)
 	return ctx, func(cause error) {
@@ -301,18 +301,25 @@ func runContext(r *run, timeout time.Duration) (context.Context, context.CancelC
 	}
 }
 
-// handlerContext tells when a timer will cancel the context in it, and who takes in what the run says.
+// handlerContext tells when a timer will cancel the context in it, who takes in what the run says, and by which client
+// its handler enqueues.
 type handlerContext struct {
 	context.Context
 	deadline time.Time
-	reports  *reports
+	run      *run
 }
+
+// ClientKey is the key of the client in a handler's context; see [Workers.HandWith].
+type ClientKey struct{}
 
 func (c handlerContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func (c handlerContext) Value(key any) any {
-	if _, ok := key.(job.ReportersKey); ok {
-		return c.reports
+	switch key.(type) {
+	case job.ReportersKey:
+		return &c.run.reports
+	case ClientKey:
+		return c.run.workers.client
 	}
 	return c.Context.Value(key)
 }

@@ -20,6 +20,7 @@ import (
 type Workers struct {
 	cfg      Config
 	registry *job.Registry
+	client   any                                      // that handlers enqueue by; nil: none
 	open     func(context.Context, *job.Record) error // decrypts a job's arguments; nil: they are as they are
 	tracer   trace.Tracer                             // nil: nothing is traced
 	retry    job.Policy
@@ -104,6 +105,10 @@ func (w *Workers) PerTenant() int {
 // transaction begins. It is called before Start. By [job.Discard] the job is a dead letter; by another error
 // it is deferred, and no attempt is charged.
 func (w *Workers) OpenWith(open func(ctx context.Context, r *job.Record) error) { w.open = open }
+
+// HandWith puts a client into the contexts of handlers, which the program that made it knows the type of. It is called
+// before Start.
+func (w *Workers) HandWith(client any) { w.client = client }
 
 // TraceWith has a span begin and end with each run. It is called before Start; by default nothing is
 // traced, and runs cost nothing more.

@@ -17,7 +17,6 @@
 //			jobtest.Tenants("acme", "globex"),
 //			jobtest.Register(invoices.Register),
 //			jobtest.Schema(`CREATE TABLE invoice (id bigint PRIMARY KEY, sent_at timestamptz)`))
-//		invoices.Jobs = env.Client() // for the jobs that handlers enqueue
 //		acme := env.Tenant(t, "acme")
 //		acme.Exec(`INSERT INTO invoice (id) VALUES (42)`)
 //

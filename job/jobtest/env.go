@@ -198,6 +198,7 @@ func (e *Env) open(t testing.TB) (err error) {
 		return err
 	}
 	e.workers.OpenWith(encryption.New(e.cfg.Encryption.Ring(), e.cfg.Encryption.Kinds...).OpenRecord)
+	e.workers.HandWith(e.node.Client())
 	stopLater(t, e.workers)
 	ctx := t.Context()
 	if err := e.router.Start(ctx); err != nil {

@@ -123,8 +123,8 @@ func HandleBatch[A Args](r *Registry, fn func(ctx context.Context, b *Batch[A]) 
 	r.Add(Spec{Kind: KindOf[A](), HandleBatch: BatchOf(fn)}, opts...)
 }
 
-// BatchOf decodes what a batch handler is called with. Jobs that cannot be decoded are discarded
-// and not passed on.
+// BatchOf decodes what a batch handler is called with. Jobs that cannot be decoded fail,
+// and are not passed on.
 func BatchOf[A Args](fn func(ctx context.Context, b *Batch[A]) error) BatchFunc {
 	return func(ctx context.Context, records []*Record, ends *Ends) error {
 		b := &Batch[A]{Jobs: make([]*Job[A], 0, len(records)), ends: ends}

@@ -64,7 +64,7 @@ func TestHandleBatch(t *testing.T) {
 	require.ErrorIs(t, c.whole, errors.ErrUnsupported)
 	require.Len(t, c.ends, 2)
 	require.ErrorIs(t, c.ends[2], errBroken)
-	require.Equal(t, job.Dead, stateOf(c.ends[4]), "it cannot be decoded")
+	require.Equal(t, job.Retrying, stateOf(c.ends[4]), "it cannot be decoded")
 }
 
 // Middleware is called for each job, and is told how its own one ended, and may say otherwise.

@@ -221,12 +221,12 @@ func KindOf[A Args]() string {
 	return zero.Kind()
 }
 
-// Decode gives a record's arguments their type. What cannot be decoded is
-// discarded with the reason rather than retried: it will not mend itself.
+// Decode gives a record's arguments their type. An error is not of [Discard]: in the midst of a deploy a
+// newer node may know how to decode them.
 func Decode[A Args](rec *Record) (*Job[A], error) {
 	j := &Job[A]{Record: *rec}
 	if err := json.Unmarshal(rec.Payload, &j.Args); err != nil {
-		return nil, Discard(fmt.Errorf("decode the arguments of kind %q into %T: %w", rec.Kind, j.Args, err))
+		return nil, fmt.Errorf("decode the arguments of kind %q into %T: %w", rec.Kind, j.Args, err)
 	}
 	return j, nil
 }

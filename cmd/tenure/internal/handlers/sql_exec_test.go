@@ -104,5 +104,5 @@ func TestSQLOutcomes(t *testing.T) {
 	require.NoError(t, exec(t, conn, `{"sql": "(SELECT 1) UNION (SELECT 2)"}`))
 	require.NoError(t, exec(t, conn, `{"sql": "SELECT * FROM generate_series(1, 10000)"}`))
 	_, err := job.Decode[SQLExec](&job.Record{Payload: []byte(`{"sql": 5}`)})
-	requireState(t, job.Dead, err, "decode")
+	requireState(t, job.Retrying, err, "decode")
 }

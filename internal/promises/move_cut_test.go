@@ -147,11 +147,11 @@ func TestMoveInterrupted(t *testing.T) {
 	require.Equal(t, 6, interrupted, "steps of a move without anything to wait for")
 }
 
-// cutEach is after how many statements the next one is cut: in short runs a third of them is, which
-// changes the direction with each.
+// cutEach is after how many statements the next one is cut: in short runs a ninth of them is, which
+// changes the direction with each, and all in make verify.
 func cutEach() int {
 	if testing.Short() {
-		return 3
+		return 9
 	}
 	return 1
 }

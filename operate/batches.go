@@ -181,11 +181,11 @@ func (s *Batches) Cancel(ctx context.Context, id job.ID) (jobs int, err error) {
 
 // cancelIn cancels a batch of a pool: its completion job, if that has not ended, and its jobs.
 func (s *Batches) cancelIn(ctx context.Context, pool *routing.Pool, id job.ID) (itself, jobs int, err error) {
-	_, err = (&Jobs{s.proc}).Cancel(ctx, id)
+	_, err = (&Jobs{s.proc}).cancelIn(ctx, []*routing.Pool{pool}, id)
 	switch {
 	case err == nil:
 		itself = 1
-	case !errors.Is(err, store.ErrNotFound) && !errors.As(err, new(*UnansweredError)): // its jobs are in this pool
+	case !errors.Is(err, store.ErrNotFound):
 		return 0, 0, err
 	}
 	var inner []job.ID

@@ -164,12 +164,16 @@ func (c *Jobs) read(ctx context.Context, pools []*routing.Pool, id job.ID) (JobS
 // What only the memory of the lock's holder knows, such as whose turn it is just now, is told as waiting
 // for its turn. Errors are those of [Jobs.Get].
 func (o *Jobs) Explain(ctx context.Context, id job.ID) (Explanation, error) {
+	return o.explainIn(ctx, o.proc.Router.Pools(), id)
+}
+
+func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) (Explanation, error) {
 	type found struct {
 		job   JobStatus
 		wait  store.Wait
 		waits bool
 	}
-	f, err := inspectFirst(ctx, o.proc, o.proc.Router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
+	f, err := inspectFirst(ctx, o.proc, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
 		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
 		if err != nil || len(rows) == 0 {
 			return nil, err
@@ -239,7 +243,12 @@ func (o *Jobs) OpenPayload(ctx context.Context, j JobStatus) ([]byte, error) {
 // heartbeat of its node. While some session has locked the job's row nothing else waits
 // for that; after five seconds, or when ctx ends, Cancel gives up and says so.
 func (o *Jobs) Cancel(ctx context.Context, id job.ID) (running bool, err error) {
-	err = o.changeOne(ctx, id, "cancel", func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) (err error) {
+	return o.cancelIn(ctx, o.proc.Router.Pools(), id)
+}
+
+// cancelIn is [Jobs.Cancel] for a job of some pools.
+func (o *Jobs) cancelIn(ctx context.Context, pools []*routing.Pool, id job.ID) (running bool, err error) {
+	err = o.changeOneIn(ctx, pools, id, "cancel", func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) (err error) {
 		running, err = store.Cancel(ctx, store.Noted(db, o.proc.JobDeed(ctx, "job.cancel", id, nil)), id, o.proc.Keep)
 		return err
 	})
@@ -451,20 +460,24 @@ func (o *Jobs) Change(ctx context.Context, id job.ID, c JobChange) error {
 
 // changeOne does something to a job on the pool that has it, or says in which state it is instead.
 func (o *Jobs) changeOne(ctx context.Context, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
-	err := o.onPoolOf(ctx, id, what, fn)
+	return o.changeOneIn(ctx, o.proc.Router.Pools(), id, what, fn)
+}
+
+func (o *Jobs) changeOneIn(ctx context.Context, pools []*routing.Pool, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+	err := o.onPoolOf(ctx, pools, id, what, fn)
 	var unanswered *UnansweredError
 	if errors.As(err, &unanswered) || errors.Is(err, store.ErrNotFound) {
-		if j, _, found := o.Get(ctx, id); found == nil && (unanswered == nil || !slices.Contains(unanswered.Pools, j.Pool)) {
+		if j, _, found := o.read(ctx, pools, id); found == nil && (unanswered == nil || !slices.Contains(unanswered.Pools, j.Pool)) {
 			return fmt.Errorf("%s job %d: %w", what, id, &StateError{j.State, what})
 		}
 	}
 	return err
 }
 
-// onPoolOf runs fn on the pool that has a job: most likely the one it was made in,
+// onPoolOf runs fn on that of pools which has a job: most likely the one it was made in,
 // else, if its tenant was moved, another.
-func (o *Jobs) onPoolOf(ctx context.Context, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
-	pools := o.proc.Router.Pools()
+func (o *Jobs) onPoolOf(ctx context.Context, pools []*routing.Pool, id job.ID, what string, fn func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+	pools = slices.Clone(pools)
 	slices.SortStableFunc(pools, func(a, b *routing.Pool) int {
 		return cmp.Compare(process.MadeElsewhere(a, id), process.MadeElsewhere(b, id))
 	})
@@ -475,12 +488,12 @@ func (o *Jobs) onPoolOf(ctx context.Context, id job.ID, what string, fn func(con
 		switch {
 		case err == nil:
 			return nil
-		case p.Unfit() != nil, store.IsGone(err), errors.Is(err, context.DeadlineExceeded):
-			failures[i] = err
 		case errors.As(err, new(*job.KeyTakenError)), errors.As(err, new(*store.BetweenPoolsError)): // it was found, so no other pool has it
 			return fmt.Errorf("%s job %d: %w", what, id, err)
 		case errors.Is(err, store.ErrLocked): // there is something that could be locked
 			return fmt.Errorf("%s job %d: %w", what, id, routing.NamePool(p.Name, err))
+		case p.Unfit() != nil, store.IsGone(err), errors.Is(err, context.DeadlineExceeded):
+			failures[i] = err
 		case !errors.Is(err, store.ErrNotFound):
 			errs = append(errs, routing.NamePool(p.Name, err))
 		}

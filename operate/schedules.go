@@ -441,7 +441,7 @@ func (s *Schedules) onPools(ctx context.Context, tenant tenancy.ID, name string,
 	case err == nil:
 		return nil
 	case done == 0 && !slices.ContainsFunc(errs, func(err error) bool { return !errors.As(err, new(*job.InputError)) && !errors.Is(err, ErrNoSchedule) }): // so again
-		return fmt.Errorf("schedule %q for every tenant: %w", name, errs[0])
+		return fmt.Errorf("schedule %q for every tenant: %w", name, err)
 	}
 	return fmt.Errorf("schedule %q for every tenant: in %d of %d pools it was done; try again: %w", name, done, len(s.proc.Router.Pools()), err)
 }

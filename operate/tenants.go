@@ -121,6 +121,20 @@ func (o *Tenants) Settings(ctx context.Context, id tenancy.ID) (out TenantSettin
 	return out, err
 }
 
+// Home returns the name of the pool that a tenant lives in: by its rule alone, if that pool does not answer.
+// ErrUnknownTenant: no routing rule knows it.
+func (o *Tenants) Home(ctx context.Context, id tenancy.ID) (string, error) {
+	s, err := o.Settings(ctx, id)
+	if err == nil {
+		return s.Pool, nil
+	}
+	_, pool, err := o.proc.ResolveTenant(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	return pool.Name, nil
+}
+
 // tenantState is what operators call the state of a tenant.
 func tenantState(r store.TenantRow) string {
 	switch {
@@ -260,9 +274,9 @@ func (o *Tenants) Explain(ctx context.Context, id tenancy.ID) (TenantExplanation
 			e.explain(&found[0])
 		}
 		if e.Reason == WaitsForTurn { // a limit of its queue or kind, a key or a share holds up some jobs only
-			one, err := (&Jobs{o.proc}).Explain(ctx, found[0].Oldest)
+			one, err := (&Jobs{o.proc}).explainIn(ctx, []*routing.Pool{pool}, found[0].Example)
 			if err == nil && one.Reason != WaitsNot && one.Reason != WaitsForTurn {
-				e.Reason, e.Text, e.Advice = one.Reason, fmt.Sprintf("%s; job %d, the oldest that a node can run: %s", e.countWaiting(), one.Job.ID, one.Text), one.Advice
+				e.Reason, e.Text, e.Advice = one.Reason, fmt.Sprintf("%s, such as job %d: %s", e.countWaiting(), one.Job.ID, one.Text), one.Advice
 			}
 		}
 		return e, nil

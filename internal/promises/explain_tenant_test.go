@@ -55,7 +55,7 @@ func TestExplainTenant(t *testing.T) {
 	add(tenure.Exclusive("k"))
 	add(tenure.Exclusive("k")) // waits while that one runs
 	require.Eventually(t, func() bool { return len(started) == 3 }, patience, time.Millisecond)
-	why(operate.WaitsForKey, "2 jobs wait; job ", `its exclusive key "k" is held by job`)
+	why(operate.WaitsForKey, "2 jobs wait, such as job ", `its exclusive key "k" is held by job`)
 	require.NoError(t, op.Tenants().LimitWaiting(t.Context(), "t1", 2))
 	require.Eventually(t, func() bool {
 		e, err := op.Tenants().Explain(t.Context(), "t1")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -125,6 +126,7 @@ func TestP10CancellingALockedJobStopsNobody(t *testing.T) {
 	err := <-told
 	require.ErrorContains(t, err, "some session has kept what is needed locked for")
 	require.NotErrorIs(t, err, tenure.ErrNotFound, "it is there")
+	require.NotErrorAs(t, err, new(*operate.UnansweredError), "and its pool has answered")
 	require.Equal(t, epoch, b.count("p1", "SELECT epoch FROM tenure.acquire_lock"), "the lock was never lost")
 	unlock()
 	_, err = a.Operator().Jobs().Cancel(t.Context(), id)

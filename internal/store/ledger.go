@@ -103,7 +103,7 @@ func (t *ledgerText) apply(ctx context.Context, conn *pgx.Conn, done func(versio
 		version = baselineVersion
 		// Programs of version 55 look for each number up to theirs.
 		numbers := fmt.Sprintf("INSERT INTO tenure.migration (version_id, is_applied) SELECT n, true FROM generate_series(0, %d) AS n", version)
-		err = execute(version, "baseline.sql", unchecked, texts(t.functions), t.baseline, numbers, noteTexts(t.functions))
+		err = execute(version, "baseline.sql", unchecked, texts(t.functions), t.baseline, numbers, t.noteTexts(t.functions))
 	case version < t.version():
 		var lacking []function
 		if lacking, err = t.lacking(ctx, conn); err == nil && len(lacking) > 0 {
@@ -140,7 +140,7 @@ func (t *ledgerText) apply(ctx context.Context, conn *pgx.Conn, done func(versio
 	if most := 5; len(names) > most {
 		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
 	}
-	return execute(t.version(), "functions "+strings.Join(names, ", "), texts(changed), sqlFunctionOverloads, noteTexts(changed), sqlFunctionOwner)
+	return execute(t.version(), "functions "+strings.Join(names, ", "), texts(changed), sqlFunctionOverloads, t.noteTexts(changed), sqlFunctionOwner)
 }
 
 // unchecked has functions be made before the tables that they are about.
@@ -196,12 +196,16 @@ func texts(functions []function) string {
 	return all.String()
 }
 
-// noteTexts is the statement that notes which text of functions is in force.
-func noteTexts(functions []function) string {
-	var rows []string
+// noteTexts are the statements that note which text of functions is in force, and which functions there are.
+func (t *ledgerText) noteTexts(functions []function) string {
+	var names, rows []string
+	for _, f := range t.functions {
+		names = append(names, "'"+f.name+"'")
+	}
 	for _, f := range functions {
 		rows = append(rows, fmt.Sprintf("('%s', '%s')", f.name, f.digest))
 	}
-	return "INSERT INTO tenure.function_text (name, digest) VALUES " + strings.Join(rows, ", ") +
+	return "DELETE FROM tenure.function_text WHERE name NOT IN (" + strings.Join(names, ", ") + ");\n" +
+		"INSERT INTO tenure.function_text (name, digest) VALUES " + strings.Join(rows, ", ") +
 		" ON CONFLICT (name) DO UPDATE SET digest = excluded.digest"
 }

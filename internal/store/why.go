@@ -103,7 +103,7 @@ type TenantWait struct {
 	Running     int
 	Waiting     int
 	Runnable    int       // of those that wait: some live node has a handler for them
-	Oldest      job.ID    // of these; 0: there is none
+	Example     job.ID    // one of these; 0: there is none
 	Unhandled   string    // the kind of one that has none
 	Due         time.Time // of the next timer; zero: there is none
 	Suspended   int
@@ -116,12 +116,12 @@ func ReadTenantWait(ctx context.Context, db DB, tenant string) (w TenantWait, er
 	var node, other, unhandled *string
 	var most, quota, share *int
 	var due *time.Time
-	var oldest *job.ID
+	var example *job.ID
 	var rest restRow
 	err = db.QueryRow(ctx, sqlTenantWhy, tenant, MaxAhead).Scan(&w.Paused, &w.Held, &node, &w.TenantState, &other, &w.Frozen, &most, &quota,
-		&w.Running, &w.Waiting, &w.Runnable, &oldest, &unhandled, &due, &w.Suspended, &w.External, &w.Dead, &share, &rest.scope, &rest.name, &rest.since)
+		&w.Running, &w.Waiting, &w.Runnable, &example, &unhandled, &due, &w.Suspended, &w.External, &w.Dead, &share, &rest.scope, &rest.name, &rest.since)
 	w.Holder, w.Other, w.Unhandled, w.Quota, w.Due = deref(node), deref(other), deref(unhandled), deref(quota), deref(due)
-	w.Share, w.Rests, w.Oldest = deref(share), rest.frozen(), deref(oldest)
+	w.Share, w.Rests, w.Example = deref(share), rest.frozen(), deref(example)
 	if most != nil {
 		w.Most = max(*most, 1)
 	}

@@ -1,5 +1,5 @@
 -- Adds one job in the caller's transaction. It runs as who calls it, whatever his path puts in its way
--- he could do himself, and asks at the door: see tenure.enqueue_as. Which tenants the caller may enqueue
+-- he could do himself, and asks at the door: see tenure.add_job. Which tenants the caller may enqueue
 -- for is asked behind that; app.tenant_id proves nothing, as everybody can set it.
 --
 -- exclusive_key: of the tenant's jobs with that key at most one runs at a time. timeout: how long each

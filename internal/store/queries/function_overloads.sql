@@ -2,23 +2,25 @@
 -- was allowed to execute the old one, and nobody else, may execute the new one.
 DO $$
 DECLARE
-    pair record;
-    may  record;
-    old  text := '';
+    statement text;
 BEGIN
-    FOR pair IN
-        SELECT o.oid::regprocedure AS old, n.oid::regprocedure AS new, coalesce(o.proacl, acldefault('f', o.proowner)) AS rights
-        FROM pg_proc o JOIN pg_proc n USING (pronamespace, proname)
-        WHERE o.pronamespace = 'tenure'::regnamespace AND n.xmin = pg_current_xact_id()::xid AND o.xmin <> n.xmin LOOP
-        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', pair.new);
-        FOR may IN SELECT * FROM aclexplode(pair.rights) LOOP
-            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s%s', pair.new,
-                CASE WHEN may.grantee = 0 THEN 'PUBLIC' ELSE may.grantee::regrole::text END, CASE WHEN may.is_grantable THEN ' WITH GRANT OPTION' END);
-        END LOOP;
-        old := concat_ws(', ', nullif(old, ''), pair.old);
+    FOR statement IN
+        WITH pair AS MATERIALIZED (
+            SELECT n.oid::regprocedure::text AS made, n.proowner AS owner, coalesce(n.proacl, acldefault('f', n.proowner)) AS has,
+                   o.oid::regprocedure::text AS old, coalesce(o.proacl, acldefault('f', o.proowner)) AS had
+            FROM pg_proc n JOIN pg_proc o USING (pronamespace, proname, prokind)
+            WHERE n.pronamespace = 'tenure'::regnamespace AND n.prokind = 'f' AND n.xmin = pg_current_xact_id()::xid AND o.xmin <> n.xmin),
+        statements (step, text) AS (
+            SELECT 1, format('REVOKE EXECUTE ON FUNCTION %s FROM %s', made, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+            FROM pair, aclexplode(has) AS a WHERE a.grantee <> owner
+            UNION
+            SELECT 2, format('GRANT EXECUTE ON FUNCTION %s TO %s%s', made, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
+                             CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
+            FROM pair, aclexplode(had) AS a
+            UNION
+            SELECT 3, 'DROP FUNCTION ' || string_agg(DISTINCT old, ', ') FROM pair HAVING count(*) > 0)
+        SELECT text FROM statements ORDER BY step LOOP
+        EXECUTE statement;
     END LOOP;
-    IF old <> '' THEN
-        EXECUTE 'DROP FUNCTION ' || old;
-    END IF;
 END
 $$;

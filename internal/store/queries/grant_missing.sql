@@ -2,7 +2,7 @@
 -- ledger and has not; none when there is no ledger. Asking needs no right. $2: what for,
 -- 'run' jobs, as nodes and operators do, or only 'enqueue'. What is needed is named one by
 -- one: whatever else stands in the schema, such as a copy of a table, a day that was
--- detached, or what a newer migration has made, is not this program's business. Finished
+-- detached, or a function of another name, is not this program's business. Finished
 -- jobs' days are reached through the table they are part of, and the sequence of an identity
 -- column through its table. history_job only programs of the release before ask for. The functions within tenure.enqueue are its owner's to call.
 WITH grantee AS (SELECT oid, rolname FROM pg_roles WHERE rolname = coalesce($1::text, current_user)),

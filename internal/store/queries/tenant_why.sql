@@ -27,7 +27,7 @@ SELECT lock.paused, lock.holder IS NOT NULL AND lock.expires_at > clock_timestam
        (SELECT count(*) FROM found WHERE runs) AS running,
        (SELECT count(*) FROM found WHERE NOT runs) AS waiting,
        (SELECT count(*) FROM found WHERE NOT runs AND kind IN (SELECT kind FROM handled)) AS runnable,
-       (SELECT min(id) FROM found WHERE NOT runs AND kind IN (SELECT kind FROM handled)) AS oldest,
+       (SELECT min(id) FROM found WHERE NOT runs AND kind IN (SELECT kind FROM handled)) AS example,
        (SELECT min(kind) FROM found WHERE NOT runs AND kind NOT IN (SELECT kind FROM handled)) AS unhandled,
        (SELECT min(j.due_at) FROM tenure.timer_job j WHERE j.tenant_id = $1) AS due_at,
        (SELECT count(*) FROM (SELECT FROM tenure.suspended_job j WHERE j.tenant_id = $1 LIMIT $2) s) AS suspended,

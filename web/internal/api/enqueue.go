@@ -102,7 +102,7 @@ func (s *server) refuseOther(ctx context.Context, key, hash string, added tenure
 // other is errOtherRequest if a job was made of another request. What became of a job that is not kept nobody knows.
 func other(hash string, j operate.JobStatus, err error) error {
 	switch was := job.RequestOf(j.Meta); {
-	case errors.Is(err, tenure.ErrNotFound):
+	case errors.Is(err, tenure.ErrNotFound), errors.As(err, new(*operate.UnansweredError)): // or it is not kept
 		return nil
 	case err == nil && was != "" && was != hash:
 		return errOtherRequest

@@ -126,8 +126,8 @@ func checkHome(v *visit, id tenancy.ID) error {
 	case len(v.grant.Pools) == 0:
 		return nil
 	}
-	why, err := v.op.Tenants().Explain(v.ctx, id)
-	if err != nil || !v.grant.SeesPool(why.Pool) {
+	pool, err := v.op.Tenants().Home(v.ctx, id)
+	if err != nil || !v.grant.SeesPool(pool) {
 		return notFound("tenant")
 	}
 	return nil

@@ -97,8 +97,8 @@ func (w *Workers) SeeTenant(ctx context.Context, id tenancy.ID) error {
 	if len(g.Pools) == 0 {
 		return nil
 	}
-	e, err := w.operator.Tenants().Explain(ctx, id)
-	if errors.Is(err, tenure.ErrUnknownTenant) || err == nil && !g.SeesPool(e.Pool) {
+	pool, err := w.operator.Tenants().Home(ctx, id)
+	if errors.Is(err, tenure.ErrUnknownTenant) || err == nil && !g.SeesPool(pool) {
 		err = tenure.ErrNotFound // the same for both: else it would tell who lives in other pools
 	}
 	return err

@@ -159,5 +159,9 @@ func MergeFindings(pools []PoolFindings) []Finding {
 // Examine is [Examine] for the configuration that the operator's process was started with, or has
 // loaded since, its pools as they are.
 func (o *Operator) Examine(ctx context.Context, within time.Duration, pools ...string) (Examination, error) {
-	return examine(ctx, *o.proc.Cfg.Load(), doctor.Options{Pools: pools, Within: within, Resolve: o.resolve})
+	options := doctor.Options{Pools: pools, Within: within}
+	if o.proc.Router.Started() {
+		options.Resolve = o.resolve
+	}
+	return examine(ctx, *o.proc.Cfg.Load(), options)
 }

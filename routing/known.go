@@ -65,7 +65,7 @@ func (l *lookupTable) list(ctx context.Context, pool string) (ids []tenancy.ID, 
 			ids = append(ids, tenancy.ID(id))
 		}
 		rows.Close()
-		return rows.Err()
+		return l.cfg.explain(rows.Err(), c)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tenants.table.list for pool %s: %w", pool, err)

@@ -137,7 +137,7 @@ func (l *lookupTable) checkAlone(ctx context.Context, id tenancy.ID, t tenancy.T
 		case !isAnswer(err):
 			return err
 		case err == nil && schemaIn{now.Pool, now.Schema} == key:
-			return rowError("tenants %q and %q share schema %q in pool %q: give each its own schema", other, id, t.Schema, t.Pool)
+			return sharedSchema(other, t)
 		}
 		l.mu.Lock()
 		if l.users[key] == other {
@@ -217,12 +217,18 @@ func (l *lookupTable) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, e
 	if err := l.pool.Outage(); err != nil {
 		return tenancy.Tenant{}, err
 	}
-	var values [3]string
+	var t tenancy.Tenant
 	err := l.pool.Tenants().do(ctx, func(c *pgx.Conn) (err error) {
 		rows, _ := c.Query(ctx, l.cfg.Query, string(id)) // its error is the rows', too
-		values, err = pgx.CollectExactlyOneRow(rows, scanPlace)
-		return err
+		t, err = l.tenants.readPlace(id, rows, l.owners)
+		return l.cfg.explain(err, c)
 	})
+	return t, err
+}
+
+// readPlace reads what the table's query has returned for a tenant.
+func (t TenantsConfig) readPlace(id tenancy.ID, rows pgx.Rows, owners map[schemaIn]tenancy.ID) (tenancy.Tenant, error) {
+	values, err := pgx.CollectExactlyOneRow(rows, scanPlace)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return tenancy.Tenant{}, fmt.Errorf("%w %q: neither tenants.static nor tenants.table knows it", tenancy.ErrUnknownTenant, id)
@@ -231,14 +237,18 @@ func (l *lookupTable) ask(ctx context.Context, id tenancy.ID) (tenancy.Tenant, e
 	case err != nil:
 		return tenancy.Tenant{}, err
 	}
-	t, err := l.tenants.place(id, values[0], values[1], values[2])
+	placed, err := t.place(id, values[0], values[1], values[2])
 	if err != nil {
 		return tenancy.Tenant{}, rowError("%w", err)
 	}
-	if owner, ok := l.owners[schemaIn{t.Pool, t.Schema}]; ok {
-		return tenancy.Tenant{}, rowError("tenants %q and %q share schema %q in pool %q: give each its own schema", owner, id, t.Schema, t.Pool)
+	if owner, ok := owners[schemaIn{placed.Pool, placed.Schema}]; ok {
+		return tenancy.Tenant{}, sharedSchema(owner, placed)
 	}
-	return t, nil
+	return placed, nil
+}
+
+func sharedSchema(owner tenancy.ID, t tenancy.Tenant) *RouteError {
+	return rowError("tenants %q and %q share schema %q in pool %q: give each its own schema", owner, t.ID, t.Schema, t.Pool)
 }
 
 // scanPlace reads a row of the lookup table: pool, schema, role, as far as there are such columns.

@@ -47,7 +47,7 @@ func (r riskCheck) checkTimeline(ctx context.Context, p *Pool, db store.DB) {
 
 // asksSame tells whether other asks the same.
 func (t *TableConfig) asksSame(other *TableConfig) bool {
-	return other != nil && t.Pool == other.Pool && t.Query == other.Query && t.Move == other.Move
+	return other != nil && t.Pool == other.Pool && t.Query == other.Query && t.List == other.List && t.Move == other.Move
 }
 
 // checkTenants looks at these tenants of a pool.
@@ -117,22 +117,14 @@ func (r riskCheck) checkRoles(p *Pool, tenants []tenancy.Tenant) {
 	}
 }
 
-// checkTable has the lookup table's query described, which finds a table or a
-// column that does not exist before the first tenant is looked up.
+// checkTable finds what keeps the lookup table from being asked before the first tenant is looked up.
 func (r riskCheck) checkTable(ctx context.Context, p *Pool) {
 	table := r.tenants.Table
 	if table == nil || table.Pool != p.Name {
 		return
 	}
-	err := p.Tenants().do(ctx, func(c *pgx.Conn) (err error) {
-		for _, sql := range []string{table.Query, table.Move} {
-			if sql != "" && err == nil {
-				_, err = c.PgConn().Prepare(ctx, "", sql, nil)
-			}
-		}
-		return err
-	})
+	err := p.Tenants().do(ctx, func(c *pgx.Conn) error { return table.check(ctx, c) })
 	if err != nil && !errors.Is(err, context.Canceled) {
-		riskLog(p).Warn("tenants.table cannot be asked, so that its tenants are unknown; correct query and move, or make what they name", zap.Error(err))
+		riskLog(p).Warn("tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name", zap.Error(err))
 	}
 }

@@ -47,7 +47,7 @@ func TestStart_warns(t *testing.T) {
 	}{
 		"in order": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{}},
 		"with risks": {maxConns: 5, schema: "lost", role: "stranger", query: "SELECT pool FROM lost WHERE id = $1", warnings: map[string]map[string]any{
-			"tenants.table cannot be asked, so that its tenants are unknown; correct query and move, or make what they name":            {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
+			"tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name":            {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
 			"fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on":                          {},
 			"full_page_writes is off on this server: a crash of its machine can damage the database; turn it on":                        {},
 			"tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}, "statements": []any{"CREATE SCHEMA lost"}},
@@ -128,7 +128,7 @@ func TestApply_warns(t *testing.T) {
 		noSchema = "tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static"
 		noRole   = "tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them"
 		mighty   = "this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role"
-		noTable  = "tenants.table cannot be asked, so that its tenants are unknown; correct query and move, or make what they name"
+		noTable  = "tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name"
 	)
 	began := warningsOf(t, logs)
 	require.Contains(t, began, noSchema)
@@ -157,4 +157,30 @@ func TestApply_warns(t *testing.T) {
 	told(map[string]map[string]any{noSchema: {"count": int64(2), "schemas": []any{"lost", "nowhere"}, "statements": []any{"CREATE SCHEMA lost", "CREATE SCHEMA nowhere"}}, noRole: lacks("pattern")})
 	place("initech", "u", "stranger")
 	told(map[string]map[string]any{noRole: lacks("stranger")})
+}
+
+// Who may not ask the lookup table is told so at the start, and with each tenant, and what to execute.
+func TestAUserWhoMayNotAskTheTable(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	exec(t, dsn, "CREATE SCHEMA app; CREATE TABLE app.customer (id bigint, pool text); INSERT INTO app.customer VALUES (7, 'main')")
+	core, logs := observer.New(zapcore.WarnLevel)
+	c := withPools(map[string]string{"main": storetest.AsRuntime(dsn)})
+	c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT pool FROM app.customer WHERE id = $1", Cache: time.Nanosecond}
+	ask := func() error {
+		r, err := routing.New(c, zap.New(core))
+		require.NoError(t, err)
+		require.NoError(t, r.Start(t.Context()))
+		_, _, err = r.Resolve(t.Context(), "7")
+		require.NoError(t, r.Stop(t.Context()))
+		return err
+	}
+	const noTable = "tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name"
+	const grants = `GRANT USAGE ON SCHEMA app TO "tenure_test_app"; GRANT SELECT ON app.customer TO "tenure_test_app"`
+	const mend = "ERROR: permission denied for schema app (SQLSTATE 42501): execute in pool main, as its owner: " + grants
+	require.EqualError(t, ask(), `look tenant "7" up in pool main: `+mend)
+	require.Equal(t, mend, warningsOf(t, logs)[noTable]["error"])
+	exec(t, dsn, grants)
+	require.NoError(t, ask())
+	require.NotContains(t, warningsOf(t, logs), noTable)
 }

@@ -39,6 +39,7 @@ type Router struct {
 	tasks       tasks
 	stop        sync.Once
 	stopped     chan struct{} // closed when every connection is
+	started     atomic.Bool
 
 	verdict sync.Mutex // held while it is decided whether a pool comes into service
 
@@ -148,6 +149,7 @@ var errBadDSN = errors.New("its dsn cannot be read as a Postgres connection stri
 // do about each of them: this is more likely a mistake than an outage.
 func (r *Router) Start(ctx context.Context) error {
 	r.run, r.cancel = context.WithCancel(context.Background())
+	r.started.Store(true)
 	in := r.routes.Load()
 	pools := in.list()
 	pending, refused := r.verifyAll(ctx, pools, in)
@@ -166,6 +168,9 @@ func (r *Router) Start(ctx context.Context) error {
 	r.tasks.start(func() { r.timelines.Run(r.run) })
 	return nil
 }
+
+// Started tells whether Start was called: before, no pool is on its way into service, and Resolve waits in vain.
+func (r *Router) Started() bool { return r.started.Load() }
 
 // Stop closes every connection and waits for those that are in use. When ctx ends
 // first, they are closed as they are given back.
@@ -254,7 +259,7 @@ func (r *Router) Reroute(ctx context.Context, id tenancy.ID, pool string) error 
 	var tag pgconn.CommandTag
 	err := in.table.pool.Tenants().do(ctx, func(c *pgx.Conn) (err error) {
 		tag, err = c.Exec(ctx, in.table.cfg.Move, string(id), pool)
-		return err
+		return in.table.cfg.explain(err, c)
 	})
 	switch {
 	case err != nil:

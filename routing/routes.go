@@ -24,18 +24,28 @@ type schemaIn struct{ pool, schema string }
 
 // newRoutes prepares a configuration; spawn runs what nobody waits for.
 func newRoutes(cfg Config, pools map[string]*Pool, spawn func(func())) (*routes, error) {
-	r := &routes{cfg: cfg, pools: pools, owners: map[schemaIn]tenancy.ID{}}
-	for id, s := range cfg.Tenants.Static {
-		t, err := cfg.Tenants.place(id, s.Pool, s.Schema, s.Role)
-		if err != nil {
-			return nil, err
-		}
-		r.owners[schemaIn{t.Pool, t.Schema}] = id
+	owners, err := cfg.Tenants.owners()
+	if err != nil {
+		return nil, err
 	}
+	r := &routes{cfg: cfg, pools: pools, owners: owners}
 	if t := cfg.Tenants.Table; t != nil {
 		r.table = newLookupTable(cfg.Tenants, pools[t.Pool], r.owners, spawn)
 	}
 	return r, nil
+}
+
+// owners are whose schemas are, as tenants.static says.
+func (t TenantsConfig) owners() (map[schemaIn]tenancy.ID, error) {
+	owners := map[schemaIn]tenancy.ID{}
+	for id, s := range t.Static {
+		placed, err := t.place(id, s.Pool, s.Schema, s.Role)
+		if err != nil {
+			return nil, err
+		}
+		owners[schemaIn{placed.Pool, placed.Schema}] = id
+	}
+	return owners, nil
 }
 
 // list is the pools by name.
@@ -54,7 +64,7 @@ func (r *routes) resolve(ctx context.Context, id tenancy.ID) (tenancy.Tenant, *P
 	}
 	p, ok := r.pools[t.Pool]
 	if !ok {
-		return tenancy.Tenant{}, nil, rowError("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the row", id, t.Pool)
+		return tenancy.Tenant{}, nil, noSuchPool(t)
 	}
 	return r.followMoves(ctx, t, p)
 }
@@ -99,7 +109,7 @@ func (r *routes) followMoves(ctx context.Context, t tenancy.Tenant, p *Pool) (te
 // all tenants' jobs.
 func (p *Pool) admit(t tenancy.Tenant) (tenancy.Tenant, *Pool, error) {
 	if t.Role != "" && slices.Contains(p.latest.Load().users, t.Role) {
-		return tenancy.Tenant{}, nil, &RouteError{fmt.Errorf("tenant %q: its role %q is the user that nodes connect to pool %q as, which has all tenants' jobs: give the tenant another role, or have nodes connect as another user", t.ID, t.Role, p.Name)}
+		return tenancy.Tenant{}, nil, nodesRole(t)
 	}
 	return t, p, nil
 }

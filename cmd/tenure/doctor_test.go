@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"testing"
 
@@ -35,13 +34,23 @@ func TestDoctor(t *testing.T) {
 func TestDoctorOfACluster(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1")
-	f, err := os.OpenFile(b.path, os.O_APPEND|os.O_WRONLY, 0)
-	require.NoError(t, err)
-	_, err = f.WriteString("cluster: {bind: 127.0.0.1:0}\nconnections: {nodes: 2}\n")
-	require.NoError(t, errors.Join(err, f.Close()))
+	b.config("cluster: {bind: 127.0.0.1:0}\nconnections: {nodes: 2}\n")
 	b.sql("p1", `INSERT INTO tenure.node_session (session_id, node, member, state, expires_at)
 		SELECT gen_random_uuid(), 'n' || i, 'n' || i, 'live', clock_timestamp() + interval '1 hour' FROM generate_series(1, 2) AS i`)
 	r := b.run("doctor", "--within", "1m")
 	require.Contains(t, r.out, "1 pool was examined")
 	require.NotContains(t, r.out, "no cluster section")
+}
+
+// The doctor starts nothing, and asks the lookup table all the same.
+func TestDoctorOfALookupTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	b.config("  table: {pool: p1, query: \"SELECT 'p1' WHERE $1 = 'table'\"}\n")
+	b.sql("p1", "CREATE SCHEMA t; SELECT tenure.enqueue('table', 'k', '{}'), tenure.enqueue('nobody', 'k', '{}')")
+	r := b.run("doctor", "--within", "20s")
+	require.Contains(t, r.out, "1 tenant has jobs here, and no routing rule knows it: nobody")
+	require.NotContains(t, r.out, "tenants.table cannot be asked")
+	require.Contains(t, r.out, "1 pool was examined")
+	require.NotContains(t, r.out, "not wholly")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,6 +69,15 @@ func setup(t *testing.T, pools ...string) *bed {
 	}
 	require.NoError(t, os.WriteFile(b.path, []byte(text.String()), 0o600))
 	return b
+}
+
+// config adds to the end of the configuration, which is tenants.
+func (b *bed) config(text string) {
+	b.t.Helper()
+	f, err := os.OpenFile(b.path, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(b.t, err)
+	_, err = f.WriteString(text)
+	require.NoError(b.t, errors.Join(err, f.Close()))
 }
 
 // result is what a command left behind.

@@ -78,13 +78,6 @@ type Options struct {
 // Resolve is why a tenant's jobs find no way, tenancy.ErrUnknownTenant and *routing.RouteError among others; nil: they do.
 type Resolve func(ctx context.Context, id tenancy.ID) error
 
-// unknown are those of tenants that no rule knows.
-func (r Resolve) unknown(ctx context.Context, tenants []string) ([]string, error) {
-	return slices.DeleteFunc(slices.Clone(tenants), func(id string) bool {
-		return !errors.Is(r(ctx, tenancy.ID(id)), tenancy.ErrUnknownTenant)
-	}), nil
-}
-
 // Examine looks for what is wrong. It takes no longer than Within and a moment; what could not be
 // asked is a finding, too.
 func Examine(ctx context.Context, cfg config.Config, o Options) Examination {
@@ -100,8 +93,7 @@ func Examine(ctx context.Context, cfg config.Config, o Options) Examination {
 	pools := make([]*pool, len(names))
 	var group sync.WaitGroup
 	for i, name := range names {
-		pools[i] = &pool{name: name, cfg: cfg, open: cmp.Or(o.Open, longOpen), now: o.Now, resolve: o.Resolve}
-		pools[i].unrouted = pools[i].notInTable
+		pools[i] = &pool{name: name, cfg: cfg, open: cmp.Or(o.Open, longOpen), now: o.Now, resolve: o.Resolve, connects: true}
 		group.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, within)
 			defer cancel()
@@ -133,7 +125,7 @@ type Work struct{ pool *pool }
 
 // ExamineWork makes those checks of [Examine] that are about a pool's work, on a connection of the pool's.
 func ExamineWork(ctx context.Context, db store.Beginner, cfg config.Config, name string, resolve Resolve) (Work, error) {
-	p := &pool{name: name, cfg: cfg, open: longOpen, now: time.Now, unrouted: resolve.unknown, resolve: resolve}
+	p := &pool{name: name, cfg: cfg, open: longOpen, now: time.Now, resolve: resolve}
 	for _, c := range checks {
 		if !c.work {
 			continue
@@ -189,8 +181,7 @@ type pool struct {
 	open time.Duration // how long a transaction may be
 	now  func() time.Time
 
-	// unrouted are those of tenants, which are not static ones, that no routing rule knows.
-	unrouted func(context.Context, []string) ([]string, error)
+	connects bool    // it asks the lookup table on a connection of its own
 	resolve  Resolve // nil: there is nobody to ask
 
 	findings []Finding
@@ -247,6 +238,7 @@ func (p *pool) examine(ctx context.Context, within time.Duration) {
 		return
 	}
 	defer closeSoon(ctx, conn)
+	again := fmt.Sprintf("tenure doctor --within %v", 2*within)
 	p.whole = true
 	for _, c := range checks {
 		if c.ledger && p.lacking {
@@ -265,10 +257,10 @@ func (p *pool) examine(ctx context.Context, within time.Duration) {
 		p.whole = false
 		if ctx.Err() != nil {
 			p.add(Error, "connections", fmt.Sprintf("the database did not answer within %v; it was not asked everything, from %q on", within, c.name),
-				"it is slow or overloaded, and jobs wait for it", "tenure doctor --within 10s")
+				"it is slow or overloaded, and jobs wait for it", again)
 			return
 		}
-		p.add(Warning, c.name, "this could not be looked at", "what is wrong there stays unknown", "tenure doctor --within 10s")
+		p.add(Warning, c.name, "this could not be looked at", "what is wrong there stays unknown", again)
 		p.addSaid(err)
 		if conn.IsClosed() {
 			return
@@ -289,7 +281,7 @@ func (p *pool) connect(ctx context.Context, within time.Duration) (*pgx.Conn, er
 }
 
 // closeSoon is polite to a server that answers, and does not wait for another one.
-func closeSoon(ctx context.Context, conn *pgx.Conn) {
+func closeSoon(ctx context.Context, conn interface{ Close(context.Context) error }) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 100*time.Millisecond)
 	defer cancel()
 	_ = conn.Close(ctx)

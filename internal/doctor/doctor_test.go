@@ -351,7 +351,35 @@ func TestTenantsThatNobodyRoutesAreFound(t *testing.T) {
 	b.cfg.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT pool FROM public.customer WHERE id = $1"}
 	require.Contains(t, b.finding("1 tenant has jobs here, and no routing rule knows it: acmee").Mend, `tenure tenants reassign "acmee" --to TENANT`)
 	b.exec("DROP TABLE customer")
-	b.finding("tenants.table cannot be asked: ")
+	b.finding("tenants.table cannot be asked")
+}
+
+// The lookup table is looked at as nodes ask it, also while nobody has a job.
+func TestTheLookupTable(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	b := setup(t, dsn)
+	b.exec("CREATE SCHEMA app; CREATE TABLE app.customer AS SELECT 'globex' AS id, 'main' AS pool; GRANT USAGE ON SCHEMA public2 TO tenure_test_app")
+	b.cfg.Pools["main"] = routing.PoolConfig{DSN: storetest.AsRuntime(dsn)}
+	b.cfg.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT pool FROM app.customer WHERE id = $1"}
+	f := b.finding("tenants.table cannot be asked")
+	require.Equal(t, []any{doctor.Error, "tenants", "ERROR: permission denied for schema app (SQLSTATE 42501)"}, []any{f.Severity, f.Check, f.Said})
+	grants := func() {
+		t.Helper()
+		_, sql, ok := strings.Cut(b.finding("tenants.table cannot be asked").Mend, "execute in pool main, as its owner: ")
+		require.True(t, ok)
+		b.exec(sql)
+		b.lacks("tenants.table")
+	}
+	grants()
+	b.cfg.Tenants.Table.Move = "UPDATE app.customer SET pool = $2 WHERE id = $1"
+	grants()
+	b.cfg.Tenants.Table.List = "SELECT id FROM app.clients WHERE pool = $1"
+	require.Contains(t, b.finding("tenants.table cannot be asked").Said, `relation "app.clients" does not exist`)
+	b.cfg.Tenants.Table.List = ""
+
+	b.exec("INSERT INTO app.customer VALUES ('initech', 'gone'); SELECT tenure.enqueue('initech', 'known', '{}')")
+	b.finding(`tenant initech has jobs here, and its route cannot be used: tenants.table: tenant "initech" is routed to pool "gone"`)
 }
 
 // Days of finished jobs are tables: a subscriber needs to be told of them as of one, and who looks at all of them locks each.

@@ -217,67 +217,89 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	}
 	found = slices.DeleteFunc(found, func(id string) bool { _, static := p.cfg.Tenants.Static[tenancy.ID(id)]; return static })
 	found = found[:min(len(found), mostAsked)]
-	p.checkRefused(ctx, found)
-	if len(found) > 0 {
-		if found, err = p.unrouted(ctx, found); err != nil {
-			p.add(Error, "tenants", fmt.Sprintf("tenants.table cannot be asked: %v", err), "jobs of tenants that it alone knows do not run, and cannot be enqueued", "correct tenants.table, or look after the database of pool "+p.cfg.Tenants.Table.Pool)
-			return nil
+	why, err := p.askRoutes(ctx, found)
+	if err != nil {
+		mend := "correct tenants.table, or look after the database of pool " + p.cfg.Tenants.Table.Pool
+		if denied := (*routing.TableError)(nil); errors.As(err, &denied) {
+			err, mend = errors.Unwrap(denied), denied.Mend
 		}
+		p.add(Error, "tenants", "tenants.table cannot be asked", "jobs of tenants that it alone knows do not run, and cannot be enqueued", mend)
+		p.addSaid(err)
+		return nil
 	}
-	if len(found) > 0 {
-		p.add(Error, "jobs", fmt.Sprintf("%s jobs here, and no routing rule knows %s: %s", plural.Count(len(found), "tenant has", "tenants have"), plural.Which(len(found), "it", "them"), some(found)), "none of their jobs runs",
-			fmt.Sprintf("add them to tenants.static or to the table; or: tenure tenants reassign %q --to TENANT; or: tenure jobs cancel --tenant %q", found[0], found[0]))
-		p.about(About{Tenant: found[0]})
-	}
-	return nil
-}
-
-// checkRefused looks for tenants whose route cannot be used, such as two in one schema.
-func (p *pool) checkRefused(ctx context.Context, tenants []string) {
-	if p.resolve == nil {
-		return
-	}
+	var unknown []string
 	told := 0
-	for _, id := range tenants {
+	for _, id := range found {
 		var route *routing.RouteError
-		if err := p.resolve(ctx, tenancy.ID(id)); errors.As(err, &route) && told < mostListed {
+		switch {
+		case errors.Is(why[id], tenancy.ErrUnknownTenant):
+			unknown = append(unknown, id)
+		case errors.As(why[id], &route) && told < mostListed:
 			told++
 			p.add(Error, "jobs", fmt.Sprintf("tenant %s has jobs here, and its route cannot be used: %v", id, route), "none of its jobs runs", fmt.Sprintf("correct its route; or: tenure jobs cancel --tenant %q", id))
 			p.about(About{Tenant: id})
 		}
 	}
+	if len(unknown) > 0 {
+		p.add(Error, "jobs", fmt.Sprintf("%s jobs here, and no routing rule knows %s: %s", plural.Count(len(unknown), "tenant has", "tenants have"), plural.Which(len(unknown), "it", "them"), some(unknown)), "none of their jobs runs",
+			fmt.Sprintf("add them to tenants.static or to the table; or: tenure tenants reassign %q --to TENANT; or: tenure jobs cancel --tenant %q", unknown[0], unknown[0]))
+		p.about(About{Tenant: unknown[0]})
+	}
+	return nil
 }
 
-// mostAsked bounds how many tenants the lookup table is asked for, a query each.
+// askRoutes says why tenants, which are not static ones, find no way. An error means that the table cannot be asked: also of
+// its own pool, for nobody in particular.
+func (p *pool) askRoutes(ctx context.Context, tenants []string) (why map[string]error, err error) {
+	why = map[string]error{}
+	within := tableWithin
+	if until, ok := ctx.Deadline(); ok {
+		within = time.Until(until) / 2 // what comes after is to be looked at, too
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	switch table := p.cfg.Tenants.Table; {
+	case !p.connects:
+	case table == nil:
+		for _, id := range tenants {
+			why[id] = tenancy.ErrUnknownTenant
+		}
+	case len(tenants) > 0 || table.Pool == p.name:
+		if err := p.askTable(ctx, tenants, why); err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range tenants {
+		if p.resolve != nil && why[id] == nil { // which knows of moves, too
+			why[id] = p.resolve(ctx, tenancy.ID(id))
+		}
+	}
+	return why, nil
+}
+
+// mostAsked bounds how many tenants the lookup table is asked for.
 const mostAsked = 1000
 
-// notInTable are those of tenants that the lookup table, if there is one, does not know.
-func (p *pool) notInTable(ctx context.Context, tenants []string) (unknown []string, err error) {
-	table := p.cfg.Tenants.Table
-	if table == nil {
-		return tenants, nil
-	}
-	conn, err := (&pool{name: table.Pool, cfg: p.cfg}).connect(ctx, tableWithin)
+// askTable asks the lookup table as a node would.
+func (p *pool) askTable(ctx context.Context, tenants []string, why map[string]error) error {
+	table, err := p.cfg.Routing().ConnectTable(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer closeSoon(ctx, conn)
-	for _, id := range tenants {
-		rows, err := conn.Query(ctx, table.Query, id)
-		if err != nil {
-			return nil, err
-		}
-		known := rows.Next()
-		rows.Close()
-		if err := rows.Err(); err != nil {
-			return nil, err
-		}
-		if !known {
-			unknown = append(unknown, id)
-		}
+	defer closeSoon(ctx, table)
+	if err := table.Check(ctx); err != nil {
+		return err
 	}
-	return unknown, nil
+	ids := make([]tenancy.ID, len(tenants))
+	for i, id := range tenants {
+		ids[i] = tenancy.ID(id)
+	}
+	placed, err := table.Ask(ctx, ids)
+	for i, at := range placed {
+		why[tenants[i]] = at.Err
+	}
+	return err
 }
 
-// tableWithin bounds how long the database of the lookup table is waited for.
+// tableWithin bounds how long the database of the lookup table is waited for, if nothing else does.
 const tableWithin = 2 * time.Second

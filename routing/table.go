@@ -1,0 +1,173 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/tenancy"
+)
+
+// TableConn is tenants.table without a [Router], for who looks at it from outside. It is used by one goroutine.
+type TableConn struct {
+	cfg    Config
+	owners map[schemaIn]tenancy.ID
+	conn   *pgx.Conn
+}
+
+// ConnectTable connects to the database of tenants.table as the user whom nodes ask it as.
+func (c Config) ConnectTable(ctx context.Context) (*TableConn, error) {
+	owners, err := c.Tenants.owners()
+	if err != nil {
+		return nil, err
+	}
+	p := c.Pools[c.Tenants.Table.Pool]
+	dsn := p.DSN
+	if p.TenantDSN != "" {
+		dsn = p.TenantDSN
+	}
+	to, err := pgxpool.ParseConfig(dsn) // the others' settings are no parameters of a connection
+	if err != nil {
+		return nil, errBadDSN
+	}
+	if p.TenantDSN != "" { // a pooler may refuse parameters
+		to.ConnConfig.RuntimeParams = map[string]string{}
+	}
+	to.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // nothing is prepared, as a pooler may be between
+	conn, err := pgx.ConnectConfig(ctx, to.ConnConfig)
+	if err != nil {
+		return nil, store.Denied(c.Tenants.Table.Pool, to.ConnConfig, err)
+	}
+	return &TableConn{c, owners, conn}, nil
+}
+
+// Close closes the connection.
+func (t *TableConn) Close(ctx context.Context) error { return t.conn.Close(ctx) }
+
+// Check says what keeps the table's statements from being executed.
+func (t *TableConn) Check(ctx context.Context) error {
+	return t.cfg.Tenants.Table.check(ctx, t.conn)
+}
+
+// Placed is what the table says of a tenant: where it lives or, with an error, why it lives nowhere: tenancy.ErrUnknownTenant or a *RouteError.
+type Placed struct {
+	tenancy.Tenant
+	Err error
+}
+
+// Ask asks the table for tenants, all at once.
+func (t *TableConn) Ask(ctx context.Context, ids []tenancy.ID) (out []Placed, err error) {
+	batch := &pgx.Batch{}
+	for _, id := range ids {
+		batch.Queue(t.cfg.Tenants.Table.Query, string(id))
+	}
+	results := t.conn.SendBatch(ctx, batch)
+	defer func() { err = errors.Join(err, results.Close()) }()
+	for _, id := range ids {
+		rows, _ := results.Query() // its error is the rows', too
+		place, err := t.cfg.Tenants.readPlace(id, rows, t.owners)
+		if err == nil {
+			err = t.cfg.checkPlace(place)
+		}
+		if !isAnswer(err) {
+			return nil, t.cfg.Tenants.Table.explain(err, t.conn)
+		}
+		out = append(out, Placed{place, err})
+	}
+	return out, nil
+}
+
+// checkPlace refuses a place in no pool, and a role that nodes connect as.
+func (c Config) checkPlace(t tenancy.Tenant) error {
+	p, ok := c.Pools[t.Pool]
+	if !ok {
+		return noSuchPool(t)
+	}
+	if t.Role != "" && slices.Contains(usersOf(p.DSN, p.TenantDSN), t.Role) {
+		return nodesRole(t)
+	}
+	return nil
+}
+
+func noSuchPool(t tenancy.Tenant) error {
+	return rowError("tenant %q is routed to pool %q, which is not configured: add it under pools, or correct the row", t.ID, t.Pool)
+}
+
+func nodesRole(t tenancy.Tenant) error {
+	return &RouteError{fmt.Errorf("tenant %q: its role %q is the user that nodes connect to pool %q as, which has all tenants' jobs: give the tenant another role, or have nodes connect as another user", t.ID, t.Role, t.Pool)}
+}
+
+// check executes what only reads for NULL, which is no tenant and no pool, and has the rest explained: a description alone
+// would not say that the user may not. What fails on NULL alone is as the query wants it.
+func (t *TableConfig) check(ctx context.Context, c *pgx.Conn) error {
+	for _, sql := range []string{t.Query, t.List} {
+		if sql == "" {
+			continue
+		}
+		switch err := drain(c.Query(ctx, sql, nil)); {
+		case failsOnNull(err):
+			return nil // through a pooler, the transaction has failed
+		case err != nil:
+			return t.explain(err, c)
+		}
+	}
+	if t.Move == "" {
+		return nil
+	}
+	return t.explain(drain(c.Query(ctx, "EXPLAIN "+t.Move, nil, nil)), c)
+}
+
+func drain(rows pgx.Rows, _ error) error { // the error is the rows', too
+	rows.Close()
+	return rows.Err()
+}
+
+// failsOnNull tells whether an error is about data, or one that a function raises.
+func failsOnNull(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "P0"))
+}
+
+// fromTable finds the schema, if it is named, and the table that a query reads.
+var fromTable = regexp.MustCompile(`(?i)\bFROM\s+(?:ONLY\s+)?(?:([\w$]+|"[^"]+")\s*\.\s*)?([\w$]+|"[^"]+")\s*(\(?)`)
+
+// TableError says that a user may not execute the statements of tenants.table, and which SQL mends that.
+type TableError struct {
+	err  error
+	Mend string
+}
+
+// Error says both.
+func (e *TableError) Error() string { return fmt.Sprintf("%v: %s", e.err, e.Mend) }
+
+// Unwrap returns what the database said.
+func (e *TableError) Unwrap() error { return e.err }
+
+// explain makes a TableError of an error that says that a connection's user may not.
+func (t *TableConfig) explain(err error, c *pgx.Conn) error {
+	if !store.NoPrivilege(err) {
+		return err
+	}
+	user := pgx.Identifier{c.Config().User}.Sanitize()
+	rights := "SELECT"
+	if t.Move != "" {
+		rights += ", UPDATE"
+	}
+	grants := fmt.Sprintf("GRANT USAGE on the schema of what the query reads, and %s on the table or EXECUTE on the function, TO %s", rights, user)
+	if at := fromTable.FindStringSubmatch(t.Query); at != nil && at[3] == "" {
+		schema, table := at[1], at[2]
+		grants = fmt.Sprintf("GRANT %s ON %s TO %s", rights, table, user)
+		if schema != "" {
+			grants = fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT %s ON %[1]s.%[4]s TO %[2]s", schema, user, rights, table)
+		}
+	}
+	return &TableError{err, fmt.Sprintf("execute in pool %s, as its owner: %s", t.Pool, grants)}
+}

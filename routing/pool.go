@@ -33,6 +33,7 @@ type Pool struct {
 	conns       conns
 	timelines   *timeline.Table
 	forwards    forwards
+	roles       roles
 
 	watchDenied func() // has the router do so, of a pool in service
 }

@@ -184,3 +184,36 @@ func TestAUserWhoMayNotAskTheTable(t *testing.T) {
 	require.NoError(t, ask())
 	require.NotContains(t, warningsOf(t, logs), noTable)
 }
+
+// Nobody is advised to let nodes take the role of who may do anything: no tenant can have it.
+func TestARoleThatNoTenantCanHave(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	owner, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	exec(t, dsn, "CREATE SCHEMA t_acme")
+	core, logs := observer.New(zapcore.WarnLevel)
+	c := withPools(map[string]string{"main": storetest.AsRuntime(dsn)})
+	c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: "t_acme", Role: owner.User}}
+	c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT 'main', 't_' || $1, '" + owner.User + "' WHERE $1 = 'globex' UNION ALL SELECT 'main', 't_' || $1, 'nobody_is_called_so' WHERE $1 = 'initech'"}
+	r, err := routing.New(c, zap.New(core))
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context()))
+	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
+	requireUp(t, poolOf(t, r, "main"), 1)
+	warnings := warningsOf(t, logs)
+	require.Equal(t, []any{`role "` + owner.User + `" is a superuser`}, warnings["tenants have roles that no tenant can have, as these would keep nobody apart, so that their jobs fail; name other roles"]["roles"])
+	require.NotContains(t, warnings, "tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them")
+	for range 2 { // asked, and remembered
+		for _, id := range []tenancy.ID{"acme", "globex"} {
+			require.Eventually(t, func() bool {
+				_, _, err = r.Resolve(t.Context(), id)
+				return err != nil // else the database could not be asked in time
+			}, patience, time.Millisecond)
+			require.ErrorAs(t, err, new(*routing.RouteError))
+			require.EqualError(t, err, `tenant "`+string(id)+`": its role "`+owner.User+`" cannot be a tenant's in pool "main", as it would keep no tenants apart: it is a superuser: give the tenant another role`)
+		}
+		_, _, err = r.Resolve(t.Context(), "initech")
+		require.NoError(t, err, "whose role may be made")
+	}
+}

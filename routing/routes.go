@@ -96,7 +96,7 @@ func (r *routes) followMoves(ctx context.Context, t tenancy.Tenant, p *Pool) (te
 			if next == nil {
 				t.Pool = p.Name
 				t.Shared = r.cfg.sharedBy(t.ID, p.Name)
-				return p.admit(t)
+				return p.admit(ctx, t)
 			}
 			p = next
 		}
@@ -106,10 +106,17 @@ func (r *routes) followMoves(ctx context.Context, t tenancy.Tenant, p *Pool) (te
 }
 
 // admit refuses a tenant whose role is the user that the pool's connections are made as: its transactions would see
-// all tenants' jobs.
-func (p *Pool) admit(t tenancy.Tenant) (tenancy.Tenant, *Pool, error) {
-	if t.Role != "" && slices.Contains(p.latest.Load().users, t.Role) {
+// all tenants' jobs. So would those of other roles that nobody should let that user take.
+func (p *Pool) admit(ctx context.Context, t tenancy.Tenant) (tenancy.Tenant, *Pool, error) {
+	if t.Role == "" {
+		return t, p, nil
+	}
+	users := p.latest.Load().users
+	if slices.Contains(users, t.Role) {
 		return tenancy.Tenant{}, nil, nodesRole(t)
+	}
+	if why := p.roles.refusal(ctx, p, users, t.Role); why != "" {
+		return tenancy.Tenant{}, nil, &RouteError{fmt.Errorf("tenant %q: its role %q cannot be a tenant's in pool %q, as it would keep no tenants apart: it %s: give the tenant another role", t.ID, t.Role, p.Name, why)}
 	}
 	return t, p, nil
 }

@@ -176,6 +176,11 @@ func TestTenants(t *testing.T) {
 	b.cfg.Tenants.Static["globex"] = routing.TenantConfig{Pool: "main", Role: "no_such_role"}
 	require.Contains(t, b.finding("has no schema: globex").Mend, `CREATE SCHEMA "globex"`)
 	require.Contains(t, b.finding("does not exist").Mend, `CREATE ROLE "no_such_role"`)
+	user := b.db.Config().User
+	b.cfg.Pools["main"] = routing.PoolConfig{DSN: storetest.AsRuntime(b.cfg.Pools["main"].DSN)}
+	b.cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "main", Schema: "public2", Role: user}}
+	require.NotContains(t, b.finding(`role cannot be a tenant's, as it would keep nobody apart: role "`+user+`" is a superuser`).Mend, "GRANT")
+	b.lacks("no member of")
 }
 
 func TestClocks(t *testing.T) {

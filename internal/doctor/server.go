@@ -86,6 +86,10 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 		p.add(Error, "tenants", fmt.Sprintf("%s no schema: %s", plural.Count(n, "tenant has", "tenants have"), some(r.NoSchema)), fail,
 			fmt.Sprintf("CREATE SCHEMA %q; or correct tenants.static", r.NoSchema[0]))
 	}
+	if n := len(r.RefusedRoles); n > 0 {
+		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role cannot be a tenant's, as it would keep nobody apart", "roles cannot be tenants', as they would keep nobody apart"), some(r.RefusedRoles)), "jobs of these tenants fail",
+			"name other roles in tenants.static, or in the table")
+	}
 	if n := len(r.NoRole); n > 0 {
 		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role of a tenant does not exist, or the pool's user is no member of it", "roles of tenants do not exist, or the pool's user is no member of them"), some(r.NoRole)), fail,
 			fmt.Sprintf("CREATE ROLE %q, unless it exists; then: tenure migrate --pool %s --grants", r.NoRole[0], p.name))
@@ -98,7 +102,7 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 	}
 	if n := len(r.MightyRoles); n > 0 {
 		p.add(Warning, "tenants", fmt.Sprintf("%s row-level security: %s", plural.Count(n, "role of a tenant is a superuser or bypasses", "roles of tenants are superusers or bypass"), some(r.MightyRoles)), "they keep no tenants apart",
-			fmt.Sprintf("ALTER ROLE %q NOSUPERUSER NOBYPASSRLS", r.MightyRoles[0]))
+			fmt.Sprintf("give the tenant another role; or, if it is a tenant's alone: ALTER ROLE %q NOSUPERUSER NOBYPASSRLS", r.MightyRoles[0]))
 	}
 	if without && r.Mighty {
 		p.add(Warning, "tenants", "the pool's user is a superuser or bypasses row-level security, and tenants without a role run as that user", "handlers of one tenant may do anything to all others and to the server",

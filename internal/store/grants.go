@@ -32,17 +32,39 @@ func MissingGrants(ctx context.Context, db DB, user string, use Use) ([]string, 
 // than its tenant's data is refused: a user who may take it is as mighty as that.
 func MissingRoles(ctx context.Context, db DB, user string, tenants map[string]string) (missing []string, err error) {
 	var refused []error
-	_, err = list(ctx, db, "look for roles", func(row pgx.CollectableRow) (_ struct{}, err error) {
-		var role, statement, why string
-		if err = row.Scan(&role, &statement, &why); why != "" {
+	roles, err := rolesToTake(ctx, db, user, slices.Collect(maps.Values(tenants)))
+	for _, r := range roles {
+		if r.refusal != "" {
 			refused = append(refused, fmt.Errorf("role %q of tenant %q %s: it would keep no tenants apart, and is not given to user %q: name another role in tenants.static, or take that from it",
-				role, tenantOf(role, tenants), why, user))
+				r.name, tenantOf(r.name, tenants), r.refusal, user))
 		} else {
-			missing = append(missing, statement)
+			missing = append(missing, r.statement)
 		}
-		return struct{}{}, err
-	}, sqlGrantRoles, user, slices.Collect(maps.Values(tenants)))
+	}
 	return missing, errors.Join(append(refused, err)...)
+}
+
+// RefusedRoles says of which roles, that a user cannot take yet, it should not be able to for a tenant's sake, and why.
+// "" is the connection's own user.
+func RefusedRoles(ctx context.Context, db DB, user string, roles []string) (why map[string]string, err error) {
+	found, err := rolesToTake(ctx, db, user, roles)
+	why = map[string]string{}
+	for _, r := range found {
+		if r.refusal != "" {
+			why[r.name] = r.refusal
+		}
+	}
+	return why, err
+}
+
+// roleToTake is a role that a user cannot take yet: what would let it, and why that should not be.
+type roleToTake struct{ name, statement, refusal string }
+
+func rolesToTake(ctx context.Context, db DB, user string, roles []string) ([]roleToTake, error) {
+	return list(ctx, db, "look for roles", func(row pgx.CollectableRow) (r roleToTake, err error) {
+		err = row.Scan(&r.name, &r.statement, &r.refusal)
+		return r, err
+	}, sqlGrantRoles, nullable(user), roles)
 }
 
 func tenantOf(role string, tenants map[string]string) string {

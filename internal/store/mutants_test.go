@@ -339,8 +339,8 @@ RETURNING`,
 	{
 		Promise: "P6", Name: "nodes may become superusers for a tenant's sake",
 		File: "internal/store/grants.go", Func: "MissingRoles",
-		Old:  `why != "" {`,
-		New:  `why == "-" {`,
+		Old:  `r.refusal != "" {`,
+		New:  `r.refusal == "-" {`,
 		Test: "TestMightyRolesAreNotGranted",
 	},
 	{

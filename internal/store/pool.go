@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -42,6 +44,7 @@ type Risks struct {
 	NoSchema       []string // schemas that do not exist
 	MakeSchemas    []string // what would mend that
 	Mighty         bool     // the pool's user is a superuser, or bypasses row-level security
+	RefusedRoles   []string // roles that no tenant can have, and why; nothing else is said of their tenants
 	NoRole         []string // roles that do not exist, or that the pool's user is no member of
 	MakeRoles      []string // what would mend that
 	MightyRoles    []string // roles that are superusers, or bypass row-level security
@@ -66,6 +69,19 @@ func Server(ctx context.Context, db DB) (id string, connections int, installed f
 // LookForRisks asks a pool for its risks; schemas and, in the same order, roles are those
 // that its tenants are to have, "" being the pool's own user.
 func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks, err error) {
+	refused, err := RefusedRoles(ctx, db, "", roles)
+	if err != nil {
+		return r, err
+	}
+	for _, role := range slices.Sorted(maps.Keys(refused)) {
+		r.RefusedRoles = append(r.RefusedRoles, fmt.Sprintf("role %q %s", role, refused[role]))
+	}
+	schemas, roles = slices.Clone(schemas), slices.Clone(roles)
+	for i := len(roles) - 1; i >= 0 && len(refused) > 0; i-- {
+		if refused[roles[i]] != "" {
+			schemas, roles = slices.Delete(schemas, i, i+1), slices.Delete(roles, i, i+1)
+		}
+	}
 	err = db.QueryRow(ctx, sqlPoolRisks, schemas, roles).Scan(&r.Version, &r.FSync, &r.FullPageWrites, &r.Mighty, &r.NoSchema, &r.MakeSchemas, &r.NoRole, &r.MakeRoles, &r.MightyRoles, &r.NoUsage, &r.UsageGrants, &r.EnqueueGrants)
 	return r, explain(err, "look for risks")
 }

@@ -260,6 +260,9 @@ func (m *move) findHome(ctx context.Context) (*routing.Pool, error) {
 	case len(risks.NoSchema) == 0 && m.options.Hold:
 		m.reportStep("pool %s has a schema %q already: it must hold nothing that is older than the copy", m.to.Name, place.Schema)
 	}
+	if len(risks.RefusedRoles) > 0 {
+		return nil, refuse("%s there, and cannot be a tenant's: it would keep no tenants apart: name another role", risks.RefusedRoles[0])
+	}
 	if len(risks.NoRole) > 0 {
 		return nil, refuse("role %q does not exist there, or the pool's user is no member of it: create or grant it, and run this again", place.Role)
 	}

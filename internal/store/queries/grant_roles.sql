@@ -1,4 +1,4 @@
--- The statements that let the user $1 take roles that it cannot take yet; of $2, those that exist. Since
+-- The statements that let the user $1, NULL: the connection's own, take roles that it cannot take yet; of $2, those that exist. Since
 -- Postgres 16 it can be told that it does not have their rights all the time. refusal: why nobody should take
 -- that role for a tenant's sake, as it, or one that it can take in turn, has rights over more than a tenant's
 -- own data.
@@ -23,6 +23,6 @@ LEFT JOIN LATERAL (
            OR m.rolname IN ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files',
                             'pg_read_all_data', 'pg_write_all_data', 'pg_maintain', 'pg_signal_backend'))
     ORDER BY m.oid <> r.oid, m.rolname LIMIT 1) mighty ON true
-WHERE g.rolname = $1 AND r.rolname = ANY ($2::text[])
+WHERE g.rolname = coalesce($1, current_user) AND r.rolname = ANY ($2::text[])
   AND (r.oid = g.oid OR NOT pg_has_role(g.oid, r.oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END))
 ORDER BY r.rolname;

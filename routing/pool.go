@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +35,7 @@ type Pool struct {
 	timelines   *timeline.Table
 	forwards    forwards
 	roles       roles
+	noRole      sync.Once // for warnNoRole
 
 	watchDenied func() // has the router do so, of a pool in service
 }

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
@@ -105,17 +106,21 @@ func (r riskCheck) learnRoles(ctx context.Context, p *Pool, db store.DB, tenants
 	}
 }
 
-// checkRoles says what nothing protects where handlers run as the pool's own user.
+// checkRoles says what nothing protects where handlers run as the pool's own user. Which of the lookup table's
+// tenants do is not known before they are looked up.
 func (r riskCheck) checkRoles(p *Pool, tenants []tenancy.Tenant) {
-	without := r.tenants.Table != nil && r.tenants.Role == "" // unless the table says otherwise for each
-	for _, t := range tenants {
-		without = without || t.Role == ""
+	if slices.ContainsFunc(tenants, func(t tenancy.Tenant) bool { return t.Role == "" }) {
+		p.warnNoRole()
 	}
-	if without {
+}
+
+// warnNoRole is called for each tenant without a role, and says so once.
+func (p *Pool) warnNoRole() {
+	p.noRole.Do(func() {
 		riskLog(p).Warn("tenants without a role run as this pool's user: their schema is searched first, and nothing more keeps them apart. " +
 			"SQL that names another tenant's schema reaches its tables, and SQL that names schema tenure reaches all tenants' jobs, " +
-			"where LOCK TABLE stops the pool for as long as the transaction may take; set tenants.role unless you trust all their SQL")
-	}
+			"where LOCK TABLE stops the pool for as long as the transaction may take; set tenants.role, or name roles, unless you trust all their SQL")
+	})
 }
 
 // checkTable finds what keeps the lookup table from being asked before the first tenant is looked up.

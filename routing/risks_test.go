@@ -22,7 +22,7 @@ import (
 // schemaOnly names what nothing protects where tenants have no role.
 const schemaOnly = "tenants without a role run as this pool's user: their schema is searched first, and nothing more keeps them apart. " +
 	"SQL that names another tenant's schema reaches its tables, and SQL that names schema tenure reaches all tenants' jobs, " +
-	"where LOCK TABLE stops the pool for as long as the transaction may take; set tenants.role unless you trust all their SQL"
+	"where LOCK TABLE stops the pool for as long as the transaction may take; set tenants.role, or name roles, unless you trust all their SQL"
 
 // What keeps no pool out of service is told when it gets in, and nothing is told of
 // a pool in order.
@@ -215,5 +215,27 @@ func TestARoleThatNoTenantCanHave(t *testing.T) {
 		}
 		_, _, err = r.Resolve(t.Context(), "initech")
 		require.NoError(t, err, "whose role may be made")
+	}
+}
+
+// That a tenant runs as the pool's user is told when one does, and not of a table that has a role for each.
+func TestATableWithRoles(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	core, logs := observer.New(zapcore.WarnLevel)
+	c := withPools(map[string]string{"main": dsn})
+	c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT 'main', $1, CASE WHEN $1 = 'roled' THEN 'r' END"}
+	r, err := routing.New(c, zap.New(core))
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context()))
+	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
+	requireUp(t, poolOf(t, r, "main"), 1)
+	for _, step := range []struct {
+		tenant tenancy.ID
+		told   int
+	}{{"roled", 0}, {"bare", 1}, {"naked", 1}} {
+		_, _, err = r.Resolve(t.Context(), step.tenant)
+		require.NoError(t, err)
+		require.Equal(t, step.told, logs.FilterMessage(schemaOnly).Len(), step.tenant)
 	}
 }

@@ -109,6 +109,7 @@ func (r *routes) followMoves(ctx context.Context, t tenancy.Tenant, p *Pool) (te
 // all tenants' jobs. So would those of other roles that nobody should let that user take.
 func (p *Pool) admit(ctx context.Context, t tenancy.Tenant) (tenancy.Tenant, *Pool, error) {
 	if t.Role == "" {
+		p.warnNoRole()
 		return t, p, nil
 	}
 	users := p.latest.Load().users

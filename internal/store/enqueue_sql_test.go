@@ -205,6 +205,9 @@ func TestEnqueueIsForOnesOwnTenant(t *testing.T) {
 			_, err := c.conn.Exec(t.Context(), "SELECT tenure.enqueue($1::text, 'k')", pgx.QueryExecModeExec, tenant)
 			require.Equal(t, "42501", code(err), "%s for %s: %v", c.who, tenant, err)
 			require.ErrorContains(t, err, "may not enqueue for tenant "+tenant)
+			var pg *pgconn.PgError
+			require.ErrorAs(t, err, &pg)
+			require.Contains(t, pg.Hint, "INSERT INTO tenure.tenant_role VALUES (tenant, role)", "as nothing fills it from tenants.table")
 			err = pgx.BeginFunc(t.Context(), c.conn, func(tx pgx.Tx) error {
 				_, _, err := store.Enqueue(t.Context(), store.OnTx(tx), 1, &store.NewJob{Tenant: tenant, Queue: "q", Kind: "k", Payload: []byte("1")})
 				require.ErrorIs(t, err, store.ErrNotAllowed)

@@ -10,7 +10,8 @@ BEGIN
         RAISE EXCEPTION 'role % may not enqueue for tenant %', caller, tenant
             USING ERRCODE = 'insufficient_privilege',
                   HINT = CASE WHEN tenure.calls_itself(caller)
-                      THEN 'Which role is a tenant''s stands in tenure.tenant_role, which tenure migrate --grants fills from the configuration.'
+                      THEN 'Which role is a tenant''s stands in tenure.tenant_role, which tenure migrate --grants fills from tenants.static and the pattern tenants.role. '
+                           'For one that only tenants.table names, execute as the ledger''s owner or a node''s user: INSERT INTO tenure.tenant_role VALUES (tenant, role).'
                       ELSE 'A function, trigger or view that the statement did not write itself enqueues for the tenant whose role executes it. '
                            'To enqueue for others, make it a function with SECURITY DEFINER, and its owner another user than this one, who may. '
                            'In a statement that makes the call itself, write it before dollar quotes, comments within comments, and literals with a backslash.' END;

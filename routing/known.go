@@ -55,20 +55,27 @@ func (l *lookupTable) list(ctx context.Context, pool string) (ids []tenancy.ID, 
 		return nil, err
 	}
 	err = l.pool.Tenants().do(ctx, func(c *pgx.Conn) error {
-		rows, _ := c.Query(ctx, l.cfg.List, pool) // its error is the rows', too
-		defer rows.Close()
-		for rows.Next() && len(ids) < MaxKnown {
-			var id string
-			if err := rows.Scan(&id); err != nil {
-				return err
-			}
-			ids = append(ids, tenancy.ID(id))
-		}
-		rows.Close()
-		return l.cfg.explain(rows.Err(), c)
+		ids, err = l.cfg.list(ctx, c, pool)
+		return err
 	})
+	return ids, err
+}
+
+// list is one query, of MaxKnown tenants at most.
+func (t *TableConfig) list(ctx context.Context, c *pgx.Conn, pool string) (ids []tenancy.ID, err error) {
+	rows, _ := c.Query(ctx, t.List, pool) // its error is the rows', too
+	defer rows.Close()
+	for err == nil && rows.Next() && len(ids) < MaxKnown {
+		var id string
+		err = rows.Scan(&id)
+		ids = append(ids, tenancy.ID(id))
+	}
+	rows.Close()
+	if err == nil {
+		err = rows.Err()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("tenants.table.list for pool %s: %w", pool, err)
+		return nil, fmt.Errorf("tenants.table.list for pool %s: %w", pool, t.explain(err, c))
 	}
 	return ids, nil
 }

@@ -57,6 +57,14 @@ func (t *TableConn) Check(ctx context.Context) error {
 	return t.cfg.Tenants.Table.check(ctx, t.conn)
 }
 
+// List asks the table who lives in a pool; none: it cannot be asked that.
+func (t *TableConn) List(ctx context.Context, pool string) ([]tenancy.ID, error) {
+	if t.cfg.Tenants.Table.List == "" {
+		return nil, nil
+	}
+	return t.cfg.Tenants.Table.list(ctx, t.conn, pool)
+}
+
 // Placed is what the table says of a tenant: where it lives or, with an error, why it lives nowhere: tenancy.ErrUnknownTenant or a *RouteError.
 type Placed struct {
 	tenancy.Tenant
@@ -80,6 +88,7 @@ func (t *TableConn) Ask(ctx context.Context, ids []tenancy.ID) (out []Placed, er
 		if !isAnswer(err) {
 			return nil, t.cfg.Tenants.Table.explain(err, t.conn)
 		}
+		place.ID = id
 		out = append(out, Placed{place, err})
 	}
 	return out, nil

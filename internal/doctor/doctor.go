@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -181,8 +182,9 @@ type pool struct {
 	open time.Duration // how long a transaction may be
 	now  func() time.Time
 
-	connects bool    // it asks the lookup table on a connection of its own
-	resolve  Resolve // nil: there is nobody to ask
+	connects bool             // it asks the lookup table on a connection of its own
+	resolve  Resolve          // nil: there is nobody to ask
+	placed   []routing.Placed // what the lookup table says of tenants here
 
 	findings []Finding
 	whole    bool

@@ -387,6 +387,23 @@ func TestTheLookupTable(t *testing.T) {
 	b.finding(`tenant initech has jobs here, and its route cannot be used: tenants.table: tenant "initech" is routed to pool "gone"`)
 }
 
+// All rows that the table lists are looked at, whoever has jobs: no process alone sees that two tenants share a schema.
+func TestRowsOfTheLookupTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.cfg.Tenants.Static["acme"] = routing.TenantConfig{Pool: "main", Schema: "public2", Role: "tenure_test_app"}
+	b.exec("CREATE SCHEMA shared; GRANT USAGE ON SCHEMA shared, public2 TO tenure_test_app; CREATE TABLE customer (id text, schema text, role text)")
+	b.exec("INSERT INTO customer VALUES ('a', 'public2', NULL), ('b', 'shared', 'tenure_test_app'), ('c', 'shared', 'tenure_test_app'), ('d', 'nowhere', 'tenure_test_app'), ('acme', 'shared', NULL)")
+	b.cfg.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT 'main', schema, role FROM public.customer WHERE id = $1", List: "SELECT id FROM public.customer WHERE $1 = 'main' ORDER BY id"}
+	require.Contains(t, b.finding(`tenants "b" and "c" of tenants.table share schema "shared"`).Mend, "UNIQUE")
+	b.finding(`the row of tenant a cannot be used: tenants.table: tenants "acme" and "a" share schema "public2" in pool "main"`)
+	require.Contains(t, b.finding("1 tenant has no schema: nowhere").Mend, "or the table")
+	b.lacks("tenants without a role") // they have roles, or are refused
+	b.exec("UPDATE customer SET schema = 'alone', role = NULL WHERE id = 'c'")
+	b.lacks("share schema \"shared\"")
+	b.finding("tenants without a role")
+}
+
 // Days of finished jobs are tables: a subscriber needs to be told of them as of one, and who looks at all of them locks each.
 func TestManyDays(t *testing.T) {
 	t.Parallel()

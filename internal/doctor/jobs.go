@@ -277,10 +277,10 @@ func (p *pool) askRoutes(ctx context.Context, tenants []string) (why map[string]
 	return why, nil
 }
 
-// mostAsked bounds how many tenants the lookup table is asked for.
+// mostAsked bounds how many tenants the lookup table is asked for at a time.
 const mostAsked = 1000
 
-// askTable asks the lookup table as a node would.
+// askTable asks the lookup table as a node would for these tenants, and for those that it lists here.
 func (p *pool) askTable(ctx context.Context, tenants []string, why map[string]error) error {
 	table, err := p.cfg.Routing().ConnectTable(ctx)
 	if err != nil {
@@ -290,15 +290,66 @@ func (p *pool) askTable(ctx context.Context, tenants []string, why map[string]er
 	if err := table.Check(ctx); err != nil {
 		return err
 	}
-	ids := make([]tenancy.ID, len(tenants))
-	for i, id := range tenants {
-		ids[i] = tenancy.ID(id)
+	listed, err := table.List(ctx, p.name)
+	if err != nil {
+		return err
 	}
-	placed, err := table.Ask(ctx, ids)
-	for i, at := range placed {
-		why[tenants[i]] = at.Err
+	asked := map[tenancy.ID]bool{}
+	ids := []tenancy.ID{} // those with jobs first, which must be answered
+	for _, id := range tenants {
+		asked[tenancy.ID(id)] = true
+		ids = append(ids, tenancy.ID(id))
 	}
-	return err
+	for _, id := range listed {
+		if _, static := p.cfg.Tenants.Static[id]; !static && !asked[id] {
+			asked[id] = true
+			ids = append(ids, id)
+		}
+	}
+	for some := range slices.Chunk(ids, mostAsked) {
+		placed, err := table.Ask(ctx, some)
+		if err != nil && len(p.placed) >= len(tenants) && ctx.Err() != nil {
+			p.add(Note, "tenants", fmt.Sprintf("of %d tenants here that tenants.table knows, there was time to look at %d", len(ids), len(p.placed)), "what is wrong with the others' rows stays unknown", "tenure doctor --within 1m")
+			break
+		}
+		if err != nil {
+			return err
+		}
+		p.placed = append(p.placed, placed...)
+	}
+	for i := range tenants {
+		why[tenants[i]] = p.placed[i].Err
+	}
+	p.checkRows(p.placed[len(tenants):])
+	return nil
+}
+
+// checkRows looks for tenants that share a schema, and for rows, of tenants without jobs, that are of no use.
+func (p *pool) checkRows(idle []routing.Placed) {
+	told := 0
+	for _, at := range idle {
+		var route *routing.RouteError
+		if errors.As(at.Err, &route) && told < mostListed {
+			told++
+			p.add(Error, "tenants", fmt.Sprintf("the row of tenant %s cannot be used: %v", at.ID, route), "nothing can be enqueued for it", "correct its row")
+			p.about(About{Tenant: string(at.ID)})
+		}
+	}
+	owners := map[string]tenancy.ID{}
+	told = 0
+	for _, at := range p.placed {
+		owner, taken := owners[at.Schema]
+		switch {
+		case at.Err != nil || at.Pool != p.name:
+		case !taken:
+			owners[at.Schema] = at.ID
+		case told < mostListed:
+			told++
+			p.add(Error, "tenants", fmt.Sprintf("tenants %q and %q of tenants.table share schema %q", owner, at.ID, at.Schema), "each reads and changes the other's data: a process refuses only the one that it looks up after the other",
+				"give each its own schema, and the table a UNIQUE index on its pool and schema")
+			p.about(About{Tenant: string(at.ID)})
+		}
+	}
 }
 
 // tableWithin bounds how long the database of the lookup table is waited for, if nothing else does.

@@ -68,12 +68,18 @@ func (p *pool) checkLedger(ctx context.Context, db store.DB) error {
 	return err
 }
 
-// checkTenants looks at the schemas and roles of those tenants that the configuration lists, and
-// at the risks of the server.
+// checkTenants looks at the schemas and roles of those tenants that the configuration lists, or that the
+// lookup table was asked for, and at the risks of the server.
 func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 	var schemas, roles []string
-	without := p.cfg.Tenants.Table != nil && p.cfg.Tenants.Role == ""
-	for _, t := range p.cfg.Routing().TenantsOf(p.name) {
+	without := false
+	tenants := p.cfg.Routing().TenantsOf(p.name)
+	for _, at := range p.placed {
+		if at.Err == nil && at.Pool == p.name {
+			tenants = append(tenants, at.Tenant)
+		}
+	}
+	for _, t := range tenants {
 		schemas, roles = append(schemas, t.Schema), append(roles, t.Role)
 		without = without || t.Role == ""
 	}
@@ -84,15 +90,18 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 	const fail = "jobs of these tenants that touch their data fail"
 	if n := len(r.NoSchema); n > 0 {
 		p.add(Error, "tenants", fmt.Sprintf("%s no schema: %s", plural.Count(n, "tenant has", "tenants have"), some(r.NoSchema)), fail,
-			fmt.Sprintf("CREATE SCHEMA %q; or correct tenants.static", r.NoSchema[0]))
+			fmt.Sprintf("CREATE SCHEMA %q; or correct tenants.static, or the table", r.NoSchema[0]))
 	}
 	if n := len(r.RefusedRoles); n > 0 {
 		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role cannot be a tenant's, as it would keep nobody apart", "roles cannot be tenants', as they would keep nobody apart"), some(r.RefusedRoles)), "jobs of these tenants fail",
 			"name other roles in tenants.static, or in the table")
 	}
 	if n := len(r.NoRole); n > 0 {
-		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role of a tenant does not exist, or the pool's user is no member of it", "roles of tenants do not exist, or the pool's user is no member of them"), some(r.NoRole)), fail,
-			fmt.Sprintf("CREATE ROLE %q, unless it exists; then: tenure migrate --pool %s --grants", r.NoRole[0], p.name))
+		mend := fmt.Sprintf("CREATE ROLE %q, unless it exists; then: tenure migrate --pool %s --grants", r.NoRole[0], p.name)
+		if len(p.placed) > 0 {
+			mend += ", which looks after tenants.static; for the table's: " + r.MakeRoles[0]
+		}
+		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role of a tenant does not exist, or the pool's user is no member of it", "roles of tenants do not exist, or the pool's user is no member of them"), some(r.NoRole)), fail, mend)
 	}
 	if n := len(r.NoUsage); n > 0 {
 		p.add(Error, "privileges", fmt.Sprintf("%s may not use %s: %s", plural.Count(n, "role, or user where a tenant has none,", "roles, or users where tenants have none,"), plural.Which(n, "its schema", "their schemas"), some(r.NoUsage)), fail, strings.Join(r.UsageGrants, "; "))

@@ -194,7 +194,7 @@ func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router
 	}
 	guard := access.NewGuard(rules)
 	guard.Log = s.log
-	return &Node{cfg: cfg, guard: guard, reloader: &reloader{started: cfg, router: r, cluster: c, cipher: s.reloaded(cipher), log: s.log, lock: newReloadLock()}, router: r, cluster: c, manager: m, workers: w, registry: registry, gatherer: own, client: client, configPaused: cfg.Execution.Paused, onReload: s.onReload, log: s.log}, nil
+	return &Node{cfg: cfg, guard: guard, reloader: &reloader{started: cfg, node: true, router: r, cluster: c, cipher: s.reloaded(cipher), log: s.log, lock: newReloadLock()}, router: r, cluster: c, manager: m, workers: w, registry: registry, gatherer: own, client: client, configPaused: cfg.Execution.Paused, onReload: s.onReload, log: s.log}, nil
 }
 
 func buildInfo(version string) prometheus.Collector {

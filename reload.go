@@ -24,18 +24,21 @@ import (
 type Reloaded struct {
 	Added   []string `json:"pools_added,omitempty"`   // pools that came into service, or will when their database answers
 	Removed []string `json:"pools_removed,omitempty"` // pools that are being left; one whose settings changed is in both lists
+	Applied []string `json:"applied,omitempty"`       // sections and settings that differ from what was in force, and are in force now
 	Later   []string `json:"after_restart,omitempty"` // sections that differ and take effect when the node is started again
 }
 
 // reloader puts configurations into force, one at a time.
 type reloader struct {
 	started config.Config // what the process was started with
+	node    bool          // it is a node; else a client, which takes over less
 	router  *routing.Router
 	cluster *membership.Cluster
 	cipher  *encryption.Cipher // whose keys are the configuration's; nil: there is none
 	log     *zap.Logger
 
-	lock reloadLock // held during a reload
+	lock    reloadLock     // held during a reload
+	current *config.Config // guarded by lock; what is in force; nil: started
 }
 
 // reloadLock is a mutex that is waited for no longer than a context lasts.
@@ -70,8 +73,10 @@ func (r *reloader) applyConfig(ctx context.Context, cfg config.Config, then func
 	if r.cipher != nil {
 		r.cipher.Replace(cfg.Encryption.Ring(), cfg.Encryption.Kinds...)
 	}
-	done := Reloaded{Added: process.PoolNames(change.Added), Removed: process.PoolNames(change.Removed), Later: r.sectionsForLater(cfg)}
+	done := Reloaded{Added: process.PoolNames(change.Added), Removed: process.PoolNames(change.Removed), Applied: r.sectionsApplied(cfg), Later: r.sectionsForLater(cfg)}
+	r.current = &cfg
 	if cfg.Cluster != nil && r.cluster.SetKeys(cfg.Cluster.Keys) {
+		done.Applied = append(done.Applied, "cluster.keys")
 		r.log.Info("the keys of gossip changed", zap.Int("keys", len(cfg.Cluster.Keys)))
 	}
 	r.cluster.SetPools(process.PoolNames(r.router.Pools()))
@@ -79,10 +84,39 @@ func (r *reloader) applyConfig(ctx context.Context, cfg config.Config, then func
 	if len(done.Added)+len(done.Removed) > 0 {
 		r.log.Info("pools changed", zap.Strings("added", done.Added), zap.Strings("removed", done.Removed))
 	}
+	if len(done.Applied) > 0 {
+		r.log.Info("the configuration changed", zap.Strings("in", done.Applied))
+	}
 	if len(done.Later) > 0 {
 		r.log.Warn("some changes of the configuration take effect when the node is started again", zap.Strings("sections", done.Later))
 	}
 	return done, nil
+}
+
+// sectionsApplied are those that differ from what is in force in what changes at once, but for whole pools and the keys
+// of gossip.
+func (r *reloader) sectionsApplied(cfg config.Config) (applied []string) {
+	old := cmp.Or(r.current, &r.started)
+	pools := maps.Clone(cfg.Pools) // without those that came or went
+	maps.DeleteFunc(pools, func(name string, _ routing.PoolConfig) bool { _, ok := old.Pools[name]; return !ok })
+	before := maps.Clone(old.Pools)
+	maps.DeleteFunc(before, func(name string, _ routing.PoolConfig) bool { _, ok := cfg.Pools[name]; return !ok })
+	for _, section := range []struct {
+		name     string
+		old, new any
+		here     bool
+	}{
+		{"pools", before, pools, true}, {"tenants", old.Tenants, cfg.Tenants, true}, {"encryption", old.Encryption, cfg.Encryption, r.cipher != nil},
+		{"schedules", old.Schedules, cfg.Schedules, r.node}, {"limits", old.Limits, cfg.Limits, r.node},
+		{"acquire.queues", old.Acquire.Queues, cfg.Acquire.Queues, r.node}, {"execution.paused", old.Execution.Paused, cfg.Execution.Paused, r.node},
+		{"node.tokens", old.Node.Tokens, cfg.Node.Tokens, r.node}, {"node.trusted_proxies", old.Node.TrustedProxies, cfg.Node.TrustedProxies, r.node},
+		{"node.oidc", old.Node.OIDC, cfg.Node.OIDC, r.node},
+	} {
+		if section.here && !reflect.DeepEqual(section.old, section.new) {
+			applied = append(applied, section.name)
+		}
+	}
+	return applied
 }
 
 // sectionsForLater are those that differ from what the process was started with in what does not

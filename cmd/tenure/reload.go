@@ -87,8 +87,11 @@ func (r reloadAnswer) summary() string {
 	if len(r.Removed) > 0 {
 		parts = append(parts, "pools removed: "+strings.Join(r.Removed, ", "))
 	}
+	if len(r.Applied) > 0 {
+		parts = append(parts, "changed: "+strings.Join(r.Applied, ", "))
+	}
 	if len(parts) == 0 {
-		parts = append(parts, "pools unchanged")
+		parts = append(parts, "nothing changed since the node read its configuration last")
 	}
 	if len(r.Later) > 0 {
 		parts = append(parts, "after a restart: "+strings.Join(r.Later, ", "))

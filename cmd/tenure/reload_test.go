@@ -57,9 +57,9 @@ func TestReload(t *testing.T) {
 	})
 	cmd, l := b.process()
 
-	require.Equal(t, "pools unchanged\n", b.ok("reload"))
+	require.Equal(t, "nothing changed since the node read its configuration last\n", b.ok("reload"))
 	b.rewrite(func(string) string { return both })
-	require.Equal(t, "pools added: p2\n", b.ok("reload"))
+	require.Equal(t, "pools added: p2; changed: tenants\n", b.ok("reload"))
 	l.until("pools changed")
 	id := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P2")
 	b.reaches(id, "retrying") // there is no schema t

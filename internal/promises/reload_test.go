@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/faultproxy"
@@ -338,6 +339,15 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	done, err = n.Reload(t.Context(), later)
 	require.NoError(t, err)
 	require.Equal(t, []string{"connections", "execution"}, done.Later)
+	require.Empty(t, done.Applied)
+
+	later.Schedules = map[string]acquisition.ScheduleConfig{"close": {EveryTenant: true, Kind: "plain", Rule: "0 2 * * *"}}
+	later.Limits.Kinds = map[string]acquisition.LimitConfig{"plain": {MaxRunning: 4}}
+	for _, want := range [][]string{{"schedules", "limits"}, nil} { // and then it is in force
+		done, err = n.Reload(t.Context(), later)
+		require.NoError(t, err)
+		require.Equal(t, want, done.Applied)
+	}
 }
 
 // A frozen pool claims nothing, and goes on when it is thawed.
@@ -385,7 +395,7 @@ func TestAClientIsReloaded(t *testing.T) {
 
 	done, err := c.Reload(t.Context(), both)
 	require.NoError(t, err)
-	require.Equal(t, tenure.Reloaded{Added: []string{"p2"}}, done)
+	require.Equal(t, tenure.Reloaded{Added: []string{"p2"}, Applied: []string{"tenants"}}, done)
 	require.NoError(t, enqueue(1))
 	b.eventually(1, "p2", "SELECT count(*) FROM tenure.completed_job")
 	connected := func() int {
@@ -399,7 +409,7 @@ func TestAClientIsReloaded(t *testing.T) {
 	other = without(other, "p2")
 	done, err = c.Reload(t.Context(), other)
 	require.NoError(t, err)
-	require.Equal(t, tenure.Reloaded{Removed: []string{"p2"}, Later: []string{"execution"}}, done)
+	require.Equal(t, tenure.Reloaded{Removed: []string{"p2"}, Applied: []string{"tenants"}, Later: []string{"execution"}}, done)
 	require.ErrorIs(t, enqueue(2), tenancy.ErrUnknownTenant)
 	require.Eventually(t, func() bool { return connected() == 0 }, patience, 10*time.Millisecond)
 	other.Pools = nil

@@ -182,15 +182,16 @@ type TenantStatus struct {
 	Weight int
 }
 
-// List lists the tenants of every pool: those that the configuration lists, those
-// with unfinished jobs, and those that were frozen or moved, or have a weight.
+// List lists the tenants of every pool: those that the configuration or tenants.table.list
+// lists, those with unfinished jobs, and those that were frozen or moved, or have a weight. Of a
+// list, it is ten thousand of a pool at most.
 func (o *Tenants) List(ctx context.Context) ([]TenantStatus, error) {
 	out, err := routing.AskEach(ctx, o.proc.Router.Pools(), process.AnswerWithin, o.listIn)
 	slices.SortStableFunc(out, func(a, b TenantStatus) int { return strings.Compare(string(a.Tenant), string(b.Tenant)) })
 	return out, err
 }
 
-// maxTenants bounds how many tenants with jobs are looked for in one pool.
+// maxTenants bounds how many tenants with jobs, and how many that the lookup table lists, are looked for in one pool.
 const maxTenants = 10_000
 
 func (o *Tenants) listIn(ctx context.Context, p *routing.Pool) ([]TenantStatus, error) {
@@ -244,7 +245,11 @@ func (o *Tenants) listIn(ctx context.Context, p *routing.Pool) ([]TenantStatus, 
 			add(id, store.TenantActive, "")
 		}
 	}
-	return out, nil
+	listed, err := o.proc.Router.ListedByTable(ctx, p)
+	for _, id := range listed[:min(len(listed), maxTenants)] { // whom to look up one by one would take too long
+		add(id, store.TenantActive, "")
+	}
+	return out, err
 }
 
 // Explain says why a tenant's work waits: the first true reason, as the ledger of its pool has

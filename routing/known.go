@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -38,11 +39,20 @@ func (r *Router) Known(ctx context.Context, p *Pool) (ids []tenancy.ID, err erro
 		}
 	}
 	ids = append(ids, r.Listed()...)
-	if r.ListsTenants() {
-		var listed []tenancy.ID
-		listed, err = r.routes.Load().table.list(ctx, p.Name)
-		ids = append(ids, listed...)
+	listed, err := r.ListedByTable(ctx, p)
+	return append(ids, listed...), err
+}
+
+// ListedByTable are the tenants that tenants.table.list names for a pool, in order, without those that tenants.static
+// places; none if it is not configured.
+func (r *Router) ListedByTable(ctx context.Context, p *Pool) ([]tenancy.ID, error) {
+	in := r.routes.Load()
+	if !r.ListsTenants() {
+		return nil, nil
 	}
+	ids, err := in.table.list(ctx, p.Name)
+	ids = slices.DeleteFunc(ids, func(id tenancy.ID) bool { _, static := in.cfg.Tenants.Static[id]; return static })
+	slices.Sort(ids)
 	return ids, err
 }
 

@@ -384,8 +384,8 @@ func printFindings(w io.Writer, e operate.Examination) error {
 var tenantCommands = []spec{
 	{
 		name: "tenants list", short: "List the tenants of every pool", forms: list("/tenants"),
-		long: "Lists the tenants under tenants.static, those with unfinished jobs, and those that were\n" +
-			"frozen or moved, or have a weight. States: active, frozen, moving (about to move to the other pool), held\n" +
+		long: "Lists the tenants under tenants.static, those that tenants.table.list names, those with unfinished\n" +
+			"jobs, and those that were frozen or moved, or have a weight. States: active, frozen, moving (about to move to the other pool), held\n" +
 			"(moving, while its own data is being copied), moved (lives in the other pool), arriving\n" +
 			"(about to come from it), stray (lives elsewhere, but has jobs here that do not run;\n" +
 			"move it to where it lives), and unknown: has jobs here, but no routing rule knows it.",

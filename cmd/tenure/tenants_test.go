@@ -45,6 +45,16 @@ func TestTenantsMove(t *testing.T) {
 	require.Empty(t, r.out)
 }
 
+// Tenants that the application's table lists are shown like those of the configuration, also while they have nothing to do.
+func TestTenantsOfTheTableAreListed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	b.config("  table: {pool: p1, query: \"SELECT 'p2' WHERE $1 IN ('idle', 'busy')\", list: \"SELECT unnest('{idle,busy,P1}'::text[]) WHERE $1 = 'p2'\"}\n")
+	b.enqueue("k", "{}", "--tenant", "busy")
+	require.Equal(t, [][]string{{"P1", "p1", "active", "1", "-"}, {"P2", "p2", "active", "1", "-"}, {"busy", "p2", "active", "1", "-"}, {"idle", "p2", "active", "1", "-"}},
+		rows(b.ok("tenants", "list")), "and P1 lives where tenants.static says")
+}
+
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1", "p2")

@@ -38,6 +38,7 @@ func (c Config) ConnectTable(ctx context.Context) (*TableConn, error) {
 	if err != nil {
 		return nil, errBadDSN
 	}
+	to.ConnConfig.RuntimeParams["application_name"] = "tenure doctor"
 	if p.TenantDSN != "" { // a pooler may refuse parameters
 		to.ConnConfig.RuntimeParams = map[string]string{}
 	}
@@ -78,7 +79,11 @@ func (t *TableConn) Ask(ctx context.Context, ids []tenancy.ID) (out []Placed, er
 		batch.Queue(t.cfg.Tenants.Table.Query, string(id))
 	}
 	results := t.conn.SendBatch(ctx, batch)
-	defer func() { err = errors.Join(err, results.Close()) }()
+	defer func() {
+		if closed := results.Close(); err == nil { // else it says the same
+			err = closed
+		}
+	}()
 	for _, id := range ids {
 		rows, _ := results.Query() // its error is the rows', too
 		place, err := t.cfg.Tenants.readPlace(id, rows, t.owners)

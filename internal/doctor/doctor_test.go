@@ -385,6 +385,8 @@ func TestTheLookupTable(t *testing.T) {
 
 	b.exec("INSERT INTO app.customer VALUES ('initech', 'gone'); SELECT tenure.enqueue('initech', 'known', '{}')")
 	b.finding(`tenant initech has jobs here, and its route cannot be used: tenants.table: tenant "initech" is routed to pool "gone"`)
+	b.cfg.Tenants.Table.Query = "SELECT (1 / (length($1) - 7))::text" // an error that a tenant's id makes
+	require.Equal(t, "ERROR: division by zero (SQLSTATE 22012)", b.finding("tenants.table cannot be asked").Said)
 }
 
 // All rows that the table lists are looked at, whoever has jobs: no process alone sees that two tenants share a schema.

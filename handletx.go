@@ -35,9 +35,9 @@ import (
 // and the ledger in it as well. What fn's own SQL raises is charged, whatever SQLSTATE it has.
 //
 // The transaction begins with the first statement of tx, in one round trip with it. If it cannot begin, as the
-// tenant has no schema or has just moved, that statement returns the error, and what fn returns does not count. Nor
-// does it if a table was altered so that a statement's types are not those of the job before: then fn is called
-// once more, at once.
+// tenant has no schema or has just moved, that statement returns the error, what fn returns does not count, and no
+// attempt is charged. Nor does it count if a table was altered so that a statement's types are not those of the job
+// before: then fn is called once more, at once.
 func HandleTx[A job.Args](r *job.Registry, fn func(ctx context.Context, tx pgx.Tx, j *job.Job[A]) error, opts ...job.Option) {
 	if fn == nil {
 		panic("tenure.HandleTx: nil handler")

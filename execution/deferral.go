@@ -104,22 +104,22 @@ var logEvery = pausePolicy.Longest / 3
 // deferrals are of jobs whose database could not run them.
 type deferrals struct {
 	mu     sync.Mutex
-	times  map[job.ID]int // guarded by mu; how often each was deferred
-	since  time.Time      // guarded by mu; when times last began
-	logged time.Time      // guarded by mu
+	times  map[any]int // guarded by mu; how often each job.ID was deferred, or jobs of a tenancy.Tenant for what that is
+	since  time.Time   // guarded by mu; when times last began
+	logged time.Time   // guarded by mu
 }
 
-// nextDelay is how long a job is to wait now, and whether that should be logged. Without
-// its jitter the wait is no longer than longest.
-func (d *deferrals) nextDelay(id job.ID, longest time.Duration) (wait time.Duration, log bool) {
+// nextDelay is how long a job is to wait now, and whether that should be logged. of is whose waits grow: the job's, or
+// its tenant's. Without its jitter the wait is no longer than longest.
+func (d *deferrals) nextDelay(of any, longest time.Duration) (wait time.Duration, log bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	if d.times == nil || len(d.times) >= mostDeferred || now.Sub(d.since) > 12*deferPolicy.Longest { // begin again: only a few go on for so long
-		d.times, d.since = map[job.ID]int{}, now
+		d.times, d.since = map[any]int{}, now
 	}
-	d.times[id]++
-	wait = min(deferPolicy.Exactly(d.times[id]), longest)
+	d.times[of]++
+	wait = min(deferPolicy.Exactly(d.times[of]), longest)
 	if log = now.Sub(d.logged) >= logEvery; log {
 		d.logged = now
 	}
@@ -138,13 +138,13 @@ func (r *run) deferJob(c *Claim, err error) job.Outcome {
 	if r.allFail {
 		longest = min(longest, pausePolicy.Longest/2)
 	}
-	return r.deferFor(c, "jobs are deferred: their database cannot run them now; they are tried again, and no attempt is charged", longest, err)
+	return r.deferFor(c, c.Record.ID, "jobs are deferred: their database cannot run them now; they are tried again, and no attempt is charged", longest, err)
 }
 
 // deferFor is the outcome for a job that cannot run now for a reason that is not its own, which what tells;
-// it waits for longest at most, and jitter.
-func (r *run) deferFor(c *Claim, what string, longest time.Duration, err error) job.Outcome {
-	wait, log := r.workers.deferrals.nextDelay(c.Record.ID, longest)
+// it waits for longest at most, and jitter. See [deferrals.nextDelay] for of.
+func (r *run) deferFor(c *Claim, of any, what string, longest time.Duration, err error) job.Outcome {
+	wait, log := r.workers.deferrals.nextDelay(of, longest)
 	if log {
 		r.workers.log.Warn(what, zap.Stringer("job", c.Record.ID), zap.String("tenant", c.Record.Tenant), zap.Duration("for", wait), zap.Error(err))
 	}

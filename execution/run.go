@@ -264,7 +264,9 @@ func (r *run) outcome(c *Claim, err, cause error) job.Outcome {
 		case errors.Is(err, errUnavailable) && r.mayRetry(err):
 			return r.deferJob(c, err)
 		case errors.Is(err, errUnopened):
-			return r.deferFor(c, "jobs are deferred: their arguments cannot be decrypted now; they are tried again, and no attempt is charged", pausePolicy.Longest, err)
+			return r.deferFor(c, c.Record.ID, "jobs are deferred: their arguments cannot be decrypted now; they are tried again, and no attempt is charged", pausePolicy.Longest, err)
+		case errors.Is(err, errNoPlace):
+			return r.deferFor(c, *c.Tenant, "jobs are deferred: their tenant's schema or role is not what its transactions need; they are tried again, and no attempt is charged", pausePolicy.Longest, err)
 		case errors.Is(err, ErrConflict) && r.mayRetry(err):
 			if wait, ok := r.workers.conflicts.next(c.Record.ID); ok {
 				return job.Outcome{State: job.Snoozed, Delay: wait, Err: err}

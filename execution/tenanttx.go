@@ -146,7 +146,12 @@ func (r *run) notBegun(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !refusesTenant(err): // what has ended ctx is not the job's doing, as it has not begun
 		return errors.Join(errUnavailable, err)
 	default:
-		return err
+		r.reports.open() // the run tells of it: it ends without an error
+		defer r.reports.close()
+		for c := range r.claim.call() {
+			job.Log(job.NewContext(ctx, &c.Record), "put off: "+err.Error())
+		}
+		return errors.Join(errNoPlace, err)
 	}
 }
 

@@ -474,7 +474,7 @@ func TestTenantCannotBeEntered(t *testing.T) {
 		"a schema longer than 63": {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: "alpha" + strings.Repeat("x", 80)}, "has no schema", "CREATE SCHEMA"},
 	} {
 		e := c.run(t, "tx", tc.tenant, "")
-		require.Equal(t, job.Retrying, e.outcome.State, name)
+		require.Equal(t, job.Snoozed, e.outcome.State, "%s: no attempt is charged", name)
 		require.ErrorContains(t, e.outcome.Err, fmt.Sprintf("tenant %q", tc.tenant.ID), name)
 		require.ErrorContains(t, e.outcome.Err, tc.says, name)
 		require.ErrorContains(t, e.outcome.Err, tc.mend, name)

@@ -14,6 +14,10 @@ import (
 // job is not to blame: it is deferred, and no attempt is charged.
 var errUnavailable = errors.New("the pool's database cannot run jobs now")
 
+// errNoPlace is returned when the database refused to open a tenant's transaction for what the tenant is. The
+// job is not to blame: it is deferred until somebody has mended that, and no attempt is charged.
+var errNoPlace = errors.New("the tenant's transaction cannot be opened")
+
 // suspicion is an error of a transaction that its database may be to blame for, rather than the job.
 // Tenants can raise any SQLSTATE, and end their own connections, so that the ledger is asked; see
 // ledgerFails.

@@ -92,7 +92,7 @@ func (e *Explanation) explainWait(w *store.Wait) {
 	case w.Later && j.Attempt > 0:
 		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it has failed %s, and is tried again at %s", plural.Count(j.Attempt, "time", "times"), w.Due.UTC().Format(time.RFC3339))
 	case w.Later:
-		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it is due at %s", w.Due.UTC().Format(time.RFC3339))
+		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it is due at %s%s", w.Due.UTC().Format(time.RFC3339), loggedLast(j))
 	case w.Paused:
 		set(WaitsForPool, "tenure pools thaw "+j.Pool, "pool %s is frozen", j.Pool)
 	case w.Frozen:
@@ -122,6 +122,15 @@ func (e *Explanation) explainWait(w *store.Wait) {
 	default:
 		set(WaitsForTurn, "if that does not change, more workers, or nodes, help", "it waits for its turn: %s before it in its lane, besides other priorities, queues and tenants; node %s holds the lock", plural.Count(w.Ahead, "job is", "jobs are"), w.Holder)
 	}
+}
+
+// loggedLast is the last line that a job's last run logged, such as why it was put off.
+func loggedLast(j *JobStatus) string {
+	if n := len(j.Reports); n > 0 && len(j.Reports[n-1].Lines) > 0 {
+		lines := j.Reports[n-1].Lines
+		return "; its last run logged: " + lines[len(lines)-1].Text
+	}
+	return ""
 }
 
 // explainRest is about jobs of which a queue or kind is frozen.

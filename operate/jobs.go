@@ -183,6 +183,9 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		if f.job.State != "running" && f.job.State != "claimed" {
 			f.wait, f.waits, err = store.ReadWait(ctx, db, rows[0], listShares(o.proc.Cfg.Load(), p.Name))
 		}
+		if f.wait.Later && err == nil {
+			f.job.Reports, err = store.Reports(ctx, db, id)
+		}
 		return &f, err
 	})
 	if f == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/internal/fences"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
@@ -406,4 +408,45 @@ func TestSQLNotifies(t *testing.T) {
 	execute(t, owner, "UPDATE tenure.pool SET notify = true")
 	last()
 	require.NoError(t, store.Listen(t.Context(), listener, false))
+}
+
+// TestATriggerEnqueues: the trigger of docs/privileges.md enqueues whoever sets it off. Without SECURITY DEFINER it does
+// for the tenant's role only, and who is refused is told what to do first.
+func TestATriggerEnqueues(t *testing.T) {
+	t.Parallel()
+	owner, _ := asTenants(t)
+	execute(t, owner, "ALTER SCHEMA acme OWNER TO "+roleAcme)
+	member := roleAcme + "_login"
+	execute(t, owner, "CREATE SCHEMA "+member)
+	storetest.Role(t, owner, member, member)
+	execute(t, owner, "GRANT "+roleAcme+" TO "+member)
+	blocks, err := fences.Read("../../docs/privileges.md")
+	require.NoError(t, err)
+	i := slices.IndexFunc(blocks, func(b fences.Block) bool { return strings.Contains(b.Text, "CREATE TRIGGER") })
+	require.GreaterOrEqual(t, i, 0)
+	execute(t, owner, strings.ReplaceAll(blocks[i].Text, "t_acme", roleAcme))
+
+	conn, err := owner.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	who := []string{"RESET SESSION AUTHORIZATION", "SET SESSION AUTHORIZATION " + member, "SET SESSION AUTHORIZATION " + roleAcme}
+	for n, as := range who {
+		execute(t, conn, as)
+		execute(t, conn, fmt.Sprintf("INSERT INTO acme.invoice VALUES (%d)", n))
+	}
+	execute(t, conn, "RESET SESSION AUTHORIZATION; ALTER FUNCTION acme.mail_invoice SECURITY INVOKER")
+	for _, as := range who[:2] {
+		execute(t, conn, as)
+		_, err := conn.Exec(t.Context(), "INSERT INTO acme.invoice VALUES (7)")
+		var pg *pgconn.PgError
+		require.ErrorAs(t, err, &pg, as)
+		require.Equal(t, "42501", pg.Code, as)
+		require.Regexp(t, "^Make the trigger's function SECURITY DEFINER.* and the tenant's role its owner", pg.Hint)
+	}
+	execute(t, conn, who[2])
+	execute(t, conn, "INSERT INTO acme.invoice VALUES (7)")
+	execute(t, conn, who[0])
+	var added int
+	require.NoError(t, owner.QueryRow(t.Context(), "SELECT count(*) FROM tenure.job WHERE tenant_id = 'acme' AND kind = 'invoice.mail'").Scan(&added))
+	require.Equal(t, 4, added)
 }

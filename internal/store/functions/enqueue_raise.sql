@@ -12,8 +12,9 @@ BEGIN
                   HINT = CASE WHEN tenure.calls_itself(caller)
                       THEN 'Which role is a tenant''s stands in tenure.tenant_role, which tenure migrate --grants fills from tenants.static and the pattern tenants.role. '
                            'For one that only tenants.table names, execute as the ledger''s owner or a node''s user: INSERT INTO tenure.tenant_role VALUES (tenant, role).'
-                      ELSE 'A function, trigger or view that the statement did not write itself enqueues for the tenant whose role executes it. '
-                           'To enqueue for others, make it a function with SECURITY DEFINER, and its owner another user than this one, who may. '
+                      ELSE 'Make the trigger''s function SECURITY DEFINER, with SET search_path = pg_catalog, pg_temp, and the tenant''s role its owner. '
+                           'What a statement does not call itself, such as a trigger or a view, enqueues for the tenant whose role executes it only. '
+                           'A function for several tenants needs another owner, who may enqueue for them. '
                            'In a statement that makes the call itself, write it before dollar quotes, comments within comments, and literals with a backslash.' END;
     WHEN 'moved' THEN
         RAISE EXCEPTION 'tenant % has moved to pool %', tenant, other_pool USING ERRCODE = 'TN003', DETAIL = other_pool;

@@ -62,7 +62,7 @@ func TestReload(t *testing.T) {
 	require.Equal(t, "pools added: p2; changed: tenants\n", b.ok("reload"))
 	l.until("pools changed")
 	id := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P2")
-	b.reaches(id, "retrying") // there is no schema t
+	b.reaches(id, "scheduled") // there is no schema t
 
 	b.rewrite(func(text string) string { return withoutPool(text, "p2") })
 	r := b.fails(2, "reload")
@@ -104,7 +104,7 @@ func TestPools(t *testing.T) {
 	require.Regexp(t, `"pool": "p1",\n +"state": "frozen"`, b.ok("pools", "list", "-o", "json"))
 	require.Contains(t, b.ok("jobs", "list", "--state", "waiting"), id)
 	require.Equal(t, "pool p1 is thawed\n", b.ok("pools", "thaw", "p1"))
-	b.reaches(id, "retrying")
+	b.reaches(id, "scheduled") // there is no schema t
 	require.Contains(t, b.ok("pools", "freeze", "p1"), "thaw it with: tenure pools thaw p1")
 	require.Contains(t, b.fails(2, "pools", "freeze", "p3").errors, "which has: p1, p2")
 	s.stop()
@@ -133,7 +133,7 @@ func TestPoolsDrainWaits(t *testing.T) {
 
 	// It stays frozen: what comes waits. Another pool goes on.
 	waiting := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P1")
-	b.reaches(b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P2"), "retrying") // there is no schema t
+	b.reaches(b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P2"), "scheduled") // there is no schema t
 	drained := make(chan result, 1)
 	go func() { drained <- command(t.Context(), "", "pools", "drain", "p1", "--config", b.path) }()
 	select {
@@ -186,7 +186,7 @@ func TestPoolsDrainPassesTheDead(t *testing.T) {
 
 	b.ok("pools", "thaw", "p1")
 	s := b.serve()
-	b.reaches(id, "retrying") // there is no schema t
+	b.reaches(id, "scheduled") // there is no schema t
 	require.Contains(t, b.ok("jobs", "show", id), "the node was lost while the job ran")
 	s.stop()
 	require.Zero(t, <-s.code)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/tenurehq/tenure/internal/fault"
 )
 
 // spec is a command of operators: what is typed, the API's request that it stands for, and how the answer is shown.
@@ -34,6 +36,7 @@ type spec struct {
 	said         func(*answer) string                            // what is said of what was done, of each argument behind what that is
 	absent       string                                          // why there may be no such thing, and what to do; %s is the argument
 	over         string                                          // of what it is said that it had ended, where that is no failure
+	handled      bool                                            // its kind is one that some node should have a handler for
 	output       bool                                            // it has -o, as those have that only look
 	withoutStart bool                                            // it opens the databases by itself
 	run          func(context.Context, *question, *server) error // in the place of a form
@@ -376,8 +379,47 @@ func (r *sending) send(ctx context.Context, q *question, s *server) error {
 	if err != nil {
 		return explainAbsent(err, strings.ReplaceAll(q.absent, "%s", r.arg))
 	}
-	return (&answer{question: q, looks: r.form.method == http.MethodGet, arg: r.arg, body: body, server: s}).print()
+	err = (&answer{question: q, looks: r.form.method == http.MethodGet, arg: r.arg, body: body, server: s}).print()
+	if err == nil && q.handled {
+		r.warnOfKind(ctx, q.a, s)
+	}
+	return err
 }
+
+// warnOfKind says that no live node has a handler for the kind that was typed, although some have handlers. Of what it
+// does not learn in a moment it says nothing.
+func (r *sending) warnOfKind(ctx context.Context, a *app, s *server) {
+	kind, _ := r.body["kind"].(string)
+	if strings.Contains(r.path, "/kinds/") {
+		kind = r.arg
+	}
+	if kind == "" || r.body["external"] != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, kindsLimit)
+	defer cancel()
+	var nodes struct {
+		Items      []shownSession
+		Incomplete bool
+	}
+	err := s.get(ctx, "/nodes", nil, &nodes)
+	s.failed = nil
+	var kinds []string
+	for _, n := range nodes.Items {
+		kinds = append(kinds, liveKinds(&n)...)
+	}
+	if err != nil || nodes.Incomplete || len(kinds) == 0 || slices.Contains(kinds, kind) {
+		return
+	}
+	near := fault.DidYouMean(kind, kinds)
+	if near != "" {
+		near = ": " + near
+	}
+	a.complain(fmt.Errorf("note: no live node has a handler for kind %q%s", kind, near))
+}
+
+// kindsLimit is how long a command that is done asks which kinds there are.
+const kindsLimit = time.Second
 
 // mostAtOnce is how many items the API lists in an answer.
 const mostAtOnce = 1000

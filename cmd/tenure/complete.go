@@ -97,12 +97,14 @@ func tenantWords(ctx context.Context, a *app) (ids []string) {
 }
 
 // kindWords are the kinds that live nodes have handlers for.
-var kindWords = listed("/nodes", func(n *shownSession) []string {
+var kindWords = listed("/nodes", liveKinds)
+
+func liveKinds(n *shownSession) []string {
 	if n.State != "live" {
 		return nil
 	}
 	return n.Kinds
-})
+}
 
 // queueWords are the queues that have jobs.
 var queueWords = listed("/queues", func(q *struct{ Queue string }) []string { return []string{q.Queue} })

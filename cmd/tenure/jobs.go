@@ -319,9 +319,9 @@ var jobCommands = []spec{
 		forms: []form{{method: http.MethodPatch, path: "/jobs/{id}", args: "id", flags: "*"}}, said: done("job", "is changed"), absent: noSuchJob,
 	},
 	{
-		name: "enqueue", args: "KIND JSON", hint: "--tenant TENANT", short: "Enqueue a job and print its id", output: true,
-		long: "JSON is the job's arguments; - reads them from standard input. The kind is not checked,\n" +
-			"as only nodes know their handlers: tenure jobs show says whether a node has one.\n\n" + handlers.Usage,
+		name: "enqueue", args: "KIND JSON", hint: "--tenant TENANT", short: "Enqueue a job and print its id", output: true, handled: true,
+		long: "JSON is the job's arguments; - reads them from standard input. Of a kind for which no live\n" +
+			"node has a handler it warns, and enqueues the job all the same.\n\n" + handlers.Usage,
 		example: "  tenure enqueue http.request '{\"url\": \"https://example.com/hook\"}' --tenant acme --in 5m\n" +
 			"  tenure enqueue sql.exec '{\"sql\": \"DELETE FROM session WHERE id = $1\", \"args\": [42]}' --tenant acme",
 		flags: []flag{

@@ -37,7 +37,7 @@ func freezing(noun string) []spec {
 			long: "Jobs are enqueued meanwhile, and timers and schedules add to what waits; external workers acquire none,\n" +
 				"either. If a pool does not answer the command says in which it holds: type it again, as after a pool\n" +
 				"was added.",
-			forms: put(http.MethodPost, path+"{"+noun+"}/freeze", noun, ""), said: done(noun, "is frozen; thaw it with: tenure "+noun+"s thaw %s"),
+			forms: put(http.MethodPost, path+"{"+noun+"}/freeze", noun, ""), handled: noun == "kind", said: done(noun, "is frozen; thaw it with: tenure "+noun+"s thaw %s"),
 		},
 		{
 			name: noun + "s thaw", args: strings.ToUpper(noun), short: "Let the jobs of a frozen " + noun + " run again",
@@ -497,7 +497,7 @@ var limitCommands = []spec{
 		flags: append(slices.Clone(limitFlags), flagOf("max-running", 0, "so many jobs at a time (default any number)"), flagOf("rate", 0, "so many starts in each period (default any number)"),
 			flagOf("per", time.Duration(0), "the period of --rate (default 1s)").as("per_ms").by(upToADay(inMS(1))), flagOf("burst", 0, "so many starts at once after a pause (default 1)")),
 		rules: func(cmd *cobra.Command) { limitRules(cmd); cmd.MarkFlagsOneRequired("max-running", "rate") }, check: ofWhom,
-		forms: put(http.MethodPut, "/limits", "", "*"), said: func(r *answer) string { return "the limit of " + limitTyped(r.question) + " is set" },
+		forms: put(http.MethodPut, "/limits", "", "*"), handled: true, said: func(r *answer) string { return "the limit of " + limitTyped(r.question) + " is set" },
 	},
 	{
 		name: "limits delete", hint: "--tenant TENANT [--kind KIND | --queue QUEUE | --key KEY]", short: "Lift a limit",

@@ -276,7 +276,7 @@ func TestBothWaysPrintTheSame(t *testing.T) {
 	b.enqueue("invoice.print", "{}", "--tenant", "P1", "--external")
 	b.sql("p1", "SELECT tenure.enqueue_linked('P1', 'then', as_batch => true)")
 	b.sql("p2", `INSERT INTO tenure.dead_letter_job (tenant_id, queue, kind, payload, origin, error) VALUES ('P2', 'default', 'mail.send', '{}', 'job', 'no mailbox 7');
-		INSERT INTO tenure.node_session (session_id, node, member, kinds, expires_at) VALUES (gen_random_uuid(), 'n', 'm', '{mail.send}', now() + interval '1 h')`)
+		INSERT INTO tenure.node_session (session_id, node, member, kinds, expires_at) VALUES (gen_random_uuid(), 'n', 'm', '{mail.send,report.build,books.close,slow}', now() + interval '1 h')`)
 	operation := strings.Fields(b.ok("jobs", "retry", "--all", "--background"))[1]
 	b.ok("schedules", "set", "nightly", "report.build", "{}", "--tenant", "P1", "--rule", "@daily")
 	b.ok("schedules", "set", "close", "books.close", "--every-tenant", "--rule", "@monthly")
@@ -319,6 +319,7 @@ func TestBothWaysPrintTheSame(t *testing.T) {
 	require.Equal(t, 20, looked)
 	every := []string{"schedules", "show", "close", "--every-tenant"}
 	require.Equal(t, b.ok(every...), command(t.Context(), "", append(every, "--server", node.URL, "--token-file", secret)...).out)
+	require.Contains(t, command(t.Context(), "", "enqueue", "mail.sned", "{}", "--tenant", "P1", "--server", node.URL, "--token-file", secret).errors, "did you mean mail.send?")
 }
 
 func TestRemoteScopes(t *testing.T) {

@@ -78,7 +78,7 @@ A schedule that is set again replaces what it was. What is left out has its defa
 			scheduleRules(cmd)
 			_ = cmd.MarkFlagRequired("rule") // fails for a flag that does not exist
 		},
-		check: ofWhom, forms: onSchedule(http.MethodPut, "", "name kind args", "rule time-zone end missed wait jitter queue priority max-attempts meta"), show: showSet,
+		check: ofWhom, forms: onSchedule(http.MethodPut, "", "name kind args", "rule time-zone end missed wait jitter queue priority max-attempts meta"), handled: true, show: showSet,
 	},
 	eachSchedule("pause", "Keep schedules from being due until they are resumed", "Jobs that they have added go on. With --every-tenant it is paused for all.",
 		onSchedule(http.MethodPost, "/pause", "name", ""), done("schedule", "is paused")),

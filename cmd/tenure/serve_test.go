@@ -172,7 +172,7 @@ func TestServe(t *testing.T) {
 	executed := b.enqueue("sql.exec", `{"sql": "INSERT INTO v (n) SELECT n FROM generate_series($1::bigint, $2) n", "args": [9007199254740993, 9007199254740995]}`, "--tenant", "P2")
 	wrong := b.enqueue("sql.exec", `{"sql": "INSERT INTO missing VALUES (1)"}`, "--tenant", "P2")
 	several := b.enqueue("sql.exec", `{"sql": "INSERT INTO v VALUES (1); COMMIT"}`, "--tenant", "P2")
-	unknown := b.enqueue("mail.send", `{}`, "--tenant", "P1")
+	unknown := strings.TrimSpace(b.run("enqueue", "mail.send", `{}`, "--tenant", "P1").out) // and a note
 	b.reaches(called, "done")
 	b.reaches(executed, "done")
 	for id, why := range map[string]string{gone: "410 Gone: nobody [2J lives here", inside: "169.254.169.254 is not public", wrong: "42P01", several: "42601"} {
@@ -230,7 +230,7 @@ func TestServeRunsNoSQLUnlessTold(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(b.path, []byte(strings.Replace(string(text), ", sql_exec: {enabled: true}", "", 1)), 0o600))
 	s := b.serve()
-	id := b.enqueue("sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P1")
+	id := strings.TrimSpace(b.run("enqueue", "sql.exec", `{"sql": "SELECT 1"}`, "--tenant", "P1").out) // with a note, if the node lives
 	var list []map[string]any
 	require.Eventually(t, func() bool {
 		list = b.list("nodes", "--live")

@@ -180,12 +180,21 @@ func printJob(a *app, j *shownJob, stack string, stacks bool) error {
 	if stack != "" {
 		printBlock(a.stdout, "its handler is at", stack)
 	}
+	left := false
 	for _, f := range j.Errors {
 		text := f.Error
 		if stacks && f.Stack != "" {
 			text += "\n" + f.Stack
 		}
+		left = left || !stacks && f.Stack != ""
 		printBlock(a.stdout, fmt.Sprintf("attempt %d failed %s on %s", f.Attempt, a.now.stamp(f.At), f.Node), text)
+	}
+	if left {
+		how := "--stack"
+		if a.remote.address(a.config) != "" { // a node is asked
+			how = "-o json"
+		}
+		return say(a, "\nthe stack: tenure jobs show "+j.ID+" "+how)
 	}
 	return nil
 }

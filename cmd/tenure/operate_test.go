@@ -162,9 +162,10 @@ func TestFailedRunsAreShown(t *testing.T) {
 	require.Regexp(t, `^\d+ +dead +P1 +failing +default +p1 +2 +\S+Z \(.*\) +.*, panic: second$`, strings.Split(b.ok("jobs", "list"), "\n")[1])
 	out := b.ok("jobs", "show", id)
 	require.Regexp(t, `(?s)^id +`+id+`\nstate +dead\nkind +failing\n.*error +panic: second\n\nargs:\n  \{\n    "a": \{\n      "b": 1\n    \}\n  \}\n\nmeta:\n  \{\n    "by": "me"\n  \}\n\n`+
-		`attempt 1 failed \S+Z \(.*\) on test:\n  first \[2J\n  line\n\nattempt 2 failed \S+Z \(.*\) on test:\n  panic: second\n$`, out)
+		`attempt 1 failed \S+Z \(.*\) on test:\n  first \[2J\n  line\n\nattempt 2 failed \S+Z \(.*\) on test:\n  panic: second\n\nthe stack: tenure jobs show `+id+` --stack\n$`, out)
 	stack := command(t.Context(), "", "jobs", "show", id, "--stack", "--config", b.path)
 	require.Contains(t, stack.out, "goroutine ")
+	require.NotContains(t, stack.out, "the stack: ")
 	var shown shownJob
 	require.NoError(t, json.Unmarshal([]byte(command(t.Context(), "", "jobs", "show", id, "-o", "json", "--config", b.path).out), &shown))
 	require.Len(t, shown.Errors, 2)

@@ -220,7 +220,7 @@ func (e *Explanation) explainShare(l *store.LimitRow) {
 		e.Advice = fmt.Sprintf("wait until one of them ends, or raise %s in the nodes' configuration", key)
 	default:
 		e.Reason = WaitsForRate
-		e.Text = fmt.Sprintf("pool %s may start %s of %s %s in %v, of all tenants, and the next one at %s", e.Job.Pool, jobs(l.Rate), what, l.Name, l.Per, time.Now().Add(l.NextIn()).UTC().Format(time.RFC3339))
+		e.Text = fmt.Sprintf("pool %s may start %s of %s %s in %v, of all tenants, as its share of what the cluster may, and the next one at %s", e.Job.Pool, jobs(l.Rate), what, l.Name, l.Per, time.Now().Add(l.NextIn()).UTC().Format(time.RFC3339))
 		e.Advice = fmt.Sprintf("wait for its turn, or raise %s in the nodes' configuration", key)
 	}
 }

@@ -255,7 +255,7 @@ func TestLimitsOfTheCluster(t *testing.T) {
 	b.ok("limits", "set", "--every-tenant", "--kind", "sap.call", "--max-running", "4")
 	table := b.ok("limits", "list")
 	require.Len(t, rows(table), 6)
-	for _, text := range []string{"(all together)", "25 of 50", "none here"} {
+	for _, text := range []string{"(all together)", "25 of 50", "none here", "20 per 2s of 20 per 1s"} {
 		require.Contains(t, table, text)
 	}
 }

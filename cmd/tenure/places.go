@@ -585,5 +585,9 @@ func (l *shownLimit) rate() string {
 	if l.Rate == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d per %v", l.Rate, time.Duration(l.PerMS)*time.Millisecond)
+	out := fmt.Sprintf("%d per %v", l.Rate, time.Duration(l.PerMS)*time.Millisecond)
+	if l.Whole != nil {
+		out += fmt.Sprintf(" of %d per %v", l.Whole.Rate, time.Duration(l.Whole.PerMS)*time.Millisecond)
+	}
+	return out
 }

@@ -68,6 +68,9 @@ func (e *Explanation) explainState() {
 	default:
 		e.Text = "it is " + e.Job.State
 	}
+	if at := e.Job.CancelAsked; !at.IsZero() {
+		e.Text += "; its cancellation was asked for at " + at.UTC().Format(time.RFC3339) + ", and waits for its node and its handler"
+	}
 }
 
 // explainRoute is about a job of whose tenant no rule knows that it lives where the job is; unrouted: why.

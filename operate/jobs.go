@@ -182,6 +182,8 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		f := found{job: JobStatus(rows[0])}
 		if f.job.State != "running" && f.job.State != "claimed" {
 			f.wait, f.waits, err = store.ReadWait(ctx, db, rows[0], listShares(o.proc.Cfg.Load(), p.Name))
+		} else {
+			f.job.CancelAsked, err = store.CancelAsked(ctx, db, id)
 		}
 		if f.wait.Later && err == nil {
 			f.job.Reports, err = store.Reports(ctx, db, id)
@@ -294,7 +296,7 @@ func (e *StateError) Error() string {
 	case e.doing == "retry" && e.State == "waiting":
 		return "it waits already, and runs as soon as its turn comes"
 	case e.doing == "retry" && (e.State == "claimed" || e.State == "running"):
-		return "it is " + e.State + "; cancel it first"
+		return "it is " + e.State + "; if its run fails, it is tried again by itself"
 	case (e.doing == "retry" || e.doing == "run") && e.State == "suspended":
 		return "it is suspended; resume it first"
 	case e.State == "locked":

@@ -273,6 +273,14 @@ var jobCommands = []spec{
 		example: "  tenure jobs delete --kind mail.send --older 720h",
 		flags: append(deadFlags(deadPool), flagOf("all", false, "all dead letters"), rateFlag,
 			backgroundFlag),
+		rules: func(cmd *cobra.Command) {
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return usagef("this takes no id; a single dead letter ends by: tenure jobs cancel %s", args[0])
+				}
+				return nil
+			}
+		},
 		check: chooses("dead letters", dead, false, "rate", "background"), limit: manyLimit,
 		forms: orChosen(nil, "/dead-letters/delete", "group kind tenant error older rate", nowOrLater),
 		said:  saidOfDead("deleted"),

@@ -42,7 +42,7 @@ func TestWrongUsage(t *testing.T) {
 		"jobs retry --kind=":          "--kind is empty",
 		"jobs retry --all --rate 0":   "--rate 0: must be more than 0",
 		"jobs delete":                 "say which: --group",
-		"jobs delete 1":               "unknown command",
+		"jobs delete 1":               "a single dead letter ends by: tenure jobs cancel 1",
 		"jobs delete --older x":       "--older",
 		"jobs delete --all --pool p9": `pool "p9"`,
 		"jobs suspend":                "say which: --tenant",

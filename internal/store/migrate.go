@@ -342,7 +342,7 @@ func prepareLedger(ctx context.Context, conn *pgx.Conn, pool string) error {
 		_, err := conn.Exec(ctx, makeSchema)
 		if hasCode(err, codeNoPrivilege) {
 			return (&PoolError{pool, "its user may not make schema tenure",
-				fmt.Sprintf("run, as a superuser or the database's owner: GRANT CREATE ON DATABASE %s TO %s; or: CREATE SCHEMA tenure AUTHORIZATION %[2]s;", ident(database), ident(user))}).Because(err)
+				fmt.Sprintf("migrate as the database's owner, or as who is to own the ledger; or run, as a superuser or the database's owner: GRANT CREATE ON DATABASE %s TO %s; or: CREATE SCHEMA tenure AUTHORIZATION %[2]s;", ident(database), ident(user))}).Because(err)
 		}
 		if err == nil {
 			err = conn.QueryRow(ctx, "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'tenure'").Scan(&owns)

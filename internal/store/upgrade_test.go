@@ -259,7 +259,7 @@ func TestMigrateIntoASchemaThatWasMade(t *testing.T) {
 	t.Cleanup(func() { _, _ = dba.Exec(context.Background(), "DROP OWNED BY "+low+" CASCADE; DROP ROLE "+low) })
 	lows := storetest.As(dsn, low)
 	err := migrate(t.Context(), t, lows)
-	require.ErrorContains(t, err, "pool main: its user may not make schema tenure: run, as a superuser or the database's owner: GRANT CREATE ON DATABASE ")
+	require.ErrorContains(t, err, "pool main: its user may not make schema tenure: migrate as the database's owner, or as who is to own the ledger; or run, as a superuser or the database's owner: GRANT CREATE ON DATABASE ")
 	execute(t, dba, "CREATE SCHEMA tenure")
 	require.ErrorContains(t, migrate(t.Context(), t, lows), " does not own schema tenure: migrate as its owner, or run, as a superuser: ALTER SCHEMA tenure OWNER TO ")
 	execute(t, dba, "ALTER SCHEMA tenure OWNER TO "+low)

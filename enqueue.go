@@ -324,6 +324,9 @@ func (e PoolErrors) Unwrap() (errs []error) {
 // anything is added. Each pool is a transaction of its own: if one fails, the
 // others' jobs are added all the same, and the error is a [PoolErrors]. Those with a unique key are
 // added in the order of their keys, unless they have exclusive keys, too.
+//
+// It returns no ids, as a COPY returns none. [Client.EnqueueManyTx] does, in a transaction on one database, such as
+// that of [Client.InTx] for its tenant: fifty jobs in a round trip.
 func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, err error) {
 	ctx, span := c.beginEnqueue(ctx, "many")
 	defer func() { span.end(err) }()

@@ -22,6 +22,10 @@ import (
 // Result is one run of a job, with its end as it stands in the ledger: State, Err,
 // Stack and, when it is to run again, Delay. Attempt is 1 for the first run.
 //
+// Err has what the handler returned in its chain, so compare it by [errors.Is], as
+// require.ErrorIs(t, res.Err, ErrNoInvoice) does. Its text begins with "discard: " or "cancel: "
+// where the handler said so.
+//
 // Report is what the run said of itself, by [job.SetProgress], [job.SetOutput] and [job.Log].
 type Result struct {
 	job.Record

@@ -55,7 +55,7 @@ func (e *TenantExplanation) explain(w *store.TenantWait) {
 	case w.External > 0:
 		set(WaitsForWorker, "look into the workers' logs: do they ask for the topics of these jobs?", "%s for external workers", plural.Count(w.External, "job waits", "jobs wait"))
 	case !w.Due.IsZero():
-		set(WaitsUntilDue, "", "what there is waits for its time; the next job is due at %s", w.Due.UTC().Format(time.RFC3339))
+		set(WaitsUntilDue, "tenure jobs why ID tells of one job whether it was put off, and why; tenure jobs list --tenant "+string(e.Tenant)+" has the ids", "what there is waits for its time; the next job is due at %s", w.Due.UTC().Format(time.RFC3339))
 	case w.Suspended > 0:
 		set(WaitsForResume, "tenure jobs resume --tenant "+string(e.Tenant), "%s suspended, and no other waits", plural.Count(w.Suspended, "job is", "jobs are"))
 	case w.Dead > 0:

@@ -42,7 +42,7 @@ func TestExplainTenant(t *testing.T) {
 	b.exec("p1", "INSERT INTO tenure.suspended_job (tenant_id, queue, kind, payload, origin) VALUES ('t1', 'default', 'plain', '{}', 'job')")
 	why(operate.WaitsForResume, "1 job is suspended")
 	add(tenure.In(time.Hour))
-	why(operate.WaitsUntilDue, "due at")
+	why(operate.WaitsUntilDue, "due at", "tenure jobs why ID")
 	add(tenure.External())
 	why(operate.WaitsForWorker, "1 job waits")
 	b.exec("p1", "INSERT INTO tenure.job (tenant_id, queue, kind, payload) VALUES ('t1', 'default', 'unknown', '{}')")

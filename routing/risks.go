@@ -80,13 +80,13 @@ func (r riskCheck) checkTenants(ctx context.Context, p *Pool, db store.DB, tenan
 		}
 	}
 	warn("tenants' roles are superusers or bypass row-level security, so that they keep no tenants apart; use other roles", "roles", risks.MightyRoles)
-	warn("tenants' roles, or this pool's user where they have none, may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them", "roles", risks.NoUsage,
+	warn("tenants' roles, or this pool's user where they have none, may not use their schemas, so that their jobs wait; GRANT USAGE ON SCHEMA to them", "roles", risks.NoUsage,
 		zap.Strings("grants", risks.UsageGrants[:min(len(risks.UsageGrants), mostNamed)]))
 	warn("tenants' roles may not enqueue in their transactions", "grants", risks.EnqueueGrants)
-	warn("tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static", "schemas", risks.NoSchema,
+	warn("tenants have no schema in this pool, so that their jobs wait; create it, or correct tenants.static", "schemas", risks.NoSchema,
 		zap.Strings("statements", risks.MakeSchemas[:min(len(risks.MakeSchemas), mostNamed)]))
 	warn("tenants have roles that no tenant can have, as these would keep nobody apart, so that their jobs fail; name other roles", "roles", risks.RefusedRoles)
-	warn("tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them", "roles", risks.NoRole,
+	warn("tenants' roles do not exist, or this pool's user is no member of them, so that their jobs wait; create or grant them", "roles", risks.NoRole,
 		zap.Strings("statements", risks.MakeRoles[:min(len(risks.MakeRoles), mostNamed)]))
 	return risks, true
 }

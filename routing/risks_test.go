@@ -50,15 +50,15 @@ func TestStart_warns(t *testing.T) {
 			"tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name":            {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
 			"fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on":                          {},
 			"full_page_writes is off on this server: a crash of its machine can damage the database; turn it on":                        {},
-			"tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}, "statements": []any{"CREATE SCHEMA lost"}},
-			"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them": {"count": int64(1), "roles": []any{"stranger"}, "statements": []any{"CREATE ROLE stranger; GRANT stranger TO postgres"}},
+			"tenants have no schema in this pool, so that their jobs wait; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}, "statements": []any{"CREATE SCHEMA lost"}},
+			"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs wait; create or grant them": {"count": int64(1), "roles": []any{"stranger"}, "statements": []any{"CREATE ROLE stranger; GRANT stranger TO postgres"}},
 		}},
 		"without a role": {durable: true, maxConns: 5, schema: "t", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
 			"this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role": {},
 			schemaOnly: {},
 		}},
 		"without the right to its schema": {durable: true, maxConns: 5, schema: "t", role: "outsider", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
-			"tenants' roles, or this pool's user where they have none, may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {
+			"tenants' roles, or this pool's user where they have none, may not use their schemas, so that their jobs wait; GRANT USAGE ON SCHEMA to them": {
 				"count": int64(1), "roles": []any{"outsider in t"}, "grants": []any{"GRANT USAGE ON SCHEMA t TO outsider"}},
 		}},
 		"with a role that may not enqueue": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1",
@@ -67,7 +67,7 @@ func TestStart_warns(t *testing.T) {
 					"GRANT EXECUTE ON FUNCTION tenure.enqueue TO member", "GRANT USAGE ON SCHEMA tenure TO member"}},
 			}},
 		"with a role that bypasses everything": {durable: true, maxConns: 5, schema: "t", role: "mighty", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
-			"tenants' roles, or this pool's user where they have none, may not use their schemas, so that their jobs will fail; GRANT USAGE ON SCHEMA to them": {
+			"tenants' roles, or this pool's user where they have none, may not use their schemas, so that their jobs wait; GRANT USAGE ON SCHEMA to them": {
 				"count": int64(1), "roles": []any{"mighty in t"}, "grants": []any{"GRANT USAGE ON SCHEMA t TO mighty"}},
 			"tenants' roles are superusers or bypass row-level security, so that they keep no tenants apart; use other roles": {"count": int64(1), "roles": []any{"mighty"}},
 		}},
@@ -125,8 +125,8 @@ func TestApply_warns(t *testing.T) {
 	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
 	requireUp(t, poolOf(t, r, "main"), 1)
 	const (
-		noSchema = "tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static"
-		noRole   = "tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them"
+		noSchema = "tenants have no schema in this pool, so that their jobs wait; create it, or correct tenants.static"
+		noRole   = "tenants' roles do not exist, or this pool's user is no member of them, so that their jobs wait; create or grant them"
 		mighty   = "this pool's user is a superuser or bypasses row-level security, and so do the handlers of tenants that have no role of their own; use another user, or set tenants.role"
 		noTable  = "tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name"
 	)
@@ -203,7 +203,7 @@ func TestARoleThatNoTenantCanHave(t *testing.T) {
 	requireUp(t, poolOf(t, r, "main"), 1)
 	warnings := warningsOf(t, logs)
 	require.Equal(t, []any{`role "` + owner.User + `" is a superuser`}, warnings["tenants have roles that no tenant can have, as these would keep nobody apart, so that their jobs fail; name other roles"]["roles"])
-	require.NotContains(t, warnings, "tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them")
+	require.NotContains(t, warnings, "tenants' roles do not exist, or this pool's user is no member of them, so that their jobs wait; create or grant them")
 	for range 2 { // asked, and remembered
 		for _, id := range []tenancy.ID{"acme", "globex"} {
 			require.Eventually(t, func() bool {

@@ -69,7 +69,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	a.complain(err)
 	for _, e := range joined(err) {
-		if !tenure.Refused(e) && !errors.As(e, new(consequence)) {
+		if (!tenure.Refused(e) || errors.As(e, new(*operate.UnansweredError))) && !errors.As(e, new(consequence)) {
 			return exitFailed
 		}
 	}

@@ -68,8 +68,8 @@ func TestFirstTenantsThatAreNotThere(t *testing.T) {
 	text = []byte(strings.Replace(string(text), b.dsn["p1"], storetest.AsRuntime(b.dsn["p1"]), 1))
 	require.NoError(t, os.WriteFile(b.path, text, 0o600))
 	s := b.serveWith(
-		"tenants have no schema in this pool, so that their jobs will fail; create it, or correct tenants.static",
-		"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs will fail; create or grant them")
+		"tenants have no schema in this pool, so that their jobs wait; create it, or correct tenants.static",
+		"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs wait; create or grant them")
 	for i, want := range []map[string]any{
 		{"pool": "p1", "schemas": []any{"lost"}, "statements": []any{"CREATE SCHEMA lost"}},
 		{"pool": "p1", "roles": []any{role}, "statements": []any{"CREATE ROLE " + role + "; GRANT " + role + " TO tenure_test_app"}},

@@ -87,13 +87,13 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 	if err != nil {
 		return err
 	}
-	const fail = "jobs of these tenants that touch their data fail"
+	const waits = "jobs of these tenants that touch their data wait"
 	if n := len(r.NoSchema); n > 0 {
-		p.add(Error, "tenants", fmt.Sprintf("%s no schema: %s", plural.Count(n, "tenant has", "tenants have"), some(r.NoSchema)), fail,
+		p.add(Error, "tenants", fmt.Sprintf("%s no schema: %s", plural.Count(n, "tenant has", "tenants have"), some(r.NoSchema)), waits,
 			fmt.Sprintf("CREATE SCHEMA %q; or correct tenants.static, or the table", r.NoSchema[0]))
 	}
 	if n := len(r.RefusedRoles); n > 0 {
-		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role cannot be a tenant's, as it would keep nobody apart", "roles cannot be tenants', as they would keep nobody apart"), some(r.RefusedRoles)), "jobs of these tenants fail",
+		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role cannot be a tenant's, as it would keep nobody apart", "roles cannot be tenants', as they would keep nobody apart"), some(r.RefusedRoles)), "jobs of these tenants wait",
 			"name other roles in tenants.static, or in the table")
 	}
 	if n := len(r.NoRole); n > 0 {
@@ -101,10 +101,10 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 		if len(p.placed) > 0 {
 			mend += ", which looks after tenants.static; for the table's: " + r.MakeRoles[0]
 		}
-		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role of a tenant does not exist, or the pool's user is no member of it", "roles of tenants do not exist, or the pool's user is no member of them"), some(r.NoRole)), fail, mend)
+		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role of a tenant does not exist, or the pool's user is no member of it", "roles of tenants do not exist, or the pool's user is no member of them"), some(r.NoRole)), waits, mend)
 	}
 	if n := len(r.NoUsage); n > 0 {
-		p.add(Error, "privileges", fmt.Sprintf("%s may not use %s: %s", plural.Count(n, "role, or user where a tenant has none,", "roles, or users where tenants have none,"), plural.Which(n, "its schema", "their schemas"), some(r.NoUsage)), fail, strings.Join(r.UsageGrants, "; "))
+		p.add(Error, "privileges", fmt.Sprintf("%s may not use %s: %s", plural.Count(n, "role, or user where a tenant has none,", "roles, or users where tenants have none,"), plural.Which(n, "its schema", "their schemas"), some(r.NoUsage)), waits, strings.Join(r.UsageGrants, "; "))
 	}
 	if n := len(r.EnqueueGrants); n > 0 {
 		p.add(Warning, "privileges", "roles of tenants may not enqueue", "an enqueue in a transaction of theirs fails", strings.Join(r.EnqueueGrants, "; "))

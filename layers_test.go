@@ -96,7 +96,7 @@ var layers = map[string][]string{
 	"clients":                   {}, // tests only, of the clients there
 	"job/jobtest":               {"", "job/encryption", "job", "tenancy", "routing", "execution", "config", "membership", "internal/lease", "internal/store", "internal/store/storetest", "internal/devpg", "internal/devpg/pgtest", "operate"},
 
-	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers", "internal/jobstate", "internal/plural", "external", "operate"},
+	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers", "internal/fault", "internal/jobstate", "internal/plural", "external", "operate"},
 	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait", "internal/plural", "operate"},
 	"cmd/tenure/internal/handlers": {"", "config", "internal/tracing", "job", "tenancy"},
 

@@ -47,9 +47,9 @@ func TestStart_warns(t *testing.T) {
 	}{
 		"in order": {durable: true, maxConns: 5, schema: "t", role: "member", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{}},
 		"with risks": {maxConns: 5, schema: "lost", role: "stranger", query: "SELECT pool FROM lost WHERE id = $1", warnings: map[string]map[string]any{
-			"tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name":            {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
-			"fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on":                          {},
-			"full_page_writes is off on this server: a crash of its machine can damage the database; turn it on":                        {},
+			"tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name":       {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
+			"fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on":                     {},
+			"full_page_writes is off on this server: a crash of its machine can damage the database; turn it on":                   {},
 			"tenants have no schema in this pool, so that their jobs wait; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}, "statements": []any{"CREATE SCHEMA lost"}},
 			"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs wait; create or grant them": {"count": int64(1), "roles": []any{"stranger"}, "statements": []any{"CREATE ROLE stranger; GRANT stranger TO postgres"}},
 		}},

@@ -166,7 +166,7 @@ func TestRegistry_middlewareSeesWhatCannotBeDecoded(t *testing.T) {
 	r.Freeze()
 	s, _ := r.Lookup("mail.send")
 	err := s.Handle(t.Context(), &job.Record{Kind: "mail.send", Payload: []byte(`[]`)})
-	require.Equal(t, job.Dead, job.Decide(err, 1, 3, policy(t)).State)
+	require.Equal(t, job.Retrying, job.Decide(err, 1, 3, policy(t)).State)
 	require.Equal(t, err, seen)
 }
 

@@ -47,8 +47,11 @@ func MissingRoles(ctx context.Context, db DB, user string, tenants map[string]st
 // RefusedRoles says of which roles, that a user cannot take yet, it should not be able to for a tenant's sake, and why.
 // "" is the connection's own user.
 func RefusedRoles(ctx context.Context, db DB, user string, roles []string) (why map[string]string, err error) {
-	found, err := rolesToTake(ctx, db, user, roles)
 	why = map[string]string{}
+	if !slices.ContainsFunc(roles, func(role string) bool { return role != "" }) {
+		return why, nil
+	}
+	found, err := rolesToTake(ctx, db, user, roles)
 	for _, r := range found {
 		if r.refusal != "" {
 			why[r.name] = r.refusal

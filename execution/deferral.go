@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/backoff"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // When so many jobs in a row could not be run by an owner's database, the owner gets no slots
@@ -104,9 +105,16 @@ var logEvery = pausePolicy.Longest / 3
 // deferrals are of jobs whose database could not run them.
 type deferrals struct {
 	mu     sync.Mutex
-	times  map[any]int // guarded by mu; how often each job.ID was deferred, or jobs of a tenancy.Tenant for what that is
-	since  time.Time   // guarded by mu; when times last began
-	logged time.Time   // guarded by mu
+	times  map[any]deferral  // guarded by mu; of each job.ID, and of each tenancy.Tenant whose jobs were for what that is
+	told   map[job.ID]string // guarded by mu; what jobs have said last of why they are
+	since  time.Time         // guarded by mu; when these last began
+	logged time.Time         // guarded by mu
+}
+
+// deferral is how often a job was deferred, or the jobs of a tenant together, and for how long the last time.
+type deferral struct {
+	times int
+	until time.Time
 }
 
 // nextDelay is how long a job is to wait now, and whether that should be logged. of is whose waits grow: the job's, or
@@ -115,15 +123,39 @@ func (d *deferrals) nextDelay(of any, longest time.Duration) (wait time.Duration
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	if d.times == nil || len(d.times) >= mostDeferred || now.Sub(d.since) > 12*deferPolicy.Longest { // begin again: only a few go on for so long
-		d.times, d.since = map[any]int{}, now
+	d.forget(now)
+	last := d.times[of]
+	_, together := of.(tenancy.Tenant)
+	switch {
+	case together && now.Before(last.until): // another one of the jobs that were deferred then
+	case together && now.After(last.until.Add(2*longest)): // the tenant has had what it lacked
+		last.times = 1
+	default:
+		last.times++
 	}
-	d.times[of]++
-	wait = min(deferPolicy.Exactly(d.times[of]), longest)
+	wait = min(deferPolicy.Exactly(last.times), longest)
+	d.times[of] = deferral{last.times, now.Add(wait)}
 	if log = now.Sub(d.logged) >= logEvery; log {
 		d.logged = now
 	}
 	return wait + rand.N(wait), log
+}
+
+// forget begins again after a while, or when there are many: only a few jobs are deferred for so long.
+func (d *deferrals) forget(now time.Time) {
+	if d.times == nil || len(d.times) >= mostDeferred || len(d.told) >= mostDeferred || now.Sub(d.since) > 12*deferPolicy.Longest {
+		d.times, d.told, d.since = map[any]deferral{}, map[job.ID]string{}, now
+	}
+}
+
+// tellsNew tells whether a job is to say why it is deferred: not the same each time, as its runs' reports are few.
+func (d *deferrals) tellsNew(id job.ID, why string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forget(time.Now())
+	last := d.told[id]
+	d.told[id] = why
+	return last != why
 }
 
 // deferJob is the outcome for a job of a run that its database is to blame for.

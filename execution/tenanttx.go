@@ -149,7 +149,9 @@ func (r *run) notBegun(ctx context.Context, err error) error {
 		r.reports.open() // the run tells of it: it ends without an error
 		defer r.reports.close()
 		for c := range r.claim.call() {
-			job.Log(job.NewContext(ctx, &c.Record), "put off: "+err.Error())
+			if why := "put off: " + err.Error(); r.workers.deferrals.tellsNew(c.Record.ID, why) {
+				job.Log(job.NewContext(ctx, &c.Record), why)
+			}
 		}
 		return errors.Join(errNoPlace, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 func TestRefusesTenant(t *testing.T) {
@@ -46,6 +47,15 @@ func TestDeferrals(t *testing.T) {
 		d, say := p.nextDelay(2, deferPolicy.Longest)
 		require.Less(t, d, 2*deferPolicy.First, "another job")
 		require.False(t, say)
+		lacking := tenancy.Tenant{ID: "acme"}
+		for range 8 {
+			d, _ = p.nextDelay(lacking, deferPolicy.Longest)
+			require.Less(t, d, 2*deferPolicy.First, "its jobs that come together wait alike")
+		}
+		time.Sleep(deferPolicy.First)
+		d, _ = p.nextDelay(lacking, deferPolicy.Longest)
+		require.GreaterOrEqual(t, d, 2*deferPolicy.First, "it still lacks that")
+		require.Equal(t, []bool{true, false, true, true}, []bool{p.tellsNew(1, "a"), p.tellsNew(1, "a"), p.tellsNew(1, "b"), p.tellsNew(2, "b")})
 		time.Sleep(logEvery)
 		_, say = p.nextDelay(2, deferPolicy.Longest)
 		require.True(t, say)
@@ -56,6 +66,10 @@ func TestDeferrals(t *testing.T) {
 		time.Sleep(13 * deferPolicy.Longest)
 		d, _ = p.nextDelay(1, deferPolicy.Longest)
 		require.Less(t, d, 2*deferPolicy.First, "that was long ago")
+		p.nextDelay(lacking, time.Second)
+		time.Sleep(time.Minute)
+		d, _ = p.nextDelay(lacking, time.Second)
+		require.Less(t, d, 2*deferPolicy.First, "it had what it lacked meanwhile")
 	})
 }
 

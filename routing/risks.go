@@ -85,7 +85,7 @@ func (r riskCheck) checkTenants(ctx context.Context, p *Pool, db store.DB, tenan
 	warn("tenants' roles may not enqueue in their transactions", "grants", risks.EnqueueGrants)
 	warn("tenants have no schema in this pool, so that their jobs wait; create it, or correct tenants.static", "schemas", risks.NoSchema,
 		zap.Strings("statements", risks.MakeSchemas[:min(len(risks.MakeSchemas), mostNamed)]))
-	warn("tenants have roles that no tenant can have, as these would keep nobody apart, so that their jobs fail; name other roles", "roles", risks.RefusedRoles)
+	warn("tenants have roles that no tenant can have, as these would keep nobody apart, so that their jobs wait; name other roles", "roles", risks.RefusedRoles)
 	warn("tenants' roles do not exist, or this pool's user is no member of them, so that their jobs wait; create or grant them", "roles", risks.NoRole,
 		zap.Strings("statements", risks.MakeRoles[:min(len(risks.MakeRoles), mostNamed)]))
 	return risks, true
@@ -129,8 +129,12 @@ func (r riskCheck) checkTable(ctx context.Context, p *Pool) {
 	if table == nil || table.Pool != p.Name {
 		return
 	}
-	err := p.Tenants().do(ctx, func(c *pgx.Conn) error { return table.check(ctx, c) })
-	if err != nil && !errors.Is(err, context.Canceled) {
-		riskLog(p).Warn("tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name", zap.Error(err))
+	try := func(what string, check func(context.Context, *pgx.Conn) error) {
+		err := p.Tenants().do(ctx, func(c *pgx.Conn) error { return check(ctx, c) })
+		if err != nil && !errors.Is(err, context.Canceled) {
+			riskLog(p).Warn(what+"; correct its statements, or make what they name", zap.Error(err))
+		}
 	}
+	try("tenants.table cannot be asked, so that its tenants are unknown", table.check)
+	try("tenants.table cannot be asked for all that it is configured for", table.checkRest)
 }

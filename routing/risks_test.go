@@ -202,7 +202,7 @@ func TestARoleThatNoTenantCanHave(t *testing.T) {
 	defer func() { require.NoError(t, r.Stop(context.WithoutCancel(t.Context()))) }()
 	requireUp(t, poolOf(t, r, "main"), 1)
 	warnings := warningsOf(t, logs)
-	require.Equal(t, []any{`role "` + owner.User + `" is a superuser`}, warnings["tenants have roles that no tenant can have, as these would keep nobody apart, so that their jobs fail; name other roles"]["roles"])
+	require.Equal(t, []any{`role "` + owner.User + `" is a superuser`}, warnings["tenants have roles that no tenant can have, as these would keep nobody apart, so that their jobs wait; name other roles"]["roles"])
 	require.NotContains(t, warnings, "tenants' roles do not exist, or this pool's user is no member of them, so that their jobs wait; create or grant them")
 	for range 2 { // asked, and remembered
 		for _, id := range []tenancy.ID{"acme", "globex"} {

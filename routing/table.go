@@ -53,9 +53,10 @@ func (c Config) ConnectTable(ctx context.Context) (*TableConn, error) {
 // Close closes the connection.
 func (t *TableConn) Close(ctx context.Context) error { return t.conn.Close(ctx) }
 
-// Check says what keeps the table's statements from being executed.
-func (t *TableConn) Check(ctx context.Context) error {
-	return t.cfg.Tenants.Table.check(ctx, t.conn)
+// Check says what keeps the table's query, and what its other statements, from being executed.
+func (t *TableConn) Check(ctx context.Context) (query, rest error) {
+	table := t.cfg.Tenants.Table
+	return table.check(ctx, t.conn), table.checkRest(ctx, t.conn)
 }
 
 // List asks the table who lives in a pool; none: it cannot be asked that.
@@ -119,35 +120,41 @@ func nodesRole(t tenancy.Tenant) error {
 	return &RouteError{fmt.Errorf("tenant %q: its role %q is the user that nodes connect to pool %q as, which has all tenants' jobs: give the tenant another role, or have nodes connect as another user", t.ID, t.Role, t.Pool)}
 }
 
-// check executes what only reads for NULL, which is no tenant and no pool, and has the rest explained: a description alone
-// would not say that the user may not. What fails on NULL alone is as the query wants it.
+// check executes the query for NULL, which is no tenant: a description alone would not say that the user may not.
 func (t *TableConfig) check(ctx context.Context, c *pgx.Conn) error {
-	for _, sql := range []string{t.Query, t.List} {
-		if sql == "" {
-			continue
-		}
-		switch err := drain(c.Query(ctx, sql, nil)); {
-		case failsOnNull(err):
-			return nil // through a pooler, the transaction has failed
-		case err != nil:
-			return t.explain(err, c)
+	return t.tryOut(ctx, c, t.Query, nil)
+}
+
+// checkRest is check for the statements that tenants can do without: of a move that changes something the plan is made.
+func (t *TableConfig) checkRest(ctx context.Context, c *pgx.Conn) error {
+	var errs []error
+	if t.List != "" {
+		if err := t.tryOut(ctx, c, t.List, nil); err != nil {
+			errs = append(errs, fmt.Errorf("list: %w", err))
 		}
 	}
-	if t.Move == "" {
+	if t.Move != "" {
+		if err := t.tryOut(ctx, c, "EXPLAIN "+t.Move, nil, nil); err != nil {
+			errs = append(errs, fmt.Errorf("move: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tryOut executes a statement. What it raises on NULL, or because one before it has failed in its transaction, is no fault: only what
+// Postgres finds wrong with the statement, or the user, is.
+func (t *TableConfig) tryOut(ctx context.Context, c *pgx.Conn, sql string, args ...any) error {
+	err := drain(c.Query(ctx, sql, args...))
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && !strings.HasPrefix(pg.Code, "42") && !strings.HasPrefix(pg.Code, "3F") {
 		return nil
 	}
-	return t.explain(drain(c.Query(ctx, "EXPLAIN "+t.Move, nil, nil)), c)
+	return t.explain(err, c)
 }
 
 func drain(rows pgx.Rows, _ error) error { // the error is the rows', too
 	rows.Close()
 	return rows.Err()
-}
-
-// failsOnNull tells whether an error is about data, or one that a function raises.
-func failsOnNull(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "P0"))
 }
 
 // fromTable finds the schema, if it is named, and the table that a query reads.

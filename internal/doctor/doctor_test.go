@@ -381,7 +381,13 @@ func TestTheLookupTable(t *testing.T) {
 	grants()
 	b.cfg.Tenants.Table.List = "SELECT id FROM app.clients WHERE pool = $1"
 	require.Contains(t, b.finding("tenants.table cannot be asked").Said, `relation "app.clients" does not exist`)
+	require.Equal(t, doctor.Warning, b.finding("tenants.table cannot be asked").Severity, "whoever it knows can be enqueued for")
 	b.cfg.Tenants.Table.List = ""
+	b.exec("CREATE FUNCTION app.place(id text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN IF id IS NULL THEN RAISE 'whose?' USING ERRCODE = 'AP404'; END IF; RETURN 'main'; END $$")
+	query := b.cfg.Tenants.Table.Query
+	b.cfg.Tenants.Table.Query = "SELECT app.place($1)"
+	b.lacks("tenants.table")
+	b.cfg.Tenants.Table.Query = query
 
 	b.exec("INSERT INTO app.customer VALUES ('initech', 'gone'); SELECT tenure.enqueue('initech', 'known', '{}')")
 	b.finding(`tenant initech has jobs here, and its route cannot be used: tenants.table: tenant "initech" is routed to pool "gone"`)

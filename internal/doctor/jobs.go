@@ -219,12 +219,7 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	found = found[:min(len(found), mostAsked)]
 	why, err := p.askRoutes(ctx, found)
 	if err != nil {
-		mend := "correct tenants.table, or look after the database of pool " + p.cfg.Tenants.Table.Pool
-		if denied := (*routing.TableError)(nil); errors.As(err, &denied) {
-			err, mend = errors.Unwrap(denied), denied.Mend
-		}
-		p.add(Error, "tenants", "tenants.table cannot be asked", "jobs of tenants that it alone knows do not run, and cannot be enqueued", mend)
-		p.addSaid(err)
+		p.addTable(Error, "tenants.table cannot be asked", "jobs of tenants that it alone knows do not run, and cannot be enqueued", err)
 		return nil
 	}
 	var unknown []string
@@ -246,6 +241,16 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 		p.about(About{Tenant: unknown[0]})
 	}
 	return nil
+}
+
+// addTable adds a finding about the lookup table, which said err.
+func (p *pool) addTable(severity Severity, what, why string, err error) {
+	mend := "correct tenants.table, or look after the database of pool " + p.cfg.Tenants.Table.Pool
+	if denied := (*routing.TableError)(nil); errors.As(err, &denied) {
+		err, mend = errors.Unwrap(denied), denied.Mend
+	}
+	p.add(severity, "tenants", what, why, mend)
+	p.addSaid(err)
 }
 
 // askRoutes says why tenants, which are not static ones, find no way. An error means that the table cannot be asked: also of
@@ -287,11 +292,14 @@ func (p *pool) askTable(ctx context.Context, tenants []string, why map[string]er
 		return err
 	}
 	defer closeSoon(ctx, table)
-	if err := table.Check(ctx); err != nil {
-		return err
+	query, rest := table.Check(ctx)
+	if query != nil {
+		return query
 	}
-	listed, err := table.List(ctx, p.name)
-	if err != nil {
+	listed := []tenancy.ID(nil)
+	if rest != nil {
+		p.addTable(Warning, "tenants.table cannot be asked for all that it is configured for", "tenants are not listed, or cannot be moved", rest)
+	} else if listed, err = table.List(ctx, p.name); err != nil {
 		return err
 	}
 	asked := map[tenancy.ID]bool{}

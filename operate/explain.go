@@ -93,7 +93,7 @@ func (e *Explanation) explainWait(w *store.Wait) {
 	case w.Later && w.Pending > 0:
 		e.explainAwaited(w)
 	case w.Later && j.Attempt > 0:
-		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it has failed %s, and is tried again at %s", plural.Count(j.Attempt, "time", "times"), w.Due.UTC().Format(time.RFC3339))
+		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it has failed %s, and is tried again at %s%s", plural.Count(j.Attempt, "time", "times"), w.Due.UTC().Format(time.RFC3339), loggedLast(j))
 	case w.Later:
 		set(WaitsUntilDue, fmt.Sprintf("tenure jobs retry %d runs it now", j.ID), "it is due at %s%s", w.Due.UTC().Format(time.RFC3339), loggedLast(j))
 	case w.Paused:

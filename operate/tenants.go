@@ -186,13 +186,40 @@ type TenantStatus struct {
 // lists, those with unfinished jobs, and those that were frozen or moved, or have a weight. Of a
 // list, it is ten thousand of a pool at most.
 func (o *Tenants) List(ctx context.Context) ([]TenantStatus, error) {
-	out, err := routing.AskEach(ctx, o.proc.Router.Pools(), process.AnswerWithin, o.listIn)
+	return o.list(ctx, o.listAllIn)
+}
+
+// ListPresent is [Tenants.List] without those that only tenants.table.list names: for whom nothing is there yet.
+func (o *Tenants) ListPresent(ctx context.Context) ([]TenantStatus, error) {
+	return o.list(ctx, o.listIn)
+}
+
+func (o *Tenants) list(ctx context.Context, in func(context.Context, *routing.Pool) ([]TenantStatus, error)) ([]TenantStatus, error) {
+	out, err := routing.AskEach(ctx, o.proc.Router.Pools(), process.AnswerWithin, in)
 	slices.SortStableFunc(out, func(a, b TenantStatus) int { return strings.Compare(string(a.Tenant), string(b.Tenant)) })
 	return out, err
 }
 
 // maxTenants bounds how many tenants with jobs, and how many that the lookup table lists, are looked for in one pool.
 const maxTenants = 10_000
+
+func (o *Tenants) listAllIn(ctx context.Context, p *routing.Pool) ([]TenantStatus, error) {
+	out, err := o.listIn(ctx, p)
+	if err != nil {
+		return out, err
+	}
+	seen := map[tenancy.ID]bool{}
+	for _, t := range out {
+		seen[t.Tenant] = true
+	}
+	listed, err := o.proc.Router.ListedByTable(ctx, p)
+	for _, id := range listed[:min(len(listed), maxTenants)] { // whom to look up one by one would take too long
+		if !seen[id] {
+			out = append(out, TenantStatus{Tenant: id, Pool: p.Name, State: store.TenantActive, Weight: 1})
+		}
+	}
+	return out, err
+}
 
 func (o *Tenants) listIn(ctx context.Context, p *routing.Pool) ([]TenantStatus, error) {
 	if _, err := p.Number(); err != nil {
@@ -245,11 +272,7 @@ func (o *Tenants) listIn(ctx context.Context, p *routing.Pool) ([]TenantStatus, 
 			add(id, store.TenantActive, "")
 		}
 	}
-	listed, err := o.proc.Router.ListedByTable(ctx, p)
-	for _, id := range listed[:min(len(listed), maxTenants)] { // whom to look up one by one would take too long
-		add(id, store.TenantActive, "")
-	}
-	return out, err
+	return out, nil
 }
 
 // Explain says why a tenant's work waits: the first true reason, as the ledger of its pool has

@@ -586,7 +586,7 @@ func (l *shownLimit) rate() string {
 		return ""
 	}
 	out := fmt.Sprintf("%d per %v", l.Rate, time.Duration(l.PerMS)*time.Millisecond)
-	if l.Whole != nil {
+	if l.Whole != nil && l.Whole.Rate > 0 {
 		out += fmt.Sprintf(" of %d per %v", l.Whole.Rate, time.Duration(l.Whole.PerMS)*time.Millisecond)
 	}
 	return out

@@ -74,7 +74,7 @@ func (w *Workers) tenants(ctx context.Context, asked []tenancy.ID) ([]tenancy.ID
 	case len(g.Pools) == 0:
 		return g.Tenants, nil
 	}
-	all, err := w.operator.Tenants().List(ctx)
+	all, err := w.operator.Tenants().ListPresent(ctx)
 	var reached []tenancy.ID
 	for _, t := range all {
 		if g.Sees(t.Tenant, t.Pool) {

@@ -43,13 +43,15 @@ var spans = []time.Duration{4 * time.Second, 32 * time.Second, 4 * time.Minute, 
 
 const longestChosen = 32 * time.Hour
 
-// scanStatus reads a job of a list.
+// scanStatus reads a job of a list, parts/listed.sql.
 func scanStatus(row pgx.CollectableRow) (s Status, err error) {
 	var maxAttempts, timeout *int
 	var at, began, resume *time.Time
 	var node, errText, unique, correlation, exclusive *string
-	err = row.Scan(&s.ID, &s.State, &s.Tenant, &s.Queue, &s.Kind, &s.Priority, &s.Attempt, &maxAttempts, &s.Losses,
-		&s.CreatedAt, &at, &node, &errText, &s.Payload, &s.Meta, &unique, &correlation, &s.Handled, &began, &resume, &exclusive, &timeout, &s.External, &s.ListedAt)
+	err = row.Scan(
+		&s.ID, &s.CreatedAt, nil, &timeout, &s.Priority, &s.Attempt, &maxAttempts, &s.Losses,
+		&s.Tenant, &s.Queue, &s.Kind, &s.Payload, &s.Meta, &exclusive, &unique, &correlation,
+		&s.State, &at, &node, &errText, &s.Handled, &began, &resume, &s.External, &s.ListedAt)
 	s.MaxAttempts, s.At, s.StartedAt, s.Node, s.Error = deref(maxAttempts), deref(at), deref(began), deref(node), deref(errText)
 	s.UniqueKey, s.CorrelationID, s.ResumeAt, s.ExclusiveKey = deref(unique), deref(correlation), deref(resume), deref(exclusive)
 	s.Timeout = time.Duration(deref(timeout)) * time.Millisecond

@@ -42,7 +42,7 @@ func loadQueries(folder string) map[string]string {
 // parts are what statements and functions have in common, such as a job's columns.
 var parts = sync.OnceValue(func() map[string]string { return loadQueries("parts") })
 
-var partName = regexp.MustCompile(`\{\{(\w+\.)?(\w+)( legible)?((?: \| \w+ = [^|}]+)*)\}\}`)
+var partName = regexp.MustCompile(`\{\{(\w+\.)?(\w+)( legible)?((?:\s+\| \w+ = [^|}]+)*)\}\}`)
 
 // fill puts parts in the place of their names: {{job}} is parts/job.sql. Of a list of columns {{r.job}} has each with
 // r before it, {{job legible}} those that may be damaged as they can be read, and {{job | turn = turn + 1}} that
@@ -55,12 +55,14 @@ func fill(text string) string {
 		case !known:
 			panic("store: no parts/" + m[2] + ".sql")
 		case strings.Contains(part, "{{"):
-			return fill(part)
+			if part = fill(part); m[1]+m[3]+m[4] == "" {
+				return part
+			}
 		}
 		instead := map[string]string{}
-		for _, one := range strings.Split(m[4], " | ")[1:] {
+		for _, one := range strings.Split(m[4], "| ")[1:] {
 			column, expression, _ := strings.Cut(one, " = ")
-			instead[column] = expression
+			instead[column] = strings.TrimSpace(expression)
 		}
 		var all []string
 		for _, column := range strings.Split(strings.ReplaceAll(part, "\n", " "), ", ") {

@@ -10,8 +10,7 @@ WITH chosen AS NOT MATERIALIZED (
       AND ($4::boolean IS NULL OR $4 = (x.lock_expires_at IS NOT NULL))
       AND ($5::text IS NULL OR x.correlation_id = $5) AND ($6::boolean IS NULL OR $6 = (x.attempt > 0))
       AND ($11::bigint IS NULL OR x.id = $11))
-SELECT j.id, j.turn, j.locked_by, j.lock_expires_at, j.tenant_id, j.queue, j.kind, j.attempt, j.max_attempts, j.created_at, j.due_at, j.correlation_id,
-       CASE WHEN j.attempt > 0 THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = j.id ORDER BY e.attempt BETWEEN j.attempt AND j.attempt + 1 DESC, e.at DESC LIMIT 1) END AS error,
+SELECT {{external_shown}},
        (SELECT count(*) FROM (SELECT FROM chosen LIMIT $10) counted) AS found
 FROM chosen j
 ORDER BY CASE WHEN $7::text = 'created' AND NOT $8::boolean THEN j.created_at END, CASE WHEN $7::text = 'created' AND $8::boolean THEN j.created_at END DESC,

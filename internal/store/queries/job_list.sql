@@ -31,33 +31,34 @@ few AS MATERIALIZED (
 dense AS MATERIALIZED (
     SELECT $5::bigint[] IS NOT NULL OR $7::text IS NOT NULL OR (SELECT count(*) FROM (
         SELECT FROM (SELECT tenant_id, kind, queue FROM tenure.job ORDER BY id DESC LIMIT 200000) newest
-        WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR queue = $4)
+        WHERE {{chosen}}
         LIMIT $6) page) = $6 AS yes),
 running AS (
     SELECT r.id, c.turn, c.session_id, c.started_at FROM tenure.claim c, unnest(c.job_ids) AS r (id)),
 handled AS (
     SELECT DISTINCT unnest(kinds) AS kind FROM tenure.node_session WHERE state = 'live' AND expires_at > clock_timestamp())
-(SELECT j.id, CASE WHEN r.id IS NULL THEN 'waiting' WHEN r.started_at IS NULL THEN 'claimed' ELSE 'running' END AS state, j.tenant_id, j.queue, j.kind,
-       j.priority, j.attempt, j.max_attempts, j.losses, j.created_at, r.started_at AS at,
-       s.node, NULL::text AS error, tenure.legible(j.payload, true) AS payload, tenure.legible(j.meta, true) AS meta, j.unique_key, j.correlation_id,
-       j.kind IN (SELECT kind FROM handled) AS handled,
-       (SELECT p.started_at FROM tenure.job_report p WHERE p.job_id = r.id AND p.turn = r.turn) AS began, NULL::timestamptz AS resume_at, j.exclusive_key, j.timeout_ms, false AS external, j.listed_at
-FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at
+SELECT {{listed | payload = tenure.legible(payload, true) | meta = tenure.legible(meta, true)}} FROM (
+(SELECT {{j.listed
+    | state = CASE WHEN r.id IS NULL THEN 'waiting' WHEN r.started_at IS NULL THEN 'claimed' ELSE 'running' END
+    | at = r.started_at | node = s.node | error = NULL::text | handled = j.kind IN (SELECT kind FROM handled)
+    | began = (SELECT p.started_at FROM tenure.job_report p WHERE p.job_id = r.id AND p.turn = r.turn)
+    | resume_at = NULL::timestamptz | external = false}}
+FROM (SELECT *, {{listed_at}} AS listed_at
       FROM ((SELECT * FROM tenure.job
              WHERE (SELECT ids FROM few) IS NULL AND (SELECT yes FROM dense)
-               AND CASE WHEN ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR queue = $4) THEN true END
+               AND CASE WHEN {{chosen}} THEN true END
                AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)
              ORDER BY id DESC)
             UNION ALL
             (SELECT * FROM tenure.job
              WHERE (SELECT ids FROM few) IS NULL AND NOT (SELECT yes FROM dense)
-               AND ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR queue = $4)
+               AND {{chosen}}
                AND $5::bigint[] IS NULL AND $7::text IS NULL
              ORDER BY id DESC)
             UNION ALL
             (SELECT * FROM tenure.job
              WHERE id = ANY ((SELECT ids FROM few)::bigint[])
-               AND ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR queue = $4)
+               AND {{chosen}}
              ORDER BY id DESC)) job) j
 LEFT JOIN running r ON r.id = j.id AND r.turn = j.turn
 LEFT JOIN tenure.node_session s ON s.session_id = r.session_id
@@ -66,50 +67,45 @@ WHERE ($1::text IS NULL OR ($1 = 'waiting' AND r.id IS NULL) OR ($1 = 'claimed' 
   AND ($8::timestamptz IS NULL OR (j.listed_at, j.id) < ($8, $9::bigint))
 ORDER BY j.id DESC LIMIT $6)
 UNION ALL
-(SELECT t.id, CASE WHEN t.due_at = tenure.never() THEN 'awaiting' WHEN t.attempt = 0 THEN 'scheduled' ELSE 'retrying' END, t.tenant_id, t.queue, t.kind,
-       t.priority, t.attempt, t.max_attempts, t.losses, t.created_at, nullif(t.due_at, tenure.never()),
-       NULL, (SELECT e.error FROM tenure.job_error e WHERE e.job_id = t.id ORDER BY t.attempt > 0 AND e.attempt BETWEEN t.attempt AND t.attempt + 1 DESC, e.at DESC LIMIT 1),
-       tenure.legible(t.payload, true), tenure.legible(t.meta, true), t.unique_key, t.correlation_id, t.kind IN (SELECT kind FROM handled), NULL, NULL, t.exclusive_key, t.timeout_ms, false, t.listed_at
-FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at FROM tenure.timer_job
-      WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
-        AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) t
+(SELECT {{t.listed
+    | at = nullif(t.due_at, tenure.never()) | node = NULL
+    | error = (SELECT e.error FROM tenure.job_error e WHERE e.job_id = t.id ORDER BY t.attempt > 0 AND e.attempt BETWEEN t.attempt AND t.attempt + 1 DESC, e.at DESC LIMIT 1)
+    | handled = t.kind IN (SELECT kind FROM handled) | began = NULL | resume_at = NULL | external = false}}
+FROM (SELECT *, {{listed_at}} AS listed_at, {{timer_state}} AS state FROM tenure.timer_job
+      WHERE {{chosen}} AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) t
 WHERE ($1::text IS NULL OR $1 IN ('awaiting', 'scheduled', 'retrying')) -- states
-  AND ($1 IS NULL OR $1 = CASE WHEN t.due_at = tenure.never() THEN 'awaiting' WHEN t.attempt = 0 THEN 'scheduled' ELSE 'retrying' END)
+  AND ($1 IS NULL OR $1 = t.state)
   AND ($8::timestamptz IS NULL OR (t.listed_at, t.id) < ($8, $9::bigint))
 ORDER BY t.id DESC LIMIT $6)
 UNION ALL
-(SELECT x.id, x.state, x.tenant_id, x.queue, x.kind,
-       x.priority, x.attempt, x.max_attempts, x.losses, x.created_at, CASE x.state WHEN 'locked' THEN x.lock_expires_at ELSE x.due_at END,
-       CASE x.state WHEN 'locked' THEN x.locked_by END, CASE WHEN x.attempt > 0 THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = x.id ORDER BY e.attempt BETWEEN x.attempt AND x.attempt + 1 DESC, e.at DESC LIMIT 1) END,
-       tenure.legible(x.payload, true), tenure.legible(x.meta, true), x.unique_key, x.correlation_id, true, CASE x.state WHEN 'locked' THEN x.acquired_at END, NULL, x.exclusive_key, x.timeout_ms, true, x.listed_at
-FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at, CASE WHEN lock_expires_at > clock_timestamp() THEN 'locked' WHEN due_at IS NULL OR due_at <= clock_timestamp() THEN 'waiting'
-                     WHEN attempt = 0 THEN 'scheduled' ELSE 'retrying' END AS state
-      FROM tenure.external_job
-      WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
-        AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) x
+(SELECT {{x.listed
+    | at = CASE x.state WHEN 'locked' THEN x.lock_expires_at ELSE x.due_at END | node = CASE x.state WHEN 'locked' THEN x.locked_by END
+    | error = CASE WHEN x.attempt > 0 THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = x.id ORDER BY e.attempt BETWEEN x.attempt AND x.attempt + 1 DESC, e.at DESC LIMIT 1) END
+    | handled = true | began = CASE x.state WHEN 'locked' THEN x.acquired_at END | resume_at = NULL | external = true}}
+FROM (SELECT *, {{listed_at}} AS listed_at, {{external_state}} AS state FROM tenure.external_job
+      WHERE {{chosen}} AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) x
 WHERE ($1::text IS NULL OR $1 IN ('locked', 'waiting', 'scheduled', 'retrying')) -- states
   AND ($1 IS NULL OR $1 = x.state)
   AND ($8::timestamptz IS NULL OR (x.listed_at, x.id) < ($8, $9::bigint))
 ORDER BY x.id DESC LIMIT $6)
 UNION ALL
-(SELECT d.id, 'suspended', d.tenant_id, d.queue, d.kind,
-       d.priority, d.attempt, d.max_attempts, d.losses, d.created_at, d.suspended_at,
-       NULL, NULL, tenure.legible(d.payload, true), tenure.legible(d.meta, true), d.unique_key, d.correlation_id, true, NULL, d.resume_at, d.exclusive_key, d.timeout_ms, d.origin = 'external_job', d.listed_at
-FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at FROM tenure.suspended_job
-      WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
-        AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) d
+(SELECT {{d.listed
+    | state = 'suspended' | at = d.suspended_at | node = NULL | error = NULL | handled = true | began = NULL
+    | external = d.origin = 'external_job'}}
+FROM (SELECT *, {{listed_at}} AS listed_at FROM tenure.suspended_job
+      WHERE {{chosen}} AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) d
 WHERE ($1::text IS NULL OR $1 = 'suspended')
   AND ($8::timestamptz IS NULL OR (d.listed_at, d.id) < ($8, $9::bigint))
 ORDER BY d.id DESC LIMIT $6)
 UNION ALL
-(SELECT d.id, 'dead', d.tenant_id, d.queue, d.kind,
-       d.priority, d.attempt, d.max_attempts, d.losses, d.created_at, d.died_at,
-       NULL, d.error, tenure.legible(d.payload, true), tenure.legible(d.meta, true), d.unique_key, d.correlation_id, true, NULL, NULL, d.exclusive_key, d.timeout_ms, d.origin = 'external_job', d.listed_at
-FROM (SELECT *, greatest(least(min(created_at) OVER (ORDER BY id DESC ROWS UNBOUNDED PRECEDING), '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at FROM tenure.dead_letter_job
-      WHERE ($2::text IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR kind = $3)
-        AND ($4::text IS NULL OR queue = $4) AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) d
+(SELECT {{d.listed
+    | state = 'dead' | at = d.died_at | node = NULL | handled = true | began = NULL | resume_at = NULL
+    | external = d.origin = 'external_job'}}
+FROM (SELECT *, {{listed_at}} AS listed_at FROM tenure.dead_letter_job
+      WHERE {{chosen}} AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) d
 WHERE ($1::text IS NULL OR $1 = 'dead')
   AND ($8::timestamptz IS NULL OR (d.listed_at, d.id) < ($8, $9::bigint))
 ORDER BY d.id DESC LIMIT $6)
+) page ({{listed}})
 ORDER BY listed_at DESC, id DESC
 LIMIT $6;

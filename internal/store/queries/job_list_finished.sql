@@ -5,12 +5,13 @@
 -- index leads to by their ids. What few have is found by the index that knows of what tenants, kinds, queues and
 -- outcomes there are none in some pages; the condition on finished_at, be it true of all, is what has the planner see how few
 -- of them it leaves.
-SELECT f.id, f.outcome AS state, f.tenant_id, f.queue, f.kind,
-       f.priority, f.attempt, NULL::smallint AS max_attempts, f.losses, f.created_at, f.finished_at AS at,
-       f.node, CASE f.outcome WHEN 'done' THEN NULL WHEN 'business_error' THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id ORDER BY e.attempt BETWEEN f.attempt AND f.attempt + 1 DESC, e.at DESC LIMIT 1)
-           ELSE (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id AND e.at = f.finished_at LIMIT 1) END AS error,
-       tenure.legible(f.payload, true) AS payload, tenure.legible(f.meta, true) AS meta, f.unique_key, f.correlation_id, true AS handled, f.started_at AS began, NULL::timestamptz AS resume_at,
-       NULL::text AS exclusive_key, NULL::integer AS timeout_ms, false AS external, greatest(least(f.created_at, f.finished_at, '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at
+SELECT {{f.listed
+    | payload = tenure.legible(f.payload, true) | meta = tenure.legible(f.meta, true)
+    | timeout_ms = NULL::integer | max_attempts = NULL::smallint | exclusive_key = NULL::text
+    | state = f.outcome | at = f.finished_at | handled = true | began = f.started_at | resume_at = NULL::timestamptz | external = false
+    | error = CASE f.outcome WHEN 'done' THEN NULL WHEN 'business_error' THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id ORDER BY e.attempt BETWEEN f.attempt AND f.attempt + 1 DESC, e.at DESC LIMIT 1)
+          ELSE (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id AND e.at = f.finished_at LIMIT 1) END
+    | listed_at = greatest(least(f.created_at, f.finished_at, '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at}}
 FROM tenure.completed_job f
 WHERE ($1::text IS NULL OR f.outcome = $1)
   AND ($2::text IS NULL OR f.tenant_id = $2) AND ($3::text IS NULL OR f.kind = $3)

@@ -6,13 +6,10 @@ WITH page AS MATERIALIZED (
     (SELECT id, turn, tenant_id, kind, queue, correlation_id, created_at, NULL::text AS state FROM tenure.job
      WHERE $1 = 'job' AND id > $2 ORDER BY id LIMIT $3)
     UNION ALL
-    (SELECT id, turn, tenant_id, kind, queue, correlation_id, created_at,
-            CASE WHEN due_at = tenure.never() THEN 'awaiting' WHEN attempt = 0 THEN 'scheduled' ELSE 'retrying' END FROM tenure.timer_job
+    (SELECT id, turn, tenant_id, kind, queue, correlation_id, created_at, {{timer_state}} FROM tenure.timer_job
      WHERE $1 = 'timer_job' AND id > $2 ORDER BY id LIMIT $3)
     UNION ALL
-    (SELECT id, turn, tenant_id, kind, queue, correlation_id, created_at,
-            CASE WHEN lock_expires_at > clock_timestamp() THEN 'locked' WHEN due_at IS NULL OR due_at <= clock_timestamp() THEN 'waiting'
-                 WHEN attempt = 0 THEN 'scheduled' ELSE 'retrying' END FROM tenure.external_job
+    (SELECT id, turn, tenant_id, kind, queue, correlation_id, created_at, {{external_state}} FROM tenure.external_job
      WHERE $1 = 'external_job' AND id > $2 ORDER BY id LIMIT $3)
     UNION ALL
     (SELECT id, turn, tenant_id, kind, queue, correlation_id, created_at, 'suspended' FROM tenure.suspended_job

@@ -1,29 +1,84 @@
 package store
 
 import (
+	"context"
 	"encoding/binary"
 	"io"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
+
+// copyColumn is a column of the jobs that are copied, and how one is rendered.
+type copyColumn struct {
+	name   string
+	is     func(*NewJob) bool // whether the job has one; nil: each has
+	render func([]byte, *copySource, *NewJob) []byte
+}
+
+// copyColumns are those of a new job. One that no job of a copy has is left out.
+var copyColumns = []copyColumn{
+	{name: "tenant_id", render: func(b []byte, _ *copySource, j *NewJob) []byte { return appendText(b, j.Tenant) }},
+	{name: "queue", render: func(b []byte, _ *copySource, j *NewJob) []byte { return appendText(b, j.Queue) }},
+	{name: "kind", render: func(b []byte, _ *copySource, j *NewJob) []byte { return appendText(b, j.Kind) }},
+	{name: "payload", render: func(b []byte, _ *copySource, j *NewJob) []byte { return appendJSONB(b, j.Payload) }},
+	{name: "priority", render: func(b []byte, _ *copySource, j *NewJob) []byte { return appendInt16(b, j.Priority) }},
+	{name: "turn", render: func(b []byte, c *copySource, _ *NewJob) []byte { return appendInt32(b, c.turn) }},
+	{"max_attempts", func(j *NewJob) bool { return j.MaxAttempts != 0 },
+		func(b []byte, _ *copySource, j *NewJob) []byte { return appendInt16(b, int16(j.MaxAttempts)) }},
+	{"meta", func(j *NewJob) bool { return j.Meta != nil },
+		func(b []byte, _ *copySource, j *NewJob) []byte { return appendJSONB(b, j.Meta) }},
+	{"correlation_id", func(j *NewJob) bool { return j.CorrelationID != "" },
+		func(b []byte, _ *copySource, j *NewJob) []byte { return appendText(b, j.CorrelationID) }},
+	{"exclusive_key", func(j *NewJob) bool { return j.ExclusiveKey != "" },
+		func(b []byte, _ *copySource, j *NewJob) []byte { return appendText(b, j.ExclusiveKey) }},
+	{"timeout_ms", func(j *NewJob) bool { return j.Timeout != 0 },
+		func(b []byte, _ *copySource, j *NewJob) []byte {
+			return appendInt32(b, int32(j.Timeout.Milliseconds()))
+		}},
+	{"due_at", (*NewJob).Later, func(b []byte, c *copySource, j *NewJob) []byte {
+		at := j.DueAt
+		if at.IsZero() {
+			at = c.now.Add(j.DueIn)
+		}
+		return appendInt64(b, at.UnixMicro()-postgresEpoch)
+	}},
+	{"id", func(j *NewJob) bool { return j.id != 0 }, // it has been drawn
+		func(b []byte, _ *copySource, j *NewJob) []byte { return appendInt64(b, j.id) }},
+}
 
 // copySource renders jobs in Postgres' binary COPY format as they are read. The
 // general encoder goes through reflection for each value, which costs as much as
 // Postgres' own work on the row.
 type copySource struct {
-	jobs []*NewJob
-	due  bool
-	ids  bool      // they have been drawn
-	keys bool      // some have an exclusive key
-	now  time.Time // the database's
-	turn int32     // the first of each
-
-	timeouts bool // some have a timeout
+	jobs    []*NewJob
+	columns []copyColumn
+	now     time.Time // the database's
+	turn    int32     // the first of each
 
 	next    int
 	begun   bool
 	ended   bool
 	pending []byte // rendered, not yet read
 	buf     []byte
+}
+
+// copyJobs adds jobs to a table.
+func copyJobs(ctx context.Context, tx pgx.Tx, table string, jobs []*NewJob, now time.Time, turn int32) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	c := &copySource{jobs: jobs, now: now, turn: turn}
+	var names []string
+	for _, column := range copyColumns {
+		if column.is == nil || slices.ContainsFunc(jobs, column.is) {
+			c.columns, names = append(c.columns, column), append(names, column.name)
+		}
+	}
+	_, err := tx.Conn().PgConn().CopyFrom(ctx, c, "COPY tenure."+table+" ("+strings.Join(names, ", ")+") FROM STDIN BINARY")
+	return translate(err)
 }
 
 var copyHeader = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00")
@@ -62,68 +117,13 @@ func (c *copySource) render() {
 }
 
 func (c *copySource) row(b []byte, j *NewJob) []byte {
-	columns := uint16(9)
-	if c.due {
-		columns++
-	}
-	if c.ids {
-		columns++
-	}
-	if c.keys {
-		columns++
-	}
-	if c.timeouts {
-		columns++
-	}
-	b = binary.BigEndian.AppendUint16(b, columns)
-	b = appendText(b, j.Tenant)
-	b = appendText(b, j.Queue)
-	b = appendText(b, j.Kind)
-	b = appendJSONB(b, j.Payload)
-	b = appendInt16(b, j.Priority)
-	if j.MaxAttempts == 0 {
-		b = appendNull(b)
-	} else {
-		b = appendInt16(b, int16(j.MaxAttempts))
-	}
-	if j.Meta == nil {
-		b = appendNull(b)
-	} else {
-		b = appendJSONB(b, j.Meta)
-	}
-	if j.CorrelationID == "" {
-		b = appendNull(b)
-	} else {
-		b = appendText(b, j.CorrelationID)
-	}
-	b = binary.BigEndian.AppendUint32(b, 4)
-	b = binary.BigEndian.AppendUint32(b, uint32(c.turn))
-	if c.due {
-		at := j.DueAt
-		if at.IsZero() {
-			at = c.now.Add(j.DueIn)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(c.columns)))
+	for i := range c.columns {
+		if column := &c.columns[i]; column.is == nil || column.is(j) {
+			b = column.render(b, c, j)
+		} else {
+			b = appendNull(b)
 		}
-		b = binary.BigEndian.AppendUint32(b, 8)
-		b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()-postgresEpoch))
-	}
-	if c.ids {
-		b = binary.BigEndian.AppendUint32(b, 8)
-		b = binary.BigEndian.AppendUint64(b, uint64(j.id))
-	}
-	switch {
-	case !c.keys:
-	case j.ExclusiveKey == "":
-		b = appendNull(b)
-	default:
-		b = appendText(b, j.ExclusiveKey)
-	}
-	switch {
-	case !c.timeouts:
-	case j.Timeout == 0:
-		b = appendNull(b)
-	default:
-		b = binary.BigEndian.AppendUint32(b, 4)
-		b = binary.BigEndian.AppendUint32(b, uint32(j.Timeout.Milliseconds()))
 	}
 	return b
 }
@@ -138,6 +138,16 @@ func appendText(b []byte, s string) []byte {
 func appendInt16(b []byte, n int16) []byte {
 	b = binary.BigEndian.AppendUint32(b, 2)
 	return binary.BigEndian.AppendUint16(b, uint16(n))
+}
+
+func appendInt32(b []byte, n int32) []byte {
+	b = binary.BigEndian.AppendUint32(b, 4)
+	return binary.BigEndian.AppendUint32(b, uint32(n))
+}
+
+func appendInt64(b []byte, n int64) []byte {
+	b = binary.BigEndian.AppendUint32(b, 8)
+	return binary.BigEndian.AppendUint64(b, uint64(n))
 }
 
 func appendJSONB(b, json []byte) []byte {

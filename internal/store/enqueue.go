@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -304,7 +303,7 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 	if err != nil {
 		return 0, err
 	}
-	var waiting, timers, external, externalLater []*NewJob
+	var waiting, timers, external []*NewJob
 	for _, j := range inOrderOfKeys(jobs) {
 		switch {
 		case j.single():
@@ -315,8 +314,6 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 			if !duplicate {
 				added++
 			}
-		case j.External && j.Later():
-			externalLater = append(externalLater, j)
 		case j.External:
 			external = append(external, j)
 		case j.Later():
@@ -326,30 +323,11 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 		}
 	}
 	for _, part := range []struct {
-		jobs []*NewJob
-		sql  string
-		due  bool
-	}{
-		{waiting, "COPY tenure.job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn", false},
-		{timers, "COPY tenure.timer_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn, due_at", true},
-		{external, "COPY tenure.external_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn", false},
-		{externalLater, "COPY tenure.external_job (tenant_id, queue, kind, payload, priority, max_attempts, meta, correlation_id, turn, due_at", true},
-	} {
-		if len(part.jobs) == 0 {
-			continue
-		}
-		src := &copySource{jobs: part.jobs, due: part.due, now: now, turn: turn}
-		if src.ids = part.jobs[0].id != 0; src.ids {
-			part.sql += ", id"
-		}
-		if src.keys = slices.ContainsFunc(part.jobs, func(j *NewJob) bool { return j.ExclusiveKey != "" }); src.keys {
-			part.sql += ", exclusive_key"
-		}
-		if src.timeouts = slices.ContainsFunc(part.jobs, func(j *NewJob) bool { return j.Timeout > 0 }); src.timeouts {
-			part.sql += ", timeout_ms"
-		}
-		if _, err := tx.Conn().PgConn().CopyFrom(ctx, io.Reader(src), part.sql+") FROM STDIN BINARY"); err != nil {
-			return 0, translate(err)
+		table string
+		jobs  []*NewJob
+	}{{"job", waiting}, {"timer_job", timers}, {"external_job", external}} {
+		if err := copyJobs(ctx, tx, part.table, part.jobs, now, turn); err != nil {
+			return 0, err
 		}
 		added += len(part.jobs)
 	}

@@ -96,10 +96,9 @@ var _ = []mutant.Mutant{
 	},
 	{
 		Promise: "P2", Name: "an expired lock can be renewed",
-		File: "internal/store/queries/lock_renew.sql",
-		Old: `AND expires_at > clock_timestamp()
-RETURNING`,
-		New:  "RETURNING",
+		File: "internal/store/parts/holds.sql",
+		Old:  "AND expires_at > clock_timestamp()",
+		New:  "",
 		Test: "TestAnExpiredLockIsTakenAnew",
 	},
 	{

@@ -6,8 +6,7 @@
 -- $6 whether to keep them.
 WITH fence AS MATERIALIZED (
     SELECT FROM tenure.acquire_lock
-    WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND removals = $3
-      AND NOT paused AND expires_at > clock_timestamp()
+    WHERE {{holds}} AND removals = $3
     FOR KEY SHARE),
 free AS MATERIALIZED (
     SELECT j.id

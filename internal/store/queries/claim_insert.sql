@@ -21,9 +21,7 @@ INSERT INTO tenure.claim (session_id, turn, job_ids, given, started_at)
 SELECT coalesce(peer.session_id, $1), run.turn, run.ids, peer.n IS NOT NULL,
        CASE WHEN peer.n IS NULL THEN clock_timestamp() END
 FROM (SELECT FROM tenure.acquire_lock
-      WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND removals = $3
-        AND NOT paused AND expires_at > clock_timestamp()
-        AND $8 = tenure.incarnation()
+      WHERE {{holds}} AND removals = $3 AND $8 = tenure.incarnation()
       FOR KEY SHARE) AS fence
 CROSS JOIN (SELECT run.n, run.turn, array_agg(run.id) AS ids
             FROM unnest($4::bigint[], $5::integer[], $6::integer[]) AS run (id, turn, n)

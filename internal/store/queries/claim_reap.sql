@@ -9,7 +9,7 @@
 -- to keep cancelled jobs.
 WITH fence AS MATERIALIZED (
     SELECT FROM tenure.acquire_lock
-    WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND NOT paused AND expires_at > clock_timestamp()
+    WHERE {{holds}}
     FOR KEY SHARE),
 lost AS MATERIALIZED (
     SELECT l.id, l.turn, l.job_ids, (l.started_at IS NOT NULL)::int::smallint AS loss, s.node

@@ -12,7 +12,7 @@
 -- others nothing is claimed. The payload and meta come back as a page would show them.
 WITH fence AS MATERIALIZED (
     SELECT FROM tenure.acquire_lock l
-    WHERE l.name = 'acquire' AND l.holder = $1 AND l.epoch = $2 AND NOT l.paused AND l.expires_at > clock_timestamp()
+    WHERE {{holds}}
       AND l.removals = (SELECT s.removals FROM tenure.acquire_lock s WHERE s.name = 'acquire')
       AND $3 = tenure.incarnation() AND l.limit_changes = $14
       AND NOT EXISTS (SELECT FROM tenure.tenant t WHERE t.tenant_id = $5 AND (t.state <> 'active' OR t.frozen))

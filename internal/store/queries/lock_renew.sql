@@ -4,5 +4,5 @@
 -- $1 session, $2 epoch, $3 ttl in ms.
 UPDATE tenure.acquire_lock
 SET renew_seq = renew_seq + 1, renewed_at = clock_timestamp(), expires_at = clock_timestamp() + $3::bigint * interval '1 ms'
-WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND NOT paused AND expires_at > clock_timestamp()
+WHERE {{holds}}
 RETURNING tenure.incarnation() AS incarnation;

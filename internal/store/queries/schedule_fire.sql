@@ -9,7 +9,7 @@
 -- as it is to be, or null: as it is.
 WITH fence AS MATERIALIZED (
     SELECT FROM tenure.acquire_lock
-    WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND NOT paused AND expires_at > clock_timestamp()
+    WHERE {{holds}}
     FOR KEY SHARE),
 due AS MATERIALIZED (
     SELECT s.*, a.n, a.next, coalesce(a.queue, s.queue) AS into_queue, coalesce(a.key, s.exclusive_key) AS key, coalesce(a.payload::jsonb, s.payload) AS filled

@@ -4,7 +4,7 @@
 -- $1 session, $2 epoch, $3 the most to look at, of each tenant if there are any; $4 tenants, or null.
 WITH fence AS MATERIALIZED (
     SELECT FROM tenure.acquire_lock
-    WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND NOT paused AND expires_at > clock_timestamp()
+    WHERE {{holds}}
     FOR KEY SHARE),
 due AS MATERIALIZED (
     SELECT j.id, coalesce(tenure.damage(j.payload), tenure.damage(j.meta)) AS damage

@@ -2,7 +2,7 @@
 -- $1 session, $2 epoch, $3 the most to move of each tenant, $4 tenants.
 WITH fence AS MATERIALIZED (
     SELECT FROM tenure.acquire_lock
-    WHERE name = 'acquire' AND holder = $1 AND epoch = $2 AND NOT paused AND expires_at > clock_timestamp()
+    WHERE {{holds}}
     FOR KEY SHARE),
 due AS (
     DELETE FROM tenure.timer_job

@@ -173,11 +173,11 @@ func (c *Client) insertBatch(ctx context.Context, span producing, tenant tenancy
 		return added{}, err
 	}
 	err = store.AgainIfDeadlocked(func() error {
-		return pgx.BeginTxFunc(ctx, pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
-			out.ID, out.Duplicate, _, err = store.EnqueueBatch(ctx, tx, number, &then, jobs)
-			return err
+		return pgx.BeginTxFunc(ctx, pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			return store.EnqueueBatch(ctx, tx, number, &then, jobs)
 		})
 	})
+	out.Enqueued = Enqueued{then.ID, then.Taken}
 	if err == nil && !out.Duplicate {
 		c.enqueued.Add(pool.Name, then.Kind, 1)
 		c.countEnqueued(pool, jobs)

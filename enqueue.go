@@ -125,7 +125,7 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) 
 			entries[i].Options = append(slices.Clip(entries[i].Options), withData)
 		}
 	}
-	batches, err := c.partBatches(ctx, entries)
+	batches, err := c.partBatches(ctx, entries, allOf(entries))
 	if err != nil || len(batches) == 0 {
 		return nil, err
 	}
@@ -319,41 +319,43 @@ func (e PoolErrors) Unwrap() (errs []error) {
 	return errs
 }
 
-// EnqueueMany adds jobs of any tenants, one COPY per pool, and returns how many it
-// added; those whose unique key is taken are not. Everything is checked before
-// anything is added. Each pool is a transaction of its own: if one fails, the
-// others' jobs are added all the same, and the error is a [PoolErrors]. Those with a unique key are
-// added in the order of their keys, unless they have exclusive keys, too.
-//
-// It returns no ids, as a COPY returns none. [Client.EnqueueManyTx] does, in a transaction on one database, such as
-// that of [Client.InTx] for its tenant: fifty jobs in a round trip.
-func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (added int, err error) {
+// EnqueueMany adds jobs of any tenants, one COPY per pool, and returns them in the order of entries. Everything is
+// checked before anything is added. Each pool is a transaction of its own: if one fails, the
+// others' jobs are added all the same, the error is a [PoolErrors], and what was not added has the ID 0. Those with a
+// unique key are added in the order of their keys, unless they have exclusive keys, too.
+func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (_ []Enqueued, err error) {
 	ctx, span := c.beginEnqueue(ctx, "many")
 	defer func() { span.end(err) }()
-	batches, err := c.partBatches(ctx, entries)
-	if err != nil {
-		return 0, err
-	}
-	span.manyOf(batches)
+	out := make([]Enqueued, len(entries))
+	left := allOf(entries)
 	failed := PoolErrors{}
-	for begun, tries := time.Now(), 1; len(batches) > 0; tries++ {
-		var again []Entry // of tenants that were moved meanwhile
+	for begun, tries := time.Now(), 1; len(left) > 0; tries++ {
+		batches, err := c.partBatches(ctx, entries, left)
+		switch {
+		case err != nil && tries == 1:
+			return nil, err
+		case err != nil:
+			return out, errors.Join(failed.orNil(), err)
+		case tries == 1:
+			span.manyOf(batches)
+		}
 		c.insertAll(ctx, batches)
+		left = nil // but for those of tenants that were moved meanwhile
 		for pool, b := range batches {
 			switch {
 			case b.err == nil:
-				added += b.added
+				for i := range b.jobs {
+					out[b.places[i]] = Enqueued{b.jobs[i].ID, b.jobs[i].Taken}
+				}
 			case c.proc.MayFollow(ctx, b.err, begun, tries):
-				again = append(again, b.entries...)
+				left = append(left, b.places...)
 			default:
 				failed[pool.Name] = b.err
 			}
 		}
-		if batches, err = c.partBatches(ctx, again); err != nil {
-			return added, errors.Join(failed.orNil(), err)
-		}
+		slices.Sort(left)
 	}
-	return added, failed.orNil()
+	return out, failed.orNil()
 }
 
 func (e PoolErrors) orNil() error {
@@ -365,13 +367,12 @@ func (e PoolErrors) orNil() error {
 
 // batch is what goes to one pool.
 type batch struct {
-	pool    *routing.Pool
-	entries []Entry
-	jobs    []store.NewJob // of the entries
-	hint    notify.Hint
+	pool   *routing.Pool
+	places []int          // of its entries among all
+	jobs   []store.NewJob // of those
+	hint   notify.Hint
 
-	added int // by insertAll
-	err   error
+	err error // of insertAll
 }
 
 // poolsAtOnce is how many pools' jobs are added at a time: so many that those of one server commit
@@ -387,7 +388,7 @@ func (c *Client) insertAll(ctx context.Context, batches map[*routing.Pool]*batch
 		free <- struct{}{}
 		group.Go(func() {
 			defer func() { <-free }()
-			if b.added, b.err = b.insertJobs(ctx); b.err == nil {
+			if b.err = b.insertJobs(ctx); b.err == nil {
 				c.countEnqueued(b.pool, b.jobs)
 				c.proc.Notifier.Notify(b.hint)
 			}
@@ -395,24 +396,32 @@ func (c *Client) insertAll(ctx context.Context, batches map[*routing.Pool]*batch
 	}
 }
 
-func (b *batch) insertJobs(ctx context.Context) (added int, err error) {
+func (b *batch) insertJobs(ctx context.Context) error {
 	if err := b.pool.Outage(); err != nil {
-		return 0, err
+		return err
 	}
 	number, err := b.pool.Number()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	err = store.AgainIfDeadlocked(func() error {
+	return b.pool.Blame(store.AgainIfDeadlocked(func() error {
 		return pgx.BeginTxFunc(ctx, b.pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			added, err = store.EnqueueMany(ctx, tx, number, b.jobs)
-			return err
+			return store.EnqueueMany(ctx, tx, number, b.jobs)
 		})
-	})
-	return added, b.pool.Blame(err)
+	}))
 }
 
-func (c *Client) partBatches(ctx context.Context, entries []Entry) (map[*routing.Pool]*batch, error) {
+// allOf are the places of all entries.
+func allOf(entries []Entry) []int {
+	all := make([]int, len(entries))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// partBatches are the entries at these places, by pool.
+func (c *Client) partBatches(ctx context.Context, entries []Entry, places []int) (map[*routing.Pool]*batch, error) {
 	type home struct {
 		tenant tenancy.Tenant
 		pool   *routing.Pool
@@ -420,7 +429,8 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry) (map[*routing
 	homes := map[tenancy.ID]home{}
 	out := map[*routing.Pool]*batch{}
 	var faults []error
-	for i, e := range entries {
+	for _, i := range places {
+		e := &entries[i]
 		id := e.Tenant
 		if id == "" {
 			t, ok := tenancy.FromContext(ctx)
@@ -448,12 +458,11 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry) (map[*routing
 		if b == nil {
 			b = &batch{pool: p.pool, hint: notify.Hint{Pool: p.pool.Name}}
 			if len(out) == 0 { // most calls are for one pool
-				b.entries, b.jobs = make([]Entry, 0, len(entries)), make([]store.NewJob, 0, len(entries))
+				b.places, b.jobs = make([]int, 0, len(places)), make([]store.NewJob, 0, len(places))
 			}
 			out[p.pool] = b
 		}
-		e.Tenant = id
-		b.entries = append(b.entries, e)
+		b.places = append(b.places, i)
 		b.jobs = append(b.jobs, j)
 		if !j.External { // its workers look by themselves
 			b.hint.AddJob(&j, 0)

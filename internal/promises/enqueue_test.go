@@ -98,7 +98,7 @@ func TestEnqueueRefuses(t *testing.T) {
 			require.ErrorContains(t, err, "nothing was enqueued: entry 1")
 			require.ErrorContains(t, err, tc.says)
 			require.True(t, tenure.Refused(err), "%v", err)
-			require.Zero(t, added)
+			require.Empty(t, added)
 		})
 	}
 	_, err := c.Enqueue(t.Context(), plain{})

@@ -107,9 +107,8 @@ func TestP3EffectsExactlyOnce(t *testing.T) {
 			_, err := n.Client().EnqueueMany(t.Context(), entries[:1]) // so that the node is warm when the cuts begin
 			require.NoError(t, err)
 			b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
-			enqueued, err := n.Client().EnqueueMany(t.Context(), entries[1:])
+			_, err = n.Client().EnqueueMany(t.Context(), entries[1:])
 			require.NoError(t, err)
-			require.Equal(t, c.jobs-1, enqueued)
 			var cuts atomic.Int64
 			c.cut(proxy, &cuts)
 

@@ -44,9 +44,8 @@ func TestP4LongJobIsNotStartedTwice(t *testing.T) {
 	}
 	cfgA, proxy := b.behind(b.named("a"), "p1")
 	a := b.start(cfgA, registry())
-	id, err := a.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: plain{1}}})
+	_, err := a.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: plain{1}}})
 	require.NoError(t, err)
-	require.Equal(t, 1, id)
 	<-started
 	other := b.start(b.named("b"), registry())
 	// From here on b holds the lock, and a only runs its job.

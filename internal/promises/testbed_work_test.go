@@ -48,7 +48,8 @@ func (b *testbed) traffic(c *tenure.Client, tenant tenancy.ID) *traffic {
 			return 1, err
 		},
 		func(i int) (int, error) {
-			return c.EnqueueMany(ctx, []tenure.Entry{{Args: write{i}}, {Args: write{i}, Options: []tenure.Option{tenure.Priority(3)}}})
+			added, err := c.EnqueueMany(ctx, []tenure.Entry{{Args: write{i}}, {Args: write{i}, Options: []tenure.Option{tenure.Priority(3)}}})
+			return len(added), err
 		},
 		func(i int) (int, error) {
 			return 1, c.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {

@@ -24,43 +24,26 @@ func arrayText[ID ~int64](ids []ID) string {
 }
 
 // EnqueueBatch adds a batch on a transaction: its completion job, and its jobs, which must be of the
-// same tenant. It returns the completion job's id and how many of the jobs it added; those whose unique
-// key is taken are not. duplicate: an unfinished job has the completion job's unique key, and nothing
-// was added. The errors are those of [Enqueue].
-func EnqueueBatch(ctx context.Context, tx pgx.Tx, pool int, then *NewJob, jobs []NewJob) (id job.ID, duplicate bool, added int, err error) {
-	if id, duplicate, err = Enqueue(ctx, tx.QueryRow, pool, then); err != nil || duplicate || len(jobs) == 0 {
-		return id, duplicate, 0, err
+// same tenant, as [EnqueueMany] does. If an unfinished job has the completion job's unique key, which that says then,
+// nothing is added. The errors are those of [Enqueue].
+func EnqueueBatch(ctx context.Context, tx pgx.Tx, pool int, then *NewJob, jobs []NewJob) error {
+	if _, duplicate, err := Enqueue(ctx, tx.QueryRow, pool, then); err != nil || duplicate || len(jobs) == 0 {
+		return err
 	}
-	var drawn, ids []int64
-	if err := tx.QueryRow(ctx, sqlEnqueueIDs, len(jobs)).Scan(&drawn); err != nil {
-		return 0, false, 0, translate(err)
+	if err := EnqueueMany(ctx, tx, pool, jobs); err != nil {
+		return err
 	}
-	var many []NewJob
-	for i, j := range inOrderOfKeys(jobs) {
-		if !j.single() {
-			j := *j
-			j.id = drawn[i]
-			many, ids = append(many, j), append(ids, j.id)
-			continue
-		}
-		one, taken, err := Enqueue(ctx, tx.QueryRow, pool, j)
-		if err != nil {
-			return 0, false, 0, err
-		}
-		if !taken {
-			ids = append(ids, int64(one))
+	ids := make([]job.ID, 0, len(jobs))
+	for i := range jobs {
+		if !jobs[i].Taken {
+			ids = append(ids, jobs[i].ID)
 		}
 	}
-	if len(many) > 0 {
-		if _, err := EnqueueMany(ctx, tx, pool, many); err != nil {
-			return 0, false, 0, err
-		}
-	}
-	_, err = tx.Exec(ctx, sqlAwaitedAdd, then.Tenant, int64(id), ids)
+	_, err := tx.Exec(ctx, sqlAwaitedAdd, then.Tenant, then.ID, ids)
 	if NoPrivilege(err) {
 		err = fmt.Errorf("%w: GRANT INSERT ON tenure.awaited to the user, which adds a batch's jobs", err)
 	}
-	return id, false, len(ids), translate(err)
+	return translate(err)
 }
 
 // Settled is what came of taking in ends of awaited jobs.

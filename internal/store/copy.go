@@ -20,6 +20,7 @@ type copyColumn struct {
 
 // copyColumns are those of a new job. One that no job of a copy has is left out.
 var copyColumns = []copyColumn{
+	{name: "id", render: func(b []byte, _ *copySource, j *NewJob) []byte { return appendInt64(b, int64(j.ID)) }},
 	{name: "tenant_id", render: func(b []byte, _ *copySource, j *NewJob) []byte { return appendText(b, j.Tenant) }},
 	{name: "queue", render: func(b []byte, _ *copySource, j *NewJob) []byte { return appendText(b, j.Queue) }},
 	{name: "kind", render: func(b []byte, _ *copySource, j *NewJob) []byte { return appendText(b, j.Kind) }},
@@ -45,8 +46,6 @@ var copyColumns = []copyColumn{
 		}
 		return appendInt64(b, at.UnixMicro()-postgresEpoch)
 	}},
-	{"id", func(j *NewJob) bool { return j.id != 0 }, // it has been drawn
-		func(b []byte, _ *copySource, j *NewJob) []byte { return appendInt64(b, j.id) }},
 }
 
 // copySource renders jobs in Postgres' binary COPY format as they are read. The

@@ -39,9 +39,10 @@ type NewJob struct {
 	WithData      bool          // the transaction may write the tenant's own data, too
 	Links         *Links        // to other jobs; nil: none
 
-	Taken bool // its unique key was, so that it was not added; known once it was tried
-
-	id int64 // drawn before, in bulk; 0: it is not known
+	// What is known once it was tried to add it: whether its unique key was taken, so that it was not, and the ID of it,
+	// or of the job that has its key.
+	Taken bool
+	ID    job.ID
 }
 
 // Links are what links a job to others of its tenant.
@@ -123,8 +124,8 @@ func scanEnqueued(row pgx.Row, j *NewJob) (id job.ID, duplicate bool, err error)
 	case added.id == nil || added.duplicate == nil:
 		return 0, false, errNoID
 	}
-	j.Taken = *added.duplicate
-	return *added.id, *added.duplicate, nil
+	j.ID, j.Taken = *added.id, *added.duplicate
+	return j.ID, j.Taken, nil
 }
 
 // So much EnqueueEach sends at a time. By the simple protocol it is one text, which the ledger reads for each of the
@@ -296,23 +297,18 @@ func AgainIfDeadlocked(do func() error) (err error) {
 }
 
 // EnqueueMany adds jobs on a transaction: those with a unique key, tags or links one by one,
-// the others by COPY. It returns how many it added; jobs whose
-// unique key is taken are not. The errors are those of Enqueue.
-func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added int, err error) {
+// the others by COPY. Each then has its ID, and says whether its unique key was taken. The errors are those of Enqueue.
+func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) error {
 	now, turn, err := beginMany(ctx, tx, pool, jobs)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	var waiting, timers, external []*NewJob
 	for _, j := range inOrderOfKeys(jobs) {
 		switch {
 		case j.single():
-			_, duplicate, err := Enqueue(ctx, tx.QueryRow, pool, j)
-			if err != nil {
-				return 0, err
-			}
-			if !duplicate {
-				added++
+			if _, _, err := Enqueue(ctx, tx.QueryRow, pool, j); err != nil {
+				return err
 			}
 		case j.External:
 			external = append(external, j)
@@ -327,22 +323,26 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (added
 		jobs  []*NewJob
 	}{{"job", waiting}, {"timer_job", timers}, {"external_job", external}} {
 		if err := copyJobs(ctx, tx, part.table, part.jobs, now, turn); err != nil {
-			return 0, err
+			return err
 		}
-		added += len(part.jobs)
 	}
-	return added, nil
+	return nil
 }
 
-// beginMany begins a bulk enqueue, unless one of its tenants has left, in one round trip.
+// beginMany begins a bulk enqueue, unless one of its tenants has left, and draws ids for what is copied, in one round trip.
 func beginMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (now time.Time, turn int32, err error) {
 	tenants := map[string]struct{}{}
+	var copied []*NewJob
 	for i := range jobs {
 		tenants[jobs[i].Tenant] = struct{}{}
+		if !jobs[i].single() {
+			copied = append(copied, &jobs[i])
+		}
 	}
 	var b pgx.Batch
 	b.Queue(sqlEnqueueBegin, pool)
 	b.Queue(sqlEnqueueMoved, slices.Collect(maps.Keys(tenants)))
+	b.Queue(sqlEnqueueIDs, len(copied))
 	r := tx.SendBatch(ctx, &b)
 	defer r.Close()
 	var xid string
@@ -359,6 +359,13 @@ func beginMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (now tim
 		return now, 0, refusal(refused, tenant, other)
 	case !errors.Is(err, pgx.ErrNoRows):
 		return now, 0, translate(err)
+	}
+	var ids []job.ID
+	if err := r.QueryRow().Scan(&ids); err != nil {
+		return now, 0, translate(err)
+	}
+	for i, j := range copied {
+		j.ID = ids[i]
 	}
 	return now, turn, r.Close()
 }

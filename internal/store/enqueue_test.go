@@ -48,11 +48,11 @@ func TestCopyEqualsInsert(t *testing.T) {
 		{Tenant: "b", Queue: "q", Kind: "k", Payload: []byte(`3`), UniqueKey: "u"},
 	}
 	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
-		n, err := store.EnqueueMany(t.Context(), tx, 1, jobs)
-		require.Equal(t, 5, n)
-		return err
+		return store.EnqueueMany(t.Context(), tx, 1, jobs)
 	})
 	require.NoError(t, err)
+	require.True(t, jobs[5].Taken)
+	require.Equal(t, jobs[4].ID, jobs[5].ID)
 	all, err := store.List(t.Context(), b.db, store.Filter{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, all, 5)
@@ -68,8 +68,7 @@ func TestCopyEqualsInsert(t *testing.T) {
 	require.True(t, later[0].At.Equal(jobs[3].DueAt), later[0].At)
 
 	err = pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
-		_, err := store.EnqueueMany(t.Context(), tx, 2, jobs)
-		return err
+		return store.EnqueueMany(t.Context(), tx, 2, jobs)
 	})
 	require.ErrorIs(t, err, store.ErrWrongPool)
 	_, _, err = store.Enqueue(t.Context(), b.db.QueryRow, 2, &jobs[0])

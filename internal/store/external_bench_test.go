@@ -27,8 +27,7 @@ func BenchmarkExternal(b *testing.B) {
 					jobs = append(jobs, store.NewJob{Tenant: fmt.Sprintf("t%03d", i%tenants), Queue: "default", Kind: "t", Payload: []byte(`{"n": 1}`), External: true})
 				}
 				require.NoError(b, pgx.BeginFunc(ctx, bed.db, func(tx pgx.Tx) error {
-					_, err := store.EnqueueMany(ctx, tx, 1, jobs)
-					return err
+					return store.EnqueueMany(ctx, tx, 1, jobs)
 				}))
 				_, err := bed.owner.Exec(ctx, "VACUUM ANALYZE tenure.external_job")
 				require.NoError(b, err)

@@ -435,15 +435,12 @@ func TestExternalJobsBySQL(t *testing.T) {
 func TestEnqueueManyExternal(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	var added int
-	require.NoError(t, pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) (err error) {
+	require.NoError(t, pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
 		j := store.NewJob{Tenant: "acme", Queue: "q", Kind: "t", Payload: []byte("{}"), External: true}
 		later, keyed := j, j
 		later.DueIn, keyed.UniqueKey = time.Hour, "u"
-		added, err = store.EnqueueMany(t.Context(), tx, 1, []store.NewJob{j, later, keyed})
-		return err
+		return store.EnqueueMany(t.Context(), tx, 1, []store.NewJob{j, later, keyed})
 	}))
-	require.Equal(t, 3, added)
 	require.Len(t, b.acquire(t, 9), 2)
 	require.Equal(t, store.Counts{External: 3}, counts(t, b.db))
 }

@@ -202,7 +202,7 @@ func TestWhoOnlyEnqueuesNeedsLittle(t *testing.T) {
 	require.NoError(t, err)
 	many := func() error { // as docs/privileges.md says
 		return pgx.BeginFunc(t.Context(), web, func(tx pgx.Tx) error {
-			_, _, _, err := store.EnqueueBatch(t.Context(), tx, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}"), Links: &store.Links{Batch: true}}, []store.NewJob{j, j})
+			err := store.EnqueueBatch(t.Context(), tx, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}"), Links: &store.Links{Batch: true}}, []store.NewJob{j, j})
 			return err
 		})
 	}

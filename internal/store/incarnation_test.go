@@ -228,8 +228,7 @@ func (f *fallen) enqueue(n int) int {
 		many[i] = one
 	}
 	require.NoError(f.t, pgx.BeginFunc(f.t.Context(), f.db, func(tx pgx.Tx) error {
-		_, err := store.EnqueueMany(f.t.Context(), tx, 1, many)
-		return err
+		return store.EnqueueMany(f.t.Context(), tx, 1, many)
 	}))
 	_, err := f.db.Exec(f.t.Context(), "INSERT INTO tenure.job (tenant_id, queue, kind, payload) SELECT 'acme', 'default', 'k', '2' FROM generate_series(1, $1)", n)
 	require.NoError(f.t, err)

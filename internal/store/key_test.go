@@ -71,8 +71,7 @@ func TestEnqueueKeepsExclusiveKeys(t *testing.T) {
 		_, _, err := store.Enqueue(t.Context(), b.db.QueryRow, 1, &j)
 		require.NoError(t, err)
 		require.NoError(t, pgx.BeginFunc(t.Context(), b.owner, func(tx pgx.Tx) error {
-			_, err := store.EnqueueMany(t.Context(), tx, 1, []store.NewJob{one("many", later), one("", later)})
-			return err
+			return store.EnqueueMany(t.Context(), tx, 1, []store.NewJob{one("many", later), one("", later)})
 		}))
 	}
 	_, err := b.owner.Exec(t.Context(), "SELECT tenure.enqueue(tenant => 't1', kind => 'k', exclusive_key => 'sql')")

@@ -73,8 +73,7 @@ func TestEnqueueInEachState(t *testing.T) {
 		j.Tenant, j.Queue, j.Kind, j.Payload = "acme", "default", "k", []byte("{}")
 		_, _, err = store.Enqueue(t.Context(), b.db.QueryRow, 1, &j)
 		many := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
-			_, err := store.EnqueueMany(t.Context(), tx, 1, []store.NewJob{j})
-			return err
+			return store.EnqueueMany(t.Context(), tx, 1, []store.NewJob{j})
 		})
 		require.Equal(t, err, many)
 		return err

@@ -119,6 +119,10 @@ func TestEnqueueMany(t *testing.T) {
 		{"tenant":"globex","kind":"mail.send","args":{},"delay_ms":60000,"max_attempts":3,"timeout_ms":1500}]}`)
 	require.EqualValues(t, 2, out["added"])
 	j := items(b.do(http.MethodGet, "/jobs?tenant=globex", ""))[0]
+	first := out["jobs"].([]any)[0].(map[string]any)["id"]
+	require.Equal(t, []any{
+		map[string]any{"id": first, "duplicate": false}, map[string]any{"id": first, "duplicate": true}, map[string]any{"id": j["id"], "duplicate": false},
+	}, out["jobs"])
 	require.Equal(t, "scheduled", j["state"])
 	require.EqualValues(t, 1500, j["timeout_ms"])
 	require.Equal(t, []any{"x"}, items(b.do(http.MethodGet, "/jobs?tag=x", ""))[0]["tags"])

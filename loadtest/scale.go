@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/wait"
 	"github.com/tenurehq/tenure/job"
@@ -105,7 +106,7 @@ func scaleTo(ctx context.Context, o scaleOptions, pools int) (r scaleRow, err er
 	}
 
 	began := time.Now()
-	if err := b.Enqueue(ctx, b.Tenants, o.jobs, func(n int) job.Args { return newOrder(n) }); err != nil {
+	if err := enqueuePoolByPool(ctx, b, o.jobs); err != nil {
 		return r, err
 	}
 	r = scaleRow{Pools: pools, EnqueueSecond: int(float64(o.jobs) / time.Since(began).Seconds())}
@@ -178,6 +179,45 @@ func scaleTo(ctx context.Context, o scaleOptions, pools int) (r scaleRow, err er
 	r.FirstJob, r.AllBegun = report.Seconds(time.Duration(first.Load())), report.Seconds(time.Duration(all.Load()))
 	r.JobsPerSecond = int(float64(o.jobs) / took.Seconds())
 	return r, nil
+}
+
+// enqueuePoolByPool makes a backlog that the pools have in equal shares. Eight callers add jobs to one pool each, until
+// it has all of its own: a client that has fewer connections than there are pools opens one to each pool once.
+func enqueuePoolByPool(ctx context.Context, b *bed.Bed, jobs int) error {
+	c, err := tenure.NewClient(b.Config)
+	if err != nil {
+		return err
+	}
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	defer c.Stop(ctx)
+	pools := make(chan int)
+	faults := make(chan error, 8)
+	for range cap(faults) {
+		go func() {
+			var err error
+			for p := range pools {
+				var tenants []tenancy.ID
+				for i := p; i < len(b.Tenants); i += len(b.Pools) {
+					tenants = append(tenants, b.Tenants[i])
+				}
+				share := jobs/len(b.Pools) + min(1, max(0, jobs%len(b.Pools)-p))
+				if err == nil {
+					err = bed.EnqueueBy(ctx, c, tenants, share, func(n int) job.Args { return newOrder(n) })
+				}
+			}
+			faults <- err
+		}()
+	}
+	for p := range b.Pools {
+		pools <- p
+	}
+	close(pools)
+	for range cap(faults) {
+		err = errors.Join(err, <-faults)
+	}
+	return err
 }
 
 // untilHalf waits until half of the jobs have begun, and looks then at what the node and the server have open.

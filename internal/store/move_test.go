@@ -283,11 +283,17 @@ func TestMoveBringsCancelRequests(t *testing.T) {
 	// A request that was committed late, beside one whose job has ended.
 	_, err = b.db.Exec(t.Context(), "INSERT INTO tenure.cancel_request (job_id) VALUES ($1), (99)", ids[0])
 	require.NoError(t, err)
+	require.NoError(t, store.ForgetCancelRequests(t.Context(), b.db)) // as the holder may just then
 	require.NoError(t, m.LateCancels(t.Context(), store.Ends{From: b.db, To: to}))
 	rows, _ := to.Query(t.Context(), "SELECT job_id FROM tenure.cancel_request")
 	got, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	require.NoError(t, err)
 	require.ElementsMatch(t, ids, got)
+	execute(t, b.db, "UPDATE tenure.cancel_request SET requested_at = now() - interval '11 minutes'")
+	require.NoError(t, store.ForgetCancelRequests(t.Context(), b.db))
+	var left int
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.cancel_request").Scan(&left))
+	require.Zero(t, left)
 }
 
 // What arrived last and still stands in a pool is removed from the others; what has gone on

@@ -105,6 +105,6 @@ func recordOf(s operate.JobStatus) job.Record {
 	return job.Record{
 		ID: s.ID, Tenant: s.Tenant, Queue: s.Queue, Kind: s.Kind, Priority: s.Priority,
 		Payload: s.Payload, Meta: s.Meta, Attempt: s.Attempt + 1, MaxAttempts: s.MaxAttempts, Losses: s.Losses,
-		CorrelationID: s.CorrelationID, UniqueKey: s.UniqueKey, CreatedAt: s.CreatedAt,
+		Timeout: s.Timeout, CorrelationID: s.CorrelationID, UniqueKey: s.UniqueKey, ExclusiveKey: s.ExclusiveKey, CreatedAt: s.CreatedAt,
 	}
 }

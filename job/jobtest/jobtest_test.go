@@ -310,7 +310,7 @@ func TestFollowUps(t *testing.T) {
 				return err
 			}
 		}
-		_, err := tenure.ClientFrom(ctx).EnqueueTx(ctx, tx, ping{99}, tenure.In(14*24*time.Hour))
+		_, err := tenure.ClientFrom(ctx).EnqueueTx(ctx, tx, ping{99}, tenure.In(14*24*time.Hour), tenure.Timeout(time.Minute), tenure.Exclusive("p"))
 		return err
 	}
 	require.Equal(t, job.Done, b.acme.Run(write{4}).State)
@@ -322,6 +322,8 @@ func TestFollowUps(t *testing.T) {
 	require.Equal(t, 1, now.Attempt)
 	later := jobtest.RequireEnqueued(b.acme, func(p ping) bool { return p.N == 99 })
 	require.InDelta(t, 14*24*time.Hour, later.In, float64(time.Minute))
+	require.Equal(t, time.Minute, later.Timeout)
+	require.Equal(t, "p", later.ExclusiveKey)
 
 	runs := b.Drain(t)
 	require.Equal(t, 2, runs.Count(job.Done), runs)

@@ -126,8 +126,11 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) 
 		}
 	}
 	batches, err := c.partBatches(ctx, entries, allOf(entries))
-	if err != nil || len(batches) == 0 {
-		return nil, err
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("nothing was enqueued: %w", err)
+	case len(batches) == 0:
+		return nil, nil
 	}
 	if len(batches) > 1 {
 		names := process.PoolNames(slices.Collect(maps.Keys(batches)))
@@ -156,14 +159,16 @@ func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []E
 	for {
 		at := 0
 		err = store.AgainIfDeadlocked(func() error {
-			out = make([]Enqueued, 0, len(b.jobs))
 			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-				at, err = store.EnqueueEach(ctx, tx, number, b.jobs, func(id job.ID, duplicate bool) { out = append(out, Enqueued{id, duplicate}) })
+				at, err = store.EnqueueEach(ctx, tx, number, b.jobs)
 				return err
 			})
 		})
 		if err == nil {
 			c.countEnqueued(b.pool, b.jobs)
+			for i := range b.jobs {
+				out = append(out, Enqueued{b.jobs[i].ID, b.jobs[i].Taken})
+			}
 			return out, nil
 		}
 		if at == len(b.jobs) { // what failed is none of them
@@ -321,8 +326,8 @@ func (e PoolErrors) Unwrap() (errs []error) {
 
 // EnqueueMany adds jobs of any tenants, one COPY per pool, and returns them in the order of entries. Everything is
 // checked before anything is added. Each pool is a transaction of its own: if one fails, the
-// others' jobs are added all the same, the error is a [PoolErrors], and what was not added has the ID 0. Those with a
-// unique key are added in the order of their keys, unless they have exclusive keys, too.
+// others' jobs are added all the same, the error is a [PoolErrors], and those of the pool that failed have the ID 0.
+// Jobs with a unique key are added in the order of their keys, unless they have exclusive keys, too.
 func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (_ []Enqueued, err error) {
 	ctx, span := c.beginEnqueue(ctx, "many")
 	defer func() { span.end(err) }()
@@ -333,9 +338,9 @@ func (c *Client) EnqueueMany(ctx context.Context, entries []Entry) (_ []Enqueued
 		batches, err := c.partBatches(ctx, entries, left)
 		switch {
 		case err != nil && tries == 1:
-			return nil, err
+			return nil, fmt.Errorf("nothing was enqueued: %w", err)
 		case err != nil:
-			return out, errors.Join(failed.orNil(), err)
+			return out, errors.Join(failed.orNil(), fmt.Errorf("jobs of tenants that were moved meanwhile were not enqueued: %w", err))
 		case tries == 1:
 			span.manyOf(batches)
 		}
@@ -473,7 +478,7 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry, places []int)
 		if n := len(faults); n > shown {
 			faults = append(faults[:shown], fmt.Errorf("and %d more", n-shown))
 		}
-		return nil, fmt.Errorf("nothing was enqueued: %w", errors.Join(faults...))
+		return nil, errors.Join(faults...)
 	}
 	return out, nil
 }

@@ -39,10 +39,10 @@ type NewJob struct {
 	WithData      bool          // the transaction may write the tenant's own data, too
 	Links         *Links        // to other jobs; nil: none
 
-	// What is known once it was tried to add it: whether its unique key was taken, so that it was not, and the ID of it,
-	// or of the job that has its key.
-	Taken bool
+	// ID and Taken are known once it was tried to add the job. Taken: it was not added, as another has its unique key,
+	// and ID is that one's.
 	ID    job.ID
+	Taken bool
 }
 
 // Links are what links a job to others of its tenant.
@@ -146,9 +146,9 @@ func countTogether(jobs []NewJob) int {
 	return min(len(jobs), enqueuedTogether)
 }
 
-// EnqueueEach adds jobs on a transaction as [Enqueue] does, up to fifty in a round trip, and calls added for each.
+// EnqueueEach adds jobs on a transaction as [Enqueue] does, up to fifty in a round trip.
 // If one of them is refused, which is number at, those before it are there: roll back.
-func EnqueueEach(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob, added func(id job.ID, duplicate bool)) (at int, err error) {
+func EnqueueEach(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (at int, err error) {
 	for len(jobs) > 0 {
 		n := countTogether(jobs)
 		some := jobs[:n]
@@ -159,12 +159,10 @@ func EnqueueEach(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob, added 
 		}
 		r := tx.SendBatch(ctx, &b)
 		for i := range some {
-			id, duplicate, err := scanEnqueued(r.QueryRow(), &some[i])
-			if err != nil {
+			if _, _, err := scanEnqueued(r.QueryRow(), &some[i]); err != nil {
 				_ = r.Close() // what it says is said
 				return at, err
 			}
-			added(id, duplicate)
 			at++
 		}
 		if err := r.Close(); err != nil {
@@ -299,30 +297,35 @@ func AgainIfDeadlocked(do func() error) (err error) {
 // EnqueueMany adds jobs on a transaction: those with a unique key, tags or links one by one,
 // the others by COPY. Each then has its ID, and says whether its unique key was taken. The errors are those of Enqueue.
 func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) error {
-	now, turn, err := beginMany(ctx, tx, pool, jobs)
+	// If one with an exclusive key is added by itself, all are, as they run in their order.
+	keysAlone := slices.ContainsFunc(jobs, func(j NewJob) bool { return j.single() && j.ExclusiveKey != "" })
+	var alone, copied []*NewJob
+	tables := map[string][]*NewJob{}
+	for _, j := range inOrderOfKeys(jobs) {
+		switch {
+		case j.single() || keysAlone && j.ExclusiveKey != "":
+			alone = append(alone, j)
+			continue
+		case j.External:
+			tables["external_job"] = append(tables["external_job"], j)
+		case j.Later():
+			tables["timer_job"] = append(tables["timer_job"], j)
+		default:
+			tables["job"] = append(tables["job"], j)
+		}
+		copied = append(copied, j)
+	}
+	now, turn, err := beginMany(ctx, tx, pool, jobs, copied)
 	if err != nil {
 		return err
 	}
-	var waiting, timers, external []*NewJob
-	for _, j := range inOrderOfKeys(jobs) {
-		switch {
-		case j.single():
-			if _, _, err := Enqueue(ctx, tx.QueryRow, pool, j); err != nil {
-				return err
-			}
-		case j.External:
-			external = append(external, j)
-		case j.Later():
-			timers = append(timers, j)
-		default:
-			waiting = append(waiting, j)
+	for _, j := range alone {
+		if _, _, err := Enqueue(ctx, tx.QueryRow, pool, j); err != nil {
+			return err
 		}
 	}
-	for _, part := range []struct {
-		table string
-		jobs  []*NewJob
-	}{{"job", waiting}, {"timer_job", timers}, {"external_job", external}} {
-		if err := copyJobs(ctx, tx, part.table, part.jobs, now, turn); err != nil {
+	for _, table := range []string{"job", "timer_job", "external_job"} {
+		if err := copyJobs(ctx, tx, table, tables[table], now, turn); err != nil {
 			return err
 		}
 	}
@@ -330,14 +333,10 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) error 
 }
 
 // beginMany begins a bulk enqueue, unless one of its tenants has left, and draws ids for what is copied, in one round trip.
-func beginMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) (now time.Time, turn int32, err error) {
+func beginMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob, copied []*NewJob) (now time.Time, turn int32, err error) {
 	tenants := map[string]struct{}{}
-	var copied []*NewJob
 	for i := range jobs {
 		tenants[jobs[i].Tenant] = struct{}{}
-		if !jobs[i].single() {
-			copied = append(copied, &jobs[i])
-		}
 	}
 	var b pgx.Batch
 	b.Queue(sqlEnqueueBegin, pool)

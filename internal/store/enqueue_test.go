@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 )
 
 func TestPageShowsWhatWasEnqueued(t *testing.T) {
@@ -55,8 +56,13 @@ func TestCopyEqualsInsert(t *testing.T) {
 	require.Equal(t, jobs[4].ID, jobs[5].ID)
 	all, err := store.List(t.Context(), b.db, store.Filter{Limit: 10})
 	require.NoError(t, err)
-	require.Len(t, all, 5)
+	var ids []job.ID
+	for _, s := range all {
+		ids = append(ids, s.ID)
+	}
+	require.ElementsMatch(t, []job.ID{jobs[0].ID, jobs[1].ID, jobs[2].ID, jobs[3].ID, jobs[4].ID}, ids)
 	p := b.page(t, 0)
+	require.Equal(t, jobs[0].ID, p.Jobs[0].Record.ID)
 	require.Len(t, p.Jobs, 3)
 	require.JSONEq(t, `{"x":"é"}`, string(p.Jobs[0].Record.Payload))
 	require.EqualValues(t, 5, p.Jobs[0].Record.Priority)
@@ -73,6 +79,29 @@ func TestCopyEqualsInsert(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrWrongPool)
 	_, _, err = store.Enqueue(t.Context(), b.db.QueryRow, 2, &jobs[0])
 	require.ErrorIs(t, err, store.ErrWrongPool)
+}
+
+// Jobs with an exclusive key run in the order in which they are given, whatever else they have: their positions say so,
+// and their ids, by which dead ones are tried again.
+func TestManyJobsWithAKeyKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	plain := store.NewJob{Tenant: "a", Queue: "q", Kind: "k", Payload: []byte(`{}`), ExclusiveKey: "x"}
+	unique, tagged := plain, plain
+	unique.UniqueKey = "u"
+	tagged.Meta, tagged.Tagged = []byte(`{"tags":["t"]}`), true
+	jobs := []store.NewJob{plain, unique, plain, tagged, plain}
+	require.NoError(t, pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return store.EnqueueMany(t.Context(), tx, 1, jobs) }))
+	var given []job.ID
+	for i := range jobs {
+		given = append(given, jobs[i].ID)
+	}
+	for _, by := range []string{"position", "id"} {
+		rows, _ := b.db.Query(t.Context(), "SELECT id FROM tenure.job ORDER BY "+by)
+		got, err := pgx.CollectRows(rows, pgx.RowTo[job.ID])
+		require.NoError(t, err)
+		require.Equal(t, given, got, by)
+	}
 }
 
 // By the simple protocol what is sent at a time is read for each of the jobs.

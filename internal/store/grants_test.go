@@ -202,8 +202,7 @@ func TestWhoOnlyEnqueuesNeedsLittle(t *testing.T) {
 	require.NoError(t, err)
 	many := func() error { // as docs/privileges.md says
 		return pgx.BeginFunc(t.Context(), web, func(tx pgx.Tx) error {
-			err := store.EnqueueBatch(t.Context(), tx, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}"), Links: &store.Links{Batch: true}}, []store.NewJob{j, j})
-			return err
+			return store.EnqueueBatch(t.Context(), tx, 1, &store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}"), Links: &store.Links{Batch: true}}, []store.NewJob{j, j})
 		})
 	}
 	execute(t, owner, "GRANT INSERT ON tenure.job, tenure.timer_job TO "+user+"; GRANT USAGE ON SEQUENCE tenure.job_id, tenure.job_position TO "+user)

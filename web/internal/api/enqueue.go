@@ -221,7 +221,7 @@ type enqueueManyIn struct {
 type enqueueManyOut struct {
 	Added  int          `json:"added" doc:"those whose unique key was taken are not"`
 	Jobs   []enqueueOut `json:"jobs" nullable:"false" doc:"in the order of the request; the id is empty if the job's pool failed"`
-	Failed []failedOut  `json:"failed" nullable:"false" doc:"pools that failed, to which none of theirs was added. With an Idempotency-Key the request can be sent again"`
+	Failed []failedOut  `json:"failed" nullable:"false" doc:"pools that failed: their jobs were not added. With an Idempotency-Key the request can be sent again"`
 }
 
 type failedOut struct {
@@ -266,20 +266,18 @@ func enqueueMany(ctx context.Context, s *server, in *enqueueManyIn) (*object[enq
 	}
 	jobs, err := s.client.EnqueueMany(ctx, entries)
 	out := &object[enqueueManyOut]{enqueueManyOut{Jobs: []enqueueOut{}, Failed: []failedOut{}}}
-	some := false
 	for _, j := range jobs {
-		if j.ID == 0 {
-			out.Body.Jobs = append(out.Body.Jobs, enqueueOut{})
-			continue
+		one := enqueueOut{Duplicate: j.Duplicate}
+		if j.ID != 0 {
+			one.ID = j.ID.String()
 		}
-		some = true
-		out.Body.Jobs = append(out.Body.Jobs, enqueueOut{j.ID.String(), j.Duplicate})
-		if !j.Duplicate {
+		out.Body.Jobs = append(out.Body.Jobs, one)
+		if j.ID != 0 && !j.Duplicate {
 			out.Body.Added++
 		}
 	}
 	var failed tenure.PoolErrors
-	if err != nil && (!errors.As(err, &failed) || !some) {
+	if err != nil && (!errors.As(err, &failed) || !slices.ContainsFunc(jobs, func(j tenure.Enqueued) bool { return j.ID != 0 })) {
 		return nil, s.explainLink(ctx, err)
 	}
 	for _, pool := range slices.Sorted(maps.Keys(failed)) {

@@ -67,6 +67,7 @@ const (
 	codeUniqueViolation = "23505"
 	codeDuplicateTable  = "42P07"
 	codeDuplicateSchema = "42P06"
+	codeDuplicateObject = "42710" // such as the type of a table that another is just making
 	codeCheckViolation  = "23514"
 	codeNoPrivilege     = "42501"
 	codeDeadlock        = "40P01"

@@ -353,7 +353,7 @@ func prepareLedger(ctx context.Context, conn *pgx.Conn, pool string) error {
 		if err == nil {
 			_, err = conn.Exec(ctx, makeMigrationTable)
 		}
-		others := slices.ContainsFunc([]string{codeUniqueViolation, codeDuplicateTable, codeDuplicateSchema, codeLockTimeout}, func(c string) bool { return hasCode(err, c) })
+		others := slices.ContainsFunc([]string{codeUniqueViolation, codeDuplicateTable, codeDuplicateSchema, codeDuplicateObject, codeLockTimeout}, func(c string) bool { return hasCode(err, c) })
 		if !others || time.Since(began) > ddlPatience {
 			return explain(err, "make schema tenure")
 		}

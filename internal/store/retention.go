@@ -102,7 +102,7 @@ func dropDay(ctx context.Context, db DB, d time.Time) error {
 func makeDay(ctx context.Context, db DB, d time.Time) error {
 	err := briefly(ctx, db, lockTimeout, nil, sqlRetentionMake, d)
 	const overlap = "42P17"
-	if err == nil || hasCode(err, codeCheckViolation) || hasCode(err, codeDuplicateTable) || hasCode(err, overlap) || hasCode(err, codeUniqueViolation) {
+	if err == nil || hasCode(err, codeCheckViolation) || hasCode(err, codeDuplicateTable) || hasCode(err, codeDuplicateObject) || hasCode(err, overlap) || hasCode(err, codeUniqueViolation) {
 		return nil
 	}
 	return explain(err, "make the partition for finished jobs of %s", d.Format(time.DateOnly))

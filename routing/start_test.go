@@ -259,7 +259,7 @@ func TestStart_keepsOutWhatCannotBeUsed(t *testing.T) {
 			func(t *testing.T, dsn string) string {
 				return strings.Replace(dsn, strings.Trim(databaseOf(t, dsn), `"`), unique+"nowhere", 1)
 			},
-			"correct the DSN; or create the database, and run: tenure migrate --pool bad",
+			"if it is new, create the database, and run: tenure migrate --pool bad",
 			nil,
 		},
 	} {

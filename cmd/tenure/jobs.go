@@ -255,8 +255,8 @@ var jobCommands = []spec{
 		name: "jobs cancel", args: "[ID...]", short: "End unfinished jobs",
 		long: "The context of a running job's handler is cancelled, with its node's next heartbeat.\n\n" +
 			"With flags that choose jobs, and no id, the nodes cancel all that are unfinished and were made before, in the\n" +
-			"background: see tenure operations. What does not run then starts no more. See them first:\n" +
-			"tenure jobs list.",
+			"background: see tenure operations. Until they come to a job it may still start: freeze the tenant or the queue\n" +
+			"first if none shall. See them first: tenure jobs list.",
 		example: "  tenure jobs cancel --tenant acme --kind mail.send --state scheduled",
 		flags: movableFlags(textFlag("state", "jobs in this state: "+strings.Join(operate.CancelStates, ", ")).by(oneOf(operate.CancelStates)),
 			textFlag("tag", "jobs with this tag"), rateFlag),

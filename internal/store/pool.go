@@ -255,7 +255,7 @@ func Denied(pool string, c *pgx.ConnConfig, err error) error {
 	case codeBadPassword, codeNotLetIn:
 		fix = "correct user and password in the DSN, or let the user in (CREATE ROLE, pg_hba.conf)"
 	case codeNoDatabase:
-		fix = fmt.Sprintf("correct the DSN; or create the database, and run: tenure migrate --pool %s", pool)
+		fix = fmt.Sprintf("correct the DSN; if the pool had jobs, restore its database, as an empty one begins their ids anew; if it is new, create the database, and run: tenure migrate --pool %s", pool)
 	case codeInvalidSetting, codeUnknownSetting:
 		if !errors.As(err, new(*pgconn.ConnectError)) {
 			return err

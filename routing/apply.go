@@ -73,7 +73,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 			return Change{}, err
 		}
 		if before := old.pools[name]; before != nil {
-			p.inheritServer(&before.service)
+			p.inheritLedger(&before.service)
 		}
 		pools[name] = p
 		c.Added = append(c.Added, p)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -62,18 +63,20 @@ func (p *Pool) checkServer(ctx context.Context, c *pgx.Conn) error {
 	if err != nil {
 		return fmt.Errorf("connect to pool %s: %w", p.Name, err)
 	}
-	c.PgConn().CustomData()[databaseKey] = is.Database
-	server := p.knownServer()
+	c.PgConn().CustomData()[stateKey] = is
+	server, installed := p.knownLedger()
 	switch {
 	case is.ID == "" && (server == "" || ctx.Value(inspectingKey{}) != nil): // store.Verify says why
 		return nil
 	case is.ID == "":
 		return &store.PoolError{Pool: p.Name, What: "its DSN leads to a database without its ledger, or its user may not ask the ledger any more which server that is",
 			Fix: "correct the DSN or what is behind it, or run, as the ledger's owner: tenure migrate --pool " + p.Name + " --grants"}
-	case server == "" || is.ID == server:
-	default:
+	case server != "" && is.ID != server:
 		return &store.PoolError{Pool: p.Name, What: fmt.Sprintf("its DSN leads to another server than before (system identifier %s, it was %s)", is.ID, server),
 			Fix: "correct the DSN or what is behind it; if this is meant, restart the node"}
+	case installed != 0 && is.Installed != installed:
+		return &store.PoolError{Pool: p.Name, What: fmt.Sprintf("it leads to another ledger than before, in database %q (made %s, it was %s), which does not know that one's jobs and would use their ids again", c.Config().Database, madeAt(is.Installed), madeAt(installed)),
+			Fix: "correct its DSNs, or restore the database; if this is meant, restart the node"}
 	}
 	s := stampOf(is, p.Name)
 	before := p.noteTimeline(s)
@@ -82,6 +85,11 @@ func (p *Pool) checkServer(ctx context.Context, c *pgx.Conn) error {
 	}
 	c.PgConn().CustomData()[stampKey] = s
 	return p.checkLatest(s, before)
+}
+
+// madeAt says when a ledger was made, by its server's clock.
+func madeAt(installed int64) string {
+	return time.UnixMicro(installed).UTC().Format(time.DateTime)
 }
 
 // stampOf is where a connection leads. A constant timeline is compared to none that was read, as
@@ -95,10 +103,10 @@ func stampOf(is store.ServerState, pool string) timeline.Stamp {
 }
 
 // Where a connection is marked with where it led when it was opened: with the promotion that
-// the server followed, and with what tells the database from others as long as it runs.
+// the server followed, and with what the server said of itself.
 const (
-	stampKey    = "tenure.stamp"
-	databaseKey = "tenure.database"
+	stampKey = "tenure.stamp"
+	stateKey = "tenure.state"
 )
 
 // noteTimeline notes where a connection leads, and returns what was known of it before. Until
@@ -200,15 +208,20 @@ func (p *Pool) inspect(ctx context.Context, in *routes, use store.Use) (f found,
 		}
 		return f, store.Denied(p.Name, p.dsn.ConnConfig, err)
 	}
+	is, _ := c.PgConn().CustomData()[stateKey].(store.ServerState)
 	if f.number, err = store.Verify(ctx, c, p.Name, use); err == nil {
-		f.systemID, f.maxConns, f.installed, err = store.Server(ctx, c)
+		f.systemID, f.maxConns, err = store.Server(ctx, c)
 	}
+	if err == nil && is.ID == "" { // it was migrated since this connection was made
+		is, err = store.ServerIs(ctx, c)
+	}
+	f.installed = is.Installed
 	switch {
 	case err != nil:
 	case p.pooled == nil:
 		err = p.trySettings(ctx)
 	default:
-		err = p.pooled.inspect(ctx, p, c.PgConn().CustomData()[databaseKey].(string))
+		err = p.pooled.inspect(ctx, p, is.Database)
 	}
 	if err == nil {
 		riskCheck{in.cfg.Tenants}.checkPool(ctx, p, c)

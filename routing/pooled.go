@@ -128,12 +128,12 @@ var errNoCancel = errors.New("poolers are sent no requests to cancel a statement
 
 // noteDatabase notes where a connection leads that was checked.
 func (w *pooled) noteDatabase(c *pgx.Conn) error {
-	is, _ := c.PgConn().CustomData()[databaseKey].(string)
-	_, name, _ := strings.Cut(is, "/")
+	is, _ := c.PgConn().CustomData()[stateKey].(store.ServerState)
+	_, name, _ := strings.Cut(is.Database, "/")
 	if want := w.name.Load(); want != nil && name != *want {
 		return fmt.Errorf("tenant_dsn leads to database %q, and dsn to %q", name, *want)
 	}
-	w.database.Store(&is)
+	w.database.Store(&is.Database)
 	return nil
 }
 

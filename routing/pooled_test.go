@@ -140,6 +140,9 @@ func leads(t *testing.T, p *Pool) (database string, err error) {
 func TestAPoolerThatLeadsElsewhere(t *testing.T) {
 	t.Parallel()
 	s, pooler := pooledServer(t, nil)
+	for _, database := range []string{"main", "other"} { // as if one were a copy of the other
+		execOn(t, s.DSN(database), "UPDATE tenure.migration SET tstamp = '2026-01-01'")
+	}
 	p, _, err := startPooled(t, pooledPool(s, pooler.DSN("main")))
 	require.NoError(t, err)
 	database, err := leads(t, p)

@@ -68,8 +68,26 @@ func TestTheServerBehindADSN(t *testing.T) {
 	require.NoError(t, conn.Close(t.Context()))
 	require.NoError(t, connect(), "promoted")
 
+	server, installed := p.knownLedger()
+	p.Jobs().Reset()
+	conn, err = pgx.Connect(t.Context(), s.DSN("postgres"))
+	require.NoError(t, err)
+	for _, sql := range []string{"ALTER DATABASE main RENAME TO kept", "CREATE DATABASE main"} {
+		_, err = conn.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	require.ErrorContains(t, connect(), "its DSN leads to a database without its ledger")
+	require.NoError(t, storetest.Prepare(t.Context(), s.DSN("main"), "main", 1))
+	require.ErrorContains(t, connect(), `leads to another ledger than before, in database "main" (made `+madeAt(installed)[:13], "an empty one")
+	for _, sql := range []string{"DROP DATABASE main WITH (FORCE)", "ALTER DATABASE kept RENAME TO main"} {
+		_, err = conn.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	require.NoError(t, conn.Close(t.Context()))
+	require.NoError(t, connect(), "its own again")
+
 	successor := timeline.New(zap.NewNop())
-	successor.Reach(timeline.Stamp{Cluster: timeline.ClusterOf(p.knownServer(), "main"), Timeline: 9})
+	successor.Reach(timeline.Stamp{Cluster: timeline.ClusterOf(server, "main"), Timeline: 9})
 	require.NoError(t, r.Timelines().Hear(otherName, successor.Reached()))
 	require.NoError(t, connect(), "it was only said")
 	other.knows.Store(successor)

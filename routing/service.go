@@ -32,9 +32,9 @@ type service struct {
 // found is what a pool's database says of itself.
 type found struct {
 	number    int
-	systemID  string  // of the server that it is on
-	maxConns  int     // of that server
-	installed float64 // when its ledger was made
+	systemID  string // of the server that it is on
+	maxConns  int    // of that server
+	installed int64  // when its ledger was made, in µs
 }
 
 // firstTryLimit bounds the wait for a pool's first connection on behalf of a caller whose
@@ -114,19 +114,19 @@ func (s *service) serverInUse() (systemID string, maxConns int) {
 	return s.found.systemID, s.found.maxConns
 }
 
-// knownServer is the system identifier of the server that the pool's DSN must lead to; "":
-// it is not known yet.
-func (s *service) knownServer() string {
+// knownLedger is the system identifier of the server that the pool's DSN must lead to, and when
+// the ledger there was made; "" and 0: they are not known yet.
+func (s *service) knownLedger() (server string, installed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.found.systemID
+	return s.found.systemID, s.found.installed
 }
 
-// inheritServer has a pool that replaces the one of its name refuse other servers, as if its
-// DSN had led there all along.
-func (s *service) inheritServer(before *service) {
-	server := before.knownServer()
+// inheritLedger makes a pool that replaces the one of its name refuse other servers and ledgers,
+// as if its DSN had led there all along.
+func (s *service) inheritLedger(before *service) {
+	server, installed := before.knownLedger()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.found.systemID = server
+	s.found.systemID, s.found.installed = server, installed
 }

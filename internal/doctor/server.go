@@ -39,7 +39,7 @@ func (p *pool) checkServer(ctx context.Context, db store.DB) error {
 			"ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; SELECT pg_reload_conf()")
 	}
 	// The ledger says which server it is; without one the connections are not compared.
-	server, room, _, err := store.Server(ctx, db)
+	server, room, err := store.Server(ctx, db)
 	if err != nil {
 		return nil // checkLedger says why
 	}

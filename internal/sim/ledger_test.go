@@ -397,14 +397,16 @@ var ledgerStatements = map[string]*statement{
 	},
 	"pool_number": {columns: []column{{"number", oidInt4}, {"name", oidText}}, run: func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{int32(l.number), l.pool}} }},
 	"server_is": {
-		columns: []column{{"server", oidText}, {"timeline", oidInt4}, {"refused", oidText}, {"owner", oidText}, {"database", oidText}},
-		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1), "", "postgres", l.pool}} },
+		columns: []column{{"server", oidText}, {"timeline", oidInt4}, {"refused", oidText}, {"owner", oidText}, {"database", oidText}, {"installed", oidInt8}},
+		run: func(l *ledger, _ *host, _ []any) [][]any {
+			return [][]any{{l.pool, int32(1), "", "postgres", l.pool, int64(1)}}
+		},
 	},
 	"grant_missing": {params: []uint32{oidText, oidText}, columns: []column{{"format", oidText}}, run: none},
 	"role_learn":    {params: []uint32{oidTexts, oidTexts}, run: none},
 	"pool_server": {
-		columns: []column{{"server", oidText}, {"connections", oidInt4}, {"installed", pgtype.Float8OID}},
-		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1000), 0.0}} },
+		columns: []column{{"server", oidText}, {"connections", oidInt4}},
+		run:     func(l *ledger, _ *host, _ []any) [][]any { return [][]any{{l.pool, int32(1000)}} },
 	},
 	"pool_settings": {columns: []column{{"lock_timeout", oidText}, {"pid", oidInt4}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{"2000", int32(1)}} }},
 	"pool_risks": {

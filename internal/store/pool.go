@@ -59,11 +59,10 @@ func DatabaseIs(ctx context.Context, db DB) (oid int64, err error) {
 	return oid, explain(err, "ask the server which database it is")
 }
 
-// Server says which server a pool is on, how many connections there are for its users,
-// and when the pool's ledger was made, in seconds by that server's clock.
-func Server(ctx context.Context, db DB) (id string, connections int, installed float64, err error) {
-	err = db.QueryRow(ctx, sqlPoolServer).Scan(&id, &connections, &installed)
-	return id, connections, installed, explain(err, "ask the server who it is")
+// Server says which server a pool is on, and how many connections there are for its users.
+func Server(ctx context.Context, db DB) (id string, connections int, err error) {
+	err = db.QueryRow(ctx, sqlPoolServer).Scan(&id, &connections)
+	return id, connections, explain(err, "ask the server who it is")
 }
 
 // LookForRisks asks a pool for its risks; schemas and, in the same order, roles are those

@@ -21,7 +21,10 @@ type ServerState struct {
 	// Database is when the server started, and the database's name: what tells it from others as
 	// long as they run.
 	Database string
-	owner    string // of the ledger, who reads it
+	// Installed is when the ledger was made, in µs by the server's clock. A dump that is restored
+	// keeps it.
+	Installed int64
+	owner     string // of the ledger, who reads it
 }
 
 // unknownTimeline is that of a server which does not let it be read, although it has to be.
@@ -30,7 +33,7 @@ const unknownTimeline = -1
 // ServerIs asks a connection which server it leads to, by one message, which a pooler does not
 // part. It asks the ledger, whose owner may be allowed more than the connection's user.
 func ServerIs(ctx context.Context, db DB) (s ServerState, err error) {
-	err = db.QueryRow(ctx, sqlServerIs, pgx.QueryExecModeExec).Scan(&s.ID, &s.Timeline, &s.Refused, &s.owner, &s.Database)
+	err = db.QueryRow(ctx, sqlServerIs, pgx.QueryExecModeExec).Scan(&s.ID, &s.Timeline, &s.Refused, &s.owner, &s.Database, &s.Installed)
 	switch {
 	case hasCode(err, codeUndefinedFunc), hasCode(err, codeUndefinedSchema), hasCode(err, codeNoPrivilege):
 		return ServerState{}, nil

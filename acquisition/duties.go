@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -91,6 +92,7 @@ type duties struct {
 	planned time.Time  // when that one is due again
 	result  chan found // of size one
 
+	failed     prometheus.Counter
 	saidLocked time.Time // when it was last said that a duty was deferred because of a lock
 }
 
@@ -101,8 +103,8 @@ type found struct {
 	took time.Duration
 }
 
-func newDuties(log *zap.Logger, group *sync.WaitGroup, wake func()) *duties {
-	return &duties{log: log, group: group, wake: wake, result: make(chan found, 1)}
+func newDuties(log *zap.Logger, failed prometheus.Counter, group *sync.WaitGroup, wake func()) *duties {
+	return &duties{log: log, failed: failed, group: group, wake: wake, result: make(chan found, 1)}
 }
 
 // plan has these done from now on.
@@ -132,6 +134,7 @@ func (ds *duties) doDue(ctx context.Context) error {
 		d.due = planned // before, so that a duty may set it itself
 		switch err := d.do(ctx); {
 		case errors.Is(err, store.ErrLocked): // claims must not wait for it
+			ds.failed.Inc()
 			ds.logLocked(d.name, err)
 		case err != nil:
 			return err
@@ -147,7 +150,7 @@ func (ds *duties) logLocked(what string, err error) {
 		return
 	}
 	ds.saidLocked = time.Now()
-	ds.log.Warn("somebody has locked rows that a duty needs; it is deferred, jobs are claimed meanwhile", zap.String("duty", what), zap.Error(err))
+	ds.log.Warn("somebody has locked what a duty needs; it is deferred, and claims do not wait for it; if this goes on, tenure doctor says who has locked a table", zap.String("duty", what), zap.Error(err))
 }
 
 // hasQuery tells whether a background query is under way, or was not used yet.
@@ -211,6 +214,7 @@ func (ds *duties) useResult(ctx context.Context) {
 		if ctx.Err() != nil { // so is the term
 			return
 		}
+		ds.failed.Inc()
 		if d.onFailure != nil {
 			d.onFailure()
 		}
@@ -219,12 +223,12 @@ func (ds *duties) useResult(ctx context.Context) {
 		d.due = time.Now().Add(wait)
 		if errors.Is(f.err, store.ErrLocked) {
 			if d.failures == 1 { // a backup may take hours
-				ds.log.Warn("somebody has locked what a background query needs, as a backup does; it is tried again until that is over, jobs are claimed meanwhile",
+				ds.log.Warn("somebody has locked what a background query needs, as a backup does; it is tried again until that is over, and claims do not wait for it; if this goes on, tenure doctor says who has locked a table",
 					zap.String("for", d.name), zap.Error(f.err))
 			}
 			return
 		}
-		ds.log.Warn("background query failed; trying again, jobs are claimed meanwhile", zap.String("for", d.name), zap.Duration("in", wait), zap.Error(f.err))
+		ds.log.Warn("background query failed; trying again, and claims do not wait for it", zap.String("for", d.name), zap.Duration("in", wait), zap.Error(f.err))
 		return
 	}
 	d.failures = 0

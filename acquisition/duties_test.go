@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -21,7 +22,7 @@ import (
 func newQueries(queries ...*duty) (ds *duties, woken chan struct{}, logged *observer.ObservedLogs) {
 	core, logged := observer.New(zap.WarnLevel)
 	woken = make(chan struct{}, 1)
-	ds = newDuties(zap.New(core), &sync.WaitGroup{}, func() { nudge(woken) })
+	ds = newDuties(zap.New(core), prometheus.NewCounter(prometheus.CounterOpts{}), &sync.WaitGroup{}, func() { nudge(woken) })
 	ds.queries = queries
 	return ds, woken, logged
 }
@@ -129,7 +130,7 @@ func TestQueriesFail(t *testing.T) {
 			require.Equal(t, i+1, logged.Len())
 			require.Equal(t, i+1, failed)
 		}
-		require.Equal(t, "background query failed; trying again, jobs are claimed meanwhile", logged.All()[0].Message)
+		require.Equal(t, "background query failed; trying again, and claims do not wait for it", logged.All()[0].Message)
 		require.Equal(t, "trouble", logged.All()[0].ContextMap()["for"])
 		fails = false
 		require.Equal(t, time.Minute, try(queryTimeout))

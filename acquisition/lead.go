@@ -56,14 +56,15 @@ func (a *acquirer) newTerm(held context.Context, l *holding, inherited bool) *te
 	f, horizon, damaged := schedule.NewInFlight(), schedule.NewHorizon(), newDamagedJobs(at)
 	lanes := schedule.NewLanes(set.queues.Load())
 	w := &work{lanes, f, schedule.NewGates(f), schedule.NewKeys(f, lanes), schedule.NewQuarantine(&n.quarantineLimit, 3*tendEvery)}
-	ds := newDuties(a.log, &a.group, a.inbox.wake)
+	failed := n.metrics.dutiesFailed.WithLabelValues(a.pool.Name)
+	ds := newDuties(a.log, failed, &a.group, a.inbox.wake)
 	t := &term{place: at, work: w, lock: l, inbox: a.inbox, duties: ds, held: held}
 
 	t.rereader = &rereader{place: at, work: w, lock: l, settings: set, idleWait: idleWait, horizon: horizon, inherited: inherited, look: store.LaneLook{Most: maxLanes, EachTenant: schedule.MostLanes}}
 	sweep := &t.rereader.sweepDuty
 	t.spreader = &spreader{place: at, router: n.router, settings: set, termBegan: l.began, step: firstStep, lacking: map[store.ScheduleKey]time.Time{}}
 	t.timers = &timers{place: at, fence: fence, every: idleWait, lanes: w.lanes, damaged: damaged}
-	t.schedules = &schedules{place: at, fence: fence, every: idleWait, give: n.give, lanes: w.lanes, fire: &t.timers.fireDuty, spread: &t.spreader.spreadDuty, beside: newDuties(a.log, &a.group, a.inbox.wake)}
+	t.schedules = &schedules{place: at, fence: fence, every: idleWait, give: n.give, lanes: w.lanes, fire: &t.timers.fireDuty, spread: &t.spreader.spreadDuty, beside: newDuties(a.log, failed, &a.group, a.inbox.wake)}
 	t.timers.schedules, t.spreader.fire = t.schedules, &t.timers.fireDuty
 	t.settler = &settler{place: at, fence: fence, every: idleWait, timers: t.timers}
 

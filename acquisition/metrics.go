@@ -21,6 +21,7 @@ type metrics struct {
 	scheduled         *prometheus.CounterVec
 	fenced            *prometheus.CounterVec
 	damaged           *prometheus.CounterVec
+	dutiesFailed      *prometheus.CounterVec
 	oldestTransaction *prometheus.GaugeVec
 	dropped           *prometheus.CounterVec // reason
 	waiting           *waitingMetrics
@@ -50,11 +51,12 @@ func newMetrics() *metrics {
 		accepted: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_accepted_total", Help: "Jobs that this node accepted from holders of the pool's lock."}, pool),
 		claimSeconds: register.NewHistogramVec(prometheus.HistogramOpts{Name: "tenure_claim_seconds", Help: "Reading a page and committing its claim.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100}, pool),
-		reaped:    register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_reaped_total", Help: "Jobs taken back from dead sessions: back, dead, cancelled."}, []string{"pool", "to"}),
-		fired:     register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_timers_fired_total", Help: "Timers moved to the waiting jobs."}, pool),
-		scheduled: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_schedules_fired_total", Help: "Jobs that schedules have added."}, pool),
-		fenced:    register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_claims_fenced_total", Help: "Claims refused because the lock moved on or jobs were taken away."}, pool),
-		damaged:   register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_damaged_total", Help: "Jobs that were set aside because they cannot be read, each once by each holder of the lock."}, pool),
+		reaped:       register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_reaped_total", Help: "Jobs taken back from dead sessions: back, dead, cancelled."}, []string{"pool", "to"}),
+		fired:        register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_timers_fired_total", Help: "Timers moved to the waiting jobs."}, pool),
+		scheduled:    register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_schedules_fired_total", Help: "Jobs that schedules have added."}, pool),
+		fenced:       register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_claims_fenced_total", Help: "Claims refused because the lock moved on or jobs were taken away."}, pool),
+		damaged:      register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_damaged_total", Help: "Jobs that were set aside because they cannot be read, each once by each holder of the lock."}, pool),
+		dutiesFailed: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_duties_failed_total", Help: "What the lock's holder does beside claiming, such as to fire timers and to count, and that failed or found a table or rows locked; it is tried again."}, pool),
 		oldestTransaction: register.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_oldest_transaction_seconds",
 			Help: "For how long the oldest transaction of the pool's database has kept dead rows from being vacuumed, as the lock's holder sees it once a minute while there is work."}, pool),
 		dropped: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_messages_dropped_total",
@@ -66,7 +68,7 @@ func newMetrics() *metrics {
 func (m *metrics) forget(pool string) {
 	m.waiting.forget(pool)
 	by := prometheus.Labels{"pool": pool}
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.held, m.epoch, m.changes, m.claimed, m.assigned, m.accepted, m.claimSeconds, m.reaped, m.fired, m.scheduled, m.fenced, m.damaged, m.oldestTransaction} {
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.held, m.epoch, m.changes, m.claimed, m.assigned, m.accepted, m.claimSeconds, m.reaped, m.fired, m.scheduled, m.fenced, m.damaged, m.dutiesFailed, m.oldestTransaction} {
 		v.DeletePartialMatch(by)
 	}
 }

@@ -125,7 +125,8 @@ func TestADutyIsDeferredForALock(t *testing.T) {
 			require.Greater(t, time.Until(tm.timers.fireDuty.due), recheckEvery/2)
 		}
 	})
-	require.Len(t, logged.FilterMessageSnippet("somebody has locked rows that a duty needs").All(), 1)
+	require.Len(t, logged.FilterMessageSnippet("somebody has locked what a duty needs").All(), 1)
+	require.EqualValues(t, 2, counted(t, tm.metrics.dutiesFailed))
 	tm.timers.fireDuty.due = time.Now()
 	require.NoError(t, tm.duties.doDue(t.Context()))
 	require.Zero(t, b.count("SELECT count(*) FROM tenure.timer_job"))

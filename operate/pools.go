@@ -170,7 +170,10 @@ type Counts struct {
 func (o *Pools) Count(ctx context.Context) ([]Counts, error) {
 	return process.InspectEach(ctx, o.proc.Router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]Counts, error) {
 		n, err := store.Count(ctx, db)
-		return []Counts{{p.Name, n.Waiting, n.Claimed, n.Timers, n.Awaiting, n.External, n.Suspended, n.Dead, n.Finished}}, err
+		if err != nil {
+			return nil, err
+		}
+		return []Counts{{p.Name, n.Waiting, n.Claimed, n.Timers, n.Awaiting, n.External, n.Suspended, n.Dead, n.Finished}}, nil
 	})
 }
 
@@ -201,8 +204,11 @@ type PoolLoad struct {
 func (o *Pools) Loads(ctx context.Context) ([]PoolLoad, error) {
 	return process.InspectEach(ctx, o.proc.Router.Pools(), func(ctx context.Context, p *routing.Pool, db store.DB) ([]PoolLoad, error) {
 		l, err := store.ReadLoad(ctx, db)
+		if err != nil {
+			return nil, err
+		}
 		l.Pool = p.Name
-		return []PoolLoad{PoolLoad(l)}, err
+		return []PoolLoad{PoolLoad(l)}, nil
 	})
 }
 

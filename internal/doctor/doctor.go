@@ -131,7 +131,12 @@ func ExamineWork(ctx context.Context, db store.Beginner, cfg config.Config, name
 		if !c.work {
 			continue
 		}
-		if err := store.Inspect(ctx, db, func(db store.DB) error { return c.run(p, ctx, db) }); err != nil {
+		err := store.Inspect(ctx, db, func(db store.DB) error { return c.run(p, ctx, db) })
+		switch {
+		case err == nil:
+		case p.locked && errors.Is(err, store.ErrLocked): // that is what is wrong
+			return Work{p}, nil
+		default:
 			return Work{}, fmt.Errorf("look at the %s: %w", c.name, err)
 		}
 	}
@@ -189,6 +194,7 @@ type pool struct {
 	findings []Finding
 	whole    bool
 	lacking  bool // its ledger cannot be read, and a finding says why
+	locked   bool // a finding says who has locked a table
 
 	server   string // which it is on; "": not known
 	room     int    // for connections on that server
@@ -218,6 +224,7 @@ var checks = []struct {
 	run    func(*pool, context.Context, store.DB) error
 }{
 	{"server", false, false, (*pool).checkServer},
+	{"connections", false, true, (*pool).checkTables},
 	{"ledger", false, false, (*pool).checkLedger},
 	{"nodes", true, true, (*pool).checkSessions},
 	{"lock", true, true, (*pool).checkLock},
@@ -262,6 +269,12 @@ func (p *pool) examine(ctx context.Context, within time.Duration) {
 				"it is slow or overloaded, and jobs wait for it", again)
 			return
 		}
+		if errors.Is(err, store.ErrLocked) { // so are the rest
+			p.lacking = true
+			if p.locked {
+				continue
+			}
+		}
 		p.add(Warning, c.name, "this could not be looked at", "what is wrong there stays unknown", again)
 		p.addSaid(err)
 		if conn.IsClosed() {
@@ -278,6 +291,7 @@ func (p *pool) connect(ctx context.Context, within time.Duration) (*pgx.Conn, er
 	c.ConnectTimeout = within
 	store.FixLedgerSettings(c)
 	c.RuntimeParams["application_name"] = "tenure doctor"
+	c.RuntimeParams["lock_timeout"] = "2000" // what waits in the server when the time is over would be one more in the way
 	conn, err := pgx.ConnectConfig(ctx, c)
 	return conn, store.Denied(p.name, c, err)
 }

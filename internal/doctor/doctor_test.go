@@ -2,8 +2,10 @@ package doctor_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
 	"github.com/tenurehq/tenure/internal/doctor"
+	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
@@ -134,6 +137,55 @@ func TestAPoolThatHangs(t *testing.T) {
 	}, patience, time.Millisecond)
 	require.Equal(t, []string{"main"}, e.Partly)
 	b.exec("ROLLBACK")
+}
+
+// Who has locked a table of the ledger is named, and not those who wait as others do; so does whoever looks there.
+func TestALockedTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("SET application_name = 'nightly report'; BEGIN; LOCK TABLE tenure.job")
+	b.lacks("has held") // nobody minds
+	connect := func() *pgx.Conn {
+		c, err := pgx.Connect(t.Context(), b.cfg.Pools["main"].DSN)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close(context.WithoutCancel(t.Context())) })
+		return c
+	}
+	waiting := func(sessions int) {
+		require.Eventually(t, func() bool {
+			waits := 0
+			require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE relation = 'tenure.job'::regclass AND NOT granted").Scan(&waits))
+			return waits == sessions
+		}, patience, time.Millisecond)
+	}
+	waits := connect()
+	var group sync.WaitGroup
+	group.Go(func() { _, _ = waits.Exec(t.Context(), "SELECT FROM tenure.job") })
+	waiting(1)
+	f := b.finding("has held tenure.job")
+	require.Regexp(t, `^user ".+" with application "nightly report" \(pid [0-9]+\) has held tenure.job for .+, and 1 session waits for it$`, f.What)
+	require.Equal(t, fmt.Sprintf("wait for it; or, if it is not meant: SELECT pg_terminate_backend(%d)", b.db.PgConn().PID()), f.Mend)
+	err := store.Inspect(t.Context(), connect(), func(db store.DB) error { _, err := store.Count(t.Context(), db); return err })
+	require.ErrorIs(t, err, store.ErrLocked)
+	require.ErrorContains(t, err, `application "nightly report"`)
+	work, err := doctor.ExamineWork(t.Context(), connect(), b.cfg, "main", nil)
+	require.NoError(t, err)
+	require.Contains(t, doctor.Merge([]doctor.Work{work})[0].What, "has held tenure.job")
+	b.exec("ROLLBACK")
+	group.Wait()
+	b.lacks("has held")
+
+	alters, reads := connect(), connect()
+	_, err = alters.Exec(t.Context(), "BEGIN")
+	require.NoError(t, err)
+	b.exec("BEGIN; SELECT FROM tenure.job")
+	group.Go(func() { _, _ = alters.Exec(t.Context(), "LOCK TABLE tenure.job; COMMIT") })
+	waiting(1)
+	group.Go(func() { _, _ = reads.Exec(t.Context(), "SELECT FROM tenure.job") })
+	waiting(2)
+	require.Contains(t, b.finding("has held tenure.job").Mend, strconv.Itoa(int(b.db.PgConn().PID())), "not who waits for it")
+	b.exec("ROLLBACK")
+	group.Wait()
 }
 
 func TestTheLedger(t *testing.T) {

@@ -51,6 +51,27 @@ func (p *pool) checkServer(ctx context.Context, db store.DB) error {
 	return nil
 }
 
+// checkTables looks for who keeps others from the ledger's tables.
+func (p *pool) checkTables(ctx context.Context, db store.DB) error {
+	h, ok, err := store.FindTableHolder(ctx, db, "")
+	if err != nil || !ok || h.Waiting == 0 {
+		return err
+	}
+	select { // nodes lock tables, too, for a moment
+	case <-ctx.Done():
+		return nil
+	case <-time.After(time.Second):
+	}
+	still, ok, err := store.FindTableHolder(ctx, db, "")
+	if err != nil || !ok || still.PID != h.PID || still.Waiting == 0 {
+		return err
+	}
+	h, p.locked = still, true
+	p.add(Error, "connections", fmt.Sprintf("%v, and %s for it", h, plural.Count(h.Waiting, "session waits", "sessions wait")),
+		"what needs that table waits until it ends, such as jobs that are added, claimed or ended", "wait for it; or, if it is not meant: "+h.End())
+	return nil
+}
+
 // checkLedger asks what a node asks before it uses a ledger.
 func (p *pool) checkLedger(ctx context.Context, db store.DB) error {
 	number, err := store.Verify(ctx, db, p.name, store.ToRun)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,7 +55,7 @@ type Filter struct {
 
 // Inspect calls fn with a read-only transaction in which statements are planned for their
 // arguments, and may scan tables: what an operator asks is not job SQL, for whose one plan
-// its connections are set up.
+// its connections are set up. ErrLocked: somebody has locked a table for longer than two seconds; it says who.
 func Inspect(ctx context.Context, db Beginner, fn func(DB) error) error {
 	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
 	if err != nil {
@@ -64,7 +65,25 @@ func Inspect(ctx context.Context, db Beginner, fn func(DB) error) error {
 	if _, err := tx.Exec(ctx, sqlPlanFreely); err != nil {
 		return translate(err)
 	}
-	return fn(tx)
+	err = fn(tx)
+	if errors.Is(err, ErrLocked) && tx.Rollback(ctx) == nil {
+		err = nameHolder(ctx, db, err)
+	}
+	return err
+}
+
+// nameHolder adds to an error with ErrLocked who has locked the ledger's tables.
+func nameHolder(ctx context.Context, db Beginner, locked error) error {
+	tx, err := db.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return locked
+	}
+	defer tx.Rollback(ctx)
+	h, ok, err := FindTableHolder(ctx, tx, "")
+	if err != nil || !ok {
+		return locked
+	}
+	return fmt.Errorf("%v; if that is not meant: %s: %w", h, h.End(), locked)
 }
 
 // Errors lists a job's failed runs, oldest first.

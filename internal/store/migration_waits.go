@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -124,14 +125,49 @@ func blockerOf(ctx context.Context, conn *pgx.Conn) string {
 	return whom
 }
 
+// TableHolder is who has locked a table of the ledger.
+type TableHolder struct {
+	PID     int // 0: it is a prepared transaction
+	Waiting int // sessions that wait for it
+
+	user, application, table string
+	seconds                  float64 // since its transaction began; 0: that is not shown to this user
+}
+
+func (h TableHolder) String() string {
+	text := fmt.Sprintf("user %q with application %q (pid %d) has held %s", h.user, h.application, h.PID, h.table)
+	if h.PID == 0 {
+		text = "a prepared transaction has held " + h.table
+	}
+	if h.seconds > 0 {
+		text += fmt.Sprintf(" for %v", time.Duration(h.seconds*float64(time.Second)).Round(time.Second))
+	}
+	return text
+}
+
+// End is the statement that takes the lock from its holder.
+func (h TableHolder) End() string {
+	if h.PID == 0 {
+		return "SELECT gid, prepared, owner FROM pg_prepared_xacts, and ROLLBACK PREPARED or COMMIT PREPARED"
+	}
+	return fmt.Sprintf("SELECT pg_terminate_backend(%d)", h.PID)
+}
+
+// FindTableHolder looks for who has locked a table of the ledger, any of them if it is "", so that neither jobs are claimed
+// nor ended. ok: somebody has.
+func FindTableHolder(ctx context.Context, db DB, table string) (h TableHolder, ok bool, err error) {
+	err = db.QueryRow(ctx, sqlTableHolder, pgx.QueryExecModeExec, table).Scan(&h.PID, &h.user, &h.application, &h.seconds, &h.table, &h.Waiting)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return h, false, nil
+	}
+	return h, err == nil, explain(err, "ask who has locked the ledger's tables")
+}
+
 // holderOf names who holds a table of the ledger that others wait for.
 func holderOf(ctx context.Context, db DB, table string) string {
-	var pid int
-	var user, application string
-	var seconds float64
-	if err := db.QueryRow(ctx, sqlMigrationHolder, table).Scan(&pid, &user, &application, &seconds); err != nil {
+	h, ok, err := FindTableHolder(ctx, db, table)
+	if err != nil || !ok {
 		return "others have held " + table + " one after the other" // it may just have ended
 	}
-	return fmt.Sprintf("user %q with application %q (pid %d) has held %s for %v", user, application, pid, table,
-		time.Duration(seconds*float64(time.Second)).Round(time.Second))
+	return h.String()
 }

@@ -32,7 +32,8 @@ func TestTheDoctorIsPatient(t *testing.T) {
 	db, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	defer db.Close(context.Background())
-	_, err = db.Exec(t.Context(), "BEGIN; LOCK TABLE tenure.acquire_lock")
+	_, err = db.Exec(t.Context(), "CREATE OR REPLACE FUNCTION tenure.server_state(OUT server text, OUT timeline integer, OUT refused text, OUT owner text) "+
+		"LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); END'")
 	require.NoError(t, err)
 	b := &bundle{t, nil, api.Handler(client, nil, zap.NewNop())}
 	require.Contains(t, fmt.Sprint(b.do(http.MethodGet, "/doctor", "")), "did not answer within 5s")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -61,12 +62,23 @@ type AuditEntry struct {
 	Detail  map[string]any // what is asked for, beside that
 }
 
+// AuditActions are all that the audit can have as an entry's action: what something is done to, and what. Those of jobs are
+// done to many at once.
+var AuditActions = []string{
+	"batch.cancel", "dead_letters.delete", "dead_letters.retry",
+	"job.cancel", "job.change", "job.delete", "job.resume", "job.retry", "job.suspend",
+	"jobs.cancel", "jobs.delete", "jobs.resume", "jobs.retry", "jobs.suspend",
+	"kind.freeze", "kind.thaw", "limit.delete", "limit.set", "operation.cancel", "pool.freeze", "pool.thaw", "queue.freeze", "queue.thaw",
+	"schedule.delete", "schedule.pause", "schedule.resume", "schedule.run", "schedule.set",
+	"tenant.freeze", "tenant.limit", "tenant.move", "tenant.reassign", "tenant.thaw", "tenant.weight",
+}
+
 // AuditFilter chooses entries of the audit; empty fields choose all.
 type AuditFilter struct {
 	Pool   string
 	Tenant tenancy.ID
 	Who    string
-	Action string // such as job.cancel, or job for all that was done to jobs
+	Action string // one of AuditActions, or a word of them: job for all that was done to single jobs, freeze for all that was frozen
 	Job    job.ID
 	After  string // the cursor of the last entry of the page before
 	Limit  int    // 0: 100
@@ -74,7 +86,14 @@ type AuditFilter struct {
 
 // Validate says what of the filter cannot be, other than its pool, which [Operator.Audit] knows.
 func (f AuditFilter) Validate() error {
-	if _, err := parseAuditCursor(f.After); err != nil {
+	_, err := parseAuditCursor(f.After)
+	known := func(action string) bool {
+		return action == f.Action || slices.Contains(strings.Split(action, "."), f.Action)
+	}
+	if f.Action != "" && !slices.ContainsFunc(AuditActions, known) {
+		err = errors.Join(err, fmt.Errorf("action: %.40q is none: give one, or a word of one, such as job or freeze: %s", f.Action, strings.Join(AuditActions, ", ")))
+	}
+	if err != nil {
 		return &job.InputError{Err: err}
 	}
 	return nil
@@ -96,6 +115,10 @@ func (e AuditEntry) Text() string {
 		what += " " + string(detail)
 	}
 	return strings.TrimSpace(what)
+}
+
+func newAuditEntry(pool string, r store.AuditRow) AuditEntry {
+	return AuditEntry{pool, r.ID, r.At, r.Who, r.Action, r.Tenant, r.Job, r.Subject, r.Detail}
 }
 
 // auditCursor is a place in a list of entries.
@@ -153,10 +176,45 @@ func (o *Operator) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, erro
 		rows, err := store.Audit(ctx, db, of)
 		out := make([]AuditEntry, len(rows))
 		for i, r := range rows {
-			out[i] = AuditEntry{p.Name, r.ID, r.At, r.Who, r.Action, r.Tenant, r.Job, r.Subject, r.Detail}
+			out[i] = newAuditEntry(p.Name, r)
 		}
 		return out, err
 	})
 	slices.SortStableFunc(out, CompareAudit)
 	return out[:min(limit, len(out))], err
+}
+
+// frozenBy is the deed by which what jobs in a pool wait for was frozen last: the pool, or the tenant, queue or kind of this
+// name. nil: that is not frozen, or the pool does not tell.
+func frozenBy(ctx context.Context, proc *process.Process, pool string, reason WaitReason, name string) *AuditEntry {
+	noun, f := "", store.AuditFilter{Subject: name, Limit: 1}
+	switch reason {
+	case WaitsForPool:
+		noun, f.Subject = "pool", pool
+	case WaitsForTenant:
+		noun, f.Subject, f.Tenant = "tenant", "", name
+	case WaitsForQueue:
+		noun = "queue"
+	case WaitsForKind:
+		noun = "kind"
+	default:
+		return nil
+	}
+	p, err := proc.FindPool(pool)
+	if err != nil {
+		return nil
+	}
+	last := func(action string) ([]store.AuditRow, error) {
+		f.Action = noun + "." + action
+		return process.InspectEach(ctx, []*routing.Pool{p}, func(ctx context.Context, _ *routing.Pool, db store.DB) ([]store.AuditRow, error) {
+			return store.Audit(ctx, db, f)
+		})
+	}
+	frozen, err := last("freeze")
+	thawed, failed := last("thaw")
+	if err != nil || failed != nil || len(frozen) == 0 || len(thawed) > 0 && thawed[0].At.After(frozen[0].At) { // it was frozen elsewhere, or by SQL
+		return nil
+	}
+	e := newAuditEntry(pool, frozen[0])
+	return &e
 }

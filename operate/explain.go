@@ -46,6 +46,8 @@ type Explanation struct {
 	Reason WaitReason
 	Text   string // the reason in a sentence, with who and how many
 	Advice string // what to do about it; "" if there is nothing to be done
+	// Frozen is who froze what it waits for, and when; nil: that is not frozen, or it is not known.
+	Frozen *AuditEntry
 }
 
 // explainState is about a job that does not wait.
@@ -195,13 +197,16 @@ func (e *Explanation) explainLimit(l *store.LimitRow) {
 	}
 	if l.IsFull() {
 		e.Text = fmt.Sprintf("%s has %s in flight of the %d that it may have", whose, jobs(l.Flying), l.Most)
-		e.Advice = "wait until one of them ends, or raise the limit: " + set(l.Most+1, l.Rate)
+		e.Advice = "wait until one of them ends, or raise the limit: " + set(l.Most+1, l.Rate) + whoLimits
 		return
 	}
 	e.Reason = WaitsForRate
 	e.Text = fmt.Sprintf("%s may start %s in %v, and the next one at %s", whose, jobs(l.Rate), l.Per, time.Now().Add(l.NextIn()).UTC().Format(time.RFC3339))
-	e.Advice = "wait for its turn, or raise the rate: " + set(l.Most, 2*l.Rate)
+	e.Advice = "wait for its turn, or raise the rate: " + set(l.Most, 2*l.Rate) + whoLimits
 }
+
+// whoLimits says where to look up who has set a limit: one may have been set for every tenant.
+const whoLimits = "; tenure audit --action limit says who has set it"
 
 // jobs is how many jobs there are.
 func jobs(n int) string { return plural.Count(n, "job", "jobs") }

@@ -18,6 +18,8 @@ type TenantExplanation struct {
 	Advice  string     `json:"advice,omitempty"` // what to do about it; "" if there is nothing to be done
 	Waiting int        `json:"waiting"`          // jobs that wait for their turn, up to 10,000
 	Running int        `json:"running"`          // are claimed or run, likewise
+	// Frozen is who froze what it waits for, and when; nil: that is not frozen, or it is not known.
+	Frozen *AuditEntry `json:"-"`
 }
 
 func (e *TenantExplanation) countWaiting() string {
@@ -45,9 +47,9 @@ func (e *TenantExplanation) explain(w *store.TenantWait) {
 	case w.Waiting > 0 && w.Runnable == 0:
 		set(WaitsForHandler, "start a node that has one, or cancel the jobs", "no live node has a handler for what waits, such as kind %s", w.Unhandled)
 	case w.Waiting > 0 && w.Most > 0 && w.Running >= w.Most:
-		set(WaitsForMaxRunning, fmt.Sprintf("wait until one of them ends, or raise the limit: tenure tenants limit %s --max-running %d", e.Tenant, w.Most+1), "%s in flight of the %d that may be, and %s", plural.Count(w.Running, "job is", "jobs are"), w.Most, plural.Count(w.Waiting, "waits", "wait"))
+		set(WaitsForMaxRunning, fmt.Sprintf("wait until one of them ends, or raise the limit: tenure tenants limit %s --max-running %d%s", e.Tenant, w.Most+1, whoLimits), "%s in flight of the %d that may be, and %s", plural.Count(w.Running, "job is", "jobs are"), w.Most, plural.Count(w.Waiting, "waits", "wait"))
 	case w.Quota > 0:
-		set(WaitsForQuota, fmt.Sprintf("wait until some have run, or raise the quota: tenure tenants limit %s --max-waiting %d", e.Tenant, 2*w.Quota), "%s, as many as may, and more are refused", plural.Count(w.Waiting+w.Running, "job waits or runs", "jobs wait or run"))
+		set(WaitsForQuota, fmt.Sprintf("wait until some have run, or raise the quota: tenure tenants limit %s --max-waiting %d%s", e.Tenant, 2*w.Quota, whoLimits), "%s, as many as may, and more are refused", plural.Count(w.Waiting+w.Running, "job waits or runs", "jobs wait or run"))
 	case w.Waiting > 0 && w.Share > 0:
 		set(WaitsForShare, "wait until some have ended; more nodes or workers help, or a larger execution.tenant_share", "%s and %s in flight; the nodes that can run what waits run %d of one tenant at a time, so that others find workers", waiting, plural.Count(w.Running, "is", "are"), w.Share)
 	case w.Waiting > 0:

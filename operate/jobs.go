@@ -203,6 +203,8 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 	default:
 		e.explainWait(&f.wait)
 	}
+	name := map[WaitReason]string{WaitsForTenant: e.Job.Tenant, WaitsForQueue: e.Job.Queue, WaitsForKind: e.Job.Kind}[e.Reason]
+	e.Frozen = frozenBy(ctx, o.proc, e.Job.Pool, e.Reason, name)
 	return e, nil
 }
 

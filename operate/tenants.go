@@ -300,6 +300,11 @@ func (o *Tenants) Explain(ctx context.Context, id tenancy.ID) (TenantExplanation
 			continue
 		default:
 			e.explain(&found[0])
+			name := string(id)
+			if rests := found[0].Rests; rests != nil && e.Reason != WaitsForTenant {
+				name = rests.Name
+			}
+			e.Frozen = frozenBy(ctx, o.proc, pool.Name, e.Reason, name)
 		}
 		if e.Reason == WaitsForTurn { // a limit of its queue or kind, a key or a share holds up some jobs only
 			one, err := (&Jobs{o.proc}).explainIn(ctx, []*routing.Pool{pool}, found[0].Example)

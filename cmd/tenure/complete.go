@@ -23,6 +23,7 @@ type words func(ctx context.Context, a *app) []string
 // completed are the flags whose values the shell completes, in all commands.
 var completed = map[string]words{
 	"state":  func(context.Context, *app) []string { return operate.States },
+	"action": func(context.Context, *app) []string { return operate.AuditActions },
 	"pool":   poolWords,
 	"to":     poolWords,
 	"tenant": tenantWords,

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -389,9 +390,18 @@ func showWhy(r *answer) error {
 	if r.format() == asJSON {
 		return printJSON(r.a.stdout, r.body)
 	}
-	var why struct{ Text, Advice string }
+	var why struct {
+		Text, Advice string
+		Frozen       *struct {
+			At  time.Time
+			Who string
+		}
+	}
 	if err := r.readInto(&why); err != nil {
 		return err
+	}
+	if f := why.Frozen; f != nil {
+		why.Text += fmt.Sprintf("; %s froze it at %s", f.Who, f.At.UTC().Format(time.RFC3339))
 	}
 	if err := say(r.a, clean(why.Text)); err != nil {
 		return err

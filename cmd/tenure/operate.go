@@ -95,11 +95,14 @@ func (o *operation) unsaid(err error) error {
 	return errors.Join(rest...)
 }
 
-// whoAsks is who is said to do what this command does.
+// whoAsks is who is said to do what this command does: of sudo who typed it, and as whom.
 func whoAsks() string {
 	name := "somebody"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
+	}
+	if typist := os.Getenv("SUDO_USER"); typist != "" && typist != name {
+		name = typist + " (as " + name + ")"
 	}
 	if host, err := os.Hostname(); err == nil {
 		name += "@" + host

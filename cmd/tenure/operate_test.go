@@ -259,3 +259,9 @@ func TestLimitsOfTheCluster(t *testing.T) {
 		require.Contains(t, table, text)
 	}
 }
+
+// Who types sudo is named, and as whom the command runs.
+func TestWhoAsksUnderSudo(t *testing.T) {
+	t.Setenv("SUDO_USER", "eve")
+	require.Regexp(t, `^eve \(as [^)]+\)@`, whoAsks())
+}

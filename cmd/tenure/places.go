@@ -114,14 +114,30 @@ var poolCommands = []spec{
 	},
 	{
 		name: "audit", short: "List what operators have done, over all pools, the last of it first", forms: list("/audit"),
-		long: "Each pool notes what is done in it by this command, the API, the dashboard and programs, who did it,\nand when, and keeps that for ninety days. What fails is not noted, or not done in full.",
+		long: "Each pool notes what is done in it by this command, the API, the dashboard and programs, who did it,\nand when, and keeps that for ninety days. What fails is not noted, or not done in full.\n\n" +
+			"Actions:\n" + auditActions(),
 		flags: []flag{
-			textFlag("who", "only what they `name` has done"), textFlag("action", "only this `action`, such as job.cancel; job: all that was done to single jobs"),
+			textFlag("who", "only what they `name` has done"), textFlag("action", "only this `action`, or those with this word, such as job, freeze or limit"),
 			textFlag("tenant", "only what was done to this tenant"), textFlag("job", "only what was done to the job with this `id`").by(arguments["id"]),
 			poolFlag("only what was done in this pool"), limitFlag(100, "entries"), afterFlag,
 		},
 		columns: "when=at who action tenant pool what=text", cells: map[string]cell{"what": of(func(_ *app, e *struct{ Text string }) string { return e.Text })},
 	},
+}
+
+// auditActions are the actions that the audit can have, those of a thing in a line.
+func auditActions() string {
+	var lines []string
+	last := ""
+	for _, action := range operate.AuditActions {
+		of, _, _ := strings.Cut(action, ".")
+		if of != last {
+			lines, last = append(lines, "  "+action), of
+		} else {
+			lines[len(lines)-1] += ", " + action
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // shownPool is a pool as the API answers it.

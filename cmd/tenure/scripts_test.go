@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(path)
 			require.NoError(t, err)
-			(&script{t: t, values: map[string]string{"me": whoAsks()}}).run(strings.Split(string(text), "\n"))
+			(&script{t: t, values: map[string]string{"me": regexp.QuoteMeta(whoAsks())}}).run(strings.Split(string(text), "\n"))
 		})
 	}
 }

@@ -80,8 +80,9 @@ func InNoted(ctx context.Context, db Operated, d Deed, do func(DB) error) error 
 // AuditFilter chooses deeds; empty fields choose all.
 type AuditFilter struct {
 	Tenant, Who string
-	Action      string // or its part before the dot
+	Action      string // or its part before or behind the dot
 	Job         job.ID
+	Subject     string
 	Before      time.Time // with BeforeID: only those further back
 	BeforeID    int64
 	Limit       int
@@ -95,7 +96,7 @@ func Audit(ctx context.Context, db DB, f AuditFilter) ([]AuditRow, error) {
 			err = json.Unmarshal(detail, &r.Detail)
 		}
 		return r, err
-	}, sqlAuditList, nullable(f.Tenant), nullable(f.Who), nullable(f.Action), nullable(int64(f.Job)), nullable(f.Before), f.BeforeID, f.Limit)
+	}, sqlAuditList, nullable(f.Tenant), nullable(f.Who), nullable(f.Action), nullable(int64(f.Job)), nullable(f.Before), f.BeforeID, f.Limit, nullable(f.Subject))
 }
 
 // TrimAudit forgets what was done longer ago than kept, so many deeds at most, and returns how many.

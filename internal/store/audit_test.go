@@ -28,7 +28,7 @@ func TestADeedIsNotedWithIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Equal(t, store.Deed{Who: "eve", Action: "job.suspend", Tenant: "globex", Job: id, Detail: map[string]any{"until": "noon"}}, all[1].Deed)
-	for _, f := range []store.AuditFilter{{Tenant: "globex"}, {Job: id}, {Action: "job"}, {Action: "job.suspend", Who: "eve"}, {Before: all[0].At, BeforeID: all[0].ID}} {
+	for _, f := range []store.AuditFilter{{Tenant: "globex"}, {Job: id}, {Action: "job"}, {Action: "suspend"}, {Action: "job.suspend", Who: "eve"}, {Before: all[0].At, BeforeID: all[0].ID}} {
 		f.Limit = 10
 		some, err := store.Audit(t.Context(), b.db, f)
 		require.NoError(t, err)

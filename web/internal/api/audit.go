@@ -13,7 +13,7 @@ type auditIn struct {
 	Pool   string `query:"pool"`
 	Tenant string `query:"tenant"`
 	Who    string `query:"who"`
-	Action string `query:"action" doc:"such as job.cancel; job: all that was done to single jobs"`
+	Action string `query:"action" doc:"such as job.cancel, or a word of one: job is all that was done to single jobs, freeze all that was frozen"`
 	Job    int64  `query:"job" minimum:"0"`
 	After  string `query:"after" doc:"the next of the page before"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
@@ -45,4 +45,13 @@ func newAudit(e *operate.AuditEntry) auditOut {
 		out.Job = e.Job.String()
 	}
 	return out
+}
+
+// seenDeed is a deed as far as the audit would list it for the grant: what was done to all tenants is not for all.
+func seenDeed(ctx context.Context, e *operate.AuditEntry) *auditOut {
+	if e == nil || !sees(ctx, tenancy.ID(e.Tenant), e.Pool) {
+		return nil
+	}
+	out := newAudit(e)
+	return &out
 }

@@ -178,10 +178,11 @@ func getJob(ctx context.Context, s *server, in *getJobIn) (*object[jobWithArgs],
 }
 
 type whyOut struct {
-	Job    JobOut `json:"job"`
-	Reason string `json:"reason"`
-	Text   string `json:"text"`
-	Advice string `json:"advice,omitempty"`
+	Job    JobOut    `json:"job"`
+	Reason string    `json:"reason"`
+	Text   string    `json:"text"`
+	Advice string    `json:"advice,omitempty"`
+	Frozen *auditOut `json:"frozen,omitempty" doc:"who froze what it waits for, if that is known, and the token reaches it"`
 }
 
 func explainJob(ctx context.Context, s *server, in *JobIn) (*object[whyOut], error) {
@@ -192,7 +193,7 @@ func explainJob(ctx context.Context, s *server, in *JobIn) (*object[whyOut], err
 	if e.Reason == operate.WaitsForDatabase && s.failed == nil {
 		e.Text = databaseDown
 	}
-	return &object[whyOut]{whyOut{newJob(&e.Job), string(e.Reason), e.Text, e.Advice}}, err
+	return &object[whyOut]{whyOut{newJob(&e.Job), string(e.Reason), e.Text, e.Advice, seenDeed(ctx, e.Frozen)}}, err
 }
 
 type cancelOut struct {

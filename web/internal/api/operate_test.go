@@ -745,6 +745,21 @@ func TestAudit(t *testing.T) {
 	require.Equal(t, "operation.cancel", actions(admin, "?pool=pool-2")[0])
 	b.do(http.MethodDelete, "/dead-letters/"+items(b.do(http.MethodGet, "/jobs?state=dead", ""))[0]["id"].(string), "")
 	require.Equal(t, "job.delete", actions(globex, "")[0])
-	code, _ := b.ask(admin, http.MethodGet, "/audit?after=x", "")
-	require.Equal(t, http.StatusUnprocessableEntity, code)
+	for _, bad := range []string{"after=x", "action=x"} {
+		code, _ := b.ask(admin, http.MethodGet, "/audit?"+bad, "")
+		require.Equal(t, http.StatusUnprocessableEntity, code, bad)
+	}
+
+	// Why a job waits names who froze that, to those who may see it here.
+	waits, err := b.env.Client().Enqueue(tenancy.For(t.Context(), "globex"), mail{})
+	require.NoError(t, err)
+	b.do(http.MethodPost, "/kinds/mail.send/freeze", "")
+	for _, path := range []string{"/jobs/" + waits.ID.String() + "/why", "/tenants/globex/why"} {
+		frozen := b.do(http.MethodGet, path, "")["frozen"].(map[string]any)
+		require.Equal(t, []any{"test", "kind.freeze"}, []any{frozen["who"], frozen["action"]})
+		code, out := b.ask(globex, http.MethodGet, path, "")
+		require.Equal(t, http.StatusOK, code, out)
+		require.Contains(t, out["text"], "is frozen")
+		require.NotContains(t, out, "frozen")
+	}
 }

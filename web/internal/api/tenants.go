@@ -127,7 +127,12 @@ func getTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenantDeta
 // databaseDown is said in the place of what the database said, which may name its address and user.
 const databaseDown = "the pool's database does not answer, or cannot be used"
 
-func explainTenant(ctx context.Context, s *server, in *tenantIn) (*object[operate.TenantExplanation], error) {
+type tenantWhyOut struct {
+	operate.TenantExplanation
+	Frozen *auditOut `json:"frozen,omitempty" doc:"who froze what it waits for, if that is known, and the token reaches it"`
+}
+
+func explainTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenantWhyOut], error) {
 	id := tenancy.ID(in.Tenant)
 	if err := s.seeTenant(ctx, id); err != nil {
 		return nil, err
@@ -136,7 +141,7 @@ func explainTenant(ctx context.Context, s *server, in *tenantIn) (*object[operat
 	if err == nil && e.Reason == operate.WaitsForDatabase && s.failed == nil {
 		e.Text = databaseDown
 	}
-	return &object[operate.TenantExplanation]{e}, err
+	return &object[tenantWhyOut]{tenantWhyOut{e, seenDeed(ctx, e.Frozen)}}, err
 }
 
 // onTenant is a route that does something to a tenant, and has nothing to say.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
@@ -58,6 +59,14 @@ func doneBy(v *visit, entries []operate.AuditEntry) map[string]int64 {
 		}
 	}
 	return done
+}
+
+// whoFroze says who froze what jobs wait for, if the visitor may see that in the audit.
+func (v *visit) whoFroze(e *operate.AuditEntry) string {
+	if e == nil || !v.sees(e.Pool, e.Tenant) {
+		return ""
+	}
+	return "; " + e.Who + " froze it at " + e.At.UTC().Format(time.RFC3339)
 }
 
 // auditPage shows what was done to what the visitor may see. What was done to a pool, or to all tenants, is for

@@ -288,6 +288,9 @@ func jobPage(v *visit) (view, error) {
 	if body.Why != nil && body.Why.Reason == operate.WaitsForDatabase {
 		body.Why.Text = "its pool's database does not answer, or cannot be used"
 	}
+	if body.Why != nil {
+		body.Why.Text += v.whoFroze(body.Why.Frozen)
+	}
 	if in, ok := tracing.Parse(job.TraceparentOf(j.Meta)); ok && v.traceURL != "" {
 		body.TraceURL = strings.ReplaceAll(v.traceURL, "{trace}", in.TraceID().String())
 	}

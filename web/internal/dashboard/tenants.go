@@ -133,6 +133,7 @@ func tenantPage(v *visit) (view, error) {
 	}
 	v.missing("", err)
 	body.Why, body.Known = withoutAddress(body.Why), err == nil
+	body.Why.Text += v.whoFroze(body.Why.Frozen)
 	body.TenantStatus = operate.TenantStatus{Tenant: id, Pool: body.Why.Pool, State: "unknown"}
 	if body.Known && body.Why.Reason != operate.WaitsForDatabase {
 		body.State, body.Weight = "active", 1

@@ -64,6 +64,9 @@ type LimitStatus struct {
 	// one start; zero: now. Of one for every tenant, or each key, neither is told.
 	Running   int
 	NextStart time.Time
+	// MaxWaiting is how many of a tenant's jobs may wait or run before more are refused, with its limit of all of its jobs;
+	// 0: any number. [Tenants.LimitWaiting] sets it.
+	MaxWaiting int
 }
 
 // row is the limit as the ledger has it, if it can be set.
@@ -215,7 +218,7 @@ func (ls *Limits) List(ctx context.Context) ([]LimitStatus, error) {
 }
 
 func newLimitStatus(pool string, r store.LimitRow) LimitStatus {
-	s := LimitStatus{Pool: pool, Running: r.Flying, Limit: Limit{Tenant: tenancy.ID(r.Tenant), MaxRunning: r.Most, Rate: r.Rate, Per: r.Per, Burst: r.Burst}}
+	s := LimitStatus{Pool: pool, Running: r.Flying, MaxWaiting: r.Quota, Limit: Limit{Tenant: tenancy.ID(r.Tenant), MaxRunning: r.Most, Rate: r.Rate, Per: r.Per, Burst: r.Burst}}
 	if r.Tenant == store.EveryTenant {
 		s.Tenant, s.Running = EveryTenant, 0
 	}

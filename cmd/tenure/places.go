@@ -493,12 +493,13 @@ func limitRules(cmd *cobra.Command) {
 var limitCommands = []spec{
 	{
 		name: "limits list", short: "List the limits of every pool", forms: list("/limits"),
-		long:    "Those that all tenants have together come first, by pool with its share of the whole, as the configuration has\nthem; then those for every tenant, and each tenant's own. RUNNING counts what is in flight:\nclaimed jobs that wait for a worker, too. NEXT: when the rate lets the next job start.",
-		columns: "tenant queue kind key max_running running rate burst next=next_start pool",
+		long: "Those that all tenants have together come first, by pool with its share of the whole, as the configuration has\nthem; then those for every tenant, and each tenant's own. RUNNING counts what is in flight:\nclaimed jobs that wait for a worker, too. NEXT: when the rate lets the next job start.\n" +
+			"MAX WAITING: how many of the tenant's jobs may wait or run before more are refused, as tenure tenants limit sets it.",
+		columns: "tenant queue kind key max_running running rate burst next=next_start max_waiting pool",
 		cells: map[string]cell{
 			"tenant": of(func(_ *app, l *shownLimit) string { return l.whose() }), "key": of(func(_ *app, l *shownLimit) string { return l.key() }),
 			"max_running": of(func(_ *app, l *shownLimit) string { return l.most() }), "running": of(func(_ *app, l *shownLimit) string { return l.running() }),
-			"rate": of(func(_ *app, l *shownLimit) string { return l.rate() }), "burst": of(func(_ *app, l *shownLimit) string { return some(l.Burst) }), "next": when("next_start"),
+			"rate": of(func(_ *app, l *shownLimit) string { return l.rate() }), "burst": of(func(_ *app, l *shownLimit) string { return some(l.Burst) }), "max_waiting": of(func(_ *app, l *shownLimit) string { return some(l.MaxWaiting) }), "next": when("next_start"),
 		},
 	},
 	{
@@ -549,6 +550,7 @@ type shownLimit struct {
 	AllTenants           bool `json:"all_tenants"`
 	EachKey              bool `json:"each_key"`
 	MaxRunning           int  `json:"max_running"`
+	MaxWaiting           int  `json:"max_waiting"`
 	Running, Rate, Burst int
 	PerMS                int64 `json:"per_ms"`
 	Whole                *struct {

@@ -61,6 +61,7 @@ func TestExplainTenant(t *testing.T) {
 		e, err := op.Tenants().Explain(t.Context(), "t1")
 		return err == nil && e.Reason == operate.WaitsForQuota
 	}, patience, time.Millisecond)
+	why(operate.WaitsForQuota, "refused: 2 jobs may wait or run", "--max-waiting 4; tenure audit --action limit")
 	require.NoError(t, op.Tenants().Freeze(t.Context(), "t1"))
 	why(operate.WaitsForTenant, "tenure tenants thaw t1")
 	require.NoError(t, op.Pools().Freeze(t.Context(), "p1"))

@@ -244,6 +244,7 @@ type LimitRow struct {
 	Limit
 	Flying int           // jobs of the tenant that it counts; of each tenant's: not counted
 	FullIn time.Duration // its bucket is full again; not above 0: it is
+	Quota  int           // in a list of all limits: so many of the tenant's jobs may wait; 0: any number
 }
 
 // NextIn is when the rate lets the next job start; not above 0: now.
@@ -264,14 +265,19 @@ func LimitRows(ctx context.Context, db DB, shared []Limit) ([]LimitRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := list(ctx, db, "list limits", scanLimitRow, sqlLimitShow)
+	own, err := list(ctx, db, "list limits", func(row pgx.CollectableRow) (LimitRow, error) {
+		var quota int
+		l, err := scanLimitRow(row, &quota)
+		l.Quota = quota
+		return l, err
+	}, sqlLimitShow)
 	return append(rows, own...), err
 }
 
 // LimitsOf lists the limits that apply to a waiting job: of each scope and sort the tenant's own, or
 // else that of each tenant; and then those of shared, the pool's shares of limits of the whole cluster.
 func LimitsOf(ctx context.Context, db DB, j Status, shared []Limit) ([]LimitRow, error) {
-	rows, err := list(ctx, db, fmt.Sprintf("list the limits of job %d", j.ID), scanLimitRow, sqlLimitWhy, int64(j.ID))
+	rows, err := list(ctx, db, fmt.Sprintf("list the limits of job %d", j.ID), func(row pgx.CollectableRow) (LimitRow, error) { return scanLimitRow(row) }, sqlLimitWhy, int64(j.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -301,9 +307,9 @@ func sharedRows(ctx context.Context, db DB, shared []Limit) ([]LimitRow, error) 
 	}, sqlLimitShared, scopes, names)
 }
 
-func scanLimitRow(row pgx.CollectableRow) (l LimitRow, err error) {
+func scanLimitRow(row pgx.CollectableRow, more ...any) (l LimitRow, err error) {
 	var ms, us int64
-	err = row.Scan(&l.Tenant, &l.Scope, &l.Name, &l.Most, &l.Rate, &ms, &l.Burst, &l.Flying, &us)
+	err = row.Scan(append([]any{&l.Tenant, &l.Scope, &l.Name, &l.Most, &l.Rate, &ms, &l.Burst, &l.Flying, &us}, more...)...)
 	l.Per, l.FullIn = time.Duration(ms)*time.Millisecond, time.Duration(us)*time.Microsecond
 	return l, err
 }

@@ -20,6 +20,7 @@ type limitOut struct {
 	Rate        int        `json:"rate" doc:"0: any number"`
 	PerMS       int64      `json:"per_ms"`
 	Burst       int        `json:"burst"`
+	MaxWaiting  int        `json:"max_waiting" doc:"jobs that wait or run before more are refused; 0: any number. It is set with the tenant"`
 	Running     int        `json:"running"`
 	NextStart   *time.Time `json:"next_start,omitempty" doc:"when the rate lets the next job start; none: now"`
 	Pool        string     `json:"pool"`
@@ -39,7 +40,7 @@ func listLimits(ctx context.Context, s *server, _ *none) (*list[limitOut], error
 	all, err := s.operator.Limits().List(ctx)
 	var out []limitOut
 	for _, l := range all {
-		o := limitOut{string(l.Tenant), l.Tenant == operate.EveryTenant, l.Tenant == operate.AllTenants, l.Kind, l.Queue, l.Key, l.EachKey, l.MaxRunning, l.Rate, l.Per.Milliseconds(), l.Burst, l.Running, timeOrNone(l.NextStart), l.Pool, nil}
+		o := limitOut{string(l.Tenant), l.Tenant == operate.EveryTenant, l.Tenant == operate.AllTenants, l.Kind, l.Queue, l.Key, l.EachKey, l.MaxRunning, l.Rate, l.Per.Milliseconds(), l.Burst, l.MaxWaiting, l.Running, timeOrNone(l.NextStart), l.Pool, nil}
 		if o.EveryTenant || o.AllTenants {
 			o.Tenant = ""
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -396,6 +397,24 @@ func TestWhatHoldsUpVacuum(t *testing.T) {
 	require.GreaterOrEqual(t, i, 0, e.Findings)
 	require.Contains(t, e.Findings[i].Mend, "ROLLBACK PREPARED 'forgotten'")
 	b.exec("ROLLBACK PREPARED 'forgotten'")
+
+	b.cfg.Pools["main"] = routing.PoolConfig{DSN: storetest.AsRuntime(server.DSN("main"))} // NOINHERIT
+	b.exec("BEGIN")
+	b.exec("SELECT pg_current_xact_id()")
+	f := b.finding("Postgres hides from user tenure_test_app since when others' transactions are open: session " + strconv.Itoa(int(b.db.PgConn().PID())) + " of user ")
+	require.Equal(t, []string{string(doctor.Note), "transactions"}, []string{string(f.Severity), f.Check})
+	_, grant, found := strings.Cut(f.Mend, "as a superuser: ")
+	require.True(t, found)
+	b.exec("COMMIT")
+	b.exec(grant)
+	b.exec("BEGIN")
+	b.exec("SELECT pg_current_xact_id()")
+	b.lacks("Postgres hides")
+	e = doctor.Examine(t.Context(), b.cfg, doctor.Options{Within: patience, Open: time.Nanosecond})
+	require.True(t, slices.ContainsFunc(e.Findings, func(f doctor.Finding) bool {
+		return f.Severity == doctor.Warning && strings.Contains(f.What, "idle in transaction) has been open for ")
+	}), e.Findings)
+	b.exec("COMMIT")
 }
 
 // Jobs of a tenant that no routing rule knows are found, whatever has added them; not those of whom the table knows.

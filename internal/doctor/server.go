@@ -216,7 +216,13 @@ func (p *pool) checkTransactions(ctx context.Context, db store.DB) error {
 	if err != nil {
 		return err
 	}
+	var unseen []string
+	from := ""
 	for _, h := range all {
+		if h.HiddenFrom != "" && h.Age > 0 && h.Age < longAge {
+			from = h.HiddenFrom
+			unseen = append(unseen, fmt.Sprintf("%s %s of user %s (application %q), open for %s", h.What, h.ID, h.User, h.Application, plural.Count(int(h.Age), "transaction", "transactions")))
+		}
 		if h.Open < p.open && h.Age < longAge || h.What == "replication slot" && h.State == "inactive" { // which checkReplication tells of
 			continue
 		}
@@ -233,6 +239,10 @@ func (p *pool) checkTransactions(ctx context.Context, db store.DB) error {
 		}
 		p.add(Warning, "transactions", fmt.Sprintf("%s %s%s has been open %s", h.What, h.ID, who, since),
 			"Postgres cannot tidy away rows that ended since, and the whole database gets slower", h.Remedy())
+	}
+	if len(unseen) > 0 {
+		p.add(Note, "transactions", fmt.Sprintf("Postgres hides from user %s since when others' transactions are open: %s", from, strings.Join(unseen, "; ")),
+			"one that has been open for long keeps rows from being tidied away, and is not found", fmt.Sprintf("as a superuser: GRANT pg_read_all_stats TO %s", pgx.Identifier{from}.Sanitize()))
 	}
 	return nil
 }

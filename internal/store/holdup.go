@@ -24,6 +24,7 @@ type Holdup struct {
 	State       string
 	Open        time.Duration // the transaction; 0: not known
 	Age         int32         // transactions that have begun since
+	HiddenFrom  string        // the user who may not see Open and State
 }
 
 // Remedy is how to end it.
@@ -49,14 +50,22 @@ func OldestHoldup(ctx context.Context, db DB) (h Holdup, found bool, err error) 
 	return all[0], true, nil
 }
 
-// Holdups lists what keeps dead rows, the oldest first, most at most.
-func Holdups(ctx context.Context, db DB, most int) ([]Holdup, error) {
-	return list(ctx, db, "look for the oldest transaction", func(row pgx.CollectableRow) (h Holdup, err error) {
-		var seconds float64
-		err = row.Scan(&h.What, &h.ID, &h.User, &h.Application, &h.State, &h.XID, &h.Age, &seconds)
-		h.Open = time.Duration(seconds * float64(time.Second))
-		return h, err
-	}, sqlTransactionOldest, most)
+// Holdups lists what keeps dead rows, the oldest first, most at most. A member of pg_read_all_stats is shown all of
+// it, also one with NOINHERIT. It is for a connection
+// without a transaction: in one, all that follows would be done as that role.
+func Holdups(ctx context.Context, db DB, most int) (all []Holdup, err error) {
+	batch := &pgx.Batch{} // one transaction
+	batch.Queue(sqlStatisticsRole)
+	batch.Queue(sqlTransactionOldest, most).Query(func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h Holdup, err error) {
+			var seconds float64
+			err = row.Scan(&h.What, &h.ID, &h.User, &h.Application, &h.State, &h.XID, &h.Age, &seconds, &h.HiddenFrom)
+			h.Open = time.Duration(seconds * float64(time.Second))
+			return h, err
+		})
+		return err
+	})
+	return all, explain(db.SendBatch(ctx, batch).Close(), "look for the oldest transaction")
 }
 
 // InactiveSlots lists the server's replication slots that nobody reads from, and that keep

@@ -321,6 +321,7 @@ var (
 	sqlClaimLong             = query("claim_long")
 	sqlPoolLoad              = query("pool_load")
 	sqlServerHealth          = query("server_health")
+	sqlStatisticsRole        = query("statistics_role")
 	sqlSlotInactive          = query("slot_inactive")
 	sqlPublicationDays       = query("publication_days")
 	sqlServerLocks           = query("server_locks")

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 // Reloaded says what [Node.Reload] or [Client.Reload] did.
@@ -26,6 +28,9 @@ type Reloaded struct {
 	Removed []string `json:"pools_removed,omitempty"` // pools that are being left; one whose settings changed is in both lists
 	Applied []string `json:"applied,omitempty"`       // sections and settings that differ from what was in force, and are in force now
 	Later   []string `json:"after_restart,omitempty"` // sections that differ and take effect when the node is started again
+	// Unknown are tenants with schedules under schedules that no routing rule knows: these schedules add no jobs until one does. A
+	// client tells none, nor those that the lookup table has not answered for in a few seconds.
+	Unknown []tenancy.ID `json:"unknown_tenants,omitempty"`
 }
 
 // reloader puts configurations into force, one at a time.
@@ -170,7 +175,7 @@ func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) 
 	if err != nil {
 		return Reloaded{}, cmp.Or(cfg.Validate(), err)
 	}
-	return n.reloader.applyConfig(ctx, cfg, func(change routing.Change) {
+	done, err := n.reloader.applyConfig(ctx, cfg, func(change routing.Change) {
 		n.client.proc.Cfg.Store(&cfg)
 		for _, p := range change.Removed {
 			n.client.enqueued.Forget(p.Name)
@@ -188,6 +193,31 @@ func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) 
 			reloaded(cfg)
 		}
 	})
+	if err == nil {
+		done.Unknown = n.findUnknown(ctx, cfg)
+	}
+	return done, err
+}
+
+// findUnknown are the tenants with schedules of the configuration that no routing rule knows.
+func (n *Node) findUnknown(ctx context.Context, cfg config.Config) (unknown []tenancy.ID) {
+	const within = 3 * time.Second // the rest is in the log of the lock's holder soon
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	asked := map[tenancy.ID]bool{}
+	for _, s := range cfg.Schedules {
+		for _, id := range s.Tenants {
+			if ctx.Err() != nil || asked[id] {
+				continue
+			}
+			asked[id] = true
+			if _, _, err := n.router.Resolve(ctx, id); errors.Is(err, tenancy.ErrUnknownTenant) {
+				unknown = append(unknown, id)
+			}
+		}
+	}
+	slices.Sort(unknown)
+	return unknown
 }
 
 // Register adds the handlers that add registers, while the node runs: all of them or, with

@@ -233,6 +233,9 @@ func (f *configFile) reloadFile(ctx context.Context, asked bool) (Reloaded, erro
 	}
 	f.said, f.tries = "", 0
 	f.log.Info("configuration reloaded")
+	if len(done.Unknown) > 0 {
+		f.log.Warn("no routing rule knows tenants of schedules, which add no jobs for them", zap.Any("tenants", done.Unknown))
+	}
 	return done, nil
 }
 

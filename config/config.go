@@ -110,6 +110,7 @@ func (c Config) faults() []*fault.Fault {
 	c.Node.validate(&l)
 	c.validateAddresses(&l)
 	c.validateDatabases(&l)
+	c.validateScheduled(&l)
 	for i, p := range c.Handlers.HTTPRequest.Allow {
 		path := "handlers.http_request.allow[" + strconv.Itoa(i) + "]"
 		switch {
@@ -148,6 +149,20 @@ func (c Config) validateAddresses(l *fault.List) {
 	}
 	if listen.Addr() == bind.Addr() || listen.Addr().IsUnspecified() || bind.Addr().IsUnspecified() {
 		l.Add("node.listen", "choose another port for one of them", "has the port of cluster.bind, where gossip listens")
+	}
+}
+
+// validateScheduled refuses schedules of tenants that no rule can know: only a table may know others than the static ones.
+func (c Config) validateScheduled(l *fault.List) {
+	if c.Tenants.Table != nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
+		for i, id := range c.Schedules[name].Tenants {
+			if _, known := c.Tenants.Static[id]; !known && id.Validate() == nil {
+				l.Add("schedules."+name+".tenants["+strconv.Itoa(i)+"]", "add it to tenants.static, or remove it here", "%s is not under tenants.static, and there is no tenants.table that could know it", id)
+			}
+		}
 	}
 }
 

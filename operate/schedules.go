@@ -130,7 +130,7 @@ func (s *Schedules) Set(ctx context.Context, d Schedule) (next time.Time, err er
 			row.NextAt = &now // that is when tenants are to get it
 		}
 		var at *time.Time
-		deed := s.proc.Deed(ctx, "schedule.set", d.Tenant, d.Name, map[string]any{"kind": row.Kind, "rule": d.Rule})
+		deed := s.proc.Deed(ctx, "schedule.set", d.Tenant, d.Name, given("kind", row.Kind, "rule", d.Rule, "time_zone", d.TimeZone))
 		err = store.InNoted(ctx, db, deed, func(db store.DB) (err error) {
 			at, err = store.SetSchedule(ctx, db, &row, store.ScheduleSet, store.ScheduleEvery)
 			return err

@@ -96,5 +96,8 @@ func (r reloadAnswer) summary() string {
 	if len(r.Later) > 0 {
 		parts = append(parts, "after a restart: "+strings.Join(r.Later, ", "))
 	}
+	for _, id := range r.Unknown {
+		parts = append(parts, fmt.Sprintf("no routing rule knows tenant %q of schedules, which add no jobs for it", id))
+	}
 	return strings.Join(parts, "; ")
 }

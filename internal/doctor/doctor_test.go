@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
@@ -426,6 +427,8 @@ func TestTenantsThatNobodyRoutesAreFound(t *testing.T) {
 	b.exec("CREATE TABLE customer AS SELECT 'globex' AS id, 'main' AS pool")
 	b.cfg.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT pool FROM public.customer WHERE id = $1"}
 	require.Contains(t, b.finding("1 tenant has jobs here, and no routing rule knows it: acmee").Mend, `tenure tenants reassign "acmee" --to TENANT`)
+	b.cfg.Schedules = map[string]acquisition.ScheduleConfig{"nightly": {Tenants: []tenancy.ID{"globex", "initech", "acme"}}}
+	b.finding("the configuration has schedules for 1 tenant that no routing rule knows: initech")
 	b.exec("DROP TABLE customer")
 	b.finding("tenants.table cannot be asked")
 }

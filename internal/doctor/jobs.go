@@ -217,7 +217,8 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	}
 	found = slices.DeleteFunc(found, func(id string) bool { _, static := p.cfg.Tenants.Static[tenancy.ID(id)]; return static })
 	found = found[:min(len(found), mostAsked)]
-	why, err := p.askRoutes(ctx, found)
+	scheduled := p.listScheduled()
+	why, err := p.askRoutes(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(found, scheduled)))))
 	if err != nil {
 		p.addTable(Error, "tenants.table cannot be asked", "jobs of tenants that it alone knows do not run, and cannot be enqueued", err)
 		return nil
@@ -235,12 +236,35 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 			p.about(About{Tenant: id})
 		}
 	}
+	scheduled = slices.DeleteFunc(scheduled, func(id string) bool { return !errors.Is(why[id], tenancy.ErrUnknownTenant) })
+	if len(scheduled) > 0 {
+		p.add(Error, "tenants", fmt.Sprintf("the configuration has schedules for %s that no routing rule knows: %s", plural.Count(len(scheduled), "tenant", "tenants"), some(scheduled)), "they add no jobs",
+			"add the tenants to tenants.static or to the table, or remove them under schedules")
+	}
 	if len(unknown) > 0 {
 		p.add(Error, "jobs", fmt.Sprintf("%s jobs here, and no routing rule knows %s: %s", plural.Count(len(unknown), "tenant has", "tenants have"), plural.Which(len(unknown), "it", "them"), some(unknown)), "none of their jobs runs",
 			fmt.Sprintf("add them to tenants.static or to the table; or: tenure tenants reassign %q --to TENANT; or: tenure jobs cancel --tenant %q", unknown[0], unknown[0]))
 		p.about(About{Tenant: unknown[0]})
 	}
 	return nil
+}
+
+// listScheduled lists, for the pool that has the lookup table, the tenants with schedules of the configuration that only the
+// table can know.
+func (p *pool) listScheduled() (ids []string) {
+	if table := p.cfg.Tenants.Table; table == nil || table.Pool != p.name {
+		return nil
+	}
+	for _, s := range p.cfg.Schedules {
+		for _, id := range s.Tenants {
+			if _, static := p.cfg.Tenants.Static[id]; !static {
+				ids = append(ids, string(id))
+			}
+		}
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	return ids[:min(len(ids), mostAsked)]
 }
 
 // addTable adds a finding about the lookup table, which said err.

@@ -16,6 +16,7 @@ import (
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
+	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -200,6 +201,14 @@ func TestSchedulesOfTheConfiguration(t *testing.T) {
 	require.NoError(t, n.reload(next))
 	// what another node's file may have goes on for a while
 	become("t1 all @hourly", "t1 one @daily", "t1 two @daily", "t2 all @hourly", "t2 own @daily", "t3 all @hourly", "t3 one @daily", "t4 all @hourly")
+
+	// Of a tenant that only the lookup table may know the reload says that it does not.
+	next.Schedules["two"] = acquisition.ScheduleConfig{Tenants: []tenancy.ID{"t1", "nobody"}, Kind: "plain", Rule: "@daily"}
+	require.ErrorContains(t, n.reload(next), "schedules.two.tenants[1]")
+	next.Tenants.Table = &routing.TableConfig{Pool: "p1", Query: "SELECT 'p1' WHERE $1 = 'somebody'"}
+	done, err := n.Reload(t.Context(), next)
+	require.NoError(t, err)
+	require.Equal(t, []tenancy.ID{"nobody"}, done.Unknown)
 }
 
 // The jobs of a schedule have what their kind gives by default, whoever has set it and whoever adds them: its queue, its

@@ -48,6 +48,27 @@ func given(pairs ...any) map[string]any {
 	return out
 }
 
+// chosenBy is what jobs were chosen by, for a detail that says so if all were.
+func chosenBy(tenant string, pairs ...any) map[string]any {
+	out := given(pairs...)
+	if tenant == "" && len(out) == 0 {
+		out["all"] = true
+	}
+	return out
+}
+
+// stageEnded is the stage of what became of what was done to many jobs, which is noted behind it.
+const stageEnded = "ended"
+
+// noteEnd notes what became of what was done to many jobs of a pool, also if ctx has ended.
+func noteEnd(ctx context.Context, proc *process.Process, p *routing.Pool, d store.Deed, counts map[string]int) error {
+	d.Detail = map[string]any{"stage": stageEnded}
+	for what, n := range counts {
+		d.Detail[what] = n
+	}
+	return proc.Note(context.WithoutCancel(ctx), p, d)
+}
+
 // AuditEntry is something that somebody did by an [Operator]. That jobs are enqueued, and what external
 // workers and handlers do, is not noted, nor is what tenants' roles do by SQL.
 type AuditEntry struct {
@@ -59,7 +80,10 @@ type AuditEntry struct {
 	Tenant  string         // whose it is; "": of all or nobody, or the job's
 	Job     job.ID         // 0: it is not done to one job
 	Subject string         // the name of what it is done to, if that is no job
-	Detail  map[string]any // what is asked for, beside that
+	Detail  map[string]any // what is asked for, beside that; where "stage" is ended, what became of it
+	// Chosen says, in a list of what was done to one job, that this was done to all jobs that a filter chose, which fits this
+	// one: whether it was among them is not noted.
+	Chosen bool
 }
 
 // AuditActions are all that the audit can have as an entry's action: what something is done to, and what. Those of jobs are
@@ -79,7 +103,7 @@ type AuditFilter struct {
 	Tenant tenancy.ID
 	Who    string
 	Action string // one of AuditActions, or a word of them: job for all that was done to single jobs, freeze for all that was frozen
-	Job    job.ID
+	Job    job.ID // also what was done to many jobs, if this one may have been among them; see AuditEntry.Chosen
 	After  string // the cursor of the last entry of the page before
 	Limit  int    // 0: 100
 }
@@ -114,11 +138,14 @@ func (e AuditEntry) Text() string {
 		detail, _ := json.Marshal(e.Detail) // it was read as JSON
 		what += " " + string(detail)
 	}
+	if e.Chosen {
+		what += " (may have been among them)"
+	}
 	return strings.TrimSpace(what)
 }
 
 func newAuditEntry(pool string, r store.AuditRow) AuditEntry {
-	return AuditEntry{pool, r.ID, r.At, r.Who, r.Action, r.Tenant, r.Job, r.Subject, r.Detail}
+	return AuditEntry{pool, r.ID, r.At, r.Who, r.Action, r.Tenant, r.Job, r.Subject, r.Detail, r.Chosen}
 }
 
 // auditCursor is a place in a list of entries.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/deadletter"
@@ -167,13 +169,17 @@ func (d *DeadLetters) change(ctx context.Context, what string, f DeadFilter, per
 		size = min(max(int(perSecond/stepsPerSecond), 1), deadStep)
 	}
 	began, tried := time.Now(), 0
+	subject := "selection " + uuid.NewString()
 	var errs []error
 	for _, p := range pools {
-		if err := d.proc.Note(ctx, p, d.deadDeed(ctx, what, f, perSecond)); err != nil {
+		deed := d.deadDeed(ctx, p, what, f, perSecond)
+		deed.Subject = subject
+		if err := d.proc.Note(ctx, p, deed); err != nil {
 			errs = append(errs, fmt.Errorf("%s dead letters: %w", what, routing.NamePool(p.Name, err)))
 			continue
 		}
 		var some []store.Dead
+		before := all
 		try := func(one []store.Dead) error {
 			return process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
 				r, err := do(ctx, p, db, one)
@@ -200,6 +206,7 @@ func (d *DeadLetters) change(ctx context.Context, what string, f DeadFilter, per
 			some = some[:0]
 			return nil
 		})
+		err = errors.Join(err, noteEnd(ctx, d.proc, p, deed, map[string]int{"done": all.Done - before.Done, "key_taken": all.KeyTaken - before.KeyTaken, "left": all.Left - before.Left}))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s dead letters: %w", what, routing.NamePool(p.Name, err)))
 		}
@@ -230,9 +237,22 @@ func inParts[T any](rows []T, isOfOne func(error) bool, do func([]T) error) (lef
 	return left, nil
 }
 
-// deadDeed is what somebody does to the dead letters that f chooses.
-func (d *DeadLetters) deadDeed(ctx context.Context, what string, f DeadFilter, perSecond float64) store.Deed {
-	return d.proc.Deed(ctx, "dead_letters."+what, tenancy.ID(f.Tenant), "", given("kind", f.Kind, "error", f.Error, "group", f.Group, "before", f.Before, "per_second", perSecond))
+// deadDeed is what somebody does to the dead letters of a pool that f chooses. Of a group it says what that is, which nobody
+// finds out once they are gone.
+func (d *DeadLetters) deadDeed(ctx context.Context, p *routing.Pool, what string, f DeadFilter, perSecond float64) store.Deed {
+	kind, pattern := f.Kind, ""
+	if f.Group != "" {
+		found := errors.New("found")
+		_ = readDead(ctx, p, f, func(one store.Dead, of string) { kind, pattern = one.Kind, of }, func() error { // what cannot be read is not done either
+			if pattern != "" {
+				return found
+			}
+			return nil
+		})
+	}
+	detail := chosenBy(f.Tenant, "kind", kind, "error", f.Error, "group", f.Group, "group_error", pattern, "before", f.Before)
+	maps.Copy(detail, given("per_second", perSecond))
+	return d.proc.Deed(ctx, "dead_letters."+what, tenancy.ID(f.Tenant), "", detail)
 }
 
 // readDead shows see the dead letters of a pool that f chooses, page by page, in the order of

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -130,7 +131,7 @@ func (d *DeadLetters) DeleteInBackground(ctx context.Context, f DeadFilter, perS
 
 func (d *DeadLetters) begin(ctx context.Context, action string, f DeadFilter, perSecond float64, by string) (uuid.UUID, error) {
 	o := store.Operation{Action: action, Filter: f.chosen(), Group: f.Group, PerSecond: perSecond, By: by}
-	return (&Operations{d.proc}).begin(ctx, action+" dead letters", f.Pool, o, d.deadDeed(ctx, action, f, perSecond))
+	return (&Operations{d.proc}).begin(ctx, action+" dead letters", f.Pool, o, func(p *routing.Pool) store.Deed { return d.deadDeed(ctx, p, action, f, perSecond) })
 }
 
 // CancelFilter chooses unfinished jobs to be cancelled; empty fields choose all.
@@ -174,12 +175,15 @@ func (s *Operations) cancelJobs(ctx context.Context, f CancelFilter, perSecond f
 	}
 	o := store.Operation{Action: store.CancelJobs, Filter: store.DeadFilter{Tenant: f.Tenant, Kind: f.Kind, Before: f.Before}, PerSecond: perSecond, By: by,
 		Jobs: store.ChosenJobs{Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID}}
-	detail := given("kind", f.Kind, "queue", f.Queue, "state", f.State, "tag", f.Tag, "correlation_id", f.CorrelationID, "before", f.Before, "per_second", perSecond)
-	return s.begin(ctx, "cancel jobs", f.Pool, o, s.proc.Deed(ctx, "jobs.cancel", tenancy.ID(f.Tenant), "", detail))
+	detail := chosenBy(f.Tenant, "kind", f.Kind, "queue", f.Queue, "state", f.State, "tag", f.Tag, "correlation_id", f.CorrelationID, "before", f.Before)
+	maps.Copy(detail, given("per_second", perSecond))
+	return s.begin(ctx, "cancel jobs", f.Pool, o, func(*routing.Pool) store.Deed {
+		return s.proc.Deed(ctx, "jobs.cancel", tenancy.ID(f.Tenant), "", detail)
+	})
 }
 
 // begin adds an operation to a pool, or to all. A pool that fails does not keep it from the others.
-func (s *Operations) begin(ctx context.Context, what, pool string, o store.Operation, deed store.Deed) (uuid.UUID, error) {
+func (s *Operations) begin(ctx context.Context, what, pool string, o store.Operation, deedIn func(*routing.Pool) store.Deed) (uuid.UUID, error) {
 	if err := checkRate(what, o.PerSecond); err != nil {
 		return uuid.Nil, err
 	}
@@ -194,9 +198,10 @@ func (s *Operations) begin(ctx context.Context, what, pool string, o store.Opera
 		return uuid.Nil, err
 	}
 	o.ID = uuid.New()
-	deed.Subject = "operation " + o.ID.String()
 	var errs []error
 	for _, p := range pools {
+		deed := deedIn(p)
+		deed.Subject = "operation " + o.ID.String()
 		err := process.Operate(ctx, p, func(ctx context.Context, db *pgxpool.Conn) error {
 			return store.InNoted(ctx, db, deed, func(db store.DB) error { return store.AddOperation(ctx, db, o) })
 		})

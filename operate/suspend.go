@@ -120,7 +120,7 @@ func (c *Jobs) suspendAll(ctx context.Context, f SuspendFilter, until time.Time)
 	if err := f.check(SuspendStates...); err != nil {
 		return all, err
 	}
-	left, err := c.eachMovable(ctx, "suspend", f, suspendable, suspendPause, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
+	left, err := c.eachMovable(ctx, "suspend", f, suspendable, suspendPause, func() int { return all.Suspended }, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
 		n, err := store.Suspend(ctx, db, ids, until)
 		all.Suspended, all.Running, all.Left = all.Suspended+n.Suspended, all.Running+n.Running, all.Left+n.Left
 		if err == nil {
@@ -136,7 +136,7 @@ func (c *Jobs) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ error
 	if err := f.check(suspended); err != nil {
 		return 0, err
 	}
-	_, err := c.eachMovable(ctx, "resume", f, []string{store.PlaceSuspended}, 0, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
+	_, err := c.eachMovable(ctx, "resume", f, []string{store.PlaceSuspended}, 0, func() int { return all }, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
 		resumed, err := store.Resume(ctx, db, ids)
 		all += len(resumed)
 		c.notifyResumed(p, resumed)
@@ -182,8 +182,9 @@ const (
 
 // eachMovable does something, step by step, to the jobs of some tables that f chooses and that were
 // made before it began. Between two steps jobs are claimed for as long as the step took, and rest at
-// least. A pool that fails does not keep it from the others. left counts the jobs that it cannot be done to.
-func (c *Jobs) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
+// least. A pool that fails does not keep it from the others. done tells how many steps have changed; left counts the jobs that it
+// cannot be done to.
+func (c *Jobs) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, done func() int, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
 	pools, err := c.proc.PoolsOf(f.Pool)
 	if err != nil {
 		return 0, err
@@ -191,18 +192,22 @@ func (c *Jobs) eachMovable(ctx context.Context, what string, f SuspendFilter, pl
 	var errs []error
 	subject := "selection " + uuid.NewString()
 	for _, p := range pools {
-		d := c.proc.Deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), subject, given("kind", f.Kind, "queue", f.Queue, "state", f.State, "correlation_id", f.CorrelationID, "before", f.Before))
+		d := c.proc.Deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), subject, chosenBy(f.Tenant, "kind", f.Kind, "queue", f.Queue, "state", f.State, "correlation_id", f.CorrelationID, "before", f.Before))
 		if err := c.proc.Note(ctx, p, d); err != nil {
 			errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
 			continue
 		}
 		chosen := f.chosen()
+		doneBefore, leftBefore := done(), left
 		for _, place := range places {
 			n, err := eachMovableIn(ctx, p, place, &chosen, rest, step)
 			if left += n; err != nil {
 				errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
 				break
 			}
+		}
+		if err := noteEnd(ctx, c.proc, p, d, map[string]int{"done": done() - doneBefore, "left": left - leftBefore}); err != nil {
+			errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
 		}
 		if ctx.Err() != nil {
 			break

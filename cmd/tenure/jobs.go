@@ -392,10 +392,7 @@ func showWhy(r *answer) error {
 	}
 	var why struct {
 		Text, Advice string
-		Frozen       *struct {
-			At  time.Time
-			Who string
-		}
+		Frozen       *shownDeed
 	}
 	if err := r.readInto(&why); err != nil {
 		return err

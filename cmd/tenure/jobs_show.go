@@ -32,9 +32,17 @@ type shownJob struct {
 	StartedAt                                         time.Time       `json:"started_at"`
 	ResumeAt                                          time.Time       `json:"resume_at"`
 	CancelAskedAt                                     time.Time       `json:"cancel_asked_at"`
+	CancelledBy                                       *shownDeed      `json:"cancelled_by"`
 	Args, Meta                                        json.RawMessage // as far as they are shown
 	Errors                                            []shownFailure
 	Reports                                           []shownReport
+}
+
+// shownDeed is what an operator did.
+type shownDeed struct {
+	At        time.Time
+	Who, Text string
+	Chosen    bool
 }
 
 // shownFailure is a run that failed.
@@ -163,6 +171,13 @@ func printJob(a *app, j *shownJob, stack string, stacks bool) error {
 	add(!j.StartedAt.IsZero(), "started", a.now.stamp(j.StartedAt))
 	add(j.StartedAt.IsZero() && j.State == "running", "started", "then or later: it may wait for a worker of its node")
 	add(!j.CancelAskedAt.IsZero(), "cancel asked", a.now.stamp(j.CancelAskedAt)+", and waits for its node and its handler")
+	if by := j.CancelledBy; by != nil {
+		text := by.Who + ", " + a.now.stamp(by.At)
+		if by.Chosen {
+			text += ": " + by.Text
+		}
+		add(true, "cancelled by", text)
+	}
 	add(j.ran() > 0, "ran for", j.ran().String())
 	fields = append(fields, [][]string{{"node", j.Node}, {"unique key", j.UniqueKey}, {"exclusive key", j.ExclusiveKey}, {"correlation id", j.CorrelationID}, {"tags", strings.Join(j.Tags, ", ")}, {"error", oneLine(j.Error)}}...)
 	if err := printTable(a.stdout, []string{"id", j.ID}, fields); err != nil {

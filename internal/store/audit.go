@@ -25,6 +25,7 @@ type AuditRow struct {
 	ID int64
 	At time.Time
 	Deed
+	Chosen bool // in a list of what was done to one job: it was done to those that a filter chose, as it would this one
 }
 
 // Note notes a deed, unless it is none.
@@ -92,7 +93,7 @@ type AuditFilter struct {
 func Audit(ctx context.Context, db DB, f AuditFilter) ([]AuditRow, error) {
 	return list(ctx, db, "list what operators have done", func(row pgx.CollectableRow) (r AuditRow, err error) {
 		var detail []byte
-		if err = row.Scan(&r.ID, &r.At, &r.Who, &r.Action, &r.Tenant, &r.Job, &r.Subject, &detail); err == nil && detail != nil {
+		if err = row.Scan(&r.ID, &r.At, &r.Who, &r.Action, &r.Tenant, &r.Job, &r.Subject, &detail, &r.Chosen); err == nil && detail != nil {
 			err = json.Unmarshal(detail, &r.Detail)
 		}
 		return r, err

@@ -28,6 +28,7 @@ type auditOut struct {
 	Job     string         `json:"job,omitempty"`
 	Subject string         `json:"subject,omitempty" doc:"the name of what it was done to, if that is no job"`
 	Detail  map[string]any `json:"detail,omitempty"`
+	Chosen  bool           `json:"chosen,omitempty" doc:"of one job: it was done to all that a filter chose, which fits this job; whether it was among them is not noted"`
 	Text    string         `json:"text" doc:"what it was done to, and how, in words"`
 }
 
@@ -40,7 +41,7 @@ func listAudit(ctx context.Context, s *server, in *auditIn) (*list[auditOut], er
 }
 
 func newAudit(e *operate.AuditEntry) auditOut {
-	out := auditOut{e.At, e.Pool, e.Who, e.Action, e.Tenant, "", e.Subject, e.Detail, e.Text()}
+	out := auditOut{e.At, e.Pool, e.Who, e.Action, e.Tenant, "", e.Subject, e.Detail, e.Chosen, e.Text()}
 	if e.Job != 0 {
 		out.Job = e.Job.String()
 	}

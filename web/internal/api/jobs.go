@@ -153,6 +153,8 @@ type getJobIn struct {
 
 type jobWithArgs struct {
 	JobDetail
+	CancelledBy *auditOut `json:"cancelled_by,omitempty" doc:"who cancelled it, or asked for that, if an operator did, as far as the token reaches that"`
+
 	Args json.RawMessage `json:"args,omitempty" doc:"for tokens with args: true only"`
 	Meta json.RawMessage `json:"meta,omitempty" doc:"likewise"`
 }
@@ -163,6 +165,9 @@ func getJob(ctx context.Context, s *server, in *getJobIn) (*object[jobWithArgs],
 		return nil, err
 	}
 	out := &object[jobWithArgs]{jobWithArgs{JobDetail: s.newJobDetail(ctx, &j, failed)}}
+	if j.State == "cancelled" || !j.CancelAsked.IsZero() {
+		out.Body.CancelledBy = s.whoCancelled(ctx, &j)
+	}
 	if in.Wait > 0 && in.Known == out.Body.Version {
 		changed, err := s.waitForJob(ctx, &out.Body.JobDetail, time.Duration(in.Wait)*time.Second)
 		if err != nil {
@@ -175,6 +180,21 @@ func getJob(ctx context.Context, s *server, in *getJobIn) (*object[jobWithArgs],
 		out.Body.Meta = j.Meta
 	}
 	return out, err
+}
+
+// whoCancelled is the last deed that may have cancelled a job and that the grant reaches; nil: none, or the pool does not tell.
+func (s *server) whoCancelled(ctx context.Context, j *operate.JobStatus) *auditOut {
+	const some = 10 // what was done to all tenants' jobs may be before it
+	deeds, err := s.operator.Audit(ctx, operate.AuditFilter{Pool: j.Pool, Job: j.ID, Action: "cancel", Limit: some})
+	if err != nil {
+		return nil
+	}
+	for i := range deeds {
+		if out := seenDeed(ctx, &deeds[i]); out != nil {
+			return out
+		}
+	}
+	return nil
 }
 
 type whyOut struct {

@@ -721,6 +721,9 @@ func TestAudit(t *testing.T) {
 	} {
 		b.do(r[1], r[2], r[3])
 		want = append([]string{r[0]}, want...)
+		if strings.HasPrefix(r[0], "jobs.") { // what became of them is noted, too
+			want = append([]string{r[0]}, want...)
+		}
 	}
 	actions := func(g access.Grant, query string) (got []string) {
 		code, out := b.ask(g, http.MethodGet, "/audit"+query, "")
@@ -735,9 +738,11 @@ func TestAudit(t *testing.T) {
 	globex := access.Grant{Role: access.Read, Tenants: []tenancy.ID{"globex"}}
 	require.Empty(t, actions(globex, ""))
 	require.Len(t, actions(access.Grant{Role: access.Read, Pools: []string{"pool-2"}}, ""), 3)
-	require.Len(t, actions(admin, "?job="+id), 5)
+	require.Equal(t, []string{"job.cancel", "job.retry", "job.change", "job.resume", "job.suspend"}, actions(admin, "?job="+id))
 	out := b.do(http.MethodGet, "/audit?limit=20", "")
 	require.Equal(t, want[20:], actions(admin, "?limit=20&after="+out["next"].(string)))
+	by := b.do(http.MethodGet, "/jobs/"+id, "")["cancelled_by"].(map[string]any)
+	require.Equal(t, []any{"test", "job.cancel"}, []any{by["who"], by["action"]})
 	b.do(http.MethodPost, "/batches/"+added.ID.String()+"/cancel", "")
 	require.Equal(t, "batch.cancel", actions(admin, "?action=batch")[0])
 	operation := items(b.do(http.MethodGet, "/operations", ""))[0]["id"].(string)

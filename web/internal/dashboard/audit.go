@@ -25,7 +25,7 @@ type auditRow struct {
 	Pools, Tenants []string
 	Jobs           []any  // that were chosen one by one
 	Done           string // to how many it has been done, if that is known
-	Note           string // what is known besides, as JSON; "": nothing
+	Note           string // what is known besides, as JSON: what was chosen, and what became of it; "": nothing
 }
 
 // isPress says whether entries with the same subject are of one press.
@@ -43,6 +43,12 @@ func (r *auditRow) add(e operate.AuditEntry) {
 	}
 	ids, _ := e.Detail["ids"].([]any)
 	r.Jobs = append(r.Jobs, ids...)
+	if len(e.Detail) > 0 && ids == nil {
+		text, _ := json.Marshal(e.Detail) // it was read as JSON
+		if note := string(text); !strings.Contains(r.Note, note) {
+			r.Note = strings.TrimSpace(note + " " + r.Note) // of one press the last of it comes first
+		}
+	}
 }
 
 // doneBy is to how many jobs the operations have done something that entries speak of, by their subjects.
@@ -97,10 +103,6 @@ func auditPage(v *visit) (view, error) {
 			row := auditRow{AuditEntry: e}
 			if n, known := done[e.Subject]; known {
 				row.Done = plural(n, "job")
-			}
-			if len(e.Detail) > 0 && e.Detail["ids"] == nil {
-				text, _ := json.Marshal(e.Detail) // it was read as JSON
-				row.Note = string(text)
 			}
 			i, body.Entries = len(body.Entries), append(body.Entries, row)
 		}

@@ -95,8 +95,10 @@ func (b *backlog) push(o Owner, batch []Claim) bool {
 		b.owners[o] = owner
 	}
 	var q *queue
+	now := time.Now()
 	for i := range batch {
 		c := &batch[i]
+		c.queued = now
 		if i == 0 || c.Record.Tenant != batch[i-1].Record.Tenant {
 			q = b.queueOf(owner, c.Record.Tenant)
 		}

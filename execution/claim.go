@@ -23,6 +23,7 @@ type Claim struct {
 	metrics  *runMetrics   // once it was submitted
 	bytes    int           // of its payload and meta, once it was submitted
 	expected time.Duration // how long it was thought to take when it was
+	queued   time.Time     // since when it waits for a worker
 
 	shares    bool     // it waits for a call that another waiting one has begun; see tenantLoad.join
 	joined    bool     // it is counted among its tenant's claims that may share calls

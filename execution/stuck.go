@@ -37,6 +37,7 @@ func (w *Workers) watchStuck() {
 			for _, c := range w.backlog.takeFarOff() {
 				w.giveBack(c)
 			}
+			w.noteBusy(now)
 		}
 	}
 }
@@ -128,6 +129,11 @@ func (t *tenantTx) dropConn() {
 	t.handle.leave()
 }
 
+// keeps tells whether the run in s should have been replaced, and was not: it keeps a worker's place; s.mu is held.
+func (s *slot) keeps(now time.Time) bool {
+	return !s.replaced && !s.stuckSince.IsZero() && now.Sub(s.stuckSince) >= stuckAfter+2*watchEvery
+}
+
 // countStuck counts the handlers that workers were replaced for, and those that keep a
 // worker's place because no stand-in is left.
 func (w *Workers) countStuck() (replaced, left int) {
@@ -136,7 +142,7 @@ func (w *Workers) countStuck() (replaced, left int) {
 		switch {
 		case s.replaced:
 			replaced++
-		case !s.stuckSince.IsZero() && time.Since(s.stuckSince) >= stuckAfter+2*watchEvery:
+		case s.keeps(time.Now()):
 			left++
 		}
 		s.mu.Unlock()

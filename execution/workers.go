@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -37,6 +38,7 @@ type Workers struct {
 	slots     []*slot // twice as many as workers: see replaceWorker
 	group     sync.WaitGroup
 	spares    chan *slot // those that nobody works in
+	busy      atomic.Pointer[busyness]
 
 	stop        sync.Once
 	stopping    chan struct{} // closed by Stop

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/doctor"
 	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/tenancy"
@@ -37,6 +38,7 @@ const (
 	WaitsForQuota      WaitReason = "quota"           // as many of a tenant's jobs wait as may: more are refused
 	WaitsForDatabase   WaitReason = "pool down"       // the pool's database does not answer, or cannot be used
 	WaitsForResume     WaitReason = "suspended"       // what there is of a tenant was suspended
+	WaitsForWorkers    WaitReason = "node's workers"  // the node that has claimed it is busy with others
 	WaitsForTurn       WaitReason = "its turn"        // nothing holds it up but others before it, and room with the workers
 )
 
@@ -50,11 +52,15 @@ type Explanation struct {
 	Frozen *AuditEntry
 }
 
-// explainState is about a job that does not wait.
-func (e *Explanation) explainState() {
+// explainState is about a job that does not wait, or only for a worker of its node, whose workers busy keeps then.
+func (e *Explanation) explainState(busy *store.Busy) {
 	e.Reason = WaitsNot
 	switch e.Job.State {
 	case "claimed":
+		if busy != nil {
+			e.explainBusy(busy)
+			break
+		}
 		e.Text = "node " + e.Job.Node + " has been given it, and has not begun with it"
 	case "running":
 		e.Text = "it is running"
@@ -72,6 +78,20 @@ func (e *Explanation) explainState() {
 	}
 	if at := e.Job.CancelAsked; !at.IsZero() {
 		e.Text += "; its cancellation was asked for at " + at.UTC().Format(time.RFC3339) + ", and waits for its node and its handler"
+	}
+}
+
+// explainBusy is about a job that waits for a worker of the node that has claimed it.
+func (e *Explanation) explainBusy(b *store.Busy) {
+	e.Reason = WaitsForWorkers
+	e.Text = fmt.Sprintf("node %s has claimed it, and it waits there for a worker, of which there are %d, or until its tenant has less than its share of them; runs that keep them: %s", e.Job.Node, b.Workers, doctor.LongRuns(b))
+	if stuck := b.Stuck(); len(stuck) > 0 {
+		e.Text += fmt.Sprintf("; handlers of kind %s ignore the end of their context", stuck[0].Kind)
+		e.Advice = "restart the node, and mend the handler; tenure doctor says more"
+		return
+	}
+	if long := b.Long(); len(long) > 0 {
+		e.Advice = fmt.Sprintf("wait until one of those ends; tenure jobs list --state running --kind %s shows them, and tenure jobs cancel ID asks one to end", long[0].Kind)
 	}
 }
 

@@ -172,6 +172,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		job   JobStatus
 		wait  store.Wait
 		waits bool
+		busy  *store.Busy
 	}
 	f, err := inspectFirst(ctx, o.proc, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
 		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
@@ -183,7 +184,9 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		if f.job.State != "running" && f.job.State != "claimed" {
 			f.wait, f.waits, err = store.ReadWait(ctx, db, rows[0], listShares(o.proc.Cfg.Load(), p.Name))
 		} else {
-			f.job.CancelAsked, err = store.CancelAsked(ctx, db, id)
+			if f.job.CancelAsked, err = store.CancelAsked(ctx, db, id); err == nil && f.job.State == "claimed" {
+				f.busy, err = store.WorkersOf(ctx, db, id)
+			}
 		}
 		if f.wait.Later && err == nil {
 			f.job.Reports, err = store.Reports(ctx, db, id)
@@ -197,7 +200,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 	unrouted := o.unrouted(ctx, tenancy.ID(f.job.Tenant), f.job.Pool)
 	switch {
 	case !f.waits:
-		e.explainState()
+		e.explainState(f.busy)
 	case unrouted != nil && f.wait.TenantState == store.TenantActive && !f.wait.External:
 		e.explainRoute(unrouted)
 	default:

@@ -40,7 +40,7 @@ func TestMigrateJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.out), &pools))
 	require.Len(t, pools, 3)
 	require.Equal(t, "failed", pools[0].State, "it has no number as long as p3 does not answer")
-	require.Equal(t, operate.LedgerVersion(), pools[0].Applied[0].Version)
+	require.Equal(t, operate.LedgerVersion(), pools[0].Applied[len(pools[0].Applied)-1].Version)
 	require.Equal(t, "current", pools[1].State)
 	require.Empty(t, pools[1].Error)
 	require.Equal(t, "failed", pools[2].State)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,7 +29,8 @@ const late = 15 * time.Minute
 // and of those of external workers.
 const mostExamined = 500
 
-// checkSessions looks for sessions that are gone and whose jobs nobody has taken back.
+// checkSessions looks for sessions that are gone and whose jobs nobody has taken back, and for what keeps the workers of
+// live ones.
 func (p *pool) checkSessions(ctx context.Context, db store.DB) (err error) {
 	if p.sessions, err = store.Sessions(ctx, db); err != nil {
 		return err
@@ -39,7 +41,53 @@ func (p *pool) checkSessions(ctx context.Context, db store.DB) (err error) {
 				"its node is gone, and its jobs run again only when the holder of the pool's lock takes them back", "tenure locks --config "+p.file()+" says who holds it; if nobody does, start a node: tenure serve")
 		}
 	}
-	return nil
+	busy, err := store.BusyNodes(ctx, db)
+	for _, n := range busy {
+		p.checkBusy(n)
+	}
+	return err
+}
+
+// checkBusy looks for handlers of a live node that do not return, and for jobs that wait there for a worker.
+func (p *pool) checkBusy(n store.BusyNode) {
+	where, b := fmt.Sprintf("node %s (member %s)", n.Node, n.Member), &n.Busy
+	if stuck := b.Stuck(); len(stuck) > 0 {
+		severity := Warning
+		handlers := 0
+		for _, k := range stuck {
+			handlers += k.Stuck
+		}
+		what := fmt.Sprintf("on %s %s the end of %s context: %s", where, plural.Count(handlers, "handler ignores", "handlers ignore"), plural.Which(handlers, "its", "their"),
+			sayKinds(stuck, func(k store.BusyKind) int { return k.Stuck }))
+		why := fmt.Sprintf("other workers stand in for %d of them at most; beyond that each costs the node a worker", b.Workers)
+		mend := fmt.Sprintf("have the handler return when its context ends: tenure jobs list --state running --kind %s names its jobs, and tenure jobs show ID --stack, on the node's machine, shows where it is", stuck[0].Kind)
+		if b.Left > 0 {
+			severity = Error
+			what += fmt.Sprintf("; %s a worker each, of %d", plural.Count(b.Left, "of them keeps", "of them keep"), b.Workers)
+			why = "the node runs fewer jobs, or none, until it is restarted, and its /healthz answers 503"
+			mend = "restart the node, whose jobs then run again; and " + mend
+		}
+		p.add(severity, "nodes", what, why, mend)
+		p.about(About{Kind: stuck[0].Kind, State: "running"})
+	}
+	if long := b.Long(); n.Waiting > 0 && len(long) > 0 && slices.ContainsFunc(long, func(k store.BusyKind) bool { return p.now().Sub(k.Since) > overdue }) {
+		p.add(Note, "nodes", fmt.Sprintf("%s on %s for a worker, of which there are %d; runs that keep them: %s", plural.Count(n.Waiting, "job waits", "jobs wait"), where, b.Workers, LongRuns(b)),
+			"they start when one of these runs ends", fmt.Sprintf("tenure jobs list --state running --kind %s names the jobs, and tenure jobs cancel ID asks a handler to end; if they are to take so long, more nodes or workers help", long[0].Kind))
+		p.about(About{Kind: long[0].Kind, State: "running"})
+	}
+}
+
+// LongRuns says of which kinds the runs are that keep a node's workers.
+func LongRuns(b *store.Busy) string {
+	return sayKinds(b.Long(), func(k store.BusyKind) int { return k.Runs })
+}
+
+func sayKinds(kinds []store.BusyKind, count func(store.BusyKind) int) string {
+	said := make([]string, len(kinds))
+	for i, k := range kinds {
+		said[i] = fmt.Sprintf("%d of kind %s, since %s", count(k), k.Kind, k.Since.UTC().Format(time.RFC3339))
+	}
+	return strings.Join(said, "; ")
 }
 
 // live are the members whose sessions are in force.

@@ -181,6 +181,7 @@ func (k *Keeper) beat(ctx context.Context, s *Session, sent Instant, listens boo
 		s.trust.extend(sent, k.node.cfg.Session.TTL)
 		k.removeOrphans(ctx, s)
 		k.tellKinds(ctx, s)
+		k.tellBusy(ctx, s)
 		k.cancelRequested(ctx, s)
 	case errors.Is(err, store.ErrSessionLost):
 		k.loseSession(s)
@@ -257,6 +258,30 @@ func (k *Keeper) tellKinds(ctx context.Context, s *Session) {
 	}
 	s.kindsMark.Store(mark)
 	k.events.CapacityAvailable()
+}
+
+// tellBusy says in the ledger which jobs have waited here for a worker for long, and what keeps the workers, if that has
+// changed.
+func (k *Keeper) tellBusy(ctx context.Context, s *Session) {
+	now := k.node.workers.Busy(s)
+	if now.Equal(*s.told.Load()) {
+		return
+	}
+	var busy *store.Busy
+	if now.Workers > 0 {
+		busy = &store.Busy{Workers: now.Workers, Left: now.Left, Kinds: make([]store.BusyKind, len(now.Kinds))}
+		for i, kind := range now.Kinds {
+			busy.Kinds[i] = store.BusyKind(kind)
+		}
+	}
+	err := k.Call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return store.SetBusy(ctx, conn, s.id, now.Waiting, busy)
+	})
+	if err != nil {
+		k.log.Warn("the ledger could not be told what keeps the workers; it is told with the next heartbeat", zap.Error(err))
+		return
+	}
+	s.told.Store(&now)
 }
 
 // cancelRequested cancels runs that somebody wants ended.

@@ -28,8 +28,9 @@ type Session struct {
 	completer *completer
 	pending   pendingClaims // of claims; see sweep
 	trust     trust
-	kindsMark atomic.Uint32             // of the kinds in its row
-	wanted    atomic.Pointer[time.Time] // until then it is kept open, though it has no claims
+	kindsMark atomic.Uint32                  // of the kinds in its row
+	told      atomic.Pointer[execution.Busy] // what its row says keeps the workers
+	wanted    atomic.Pointer[time.Time]      // until then it is kept open, though it has no claims
 
 	ctx    context.Context         // of every run; done when the session is lost
 	cancel context.CancelCauseFunc // of ctx
@@ -39,6 +40,7 @@ var _ execution.Owner = (*Session)(nil)
 
 func newSession(ledger poolLedger, workers *execution.Workers, events Events, lost prometheus.Counter, log *zap.Logger) *Session {
 	s := &Session{id: ledger.session, ledger: ledger, workers: workers, events: events}
+	s.told.Store(&execution.Busy{})
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.completer = newCompleter(ledger, events, lost, log.With(zap.Stringer("session", s.id)))
 	return s

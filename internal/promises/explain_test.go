@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -158,6 +160,70 @@ func TestExplainShare(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, operate.WaitsForTurn, why.Reason, why.Text)
 	l.release()
+}
+
+// A job that its node has claimed and that waits there for a worker is told so, and what keeps the workers; the doctor and
+// the dashboard, which makes the same checks, name handlers that ignore the end of their context.
+func TestExplainBusyNode(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it needs several jobs to be claimed for one worker, which a slow machine may not do")
+	}
+	b := newTestbed(t, 1, 1)
+	b.cfg.Execution.Workers = 1
+	started, gate := make(chan job.ID, 10), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(gate) })
+	r := job.NewRegistry()
+	job.Handle(r, func(_ context.Context, j *job.Job[plain]) error {
+		if j.Args.N > 0 {
+			started <- j.ID
+			<-gate
+		}
+		return nil
+	})
+	n := b.start(b.named("a"), r)
+	t.Cleanup(goOn)
+	c := n.Client()
+	op := c.Operator()
+	add := func(n, of int) []tenure.Enqueued {
+		added, err := c.EnqueueMany(t.Context(), slices.Repeat([]tenure.Entry{{Tenant: "t1", Args: plain{n}}}, of))
+		require.NoError(t, err)
+		return added
+	}
+	add(0, 100) // so many jobs of the kind are soon over that several are claimed for one worker
+	b.eventually(0, "p1", "SELECT count(*) FROM tenure.job")
+	added := add(1, 3)
+	holder, waiting := <-started, added[1].ID
+	require.Equal(t, added[0].ID, holder)
+	var e operate.Explanation
+	require.Eventually(t, func() (ok bool) {
+		var err error
+		e, err = op.Jobs().Explain(t.Context(), waiting)
+		require.NoError(t, err)
+		return e.Reason == operate.WaitsForWorkers
+	}, patience, 100*time.Millisecond)
+	require.Contains(t, e.Text, "node a has claimed it, and it waits there for a worker, of which there are 1, ")
+	require.Contains(t, e.Text, "1 of kind plain, since ")
+	require.Contains(t, e.Advice, "--kind plain")
+	require.Eventually(t, func() bool { // the third may have been claimed later
+		listed, err := op.Jobs().List(t.Context(), operate.JobFilter{State: "running"})
+		require.NoError(t, err)
+		return len(listed) == 1 && listed[0].ID == holder
+	}, patience, 100*time.Millisecond)
+
+	running, err := op.Jobs().Cancel(t.Context(), holder)
+	require.NoError(t, err)
+	require.True(t, running)
+	require.Equal(t, waiting, <-started, "another worker stands in")
+	require.Eventually(t, func() bool {
+		found, err := op.ExamineWork(t.Context(), "p1")
+		require.NoError(t, err)
+		return slices.ContainsFunc(operate.MergeFindings([]operate.PoolFindings{found}), func(f operate.Finding) bool {
+			return f.Severity == operate.SeverityWarning && strings.Contains(f.What, "on node a (member "+n.Self().Name+") 1 handler ignores the end of its context: 1 of kind plain, since ")
+		})
+	}, patience, 100*time.Millisecond)
+	goOn()
+	n.stop()
 }
 
 // A job that a limit holds up is told which: its queue's, its kind's or a rate, and when the next may

@@ -2,12 +2,16 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tenurehq/tenure/job"
 )
 
 // Session is a process that works on a pool. Everything that protects its jobs
@@ -34,6 +38,44 @@ type Session struct {
 	Claims     int
 }
 
+// BusyNode is a node whose workers something keeps: jobs wait for one, or handlers ignore the end of their context.
+type BusyNode struct {
+	Node    string
+	Member  string
+	Waiting int // jobs of its claims in the pool that have waited for a worker for long
+	Busy    Busy
+}
+
+// Busy is what keeps a node's workers.
+type Busy struct {
+	Workers int        `json:"workers"`        // that the node has
+	Left    int        `json:"left,omitempty"` // of the handlers that ignore the end of their context: those that keep a worker, as no other is left to stand in
+	Kinds   []BusyKind `json:"kinds"`          // the first few, those with most first
+}
+
+// BusyKind is what is so of a kind.
+type BusyKind struct {
+	Kind  string    `json:"kind"`
+	Runs  int       `json:"runs,omitempty"`  // that have kept a worker for long; not told if no job waits for one
+	Stuck int       `json:"stuck,omitempty"` // handlers that ignore the end of their context
+	Since time.Time `json:"since"`           // the first of all these, by the node's clock
+}
+
+// Long are the kinds whose runs have kept workers for long.
+func (b *Busy) Long() []BusyKind { return b.of(func(k BusyKind) bool { return k.Runs > 0 }) }
+
+// Stuck are the kinds whose handlers ignore the end of their context.
+func (b *Busy) Stuck() []BusyKind { return b.of(func(k BusyKind) bool { return k.Stuck > 0 }) }
+
+func (b *Busy) of(which func(BusyKind) bool) (kinds []BusyKind) {
+	for _, k := range b.Kinds {
+		if which(k) {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
+}
+
 // OpenSession makes s live for ttl.
 func OpenSession(ctx context.Context, db DB, s Session, ttl time.Duration) error {
 	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, s.Node, s.Member, s.GossipAddr, s.Version, append([]string{}, s.Kinds...), ttl.Milliseconds(), nullable(s.PerTenant)) // an empty list, not NULL
@@ -44,6 +86,39 @@ func OpenSession(ctx context.Context, db DB, s Session, ttl time.Duration) error
 func SetKinds(ctx context.Context, db DB, id uuid.UUID, kinds []string) error {
 	_, err := db.Exec(ctx, sqlSessionKinds, id, append([]string{}, kinds...))
 	return explain(err, "say which kinds a node handles")
+}
+
+// SetBusy says which jobs of a live session have waited for a worker of its node for long, and what keeps the workers; nil:
+// nothing is to be told.
+func SetBusy(ctx context.Context, db DB, id uuid.UUID, waiting []job.ID, b *Busy) error {
+	ids := make([]int64, len(waiting))
+	for i, one := range waiting {
+		ids[i] = int64(one)
+	}
+	var text *string
+	if b != nil {
+		out, err := json.Marshal(b)
+		if err != nil {
+			return fmt.Errorf("say what keeps a node's workers: %w", err)
+		}
+		text = nullable(string(out))
+	}
+	_, err := db.Exec(ctx, sqlSessionBusy, id, ids, text)
+	return explain(err, "say what keeps a node's workers")
+}
+
+// BusyNodes lists the live nodes whose workers something keeps.
+func BusyNodes(ctx context.Context, db DB) ([]BusyNode, error) {
+	return list(ctx, db, "list busy nodes", pgx.RowToStructByPos[BusyNode], sqlSessionBusyList)
+}
+
+// WorkersOf is what keeps the workers that a claimed job waits for; nil: it does not wait for long.
+func WorkersOf(ctx context.Context, db DB, id job.ID) (b *Busy, err error) {
+	err = db.QueryRow(ctx, sqlJobWaitsFor, int64(id)).Scan(&b)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return b, explain(err, "see what keeps the workers that job %d waits for", id)
 }
 
 // BeatSession says that the session lives, and what time it is by the database's clock.

@@ -34,7 +34,7 @@ dense AS MATERIALIZED (
         WHERE {{chosen}}
         LIMIT $6) page) = $6 AS yes),
 running AS (
-    SELECT r.id, c.turn, c.session_id, c.started_at FROM tenure.claim c, unnest(c.job_ids) AS r (id)),
+    {{flying}}),
 handled AS (
     SELECT DISTINCT unnest(kinds) AS kind FROM tenure.node_session WHERE state = 'live' AND expires_at > clock_timestamp())
 SELECT {{listed | payload = tenure.legible(payload, true) | meta = tenure.legible(meta, true)}} FROM (

@@ -15,7 +15,7 @@ WITH page AS MATERIALIZED (
     (SELECT id, turn, tenant_id, kind, queue, correlation_id, created_at, 'suspended' FROM tenure.suspended_job
      WHERE $1 = 'suspended_job' AND id > $2 ORDER BY id LIMIT $3)),
 claimed AS MATERIALIZED (
-    SELECT r.id, c.turn, c.started_at FROM tenure.claim c CROSS JOIN LATERAL unnest(c.job_ids) AS r (id)
+    {{flying}}
     WHERE $1 = 'job' AND $9::text IS NOT NULL)
 SELECT p.id, true AS chosen, NULL::timestamptz AS now
 FROM page p LEFT JOIN claimed c ON c.id = p.id AND c.turn = p.turn

@@ -27,6 +27,12 @@ type JobFilter struct {
 	Tags []string
 	// CorrelationID is the job's, see tenure.Correlation.
 	CorrelationID string
+	// Since and Until choose jobs that were made at Since or later, and before Until; zero: all.
+	Since, Until time.Time
+	// Error is what the error of dead letters contains, in upper or lower case. State must be dead.
+	Error string
+	// Node is the node that jobs are with, or their external worker. State must be claimed, running or locked.
+	Node string
 	// After goes on with a list: it is the [JobStatus.Cursor] of the last job of the page before.
 	After string
 	Limit int // 0: 100
@@ -39,7 +45,15 @@ func (f JobFilter) Validate() error {
 		state = fmt.Errorf("state %.40q is not one of %v", f.State, States)
 	}
 	_, after := parseCursor(f.After, "jobs")
-	if err := errors.Join(state, job.ValidateTags(f.Tags), after); err != nil {
+	refuse := func(is bool, why string) {
+		if is {
+			state = errors.Join(state, errors.New(why))
+		}
+	}
+	refuse(f.Error != "" && f.State != "dead", "error: only dead letters can be chosen by it: name state dead, too")
+	refuse(f.Node != "" && !slices.Contains([]string{"claimed", "running", "locked"}, f.State), "node: only jobs that are with one can be chosen by it: name state claimed, running or locked, too")
+	refuse(!f.Until.IsZero() && !f.Until.After(f.Since), "until: it is not after since, and nothing was made then")
+	if err := errors.Join(state, job.ValidateText("error", f.Error), job.ValidateText("node", f.Node), job.ValidateTags(f.Tags), after); err != nil {
 		return &job.InputError{Err: err}
 	}
 	return nil

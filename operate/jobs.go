@@ -527,7 +527,7 @@ func (o *Jobs) List(ctx context.Context, f JobFilter) ([]JobStatus, error) {
 	limit := cmp.Or(f.Limit, 100)
 	out, err := process.InspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) ([]JobStatus, error) {
 		rows, err := store.List(ctx, db, store.Filter{State: f.State, Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue,
-			Tags: f.Tags, CorrelationID: f.CorrelationID, After: after, Limit: limit})
+			Tags: f.Tags, CorrelationID: f.CorrelationID, Since: f.Since, Until: f.Until, Error: f.Error, Node: f.Node, After: after, Limit: limit})
 		out := make([]JobStatus, len(rows))
 		for i, r := range rows {
 			r.Pool = p.Name

@@ -160,6 +160,18 @@ func ago(q *question, what, text string) (any, error) {
 	return q.a.now().Add(-d), nil
 }
 
+// timeOrAgo takes a time, or a duration for the time that was so long ago.
+func timeOrAgo(q *question, what, text string) (any, error) {
+	if t, err := typedTime(q, what, text); err == nil {
+		return t, nil
+	}
+	t, err := ago(q, what, text)
+	if err != nil {
+		err = usagef("%s: %q is neither a time, such as 2027-01-31T09:00:00Z, nor a duration, such as 2h or P1D", what, text)
+	}
+	return t, err
+}
+
 // above0 refuses what the API takes for a number that was left out.
 func above0(_ *question, what, text string) (any, error) {
 	if n, err := strconv.ParseFloat(text, 64); err != nil || !(n > 0) || math.IsInf(n, 1) {

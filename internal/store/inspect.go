@@ -49,7 +49,10 @@ type Filter struct {
 	CorrelationID              string
 	Tags                       []string // a job has all of them
 	ID                         job.ID
-	After                      Cursor // only jobs behind it in the list; zero: all
+	After                      Cursor    // only jobs behind it in the list; zero: all
+	Since, Until               time.Time // only jobs made at Since or later, and before Until; zero: all
+	Error                      string    // only dead letters whose error contains it; with that state
+	Node                       string    // only jobs that are with it; with a state in which they are
 	Limit                      int
 }
 

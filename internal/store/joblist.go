@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -99,10 +100,18 @@ func listOf(ctx context.Context, db DB, f Filter, ids []int64) (out []Status, er
 func listUnfinished(ctx context.Context, db DB, f Filter, ids []int64) ([]Status, error) {
 	at, id := f.After.args()
 	return list(ctx, db, "list jobs", scanStatus, sqlJobList, nullable(f.State), nullable(f.Tenant), nullable(f.Kind), nullable(f.Queue), ids, f.Limit,
-		nullable(f.CorrelationID), at, id)
+		nullable(f.CorrelationID), at, id, nullable(strings.ToLower(f.Error)), nullable(f.Node), nullable(f.Since), nullable(f.Until))
 }
 
 func listFinished(ctx context.Context, db DB, f Filter, ids []int64) (out []Status, err error) {
+	if until := (Cursor{ListedAt: f.Until}); !f.Until.IsZero() && (f.After == Cursor{} || f.After.Compare(until) < 0) {
+		f.After = until
+	}
+	defer func() { // their order is that in which they were made
+		if i := slices.IndexFunc(out, func(s Status) bool { return s.ListedAt.Before(f.Since) }); i >= 0 {
+			out = out[:i]
+		}
+	}()
 	at, id := f.After.args()
 	some := func(from, before *time.Time) error {
 		next, err := list(ctx, db, "list finished jobs", scanStatus, sqlJobListFinished, nullable(f.State), nullable(f.Tenant), nullable(f.Kind), nullable(f.Queue), ids, f.Limit-len(out),
@@ -127,7 +136,7 @@ func listFinished(ctx context.Context, db DB, f Filter, ids []int64) (out []Stat
 			continue
 		}
 		from := begin.Add(-span)
-		if err = some(&from, before); err != nil || len(out) >= f.Limit {
+		if err = some(&from, before); err != nil || len(out) >= f.Limit || !from.After(f.Since) {
 			return out, err
 		}
 		before = &from

@@ -262,3 +262,49 @@ func TestRareJobsAreFoundAmongMany(t *testing.T) {
 		}))
 	}
 }
+
+// Jobs that were made in a time are those of the list of all that were, in any state, with tags and page by page.
+func TestAListIsOfATime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	begin := time.Now().Add(-60 * time.Hour).Truncate(time.Hour).UTC()
+	for hour := range 60 {
+		at := begin.Add(time.Duration(hour) * time.Hour)
+		switch hour % 4 {
+		case 0:
+			execute(t, b.owner, "INSERT INTO tenure.job (tenant_id, queue, kind, payload, created_at) VALUES ('acme', 'default', 'k', '{}', $1)", at)
+		case 1:
+			execute(t, b.owner, "INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at, created_at) VALUES ('acme', 'default', 'k', '{}', now() + interval '1 h', $1)", at)
+		case 2:
+			execute(t, b.owner, "INSERT INTO tenure.dead_letter_job (tenant_id, queue, kind, payload, origin, error, created_at) VALUES ('acme', 'default', 'k', '{}', 'job', 'No Mailbox ' || $2::integer, $1)", at, hour)
+		case 3:
+			execute(t, b.owner, `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload, meta)
+				VALUES (nextval('tenure.job_id'), $1::timestamptz, $1::timestamptz + interval '30 minutes', 1, 0, 1, 0, 'acme', 'default', 'k', 'done', '{}', '{"tenure:tags": ["red"]}')`, at)
+		}
+	}
+	execute(t, b.owner, `INSERT INTO tenure.job_tag (tenant_id, tag, job_id) SELECT 'acme', 'red', id FROM (SELECT id FROM tenure.job UNION ALL SELECT id FROM tenure.timer_job
+		UNION ALL SELECT id FROM tenure.dead_letter_job UNION ALL SELECT id FROM tenure.completed_job) j`)
+	count := func(f store.Filter) int {
+		f.Limit = 7
+		return len(pages(t, b.db, f, func(int) {}))
+	}
+	at := func(hour int) time.Time { return begin.Add(time.Duration(hour) * time.Hour) }
+	for _, tags := range [][]string{nil, {"red"}} {
+		require.Equal(t, 60, count(store.Filter{Tags: tags}))
+		require.Equal(t, 20, count(store.Filter{Tags: tags, Since: at(40)}))
+		require.Equal(t, 40, count(store.Filter{Tags: tags, Until: at(40)}))
+		require.Equal(t, 8, count(store.Filter{Tags: tags, Since: at(12), Until: at(20)}))
+		require.Equal(t, 2, count(store.Filter{Tags: tags, Since: at(12), Until: at(20), State: "done"}))
+		require.Zero(t, count(store.Filter{Tags: tags, Since: at(60)}))
+	}
+	require.Equal(t, 15, count(store.Filter{State: "dead", Error: "no mailbox"}))
+	require.Equal(t, 1, count(store.Filter{State: "dead", Error: "MAILBOX 42"}))
+	execute(t, b.owner, "INSERT INTO tenure.dead_letter_job (id, tenant_id, queue, kind, payload, origin, error, created_at) VALUES ($1, 'acme', 'default', 'k', '{}', 'job', '', $2)",
+		int64(1)<<62, at(-100)) // it came from another pool
+	require.Equal(t, 5, count(store.Filter{State: "dead", Since: at(40)}))
+	require.Equal(t, 11, count(store.Filter{State: "dead", Until: at(40)}))
+	execute(t, b.owner, `INSERT INTO tenure.node_session (session_id, node, member, expires_at) VALUES (gen_random_uuid(), 'far', 'far', now() + interval '1 h');
+		INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT session_id, turn, ARRAY[id], now() FROM tenure.job, tenure.node_session WHERE node = 'far' ORDER BY tenure.job.id LIMIT 3`)
+	require.Equal(t, 3, count(store.Filter{State: "running", Node: "far"}))
+	require.Zero(t, count(store.Filter{State: "running", Node: "near"}))
+}

@@ -1,6 +1,7 @@
 -- Jobs that have not finished, in the order of lists: the newest first. $1 state or null, $2 tenant or null, $3 kind or
 -- null, $4 queue or null, $5 ids or null, $6 how many, $7 correlation id or null, $8 and $9 the place in the order
--- that the list goes on behind, or null. Of each table jobs are read in the order of their ids, as nothing else
+-- that the list goes on behind, or null, $10 what a dead letter's error contains, in small letters, or null, $11 the node that a job
+-- is with, or null: with a state in which it has one, $12 and $13 since and until when they were made, or null. Of each table jobs are read in the order of their ids, as nothing else
 -- is indexed. So a job is "listed_at" the time at which it was made, or that of an older one with a higher
 -- id: that falls along the index, and with the id it is a place which stays what it is, within the years that a
 -- cursor can say, whatever somebody has set. A waiting job's "handled" says
@@ -30,7 +31,7 @@ few AS MATERIALIZED (
                     LIMIT 10001) found) END AS ids),
 dense AS MATERIALIZED (
     SELECT $5::bigint[] IS NOT NULL OR $7::text IS NOT NULL OR (SELECT count(*) FROM (
-        SELECT FROM (SELECT tenant_id, kind, queue FROM tenure.job ORDER BY id DESC LIMIT 200000) newest
+        SELECT FROM (SELECT tenant_id, kind, queue, created_at FROM tenure.job ORDER BY id DESC LIMIT 200000) newest
         WHERE {{chosen}}
         LIMIT $6) page) = $6 AS yes),
 running AS (
@@ -64,6 +65,7 @@ LEFT JOIN running r ON r.id = j.id AND r.turn = j.turn
 LEFT JOIN tenure.node_session s ON s.session_id = r.session_id
 WHERE ($1::text IS NULL OR ($1 = 'waiting' AND r.id IS NULL) OR ($1 = 'claimed' AND r.id IS NOT NULL AND r.started_at IS NULL)
        OR ($1 = 'running' AND r.started_at IS NOT NULL))
+  AND ($11::text IS NULL OR s.node = $11)
   AND ($8::timestamptz IS NULL OR (j.listed_at, j.id) < ($8, $9::bigint))
 ORDER BY j.id DESC LIMIT $6)
 UNION ALL
@@ -85,7 +87,7 @@ UNION ALL
 FROM (SELECT *, {{listed_at}} AS listed_at, {{external_state}} AS state FROM tenure.external_job
       WHERE {{chosen}} AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) x
 WHERE ($1::text IS NULL OR $1 IN ('locked', 'waiting', 'scheduled', 'retrying')) -- states
-  AND ($1 IS NULL OR $1 = x.state)
+  AND ($1 IS NULL OR $1 = x.state) AND ($11 IS NULL OR x.locked_by = $11)
   AND ($8::timestamptz IS NULL OR (x.listed_at, x.id) < ($8, $9::bigint))
 ORDER BY x.id DESC LIMIT $6)
 UNION ALL
@@ -103,7 +105,7 @@ UNION ALL
     | external = d.origin = 'external_job'}}
 FROM (SELECT *, {{listed_at}} AS listed_at FROM tenure.dead_letter_job
       WHERE {{chosen}} AND ($5::bigint[] IS NULL OR id = ANY ($5)) AND ($7::text IS NULL OR correlation_id = $7)) d
-WHERE ($1::text IS NULL OR $1 = 'dead')
+WHERE ($1::text IS NULL OR $1 = 'dead') AND ($10::text IS NULL OR strpos(lower(d.error), $10) > 0)
   AND ($8::timestamptz IS NULL OR (d.listed_at, d.id) < ($8, $9::bigint))
 ORDER BY d.id DESC LIMIT $6)
 ) page ({{listed}})

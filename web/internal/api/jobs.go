@@ -65,19 +65,23 @@ func newJob(j *operate.JobStatus) JobOut {
 }
 
 type jobsIn struct {
-	State         string   `query:"state"`
-	Tenant        string   `query:"tenant"`
-	Kind          string   `query:"kind"`
-	Queue         string   `query:"queue"`
-	Pool          string   `query:"pool"`
-	Tags          []string `query:"tag,explode" doc:"all of which a job has"`
-	CorrelationID string   `query:"correlation_id"`
-	After         string   `query:"after" doc:"the next of the page before"`
-	Limit         int      `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	State         string    `query:"state"`
+	Tenant        string    `query:"tenant"`
+	Kind          string    `query:"kind"`
+	Queue         string    `query:"queue"`
+	Pool          string    `query:"pool"`
+	Tags          []string  `query:"tag,explode" doc:"all of which a job has"`
+	CorrelationID string    `query:"correlation_id"`
+	Since         time.Time `query:"since" doc:"made then or later"`
+	Until         time.Time `query:"until" doc:"made before then"`
+	Error         string    `query:"error" doc:"of state dead: what the error contains, in upper or lower case"`
+	Node          string    `query:"node" doc:"of state claimed, running or locked: the node, or external worker, that has it"`
+	After         string    `query:"after" doc:"the next of the page before"`
+	Limit         int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 func listJobs(ctx context.Context, s *server, in *jobsIn) (*list[JobOut], error) {
-	f := operate.JobFilter{State: in.State, Kind: in.Kind, Queue: in.Queue, Tags: in.Tags, CorrelationID: in.CorrelationID, After: in.After, Limit: in.Limit + 1}
+	f := operate.JobFilter{State: in.State, Kind: in.Kind, Queue: in.Queue, Tags: in.Tags, CorrelationID: in.CorrelationID, Since: in.Since, Until: in.Until, Error: in.Error, Node: in.Node, After: in.After, Limit: in.Limit + 1}
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}

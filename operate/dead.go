@@ -206,7 +206,7 @@ func (d *DeadLetters) change(ctx context.Context, what string, f DeadFilter, per
 			some = some[:0]
 			return nil
 		})
-		err = errors.Join(err, noteEnd(ctx, d.proc, p, deed, map[string]int{"done": all.Done - before.Done, "key_taken": all.KeyTaken - before.KeyTaken, "left": all.Left - before.Left}))
+		err = errors.Join(err, noteEnd(ctx, d.proc, p, deed, map[string]int{"done": all.Done - before.Done, "key_taken": all.KeyTaken - before.KeyTaken, "skipped": all.Left - before.Left}))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s dead letters: %w", what, routing.NamePool(p.Name, err)))
 		}

@@ -206,7 +206,7 @@ func (c *Jobs) eachMovable(ctx context.Context, what string, f SuspendFilter, pl
 				break
 			}
 		}
-		if err := noteEnd(ctx, c.proc, p, d, map[string]int{"done": done() - doneBefore, "left": left - leftBefore}); err != nil {
+		if err := noteEnd(ctx, c.proc, p, d, map[string]int{"done": done() - doneBefore, "skipped": left - leftBefore}); err != nil {
 			errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
 		}
 		if ctx.Err() != nil {

@@ -24,7 +24,7 @@ const (
 var operationCommands = []spec{
 	{
 		name: "operations list", short: "List operations pool by pool, newest first, with how far they are", forms: list("/operations"),
-		columns: "id pool state action of done key_taken left asked_by created=created_at failure",
+		columns: "id pool state action of done key_taken skipped=left asked_by created=created_at failure",
 		cells:   map[string]cell{"of": of(func(_ *app, o *shownOperation) string { return o.chosen() }), "failure": of(func(_ *app, o *shownOperation) string { return o.failure() })},
 	},
 	{
@@ -94,7 +94,7 @@ func showOperation(r *answer) error {
 		{"rate", rate}, {"asked by", first.By}, {"created", r.a.now.stamp(first.CreatedAt)},
 	}
 	for _, one := range all.Items {
-		text := fmt.Sprintf("%s: %d done, %d whose unique key is taken, %d left", one.State, one.Done, one.KeyTaken, one.Left)
+		text := fmt.Sprintf("%s: %d done, %d whose unique key is taken, %d skipped", one.State, one.Done, one.KeyTaken, one.Left)
 		if !one.EndedAt.IsZero() {
 			text += ", ended " + r.a.now.stamp(one.EndedAt)
 		}

@@ -195,7 +195,7 @@ func TestOperationsCancelJobs(t *testing.T) {
 	found, err := next.Operator().Audit(t.Context(), operate.AuditFilter{Action: "jobs.cancel", Pool: "p1"})
 	require.NoError(t, err)
 	require.Len(t, found, 4, "each with what became of it")
-	require.Equal(t, map[string]any{"stage": "ended", "done": 60.0, "key_taken": 0.0, "left": 0.0}, found[2].Detail)
+	require.Equal(t, map[string]any{"stage": "ended", "done": 60.0, "key_taken": 0.0, "skipped": 0.0}, found[2].Detail)
 	require.Equal(t, []any{"ann", "ann", found[3].Subject}, []any{found[3].Who, found[2].Who, found[2].Subject})
 	one := job.ID(b.count("p1", "SELECT min(id) FROM tenure.completed_job WHERE outcome = 'cancelled'"))
 	found, err = next.Operator().Audit(t.Context(), operate.AuditFilter{Job: one})

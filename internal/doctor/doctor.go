@@ -233,6 +233,7 @@ var checks = []struct {
 	{"tenants", true, false, (*pool).checkTenants},
 	{"privileges", true, false, (*pool).checkHolders},
 	{"tenants", true, false, (*pool).checkShared},
+	{"jobs", true, false, (*pool).checkAside},
 	{"transactions", false, false, (*pool).checkTransactions},
 	{"replication", false, false, (*pool).checkReplication},
 	{"server", true, false, (*pool).checkLocks},

@@ -322,6 +322,30 @@ func TestFrozen(t *testing.T) {
 	b.finding("2 tenants are frozen: acme, globex")
 }
 
+// What does not run until somebody says so is told: dead letters, and schedules that are paused.
+func TestAside(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.lacks("dead letter")
+	b.exec(`INSERT INTO tenure.dead_letter_job (tenant_id, queue, kind, payload, origin, error, died_at)
+		SELECT 'acme', 'q', CASE WHEN n < 4 THEN 'bill' ELSE 'mail' END, '{}', 'job', 'no', '2026-01-02T03:04:05Z' FROM generate_series(1, 4) n`)
+	f := b.finding("4 dead letters, of kind bill 3 of the newest 4, the last of which died at 2026-01-02T03:04:05Z")
+	require.Equal(t, []any{doctor.Note, doctor.About{Kind: "bill", State: "dead"}}, []any{f.Severity, f.About})
+	require.Contains(t, f.Mend, "tenure jobs dead --pool main")
+	require.Contains(t, f.Mend, "tenure jobs retry --pool main --kind bill")
+	b.exec("DELETE FROM tenure.dead_letter_job WHERE kind = 'mail'")
+	b.finding("3 dead letters, of kind bill, the last")
+
+	b.exec("INSERT INTO tenure.schedule (tenant_id, name, kind, queue, spec, origin) VALUES ('', 'nightly', 'k', 'q', '@daily', 'set'), ('acme', 'nightly', 'k', 'q', '@daily', 'every'), ('globex', 'hourly', 'k', 'q', '@hourly', 'set')")
+	b.lacks("paused")
+	b.exec("UPDATE tenure.schedule SET paused = true WHERE name = 'nightly'")
+	require.Equal(t, "tenure schedules resume nightly --every-tenant", b.finding("1 schedule is paused: nightly of every tenant").Mend)
+	b.exec("INSERT INTO tenure.audit (at, who, action, tenant_id, subject) VALUES ('2026-01-02T03:04:05Z', 'kim', 'schedule.pause', NULL, 'nightly'), ('2026-01-01Z', 'lee', 'schedule.pause', NULL, 'nightly')")
+	b.finding("nightly of every tenant (since 2026-01-02T03:04:05Z, by kim)")
+	b.exec("UPDATE tenure.schedule SET paused = true WHERE name = 'hourly'; UPDATE tenure.schedule SET paused = false WHERE tenant_id = ''")
+	require.Equal(t, "tenure schedules resume nightly --tenant acme", b.finding("2 schedules are paused: nightly of tenant acme, hourly of tenant globex").Mend)
+}
+
 // A job that waits for long is told with its queue and kind: from a minute on, and louder from when on there is an alert.
 func TestOldestJob(t *testing.T) {
 	t.Parallel()

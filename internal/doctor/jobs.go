@@ -192,6 +192,53 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 	return err
 }
 
+// newestDead is how many dead letters are looked at for their kinds.
+const newestDead = 1000
+
+// checkAside looks for what does not run until somebody says so: dead letters and paused schedules.
+func (p *pool) checkAside(ctx context.Context, db store.DB) error {
+	dead, err := store.CountDead(ctx, db)
+	if err != nil {
+		return err
+	}
+	kind, err := store.CommonestDead(ctx, db, newestDead)
+	if err != nil {
+		return err
+	}
+	if kind.Dead > 0 {
+		what := plural.Count(max(dead, int64(kind.Of)), "dead letter", "dead letters") + ", of kind " + kind.Kind
+		if kind.Dead < kind.Of {
+			what += fmt.Sprintf(" %d of the newest %d", kind.Dead, kind.Of)
+		}
+		if kind.Last != nil {
+			what += ", the last of which died at " + kind.Last.UTC().Format(time.RFC3339)
+		}
+		p.add(Note, "jobs", what, "they failed for good, and do not run again by themselves",
+			fmt.Sprintf("tenure jobs dead --pool %s groups them by cause; mend that, then tenure jobs retry --pool %s --kind %s, or tenure jobs delete", p.name, p.name, kind.Kind))
+		p.about(About{Kind: kind.Kind, State: "dead"})
+	}
+	paused, err := store.PausedSchedules(ctx, db)
+	var names []string
+	for _, s := range paused {
+		name, since := s.Name+" of tenant "+s.Tenant, ""
+		if s.Tenant == store.EveryTenant {
+			name = s.Name + " of every tenant"
+		}
+		if s.At != nil {
+			since = fmt.Sprintf(" (since %s, by %s)", s.At.UTC().Format(time.RFC3339), s.Who)
+		}
+		names = append(names, name+since)
+	}
+	if n := len(paused); n > 0 {
+		whose := "--every-tenant"
+		if id := paused[0].Tenant; id != store.EveryTenant {
+			whose = "--tenant " + id
+		}
+		p.add(Note, "jobs", fmt.Sprintf("%s paused: %s", plural.Count(n, "schedule is", "schedules are"), some(names)), "no jobs are added until somebody resumes them", fmt.Sprintf("tenure schedules resume %s %s", paused[0].Name, whose))
+	}
+	return err
+}
+
 // mostFirst are kinds, those with most jobs first: told are those of which each is a finding, as SQL can make up any number.
 func mostFirst(jobs map[string]int) (told, others []string) {
 	kinds := slices.SortedFunc(maps.Keys(jobs), func(a, b string) int { return cmp.Or(cmp.Compare(jobs[b], jobs[a]), cmp.Compare(a, b)) })

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"time"
@@ -36,6 +37,23 @@ const BeforeAllJobs int64 = math.MinInt64
 func CountDead(ctx context.Context, db DB) (dead int64, err error) {
 	err = db.QueryRow(ctx, sqlDeadCount, mostCounted+1).Scan(&dead)
 	return dead, explain(err, "count the dead letters")
+}
+
+// DeadKind is the commonest kind of some dead letters.
+type DeadKind struct {
+	Kind string
+	Dead int
+	Of   int        // dead letters that were looked at
+	Last *time.Time // when the last of them died; nil: not known
+}
+
+// CommonestDead is the kind that most of the newest dead letters are of, so many at most; none: zero.
+func CommonestDead(ctx context.Context, db DB, newest int) (k DeadKind, err error) {
+	err = db.QueryRow(ctx, sqlDeadCommonest, newest).Scan(&k.Kind, &k.Dead, &k.Of, &k.Last)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return DeadKind{}, nil
+	}
+	return k, explain(err, "look at the dead letters' kinds")
 }
 
 // ReadDead looks at the next max dead letters behind an id and returns those that are chosen, in

@@ -116,6 +116,8 @@ var (
 	sqlIncarnationRead       = query("incarnation_read")
 	sqlSessionKinds          = query("session_kinds")
 	sqlSessionBusy           = query("session_busy")
+	sqlSchedulePaused        = query("schedule_paused")
+	sqlDeadCommonest         = query("dead_commonest")
 	sqlSessionBusyList       = query("session_busy_list")
 	sqlJobWaitsFor           = query("job_waits_for")
 	sqlSessionOpen           = query("session_open")

@@ -64,6 +64,18 @@ type Schedule struct {
 	LastJob job.ID     // 0: there was none
 }
 
+// PausedSchedule is a schedule that somebody paused.
+type PausedSchedule struct {
+	Tenant, Name string     // Tenant EveryTenant: it is for every one
+	Who          string     // "": the audit does not have it any more
+	At           *time.Time // nil: likewise
+}
+
+// PausedSchedules lists the schedules that are paused, those of one for every tenant as that one.
+func PausedSchedules(ctx context.Context, db DB) ([]PausedSchedule, error) {
+	return list(ctx, db, "list paused schedules", pgx.RowToStructByPos[PausedSchedule], sqlSchedulePaused)
+}
+
 // DueSchedule is a schedule whose time has come.
 type DueSchedule struct {
 	Tenant, Name string

@@ -237,18 +237,13 @@ func inParts[T any](rows []T, isOfOne func(error) bool, do func([]T) error) (lef
 	return left, nil
 }
 
-// deadDeed is what somebody does to the dead letters of a pool that f chooses. Of a group it says what that is, which nobody
-// finds out once they are gone.
+// deadDeed is what somebody does to the dead letters of a pool that f chooses. Of a group it says what that is, if one of
+// the first page is of it: nobody finds out once they are gone.
 func (d *DeadLetters) deadDeed(ctx context.Context, p *routing.Pool, what string, f DeadFilter, perSecond float64) store.Deed {
 	kind, pattern := f.Kind, ""
 	if f.Group != "" {
-		found := errors.New("found")
-		_ = readDead(ctx, p, f, func(one store.Dead, of string) { kind, pattern = one.Kind, of }, func() error { // what cannot be read is not done either
-			if pattern != "" {
-				return found
-			}
-			return nil
-		})
+		firstPage := errors.New("that is enough")
+		_ = readDead(ctx, p, f, func(one store.Dead, of string) { kind, pattern = one.Kind, of }, func() error { return firstPage }) // else the group alone is noted
 	}
 	detail := chosenBy(f.Tenant, "kind", kind, "error", f.Error, "group", f.Group, "group_error", pattern, "before", f.Before)
 	maps.Copy(detail, given("per_second", perSecond))

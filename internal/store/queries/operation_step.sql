@@ -1,14 +1,11 @@
 -- Notes a step of an operation, in its transaction, and in the audit what became of it once it has ended. $1 id, $2 up to which
 -- id it has got, $8 of which of the tables of jobs, $3 done, $4 whose key is taken, $5 left for other reasons, $6 whether there
 -- may be more, $7 in how many ms the next step is due.
-WITH noted AS (
+WITH ended AS (
     UPDATE tenure.operation
     SET after_id = $2, done = done + $3, key_taken = key_taken + $4, left_dead = left_dead + $5, failure = NULL, pass = $8,
         next_at = clock_timestamp() + $7::bigint * interval '1 ms',
         state = CASE WHEN $6::boolean THEN state ELSE 'done' END, ended_at = CASE WHEN NOT $6::boolean THEN clock_timestamp() END
     WHERE id = $1
     RETURNING *)
-INSERT INTO tenure.audit (who, action, tenant_id, subject, detail)
-SELECT asked_by, CASE action WHEN 'cancel' THEN 'jobs.cancel' ELSE 'dead_letters.' || action END, tenant_id, 'operation ' || id,
-    jsonb_build_object('stage', 'ended', 'done', done, 'key_taken', key_taken, 'skipped', left_dead)
-FROM noted WHERE ended_at IS NOT NULL;
+{{operation_end}};

@@ -169,15 +169,15 @@ func getJob(ctx context.Context, s *server, in *getJobIn) (*object[jobWithArgs],
 		return nil, err
 	}
 	out := &object[jobWithArgs]{jobWithArgs{JobDetail: s.newJobDetail(ctx, &j, failed)}}
-	if j.State == "cancelled" || !j.CancelAsked.IsZero() {
-		out.Body.CancelledBy = s.whoCancelled(ctx, &j)
-	}
 	if in.Wait > 0 && in.Known == out.Body.Version {
 		changed, err := s.waitForJob(ctx, &out.Body.JobDetail, time.Duration(in.Wait)*time.Second)
 		if err != nil {
 			return nil, err
 		}
 		out.Body.JobDetail = changed
+	}
+	if out.Body.State == "cancelled" || out.Body.CancelAskedAt != nil {
+		out.Body.CancelledBy = s.whoCancelled(ctx, &j)
 	}
 	out.Body.Args, err = s.reveal.Args(ctx, j)
 	if access.From(ctx).Args {
@@ -186,16 +186,19 @@ func getJob(ctx context.Context, s *server, in *getJobIn) (*object[jobWithArgs],
 	return out, err
 }
 
-// whoCancelled is the last deed that may have cancelled a job and that the grant reaches; nil: none, or the pool does not tell.
+// whoCancelled is the last deed that cancelled a job, or else that may have, and that the grant reaches; nil: none, or the pool
+// does not tell.
 func (s *server) whoCancelled(ctx context.Context, j *operate.JobStatus) *auditOut {
 	const some = 10 // what was done to all tenants' jobs may be before it
 	deeds, err := s.operator.Audit(ctx, operate.AuditFilter{Pool: j.Pool, Job: j.ID, Action: "cancel", Limit: some})
 	if err != nil {
 		return nil
 	}
-	for i := range deeds {
-		if out := seenDeed(ctx, &deeds[i]); out != nil {
-			return out
+	for _, chosen := range []bool{false, true} {
+		for i := range deeds {
+			if out := seenDeed(ctx, &deeds[i]); out != nil && out.Chosen == chosen {
+				return out
+			}
 		}
 	}
 	return nil

@@ -35,6 +35,7 @@ func newIdleAcquirer(e *fakeElector) *acquirer {
 func idleTerm(a *acquirer) *term {
 	held, lock := a.keeper.Hold(store.Fence{}, lease.Now())
 	tm := a.newTerm(held, &holding{Lock: lock, began: time.Now()}, false)
+	tm.idleness.isCrowded = func() bool { return false }
 	tm.countDead = func(context.Context) (int64, error) { return 0, errCut }
 	return tm
 }

@@ -71,6 +71,7 @@ type idleness struct {
 	cfg        Config
 	session    *lease.Session
 	operations *operations
+	isCrowded  func() bool // whether pools wait for this node's connections
 
 	inherited bool      // the last holder dozed, or there was none
 	quiet     time.Time // since when
@@ -79,10 +80,21 @@ type idleness struct {
 
 // mayDoze tells whether nothing has been going on for a while.
 func (i *idleness) mayDoze(now time.Time) bool {
+	at, quiet := i.dozeAt(now)
+	return quiet && !now.Before(at)
+}
+
+// dozeAt is when the holder dozes if nothing comes until then; not quiet: something is going on. Where other pools
+// wait for this node's connections, that is soon: each duty would open one anew.
+func (i *idleness) dozeAt(now time.Time) (at time.Time, quiet bool) {
 	if i.cfg.IdleWait < i.cfg.Lock.RenewEvery || i.lanes.HasUnclaimed() || i.gates.AnyParked() || i.keys.Any() || !i.quarantine.Empty() || i.inFlight.Any() || i.operations.some || i.session.HasClaims() {
 		i.quiet = now
+		return time.Time{}, false
 	}
-	return now.Sub(i.quiet) >= dozeAfter*i.cfg.IdleWait
+	if i.isCrowded() {
+		return i.quiet.Add(burst), true
+	}
+	return i.quiet.Add(dozeAfter * i.cfg.IdleWait), true
 }
 
 // dozeAfter is after how many times acquire.idle_wait without work a holder dozes.

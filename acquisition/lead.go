@@ -85,7 +85,7 @@ func (a *acquirer) newTerm(held context.Context, l *holding, inherited bool) *te
 
 	t.maintenance = &maintenance{place: at, gates: w.gates}
 	t.operations = &operations{place: at, lanes: w.lanes, lookForUnwanted: &c.findDuty}
-	t.idleness = idleness{work: w, cfg: n.cfg, session: l.session, operations: t.operations, inherited: inherited}
+	t.idleness = idleness{work: w, cfg: n.cfg, session: l.session, operations: t.operations, isCrowded: at.pool.IsCrowded, inherited: inherited}
 	t.countDead = func(ctx context.Context) (dead int64, err error) {
 		err = at.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 			dead, err = store.CountDead(ctx, conn)
@@ -157,7 +157,7 @@ func (t *term) run(stopping context.Context) error {
 		if err != nil || claimed > 0 {
 			continue
 		}
-		if t.idleness.mayDoze(time.Now()) && !t.duties.hasQuery() && !t.schedules.beside.hasQuery() {
+		if t.idleness.mayDoze(time.Now()) && !t.hasQuery() {
 			if t.spreader.began.Before(t.idleness.quiet) { // tenants may have come, and schedules for them
 				t.spreader.spreadDuty.ask()
 				continue
@@ -172,6 +172,9 @@ func (t *term) run(stopping context.Context) error {
 	}
 	return err
 }
+
+// hasQuery tells whether a query beside the loop is under way, or was not used yet.
+func (t *term) hasQuery() bool { return t.duties.hasQuery() || t.schedules.beside.hasQuery() }
 
 // load learns what is in flight, and whether the pool is still as idle as it was. It sees
 // every claim that was ever committed, because the fence made the take wait for them. In
@@ -306,6 +309,9 @@ func (t *term) awaitWork(ctx context.Context) error {
 	}
 	if d := t.handover.departing; d != nil {
 		due = earlier(due, d.until)
+	}
+	if at, quiet := t.idleness.dozeAt(time.Now()); quiet && !t.hasQuery() { // else its end wakes the loop
+		due = earlier(due, at)
 	}
 	select {
 	case <-ctx.Done():

@@ -39,6 +39,23 @@ func TestDozeHeedsTheElection(t *testing.T) {
 	})
 }
 
+// A holder dozes once nothing has been going on for a while, and soon where pools wait for the node's connections.
+func TestDozesSoonWhereConnectionsAreShort(t *testing.T) {
+	t.Parallel()
+	crowded := false
+	idle := newIdleTerm().idleness
+	idle.isCrowded = func() bool { return crowded }
+	now := time.Now()
+	idle.operations.some = true
+	require.False(t, idle.mayDoze(now), "something is going on")
+	idle.operations.some = false
+	require.False(t, idle.mayDoze(now.Add(burst)))
+	require.True(t, idle.mayDoze(now.Add(dozeAfter*idle.cfg.IdleWait)))
+	crowded = true
+	require.False(t, idle.mayDoze(now))
+	require.True(t, idle.mayDoze(now.Add(burst)))
+}
+
 // A term that dozes wakes when the next timer that it knows of is due, and not at the next look; and each minute where
 // schedules are to reach tenants that are listed.
 func TestDozeEndsWhenATimerIsDue(t *testing.T) {

@@ -28,6 +28,7 @@ type budget struct {
 	permits chan struct{}  // one per connection that is open or being opened; nil: no bound
 	pools   func() []*Pool // those whose connections are bounded
 	look    sync.Mutex     // held while one looks for idle connections
+	looked  time.Time      // guarded by look; when one did last
 
 	log *zap.Logger
 
@@ -48,6 +49,8 @@ func newBudget(most int, pools func() []*Pool, log *zap.Logger) *budget {
 const (
 	// evictAfter is how long a connection has not been used that is closed for others at once.
 	evictAfter = 50 * time.Millisecond
+	// lookEvery is how often one looks for such connections at most, over all pools.
+	lookEvery = evictAfter / 10
 	// longestSpell is how long a connection serves its pool before it is closed for another
 	// pool's; it is shorter where so many wait that the last would wait in vain.
 	longestSpell = 2 * time.Second
@@ -138,7 +141,7 @@ func (b *budget) takePermit(ctx context.Context, own *int, wanted func() bool) e
 				b.note(own, -1, false)
 				return fmt.Errorf("%w: %d, see connections.per_node; who wanted one waits no more", ErrNoConnection, cap(b.permits))
 			}
-			b.evict(ctx)
+			b.lookForIdle(ctx)
 		}
 	}
 }
@@ -182,18 +185,33 @@ func (b *budget) takesBack(own *int, opened time.Time) bool {
 	return true
 }
 
+// isCrowded tells whether a pool waits for one of this node's connections, as it may open no more.
+func (b *budget) isCrowded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting > 0
+}
+
 // spell is for how long a connection may serve while so many wait; mu is held.
 func (b *budget) spell() time.Duration {
 	fair := connectTimeout / 2 * time.Duration(cap(b.permits)) / time.Duration(b.waiting)
 	return min(longestSpell, max(evictAfter, fair))
 }
 
-// evict closes idle connections, as many as are waited for, of the pool that has used none of its for the longest.
-func (b *budget) evict(ctx context.Context) {
+// lookForIdle closes idle connections, unless one who waits has looked for them just now.
+func (b *budget) lookForIdle(ctx context.Context) {
 	if !b.look.TryLock() {
 		return
 	}
 	defer b.look.Unlock()
+	if time.Since(b.looked) >= lookEvery {
+		b.looked = time.Now()
+		b.evict(ctx)
+	}
+}
+
+// evict closes idle connections, as many as are waited for, of the pool that has used none of its for the longest.
+func (b *budget) evict(ctx context.Context) {
 	var oldest guarded
 	since := int64(time.Since(began) - evictAfter)
 	for _, p := range b.pools() {

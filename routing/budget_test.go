@@ -125,10 +125,12 @@ func TestWaitingForTheBudget(t *testing.T) {
 		require.NoError(t, err)
 		defer held[i].Release()
 	}
+	require.False(t, other.IsCrowded(), "nobody waits")
 	waited := make(chan error, 1)
 	go func() {
 		waited <- other.Jobs().AcquireFunc(t.Context(), func(*pgxpool.Conn) error { return nil })
 	}()
+	require.Eventually(t, busy.IsCrowded, 10*time.Second, time.Millisecond)
 	_, err := held[0].Exec(t.Context(), "SELECT pg_sleep(1.5)")
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

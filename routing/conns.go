@@ -250,6 +250,10 @@ func (p *Pool) SilentFor() time.Duration { return p.server.silentFor() }
 // keep. A connection that is not needed just now should be closed then.
 func (p *Pool) Short() bool { return p.server.shortage.holds() }
 
+// IsCrowded tells whether pools wait for this node's connections, as there are as many as connections.per_node allows.
+// One that is not needed just now is soon closed then.
+func (p *Pool) IsCrowded() bool { return p.budget.isCrowded() }
+
 // ConnectLock opens a connection for the acquire lock and the session; the caller
 // closes it. The first time it may be the one with which the pool was verified.
 func (p *Pool) ConnectLock(ctx context.Context) (*pgx.Conn, error) {

@@ -20,6 +20,7 @@ const (
 type Busy struct {
 	Waiting []job.ID // the owner's that wait for a worker, in the order of their ids
 	Workers int      // that there are
+	Kept    int      // of them those that runs have kept for ten seconds
 	Left    int      // of the handlers that ignore the end of their context: those that keep a worker; see Unhealthy
 	Kinds   []BusyKind
 }
@@ -34,7 +35,7 @@ type BusyKind struct {
 
 // Equal tells whether two say the same.
 func (b Busy) Equal(o Busy) bool {
-	return b.Workers == o.Workers && b.Left == o.Left && slices.Equal(b.Waiting, o.Waiting) && slices.Equal(b.Kinds, o.Kinds)
+	return b.Workers == o.Workers && b.Kept == o.Kept && b.Left == o.Left && slices.Equal(b.Waiting, o.Waiting) && slices.Equal(b.Kinds, o.Kinds)
 }
 
 // busyness is what was seen when it was looked last.
@@ -47,7 +48,7 @@ type busyness struct {
 // noteBusy sees what has kept workers for long, and which claims have waited for as long.
 func (w *Workers) noteBusy(now time.Time) {
 	all, stuck := map[string]BusyKind{}, map[string]BusyKind{}
-	left := 0
+	kept, left := 0, 0
 	for _, s := range w.slots {
 		s.mu.Lock()
 		if s.claim != nil && now.Sub(s.began) >= busyAfter {
@@ -55,6 +56,9 @@ func (w *Workers) noteBusy(now time.Time) {
 			all[kind] = all[kind].with(kind, s.began, !s.replaced, ignores)
 			if ignores {
 				stuck[kind] = stuck[kind].with(kind, s.began, false, true)
+			}
+			if !s.replaced {
+				kept++
 			}
 			if s.keeps(now) {
 				left++
@@ -65,7 +69,7 @@ func (w *Workers) noteBusy(now time.Time) {
 	var b *busyness // nil: nothing is to be told
 	if len(all) > 0 {
 		b = &busyness{
-			all:   Busy{Workers: w.cfg.Workers, Left: left, Kinds: mostRuns(all)},
+			all:   Busy{Workers: w.cfg.Workers, Kept: kept, Left: left, Kinds: mostRuns(all)},
 			stuck: Busy{Workers: w.cfg.Workers, Left: left, Kinds: mostRuns(stuck)},
 			late:  w.backlog.listLate(now.Add(-busyAfter)),
 		}
@@ -95,14 +99,14 @@ func mostRuns(kinds map[string]BusyKind) []BusyKind {
 	return all[:min(len(all), mostKinds)]
 }
 
-// Busy tells what keeps the workers, as it was at most a second ago, if claims of o have waited for one for ten seconds; if
-// none has, which handlers ignore the end of their context. The zero Busy: neither.
+// Busy tells what keeps the workers, as it was at most a second ago, if claims of o have waited for one for ten seconds or
+// no worker is left, for which nothing more is claimed; else which handlers ignore the end of their context. The zero Busy: neither.
 func (w *Workers) Busy(o Owner) Busy {
 	b := w.busy.Load()
 	switch {
 	case b == nil:
 		return Busy{}
-	case len(b.late[o]) > 0:
+	case len(b.late[o]) > 0, b.all.Kept >= b.all.Workers:
 		all := b.all
 		all.Waiting = b.late[o]
 		return all

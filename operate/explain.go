@@ -38,7 +38,7 @@ const (
 	WaitsForQuota      WaitReason = "quota"           // as many of a tenant's jobs wait as may: more are refused
 	WaitsForDatabase   WaitReason = "pool down"       // the pool's database does not answer, or cannot be used
 	WaitsForResume     WaitReason = "suspended"       // what there is of a tenant was suspended
-	WaitsForWorkers    WaitReason = "node's workers"  // the node that has claimed it is busy with others
+	WaitsForWorkers    WaitReason = "node's workers"  // the node that has claimed it, or each that could, is busy with others
 	WaitsForTurn       WaitReason = "its turn"        // nothing holds it up but others before it, and room with the workers
 )
 
@@ -85,6 +85,11 @@ func (e *Explanation) explainState(busy *store.Busy) {
 func (e *Explanation) explainBusy(b *store.Busy) {
 	e.Reason = WaitsForWorkers
 	e.Text = fmt.Sprintf("node %s has claimed it, and it waits there for a worker, of which there are %d, or until its tenant has less than its share of them; runs that keep them: %s", e.Job.Node, b.Workers, doctor.LongRuns(b))
+	e.adviseWorkers(b)
+}
+
+// adviseWorkers is about what keeps the workers that a job waits for.
+func (e *Explanation) adviseWorkers(b *store.Busy) {
 	if stuck := b.Stuck(); len(stuck) > 0 {
 		e.Text += fmt.Sprintf("; handlers of kind %s ignore the end of their context", stuck[0].Kind)
 		e.Advice = "restart the node, and mend the handler; tenure doctor says more"
@@ -104,8 +109,24 @@ func (e *Explanation) explainRoute(unrouted error) {
 	}
 }
 
-// explainWait is about a job that waits.
-func (e *Explanation) explainWait(w *store.Wait) {
+// explainFull is about a job that waits while no node with a handler for it has a worker left.
+func (e *Explanation) explainFull(nodes []store.BusyNode) {
+	e.Reason = WaitsForWorkers
+	e.Text = "no worker is free for it"
+	for i, n := range nodes[:min(len(nodes), 3)] {
+		if i > 0 {
+			e.Text += ";"
+		}
+		e.Text += fmt.Sprintf(" on node %s, which has %d: %s", n.Node, n.Busy.Workers, doctor.LongRuns(&n.Busy))
+	}
+	if more := len(nodes) - 3; more > 0 {
+		e.Text += fmt.Sprintf("; nor on %d more", more)
+	}
+	e.adviseWorkers(&nodes[0].Busy)
+}
+
+// explainWait is about a job that waits; full: the nodes that could run it, if none has a worker left.
+func (e *Explanation) explainWait(w *store.Wait, full []store.BusyNode) {
 	j := &e.Job
 	set := func(r WaitReason, advice, text string, args ...any) {
 		e.Reason, e.Text, e.Advice = r, fmt.Sprintf(text, args...), advice
@@ -142,6 +163,8 @@ func (e *Explanation) explainWait(w *store.Wait) {
 		set(WaitsForTurn, "", "its time has come, and node %s, which holds the lock, is about to have it wait for its turn", w.Holder)
 	case w.Share > 0:
 		set(WaitsForShare, "wait until one of those ends; more nodes or workers help, or a larger execution.tenant_share", "tenant %s has %s in flight with the nodes that can run it, which run %d of one tenant at a time, so that others find workers", j.Tenant, jobs(w.Flying), w.Share)
+	case len(full) > 0:
+		e.explainFull(full)
 	case w.Ahead == store.MaxAhead:
 		set(WaitsForTurn, "more workers, or nodes, help", "it waits for its turn: %d jobs or more are before it in its lane, besides other priorities, queues and tenants; node %s holds the lock", w.Ahead, w.Holder)
 	default:

@@ -173,6 +173,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		wait  store.Wait
 		waits bool
 		busy  *store.Busy
+		full  []store.BusyNode
 	}
 	f, err := inspectFirst(ctx, o.proc, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
 		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
@@ -182,7 +183,9 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		rows[0].Pool = p.Name
 		f := found{job: JobStatus(rows[0])}
 		if f.job.State != "running" && f.job.State != "claimed" {
-			f.wait, f.waits, err = store.ReadWait(ctx, db, rows[0], listShares(o.proc.Cfg.Load(), p.Name))
+			if f.wait, f.waits, err = store.ReadWait(ctx, db, rows[0], listShares(o.proc.Cfg.Load(), p.Name)); f.waits && err == nil {
+				f.full, err = store.FullNodes(ctx, db, f.job.Kind)
+			}
 		} else {
 			if f.job.CancelAsked, err = store.CancelAsked(ctx, db, id); err == nil && f.job.State == "claimed" {
 				f.busy, err = store.WorkersOf(ctx, db, id)
@@ -204,7 +207,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 	case unrouted != nil && f.wait.TenantState == store.TenantActive && !f.wait.External:
 		e.explainRoute(unrouted)
 	default:
-		e.explainWait(&f.wait)
+		e.explainWait(&f.wait, f.full)
 	}
 	name := map[WaitReason]string{WaitsForTenant: e.Job.Tenant, WaitsForQueue: e.Job.Queue, WaitsForKind: e.Job.Kind}[e.Reason]
 	e.Frozen = frozenBy(ctx, o.proc, e.Job.Pool, e.Reason, name)

@@ -162,14 +162,22 @@ func TestExplainShare(t *testing.T) {
 	l.release()
 }
 
-// A job that its node has claimed and that waits there for a worker is told so, and what keeps the workers; the doctor and
-// the dashboard, which makes the same checks, name handlers that ignore the end of their context.
+// Of a job that waits for a worker, be it that its node has claimed it or that no node has a worker left, it is told what
+// keeps the workers; the doctor and the dashboard, which makes the same checks, name handlers that ignore the end of their context.
 func TestExplainBusyNode(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it needs several jobs to be claimed for one worker, which a slow machine may not do")
-	}
-	b := newTestbed(t, 1, 1)
+	t.Run("no worker left", func(t *testing.T) { explainBusyNode(t, false) })
+	t.Run("claimed", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("it needs several jobs to be claimed for one worker, which a slow machine may not do")
+		}
+		explainBusyNode(t, true)
+	})
+}
+
+func explainBusyNode(t *testing.T, claimed bool) {
+	t.Parallel()
+	b := newTestbed(t, 1, 2)
 	b.cfg.Execution.Workers = 1
 	started, gate := make(chan job.ID, 10), make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(gate) })
@@ -185,16 +193,25 @@ func TestExplainBusyNode(t *testing.T) {
 	t.Cleanup(goOn)
 	c := n.Client()
 	op := c.Operator()
-	add := func(n, of int) []tenure.Enqueued {
-		added, err := c.EnqueueMany(t.Context(), slices.Repeat([]tenure.Entry{{Tenant: "t1", Args: plain{n}}}, of))
+	add := func(tenant tenancy.ID, n, of int) []tenure.Enqueued {
+		added, err := c.EnqueueMany(t.Context(), slices.Repeat([]tenure.Entry{{Tenant: tenant, Args: plain{n}}}, of))
 		require.NoError(t, err)
 		return added
 	}
-	add(0, 100) // so many jobs of the kind are soon over that several are claimed for one worker
-	b.eventually(0, "p1", "SELECT count(*) FROM tenure.job")
-	added := add(1, 3)
-	holder, waiting := <-started, added[1].ID
+	text := "no worker is free for it on node a, which has 1: "
+	jobs := 1
+	if claimed {
+		add("t1", 0, 100) // so many jobs of the kind are soon over that several are claimed for one worker
+		b.eventually(0, "p1", "SELECT count(*) FROM tenure.job")
+		text, jobs = "node a has claimed it, and it waits there for a worker, of which there are 1, ", 3
+	}
+	added := add("t1", 1, jobs)
+	holder := <-started
 	require.Equal(t, added[0].ID, holder)
+	if !claimed { // of another tenant, as the first has its share
+		added = append(added, add("t2", 1, 1)...)
+	}
+	waiting := added[1].ID
 	var e operate.Explanation
 	require.Eventually(t, func() (ok bool) {
 		var err error
@@ -202,7 +219,7 @@ func TestExplainBusyNode(t *testing.T) {
 		require.NoError(t, err)
 		return e.Reason == operate.WaitsForWorkers
 	}, patience, 100*time.Millisecond)
-	require.Contains(t, e.Text, "node a has claimed it, and it waits there for a worker, of which there are 1, ")
+	require.Contains(t, e.Text, text)
 	require.Contains(t, e.Text, "1 of kind plain, since ")
 	require.Contains(t, e.Advice, "--kind plain")
 	require.Eventually(t, func() bool { // the third may have been claimed later

@@ -118,6 +118,7 @@ var (
 	sqlSessionBusy           = query("session_busy")
 	sqlSchedulePaused        = query("schedule_paused")
 	sqlDeadCommonest         = query("dead_commonest")
+	sqlSessionBusyKind       = query("session_busy_kind")
 	sqlSessionBusyList       = query("session_busy_list")
 	sqlJobWaitsFor           = query("job_waits_for")
 	sqlSessionOpen           = query("session_open")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,6 +50,7 @@ type BusyNode struct {
 // Busy is what keeps a node's workers.
 type Busy struct {
 	Workers int        `json:"workers"`        // that the node has
+	Kept    int        `json:"kept,omitempty"` // of them those that runs have kept for long
 	Left    int        `json:"left,omitempty"` // of the handlers that ignore the end of their context: those that keep a worker, as no other is left to stand in
 	Kinds   []BusyKind `json:"kinds"`          // the first few, those with most first
 }
@@ -56,10 +58,13 @@ type Busy struct {
 // BusyKind is what is so of a kind.
 type BusyKind struct {
 	Kind  string    `json:"kind"`
-	Runs  int       `json:"runs,omitempty"`  // that have kept a worker for long; not told if no job waits for one
+	Runs  int       `json:"runs,omitempty"`  // that have kept a worker for long; not told if no job waits for one and others are free
 	Stuck int       `json:"stuck,omitempty"` // handlers that ignore the end of their context
 	Since time.Time `json:"since"`           // the first of all these, by the node's clock
 }
+
+// Full tells whether no worker is left.
+func (b *Busy) Full() bool { return b.Workers > 0 && b.Kept >= b.Workers }
 
 // Long are the kinds whose runs have kept workers for long.
 func (b *Busy) Long() []BusyKind { return b.of(func(k BusyKind) bool { return k.Runs > 0 }) }
@@ -110,6 +115,15 @@ func SetBusy(ctx context.Context, db DB, id uuid.UUID, waiting []job.ID, b *Busy
 // BusyNodes lists the live nodes whose workers something keeps.
 func BusyNodes(ctx context.Context, db DB) ([]BusyNode, error) {
 	return list(ctx, db, "list busy nodes", pgx.RowToStructByPos[BusyNode], sqlSessionBusyList)
+}
+
+// FullNodes lists the live nodes with a handler of a kind, if none of them has a worker left.
+func FullNodes(ctx context.Context, db DB, kind string) ([]BusyNode, error) {
+	nodes, err := list(ctx, db, "see which nodes have workers for a kind", pgx.RowToStructByPos[BusyNode], sqlSessionBusyKind, kind)
+	if slices.ContainsFunc(nodes, func(n BusyNode) bool { return !n.Busy.Full() }) {
+		return nil, err
+	}
+	return nodes, err
 }
 
 // WorkersOf is what keeps the workers that a claimed job waits for; nil: it does not wait for long.

@@ -266,6 +266,17 @@ func (b *Bed) ClonePools(ctx context.Context, pools int) error {
 	if _, err := operate.Migrate(ctx, b.Config); err != nil {
 		return err
 	}
+	sync := func(is string) error {
+		for _, sql := range []string{"ALTER SYSTEM SET fsync = " + is, "SELECT pg_reload_conf()"} {
+			if err := ExecOn(ctx, server.DSN(template), sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := sync("off"); err != nil { // a copy is 8 MB, in the WAL, too
+		return err
+	}
 	b.Config.Pools = map[string]routing.PoolConfig{}
 	for p := range pools {
 		name := fmt.Sprintf("pool-%d", p+1)
@@ -281,5 +292,5 @@ func (b *Bed) ClonePools(ctx context.Context, pools int) error {
 			return err
 		}
 	}
-	return nil
+	return sync("DEFAULT")
 }

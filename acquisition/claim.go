@@ -385,32 +385,6 @@ func (c *claimer) learnLimits(ctx context.Context) error {
 	return c.limits.read(ctx)
 }
 
-// limits keeps gates as limits say.
-type limits struct {
-	place
-	*work
-	settings *settings
-
-	shared *map[string][]store.Limit // with these of the settings the gates were set
-}
-
-// read reads the limits unless they are known.
-func (l *limits) read(ctx context.Context) error {
-	shared := l.settings.limits.Load()
-	if l.gates.Known() && l.shared == shared {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	s, err := store.ReadLimits(ctx, l.pool.Jobs(), (*shared)[l.pool.Name])
-	if err == nil {
-		l.shared = shared
-		l.gates.Set(s, time.Now())
-		l.lanes.SetWeights(s.Weights)
-	}
-	return err
-}
-
 // allowance is for how many jobs of a tenant there is capacity now, on this node and on all: here
 // and, unless they run here only, with peers.
 func (c *claimer) allowance(tenant string, hereOnly bool, ready []*peer) (here, all int) {

@@ -161,7 +161,7 @@ var _ = []mutant.Mutant{
 	},
 	{
 		Promise: "P8", Name: "shares of a limit of the cluster are rounded up",
-		File: "acquisition/limits.go", Func: "shareOut",
+		File: "acquisition/limits_config.go", Func: "shareOut",
 		Old:  "out[i] = 1 n--",
 		New:  "out[i] = 1",
 		Test: "TestShares",

@@ -207,7 +207,7 @@ func TestSQLInDocumentsRuns(t *testing.T) {
 			_, err := conn.PgConn().Exec(t.Context(), sql).ReadAll()
 			return err
 		}
-		require.NoError(t, run("BEGIN; CREATE ROLE web; CREATE ROLE mover; CREATE SCHEMA app; "+
+		require.NoError(t, run("BEGIN; CREATE ROLE web; CREATE ROLE mover; CREATE SCHEMA app; SELECT tenure.make_day('2026-01-31'); "+
 			"CREATE TABLE app.tenant (id text PRIMARY KEY, pool text NOT NULL, schema_name text, role_name text)"))
 		for _, b := range blocks {
 			if err := run(b.Text); err != nil {

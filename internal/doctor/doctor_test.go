@@ -322,6 +322,16 @@ func TestFrozen(t *testing.T) {
 	b.finding("2 tenants are frozen: acme, globex")
 }
 
+// Tenants of whom more jobs are refused are told, for as long as they are.
+func TestFullTenants(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("INSERT INTO tenure.tenant (tenant_id, max_waiting, over_quota_at) VALUES ('acme', 9, now()), ('past', 9, now() - interval '1 h'), ('freed', NULL, now())")
+	f := b.finding("1 tenant has as many jobs waiting as may: acme")
+	require.Equal(t, []any{doctor.Warning, doctor.About{Tenant: "acme", State: "waiting"}}, []any{f.Severity, f.About})
+	require.Contains(t, f.Mend, "tenure tenants limit acme --max-waiting")
+}
+
 // What does not run until somebody says so is told: dead letters, and schedules that are paused.
 func TestAside(t *testing.T) {
 	t.Parallel()

@@ -246,7 +246,7 @@ func mostFirst(jobs map[string]int) (told, others []string) {
 	return kinds[:n], kinds[n:]
 }
 
-// checkStanding looks for tenants that are frozen, for jobs that wait for long, and for topics of which no worker outside the cluster takes jobs.
+// checkStanding looks for tenants that are frozen or may have no more jobs waiting, for jobs that wait for long, and for topics of which no worker outside the cluster takes jobs.
 func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 	tenants, err := store.TenantRows(ctx, db)
 	if err != nil {
@@ -265,6 +265,15 @@ func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 		p.about(About{Tenant: frozen[0]})
 	default:
 		p.add(Note, "jobs", fmt.Sprintf("%d tenants are frozen: %s", len(frozen), some(frozen)), "none of their jobs is claimed until somebody thaws them", "tenure tenants thaw "+frozen[0]+"; likewise for the others")
+	}
+	full, err := store.FullTenants(ctx, db)
+	if err != nil {
+		return err
+	}
+	if len(full) > 0 {
+		p.add(Warning, "jobs", fmt.Sprintf("%s as many jobs waiting as may: %s", plural.Count(len(full), "tenant has", "tenants have"), some(full)),
+			"more of their jobs are refused, and are lost unless who adds them tries again", fmt.Sprintf("tenure tenants why %s says what they wait for; or have more wait: tenure tenants limit %s --max-waiting N", full[0], full[0]))
+		p.about(About{Tenant: full[0], State: "waiting"})
 	}
 	oldest, err := store.OldestWaiting(ctx, db)
 	if err != nil {

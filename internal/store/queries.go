@@ -282,6 +282,7 @@ var (
 	sqlRetentionMake         = query("retention_make")
 	sqlRetentionEmpty        = query("retention_empty")
 	sqlRetentionDrop         = query("retention_drop")
+	sqlTenantFull            = query("tenant_full")
 	sqlTenantList            = query("tenant_list")
 	sqlTenantRead            = query("tenant_read")
 	sqlTenantSettings        = query("tenant_settings")

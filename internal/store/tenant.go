@@ -94,6 +94,11 @@ func TenantRows(ctx context.Context, db DB) ([]TenantRow, error) {
 	return list(ctx, db, "list tenants", pgx.RowToStructByPos[TenantRow], sqlTenantList)
 }
 
+// FullTenants lists the tenants of whom more jobs are refused, as the most that may wait do.
+func FullTenants(ctx context.Context, db DB) ([]string, error) {
+	return list(ctx, db, "list tenants that have reached their quota", pgx.RowTo[string], sqlTenantFull)
+}
+
 // TenantsOnTheirWay lists the tenants whose place another pool decides, too.
 func TenantsOnTheirWay(ctx context.Context, db DB) ([]TenantRow, error) {
 	return list(ctx, db, "list moved tenants", pgx.RowToStructByPos[TenantRow], sqlTenantForwards)

@@ -225,15 +225,17 @@ func (o *Tenants) listIn(ctx context.Context, p *routing.Pool) ([]TenantStatus, 
 	if _, err := p.Number(); err != nil {
 		return nil, err
 	}
-	rows, err := store.TenantRows(ctx, p.Jobs())
-	if err != nil {
-		return nil, err
-	}
-	busy, err := store.TenantsWithJobs(ctx, p.Jobs(), maxTenants, nil)
-	if err != nil {
-		return nil, err
-	}
-	weights, err := store.Weights(ctx, p.Jobs())
+	var rows []store.TenantRow
+	var busy []string
+	weights, err := process.Inspect(ctx, p, func(ctx context.Context, _ *routing.Pool, db store.DB) (weights map[string]int, err error) {
+		if rows, err = store.TenantRows(ctx, db); err != nil {
+			return nil, err
+		}
+		if busy, err = store.TenantsWithJobs(ctx, db, maxTenants, nil); err != nil {
+			return nil, err
+		}
+		return store.Weights(ctx, db)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,7 @@ type idleResult struct {
 	Connections   float64 `json:"connections_per_pool"`         // of all nodes together
 	Goroutines    float64 `json:"goroutines_per_pool"`          // of the node with the most
 	Kilobytes     float64 `json:"kilobytes_per_pool"`           // of the node with the most
+	Server        float64 `json:"server_ms_per_pool_second"`    // of its processor
 	Unheld        int     `json:"unheld"`                       // locks that nobody held in the end
 }
 
@@ -143,12 +144,18 @@ func (r *idleResult) watch(ctx context.Context, server *devpg.Server, o idleOpti
 		return n
 	}
 	const transactions = "SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database WHERE datname LIKE 'pool-%'"
+	var postgres int
+	if err := conn.QueryRow(ctx, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int").Scan(&postgres); err != nil {
+		return err
+	}
+	spend := measureFrom(postgres)
 	before, began := count(transactions), time.Now()
 	samples, connections := 0, 0
 	for err == nil && time.Since(began) < o.window {
 		samples, connections = samples+1, connections+count("SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'pool-%'")
 		err = errors.Join(err, wait.For(ctx, min(time.Second, o.window)))
 	}
+	r.Server = report.Round(float64(spend().postgres.Microseconds())/1000/time.Since(began).Seconds()/float64(o.pools), 3)
 	r.Transactions = report.Round(per(count(transactions)-before, o.pools)/time.Since(began).Seconds(), 3)
 	r.Connections = report.Round(per(connections, samples)/float64(o.pools), 2)
 	return err

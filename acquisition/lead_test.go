@@ -39,21 +39,27 @@ func TestDozeHeedsTheElection(t *testing.T) {
 	})
 }
 
-// A holder dozes once nothing has been going on for a while, and soon where pools wait for the node's connections.
+// A holder dozes once nothing has been going on for a while, and soon where pools wait for the node's connections, for
+// which it does not wait until a duty is due.
 func TestDozesSoonWhereConnectionsAreShort(t *testing.T) {
 	t.Parallel()
-	crowded := false
-	idle := newIdleTerm().idleness
-	idle.isCrowded = func() bool { return crowded }
-	now := time.Now()
-	idle.operations.some = true
-	require.False(t, idle.mayDoze(now), "something is going on")
-	idle.operations.some = false
-	require.False(t, idle.mayDoze(now.Add(burst)))
-	require.True(t, idle.mayDoze(now.Add(dozeAfter*idle.cfg.IdleWait)))
-	crowded = true
-	require.False(t, idle.mayDoze(now))
-	require.True(t, idle.mayDoze(now.Add(burst)))
+	synctest.Test(t, func(t *testing.T) {
+		crowded := false
+		tm := newIdleTerm()
+		tm.idleness.isCrowded = func() bool { return crowded }
+		mayDozeAfter := func(d time.Duration) bool { return tm.idleness.mayDoze(time.Now().Add(d)) }
+		tm.operations.some = true
+		require.False(t, mayDozeAfter(0), "something is going on")
+		tm.operations.some = false
+		require.False(t, mayDozeAfter(burst))
+		require.True(t, mayDozeAfter(dozeAfter*tm.idleness.cfg.IdleWait))
+		crowded = true
+		require.False(t, mayDozeAfter(0))
+		began := time.Now()
+		require.NoError(t, tm.awaitWork(t.Context()))
+		require.Equal(t, burst, time.Since(began))
+		require.True(t, mayDozeAfter(0))
+	})
 }
 
 // A term that dozes wakes when the next timer that it knows of is due, and not at the next look; and each minute where

@@ -266,7 +266,7 @@ func (b *Bed) ClonePools(ctx context.Context, pools int) error {
 	if _, err := operate.Migrate(ctx, b.Config); err != nil {
 		return err
 	}
-	sync := func(is string) error {
+	setSync := func(is string) error {
 		for _, sql := range []string{"ALTER SYSTEM SET fsync = " + is, "SELECT pg_reload_conf()"} {
 			if err := ExecOn(ctx, server.DSN(template), sql); err != nil {
 				return err
@@ -274,7 +274,7 @@ func (b *Bed) ClonePools(ctx context.Context, pools int) error {
 		}
 		return nil
 	}
-	if err := sync("off"); err != nil { // a copy is 8 MB, in the WAL, too
+	if err := setSync("off"); err != nil { // a copy is 8 MB, in the WAL, too
 		return err
 	}
 	b.Config.Pools = map[string]routing.PoolConfig{}
@@ -292,5 +292,5 @@ func (b *Bed) ClonePools(ctx context.Context, pools int) error {
 			return err
 		}
 	}
-	return sync("DEFAULT")
+	return setSync("DEFAULT")
 }

@@ -81,10 +81,10 @@ func (w *Workers) replaceWorker(s *slot) {
 	w.log.With(traceFields(trace.SpanContextFromContext(s.ctx))...).Error("a handler goes on although its context has ended; another worker stands in for it. Its job stays claimed until it returns or this process ends; mend the handler",
 		zap.Stringer("job", s.claim.Record.ID), zap.Int("jobs", s.claim.size()), zap.String("kind", s.claim.Record.Kind), zap.String("tenant", s.claim.Record.Tenant),
 		zap.Duration("for", time.Since(s.stuckSince)), zap.NamedError("ended_by", context.Cause(s.ctx)), zap.String("stack", stackOf(s.goroutine)))
+	w.backlog.countEnd(s.claim.Record.Tenant, 0) // first, or the stand-in might find that the tenant's next may not run, and nobody wakes it
+	w.freeSlot(s.claim)
 	w.group.Add(1) // the worker that is replaced still counts
 	go w.runWorker(next)
-	w.backlog.countEnd(s.claim.Record.Tenant, 0)
-	w.freeSlot(s.claim)
 }
 
 // wasReplaced tells whether another worker stands in for the one in s, which has come to

@@ -130,7 +130,7 @@ func (n *Node) forCallers(next http.Handler) http.Handler {
 		})
 	}
 	if !n.cfg.Node.AnyHost() {
-		handler = admin.ForHosts(handler, n.cfg.Node.AllowedHosts)
+		handler = access.ForHosts(handler, n.cfg.Node.AllowedHosts)
 	}
 	return access.Problems(handler)
 }

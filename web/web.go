@@ -33,6 +33,9 @@ type Settings struct {
 	// Tokens let in those who know their secrets, by name. Without any, and without
 	// TrustedProxies and OIDC, programs on this machine may do everything, and others nothing.
 	Tokens map[string]config.Token
+	// AllowedHosts are the names by which programs on this machine call the site, beside addresses and localhost, while
+	// nobody is named: by another name it could be a page in a browser on this machine.
+	AllowedHosts []string
 	// TraceURL is where a trace can be seen, such as https://grafana.example.com/trace/{trace}: a job's page leads
 	// to the trace in which it was enqueued. "": it does not.
 	TraceURL string
@@ -60,7 +63,7 @@ type Site struct {
 // use them, and where traces are seen, are as the node's section says: what s says of that is not heeded. A reload
 // changes who may, so that a token which is taken away opens nothing any more.
 func Serve(node config.Node, s Settings) tenure.NodeOption {
-	s.Tokens, s.TrustedProxies, s.OIDC, s.TraceURL = node.Tokens, node.TrustedProxies, node.OIDC, node.TraceURL
+	s.AllowedHosts, s.Tokens, s.TrustedProxies, s.OIDC, s.TraceURL = node.AllowedHosts, node.Tokens, node.TrustedProxies, node.OIDC, node.TraceURL
 	if s.Logger == nil {
 		s.Logger = zap.New(slogcore.New(slog.Default().Handler()))
 	}
@@ -103,7 +106,7 @@ func Handler(client *tenure.Client, s Settings) (*Site, error) {
 	if site.signIn.Style, err = dashboard.StyleLink(prefix); err != nil {
 		return nil, err
 	}
-	if err := site.SetAccess(config.Node{Tokens: s.Tokens, TrustedProxies: s.TrustedProxies, OIDC: s.OIDC}); err != nil {
+	if err := site.SetAccess(config.Node{AllowedHosts: s.AllowedHosts, Tokens: s.Tokens, TrustedProxies: s.TrustedProxies, OIDC: s.OIDC}); err != nil {
 		return nil, err
 	}
 	known := http.NewServeMux()
@@ -146,8 +149,8 @@ func InProcess(client *tenure.Client, l Local) http.Handler {
 // ServeHTTP implements http.Handler.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// SetAccess replaces who may use the site by what a node section says: its tokens, trusted_proxies
-// and oidc. Requests go on meanwhile, and each is judged by either the old or the new. An error says
+// SetAccess replaces who may use the site by what a node section says: its allowed_hosts, tokens,
+// trusted_proxies and oidc. Requests go on meanwhile, and each is judged by either the old or the new. An error says
 // what is wrong with the section: of oidc, then tokens and proxies are replaced, and signing in stays as it was;
 // else nothing is changed. Of a site that [Serve] makes a reload does it.
 func (s *Site) SetAccess(n config.Node) error {

@@ -47,7 +47,7 @@ func TestHandlerAsksWhoCalls(t *testing.T) {
 			h, err := Handler(new(tenure.Client), Settings{Tokens: c.tokens})
 			require.NoError(t, err)
 			w := httptest.NewRecorder()
-			r := httptest.NewRequest(http.MethodGet, "/api/openapi.json", nil)
+			r := httptest.NewRequest(http.MethodGet, "http://localhost/api/openapi.json", nil)
 			r.RemoteAddr = c.remote
 			if c.secret != "" {
 				r.SetBasicAuth("anybody", c.secret)
@@ -203,10 +203,10 @@ func TestTheRestOfABodyIsNoRequest(t *testing.T) {
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	require.NoError(t, err)
 	defer conn.Close()
-	const rest = "POST /api/v1/batches HTTP/1.1\r\nHost: x\r\n\r\n"
+	const rest = "POST /api/v1/batches HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	body := strings.Repeat(rest, 2<<20/len(rest))
-	go fmt.Fprintf(conn, "POST /api/v1/batches HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body) // until the other side has ended
-	all, _ := io.ReadAll(conn)                                                                                                                          // it may end by a reset
+	go fmt.Fprintf(conn, "POST /api/v1/batches HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body) // until the other side has ended
+	all, _ := io.ReadAll(conn)                                                                                                                                  // it may end by a reset
 	require.Equal(t, 1, strings.Count(string(all), "HTTP/1.1 "), string(all[:min(len(all), 2000)]))
 	require.Contains(t, string(all), "413 ")
 }

@@ -48,6 +48,7 @@ type Guard struct {
 type ready struct {
 	doors   []door
 	proxies Proxies
+	hosts   []string
 	nobody  bool // the rules name nobody
 }
 
@@ -60,7 +61,7 @@ func NewGuard(rules Rules) *Guard {
 
 // Set replaces the rules. Each request is judged by either the old or the new ones.
 func (g *Guard) Set(rules Rules) {
-	r := &ready{doors: doorsOf(rules.Tokens), proxies: rules.Proxies}
+	r := &ready{doors: doorsOf(rules.Tokens), proxies: rules.Proxies, hosts: rules.Hosts}
 	r.nobody = len(r.doors) == 0 && len(r.proxies.Networks) == 0 && !rules.SignIn
 	g.rules.Store(r)
 }
@@ -122,9 +123,10 @@ func (g *Guard) authenticate(next http.Handler) http.Handler {
 func (g *Guard) Require(role Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		grant := g.GrantOf(r)
-		proxied := r.Header.Get(g.rules.Load().proxies.Header) != ""
+		rules := g.rules.Load()
+		proxied := r.Header.Get(rules.proxies.Header) != ""
 		switch {
-		case isLocal(r) && !proxied, grant.May(role) && grant.IsUnlimited():
+		case rules.isLocal(r) && !proxied, grant.May(role) && grant.IsUnlimited():
 			next.ServeHTTP(w, r)
 		case grant.Role == None:
 			g.refuse(w, r)
@@ -137,6 +139,10 @@ func (g *Guard) Require(role Role, next http.Handler) http.Handler {
 // refuse answers a stranger. A browser asks for a password where somebody opens a page, and not where
 // a page that is open asks for something, as live ones do.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request) {
+	if rules := g.rules.Load(); rules.nobody && comesFromHere(r) { // by a name that is not this server's
+		refuseHost(w, r)
+		return
+	}
 	if _, shown := secretOf(r); shown || g.rules.Load().proxies.names(r) {
 		g.logRefused(r)
 	}
@@ -172,7 +178,7 @@ func IsOpened(r *http.Request) bool {
 func (g *Guard) GrantOf(r *http.Request) Grant {
 	rules := g.rules.Load()
 	if rules.nobody {
-		if isLocal(r) {
+		if rules.isLocal(r) {
 			return Grant{Name: "loopback", Role: Admin, Args: true}
 		}
 		return Grant{}
@@ -237,7 +243,7 @@ func (p *Proxies) Trusts(r *http.Request) bool {
 // for what others could read on the way.
 func (g *Guard) ThroughProxies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLocal(r) && !g.rules.Load().proxies.Trusts(r) {
+		if rules := g.rules.Load(); !rules.isLocal(r) && !rules.proxies.Trusts(r) {
 			http.Error(w, "This node is asked through its proxy (node.trusted_proxies), or once it has TLS (node.tls_cert and node.tls_key).", http.StatusForbidden)
 			return
 		}
@@ -255,9 +261,13 @@ func secretOf(r *http.Request) (string, bool) {
 	return token, strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// isLocal says whether a request comes from a program on this machine, and not through a proxy on
-// it, whose clients may be anybody.
-func isLocal(r *http.Request) bool {
+// isLocal says whether a request comes from a program on this machine, and neither through a proxy on
+// it, whose clients may be anybody, nor from another site's page in a browser on it; see [ForHosts].
+func (rules *ready) isLocal(r *http.Request) bool {
+	return comesFromHere(r) && isKnownHost(r.Host, rules.hosts)
+}
+
+func comesFromHere(r *http.Request) bool {
 	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(h) != "" {
 			return false

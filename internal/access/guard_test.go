@@ -42,7 +42,7 @@ func ask(g *Guard, changes ...func(*http.Request)) (*httptest.ResponseRecorder, 
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		}
 	}))
-	r := httptest.NewRequest(http.MethodPost, "http://tenure.test/", http.NoBody)
+	r := httptest.NewRequest(http.MethodPost, "http://localhost/", http.NoBody)
 	for _, change := range changes {
 		change(r)
 	}
@@ -156,6 +156,14 @@ func TestWithoutTokensOnlyThisMachineIsLetIn(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code, "by another address of this machine")
 	w, _ = ask(g, from("10.0.0.2:4711"), here)
 	require.Equal(t, http.StatusUnauthorized, w.Code)
+
+	g.Set(Rules{Hosts: []string{"jobs.internal"}})
+	named := func(host string) func(*http.Request) { return func(r *http.Request) { r.Host = host } }
+	w, _ = ask(g, from("127.0.0.1:4711"), named("jobs.internal:8080"))
+	require.Equal(t, http.StatusOK, w.Code)
+	w, _ = ask(g, from("127.0.0.1:4711"), named("rebound.example:8080"))
+	require.Equal(t, http.StatusMisdirectedRequest, w.Code, "a page in a browser here, of a site whose name leads here")
+	require.Contains(t, w.Body.String(), "web.Settings.AllowedHosts")
 }
 
 func TestAHashThatCannotBeReadLetsNobodyIn(t *testing.T) {
@@ -221,7 +229,7 @@ func TestThroughProxies(t *testing.T) {
 	t.Parallel()
 	h := NewGuard(proxies("10.20.0.5/32")).ThroughProxies(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for addr, code := range map[string]int{"10.20.0.5:1": http.StatusOK, "127.0.0.1:1": http.StatusOK, "10.20.0.6:1": http.StatusForbidden, "@": http.StatusForbidden} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
 		r.RemoteAddr = addr
 		bearer("s3cret")(r)
 		w := httptest.NewRecorder()
@@ -239,7 +247,7 @@ func TestRequire(t *testing.T) {
 	rules.Tokens = append(rules.Tokens, whole)
 	g := NewGuard(rules)
 	get := func(role Role, changes ...func(*http.Request)) int {
-		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil)
 		for _, change := range changes {
 			change(r)
 		}
@@ -356,7 +364,7 @@ func TestWhoIsNotLetInIsLogged(t *testing.T) {
 	for i, change := range []func(*http.Request){bearer("wrong"), basic, user} {
 		for range 3 {
 			ask(g, change)
-			g.Require(Read, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			g.Require(Read, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
 		}
 		require.Equal(t, i+1, logs.Len())
 		now = now.Add(time.Second)

@@ -17,7 +17,8 @@ import (
 type Rules struct {
 	Tokens  []Token
 	Proxies Proxies
-	SignIn  bool // people sign in, too: see [Guard.SignIn]
+	SignIn  bool     // people sign in, too: see [Guard.SignIn]
+	Hosts   []string // names by which programs on this machine call this server, beside addresses and localhost
 }
 
 // Token lets in whoever knows its secret.
@@ -38,7 +39,7 @@ type Proxies struct {
 // RulesOf are the rules of a node section. An error says what is wrong with it, which its
 // validation would have said, too.
 func RulesOf(n config.Node) (Rules, error) {
-	r := Rules{SignIn: n.OIDC.Enabled(), Proxies: Proxies{Networks: n.TrustedProxies.Networks, Header: n.TrustedProxies.UserHeader, Users: map[string]Grant{}}}
+	r := Rules{SignIn: n.OIDC.Enabled(), Hosts: n.AllowedHosts, Proxies: Proxies{Networks: n.TrustedProxies.Networks, Header: n.TrustedProxies.UserHeader, Users: map[string]Grant{}}}
 	for _, name := range slices.Sorted(maps.Keys(n.Tokens)) {
 		t := n.Tokens[name]
 		g, err := GrantOf(OfToken, name, config.Access{Role: t.Role, Tenants: t.Tenants, Pools: t.Pools, Args: t.Args})

@@ -60,7 +60,7 @@ func TestADatabaseThatIsDown(t *testing.T) {
 		{"/external-job-api/acquire/jobs/" + id + "/complete", "application/json", `{"workerId":"w"}`},
 	} {
 		request := httptest.NewRequest(http.MethodPost, r.path, strings.NewReader(r.body))
-		request.RemoteAddr = "127.0.0.1:1"
+		request.RemoteAddr, request.Host = "127.0.0.1:1", "localhost"
 		request.Header.Set("Content-Type", r.kind)
 		w := httptest.NewRecorder()
 		site.ServeHTTP(w, request)

@@ -1,18 +1,17 @@
-package admin_test
+package access
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tenurehq/tenure/internal/admin"
 )
 
 func TestForHosts(t *testing.T) {
 	t.Parallel()
-	h := admin.ForHosts(setup().handler, []string{"tenure.example.com"})
+	h := ForHosts(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "tenure_test") }), []string{"tenure.example.com"})
 	get := func(host, path string) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 		r.Host = host

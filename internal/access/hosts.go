@@ -1,4 +1,4 @@
-package admin
+package access
 
 import (
 	"fmt"
@@ -20,9 +20,14 @@ func ForHosts(next http.Handler, names []string) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		http.Error(w, fmt.Sprintf("This node is not known by the name %.100q: ask it by its address, or add the name to node.allowed_hosts.", r.Host), http.StatusMisdirectedRequest)
+		refuseHost(w, r)
 	})
+}
+
+func refuseHost(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	http.Error(w, fmt.Sprintf("This node is not known by the name %.100q: ask it by its address, or add the name to node.allowed_hosts; "+
+		"a program that serves web.Handler itself, to web.Settings.AllowedHosts.", r.Host), http.StatusMisdirectedRequest)
 }
 
 func isKnownHost(hostport string, names []string) bool {

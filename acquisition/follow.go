@@ -42,6 +42,9 @@ type acquirer struct {
 // cost of a pool does not grow with the number of nodes.
 const lowRank = 3
 
+// strangerAfter is how many renewals by a node that gossip does not know are no matter of one that has just come, or died.
+const strangerAfter = 3
+
 // run alternates between waiting for the lock and holding it. Both of these waits are
 // made right here and not further down: of thousands of pools each has a goroutine that
 // waits, and it is as expensive as its stack is deep.
@@ -300,8 +303,31 @@ func (a *acquirer) readLock(ctx context.Context) (store.Lock, error) {
 	}
 	a.idleOffer = a.idleOffer && l.Holder == ""
 	a.watch.observe(l, time.Now(), a.node.cfg)
+	a.tellOfStranger(ctx)
 	a.sight.Store(&Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 	return l, nil
+}
+
+// tellOfStranger tells of a holder that renews, and that gossip does not know: each of the two would wait for the other for
+// ever. A node that gossips with nobody opens a session in one such pool, so that others find it there: else it has none, as
+// it gets no lock.
+func (a *acquirer) tellOfStranger(ctx context.Context) {
+	if a.watch.renewals < strangerAfter || a.node.elector.Alive(a.watch.holder) {
+		return
+	}
+	if _, told := a.node.strangers.LoadOrStore(a.watch.holder, true); !told {
+		a.log.Warn("the acquire lock is renewed by a node that this one does not gossip with, so this node gets no jobs of its pools: "+
+			"give both the same cluster section (join and keys), and see that they reach each other's cluster.advertise by TCP and UDP",
+			zap.String("holder", a.watch.holder))
+	}
+	if len(a.node.elector.Peers()) > 0 {
+		return
+	}
+	if a.node.seenAt.CompareAndSwap(nil, a.pool); a.node.seenAt.Load() == a.pool {
+		if _, err := a.keeper.Session(ctx); err != nil && ctx.Err() == nil {
+			a.keeper.LogFailure("session could not be opened", err)
+		}
+	}
 }
 
 // untilFree is how long to wait before the lock may be taken, as far as l tells; 0:
@@ -492,6 +518,7 @@ type lockWatch struct {
 	holder     string
 	epoch      int64
 	seq        int64
+	renewals   int           // of this term
 	since      time.Time     // since when the holder's renewals have been seen to stand still
 	ttl        time.Duration // for which it was last taken or renewed
 	still      time.Duration // as heartbeats count it; of a holder
@@ -503,7 +530,11 @@ func (w *lockWatch) reset() { *w = lockWatch{heartbeats: w.heartbeats, since: ti
 // observe notes how the lock stands.
 func (w *lockWatch) observe(l store.Lock, now time.Time, cfg Config) {
 	if w.holder != l.Holder || w.epoch != l.Epoch || w.seq != l.RenewSeq {
-		*w = lockWatch{heartbeats: w.heartbeats, holder: l.Holder, epoch: l.Epoch, seq: l.RenewSeq, since: now}
+		renewals := 0
+		if w.holder == l.Holder && w.epoch == l.Epoch {
+			renewals = w.renewals + 1
+		}
+		*w = lockWatch{heartbeats: w.heartbeats, holder: l.Holder, epoch: l.Epoch, seq: l.RenewSeq, renewals: renewals, since: now}
 	}
 	if l.Session != uuid.Nil {
 		// So that the time in which a dead holder's successor waited counts for reaping.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/internal/lease"
@@ -414,6 +415,37 @@ func TestAcquirerTakesFromTheDeadOnly(t *testing.T) {
 	require.NotNil(t, tm)
 	require.Greater(t, tm.lock.Fence().Epoch, other.Epoch)
 	a.keeper.Release(tm.lock.Lock)
+}
+
+// Two nodes that do not gossip: the one without the lock says so, once, and is found in the ledger.
+func TestAcquirerTellsOfAStranger(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil).start()
+	other := b.otherHolds("b-1")
+	e := &fakeElector{dead: []string{"b-1"}}
+	a := b.acquirer(e)
+	log, logged := observer.New(zap.WarnLevel)
+	a.log = zap.New(log)
+	look := func() {
+		_, err := store.RenewLock(t.Context(), b.db, other, time.Minute, time.Minute)
+		require.NoError(t, err)
+		_, err = a.readLock(t.Context())
+		require.NoError(t, err)
+	}
+	for range strangerAfter {
+		look()
+	}
+	require.Zero(t, logged.Len(), "it may have just come")
+	require.Nil(t, a.keeper.Current())
+	e.dead = nil
+	look()
+	require.Zero(t, logged.Len(), "gossip knows it")
+	e.dead = []string{"b-1"}
+	look()
+	look()
+	require.Equal(t, 1, logged.Len())
+	require.Contains(t, logged.All()[0].Message, "give both the same cluster section")
+	require.NotNil(t, a.keeper.Current())
 }
 
 // A holder that says that it does not reach the database loses the lock to anyone who does:

@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/tenurehq/tenure/execution"
@@ -21,7 +22,9 @@ type node struct {
 	metrics         *metrics
 	balance         balance // of its locks
 	quarantineLimit schedule.QuarantineLimit
-	allotments      allotments // of its free slots, to other holders
+	allotments      allotments                   // of its free slots, to other holders
+	strangers       sync.Map                     // that this node has told of, by member
+	seenAt          atomic.Pointer[routing.Pool] // where it has a session for no lock, as nothing else shows it
 }
 
 // settings may be replaced while the node runs. What they point to is never changed.

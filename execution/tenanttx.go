@@ -133,7 +133,9 @@ func (r *run) handleOrPanic(ctx context.Context) (panicked bool, err error) {
 			panicked, err = true, job.ReadPanic(v, debug.Stack())
 		}
 	}()
-	return false, r.handleJob(ctx)
+	err = r.handleJob(ctx)
+	var told *job.PanicError // to middleware
+	return errors.As(err, &told), err
 }
 
 // notBegun says what it means for the run that its transaction has not begun.
@@ -173,6 +175,7 @@ type handle struct {
 	lock       chan struct{}
 	calling    atomic.Bool   // the holder of lock is in a call, see beginCall
 	dead       chan struct{} // closed when nothing of the transaction reaches the connection any more
+	givenUp    atomic.Bool   // the handler rolled the whole transaction back
 	unclean    bool          // guarded by lock; the handler has had what bypasses this, or what scrubbing keeps
 	rolledBack bool          // guarded by lock; a savepoint was rolled back
 	savepoints int           // guarded by lock; so many were made
@@ -316,6 +319,8 @@ func (h *handle) checkCommittable() error {
 		return errors.New("the handler returned with open rows or an open batch: close them")
 	case h.void != nil:
 		return h.void
+	case h.givenUp.Load():
+		return errors.New("the handler called tx.Rollback, and returned nil: return an error to roll back, and call nothing to commit")
 	case pc.TxStatus() == 'E':
 		return errors.New("a statement of the handler failed and the transaction with it, but the handler returned nil: return the error, or guard the statement by a savepoint (tx.Begin)")
 	case h.opening != nil: // the handler has sent nothing
@@ -483,8 +488,11 @@ func (t *tenantTx) Begin(ctx context.Context) (pgx.Tx, error) {
 func (t *tenantTx) Commit(ctx context.Context) error { return t.endSavepoint(ctx, "RELEASE ") }
 
 // Rollback goes back to a savepoint; to roll the transaction itself back, return
-// an error.
+// an error. Who calls it for the transaction itself and returns nil gets an error then, rather than a commit.
 func (t *tenantTx) Rollback(ctx context.Context) error {
+	if t.savepoint == "" {
+		t.handle.givenUp.Store(true)
+	}
 	return t.endSavepoint(ctx, rollbackTo)
 }
 

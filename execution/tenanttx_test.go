@@ -53,9 +53,13 @@ var txCases = []txCase{
 		_, _ = tx.Exec(ctx, addEffect)
 		return tx.Rollback(ctx)
 	}, "return nil to commit", 0},
-	{"goes on after both were refused", func(ctx context.Context, tx pgx.Tx) error {
-		_ = tx.Commit(ctx)
+	{"is not committed by who rolls it back", func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, addEffect)
 		_ = tx.Rollback(ctx)
+		return err
+	}, "called tx.Rollback, and returned nil", 0},
+	{"goes on after it was refused", func(ctx context.Context, tx pgx.Tx) error {
+		_ = tx.Commit(ctx)
 		_, err := tx.Exec(ctx, addEffect)
 		return err
 	}, "", 1},

@@ -163,7 +163,7 @@ func callNext(ctx context.Context, r *Record) error {
 // Jobs that it does not pass on end as it says, and fn is not called with them.
 func withMiddleware(around HandlerFunc, fn BatchFunc) BatchFunc {
 	return func(ctx context.Context, records []*Record, ends *Ends) error {
-		whole := errUnended // until fn has returned: middleware may recover from panics
+		whole := errUnended // until fn has returned
 		passed := make([]*Record, 0, len(records))
 		var call func(ctx context.Context, left []*Record)
 		call = func(ctx context.Context, left []*Record) {
@@ -172,7 +172,7 @@ func withMiddleware(around HandlerFunc, fn BatchFunc) BatchFunc {
 					whole = nil
 					return
 				}
-				whole = fn(NewContext(ctx, nil), passed, ends)
+				whole = tellPanics(func(ctx context.Context, _ *Record) error { return fn(ctx, passed, ends) })(NewContext(ctx, nil), nil)
 				return
 			}
 			rec := left[0]

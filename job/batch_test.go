@@ -169,10 +169,15 @@ func TestHandleBatch_middleware(t *testing.T) {
 			return next(ctx, r)
 		}
 	}
-	t.Run("that recovers ends its own job only", func(t *testing.T) {
-		c := callBatch(t, func(*job.Batch[sendMail]) error { panic("boom") }, recovers(1, 2, 3, 4))
-		require.Error(t, c.whole, "or the others would be done")
-		require.ErrorIs(t, c.ends[4], errBroken, "the innermost one")
+	t.Run("is told of a panic", func(t *testing.T) {
+		order = nil
+		c := callBatch(t, func(*job.Batch[sendMail]) error { panic("boom") }, note, recovers(1, 2, 3, 4))
+		var panicked *job.PanicError
+		require.ErrorAs(t, c.whole, &panicked)
+		require.Contains(t, panicked.Stack, "batch_test.go")
+		require.Len(t, order, 8)
+		require.ErrorAs(t, order[7].err, &panicked)
+		require.NotContains(t, c.ends, job.ID(1), "nothing was said of single jobs")
 	})
 	t.Run("that panics keeps its job out", func(t *testing.T) {
 		c := callBatch(t, end2, recovers(3), panics)

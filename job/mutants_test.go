@@ -18,7 +18,7 @@ var _ = []mutant.Mutant{
 		Test: "TestCheckPayload_acceptsWhatPostgresStores",
 	},
 	{
-		Promise: "P1", Name: "a batch whose handler panicked through middleware is done",
+		Promise: "P1", Name: "a batch that middleware kept from its handler is done",
 		File: "job/batch.go", Func: "withMiddleware",
 		Old:  "whole := errUnended",
 		New:  "whole := error(nil)",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,7 +119,8 @@ func NewRegistry() *Registry {
 	return r
 }
 
-// Use adds middleware around every handler, the first added outermost.
+// Use adds middleware around every handler, the first added outermost. A handler's panic is an error to it, by errors.As a
+// [*PanicError]. What a job fails by once its handler has returned, such as a COMMIT, it does not see.
 func (r *Registry) Use(m Middleware) {
 	r.mustBeOpen("Use")
 	if m == nil {
@@ -183,10 +185,24 @@ func (r *Registry) Freeze() {
 
 // wrapSpec puts the middleware around a kind's handler.
 func (r *Registry) wrapSpec(s *Spec) {
-	if s.HandleBatch == nil {
-		s.Handle = r.wrap(s.Handle)
-	} else if len(r.middleware) > 0 {
+	switch {
+	case len(r.middleware) == 0:
+	case s.HandleBatch == nil:
+		s.Handle = r.wrap(tellPanics(s.Handle))
+	default:
 		s.HandleBatch = withMiddleware(r.wrap(callNext), s.HandleBatch)
+	}
+}
+
+// tellPanics makes the handler's panics errors, so that middleware sees all that a job fails by.
+func tellPanics(h HandlerFunc) HandlerFunc {
+	return func(ctx context.Context, rec *Record) (err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = ReadPanic(v, debug.Stack())
+			}
+		}()
+		return h(ctx, rec)
 	}
 }
 

@@ -152,6 +152,27 @@ func TestRegistry_middleware(t *testing.T) {
 	require.Equal(t, []string{"first in", "second in", "handle for a", "second out", "first out"}, trace)
 }
 
+func TestRegistry_middlewareSeesPanics(t *testing.T) {
+	t.Parallel()
+	r := job.NewRegistry()
+	var seen error
+	r.Use(func(next job.HandlerFunc) job.HandlerFunc {
+		return func(ctx context.Context, rec *job.Record) error {
+			seen = next(ctx, rec)
+			return seen
+		}
+	})
+	job.Handle(r, func(context.Context, *job.Job[sendMail]) error { panic("boom") })
+	r.Freeze()
+	s, _ := r.Lookup("mail.send")
+	err := s.Handle(t.Context(), &job.Record{Kind: "mail.send", Payload: []byte(`{}`)})
+	var panicked *job.PanicError
+	require.ErrorAs(t, err, &panicked)
+	require.Equal(t, "boom", panicked.Value)
+	require.Contains(t, panicked.Stack, "registry_test.go")
+	require.Equal(t, err, seen)
+}
+
 func TestRegistry_middlewareSeesWhatCannotBeDecoded(t *testing.T) {
 	t.Parallel()
 	r := job.NewRegistry()

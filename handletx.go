@@ -19,8 +19,8 @@ import (
 // is committed either: effects in the tenant's database happen exactly once.
 //
 // If the transaction loses to another one (40001, 40P01), fn is called again at once with a
-// fresh one, up to four times, and no attempt is charged; so what fn does elsewhere may be done
-// more than once, as after any failed run.
+// fresh one, up to four times; then the job is put off, says so, and no attempt is charged, twenty
+// times. So what fn does elsewhere may be done more than once, as after any failed run.
 //
 // tx must not be used after fn has returned, and cannot be committed or rolled
 // back by it; tx.Begin opens a savepoint. Its isolation is READ COMMITTED, and

@@ -64,7 +64,11 @@ func TestConflictsAreRunAgain(t *testing.T) {
 		require.Equal(t, effects, c.count(t, "SELECT count(*) FROM alpha.effect"), "of the one that was committed")
 	}
 
-	o := run("40001", 1000).outcome
+	putOff := run("40001", 1000)
+	report, told := putOff.claim.Reporter().Take()
+	require.True(t, told)
+	require.Contains(t, report.Lines[0].Text, "put off: ", "nothing else says why it has not ended")
+	o := putOff.outcome
 	require.Equal(t, job.Snoozed, o.State, "%v", o.Err)
 	require.EqualValues(t, mostTries, calls.Load())
 	require.GreaterOrEqual(t, o.Delay, rerunPolicy.First)

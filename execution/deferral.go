@@ -135,10 +135,23 @@ func (d *deferrals) nextDelay(of any, longest time.Duration) (wait time.Duration
 	}
 	wait = min(deferPolicy.Exactly(last.times), longest)
 	d.times[of] = deferral{last.times, now.Add(wait)}
-	if log = now.Sub(d.logged) >= logEvery; log {
+	return wait + rand.N(wait), d.mayLogAt(now)
+}
+
+// mayLog tells whether what is logged of deferred jobs is due a line.
+func (d *deferrals) mayLog() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mayLogAt(time.Now())
+}
+
+// mayLogAt is mayLog; mu is held.
+func (d *deferrals) mayLogAt(now time.Time) bool {
+	due := now.Sub(d.logged) >= logEvery
+	if due {
 		d.logged = now
 	}
-	return wait + rand.N(wait), log
+	return due
 }
 
 // forget begins again after a while, or when there are many: only a few jobs are deferred for so long.
@@ -178,9 +191,13 @@ func (r *run) deferJob(c *Claim, err error) job.Outcome {
 func (r *run) deferFor(c *Claim, of any, what string, longest time.Duration, err error) job.Outcome {
 	wait, log := r.workers.deferrals.nextDelay(of, longest)
 	if log {
-		r.workers.log.Warn(what, zap.Stringer("job", c.Record.ID), zap.String("tenant", c.Record.Tenant), zap.Duration("for", wait), zap.Error(err))
+		r.logDeferred(c, what, wait, err)
 	}
 	return job.Outcome{State: job.Snoozed, Delay: wait, Err: err}
+}
+
+func (r *run) logDeferred(c *Claim, what string, wait time.Duration, err error) {
+	r.workers.log.Warn(what, zap.Stringer("job", c.Record.ID), zap.String("tenant", c.Record.Tenant), zap.Duration("for", wait), zap.Error(err))
 }
 
 // A transaction that conflicts with another one is run again at once, a few times. If that does

@@ -128,6 +128,7 @@ func (r *run) callUntilSerial(ctx context.Context) (finished bool, err error) {
 		}
 		r.workers.metrics.conflicts.WithLabelValues(r.claim.Tenant.Pool, r.claim.Record.Kind).Inc()
 		if tries == mostTries {
+			r.tellPutOff(ctx, err)
 			return finished, err
 		}
 		select {
@@ -269,6 +270,9 @@ func (r *run) outcome(c *Claim, err, cause error) job.Outcome {
 			return r.deferFor(c, *c.Tenant, "jobs are deferred: their tenant's schema or role is not what its transactions need; they are tried again, and no attempt is charged", pausePolicy.Longest, err)
 		case errors.Is(err, ErrConflict) && r.mayRetry(err):
 			if wait, ok := r.workers.conflicts.next(c.Record.ID); ok {
+				if r.workers.deferrals.mayLog() {
+					r.logDeferred(c, "jobs are deferred: their transactions have lost to others several times; they are tried again, and no attempt is charged", wait, err)
+				}
 				return job.Outcome{State: job.Snoozed, Delay: wait, Err: err}
 			}
 		case errors.Is(cause, job.ErrTimeout) && !errors.Is(err, job.ErrTimeout):

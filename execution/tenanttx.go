@@ -145,17 +145,25 @@ func (r *run) notBegun(ctx context.Context, err error) error {
 		return err
 	case errors.Is(err, tenancy.ErrShareInUse), leftPool(err): // whose claims ended before that
 		return errors.Join(errLate, err)
-	case ctx.Err() != nil || !refusesTenant(err): // what has ended ctx is not the job's doing, as it has not begun
+	case ctx.Err() != nil: // what has ended it is not the job's doing, as it has not begun
+		return errors.Join(errUnavailable, err)
+	case !refusesTenant(err):
+		r.tellPutOff(ctx, err)
 		return errors.Join(errUnavailable, err)
 	default:
-		r.reports.open() // the run tells of it: it ends without an error
-		defer r.reports.close()
-		for c := range r.claim.call() {
-			if why := "put off: " + err.Error(); r.workers.deferrals.tellsNew(c.Record.ID, why) {
-				job.Log(job.NewContext(ctx, &c.Record), why)
-			}
-		}
+		r.tellPutOff(ctx, err)
 		return errors.Join(errNoPlace, err)
+	}
+}
+
+// tellPutOff has the run's jobs tell why they are put off: their run ends without an error.
+func (r *run) tellPutOff(ctx context.Context, err error) {
+	r.reports.open()
+	defer r.reports.close()
+	for c := range r.claim.call() {
+		if why := "put off: " + err.Error(); r.workers.deferrals.tellsNew(c.Record.ID, why) {
+			job.Log(job.NewContext(ctx, &c.Record), why)
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ func TestP8OfTheClusterNoMoreRun(t *testing.T) {
 // their locks and run their jobs again, and all jobs end.
 func TestP8OfTheClusterNoMoreRunAfterACrash(t *testing.T) {
 	t.Parallel()
-	jobs := sized(400, 200)
+	const jobs = 200
 	b := newTestbed(t, 2, 3)
 	b.cfg = limited(b.cfg, "plain", acquisition.LimitConfig{MaxRunning: 5})
 	for pool := range b.db {

@@ -99,6 +99,7 @@ type admission struct {
 	waiting atomic.Int64  // callers who wait for it, or hold it
 	waits   waits
 	freed   chan struct{} // one place: a connection may have come free
+	failing atomic.Bool   // the last connection could not be opened, and nobody got one since
 	used    atomic.Int64  // when one was last given back, in nanoseconds since began
 
 	isFull    func() bool   // whether the node may open no more connections just now; nil: it always may
@@ -186,6 +187,9 @@ func (d doorkeeper) TraceAcquireStart(ctx context.Context, db *pgxpool.Pool, _ p
 // TraceAcquireEnd implements pgxpool.AcquireTracer.
 func (d doorkeeper) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
 	if data.Err == nil {
+		if d.admission.failing.Load() {
+			d.admission.failing.Store(false)
+		}
 		d.admission.countWorking(1)
 	}
 	d.admission.noteEnded(ctx, ticketOf(ctx))
@@ -209,6 +213,7 @@ func (a *admission) countWorking(n int64) {
 func (d doorkeeper) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndData) {
 	d.connects.TraceConnectEnd(ctx, data)
 	if data.Err != nil { // whoever wanted it may be gone
+		d.admission.failing.Store(true)
 		d.admission.noteAcquired(ticketOf(ctx))
 	}
 }

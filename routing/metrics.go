@@ -20,13 +20,14 @@ var (
 	poolUp       = prometheus.NewDesc("tenure_pool_up", "1 while this node can work on the pool's database, 0 when it has not reached it for a while or is refused.", []string{"pool"}, nil)
 	connections  = prometheus.NewDesc("tenure_connections", "Connections of this node to the pool's database for jobs' bookkeeping (purpose jobs) and for tenants' transactions (tenants): in_use and idle.", append(byPurpose, "state"), nil)
 	mostConns    = prometheus.NewDesc("tenure_connections_max", "As many there may be.", byPurpose, nil)
+	tenantsUp    = prometheus.NewDesc("tenure_tenant_connections_up", "0 while this node cannot connect to the pool's database for tenants' transactions, by tenant_dsn if the pool has one; 1 else.", []string{"pool"}, nil)
 	connWaits    = prometheus.NewDesc("tenure_connection_waits_total", "Waits for a connection: until one was idle, or opened, or the tenant's share had room.", byPurpose, nil)
 	connWaitTime = prometheus.NewDesc("tenure_connection_wait_seconds_total", "How long they took.", byPurpose, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (r *Router) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{poolUp, connections, mostConns, connWaits, connWaitTime} {
+	for _, d := range []*prometheus.Desc{poolUp, connections, mostConns, tenantsUp, connWaits, connWaitTime} {
 		ch <- d
 	}
 	r.timelines.Metrics().Describe(ch)
@@ -55,6 +56,11 @@ func (p *Pool) collectConns(ch chan<- prometheus.Metric) {
 	}
 	if tenants != nil {
 		t := &p.conns.tenants // set before its db, and not changed since
+		up := 1.0
+		if t.admission.failing.Load() {
+			up = 0
+		}
+		ch <- prometheus.MustNewConstMetric(tenantsUp, prometheus.GaugeValue, up, p.Name)
 		p.collectUse(ch, forTenants, tenants.Stat(), t.admission.waits.count.Load()+t.shares.waits.count.Load(), time.Duration(t.admission.waits.took.Load()+t.shares.waits.took.Load()))
 	}
 }

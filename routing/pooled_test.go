@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -183,6 +185,25 @@ func TestAServerThatRestartsBehindAPooler(t *testing.T) {
 		return err == nil
 	}, connectTimeout, connectTimeout/50)
 	require.NotEqual(t, before, *p.pooled.database.Load())
+
+	up := func() float64 {
+		ch := make(chan prometheus.Metric, 100)
+		p.collectConns(ch)
+		close(ch)
+		for m := range ch {
+			if m.Desc() == tenantsUp {
+				var said dto.Metric
+				require.NoError(t, m.Write(&said))
+				return said.GetGauge().GetValue()
+			}
+		}
+		return -1
+	}
+	require.InDelta(t, 1, up(), 0)
+	pooler.Stop()
+	require.Eventually(t, func() bool { _, err := leads(t, p); return err != nil && up() == 0 }, connectTimeout, connectTimeout/50)
+	pooler.Launch()
+	require.Eventually(t, func() bool { _, err := leads(t, p); return err == nil && up() == 1 }, connectTimeout, connectTimeout/50)
 }
 
 // The lookup table is asked in one transaction: two messages would reach two sessions.

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,12 +30,17 @@ func (c Config) ConnectTable(ctx context.Context) (*TableConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := c.Pools[c.Tenants.Table.Pool]
-	dsn := p.DSN
-	if p.TenantDSN != "" {
-		dsn = p.TenantDSN
+	conn, err := c.connectForTenants(ctx, c.Tenants.Table.Pool)
+	if err != nil {
+		return nil, err
 	}
-	to, err := pgxpool.ParseConfig(dsn) // the others' settings are no parameters of a connection
+	return &TableConn{c, owners, conn}, nil
+}
+
+// connectForTenants connects as tenants' transactions in a pool do.
+func (c Config) connectForTenants(ctx context.Context, pool string) (*pgx.Conn, error) {
+	p := c.Pools[pool]
+	to, err := pgxpool.ParseConfig(cmp.Or(p.TenantDSN, p.DSN)) // the others' settings are no parameters of a connection
 	if err != nil {
 		return nil, errBadDSN
 	}
@@ -44,10 +50,21 @@ func (c Config) ConnectTable(ctx context.Context) (*TableConn, error) {
 	}
 	to.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // nothing is prepared, as a pooler may be between
 	conn, err := pgx.ConnectConfig(ctx, to.ConnConfig)
-	if err != nil {
-		return nil, store.Denied(c.Tenants.Table.Pool, to.ConnConfig, err)
+	return conn, store.Denied(pool, to.ConnConfig, err)
+}
+
+// TryTenants begins a transaction in a pool by its tenant_dsn, and rolls it back. Without one there is nothing to try.
+func (c Config) TryTenants(ctx context.Context, pool string) error {
+	if c.Pools[pool].TenantDSN == "" {
+		return nil
 	}
-	return &TableConn{c, owners, conn}, nil
+	conn, err := c.connectForTenants(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer closeInTime(ctx, conn)
+	_, err = conn.Exec(ctx, "BEGIN; SELECT 1; ROLLBACK")
+	return err
 }
 
 // Close closes the connection.

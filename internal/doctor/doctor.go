@@ -225,6 +225,7 @@ var checks = []struct {
 }{
 	{"server", false, false, (*pool).checkServer},
 	{"connections", false, true, (*pool).checkTables},
+	{"connections", false, true, (*pool).checkTenantsWay},
 	{"ledger", false, false, (*pool).checkLedger},
 	{"nodes", true, true, (*pool).checkSessions},
 	{"lock", true, true, (*pool).checkLock},
@@ -295,6 +296,20 @@ func (p *pool) connect(ctx context.Context, within time.Duration) (*pgx.Conn, er
 	c.RuntimeParams["lock_timeout"] = "2000" // what waits in the server when the time is over would be one more in the way
 	conn, err := pgx.ConnectConfig(ctx, c)
 	return conn, store.Denied(p.name, c, err)
+}
+
+// checkTenantsWay looks whether tenants' transactions can begin where they have a way of their own.
+func (p *pool) checkTenantsWay(ctx context.Context, _ store.DB) error {
+	trying, cancel := context.WithTimeout(ctx, 3*time.Second) // a pooler may wait for its server for long
+	defer cancel()
+	err := p.cfg.Routing().TryTenants(trying, p.name)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	p.add(Error, "connections", "no transaction of a tenant can begin by its tenant_dsn", "jobs that begin one are put off, and InTx fails; other jobs run",
+		fmt.Sprintf("start the pooler, or correct pools.%s.tenant_dsn; try: psql with that, on this machine", p.name))
+	p.addSaid(err)
+	return nil
 }
 
 // closeSoon is polite to a server that answers, and does not wait for another one.

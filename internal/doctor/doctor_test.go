@@ -116,6 +116,10 @@ func TestPoolsThatAreDown(t *testing.T) {
 	require.Equal(t, doctor.Error, f.Severity)
 	require.NotContains(t, f.What+f.Said, "hunter2")
 	require.Contains(t, b.finding(`refuses user`).Mend, "tenure migrate --pool absent")
+	b.cfg.Pools["main"] = routing.PoolConfig{DSN: b.cfg.Pools["main"].DSN, TenantDSN: "postgres://app:hunter2@127.0.0.1:1/main"}
+	f = b.finding("no transaction of a tenant can begin")
+	require.Equal(t, []string{"main"}, f.Pools)
+	require.NotContains(t, f.What+f.Said, "hunter2")
 	e := b.examine()
 	require.Equal(t, []string{"main"}, e.Examined)
 	require.Equal(t, []string{"absent", "gone"}, e.Partly)

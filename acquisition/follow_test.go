@@ -37,7 +37,7 @@ func idleTerm(a *acquirer) *term {
 	held, lock := a.keeper.Hold(store.Fence{}, lease.Now())
 	tm := a.newTerm(held, &holding{Lock: lock, began: time.Now()}, false)
 	tm.idleness.isCrowded = func() bool { return false }
-	tm.countDead = func(context.Context) (int64, error) { return 0, errCut }
+	tm.countIdle = func(context.Context) (waitingPool, error) { return waitingPool{}, errCut }
 	return tm
 }
 

@@ -46,7 +46,7 @@ type term struct {
 	loaded   bool            // every claim that was ever committed was seen
 	begun    func()          // called once the first jobs are claimed, or there are none
 
-	countDead func(context.Context) (int64, error) // the dead letters, by the lock's connection
+	countIdle func(context.Context) (waitingPool, error) // what waits all the same, by the lock's connection
 }
 
 // newTerm is a term that begins now. inherited: the last holder dozed, or there was none.
@@ -86,12 +86,12 @@ func (a *acquirer) newTerm(held context.Context, l *holding, inherited bool) *te
 	t.maintenance = &maintenance{place: at, gates: w.gates}
 	t.operations = &operations{place: at, lanes: w.lanes, lookForUnwanted: &c.findDuty}
 	t.idleness = idleness{work: w, cfg: n.cfg, session: l.session, operations: t.operations, isCrowded: at.pool.IsCrowded, inherited: inherited}
-	t.countDead = func(ctx context.Context) (dead int64, err error) {
-		err = at.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-			dead, err = store.CountDead(ctx, conn)
+	t.countIdle = func(ctx context.Context) (counted waitingPool, err error) {
+		err = at.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			counted, err = at.metrics.waiting.count(ctx, conn)
 			return err
 		})
-		return dead, err
+		return counted, err
 	}
 	return t
 }
@@ -330,18 +330,12 @@ func (t *term) awaitWork(ctx context.Context) error {
 	return nil
 }
 
-// countIdleEvery is between two counts in a pool that dozes, whose dead letters somebody may delete.
-const countIdleEvery = 5 * time.Minute
-
-// countIdle tells the metrics that nothing waits, and how many dead letters there are, whom a pool that dozes from its
-// take on has not counted yet. What fails there is no reason to end a term.
-func (t *term) countIdle(ctx context.Context) {
-	dead, err := t.countDead(ctx)
-	if err != nil {
-		dead = t.metrics.waiting.countDead(t.pool.Name)
-	}
-	t.metrics.waiting.set(t.pool.Name, waitingPool{dead: dead})
-}
+// A pool that dozes is counted once that has lasted a moment, and then now and then: what is frozen waits there all the
+// same, and somebody may delete dead letters.
+const (
+	countIdleAfter = 2 * time.Second
+	countIdleEvery = 5 * time.Minute
+)
 
 // doze waits until something has to be done. A term dozes when its pool has been idle for a
 // while: it does no duties and needs no connection but the lock's, on which the keeper renews
@@ -361,17 +355,19 @@ func (t *term) doze(ctx context.Context) (err error) {
 		longest = time.Now().Add(sweepEvery)
 		defer func() { t.spreader.began = time.Time{} }() // before it dozes again
 	}
-	var counted time.Time
+	count := time.Now().Add(countIdleAfter)
 	for {
-		if time.Since(counted) >= countIdleEvery {
-			t.countIdle(ctx)
-			counted = time.Now()
+		if now := time.Now(); !now.Before(count) {
+			if counted, err := t.countIdle(ctx); err == nil { // what fails there is no reason to end a term
+				t.metrics.waiting.set(t.pool.Name, counted)
+			}
+			count = now.Add(countIdleEvery)
 		}
 		until := longest
 		if !t.timers.next.IsZero() {
 			until = earlier(until, t.timers.next)
 		}
-		wait := time.Until(earlier(until, counted.Add(countIdleEvery)))
+		wait := time.Until(earlier(until, count))
 		if _, elsewhere := t.handover.electedElsewhere(); elsewhere { // it must have been so for a while
 			wait = min(wait, tendEvery)
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenurehq/tenure/internal/store"
 )
 
 // Once others have been elected for a while, nothing more changes that a term which
@@ -87,32 +89,35 @@ func TestDozeEndsWhenATimerIsDue(t *testing.T) {
 	})
 }
 
-// A pool that dozes has its dead letters counted when it begins to, and now and then, as somebody may delete them;
-// where that fails, what is known of them stays.
-func TestDozeCountsDeadLetters(t *testing.T) {
+// A pool that dozes is counted, and now and then again: jobs that are frozen wait, and somebody may delete dead letters.
+// Where that fails, what is known stays.
+func TestDozeCountsWhatWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newIdleAcquirer(&fakeElector{elected: "me", stable: calmAfter})
 		a.node.balance.count(1)
 		tm := idleTerm(a)
 		tm.stopping = t.Context()
-		began, left := time.Now(), int64(400_000)
-		tm.countDead = func(context.Context) (int64, error) {
+		began := time.Now()
+		tm.countIdle = func(context.Context) (waitingPool, error) {
 			switch passed := time.Since(began); {
 			case passed < countIdleEvery:
-				return left, nil
+				return waitingPool{dead: 400_000, byKind: map[string]store.WaitingJobs{"frozen": {Jobs: 3}}}, nil
 			case passed < 2*countIdleEvery:
-				return 0, errCut
+				return waitingPool{}, errCut
 			}
-			return 0, nil
+			return waitingPool{}, nil
 		}
 		tm.planDuties(began.Add(longestDoze))
-		tm.timers.expect(began.Add(2*countIdleEvery + time.Second))
-		seen := make(chan float64, 3)
+		tm.timers.expect(began.Add(2*countIdleEvery + countIdleAfter + time.Second))
+		seen := make(chan [2]float64, 3)
 		for i := range 3 {
-			time.AfterFunc(time.Duration(i)*countIdleEvery+time.Second/2, func() { seen <- gatherGauges(t, a.metrics.waiting)["tenure_dead_letters main"] })
+			time.AfterFunc(time.Duration(i)*countIdleEvery+countIdleAfter+time.Second/2, func() {
+				said := gatherGauges(t, a.metrics.waiting)
+				seen <- [2]float64{said["tenure_dead_letters main"], said["tenure_jobs_waiting frozen main"]}
+			})
 		}
 		require.NoError(t, tm.doze(t.Context()))
-		require.Equal(t, []float64{400_000, 400_000, 0}, []float64{<-seen, <-seen, <-seen})
+		require.Equal(t, [][2]float64{{400_000, 3}, {400_000, 3}, {0, 0}}, [][2]float64{<-seen, <-seen, <-seen})
 	})
 }

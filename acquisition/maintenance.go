@@ -210,15 +210,9 @@ func (m *maintenance) noteOldest(o store.Holdup, found bool) {
 
 // countWaiting counts what waits, and what is dead, for the metrics.
 func (m *maintenance) countWaiting(ctx context.Context) (use func(), err error) {
-	byKind, byTenant, err := store.CountWaiting(ctx, m.pool.Jobs())
-	if err != nil {
-		return nil, err
-	}
-	dead, err := store.CountDead(ctx, m.pool.Jobs())
+	counted, err := m.metrics.waiting.count(ctx, m.pool.Jobs())
 	return func() {
-		if m.metrics.waiting.tenants == 0 {
-			byTenant = nil
-		}
-		m.metrics.waiting.set(m.pool.Name, waitingPool{dead, byKind, byTenant, m.gates.CountWaitedFor(), m.gates.ListShares()})
+		counted.limits, counted.shares = m.gates.CountWaitedFor(), m.gates.ListShares()
+		m.metrics.waiting.set(m.pool.Name, counted)
 	}, err
 }

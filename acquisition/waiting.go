@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -31,7 +32,7 @@ type waitingMetrics struct {
 
 // waitingPool is what waits in a pool, and how many dead letters it has.
 type waitingPool struct {
-	dead             int64 // negative: that is not known
+	dead             int64
 	byKind, byTenant map[string]store.WaitingJobs
 	limits           map[schedule.LimitName]int
 	shares           map[schedule.LimitName]schedule.ShareUse
@@ -46,7 +47,7 @@ func newWaitingMetrics() *waitingMetrics {
 	return &waitingMetrics{
 		pools: map[string]waitingPool{},
 		jobs: desc("tenure_jobs_waiting",
-			"Jobs that could start and that no node or external worker has, as the lock's holder counts them four times a minute; beyond some ten thousand it is an estimate.", "pool", "kind"),
+			"Jobs that could start and that no node or external worker has, as the lock's holder counts them four times a minute while there is work, and else every five minutes; beyond some ten thousand it is an estimate.", "pool", "kind"),
 		oldest:         desc("tenure_oldest_waiting_seconds", "For how long the oldest of them has waited.", "pool", "kind"),
 		dead:           desc("tenure_dead_letters", "Dead letters, as the lock's holder counts them four times a minute while there is work, and else every five minutes; beyond ten thousand it is an estimate.", "pool"),
 		limits:         desc("tenure_limits_waited_for", "Limits that jobs wait for: of tenants, with scope tenant, queue, kind or key, and of the cluster, with scope cluster queue or cluster kind; and the name of the queue or kind.", "pool", "scope", "name"),
@@ -75,14 +76,16 @@ func (w *waitingMetrics) set(pool string, p waitingPool) {
 	w.pools[pool] = p
 }
 
-// countDead is how many dead letters a pool had when they were last counted; negative: they have not been.
-func (w *waitingMetrics) countDead(pool string) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p, known := w.pools[pool]; known {
-		return p.dead
+// count counts what waits in a pool, and its dead letters.
+func (w *waitingMetrics) count(ctx context.Context, db store.DB) (p waitingPool, err error) {
+	if p.byKind, p.byTenant, err = store.CountWaiting(ctx, db); err != nil {
+		return p, err
 	}
-	return -1
+	if w.tenants == 0 {
+		p.byTenant = nil
+	}
+	p.dead, err = store.CountDead(ctx, db)
+	return p, err
 }
 
 // forget drops what is known of a pool: another node holds its lock.
@@ -127,9 +130,7 @@ func (w *waitingMetrics) Collect(ch chan<- prometheus.Metric) {
 	w.mu.Unlock()
 	tenants := map[string]store.WaitingJobs{}
 	for pool, p := range pools {
-		if p.dead >= 0 {
-			ch <- prometheus.MustNewConstMetric(w.dead, prometheus.GaugeValue, float64(p.dead), pool)
-		}
+		ch <- prometheus.MustNewConstMetric(w.dead, prometheus.GaugeValue, float64(p.dead), pool)
 		for kind, n := range p.byKind {
 			ch <- prometheus.MustNewConstMetric(w.jobs, prometheus.GaugeValue, float64(n.Jobs), pool, kind)
 			ch <- prometheus.MustNewConstMetric(w.oldest, prometheus.GaugeValue, n.Oldest.Seconds(), pool, kind)

@@ -37,7 +37,6 @@ func TestWaitingMetrics(t *testing.T) {
 	t.Parallel()
 	w := newWaitingMetrics()
 	w.tenants = 1
-	require.EqualValues(t, -1, w.countDead("p1"))
 	w.set("p1", waitingPool{
 		dead:     2,
 		byKind:   map[string]store.WaitingJobs{"mail": {Jobs: 3, Oldest: time.Minute}},
@@ -45,9 +44,9 @@ func TestWaitingMetrics(t *testing.T) {
 		limits:   map[schedule.LimitName]int{{Scope: store.ScopeKind, Name: "mail"}: 7},
 		shares:   map[schedule.LimitName]schedule.ShareUse{{Scope: store.ScopeClusterKind, Name: "mail"}: {Running: 4, Most: 5}},
 	})
-	w.set("p2", waitingPool{dead: -1, byTenant: map[string]store.WaitingJobs{"acme": {Jobs: 1, Oldest: time.Hour}}})
+	w.set("p2", waitingPool{byTenant: map[string]store.WaitingJobs{"acme": {Jobs: 1, Oldest: time.Hour}}})
 	require.Equal(t, map[string]float64{
-		"tenure_dead_letters p1": 2, "tenure_jobs_waiting mail p1": 3, "tenure_oldest_waiting_seconds mail p1": 60, "tenure_limits_waited_for mail p1 kind": 7,
+		"tenure_dead_letters p1": 2, "tenure_dead_letters p2": 0, "tenure_jobs_waiting mail p1": 3, "tenure_oldest_waiting_seconds mail p1": 60, "tenure_limits_waited_for mail p1 kind": 7,
 		"tenure_cluster_limit_running mail p1 cluster kind": 4, "tenure_cluster_limit_share mail p1 cluster kind": 5,
 		"tenure_tenant_jobs_waiting acme": 3, "tenure_tenant_oldest_waiting_seconds acme": 3600,
 		"tenure_tenant_jobs_waiting other": 1, "tenure_tenant_oldest_waiting_seconds other": 1,

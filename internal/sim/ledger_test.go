@@ -374,10 +374,10 @@ var ledgerStatements = map[string]*statement{
 	"statistics_role": {columns: []column{{"set_config", oidText}}, run: none},
 	"transaction_oldest": {params: []uint32{oidInt8}, columns: []column{{"what", oidText}, {"id", oidText}, {"username", oidText}, {"application", oidText},
 		{"state", oidText}, {"xid", oidText}, {"age", oidInt4}, {"seconds", pgtype.Float8OID}, {"hidden", oidText}}, run: none},
-	"waiting_pages": {columns: []column{{"pages", oidInt8}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{int64(0)}} }},
+	"waiting_pages": {params: []uint32{oidBool}, columns: []column{{"pages", oidInt8}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{int64(0)}} }},
 	"dead_count":    {params: []uint32{oidInt8}, columns: []column{{"dead", oidInt8}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{int64(0)}} }},
 	"waiting_count": {
-		params:  []uint32{pgtype.Float4OID, oidInt8},
+		params:  []uint32{pgtype.Float4OID, oidInt8, oidBool},
 		columns: []column{{"kind", oidText}, {"tenant_id", oidText}, {"count", oidInt8}, {"oldest", pgtype.Float8OID}}, run: none,
 	},
 	"transaction_unbound": {columns: []column{{"set_config", oidText}}, run: none},

@@ -174,8 +174,9 @@ func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router
 	client.proc.Notifier.SetAcquirer(m)
 	w.HandWith(client)
 	m.GiveWith(client.proc.Give)
+	refused := prometheus.NewGauge(prometheus.GaugeOpts{Name: "tenure_config_refused", Help: "1 while the configuration file says what this node has refused to put into force, 0 else."})
 	own := prometheus.NewRegistry()
-	all := []prometheus.Collector{w.Metrics(), ss.Metrics(), m.Metrics(), r, c.Metrics(), client.enqueued, buildInfo(s.version)}
+	all := []prometheus.Collector{w.Metrics(), ss.Metrics(), m.Metrics(), r, c.Metrics(), client.enqueued, buildInfo(s.version), refused}
 	for _, m := range all {
 		if err := own.Register(m); err != nil {
 			return nil, err
@@ -194,7 +195,7 @@ func provideNode(cfg config.Config, cipher *encryption.Cipher, r *routing.Router
 	}
 	guard := access.NewGuard(rules)
 	guard.Log = s.log
-	return &Node{cfg: cfg, guard: guard, reloader: &reloader{started: cfg, node: true, router: r, cluster: c, cipher: s.reloaded(cipher), log: s.log, lock: newReloadLock()}, router: r, cluster: c, manager: m, workers: w, registry: registry, gatherer: own, client: client, configPaused: cfg.Execution.Paused, onReload: s.onReload, log: s.log}, nil
+	return &Node{cfg: cfg, guard: guard, reloader: &reloader{started: cfg, node: true, router: r, cluster: c, cipher: s.reloaded(cipher), log: s.log, lock: newReloadLock()}, router: r, cluster: c, manager: m, workers: w, registry: registry, gatherer: own, client: client, configPaused: cfg.Execution.Paused, onReload: s.onReload, refused: refused, log: s.log}, nil
 }
 
 func buildInfo(version string) prometheus.Collector {

@@ -40,7 +40,8 @@ type Node struct {
 	workers  *execution.Workers
 	registry *job.Registry
 	gatherer prometheus.Gatherer
-	guard    *access.Guard // of what is the node's own
+	guard    *access.Guard    // of what is the node's own
+	refused  prometheus.Gauge // whether the configuration file is
 	log      *zap.Logger
 
 	configPaused bool       // what the configuration says; used by one reload at a time

@@ -218,6 +218,9 @@ func (f *configFile) reloadFile(ctx context.Context, asked bool) (Reloaded, erro
 	}
 	changed := !reflect.DeepEqual(cfg, f.known)
 	if !asked && !changed && (f.tries == 0 || time.Now().Before(f.next)) {
+		if f.tries == 0 { // what could not be read has been mended
+			f.noteAccepted()
+		}
 		return Reloaded{}, nil
 	}
 	if changed {
@@ -231,7 +234,7 @@ func (f *configFile) reloadFile(ctx context.Context, asked bool) (Reloaded, erro
 		f.next = time.Now().Add(reloadRetry.Exactly(f.tries))
 		return done, f.logRefusal(err, asked || changed)
 	}
-	f.said, f.tries = "", 0
+	f.noteAccepted()
 	f.log.Info("configuration reloaded")
 	if len(done.Unknown) > 0 {
 		f.log.Warn("no routing rule knows tenants of schedules, which add no jobs for them", zap.Any("tenants", done.Unknown))
@@ -239,11 +242,18 @@ func (f *configFile) reloadFile(ctx context.Context, asked bool) (Reloaded, erro
 	return done, nil
 }
 
+// noteAccepted notes that what the file says is in force.
+func (f *configFile) noteAccepted() {
+	f.said, f.tries = "", 0
+	f.node.refused.Set(0)
+}
+
 // logRefusal logs what is wrong, unless it is known already and this is no news.
 func (f *configFile) logRefusal(err error, news bool) error {
+	f.node.refused.Set(1)
 	if text := err.Error(); news || text != f.said {
 		f.said = text
-		f.log.Error("configuration is not reloaded; the one in force stays, and it is tried again", zap.Error(err))
+		f.log.Error("configuration is not reloaded; the one in force stays, and it is tried again. Do not restart a node with this file: a start does not ask what jobs a change leaves behind", zap.Error(err))
 	}
 	return err
 }

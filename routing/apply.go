@@ -338,8 +338,12 @@ func (c transition) checkNoJobs(ctx context.Context, p *Pool) error {
 	if len(tenants) == 0 {
 		return nil
 	}
-	return fmt.Errorf("pool %s cannot be taken away: %w: tenant %q has unfinished jobs there, and so may %d others; move them with `tenure tenants move`, or let them end, first",
-		p.Name, ErrInUse, tenancy.ID(tenants[0]), len(tenants)-1)
+	others := ""
+	if n := len(tenants) - 1; n > 0 {
+		others = fmt.Sprintf(", and so may %d others", n)
+	}
+	return fmt.Errorf("pool %s cannot be taken away: %w: tenant %q has unfinished jobs there%s; move them with `tenure tenants move`, or let them end, first",
+		p.Name, ErrInUse, tenancy.ID(tenants[0]), others)
 }
 
 // checkLeavesNoJobs refuses to place a tenant in another pool that has unfinished jobs where it lives: they

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,11 +76,21 @@ func TestReload(t *testing.T) {
 	require.Equal(t, []any{"p2"}, l.untilAll("pools changed", "pool left")["pools changed"]["removed"], "tried again by itself")
 
 	b.rewrite(func(text string) string { return text + "bogus: true\n" })
-	require.Contains(t, l.until("configuration is not reloaded; the one in force stays, and it is tried again")["error"], "bogus", "found by itself")
+	require.Contains(t, l.until("configuration is not reloaded; the one in force stays, and it is tried again. Do not restart a node with this file: a start does not ask what jobs a change leaves behind")["error"], "bogus", "found by itself")
 	b.fails(2, "reload")
+	refused := func() string {
+		response, err := http.Get("http://" + address + "/metrics")
+		require.NoError(t, err)
+		defer response.Body.Close()
+		all, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return regexp.MustCompile(`(?m)^tenure_config_refused (\d)$`).FindStringSubmatch(string(all))[1]
+	}
+	require.Equal(t, "1", refused())
 	b.rewrite(func(string) string { return both })
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 	require.Equal(t, []any{"p2"}, l.until("pools changed")["added"])
+	require.Eventually(t, func() bool { return refused() == "0" }, patience, tick)
 
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/-/reload", nil)
 	require.NoError(t, err)

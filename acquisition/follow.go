@@ -304,6 +304,7 @@ func (a *acquirer) readLock(ctx context.Context) (store.Lock, error) {
 	a.idleOffer = a.idleOffer && l.Holder == ""
 	a.watch.observe(l, time.Now(), a.node.cfg)
 	a.tellOfStranger(ctx)
+	a.metrics.noteFrozen(a.pool.Name, l.Paused)
 	a.sight.Store(&Held{Pool: a.pool.Name, Holder: l.Holder, Epoch: l.Epoch})
 	return l, nil
 }
@@ -408,6 +409,7 @@ func (a *acquirer) takeLock(ctx context.Context, inherited bool) (*term, error) 
 	a.sight.Store(&Held{Pool: a.pool.Name, Holding: true, Holder: c.Member, Epoch: l.Epoch})
 	a.metrics.changes.WithLabelValues(a.pool.Name, "taken").Inc()
 	a.metrics.epoch.WithLabelValues(a.pool.Name).Set(float64(l.Epoch))
+	a.metrics.noteFrozen(a.pool.Name, false)
 	a.log.Info("acquire lock taken", zap.Int64("epoch", l.Epoch), zap.String("from", from))
 	return a.newTerm(held, &holding{lock, s, time.Now(), from}, inherited), nil
 }

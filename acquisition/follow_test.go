@@ -356,6 +356,11 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 
 	require.Nil(t, tried(stop, a), "it is kept for another")
 	require.Empty(t, b.readLock().Holder)
+	for _, frozen := range []bool{true, false} {
+		b.exec(fmt.Sprintf("UPDATE tenure.acquire_lock SET paused = %v", frozen))
+		require.Nil(t, tried(t.Context(), a))
+		require.Equal(t, frozen, gatherGauges(t, a.metrics.frozen)["tenure_pool_frozen main"] == 1)
+	}
 }
 
 // With nobody else to have it, a lock is let go of for anybody.

@@ -11,6 +11,7 @@ type metrics struct {
 
 	held              *prometheus.GaugeVec
 	epoch             *prometheus.GaugeVec
+	frozen            *prometheus.GaugeVec
 	changes           *prometheus.CounterVec
 	claimed           *prometheus.CounterVec
 	assigned          *prometheus.CounterVec
@@ -44,6 +45,8 @@ func newMetrics() *metrics {
 
 		held:  register.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_lock_held", Help: "1 while this node holds the pool's acquire lock."}, pool),
 		epoch: register.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_lock_epoch", Help: "Epoch of the last term of this node."}, pool),
+		frozen: register.NewGaugeVec(prometheus.GaugeOpts{Name: "tenure_pool_frozen",
+			Help: "1 while the pool is frozen, so that nobody takes its lock, as this node last saw it; 0 else."}, pool),
 		changes: register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_lock_changes_total",
 			Help: "Terms begun, and ended, by reason: taken; offered (released in order), lost, unsure (it is not known whether a claim was committed)."}, []string{"pool", "reason"}),
 		claimed:  register.NewCounterVec(prometheus.CounterOpts{Name: "tenure_jobs_claimed_total", Help: "Jobs claimed by this node."}, pool),
@@ -64,11 +67,20 @@ func newMetrics() *metrics {
 	}
 }
 
+// noteFrozen notes whether a pool is frozen.
+func (m *metrics) noteFrozen(pool string, frozen bool) {
+	n := 0.0
+	if frozen {
+		n = 1
+	}
+	m.frozen.WithLabelValues(pool).Set(n)
+}
+
 // forget drops what was counted for a pool that was left.
 func (m *metrics) forget(pool string) {
 	m.waiting.forget(pool)
 	by := prometheus.Labels{"pool": pool}
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.held, m.epoch, m.changes, m.claimed, m.assigned, m.accepted, m.claimSeconds, m.reaped, m.fired, m.scheduled, m.fenced, m.damaged, m.dutiesFailed, m.oldestTransaction} {
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.held, m.epoch, m.frozen, m.changes, m.claimed, m.assigned, m.accepted, m.claimSeconds, m.reaped, m.fired, m.scheduled, m.fenced, m.damaged, m.dutiesFailed, m.oldestTransaction} {
 		v.DeletePartialMatch(by)
 	}
 }

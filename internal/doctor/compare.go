@@ -18,13 +18,16 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 	add := func(s Severity, check string, where []string, what, why, mend string) {
 		findings = append(findings, Finding{Severity: s, Check: check, Pools: append([]string{}, where...), What: what, Why: why, Mend: mend})
 	}
-	members, versions := map[string]bool{}, map[string]bool{}
+	members, versions, kinds := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	servers, rooms := map[string][]string{}, map[string]int{}
 	numbers := map[int]string{}
 	for _, p := range pools {
 		for member, s := range p.live() {
 			members[member] = true
 			versions[s.Version] = true
+			for _, k := range s.Kinds {
+				kinds[k] = true
+			}
 		}
 		if p.server != "" {
 			servers[p.server] = append(servers[p.server], p.name)
@@ -49,6 +52,15 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 	if len(versions) > 1 {
 		add(Note, "nodes", nil, "nodes of several releases are alive: "+strings.Join(slices.Sorted(maps.Keys(versions)), ", "), "this is as it should be during an upgrade only", "restart those of the older release; tenure nodes lists them")
 	}
+	unhandled := func(names []string, section, why string) {
+		names = slices.DeleteFunc(names, func(k string) bool { return kinds[k] })
+		if len(members) > 0 && len(names) > 0 {
+			add(Warning, "configuration", nil, fmt.Sprintf("%s names %s that no live node has a handler of: %s", section, plural.Which(len(names), "a kind", "kinds"), some(names)), why,
+				"correct the name, or start a node with the handler")
+		}
+	}
+	unhandled(slices.Clone(cfg.Encryption.Kinds), "encryption.kinds", "if it is mistyped, the arguments of the kind that was meant are stored as plain text")
+	unhandled(slices.Sorted(maps.Keys(cfg.Limits.Kinds)), "limits.kinds", "if it is mistyped, nothing limits the kind that was meant")
 	for _, server := range slices.Sorted(maps.Keys(servers)) {
 		var short *store.PoolError
 		if errors.As(cfg.Routing().CheckServer(servers[server], rooms[server], nodes), &short) {

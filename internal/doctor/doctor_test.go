@@ -267,6 +267,10 @@ func TestNodes(t *testing.T) {
 	f := b.finding("2 nodes are alive, and connections.nodes is 1")
 	require.Equal(t, "connections: {nodes: 2}", f.Mend)
 	require.Equal(t, doctor.Error, b.finding("has no cluster section").Severity)
+	b.cfg.Encryption.Kinds, b.cfg.Limits.Kinds = []string{"card.charge"}, map[string]acquisition.LimitConfig{"mail": {Rate: 1}, "mial": {Rate: 1}}
+	b.exec("UPDATE tenure.node_session SET kinds = '{mail}'")
+	require.Contains(t, b.finding("encryption.kinds names a kind that no live node has a handler of: card.charge").Why, "plain text")
+	require.Contains(t, b.finding("limits.kinds names a kind that no live node has a handler of: mial").Why, "nothing limits")
 	b.exec("UPDATE tenure.node_session SET version = member")
 	require.Equal(t, doctor.Note, b.finding("several releases").Severity)
 	b.cfg.Pools["twin"] = routing.PoolConfig{DSN: storetest.DSN(t, "twin", 1), MaxConns: 8}
@@ -496,7 +500,7 @@ func TestTenantsThatNobodyRoutesAreFound(t *testing.T) {
 	b.cfg.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT pool FROM public.customer WHERE id = $1"}
 	require.Contains(t, b.finding("1 tenant has jobs here, and no routing rule knows it: acmee").Mend, `tenure tenants reassign "acmee" --to TENANT`)
 	b.cfg.Schedules = map[string]acquisition.ScheduleConfig{"nightly": {Tenants: []tenancy.ID{"globex", "initech", "acme"}}}
-	b.finding("the configuration has schedules for 1 tenant that no routing rule knows: initech")
+	b.finding("schedules or encryption.tenants of the configuration name 1 tenant that no routing rule knows: initech")
 	b.exec("DROP TABLE customer")
 	b.finding("tenants.table cannot be asked")
 }

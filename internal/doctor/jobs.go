@@ -321,8 +321,8 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	}
 	found = slices.DeleteFunc(found, func(id string) bool { _, static := p.cfg.Tenants.Static[tenancy.ID(id)]; return static })
 	found = found[:min(len(found), mostAsked)]
-	scheduled := p.listScheduled()
-	why, err := p.askRoutes(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(found, scheduled)))))
+	named := p.listNamed()
+	why, err := p.askRoutes(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(found, named)))))
 	if err != nil {
 		p.addTable(Error, "tenants.table cannot be asked", "jobs of tenants that it alone knows do not run, and cannot be enqueued", err)
 		return nil
@@ -340,10 +340,10 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 			p.about(About{Tenant: id})
 		}
 	}
-	scheduled = slices.DeleteFunc(scheduled, func(id string) bool { return !errors.Is(why[id], tenancy.ErrUnknownTenant) })
-	if len(scheduled) > 0 {
-		p.add(Error, "tenants", fmt.Sprintf("the configuration has schedules for %s that no routing rule knows: %s", plural.Count(len(scheduled), "tenant", "tenants"), some(scheduled)), "they add no jobs",
-			"add the tenants to tenants.static or to the table, or remove them under schedules")
+	named = slices.DeleteFunc(named, func(id string) bool { return !errors.Is(why[id], tenancy.ErrUnknownTenant) })
+	if len(named) > 0 {
+		p.add(Error, "tenants", fmt.Sprintf("schedules or encryption.tenants of the configuration name %s that no routing rule knows: %s", plural.Count(len(named), "tenant", "tenants"), some(named)), "their schedules add no jobs, and a name that is mistyped leaves the tenant that was meant without keys of its own",
+			"add the tenants to tenants.static or to the table, or remove them under schedules and encryption.tenants")
 	}
 	if len(unknown) > 0 {
 		p.add(Error, "jobs", fmt.Sprintf("%s jobs here, and no routing rule knows %s: %s", plural.Count(len(unknown), "tenant has", "tenants have"), plural.Which(len(unknown), "it", "them"), some(unknown)), "none of their jobs runs",
@@ -353,17 +353,19 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	return nil
 }
 
-// listScheduled lists, for the pool that has the lookup table, the tenants with schedules of the configuration that only the
-// table can know.
-func (p *pool) listScheduled() (ids []string) {
+// listNamed lists, for the pool that has the lookup table, the tenants with schedules or keys of the configuration that only
+// the table can know.
+func (p *pool) listNamed() (ids []string) {
 	if table := p.cfg.Tenants.Table; table == nil || table.Pool != p.name {
 		return nil
 	}
+	names := slices.Collect(maps.Keys(p.cfg.Encryption.Tenants))
 	for _, s := range p.cfg.Schedules {
-		for _, id := range s.Tenants {
-			if _, static := p.cfg.Tenants.Static[id]; !static {
-				ids = append(ids, string(id))
-			}
+		names = append(names, s.Tenants...)
+	}
+	for _, id := range names {
+		if _, static := p.cfg.Tenants.Static[id]; !static {
+			ids = append(ids, string(id))
 		}
 	}
 	slices.Sort(ids)

@@ -331,7 +331,8 @@ func newScheduleStatus(pool string, r store.Schedule) ScheduleStatus {
 }
 
 // Pause keeps a schedule from being due until [Schedules.Resume]; jobs that it has added go on.
-// One for every tenant is paused for all; a tenant's own of it can be paused by itself.
+// One for every tenant is paused for all; a tenant's own of it can be paused by itself. It works
+// for a tenant that no routing rule knows any more, too.
 func (s *Schedules) Pause(ctx context.Context, tenant tenancy.ID, name string) error {
 	return s.pause(ctx, tenant, name, true)
 }
@@ -343,7 +344,11 @@ func (s *Schedules) Resume(ctx context.Context, tenant tenancy.ID, name string) 
 }
 
 func (s *Schedules) pause(ctx context.Context, tenant tenancy.ID, name string, paused bool) error {
-	return s.onPools(ctx, tenant, name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
+	on := s.onPools
+	if paused {
+		on = s.onLeaversPools
+	}
+	return on(ctx, tenant, name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
 		id := ledgerTenant(tenant)
 		now, err := store.ScheduleClock(ctx, db)
 		if err != nil {
@@ -408,13 +413,42 @@ func (s *Schedules) Run(ctx context.Context, tenant tenancy.ID, name string) (id
 
 // Delete removes a schedule; jobs that it has added stay. One for every tenant is removed from
 // every tenant; a tenant's copy of such a one, and one that the configuration has made, can be
-// paused instead.
+// paused instead. Of a tenant that no routing rule knows any more it removes these, too.
 func (s *Schedules) Delete(ctx context.Context, tenant tenancy.ID, name string) error {
-	return s.onPools(ctx, tenant, name, func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) error {
+	of := []string{store.ScheduleSet}
+	if _, _, err := s.proc.Router.Resolve(ctx, tenant); tenant != EveryTenant && errors.Is(err, tenancy.ErrUnknownTenant) {
+		of = append(of, store.ScheduleConfig, store.ScheduleEvery)
+	}
+	return s.onLeaversPools(ctx, tenant, name, func(ctx context.Context, _ *routing.Pool, db *pgxpool.Conn) error {
 		return store.InNoted(ctx, db, s.proc.Deed(ctx, "schedule.delete", tenant, name, nil), func(db store.DB) error {
-			return store.DeleteSchedule(ctx, db, ledgerTenant(tenant), name, store.ScheduleSet)
+			return store.DeleteSchedule(ctx, db, ledgerTenant(tenant), name, of...)
 		})
 	})
+}
+
+// onLeaversPools is onPools or, for a tenant that no routing rule knows any more, does it in each pool that still has the
+// schedule.
+func (s *Schedules) onLeaversPools(ctx context.Context, tenant tenancy.ID, name string, do func(context.Context, *routing.Pool, *pgxpool.Conn) error) error {
+	unknown := s.onPools(ctx, tenant, name, do)
+	if tenant == EveryTenant || !errors.Is(unknown, tenancy.ErrUnknownTenant) {
+		return unknown
+	}
+	var errs []error
+	done := false
+	for _, p := range s.proc.Router.Pools() {
+		busy := (*store.TenantBusyError)(nil)
+		switch err := s.onPool(ctx, p, do); {
+		case err == nil:
+			done = true
+		case errors.Is(err, ErrNoSchedule), errors.As(err, &busy) && busy.State == store.TenantMoved: // it is not here
+		default:
+			errs = append(errs, fmt.Errorf("schedule %q of tenant %q: %w", name, tenant, routing.NamePool(p.Name, err)))
+		}
+	}
+	if !done && len(errs) == 0 {
+		return unknown
+	}
+	return errors.Join(errs...)
 }
 
 // onPools does something to a schedule in the pool of its tenant, or, if it is for every tenant, in

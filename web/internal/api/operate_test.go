@@ -327,6 +327,21 @@ func TestSchedules(t *testing.T) {
 		code, _ = b.ask(admin, http.MethodGet, path, "")
 		require.Equal(t, http.StatusNotFound, code)
 	}
+
+	const left = "/tenants/left/schedules/nightly" // no routing rule knows the tenant any more
+	b.env.Tenant(t, "globex").Exec("INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('left', 'moved', 'pool-1')")
+	for _, origin := range []string{"set", "config", "every"} {
+		b.env.Tenant(t, "acme").Exec("INSERT INTO tenure.schedule (tenant_id, name, kind, queue, spec, next_at, origin) VALUES ('left', 'nightly', 'k', 'q', 'PT1H', now(), $1)", origin)
+		b.do(http.MethodPost, left+"/pause", "")
+		require.Equal(t, "paused", b.do(http.MethodGet, left, "")["state"])
+		for _, action := range []string{"/resume", "/run"} {
+			code, _ := b.ask(admin, http.MethodPost, left+action, "")
+			require.Equal(t, http.StatusNotFound, code, action)
+		}
+		b.do(http.MethodDelete, left, "")
+		code, _ := b.ask(admin, http.MethodDelete, left, "")
+		require.Equal(t, http.StatusNotFound, code)
+	}
 }
 
 func TestLimitsAndSettings(t *testing.T) {

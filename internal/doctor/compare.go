@@ -67,7 +67,36 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 			add(Error, "connections", servers[server], short.What, "pools that come last stay out of service, or nodes are refused when there is much to do", short.Fix)
 		}
 	}
-	return append(findings, compareFrozen(pools)...)
+	return slices.Concat(findings, compareFrozen(pools), findStrays(pools))
+}
+
+// findStrays looks for tenants with jobs in a pool that no rule leads to, be it through pools that they have moved from.
+func findStrays(pools []*pool) (findings []Finding) {
+	rows := map[string]map[string]store.TenantRow{}
+	for _, p := range pools {
+		rows[p.name] = p.rows
+	}
+	for _, p := range pools {
+		var strays, homes []string
+		for _, id := range slices.Sorted(maps.Keys(p.led)) {
+			home := p.led[id]
+			for range pools {
+				if row := rows[home][id]; row.State == store.TenantMoved {
+					home = row.Other
+				}
+			}
+			if rows[home] != nil && home != p.name && p.rows[id].State != store.TenantMoved { // else it is a finding already
+				strays, homes = append(strays, id), append(homes, home)
+			}
+		}
+		if len(strays) == 0 {
+			continue
+		}
+		findings = append(findings, Finding{Severity: Error, Check: "jobs", Pools: []string{p.name}, About: About{Tenant: strays[0]},
+			What: fmt.Sprintf("%s jobs here, and %s led to another pool, such as %s: %s", plural.Count(len(strays), "tenant has", "tenants have"), plural.Which(len(strays), "is", "are"), homes[0], some(strays)),
+			Why:  "none of these jobs runs; freezing, thawing and limits act on the other pool alone", Mend: fmt.Sprintf("tenure tenants move %s --to %s brings them there; or correct the tenant's route", strays[0], homes[0])})
+	}
+	return findings
 }
 
 // compareFrozen says which queues and kinds are frozen.

@@ -200,7 +200,9 @@ type pool struct {
 	room     int    // for connections on that server
 	number   int    // in its ledger; 0: not known
 	sessions []store.Session
-	frozen   []store.Frozen // nil: not known
+	frozen   []store.Frozen             // nil: not known
+	rows     map[string]store.TenantRow // of tenants; nil: not known
+	led      map[string]string          // tenants with jobs here whom a rule leads to another pool, and to which
 }
 
 func (p *pool) add(s Severity, check, what, why, mend string) {

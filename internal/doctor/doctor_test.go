@@ -501,6 +501,22 @@ func TestTenantsThatNobodyRoutesAreFound(t *testing.T) {
 	require.Contains(t, b.finding("1 tenant has jobs here, and no routing rule knows it: acmee").Mend, `tenure tenants reassign "acmee" --to TENANT`)
 	b.cfg.Schedules = map[string]acquisition.ScheduleConfig{"nightly": {Tenants: []tenancy.ID{"globex", "initech", "acme"}}}
 	b.finding("schedules or encryption.tenants of the configuration name 1 tenant that no routing rule knows: initech")
+
+	other := storetest.DSN(t, "other", 2)
+	b.cfg.Pools["other"] = routing.PoolConfig{DSN: other, MaxConns: 8}
+	b.exec("UPDATE customer SET pool = 'other'")
+	f := b.finding("1 tenant has jobs here, and is led to another pool, such as other: globex")
+	require.Equal(t, []any{doctor.Error, []string{"main"}, doctor.About{Tenant: "globex"}}, []any{f.Severity, f.Pools, f.About})
+	require.Contains(t, f.Mend, "tenure tenants move globex --to other")
+	b.cfg.Tenants.Static["acme"] = routing.TenantConfig{Pool: "other", Schema: "public2"}
+	b.finding("2 tenants have jobs here, and are led to another pool, such as other: acme, globex")
+	there, err := pgx.Connect(t.Context(), other)
+	require.NoError(t, err)
+	defer there.Close(context.WithoutCancel(t.Context()))
+	_, err = there.Exec(t.Context(), "INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('acme', 'moved', 'main'), ('globex', 'moved', 'main')")
+	require.NoError(t, err)
+	b.lacks("led to another pool")
+
 	b.exec("DROP TABLE customer")
 	b.finding("tenants.table cannot be asked")
 }

@@ -253,7 +253,9 @@ func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 		return err
 	}
 	var frozen []string
+	p.rows = map[string]store.TenantRow{}
 	for _, t := range tenants {
+		p.rows[t.Tenant] = t
 		if t.Frozen && t.State != store.TenantMoved {
 			frozen = append(frozen, t.Tenant)
 		}
@@ -319,13 +321,25 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(id string) bool { _, static := p.cfg.Tenants.Static[tenancy.ID(id)]; return static })
+	p.led = map[string]string{}
+	found = slices.DeleteFunc(found, func(id string) bool {
+		t, static := p.cfg.Tenants.Static[tenancy.ID(id)]
+		if static && t.Pool != p.name {
+			p.led[id] = t.Pool
+		}
+		return static
+	})
 	found = found[:min(len(found), mostAsked)]
 	named := p.listNamed()
 	why, err := p.askRoutes(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(found, named)))))
 	if err != nil {
 		p.addTable(Error, "tenants.table cannot be asked", "jobs of tenants that it alone knows do not run, and cannot be enqueued", err)
 		return nil
+	}
+	for _, at := range p.placed {
+		if _, here := slices.BinarySearch(found, string(at.ID)); here && at.Err == nil && at.Pool != p.name {
+			p.led[string(at.ID)] = at.Pool
+		}
 	}
 	var unknown []string
 	told := 0

@@ -123,7 +123,7 @@ error: tenants.static.acme.pool is not under pools
       = did you mean eu-1?
 error: tenants.table.pool is not under pools
       = did you mean eu-1?
-8 problems in the configuration; nothing was changed`, err.Error())
+8 problems in the configuration`, err.Error())
 	c.Pools = nil
 	require.ErrorContains(t, c.Validate(), "pools: there is no pool")
 }
@@ -135,7 +135,7 @@ func TestManyFaults(t *testing.T) {
 		fmt.Fprintf(&file, "key%d: x\n", i)
 	}
 	_, err := Parse("node.yaml", []byte(file.String()))
-	require.ErrorContains(t, err, "\nmore than 100 problems in node.yaml; nothing was changed")
+	require.ErrorContains(t, err, "\nmore than 100 problems in node.yaml")
 }
 
 func TestShow(t *testing.T) {

@@ -78,7 +78,7 @@ func (e *Error) Error() string {
 	if len(e.Faults) != 1 {
 		b.WriteByte('s')
 	}
-	fmt.Fprintf(&b, " in %s; nothing was changed", cmp.Or(e.File, "the configuration"))
+	fmt.Fprintf(&b, " in %s", cmp.Or(e.File, "the configuration"))
 	return b.String()
 }
 

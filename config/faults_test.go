@@ -111,7 +111,7 @@ FILE:5:10: error: pools.b.dsn has a secret in it, and every user of this machine
       = chmod 600 FILE, or write ${env:NAME} or ${file:/path} in its place
 FILE:11:7: error: cluster.keys[1] has a secret in it, and every user of this machine can read the file
       = chmod 600 FILE, or write ${env:NAME} or ${file:/path} in its place
-3 problems in FILE; nothing was changed`, "FILE", path))
+3 problems in FILE`, "FILE", path))
 
 	require.NoError(t, os.WriteFile(path, []byte(Minimal), 0o644)) // references only
 	require.NoError(t, os.Chmod(path, 0o644))

@@ -244,7 +244,7 @@ func (c transition) checkNotLedTo(ctx context.Context, p *Pool) error {
 	if len(why) == 0 {
 		return nil
 	}
-	return fmt.Errorf("pool %s cannot be taken away: %w: %s, first; there may be %d more", p.Name, ErrInUse, why[0], len(why)-1)
+	return fmt.Errorf("pool %s cannot be taken away: %w: %s, first%s", p.Name, ErrInUse, why[0], andOthers("; so may", len(why)-1))
 }
 
 // readForwards reads what these pools and p say now about tenants, by pool. A few at a
@@ -338,12 +338,19 @@ func (c transition) checkNoJobs(ctx context.Context, p *Pool) error {
 	if len(tenants) == 0 {
 		return nil
 	}
-	others := ""
-	if n := len(tenants) - 1; n > 0 {
-		others = fmt.Sprintf(", and so may %d others", n)
-	}
 	return fmt.Errorf("pool %s cannot be taken away: %w: tenant %q has unfinished jobs there%s; move them with `tenure tenants move`, or let them end, first",
-		p.Name, ErrInUse, tenancy.ID(tenants[0]), others)
+		p.Name, ErrInUse, tenancy.ID(tenants[0]), andOthers(", and so may", len(tenants)-1))
+}
+
+// andOthers says that a fault may be that of others, too, if there are some.
+func andOthers(lead string, n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return lead + " 1 other"
+	}
+	return fmt.Sprintf("%s %d others", lead, n)
 }
 
 // checkLeavesNoJobs refuses to place a tenant in another pool that has unfinished jobs where it lives: they
@@ -409,8 +416,8 @@ func (c transition) checkLeavesNoJobs(ctx context.Context) error {
 				zap.String("pool", p.Name), zap.Int("tenants", len(leave[p])), zap.Error(err))
 		case len(tenants) > 0:
 			id := tenancy.ID(tenants[0])
-			refused = errors.Join(refused, fmt.Errorf("tenant %q cannot be placed in pool %s: %w, and it has unfinished ones in pool %s, suspended and dead ones among them, as may %d others: move it with `tenure tenants move %s --to %s` and then change the configuration",
-				id, to[id], ErrHasJobs, p.Name, len(tenants)-1, id, to[id]))
+			refused = errors.Join(refused, fmt.Errorf("tenant %q cannot be placed in pool %s: %w, and it has unfinished ones in pool %s, suspended and dead ones among them%s: move it with `tenure tenants move %s --to %s` and then change the configuration",
+				id, to[id], ErrHasJobs, p.Name, andOthers(", as may", len(tenants)-1), id, to[id]))
 		}
 	}
 	return refused

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,21 +75,33 @@ func askReload(ctx context.Context, node *nodeClient) (reloadAnswer, error) {
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		return answer, errors.New(answer.Error)
 	default:
-		return answer, &configError{errors.New(answer.Error)}
+		return answer, &configError{fmt.Errorf("%s; the node goes on with what it had", answer.Error)}
 	}
 	return answer, nil
 }
 
 func (r reloadAnswer) summary() string {
-	var parts []string
-	if len(r.Added) > 0 {
-		parts = append(parts, "pools added: "+strings.Join(r.Added, ", "))
+	var parts, added, changed, removed []string
+	for _, pool := range r.Added {
+		if slices.Contains(r.Removed, pool) { // of other settings
+			changed = append(changed, pool)
+		} else {
+			added = append(added, pool)
+		}
 	}
-	if len(r.Removed) > 0 {
-		parts = append(parts, "pools removed: "+strings.Join(r.Removed, ", "))
+	for _, pool := range r.Removed {
+		if !slices.Contains(r.Added, pool) {
+			removed = append(removed, pool)
+		}
 	}
-	if len(r.Applied) > 0 {
-		parts = append(parts, "changed: "+strings.Join(r.Applied, ", "))
+	rest := slices.DeleteFunc(slices.Clone(r.Applied), func(section string) bool { return section == "pools" && len(changed) > 0 })
+	for _, of := range []struct {
+		what  string
+		names []string
+	}{{"pools added", added}, {"pools changed", changed}, {"pools removed", removed}, {"changed", rest}} {
+		if len(of.names) > 0 {
+			parts = append(parts, of.what+": "+strings.Join(of.names, ", "))
+		}
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "nothing changed since the node read its configuration last")

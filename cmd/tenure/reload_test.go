@@ -91,6 +91,8 @@ func TestReload(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 	require.Equal(t, []any{"p2"}, l.until("pools changed")["added"])
 	require.Eventually(t, func() bool { return refused() == "0" }, patience, tick)
+	b.rewrite(func(text string) string { return strings.Replace(text, "max_conns: 8", "max_conns: 7", 1) })
+	require.Equal(t, "pools changed: p1\n", b.ok("reload"))
 
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/-/reload", nil)
 	require.NoError(t, err)

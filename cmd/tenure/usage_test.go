@@ -232,7 +232,7 @@ FILE:6:15: error: acquire.lock.ttl is not a duration
       = write 90s, 5m, 1h30m or PT5M
 FILE:8:18: error: tenants.static.acme.pool is not under pools
       = did you mean main?
-3 problems in FILE; nothing was changed
+3 problems in FILE
 `, "FILE", bad)
 	require.Equal(t, result{exitUsage, "", want}, command(t.Context(), "", "config", "check", bad))
 	// The same faults keep every other command from doing anything.

@@ -19,6 +19,7 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 		findings = append(findings, Finding{Severity: s, Check: check, Pools: append([]string{}, where...), What: what, Why: why, Mend: mend})
 	}
 	members, versions, kinds := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	heard, silent := map[string]bool{}, time.Duration(0) // members that have missed no heartbeat in some pool; for how long the others have
 	servers, rooms := map[string][]string{}, map[string]int{}
 	numbers := map[int]string{}
 	for _, p := range pools {
@@ -27,6 +28,11 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 			versions[s.Version] = true
 			for _, k := range s.Kinds {
 				kinds[k] = true
+			}
+			if s.Unseen < s.TTL/2 {
+				heard[member] = true
+			} else {
+				silent = max(silent, s.Unseen)
 			}
 		}
 		if p.server != "" {
@@ -41,7 +47,11 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 	}
 	nodes := max(cfg.Connections.Nodes, 1)
 	if len(members) > nodes {
-		add(Warning, "configuration", nil, fmt.Sprintf("%d nodes are alive, and connections.nodes is %d: %s", len(members), nodes, some(slices.Sorted(maps.Keys(members)))),
+		alive := "are alive"
+		if len(heard) < len(members) {
+			alive += fmt.Sprintf(" or have died within the last %v", silent.Round(time.Second))
+		}
+		add(Warning, "configuration", nil, fmt.Sprintf("%d nodes %s, and connections.nodes is %d: %s", len(members), alive, nodes, some(slices.Sorted(maps.Keys(members)))),
 			"each checks by that number whether the servers have connections for all", fmt.Sprintf("connections: {nodes: %d}", len(members)))
 		nodes = len(members)
 	}

@@ -266,6 +266,9 @@ func TestNodes(t *testing.T) {
 	b.session(0, time.Hour)
 	f := b.finding("2 nodes are alive, and connections.nodes is 1")
 	require.Equal(t, "connections: {nodes: 2}", f.Mend)
+	dying := b.session(time.Minute, 90*time.Second)
+	b.finding("3 nodes are alive or have died within the last 1m")
+	b.exec("DELETE FROM tenure.node_session WHERE session_id = $1", dying)
 	require.Equal(t, doctor.Error, b.finding("has no cluster section").Severity)
 	b.cfg.Encryption.Kinds, b.cfg.Limits.Kinds = []string{"card.charge"}, map[string]acquisition.LimitConfig{"mail": {Rate: 1}, "mial": {Rate: 1}}
 	b.exec("UPDATE tenure.node_session SET kinds = '{mail}'")

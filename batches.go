@@ -150,7 +150,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, b Batch) (_ Enqueued, err err
 func (c *Client) insertBatch(ctx context.Context, span producing, tenant tenancy.Tenant, pool *routing.Pool, b Batch) (added, error) {
 	then, err := c.buildJob(ctx, tenant, b.Then, append(slices.Clip(b.Options), AsBatch()))
 	if err != nil {
-		return added{}, sayWhich(err, "the completion job")
+		return added{}, sayWhich(err, b.Then, "the completion job")
 	}
 	out := added{hint: notify.Hint{Pool: pool.Name}}
 	out.hint.AddJob(&then, 0)
@@ -160,7 +160,7 @@ func (c *Client) insertBatch(ctx context.Context, span producing, tenant tenancy
 			return added{}, &job.InputError{Err: fmt.Errorf("job %d: it is tenant %q's, and the batch is not: leave its tenant out", i, e.Tenant)}
 		}
 		if jobs[i], err = c.buildJob(ctx, tenant, e.Args, e.Options); err != nil {
-			return added{}, sayWhich(err, "job %d, kind %s", i, e.Args.Kind())
+			return added{}, sayWhich(err, e.Args, "job %d", i)
 		}
 		if l := jobs[i].Links; l != nil && l.In != 0 {
 			return added{}, &job.InputError{Err: fmt.Errorf("job %d, kind %s: it is in this batch, and InBatch adds it to another: leave that out", i, e.Args.Kind())}

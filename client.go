@@ -162,6 +162,9 @@ type pendingKey struct{}
 // transactions, and none came free for five seconds, as when such handlers call InTx with a context
 // that is not made from theirs. In these cases fn was not called; it is called once at most.
 func (c *Client) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	if fn == nil {
+		return &job.InputError{Err: errors.New("InTx: the function is nil: pass what is to be done in the transaction")}
+	}
 	if execution.HasTx(ctx) {
 		return &job.InputError{Err: ErrInTx}
 	}

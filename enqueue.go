@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -38,7 +39,11 @@ type Enqueued struct {
 // client starts it waits, within ctx and for 30 s at most, until the tenant's pool has
 // been tried; see also [ErrPoolDown].
 func (c *Client) Enqueue(ctx context.Context, args job.Args, opts ...Option) (Enqueued, error) {
-	ctx, span := c.beginEnqueue(ctx, args.Kind())
+	kind, err := kindOf(args)
+	if err != nil {
+		return Enqueued{}, fmt.Errorf("enqueue: %w", err)
+	}
+	ctx, span := c.beginEnqueue(ctx, kind)
 	out, err := c.enqueue(ctx, span, args, opts)
 	span.end(err)
 	return out, err
@@ -73,6 +78,9 @@ func (c *Client) enqueue(ctx context.Context, span producing, args job.Args, opt
 // for the tenant any more, as its data is being copied: roll it back. As only the caller sees
 // tx commit, the job may start some milliseconds later than with Enqueue or InTx.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, opts ...Option) (Enqueued, error) {
+	if tx == nil {
+		return Enqueued{}, errNilTx
+	}
 	if !execution.IsTenantTx(tx) { // else it was seen when it began whether the tenant's data may be written
 		opts = append(slices.Clip(opts), withData)
 	}
@@ -104,6 +112,9 @@ func (c *Client) hintTx(ctx context.Context, hint notify.Hint) {
 // EnqueueSQLTx is [Client.EnqueueTx] for a transaction of database/sql, whose driver may be
 // pgx' or any other whose placeholders are $1, $2, ….
 func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, opts ...Option) (Enqueued, error) {
+	if tx == nil {
+		return Enqueued{}, errNilTx
+	}
 	opts = append(slices.Clip(opts), withData)
 	out, err := c.enqueueTx(ctx, store.OnSQLTx(tx), func() string { return "another database" }, args, opts)
 	if err != nil {
@@ -119,6 +130,9 @@ func (c *Client) EnqueueSQLTx(ctx context.Context, tx *sql.Tx, args job.Args, op
 func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) (_ []Enqueued, err error) {
 	ctx, span := c.beginEnqueue(ctx, "many")
 	defer func() { span.end(err) }()
+	if tx == nil {
+		return nil, errNilTx
+	}
 	if !execution.IsTenantTx(tx) {
 		entries = slices.Clone(entries)
 		for i := range entries {
@@ -189,7 +203,11 @@ func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []E
 
 // enqueueTx adds a job by row in a transaction of the caller's on a database of this name.
 func (c *Client) enqueueTx(ctx context.Context, row store.QueryRow, database func() string, args job.Args, opts []Option) (_ added, err error) {
-	ctx, span := c.beginEnqueue(ctx, args.Kind())
+	kind, err := kindOf(args)
+	if err != nil {
+		return added{}, fmt.Errorf("enqueue: %w", err)
+	}
+	ctx, span := c.beginEnqueue(ctx, kind)
 	defer func() { span.end(err) }()
 	tenant, pool, err := c.proc.ContextTenant(ctx)
 	if err != nil {
@@ -456,7 +474,7 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry, places []int)
 		}
 		j, err := c.buildJob(ctx, p.tenant, e.Args, e.Options)
 		if err != nil {
-			faults = append(faults, sayWhich(err, "entry %d, kind %s", i, e.Args.Kind()))
+			faults = append(faults, sayWhich(err, e.Args, "entry %d", i))
 			continue
 		}
 		b := out[p.pool]
@@ -498,9 +516,27 @@ func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.A
 	return j, err
 }
 
+// errNilTx is for a transaction that is nil.
+var errNilTx error = &job.InputError{Err: errors.New("the transaction is nil: pass the tx that Begin, InTx or the handler gave")}
+
+// kindOf is the kind of a job's arguments, unless they are none.
+func kindOf(args job.Args) (string, error) {
+	if args == nil {
+		return "", &job.InputError{Err: errors.New("the job's arguments are nil: pass a value of the type that its handler takes")}
+	}
+	if v := reflect.ValueOf(args); v.Kind() == reflect.Pointer && v.IsNil() {
+		return "", &job.InputError{Err: fmt.Errorf("the job's arguments are a nil %T: pass what it is to point to", args)}
+	}
+	return args.Kind(), nil
+}
+
 // sayWhich adds to an error of buildJob which of several jobs it is about, also for those who see an InputError only.
-func sayWhich(err error, which string, args ...any) error {
-	err = fmt.Errorf("%s: %w", fmt.Sprintf(which, args...), err)
+func sayWhich(err error, args job.Args, which string, values ...any) error {
+	which = fmt.Sprintf(which, values...)
+	if kind, none := kindOf(args); none == nil {
+		which += ", kind " + kind
+	}
+	err = fmt.Errorf("%s: %w", which, err)
 	if errors.As(err, new(*job.InputError)) {
 		return &job.InputError{Err: err}
 	}

@@ -175,6 +175,9 @@ func buildVersion() string {
 // New returns a node that runs the registry's handlers. It checks the
 // configuration and freezes the registry; it starts no goroutine and opens nothing.
 func New(cfg config.Config, registry *job.Registry, opts ...NodeOption) (*Node, error) {
+	if registry == nil {
+		return nil, errors.New("the registry is nil: pass one made with job.NewRegistry, empty if the node has no handlers")
+	}
 	s := nodeOptions(append([]NodeOption{logWarnings}, opts...))
 	var n *Node
 	app := fx.New(core, fx.Supply(cfg, registry, s.log, s), fx.Populate(&n), fx.NopLogger,

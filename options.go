@@ -283,12 +283,18 @@ func withData(e *enqueue) error {
 }
 
 func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
-	kind := args.Kind()
+	kind, err := kindOf(args)
+	if err != nil {
+		return store.NewJob{}, err
+	}
 	if err := job.ValidateKind("kind", kind); err != nil {
 		return store.NewJob{}, err
 	}
 	e := enqueue{job: store.NewJob{Tenant: string(tenant.ID), Kind: kind}}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return store.NewJob{}, fmt.Errorf("option %d is nil: leave it out", i)
+		}
 		if err := o(&e); err != nil {
 			return store.NewJob{}, err
 		}
@@ -299,7 +305,6 @@ func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts
 	if _, known := registry.Find(kind); !known && registry != nil && !e.elsewhere && !e.job.External {
 		return store.NewJob{}, fmt.Errorf("%w: register a handler before New, or pass tenure.Elsewhere() if another node has one", ErrUnknownKind)
 	}
-	var err error
 	if e.job.Payload, err = job.Encode(args); err != nil {
 		return store.NewJob{}, err
 	}

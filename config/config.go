@@ -98,6 +98,10 @@ func (c Config) Routing() routing.Config {
 // [Parse] would find in a file of the same content, as an [*Error] without places.
 func (c Config) Validate() error {
 	e := &Error{}
+	if c.Execution == (execution.Config{}) { // what else is wrong follows from that
+		e.add(Fault{What: "this Config was not made from config.Default(), so that its times and sizes are 0", Fix: "start from config.Default(), and change what is to be different"})
+		return e
+	}
 	for _, f := range c.faults() {
 		e.add(Fault{Path: f.Path, What: f.What, Fix: f.Fix})
 	}

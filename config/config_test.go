@@ -94,6 +94,14 @@ func TestMinimal(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(Minimal, "\n"), 6)
 }
 
+// A program that forgets the defaults is told that, and not what follows from it.
+func TestValidateWithoutDefaults(t *testing.T) {
+	t.Parallel()
+	err := Config{Pools: map[string]routing.PoolConfig{"main": {DSN: "host=h"}}}.Validate()
+	require.ErrorContains(t, err, "start from config.Default()")
+	require.ErrorContains(t, err, "1 problem in the configuration")
+}
+
 // A program that builds its Config sees the same faults, by path.
 func TestValidate(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ package web
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -91,6 +92,9 @@ func (s served) Reloaded(cfg config.Config) {
 // own. Requests come with their whole path, the prefix included. An error says what is wrong with
 // the settings.
 func Handler(client *tenure.Client, s Settings) (*Site, error) {
+	if client == nil {
+		return nil, errors.New("web.Handler: the client is nil: pass a node's, or one made with tenure.NewClient")
+	}
 	log := s.Logger
 	if log == nil {
 		log = zap.NewNop()

@@ -56,6 +56,8 @@ func TestHandlerAsksWhoCalls(t *testing.T) {
 			require.Equal(t, c.status, w.Code)
 		})
 	}
+	_, err := Handler(nil, Settings{})
+	require.ErrorContains(t, err, "tenure.NewClient")
 }
 
 // A link in a chat opens in a browser that has never been here: somebody shows a token on a page that looks like one, is led

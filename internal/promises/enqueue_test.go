@@ -111,6 +111,40 @@ func TestEnqueueRefuses(t *testing.T) {
 	}
 }
 
+// What was left out is said instead of a panic.
+func TestEnqueueRefusesNil(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	c := b.client(b.cfg)
+	ctx := tenancy.For(t.Context(), "t1")
+	entries := []tenure.Entry{{Args: plain{}}, {}}
+	for says, call := range map[string]func() error{
+		"entry 1: the job's arguments are nil":                        func() error { _, err := c.EnqueueMany(ctx, entries); return err },
+		"enqueue: the job's arguments are nil":                        func() error { _, err := c.Enqueue(ctx, nil); return err },
+		"enqueue: the job's arguments are a nil *promises_test.plain": func() error { _, err := c.Enqueue(ctx, (*plain)(nil)); return err },
+		"option 1 is nil": func() error { _, err := c.Enqueue(ctx, plain{}, tenure.Priority(1), nil); return err },
+		"the completion job: the job's arguments are nil": func() error { _, err := c.EnqueueBatch(ctx, tenure.Batch{Jobs: entries[:1]}); return err },
+		"job 1: the job's arguments are nil":              func() error { _, err := c.EnqueueBatch(ctx, tenure.Batch{Then: plain{}, Jobs: entries}); return err },
+		"InTx: the function is nil":                       func() error { return c.InTx(ctx, nil) },
+		"the transaction is nil: pass":                    func() error { _, err := c.EnqueueTx(ctx, nil, plain{}); return err },
+		"the transaction is nil: pass the tx that Begin":  func() error { _, err := c.EnqueueManyTx(ctx, nil, entries); return err },
+		"the transaction is nil":                          func() error { _, err := c.EnqueueSQLTx(ctx, nil, plain{}); return err },
+		"nil: pass a value of the type": func() error {
+			return c.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+				_, err := c.EnqueueTx(ctx, tx, nil)
+				return err
+			})
+		},
+	} {
+		var input *job.InputError
+		err := call()
+		require.ErrorAs(t, err, &input, says)
+		require.ErrorContains(t, err, says)
+	}
+	_, err := tenure.New(b.cfg, nil)
+	require.ErrorContains(t, err, "job.NewRegistry")
+}
+
 // A job can only be added in a transaction on its tenant's database that has not failed.
 func TestEnqueueTxRefuses(t *testing.T) {
 	t.Parallel()

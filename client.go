@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,6 +41,7 @@ type Client struct {
 	registerer prometheus.Registerer // where the metrics of a process that runs no jobs are; nil: nowhere
 
 	reloader *reloader      // of a process that runs no jobs; nil: the client is its node's, which starts, stops and reloads it
+	started  atomic.Bool    // Start was called
 	leaving  sync.WaitGroup // pools that were taken out of the configuration
 }
 
@@ -95,6 +97,9 @@ func ClientFrom(ctx context.Context) *Client {
 func (c *Client) Start(ctx context.Context) error {
 	if c.reloader == nil {
 		return nil
+	}
+	if c.started.Swap(true) || c.proc.Router.Stopped() {
+		return errors.New("the client was started or stopped before: make another one with NewClient")
 	}
 	if err := c.proc.Router.Start(ctx); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +49,7 @@ type Node struct {
 	announcing   sync.Mutex // held while others are told of the kinds
 
 	app      *fx.App                  // of a node made by New; nil: the node belongs to somebody else's app
+	begun    atomic.Bool              // Start was called
 	started  func()                   // called by Run; nil: nothing is
 	onReload []func(config.Config)    // called by Reload
 	beside   func(*Node) http.Handler // what Run serves beside the node's own; nil: nothing
@@ -221,6 +223,9 @@ var errOfFx = errors.New("this node belongs to an fx application, which starts a
 func (n *Node) Start(ctx context.Context) error {
 	if n.app == nil {
 		return errOfFx
+	}
+	if n.begun.Swap(true) {
+		return errors.New("the node was started before: make another one with New")
 	}
 	return n.app.Start(ctx)
 }

@@ -47,7 +47,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	cfg = cfg.WithDefaults()
 	r.change.Lock()
 	defer r.change.Unlock()
-	if r.ended || r.run == nil {
+	if r.ended.Load() || r.run == nil {
 		return Change{}, errors.New("routing does not run")
 	}
 	old := r.routes.Load()

@@ -165,7 +165,16 @@ func (p *Pool) Operate(ctx context.Context, fn func(*pgxpool.Conn) error) error 
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another call of an operator: %w", context.Cause(ctx))
 	}
+	if p.isClosed() {
+		return NamePool(p.Name, errClosed)
+	}
 	return p.Blame(p.Jobs().AcquireFunc(ctx, fn))
+}
+
+func (p *Pool) isClosed() bool {
+	p.conns.mu.Lock()
+	defer p.conns.mu.Unlock()
+	return p.conns.closed
 }
 
 func (p *Pool) makeOnce(db **pgxpool.Pool, config func() *pgxpool.Config) *pgxpool.Pool {
@@ -280,7 +289,7 @@ func (p *Pool) ConnectLock(ctx context.Context) (*pgx.Conn, error) {
 	return c, nil
 }
 
-var errClosed = errors.New("it was taken out of the configuration, or the node stops")
+var errClosed = errors.New("it was taken out of the configuration, or the node or client is stopped")
 
 // spareFor is how long a connection is kept for the lock once the pool is in service, which
 // may be when all others were looked at.

@@ -45,7 +45,7 @@ type Router struct {
 
 	change  sync.Mutex         // held by Apply, Close and, for a moment, Stop
 	retired map[*Pool]struct{} // guarded by change; out of the routes, and not closed yet
-	ended   bool               // guarded by change
+	ended   atomic.Bool        // set with change held
 }
 
 // tasks are goroutines that are waited for.
@@ -172,6 +172,9 @@ func (r *Router) Start(ctx context.Context) error {
 // Started tells whether Start was called: before, no pool is on its way into service, and Resolve waits in vain.
 func (r *Router) Started() bool { return r.started.Load() }
 
+// Stopped tells whether Stop was called: the pools are closed, or about to be.
+func (r *Router) Stopped() bool { return r.ended.Load() }
+
 // Stop closes every connection and waits for those that are in use. When ctx ends
 // first, they are closed as they are given back.
 func (r *Router) Stop(ctx context.Context) error {
@@ -180,7 +183,7 @@ func (r *Router) Stop(ctx context.Context) error {
 			r.cancel()
 		}
 		r.change.Lock()
-		r.ended = true
+		r.ended.Store(true)
 		pools := append(r.Pools(), slices.Collect(maps.Keys(r.retired))...)
 		r.change.Unlock()
 		go func() {

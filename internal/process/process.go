@@ -138,11 +138,27 @@ func (c *Process) ResolveTenant(ctx context.Context, id tenancy.ID) (tenancy.Ten
 	if err := id.Validate(); err != nil {
 		return tenancy.Tenant{}, nil, &job.InputError{Err: err}
 	}
+	if err := c.checkRuns(); err != nil {
+		return tenancy.Tenant{}, nil, err
+	}
 	tenant, pool, err := c.Router.Resolve(ctx, id)
 	if err == nil { // the call that uses the pool says what is wrong with it
 		_ = pool.Available(ctx)
 	}
 	return tenant, pool, err
+}
+
+// checkRuns is an error once the process is stopped, and before a client is started. A node's is used while that is wired, too.
+func (c *Process) checkRuns() error {
+	switch {
+	case c.Router.Stopped() && c.Cluster.Self().Role == membership.RoleClient:
+		return errors.New("the client is stopped")
+	case c.Router.Stopped():
+		return errors.New("the node is stopped")
+	case !c.Router.Started() && c.Cluster.Self().Role == membership.RoleClient:
+		return errors.New("the client is not started: call Start")
+	}
+	return nil
 }
 
 // FindPool returns the pool of this name, or ErrUnknownPool.

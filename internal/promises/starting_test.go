@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -87,4 +88,41 @@ func TestEnqueueDoesNotWaitForEver(t *testing.T) {
 	_, err = c.Enqueue(bounded, plain{1})
 	require.ErrorIs(t, err, tenure.ErrPoolDown)
 	require.NoError(t, bounded.Err())
+}
+
+// Who calls before the start, after the stop, or starts twice, is told that.
+func TestStartedOnceAndStopped(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	ctx := tenancy.For(t.Context(), "t1")
+	c, err := tenure.NewClient(b.cfg)
+	require.NoError(t, err)
+	n, err := tenure.New(b.cfg, b.registry(nil), tenure.WithLogger(b.log.logger("test")))
+	require.NoError(t, err)
+	calls := func(c *tenure.Client) error {
+		_, err := c.Enqueue(ctx, plain{1})
+		_, many := c.EnqueueMany(ctx, []tenure.Entry{{Args: plain{1}}})
+		in := c.InTx(ctx, func(context.Context, pgx.Tx) error { return nil })
+		require.ErrorContains(t, many, err.Error()[len("enqueue plain: "):])
+		require.ErrorContains(t, in, err.Error()[len("enqueue plain: "):])
+		return err
+	}
+	require.EqualError(t, calls(c), "enqueue plain: the client is not started: call Start")
+	for name, life := range map[string]struct {
+		part interface {
+			Start(context.Context) error
+			Stop(context.Context) error
+		}
+		client *tenure.Client
+	}{"client": {c, c}, "node": {n, n.Client()}} {
+		require.NoError(t, life.part.Start(t.Context()))
+		require.ErrorContains(t, life.part.Start(t.Context()), "the "+name+" was started")
+		_, err := life.client.Enqueue(ctx, plain{1})
+		require.NoError(t, err)
+		require.NoError(t, life.part.Stop(t.Context()))
+		require.EqualError(t, calls(life.client), "enqueue plain: the "+name+" is stopped")
+		_, err = life.client.Operator().Jobs().List(t.Context(), operate.JobFilter{})
+		require.ErrorContains(t, err, "or the node or client is stopped")
+		require.ErrorContains(t, life.part.Start(t.Context()), "make another one with New")
+	}
 }

@@ -41,8 +41,9 @@ var (
 	// ErrTenantShare is returned by [Client.InTx] while its tenant has its share of the pool's connections, as
 	// execution.tenant_share says, in transactions that go on.
 	ErrTenantShare = tenancy.ErrShareInUse
-	// ErrPoolDown is returned while a pool's database cannot be used: by a node's client
-	// also at once, without another try, while the node has not reached it for a while.
+	// ErrPoolDown is returned while a pool's database does not answer: by a node's client
+	// also at once, without another try, while the node has not reached it for a while. It can be tried again
+	// later. A pool that somebody has to mend first is [Refused] instead.
 	ErrPoolDown = routing.ErrPoolDown
 )
 
@@ -50,7 +51,7 @@ var (
 // is wrong, so that trying again unchanged is of no use: an unknown tenant or kind,
 // arguments or options that cannot be, a transaction on another database, a pool
 // that is not migrated, a standby, or the same as another, a tenant's place
-// that cannot be used, an address that cannot be listened on. Of these a [job.InputError] can be shown to
+// that cannot be used, a job to start after or a batch that is not there, an address that cannot be listened on. Of these a [job.InputError] can be shown to
 // anybody.
 func Refused(err error) bool {
 	var pool *store.PoolError
@@ -58,7 +59,8 @@ func Refused(err error) bool {
 	var route *routing.RouteError
 	var socket *net.OpError
 	var move *tenantmove.RefusedError
-	return errors.As(err, &pool) || errors.As(err, &input) || errors.As(err, &move) || errors.As(err, &route) || errors.Is(err, ErrUnknownTenant) ||
+	var link *job.LinkError
+	return errors.As(err, &pool) && !errors.Is(err, ErrPoolDown) || errors.As(err, &link) || store.NoPlace(err) || errors.As(err, &input) || errors.As(err, &move) || errors.As(err, &route) || errors.Is(err, ErrUnknownTenant) ||
 		errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrWrongPool) || errors.Is(err, ErrNotAllowed) || errors.Is(err, tenancy.ErrNoTenant) ||
 		errors.Is(err, routing.ErrInUse) || errors.Is(err, routing.ErrHasJobs) ||
 		errors.As(err, &socket) && socket.Op == "listen"
@@ -74,7 +76,7 @@ func DownPool(err error) (pool string, down bool) {
 	} else if errors.As(err, &unfit) {
 		pool = unfit.Pool
 	}
-	return pool, errors.Is(err, ErrPoolDown) || pool != "" && store.IsGone(err)
+	return pool, routing.OutOfService(err) || pool != "" && store.IsGone(err)
 }
 
 // FailedPools returns the names of the pools that err, which may be joined of many, is about, in their order.

@@ -78,7 +78,7 @@ func (b *Breaker) noteVerified(why error) {
 		b.refused, b.unfit = nil, nil
 		return
 	}
-	b.refused = fmt.Errorf("%w: %w", ErrPoolDown, why)
+	b.refused = outage(why)
 	if isPermanent(why) { // if it does not answer the next time, it is not known to be mended
 		b.unfit = b.refused
 	}
@@ -86,7 +86,7 @@ func (b *Breaker) noteVerified(why error) {
 
 // denial is that a server does not let a pool's user in any more.
 type denial struct {
-	why     error           // with ErrPoolDown; nil: it does
+	why     error           // an outage; nil: it does
 	way     *pgx.ConnConfig // by which it was tried
 	watched bool            // somebody looks whether that is over
 }
@@ -178,7 +178,7 @@ func spoke(err error) bool {
 	return errors.As(err, &pg) && !strings.HasPrefix(pg.Code, "57P0") // it shuts down, or starts
 }
 
-// Outage is why the pool's database cannot be used now, as an error with ErrPoolDown;
+// Outage is why the pool's database cannot be used now, as an error of which OutOfService is true;
 // nil: as far as this node knows it can, be it that it has only just answered again. Ask it
 // before waiting for the database on somebody else's behalf: the database is tried again and
 // again anyway, so one more try would only keep the caller waiting.

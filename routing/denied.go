@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -44,7 +43,7 @@ func (connects) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 func (c connects) note(why error) {
 	p := c.pool
 	if why != nil {
-		why = fmt.Errorf("%w: %w", ErrPoolDown, why)
+		why = outage(why)
 	}
 	changed, first := p.noteDenied(c.dsn, why)
 	switch {

@@ -96,7 +96,8 @@ func TestAPoolInServiceIsRefused(t *testing.T) {
 			for range 3 {
 				require.Error(t, connect(t.Context(), p))
 			}
-			require.ErrorIs(t, p.Unfit(), routing.ErrPoolDown)
+			require.NotErrorIs(t, p.Unfit(), routing.ErrPoolDown, "trying again is of no use")
+			require.True(t, routing.OutOfService(p.Unfit()))
 			require.ErrorContains(t, p.Unfit(), why)
 			require.ErrorContains(t, p.Outage(), why)
 			require.True(t, p.IsDown())

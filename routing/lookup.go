@@ -111,7 +111,7 @@ func (l *lookupTable) askAndRemember(ctx context.Context, id tenancy.ID) (tenanc
 	defer l.mu.Unlock()
 	switch {
 	case ctx.Err() != nil && time.Since(began) < lookUpSlow: // the caller's doing
-	case isAnswer(err), errors.As(err, &pg), errors.Is(err, ErrPoolDown): // nobody had to wait for it
+	case isAnswer(err), errors.As(err, &pg), OutOfService(err): // nobody had to wait for it
 		l.failure = nil
 	default:
 		l.failure, l.retryAt = err, time.Now().Add(lookUpRest)

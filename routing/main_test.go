@@ -98,7 +98,7 @@ func requireDown(t testing.TB, p *routing.Pool, why string) {
 	default:
 	}
 	n, err := p.Number()
-	require.ErrorIs(t, err, routing.ErrPoolDown)
+	require.True(t, routing.OutOfService(err), err)
 	require.ErrorContains(t, err, why)
 	require.Zero(t, n)
 }

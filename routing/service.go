@@ -3,15 +3,31 @@ package routing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/timeline"
 )
 
-// ErrPoolDown is returned while a pool's database cannot be used; the error
-// around it says why.
+// ErrPoolDown is returned while a pool's database does not answer, or has not been reached yet; the error
+// around it says why. While somebody has to mend something, the error has a *store.PoolError instead.
 var ErrPoolDown = errors.New("pool is down")
+
+// errUnfit is ErrPoolDown where trying again is of no use.
+var errUnfit = errors.New("pool is down")
+
+// OutOfService tells whether err says that a pool's database cannot be used, be it that it is down or that
+// somebody has to mend something.
+func OutOfService(err error) bool { return errors.Is(err, ErrPoolDown) || errors.Is(err, errUnfit) }
+
+// outage is why a pool is out of service.
+func outage(why error) error {
+	if isPermanent(why) {
+		return fmt.Errorf("%w: %w", errUnfit, why)
+	}
+	return fmt.Errorf("%w: %w", ErrPoolDown, why)
+}
 
 // service is a pool's way into service and out of it, and what its database says of itself.
 // Safe for concurrent use.
@@ -60,7 +76,7 @@ func (s *service) Available(ctx context.Context) error {
 	return s.Outage()
 }
 
-// Number is the pool's number in its ledger, or an error with ErrPoolDown while
+// Number is the pool's number in its ledger, or an error of which OutOfService is true while
 // the database has never been reached or cannot be used. See also [Pool.Outage].
 func (s *service) Number() (int, error) {
 	if err := s.refusal(); err != nil {

@@ -159,6 +159,10 @@ func TestBatches(t *testing.T) {
 	_, err = c.Enqueue(ctx, plain{1}, tenure.InBatch(inner.ID))
 	require.ErrorIs(t, err, tenure.ErrNotFound)
 	require.ErrorContains(t, err, "not the completion job of an open batch")
+	require.True(t, tenure.Refused(err))
+	_, err = c.Enqueue(ctx, plain{1}, tenure.After(12345))
+	require.ErrorIs(t, err, tenure.ErrNotFound)
+	require.True(t, tenure.Refused(err))
 	b.eventually(0, "p1", allJobs)
 	require.Empty(t, told)
 }

@@ -50,6 +50,12 @@ func TestWhatATenantLacksIsNotCharged(t *testing.T) {
 		_, err := c.Enqueue(tenancy.For(t.Context(), id), write{}, tenure.MaxAttempts(1))
 		require.NoError(t, err)
 	}
+	err := c.InTx(tenancy.For(t.Context(), "noschema"), func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SELECT 1")
+		return err
+	})
+	require.ErrorContains(t, err, "CREATE SCHEMA")
+	require.True(t, tenure.Refused(err))
 	own := []string{"TN002", "22023", "42501"}
 	for _, code := range own {
 		_, err := c.Enqueue(tenancy.For(t.Context(), "t1"), amiss{code}, tenure.MaxAttempts(1))

@@ -268,7 +268,7 @@ func TestAPoolsDSNChanges(t *testing.T) {
 	elsewhere.SetRule(nil)
 	require.Eventually(t, func() bool {
 		_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
-		return errors.Is(err, tenure.ErrPoolDown) && strings.Contains(err.Error(), `the database says that it is pool "p2"`)
+		return tenure.Refused(err) && !errors.Is(err, tenure.ErrPoolDown) && strings.Contains(err.Error(), `the database says that it is pool "p2"`)
 	}, patience, 20*time.Millisecond)
 	require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.node_session"))
 	require.NoError(t, n.reload(second), "and back")

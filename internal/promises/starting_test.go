@@ -69,7 +69,8 @@ func TestEnqueueWhileTheNodeStarts(t *testing.T) {
 // Nobody waits longer than they are willing to, nor for a database that does not answer.
 func TestEnqueueDoesNotWaitForEver(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t, 1, 1)
+	b := newTestbed(t, 2, 1)
+	b.exec("p2", "ALTER SCHEMA tenure RENAME TO hidden")
 	n, err := tenure.New(b.cfg, b.registry(nil))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(tenancy.For(t.Context(), "t1"), 20*time.Millisecond)
@@ -87,6 +88,14 @@ func TestEnqueueDoesNotWaitForEver(t *testing.T) {
 	defer cancel()
 	_, err = c.Enqueue(bounded, plain{1})
 	require.ErrorIs(t, err, tenure.ErrPoolDown)
+	require.False(t, tenure.Refused(err))
+	_, err = c.Enqueue(tenancy.For(bounded, "t2"), plain{1})
+	require.ErrorContains(t, err, "tenure migrate --pool p2")
+	require.NotErrorIs(t, err, tenure.ErrPoolDown)
+	require.True(t, tenure.Refused(err))
+	pool, down := tenure.DownPool(err)
+	require.True(t, down)
+	require.Equal(t, "p2", pool)
 	require.NoError(t, bounded.Err())
 }
 

@@ -61,6 +61,7 @@ var errKeyContended = errors.New("the unique key was taken by a transaction that
 // The SQLSTATEs that mean something to Tenure.
 const (
 	codeClaimLost       = "TN001" // tenure.require_claim
+	codeNoPlace         = "TN002" // tenure.begin_tenant
 	codeUndefinedTable  = "42P01"
 	codeUndefinedSchema = "3F000"
 	codeUndefinedFunc   = "42883"
@@ -184,6 +185,9 @@ func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", d.Millise
 
 // IsAborted tells whether err says that the transaction had failed before.
 func IsAborted(err error) bool { return hasCode(err, codeAborted) }
+
+// NoPlace tells whether err says that the tenant has no such schema in the pool, or that its role may not use it.
+func NoPlace(err error) bool { return hasCode(err, codeNoPlace) }
 
 // NoConnectionLeft tells whether err says that the server let nobody in for want of a
 // connection.

@@ -115,7 +115,7 @@ func (v *visit) reasonOf(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "it did not answer in time"
-	case errors.Is(err, tenure.ErrPoolDown):
+	case errors.Is(err, tenure.ErrPoolDown), tenure.Refused(err):
 		return "the node's log and tenure doctor say why"
 	}
 	v.quiet.Warn("not everything was answered", zap.Error(err))

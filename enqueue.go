@@ -249,7 +249,7 @@ func (c *Client) learnRole(ctx context.Context, t tenancy.Tenant, pool *routing.
 	case err != nil:
 		return false, fmt.Errorf("%w, as far as the ledger knows: %w", ErrNotAllowed, err)
 	case news == 0:
-		return false, fmt.Errorf("%w: its own is %s, and this transaction's has not the rights of that", ErrNotAllowed, t.Role)
+		return false, fmt.Errorf("%w: its own is %s, and this transaction's has not the rights of that: begin one with Client.InTx for tenant %q, or under role %[2]s", ErrNotAllowed, t.Role, t.ID)
 	}
 	return true, nil
 }

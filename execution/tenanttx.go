@@ -21,10 +21,10 @@ import (
 
 // ErrTxRevoked is returned by a transaction handle that was used after its
 // handler had returned.
-var ErrTxRevoked = errors.New("this transaction belonged to a job that has ended")
+var ErrTxRevoked = errors.New("this transaction belonged to a function that has returned: use it within that only")
 
 // errNotYours is returned to a handler that ends the job's transaction itself.
-var errNotYours = errors.New("the job's transaction is committed together with the job: return nil to commit, an error to roll back")
+var errNotYours = errors.New("this transaction is not the function's to end: return nil to commit, an error to roll back")
 
 // errLate is returned when a transaction was opened too late for its job to start: the
 // claim may have been lost meanwhile, or the worker was needed for other pools.

@@ -123,8 +123,9 @@ func WithHandler(f func(*Node) http.Handler) NodeOption {
 	return func(s *nodeSettings) { s.handler = f }
 }
 
-// WithKinds lets a client that runs no jobs know the kinds and default queues of
-// the nodes: it then refuses unknown kinds, as a node's own client does. The
+// WithKinds lets a client that runs no jobs know the kinds of the nodes, with their default
+// queues and exclusive keys: it then refuses unknown kinds, as a node's own client does. Without it jobs of a kind
+// with [job.ExclusiveBy] get no key, so that several of them run at a time. The
 // handlers are not called. A Node ignores it.
 func WithKinds(r *job.Registry) NodeOption { return func(s *nodeSettings) { s.registry = r } }
 

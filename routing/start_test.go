@@ -59,7 +59,7 @@ func TestStart_refuses(t *testing.T) {
 	}{
 		"not migrated": {
 			func(t *testing.T) string { return pgtest.Database(t) },
-			"has no ledger: run: tenure migrate --pool main",
+			"has no ledger: run: tenure migrate --pool main; if the pool had jobs, restore it first, as they and its number are gone",
 		},
 		"a newer schema": {
 			ledger("INSERT INTO tenure.migration (version_id, is_applied) VALUES (9999, true); UPDATE tenure.pool SET oldest_program = 9999"),
@@ -206,7 +206,7 @@ func TestStart_keepsOutWhatCannotBeUsed(t *testing.T) {
 				exec(t, dsn, "ALTER SCHEMA tenure RENAME TO hidden")
 				return dsn
 			},
-			"pool bad: has no ledger: run: tenure migrate --pool bad",
+			"pool bad: has no ledger: run: tenure migrate --pool bad; if the pool had jobs, restore it first, as they and its number are gone",
 			func(t *testing.T, dsn string) { exec(t, dsn, "ALTER SCHEMA hidden RENAME TO tenure") },
 		},
 		"an older ledger": {

@@ -16,7 +16,7 @@ func TestDoctor(t *testing.T) {
 	r := b.fails(exitFailed, "doctor", "--within", "1m")
 	require.Contains(t, r.out, "ERROR  p2: connections: its database cannot be reached")
 	require.Contains(t, r.out, "ERROR  p3: ledger: has no ledger")
-	require.Contains(t, r.out, "  mend: run: tenure migrate --pool p3\n")
+	require.Contains(t, r.out, "  mend: run: tenure migrate --pool p3; if the pool had jobs, restore it first, as they and its number are gone\n")
 	require.Contains(t, r.out, "1 pool was examined, and not, or not wholly: p2, p3\n")
 	require.Contains(t, r.errors, "there is something to mend")
 	var e operate.Examination

@@ -266,8 +266,8 @@ func TestServeUnmigrated(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1?", "p2?")
 	r := b.fails(exitUsage, "serve")
-	require.Contains(t, r.errors, "pool p1: has no ledger: run: tenure migrate --pool p1\n")
-	require.Contains(t, r.errors, "pool p2: has no ledger: run: tenure migrate --pool p2\n")
+	require.Contains(t, r.errors, "pool p1: has no ledger: run: tenure migrate --pool p1; if the pool had jobs, restore it first, as they and its number are gone\n")
+	require.Contains(t, r.errors, "pool p2: has no ledger: run: tenure migrate --pool p2; if the pool had jobs, restore it first, as they and its number are gone\n")
 }
 
 // A pool that cannot be used does not keep the others from being worked on, and says so
@@ -282,17 +282,17 @@ func TestServePoolOutOfService(t *testing.T) {
 	enqueue := []string{"enqueue", "sql.exec", `{"sql": "INSERT INTO v VALUES (1)"}`, "--tenant"}
 	r := b.run(append(enqueue, "P1")...)
 	require.Zero(t, r.code, r.errors)
-	require.Contains(t, r.errors, "tenure: note: pool is down: pool p2: has no ledger: run: tenure migrate --pool p2\n")
+	require.Contains(t, r.errors, "tenure: note: pool is down: pool p2: has no ledger: run: tenure migrate --pool p2; if the pool had jobs, restore it first, as they and its number are gone\n")
 	require.Eventually(t, func() bool {
 		return strings.Contains(b.run("jobs", "list", "--state", "done").out, strings.TrimSpace(r.out))
 	}, patience, tick)
 
 	r = b.fails(exitUsage, append(enqueue, "P2")...)
-	require.Equal(t, "tenure: enqueue sql.exec: pool is down: pool p2: has no ledger: run: tenure migrate --pool p2\n", r.errors)
+	require.Equal(t, "tenure: enqueue sql.exec: pool is down: pool p2: has no ledger: run: tenure migrate --pool p2; if the pool had jobs, restore it first, as they and its number are gone\n", r.errors)
 	r = b.run("pools", "list")
 	require.Regexp(t, `(?m)^p1 +up +test .*\np2 +out of service +- `, r.out)
-	require.Equal(t, 1, strings.Count(r.errors, "run: tenure migrate --pool p2\n"), r.errors)
-	require.Contains(t, b.run("pools", "list", "-o", "json").out, `"reason": "pool is down: pool p2: has no ledger: run: tenure migrate --pool p2"`)
+	require.Equal(t, 1, strings.Count(r.errors, "run: tenure migrate --pool p2;"), r.errors)
+	require.Contains(t, b.run("pools", "list", "-o", "json").out, `"reason": "pool is down: pool p2: has no ledger: run: tenure migrate --pool p2; if the pool had jobs, restore it first, as they and its number are gone"`)
 	status, _ := s.get("/readyz")
 	require.Equal(t, http.StatusOK, status)
 	up := func(want string) func() bool {

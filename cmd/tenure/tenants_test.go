@@ -38,7 +38,7 @@ func TestTenantsMove(t *testing.T) {
 	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p4")
 	require.Contains(t, r.errors, "run: tenure migrate --pool p4")
 	r = b.fails(exitUsage, "tenants", "move", "P4", "--to", "p2")
-	require.Contains(t, r.errors, "pool is down: pool p4: has no ledger: run: tenure migrate --pool p4")
+	require.Contains(t, r.errors, "pool is down: pool p4: has no ledger: run: tenure migrate --pool p4; if the pool had jobs, restore it first, as they and its number are gone")
 	b.place("P2", "p2", "other")
 	r = b.fails(exitUsage, "tenants", "move", "P1", "--to", "p2")
 	require.Contains(t, r.errors, `it has no schema "t" there: run this with --hold, copy the schema`)

@@ -198,7 +198,7 @@ func TestTheLedger(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgtest.Database(t))
 	f := b.finding("has no ledger")
-	require.Equal(t, []string{"ledger", "run: tenure migrate --pool main"}, []string{f.Check, f.Mend})
+	require.Equal(t, []string{"ledger", "run: tenure migrate --pool main; if the pool had jobs, restore it first, as they and its number are gone"}, []string{f.Check, f.Mend})
 	require.NoError(t, storetest.Prepare(t.Context(), b.cfg.Pools["main"].DSN, "main", 1))
 	b.lacks("has no ledger")
 	b.exec("DELETE FROM tenure.migration WHERE version_id = (SELECT max(version_id) FROM tenure.migration)")

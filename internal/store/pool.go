@@ -137,7 +137,7 @@ func (i Identity) Usable(pool string) error {
 
 // NoLedger is ErrNotMigrated of a pool that has no ledger at all.
 func NoLedger(pool string) error {
-	return (&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s", pool)}).Because(ErrNotMigrated)
+	return (&PoolError{pool, "has no ledger", fmt.Sprintf("run: tenure migrate --pool %s; if the pool had jobs, restore it first, as they and its number are gone", pool)}).Because(ErrNotMigrated)
 }
 
 // OlderLedger says that a pool has no ledger, or which version it has, where this program's own is needed.

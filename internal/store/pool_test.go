@@ -23,7 +23,7 @@ func TestVerify(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotMigrated)
 	var refused *store.PoolError
 	require.ErrorAs(t, err, &refused)
-	require.EqualError(t, err, "pool main: has no ledger: run: tenure migrate --pool main")
+	require.EqualError(t, err, "pool main: has no ledger: run: tenure migrate --pool main; if the pool had jobs, restore it first, as they and its number are gone")
 	require.NoError(t, storetest.Prepare(t.Context(), dsn, "main", 7))
 	n, err := store.Verify(t.Context(), db, "main", store.ToRun)
 	require.NoError(t, err)

@@ -108,9 +108,9 @@ func printMoved(a *app, f format, id tenancy.ID, m operate.Moved, done bool) err
 			counts = append(counts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
-	what := "there were no jobs to move"
+	what := "this command had no jobs to move"
 	if len(counts) > 0 {
-		what = "jobs moved: " + strings.Join(counts, ", ")
+		what = "jobs moved by this command: " + strings.Join(counts, ", ")
 	}
 	_, err := fmt.Fprintf(a.stdout, "tenant %s lives in pool %s; %s\n", id, m.To, what)
 	return err

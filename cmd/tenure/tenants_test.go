@@ -82,8 +82,9 @@ func TestTenants(t *testing.T) {
 	b.sql("p2", "CREATE SCHEMA t")
 	r = b.run("tenants", "move", "P1", "--to", "p2")
 	require.Zero(t, r.code, r.errors)
-	require.Equal(t, "tenant P1 lives in pool p2; jobs moved: 1 waiting, 1 scheduled\n", r.out)
-	require.Equal(t, `tenant P1: freezing it in pool p1
+	require.Equal(t, "tenant P1 lives in pool p2; jobs moved by this command: 1 waiting, 1 scheduled\n", r.out)
+	require.Equal(t, `tenant P1: pool p2 has a schema "t" already, which its jobs will use as it is, as this copies no data: if pool p1 has newer data, move the tenant back and begin again with --hold
+tenant P1: freezing it in pool p1
 tenant P1: making its jobs wait in pool p2
 tenant P1: closing pool p1 for it
 tenant P1: moving its jobs from pool p1 to pool p2
@@ -97,7 +98,7 @@ tenant P1: moving its finished jobs from pool p1
 	id := b.enqueue("k", "{}", "--tenant", "P1")
 	require.Contains(t, b.ok("jobs", "show", id), "p2")
 	r = b.run("tenants", "move", "P1", "--to", "p2")
-	require.Equal(t, "tenant P1 lives in pool p2; there were no jobs to move\n", r.out)
+	require.Equal(t, "tenant P1 lives in pool p2; this command had no jobs to move\n", r.out)
 	b.sql("p1", "CREATE SCHEMA t")
 	require.JSONEq(t, `{"tenant": "P1", "from": ["p2"], "to": "p1", "done": true, "jobs": {"waiting": 2, "scheduled": 1}}`,
 		b.ok("tenants", "move", "P1", "--to", "p1", "-o", "json"))
@@ -126,6 +127,6 @@ func TestTenantsMoveHold(t *testing.T) {
 	b.sql("p2", "CREATE SCHEMA t") // the copy
 	r = b.run("tenants", "move", "P1", "--to", "p2")
 	require.Zero(t, r.code, r.errors)
-	require.Equal(t, "tenant P1 lives in pool p2; jobs moved: 1 waiting\n", r.out)
+	require.Equal(t, "tenant P1 lives in pool p2; jobs moved by this command: 1 waiting\n", r.out)
 	require.Equal(t, []string{"P1", "p2", "active", "1", "-"}, rows(b.ok("tenants", "list"))[1])
 }

@@ -144,7 +144,7 @@ func TestMoveInterrupted(t *testing.T) {
 			break
 		}
 	}
-	require.Equal(t, 6, interrupted, "steps of a move without anything to wait for")
+	require.Equal(t, 7, interrupted, "steps of a move without anything to wait for")
 }
 
 // cutEach is after how many statements the next one is cut: in short runs a ninth of them is, which

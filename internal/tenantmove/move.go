@@ -2,6 +2,7 @@ package tenantmove
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -52,12 +53,21 @@ func (v Mover) MoveTenant(ctx context.Context, id tenancy.ID, to *routing.Pool, 
 	m := &move{Mover: v, id: id, to: to, options: o, step: store.Move{Tenant: string(id), Mover: uuid.New()},
 		out: Result{To: to.Name, Jobs: map[string]int{}}}
 	stage, err := m.run(ctx)
+	err = m.sayInterrupted(ctx, err)
 	if err == nil && stage != "" {
 		if err = store.Note(ctx, to.Jobs(), m.Deed(stage)); err != nil {
 			err = fmt.Errorf("it was moved or held, and that could not be noted: %w", routing.NamePool(to.Name, err))
 		}
 	}
 	return m.out, err
+}
+
+// sayInterrupted says of a command that somebody ends no more than that, whatever the statement that it was at says.
+func (m *move) sayInterrupted(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, context.Cause(ctx)) || errors.As(err, new(*RefusedError)) {
+		return err
+	}
+	return fmt.Errorf("it was interrupted, and goes on when it is run again: %w", context.Cause(ctx))
 }
 
 // answerWithin bounds what one pool may take to tell what it knows of a tenant.
@@ -259,6 +269,8 @@ func (m *move) findHome(ctx context.Context) (*routing.Pool, error) {
 		return nil, refuse("it has no schema %q there: run this with --hold, copy the schema, with pg_dump --schema, say, and run this again without", place.Schema)
 	case len(risks.NoSchema) == 0 && m.options.Hold:
 		m.reportStep("pool %s has a schema %q already: it must hold nothing that is older than the copy", m.to.Name, place.Schema)
+	case len(risks.NoSchema) == 0 && home != m.to && !m.rows[home].Held:
+		m.reportStep("pool %s has a schema %q already, which its jobs will use as it is, as this copies no data: if pool %s has newer data, move the tenant back and begin again with --hold", m.to.Name, place.Schema, home.Name)
 	}
 	if len(risks.RefusedRoles) > 0 {
 		return nil, refuse("%s there, and cannot be a tenant's: it would keep no tenants apart: name another role", risks.RefusedRoles[0])

@@ -196,7 +196,7 @@ func (m *move) holdTenant(ctx context.Context, sources []*routing.Pool) (err err
 	m.reportStep("freezing it in pool %s", from.Name)
 	defer func() {
 		if err != nil {
-			err = m.releaseTenant(ctx, from, err)
+			err = m.releaseTenant(ctx, from, m.sayInterrupted(ctx, err))
 		}
 	}()
 	if _, err := m.begin(ctx, from); err != nil {

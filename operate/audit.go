@@ -211,6 +211,44 @@ func (o *Operator) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, erro
 	return out[:min(limit, len(out))], err
 }
 
+// explainMove says of a tenant whose move holds up its jobs in a pool where it goes, since when the last command for that
+// runs, as far as the pools tell, and how to go on.
+func explainMove(ctx context.Context, proc *process.Process, id, pool, state, other string) (text, advice string) {
+	from, to := pool, other
+	if state == store.TenantArriving {
+		from, to = other, pool
+	}
+	type found struct {
+		held  bool
+		begun []store.AuditRow
+	}
+	var last []found
+	if p, err := proc.FindPool(from); err == nil {
+		last, _ = process.InspectEach(ctx, []*routing.Pool{p}, func(ctx context.Context, _ *routing.Pool, db store.DB) ([]found, error) {
+			row, err := store.ReadTenant(ctx, db, id)
+			if err != nil {
+				return nil, err
+			}
+			begun, err := store.Audit(ctx, db, store.AuditFilter{Tenant: id, Action: "tenant.move", Limit: 1})
+			return []found{{row.Held, begun}}, err
+		})
+	}
+	text = fmt.Sprintf("tenant %s is %s to pool %s from pool %s", id, state, to, cmp.Or(from, "others"))
+	goOn := fmt.Sprintf("tenure tenants move %s --to %s", id, to)
+	advice = "wait for the move; if its command was interrupted, go on with: " + goOn
+	if len(last) > 0 && last[0].held {
+		text += ", and held so that its data can be copied"
+		advice = "when its data is copied, end the move with: " + goOn
+	}
+	if len(last) > 0 && len(last[0].begun) > 0 {
+		text += fmt.Sprintf("; the last command for that was run at %s by %s", last[0].begun[0].At.UTC().Format(time.RFC3339), last[0].begun[0].Who)
+	}
+	if state == store.TenantMoving {
+		advice += fmt.Sprintf("; or give it up with: tenure tenants move %s --to %s", id, from)
+	}
+	return text, advice
+}
+
 // frozenBy is the deed by which what jobs in a pool wait for was frozen last: the pool, or the tenant, queue or kind of this
 // name. nil: that is not frozen, or the pool does not tell.
 func frozenBy(ctx context.Context, proc *process.Process, pool string, reason WaitReason, name string) *AuditEntry {

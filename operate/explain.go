@@ -146,7 +146,7 @@ func (e *Explanation) explainWait(w *store.Wait, full []store.BusyNode) {
 	case w.TenantState == store.TenantMoved:
 		set(WaitsForMove, fmt.Sprintf("tenure tenants move %s --to %s fetches it", j.Tenant, w.Other), "tenant %s has moved to pool %s, and the job was left behind", j.Tenant, w.Other)
 	case w.TenantState != store.TenantActive:
-		set(WaitsForMove, "wait for the move, or run its command again if it was interrupted", "tenant %s is %s, the other pool is %s", j.Tenant, w.TenantState, w.Other)
+		e.Reason = WaitsForMove // explainMove says the rest
 	case w.Rests != nil:
 		e.Reason, e.Text, e.Advice = explainRest(w.Rests)
 	case w.External:

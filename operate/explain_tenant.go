@@ -38,7 +38,7 @@ func (e *TenantExplanation) explain(w *store.TenantWait) {
 	case w.Frozen:
 		set(WaitsForTenant, "tenure tenants thaw "+string(e.Tenant), "tenant %s is frozen", e.Tenant)
 	case w.TenantState != store.TenantActive:
-		set(WaitsForMove, "wait for the move, or run its command again if it was interrupted", "tenant %s is %s, the other pool is %s", e.Tenant, w.TenantState, w.Other)
+		e.Reason = WaitsForMove // explainMove says the rest
 	case w.Rests != nil:
 		e.Reason, e.Text, e.Advice = explainRest(w.Rests)
 		e.Text = fmt.Sprintf("%s, none of which may start: %s", waiting, e.Text)

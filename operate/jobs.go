@@ -208,6 +208,9 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		e.explainRoute(unrouted)
 	default:
 		e.explainWait(&f.wait, f.full)
+		if e.Reason == WaitsForMove && f.wait.TenantState != store.TenantMoved {
+			e.Text, e.Advice = explainMove(ctx, o.proc, e.Job.Tenant, e.Job.Pool, f.wait.TenantState, f.wait.Other)
+		}
 	}
 	name := map[WaitReason]string{WaitsForTenant: e.Job.Tenant, WaitsForQueue: e.Job.Queue, WaitsForKind: e.Job.Kind}[e.Reason]
 	e.Frozen = frozenBy(ctx, o.proc, e.Job.Pool, e.Reason, name)

@@ -302,6 +302,9 @@ func (o *Tenants) Explain(ctx context.Context, id tenancy.ID) (TenantExplanation
 			continue
 		default:
 			e.explain(&found[0])
+			if e.Reason == WaitsForMove {
+				e.Text, e.Advice = explainMove(ctx, o.proc, string(id), pool.Name, found[0].TenantState, found[0].Other)
+			}
 			name := string(id)
 			if rests := found[0].Rests; rests != nil && e.Reason != WaitsForTenant {
 				name = rests.Name

@@ -343,6 +343,19 @@ func TestFullTenants(t *testing.T) {
 	require.Contains(t, f.Mend, "tenure tenants limit acme --max-waiting")
 }
 
+// Tenants whose move is held, or was interrupted, are told, since when, and how to go on or back.
+func TestMoves(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("INSERT INTO tenure.tenant (tenant_id, state, other_pool, held) VALUES ('held', 'moving', 'new', true), ('soon', 'moving', 'new', false), ('here', 'arriving', 'old', false)")
+	b.exec("INSERT INTO tenure.audit (at, who, action, tenant_id) VALUES ('2026-01-01', 'ann', 'tenant.move', 'held'), (now(), 'ann', 'tenant.move', 'soon')")
+	f := b.finding("tenant held is being moved to pool new, and is held so that its data can be copied; the last command for that was run at 2026-01-01T00:00:00Z by ann")
+	require.Equal(t, []any{doctor.Warning, doctor.About{Tenant: "held"}}, []any{f.Severity, f.About})
+	require.Contains(t, f.Mend, "tenure tenants move held --to new; or give it up with: tenure tenants move held --to main")
+	require.Equal(t, doctor.Note, b.finding("tenant here is being moved here from pool old").Severity)
+	b.lacks("tenant soon is being moved")
+}
+
 // What does not run until somebody says so is told: dead letters, and schedules that are paused.
 func TestAside(t *testing.T) {
 	t.Parallel()

@@ -268,6 +268,9 @@ func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 	default:
 		p.add(Note, "jobs", fmt.Sprintf("%d tenants are frozen: %s", len(frozen), some(frozen)), "none of their jobs is claimed until somebody thaws them", "tenure tenants thaw "+frozen[0]+"; likewise for the others")
 	}
+	if err := p.checkMoves(ctx, db); err != nil {
+		return err
+	}
 	full, err := store.FullTenants(ctx, db)
 	if err != nil {
 		return err
@@ -305,6 +308,47 @@ func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 		p.about(About{Kind: t.Name, State: "waiting"})
 	}
 	return err
+}
+
+// checkMoves looks for tenants that are on their way to another pool, or here, and for longer than a move takes that
+// nothing holds up: held ones, and those whose command was interrupted.
+func (p *pool) checkMoves(ctx context.Context, db store.DB) error {
+	told := 0
+	for _, id := range slices.Sorted(maps.Keys(p.rows)) {
+		row := p.rows[id]
+		moving := row.State == store.TenantMoving
+		if !moving && row.State != store.TenantArriving || told == mostListed {
+			continue
+		}
+		from, to, severity := p.name, row.Other, Warning
+		what := fmt.Sprintf("tenant %s is being moved to pool %s", id, to)
+		if !moving {
+			from, to, severity = cmp.Or(row.Other, "others"), p.name, Note // the other pool knows since when
+			what = fmt.Sprintf("tenant %s is being moved here from pool %s", id, from)
+		}
+		if row.Held {
+			what += ", and is held so that its data can be copied"
+		}
+		if begun, err := store.Audit(ctx, db, store.AuditFilter{Tenant: id, Action: "tenant.move", Limit: 1}); err != nil {
+			return err
+		} else if moving && len(begun) > 0 {
+			switch ago := p.now().Sub(begun[0].At); {
+			case ago < overdue:
+				continue
+			case ago < late:
+				severity = Note
+			}
+			what += fmt.Sprintf("; the last command for that was run at %s by %s", begun[0].At.UTC().Format(time.RFC3339), begun[0].Who)
+		}
+		told++
+		mend := fmt.Sprintf("unless its command still runs, go on with: tenure tenants move %s --to %s", id, to)
+		if moving {
+			mend += fmt.Sprintf("; or give it up with: tenure tenants move %s --to %s", id, from)
+		}
+		p.add(severity, "jobs", what, "none of its jobs is claimed until it has arrived, or the move is given up", mend)
+		p.about(About{Tenant: id})
+	}
+	return nil
 }
 
 // file is where the configuration is.

@@ -114,7 +114,7 @@ func TestExplainJob(t *testing.T) {
 	}, patience, 200*time.Millisecond)
 	requireWhy(limited, operate.WaitsForMaxRunning, "of the 2 that it may have", "tenure limits set --tenant t1 --max-running 3")
 	b.exec("p1", "UPDATE tenure.tenant SET state = 'moving', other_pool = 'p2', max_running = NULL")
-	requireWhy(limited, operate.WaitsForMove, "moving", "p2")
+	requireWhy(limited, operate.WaitsForMove, "moving to pool p2 from pool p1", "tenure tenants move t1 --to p2; or give it up with: tenure tenants move t1 --to p1")
 	b.exec("p1", "DELETE FROM tenure.tenant")
 
 	goOn()

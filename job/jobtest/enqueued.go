@@ -13,11 +13,13 @@ import (
 // Pending is a job that has yet to run, for the first time or again.
 type Pending[A job.Args] struct {
 	job.Job[A]
-	// In is how long until it is due; 0: it waits to be run now.
+	// In is how long until it is due; 0: it waits to be run now, or awaits other jobs.
 	In time.Duration
+	// Awaiting says whether it awaits other jobs ([tenure.After], a batch).
+	Awaiting bool
 }
 
-// Enqueued lists the tenant's jobs of A's kind that wait to be run, now or later,
+// Enqueued lists the tenant's jobs of A's kind that wait to be run, now, later or after others,
 // in the order in which they were enqueued.
 func Enqueued[A job.Args](c *Tenant) []Pending[A] {
 	c.t.Helper()
@@ -28,7 +30,7 @@ func Enqueued[A job.Args](c *Tenant) []Pending[A] {
 		if err != nil {
 			c.t.Fatalf("jobtest: job %s of tenant %q: %v", s.ID, c.ID, err)
 		}
-		out = append(out, Pending[A]{Job: *j, In: dueIn(s)})
+		out = append(out, Pending[A]{Job: *j, In: dueIn(s), Awaiting: s.State == awaiting})
 	}
 	return out
 }
@@ -47,7 +49,10 @@ func RequireEnqueued[A job.Args](c *Tenant, match func(A) bool) Pending[A] {
 }
 
 // pendingStates are those of jobs that have yet to run.
-var pendingStates = []string{"waiting", "scheduled", "retrying"}
+var pendingStates = []string{"waiting", "scheduled", "retrying", awaiting}
+
+// awaiting is the state of a job that awaits others.
+const awaiting = "awaiting"
 
 // pendingMost bounds a list of jobs.
 const pendingMost = 100_000
@@ -82,7 +87,9 @@ func (c *Tenant) inventory() string {
 	b.WriteString("it has:")
 	for _, s := range all[:min(len(all), inventoryMost)] {
 		fmt.Fprintf(&b, "\n\t%s %s", s.Kind, s.Payload)
-		if in := dueIn(s); in > 0 {
+		if s.State == awaiting {
+			b.WriteString(" awaiting others")
+		} else if in := dueIn(s); in > 0 {
 			fmt.Fprintf(&b, " %s, due in %v", s.State, in.Round(time.Second))
 		}
 	}
@@ -94,7 +101,7 @@ func (c *Tenant) inventory() string {
 
 // dueIn is how long until a pending job is due.
 func dueIn(s operate.JobStatus) time.Duration {
-	if s.State == "waiting" {
+	if s.State == "waiting" || s.State == awaiting {
 		return 0
 	}
 	return max(0, time.Until(s.At))

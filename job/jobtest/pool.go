@@ -53,19 +53,33 @@ func (p *pool) letGo(ctx context.Context) error {
 	return routing.NamePool(p.Name, err)
 }
 
-// fire moves the timers that are due now to the waiting jobs, as which jobs count that have awaited
-// others.
+// most is more jobs than a test has.
+const most = 1 << 30
+
+// fire moves the timers that are due now to the waiting jobs.
 func (p *pool) fire(ctx context.Context) error {
-	const most = 1 << 30
-	if _, err := store.SettleAwaited(ctx, p.Jobs(), p.fence, most, true); err != nil {
-		return routing.NamePool(p.Name, err)
-	}
 	_, err := store.FireTimers(ctx, p.Jobs(), p.fence, most)
 	return routing.NamePool(p.Name, err)
 }
 
-// The two statements below stand here and not in the ledger's package, as nothing
-// but a test may turn the clock or look at every row.
+// settle makes jobs wait to run that await no others any more; ended says whether one that was
+// awaited has ended since the last call.
+func (p *pool) settle(ctx context.Context) (ended bool, err error) {
+	s, err := store.SettleAwaited(ctx, p.Jobs(), p.fence, most, true)
+	if err == nil && s.Started > 0 {
+		_, err = p.Jobs().Exec(ctx, startSQL)
+	}
+	return s.Ends > 0, routing.NamePool(p.Name, err)
+}
+
+// The statements below stand here and not in the ledger's package, as nothing
+// but a test may turn the clock, look at every row or start some timers before others.
+
+// startSQL starts the jobs that await no others any more, and leaves every other timer alone: a
+// second later a retry is due.
+const startSQL = `SELECT tenure.retry(t.id) FROM tenure.timer_job t JOIN tenure.awaiting w ON w.job_id = t.id
+	WHERE w.closed_at IS NOT NULL AND t.attempt = 0 AND t.due_at <= clock_timestamp()
+	ORDER BY t.due_at, t.id`
 
 // advanceSQL turns the clock for all timers. $1 by how much, in µs.
 const advanceSQL = "UPDATE tenure.timer_job SET due_at = due_at - $1::bigint * interval '1 microsecond' WHERE due_at <> tenure.never()"
@@ -229,9 +243,12 @@ func theOne(lane store.Lane, id job.ID) pickFunc {
 				if !w.Keyed {
 					return page.Jobs[i : i+1], page.Removals, nil
 				}
-				head, err := p.readHead(ctx, lane, w.Position) // whether it is its turn or not
-				if head == nil {
+				head, err := p.keyHead(ctx, w)
+				if err != nil {
 					return nil, 0, err
+				}
+				if head == nil || head.Record.ID != id {
+					return nil, 0, fmt.Errorf("an earlier job has the same exclusive key, %q, and runs first: let Drain, or Advance and Drain, end it before, or give Run a key of its own", w.Record.ExclusiveKey)
 				}
 				return []store.Waiting{*head}, page.Removals, nil
 			}

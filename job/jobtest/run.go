@@ -105,8 +105,8 @@ func (c *Tenant) Run(args job.Args, opts ...tenure.Option) Result {
 // maxRuns is where Drain gives up on jobs that enqueue one another without end.
 const maxRuns = 10_000
 
-// Drain runs every job that is due when it is called, and every job that these
-// enqueue to be run at once, until none waits. It runs them one after another:
+// Drain runs every job that is due when it is called, every job that these enqueue to be run at
+// once, and every job that awaited one of them ([tenure.After], a batch), until none waits. It runs them one after another:
 // pool by pool, and there those of higher priority first and else in the order in
 // which they were enqueued. Whatever is to happen after a delay, such as a retry, which
 // waits [job.MinDelay] at least, is left for a Drain after [Env.Advance]. Jobs of kinds
@@ -122,14 +122,21 @@ func (e *Env) Drain(t testing.TB) Runs {
 		}
 	}
 	var runs Runs
-	for before := -1; before < len(runs); { // a handler may enqueue into a pool that was done
-		before = len(runs)
+	for more := true; more; { // a handler may enqueue into a pool that was done
+		before := len(runs)
+		settled := false
 		for _, p := range e.pools {
 			var err error
 			if runs, err = e.drain(t.Context(), p, runs); err != nil {
 				t.Fatalf("jobtest: drain: %v", err)
 			}
+			ended, err := p.settle(t.Context())
+			if err != nil {
+				t.Fatalf("jobtest: drain: %v", err)
+			}
+			settled = settled || ended
 		}
+		more = settled || len(runs) > before
 	}
 	return runs
 }

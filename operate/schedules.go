@@ -53,6 +53,9 @@ type Schedule struct {
 	// Jitter spreads the runs of one for every tenant: each tenant's are that much later than the
 	// rule says at most, and always as much. 0 to a day.
 	Jitter time.Duration
+	// Elsewhere allows a kind that this program has no handler for, because another program's nodes
+	// have one, as tenure.Elsewhere does for a job. A client that runs no jobs knows no kinds and allows all.
+	Elsewhere bool
 }
 
 // EveryTenant is the tenant of a schedule for every tenant.
@@ -179,6 +182,9 @@ func (s *Schedules) scheduleRow(d Schedule) (row store.Schedule, err error) {
 	known, err := s.proc.FillIn(&j)
 	if err != nil {
 		return row, err
+	}
+	if !known && !d.Elsewhere && s.proc.Registry != nil {
+		return row, fmt.Errorf("kind %q: no handler is registered for it in this program: register one before New, or set Elsewhere if another program's nodes have one", j.Kind)
 	}
 	row = store.Schedule{Tenant: ledgerTenant(d.Tenant), Name: d.Name, Origin: store.ScheduleSet, Kind: j.Kind, KindsQueue: kindsQueue, Queue: cmp.Or(j.Queue, job.DefaultQueue), Payload: j.Payload, Meta: j.Meta,
 		Priority: j.Priority, MaxAttempts: j.MaxAttempts,

@@ -141,7 +141,7 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 		told, others := mostFirst(kinds)
 		for _, kind := range told {
 			p.add(Error, "jobs", fmt.Sprintf("%s of kind %s %s, and no live node has a handler for it", plural.Count(kinds[kind], "job", "jobs"), kind, plural.Which(kinds[kind], "waits", "wait")), "they wait for ever",
-				fmt.Sprintf("start nodes that register the kind; or: tenure jobs list --kind %s, and tenure jobs cancel ID", kind))
+				fmt.Sprintf("start nodes that register the kind; or: tenure jobs cancel --kind %s, and tenure schedules delete, where tenure schedules list shows one that adds them", kind))
 			p.about(About{Kind: kind, State: "waiting"})
 		}
 		if len(others) > 0 {

@@ -310,6 +310,7 @@ func TestSchedulesByTheAPI(t *testing.T) {
 		"name":         func(s *operate.Schedule) { s.Name = "two words" },
 		"tenant":       func(s *operate.Schedule) { s.Tenant = "" },
 		"args":         func(s *operate.Schedule) { s.Args = nil },
+		"register one": func(s *operate.Schedule) { s.Args = job.RawArgs{Name: "pian", Payload: []byte("{}")} },
 		"queue":        func(s *operate.Schedule) { s.Queue = "two words" },
 		"priority":     func(s *operate.Schedule) { s.Priority = job.MinPriority - 1 },
 		"max attempts": func(s *operate.Schedule) { s.MaxAttempts = -1 },

@@ -52,6 +52,9 @@ func parseCron(rule, text string, loc *time.Location) (func(time.Time) (time.Tim
 
 // checkFields says which field cannot be read, and what it can be.
 func checkFields(rule string, texts []string) error {
+	if _, err := time.ParseDuration(texts[0]); err == nil && len(texts) == 1 {
+		return ruleError(rule, "for an interval write @every %s", texts[0])
+	}
 	if len(texts) != len(fields) {
 		return ruleError(rule, "it has %d fields: write five, minute, hour, day of month, month and day of week, such as 0 7 * * 1-5", len(texts))
 	}

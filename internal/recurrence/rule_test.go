@@ -347,6 +347,7 @@ func TestIntervals(t *testing.T) {
 func TestBadRules(t *testing.T) {
 	t.Parallel()
 	for rule, says := range map[string]string{
+		"15m":                    "for an interval write @every 15m",
 		"":                       "0 bytes",
 		"61 * * * *":             "minute: 0 to 59",
 		"* 24 * * *":             "hour: 0 to 23",

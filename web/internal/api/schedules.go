@@ -200,7 +200,7 @@ func putSchedule(ctx context.Context, s *server, of named, b *ScheduleBody) (*ob
 	if err := s.changeable(ctx, id); err != nil {
 		return nil, err
 	}
-	d := operate.Schedule{Tenant: id, Name: name, Args: job.RawArgs{Name: b.Kind, Payload: b.Args}, Rule: b.Rule, TimeZone: b.TimeZone, Missed: operate.Missed(b.Missed),
+	d := operate.Schedule{Tenant: id, Name: name, Args: job.RawArgs{Name: b.Kind, Payload: b.Args}, Elsewhere: true, Rule: b.Rule, TimeZone: b.TimeZone, Missed: operate.Missed(b.Missed),
 		Wait: b.Wait, Jitter: time.Duration(b.JitterMS) * time.Millisecond,
 		Queue: b.Queue, Priority: b.Priority, MaxAttempts: b.MaxAttempts, Meta: metaOf(b.Meta)}
 	if b.End != nil {

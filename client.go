@@ -57,7 +57,7 @@ func NewClient(cfg config.Config, opts ...NodeOption) (*Client, error) {
 		return nil, err
 	}
 	o := nodeOptions(opts)
-	router, err := routing.New(cfg.Routing(), o.log, routing.OnlyEnqueue())
+	router, err := routing.New(cfg.Routing(), o.log, routing.OnlyEnqueue(), routing.WithTypes(o.types))
 	if err != nil {
 		return nil, err
 	}

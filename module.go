@@ -96,7 +96,7 @@ func provideRouter(lc fx.Lifecycle, cfg config.Config, s nodeSettings) (*routing
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r, err := routing.New(cfg.Routing(), s.log)
+	r, err := routing.New(cfg.Routing(), s.log, routing.WithTypes(s.types))
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/fx"
@@ -58,7 +59,7 @@ type Node struct {
 	stopped  error      // guarded by stopping; what kept an earlier Stop from its end
 }
 
-// NodeOption changes how a node or a client is made.
+// NodeOption changes how a node or a client is made; nil changes nothing.
 type NodeOption func(*nodeSettings)
 
 type nodeSettings struct {
@@ -72,6 +73,7 @@ type nodeSettings struct {
 	onReload   []func(config.Config)
 	handler    func(*Node) http.Handler // nil: nothing more is served
 	tracers    trace.TracerProvider     // nil: nothing is traced
+	types      routing.Types            // nil: pgx's own
 }
 
 // WithLogger makes the node log there. Default: a node's warnings and errors go to slog.Default(),
@@ -96,6 +98,15 @@ func WithMetrics(r prometheus.Registerer) NodeOption {
 // client that runs no jobs takes it, too. Default: there are none of these spans.
 func WithTracerProvider(p trace.TracerProvider) NodeOption {
 	return func(s *nodeSettings) { s.tracers = p }
+}
+
+// WithTypes makes tenants' transactions know more types than pgx does, such as those of pgvector or of a decimal
+// package. f is called with every connection that is opened for them, before the first one, and registers types with
+// conn.TypeMap(); the AfterConnect of a pgxpool fits. It runs as the pool's user in no tenant's schema: a type has to be
+// the same for all tenants, as those of extensions and of a shared schema are. It has to be quick, as a transaction
+// waits for it, and must not keep conn. If it fails, so does the connection.
+func WithTypes(f func(ctx context.Context, conn *pgx.Conn) error) NodeOption {
+	return func(s *nodeSettings) { s.types = f }
 }
 
 // WithVersion names the release of the program, for display. Default: the main
@@ -154,7 +165,9 @@ func (s nodeSettings) reloaded(c *encryption.Cipher) *encryption.Cipher {
 func nodeOptions(opts []NodeOption) nodeSettings {
 	s := nodeSettings{log: zap.NewNop(), version: buildVersion()}
 	for _, o := range opts {
-		o(&s)
+		if o != nil {
+			o(&s)
+		}
 	}
 	return s
 }

@@ -106,6 +106,7 @@ func (p *Pool) tenantsConfig() *pgxpool.Config {
 	c := p.poolConfig(dsn, text, "tenants", p.cfg.MaxConns-lockConns-p.jobConns())
 	tuneForTenants(c)
 	boundTenants(c, p.bounds)
+	addTypes(c, p.types)
 	if p.pooled != nil {
 		p.pooled.tune(c)
 	}

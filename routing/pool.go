@@ -28,6 +28,7 @@ type Pool struct {
 	dsn         *pgxpool.Config   // what the DSN says; each use of it changes a copy
 	pooled      *pooled           // the way for tenants' transactions; nil: that is dsn, too
 	bounds      ConnectionsConfig // as the process started with
+	types       Types             // likewise; nil: pgx's own
 	tenantShare int               // likewise
 	budget      *budget
 	server      *server

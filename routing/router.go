@@ -32,6 +32,7 @@ type Router struct {
 	budget      *budget
 	servers     servers
 	network     underlay.Network // nil: this machine's
+	types       Types            // of tenants' connections; nil: pgx's own
 	timelines   *timeline.Table
 	use         store.Use       // of the ledgers
 	run         context.Context // of the router's tasks; nil before Start
@@ -82,6 +83,12 @@ func OnNetwork(n underlay.Network) Option { return func(r *Router) { r.network =
 // nothing more.
 func OnlyEnqueue() Option { return func(r *Router) { r.use = store.ToEnqueue } }
 
+// Types registers types with a connection's map of types.
+type Types func(ctx context.Context, conn *pgx.Conn) error
+
+// WithTypes has every connection for tenants know more types. f may be nil.
+func WithTypes(f Types) Option { return func(r *Router) { r.types = f } }
+
 // New checks cfg and prepares the pools without connecting to them.
 func New(cfg Config, log *zap.Logger, opts ...Option) (*Router, error) {
 	if err := cfg.Validate(); err != nil {
@@ -130,7 +137,7 @@ func (r *Router) newPool(name string, cfg PoolConfig) (*Pool, error) {
 			way.dsn.ConnConfig.DialFunc = r.network.Dial
 		}
 	}
-	p := &Pool{Name: name, cfg: cfg, dsn: dsn, pooled: way, bounds: r.bounds, tenantShare: r.tenantShare, budget: r.budget, server: r.servers.at(dsn.ConnConfig), timelines: r.timelines, log: r.log.With(zap.String("pool", name)),
+	p := &Pool{Name: name, cfg: cfg, dsn: dsn, pooled: way, bounds: r.bounds, types: r.types, tenantShare: r.tenantShare, budget: r.budget, server: r.servers.at(dsn.ConnConfig), timelines: r.timelines, log: r.log.With(zap.String("pool", name)),
 		conns:   conns{operating: make(chan struct{}, 1)},
 		service: service{ready: make(chan struct{}), tried: make(chan struct{}), gone: make(chan struct{}), Breaker: Breaker{refused: fmt.Errorf("%w: not reached yet; its node or client must have been started", ErrPoolDown)}}}
 	p.latest.Store(newCredentials(cfg))

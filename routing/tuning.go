@@ -113,6 +113,23 @@ func boundTenants(c *pgxpool.Config, bounds ConnectionsConfig) {
 	}
 }
 
+// addTypes has connections know the program's own types as well.
+func addTypes(c *pgxpool.Config, types Types) {
+	if types == nil {
+		return
+	}
+	connected := c.AfterConnect
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if err := connected(ctx, conn); err != nil {
+			return err
+		}
+		if err := types(ctx, conn); err != nil {
+			return fmt.Errorf("register types (tenure.WithTypes): %w", err)
+		}
+		return nil
+	}
+}
+
 // Marks on connections for tenants. Package execution reads the first two, to have a session
 // scrubbed by the message that commits: what scrubs it, and what is to be told the results.
 const (

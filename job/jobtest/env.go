@@ -60,6 +60,7 @@ type settings struct {
 	migrate  []func(ctx context.Context, dsn string) error
 	roles    bool
 	shared   []string
+	types    routing.Types
 }
 
 // Pools makes n pools, named pool-1, pool-2, and so on. Default: 1.
@@ -106,6 +107,11 @@ func SharedSchemas(names ...string) Option {
 	return func(s *settings) { s.shared = append(s.shared, names...) }
 }
 
+// Types is [tenure.WithTypes], for the transactions of handlers and of the test.
+func Types(f func(ctx context.Context, conn *pgx.Conn) error) Option {
+	return func(s *settings) { s.types = f }
+}
+
 // New makes an Env for t and ends it with t. It needs nothing but PostgreSQL's
 // binaries, or TEST_DATABASE_URL.
 func New(t testing.TB, opts ...Option) *Env {
@@ -125,7 +131,7 @@ func New(t testing.TB, opts ...Option) *Env {
 	for _, register := range s.register {
 		register(e.registry)
 	}
-	if err := e.open(t); err != nil {
+	if err := e.open(t, s.types); err != nil {
 		t.Fatalf("jobtest: %v", err)
 	}
 	for _, id := range s.tenants {
@@ -181,13 +187,13 @@ func asleep(cfg config.Config) config.Config {
 }
 
 // open starts everything, and takes the acquire locks before the node could.
-func (e *Env) open(t testing.TB) (err error) {
+func (e *Env) open(t testing.TB, types routing.Types) (err error) {
 	log := logger(t)
-	if e.router, err = routing.New(e.cfg.Routing(), log); err != nil {
+	if e.router, err = routing.New(e.cfg.Routing(), log, routing.WithTypes(types)); err != nil {
 		return err
 	}
 	stopLater(t, e.router)
-	if e.node, err = tenure.New(asleep(e.cfg), e.registry, tenure.WithLogger(log)); err != nil {
+	if e.node, err = tenure.New(asleep(e.cfg), e.registry, tenure.WithLogger(log), tenure.WithTypes(types)); err != nil {
 		return err
 	}
 	stopLater(t, e.node)

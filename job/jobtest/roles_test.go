@@ -124,3 +124,36 @@ func TestSharedSchemas(t *testing.T) {
 	require.Equal(t, 1, find("app_common", "public"))
 	require.Equal(t, 0, find())
 }
+
+// A program's own types are written and read, in handlers and in InTx.
+func TestTypes(t *testing.T) {
+	t.Parallel()
+	type amount struct {
+		Cents    int64
+		Currency string
+	}
+	paid := amount{1250, "EUR"}
+	env := jobtest.New(t, jobtest.SharedSchemas("app_common"), jobtest.Schema(`
+		CREATE TYPE app_common.amount AS (cents bigint, currency text);
+		CREATE TABLE payment (paid app_common.amount)`),
+		jobtest.Types(func(ctx context.Context, conn *pgx.Conn) error {
+			of, err := conn.LoadType(ctx, "app_common.amount")
+			if err == nil {
+				conn.TypeMap().RegisterType(of)
+			}
+			return err
+		}),
+		jobtest.Register(func(r *job.Registry) {
+			tenure.HandleTx(r, func(ctx context.Context, tx pgx.Tx, _ *job.Job[ping]) error {
+				_, err := tx.Exec(ctx, "INSERT INTO payment VALUES ($1)", paid)
+				return err
+			})
+		}))
+	acme := env.Tenant(t, "acme")
+	require.Equal(t, job.Done, acme.Run(ping{}).State)
+	var read amount
+	require.NoError(t, env.Client().InTx(acme, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "SELECT paid FROM payment").Scan(&read)
+	}))
+	require.Equal(t, paid, read)
+}

@@ -47,6 +47,7 @@ var suites = []suite{
 	{"benchmarks", "make bench", benchmarks, "benchmarks run once"},
 	{"chaos", "go run ./loadtest chaos --minutes 3 --json", regexp.MustCompile(`"faults": ?(\d+)`), "faults, nothing lost or doubled"},
 	{"failover", "go run ./loadtest failover --kills 6 --json", regexp.MustCompile(`"takeover_p99_seconds": ?([\d.]+)`), "s at most until a killed holder's lock is taken over, with up to five nodes dead before"},
+	{"scale", "go run ./loadtest scale --pools 1,100 --per-node 1000 --json", regexp.MustCompile(`"of_the_first": ?([\d.]+)`), "of one pool's rate with a hundred of one server, nothing lost"},
 }
 
 func main() {

@@ -29,7 +29,7 @@ type enqueue struct {
 func In(d time.Duration) Option {
 	return func(e *enqueue) error {
 		if d < 0 || d > job.MaxAhead {
-			return fmt.Errorf("In(%v): 0 to %v are allowed", d, job.MaxAhead)
+			return fmt.Errorf("In(%v): 0 to ten years are allowed", d)
 		}
 		e.job.DueIn = d
 		return nil
@@ -86,7 +86,7 @@ func MaxAttempts(n int) Option {
 func Timeout(d time.Duration) Option {
 	return func(e *enqueue) error {
 		if d < time.Millisecond || d > job.MaxTimeout {
-			return fmt.Errorf("Timeout(%v): 1ms to %v are allowed", d, job.MaxTimeout)
+			return fmt.Errorf("Timeout(%v): 1ms to 24 days are allowed", d)
 		}
 		e.job.Timeout = d.Truncate(time.Millisecond)
 		return nil
@@ -139,7 +139,7 @@ func UniqueArgs(period time.Duration) Option {
 
 func checkPeriod(option string, period time.Duration) error {
 	if period < time.Second || period > job.MaxAhead {
-		return fmt.Errorf("%s: a period of %v: 1s to %v are allowed", option, period, job.MaxAhead)
+		return fmt.Errorf("%s: a period of %v: 1s to ten years are allowed", option, period)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func (w *Workers) Fail(ctx context.Context, failed ...Failure) error {
 		var err error
 		switch {
 		case f.Delay < 0 || f.Delay > job.MaxAhead:
-			err = fmt.Errorf("delay %v: 0 to %v are allowed", f.Delay, job.MaxAhead)
+			err = fmt.Errorf("delay %v: 0 to ten years are allowed", f.Delay)
 		case f.Retries != nil && (*f.Retries < 0 || *f.Retries > job.MaxMaxAttempts):
 			err = fmt.Errorf("retries %d: 0 to %d are allowed", *f.Retries, job.MaxMaxAttempts)
 		}

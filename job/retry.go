@@ -60,7 +60,7 @@ func ParsePolicy(s string) (Policy, error) {
 			return Policy{}, fmt.Errorf("retry %q: %w", s, err)
 		}
 		if p.first <= 0 || p.max < p.first || p.max > MaxDelay {
-			return Policy{}, fmt.Errorf("retry %q: the first delay must be positive, the longest not below it and at most %v", s, MaxDelay)
+			return Policy{}, fmt.Errorf("retry %q: the first delay must be positive, the longest not below it and at most 366 days", s)
 		}
 		return p.withAttempts(m[1])
 	}
@@ -89,7 +89,7 @@ func (p Policy) withAttempts(s string) (Policy, error) {
 	}
 	for _, d := range p.delays {
 		if d < 0 || d > MaxDelay {
-			return Policy{}, fmt.Errorf("retry %q: a delay of %v: 0 to %v are allowed", p.text, d, MaxDelay)
+			return Policy{}, fmt.Errorf("retry %q: a delay of %v: 0 to 366 days are allowed", p.text, d)
 		}
 	}
 	p.attempts = n

@@ -83,7 +83,7 @@ func (c JobChange) check() error {
 	case c.MaxAttempts != nil && (*c.MaxAttempts < 1 || *c.MaxAttempts > job.MaxMaxAttempts):
 		err = fmt.Errorf("max attempts %d: 1 to %d are allowed", *c.MaxAttempts, job.MaxMaxAttempts)
 	case c.Timeout != nil && (*c.Timeout < time.Millisecond || *c.Timeout > job.MaxTimeout):
-		err = fmt.Errorf("timeout %v: 1ms to %v are allowed", *c.Timeout, job.MaxTimeout)
+		err = fmt.Errorf("timeout %v: 1ms to 24 days are allowed", *c.Timeout)
 	default:
 		return nil
 	}

@@ -158,7 +158,7 @@ func (t *term) run(stopping context.Context) error {
 			continue
 		}
 		if t.idleness.mayDoze(time.Now()) && !t.hasQuery() {
-			if t.spreader.began.Before(t.idleness.quiet) { // tenants may have come, and schedules for them
+			if t.spreader.mayLack(t.idleness.quiet) {
 				t.spreader.spreadDuty.ask()
 				continue
 			}

@@ -291,6 +291,18 @@ func TestConfiguredSchedules(t *testing.T) {
 	configure(nil)
 	b.spreadLater(tm)
 	require.Equal(t, []string{"acme/mine set @every 1h", "acme/set set @every 1h"}, rows())
+
+	// Before it dozes a holder looks once more whether tenants have come, if they are to have schedules.
+	require.False(t, tm.spreader.mayLack(time.Now()))
+	configure(map[string]ScheduleConfig{"a": {Tenants: acme, Kind: "k", Rule: "@daily"}})
+	require.True(t, tm.spreader.mayLack(time.Now()))
+	require.False(t, tm.spreader.mayLack(tm.spreader.began))
+	configure(nil)
+	b.exec("UPDATE tenure.schedule SET tenant_id = '' WHERE name = 'set'")
+	b.spreadNow(tm)
+	require.True(t, tm.spreader.mayLack(time.Now()))
+	tm.spreader.began, tm.spreader.every = time.Time{}, false
+	require.True(t, tm.spreader.mayLack(time.Time{}), "it has not looked yet")
 	tm.duties.group.Wait()
 }
 

@@ -31,6 +31,7 @@ type spreader struct {
 	setBack    atomic.Bool                     // it was, as the keeper has seen
 	told       map[store.ScheduleKey]bool      // of the configuration that are not in force, already logged
 	step       time.Duration                   // of how long a time finished jobs are looked at for whose they are
+	every      bool                            // there are schedules for every tenant, as the last query saw; changed by the loop
 	watched    bool                            // tenants may be listed at any time, and are to have schedules; changed by the loop
 	unasked    bool                            // tenants.table.list could not be asked, as was logged
 	lacking    map[store.ScheduleKey]time.Time // since when this term's configuration lacks schedules, or their tenants, that are in the ledger
@@ -58,6 +59,12 @@ func (s *spreader) isNeeded() bool {
 	return len(*s.settings.schedules.Load()) > 0 || s.router.ListsTenants()
 }
 
+// mayLack tells whether tenants that have come since a time may lack schedules: before the first query of a term, and
+// where each tenant, or one that the configuration names, is to have some.
+func (s *spreader) mayLack(since time.Time) bool {
+	return s.began.IsZero() || (s.every || len(*s.settings.schedules.Load()) > 0) && s.began.Before(since)
+}
+
 func (s *spreader) spread() query {
 	s.began = time.Now()
 	configured := *s.settings.schedules.Load()
@@ -73,7 +80,7 @@ func (s *spreader) spread() query {
 		return func() {
 			s.report(refused)
 			s.fire.ask() // what is due next may be another one
-			s.watched = every && s.router.ListsTenants()
+			s.every, s.watched = every, every && s.router.ListsTenants()
 			if more {
 				s.spreadDuty.dueBy(time.Now().Add(dutyFactor * noteFor))
 			}

@@ -68,7 +68,7 @@ var layers = map[string][]string{
 
 	"web":                    {"", "config", "internal/access", "internal/slogcore", "web/internal/api", "web/internal/dashboard", "web/internal/flowable", "web/internal/signin"}, // what people and programs use over HTTP
 	"web/internal/workers":   {"", "job", "tenancy", "internal/access", "external", "operate"},
-	"web/internal/api":       {"", "internal/jobstate", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/workers", "web/internal/reveal", "web/internal/wire", "external", "operate"},
+	"web/internal/api":       {"", "internal/jobstate", "internal/tracing", "job", "tenancy", "internal/access", "internal/admin", "web/internal/workers", "web/internal/reveal", "web/internal/wire", "external", "operate"},
 	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/workers", "web/internal/wire", "external", "operate"},
 	"web/internal/dashboard": {"", "internal/jobstate", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal", "web/internal/wire", "operate"},
 	"web/internal/wire":      {},                                                   // what is read and answered over HTTP

@@ -50,7 +50,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer web.Stop() // after the node, so that probes see it stop
 	running, stopping := context.WithCancelCause(ctx)
 	defer stopping(errStopping)
-	web.Serve(n.forCallers(file.serveReload(running, n.withBeside())), n.log)
+	web.Serve(running, n.forCallers(file.serveReload(running, n.withBeside())), n.log)
 	n.log.Info("starting", zap.String("version", n.cluster.Self().Version), zap.Int64("ledger", operate.LedgerVersion()), zap.String("node", n.cfg.Node.Name),
 		zap.Strings("pools", slices.Sorted(maps.Keys(n.cfg.Pools))), zap.Strings("kinds", n.client.proc.Registry.Kinds()), zap.String("address", web.Address()))
 	// A start that is cut short could not undo itself: ctx is heeded right after it.

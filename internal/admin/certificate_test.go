@@ -55,7 +55,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	f.write(t, "one")
 	s, err := admin.Listen("127.0.0.1:0", f.cert, f.key)
 	require.NoError(t, err)
-	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }), zap.NewNop())
+	s.Serve(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }), zap.NewNop())
 	defer s.Stop()
 	shown := func() string {
 		conn, err := tls.Dial("tcp", s.Address(), &tls.Config{InsecureSkipVerify: true})
@@ -98,7 +98,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, err := admin.Listen("127.0.0.1:0", "", "")
 	require.NoError(t, err)
-	s.Serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), zap.NewNop())
+	s.Serve(t.Context(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), zap.NewNop())
 	defer s.Stop()
 	send := func(text string) (answer string) {
 		conn, err := net.Dial("tcp", s.Address())

@@ -67,12 +67,33 @@ type addressError struct {
 func (e *addressError) Error() string { return e.text }
 func (e *addressError) Unwrap() error { return e.err }
 
-// Serve starts to serve handler.
-func (w *Server) Serve(handler http.Handler, log *zap.Logger) {
+// ErrStopping is why a context of [UntilStop] ends.
+var ErrStopping = errors.New("the node is stopping")
+
+type runningKey struct{}
+
+// UntilStop is a request's context for what waits: it ends, by ErrStopping, once the server is about to stop.
+func UntilStop(request context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(request)
+	detach := func() bool { return true }
+	if running, ok := ctx.Value(runningKey{}).(context.Context); ok {
+		detach = context.AfterFunc(running, func() { cancel(ErrStopping) })
+	}
+	return ctx, func() {
+		detach()
+		cancel(nil)
+	}
+}
+
+// Serve starts to serve handler. The end of running says that Stop is going to be called.
+func (w *Server) Serve(running context.Context, handler http.Handler, log *zap.Logger) {
 	if w.listener == nil {
 		return
 	}
 	w.server = &http.Server{
+		BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(context.WithoutCancel(running), runningKey{}, running)
+		},
 		Handler: handler, ErrorLog: zap.NewStdLog(log.Named("http")),
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,

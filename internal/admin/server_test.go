@@ -17,7 +17,7 @@ func TestServer(t *testing.T) {
 	t.Parallel()
 	s, err := admin.Listen("127.0.0.1:0", "", "")
 	require.NoError(t, err)
-	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }), zap.NewNop())
+	s.Serve(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }), zap.NewNop())
 	_, err = admin.Listen(s.Address(), "", "")
 	require.EqualError(t, err, "node.listen "+s.Address()+" is in use: stop what uses it, choose another port, or serve nothing with off")
 	var socket *net.OpError
@@ -43,7 +43,7 @@ func TestServerOff(t *testing.T) {
 	t.Parallel()
 	s, err := admin.Listen("", "", "")
 	require.NoError(t, err)
-	s.Serve(http.NotFoundHandler(), zap.NewNop())
+	s.Serve(t.Context(), http.NotFoundHandler(), zap.NewNop())
 	require.Equal(t, "off", s.Address())
 	s.Stop()
 

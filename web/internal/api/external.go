@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tenurehq/tenure/external"
+	"github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -65,6 +66,11 @@ func acquire(ctx context.Context, s *server, in *acquireIn) (*list[acquiredOut],
 		LockFor: time.Duration(b.Lock) * time.Second, Wait: time.Duration(b.Wait) * time.Second}
 	for _, id := range b.Tenants {
 		r.Tenants = append(r.Tenants, tenancy.ID(id))
+	}
+	if r.Wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = admin.UntilStop(ctx)
+		defer cancel()
 	}
 	jobs, err := s.external.Acquire(ctx, r)
 	var out []acquiredOut

@@ -1,14 +1,20 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/access"
+	server "github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -141,4 +147,40 @@ func TestExternalWorkersOfAPoolAcquireInIt(t *testing.T) {
 	require.Empty(t, out["items"])
 	code, out = b.ask(admin, http.MethodPost, "/external/acquire", `{"topic":"none","worker":"w","lock":60,"max":1,"wait":21}`)
 	require.Equal(t, http.StatusUnprocessableEntity, code, out)
+}
+
+// Requests that wait are answered once their node is about to stop.
+func TestRequestsDoNotWaitForANodeThatStops(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue("acme")
+	known := b.do(http.MethodGet, "/jobs/"+id, "")["version"].(string)
+	running, stop := context.WithCancel(t.Context())
+	s, err := server.Listen("127.0.0.1:0", "", "")
+	require.NoError(t, err)
+	s.Serve(running, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.handler.ServeHTTP(w, r.WithContext(access.With(r.Context(), admin)))
+	}), zap.NewNop())
+	t.Cleanup(s.Stop)
+	answers := make(chan int, 2)
+	ask := func(method, path, body string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Address()+"/api/v1"+path, strings.NewReader(body))
+		if err == nil {
+			r.Header.Set("Content-Type", "application/json")
+			var response *http.Response
+			if response, err = http.DefaultClient.Do(r); err == nil {
+				answers <- response.StatusCode
+				err = response.Body.Close()
+			}
+		}
+		assert.NoError(t, err)
+	}
+	go ask(http.MethodPost, "/external/acquire", `{"topic":"print","worker":"w","lock":60,"max":1,"wait":20}`)
+	go ask(http.MethodGet, "/jobs/"+id+"?wait=20&known="+known, "")
+	time.AfterFunc(100*time.Millisecond, stop)
+	for range 2 {
+		require.Equal(t, http.StatusServiceUnavailable, <-answers)
+	}
+	code, out := b.ask(admin, http.MethodPost, "/external/acquire", `{"topic":"print","worker":"w","lock":60,"max":1,"wait":1}`)
+	require.Equal(t, http.StatusOK, code, out)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/web/internal/workers"
@@ -70,6 +71,10 @@ func problemOf(ctx context.Context, log *zap.Logger, operation string, err error
 		return huma.Error503ServiceUnavailable("this tenant is being moved: try again later")
 	case errors.As(err, &input):
 		return huma.Error422UnprocessableEntity(input.Error())
+	case errors.Is(err, admin.ErrStopping):
+		return huma.Error503ServiceUnavailable("this node is stopping: ask another one")
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return huma.Error503ServiceUnavailable("the request was given up") // nobody reads it
 	case errors.Is(err, context.DeadlineExceeded):
 		log.Warn("this took too long", zap.String("operation", operation), zap.Error(err))
 		return huma.NewError(http.StatusGatewayTimeout, "this took too long"+inPools(ctx, pool))
@@ -103,5 +108,5 @@ func stateOf(err error) string {
 func isFault(err error) bool {
 	var ready huma.StatusError
 	return errors.As(err, &ready) || errors.As(err, new(*job.InputError)) || errors.Is(err, hidden) || errors.Is(err, workers.ErrNoArgs) || errors.Is(err, tenure.ErrUnknownPool) ||
-		errors.Is(err, tenure.ErrUnknownTenant) || errors.Is(err, context.Canceled)
+		errors.Is(err, tenure.ErrUnknownTenant) || errors.Is(err, context.Canceled) || errors.Is(err, admin.ErrStopping)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -104,6 +105,8 @@ func await[T any](ctx context.Context, s *server, last T, most time.Duration, re
 		return last, err
 	}
 	defer leave()
+	ctx, cancel := admin.UntilStop(ctx)
+	defer cancel()
 	over := time.NewTimer(most)
 	defer over.Stop()
 	every := time.NewTicker(look)
@@ -114,7 +117,7 @@ func await[T any](ctx context.Context, s *server, last T, most time.Duration, re
 		case <-over.C:
 			return last, nil
 		case <-ctx.Done():
-			return last, ctx.Err()
+			return last, context.Cause(ctx)
 		}
 		now, err := read(ctx)
 		if err != nil || version(now) != version(last) {
@@ -148,6 +151,8 @@ func (s *server) stream(ctx context.Context, known string, first event, next fun
 		w.Header().Set("X-Accel-Buffering", "no") // a proxy is to pass events on at once
 		ctx, cancel := context.WithTimeout(hc.Context(), streamFor)
 		defer cancel()
+		ctx, free := admin.UntilStop(ctx)
+		defer free()
 		out.follow(ctx, known, first, next)
 	}}, nil
 }

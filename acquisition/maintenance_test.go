@@ -177,3 +177,10 @@ func TestWhatAnOperationCancelsEndsAtOnce(t *testing.T) {
 	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT count(*) FROM tenure.completed_job WHERE outcome = 'cancelled'").Scan(&ended))
 	require.Equal(t, 1, ended)
 }
+
+// An operation whose rate somebody has set has half of the time, and one without a tenth.
+func TestOperationsRest(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, dutyFactor*time.Second, restAfter(time.Second, -time.Millisecond))
+	require.Equal(t, time.Second, restAfter(time.Second, time.Millisecond))
+}

@@ -34,8 +34,8 @@ func (o *operations) listDuties(now time.Time) []*duty {
 	}
 }
 
-// step does the next step if one is due. While an operation goes on, it takes a tenth of the time at most,
-// without the time for which it has waited for locks.
+// step does the next step if one is due. While an operation goes on, it takes a tenth of the time at most, or half if it has
+// a rate, without the time for which it has waited for locks.
 func (o *operations) step(ctx context.Context) (use func(), err error) {
 	var took time.Duration
 	some, in, err := store.OperationDue(ctx, o.pool.Jobs())
@@ -54,9 +54,18 @@ func (o *operations) step(ctx context.Context) (use func(), err error) {
 			o.lanes.See(l)
 		}
 		if some {
-			o.stepDuty.due = time.Now().Add(max(min(in, tendEvery), dutyFactor*took))
+			o.stepDuty.due = time.Now().Add(max(min(in, tendEvery), restAfter(took, in)))
 		}
 	}, err
+}
+
+// restAfter is how long operations rest after a step, with which the next one is due in a while: who has set a rate has
+// half of the time, and others a tenth.
+func restAfter(took, in time.Duration) time.Duration {
+	if in > 0 {
+		return took
+	}
+	return dutyFactor * took
 }
 
 // doStep does a step. One that needs a unique key that a transaction holds, or what cannot be read, is done in ever

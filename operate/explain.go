@@ -154,7 +154,7 @@ func (e *Explanation) explainWait(w *store.Wait, full []store.BusyNode) {
 	case !w.Held:
 		set(WaitsForHolder, "start a node that serves the pool, by tenure serve or your program, or look into the nodes' logs; see also: tenure nodes, tenure locks", "no node holds the acquire lock of pool %s", j.Pool)
 	case !w.Handled:
-		set(WaitsForHandler, fmt.Sprintf("start a node that has one: tenure nodes -o json lists whose node has which; or type tenure jobs cancel %d", j.ID), "no live node has a handler for kind %s", j.Kind)
+		set(WaitsForHandler, fmt.Sprintf("start a node that has one: tenure nodes -o json lists whose node has which; or type tenure jobs cancel %d, and, if workers outside the cluster are to do it, enqueue it with --external (external: true, tenure.enqueue_external)", j.ID), "no live node has a handler for kind %s", j.Kind)
 	case w.Rival != 0:
 		e.explainKey(w)
 	case limit != nil:

@@ -81,7 +81,7 @@ func showOperation(r *answer) error {
 		return cmpError(err, func() error { return printJSON(r.a.stdout, r.body) })
 	}
 	first := &all.Items[0]
-	rate := "as fast as that goes"
+	rate := "none: a tenth of the holder's time"
 	if first.PerSecond > 0 {
 		rate = fmt.Sprintf("%v a second in each pool", first.PerSecond)
 	}

@@ -56,7 +56,7 @@ type changeDeadIn struct {
 		Error      string     `json:"error,omitempty" doc:"text that the error contains, in upper or lower case"`
 		Group      string     `json:"group,omitempty" doc:"the id of a group"`
 		Before     *time.Time `json:"before,omitempty" doc:"died before then; what dies after the request is left alone in any case"`
-		PerSecond  float64    `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: as fast as that goes"`
+		PerSecond  float64    `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: without a rate, for which the holder has a tenth of its time"`
 		Now        bool       `json:"now,omitempty" doc:"do it while the request lasts, in steps that each last, and begin no operation: for when no node runs. per_second is that of all pools then"`
 	}
 }

@@ -55,7 +55,7 @@ type JobOut struct {
 	ExclusiveKey  string     `json:"exclusive_key,omitempty"`
 	CorrelationID string     `json:"correlation_id,omitempty"`
 	Tags          []string   `json:"tags,omitempty"`
-	External      bool       `json:"external"`
+	External      bool       `json:"external" doc:"for workers outside the cluster; false of jobs that are done, cancelled or ended in a business error, of which it is not kept"`
 	Handled       bool       `json:"handled" doc:"false: it waits, and no live node has a handler for its kind"`
 }
 

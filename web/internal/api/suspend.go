@@ -75,7 +75,7 @@ type cancelManyIn struct {
 		Chosen
 		State     string  `json:"state,omitempty" enum:"waiting,claimed,running,locked,scheduled,retrying,awaiting,suspended"`
 		Tag       string  `json:"tag,omitempty"`
-		PerSecond float64 `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: as fast as that goes"`
+		PerSecond float64 `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: without a rate, for which the holder has a tenth of its time"`
 	}
 }
 

@@ -313,7 +313,10 @@ func (a *acquirer) readLock(ctx context.Context) (store.Lock, error) {
 // ever. A node that gossips with nobody opens a session in one such pool, so that others find it there: else it has none, as
 // it gets no lock.
 func (a *acquirer) tellOfStranger(ctx context.Context) {
-	if a.watch.renewals < strangerAfter || a.node.elector.Alive(a.watch.holder) {
+	if a.node.elector.Alive(a.watch.holder) {
+		a.watch.renewals = 0
+	}
+	if a.watch.renewals < strangerAfter {
 		return
 	}
 	if _, told := a.node.strangers.LoadOrStore(a.watch.holder, true); !told {
@@ -520,7 +523,7 @@ type lockWatch struct {
 	holder     string
 	epoch      int64
 	seq        int64
-	renewals   int           // of this term
+	renewals   int           // of this term, since gossip has not known the holder
 	since      time.Time     // since when the holder's renewals have been seen to stand still
 	ttl        time.Duration // for which it was last taken or renewed
 	still      time.Duration // as heartbeats count it; of a holder

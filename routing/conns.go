@@ -92,6 +92,7 @@ func (c PoolConfig) serverConns() int {
 func (p *Pool) jobsConfig() *pgxpool.Config {
 	c := p.poolConfig(p.dsn, func() string { return p.latest.Load().DSN }, "jobs", p.jobConns())
 	tuneForJobs(c)
+	dropReadOnly(c)
 	p.budget.limit(c, &p.conns.admission)
 	p.conns.admission.working = &p.server.working
 	p.conns.admission.guard(c, connects{p, p.dsn.ConnConfig}, mostJobsCost)
@@ -107,6 +108,7 @@ func (p *Pool) tenantsConfig() *pgxpool.Config {
 	tuneForTenants(c)
 	boundTenants(c, p.bounds)
 	addTypes(c, p.types)
+	dropReadOnly(c)
 	if p.pooled != nil {
 		p.pooled.tune(c)
 	}

@@ -29,6 +29,33 @@ func settings(t testing.TB, db interface {
 	return got
 }
 
+// A session that began while its database was read-only is not used any more once it has refused to write.
+func TestPool_readOnlySessionsAreLeft(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.DSN(t, "main", 1)
+	p := poolOf(t, started(t, withPools(map[string]string{"main": dsn})), "main")
+	const write = "DELETE FROM tenure.claim"
+	_, err := p.Jobs().Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$")
+	require.NoError(t, err)
+	writeAsTenant := func() error {
+		conn, err := p.Tenants().Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+		_, err = conn.Exec(t.Context(), write)
+		return err
+	}
+	require.ErrorContains(t, writeAsTenant(), "read-only")
+	_, err = p.Jobs().Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET default_transaction_read_only', current_database()); END $$")
+	require.NoError(t, err)
+	_, err = p.Jobs().Exec(t.Context(), "SET default_transaction_read_only = on")
+	require.NoError(t, err)
+	_, err = p.Jobs().Exec(t.Context(), write)
+	require.ErrorContains(t, err, "read-only")
+	_, err = p.Jobs().Exec(t.Context(), write)
+	require.NoError(t, err)
+	require.NoError(t, writeAsTenant())
+}
+
 func TestPool_settings(t *testing.T) {
 	t.Parallel()
 	// What the DSN says of a setting that a plan depends on does not count.

@@ -113,6 +113,40 @@ func boundTenants(c *pgxpool.Config, bounds ConnectionsConfig) {
 	}
 }
 
+// What marks a connection on which something was refused because transactions are read-only.
+const (
+	readOnlyKey  = "tenure.readonly"
+	codeReadOnly = "25006" // read_only_sql_transaction
+)
+
+// dropReadOnly closes connections that have refused to write, once they are released, if their session is read-only
+// without a handler's doing: it keeps the default_transaction_read_only that its user or database had when it began,
+// also when that is mended.
+func dropReadOnly(c *pgxpool.Config) {
+	failed, released := c.ConnConfig.OnPgError, c.AfterRelease
+	c.ConnConfig.OnPgError = func(pc *pgconn.PgConn, e *pgconn.PgError) bool {
+		if e.Code == codeReadOnly {
+			pc.CustomData()[readOnlyKey] = true
+		}
+		return failed(pc, e)
+	}
+	c.AfterRelease = func(conn *pgx.Conn) bool {
+		if released != nil && !released(conn) {
+			return false
+		}
+		data := conn.PgConn().CustomData()
+		if data[readOnlyKey] == nil {
+			return true
+		}
+		delete(data, readOnlyKey)
+		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+		defer cancel()
+		var readOnly bool
+		err := conn.QueryRow(ctx, "SELECT pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool").Scan(&readOnly)
+		return err == nil && !readOnly
+	}
+}
+
 // addTypes has connections know the program's own types as well.
 func addTypes(c *pgxpool.Config, types Types) {
 	if types == nil {

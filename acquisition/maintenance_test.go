@@ -181,6 +181,6 @@ func TestWhatAnOperationCancelsEndsAtOnce(t *testing.T) {
 // An operation whose rate somebody has set has half of the time, and one without a tenth.
 func TestOperationsRest(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, dutyFactor*time.Second, restAfter(time.Second, -time.Millisecond))
-	require.Equal(t, time.Second, restAfter(time.Second, time.Millisecond))
+	require.Equal(t, dutyFactor*time.Second, restAfter(time.Second, false))
+	require.Equal(t, time.Second, restAfter(time.Second, true))
 }

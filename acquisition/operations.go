@@ -38,31 +38,30 @@ func (o *operations) listDuties(now time.Time) []*duty {
 // a rate, without the time for which it has waited for locks.
 func (o *operations) step(ctx context.Context) (use func(), err error) {
 	var took time.Duration
-	some, in, err := store.OperationDue(ctx, o.pool.Jobs())
+	due, err := store.OperationDue(ctx, o.pool.Jobs())
 	var lanes []store.Lane
-	if err == nil && some && in <= 0 {
+	if err == nil && due.Some && due.In <= 0 {
 		if lanes, took, err = o.doStep(ctx); err == nil {
-			some, in, err = store.OperationDue(ctx, o.pool.Jobs())
+			due, err = store.OperationDue(ctx, o.pool.Jobs())
 		}
 	}
 	return func() {
-		o.some = some
+		o.some = due.Some
 		if took > 0 { // it may have asked for waiting jobs that no page shows, as no node has a handler
 			o.lookForUnwanted.ask()
 		}
 		for _, l := range lanes {
 			o.lanes.See(l)
 		}
-		if some {
-			o.stepDuty.due = time.Now().Add(max(min(in, tendEvery), restAfter(took, in)))
+		if due.Some {
+			o.stepDuty.due = time.Now().Add(max(min(due.In, tendEvery), restAfter(took, due.Paced)))
 		}
 	}, err
 }
 
-// restAfter is how long operations rest after a step, with which the next one is due in a while: who has set a rate has
-// half of the time, and others a tenth.
-func restAfter(took, in time.Duration) time.Duration {
-	if in > 0 {
+// restAfter is how long operations rest after a step: who has set a rate has half of the time, and others a tenth.
+func restAfter(took time.Duration, paced bool) time.Duration {
+	if paced {
 		return took
 	}
 	return dutyFactor * took

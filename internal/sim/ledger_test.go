@@ -361,7 +361,7 @@ var ledgerStatements = map[string]*statement{
 	"lane_left":       {columns: tenantColumns, run: none},
 	"tenant_forwards": {columns: tenantColumns, run: none},
 	"quota_check":     {run: none},
-	"operation_due":   {columns: []column{{"due_ms", oidInt8}}, run: locked(func(*ledger, *host, []any) [][]any { return [][]any{{nil}} })},
+	"operation_due":   {columns: []column{{"due_ms", oidInt8}, {"paced", oidBool}}, run: locked(func(*ledger, *host, []any) [][]any { return [][]any{{nil, false}} })},
 	"operation_trim":  {params: []uint32{oidInt8}, run: none},
 	"audit_trim": {params: []uint32{oidInt8, oidInt4}, columns: []column{{"trim_audit", oidInt4}},
 		run: locked(func(*ledger, *host, []any) [][]any { return [][]any{{int32(0)}} })},

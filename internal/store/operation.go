@@ -76,11 +76,19 @@ func TrimOperations(ctx context.Context, db DB, kept time.Duration) error {
 	return explain(err, "forget operations")
 }
 
-// OperationDue tells whether some operation is under way, and in what time its next step is due.
-func OperationDue(ctx context.Context, db DB) (some bool, in time.Duration, err error) {
+// OperationsDue is what is to be done of operations.
+type OperationsDue struct {
+	Some  bool          // are under way
+	Paced bool          // all of them have a rate
+	In    time.Duration // until the next step
+}
+
+// OperationDue tells in what time the next step of an operation is due.
+func OperationDue(ctx context.Context, db DB) (d OperationsDue, err error) {
 	var due *int64
-	err = db.QueryRow(ctx, sqlOperationDue).Scan(&due)
-	return due != nil, time.Duration(deref(due)) * time.Millisecond, explain(err, "look for operations")
+	err = db.QueryRow(ctx, sqlOperationDue).Scan(&due, &d.Paced)
+	d.Some, d.In = due != nil, time.Duration(deref(due))*time.Millisecond
+	return d, explain(err, "look for operations")
 }
 
 // NoteFailure keeps why the step whose turn it was has failed, for people to see; others go first then.

@@ -41,7 +41,8 @@ func TestStepsOfAnOperationAreDoneOnce(t *testing.T) {
 					return
 				}
 				risen.Add(int64(len(lanes)))
-				if some, _, err = store.OperationDue(t.Context(), b.db); !assert.NoError(t, err) {
+				due, err := store.OperationDue(t.Context(), b.db)
+				if some = due.Some; !assert.NoError(t, err) {
 					return
 				}
 			}
@@ -122,13 +123,21 @@ func TestStepsKeepToTheRate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []store.Lane{{Queue: "q", Tenant: "acme", Priority: 3}}, lanes)
 	require.Empty(t, get().Failure)
-	some, in, err := store.OperationDue(t.Context(), b.db)
+	due, err := store.OperationDue(t.Context(), b.db)
 	require.NoError(t, err)
-	require.True(t, some)
-	require.Greater(t, in, 30*time.Second, "one in a hundred seconds")
+	require.True(t, due.Some)
+	require.True(t, due.Paced)
+	require.Greater(t, due.In, 30*time.Second, "one in a hundred seconds")
 	lanes, err = store.StepOperation(t.Context(), b.db, store.Stepper{Most: 500, Text: 100})
 	require.NoError(t, err)
 	require.Empty(t, lanes, "it is not due")
+	_, err = b.db.Exec(t.Context(), "UPDATE tenure.operation SET next_at = clock_timestamp() - interval '90 s'")
+	require.NoError(t, err)
+	_, err = store.StepOperation(t.Context(), b.db, store.Stepper{Most: 500, Text: 100})
+	require.NoError(t, err)
+	due, err = store.OperationDue(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Less(t, due.In, 30*time.Second, "it was late by 90 of the hundred seconds")
 	for range 10 {
 		_, err = b.db.Exec(t.Context(), "UPDATE tenure.operation SET next_at = clock_timestamp()")
 		require.NoError(t, err)
@@ -210,8 +219,9 @@ func TestWhichJobsAreCancelled(t *testing.T) {
 		for some := true; some; {
 			_, err := store.StepOperation(t.Context(), b.db, store.Stepper{Most: 500, Keep: true})
 			require.NoError(t, err)
-			some, _, err = store.OperationDue(t.Context(), b.db)
+			due, err := store.OperationDue(t.Context(), b.db)
 			require.NoError(t, err)
+			some = due.Some
 		}
 		all, err := store.Operations(t.Context(), b.db, o.ID, 1)
 		require.NoError(t, err)

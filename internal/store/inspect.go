@@ -100,7 +100,7 @@ func Errors(ctx context.Context, db DB, id job.ID) ([]job.RunError, error) {
 }
 
 // Counts is how many jobs stand where. Claimed ones are among Waiting until they
-// are finished; a claim may still list some that are.
+// are finished.
 type Counts struct{ Waiting, Claimed, Timers, Awaiting, External, Suspended, Dead, Finished int64 }
 
 // Count counts every job: a look at each row, so not for a hot path.

@@ -76,6 +76,14 @@ func TestQueues(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3, some[0].Running+some[0].Waiting+some[1].Running+some[1].Waiting, "only that tenant's")
 	require.Positive(t, some[0].Running)
+
+	execute(t, b.owner, "DELETE FROM tenure.job WHERE id = (SELECT max(id) FROM tenure.job)") // it has ended, and its claim stands for the others
+	l, err := store.ReadLoad(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 3}, []int64{l.Waiting, l.Running})
+	counts, err := store.Count(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, []int64{3, 3}, []int64{counts.Waiting, counts.Claimed})
 }
 
 // Jobs that wait for workers outside the cluster wait: they are among those of the pool, its queues, kinds and tenants, and

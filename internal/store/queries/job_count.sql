@@ -1,6 +1,7 @@
 -- How many jobs stand where.
 SELECT (SELECT count(*) FROM tenure.job) AS waiting,
-       (SELECT coalesce(sum(cardinality(job_ids)), 0) FROM tenure.claim) AS claimed,
+       (SELECT count(*) FROM tenure.claim c CROSS JOIN LATERAL unnest(c.job_ids) AS run (id)
+        CROSS JOIN LATERAL (SELECT FROM tenure.job j WHERE j.id = run.id AND j.turn = c.turn OFFSET 0) there) AS claimed, -- a claim stands until its last job has ended
        (SELECT count(*) FROM tenure.timer_job WHERE due_at <> tenure.never()) AS timers,
        (SELECT count(*) FROM tenure.timer_job WHERE due_at = tenure.never()) AS awaiting,
        (SELECT count(*) FROM tenure.external_job) AS external,

@@ -4,8 +4,9 @@
 -- how many finished jobs are kept, as Postgres estimates; and what it has counted since its statistics began:
 -- rows that came into tenure.job and left it, and that came among the finished jobs, the dead letters and the
 -- failed runs.
-WITH flying AS MATERIALIZED (
-    SELECT run.id FROM tenure.claim c CROSS JOIN LATERAL unnest(c.job_ids) AS run (id)),
+WITH flying AS MATERIALIZED ( -- a claim stands until its last job has ended
+    SELECT run.id FROM tenure.claim c CROSS JOIN LATERAL unnest(c.job_ids) AS run (id)
+    CROSS JOIN LATERAL (SELECT FROM tenure.job j WHERE j.id = run.id AND j.turn = c.turn OFFSET 0) there),
 outside AS MATERIALIZED (
     SELECT count(*) AS waiting, min(e.created_at) FILTER (WHERE isfinite(e.created_at)) AS oldest
     FROM (SELECT created_at FROM tenure.external_job WHERE lock_expires_at IS NULL AND due_at IS NULL LIMIT $1) e),

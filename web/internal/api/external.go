@@ -14,6 +14,7 @@ import (
 	"github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
+	"github.com/tenurehq/tenure/web/internal/wire"
 )
 
 type acquireIn struct {
@@ -170,10 +171,10 @@ func isLost(err error) bool {
 type failIn struct {
 	Body struct {
 		WorkerLock
-		Error   string `json:"error"`
-		Stack   string `json:"stack,omitempty"`
-		Delay   int    `json:"delay,omitempty" minimum:"0" maximum:"86400" doc:"seconds until the next attempt; 0: as the retry policy has it"`
-		Retries *int   `json:"retries,omitempty" minimum:"0" maximum:"1000" doc:"how often to try again; 0: it is dead"`
+		Error   wire.Report `json:"error" doc:"16 KiB of it are kept, without U+0000"`
+		Stack   wire.Report `json:"stack,omitempty" doc:"likewise"`
+		Delay   int         `json:"delay,omitempty" minimum:"0" maximum:"86400" doc:"seconds until the next attempt; 0: as the retry policy has it"`
+		Retries *int        `json:"retries,omitempty" minimum:"0" maximum:"1000" doc:"how often to try again; 0: it is dead"`
 	}
 }
 
@@ -183,7 +184,7 @@ func fail(ctx context.Context, s *server, in *failIn) (*none, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.external.Fail(ctx, external.Failure{Lock: l, Error: b.Error, Stack: b.Stack,
+	return nil, s.external.Fail(ctx, external.Failure{Lock: l, Error: string(b.Error), Stack: string(b.Stack),
 		Delay: time.Duration(b.Delay) * time.Second, Retries: b.Retries})
 }
 
@@ -191,7 +192,7 @@ type raiseIn struct {
 	Body struct {
 		WorkerLock
 		Code    string          `json:"code" minLength:"1" maxLength:"128"`
-		Message string          `json:"message"`
+		Message wire.Report     `json:"message" doc:"16 KiB of it are kept, without U+0000"`
 		Output  json.RawMessage `json:"output,omitempty"`
 	}
 }
@@ -200,7 +201,7 @@ func raise(ctx context.Context, s *server, in *raiseIn) (*none, error) {
 	b := &in.Body
 	l, err := ownLock(ctx, s, &b.WorkerLock)
 	if err == nil {
-		err = s.external.RaiseError(ctx, external.Raised{Lock: l, Code: b.Code, Message: b.Message, Output: b.Output})
+		err = s.external.RaiseError(ctx, external.Raised{Lock: l, Code: b.Code, Message: string(b.Message), Output: b.Output})
 	}
 	return nil, err
 }

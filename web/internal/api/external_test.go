@@ -68,6 +68,22 @@ func TestExternalWorkers(t *testing.T) {
 	}
 }
 
+// A failure can be reported whatever its text is made of: what no database keeps is left out.
+func TestAFailureOfAnyTextIsReported(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const text = "no \x00paper"
+	for do, more := range map[string]map[string]any{
+		"fail": {"error": text, "stack": text, "retries": 0}, "error": {"code": "c", "message": text},
+	} {
+		b.enqueueExternal("acme")
+		jobs := b.acquire(admin)
+		code, out := b.ask(admin, http.MethodPost, "/external/"+do, lockWith(t, jobs[0], more))
+		require.Equal(t, http.StatusNoContent, code, "%s: %v", do, out)
+		require.Contains(t, b.do(http.MethodGet, "/jobs/"+jobs[0].(map[string]any)["job"].(string), "")["error"], "no paper", do)
+	}
+}
+
 // A worker ends many jobs in one request. Those that are not its own any more, or that its grant does not reach, are lost,
 // and the others are done.
 func TestExternalWorkersCompleteManyJobs(t *testing.T) {

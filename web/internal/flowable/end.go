@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/web/internal/wire"
 )
 
 // endRequest says how a job ended. All have a worker, and those that end well or with an error of the business variables.
@@ -16,10 +17,10 @@ type endRequest struct {
 	Variables []variable `json:"variables"`
 	ErrorCode string     `json:"errorCode"`
 
-	ErrorMessage string    `json:"errorMessage"`
-	ErrorDetails string    `json:"errorDetails"`
-	Retries      *int      `json:"retries"`
-	RetryTimeout *duration `json:"retryTimeout"`
+	ErrorMessage wire.Report `json:"errorMessage"`
+	ErrorDetails wire.Report `json:"errorDetails"`
+	Retries      *int        `json:"retries"`
+	RetryTimeout *duration   `json:"retryTimeout"`
 }
 
 // readEnd returns the lock of a request that ends a job, and its variables as an output.
@@ -80,7 +81,7 @@ func fail(s *server, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	failure := external.Failure{Lock: lock, Error: req.ErrorMessage, Stack: req.ErrorDetails, Retries: req.Retries}
+	failure := external.Failure{Lock: lock, Error: string(req.ErrorMessage), Stack: string(req.ErrorDetails), Retries: req.Retries}
 	if req.RetryTimeout != nil {
 		failure.Delay = max(req.RetryTimeout.Duration, time.Millisecond) // 0 would be as the retry policy has it
 	}

@@ -55,7 +55,6 @@ type caller struct {
 func newCaller(allow []netip.Prefix) *caller {
 	dialer := &net.Dialer{Timeout: dialTimeout, Control: guard{allow}.control}
 	return &caller{now: time.Now, client: &http.Client{
-		CheckRedirect: checkRedirect,
 		Transport: &http.Transport{
 			Proxy:       nil, // with one, the guard would see the proxy's address instead of the target's
 			DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true,
@@ -77,6 +76,33 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
+// keepHeaders follows what [checkRedirect] follows. The headers that the job gives may hold its secrets for the host
+// that it names: elsewhere, and back from there, a request has our own ones only. It has no Referer but the job's: Go's
+// would show the URL and its query.
+func keepHeaders(first *http.Request, own http.Header) func(next *http.Request, via []*http.Request) error {
+	return func(next *http.Request, via []*http.Request) error {
+		if err := checkRedirect(next, via); err != nil {
+			return err
+		}
+		next.Header = first.Header.Clone()
+		for _, r := range append(via[1:len(via):len(via)], next) {
+			if hostOf(r.URL) != hostOf(first.URL) {
+				next.Header = own.Clone()
+			}
+		}
+		return nil
+	}
+}
+
+// hostOf is where a URL leads to: its scheme, host and port.
+func hostOf(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
+}
+
 // handle sends the request and turns the answer into an outcome.
 func (c *caller) handle(ctx context.Context, j *job.Job[HTTPRequest]) error {
 	timeout := defaultRequestTimeout
@@ -88,12 +114,14 @@ func (c *caller) handle(ctx context.Context, j *job.Job[HTTPRequest]) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
-	request, err := newRequest(ctx, j)
+	request, own, err := newRequest(ctx, j)
 	if err != nil {
 		return job.Discard(err)
 	}
+	client := *c.client
+	client.CheckRedirect = keepHeaders(request, own)
 	target := request.Method + " " + request.URL.Host // not the whole URL, whose query may hold a token
-	response, err := c.client.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return c.noAnswer(ctx, target, err)
 	}
@@ -104,23 +132,23 @@ func (c *caller) handle(ctx context.Context, j *job.Job[HTTPRequest]) error {
 	return c.outcome(target, response, body)
 }
 
-// newRequest builds the request; an error is the enqueuer's mistake.
-func newRequest(ctx context.Context, j *job.Job[HTTPRequest]) (*http.Request, error) {
+// newRequest builds the request, and the headers that it has on another host; an error is the enqueuer's mistake.
+func newRequest(ctx context.Context, j *job.Job[HTTPRequest]) (r *http.Request, own http.Header, err error) {
 	u, err := url.Parse(j.Args.URL)
 	if err != nil {
-		return nil, errors.New("url cannot be read") // err quotes it
+		return nil, nil, errors.New("url cannot be read") // err quotes it
 	}
 	if err := checkURL(u); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	method := strings.ToUpper(cmp.Or(j.Args.Method, http.MethodPost))
 	body, contentType, err := encodeBody(j.Args.Body)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	r, err = http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("method %q is not one of HTTP", method)
+		return nil, nil, fmt.Errorf("method %q is not one of HTTP", method)
 	}
 	r.Header.Set("User-Agent", "tenure")
 	r.Header.Set("Idempotency-Key", j.ID.String())
@@ -128,16 +156,23 @@ func newRequest(ctx context.Context, j *job.Job[HTTPRequest]) (*http.Request, er
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}
+	const ofBody = "Content-Type" // goes wherever the body goes
+	own = r.Header.Clone()
 	for name, value := range j.Args.Headers {
 		if err := checkHeader(name, value); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		r.Header.Set(name, value)
 	}
-	r.Header.Set("X-Tenure-Job", j.ID.String())
-	r.Header.Set("X-Tenure-Attempt", strconv.Itoa(j.Attempt))
-	r.Header.Set("X-Tenure-Tenant", j.Tenant)
-	return r, nil
+	if given := r.Header.Get(ofBody); given != "" {
+		own.Set(ofBody, given)
+	}
+	for _, h := range []http.Header{r.Header, own} {
+		h.Set("X-Tenure-Job", j.ID.String())
+		h.Set("X-Tenure-Attempt", strconv.Itoa(j.Attempt))
+		h.Set("X-Tenure-Tenant", j.Tenant)
+	}
+	return r, own, nil
 }
 
 func checkURL(u *url.URL) error {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -258,6 +259,45 @@ func TestRedirects(t *testing.T) {
 		`{"url": "%s?code=307&to=http%3A//"}`,
 	} {
 		requireState(t, job.Dead, b.call(t.Context(), t, refused), "not followed")
+	}
+}
+
+// The job's headers may be secrets between it and the host that it names, as may the query of its URL.
+func TestRedirectsKeepSecretsOnTheirHost(t *testing.T) {
+	t.Parallel()
+	seen := make(chan *http.Request, 4)
+	var there string // where a path leads to
+	b := setup(t, func(w http.ResponseWriter, r *http.Request) {
+		seen <- r
+		switch r.URL.Path {
+		case "/here":
+			http.Redirect(w, r, "/there", http.StatusTemporaryRedirect)
+		case "/there":
+			http.Redirect(w, r, there, http.StatusPermanentRedirect)
+		}
+	})
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r
+		http.Redirect(w, r, b.url+"/back", http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(other.Close)
+	there = other.URL
+	const headers = `"headers": {"X-Api-Key": "k", "Cookie": "c", "Idempotency-Key": "order-1", "Content-Type": "text/csv"}`
+	require.NoError(t, b.call(t.Context(), t, `{"url": "%s/here?token=hunter2", "body": "1,2", `+headers+`}`))
+	for range 2 {
+		h := (<-seen).Header
+		require.Equal(t, []string{"k", "c", "order-1", "text/csv", ""}, []string{h.Get("X-Api-Key"), h.Get("Cookie"), h.Get("Idempotency-Key"), h.Get("Content-Type"), h.Get("Referer")})
+	}
+	for _, what := range []string{"another host", "back from it"} {
+		h := (<-seen).Header
+		require.Equal(t, []string{"", "", "7", "text/csv", "", "7"}, []string{h.Get("X-Api-Key"), h.Get("Cookie"), h.Get("Idempotency-Key"), h.Get("Content-Type"), h.Get("Referer"), h.Get("X-Tenure-Job")}, what)
+	}
+	for first, second := range map[string]string{"https://A.example/x": "https://a.example:443/y", "http://[::1]:80": "http://[::1]/"} {
+		one, err := url.Parse(first)
+		require.NoError(t, err)
+		two, err := url.Parse(second)
+		require.NoError(t, err)
+		require.Equal(t, hostOf(one), hostOf(two))
 	}
 }
 

@@ -98,7 +98,7 @@ var layers = map[string][]string{
 
 	"cmd/tenure":                   {"", "web", "config", "job/encryption", "job", "tenancy", "cmd/tenure/internal/demo", "cmd/tenure/internal/handlers", "internal/fault", "internal/jobstate", "internal/plural", "external", "operate"},
 	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait", "internal/plural", "operate"},
-	"cmd/tenure/internal/handlers": {"", "config", "internal/tracing", "job", "tenancy"},
+	"cmd/tenure/internal/handlers": {"", "config", "internal/fault", "internal/tracing", "job", "tenancy"},
 
 	"loadtest": {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/faultproxy", "internal/traffic", "internal/wait",
 		"loadtest/internal/bed", "loadtest/internal/chaos", "loadtest/internal/fleet", "loadtest/internal/report", "web", "operate"},

@@ -42,9 +42,18 @@ type HTTPRequest struct {
 	Body json.RawMessage `json:"body,omitempty"`
 	// Timeout of the whole exchange, such as "10s" or "PT10S"; 30 s if empty.
 	Timeout string `json:"timeout,omitempty"`
+
+	fault error // of the arguments; the handler says it, as what cannot be decoded is tried again
 }
 
 func (HTTPRequest) Kind() string { return "http.request" }
+
+// UnmarshalJSON leaves it to the handler to say what is wrong.
+func (r *HTTPRequest) UnmarshalJSON(text []byte) error {
+	type plain HTTPRequest
+	r.fault = readArguments(r.Kind(), text, (*plain)(r))
+	return nil
+}
 
 // caller sends requests.
 type caller struct {
@@ -105,6 +114,9 @@ func hostOf(u *url.URL) string {
 
 // handle sends the request and turns the answer into an outcome.
 func (c *caller) handle(ctx context.Context, j *job.Job[HTTPRequest]) error {
+	if j.Args.fault != nil {
+		return job.Discard(j.Args.fault)
+	}
 	timeout := defaultRequestTimeout
 	if j.Args.Timeout != "" {
 		var err error

@@ -185,10 +185,15 @@ func TestWrongArgumentsAreDiscarded(t *testing.T) {
 		`{"url": "%s", "headers": {"a b": "c"}}`:       "not a name",
 		`{"url": "%s", "headers": {"A": "b\r\nC: d"}}`: "header A",
 		`{"url": "%s", "headers": {"host": "x"}}`:      "Host cannot be set",
-		`{"url": "%s", "headers": {"transfer-encoding": "chunked"}}`:      "Transfer-Encoding cannot be set",
-		`{"url": "%s", "timeout": "5"}`:                                   "timeout",
-		`{"url": "%s", "timeout": "-5s"}`:                                 "timeout",
-		`{"url": "http://hunter2:hunter2@x` + "\\u0001" + `/", "a": "b"}`: "cannot be read",
+		`{"url": "%s", "headers": {"transfer-encoding": "chunked"}}`: "Transfer-Encoding cannot be set",
+		`{"url": "%s", "timeout": "5"}`:                              "timeout",
+		`{"url": "%s", "timeout": "-5s"}`:                            "timeout",
+		`{"url": "http://hunter2:hunter2@x` + "\\u0001" + `/"}`:      "cannot be read",
+		`{"url": "%s", "bodi": {}}`:                                  `the arguments of http.request: there is no "bodi": did you mean body?`,
+		`{"url": "%s", "retries": 3}`:                                `the arguments of http.request: there is no "retries": they are url, method, headers, body, timeout`,
+		`{"url": "%s", "method": 5}`:                                 "the arguments of http.request: method cannot be a JSON number",
+		`{"url": "%s", "headers": ["a"]}`:                            "the arguments of http.request: headers cannot be a JSON array",
+		`"%s"`:                                                       "the arguments of http.request: they are no JSON object",
 	} {
 		err := b.call(t.Context(), t, args)
 		requireState(t, job.Dead, err, why)

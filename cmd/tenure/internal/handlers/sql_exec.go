@@ -1,11 +1,11 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -23,22 +23,25 @@ type SQLExec struct {
 	// type of their place in the statement; lists suit SQL arrays and jsonb, objects
 	// suit jsonb.
 	Args []any `json:"args,omitempty"`
+
+	fault error // as of an [HTTPRequest]
 }
 
 func (SQLExec) Kind() string { return "sql.exec" }
 
-// UnmarshalJSON keeps numbers as they are written: an id above 2^53 would not
-// survive as a float64.
+// UnmarshalJSON leaves it to the handler to say what is wrong.
 func (s *SQLExec) UnmarshalJSON(text []byte) error {
 	type plain SQLExec
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	return d.Decode((*plain)(s))
+	s.fault = readArguments(s.Kind(), text, (*plain)(s))
+	return nil
 }
 
 // execSQL runs the statement in the transaction that ends the job: its effects
 // happen exactly once.
 func execSQL(ctx context.Context, tx pgx.Tx, j *job.Job[SQLExec]) error {
+	if j.Args.fault != nil {
+		return job.Discard(j.Args.fault)
+	}
 	word := firstWord(j.Args.SQL)
 	if word == "" {
 		return job.Discard(errors.New("sql is empty"))
@@ -127,7 +130,19 @@ func afterComment(sql string) string {
 // exist, or does what its role may not.
 const classSyntax = "42"
 
+// What pgx says of args that are not those that the statement needs. It has no types for that.
+var (
+	miscounted = regexp.MustCompile(`^expected (\d+) arguments, got (\d+)$`)
+	unfit      = regexp.MustCompile(`^failed to encode args\[(\d+)\]: `)
+)
+
 func sqlOutcome(err error) error {
+	if m := miscounted.FindStringSubmatch(err.Error()); m != nil {
+		return job.Discard(fmt.Errorf("the arguments of sql.exec: the statement needs %s args, and there are %s", m[1], m[2]))
+	}
+	if m := unfit.FindStringSubmatch(err.Error()); m != nil {
+		return job.Discard(fmt.Errorf("the arguments of sql.exec: args[%s] cannot become what the statement needs there", m[1]))
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && strings.HasPrefix(pg.Code, classSyntax) {
 		return job.Discard(err)

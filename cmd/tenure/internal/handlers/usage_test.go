@@ -3,7 +3,6 @@ package handlers
 import (
 	"os"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,9 +18,7 @@ func TestUsageNamesEveryArgument(t *testing.T) {
 	for _, args := range []job.Args{HTTPRequest{}, SQLExec{}} {
 		require.Contains(t, Usage, "  "+args.Kind()+" ")
 		require.Contains(t, string(page), "## `"+args.Kind()+"`")
-		of := reflect.TypeOf(args)
-		for i := range of.NumField() {
-			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		for _, name := range argumentsOf(reflect.TypeOf(args)) {
 			require.Contains(t, Usage, "\n    "+name+" ", args.Kind())
 			require.Contains(t, string(page), "\n| `"+name+"` |", args.Kind())
 		}

@@ -221,7 +221,7 @@ func bind[I, O any](handle func(context.Context, *server, *I) (*O, error)) func(
 func bindStream[D, I any](name string, handle func(context.Context, *server, *I) (*huma.StreamResponse, error)) func(*server, huma.API, huma.Operation) {
 	return func(s *server, api huma.API, op huma.Operation) {
 		op.Responses = map[string]*huma.Response{
-			"200":     {Description: "Events, until there will be no other", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: eventSchema(api, name, reflect.TypeFor[D]())}}},
+			"200":     {Description: "Events, until there will be no other", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: streamSchema(api, name, reflect.TypeFor[D]())}}},
 			"204":     {Description: "There will be no other event than the one that is known"},
 			"default": problemResponse(api),
 		}

@@ -95,12 +95,9 @@ func problemResponse(api huma.API) *huma.Response {
 	return &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: schema}}}
 }
 
-// eventSchema describes an event of a stream, the data of which are JSON.
-func eventSchema(api huma.API, name string, data reflect.Type) *huma.Schema {
-	text := &huma.Schema{Type: huma.TypeString}
+// streamSchema describes a stream of events as the text that it is: what is generated from the document could not read
+// it as an object.
+func streamSchema(api huma.API, name string, data reflect.Type) *huma.Schema {
 	of := api.OpenAPI().Components.Schemas.Schema(data, true, name)
-	return &huma.Schema{Type: huma.TypeObject, Required: []string{"data"}, Properties: map[string]*huma.Schema{
-		"id": text, "event": {Type: huma.TypeString, Enum: []any{name}}, "retry": {Type: huma.TypeInteger},
-		"data": {Type: huma.TypeString, Extensions: rules{"contentMediaType": "application/json", "contentSchema": of}},
-	}}
+	return &huma.Schema{Type: huma.TypeString, Description: "server-sent events named " + name + ", the data of which are JSON as " + of.Ref + " has it"}
 }

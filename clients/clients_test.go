@@ -6,18 +6,27 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/jobtest"
 	"github.com/tenurehq/tenure/tenancy"
 	"github.com/tenurehq/tenure/web"
@@ -41,17 +50,72 @@ func TestTypesAreUpToDate(t *testing.T) {
 
 const secret = "a long random secret"
 
-// serve runs a node with tenant acme, and returns its address.
-func serve(t *testing.T) string {
+// serve runs a node with tenant acme, and returns its address. What is asked of it passes through front.
+func serve(t *testing.T, front func(node http.Handler) http.Handler) (*jobtest.Env, string) {
 	env := jobtest.New(t)
 	env.Nodes(t, 1)
 	hash := sha256.Sum256([]byte(secret))
 	handler, err := web.Handler(env.Client(), web.Settings{Tokens: map[string]config.Token{
 		"printer": {SHA256: hex.EncodeToString(hash[:]), Role: "operate", Tenants: []tenancy.ID{"acme"}, Args: true}}})
 	require.NoError(t, err)
-	server := httptest.NewServer(handler)
+	server := httptest.NewServer(front(handler))
 	t.Cleanup(server.Close)
-	return server.URL
+	return env, server.URL
+}
+
+// troubles befall the requests of a worker, by the invoices of its jobs.
+type troubles struct {
+	mu       sync.Mutex
+	invoices map[string]int // by job; guarded by mu
+	seen     map[string]int // requests, by what they are about; guarded by mu
+}
+
+// count counts a request that is about something, from 1.
+func (f *troubles) count(what string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen[what]++
+	return f.seen[what]
+}
+
+// befall is what a node and the way to it do: the first call of acquire finds nobody, and neither does the first that
+// completes invoice 1. The answer to that of invoice 2 is lost, and the output of invoice 3 is too large.
+func (f *troubles) befall(node http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/external/acquire" && f.count("acquire") == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		if r.URL.Path != "/api/v1/external/complete" {
+			node.ServeHTTP(w, r)
+			return
+		}
+		var body struct {
+			Job    string `json:"job"`
+			Turn   int    `json:"turn"`
+			Worker string `json:"worker"`
+			Output any    `json:"output"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		f.mu.Lock()
+		invoice := f.invoices[body.Job]
+		f.mu.Unlock()
+		if invoice == 3 {
+			body.Output = strings.Repeat("x", job.MaxPayload)
+		}
+		text, _ := json.Marshal(body) // of what was JSON
+		sent := r.Clone(r.Context())
+		sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		switch first := f.count(body.Job) == 1; {
+		case first && invoice == 1:
+			panic(http.ErrAbortHandler)
+		case first && invoice == 2:
+			node.ServeHTTP(httptest.NewRecorder(), sent)
+			panic(http.ErrAbortHandler)
+		}
+		node.ServeHTTP(w, sent)
+	})
 }
 
 // fetchWithin bounds how long packages may take to be fetched.
@@ -76,22 +140,47 @@ func need(t *testing.T, program, remedy string) {
 	}
 }
 
-// requireExamples has the worker of a language print the invoice that the other example enqueues, and
-// end when it is told to.
-func requireExamples(t *testing.T, dir string, env []string, program, enqueue, worker string) {
+// requireExamples has the worker of a language print the invoice that the other example enqueues, and three others
+// that troubles befall, and end when it is told to. It returns the address of the node and a job that has ended.
+func requireExamples(t *testing.T, dir string, env []string, program, enqueue, worker string) (address, id string) {
 	t.Helper()
-	address := serve(t)
+	trouble := &troubles{invoices: map[string]int{}, seen: map[string]int{}}
+	node, address := serve(t, trouble.befall)
+	jobs := map[int]job.ID{}
+	for n := 1; n <= 3; n++ {
+		added, err := node.Client().Enqueue(tenancy.For(t.Context(), "acme"), job.RawArgs{Name: "invoice.print", Payload: fmt.Appendf(nil, `{"invoice": %d}`, n)}, tenure.External())
+		require.NoError(t, err)
+		jobs[n], trouble.invoices[added.ID.String()] = added.ID, n
+	}
 	var printed bytes.Buffer
 	printer := exec.CommandContext(t.Context(), program, worker, address, secret)
 	printer.Dir, printer.Env, printer.Stdout, printer.Stderr, printer.WaitDelay = dir, append(os.Environ(), env...), &printed, &printed, time.Second
 	require.NoError(t, printer.Start())
 	out, err := run(t, dir, env, program, enqueue, address, secret, "acme")
+	state := func(n int) (string, []job.RunError) {
+		j, failed, err := node.Client().Operator().Jobs().Get(t.Context(), jobs[n])
+		require.NoError(t, err)
+		return j.State, failed
+	}
+	ended := assert.Eventually(t, func() bool {
+		one, _ := state(1)
+		two, _ := state(2)
+		_, failed := state(3)
+		return one == "done" && two == "done" && len(failed) > 0
+	}, time.Minute, 20*time.Millisecond)
 	require.NoError(t, printer.Process.Signal(syscall.SIGTERM))
-	ended := printer.Wait()
+	stopped := printer.Wait()
+	require.True(t, ended, &printed)
+	_, failed := state(3)
+	require.Contains(t, failed[0].Error, "262144 are allowed")
 	require.NoError(t, err, "%s\n%s", out, &printed)
 	require.Regexp(t, `^\d+ done\n$`, out)
-	require.NoError(t, ended, &printed)
-	require.Regexp(t, `^\d+ prints invoice 42 of acme\n$`, printed.String())
+	require.NoError(t, stopped, &printed)
+	for _, n := range []int{1, 2, 42} {
+		require.Equal(t, 1, strings.Count(printed.String(), fmt.Sprintf(" prints invoice %d of acme\n", n)), &printed)
+	}
+	id, _, _ = strings.Cut(out, " ")
+	return address, id
 }
 
 func TestTypeScript(t *testing.T) {
@@ -116,7 +205,13 @@ func TestTypeScript(t *testing.T) {
 	require.True(t, bytes.Equal(committed, generated), "schema.d.ts is not what is generated: run make clients")
 	out, err = run(t, dir, nil, "npm", "run", "build")
 	require.NoError(t, err, out)
-	requireExamples(t, dir, nil, "node", "dist/examples/enqueue.js", "dist/examples/worker.js")
+	address, id := requireExamples(t, dir, nil, "node", "dist/examples/enqueue.js", "dist/examples/worker.js")
+	out, err = run(t, dir, nil, "node", "--input-type=module", "--eval", `
+		import { connect, need } from "./dist/tenure.js";
+		const events = await connect(process.argv[1], process.argv[2]).GET("/api/v1/jobs/{id}/events", { params: { path: { id: process.argv[3] } }, parseAs: "text" });
+		console.log(need(events));`, address, secret, id)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "event: job\ndata: {")
 }
 
 func TestPython(t *testing.T) {
@@ -141,5 +236,13 @@ func TestPython(t *testing.T) {
 	require.NoError(t, err, out)
 	require.NotRegexp(t, regexp.MustCompile(`(?i)warning`), out)
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("python/examples")))
-	requireExamples(t, dir, []string{"PYTHONPATH=" + dir}, python, "examples/enqueue.py", "examples/worker.py")
+	env := []string{"PYTHONPATH=" + dir}
+	address, id := requireExamples(t, dir, env, python, "examples/enqueue.py", "examples/worker.py")
+	out, err = run(t, dir, env, python, "-c", `
+import sys
+from tenure_client import AuthenticatedClient
+from tenure_client.api.default import watch_job
+print(watch_job.sync(sys.argv[3], client=AuthenticatedClient(base_url=sys.argv[1], token=sys.argv[2])))`, address, secret, id)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "event: job\ndata: {")
 }

@@ -45,7 +45,7 @@ func locksOf[T interface{ lock() store.ExternalLock }](some []T) []store.Externa
 // Result says that a job is done.
 type Result struct {
 	Lock
-	Output json.RawMessage // kept with the job for execution.retention; nil: none; at most 1 MiB
+	Output json.RawMessage // kept with the job for execution.retention; nil: none; at most job.MaxPayload
 }
 
 // Complete ends jobs that are done, each pool's in one statement. LockLostError: some were not the

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
@@ -60,18 +61,25 @@ func TestDrain_runsWhatAwaited(t *testing.T) {
 	var ran []int
 	b.ping = func(_ context.Context, j *job.Job[ping]) error {
 		ran = append(ran, j.Args.N)
-		if j.Args.N == 4 {
+		switch j.Args.N {
+		case 4:
 			return errors.New("try again")
+		case 6:
+			return job.Discard(errors.New("never"))
 		}
 		return nil
 	}
+	b.write = func(ctx context.Context, tx pgx.Tx, _ *job.Job[write]) error { // the retry of 4 becomes due meanwhile
+		_, err := tx.Exec(ctx, "UPDATE tenure.timer_job SET due_at = now() - interval '1 s' WHERE attempt > 0")
+		return err
+	}
 	client := b.Client()
-	enqueue := func(n int, opts ...tenure.Option) job.ID {
-		added, err := client.Enqueue(b.acme.Context, ping{n}, opts...)
+	enqueue := func(args job.Args, opts ...tenure.Option) job.ID {
+		added, err := client.Enqueue(b.acme.Context, args, opts...)
 		require.NoError(t, err)
 		return added.ID
 	}
-	second := enqueue(2, tenure.After(enqueue(1)))
+	second := enqueue(ping{2}, tenure.After(enqueue(ping{1})))
 	_, err := client.EnqueueBatch(b.acme.Context, tenure.Batch{
 		Jobs: []tenure.Entry{{Args: ping{3}, Options: []tenure.Option{tenure.After(second)}}},
 		Then: ping{4},
@@ -84,5 +92,28 @@ func TestDrain_runsWhatAwaited(t *testing.T) {
 	require.Zero(t, pending[1].In)
 	b.Drain(t)
 	require.Equal(t, []int{1, 2, 3, 4}, ran)
-	require.Empty(t, b.Drain(t), "a retry is due later")
+
+	ran = nil
+	enqueue(ping{5}, tenure.After(enqueue(write{})))
+	b.Drain(t)
+	require.Equal(t, []int{5}, ran, "a retry is left for the next Drain")
+	b.Drain(t)
+	require.Equal(t, []int{5, 4}, ran)
+
+	ran = nil
+	cancelled := enqueue(ping{7}, tenure.After(enqueue(ping{6})), tenure.OnFailure(tenure.CancelToo))
+	enqueue(ping{8}, tenure.After(cancelled), tenure.OnFailure(tenure.RunAnyway))
+	b.Drain(t)
+	require.Equal(t, []int{6, 8}, ran, "an end that is no run is one, too")
+}
+
+// The pool's user needs no more for it than a node has.
+func TestDrain_runsWhatAwaitedUnderRoles(t *testing.T) {
+	t.Parallel()
+	b := setup(t, jobtest.Roles())
+	first, err := b.Client().Enqueue(b.acme.Context, ping{1})
+	require.NoError(t, err)
+	_, err = b.Client().Enqueue(b.acme.Context, ping{2}, tenure.After(first.ID))
+	require.NoError(t, err)
+	require.Len(t, b.Drain(t), 2)
 }

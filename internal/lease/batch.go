@@ -13,6 +13,7 @@ type batch struct {
 	over                     []int64          // claims whose last job is among them
 	runs                     []store.Finished // to be ended
 	returnClaims, returnJobs []int64          // to be given back, of claims that are not over
+	tries                    int              // to write it
 }
 
 // sort finds out what is to be written of each end.

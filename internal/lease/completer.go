@@ -40,6 +40,7 @@ type completer struct {
 	nudge      chan struct{}  // of size one; written by add, read by run
 	reportsDue chan struct{}  // as nudge; written when reports have waited for reportEvery
 	locked     lockedOutcomes // used by run only
+	unreported int            // likewise; how often in a row what runs say could not be written
 
 	mu           sync.Mutex
 	reporting    map[*execution.Claim]bool // guarded by mu; whose runs go on and have news
@@ -313,6 +314,7 @@ const (
 func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, written bool) {
 	reported := false
 	for try := 1; ; try++ {
+		b.tries = try
 		if !reported {
 			if reported, held = c.writeLastReports(ctx, b); !held.None() {
 				return held, false
@@ -334,7 +336,9 @@ func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, 
 				return held, false
 			}
 		}
-		c.log.Warn("outcomes could not be written; trying again", zap.Int("runs", len(b.runs)), zap.Int("try", try), zap.Error(err))
+		if isNews(try) || ctx.Err() != nil {
+			c.log.Warn("outcomes could not be written; trying again", zap.Int("runs", len(b.runs)), zap.Int("try", try), zap.Error(err))
+		}
 		if ctx.Err() != nil {
 			return store.Held{}, false
 		}
@@ -344,6 +348,10 @@ func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, 
 		}
 	}
 }
+
+// isNews tells whether a failure is worth a line in the log, which has that many before it and itself: the first, the
+// second, the fourth, and so on. An outage may last for hours.
+func isNews(failures int) bool { return failures&(failures-1) == 0 }
 
 // tryWrite bounds one try to write: as long as ctx goes on, and once it has ended.
 func tryWrite[T any](ctx context.Context, write func(context.Context) (T, error)) (T, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
 	"github.com/tenurehq/tenure/internal/store"
@@ -248,6 +249,8 @@ func TestCompleterRepeatsAWrite(t *testing.T) {
 		}}
 		c, end := runCompleter(l)
 		defer end()
+		log, logged := observer.New(zap.WarnLevel)
+		c.log = zap.New(log)
 		c.openClaim(1, 1)
 		c.openClaim(2, 2)
 		c.addEnded(done(1, 0))
@@ -272,6 +275,7 @@ func TestCompleterRepeatsAWrite(t *testing.T) {
 				require.Less(t, waited, wait+wait/2, "before try %d", i+1)
 			}
 		}
+		require.Equal(t, 4, logged.Len(), "the tries 1, 2, 4 and 8")
 		require.Equal(t, []int64{2}, c.listClaims())
 		require.Len(t, c.events.(*recorder).take(), 2)
 		require.Zero(t, counted(t, c.lost), "a repeated write counts what the first one did")

@@ -76,7 +76,9 @@ func (c *completer) flushReports(ctx context.Context) {
 	} else if err == nil {
 		claims = nil
 	}
-	if err != nil {
+	if err == nil {
+		c.unreported = 0
+	} else if c.unreported++; isNews(c.unreported) {
 		c.log.Warn("what runs say could not be written; trying again", zap.Int("runs", len(claims)), zap.Error(err))
 	}
 	for _, one := range slices.Concat(claims, rest) {
@@ -131,7 +133,7 @@ func (c *completer) writeLastReports(ctx context.Context, b *batch) (written boo
 			return false, held
 		}
 	}
-	if err != nil {
+	if err != nil && isNews(b.tries) {
 		c.log.Warn("what runs said last could not be written", zap.Int("runs", len(reports)), zap.Error(err))
 	}
 	return err == nil, held

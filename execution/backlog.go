@@ -358,6 +358,20 @@ func (b *backlog) takeLast(q *queue) *Claim {
 	return c
 }
 
+// takeAll takes all of a queue's claims; mu is held.
+func (b *backlog) takeAll(q *queue) (all []*Claim) {
+	for q.size() > 0 {
+		all = append(all, b.takeFirst(q))
+	}
+	if q.parked {
+		b.parked = slices.DeleteFunc(b.parked, func(p *queue) bool { return p == q })
+	} else {
+		b.leaveTurns(q)
+	}
+	b.recycle(q)
+	return all
+}
+
 // countTaken notes that a claim was taken from a queue; mu is held.
 func (b *backlog) countTaken(q *queue, c *Claim) {
 	q.work -= c.expected
@@ -395,10 +409,7 @@ func (b *backlog) recycle(q *queue) {
 // park keeps the queue that is next until its tenant may run more; mu is held. The slots of its
 // claims are given up when mu is not.
 func (b *backlog) park(q *queue) {
-	heap.Pop(&q.owner.turns)
-	if len(q.owner.turns) == 0 {
-		b.order = slices.DeleteFunc(b.order, func(o *ownerQueue) bool { return o == q.owner })
-	}
+	b.leaveTurns(q)
 	q.parked = true
 	b.aside += q.size()
 	b.work -= q.work
@@ -407,6 +418,14 @@ func (b *backlog) park(q *queue) {
 		b.vacate(c)
 	}
 	b.parked = append(b.parked, q)
+}
+
+// leaveTurns has a queue be served in turn no more; mu is held.
+func (b *backlog) leaveTurns(q *queue) {
+	heap.Remove(&q.owner.turns, slices.Index(q.owner.turns, q))
+	if len(q.owner.turns) == 0 {
+		b.order = slices.DeleteFunc(b.order, func(o *ownerQueue) bool { return o == q.owner })
+	}
 }
 
 // close ends pop and push, and hands out what was still waiting.
@@ -430,14 +449,19 @@ func (b *backlog) close() (rest []*Claim) {
 const farOff = 30 * lookahead
 
 // takeFarOff takes out claims whose turn is far off, by what their kinds take by now, down to the
-// lookahead; anyone who asked for it gives up their slots. Those stay that free workers are
-// about to take.
-func (b *backlog) takeFarOff() (far []*Claim) {
+// lookahead, and those that have waited for long where no run has begun or ended; anyone who asked for it
+// gives up their slots. Those stay that free workers are about to take.
+func (b *backlog) takeFarOff(now time.Time) (far []*Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	free := b.share.Of - b.running
+	free, longAgo := b.share.Of-b.running, now.Add(-farOff)
 	for _, owner := range b.owners {
 		for _, q := range owner.byTenant {
+			stands := b.capacity.turning() == 0 || q.parked && q.load.seen.Before(longAgo)
+			if stands && q.claims[q.head].queued.Before(longAgo) {
+				far = append(far, b.takeAll(q)...)
+				continue
+			}
 			workers := time.Duration(max(q.load.running, 1))
 			ahead, keep := time.Duration(0), q.size()
 			for i, c := range q.waiting() {
@@ -516,6 +540,7 @@ func (b *backlog) loadOf(tenant string) *tenantLoad {
 
 // countRun counts a run of the tenant's; mu is held.
 func (b *backlog) countRun(l *tenantLoad) {
+	l.seen = time.Now()
 	l.running++
 	b.running++
 }
@@ -590,5 +615,5 @@ func (b *backlog) countAlike(tenant, kind string) int {
 func (b *backlog) room() (free int, left time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.share.Of - b.running - (b.waiting - b.aside - b.sharing), time.Duration(b.share.Of)*lookahead - b.work
+	return b.share.Of - b.running - (b.waiting - b.aside - b.sharing), time.Duration(b.capacity.turning())*lookahead - b.work
 }

@@ -219,10 +219,10 @@ func TestBacklogGivesBackWhatIsFarOff(t *testing.T) {
 	for range 5 {
 		b.pop()
 	}
-	require.Empty(t, b.takeFarOff())
+	require.Empty(t, b.takeFarOff(time.Now()))
 	d.of("k").raise(time.Second)
 	b.running, b.loads["t"].running = 0, 0
-	require.Len(t, b.takeFarOff(), 85, "ten workers are free")
+	require.Len(t, b.takeFarOff(time.Now()), 85, "ten workers are free")
 	for _, c := range numbered(o, slices.Collect(func(yield func(int) bool) {
 		for id := 15; id < 100 && yield(id); id++ {
 		}
@@ -231,7 +231,7 @@ func TestBacklogGivesBackWhatIsFarOff(t *testing.T) {
 		b.push(o, []Claim{c})
 	}
 	b.running, b.loads["t"].running = 5, 5
-	far := b.takeFarOff()
+	far := b.takeFarOff(time.Now())
 	require.Len(t, far, 94, "one of a second is enough for five workers in the time of the lookahead")
 	require.EqualValues(t, 99, far[0].Record.ID)
 	require.EqualValues(t, 6, far[93].Record.ID)
@@ -239,7 +239,7 @@ func TestBacklogGivesBackWhatIsFarOff(t *testing.T) {
 		b.capacity.freeSlot()
 	}
 	require.EqualValues(t, 6, b.capacity.used.Load())
-	require.Empty(t, b.takeFarOff())
+	require.Empty(t, b.takeFarOff(time.Now()))
 }
 
 func TestBacklogPopWaits(t *testing.T) {

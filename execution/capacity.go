@@ -17,6 +17,7 @@ type capacity struct {
 	workers int
 	runs    estimate     // of all kinds
 	used    atomic.Int64 // reserved, waiting or running
+	kept    atomic.Int64 // workers that one run has kept for long: nothing is claimed ahead for them; see Workers.noteLong
 	bytes   atomic.Int64 // of the payloads of what waits or runs
 	full    atomic.Bool  // of work, in time: until a run ends only a free worker counts; see Room
 
@@ -70,7 +71,10 @@ func (c *capacity) await(o Owner) {
 }
 
 // worthTelling is how many free slots make it worth an owner's while to come.
-func (c *capacity) worthTelling() int64 { return int64(max(1, c.runs.countAhead(c.workers)/2)) }
+func (c *capacity) worthTelling() int64 { return int64(max(1, c.runs.countAhead(c.turning())/2)) }
+
+// turning is how many workers runs begin and end in.
+func (c *capacity) turning() int { return max(c.workers-int(c.kept.Load()), 0) }
 
 // grantShare takes up to want slots, and no more than a share; mu is held, so that nobody
 // else takes any.
@@ -98,7 +102,7 @@ func (c *capacity) freeSlots(used int64) int64 {
 	}
 	free := int64(c.workers) - used
 	if !c.full.Load() {
-		free += int64(c.runs.countAhead(c.workers))
+		free += int64(c.runs.countAhead(c.turning()))
 	}
 	return free
 }
@@ -110,7 +114,7 @@ func (c *capacity) release(n int) {
 	}
 }
 
-// freeSlot says that a claim has left the workers.
+// freeSlot says that a run has ended.
 func (c *capacity) freeSlot() {
 	c.full.Store(false)
 	c.tellWaiting(c.used.Add(-1))

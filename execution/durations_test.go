@@ -112,3 +112,67 @@ func TestWhatIsFarOffIsGivenBack(t *testing.T) {
 		}
 	})
 }
+
+// While one run each keeps all workers, nothing is claimed for the node, and what waits goes where a worker may be
+// idle: nobody knows when a run ends. As soon as one has, it is as before.
+func TestKeptWorkersHaveNothingWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiter(false)
+		b := newBundle(t, nil, w.register).start()
+		b.workers.capacity.runs.note(time.Millisecond)
+		b.workers.durations.of("noop").note(time.Millisecond)
+		b.submit("wait", 2)
+		<-w.running
+		<-w.running
+		b.submit("noop", 50)
+		room := b.workers.Room()
+		require.True(t, room.Take("acme", "noop"), "they may end at once")
+		require.Positive(t, b.workers.FreeSlots())
+
+		time.Sleep(keptAfter + watchEvery)
+		synctest.Wait()
+		room = b.workers.Room()
+		require.False(t, room.Take("acme", "noop"))
+		require.False(t, room.Take("light", "noop"), "nor what a tenant may have wait in any case")
+		b.workers.capacity.full.Store(false)
+		require.Zero(t, b.workers.FreeSlots(), "holders are told so")
+		time.Sleep(farOff)
+		for range 50 {
+			require.Equal(t, "return", b.owner.next(t).how)
+		}
+
+		w.goOn <- struct{}{}
+		require.Equal(t, job.Done, b.owner.next(t).outcome.State)
+		room = b.workers.Room()
+		require.True(t, room.Take("acme", "noop"))
+		require.Positive(t, b.workers.FreeSlots())
+		close(w.goOn)
+		require.Equal(t, job.Done, b.owner.next(t).outcome.State)
+	})
+}
+
+// A tenant whose share of the workers is kept has nothing wait, either: elsewhere it may have some left.
+func TestAKeptShareHasNothingWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiter(false)
+		b := newBundle(t, func(c *Config) { c.Workers, c.TenantShare = 4, 50 }, w.register).start()
+		b.workers.durations.of("noop").note(time.Millisecond)
+		b.submit("wait", 2)
+		<-w.running
+		<-w.running
+		b.submit("noop", 20)
+		time.Sleep(farOff + watchEvery)
+		for range 20 {
+			require.Equal(t, "return", b.owner.next(t).how)
+		}
+		b.submit("noop", 1)
+		time.Sleep(watchEvery)
+		require.Equal(t, 1, b.workers.backlog.countWaiting(), "not at once: a run may end")
+		close(w.goOn)
+		for range 3 {
+			require.Equal(t, job.Done, b.owner.next(t).outcome.State)
+		}
+	})
+}

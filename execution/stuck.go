@@ -34,7 +34,7 @@ func (w *Workers) watchStuck() {
 				w.checkStuck(s, now)
 				w.noteLong(s, now)
 			}
-			for _, c := range w.backlog.takeFarOff() {
+			for _, c := range w.backlog.takeFarOff(now) {
 				w.giveBack(c)
 			}
 			w.noteBusy(now)
@@ -54,12 +54,20 @@ func (w *Workers) checkStuck(s *slot, now time.Time) {
 	}
 }
 
+// keptAfter is how long a run keeps its worker before nothing is claimed ahead for it: nobody knows when it
+// ends.
+const keptAfter = 10 * lookahead
+
 // noteLong takes in how long the run in s has taken so far.
 func (w *Workers) noteLong(s *slot, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.claim == nil || s.replaced {
 		return
+	}
+	if !s.kept && now.Sub(s.began) >= keptAfter {
+		s.kept = true
+		w.capacity.kept.Add(1)
 	}
 	took := s.claim.share(now.Sub(s.began))
 	w.durations.of(s.claim.Record.Kind).raise(took)
@@ -75,6 +83,7 @@ func (w *Workers) replaceWorker(s *slot) {
 		return
 	}
 	s.replaced = true
+	s.release(w.capacity)
 	if s.tx != nil {
 		s.tx.dropConn()
 	}
@@ -101,11 +110,20 @@ func (w *Workers) wasReplaced(s *slot) bool {
 }
 
 // endRun notes that the run has ended, and tells whether its worker was replaced.
-func (s *slot) endRun() (replaced bool) {
+func (s *slot) endRun(c *capacity) (replaced bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.release(c)
 	s.claim, s.ctx, s.cancel, s.stuckSince = nil, nil, nil, time.Time{}
 	return s.replaced
+}
+
+// release counts the worker as kept no longer; s.mu is held.
+func (s *slot) release(c *capacity) {
+	if s.kept {
+		s.kept = false
+		c.kept.Add(-1)
+	}
 }
 
 // setContext notes what the run's context has become.

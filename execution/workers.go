@@ -57,6 +57,7 @@ type slot struct {
 	began      time.Time               // guarded by mu; the run
 	tx         *tenantTx               // guarded by mu; the run's; nil: it has none
 	stuckSince time.Time               // guarded by mu; when the run was first seen to go on after ctx had ended
+	kept       bool                    // guarded by mu; the run has kept the worker for keptAfter, and is counted for that
 	replaced   bool                    // guarded by mu; another worker stands in for this one
 	goroutine  string                  // guarded by mu; the one that works here, by its number
 }
@@ -282,20 +283,28 @@ func (w *Workers) PassOn() { w.gathering.passOnAll() }
 
 // giveBack gives a call's claims back, which have not started.
 func (w *Workers) giveBack(c *Claim) {
-	w.freeSlot(c)
+	w.leave(c)
+	if !c.slotless {
+		w.capacity.release(1)
+	}
 	for one := range c.call() {
 		one.Owner.Return(one)
 	}
 }
 
-// freeSlot says that a call's claims have left the workers.
+// freeSlot says that the run of a call's claims has ended.
 func (w *Workers) freeSlot(c *Claim) {
+	w.leave(c)
+	if !c.slotless {
+		w.capacity.freeSlot()
+	}
+}
+
+// leave counts the payloads of a call's claims no longer.
+func (w *Workers) leave(c *Claim) {
 	for one := range c.call() {
 		w.capacity.bytes.Add(-int64(one.bytes))
 		w.backlog.countBytes(one, -1)
-	}
-	if !c.slotless {
-		w.capacity.freeSlot()
 	}
 }
 
@@ -315,7 +324,8 @@ type Room struct {
 type batchKey struct{ tenant, kind string }
 
 // Room tells how much more work may wait for a worker here: a tenth of a second for all workers
-// together, by how long jobs of each kind took lately, and one job for each free worker.
+// together, by how long jobs of each kind took lately, and one job for each free worker. Workers
+// that one run has kept for a second do not count.
 func (w *Workers) Room() Room {
 	r := Room{workers: w}
 	r.free, r.left = w.backlog.room()
@@ -326,7 +336,8 @@ func (w *Workers) Room() Room {
 // which none has run here yet counts as long: there must be a free worker. A tenant that has
 // nothing else here may have one job wait in any case, as the next worker is for it: others
 // must not keep it out by what waits. Of a kind that comes in batches it may have one call wait, also
-// while it has others run. Once Take has said no, Workers.Reserve grants slots for
+// while it has others run. Where every worker has been kept for a second nothing may wait: a peer may be
+// idle. Once Take has said no, Workers.Reserve grants slots for
 // free workers only, until a run has ended.
 func (r *Room) Take(tenant, kind string) bool {
 	took, known := r.workers.durations.expect(kind)
@@ -338,7 +349,7 @@ func (r *Room) Take(tenant, kind string) bool {
 		r.free--
 	case known && took <= r.left:
 		r.left -= took
-	case r.calls[tenant] == 0 && r.workers.backlog.hasNothingOf(tenant, batch == 1):
+	case r.calls[tenant] == 0 && r.workers.capacity.turning() > 0 && r.workers.backlog.hasNothingOf(tenant, batch == 1):
 	default:
 		r.workers.capacity.full.Store(true)
 		return false
@@ -531,7 +542,7 @@ func (w *Workers) runClaim(s *slot, c *Claim) {
 	r.cancel = cancel
 	defer func() {
 		cause := context.Cause(ctx)
-		replaced := s.endRun()
+		replaced := s.endRun(w.capacity)
 		cancel(nil)
 		took := time.Since(began)
 		r.reportEnd(cause, took)

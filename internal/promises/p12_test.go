@@ -117,6 +117,36 @@ func TestP12LongJobsLeaveWorkersToOtherPools(t *testing.T) {
 	require.EqualValues(t, 2*long, l.done.Load(), "each once")
 }
 
+// TestP12QuickJobsGoWhereAWorkerIsIdle: jobs that a node has no worker for, as one long run keeps each, end on its
+// idle peer; before, those that it had claimed waited until one of the long ones had ended.
+func TestP12QuickJobsGoWhereAWorkerIsIdle(t *testing.T) {
+	t.Parallel()
+	const workers, quick = 2, 300
+	b := newTestbed(t, 1, 2)
+	l := newLongs(t)
+	busy := b.start(few(b.gossiping("busy"), workers), l.handle(b.registry(nil)))
+	busy.holds("p1")
+	enqueue := func() {
+		var entries []tenure.Entry
+		for i := range quick {
+			entries = append(entries, tenure.Entry{Tenant: "t1", Args: plain{i}})
+		}
+		_, err := busy.Client().EnqueueMany(t.Context(), entries)
+		require.NoError(t, err)
+	}
+	enqueue()
+	b.eventually(quick, "p1", "SELECT count(*) FROM tenure.completed_job") // it knows now that they are quick
+	enqueueLong(t, busy.Client(), "t2", workers)
+	require.Eventually(t, func() bool { return l.running.Load() == workers }, patience, time.Millisecond)
+	enqueue()
+	b.start(few(b.gossiping("idle", busy.Self().Addr), workers), b.registry(nil))
+	busy.meet(2)
+	b.eventually(2*quick, "p1", "SELECT count(*) FROM tenure.completed_job")
+	require.Zero(t, l.done.Load(), "or nothing was proved")
+	l.release()
+	b.eventually(2*quick+workers, "p1", "SELECT count(*) FROM tenure.completed_job")
+}
+
 // TestP12TimersDelayNobody: while very many timers of one tenant are due at once, jobs of another one
 // start one after the other, and the lock stays where it is.
 func TestP12TimersDelayNobody(t *testing.T) {

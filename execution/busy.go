@@ -5,23 +5,18 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/tenurehq/tenure/job"
 )
 
 const (
-	busyAfter = stuckAfter // runs keep workers, and claims wait for them, for so long before others are told
+	busyAfter = stuckAfter // runs keep workers for so long before others are told
 	mostKinds = 5
-	mostLate  = 1000
 )
 
-// Busy is what keeps the workers, for those who wonder what an owner's jobs wait for, or why this process is to be
-// restarted.
+// Busy is what keeps the workers, for those who wonder what jobs wait for, or why this process is to be restarted.
 type Busy struct {
-	Waiting []job.ID // the owner's that wait for a worker, in the order of their ids
-	Workers int      // that there are
-	Kept    int      // of them those that runs have kept for ten seconds
-	Left    int      // of the handlers that ignore the end of their context: those that keep a worker; see Unhealthy
+	Workers int // that there are
+	Kept    int // of them those that runs have kept for ten seconds
+	Left    int // of the handlers that ignore the end of their context: those that keep a worker; see Unhealthy
 	Kinds   []BusyKind
 }
 
@@ -35,17 +30,16 @@ type BusyKind struct {
 
 // Equal tells whether two say the same.
 func (b Busy) Equal(o Busy) bool {
-	return b.Workers == o.Workers && b.Kept == o.Kept && b.Left == o.Left && slices.Equal(b.Waiting, o.Waiting) && slices.Equal(b.Kinds, o.Kinds)
+	return b.Workers == o.Workers && b.Kept == o.Kept && b.Left == o.Left && slices.Equal(b.Kinds, o.Kinds)
 }
 
 // busyness is what was seen when it was looked last.
 type busyness struct {
-	all   Busy // of nobody's waiting claims
+	all   Busy
 	stuck Busy // without the runs that heed their context
-	late  map[Owner][]job.ID
 }
 
-// noteBusy sees what has kept workers for long, and which claims have waited for as long.
+// noteBusy sees what has kept workers for long.
 func (w *Workers) noteBusy(now time.Time) {
 	all, stuck := map[string]BusyKind{}, map[string]BusyKind{}
 	kept, left := 0, 0
@@ -71,7 +65,6 @@ func (w *Workers) noteBusy(now time.Time) {
 		b = &busyness{
 			all:   Busy{Workers: w.cfg.Workers, Kept: kept, Left: left, Kinds: mostRuns(all)},
 			stuck: Busy{Workers: w.cfg.Workers, Left: left, Kinds: mostRuns(stuck)},
-			late:  w.backlog.listLate(now.Add(-busyAfter)),
 		}
 	}
 	w.busy.Store(b)
@@ -99,41 +92,17 @@ func mostRuns(kinds map[string]BusyKind) []BusyKind {
 	return all[:min(len(all), mostKinds)]
 }
 
-// Busy tells what keeps the workers, as it was at most a second ago, if claims of o have waited for one for ten seconds or
-// no worker is left, for which nothing more is claimed; else which handlers ignore the end of their context. The zero Busy: neither.
-func (w *Workers) Busy(o Owner) Busy {
+// Busy tells what keeps the workers, as it was at most a second ago, if none is left, so that nothing more is claimed;
+// else which handlers ignore the end of their context. The zero Busy: neither.
+func (w *Workers) Busy() Busy {
 	b := w.busy.Load()
 	switch {
 	case b == nil:
 		return Busy{}
-	case len(b.late[o]) > 0, b.all.Kept >= b.all.Workers:
-		all := b.all
-		all.Waiting = b.late[o]
-		return all
+	case b.all.Kept >= b.all.Workers:
+		return b.all
 	case len(b.stuck.Kinds) > 0:
 		return b.stuck
 	}
 	return Busy{}
-}
-
-// listLate lists the claims that have waited since then, mostLate of an owner at most.
-func (b *backlog) listLate(since time.Time) map[Owner][]job.ID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	late := map[Owner][]job.ID{}
-	for o, owner := range b.owners {
-		var ids []job.ID
-		for _, q := range owner.byTenant {
-			for _, c := range q.waiting() {
-				if c.queued.After(since) {
-					break
-				}
-				ids = append(ids, c.Record.ID)
-			}
-		}
-		if slices.Sort(ids); len(ids) > 0 {
-			late[o] = ids[:min(len(ids), mostLate)]
-		}
-	}
-	return late
 }

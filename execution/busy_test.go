@@ -21,22 +21,20 @@ func TestBusy(t *testing.T) {
 		began := time.Now().UTC().Truncate(time.Second)
 		b.submit("wait", 2)
 		pass(busyAfter - 2*time.Second)
-		require.Zero(t, b.workers.Busy(b.owner), "not for long")
+		require.Zero(t, b.workers.Busy(), "not for long")
 		pass(4 * time.Second)
 		full := Busy{Workers: 2, Kept: 2, Kinds: []BusyKind{{Kind: "wait", Runs: 2, Since: began}}}
-		require.Equal(t, full, b.workers.Busy(nil), "nothing more of any owner is claimed")
-		require.Equal(t, full, b.workers.Busy(b.owner))
+		require.Equal(t, full, b.workers.Busy())
 
 		pass(time.Minute) // they are replaced
 		b.submit("wait", 2)
 		pass(busyAfter / 2)
-		require.Equal(t, Busy{Workers: 2, Kinds: []BusyKind{{Kind: "wait", Stuck: 2, Since: began}}}, b.workers.Busy(b.owner))
-		require.Equal(t, b.workers.Busy(b.owner), b.workers.Busy(nil), "it is the node's matter")
+		require.Equal(t, Busy{Workers: 2, Kinds: []BusyKind{{Kind: "wait", Stuck: 2, Since: began}}}, b.workers.Busy())
 		pass(time.Minute + 5*busyAfter/2)
 		require.NotEmpty(t, b.workers.Unhealthy())
-		require.Equal(t, Busy{Workers: 2, Kept: 2, Left: 2, Kinds: []BusyKind{{Kind: "wait", Runs: 2, Stuck: 4, Since: began}}}, b.workers.Busy(b.owner))
+		require.Equal(t, Busy{Workers: 2, Kept: 2, Left: 2, Kinds: []BusyKind{{Kind: "wait", Runs: 2, Stuck: 4, Since: began}}}, b.workers.Busy())
 		close(w.goOn)
 		pass(2 * time.Second)
-		require.Zero(t, b.workers.Busy(b.owner))
+		require.Zero(t, b.workers.Busy())
 	})
 }

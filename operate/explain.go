@@ -38,7 +38,7 @@ const (
 	WaitsForQuota      WaitReason = "quota"           // as many of a tenant's jobs wait as may: more are refused
 	WaitsForDatabase   WaitReason = "pool down"       // the pool's database does not answer, or cannot be used
 	WaitsForResume     WaitReason = "suspended"       // what there is of a tenant was suspended
-	WaitsForWorkers    WaitReason = "node's workers"  // the node that has claimed it, or each that could, is busy with others
+	WaitsForWorkers    WaitReason = "node's workers"  // each node that could run it is busy with others
 	WaitsForTurn       WaitReason = "its turn"        // nothing holds it up but others before it, and room with the workers
 )
 
@@ -52,15 +52,11 @@ type Explanation struct {
 	Frozen *AuditEntry
 }
 
-// explainState is about a job that does not wait, or only for a worker of its node, whose workers busy keeps then.
-func (e *Explanation) explainState(busy *store.Busy) {
+// explainState is about a job that does not wait.
+func (e *Explanation) explainState() {
 	e.Reason = WaitsNot
 	switch e.Job.State {
 	case "claimed":
-		if busy != nil {
-			e.explainBusy(busy)
-			break
-		}
 		e.Text = "node " + e.Job.Node + " has been given it, and has not begun with it"
 	case "running":
 		e.Text = "it is running"
@@ -79,13 +75,6 @@ func (e *Explanation) explainState(busy *store.Busy) {
 	if at := e.Job.CancelAsked; !at.IsZero() {
 		e.Text += "; its cancellation was asked for at " + at.UTC().Format(time.RFC3339) + ", and waits for its node and its handler"
 	}
-}
-
-// explainBusy is about a job that waits for a worker of the node that has claimed it.
-func (e *Explanation) explainBusy(b *store.Busy) {
-	e.Reason = WaitsForWorkers
-	e.Text = fmt.Sprintf("node %s has claimed it, and it waits there for a worker, of which there are %d, or until its tenant has less than its share of them; runs that keep them: %s", e.Job.Node, b.Workers, doctor.LongRuns(b))
-	e.adviseWorkers(b)
 }
 
 // adviseWorkers is about what keeps the workers that a job waits for.

@@ -172,7 +172,6 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		job   JobStatus
 		wait  store.Wait
 		waits bool
-		busy  *store.Busy
 		full  []store.BusyNode
 	}
 	f, err := inspectFirst(ctx, o.proc, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
@@ -187,9 +186,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 				f.full, err = store.FullNodes(ctx, db, f.job.Kind)
 			}
 		} else {
-			if f.job.CancelAsked, err = store.CancelAsked(ctx, db, id); err == nil && f.job.State == "claimed" {
-				f.busy, err = store.WorkersOf(ctx, db, id)
-			}
+			f.job.CancelAsked, err = store.CancelAsked(ctx, db, id)
 		}
 		if f.wait.Later && err == nil {
 			f.job.Reports, err = store.Reports(ctx, db, id)
@@ -203,7 +200,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 	unrouted := o.unrouted(ctx, tenancy.ID(f.job.Tenant), f.job.Pool)
 	switch {
 	case !f.waits:
-		e.explainState(f.busy)
+		e.explainState()
 	case unrouted != nil && f.wait.TenantState == store.TenantActive && !f.wait.External:
 		e.explainRoute(unrouted)
 	default:

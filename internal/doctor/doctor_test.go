@@ -280,29 +280,24 @@ func TestNodes(t *testing.T) {
 	require.Equal(t, []string{"main", "twin"}, b.finding("same number").Pools)
 }
 
-// What a node says of its workers is told: which handlers do not return, and what the jobs wait for that it has claimed.
+// What a node says of its workers is told: which handlers do not return, and what it has no worker left by.
 func TestBusyNodes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, storetest.DSN(t, "main", 1))
 	session := b.session(0, time.Hour)
-	b.exec("SELECT tenure.enqueue('acme', 'known', '{}')")
-	b.exec("UPDATE tenure.job SET ready_at = now() - interval '5 min'")
-	b.exec("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) SELECT $1, turn, ARRAY[id], now() - interval '1 h' FROM tenure.job", session)
-	b.lacks("the oldest job that waits")
-	b.finding("has been with node n for 1h")
-	busy := func(kinds string, left int) {
-		b.exec("UPDATE tenure.node_session SET waiting = ARRAY(SELECT id FROM tenure.job), busy = jsonb_build_object('workers', 4, 'left', $1::int, 'kinds', $2::jsonb)", left, kinds)
+	busy := func(kinds string, kept, left int) {
+		b.exec("UPDATE tenure.node_session SET busy = jsonb_build_object('workers', 4, 'kept', $1::int, 'left', $2::int, 'kinds', $3::jsonb)", kept, left, kinds)
 	}
-	busy(`[{"kind": "hang", "runs": 4, "since": "2020-01-02T03:04:05Z"}]`, 0)
-	b.finding("the oldest job that waits, of kind known in queue default, could have started 5m")
-	b.lacks("has been with node n")
+	busy(`[{"kind": "hang", "runs": 3, "since": "2020-01-02T03:04:05Z"}]`, 3, 0)
+	b.lacks("node n")
+	busy(`[{"kind": "hang", "runs": 4, "since": "2020-01-02T03:04:05Z"}]`, 4, 0)
 	b.lacks("the end of")
-	f := b.finding("1 job waits on node n (member " + session.String() + ") for a worker, of which there are 4; runs that keep them: 4 of kind hang, since 2020-01-02T03:04:05Z")
+	f := b.finding("node n (member " + session.String() + ") has no worker left of 4; runs that keep them: 4 of kind hang, since 2020-01-02T03:04:05Z")
 	require.Equal(t, []any{doctor.Note, doctor.About{Kind: "hang", State: "running"}}, []any{f.Severity, f.About})
-	busy(`[{"kind": "long", "runs": 2, "since": "2020-01-02T03:04:05Z"}, {"kind": "hang", "stuck": 2, "since": "2020-01-02T03:04:05Z"}]`, 0)
+	busy(`[{"kind": "long", "runs": 2, "since": "2020-01-02T03:04:05Z"}, {"kind": "hang", "stuck": 2, "since": "2020-01-02T03:04:05Z"}]`, 2, 0)
 	f = b.finding("2 handlers ignore the end of their context: 2 of kind hang, since")
 	require.Equal(t, []any{doctor.Warning, "hang"}, []any{f.Severity, f.About.Kind})
-	busy(`[{"kind": "hang", "runs": 2, "stuck": 6, "since": "2020-01-02T03:04:05Z"}]`, 2)
+	busy(`[{"kind": "hang", "runs": 2, "stuck": 6, "since": "2020-01-02T03:04:05Z"}]`, 2, 2)
 	f = b.finding("6 handlers ignore the end of their context: 6 of kind hang, since 2020-01-02T03:04:05Z; 2 of them keep a worker each, of 4")
 	require.Equal(t, doctor.Error, f.Severity)
 	require.Contains(t, f.Mend, "restart the node")

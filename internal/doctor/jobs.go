@@ -48,7 +48,7 @@ func (p *pool) checkSessions(ctx context.Context, db store.DB) (err error) {
 	return err
 }
 
-// checkBusy looks for handlers of a live node that do not return, and for jobs that wait there for a worker.
+// checkBusy looks for handlers of a live node that do not return, and for runs that leave it no worker.
 func (p *pool) checkBusy(n store.BusyNode) {
 	where, b := fmt.Sprintf("node %s (member %s)", n.Node, n.Member), &n.Busy
 	if stuck := b.Stuck(); len(stuck) > 0 {
@@ -70,9 +70,9 @@ func (p *pool) checkBusy(n store.BusyNode) {
 		p.add(severity, "nodes", what, why, mend)
 		p.about(About{Kind: stuck[0].Kind, State: "running"})
 	}
-	if long := b.Long(); n.Waiting > 0 && len(long) > 0 && slices.ContainsFunc(long, func(k store.BusyKind) bool { return p.now().Sub(k.Since) > overdue }) {
-		p.add(Note, "nodes", fmt.Sprintf("%s on %s for a worker, of which there are %d; runs that keep them: %s", plural.Count(n.Waiting, "job waits", "jobs wait"), where, b.Workers, LongRuns(b)),
-			"they start when one of these runs ends", fmt.Sprintf("tenure jobs list --state running --kind %s names the jobs, and tenure jobs cancel ID asks a handler to end; if they are to take so long, more nodes or workers help", long[0].Kind))
+	if long := b.Long(); b.Full() && len(long) > 0 && slices.ContainsFunc(long, func(k store.BusyKind) bool { return p.now().Sub(k.Since) > overdue }) {
+		p.add(Note, "nodes", fmt.Sprintf("%s has no worker left of %d; runs that keep them: %s", where, b.Workers, LongRuns(b)),
+			"it takes no job until one of these runs ends", fmt.Sprintf("tenure jobs list --state running --kind %s names the jobs, and tenure jobs cancel ID asks a handler to end; if they are to take so long, more nodes or workers help", long[0].Kind))
 		p.about(About{Kind: long[0].Kind, State: "running"})
 	}
 }

@@ -260,10 +260,9 @@ func (k *Keeper) tellKinds(ctx context.Context, s *Session) {
 	k.events.CapacityAvailable()
 }
 
-// tellBusy says in the ledger which jobs have waited here for a worker for long, and what keeps the workers, if that has
-// changed.
+// tellBusy says in the ledger what keeps the workers, if that has changed.
 func (k *Keeper) tellBusy(ctx context.Context, s *Session) {
-	now := k.node.workers.Busy(s)
+	now := k.node.workers.Busy()
 	if now.Equal(*s.told.Load()) {
 		return
 	}
@@ -275,7 +274,7 @@ func (k *Keeper) tellBusy(ctx context.Context, s *Session) {
 		}
 	}
 	err := k.Call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return store.SetBusy(ctx, conn, s.id, now.Waiting, busy)
+		return store.SetBusy(ctx, conn, s.id, busy)
 	})
 	if err != nil {
 		k.log.Warn("the ledger could not be told what keeps the workers; it is told with the next heartbeat", zap.Error(err))

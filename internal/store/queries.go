@@ -120,7 +120,6 @@ var (
 	sqlDeadCommonest         = query("dead_commonest")
 	sqlSessionBusyKind       = query("session_busy_kind")
 	sqlSessionBusyList       = query("session_busy_list")
-	sqlJobWaitsFor           = query("job_waits_for")
 	sqlSessionOpen           = query("session_open")
 	sqlSessionBeat           = query("session_beat")
 	sqlSessionLeave          = query("session_leave")

@@ -372,7 +372,6 @@ CREATE TABLE tenure.node_session (
     last_seen timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     expires_at timestamp with time zone NOT NULL,
     per_tenant integer,
-    waiting bigint[] NOT NULL DEFAULT '{}'::bigint[],
     busy jsonb,
     CONSTRAINT node_session_bounds CHECK (((COALESCE(array_ndims(kinds), 1) = 1) AND (array_position(kinds, NULL::text) IS NULL) AND (expires_at <= (last_seen + '366 days'::interval)) AND ((hb_seq >= 0) AND (hb_seq <= '4000000000000000000'::bigint)))) NOT VALID,
     CONSTRAINT node_session_pkey PRIMARY KEY (session_id),

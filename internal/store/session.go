@@ -11,8 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/tenurehq/tenure/job"
 )
 
 // Session is a process that works on a pool. Everything that protects its jobs
@@ -39,12 +37,11 @@ type Session struct {
 	Claims     int
 }
 
-// BusyNode is a node whose workers something keeps: jobs wait for one, or handlers ignore the end of their context.
+// BusyNode is a node whose workers something keeps: none is left, or handlers ignore the end of their context.
 type BusyNode struct {
-	Node    string
-	Member  string
-	Waiting int // jobs of its claims in the pool that have waited for a worker for long
-	Busy    Busy
+	Node   string
+	Member string
+	Busy   Busy
 }
 
 // Busy is what keeps a node's workers.
@@ -93,13 +90,8 @@ func SetKinds(ctx context.Context, db DB, id uuid.UUID, kinds []string) error {
 	return explain(err, "say which kinds a node handles")
 }
 
-// SetBusy says which jobs of a live session have waited for a worker of its node for long, and what keeps the workers; nil:
-// nothing is to be told.
-func SetBusy(ctx context.Context, db DB, id uuid.UUID, waiting []job.ID, b *Busy) error {
-	ids := make([]int64, len(waiting))
-	for i, one := range waiting {
-		ids[i] = int64(one)
-	}
+// SetBusy says what keeps the workers of a live session's node; nil: nothing is to be told.
+func SetBusy(ctx context.Context, db DB, id uuid.UUID, b *Busy) error {
 	var text *string
 	if b != nil {
 		out, err := json.Marshal(b)
@@ -108,7 +100,7 @@ func SetBusy(ctx context.Context, db DB, id uuid.UUID, waiting []job.ID, b *Busy
 		}
 		text = nullable(string(out))
 	}
-	_, err := db.Exec(ctx, sqlSessionBusy, id, ids, text)
+	_, err := db.Exec(ctx, sqlSessionBusy, id, text)
 	return explain(err, "say what keeps a node's workers")
 }
 
@@ -124,15 +116,6 @@ func FullNodes(ctx context.Context, db DB, kind string) ([]BusyNode, error) {
 		return nil, err
 	}
 	return nodes, err
-}
-
-// WorkersOf is what keeps the workers that a claimed job waits for; nil: it does not wait for long.
-func WorkersOf(ctx context.Context, db DB, id job.ID) (b *Busy, err error) {
-	err = db.QueryRow(ctx, sqlJobWaitsFor, int64(id)).Scan(&b)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	return b, explain(err, "see what keeps the workers that job %d waits for", id)
 }
 
 // BeatSession says that the session lives, and what time it is by the database's clock.

@@ -21,7 +21,7 @@ SELECT l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AS held, coales
        o.waiting AS outside,
        coalesce(extract(epoch FROM clock_timestamp() - least(o.oldest, (
            SELECT CASE WHEN isfinite(j.created_at) THEN j.created_at END FROM tenure.job j
-           WHERE j.id NOT IN ({{in_hand}}) ORDER BY j.id LIMIT 1))), 0)::double precision AS oldest,
+           WHERE j.id NOT IN (SELECT unnest(job_ids) AS id FROM tenure.claim) ORDER BY j.id LIMIT 1))), 0)::double precision AS oldest,
        (SELECT count(*) FROM (SELECT FROM tenure.dead_letter_job LIMIT $1) d) AS dead,
        (SELECT count(*) FROM (SELECT FROM tenure.timer_job t WHERE t.due_at <> tenure.never() LIMIT $1) t) AS timers,
        (SELECT count(*) FROM (SELECT FROM tenure.timer_job t WHERE t.due_at = tenure.never() LIMIT $1) t) AS awaiting,

@@ -1,8 +1,8 @@
 -- How many jobs wait, and for how long the oldest has, by kind and by tenant, without those that nodes
--- have in hand; those that wait there for a worker for long count. A sample of the table's pages is read, or all of it, up to some number of jobs.
+-- have in hand. A sample of the table's pages is read, or all of it, up to some number of jobs.
 -- $1 the pages, in percent; $2 the most jobs to look at; $3 those of workers outside the cluster, and no others.
 WITH flying AS MATERIALIZED (
-    {{in_hand}}),
+    SELECT unnest(job_ids) AS id FROM tenure.claim),
 seen AS MATERIALIZED (
     (SELECT j.id, j.kind, j.tenant_id, coalesce(j.ready_at, j.created_at) AS ready_at
      FROM tenure.job j TABLESAMPLE SYSTEM ($1::real)

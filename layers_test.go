@@ -100,7 +100,7 @@ var layers = map[string][]string{
 	"cmd/tenure/internal/demo":     {"", "web", "config", "job", "tenancy", "routing", "membership", "internal/devpg", "internal/traffic", "internal/wait", "internal/plural", "operate"},
 	"cmd/tenure/internal/handlers": {"", "config", "internal/fault", "internal/tracing", "job", "tenancy"},
 
-	"loadtest": {"", "config", "job", "tenancy", "routing", "internal/devpg", "internal/faultproxy", "internal/traffic", "internal/wait",
+	"loadtest": {"", "config", "job", "membership", "tenancy", "routing", "internal/devpg", "internal/faultproxy", "internal/traffic", "internal/wait",
 		"loadtest/internal/bed", "loadtest/internal/chaos", "loadtest/internal/fleet", "loadtest/internal/report", "web", "operate"},
 	// how results are measured and printed; it starts nothing
 	"loadtest/internal/report": {"job", "internal/wait"},

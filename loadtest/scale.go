@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,14 +20,15 @@ import (
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/loadtest/internal/bed"
 	"github.com/tenurehq/tenure/loadtest/internal/report"
+	"github.com/tenurehq/tenure/membership"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
 type scaleOptions struct {
-	pools         []int
-	jobs, perNode int
-	profile       string
+	pools                []int
+	jobs, perNode, nodes int
+	profile              string
 }
 
 // scaleRow is what became of the same jobs in a number of pools.
@@ -50,10 +52,11 @@ type scaleResult struct {
 
 func newScale() *cobra.Command {
 	var o scaleOptions
-	c := scenario("scale", "Work off the same jobs, spread over ever more pools of one server, by one node", &o, scale)
+	c := scenario("scale", "Work off the same jobs, spread over ever more pools of one server", &o, scale)
 	c.Flags().IntSliceVar(&o.pools, "pools", []int{1, 10, 100, 1000}, "numbers of pools, one after the other; a database takes 8 MB")
 	c.Flags().IntVar(&o.jobs, "jobs", 300_000, "jobs waiting when the node starts, over all pools")
 	c.Flags().IntVar(&o.perNode, "per-node", 60, "connections.per_node of the client and the node")
+	c.Flags().IntVar(&o.nodes, "nodes", 1, "nodes, all in this process")
 	c.Flags().StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of each drain to this file, with the number of pools behind it")
 	return c
 }
@@ -87,8 +90,8 @@ func scale(ctx context.Context, o scaleOptions) (r scaleResult, err error) {
 }
 
 func scaleTo(ctx context.Context, o scaleOptions, pools int) (r scaleRow, err error) {
-	const more = 3 // connections of each pool beside the bounded ones: the lock's, one that is being opened, and that of connectAll
-	server, err := devpg.Start(ctx, devpg.Options{Durable: true, MaxConnections: 2*o.perNode + more*pools + 50})
+	// Beside the bounded connections each pool has the lock's, those that are being opened, and that of connectAll.
+	server, err := devpg.Start(ctx, devpg.Options{Durable: true, MaxConnections: (1+o.nodes)*o.perNode + (1+o.nodes)*pools + pools + 50})
 	if err != nil {
 		return r, err
 	}
@@ -97,7 +100,7 @@ func scaleTo(ctx context.Context, o scaleOptions, pools int) (r scaleRow, err er
 	if err := b.ClonePools(ctx, pools); err != nil {
 		return r, err
 	}
-	b.Config.Connections = routing.ConnectionsConfig{PerNode: o.perNode, Nodes: 1}
+	b.Config.Connections = routing.ConnectionsConfig{PerNode: o.perNode, Nodes: o.nodes}
 	b.Config.Tenants.Static = map[tenancy.ID]routing.TenantConfig{}
 	for i := range max(100, pools) {
 		id := tenancy.ID(fmt.Sprintf("tenant_%04d", i+1))
@@ -157,9 +160,9 @@ func scaleTo(ctx context.Context, o scaleOptions, pools int) (r scaleRow, err er
 	}
 	defer end()
 	began = time.Now()
-	_, stop, err := b.RunNode(ctx, registry)
+	stop, err := runNodes(ctx, b, o.nodes, registry)
 	if err != nil {
-		return r, err
+		return r, errors.Join(err, stop())
 	}
 	err = inTurn(ctx,
 		func(ctx context.Context) error { return r.untilHalf(ctx, &started, o.jobs, before, b) },
@@ -182,6 +185,35 @@ func scaleTo(ctx context.Context, o scaleOptions, pools int) (r scaleRow, err er
 	r.FirstJob, r.AllBegun = report.Seconds(time.Duration(first.Load())), report.Seconds(time.Duration(all.Load()))
 	r.JobsPerSecond = int(float64(o.jobs) / took.Seconds())
 	return r, nil
+}
+
+// runNodes starts nodes of one cluster, one after the other, that run a registry's handlers.
+func runNodes(ctx context.Context, b *bed.Bed, nodes int, registry *job.Registry) (stop func() error, err error) {
+	var stops []func() error
+	stop = func() error {
+		faults := make([]error, len(stops))
+		var all sync.WaitGroup
+		for i, end := range stops {
+			all.Go(func() { faults[i] = end() })
+		}
+		all.Wait()
+		return errors.Join(faults...)
+	}
+	var first []string
+	for i := range nodes {
+		one := *b
+		if nodes > 1 {
+			one.Config.Node.Name = fmt.Sprintf("node-%d", i+1)
+			one.Config.Cluster = &membership.Config{Bind: "127.0.0.1:0", Label: "scale", Profile: "local", Join: first}
+		}
+		n, end, err := one.RunNode(ctx, registry)
+		if err != nil {
+			return stop, err
+		}
+		stops = append(stops, end)
+		first = []string{n.Self().Addr}
+	}
+	return stop, nil
 }
 
 // enqueuePoolByPool makes a backlog that the pools have in equal shares. Eight callers add jobs to one pool each, until

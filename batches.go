@@ -169,18 +169,21 @@ func (c *Client) insertBatch(ctx context.Context, span producing, tenant tenancy
 	}
 	span.many([]store.NewJob{then}, jobs)
 	number, err := pool.Number()
+	if err == nil {
+		err = pool.Blame(store.AgainIfDeadlocked(func() error {
+			return pgx.BeginTxFunc(ctx, pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+				return store.EnqueueBatch(ctx, tx, number, &then, jobs)
+			})
+		}))
+	}
 	if err != nil {
+		c.countFailed(pool, err)
 		return added{}, err
 	}
-	err = store.AgainIfDeadlocked(func() error {
-		return pgx.BeginTxFunc(ctx, pool.Jobs(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			return store.EnqueueBatch(ctx, tx, number, &then, jobs)
-		})
-	})
 	out.Enqueued = Enqueued{then.ID, then.Taken}
-	if err == nil && !out.Duplicate {
+	if !out.Duplicate {
 		c.enqueued.Add(pool.Name, then.Kind, 1)
 		c.countEnqueued(pool, jobs)
 	}
-	return out, pool.Blame(err)
+	return out, nil
 }

@@ -185,6 +185,7 @@ func (c *Client) insertManyTx(ctx context.Context, tx pgx.Tx, b *batch) (out []E
 			}
 			return out, nil
 		}
+		c.countFailed(b.pool, err)
 		if at == len(b.jobs) { // what failed is none of them
 			return nil, fmt.Errorf("enqueue many: %w", err)
 		}
@@ -288,13 +289,10 @@ func (c *Client) insertJob(ctx context.Context, span producing, add addFunc, ten
 	if err != nil {
 		return added{}, err
 	}
-	number, err := pool.Number()
+	id, duplicate, started, err := insertIn(ctx, add, pool, &j)
 	if err != nil {
+		c.countFailed(pool, err)
 		return added{}, err
-	}
-	id, duplicate, started, err := add(ctx, number, &j)
-	if err != nil {
-		return added{}, pool.Blame(err)
 	}
 	out := added{Enqueued: Enqueued{ID: id, Duplicate: duplicate}, hint: notify.Hint{Pool: pool.Name}}
 	span.one(&j, pool.Name, id)
@@ -305,6 +303,22 @@ func (c *Client) insertJob(ctx context.Context, span producing, add addFunc, ten
 		out.hint.AddJob(&j, id)
 	}
 	return out, nil
+}
+
+func insertIn(ctx context.Context, add addFunc, pool *routing.Pool, j *store.NewJob) (id job.ID, duplicate, started bool, err error) {
+	number, err := pool.Number()
+	if err != nil {
+		return 0, false, false, err
+	}
+	id, duplicate, started, err = add(ctx, number, j)
+	return id, duplicate, started, pool.Blame(err)
+}
+
+// countFailed counts a call that could not enqueue, unless its caller gave it up, or the job was refused for what it is.
+func (c *Client) countFailed(pool *routing.Pool, err error) {
+	if !errors.Is(err, context.Canceled) && !store.IsRefusal(err) {
+		c.enqueued.CountFailed(pool.Name, err)
+	}
 }
 
 // countEnqueued counts those of jobs that were added.
@@ -411,10 +425,12 @@ func (c *Client) insertAll(ctx context.Context, batches map[*routing.Pool]*batch
 		free <- struct{}{}
 		group.Go(func() {
 			defer func() { <-free }()
-			if b.err = b.insertJobs(ctx); b.err == nil {
-				c.countEnqueued(b.pool, b.jobs)
-				c.proc.Notifier.Notify(b.hint)
+			if b.err = b.insertJobs(ctx); b.err != nil {
+				c.countFailed(b.pool, b.err)
+				return
 			}
+			c.countEnqueued(b.pool, b.jobs)
+			c.proc.Notifier.Notify(b.hint)
 		})
 	}
 }

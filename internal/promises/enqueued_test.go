@@ -11,6 +11,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/store/storetest"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -27,13 +28,17 @@ func TestEnqueuedJobsAreCounted(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, c.Stop(context.WithoutCancel(t.Context()))) })
+	failed := map[string]float64{} // by SQLSTATE and pool
 	counted := func() map[string]float64 {
 		families, err := registry.Gather()
 		require.NoError(t, err)
 		all := map[string]float64{}
 		for _, f := range families {
-			require.Equal(t, "tenure_jobs_enqueued_total", f.GetName())
 			for _, m := range f.Metric {
+				if f.GetName() == "tenure_enqueues_failed_total" {
+					failed[m.Label[0].GetValue()+" in "+m.Label[1].GetValue()] = m.GetCounter().GetValue()
+					continue
+				}
 				all[m.Label[0].GetValue()+" in "+m.Label[1].GetValue()] = m.GetCounter().GetValue()
 			}
 		}
@@ -68,4 +73,23 @@ func TestEnqueuedJobsAreCounted(t *testing.T) {
 	_, err = c.Enqueue(acme, sendInvoice{}, tenure.External())
 	require.NoError(t, err)
 	require.Equal(t, 5.0, counted()["invoice.send in p1"])
+	require.Empty(t, failed)
+
+	_, err = conn.Exec(t.Context(), "ALTER TABLE tenure.job ADD CONSTRAINT no_more CHECK (kind <> 'invoice.send') NOT VALID")
+	require.NoError(t, err)
+	_, err = c.Enqueue(acme, sendInvoice{})
+	require.Error(t, err)
+	_, err = c.EnqueueMany(acme, some)
+	require.Error(t, err)
+	_, err = c.EnqueueBatch(acme, tenure.Batch{Then: mailInvoice{}, Jobs: some})
+	require.Error(t, err)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = c.EnqueueManyTx(acme, tx, some)
+	require.Error(t, err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	_, err = c.Enqueue(acme, mailInvoice{}, tenure.After(1)) // which is refused
+	require.ErrorAs(t, err, new(*job.LinkError))
+	counted()
+	require.Equal(t, map[string]float64{"23514 in p1": 4}, failed)
 }

@@ -248,6 +248,16 @@ func refusal(why, tenant string, other *string) error {
 	return fmt.Errorf("tenure.enqueue refused the job: %s", why) // a newer ledger's
 }
 
+// IsRefusal tells whether the ledger did not take a job for what the job or its tenant is.
+func IsRefusal(err error) bool {
+	for _, one := range []error{ErrWrongPool, ErrNotAllowed, ErrTenantArrives} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return errors.As(err, new(*tenancy.MovedError)) || errors.As(err, new(*tenancy.HeldError)) || errors.As(err, new(*QuotaError)) || errors.As(err, new(*job.LinkError))
+}
+
 // dueIn is how long a job waits for its time, if it says so.
 func dueIn(j *NewJob) *string {
 	if !j.DueAt.IsZero() {

@@ -30,6 +30,8 @@ type ScheduleConfig struct {
 	Priority int `yaml:"priority"`
 	// MaxAttempts bounds how often a job is tried. 0: as its kind says.
 	MaxAttempts int `yaml:"max_attempts"`
+	// External has workers outside the cluster run the jobs.
+	External bool `yaml:"external"`
 	// Rule says when it is due: cron, an interval or an ISO 8601 repeat.
 	Rule string `yaml:"rule"`
 	// TimeZone has the clocks that count. Default: UTC.
@@ -102,7 +104,7 @@ func (c ScheduleConfig) validate(l *fault.List, name string) {
 // tell.
 func (c ScheduleConfig) row(name string) store.Schedule {
 	s := store.Schedule{Name: name, Origin: store.ScheduleConfig, Kind: c.Kind, KindsQueue: c.Queue == "", Queue: cmp.Or(c.Queue, job.DefaultQueue), Payload: []byte(cmp.Or(c.Args, "{}")),
-		Priority: int16(c.Priority), MaxAttempts: c.MaxAttempts,
+		Priority: int16(c.Priority), MaxAttempts: c.MaxAttempts, External: c.External,
 		Times: store.Times{Spec: c.Rule, Zone: c.TimeZone, Missed: cmp.Or(c.Missed, "one"), Waits: c.Wait, Jitter: c.Jitter.Truncate(time.Millisecond)}}
 	if end, err := time.Parse(time.RFC3339, c.End); err == nil {
 		s.End = &end

@@ -150,8 +150,9 @@ func (s *schedules) fireSlice(ctx context.Context) (n int, err error) {
 		return 0, err
 	}
 	for _, f := range fired {
-		s.lanes.See(f.Lane)
-		n += f.Count
+		if n += f.Count; f.Tenant != "" {
+			s.lanes.See(f.Lane)
+		}
 	}
 	s.slice.resize(ready.Schedules(), time.Since(began))
 	return n, nil

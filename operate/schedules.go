@@ -53,6 +53,8 @@ type Schedule struct {
 	// Jitter spreads the runs of one for every tenant: each tenant's are that much later than the
 	// rule says at most, and always as much. 0 to a day.
 	Jitter time.Duration
+	// External has workers outside the cluster run the jobs, as tenure.External does for a job.
+	External bool
 	// Elsewhere allows a kind that this program has no handler for, because another program's nodes
 	// have one, as tenure.Elsewhere does for a job. A client that runs no jobs knows no kinds and allows all.
 	Elsewhere bool
@@ -82,7 +84,8 @@ type ScheduleStatus struct {
 	Payload     []byte // of each job
 	Meta        []byte
 	Priority    int16
-	MaxAttempts int // 0: the kind's
+	MaxAttempts int  // 0: the kind's
+	External    bool // workers outside the cluster run its jobs
 	Rule        string
 	TimeZone    string
 	End         time.Time // zero: there is none
@@ -183,11 +186,11 @@ func (s *Schedules) scheduleRow(d Schedule) (row store.Schedule, err error) {
 	if err != nil {
 		return row, err
 	}
-	if !known && !d.Elsewhere && s.proc.Registry != nil {
+	if !known && !d.Elsewhere && !d.External && s.proc.Registry != nil {
 		return row, fmt.Errorf("kind %q: no handler is registered for it in this program: register one before New, or set Elsewhere if another program's nodes have one", j.Kind)
 	}
 	row = store.Schedule{Tenant: ledgerTenant(d.Tenant), Name: d.Name, Origin: store.ScheduleSet, Kind: j.Kind, KindsQueue: kindsQueue, Queue: cmp.Or(j.Queue, job.DefaultQueue), Payload: j.Payload, Meta: j.Meta,
-		Priority: j.Priority, MaxAttempts: j.MaxAttempts,
+		Priority: j.Priority, MaxAttempts: j.MaxAttempts, External: j.External,
 		Times: store.Times{Spec: d.Rule, Zone: d.TimeZone, Missed: string(missed), Waits: d.Wait, Jitter: d.Jitter.Truncate(time.Millisecond)}}
 	if known && j.ExclusiveKey != "" {
 		row.ExclusiveKey = &j.ExclusiveKey
@@ -201,7 +204,7 @@ func (s *Schedules) scheduleRow(d Schedule) (row store.Schedule, err error) {
 
 // job is what the schedule says of each of its jobs.
 func (d *Schedule) job() (j store.NewJob, err error) {
-	j = store.NewJob{Tenant: string(d.Tenant), Kind: d.Args.Kind(), Queue: d.Queue, Priority: int16(d.Priority), MaxAttempts: d.MaxAttempts}
+	j = store.NewJob{Tenant: string(d.Tenant), Kind: d.Args.Kind(), Queue: d.Queue, Priority: int16(d.Priority), MaxAttempts: d.MaxAttempts, External: d.External}
 	switch {
 	case d.Priority < job.MinPriority || d.Priority > job.MaxPriority:
 		err = fmt.Errorf("priority %d: %d to %d are allowed", d.Priority, job.MinPriority, job.MaxPriority)
@@ -332,7 +335,7 @@ func newScheduleStatus(pool string, r store.Schedule) ScheduleStatus {
 		tenant, r.NextAt = EveryTenant, nil
 	}
 	return ScheduleStatus{Pool: pool, Tenant: tenant, Name: r.Name, Origin: r.Origin, Kind: r.Kind, Queue: r.Queue, Payload: r.Payload, Meta: r.Meta,
-		Priority: r.Priority, MaxAttempts: r.MaxAttempts, Rule: r.Spec, TimeZone: r.Zone, End: timeOf(r.End), Missed: Missed(r.Missed), Wait: r.Waits,
+		Priority: r.Priority, MaxAttempts: r.MaxAttempts, External: r.External, Rule: r.Spec, TimeZone: r.Zone, End: timeOf(r.End), Missed: Missed(r.Missed), Wait: r.Waits,
 		Jitter: r.Jitter, Since: r.Since, Paused: r.Paused, Next: timeOf(r.NextAt), Last: timeOf(r.LastAt), LastJob: r.LastJob}
 }
 
@@ -402,14 +405,14 @@ func (s *Schedules) Run(ctx context.Context, tenant tenancy.ID, name string) (id
 		return 0, fmt.Errorf("run schedule %q: %w", name, &job.InputError{Err: errors.New("name the tenant to run it for")})
 	}
 	err = s.onPools(ctx, tenant, name, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
-		var lane store.Lane
+		var lane *store.Lane
 		err := store.InNoted(ctx, db, s.proc.Deed(ctx, "schedule.run", tenant, name, nil), func(db store.DB) (err error) {
 			id, lane, err = store.RunSchedule(ctx, db, string(tenant), name, s.proc.Give)
 			return err
 		})
-		if err == nil {
+		if err == nil && lane != nil {
 			h := notify.Hint{Pool: p.Name}
-			h.AddLane(lane)
+			h.AddLane(*lane)
 			s.proc.Notifier.Notify(h)
 		}
 		return err

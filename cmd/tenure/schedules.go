@@ -45,9 +45,12 @@ var scheduleCommands = []spec{
 	{
 		name: "schedules show", args: "NAME", hint: "--tenant TENANT", short: "Show a schedule with its arguments", flags: scheduleFlags, rules: scheduleRules, check: ofWhom,
 		forms: onSchedule(http.MethodGet, "", "name", ""), show: showSchedule, absent: noSchedule,
-		columns: "name tenant state origin pool kind queue priority max_attempts rule time_zone end missed_runs=missed waits jitter next last last_job",
+		columns: "name tenant state origin pool kind queue priority max_attempts run_by rule time_zone end missed_runs=missed waits jitter next last last_job",
 		cells: map[string]cell{
 			"tenant": of(func(_ *app, s *shownSchedule) string { return s.whose() }), "max_attempts": of(func(_ *app, s *shownSchedule) string { return cmp.Or(some(s.MaxAttempts), "by its kind") }),
+			"run_by": of(func(_ *app, s *shownSchedule) string {
+				return map[bool]string{true: "external workers", false: "nodes"}[s.External]
+			}),
 			"waits": of(func(_ *app, s *shownSchedule) string {
 				return map[bool]string{true: "for the run before to end", false: "no"}[s.Wait]
 			}),
@@ -73,12 +76,13 @@ A schedule that is set again replaces what it was. What is left out has its defa
 			textFlag("queue", "the `queue` to put its jobs on (default the kind's own)"),
 			flagOf("priority", 0, fmt.Sprintf("of its jobs, %d to %d", job.MinPriority, job.MaxPriority)).by(typedPriority),
 			flagOf("max-attempts", 0, "most attempts of its jobs (default: as their kind says)").by(typedMaxAttempts),
+			flagOf("external", false, "its jobs are for workers outside the cluster"),
 			textFlag("meta", "a `JSON` object to store beside the arguments").by(typedObject)),
 		rules: func(cmd *cobra.Command) {
 			scheduleRules(cmd)
 			_ = cmd.MarkFlagRequired("rule") // fails for a flag that does not exist
 		},
-		check: ofWhom, forms: onSchedule(http.MethodPut, "", "name kind args", "rule time-zone end missed wait jitter queue priority max-attempts meta"), handled: true, show: showSet,
+		check: ofWhom, forms: onSchedule(http.MethodPut, "", "name kind args", "rule time-zone end missed wait jitter queue priority max-attempts external meta"), handled: true, show: showSet,
 	},
 	eachSchedule("pause", "Keep schedules from being due until they are resumed", "Jobs that they have added go on. With --every-tenant it is paused for all.",
 		onSchedule(http.MethodPost, "/pause", "name", ""), done("schedule", "is paused")),
@@ -104,6 +108,7 @@ type shownSchedule struct {
 	Tenant      string
 	MaxAttempts int `json:"max_attempts"`
 	Wait        bool
+	External    bool
 	JitterMS    int64           `json:"jitter_ms"`
 	Args, Meta  json.RawMessage // as far as they are shown
 	Reach       []struct {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/acquisition"
+	"github.com/tenurehq/tenure/external"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
@@ -296,6 +297,47 @@ func TestScheduledJobsHaveWhatTheirKindGives(t *testing.T) {
 	_, err = n.Operator().Schedules().Run(t.Context(), "t1", "bad")
 	require.ErrorContains(t, err, "for its exclusive key")
 	require.True(t, tenure.Refused(err))
+}
+
+// Workers outside the cluster get the jobs of schedules that say so, of the configuration's, of one for every tenant and
+// after a move too; no node needs a handler, and a run waits for the one before to end.
+func TestSchedulesForExternalWorkers(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	b.cfg.Encryption.Keys = []string{secretKey("a")}
+	b.cfg.Schedules = map[string]acquisition.ScheduleConfig{"configured": {Tenants: []tenancy.ID{"t1"}, Kind: "scan", Args: `{"n": 1}`, Rule: "@every 1s", External: true}}
+	n := b.start(b.gossiping("a"), b.registry(nil))
+	every := operate.Schedule{Tenant: operate.EveryTenant, Name: "every", Args: scan{1}, Rule: "@every 1s", Wait: true, External: true}
+	b.set(n.Client(), every)
+	workers := n.Client().ExternalWorkers()
+	type run struct{ schedule, tenant string }
+	until := func(want ...run) {
+		t.Helper()
+		for began := time.Now(); len(want) > 0; {
+			require.Less(t, time.Since(began), patience, "%v", want)
+			got, err := workers.Acquire(t.Context(), external.AcquireRequest{Topic: "scan", Worker: "w", Max: 10, LockFor: time.Minute, Wait: time.Second})
+			require.NoError(t, err)
+			for _, j := range got {
+				var meta struct{ Schedule string }
+				require.NoError(t, json.Unmarshal(j.Meta, &meta))
+				require.JSONEq(t, `{"n": 1}`, string(j.Payload))
+				want = slices.DeleteFunc(want, func(r run) bool { return r == run{meta.Schedule, string(j.Tenant)} })
+				require.NoError(t, workers.Complete(t.Context(), external.Result{Lock: j.Lock}))
+			}
+		}
+	}
+	until(run{"configured", "t1"}, run{"every", "t1"}, run{"every", "t2"})
+	b.move(n.Client(), "t1", "p2")
+	until(run{"configured", "t1"}, run{"every", "t1"}, run{"every", "t2"})
+	require.NoError(t, n.Operator().Schedules().Pause(t.Context(), operate.EveryTenant, "every"))
+	id, err := n.Operator().Schedules().Run(t.Context(), "t2", "every")
+	require.NoError(t, err)
+	until(run{"every", "t2"})
+	b.eventually(1, "p2", "SELECT count(*) FROM tenure.completed_job WHERE id = $1", int64(id))
+	for _, p := range []string{"p1", "p2"} {
+		require.Zero(t, b.count(p, "SELECT count(*) FROM tenure.job"))
+	}
 }
 
 // What the API is asked for is done, or refused with the field that is wrong.

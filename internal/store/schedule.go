@@ -57,6 +57,7 @@ type Schedule struct {
 	Payload, Meta        []byte  // Meta nil: none
 	Priority             int16
 	MaxAttempts          int // 0: the kind's
+	External             bool
 	Times
 	Paused  bool
 	NextAt  *time.Time // nil: it is not due any more, or is for every tenant
@@ -108,7 +109,7 @@ func DueSchedules(ctx context.Context, db DB, max int) (due []DueSchedule, now t
 	due, err = list(ctx, db, "list due schedules", func(row pgx.CollectableRow) (d DueSchedule, err error) {
 		var jitter int64
 		err = row.Scan(&d.Tenant, &d.Name, &d.Spec, &d.Zone, &d.End, &d.Since, &d.Missed, &d.Waits, &jitter, &d.At, &now,
-			&d.Job.Kind, &d.Job.Queue, &d.Job.Payload, &d.version, &d.Damage)
+			&d.Job.Kind, &d.Job.Queue, &d.Job.Payload, &d.version, &d.Damage, &d.Job.External)
 		d.Jitter, d.Job.Tenant = time.Duration(jitter)*time.Millisecond, d.Tenant
 		return d, err
 	}, sqlScheduleDue, max)
@@ -143,7 +144,7 @@ func (f *Firings) Jobs() int { return len(f.at) }
 
 // FireSchedules adds the jobs of schedules and has these go on, all in one statement, but for
 // those that have changed since they were read, or that somebody has locked. ErrLocked: somebody
-// has locked more than rows.
+// has locked more than rows. Jobs for workers outside the cluster are in no lane.
 func FireSchedules(ctx context.Context, db DB, f Fence, due *Firings) ([]Fired, error) {
 	var fired []Fired
 	err := briefly(ctx, db, lockTimeout, func(q *pgx.QueuedQuery) {
@@ -163,7 +164,7 @@ func Schedules(ctx context.Context, db DB, f ScheduleFilter) ([]Schedule, error)
 		var jitter int64
 		var last *job.ID
 		err = row.Scan(&s.Tenant, &s.Name, &s.Origin, &s.Kind, &s.Queue, &s.Payload, &s.Meta, &s.Priority, &attempts, &s.Spec, &s.Zone, &s.End,
-			&s.Missed, &s.Waits, &jitter, &s.Since, &s.Paused, &s.NextAt, &s.LastAt, &last, &s.KindsQueue, &s.ExclusiveKey)
+			&s.Missed, &s.Waits, &jitter, &s.Since, &s.Paused, &s.NextAt, &s.LastAt, &last, &s.KindsQueue, &s.ExclusiveKey, &s.External)
 		s.MaxAttempts, s.Jitter, s.LastJob = deref(attempts), time.Duration(jitter)*time.Millisecond, deref(last)
 		return s, err
 	}, sqlScheduleList, f.Tenant, f.Name)
@@ -186,7 +187,7 @@ var ErrNoSchedule = errors.New("no such schedule")
 // not for long. ErrScheduleElsewhere: its origin is another one.
 func SetSchedule(ctx context.Context, db DB, s *Schedule, over ...string) (next *time.Time, err error) {
 	err = db.QueryRow(ctx, sqlScheduleSet, s.Tenant, s.Name, s.Origin, s.Kind, s.Queue, string(s.Payload), nullable(string(s.Meta)), s.Priority, nullable(s.MaxAttempts),
-		s.Spec, s.Zone, s.End, s.Missed, s.Waits, s.Jitter.Milliseconds(), s.Since, s.NextAt, over, s.KindsQueue, s.ExclusiveKey).Scan(&next)
+		s.Spec, s.Zone, s.End, s.Missed, s.Waits, s.Jitter.Milliseconds(), s.Since, s.NextAt, over, s.KindsQueue, s.ExclusiveKey, s.External).Scan(&next)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = whySchedule(ctx, db, s.Tenant, s.Name)
 	}
@@ -233,18 +234,22 @@ func changeSchedule(ctx context.Context, db DB, what, tenant, name, sql string, 
 }
 
 // RunSchedule adds the job of a schedule now, with what give says that its kind gives; it counts as its last
-// one. db is a transaction. TenantBusyError: its tenant is not here, or not for long. ErrNoSchedule.
-func RunSchedule(ctx context.Context, db DB, tenant, name string, give func(context.Context, *NewJob) (Given, error)) (id job.ID, l Lane, err error) {
-	j, g := NewJob{Tenant: tenant}, Given{}
-	err = db.QueryRow(ctx, sqlScheduleTake, tenant, name).Scan(&j.Kind, &j.Queue, &j.Payload)
+// one. db is a transaction. l is nil if workers outside the cluster run it. TenantBusyError: its tenant is not here, or not
+// for long. ErrNoSchedule.
+func RunSchedule(ctx context.Context, db DB, tenant, name string, give func(context.Context, *NewJob) (Given, error)) (id job.ID, l *Lane, err error) {
+	j, g, into := NewJob{Tenant: tenant}, Given{}, Lane{}
+	err = db.QueryRow(ctx, sqlScheduleTake, tenant, name).Scan(&j.Kind, &j.Queue, &j.Payload, &j.External)
 	if err == nil {
 		if g, err = give(ctx, &j); err != nil {
-			return 0, l, err
+			return 0, nil, err
 		}
-		err = db.QueryRow(ctx, sqlScheduleRun, tenant, name, g.queue, g.key, g.payload).Scan(&id, &l.Queue, &l.Tenant, &l.Priority)
+		err = db.QueryRow(ctx, sqlScheduleRun, tenant, name, g.queue, g.key, g.payload).Scan(&id, &into.Queue, &into.Tenant, &into.Priority, &j.External)
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = whySchedule(ctx, db, tenant, name)
+	}
+	if !j.External {
+		l = &into
 	}
 	return id, l, explain(err, "run schedule %q", name)
 }

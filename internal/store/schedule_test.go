@@ -141,7 +141,7 @@ func TestWhichSchedulesAreDue(t *testing.T) {
 
 	id, lane, err := store.RunSchedule(t.Context(), b.db, "acme", "one", nothing)
 	require.NoError(t, err)
-	require.Equal(t, store.Lane{Queue: "default", Tenant: "acme", Priority: 3}, lane)
+	require.Equal(t, &store.Lane{Queue: "default", Tenant: "acme", Priority: 3}, lane)
 	requireDue(false, "the run before has not ended")
 	for _, place := range []string{"timer_job", "suspended_job", "dead_letter_job"} {
 		move := map[string]string{

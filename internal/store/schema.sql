@@ -464,6 +464,7 @@ CREATE TABLE tenure.schedule (
     last_job bigint,
     kinds_queue boolean NOT NULL DEFAULT false,
     exclusive_key text COLLATE "C",
+    external boolean NOT NULL DEFAULT false,
     CONSTRAINT schedule_bounds CHECK ((((jitter_ms >= 0) AND (jitter_ms <= 86400000)) AND ((next_at >= '1969-12-31 00:00:00+00'::timestamp with time zone) AND (next_at <= '10000-01-02 00:00:00+00'::timestamp with time zone)) AND (octet_length(tenant_id) <= 256) AND (octet_length(queue) <= 256) AND (octet_length(kind) <= 256))) NOT VALID,
     CONSTRAINT schedule_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'one'::text, 'all'::text]))),
     CONSTRAINT schedule_origin_check CHECK ((origin = ANY (ARRAY['set'::text, 'config'::text, 'every'::text]))),

@@ -4,7 +4,7 @@
 -- $1 the most to list.
 SELECT s.tenant_id, s.name, s.spec, s.time_zone, s.end_at, s.since, s.missed, s.waits, s.jitter_ms, s.next_at, clock_timestamp() AS now,
        s.kind, CASE WHEN s.kinds_queue THEN '' ELSE s.queue END AS queue, CASE WHEN d.damage = '' THEN s.payload::text END AS payload, s.xmin::text AS version,
-       d.damage
+       d.damage, s.external
 FROM tenure.schedule s
 CROSS JOIN LATERAL (SELECT coalesce(tenure.damage(s.payload), tenure.damage(s.meta), '') AS damage OFFSET 0) d
 WHERE s.next_at <= (SELECT clock_timestamp()) AND NOT s.paused

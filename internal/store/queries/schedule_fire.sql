@@ -1,7 +1,8 @@
 -- Adds the jobs of schedules that are due and says when these are due next, in one statement and
 -- under the fence: whatever happens, a job is there if and only if its schedule has gone on. What
 -- was changed since it was read, what is not due as it was, and what somebody has locked stays; so
--- does what is of a tenant that rests by now. Says into which lanes jobs went.
+-- does what is of a tenant that rests by now. Says into which lanes jobs went, and with an empty one how many went to
+-- workers outside the cluster.
 -- $1 session, $2 epoch; of each schedule: $3 tenant, $4 name, $5 when it was due, $6 since when its
 -- times are what they are, $7 when it is due next, or null; of each job: $8 the place of its schedule
 -- among them, $9 the time that it is for; of each schedule as it was read: $10 its version, and what its kind
@@ -35,6 +36,14 @@ fired AS (
     INSERT INTO tenure.job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts, exclusive_key)
     SELECT id, tenant_id, into_queue, kind, filled,
            coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts, nullif(key, '')
-    FROM run ORDER BY place
-    RETURNING queue, tenant_id, priority)
-SELECT queue, tenant_id, priority, count(*) FROM fired GROUP BY queue, tenant_id, priority;
+    FROM run WHERE NOT external ORDER BY place
+    RETURNING queue, tenant_id, priority),
+outside AS (
+    INSERT INTO tenure.external_job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts)
+    SELECT id, tenant_id, into_queue, kind, filled,
+           coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts
+    FROM run WHERE external ORDER BY place
+    RETURNING id)
+SELECT queue, tenant_id, priority, count(*) FROM fired GROUP BY queue, tenant_id, priority
+UNION ALL
+SELECT '', '', 0, count(*) FROM outside HAVING count(*) > 0;

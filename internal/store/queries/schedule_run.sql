@@ -12,9 +12,15 @@ run AS MATERIALIZED (
     SELECT chosen.*, nextval('tenure.job_id') AS id FROM chosen),
 noted AS (
     UPDATE tenure.schedule s SET last_at = greatest(s.last_at, run.at), last_job = run.id, queue = run.into_queue, exclusive_key = nullif(run.key, '')
-    FROM run WHERE s.tenant_id = run.tenant_id AND s.name = run.name)
-INSERT INTO tenure.job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts, exclusive_key)
-SELECT id, tenant_id, into_queue, kind, filled,
-       coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts, nullif(key, '')
-FROM run
-RETURNING id, queue, tenant_id, priority;
+    FROM run WHERE s.tenant_id = run.tenant_id AND s.name = run.name),
+inside AS (
+    INSERT INTO tenure.job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts, exclusive_key)
+    SELECT id, tenant_id, into_queue, kind, filled,
+           coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts, nullif(key, '')
+    FROM run WHERE NOT external),
+outside AS (
+    INSERT INTO tenure.external_job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts)
+    SELECT id, tenant_id, into_queue, kind, filled,
+           coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts
+    FROM run WHERE external)
+SELECT id, into_queue, tenant_id, priority, external FROM run;

@@ -27,6 +27,7 @@ type ScheduleOut struct {
 	Queue       string          `json:"queue"`
 	Priority    int             `json:"priority"`
 	MaxAttempts int             `json:"max_attempts" doc:"0: the kind's"`
+	External    bool            `json:"external" doc:"workers outside the cluster run its jobs"`
 	Args        json.RawMessage `json:"args,omitempty" doc:"for tokens with args: true only"`
 	Meta        json.RawMessage `json:"meta,omitempty" doc:"likewise"`
 	Rule        string          `json:"rule"`
@@ -54,7 +55,7 @@ type reachOut struct {
 }
 
 func newSchedule(ctx context.Context, s *server, d *operate.ScheduleStatus) ScheduleOut {
-	out := ScheduleOut{d.Name, string(d.Tenant), false, d.Pool, "active", d.Origin, d.Kind, d.Queue, int(d.Priority), d.MaxAttempts, s.reveal.ScheduleArgs(ctx, d.Kind, d.Payload), nil, d.Rule, cmp.Or(d.TimeZone, "UTC"),
+	out := ScheduleOut{d.Name, string(d.Tenant), false, d.Pool, "active", d.Origin, d.Kind, d.Queue, int(d.Priority), d.MaxAttempts, d.External, s.reveal.ScheduleArgs(ctx, d.Kind, d.Payload), nil, d.Rule, cmp.Or(d.TimeZone, "UTC"),
 		timeOrNone(d.End), string(d.Missed), d.Wait, d.Jitter.Milliseconds(), timeOrNone(d.Next), timeOrNone(d.Last), ""}
 	if d.Tenant == operate.EveryTenant {
 		out.Tenant, out.EveryTenant = "", true
@@ -169,6 +170,7 @@ type ScheduleBody struct {
 	Queue       string          `json:"queue,omitempty"`
 	Priority    int             `json:"priority,omitempty" minimum:"-1000" maximum:"1000"`
 	MaxAttempts int             `json:"max_attempts,omitempty" minimum:"0" maximum:"1000" doc:"0: the kind's"`
+	External    bool            `json:"external,omitempty" doc:"workers outside the cluster run its jobs"`
 
 	Meta map[string]json.RawMessage `json:"meta,omitempty" doc:"an object that is kept beside the arguments of its jobs"`
 }
@@ -202,7 +204,7 @@ func putSchedule(ctx context.Context, s *server, of named, b *ScheduleBody) (*ob
 	}
 	d := operate.Schedule{Tenant: id, Name: name, Args: job.RawArgs{Name: b.Kind, Payload: b.Args}, Elsewhere: true, Rule: b.Rule, TimeZone: b.TimeZone, Missed: operate.Missed(b.Missed),
 		Wait: b.Wait, Jitter: time.Duration(b.JitterMS) * time.Millisecond,
-		Queue: b.Queue, Priority: b.Priority, MaxAttempts: b.MaxAttempts, Meta: metaOf(b.Meta)}
+		Queue: b.Queue, Priority: b.Priority, MaxAttempts: b.MaxAttempts, External: b.External, Meta: metaOf(b.Meta)}
 	if b.End != nil {
 		d.End = *b.End
 	}

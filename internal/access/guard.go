@@ -236,7 +236,7 @@ func (p *Proxies) names(r *http.Request) bool { return p.Trusts(r) && r.Header.G
 // Trusts says whether a request comes from one of the proxies.
 func (p *Proxies) Trusts(r *http.Request) bool {
 	addr, ok := remoteAddr(r)
-	return ok && slices.ContainsFunc(p.Networks, func(n netip.Prefix) bool { return n.Contains(addr) })
+	return ok && r.Header.Get(ofJob) == "" && slices.ContainsFunc(p.Networks, func(n netip.Prefix) bool { return n.Contains(addr) })
 }
 
 // ThroughProxies lets those to next whom a proxy has passed on, and programs on this machine. It is
@@ -261,14 +261,17 @@ func secretOf(r *http.Request) (string, bool) {
 	return token, strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// isLocal says whether a request comes from a program on this machine, and neither through a proxy on
+// isLocal says whether a request comes from a program on this machine, and neither from a job nor through a proxy on
 // it, whose clients may be anybody, nor from another site's page in a browser on it; see [ForHosts].
 func (rules *ready) isLocal(r *http.Request) bool {
 	return comesFromHere(r) && isKnownHost(r.Host, rules.hosts)
 }
 
+// ofJob is the header that http.request sends with what a job asks for: it comes from a node, and a tenant wants it.
+const ofJob = "X-Tenure-Job"
+
 func comesFromHere(r *http.Request) bool {
-	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
+	for _, h := range []string{ofJob, "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(h) != "" {
 			return false
 		}

@@ -148,6 +148,8 @@ func TestWithoutTokensOnlyThisMachineIsLetIn(t *testing.T) {
 	}
 	w, _ := ask(g, from("127.0.0.1:4711"), header("X-Forwarded-For", "203.0.113.9"))
 	require.Equal(t, http.StatusUnauthorized, w.Code, "a proxy on this machine speaks for others")
+	w, _ = ask(g, from("127.0.0.1:4711"), header("X-Tenure-Job", "7"))
+	require.Equal(t, http.StatusUnauthorized, w.Code, "and a job for its tenant")
 
 	here := func(r *http.Request) {
 		*r = *r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP("10.0.0.1"), Port: 80}))
@@ -198,6 +200,7 @@ func TestTrustedProxies(t *testing.T) {
 		"from elsewhere":       {from("10.20.0.6:1"), header("X-Forwarded-User", "ann")},
 		"from here":            {from("127.0.0.1:1"), header("X-Forwarded-User", "ann")},
 		"nobody":               {from("10.20.0.5:1")},
+		"a job":                {from("10.20.0.5:1"), header("X-Forwarded-User", "ann"), header("X-Tenure-Job", "7")},
 		"an empty name":        {from("10.20.0.5:1"), header("X-Forwarded-User", "")},
 		"two names":            {from("10.20.0.5:1"), header("X-Forwarded-User", "eve", "ann")},
 		"somebody not named":   {from("10.20.0.5:1"), header("X-Forwarded-User", "bob")},

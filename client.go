@@ -143,6 +143,10 @@ func (c *Client) Reload(ctx context.Context, cfg config.Config) (Reloaded, error
 	})
 }
 
+// Encrypts tells whether the ledger has the arguments of jobs of a kind encrypted, by the configuration as it is now or the
+// key ring of [WithKeyRing]. Safe for concurrent use.
+func (c *Client) Encrypts(kind string) bool { return c.proc.Cipher.Encrypts(kind) }
+
 // Operator returns the operator of the client's process, for as long as that runs. The pools' user needs what nodes
 // need, see docs/privileges.md.
 func (c *Client) Operator() *operate.Operator { return operate.New(c.proc) }

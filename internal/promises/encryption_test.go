@@ -3,6 +3,9 @@ package promises_test
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/tenurehq/tenure/job/encryption"
 	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
+	"github.com/tenurehq/tenure/web"
 )
 
 // secretKey is a key as the configuration has it.
@@ -123,3 +127,34 @@ type odder struct {
 }
 
 func (odder) Kind() string { return "odder" }
+
+// What the ledger keeps of a request with an Idempotency-Key tells nothing of arguments that it keeps encrypted: a guess
+// could be checked by it.
+func TestAnIdempotencyKeyTellsNothingOfEncryptedArguments(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.cfg.Encryption.Keys, b.cfg.Encryption.Kinds = []string{secretKey("a")}, []string{"paper"}
+	site, err := web.Handler(b.client(b.named("client")), web.Settings{})
+	require.NoError(t, err)
+	post := func(path, key, body string) int {
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/api/v1"+path, strings.NewReader(body))
+		r.RemoteAddr = "127.0.0.1:1"
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Idempotency-Key", key)
+		w := httptest.NewRecorder()
+		site.ServeHTTP(w, r)
+		return w.Code
+	}
+	for path, body := range map[string]string{
+		"/jobs":      `{"tenant": "t1", "kind": "%s", "args": {"text": "%s"}}`,
+		"/jobs/many": `{"jobs": [{"tenant": "t1", "kind": "%s", "args": {"text": "%s"}}]}`,
+		"/batches":   `{"tenant": "t1", "then": {"kind": "other", "args": {}}, "jobs": [{"kind": "%s", "args": {"text": "%s"}}]}`,
+	} {
+		require.Equal(t, http.StatusOK, post(path, path+" a", fmt.Sprintf(body, "paper", "one")))
+		require.Equal(t, http.StatusOK, post(path, path+" a", fmt.Sprintf(body, "paper", "another")), "whether they are the same is not told")
+		require.Equal(t, http.StatusOK, post(path, path+" b", fmt.Sprintf(body, "paper", "another")))
+		require.Equal(t, http.StatusOK, post(path, path+" c", fmt.Sprintf(body, "other", "one")))
+		require.Equal(t, http.StatusUnprocessableEntity, post(path, path+" c", fmt.Sprintf(body, "other", "another")), "of a kind that is not encrypted")
+	}
+	require.Equal(t, 6, b.count("p1", "SELECT count(DISTINCT meta->>'tenure:request') FROM (SELECT meta FROM tenure.job UNION ALL SELECT meta FROM tenure.timer_job) all_of_them"))
+}

@@ -109,13 +109,18 @@ func parse(payload []byte) (e sealed, err error) {
 	return e, nil
 }
 
+// Encrypts tells whether the arguments of jobs of a kind are encrypted.
+func (c *Cipher) Encrypts(kind string) bool { return c.load().encrypts(kind) }
+
+func (r *rules) encrypts(kind string) bool { return r.ring != nil && (r.kinds == nil || r.kinds[kind]) }
+
 // Seal encrypts a job's arguments, unless its kind is not to be. ErrNoKey: its tenant has no key.
 func (c *Cipher) Seal(ctx context.Context, tenant, kind string, payload []byte) ([]byte, error) {
 	r := c.load()
 	if IsEncrypted(payload) {
 		return nil, fmt.Errorf("arguments of kind %q: an array cannot begin with %q, by which encrypted arguments are known; put it into an object", kind, marker)
 	}
-	if r.ring == nil || r.kinds != nil && !r.kinds[kind] {
+	if !r.encrypts(kind) {
 		return payload, nil
 	}
 	key, err := r.ring.Newest(ctx, tenant)

@@ -71,7 +71,11 @@ type enqueueBatchIn struct {
 // enqueueBatch adds a batch, all of it or nothing.
 func enqueueBatch(ctx context.Context, s *server, in *enqueueBatchIn) (*object[enqueueOut], error) {
 	tenant := tenancy.ID(in.Body.Tenant)
-	hash := hashOf("batch", in.Body)
+	specs := []*JobSpec{&in.Body.Then}
+	for i := range in.Body.Jobs {
+		specs = append(specs, &in.Body.Jobs[i])
+	}
+	hash := s.hashOf("batch", &in.Body, specs...)
 	batch, err := in.Body.batch(in.Key, hash)
 	if err = errors.Join(tenant.Validate(), err); err != nil {
 		return nil, huma.Error422UnprocessableEntity("nothing was enqueued: " + err.Error())

@@ -65,7 +65,7 @@ type enqueueOut struct {
 func enqueue(ctx context.Context, s *server, in *enqueueIn) (*object[enqueueOut], error) {
 	b := &in.Body
 	options, err := b.options(false)
-	hash := hashOf("job", b)
+	hash := s.hashOf("job", b, &b.JobSpec)
 	if err == nil && in.Key != "" {
 		options, err = b.withKey(in.Key, hash, options)
 	}
@@ -80,8 +80,15 @@ func enqueue(ctx context.Context, s *server, in *enqueueIn) (*object[enqueueOut]
 	return &object[enqueueOut]{enqueueOut{added.ID.String(), added.Duplicate}}, err
 }
 
-// hashOf tells a request from others of its kind.
-func hashOf(kind string, body any) string {
+// hashOf tells a request with some jobs from others of its kind. Arguments that are encrypted do not count: the hash is kept
+// with the job, and who reads it could try what they are.
+func (s *server) hashOf(kind string, body any, jobs ...*JobSpec) string {
+	for _, j := range jobs {
+		if args := j.Args; s.client.Encrypts(j.Kind) {
+			j.Args = nil
+			defer func() { j.Args = args }()
+		}
+	}
 	text, _ := json.Marshal(body) // it was read as JSON
 	hash := sha256.Sum256(append([]byte(kind), text...))
 	return hex.EncodeToString(hash[:16])
@@ -236,7 +243,11 @@ func keyOfMany(key string, i int) string {
 
 // enqueueMany adds jobs, all or none of each pool's.
 func enqueueMany(ctx context.Context, s *server, in *enqueueManyIn) (*object[enqueueManyOut], error) {
-	hash := hashOf("many", in.Body)
+	specs := make([]*JobSpec, len(in.Body.Jobs))
+	for i := range in.Body.Jobs {
+		specs[i] = &in.Body.Jobs[i].JobSpec
+	}
+	hash := s.hashOf("many", &in.Body, specs...)
 	entries := make([]tenure.Entry, len(in.Body.Jobs))
 	tenants := map[tenancy.ID]bool{}
 	for i := range in.Body.Jobs {

@@ -107,12 +107,12 @@ type Failure struct {
 	Lock
 	Error   string        // 16 KiB of it are kept
 	Stack   string        // likewise; "": none
-	Delay   time.Duration // until the job can be acquired again; 0: as job.DefaultPolicy has it
+	Delay   time.Duration // until the job can be acquired again; 0: as execution.retry has it
 	Retries *int          // how often it is to be tried again, 0: it is dead; nil: until its attempts are used up
 }
 
 // Fail notes failures: each job is tried again later, or a dead letter when it is not to be or has
-// used up its attempts, tenure.MaxAttempts or those of job.DefaultPolicy. LockLostError as with Complete.
+// used up its attempts, tenure.MaxAttempts or those of execution.retry. LockLostError as with Complete.
 func (w *Workers) Fail(ctx context.Context, failed ...Failure) error {
 	for _, f := range failed {
 		var err error
@@ -131,7 +131,7 @@ func (w *Workers) Fail(ctx context.Context, failed ...Failure) error {
 		for i, f := range some {
 			failures[i] = store.ExternalFailure{ExternalLock: f.lock(), Error: cleanError(f.Error), Stack: cleanError(f.Stack), Delay: f.Delay, Retries: f.Retries}
 		}
-		noted, _, err := store.FailExternal(ctx, p.Jobs(), failures, job.DefaultPolicy())
+		noted, _, err := store.FailExternal(ctx, p.Jobs(), failures, w.proc.Retry())
 		return noted, err
 	})
 }

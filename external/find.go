@@ -25,16 +25,16 @@ type Status struct {
 	Topic         string
 	Queue         string
 	Attempt       int // runs so far, this one not included
-	MaxAttempts   int // 0: those of job.DefaultPolicy
+	MaxAttempts   int // its own, or those of execution.retry
 	CreatedAt     time.Time
 	Due           time.Time // it is not acquired before; zero: at once
 	CorrelationID string
 	Error         string // the last one
 }
 
-func newStatus(p *routing.Pool, s store.ExternalStatus) Status {
+func (w *Workers) newStatus(p *routing.Pool, s store.ExternalStatus) Status {
 	return Status{Lock: Lock(s.ExternalLock), Until: s.Until, Pool: p.Name, Tenant: tenancy.ID(s.Tenant),
-		Topic: s.Topic, Queue: s.Queue, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, CreatedAt: s.CreatedAt, Due: s.Due,
+		Topic: s.Topic, Queue: s.Queue, Attempt: s.Attempt, MaxAttempts: cmp.Or(s.MaxAttempts, w.proc.Retry().Attempts()), CreatedAt: s.CreatedAt, Due: s.Due,
 		CorrelationID: s.Correlation, Error: s.Error}
 }
 
@@ -51,7 +51,7 @@ func (w *Workers) Find(ctx context.Context, id job.ID) (Status, error) {
 		found, err := findIn(ctx, p, id)
 		switch {
 		case err == nil:
-			return newStatus(p, found), nil
+			return w.newStatus(p, found), nil
 		case !errors.Is(err, store.ErrNotFound):
 			errs = append(errs, routing.NamePool(p.Name, err))
 		}
@@ -124,7 +124,7 @@ func (w *Workers) List(ctx context.Context, f Filter) (found []Status, count int
 		rows, n, err := store.ListExternal(ctx, db, ask)
 		jobs := make([]Status, len(rows))
 		for i, r := range rows {
-			jobs[i] = newStatus(p, r)
+			jobs[i] = w.newStatus(p, r)
 		}
 		return []page{{jobs, n}}, err
 	})

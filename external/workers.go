@@ -106,7 +106,7 @@ type Job struct {
 	Queue         string
 	Priority      int
 	Attempt       int // this one, from 1
-	MaxAttempts   int // 0: those of job.DefaultPolicy
+	MaxAttempts   int // its own, or those of execution.retry
 	Losses        int // workers that have let its lock expire
 	CreatedAt     time.Time
 	UniqueKey     string

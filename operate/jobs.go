@@ -235,14 +235,12 @@ func (o *Jobs) MaxAttempts(j JobStatus) int {
 	case j.MaxAttempts > 0:
 		return j.MaxAttempts
 	case j.External:
-		return job.DefaultPolicy().Attempts()
 	case !known:
 		return 0
 	case spec.Retry != nil:
 		return spec.Retry.Attempts()
 	}
-	policy, _ := job.ParsePolicy(o.proc.Cfg.Load().Execution.Retry) // it was read when the process was started
-	return policy.Attempts()
+	return o.proc.Retry().Attempts()
 }
 
 // OpenPayload returns a job's arguments, decrypted if they are encrypted. The error is [encryption.ErrNoKey]

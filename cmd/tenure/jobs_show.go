@@ -150,8 +150,11 @@ func showJob(r *answer) error {
 
 func printJob(a *app, j *shownJob, stack string, stacks bool) error {
 	maxAttempts := "by its kind"
-	if j.MaxAttempts > 0 {
+	switch {
+	case j.MaxAttempts > 0:
 		maxAttempts = strconv.Itoa(j.MaxAttempts)
+	case j.External:
+		maxAttempts = "by execution.retry"
 	}
 	fields := [][]string{
 		{"state", j.state()}, {"kind", j.Kind}, {"tenant", j.Tenant}, {"queue", j.Queue}, {"pool", j.Pool},

@@ -46,6 +46,12 @@ func New(cfg config.Config, r *routing.Router, c *membership.Cluster, cipher *en
 	return p
 }
 
+// Retry is the policy of jobs for external workers, and of kinds that have none of their own.
+func (c *Process) Retry() job.Policy {
+	policy, _ := job.ParsePolicy(c.Cfg.Load().Execution.Retry) // it was read when the process was started
+	return policy
+}
+
 // FillIn gives a job what its kind gives where it says nothing itself, and has its arguments as they are not
 // encrypted yet. Without the kind it stays as it is; known tells. All jobs go this way: those that are enqueued, and
 // those of schedules.

@@ -185,3 +185,24 @@ func TestExternalWorkers(t *testing.T) {
 	b.start(b.named("a"), b.registry(nil))
 	b.eventually(1, "p1", "SELECT count(*) FROM tenure.dead_letter_job WHERE id = $1 AND losses = 3 AND origin = 'external_job'", int64(id))
 }
+
+// The configuration's policy is that of jobs for external workers, too.
+func TestExternalJobsAreRetriedAsConfigured(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	b.cfg.Execution.Retry = "R2/PT1S"
+	client := b.client(b.named("client"))
+	workers := client.ExternalWorkers()
+	e, err := client.Enqueue(tenancy.For(t.Context(), "t1"), scan{1}, tenure.External())
+	require.NoError(t, err)
+	for range 2 {
+		got, err := workers.Acquire(t.Context(), external.AcquireRequest{Topic: "scan", Worker: "w", Max: 1, LockFor: time.Minute, Wait: patience})
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Equal(t, 2, got[0].MaxAttempts)
+		require.NoError(t, workers.Fail(t.Context(), external.Failure{Lock: got[0].Lock, Error: "no paper"}))
+	}
+	j, _, err := client.Operator().Jobs().Get(t.Context(), e.ID)
+	require.NoError(t, err)
+	require.Equal(t, "dead", j.State)
+}

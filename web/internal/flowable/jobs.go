@@ -76,7 +76,7 @@ func (s *server) shown(r *http.Request, j *external.Status, as scope) unfinished
 		whole = id
 	}
 	out := unfinishedJob{ID: id, URL: s.url(r, id), CorrelationID: orNull(j.CorrelationID), ElementID: j.Topic, ElementName: j.Topic,
-		Retries: max(attempts(j.MaxAttempts)-j.Attempt, 0), ExceptionMessage: orNull(j.Error), DueDate: momentOf(j.Due), CreateTime: momentOf(j.CreatedAt),
+		Retries: max(j.MaxAttempts-j.Attempt, 0), ExceptionMessage: orNull(j.Error), DueDate: momentOf(j.Due), CreateTime: momentOf(j.CreatedAt),
 		TenantID: string(j.Tenant), LockOwner: orNull(j.Worker), LockExpirationTime: momentOf(j.Until)}
 	if as == cmmn {
 		out.ScopeID, out.SubScopeID, out.ScopeType = &whole, &id, &as
@@ -84,14 +84,6 @@ func (s *server) shown(r *http.Request, j *external.Status, as scope) unfinished
 		out.ProcessInstanceID, out.ExecutionID = &whole, &id
 	}
 	return out
-}
-
-// attempts are how often a job is run at most.
-func attempts(own int) int {
-	if own == 0 {
-		return job.DefaultPolicy().Attempts()
-	}
-	return own
 }
 
 func (s *server) url(r *http.Request, id string) string {

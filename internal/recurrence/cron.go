@@ -30,7 +30,7 @@ var fields = []field{
 // and what follows a star.
 var fieldForm = func() *regexp.Regexp {
 	const value = `(?:[0-9]{1,2}|[A-Za-z]{3})`
-	const item = `(?:[*?]|` + value + `(?:-` + value + `)?)(?:/[0-9]{1,2})?`
+	const item = `(?:\*|` + value + `(?:-` + value + `)?)(?:/[0-9]{1,2})?`
 	return regexp.MustCompile(`^` + item + `(?:,` + item + `)*$`)
 }()
 
@@ -54,6 +54,9 @@ func parseCron(rule, text string, loc *time.Location) (func(time.Time) (time.Tim
 func checkFields(rule string, texts []string) error {
 	if _, err := time.ParseDuration(texts[0]); err == nil && len(texts) == 1 {
 		return ruleError(rule, "for an interval write @every %s", texts[0])
+	}
+	if strings.Contains(rule, "?") {
+		return ruleError(rule, "a ? is Quartz's: leave out its seconds, write * for ?, and count days of the week from 0, which is Sunday, or write MON-FRI")
 	}
 	if len(texts) != len(fields) {
 		return ruleError(rule, "it has %d fields: write five, minute, hour, day of month, month and day of week, such as 0 7 * * 1-5", len(texts))

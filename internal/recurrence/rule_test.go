@@ -348,6 +348,8 @@ func TestBadRules(t *testing.T) {
 	t.Parallel()
 	for rule, says := range map[string]string{
 		"15m":                    "for an interval write @every 15m",
+		"0 7 ? * 2-6":            "count days of the week from 0, which is Sunday",
+		"0 0 7 ? * MON-FRI":      "leave out its seconds",
 		"":                       "0 bytes",
 		"61 * * * *":             "minute: 0 to 59",
 		"* 24 * * *":             "hour: 0 to 23",

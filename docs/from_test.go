@@ -98,15 +98,18 @@ func TestFromFlowable_moves(t *testing.T) {
 		CREATE TABLE act_ru_job (`+columns+locked+`);
 		CREATE TABLE act_ru_timer_job (`+columns+locked+`);
 		CREATE TABLE act_ru_deadletter_job (`+columns+`);
+		CREATE TABLE act_ge_bytearray (id_ varchar(64) NOT NULL PRIMARY KEY);
+		INSERT INTO act_ge_bytearray VALUES ('s1'), ('s2'), ('a variable');
 		INSERT INTO act_ru_job (id_, type_, exclusive_, process_instance_id_, handler_type_, handler_cfg_, create_time_, retries_, lock_exp_time_) VALUES
 			('a', 'message', true, 'p1', 'send-invoice', '42', '2026-01-01', 3, NULL),
-			('b', 'message', true, 'p2', 'send-invoice', '43', '2026-01-02', 3, '2026-01-02'),
+			('a2', 'message', true, 'p12', 'send-invoice', '43', '2026-01-02', 3, '2026-01-02'), -- of a node that is gone
+			('b', 'message', true, 'p2', 'send-invoice', '43', '2026-01-02', 3, '2199-01-02'),
 			('c', 'message', true, 'p3', 'async-continuation', NULL, '2026-01-03', 3, NULL);
-		INSERT INTO act_ru_timer_job (id_, type_, process_instance_id_, handler_type_, handler_cfg_, create_time_, retries_, duedate_, repeat_) VALUES
-			('d', 'timer', 'p4', 'send-invoice', '44', '2026-01-04', 2, '2099-01-01', NULL),
-			('e', 'timer', 'p5', 'send-invoice', '45', '2026-01-05', 2, '2099-01-01', 'R3/PT5M');
-		INSERT INTO act_ru_deadletter_job (id_, type_, process_instance_id_, handler_type_, handler_cfg_, create_time_, tenant_id_) VALUES
-			('f', 'message', 'p6', 'send-invoice', '46', '2026-01-06', 'acme')`,
+		INSERT INTO act_ru_timer_job (id_, type_, process_instance_id_, handler_type_, handler_cfg_, create_time_, retries_, duedate_, repeat_, exception_msg_, exception_stack_id_) VALUES
+			('d', 'timer', 'p4', 'send-invoice', '44', '2026-01-04', 2, '2099-01-01', NULL, 'no paper', 's1'),
+			('e', 'timer', 'p5', 'send-invoice', '45', '2026-01-05', 2, '2099-01-01', 'R3/PT5M', NULL, NULL);
+		INSERT INTO act_ru_deadletter_job (id_, type_, process_instance_id_, handler_type_, handler_cfg_, create_time_, tenant_id_, exception_msg_, exception_stack_id_) VALUES
+			('f', 'message', 'p6', 'send-invoice', '46', '2026-01-06', 'acme', 'no ink', 's2')`,
 		func(r *job.Registry) {
 			job.Handle(r, func(_ context.Context, j *job.Job[flowableInvoice]) error {
 				ran <- j.Args
@@ -117,16 +120,19 @@ func TestFromFlowable_moves(t *testing.T) {
 	move(t, dsn, "from-flowable.md") // nothing more
 	in10 := jobtest.Value[string](acme, "SELECT ((now() + interval '10 years') AT TIME ZONE 'UTC')::date::text")
 	require.Equal(t, []string{
-		`flowable:a send-invoice {"config": "42", "process_instance": "p1"} default 0 - 3`,
-		`flowable:d send-invoice {"config": "44", "process_instance": "p4"} default 0 2099-01-01 2`,
-		`flowable:f send-invoice {"config": "46", "process_instance": "p6"} default 0 ` + in10 + ` 1`,
+		`p1 send-invoice {"config": "42", "process_instance": "p1"} default 0 -`,
+		`p12 send-invoice {"config": "43", "process_instance": "p12"} default 0 -`,
+		`p4 send-invoice {"config": "44", "process_instance": "p4"} default 0 2099-01-01 2`,
+		`p6 send-invoice {"config": "46", "process_instance": "p6"} default 0 ` + in10 + ` 1`,
 	}, moved(acme))
-	require.Equal(t, "p1", jobtest.Value[string](acme, "SELECT exclusive_key FROM tenure.job"))
+	require.Equal(t, "p1 p12", jobtest.Value[string](acme, "SELECT string_agg(exclusive_key, ' ' ORDER BY id) FROM tenure.job WHERE meta @> '{\"tenure:skip_retrying\": true}'"))
+	require.Equal(t, "d no paper", jobtest.Value[string](acme, "SELECT concat_ws(' ', meta->>'flowable_id', meta->>'flowable_error') FROM tenure.timer_job WHERE correlation_id = 'p4'"))
+	require.Equal(t, "a variable", jobtest.Value[string](acme, "SELECT string_agg(id_, ' ') FROM act_ge_bytearray"))
 	require.Equal(t, "b c e", jobtest.Value[string](acme, `SELECT string_agg(id_, ' ' ORDER BY id_) FROM (SELECT id_ FROM act_ru_job UNION ALL
 		SELECT id_ FROM act_ru_timer_job UNION ALL SELECT id_ FROM act_ru_deadletter_job) AS left_over`))
 	env.Nodes(t, 1).Wait()
-	require.Len(t, ran, 1)
-	require.Equal(t, flowableInvoice{"42", "p1"}, <-ran)
+	require.Len(t, ran, 2)
+	require.ElementsMatch(t, []flowableInvoice{{"42", "p1"}, {"43", "p12"}}, []flowableInvoice{<-ran, <-ran})
 }
 
 // mover is a tenant whose schema has what another executor left, and a connection string that leads there.

@@ -52,8 +52,8 @@ type Explanation struct {
 	Frozen *AuditEntry
 }
 
-// explainState is about a job that does not wait.
-func (e *Explanation) explainState() {
+// explainState is about a job that does not wait; why it was cancelled, if that is known.
+func (e *Explanation) explainState(why string) {
 	e.Reason = WaitsNot
 	switch e.Job.State {
 	case "claimed":
@@ -70,7 +70,9 @@ func (e *Explanation) explainState() {
 	case "waiting", "scheduled", "retrying", "awaiting":
 		e.Text = "it has changed its state just now: ask again"
 	default:
-		e.Text = "it is " + e.Job.State
+		if e.Text = "it is " + e.Job.State; why != "" {
+			e.Text += ": " + why
+		}
 	}
 	if at := e.Job.CancelAsked; !at.IsZero() {
 		e.Text += "; its cancellation was asked for at " + at.UTC().Format(time.RFC3339) + ", and waits for its node and its handler"

@@ -173,6 +173,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		wait  store.Wait
 		waits bool
 		full  []store.BusyNode
+		why   string // it was cancelled
 	}
 	f, err := inspectFirst(ctx, o.proc, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
 		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
@@ -188,6 +189,17 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		} else {
 			f.job.CancelAsked, err = store.CancelAsked(ctx, db, id)
 		}
+		if f.job.State == "cancelled" && err == nil {
+			if failed, outcome, err := store.AwaitedFailed(ctx, db, id); err != nil {
+				return nil, err
+			} else if failed != 0 {
+				became := "became a dead letter"
+				if outcome == "cancelled" {
+					became = "was cancelled, or ended with a business error"
+				}
+				f.why = fmt.Sprintf("it awaited job %d, which %s", failed, became)
+			}
+		}
 		if f.wait.Later && err == nil {
 			f.job.Reports, err = store.Reports(ctx, db, id)
 		}
@@ -200,7 +212,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 	unrouted := o.unrouted(ctx, tenancy.ID(f.job.Tenant), f.job.Pool)
 	switch {
 	case !f.waits:
-		e.explainState()
+		e.explainState(f.why)
 	case unrouted != nil && f.wait.TenantState == store.TenantActive && !f.wait.External:
 		e.explainRoute(unrouted)
 	default:

@@ -208,7 +208,11 @@ func TestFailuresOfAwaitedJobs(t *testing.T) {
 	run := batch(1, tenure.OnFailure(tenure.RunAnyway))
 	require.Equal(t, reported{1, job.AwaitedEnds{Done: 1, Dead: 1}}, b.next(told))
 	becomes(run, "done")
-	becomes(batch(2, tenure.OnFailure(tenure.CancelToo)), "cancelled")
+	cancelled := batch(2, tenure.OnFailure(tenure.CancelToo))
+	becomes(cancelled, "cancelled")
+	why, err := op.Jobs().Explain(ctx, cancelled)
+	require.NoError(t, err)
+	require.Regexp(t, `^it is cancelled: it awaited job \d+, which became a dead letter$`, why.Text)
 
 	waits, gone := batch(3), batch(4)
 	for _, id := range []job.ID{waits, gone} {
@@ -218,7 +222,7 @@ func TestFailuresOfAwaitedJobs(t *testing.T) {
 		}, patience, 10*time.Millisecond)
 		require.Equal(t, "awaiting", state(id))
 	}
-	why, err := op.Jobs().Explain(ctx, waits)
+	why, err = op.Jobs().Explain(ctx, waits)
 	require.NoError(t, err)
 	require.Equal(t, operate.WaitsForOthers, why.Reason)
 	shown, err := op.Batches().Get(ctx, waits)

@@ -127,6 +127,16 @@ func CancelAsked(ctx context.Context, db DB, id job.ID) (at time.Time, err error
 	return at, err
 }
 
+// AwaitedFailed is the first job that did not end well of those that another one awaited, and what became of it: dead or
+// cancelled; 0: there is none.
+func AwaitedFailed(ctx context.Context, db DB, id job.ID) (failed job.ID, outcome string, err error) {
+	err = db.QueryRow(ctx, sqlAwaitedFailed, int64(id)).Scan(&failed, &outcome)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return failed, outcome, explain(err, "see what job %d awaited", id)
+}
+
 // Unhandled counts waiting jobs by kind that no live node has a handler for,
 // among the first ten thousand.
 func Unhandled(ctx context.Context, db DB) (map[string]int, error) {

@@ -357,6 +357,7 @@ var (
 	sqlJobBetween            = query("job_between")
 	sqlEnqueueIDs            = query("enqueue_ids")
 	sqlAwaitedAdd            = query("awaited_add")
+	sqlAwaitedFailed         = query("awaited_failed")
 	sqlAwaitedNote           = query("awaited_note")
 	sqlAwaitedTrim           = query("awaited_trim")
 	sqlAwaitingDelete        = query("awaiting_delete")

@@ -39,16 +39,33 @@ func outputFlag(cmd *cobra.Command) *format {
 	return &f
 }
 
-// printJSON prints what programs read: indented, as people look at it, too.
+// printJSON prints what programs read: indented, as people look at it, too. What a terminal would obey, or show as
+// something else than it is, is escaped.
 func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	var text strings.Builder
+	e := json.NewEncoder(&text)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	err := e.Encode(v)
+	if err == nil {
+		_, err = escapedJSON.WriteString(w, text.String())
+	}
+	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
 }
+
+// escapedJSON escapes the controls that JSON leaves as they are: C1, and those that turn the direction of text.
+var escapedJSON = func() *strings.Replacer {
+	var pairs []string
+	for r := rune(0x7f); r <= 0xffff; r++ {
+		if unicode.In(r, unicode.Cc, unicode.Cf) {
+			pairs = append(pairs, string(r), fmt.Sprintf(`\u%04x`, r))
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}()
 
 // say prints a line, unless there is nothing to say.
 func say(a *app, text string) error {

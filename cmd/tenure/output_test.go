@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -33,6 +34,9 @@ func TestCellsStayInTheirPlace(t *testing.T) {
 	require.NoError(t, printTable(&b, []string{"A", "B"}, [][]string{{"x\ty\n\x1b[2Jz", ""}, {"\u202eé\u0085", "b"}}))
 	require.Equal(t, "A          B\nx y  [2Jz  -\n é         b\n", b.String())
 	require.Equal(t, "a\n    b c", cleanLines("a\n\tb\x1bc\n"))
+	b.Reset()
+	require.NoError(t, printJSON(&b, json.RawMessage("{\"a<\": \"\u202e\u00e9\u009b\U0001F600\u0628\"}")))
+	require.Equal(t, "{\n  \"a<\": \"\\u202e\u00e9\\u009b\U0001F600\u0628\"\n}\n", b.String())
 }
 
 func TestErrorsAreLines(t *testing.T) {

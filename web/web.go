@@ -162,6 +162,7 @@ func (s *Site) SetAccess(n config.Node) error {
 	if err != nil {
 		return err
 	}
-	s.guard.Set(rules) // first: a token that was taken away is to open nothing, whatever is wrong with the rest
-	return s.signIn.Set(n.OIDC)
+	err = s.signIn.Set(n.OIDC)
+	s.guard.Set(rules) // whatever is wrong with oidc; and last, as it asks again who waits
+	return err
 }

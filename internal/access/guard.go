@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
@@ -49,7 +50,8 @@ type ready struct {
 	doors   []door
 	proxies Proxies
 	hosts   []string
-	nobody  bool // the rules name nobody
+	nobody  bool          // the rules name nobody
+	old     chan struct{} // closed when others have replaced them
 }
 
 // NewGuard returns a guard that goes by rules.
@@ -59,11 +61,14 @@ func NewGuard(rules Rules) *Guard {
 	return g
 }
 
-// Set replaces the rules. Each request is judged by either the old or the new ones.
+// Set replaces the rules. Each request is judged by either the old or the new ones, and one that waits by both: see
+// [WhileGranted].
 func (g *Guard) Set(rules Rules) {
-	r := &ready{doors: doorsOf(rules.Tokens), proxies: rules.Proxies, hosts: rules.Hosts}
+	r := &ready{doors: doorsOf(rules.Tokens), proxies: rules.Proxies, hosts: rules.Hosts, old: make(chan struct{})}
 	r.nobody = len(r.doors) == 0 && len(r.proxies.Networks) == 0 && !rules.SignIn
-	g.rules.Store(r)
+	if before := g.rules.Swap(r); before != nil {
+		close(before.old)
+	}
 }
 
 // Wrap puts a [Grant] into the context of each request before next has it, and answers those of
@@ -108,7 +113,8 @@ func (g *Guard) authenticate(next http.Handler) http.Handler {
 		grant := g.GrantOf(r)
 		switch {
 		case grant.Role != None:
-			r := r.WithContext(With(r.Context(), grant)) // the server has to see its own body, or takes what is left of it for a request
+			ctx := context.WithValue(With(r.Context(), grant), senderKey{}, sender{g, r})
+			r := r.WithContext(ctx) // the server has to see its own body, or takes what is left of it for a request
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 			next.ServeHTTP(w, r)
 		case g.SignIn != nil && g.SignIn.Invite(w, r):

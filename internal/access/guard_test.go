@@ -6,12 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -132,6 +135,48 @@ func TestATokenExpires(t *testing.T) {
 	}
 	w, _ := ask(g, from("127.0.0.1:1"))
 	require.Equal(t, http.StatusUnauthorized, w.Code, "the last token has expired, and the doors stay closed")
+}
+
+// What somebody waits for ends once he may do something else, and goes on for others.
+func TestWhoWaitsIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		less, short := token("less", "less", Operate), token("short", "short", Read)
+		short.Expires = time.Now().Add(time.Minute)
+		g := NewGuard(tokens(token("gone", "gone", Read), less, short, token("stays", "stays", Read)))
+		ended := map[string]error{}
+		var mu sync.Mutex
+		ctx, stop := context.WithCancel(t.Context())
+		wait := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			ctx, cancel := WhileGranted(r.Context())
+			defer cancel()
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			ended[From(ctx).Name] = context.Cause(ctx)
+		}))
+		seen := func() map[string]error {
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Clone(ended)
+		}
+		for _, secret := range []string{"gone", "less", "short", "stays"} {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+			bearer(secret)(r)
+			go wait.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		synctest.Wait()
+		less.Grant.Pools = []string{"us"}
+		g.Set(tokens(less, short, token("stays", "new", Read), token("stays", "stays", Read)))
+		synctest.Wait() // for no time at all
+		require.Equal(t, map[string]error{"gone": ErrChanged, "less": ErrChanged}, seen())
+		time.Sleep(time.Minute + 2*askAgain)
+		synctest.Wait()
+		require.Equal(t, map[string]error{"gone": ErrChanged, "less": ErrChanged, "short": ErrChanged}, seen())
+		stop()
+		synctest.Wait()
+		require.Equal(t, context.Canceled, seen()["stays"])
+	})
 }
 
 func TestWithoutTokensOnlyThisMachineIsLetIn(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tenurehq/tenure/external"
+	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
@@ -71,6 +72,8 @@ func acquire(ctx context.Context, s *server, in *acquireIn) (*list[acquiredOut],
 	if r.Wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = admin.UntilStop(ctx)
+		defer cancel()
+		ctx, cancel = access.WhileGranted(ctx)
 		defer cancel()
 	}
 	jobs, err := s.external.Acquire(ctx, r)

@@ -3,7 +3,9 @@ package api_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -163,6 +165,51 @@ func TestExternalWorkersOfAPoolAcquireInIt(t *testing.T) {
 	require.Empty(t, out["items"])
 	code, out = b.ask(admin, http.MethodPost, "/external/acquire", `{"topic":"none","worker":"w","lock":60,"max":1,"wait":21}`)
 	require.Equal(t, http.StatusUnprocessableEntity, code, out)
+}
+
+// What somebody waits for with a token ends with it, and acquires nothing any more.
+func TestNobodyWaitsWhoseTokenIsTakenAway(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const secret, hash = "secret", "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
+	guard := access.NewGuard(access.Rules{Tokens: []access.Token{{Grant: admin, SHA256: hash}}})
+	s := httptest.NewServer(guard.Wrap(b.handler))
+	t.Cleanup(s.Close)
+	ask := func(method, path, body string) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), method, s.URL+"/api/v1"+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+secret)
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		return answer
+	}
+	id := b.enqueue("acme")
+	known := b.do(http.MethodGet, "/jobs/"+id, "")["version"].(string)
+	stream := ask(http.MethodGet, "/jobs/"+id+"/events", "")
+	require.Equal(t, http.StatusOK, stream.StatusCode)
+	codes, ended := make(chan int), make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, stream.Body)
+		close(ended)
+	}()
+	go func() {
+		codes <- ask(http.MethodPost, "/external/acquire", `{"topic":"print","worker":"w","lock":60,"max":1,"wait":20}`).StatusCode
+	}()
+	go func() { codes <- ask(http.MethodGet, "/jobs/"+id+"?wait=20&known="+known, "").StatusCode }()
+	time.Sleep(100 * time.Millisecond) // they wait by now; else they are strangers when they come
+	guard.Set(access.Rules{Tokens: []access.Token{{Grant: admin, SHA256: strings.Repeat("0", 64)}}})
+	for range 2 {
+		require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusUnauthorized}, <-codes)
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the stream goes on")
+	}
+	b.enqueueExternal("acme")
+	require.Len(t, b.acquire(admin), 1, "nobody has it")
 }
 
 // Requests that wait are answered once their node is about to stop.

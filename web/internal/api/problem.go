@@ -73,6 +73,8 @@ func problemOf(ctx context.Context, log *zap.Logger, operation string, err error
 		return huma.Error422UnprocessableEntity(input.Error())
 	case errors.Is(err, admin.ErrStopping):
 		return huma.Error503ServiceUnavailable("this node is stopping: ask another one")
+	case errors.Is(err, access.ErrChanged):
+		return huma.Error503ServiceUnavailable("what the sender of this may do has changed while it waited: send it again")
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return huma.Error503ServiceUnavailable("the request was given up") // nobody reads it
 	case errors.Is(err, context.DeadlineExceeded):
@@ -108,5 +110,5 @@ func stateOf(err error) string {
 func isFault(err error) bool {
 	var ready huma.StatusError
 	return errors.As(err, &ready) || errors.As(err, new(*job.InputError)) || errors.Is(err, hidden) || errors.Is(err, workers.ErrNoArgs) || errors.Is(err, tenure.ErrUnknownPool) ||
-		errors.Is(err, tenure.ErrUnknownTenant) || errors.Is(err, context.Canceled) || errors.Is(err, admin.ErrStopping)
+		errors.Is(err, tenure.ErrUnknownTenant) || errors.Is(err, context.Canceled) || errors.Is(err, admin.ErrStopping) || errors.Is(err, access.ErrChanged)
 }

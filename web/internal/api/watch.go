@@ -24,8 +24,7 @@ import (
 const (
 	// look is how often it is looked whether something has changed that somebody waits for.
 	look = time.Second
-	// streamFor is after how long a stream ends, so that who has lost a token does not go on to
-	// look. The client comes back by itself.
+	// streamFor is after how long a stream ends. The client comes back by itself.
 	streamFor = 10 * time.Minute
 	// writeWithin is how long a client may take to read an event.
 	writeWithin = 10 * time.Second
@@ -42,22 +41,27 @@ type waiting struct {
 	each map[string]int // guarded by mu; by the name of the grant
 }
 
-// begin counts one in; leave must be called when it is over.
-func (w *waiting) begin(ctx context.Context) (leave func(), _ error) {
+// begin counts one in; leave must be called when it is over. The context ends once the node is about to stop, or its
+// sender may do something else.
+func (w *waiting) begin(ctx context.Context) (_ context.Context, leave func(), _ error) {
 	name := access.From(ctx).Who()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.all >= maxWaiting || w.each[name] >= maxWaitingOf {
 		err := huma.Error429TooManyRequests(fmt.Sprintf("%d requests of %q wait already, of %d that may, and %d in all, of %d: end some, or come back later",
 			w.each[name], name, maxWaitingOf, w.all, maxWaiting))
-		return nil, huma.ErrorWithHeaders(err, http.Header{"Retry-After": {"10"}})
+		return nil, nil, huma.ErrorWithHeaders(err, http.Header{"Retry-After": {"10"}})
 	}
 	if w.each == nil {
 		w.each = map[string]int{}
 	}
 	w.all++
 	w.each[name]++
-	return func() {
+	ctx, stop := admin.UntilStop(ctx)
+	ctx, end := access.WhileGranted(ctx)
+	return ctx, func() {
+		end()
+		stop()
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.all--
@@ -100,13 +104,11 @@ func (s *server) waitForJob(ctx context.Context, last *JobDetail, most time.Dura
 
 // await reads something until its version is another one, or the time is over, and returns what it is then.
 func await[T any](ctx context.Context, s *server, last T, most time.Duration, read func(context.Context) (T, error), version func(T) string) (T, error) {
-	leave, err := s.waiting.begin(ctx)
+	ctx, leave, err := s.waiting.begin(ctx)
 	if err != nil {
 		return last, err
 	}
 	defer leave()
-	ctx, cancel := admin.UntilStop(ctx)
-	defer cancel()
 	over := time.NewTimer(most)
 	defer over.Stop()
 	every := time.NewTicker(look)
@@ -120,6 +122,9 @@ func await[T any](ctx context.Context, s *server, last T, most time.Duration, re
 			return last, context.Cause(ctx)
 		}
 		now, err := read(ctx)
+		if ctx.Err() != nil {
+			return last, context.Cause(ctx)
+		}
 		if err != nil || version(now) != version(last) {
 			return now, err
 		}
@@ -138,7 +143,7 @@ func (s *server) stream(ctx context.Context, known string, first event, next fun
 	if first.last && known == first.version { // it tells a browser not to come back
 		return &huma.StreamResponse{Body: func(hc huma.Context) { hc.SetStatus(http.StatusNoContent) }}, nil
 	}
-	leave, err := s.waiting.begin(ctx)
+	ctx, leave, err := s.waiting.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -149,10 +154,8 @@ func (s *server) stream(ctx context.Context, known string, first event, next fun
 		_ = out.control.SetReadDeadline(time.Time{}) // the server's is for the request; a writer without one has none
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("X-Accel-Buffering", "no") // a proxy is to pass events on at once
-		ctx, cancel := context.WithTimeout(hc.Context(), streamFor)
+		ctx, cancel := context.WithTimeout(ctx, streamFor)
 		defer cancel()
-		ctx, free := admin.UntilStop(ctx)
-		defer free()
 		out.follow(ctx, known, first, next)
 	}}, nil
 }

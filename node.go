@@ -49,11 +49,11 @@ type Node struct {
 	configPaused bool       // what the configuration says; used by one reload at a time
 	announcing   sync.Mutex // held while others are told of the kinds
 
-	app      *fx.App                  // of a node made by New; nil: the node belongs to somebody else's app
-	begun    atomic.Bool              // Start was called
-	started  func()                   // called by Run; nil: nothing is
-	onReload []func(config.Config)    // called by Reload
-	beside   func(*Node) http.Handler // what Run serves beside the node's own; nil: nothing
+	app      *fx.App                     // of a node made by New; nil: the node belongs to somebody else's app
+	begun    atomic.Bool                 // Start was called
+	started  func()                      // called by Run; nil: nothing is
+	onReload []func(config.Config) error // called by Reload
+	beside   func(*Node) http.Handler    // what Run serves beside the node's own; nil: nothing
 
 	stopping sync.Mutex // held during Stop
 	stopped  error      // guarded by stopping; what kept an earlier Stop from its end
@@ -70,7 +70,7 @@ type nodeSettings struct {
 	ring       encryption.KeyRing // nil: the configuration's
 	kinds      []string           // that ring is for
 	started    func()
-	onReload   []func(config.Config)
+	onReload   []func(config.Config) error
 	handler    func(*Node) http.Handler // nil: nothing more is served
 	tracers    trace.TracerProvider     // nil: nothing is traced
 	types      routing.Types            // nil: pgx's own
@@ -122,14 +122,17 @@ func WithStarted(f func()) NodeOption { return func(s *nodeSettings) { s.started
 func WithReloaded(f func(config.Config)) NodeOption {
 	return func(s *nodeSettings) {
 		if f != nil {
-			s.onReload = append(s.onReload, f)
+			s.onReload = append(s.onReload, func(cfg config.Config) error {
+				f(cfg)
+				return nil
+			})
 		}
 	}
 }
 
 // WithHandler has [Node.Run] serve what f returns on node.listen, beside health, metrics and reload: all
 // other paths. f is called once, when Run begins. What it returns is told of reloads as [WithReloaded] says,
-// if it has a method Reloaded(config.Config). The dashboard and the API are one such: see web.Serve.
+// if it has a method Reloaded(config.Config) error, whose error [Node.Reload] returns. The dashboard and the API are one such: see web.Serve.
 func WithHandler(f func(*Node) http.Handler) NodeOption {
 	return func(s *nodeSettings) { s.handler = f }
 }

@@ -157,9 +157,12 @@ func (r *reloader) sectionsForLater(cfg config.Config) (later []string) {
 // errNotStarted refuses a reload that would come between the parts of a start.
 var errNotStarted = errors.New("the node is not started yet: reload it once it is")
 
+// errPartly is that what is served beside the node refuses its part of a configuration, such as a file that cannot be read.
+var errPartly = errors.New("the configuration is in force but for this; mend it and reload")
+
 // Reload puts another configuration's pools, tenants, schedules, limits, keys of encryption and of gossip, who may
 // call (node.tokens, node.trusted_proxies, node.oidc), queues' shares and execution.paused into force
-// while the node runs: all of it or, with an error, nothing. Requests go on meanwhile. Where a pool is left, its lock goes to
+// while the node runs: all of it or, with an error, nothing, but for what a handler of [WithHandler] alone refuses. Requests go on meanwhile. Where a pool is left, its lock goes to
 // another node, its jobs finish as on a stop, and its connections are closed, while the
 // others go on. It is refused when cfg is not valid, when a database that is to be
 // added answers and cannot be used, when a pool would lead to another database than
@@ -175,6 +178,7 @@ func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) 
 	if err != nil {
 		return Reloaded{}, cmp.Or(cfg.Validate(), err)
 	}
+	var refused []error
 	done, err := n.reloader.applyConfig(ctx, cfg, func(change routing.Change) {
 		n.client.proc.Cfg.Store(&cfg)
 		for _, p := range change.Removed {
@@ -190,13 +194,17 @@ func (n *Node) Reload(ctx context.Context, cfg config.Config) (Reloaded, error) 
 		}
 		n.manager.Apply(n.router.Pools())
 		for _, reloaded := range n.onReload {
-			reloaded(cfg)
+			refused = append(refused, reloaded(cfg))
 		}
 	})
-	if err == nil {
-		done.Unknown = n.findUnknown(ctx, cfg)
+	if err != nil {
+		return done, err
 	}
-	return done, err
+	done.Unknown = n.findUnknown(ctx, cfg)
+	if err := errors.Join(refused...); err != nil {
+		return done, fmt.Errorf("%w: %w", errPartly, err)
+	}
+	return done, nil
 }
 
 // findUnknown are the tenants with schedules of the configuration that no routing rule knows.

@@ -88,7 +88,7 @@ func (n *Node) withBeside() http.Handler {
 	mux.Handle("GET /-/jobs/{id}/stack", n.guard.Require(access.Operate, http.HandlerFunc(n.showStack)))
 	if n.beside != nil {
 		beside := n.beside(n)
-		if told, ok := beside.(interface{ Reloaded(config.Config) }); ok {
+		if told, ok := beside.(interface{ Reloaded(config.Config) error }); ok {
 			n.onReload = append(n.onReload, told.Reloaded)
 		}
 		mux.Handle("/", beside)
@@ -253,6 +253,10 @@ func (f *configFile) logRefusal(err error, news bool) error {
 	f.node.refused.Set(1)
 	if text := err.Error(); news || text != f.said {
 		f.said = text
+		if errors.Is(err, errPartly) {
+			f.log.Error("configuration is reloaded but for a part, which is tried again", zap.Error(err))
+			return err
+		}
 		f.log.Error("configuration is not reloaded; the one in force stays, and it is tried again. Do not restart a node with this file: a start does not ask what jobs a change leaves behind", zap.Error(err))
 	}
 	return err
@@ -282,8 +286,12 @@ func (f *configFile) serveReload(running context.Context, node http.Handler) htt
 
 // refusal is the HTTP status for a reload that failed.
 func refusal(err error) int {
-	if errors.Is(err, errNotStarted) || errors.Is(err, errStopping) {
+	switch {
+	case errors.Is(err, errNotStarted), errors.Is(err, errStopping):
 		return http.StatusServiceUnavailable
+	case errors.Is(err, errPartly):
+		return http.StatusInternalServerError
+	default:
+		return http.StatusUnprocessableEntity
 	}
-	return http.StatusUnprocessableEntity
 }

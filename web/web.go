@@ -82,11 +82,7 @@ func Serve(node config.Node, s Settings) tenure.NodeOption {
 type served struct{ *Site }
 
 // Reloaded is called as tenure.WithHandler says.
-func (s served) Reloaded(cfg config.Config) {
-	if err := s.SetAccess(cfg.Node); err != nil {
-		s.log.Error("who may sign in to the dashboard is not changed", zap.Error(err))
-	}
-}
+func (s served) Reloaded(cfg config.Config) error { return s.SetAccess(cfg.Node) }
 
 // Handler serves the dashboard and the API of a client, which has to be started, such as a node's
 // own. Requests come with their whole path, the prefix included. An error says what is wrong with
@@ -155,8 +151,8 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.Ser
 
 // SetAccess replaces who may use the site by what a node section says: its allowed_hosts, tokens,
 // trusted_proxies and oidc. Requests go on meanwhile, and each is judged by either the old or the new. An error says
-// what is wrong with the section: of oidc, then tokens and proxies are replaced, and signing in stays as it was;
-// else nothing is changed. Of a site that [Serve] makes a reload does it.
+// what is wrong with the section: of oidc, then tokens and proxies are replaced, and what sessions may do, and signing in
+// stays as it was or, at another provider, ends; else nothing is changed. Of a site that [Serve] makes a reload does it.
 func (s *Site) SetAccess(n config.Node) error {
 	rules, err := access.RulesOf(n)
 	if err != nil {

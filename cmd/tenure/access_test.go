@@ -141,6 +141,38 @@ func TestTokensAreRotatedWhileTheNodeServes(t *testing.T) {
 	require.Zero(t, <-s.code)
 }
 
+// A reload whose part about signing in cannot be had says so, and the node tries it again.
+func TestAReloadWithoutTheCookieKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1")
+	address, key := freePort(t), filepath.Join(t.TempDir(), "key")
+	writeKey := func() { require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 44)), 0o600)) }
+	setRole := func(role string) {
+		b.setNode("{name: test, listen: '" + address + "', oidc: {issuer: 'https://login.example.com', client_id: tenure, redirect_url: 'https://tenure.example.com/oidc/callback', cookie_key_file: '" + key + "', roles: {ops: {role: " + role + "}}}}")
+	}
+	writeKey()
+	setRole("admin")
+	s := b.serve()
+	refused := func() bool {
+		response, err := http.Get(s.url + "/metrics")
+		require.NoError(t, err)
+		defer response.Body.Close()
+		all, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return strings.Contains(string(all), "\ntenure_config_refused 1\n")
+	}
+	require.NoError(t, os.Remove(key))
+	setRole("read")
+	r := b.fails(1, "reload")
+	require.Contains(t, r.errors, "the configuration is in force but for this; mend it and reload: node.oidc.cookie_key_file: open "+key)
+	require.NotContains(t, r.errors, "goes on with what it had")
+	require.True(t, refused())
+	writeKey()
+	require.Eventually(t, func() bool { return !refused() }, patience, tick, "tried again by itself")
+	s.stop()
+	require.Zero(t, <-s.code)
+}
+
 // certificateFor writes a certificate for names and its key, and returns their paths.
 func certificateFor(t *testing.T, dir string) (cert, key string) {
 	t.Helper()

@@ -72,10 +72,10 @@ func askReload(ctx context.Context, node *nodeClient) (reloadAnswer, error) {
 	}
 	switch {
 	case answer.Error == "":
-	case resp.StatusCode == http.StatusServiceUnavailable:
-		return answer, errors.New(answer.Error)
-	default:
+	case resp.StatusCode == http.StatusUnprocessableEntity:
 		return answer, &configError{fmt.Errorf("%s; the node goes on with what it had", answer.Error)}
+	default:
+		return answer, errors.New(answer.Error)
 	}
 	return answer, nil
 }

@@ -94,16 +94,14 @@ func New(prefix string, log *zap.Logger) *SignIn {
 	return s
 }
 
-// Set replaces the provider and what people may do. An error says what is wrong with cfg, and changes
-// nothing.
+// Set replaces the provider and what people may do. An error says what is wrong with cfg. A role that there is not then
+// changes nothing. Anything else leaves sessions to what cfg gives them, or ends them if they are not of its provider and client.
 func (s *SignIn) Set(cfg config.OIDC) error {
+	old := s.current.Load()
 	r := &realm{cfg: cfg, grants: map[string]access.Grant{}}
 	if !cfg.Enabled() {
 		s.current.Store(r)
 		return nil
-	}
-	if u, err := url.Parse(cfg.RedirectURL); err != nil || u.Path != s.prefix+config.CallbackPath {
-		return fmt.Errorf("node.oidc.redirect_url %.200q: the dashboard expects people back at %s", cfg.RedirectURL, s.prefix+config.CallbackPath)
 	}
 	for value, a := range cfg.Roles {
 		g, err := access.GrantOf(access.OfOIDC, "", a)
@@ -113,23 +111,39 @@ func (s *SignIn) Set(cfg config.OIDC) error {
 		g.SignedIn = true
 		r.grants[value] = g
 	}
-	key := s.own
-	if cfg.CookieKeyFile != "" {
-		text, err := readSecret(cfg.CookieKeyFile)
-		if err == nil && len(text) < 32 {
-			err = errors.New("it has less than 32 characters: make one with: openssl rand -base64 32")
-		}
-		if err != nil {
-			return fmt.Errorf("node.oidc.cookie_key_file: %w", err)
-		}
-		key = []byte(text)
+	key, err := s.readKey(cfg)
+	switch {
+	case err == nil:
+		r.seal = newSealer(key, cfg.Issuer, cfg.ClientID)
+	case old.cfg.Issuer == cfg.Issuer && old.cfg.ClientID == cfg.ClientID: // or what was taken away would stay in force
+		r.cfg, r.seal = old.cfg, old.seal
+		r.cfg.Roles, r.cfg.Session = cfg.Roles, cfg.Session
+	default:
+		r = &realm{}
 	}
-	r.seal = newSealer(key, cfg.Issuer, cfg.ClientID)
-	if old := s.current.Load(); old.cfg.Issuer == cfg.Issuer {
+	if old.cfg.Issuer == r.cfg.Issuer {
 		r.provider.Store(old.provider.Load())
 	}
 	s.current.Store(r)
-	return nil
+	return err
+}
+
+// readKey returns the cookies' key, if people come back here at all.
+func (s *SignIn) readKey(cfg config.OIDC) ([]byte, error) {
+	if u, err := url.Parse(cfg.RedirectURL); err != nil || u.Path != s.prefix+config.CallbackPath {
+		return nil, fmt.Errorf("node.oidc.redirect_url %.200q: the dashboard expects people back at %s", cfg.RedirectURL, s.prefix+config.CallbackPath)
+	}
+	if cfg.CookieKeyFile == "" {
+		return s.own, nil
+	}
+	key, err := readSecret(cfg.CookieKeyFile)
+	if err == nil && len(key) < 32 {
+		err = errors.New("it has less than 32 characters: make one with: openssl rand -base64 32")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node.oidc.cookie_key_file: %w", err)
+	}
+	return []byte(key), nil
 }
 
 // readSecret is what a file holds, without white space around it.

@@ -223,6 +223,39 @@ func TestRolesGoAtOnce(t *testing.T) {
 	require.False(t, in)
 }
 
+// What is taken away is gone, too, where the rest cannot be had.
+func TestRolesGoWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.provider.next(object{"email": "ann@example.com", "email_verified": true, "groups": []string{"ops", "support"}}, nil)
+	c := b.browser()
+	b.get(c, "/ops/")
+	less := b.cfg
+	less.CookieKeyFile, less.Roles = "/no/such/file", map[string]config.Access{"support": b.cfg.Roles["support"]}
+	require.ErrorContains(t, b.signIn.Set(less), "node.oidc.cookie_key_file")
+	_, text := b.get(c, "/ops/")
+	require.Equal(t, "/ops/ ann@example.com read", text)
+	r := httptest.NewRequest(http.MethodGet, "/ops/", nil)
+	for _, cookie := range b.cookies(c) {
+		r.AddCookie(cookie)
+	}
+	for name, change := range map[string]func(*config.OIDC){
+		"shorter sessions":    func(c *config.OIDC) { c.Session = time.Nanosecond },
+		"another provider":    func(c *config.OIDC) { c.Issuer = "https://login.example.com" },
+		"another client":      func(c *config.OIDC) { c.ClientID = "other" },
+		"people come nowhere": func(c *config.OIDC) { c.RedirectURL, c.Roles = "https://tenure.example.com/", nil },
+	} {
+		require.NoError(t, b.signIn.Set(b.cfg))
+		_, in := b.signIn.GrantOf(r)
+		require.True(t, in, name)
+		cfg := less
+		change(&cfg)
+		require.Error(t, b.signIn.Set(cfg), name)
+		_, in = b.signIn.GrantOf(r)
+		require.False(t, in, name)
+	}
+}
+
 // Nodes with the same key know each other's sessions, and no cookie can be changed.
 func TestSessionsAmongNodes(t *testing.T) {
 	t.Parallel()
@@ -385,5 +418,5 @@ func TestSettingsOfSignIn(t *testing.T) {
 	}
 	b.provider.next(ann, nil)
 	code, _ := b.get(b.browser(), "/ops/")
-	require.Equal(t, http.StatusOK, code, "what was refused changes nothing")
+	require.Equal(t, http.StatusOK, code, "what was refused leaves the sign-in as it was")
 }

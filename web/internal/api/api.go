@@ -37,8 +37,8 @@ type server struct {
 	limits   limits
 	failed   func(error) // gets errors as they are: those who ask see all that this process does; nil: they do not
 
-	waiting waiting
-	locks   lockReader
+	waiting, acquiring waiting
+	locks              lockReader
 }
 
 // Handler serves the API. Something before it has to put grants into the requests' contexts, as
@@ -74,7 +74,8 @@ func InProcess(client *tenure.Client, l Local) http.Handler {
 const never = 100 * 365 * 24 * time.Hour
 
 func newServer(client *tenure.Client, r reveal.Revealer, log *zap.Logger) *server {
-	return &server{operator: client.Operator(), client: client, external: workers.New(client), reveal: r, log: log, limits: public}
+	return &server{operator: client.Operator(), client: client, external: workers.New(client), reveal: r, log: log, limits: public,
+		waiting: waiting{most: maxWaiting, mostOf: maxWaitingOf}, acquiring: waiting{most: maxAcquiring, mostOf: maxAcquiringOf}}
 }
 
 // note tells who sees all that this process does why something was not done, or not wholly. What is wrong with the

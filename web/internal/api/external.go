@@ -11,8 +11,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tenurehq/tenure/external"
-	"github.com/tenurehq/tenure/internal/access"
-	"github.com/tenurehq/tenure/internal/admin"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 	"github.com/tenurehq/tenure/web/internal/wire"
@@ -70,11 +68,12 @@ func acquire(ctx context.Context, s *server, in *acquireIn) (*list[acquiredOut],
 		r.Tenants = append(r.Tenants, tenancy.ID(id))
 	}
 	if r.Wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = admin.UntilStop(ctx)
-		defer cancel()
-		ctx, cancel = access.WhileGranted(ctx)
-		defer cancel()
+		waits, leave, err := s.acquiring.begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		ctx = waits
 	}
 	jobs, err := s.external.Acquire(ctx, r)
 	var out []acquiredOut

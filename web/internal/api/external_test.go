@@ -212,6 +212,30 @@ func TestNobodyWaitsWhoseTokenIsTakenAway(t *testing.T) {
 	require.Len(t, b.acquire(admin), 1, "nobody has it")
 }
 
+// No more workers of one caller wait than may, which slows nobody else.
+func TestFewWorkersWait(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, end := context.WithCancel(access.With(t.Context(), admin))
+	defer end()
+	first := make(chan *httptest.ResponseRecorder, 257)
+	for range 257 {
+		go func() {
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/api/v1/external/acquire", strings.NewReader(`{"topic":"print","worker":"w","lock":60,"max":1,"wait":20}`))
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			b.handler.ServeHTTP(w, r)
+			first <- w
+		}()
+	}
+	w := <-first
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.NotEmpty(t, w.Header().Get("Retry-After"))
+	require.Empty(t, b.acquire(admin), "who does not wait may")
+	code, out := b.ask(access.Grant{Name: "another", Role: access.Operate, Args: true}, http.MethodPost, "/external/acquire", `{"topic":"other","worker":"w","lock":60,"max":1,"wait":1}`)
+	require.Equal(t, http.StatusOK, code, out)
+}
+
 // Requests that wait are answered once their node is about to stop.
 func TestRequestsDoNotWaitForANodeThatStops(t *testing.T) {
 	t.Parallel()

@@ -32,10 +32,15 @@ const (
 	quietFor = 15 * time.Second
 	// maxWaiting is how many requests wait at a time, and maxWaitingOf how many of one caller.
 	maxWaiting, maxWaitingOf = 256, 32
+	// maxAcquiring and maxAcquiringOf are the same of acquires, as a token may be of many workers. Each may be of a topic
+	// of its own, and then looks for jobs twice a second.
+	maxAcquiring, maxAcquiringOf = 2048, 256
 )
 
 // waiting counts the requests that are kept open.
 type waiting struct {
+	most, mostOf int // in all, and of one caller
+
 	mu   sync.Mutex
 	all  int            // guarded by mu
 	each map[string]int // guarded by mu; by the name of the grant
@@ -47,9 +52,9 @@ func (w *waiting) begin(ctx context.Context) (_ context.Context, leave func(), _
 	name := access.From(ctx).Who()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.all >= maxWaiting || w.each[name] >= maxWaitingOf {
+	if w.all >= w.most || w.each[name] >= w.mostOf {
 		err := huma.Error429TooManyRequests(fmt.Sprintf("%d requests of %q wait already, of %d that may, and %d in all, of %d: end some, or come back later",
-			w.each[name], name, maxWaitingOf, w.all, maxWaiting))
+			w.each[name], name, w.mostOf, w.all, w.most))
 		return nil, nil, huma.ErrorWithHeaders(err, http.Header{"Retry-After": {"10"}})
 	}
 	if w.each == nil {

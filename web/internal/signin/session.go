@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/tenurehq/tenure/internal/access"
 )
@@ -130,18 +131,26 @@ func (r *realm) grantOf(values []string) (best access.Grant) {
 // claims are what an ID token says.
 type claims map[string]any
 
-// name is who somebody is, for the audit: an address that the provider has verified, or the name that
-// it goes by.
+// name is who somebody is, for the audit: an address that the provider has verified, or the name that somebody goes by
+// with the subject, as many providers let people choose that name. What does not print could make one look like another.
 func (c claims) name() string {
 	text := func(claim string) string {
 		s, _ := c[claim].(string)
 		return s
 	}
-	email := ""
-	if c["email_verified"] == true {
-		email = text("email")
+	name := text("sub")
+	if chosen := text("preferred_username"); chosen != "" {
+		name = chosen + " (" + name + ")"
 	}
-	return cmp.Or(email, text("preferred_username"), text("sub"))
+	if c["email_verified"] == true {
+		name = cmp.Or(text("email"), name)
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar // no name becomes another one
+	}, name)
 }
 
 // values are those of a claim, which is a text or a list of texts, by its name or by a path with dots. An

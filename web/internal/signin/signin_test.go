@@ -94,9 +94,9 @@ func TestSignIn(t *testing.T) {
 	c := b.browser()
 	code, text := b.get(c, "/ops/jobs?state=dead")
 	require.Equal(t, http.StatusOK, code, text)
-	require.Equal(t, "/ops/jobs?state=dead ann admin", text, "back where somebody wanted to go")
+	require.Equal(t, "/ops/jobs?state=dead ann (1234) admin", text, "back where somebody wanted to go")
 	_, text = b.get(c, "/ops/")
-	require.Equal(t, "/ops/ ann admin", text)
+	require.Equal(t, "/ops/ ann (1234) admin", text)
 	for _, cookie := range b.cookies(c) {
 		require.NotContains(t, cookie.Value, "ann")
 		require.Equal(t, "__Host-tenure-session", cookie.Name, "the attempt is over")
@@ -317,7 +317,7 @@ func TestInvite(t *testing.T) {
 	for _, to := range []string{"https://evil.example/", "//evil.example/ops/", `/\evil.example`, "/elsewhere", "javascript:alert(1)", ""} {
 		code, text := b.get(b.browser(), "/ops/oidc/sign-in?"+url.Values{"to": {to}}.Encode())
 		require.Equal(t, http.StatusOK, code, to)
-		require.Equal(t, "/ops/ ann admin", text, to)
+		require.Equal(t, "/ops/ ann (1234) admin", text, to)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestSessionsThatAreTooLarge(t *testing.T) {
 	require.Empty(t, b.cookies(c))
 	b.provider.next(object{"preferred_username": "ann", "groups": groups[:20]}, nil)
 	_, text = b.get(c, "/ops/")
-	require.Equal(t, "/ops/ ann read", text)
+	require.Equal(t, "/ops/ ann (1234) read", text)
 }
 
 // An address that is too long for a cookie is forgotten, and not the sign-in.
@@ -400,7 +400,7 @@ func TestSignInFromALongAddress(t *testing.T) {
 	b.provider.next(ann, nil)
 	code, text := b.get(b.browser(), "/ops/jobs?kind="+strings.Repeat("k", 3000))
 	require.Equal(t, http.StatusOK, code, text)
-	require.Equal(t, "/ops/ ann admin", text)
+	require.Equal(t, "/ops/ ann (1234) admin", text)
 }
 
 func TestSettingsOfSignIn(t *testing.T) {

@@ -137,7 +137,7 @@ func TestATokenExpires(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, w.Code, "the last token has expired, and the doors stay closed")
 }
 
-// What somebody waits for ends once he may do something else, and goes on for others.
+// What people wait for ends once they may do something else, and goes on for others.
 func TestWhoWaitsIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -117,11 +117,11 @@ func TestExclusiveKeysRunOneByOne(t *testing.T) {
 func TestAnExclusiveBacklogHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, 1, 1)
-	b.cfg.Acquire.Batch = 200 // more wait for the key than a claim takes
+	b.cfg.Acquire.Batch = 50 // more wait for the key than a claim takes
 	s := newTurnstile()
 	r := s.registry("a", 0)
 	c := b.client(b.cfg)
-	const keyed = 500
+	const keyed = 150
 	var entries []tenure.Entry
 	for i := range keyed {
 		entries = append(entries, tenure.Entry{Tenant: "t1", Args: plain{i}, Options: []tenure.Option{tenure.Exclusive("one")}})

@@ -130,6 +130,7 @@ func TestALinkOpens(t *testing.T) {
 	out := do(h, http.MethodPost, "/ops/oidc/sign-out", nil, in.Cookies())
 	require.Negative(t, out.Cookies()[1].MaxAge)
 	require.Contains(t, textOf(do(h, http.MethodGet, out.Header.Get("Location"), nil, nil)), `href="/ops/sign-in"`)
+	require.Equal(t, http.StatusOK, do(h, http.MethodGet, known, nil, in.Cookies()).StatusCode, "nodes keep nothing, so a copy of the cookie lasts")
 	delete(tokens, "ops")
 	require.NoError(t, h.SetAccess(config.Node{Tokens: tokens}))
 	require.Equal(t, http.StatusUnauthorized, do(h, http.MethodGet, known, nil, in.Cookies()).StatusCode, "the token is taken away")

@@ -242,6 +242,27 @@ func TestBacklogGivesBackWhatIsFarOff(t *testing.T) {
 	require.Empty(t, b.takeFarOff(time.Now()))
 }
 
+// A parked claim that has waited for long stays while runs of its tenant begin and end.
+func TestBacklogKeepsWhatIsParkedWhileItsShareTurns(t *testing.T) {
+	t.Parallel()
+	d := newDurations()
+	d.of("k").note(time.Microsecond)
+	b, o := newBacklog(tenantShare{tenancy.Share{Of: 4, Percent: 50}}, newCapacity(4), d), newFakeOwner()
+	b.capacity.used.Add(3)
+	batch := claimsOf(o, "k", "t", "t", "t")
+	b.push(o, batch)
+	now := time.Now()
+	b.loads["t"].seen, batch[2].queued = now.Add(-time.Hour), now.Add(-time.Hour)
+	b.mu.Lock()
+	for range 2 {
+		require.NotNil(t, b.takeRunnable())
+	}
+	require.Nil(t, b.takeRunnable(), "the tenant has its share")
+	b.mu.Unlock()
+	require.Empty(t, b.takeFarOff(now), "runs have begun just now")
+	require.Len(t, b.takeFarOff(now.Add(2*farOff)), 1)
+}
+
 func TestBacklogPopWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

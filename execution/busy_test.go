@@ -27,6 +27,7 @@ func TestBusy(t *testing.T) {
 		require.Equal(t, full, b.workers.Busy())
 
 		pass(time.Minute) // they are replaced
+		require.Equal(t, 2, b.workers.capacity.turning())
 		b.submit("wait", 2)
 		pass(busyAfter / 2)
 		require.Equal(t, Busy{Workers: 2, Kinds: []BusyKind{{Kind: "wait", Stuck: 2, Since: began}}}, b.workers.Busy())

@@ -330,14 +330,23 @@ func TestSchedulesForExternalWorkers(t *testing.T) {
 	until(run{"configured", "t1"}, run{"every", "t1"}, run{"every", "t2"})
 	b.move(n.Client(), "t1", "p2")
 	until(run{"configured", "t1"}, run{"every", "t1"}, run{"every", "t2"})
-	require.NoError(t, n.Operator().Schedules().Pause(t.Context(), operate.EveryTenant, "every"))
-	id, err := n.Operator().Schedules().Run(t.Context(), "t2", "every")
-	require.NoError(t, err)
-	until(run{"every", "t2"})
-	b.eventually(1, "p2", "SELECT count(*) FROM tenure.completed_job WHERE id = $1", int64(id))
 	for _, p := range []string{"p1", "p2"} {
 		require.Zero(t, b.count(p, "SELECT count(*) FROM tenure.job"))
 	}
+	every.Wait = false
+	b.set(n.Client(), every)
+	until(run{"every", "t2"})
+	every.External, every.Elsewhere = false, true
+	b.set(n.Client(), every) // which is all that has changed
+	b.atLeast(1, "p2", "SELECT count(*) FROM tenure.job WHERE tenant_id = 't2'")
+	every.External = true
+	b.set(n.Client(), every)
+	until(run{"every", "t2"})
+	require.NoError(t, n.Operator().Schedules().Pause(t.Context(), operate.EveryTenant, "every"))
+	id, err := n.Operator().Schedules().Run(t.Context(), "t2", "every")
+	require.NoError(t, err)
+	require.Equal(t, 1, b.count("p2", "SELECT count(*) FROM tenure.external_job WHERE id = $1", int64(id)))
+	require.Zero(t, b.count("p2", "SELECT count(*) FROM tenure.job WHERE id = $1", int64(id)))
 }
 
 // What the API is asked for is done, or refused with the field that is wrong.

@@ -212,7 +212,7 @@ var jobCommands = []spec{
 		name: "jobs show", args: "ID", short: "Show a job with its arguments, failed runs, progress, output and log lines", forms: withID(http.MethodGet, "/jobs/{id}"),
 		flags: []flag{
 			flagOf("reveal", false, "show encrypted arguments, and the headers and credentials of an http.request instead of ***").here(),
-			flagOf("stack", false, "show where the handler is of a job that runs on this machine's node, and the stacks of runs that panicked (-o json always has these)").here(),
+			flagOf("stack", false, "show where the handler is of a job that runs on this machine's node, and the stacks of runs that have failed (-o json always has these)"),
 		},
 		show: showJob, absent: noSuchJob,
 	},

@@ -131,7 +131,7 @@ func showJob(r *answer) error {
 	stack := ""
 	if r.given("stack") && j.State == "running" {
 		var err error
-		if stack, err = askStack(r.cmd.Context(), r.server.here.cfg.Node, &j); err != nil {
+		if stack, err = askStack(r.cmd.Context(), r.server.here, &j); err != nil {
 			fmt.Fprintln(r.a.stderr, "tenure:", oneLine(err.Error())) // the rest is worth seeing
 		}
 	}
@@ -208,11 +208,7 @@ func printJob(a *app, j *shownJob, stack string, stacks bool) error {
 		printBlock(a.stdout, fmt.Sprintf("attempt %d failed %s on %s", f.Attempt, a.now.stamp(f.At), f.Node), text)
 	}
 	if left {
-		how := "--stack"
-		if a.remote.address(a.config) != "" { // a node is asked
-			how = "-o json"
-		}
-		return say(a, "\nthe stack: tenure jobs show "+j.ID+" "+how)
+		return say(a, "\nthe stack: tenure jobs show "+j.ID+" --stack")
 	}
 	return nil
 }
@@ -261,7 +257,11 @@ func printBlock(w io.Writer, name, text string) {
 }
 
 // askStack asks the node on this machine where a job's handler is.
-func askStack(ctx context.Context, node config.Node, j *shownJob) (stack string, err error) {
+func askStack(ctx context.Context, here *operation, j *shownJob) (stack string, err error) {
+	var node config.Node
+	if here != nil { // else another machine's node answers
+		node = here.cfg.Node
+	}
 	switch {
 	case j.Node != node.Name:
 		return "", fmt.Errorf("its handler's stack is on node %s: type this on its machine, with its configuration", j.Node)

@@ -57,6 +57,9 @@ func TestShowAStuckJob(t *testing.T) {
 	require.Contains(t, r.errors, "its handler's stack is on node test")
 	require.Contains(t, r.out, "running")
 	b.configure("name: other", "name: test")
+	r = command(t.Context(), "", "jobs", "show", id, "--stack", "--server", node.url)
+	require.Contains(t, r.errors, "its handler's stack is on node test")
+	require.Contains(t, r.out, "running")
 
 	// A node hears of a cancel with a heartbeat; one whose handler ignores it still has the job then.
 	id = far

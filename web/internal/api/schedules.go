@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,7 +21,7 @@ type ScheduleOut struct {
 	Name        string          `json:"name"`
 	Tenant      string          `json:"tenant,omitempty"`
 	EveryTenant bool            `json:"every_tenant" doc:"all have it; it is listed in each pool, and for each tenant besides"`
-	Pool        string          `json:"pool"`
+	Pool        string          `json:"pool" doc:"empty of one for every tenant, for tokens that do not reach all tenants"`
 	State       string          `json:"state" doc:"active, paused or ended"`
 	Origin      string          `json:"origin" doc:"set, config, or every: a tenant's own of one for every tenant"`
 	Kind        string          `json:"kind"`
@@ -59,6 +60,9 @@ func newSchedule(ctx context.Context, s *server, d *operate.ScheduleStatus) Sche
 		timeOrNone(d.End), string(d.Missed), d.Wait, d.Jitter.Milliseconds(), timeOrNone(d.Next), timeOrNone(d.Last), ""}
 	if d.Tenant == operate.EveryTenant {
 		out.Tenant, out.EveryTenant = "", true
+		if !access.From(ctx).SeesTenant("") {
+			out.Pool = ""
+		}
 	}
 	if access.From(ctx).Args {
 		out.Meta = d.Meta
@@ -91,13 +95,23 @@ func listSchedules(ctx context.Context, s *server, in *schedulesIn) (*list[Sched
 	all, err := s.operator.Schedules().List(ctx, f)
 	var out []ScheduleOut
 	for i := range all {
-		d := &all[i]
-		// One for every tenant is for all to see: theirs come of it.
-		if access.From(ctx).SeesPool(d.Pool) && (d.Tenant == operate.EveryTenant || sees(ctx, d.Tenant, d.Pool)) {
-			out = append(out, newSchedule(ctx, s, d))
+		if seesSchedule(ctx, all[:i], &all[i]) {
+			out = append(out, newSchedule(ctx, s, &all[i]))
 		}
 	}
 	return listOf(out, err)
+}
+
+// seesSchedule tells whether a schedule, before which others were listed, is to be seen. One for every tenant is for all to
+// see, as theirs come of it; who does not reach all tenants, and so no pools, sees it once.
+func seesSchedule(ctx context.Context, before []operate.ScheduleStatus, d *operate.ScheduleStatus) bool {
+	g := access.From(ctx)
+	if !g.SeesPool(d.Pool) || d.Tenant != operate.EveryTenant {
+		return g.SeesPool(d.Pool) && sees(ctx, d.Tenant, d.Pool)
+	}
+	return g.SeesTenant("") || !slices.ContainsFunc(before, func(o operate.ScheduleStatus) bool {
+		return o.Tenant == d.Tenant && o.Name == d.Name && g.SeesPool(o.Pool)
+	})
 }
 
 // ScheduleOf is which schedule is meant, exported for huma as [JobOut] is.
@@ -149,9 +163,8 @@ func findSchedule(ctx context.Context, s *server, in named) (*object[ScheduleOut
 	defer cancel()
 	all, err := s.operator.Schedules().List(ctx, operate.ScheduleFilter{Tenant: id, Name: name})
 	for i := range all {
-		d := &all[i]
-		if access.From(ctx).SeesPool(d.Pool) && (d.Tenant == operate.EveryTenant || sees(ctx, d.Tenant, d.Pool)) {
-			return &object[ScheduleOut]{newSchedule(ctx, s, d)}, nil
+		if seesSchedule(ctx, nil, &all[i]) {
+			return &object[ScheduleOut]{newSchedule(ctx, s, &all[i])}, nil
 		}
 	}
 	return nil, cmp.Or(err, operate.ErrNoSchedule)

@@ -119,7 +119,7 @@ func TestP2OneClaimPerJob(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	race := &race{t: t, db: db, done: map[string]*atomic.Int64{}}
 	for _, what := range []string{"takes", "robberies", "claims", "fenced", "removed", "finished", "in tx", "lost", "returned", "cancelled", "reaped", "swept", "timers"} {

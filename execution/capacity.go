@@ -114,7 +114,7 @@ func (c *capacity) release(n int) {
 	}
 }
 
-// freeSlot says that a run has ended.
+// freeSlot says that a claim has left the workers.
 func (c *capacity) freeSlot() {
 	c.full.Store(false)
 	c.tellWaiting(c.used.Add(-1))

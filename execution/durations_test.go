@@ -178,3 +178,17 @@ func TestAKeptShareHasNothingWait(t *testing.T) {
 		}
 	})
 }
+
+// Who waits for slots is told when claims are given back, also if no run ends and there was no more room in time.
+func TestWhatIsGivenBackMakesRoom(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, nil, nil)
+	b.workers.capacity.runs.note(time.Millisecond)
+	b.submit("noop", 50)
+	b.workers.capacity.full.Store(true)
+	require.Zero(t, b.workers.Reserve(b.owner, 10))
+	for _, c := range b.workers.backlog.close() {
+		b.workers.giveBack(c)
+	}
+	require.EqualValues(t, 1, b.owner.available.Load())
+}

@@ -283,28 +283,20 @@ func (w *Workers) PassOn() { w.gathering.passOnAll() }
 
 // giveBack gives a call's claims back, which have not started.
 func (w *Workers) giveBack(c *Claim) {
-	w.leave(c)
-	if !c.slotless {
-		w.capacity.release(1)
-	}
+	w.freeSlot(c)
 	for one := range c.call() {
 		one.Owner.Return(one)
 	}
 }
 
-// freeSlot says that the run of a call's claims has ended.
+// freeSlot says that a call's claims have left the workers.
 func (w *Workers) freeSlot(c *Claim) {
-	w.leave(c)
-	if !c.slotless {
-		w.capacity.freeSlot()
-	}
-}
-
-// leave counts the payloads of a call's claims no longer.
-func (w *Workers) leave(c *Claim) {
 	for one := range c.call() {
 		w.capacity.bytes.Add(-int64(one.bytes))
 		w.backlog.countBytes(one, -1)
+	}
+	if !c.slotless {
+		w.capacity.freeSlot()
 	}
 }
 

@@ -119,7 +119,7 @@ func TestAnExclusiveBacklogHoldsUpNobody(t *testing.T) {
 	b := newTestbed(t, 1, 1)
 	b.cfg.Acquire.Batch = 50 // more wait for the key than a claim takes
 	s := newTurnstile()
-	r := s.registry("a", 0)
+	r := s.registry("a", 20*time.Millisecond) // one after the other they take three seconds
 	c := b.client(b.cfg)
 	const keyed = 150
 	var entries []tenure.Entry

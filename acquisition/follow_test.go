@@ -344,14 +344,16 @@ func TestAcquirerTakesAndLetsGo(t *testing.T) {
 
 	stop, cancel := context.WithCancel(t.Context())
 	cancel()
-	tm.idleness.inherited = false // else it may doze or not before it hears of it
+	tm.idleness.inherited = false // else it may doze first, and say so
 	require.Zero(t, a.endTerm(tm, tm.lead(stop)), "it lets go at once")
 	require.Error(t, tm.held.Err())
 	l = b.readLock()
 	require.Empty(t, l.Holder)
 	require.Equal(t, "b-1", l.Next)
 	require.Positive(t, l.Remaining)
-	require.Equal(t, []string{fmt.Sprintf(`%d to b-1: {"p":"main","i":true}`, MessageOffer)}, e.messages())
+	require.Len(t, e.messages(), 1)
+	offer := strings.Replace(e.messages()[0], `,"i":true`, "", 1) // it may doze or not, as quick as it is
+	require.Equal(t, fmt.Sprintf(`%d to b-1: {"p":"main"}`, MessageOffer), offer)
 	require.Equal(t, Held{Pool: "main", Holder: "b-1"}, *a.sight.Load(), "hints go there from now on")
 
 	require.Nil(t, tried(stop, a), "it is kept for another")

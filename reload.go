@@ -162,7 +162,8 @@ var errPartly = errors.New("the configuration is in force but for this; mend it 
 
 // Reload puts another configuration's pools, tenants, schedules, limits, keys of encryption and of gossip, who may
 // call (node.tokens, node.trusted_proxies, node.oidc), queues' shares and execution.paused into force
-// while the node runs: all of it or, with an error, nothing, but for what a handler of [WithHandler] alone refuses. Requests go on meanwhile. Where a pool is left, its lock goes to
+// while the node runs: all of it or, with an error, nothing, but for what a handler of [WithHandler] alone refuses, and
+// for users and passwords of pools, each of which is in force once its server takes it. Requests go on meanwhile. Where a pool is left, its lock goes to
 // another node, its jobs finish as on a stop, and its connections are closed, while the
 // others go on. It is refused when cfg is not valid, when a database that is to be
 // added answers and cannot be used, when a pool would lead to another database than

@@ -31,8 +31,8 @@ var ErrInUse = errors.New("the pool is still in use")
 // before while it has unfinished jobs, which would stay behind.
 var ErrHasJobs = errors.New("a configuration does not move jobs")
 
-// Apply puts a new configuration into force, all of it or, with an error, nothing.
-// From then on no tenant is resolved to a removed pool; its connections stay open
+// Apply puts a new configuration into force, all of it or, with an error, nothing but the users and
+// passwords that the pools' servers take. From then on no tenant is resolved to a removed pool; its connections stay open
 // until Close, for the jobs that are still running. A pool that is to be added and
 // answers must be usable; one that does not answer comes into service later. One whose
 // settings change must lead to the same database as before. Connections stay as they are:
@@ -56,15 +56,18 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	wanted := cfg.Connections
 	cfg.Connections = old.cfg.Connections
 	var c Change
-	var renewed []*Pool
+	renewed := map[*Pool]*credentials{}
 	var refused []error
 	pools := map[string]*Pool{}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Pools)) {
 		if p := old.pools[name]; p != nil && p.cfg.leadsTo(cfg.Pools[name]) {
 			pools[name] = p
 			if before := p.latest.Load(); before.DSN != cfg.Pools[name].DSN || before.TenantDSN != cfg.Pools[name].TenantDSN {
-				renewed = append(renewed, p)
-				refused = append(refused, p.tryCredentials(ctx, cfg.Pools[name], r.use))
+				if err := p.tryCredentials(ctx, cfg.Pools[name], r.use); err != nil {
+					refused = append(refused, err)
+				} else {
+					renewed[p] = newCredentials(cfg.Pools[name])
+				}
 			}
 			continue
 		}
@@ -107,15 +110,15 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	if err == nil && errors.Is(ctx.Err(), context.Canceled) { // nobody wants it any more; what looked silent was not asked
 		err = context.Cause(ctx)
 	}
+	for p, c := range renewed { // whatever else is refused: the server may take the old ones no more
+		p.latest.Store(c)
+	}
 	if err != nil {
 		for _, p := range c.Added {
 			p.retire()
 			p.closeAll()
 		}
 		return Change{}, err
-	}
-	for _, p := range renewed {
-		p.latest.Store(newCredentials(cfg.Pools[p.Name]))
 	}
 	r.routes.Store(next)
 	r.applied.Add(1)

@@ -252,6 +252,10 @@ func TestApplyOfCredentials(t *testing.T) {
 	require.ErrorContains(t, err, `pool main: its server refuses user "nobody_here"`)
 	_, next = users()
 	require.Equal(t, "tenure_test_app", next)
+	_, err = r.Apply(t.Context(), withPools(map[string]string{"main": dsn, "new": pgtest.Database(t)}))
+	require.ErrorContains(t, err, "pool new: has no ledger")
+	_, next = users()
+	require.Equal(t, "postgres", next, "what else is refused holds no password back")
 	for _, more := range []string{"&target_session_attrs=read-write", "&target_session_attrs=read-write&application_name=x"} {
 		change, err = apply(storetest.AsRuntime(dsn) + more)
 		require.NoError(t, err)

@@ -267,8 +267,8 @@ func Elsewhere() Option {
 }
 
 // External has the job wait for a worker outside the cluster instead of a node: for one that asks
-// for its kind, which is the topic. See external.Workers and docs/external-workers.md. Such a job
-// cannot have an exclusive key, and a kind's handler does not matter for it.
+// for its kind, which is the topic. See external.Workers and docs/external-workers.md. A kind's handler
+// does not matter for it. Its exclusive key keeps other jobs for such workers waiting, and none that nodes run.
 func External() Option {
 	return func(e *enqueue) error {
 		e.job.External = true
@@ -308,17 +308,14 @@ func checkJob(registry *job.Registry, tenant tenancy.Tenant, args job.Args, opts
 	if e.job.Payload, err = job.Encode(args); err != nil {
 		return store.NewJob{}, err
 	}
-	if e.job.External && e.job.ExclusiveKey != "" {
-		return store.NewJob{}, errors.New("External and Exclusive: external workers heed no exclusive key; use only one of them")
-	}
 	if e.byArgs {
 		e.job.UniqueKey = argsKey(kind, e.job.Payload)
 	}
 	if err := e.addMeta(); err != nil {
 		return store.NewJob{}, err
 	}
-	if e.job.External && (e.job.Timeout != 0 || e.job.UniqueFor != 0 || e.job.Tagged || e.job.Links != nil) {
-		return store.NewJob{}, errors.New("External with Timeout, UniqueFor, Tags, After, AsBatch or InBatch: jobs for external workers have none of these; leave them out")
+	if e.job.External && (e.job.Timeout != 0 || e.job.Links != nil) {
+		return store.NewJob{}, errors.New("External with Timeout, After, AsBatch or InBatch: jobs for external workers have none of these; leave them out")
 	}
 	return e.job, nil
 }

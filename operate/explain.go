@@ -140,6 +140,8 @@ func (e *Explanation) explainWait(w *store.Wait, full []store.BusyNode) {
 		e.Reason = WaitsForMove // explainMove says the rest
 	case w.Rests != nil:
 		e.Reason, e.Text, e.Advice = explainRest(w.Rests)
+	case w.External && w.Rival != 0:
+		e.explainKey(w)
 	case w.External:
 		set(WaitsForWorker, "look into the workers' logs: do they ask for this topic?", "no external worker has acquired it; its topic is %s", j.Kind)
 	case !w.Held:
@@ -275,6 +277,9 @@ func (e *Explanation) explainKey(w *store.Wait) {
 	case "running":
 		e.Text = fmt.Sprintf("its exclusive key %q is held by job %d, which is running", key, rival)
 		e.Advice = fmt.Sprintf("wait until that has ended, or cancel it: tenure jobs cancel %d", rival)
+	case "locked":
+		e.Text = fmt.Sprintf("its exclusive key %q is held by job %d, which an external worker has locked", key, rival)
+		e.Advice = fmt.Sprintf("wait until that worker has ended it, or its lock expires, or cancel it: tenure jobs cancel %d", rival)
 	case "retrying":
 		e.Text = fmt.Sprintf("its exclusive key %q is held by job %d, which is tried again at %s", key, rival, w.RivalDue.UTC().Format(time.RFC3339))
 		e.Advice = fmt.Sprintf("tenure jobs retry %d tries it now, tenure jobs cancel %d gives it up", rival, rival)

@@ -63,7 +63,7 @@ func (c *Process) FillIn(j *store.NewJob) (known bool, err error) {
 	if j.Queue == "" {
 		j.Queue = spec.Queue
 	}
-	if spec.ExclusiveKey == nil || j.ExclusiveKey != "" || j.External {
+	if spec.ExclusiveKey == nil || j.ExclusiveKey != "" {
 		return true, nil
 	}
 	if j.ExclusiveKey, err = spec.ExclusiveKey(j.Payload); err == nil && j.ExclusiveKey != "" {

@@ -2,6 +2,7 @@ package promises_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -169,8 +170,23 @@ func TestExternalWorkers(t *testing.T) {
 	require.Len(t, listed, 1)
 	require.Equal(t, "no_paper: the tray is empty", listed[0].Error)
 
-	_, err = client.Enqueue(ctx, scan{1}, tenure.External(), tenure.Exclusive("k"))
-	require.ErrorContains(t, err, "external workers heed no exclusive key")
+	var keyed [2]job.ID
+	for i := range keyed {
+		added, err := client.Enqueue(ctx, scan{i}, tenure.External(), tenure.Exclusive("k"), tenure.Tags("a"), tenure.UniqueFor(fmt.Sprint(i), time.Hour))
+		require.NoError(t, err)
+		keyed[i] = added.ID
+	}
+	held := acquire()
+	require.Equal(t, keyed[0], held.Job)
+	require.Equal(t, operate.WaitsForKey, why(keyed[1]))
+	listed, err = operator.Jobs().List(t.Context(), operate.JobFilter{Tags: []string{"a"}})
+	require.NoError(t, err)
+	require.Len(t, listed, 2)
+	require.NoError(t, workers.Complete(t.Context(), external.Result{Lock: held.Lock}))
+	require.NoError(t, workers.Complete(t.Context(), external.Result{Lock: acquire().Lock}))
+
+	_, err = client.Enqueue(ctx, scan{1}, tenure.External(), tenure.Timeout(time.Minute))
+	require.ErrorContains(t, err, "have none of these")
 	for _, wrong := range []external.AcquireRequest{
 		{Topic: "?", Worker: "w", Max: 1, LockFor: time.Minute}, {Topic: "t", Max: 1, LockFor: time.Minute}, {Topic: "t", Worker: "w", LockFor: time.Minute},
 		{Topic: "t", Worker: "w", Max: 1}, {Topic: "t", Worker: "w", Max: 1, LockFor: time.Minute, Wait: time.Hour}, {Topic: "t", Worker: "w", Max: 1, LockFor: time.Minute, Tenants: []tenancy.ID{" "}},

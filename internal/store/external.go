@@ -48,7 +48,12 @@ type ExternalRequest struct {
 // expired, as [SweepExternal] does. looked: the tenant behind which there may be more; "": there is none
 // behind. Jobs that cannot be read are put off. Safe for concurrent use.
 func AcquireExternal(ctx context.Context, db DB, r *ExternalRequest) (jobs []External, looked string, err error) {
-	jobs, looked, err = acquireExternal(ctx, db, r)
+	const tries = 3
+	for range tries { // while a job came before another one of its exclusive key, which somebody was locking
+		if jobs, looked, err = acquireExternal(ctx, db, r); !hasCode(err, codeUniqueViolation) {
+			break
+		}
+	}
 	err = putOff(err, func() ([]Damaged, error) {
 		return list(ctx, db, "put damaged jobs off", pgx.RowToStructByPos[Damaged], sqlExternalPutOff, r.Topic, r.Max, r.Tenants)
 	})

@@ -489,4 +489,18 @@ var _ = []mutant.Mutant{
 		New:  "",
 		Test: "TestStatementsMoveEveryColumn",
 	},
+	{
+		Promise: "P7", Name: "an external worker locks a job behind another one of its key",
+		File: "internal/store/queries/external_acquire.sql",
+		Old:  "ORDER BY (o.attempt = 0), o.position LIMIT 1",
+		New:  "AND o.id = w.id LIMIT 1",
+		Test: "TestExternalKeys",
+	},
+	{
+		Promise: "P7", Name: "an acquire that came late for a key is not repeated",
+		File: "internal/store/external.go", Func: "AcquireExternal",
+		Old:  "!hasCode(err, codeUniqueViolation)",
+		New:  "true",
+		Test: "TestExternalKeysOfLateCommits",
+	},
 }

@@ -203,10 +203,13 @@ CREATE TABLE tenure.external_job (
     CONSTRAINT external_job_pkey PRIMARY KEY (id),
     CONSTRAINT external_job_time CHECK (((due_at >= '1969-12-31 00:00:00+00'::timestamp with time zone) AND (due_at <= '10000-01-02 00:00:00+00'::timestamp with time zone))) NOT VALID
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX external_job_again ON tenure.external_job USING btree (tenant_id, exclusive_key) WHERE ((exclusive_key IS NOT NULL) AND (due_at IS NOT NULL) AND (attempt > 0));
 CREATE INDEX external_job_due ON tenure.external_job USING btree (kind, due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX external_job_locked ON tenure.external_job USING btree (kind, lock_expires_at) WHERE (lock_expires_at IS NOT NULL);
 CREATE INDEX external_job_locked_of ON tenure.external_job USING btree (tenant_id) WHERE (lock_expires_at IS NOT NULL);
+CREATE INDEX external_job_next ON tenure.external_job USING btree (tenant_id, exclusive_key, ((attempt = 0)), "position") WHERE ((exclusive_key IS NOT NULL) AND (lock_expires_at IS NULL) AND (due_at IS NULL));
 CREATE INDEX external_job_waiting ON tenure.external_job USING btree (kind, tenant_id, priority DESC, "position") WHERE ((lock_expires_at IS NULL) AND (due_at IS NULL));
+CREATE UNIQUE INDEX external_job_exclusive ON tenure.external_job USING btree (tenant_id, exclusive_key) WHERE ((exclusive_key IS NOT NULL) AND (lock_expires_at IS NOT NULL));
 
 CREATE TABLE tenure.frozen (
     scope text COLLATE "C" NOT NULL,
@@ -784,7 +787,7 @@ CREATE VIEW tenure.present_incarnation AS
  SELECT first_turn
    FROM incarnation
   WHERE ((server_started = pg_postmaster_start_time()) AND (xmin = written_by) AND (file = pg_relation_filepath('incarnation'::regclass)));
-CREATE FUNCTION tenure.add_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 9384c468cd514a911c364bebf94e3de7, not for PUBLIC
+CREATE FUNCTION tenure.add_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 5339b423851056ee02282853f220ff7b, not for PUBLIC
 CREATE FUNCTION tenure.add_linked_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 2808df72c6d0171d3cce4cfc0a27f0e2, not for PUBLIC
 CREATE FUNCTION tenure.answer() RETURNS trigger; -- caf67224b0304085f85c4d08b693cc70, not for PUBLIC
 CREATE FUNCTION tenure.awaited_ends(id bigint) RETURNS jsonb; -- a71e4789dab360b3a8de329b1a163601
@@ -798,7 +801,7 @@ CREATE FUNCTION tenure.damage(value jsonb, printed boolean DEFAULT false) RETURN
 CREATE FUNCTION tenure.drop_day(day date) RETURNS void; -- 2c6500dae0e73c360c6d718cc0f45e94, not for PUBLIC
 CREATE FUNCTION tenure.empty_day(day date) RETURNS void; -- 1364be7f65be25e73aa1947fcb85bbf3, not for PUBLIC
 CREATE FUNCTION tenure.enqueue(tenant text, kind text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, exclusive_key text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, unique_for interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- a98e4dc2a53267bdbd3cb886de409bc3
-CREATE FUNCTION tenure.enqueue_external(tenant text, topic text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 39a173c3f6030b5f967565130bc0ff82
+CREATE FUNCTION tenure.enqueue_external(tenant text, topic text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, exclusive_key text DEFAULT NULL::text, unique_for interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- c26d2c983cf06604e263a8928a6c3385
 CREATE FUNCTION tenure.enqueue_fault(asked record) RETURNS text; -- a5d897726b6eca6433ee58f48e75726d, not for PUBLIC
 CREATE FUNCTION tenure.enqueue_key(tenant text, unique_key text, OUT id bigint, OUT duplicate boolean) RETURNS record; -- 4f037239b5c7a243aaf07aaa695a5b1c, not for PUBLIC
 CREATE FUNCTION tenure.enqueue_linked(tenant text, kind text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, exclusive_key text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, unique_for interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], after_jobs bigint[] DEFAULT '{}'::bigint[], on_failure text DEFAULT 'wait'::text, as_batch boolean DEFAULT false, in_batch bigint DEFAULT NULL::bigint, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 1b38f8054f880794d42028449dc4d3fc

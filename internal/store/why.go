@@ -26,7 +26,7 @@ type Wait struct {
 	Rests       *Frozen // its queue or kind, if that is frozen
 	Handled     bool    // some live node has a handler for its kind
 	Rival       job.ID  // that goes before it under its exclusive key; 0: none
-	RivalState  string  // running, retrying or waiting
+	RivalState  string  // running, locked, retrying or waiting
 	RivalDue    time.Time
 	Limits      []LimitRow // that apply to it, in the order in which they are asked
 	Share       int        // jobs of its tenant that the nodes with a handler for it run at a time, if these have as many; 0: they have not

@@ -35,8 +35,7 @@ BEGIN
     END IF;
     IF asked.call = 'enqueue_external' THEN
         INSERT INTO tenure.external_job ({{new_job}}, due_at)
-        VALUES ({{asked.new_job | id = id | tenant_id = asked.tenant | timeout_ms = NULL | exclusive_key = NULL}}, CASE WHEN due > clock_timestamp() THEN due END);
-        RETURN; -- its workers look by themselves
+        VALUES ({{asked.new_job | id = id | tenant_id = asked.tenant | timeout_ms = NULL}}, CASE WHEN due > clock_timestamp() THEN due END);
     ELSIF due IS NULL THEN
         INSERT INTO tenure.job ({{new_job}})
         VALUES ({{asked.new_job | id = id | tenant_id = asked.tenant | timeout_ms = extract(epoch FROM asked.timeout) * 1000}});
@@ -47,7 +46,7 @@ BEGIN
     IF asked.meta->'tenure:tags' IS NOT NULL THEN
         PERFORM tenure.index_tags(asked.tenant, id, asked.meta->'tenure:tags');
     END IF;
-    IF asked.pool IS NULL THEN
+    IF asked.pool IS NULL AND asked.call <> 'enqueue_external' THEN -- whose workers look by themselves
         PERFORM tenure.notify_enqueued(id, asked.tenant, asked.queue, asked.priority, due);
     END IF;
 END

@@ -13,6 +13,9 @@ CREATE OR REPLACE FUNCTION tenure.enqueue_external(
         unique_key     text        DEFAULT NULL,
         pool           integer     DEFAULT NULL,
         with_data      boolean     DEFAULT true,
+        exclusive_key  text        DEFAULT NULL,
+        unique_for     interval    DEFAULT NULL,
+        tags           text[]      DEFAULT NULL,
         OUT id         bigint,
         OUT duplicate  boolean,
         OUT refused    text,
@@ -20,11 +23,12 @@ CREATE OR REPLACE FUNCTION tenure.enqueue_external(
     LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO tenure.door AS d (call, tenant, kind, payload, queue, priority, run_at, delay, max_attempts, meta,
-        correlation_id, unique_key, pool, with_data)
+        correlation_id, unique_key, pool, with_data, exclusive_key, unique_for, tags)
     VALUES ('enqueue_external', enqueue_external.tenant, enqueue_external.topic, enqueue_external.payload,
         enqueue_external.queue, enqueue_external.priority, enqueue_external.run_at, enqueue_external.delay,
         enqueue_external.max_attempts, enqueue_external.meta, enqueue_external.correlation_id,
-        enqueue_external.unique_key, enqueue_external.pool, enqueue_external.with_data)
+        enqueue_external.unique_key, enqueue_external.pool, enqueue_external.with_data, enqueue_external.exclusive_key,
+        enqueue_external.unique_for, enqueue_external.tags)
     RETURNING d.id, d.duplicate, d.refused, d.other_pool INTO id, duplicate, refused, other_pool;
     IF id IS NULL AND refused IS NULL THEN
         PERFORM tenure.unanswered();

@@ -8,7 +8,7 @@ WITH job AS (
     SELECT id, turn, tenant_id, queue, kind, priority, attempt, exclusive_key, NULL, due_at, false
     FROM tenure.timer_job WHERE id = $1
     UNION ALL
-    SELECT id, turn, tenant_id, queue, kind, priority, attempt, exclusive_key, NULL, due_at, true
+    SELECT id, turn, tenant_id, queue, kind, priority, attempt, exclusive_key, position, due_at, true
     FROM tenure.external_job WHERE id = $1 AND (lock_expires_at IS NULL OR lock_expires_at <= clock_timestamp())),
 flying AS MATERIALIZED (
     SELECT run.id, c.turn, c.session_id FROM tenure.claim c, unnest(c.job_ids) AS run (id)),
@@ -21,15 +21,23 @@ theirs AS MATERIALIZED ( -- its tenant's, by node
 rival AS (
     SELECT o.id, 'running' AS state, NULL::timestamptz AS due_at, 1 AS rank, o.position
     FROM job JOIN tenure.job o ON o.tenant_id = job.tenant_id AND o.exclusive_key = job.exclusive_key AND o.id <> job.id
-    WHERE (o.id, o.turn) IN (SELECT f.id, f.turn FROM flying f)
+    WHERE (o.id, o.turn) IN (SELECT f.id, f.turn FROM flying f) AND NOT job.external
     UNION ALL
     SELECT o.id, 'retrying', o.due_at, 2, 0
     FROM job JOIN tenure.timer_job o ON o.tenant_id = job.tenant_id AND o.exclusive_key = job.exclusive_key AND o.id <> job.id
-    WHERE o.attempt > 0 AND job.attempt = 0 AND (o.meta->'tenure:skip_retrying') IS DISTINCT FROM 'true'
+    WHERE NOT job.external AND o.attempt > 0 AND job.attempt = 0 AND (o.meta->'tenure:skip_retrying') IS DISTINCT FROM 'true'
     UNION ALL
     SELECT o.id, 'waiting', NULL, 3, o.position
     FROM job JOIN tenure.job o ON o.tenant_id = job.tenant_id AND o.exclusive_key = job.exclusive_key AND o.id <> job.id
-    WHERE (o.attempt = 0, o.position) < (job.attempt = 0, job.position)
+    WHERE (o.attempt = 0, o.position) < (job.attempt = 0, job.position) AND NOT job.external
+    UNION ALL
+    SELECT o.id, CASE WHEN o.lock_expires_at IS NOT NULL THEN 'locked' WHEN o.due_at IS NOT NULL THEN 'retrying' ELSE 'waiting' END, o.due_at,
+           CASE WHEN o.lock_expires_at IS NOT NULL THEN 1 WHEN o.due_at IS NOT NULL THEN 2 ELSE 3 END, o.position
+    FROM job JOIN tenure.external_job o ON o.tenant_id = job.tenant_id AND o.exclusive_key = job.exclusive_key AND o.id <> job.id
+    WHERE job.external
+      AND CASE WHEN o.lock_expires_at IS NOT NULL THEN true
+               WHEN o.due_at IS NOT NULL THEN o.attempt > 0 AND job.attempt = 0 AND (o.meta->'tenure:skip_retrying') IS DISTINCT FROM 'true'
+               ELSE (o.attempt = 0, o.position) < (job.attempt = 0, job.position) END
     ORDER BY rank, position LIMIT 1)
 SELECT job.due_at > clock_timestamp() AS later, job.due_at,
        lock.paused, lock.holder IS NOT NULL AND lock.expires_at > clock_timestamp() AS held, holder.node,
@@ -39,7 +47,7 @@ SELECT job.due_at > clock_timestamp() AS later, job.due_at,
        rival.id AS rival, rival.state AS rival_state, rival.due_at AS rival_due,
        (SELECT count(*) FROM (
            SELECT FROM tenure.job o
-           WHERE o.queue = job.queue AND o.tenant_id = job.tenant_id AND o.priority = job.priority AND o.position < job.position
+           WHERE o.queue = job.queue AND o.tenant_id = job.tenant_id AND o.priority = job.priority AND o.position < job.position AND NOT job.external
              AND (o.id, o.turn) NOT IN (SELECT f.id, f.turn FROM flying f)
            LIMIT $2) AS ahead) AS ahead,
        awaited.n AS pending, awaited.ids AS awaited, awaited.dead,

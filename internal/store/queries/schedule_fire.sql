@@ -39,9 +39,9 @@ fired AS (
     FROM run WHERE NOT external ORDER BY place
     RETURNING queue, tenant_id, priority),
 outside AS (
-    INSERT INTO tenure.external_job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts)
+    INSERT INTO tenure.external_job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts, exclusive_key)
     SELECT id, tenant_id, into_queue, kind, filled,
-           coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts
+           coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts, nullif(key, '')
     FROM run WHERE external ORDER BY place
     RETURNING id)
 SELECT queue, tenant_id, priority, count(*) FROM fired GROUP BY queue, tenant_id, priority

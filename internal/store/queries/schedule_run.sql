@@ -19,8 +19,8 @@ inside AS (
            coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts, nullif(key, '')
     FROM run WHERE NOT external),
 outside AS (
-    INSERT INTO tenure.external_job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts)
+    INSERT INTO tenure.external_job (id, tenant_id, queue, kind, payload, meta, priority, max_attempts, exclusive_key)
     SELECT id, tenant_id, into_queue, kind, filled,
-           coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts
+           coalesce(meta, '{}') || jsonb_build_object('schedule', name, 'scheduled_at', at), priority, max_attempts, nullif(key, '')
     FROM run WHERE external)
 SELECT id, into_queue, tenant_id, priority, external FROM run;

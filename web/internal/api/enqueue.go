@@ -38,7 +38,7 @@ type JobSpec struct {
 	DelayMS       int64                      `json:"delay_ms,omitempty" minimum:"0" maximum:"316224000000" doc:"after which it is due, by the database's clock"`
 	UniqueKey     string                     `json:"unique_key,omitempty" doc:"while an unfinished job of the tenant has it no other is added. For a request that may be sent again: unique_for, too, or an Idempotency-Key"`
 	UniqueFor     int64                      `json:"unique_for,omitempty" minimum:"0" maximum:"316224000" doc:"seconds for which the key is taken whatever becomes of the job"`
-	ExclusiveKey  string                     `json:"exclusive_key,omitempty" doc:"of the tenant's jobs that have it one runs at a time, in order"`
+	ExclusiveKey  string                     `json:"exclusive_key,omitempty" doc:"of the tenant's jobs that have it one runs at a time, in order; those for workers outside the cluster have keys of their own"`
 	SkipRetrying  bool                       `json:"skip_retrying,omitempty" doc:"others with its exclusive key may start while it waits to be tried again"`
 	CorrelationID string                     `json:"correlation_id,omitempty"`
 	Tags          []string                   `json:"tags,omitempty"`
@@ -53,7 +53,7 @@ type JobSpec struct {
 const keptFor = 24 * time.Hour
 
 type enqueueIn struct {
-	Key  string `header:"Idempotency-Key" doc:"for a day the answer to all requests of a tenant with it is the same job; it takes the place of unique_key and unique_for. Of a job for workers outside the cluster: until that has ended"`
+	Key  string `header:"Idempotency-Key" doc:"for a day the answer to all requests of a tenant with it is the same job; it takes the place of unique_key and unique_for"`
 	Body NewJob
 }
 
@@ -129,14 +129,10 @@ func (s *server) explainLink(ctx context.Context, err error) error {
 }
 
 func (b *JobSpec) withKey(key, hash string, options []tenure.Option) ([]tenure.Option, error) {
-	switch {
-	case b.UniqueKey != "":
+	if b.UniqueKey != "" {
 		return nil, errors.New("send a unique_key or an Idempotency-Key, and not both")
-	case b.External:
-		return append(options, tenure.OfRequest(hash), tenure.Unique(key)), nil
-	default:
-		return append(options, tenure.OfRequest(hash), tenure.UniqueFor(key, keptFor)), nil
 	}
+	return append(options, tenure.OfRequest(hash), tenure.UniqueFor(key, keptFor)), nil
 }
 
 func (b *JobSpec) args() job.RawArgs { return job.RawArgs{Name: b.Kind, Payload: b.Args} }

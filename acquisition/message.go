@@ -120,10 +120,10 @@ type Capacity struct {
 // maxCapacity is more than any node has, so that the capacity of many can be added up.
 const maxCapacity = 1 << 24
 
-// maxOver and maxFull keep an encoded Capacity within one datagram.
+// maxOver claims and maxFull bytes of tenants keep an encoded Capacity within one datagram.
 const (
 	maxOver = 50
-	maxFull = 8
+	maxFull = 300
 )
 
 // Encode renders r for the wire.

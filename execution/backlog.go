@@ -33,6 +33,7 @@ type backlog struct {
 	loads   map[string]*tenantLoad // by tenant
 	tidied  time.Time              // when loads last was
 	running int                    // of all tenants
+	refused []*tenantLoad          // whose jobs are long and may have none of the free workers: the end of anybody's run may admit one
 	vacated int                    // slots of waiting claims that have not been given up yet
 	spare   []*queue               // empty ones, to be used again
 }
@@ -102,7 +103,7 @@ func (b *backlog) push(o Owner, batch []Claim) bool {
 		if i == 0 || c.Record.Tenant != batch[i-1].Record.Tenant {
 			q = b.queueOf(owner, c.Record.Tenant)
 		}
-		q.load.weight = max(c.Weight, 1)
+		q.load.weight, q.load.owner = max(c.Weight, 1), o
 		c.expected = b.durations.expectAnyway(c.Record.Kind)
 		if b.shares != nil {
 			most := b.shares(c) // by now its kind may be handled no more when it is taken
@@ -489,28 +490,55 @@ func (b *backlog) freeFor(o Owner, tenant string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := b.loadOf(tenant)
-	n := max(l.freeSlots(b.share), 0)
+	n := b.freeSlots(l)
 	if n == 0 {
-		l.wanting = o
+		b.refuse(l, o)
 	}
 	return n
+}
+
+// freeSlots is how many more claims of a tenant are of use here; mu is held.
+func (b *backlog) freeSlots(l *tenantLoad) int {
+	return max(l.freeSlots(b.share, b.share.Of-b.running), 0)
+}
+
+// refuse has o be told once more claims of a tenant are of use; mu is held.
+func (b *backlog) refuse(l *tenantLoad, o Owner) {
+	l.wanting = o
+	if !l.refused && l.countAhead(b.share) == 0 {
+		l.refused = true
+		b.refused = append(b.refused, l)
+	}
 }
 
 func (b *backlog) fullTenants(o Owner, most int) (tenants []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	owner := b.owners[o]
-	if owner == nil {
-		return nil
-	}
-	for tenant, q := range owner.byTenant {
-		if q.parked && q.load.freeSlots(b.share) <= 0 && len(tenants) < most {
-			q.load.wanting = o
+	add := func(tenant string, l *tenantLoad) {
+		if size := len(tenant) + separator; size <= most && b.freeSlots(l) == 0 {
+			b.refuse(l, o)
 			tenants = append(tenants, tenant)
+			most -= size
+		}
+	}
+	if b.capacity.kept.Load() > 0 { // else who runs something gets on soon
+		for tenant, l := range b.loads {
+			if l.owner == o && l.running > 0 {
+				add(tenant, l)
+			}
+		}
+	} else if owner := b.owners[o]; owner != nil {
+		for tenant, q := range owner.byTenant {
+			if q.parked {
+				add(tenant, q.load)
+			}
 		}
 	}
 	return tenants
 }
+
+// separator is what stands around a name in a list of them.
+const separator = 3
 
 // countWaiting counts the claims that wait for a worker.
 func (b *backlog) countWaiting() int {
@@ -557,15 +585,26 @@ func (b *backlog) countEnd(tenant string, took time.Duration) {
 		l.seen = time.Now()
 	}
 	tell := b.whoWants(l)
+	var others []Owner
+	b.refused = slices.DeleteFunc(b.refused, func(l *tenantLoad) bool {
+		if o := b.whoWants(l); o != nil {
+			others = append(others, o)
+		}
+		l.refused = l.wanting != nil
+		return !l.refused
+	})
 	b.mu.Unlock()
 	if tell != nil {
 		tell.CapacityAvailable()
+	}
+	for _, o := range slices.Compact(others) {
+		o.CapacityAvailable()
 	}
 }
 
 // whoWants is who is to be told that more claims of a tenant are of use now; nil: nobody. mu is held.
 func (b *backlog) whoWants(l *tenantLoad) (tell Owner) {
-	if l.wanting != nil && l.freeSlots(b.share) >= max(1, l.countAhead(b.share)/2) {
+	if l.wanting != nil && b.freeSlots(l) >= max(1, l.countAhead(b.share)/2) {
 		tell, l.wanting = l.wanting, nil
 	}
 	return tell

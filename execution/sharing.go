@@ -22,7 +22,9 @@ type tenantLoad struct {
 
 	runs    estimate
 	seen    time.Time // when it last had something to do
+	owner   Owner     // of its last claims
 	wanting Owner     // is told when more would be of use; nil: nobody
+	refused bool      // wanting waits for the end of any run; see backlog.refused
 }
 
 // tenantShare says how much one tenant may have of the workers, and of what comes with them.
@@ -37,12 +39,13 @@ func (s tenantShare) mostBytes() int64 { return maxBytes / 100 * int64(s.Percent
 // smallPayload is the size below which payloads are not counted by tenant: there are not slots enough for so many.
 const smallPayload = 4 << 10
 
-// freeSlots is how many more claims of the tenant can be of use here.
-func (l *tenantLoad) freeSlots(s tenantShare) int {
+// freeSlots is how many more claims of the tenant can be of use here, where so many workers are free: those that may run
+// now, and those whose turn comes in the time of the lookahead.
+func (l *tenantLoad) freeSlots(s tenantShare, free int) int {
 	if l.bytes >= s.mostBytes() {
 		return 0
 	}
-	return s.Most() + l.countAhead(s) - l.running - l.waiting
+	return s.CountAdmitted(l.running, l.weight, free) + l.countAhead(s) - l.waiting
 }
 
 // join counts a claim of a kind of which most may share a call, and tells whether it shares that of

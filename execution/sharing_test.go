@@ -2,6 +2,7 @@ package execution
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,10 +24,15 @@ func TestAdmits(t *testing.T) {
 			s := tenantShare{tenancy.Share{Of: workers, Percent: percent}}
 			free := workers
 			for tenant := range workers {
-				running := 0
+				running, first := 0, s.CountAdmitted(0, 1, free)
 				for free > 0 && s.AdmitsOneMore(running, 1, free) {
+					require.Positive(t, s.CountAdmitted(running, 1, free))
 					running++
 					free--
+				}
+				if running > 0 {
+					require.Equal(t, running, first)
+					require.Zero(t, s.CountAdmitted(running, 1, free))
 				}
 				if tenant == 0 {
 					require.Equal(t, s.Most(), running, "of %d workers, %d percent", workers, percent)
@@ -185,6 +191,30 @@ func TestPayloadsOfOneTenant(t *testing.T) {
 		require.Greater(t, b.owner.available.Load(), told)
 		require.Positive(t, b.workers.FreeSlotsFor(b.owner, large.Record.Tenant))
 	})
+}
+
+// Of a tenant that may have none of the free workers no more is claimed, and its owner is told when another tenant's run ends.
+func TestWhatMayNotRunIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	b, o := newBacklog(tenantShare{tenancy.Share{Of: 8, Percent: 75}}, newCapacity(8), newDurations()), newFakeOwner()
+	for _, tenant := range append(slices.Repeat([]string{"many"}, 6), "one") {
+		b.push(o, claimsOf(o, "k", tenant))
+		require.NotNil(t, b.pop())
+	}
+	require.Zero(t, b.freeFor(o, "one"), "the last free worker is for a tenant that has none")
+	require.Zero(t, b.freeFor(o, "many"))
+	require.Equal(t, 1, b.freeFor(o, "another"))
+	b.capacity.kept.Store(7)
+	require.ElementsMatch(t, []string{"many", "one"}, b.fullTenants(o, 100))
+	require.Len(t, b.fullTenants(o, 10), 1, "so many bytes of names")
+	require.Empty(t, b.fullTenants(newFakeOwner(), 100))
+	b.countEnd("many", time.Minute)
+	require.EqualValues(t, 1, o.available.Load(), "two workers are free")
+	require.Equal(t, 1, b.freeFor(o, "one"))
+	b.countEnd("many", time.Minute)
+	require.EqualValues(t, 2, o.available.Load(), "which may have one more of three itself")
+	b.countEnd("many", time.Minute)
+	require.EqualValues(t, 2, o.available.Load(), "nobody is told twice")
 }
 
 // A tenant's load is kept while any of its claims waits, those that share a call with others too.

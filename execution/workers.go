@@ -408,7 +408,7 @@ func (w *Workers) Expect(kind string) time.Duration {
 // time, and as many more as these workers get through in a tenth of a second. If there is none, o.CapacityAvailable is called once there is.
 func (w *Workers) FreeSlotsFor(o Owner, tenant string) int { return w.backlog.freeFor(o, tenant) }
 
-// FullTenants lists tenants of o that need no more claims now, at most so many;
+// FullTenants lists tenants of o that need no more claims now, as many as so many bytes hold;
 // o.CapacityAvailable is called once one of them does.
 func (w *Workers) FullTenants(o Owner, most int) []string { return w.backlog.fullTenants(o, most) }
 

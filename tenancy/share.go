@@ -27,6 +27,17 @@ func (s Share) AdmitsOneMore(has, weight, free int) bool {
 	return has == 0 || has < s.Most() && (has+1)*(100-s.Percent) <= s.Percent*(free-1)*weight
 }
 
+// CountAdmitted is how many more AdmitsOneMore admits one after another. One that has nothing is admitted even if nothing is free: it is
+// next.
+func (s Share) CountAdmitted(has, weight, free int) int {
+	n := (s.Percent*free*weight - has*(100-s.Percent)) / (100 - s.Percent + s.Percent*weight)
+	n = max(min(n, s.Most()-has, free), 0)
+	if has == 0 {
+		return max(n, 1)
+	}
+	return n
+}
+
 // ErrShareInUse is returned to who waits for a connection for a tenant that has its share of a pool's in
 // transactions which do not end.
 var ErrShareInUse = errors.New("the tenant's share of the pool's connections is in use")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/execution"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
@@ -145,6 +146,58 @@ func TestP12QuickJobsGoWhereAWorkerIsIdle(t *testing.T) {
 	require.Zero(t, l.done.Load(), "or nothing was proved")
 	l.release()
 	b.eventually(2*quick+workers, "p1", "SELECT count(*) FROM tenure.completed_job")
+}
+
+// TestP12WhatMayNotRunIsLeftToOthers: while long runs leave a tenant none of a node's free workers, its quick jobs are not
+// claimed for that node: they hold no limit there, and an idle peer runs them.
+func TestP12WhatMayNotRunIsLeftToOthers(t *testing.T) {
+	t.Parallel()
+	for name, onPeer := range map[string]bool{"on the holder": false, "on its peer": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t, 1, 3)
+			b.cfg.Execution.TenantShare = execution.DefaultConfig().TenantShare
+			b.cfg.Limits.Kinds = map[string]acquisition.LimitConfig{"plain": {MaxRunning: 1}}
+			l := newLongs(t)
+			registry := l.handle(b.registry(nil))
+			holds := registry
+			if onPeer {
+				holds = job.NewRegistry()
+			}
+			holder := b.start(few(b.gossiping("holder"), 8), holds)
+			holder.holds("p1")
+			busy := holder
+			if onPeer {
+				busy = b.start(few(b.gossiping("peer", holder.Self().Addr), 8), registry)
+				holder.meet(2)
+			}
+			enqueueLong(t, busy.Client(), "t2", 6)
+			require.Eventually(t, func() bool { return l.running.Load() == 6 }, patience, time.Millisecond)
+			enqueueLong(t, busy.Client(), "t1", 1)
+			require.Eventually(t, func() bool { return l.running.Load() == 7 }, patience, time.Millisecond)
+			for i := range 10 {
+				_, err := busy.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{i})
+				require.NoError(t, err)
+			}
+			const claims = "SELECT count(*) FROM tenure.claim c, unnest(c.job_ids) AS run (id) JOIN tenure.job j ON j.id = run.id WHERE j.kind = 'plain'"
+			none := 0
+			require.Eventually(t, func() bool { // the node learns first that the runs go on for long
+				if none++; b.count("p1", claims) > 0 {
+					none = 0
+				}
+				return none == 50
+			}, patience, 10*time.Millisecond)
+			for i := range 3 {
+				_, err := busy.Client().Enqueue(tenancy.For(t.Context(), "t3"), plain{i})
+				require.NoError(t, err)
+				b.eventually(i+1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE tenant_id = 't3'")
+			}
+			b.start(few(b.gossiping("idle", holder.Self().Addr), 8), b.registry(nil))
+			b.eventually(13, "p1", "SELECT count(*) FROM tenure.completed_job")
+			require.Zero(t, l.done.Load(), "or nothing was proved")
+			l.release()
+		})
+	}
 }
 
 // TestP12TimersDelayNobody: while very many timers of one tenant are due at once, jobs of another one

@@ -288,6 +288,8 @@ func TestConfiguredSchedules(t *testing.T) {
 	require.Equal(t, []string{"acme/a config @daily", "acme/c config @hourly", "acme/mine set @every 1h", "acme/set set @every 1h"}, rows())
 	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE name = 'a' AND queue = 'mail' AND paused AND next_at < clock_timestamp() + interval '2 minutes'"),
 		"when it is due, and that it is paused, stays")
+	configure(map[string]ScheduleConfig{"a": {Tenants: acme, Kind: "k", Queue: "mail", Rule: "@daily", External: true}, "c": {Tenants: acme, Kind: "k", Rule: "@hourly"}})
+	require.EqualValues(t, 1, b.count("SELECT count(*) FROM tenure.schedule WHERE name = 'a' AND external"))
 	configure(nil)
 	b.spreadLater(tm)
 	require.Equal(t, []string{"acme/mine set @every 1h", "acme/set set @every 1h"}, rows())

@@ -18,7 +18,7 @@ func SchedulesOf(ctx context.Context, db DB, origin string) ([]ScheduleKey, erro
 // HasChanged tells whether a schedule of the configuration is another one than in the ledger.
 func HasChanged(ctx context.Context, db DB, s *Schedule) (changed bool, err error) {
 	err = db.QueryRow(ctx, sqlScheduleChange, s.Tenant, s.Name, s.Kind, s.Queue, string(s.Payload), s.Priority, nullable(s.MaxAttempts),
-		s.Spec, s.Zone, s.End, s.Missed, s.Waits, s.Jitter.Milliseconds(), s.KindsQueue).Scan(&changed)
+		s.Spec, s.Zone, s.End, s.Missed, s.Waits, s.Jitter.Milliseconds(), s.KindsQueue, s.External).Scan(&changed)
 	return changed, explain(err, "compare schedule %q", s.Name)
 }
 

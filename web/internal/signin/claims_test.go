@@ -2,6 +2,7 @@ package signin
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,8 @@ func TestClaims(t *testing.T) {
 	}
 	c["preferred_username"] = "bob@example.com\n\u202e"
 	require.Equal(t, "bob@example.com�� (1)", c.name(), "as somebody calls himself")
+	c["preferred_username"] = strings.Repeat("x", 300)
+	require.Equal(t, strings.Repeat("x", mostChosen)+" (1)", c.name(), "who they are is not cut off")
 	delete(c, "preferred_username")
 	require.Equal(t, "1", c.name())
 	c["email_verified"] = true

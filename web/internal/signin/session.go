@@ -139,8 +139,8 @@ func (c claims) name() string {
 		return s
 	}
 	name := text("sub")
-	if chosen := text("preferred_username"); chosen != "" {
-		name = chosen + " (" + name + ")"
+	if chosen := []rune(text("preferred_username")); len(chosen) > 0 {
+		name = string(chosen[:min(len(chosen), mostChosen)]) + " (" + name + ")"
 	}
 	if c["email_verified"] == true {
 		name = cmp.Or(text("email"), name)
@@ -152,6 +152,9 @@ func (c claims) name() string {
 		return unicode.ReplacementChar // no name becomes another one
 	}, name)
 }
+
+// mostChosen is how many letters of a name that somebody may choose are said, so that the subject behind it is not cut off.
+const mostChosen = 32
 
 // values are those of a claim, which is a text or a list of texts, by its name or by a path with dots. An
 // address that the provider has not verified may be anybody's, and does not count.

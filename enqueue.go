@@ -314,9 +314,10 @@ func insertIn(ctx context.Context, add addFunc, pool *routing.Pool, j *store.New
 	return id, duplicate, started, pool.Blame(err)
 }
 
-// countFailed counts a call that could not enqueue, unless its caller gave it up, or the job was refused for what it is.
+// countFailed counts a call that could not enqueue, unless its caller gave it up or its transaction is over, or the job was refused
+// for what it is.
 func (c *Client) countFailed(pool *routing.Pool, err error) {
-	if !errors.Is(err, context.Canceled) && !store.IsRefusal(err) {
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, pgx.ErrTxClosed) && !store.IsRefusal(err) {
 		c.enqueued.CountFailed(pool.Name, err)
 	}
 }
@@ -519,6 +520,9 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry, places []int)
 
 // buildJob checks a job, fills in its defaults, notes in which span it is enqueued and encrypts its arguments.
 func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
+	if ctx.Err() != nil {
+		return store.NewJob{}, context.Cause(ctx)
+	}
 	j, err := checkJob(c.proc.Registry, tenant, args, opts)
 	if err == nil {
 		_, err = c.proc.FillIn(&j)

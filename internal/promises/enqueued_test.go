@@ -3,6 +3,7 @@ package promises_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
@@ -88,6 +89,15 @@ func TestEnqueuedJobsAreCounted(t *testing.T) {
 	_, err = c.EnqueueManyTx(acme, tx, some)
 	require.Error(t, err)
 	require.NoError(t, tx.Rollback(t.Context()))
+	// What is their caller's own matter is not counted.
+	_, err = c.EnqueueManyTx(acme, tx, some)
+	require.ErrorIs(t, err, pgx.ErrTxClosed)
+	over, cancel := context.WithDeadline(acme, time.Now())
+	defer cancel()
+	_, err = c.Enqueue(over, mailInvoice{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = c.EnqueueMany(over, some)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	_, err = c.Enqueue(acme, mailInvoice{}, tenure.After(1)) // which is refused
 	require.ErrorAs(t, err, new(*job.LinkError))
 	counted()

@@ -199,7 +199,7 @@ func (e *eventWriter) follow(ctx context.Context, known string, now event, next 
 		case <-ctx.Done():
 			return
 		}
-		if now, err = next(ctx); err != nil {
+		if now, err = next(ctx); err != nil || ctx.Err() != nil { // it may have been read for others, too
 			return
 		}
 	}

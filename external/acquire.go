@@ -333,7 +333,7 @@ func (w *Workers) openJob(ctx context.Context, p *routing.Pool, db store.DB, r *
 		lock := store.ExternalLock{Job: rec.ID, Turn: e.Turn, Worker: r.Worker}
 		if isUnreadable(err) { // what cannot be written here waits until its lock expires
 			failure := store.ExternalFailure{ExternalLock: lock, Error: cleanError(err.Error()), Retries: new(int)}
-			_, _, _ = store.FailExternal(ctx, db, []store.ExternalFailure{failure}, w.proc.Retry())
+			_, _, _ = store.FailExternal(ctx, db, []store.ExternalFailure{failure}, w.proc.Retry)
 		} else {
 			_, _ = store.ReleaseExternal(ctx, db, []store.ExternalLock{lock})
 		}
@@ -342,7 +342,7 @@ func (w *Workers) openJob(ctx context.Context, p *routing.Pool, db store.DB, r *
 	return Job{
 		Lock: Lock{Job: rec.ID, Turn: e.Turn, Worker: r.Worker}, Until: e.Until, Pool: p.Name,
 		Tenant: tenancy.ID(rec.Tenant), Topic: rec.Kind, Queue: rec.Queue, Priority: int(rec.Priority),
-		Attempt: rec.Attempt, MaxAttempts: cmp.Or(rec.MaxAttempts, w.proc.Retry().Attempts()), Losses: rec.Losses, CreatedAt: rec.CreatedAt,
+		Attempt: rec.Attempt, MaxAttempts: cmp.Or(rec.MaxAttempts, w.proc.Retry.Attempts()), Losses: rec.Losses, CreatedAt: rec.CreatedAt,
 		UniqueKey: rec.UniqueKey, CorrelationID: rec.CorrelationID, Payload: rec.Payload, Meta: rec.Meta,
 	}, nil
 }

@@ -131,7 +131,7 @@ func (w *Workers) Fail(ctx context.Context, failed ...Failure) error {
 		for i, f := range some {
 			failures[i] = store.ExternalFailure{ExternalLock: f.lock(), Error: cleanError(f.Error), Stack: cleanError(f.Stack), Delay: f.Delay, Retries: f.Retries}
 		}
-		noted, _, err := store.FailExternal(ctx, p.Jobs(), failures, w.proc.Retry())
+		noted, _, err := store.FailExternal(ctx, p.Jobs(), failures, w.proc.Retry)
 		return noted, err
 	})
 }

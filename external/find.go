@@ -34,7 +34,7 @@ type Status struct {
 
 func (w *Workers) newStatus(p *routing.Pool, s store.ExternalStatus) Status {
 	return Status{Lock: Lock(s.ExternalLock), Until: s.Until, Pool: p.Name, Tenant: tenancy.ID(s.Tenant),
-		Topic: s.Topic, Queue: s.Queue, Attempt: s.Attempt, MaxAttempts: cmp.Or(s.MaxAttempts, w.proc.Retry().Attempts()), CreatedAt: s.CreatedAt, Due: s.Due,
+		Topic: s.Topic, Queue: s.Queue, Attempt: s.Attempt, MaxAttempts: cmp.Or(s.MaxAttempts, w.proc.Retry.Attempts()), CreatedAt: s.CreatedAt, Due: s.Due,
 		CorrelationID: s.Correlation, Error: s.Error}
 }
 

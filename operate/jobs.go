@@ -252,7 +252,7 @@ func (o *Jobs) MaxAttempts(j JobStatus) int {
 	case spec.Retry != nil:
 		return spec.Retry.Attempts()
 	}
-	return o.proc.Retry().Attempts()
+	return o.proc.Retry.Attempts()
 }
 
 // OpenPayload returns a job's arguments, decrypted if they are encrypted. The error is [encryption.ErrNoKey]

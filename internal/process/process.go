@@ -32,7 +32,8 @@ type Process struct {
 	Router   *routing.Router
 	Cluster  *membership.Cluster
 	Notifier *notify.Notifier
-	Keep     bool // whether cancelled jobs are kept among the finished ones
+	Keep     bool       // whether cancelled jobs are kept among the finished ones
+	Retry    job.Policy // of jobs for external workers, and of kinds that have none of their own
 	Cipher   *encryption.Cipher
 	Registry *job.Registry  // nil: kinds are not checked
 	Asking   sync.WaitGroup // pools for jobs of external workers
@@ -40,16 +41,11 @@ type Process struct {
 
 // New makes what the client, the operator and the external workers of a process share.
 func New(cfg config.Config, r *routing.Router, c *membership.Cluster, cipher *encryption.Cipher) *Process {
-	p := &Process{Router: r, Cluster: c, Keep: cfg.Execution.Retention > 0, Cipher: cipher}
+	retry, _ := job.ParsePolicy(cfg.Execution.Retry) // which the configuration's Validate has read
+	p := &Process{Router: r, Cluster: c, Keep: cfg.Execution.Retention > 0, Retry: retry, Cipher: cipher}
 	p.Cfg.Store(&cfg)
 	p.Notifier = notify.New(c, p.NotifyDatabase)
 	return p
-}
-
-// Retry is the policy of jobs for external workers, and of kinds that have none of their own.
-func (c *Process) Retry() job.Policy {
-	policy, _ := job.ParsePolicy(c.Cfg.Load().Execution.Retry) // it was read when the process was started
-	return policy
 }
 
 // FillIn gives a job what its kind gives where it says nothing itself, and has its arguments as they are not

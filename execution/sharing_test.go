@@ -22,17 +22,19 @@ func TestAdmits(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 4, 16, 64, 1000} {
 		for _, percent := range []int{1, 50, 75, 99, 100} {
 			s := tenantShare{tenancy.Share{Of: workers, Percent: percent}}
+			for weight, has := range map[int]int{1: 0, 2: 1, 7: 3} {
+				admitted := 0
+				for admitted < workers && s.AdmitsOneMore(has+admitted, weight, workers-admitted) {
+					admitted++
+				}
+				require.Equal(t, admitted, s.CountAdmitted(has, weight, workers), "of %d workers, %d percent, weight %d", workers, percent, weight)
+			}
 			free := workers
 			for tenant := range workers {
-				running, first := 0, s.CountAdmitted(0, 1, free)
+				running := 0
 				for free > 0 && s.AdmitsOneMore(running, 1, free) {
-					require.Positive(t, s.CountAdmitted(running, 1, free))
 					running++
 					free--
-				}
-				if running > 0 {
-					require.Equal(t, running, first)
-					require.Zero(t, s.CountAdmitted(running, 1, free))
 				}
 				if tenant == 0 {
 					require.Equal(t, s.Most(), running, "of %d workers, %d percent", workers, percent)

@@ -307,7 +307,11 @@ func TestSchedulesForExternalWorkers(t *testing.T) {
 	b.prepare("t1", "p2")
 	b.cfg.Encryption.Keys = []string{secretKey("a")}
 	b.cfg.Schedules = map[string]acquisition.ScheduleConfig{"configured": {Tenants: []tenancy.ID{"t1"}, Kind: "scan", Args: `{"n": 1}`, Rule: "@every 1s", External: true}}
-	n := b.start(b.gossiping("a"), b.registry(nil))
+	r := b.registry(nil)
+	job.Handle(r, func(context.Context, *job.Job[perAccount]) error { return nil }, job.ExclusiveBy(func(a perAccount) string { return a.Account }))
+	n := b.start(b.gossiping("a"), r)
+	b.set(n.Client(), operate.Schedule{Tenant: "t1", Name: "keyed", Args: perAccount{"7"}, Rule: "@every 1s", External: true})
+	b.atLeast(2, "p1", "SELECT count(*) FROM tenure.external_job WHERE exclusive_key = '7'")
 	every := operate.Schedule{Tenant: operate.EveryTenant, Name: "every", Args: scan{1}, Rule: "@every 1s", Wait: true, External: true}
 	b.set(n.Client(), every)
 	workers := n.Client().ExternalWorkers()

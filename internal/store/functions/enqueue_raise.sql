@@ -10,7 +10,8 @@ BEGIN
         RAISE EXCEPTION 'role % may not enqueue for tenant %', caller, tenant
             USING ERRCODE = 'insufficient_privilege',
                   HINT = CASE WHEN tenure.calls_itself(caller)
-                      THEN 'Which role is a tenant''s stands in tenure.tenant_role, which tenure migrate --grants fills from tenants.static and the pattern tenants.role. '
+                      THEN format('For a user who enqueues for all tenants, as a web server does, execute as the ledger''s owner: GRANT INSERT (tenant_id) ON tenure.job TO %I. ', caller) ||
+                           'A tenant''s own role stands in tenure.tenant_role, which tenure migrate --grants fills from tenants.static and the pattern tenants.role. '
                            'For one that only tenants.table names, execute as the ledger''s owner or a node''s user: INSERT INTO tenure.tenant_role VALUES (tenant, role).'
                       ELSE 'Make the trigger''s function SECURITY DEFINER, with SET search_path = pg_catalog, pg_temp, and the tenant''s role its owner. '
                            'What a statement does not call itself, such as a trigger or a view, enqueues for the tenant whose role executes it only. '

@@ -100,6 +100,6 @@ type QueueStatus struct {
 	Name    string
 	Waiting int64         // jobs that no node or worker has in hand; more than mostCounted are not counted
 	Running int64         // jobs that nodes have in hand
-	Oldest  time.Duration // since the oldest of those that were counted was made
+	Oldest  time.Duration // since the oldest of those that were counted could start
 	Tenants int64         // whose those are
 }

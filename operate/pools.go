@@ -189,7 +189,7 @@ type PoolLoad struct {
 	Frozen  bool
 	Waiting int64         // jobs whose turn it is and that no node or worker has in hand; of each sort more than mostCounted are not counted
 	Running int64         // jobs that nodes have in hand
-	Oldest  time.Duration // since the oldest of those that wait was made
+	Oldest  time.Duration // since the oldest of those that wait could start
 	Dead    int64         // dead letters; likewise
 
 	Timers, Awaiting, External, Suspended int64 // jobs that stand elsewhere; likewise. Of External those that wait are in Waiting, too

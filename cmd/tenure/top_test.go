@@ -17,7 +17,7 @@ func TestTop(t *testing.T) {
 	for range 3 {
 		b.run("enqueue", "k", "{}", "--tenant", "P3")
 	}
-	b.sql("p3", `UPDATE tenure.job SET created_at = clock_timestamp() - interval '1 hour' WHERE id = (SELECT min(id) FROM tenure.job);
+	b.sql("p3", `UPDATE tenure.job SET created_at = clock_timestamp() - interval '3 hours', ready_at = clock_timestamp() - interval '1 hour' WHERE id = (SELECT min(id) FROM tenure.job);
 		INSERT INTO tenure.claim (session_id, turn, job_ids) SELECT gen_random_uuid(), turn, ARRAY[id] FROM tenure.job ORDER BY id DESC LIMIT 1`)
 	var pools []jsonLoad
 	require.NoError(t, json.Unmarshal([]byte(b.ok("top", "--once", "--every", "100ms", "-o", "json")), &pools))

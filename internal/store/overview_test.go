@@ -60,7 +60,7 @@ func TestQueues(t *testing.T) {
 	for _, j := range []store.NewJob{{Queue: "mail"}, {Queue: "mail", Tenant: "globex"}, {Queue: "mail"}, {Queue: "reports"}} {
 		b.enqueue(t, j)
 	}
-	_, err := b.db.Exec(t.Context(), "UPDATE tenure.job SET created_at = now() - interval '1 h' WHERE tenant_id = 'globex'")
+	_, err := b.db.Exec(t.Context(), "UPDATE tenure.job SET created_at = now() - interval '3 h', ready_at = now() - interval '1 h' WHERE tenant_id = 'globex'")
 	require.NoError(t, err)
 	all, err := store.Queues(t.Context(), b.db, nil)
 	require.NoError(t, err)

@@ -1,6 +1,6 @@
 -- What a pool has to do, for who looks every second: who holds the acquire lock, its jobs, counted up to
--- $1 beside those that nodes have in hand, these, likewise those that wait for workers outside the cluster, for how long the
--- oldest of those that wait has been there, and likewise counted dead letters, timers, jobs that await others, jobs of external workers and suspended ones;
+-- $1 beside those that nodes have in hand, these, likewise those that wait for workers outside the cluster, for how long one
+-- of the oldest that wait could have started, and likewise counted dead letters, timers, jobs that await others, jobs of external workers and suspended ones;
 -- how many finished jobs are kept, as Postgres estimates; and what it has counted since its statistics began:
 -- rows that came into tenure.job and left it, and that came among the finished jobs, the dead letters and the
 -- failed runs.
@@ -20,8 +20,9 @@ SELECT l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AS held, coales
        (SELECT count(*) FROM flying) AS running,
        o.waiting AS outside,
        coalesce(extract(epoch FROM clock_timestamp() - least(o.oldest, (
-           SELECT CASE WHEN isfinite(j.created_at) THEN j.created_at END FROM tenure.job j
-           WHERE j.id NOT IN (SELECT unnest(job_ids) AS id FROM tenure.claim) ORDER BY j.id LIMIT 1))), 0)::double precision AS oldest,
+           SELECT min(j.ready_at) FILTER (WHERE isfinite(j.ready_at))
+           FROM (SELECT coalesce(j.ready_at, j.created_at) AS ready_at FROM tenure.job j -- one with a low id may have been a timer until now
+                 WHERE j.id NOT IN (SELECT unnest(job_ids) AS id FROM tenure.claim) ORDER BY j.id LIMIT 100) j))), 0)::double precision AS oldest,
        (SELECT count(*) FROM (SELECT FROM tenure.dead_letter_job LIMIT $1) d) AS dead,
        (SELECT count(*) FROM (SELECT FROM tenure.timer_job t WHERE t.due_at <> tenure.never() LIMIT $1) t) AS timers,
        (SELECT count(*) FROM (SELECT FROM tenure.timer_job t WHERE t.due_at = tenure.never() LIMIT $1) t) AS awaiting,

@@ -1,5 +1,5 @@
 -- The queues that have jobs, each found by skipping to it along the index: how many wait, counted up to $1,
--- how many nodes have in hand, for how long the oldest that was counted has been there, and of how many
+-- how many nodes have in hand, for how long the oldest that was counted could have started, and of how many
 -- tenants those are. Jobs that wait for workers outside the cluster wait, too; of all queues $1 are counted at most. $2
 -- tenants, null: all.
 WITH RECURSIVE queue AS (
@@ -18,8 +18,8 @@ SELECT q.queue, w.jobs AS waiting,
        coalesce(CASE WHEN isfinite(w.oldest) THEN extract(epoch FROM clock_timestamp() - w.oldest) END, 0)::double precision AS oldest, w.tenants
 FROM named q
 CROSS JOIN LATERAL (
-    SELECT count(*) AS jobs, min(s.created_at) AS oldest, count(DISTINCT s.tenant_id) AS tenants
-    FROM ((SELECT j.created_at, j.tenant_id FROM tenure.job j
+    SELECT count(*) AS jobs, min(s.ready_at) AS oldest, count(DISTINCT s.tenant_id) AS tenants
+    FROM ((SELECT coalesce(j.ready_at, j.created_at) AS ready_at, j.tenant_id FROM tenure.job j
            WHERE j.queue = q.queue AND ($2::text[] IS NULL OR j.tenant_id = ANY ($2)) AND j.id NOT IN (SELECT f.id FROM flying f)
            LIMIT $1)
           UNION ALL

@@ -24,7 +24,7 @@ type poolOut struct {
 	Scheduled     *int64   `json:"scheduled,omitempty"`
 	Awaiting      *int64   `json:"awaiting,omitempty"`
 	Dead          *int64   `json:"dead,omitempty"`
-	OldestSeconds *float64 `json:"oldest_seconds,omitempty" doc:"since the oldest job that waits was made"`
+	OldestSeconds *float64 `json:"oldest_seconds,omitempty" doc:"since the oldest job that waits could start"`
 	Totals        *totals  `json:"totals,omitempty" doc:"as Postgres' statistics have them, which lag by a second and may be reset: the difference of two looks counts"`
 }
 
@@ -69,7 +69,7 @@ type queueOut struct {
 	More          bool    `json:"more" doc:"more than those wait"`
 	Running       int64   `json:"running"`
 	Tenants       int64   `json:"tenants" doc:"whose jobs wait"`
-	OldestSeconds float64 `json:"oldest_seconds" doc:"since the oldest of those that were counted was made"`
+	OldestSeconds float64 `json:"oldest_seconds" doc:"since the oldest of those that were counted could start"`
 }
 
 type queuesIn struct {

@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -41,13 +42,17 @@ func (f failuresOnly) With(fields []zapcore.Field) zapcore.Core {
 }
 
 // noteEnd logs how a run of a job ended, how long it took, and the trace that it belongs to: a failure for who operates the node,
-// and anything else for who looks for a fault.
+// a panic with its stack, and anything else for who looks for a fault.
 func (l runLog) noteEnd(r *run, c *Claim, o job.Outcome) {
 	level, text := zapcore.DebugLevel, "job has run"
-	switch o.State {
-	case job.Dead:
+	var panicked *job.PanicError
+	isPanic := errors.As(o.Err, &panicked)
+	switch {
+	case o.State == job.Dead:
 		level, text = zapcore.WarnLevel, "job goes to the dead letters"
-	case job.Retrying:
+	case o.State == job.Retrying && isPanic:
+		level, text = zapcore.WarnLevel, "job panicked and is tried again"
+	case o.State == job.Retrying:
 		level, text = zapcore.InfoLevel, "job failed and is tried again"
 	}
 	ce := l.Check(level, text)
@@ -62,7 +67,11 @@ func (l runLog) noteEnd(r *run, c *Claim, o job.Outcome) {
 	if o.Delay > 0 {
 		fields = append(fields, zap.Duration("again_in", o.Delay))
 	}
-	ce.Write(append(fields, zap.Error(o.Err))...)
+	fields = append(fields, zap.Error(o.Err))
+	if isPanic {
+		fields = append(fields, zap.String("stack", panicked.Stack))
+	}
+	ce.Write(fields...)
 }
 
 // traceFields are a trace in a log line, as log collectors look for it; none: it is none.

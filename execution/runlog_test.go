@@ -28,6 +28,7 @@ func TestEndsAreLogged(t *testing.T) {
 				core, logged := observer.New(level)
 				b := newBundle(t, nil, func(r *job.Registry) {
 					r.Add(job.Spec{Kind: "fails", Handle: func(context.Context, *job.Record) error { return errBroken }})
+					r.Add(job.Spec{Kind: "panics", Handle: func(context.Context, *job.Record) error { panic("boom") }})
 					r.Add(job.Spec{Kind: "dies", Handle: func(context.Context, *job.Record) error { return job.Discard(errBroken) }})
 				})
 				b.workers.ends = newRunLog(zap.New(core))
@@ -44,6 +45,9 @@ func TestEndsAreLogged(t *testing.T) {
 				for text, want := range lines {
 					require.Len(t, logged.FilterMessage(text).All(), want, text)
 				}
+				b.submit("panics", 1)
+				b.owner.next(t)
+				require.Contains(t, logged.FilterMessage("job panicked and is tried again").All()[0].ContextMap()["stack"], "runlog_test.go")
 				failed := logged.FilterMessage("job goes to the dead letters").All()[0].ContextMap()
 				require.Equal(t, "discard: broken", failed["error"])
 				require.Equal(t, "dead", failed["outcome"])

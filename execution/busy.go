@@ -14,9 +14,10 @@ const (
 
 // Busy is what keeps the workers, for those who wonder what jobs wait for, or why this process is to be restarted.
 type Busy struct {
-	Workers int // that there are
-	Kept    int // of them those that runs have kept for ten seconds
-	Left    int // of the handlers that ignore the end of their context: those that keep a worker; see Unhealthy
+	Workers int  // that there are
+	Kept    int  // of them those that runs have kept for ten seconds
+	Full    bool // the others, if any, are for tenants that run nothing
+	Left    int  // of the handlers that ignore the end of their context: those that keep a worker; see Unhealthy
 	Kinds   []BusyKind
 }
 
@@ -30,7 +31,7 @@ type BusyKind struct {
 
 // Equal tells whether two say the same.
 func (b Busy) Equal(o Busy) bool {
-	return b.Workers == o.Workers && b.Kept == o.Kept && b.Left == o.Left && slices.Equal(b.Kinds, o.Kinds)
+	return b.Workers == o.Workers && b.Kept == o.Kept && b.Full == o.Full && b.Left == o.Left && slices.Equal(b.Kinds, o.Kinds)
 }
 
 // busyness is what was seen when it was looked last.
@@ -63,7 +64,7 @@ func (w *Workers) noteBusy(now time.Time) {
 	var b *busyness // nil: nothing is to be told
 	if len(all) > 0 {
 		b = &busyness{
-			all:   Busy{Workers: w.cfg.Workers, Kept: kept, Left: left, Kinds: mostRuns(all)},
+			all:   Busy{Workers: w.cfg.Workers, Kept: kept, Full: kept > 0 && !w.backlog.share.AdmitsOneMore(1, 1, w.cfg.Workers-kept), Left: left, Kinds: mostRuns(all)},
 			stuck: Busy{Workers: w.cfg.Workers, Left: left, Kinds: mostRuns(stuck)},
 		}
 	}
@@ -92,14 +93,14 @@ func mostRuns(kinds map[string]BusyKind) []BusyKind {
 	return all[:min(len(all), mostKinds)]
 }
 
-// Busy tells what keeps the workers, as it was at most a second ago, if none is left, so that nothing more is claimed;
+// Busy tells what keeps the workers, as it was at most a second ago, if none is left for tenants that run something;
 // else which handlers ignore the end of their context. The zero Busy: neither.
 func (w *Workers) Busy() Busy {
 	b := w.busy.Load()
 	switch {
 	case b == nil:
 		return Busy{}
-	case b.all.Kept >= b.all.Workers:
+	case b.all.Full:
 		return b.all
 	case len(b.stuck.Kinds) > 0:
 		return b.stuck

@@ -62,6 +62,9 @@ func (e *Explanation) explainState(why string) {
 		e.Text = "it is running"
 		if e.Job.Node != "" {
 			e.Text += " on node " + e.Job.Node
+			if e.Job.StartedAt.IsZero() { // it has reported nothing
+				e.Text += ", or is next there"
+			}
 		}
 	case "locked":
 		e.Text = "external worker " + e.Job.Node + " has locked it until " + e.Job.At.UTC().Format(time.RFC3339)
@@ -108,7 +111,7 @@ func (e *Explanation) explainFull(nodes []store.BusyNode) {
 		if i > 0 {
 			e.Text += ";"
 		}
-		e.Text += fmt.Sprintf(" on node %s, which has %d: %s", n.Node, n.Busy.Workers, doctor.LongRuns(&n.Busy))
+		e.Text += fmt.Sprintf(" on node %s, which has %d%s: %s", n.Node, n.Busy.Workers, n.Busy.ForWhom(), doctor.LongRuns(&n.Busy))
 	}
 	if more := len(nodes) - 3; more > 0 {
 		e.Text += fmt.Sprintf("; nor on %d more", more)

@@ -71,8 +71,8 @@ func (p *pool) checkBusy(n store.BusyNode) {
 		p.about(About{Kind: stuck[0].Kind, State: "running"})
 	}
 	if long := b.Long(); b.Full() && len(long) > 0 && slices.ContainsFunc(long, func(k store.BusyKind) bool { return p.now().Sub(k.Since) > overdue }) {
-		p.add(Note, "nodes", fmt.Sprintf("%s has no worker left of %d; runs that keep them: %s", where, b.Workers, LongRuns(b)),
-			"it takes no job until one of these runs ends", fmt.Sprintf("tenure jobs list --state running --kind %s names the jobs, and tenure jobs cancel ID asks a handler to end; if they are to take so long, more nodes or workers help", long[0].Kind))
+		p.add(Note, "nodes", fmt.Sprintf("%s has no worker left of %d%s; runs that keep them: %s", where, b.Workers, b.ForWhom(), LongRuns(b)),
+			"it takes no such job until one of these runs ends", fmt.Sprintf("tenure jobs list --state running --kind %s names the jobs, and tenure jobs cancel ID asks a handler to end; if they are to take so long, more nodes or workers help", long[0].Kind))
 		p.about(About{Kind: long[0].Kind, State: "running"})
 	}
 }

@@ -268,7 +268,7 @@ func (k *Keeper) tellBusy(ctx context.Context, s *Session) {
 	}
 	var busy *store.Busy
 	if now.Workers > 0 {
-		busy = &store.Busy{Workers: now.Workers, Kept: now.Kept, Left: now.Left, Kinds: make([]store.BusyKind, len(now.Kinds))}
+		busy = &store.Busy{Workers: now.Workers, Kept: now.Kept, Rest: now.Full, Left: now.Left, Kinds: make([]store.BusyKind, len(now.Kinds))}
 		for i, kind := range now.Kinds {
 			busy.Kinds[i] = store.BusyKind(kind)
 		}

@@ -37,7 +37,7 @@ type Session struct {
 	Claims     int
 }
 
-// BusyNode is a node whose workers something keeps: none is left, or handlers ignore the end of their context.
+// BusyNode is a node whose workers something keeps: none is left for tenants that run something, or handlers ignore the end of their context.
 type BusyNode struct {
 	Node   string
 	Member string
@@ -48,6 +48,7 @@ type BusyNode struct {
 type Busy struct {
 	Workers int        `json:"workers"`        // that the node has
 	Kept    int        `json:"kept,omitempty"` // of them those that runs have kept for long
+	Rest    bool       `json:"rest,omitempty"` // the others are for tenants that run nothing
 	Left    int        `json:"left,omitempty"` // of the handlers that ignore the end of their context: those that keep a worker, as no other is left to stand in
 	Kinds   []BusyKind `json:"kinds"`          // the first few, those with most first
 }
@@ -60,8 +61,16 @@ type BusyKind struct {
 	Since time.Time `json:"since"`           // the first of all these, by the node's clock
 }
 
-// Full tells whether no worker is left.
-func (b *Busy) Full() bool { return b.Workers > 0 && b.Kept >= b.Workers }
+// Full tells whether no worker is left for tenants that run something.
+func (b *Busy) Full() bool { return b.Workers > 0 && (b.Rest || b.Kept >= b.Workers) }
+
+// ForWhom says for whom a full node has none left, as words behind how many it has.
+func (b *Busy) ForWhom() string {
+	if b.Kept < b.Workers {
+		return " but for tenants that run nothing"
+	}
+	return ""
+}
 
 // Long are the kinds whose runs have kept workers for long.
 func (b *Busy) Long() []BusyKind { return b.of(func(k BusyKind) bool { return k.Runs > 0 }) }

@@ -63,7 +63,7 @@ func TestTenantsPage(t *testing.T) {
 	run("main", "CREATE SCHEMA app; "+sql[0]+"; CREATE SCHEMA acme; CREATE TABLE acme.note (text text); INSERT INTO acme.note VALUES ('mine')")
 	pools := "pools:\n  main2: {dsn: \"${env:NEW_URL}\"}\n"
 	require.Contains(t, yaml[1], "pools:\n")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.yaml"), []byte("node: {name: n}\n"+strings.Replace(yaml[1], "pools:\n", pools, 1)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.yaml"), []byte("node: {name: n, listen: 127.0.0.1:0}\n"+strings.Replace(yaml[1], "pools:\n", pools, 1)), 0o600))
 
 	shell := openShell(t, dir)
 	type_ := func(command string) string {
@@ -88,8 +88,9 @@ func TestTenantsPage(t *testing.T) {
 	require.Equal(t, "acme", value("main2", "SELECT tenant_id FROM tenure.job"))
 
 	type_(`tenure schedules set nightly mail.send --tenant acme --rule "0 7 * * *"`)
-	for command := range strings.Lines(console[2]) {
-		type_(strings.TrimSpace(command))
-	}
+	run("main", "DELETE FROM app.customer WHERE id = 'acme'")
+	type_("tenure serve >serve.log 2>&1 & node=$!")
+	require.Contains(t, type_(strings.TrimSpace(console[2])), "2 jobs are cancelled")
+	type_("kill $node; wait $node")
 	require.Equal(t, "0", value("main2", "SELECT count(*)::text FROM tenure.schedule"))
 }

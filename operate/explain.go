@@ -99,7 +99,7 @@ func (e *Explanation) explainRoute(unrouted error) {
 	e.Reason, e.Text = WaitsForRoute, unrouted.Error()
 	e.Advice = fmt.Sprintf("correct its route; or tenure jobs cancel --tenant %q ends its jobs", e.Job.Tenant)
 	if errors.Is(unrouted, tenancy.ErrUnknownTenant) {
-		e.Advice = fmt.Sprintf("add the tenant, or correct its route; or tenure tenants reassign %q --to TENANT gives its jobs to another one; or tenure jobs cancel --tenant %q ends them", e.Job.Tenant, e.Job.Tenant)
+		e.Advice = fmt.Sprintf("add the tenant, or correct its route; or tenure tenants reassign %q --to TENANT gives its jobs to another one; or tenure tenants clear %q ends them", e.Job.Tenant, e.Job.Tenant)
 	}
 }
 

@@ -14,7 +14,7 @@ var groups = []struct{ name, short, long string }{
 		"nodes notice within seconds, or at once with `tenure reload` or SIGHUP."},
 	{"queues", "List, freeze and thaw queues in all pools", ""},
 	{"kinds", "List, freeze and thaw kinds in all pools", ""},
-	{"tenants", "List, explain, freeze, thaw, limit and weight tenants, move them to another pool, and reassign jobs", ""},
+	{"tenants", "List, explain, freeze, thaw, limit and weight tenants, move them to another pool, reassign jobs, and clear tenants that have left", ""},
 	{"schedules", "List, set, pause, run and delete schedules", ""},
 	{"external", "Acquire and end jobs of workers outside the cluster", ""},
 	{"batches", "List, show and cancel batches", ""},

@@ -456,10 +456,23 @@ var tenantCommands = []spec{
 		said:  func(r *answer) string { return "tenant " + r.args[0] + " has weight " + r.args[1] },
 	},
 	{
+		name: "tenants clear", args: "TENANT", short: "Delete the schedules and dead letters of a tenant that has left, and cancel its jobs",
+		long: "For a tenant that no routing rule knows any more: take it out of the configuration or the table first, so\n" +
+			"that nothing adds jobs for it. Finished jobs, the cancelled among them, go after execution.retention. Its\n" +
+			"schema is yours to drop, once this has ended. Whatever interrupts the command, run it again.",
+		check: func(q *question) error {
+			if err := checkTenant(q.args[0]); err != nil {
+				return &usageError{err}
+			}
+			return nil
+		},
+		run: clearTenant, limit: manyLimit,
+	},
+	{
 		name: "tenants reassign", args: "TENANT", hint: "--to TENANT", short: "Give the jobs of a tenant that no routing rule knows to another tenant",
 		long: "For jobs that SQL has added for a mistyped tenant. Those in the pool of the other tenant go to\n" +
 			"the end of its queues; dead letters and what is for later come along. What is in flight, what is encrypted, and\n" +
-			"what has a unique key that the other tenant has stays. To delete them instead: tenure jobs cancel --tenant TENANT.",
+			"what has a unique key that the other tenant has stays. To end them instead: tenure tenants clear TENANT.",
 		flags: []flag{textFlag("to", "the `tenant` that gets them").by(checked(checkTenant))},
 		rules: func(cmd *cobra.Command) { _ = cmd.MarkFlagRequired("to") }, // fails for a flag that does not exist
 		forms: put(http.MethodPost, "/tenants/{tenant}/reassign", "tenant", "to"),

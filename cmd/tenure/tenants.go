@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -114,4 +118,97 @@ func printMoved(a *app, f format, id tenancy.ID, m operate.Moved, done bool) err
 	}
 	_, err := fmt.Fprintf(a.stdout, "tenant %s lives in pool %s; %s\n", id, m.To, what)
 	return err
+}
+
+// clearTenant deletes what a tenant that has left would go on with, and waits until its jobs are cancelled.
+func clearTenant(ctx context.Context, q *question, s *server) error {
+	tenant := q.args[0]
+	var lives struct{ Pool string }
+	switch err := s.get(ctx, "/tenants/"+url.PathEscape(tenant), nil, &lives); {
+	case err == nil:
+		return &advised{fmt.Errorf("tenant %q has not left: a routing rule leads it to pool %q", tenant, lives.Pool), "take it out of the configuration or the table first"}
+	case !errors.Is(err, tenure.ErrUnknownTenant) && !errors.Is(err, tenure.ErrNotFound):
+		return err
+	}
+	schedules, err := s.clearSchedules(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	var begun []string
+	for _, path := range []string{"/jobs/cancel", "/dead-letters/delete"} {
+		answer, err := s.ask(ctx, http.MethodPost, path, nil, map[string]any{"tenant": tenant})
+		var more struct{ Operations []string }
+		if err == nil {
+			err = readAnswer(answer, &more)
+		}
+		if err != nil {
+			return err
+		}
+		begun = append(begun, more.Operations...)
+	}
+	fmt.Fprintf(q.a.stderr, "tenant %s: %s deleted; nodes cancel its jobs and delete its dead letters: see tenure operations list\n", tenant, plural.Count(schedules, "schedule is", "schedules are"))
+	done := map[string]int{}
+	for _, id := range begun {
+		if err := s.awaitOperation(ctx, id, done); err != nil {
+			return err
+		}
+	}
+	var running page
+	if err := s.get(ctx, "/jobs", url.Values{"tenant": {tenant}, "state": {"running"}, "limit": {"1000"}}, &running); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("tenant %s: %s cancelled, %s deleted", tenant, plural.Count(done["cancel"], "job is", "jobs are"), plural.Count(done["delete"], "dead letter is", "dead letters are"))
+	if n := len(running.Items); n > 0 {
+		text += fmt.Sprintf("; %s still: see tenure jobs list --tenant %s --state running", plural.Count(n, "runs", "run"), tenant)
+	}
+	return say(q.a, text)
+}
+
+// clearSchedules deletes a tenant's schedules.
+func (s *server) clearSchedules(ctx context.Context, tenant string) (n int, err error) {
+	var all struct{ Items []struct{ Name string } }
+	if err := errors.Join(s.get(ctx, "/schedules", url.Values{"tenant": {tenant}}, &all), errors.Join(s.failed...)); err != nil {
+		return 0, err
+	}
+	for _, one := range all.Items {
+		_, err := s.ask(ctx, http.MethodDelete, "/tenants/"+url.PathEscape(tenant)+"/schedules/"+url.PathEscape(one.Name), nil, nil)
+		switch {
+		case err == nil:
+			n++
+		case !errors.Is(err, operate.ErrNoSchedule) && !errors.Is(err, tenure.ErrNotFound): // else a node was faster
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// awaitOperation waits until an operation has ended in all pools, and counts what it has done.
+func (s *server) awaitOperation(ctx context.Context, id string, done map[string]int) error {
+	for {
+		var parts struct {
+			Items []struct {
+				Action, State string
+				Done          int
+			}
+		}
+		if err := s.get(ctx, "/operations/"+id, nil, &parts); err != nil {
+			return err
+		}
+		running, count := false, map[string]int{}
+		for _, part := range parts.Items {
+			running = running || part.State == "running"
+			count[part.Action] += part.Done
+		}
+		if !running {
+			for action, n := range count {
+				done[action] += n
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("operation %s is not done yet, and goes on; run this again to keep waiting: %w", id, ctx.Err())
+		case <-time.After(time.Second):
+		}
+	}
 }

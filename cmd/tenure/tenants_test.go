@@ -130,3 +130,37 @@ func TestTenantsMoveHold(t *testing.T) {
 	require.Equal(t, "tenant P1 lives in pool p2; jobs moved by this command: 1 waiting\n", r.out)
 	require.Equal(t, []string{"P1", "p2", "active", "1", "-"}, rows(b.ok("tenants", "list"))[1])
 }
+
+// A tenant that has left leaves nothing behind that would go on; one that a rule knows keeps all that it has.
+func TestTenantsClear(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "p1", "p2")
+	for _, name := range []string{"copy", "own"} {
+		b.ok("schedules", "set", name, "k", "{}", "--tenant", "P1", "--rule", "@daily")
+	}
+	b.ok("schedules", "set", "copy", "k", "{}", "--every-tenant", "--rule", "@daily")
+	b.ok("schedules", "set", "own", "k", "{}", "--tenant", "P2", "--rule", "@daily")
+	b.enqueue("k", "{}", "--tenant", "P1")
+	b.enqueue("k", "{}", "--tenant", "P1", "--in", "1h")
+	kept := b.enqueue("k", "{}", "--tenant", "P2", "--in", "1h")
+	b.sql("p1", `INSERT INTO tenure.dead_letter_job (tenant_id, queue, kind, payload, origin, error) VALUES ('P1', 'default', 'k', '{}', 'job', 'no');
+		UPDATE tenure.schedule SET origin = 'every' WHERE name = 'copy'`)
+	b.serve()
+	r := b.fails(exitFailed, "tenants", "clear", "P1")
+	require.Contains(t, r.errors, `tenant "P1" has not left: a routing rule leads it to pool "p1"`)
+	require.Contains(t, r.errors, "take it out of the configuration or the table first")
+	require.Len(t, b.list("schedules", "list", "--tenant", "P1"), 2)
+
+	b.rewrite(func(text string) string { return strings.Replace(text, " P1: {", " Q1: {", 1) })
+	r = b.run("tenants", "clear", "P1")
+	require.Zero(t, r.code, r.errors)
+	require.Equal(t, "tenant P1: 2 jobs are cancelled, 1 dead letter is deleted\n", r.out)
+	require.Contains(t, r.errors, "tenant P1: 2 schedules are deleted; nodes cancel its jobs and delete its dead letters: see tenure operations list\n")
+	require.Empty(t, b.list("schedules", "list", "--tenant", "P1"))
+	require.Eventually(t, func() bool { return len(b.list("jobs", "list", "--tenant", "P1", "--state", "cancelled")) == 2 }, patience, tick)
+	require.Len(t, b.list("jobs", "list", "--tenant", "P1"), 2, "and nothing else")
+	require.Equal(t, "tenant P1: 0 jobs are cancelled, 0 dead letters are deleted\n", b.run("tenants", "clear", "P1").out, "it may be run again")
+	require.NotEmpty(t, b.list("schedules", "list", "--tenant", "P2"))
+	require.Contains(t, b.ok("jobs", "show", kept), "scheduled")
+	require.Contains(t, b.fails(exitUsage, "tenants", "clear", "a b\x00").errors, "tenant")
+}

@@ -405,7 +405,7 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	}
 	if len(unknown) > 0 {
 		p.add(Error, "jobs", fmt.Sprintf("%s jobs here, and no routing rule knows %s: %s", plural.Count(len(unknown), "tenant has", "tenants have"), plural.Which(len(unknown), "it", "them"), some(unknown)), "none of their jobs runs",
-			fmt.Sprintf("add them to tenants.static or to the table; or: tenure tenants reassign %q --to TENANT; or: tenure jobs cancel --tenant %q", unknown[0], unknown[0]))
+			fmt.Sprintf("add them to tenants.static or to the table; or: tenure tenants reassign %q --to TENANT; or: tenure tenants clear %q", unknown[0], unknown[0]))
 		p.about(About{Tenant: unknown[0]})
 	}
 	return nil

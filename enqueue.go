@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
@@ -570,7 +571,7 @@ func noteTrace(ctx context.Context, j *store.NewJob) {
 	if !span.IsSampled() {
 		return
 	}
-	if meta, err := job.WithTraceparent(j.Meta, tracing.Format(span)); err == nil && job.CheckPayload(meta) == nil {
+	if meta, err := jobmeta.SetTraceparent(j.Meta, tracing.Format(span)); err == nil && job.CheckPayload(meta) == nil {
 		j.Meta = meta
 	}
 }

@@ -21,9 +21,10 @@ const module = "github.com/tenurehq/tenure"
 // point down. "" is the root package. A package that is not listed fails the test,
 // so that a new one gets its place on purpose.
 var layers = map[string][]string{
-	"internal/fault": {}, // the shape of a refused setting; every Config is validated into it
-	"job":            {}, // the domain knows nobody
-	"tenancy":        {},
+	"internal/fault":   {},                   // the shape of a refused setting; every Config is validated into it
+	"internal/jobmeta": {},                   // what Tenure itself keeps in a job's meta
+	"job":              {"internal/jobmeta"}, // the domain
+	"tenancy":          {},
 
 	"internal/backoff":    {},                                                                                 // how long to wait after a failure
 	"internal/jobstate":   {"job"},                                                                            // the states that jobs are listed in
@@ -44,7 +45,7 @@ var layers = map[string][]string{
 
 	"execution": {"internal/backoff", "internal/fault", "internal/tracing", "job", "tenancy"}, // runs handlers and never sees the ledger's SQL
 
-	"job/encryption": {"internal/fault", "job", "tenancy"}, // what arguments look like in the ledger, and who has which keys; it knows no ledger
+	"job/encryption": {"internal/fault", "internal/jobmeta", "job", "tenancy"}, // what arguments look like in the ledger, and who has which keys; it knows no ledger
 
 	"internal/lease": {"execution", "internal/backoff", "internal/plural", "internal/store", "job", "routing"}, // a node's session in a pool, and the pool's lock
 
@@ -64,13 +65,13 @@ var layers = map[string][]string{
 	"operate":          {"acquisition", "config", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/jobstate", "internal/notify", "internal/plural", "internal/process", "internal/recurrence", "internal/store", "internal/tenantmove", "internal/wait", "job", "membership", "routing", "tenancy"}, // what people and their tools do to jobs, tenants and pools
 	"external":         {"internal/process", "internal/store", "internal/wait", "job", "job/encryption", "routing", "tenancy"},                                                                                                                                                                                             // jobs for workers outside the cluster
 
-	"": {"acquisition", "config", "execution", "external", "internal/access", "internal/admin", "internal/backoff", "internal/lease", "internal/notify", "internal/process", "internal/proposal", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "job", "job/encryption", "membership", "operate", "routing", "tenancy"},
+	"": {"acquisition", "config", "execution", "external", "internal/access", "internal/admin", "internal/backoff", "internal/jobmeta", "internal/lease", "internal/notify", "internal/process", "internal/proposal", "internal/slogcore", "internal/store", "internal/tenantmove", "internal/tracing", "job", "job/encryption", "membership", "operate", "routing", "tenancy"},
 
 	"web":                    {"", "config", "internal/access", "internal/slogcore", "web/internal/api", "web/internal/dashboard", "web/internal/flowable", "web/internal/signin"}, // what people and programs use over HTTP
 	"web/internal/workers":   {"", "job", "tenancy", "internal/access", "external", "operate"},
-	"web/internal/api":       {"", "internal/jobstate", "internal/tracing", "job", "tenancy", "internal/access", "internal/admin", "web/internal/workers", "web/internal/reveal", "web/internal/wire", "external", "operate"},
+	"web/internal/api":       {"", "internal/jobmeta", "internal/jobstate", "internal/tracing", "job", "tenancy", "internal/access", "internal/admin", "web/internal/workers", "web/internal/reveal", "web/internal/wire", "external", "operate"},
 	"web/internal/flowable":  {"", "job", "tenancy", "internal/access", "web/internal/workers", "web/internal/wire", "external", "operate"},
-	"web/internal/dashboard": {"", "internal/jobstate", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal", "web/internal/wire", "operate"},
+	"web/internal/dashboard": {"", "internal/jobmeta", "internal/jobstate", "internal/tracing", "job", "tenancy", "internal/access", "web/internal/reveal", "web/internal/wire", "operate"},
 	"web/internal/wire":      {},                                                   // what is read and answered over HTTP
 	"web/internal/reveal":    {"", "internal/access", "job/encryption", "operate"}, // what of a job's contents somebody sees
 	"web/internal/signin":    {"config", "internal/access"},                        // OpenID Connect and tokens; it knows no jobs

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
@@ -194,7 +195,7 @@ func Tags(tags ...string) Option {
 }
 
 // OfRequest notes a hash of the request that the job is made of, by which another request with the same unique key can be
-// told from the same one that is sent again: see [job.RequestOf].
+// told from the same one that is sent again: see [jobmeta.Request].
 func OfRequest(hash string) Option {
 	return func(e *enqueue) error {
 		e.request = hash
@@ -205,7 +206,7 @@ func OfRequest(hash string) Option {
 // addMeta puts what the ledger keeps in the job's meta there.
 func (e *enqueue) addMeta() error {
 	if e.request != "" {
-		meta, err := job.WithRequest(e.job.Meta, e.request)
+		meta, err := jobmeta.SetRequest(e.job.Meta, e.request)
 		if err == nil {
 			err = job.CheckPayload(meta)
 		}
@@ -215,7 +216,7 @@ func (e *enqueue) addMeta() error {
 		e.job.Meta = meta
 	}
 	if e.passable {
-		meta, err := job.WithSkipRetrying(e.job.Meta)
+		meta, err := jobmeta.SetSkipRetrying(e.job.Meta)
 		if err == nil {
 			err = job.CheckPayload(meta)
 		}
@@ -232,7 +233,7 @@ func (e *enqueue) addMeta() error {
 	if n := len(e.tags); n > job.MaxTags {
 		return fmt.Errorf("Tags: %d tags: %d are allowed", n, job.MaxTags)
 	}
-	meta, err := job.WithTags(e.job.Meta, e.tags)
+	meta, err := jobmeta.SetTags(e.job.Meta, e.tags)
 	if err == nil {
 		err = job.CheckPayload(meta)
 	}

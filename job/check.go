@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/tenurehq/tenure/internal/jobmeta"
 )
 
 // Bounds of a job's priority, of its time-out, and of its keys and correlation id in bytes.
@@ -34,8 +36,8 @@ func ValidateText(what, s string) error {
 // Tenure's own, or says what cannot be stored.
 func EncodeMeta(values map[string]any) ([]byte, error) {
 	for key := range values {
-		if strings.HasPrefix(key, ReservedPrefix) {
-			return nil, fmt.Errorf("meta: key %q: those that begin with %s are Tenure's own", key, ReservedPrefix)
+		if strings.HasPrefix(key, jobmeta.Prefix) {
+			return nil, fmt.Errorf("meta: key %q: those that begin with %s are Tenure's own", key, jobmeta.Prefix)
 		}
 	}
 	b, err := json.Marshal(values)

@@ -1,7 +1,7 @@
 // Package job is the domain: a [Job] and its typed arguments, the [Registry] of
 // handlers, the [Outcome] a handler's error stands for, and retry [Policy]s.
 //
-// It imports the standard library only, and holds no goroutine, connection or
+// It needs the standard library only, and holds no goroutine, connection or
 // SQL. A Registry is filled at start-up and frozen when a node starts; after
 // that everything here is read-only and safe for concurrent use.
 //

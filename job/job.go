@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/tenurehq/tenure/internal/jobmeta"
 )
 
 // ID identifies a job for life: it never changes when the job moves between the
@@ -55,6 +57,10 @@ type Record struct {
 	ExclusiveKey  string // at most one of the tenant's jobs with this key runs at a time; see tenure.Exclusive
 	CreatedAt     time.Time
 }
+
+// Traceparent names the span in which the job was enqueued, as W3C's header does; "": in none, or that is not
+// known. Whoever enqueues by SQL may have written any text there.
+func (r *Record) Traceparent() string { return jobmeta.Traceparent(r.Meta) }
 
 // HandlerFunc is a handler with its arguments still encoded: what the workers
 // call and what middleware wraps.

@@ -15,6 +15,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/acquisition"
 	"github.com/tenurehq/tenure/external"
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
@@ -369,7 +370,7 @@ func TestSchedulesByTheAPI(t *testing.T) {
 		"queue":        func(s *operate.Schedule) { s.Queue = "two words" },
 		"priority":     func(s *operate.Schedule) { s.Priority = job.MinPriority - 1 },
 		"max attempts": func(s *operate.Schedule) { s.MaxAttempts = -1 },
-		"meta":         func(s *operate.Schedule) { s.Meta = map[string]any{job.ReservedPrefix + "x": 1} },
+		"meta":         func(s *operate.Schedule) { s.Meta = map[string]any{jobmeta.Prefix + "x": 1} },
 		"rule":         func(s *operate.Schedule) { s.Rule = "61 * * * *" },
 		"time_zone":    func(s *operate.Schedule) { s.TimeZone = "Europe/Amsterdm" },
 		"missed":       func(s *operate.Schedule) { s.Missed = "some" },

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
 )
@@ -238,7 +239,7 @@ func TestAStrictTransactionTakesAKeyForNoTime(t *testing.T) {
 
 // tagged is a job with tags, as package tenure puts them into its meta.
 func tagged(t *testing.T, tags ...string) store.NewJob {
-	meta, err := job.WithTags(nil, tags)
+	meta, err := jobmeta.SetTags(nil, tags)
 	require.NoError(t, err)
 	return store.NewJob{Tenant: "acme", Queue: "default", Kind: "k", Payload: []byte("{}"), Meta: meta, Tagged: true}
 }
@@ -287,7 +288,7 @@ func TestJobsAreFoundByTags(t *testing.T) {
 	require.Empty(t, byTag(t, b.db, store.Filter{Tags: []string{"many", "import"}}), "no job has both")
 	found, err := store.List(t.Context(), b.db, store.Filter{ID: third, Limit: 1})
 	require.NoError(t, err)
-	require.Equal(t, []string{"import", "us"}, job.TagsOf(found[0].Meta))
+	require.Equal(t, []string{"import", "us"}, jobmeta.Tags(found[0].Meta))
 	require.Contains(t, string(found[0].Meta), `"by": "me"`)
 
 	b.finishAll(t)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -68,7 +69,7 @@ func (c *Cipher) load() *rules {
 // marker begins an envelope: what stands in the ledger in the place of arguments is an array of it and of
 // what is sealed. An array, because a program of before encryption decodes no array into a struct or a
 // map: to it the job is a dead letter, to be retried, and not one without arguments.
-const marker = job.ReservedPrefix + "encrypted"
+const marker = jobmeta.Prefix + "encrypted"
 
 type sealed struct {
 	Key  string `json:"key"`

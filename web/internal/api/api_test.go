@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/jobtest"
 	"github.com/tenurehq/tenure/tenancy"
@@ -94,7 +95,7 @@ func TestRequestsMayBelongToATrace(t *testing.T) {
 		require.NoError(t, err)
 		j, _, err := b.env.Client().Operator().Jobs().Get(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, want, job.TraceparentOf(j.Meta))
+		require.Equal(t, want, jobmeta.Traceparent(j.Meta))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
@@ -108,7 +109,7 @@ func (s *server) refuseOther(ctx context.Context, key, hash string, added tenure
 
 // other is errOtherRequest if a job was made of another request. What became of a job that is not kept nobody knows.
 func other(hash string, j operate.JobStatus, err error) error {
-	switch was := job.RequestOf(j.Meta); {
+	switch was := jobmeta.Request(j.Meta); {
 	case errors.Is(err, tenure.ErrNotFound), errors.As(err, new(*operate.UnansweredError)): // or it is not kept
 		return nil
 	case err == nil && was != "" && was != hash:

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tenurehq/tenure/internal/access"
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
@@ -61,7 +62,7 @@ type JobOut struct {
 
 func newJob(j *operate.JobStatus) JobOut {
 	return JobOut{j.ID.String(), j.Pool, j.Tenant, j.State, j.Kind, j.Queue, int(j.Priority), j.Attempt, j.MaxAttempts, j.Losses, j.Timeout.Milliseconds(),
-		j.CreatedAt, timeOrNone(j.At), timeOrNone(j.StartedAt), timeOrNone(j.ResumeAt), j.Node, j.Error, j.UniqueKey, j.ExclusiveKey, j.CorrelationID, job.TagsOf(j.Meta), j.External, j.Handled}
+		j.CreatedAt, timeOrNone(j.At), timeOrNone(j.StartedAt), timeOrNone(j.ResumeAt), j.Node, j.Error, j.UniqueKey, j.ExclusiveKey, j.CorrelationID, jobmeta.Tags(j.Meta), j.External, j.Handled}
 }
 
 type jobsIn struct {

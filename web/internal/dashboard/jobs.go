@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/internal/tracing"
 	"github.com/tenurehq/tenure/job"
@@ -279,7 +280,7 @@ func jobPage(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	body.JobStatus, body.Which, body.Tags, body.Whole = j, attemptOf(v, j, attemptsBegun(j)), job.TagsOf(j.Meta), v.FormValue("whole") != ""
+	body.JobStatus, body.Which, body.Tags, body.Whole = j, attemptOf(v, j, attemptsBegun(j)), jobmeta.Tags(j.Meta), v.FormValue("whole") != ""
 	body.Attempts = attemptsOf(v, j, errs)
 	if n := len(body.Attempts); n == 0 || body.Attempts[n-1].State != j.State {
 		body.Stands, body.Since = standing(j)
@@ -291,7 +292,7 @@ func jobPage(v *visit) (view, error) {
 	if body.Why != nil {
 		body.Why.Text += v.whoFroze(body.Why.Frozen)
 	}
-	if in, ok := tracing.Parse(job.TraceparentOf(j.Meta)); ok && v.traceURL != "" {
+	if in, ok := tracing.Parse(jobmeta.Traceparent(j.Meta)); ok && v.traceURL != "" {
 		body.TraceURL = strings.ReplaceAll(v.traceURL, "{trace}", in.TraceID().String())
 	}
 	if v.grant.May(roleOfJobs) {

@@ -231,6 +231,7 @@ func (w *Workers) acquireIn(ctx context.Context, p *routing.Pool, r *AcquireRequ
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), process.AnswerWithin)
 	defer cancel()
 	tour := w.beginTour(p, r, max)
+	defer w.endTour(p, r, tour)
 	var closed error // why arguments could not be read that can be another time
 	ask := store.ExternalRequest{Topic: r.Topic, Worker: r.Worker, LockFor: r.LockFor, Max: max, Bytes: maxAcquireBytes}
 	for _, t := range r.Tenants {
@@ -259,7 +260,6 @@ func (w *Workers) acquireIn(ctx context.Context, p *routing.Pool, r *AcquireRequ
 		}
 		more = (gone > 0 || tour.goOn(got, looked)) && ask.Max > 0 && ask.Bytes >= job.MaxPayload
 	}
-	w.endTour(p, r, tour)
 	if len(jobs) == 0 {
 		return nil, closed
 	}

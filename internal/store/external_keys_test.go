@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -155,4 +156,48 @@ func TestExternalOptionsBySQL(t *testing.T) {
 	same, duplicate := enqueue("unique_key => 'u', unique_for => '1 day'")
 	require.True(t, duplicate)
 	require.Equal(t, once, same)
+}
+
+// A tenant whose jobs all wait for others of their keys is not chosen, so that it takes no turn from those who have one to give.
+func TestTenantsThatWaitForKeysAreNotChosen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db = tuned(t, b)
+	var tenants []string
+	const n = 50
+	for i := range n {
+		tenants = append(tenants, fmt.Sprintf("t%03d", i))
+		b.external(t, store.NewJob{Tenant: tenants[i], ExclusiveKey: "k"})
+	}
+	require.Len(t, b.acquire(t, n), n)
+	for _, tenant := range tenants {
+		b.external(t, store.NewJob{Tenant: tenant, ExclusiveKey: "k"})
+	}
+	free := b.external(t, store.NewJob{Tenant: "t025"})
+	r := anyTenants(1)
+	r.Tenants = tenants
+	jobs, _, err := store.AcquireExternal(t.Context(), b.db, r)
+	require.NoError(t, err)
+	require.Equal(t, []job.ID{free}, externalIDs(jobs))
+}
+
+// A damaged job is put off also if it stands behind more jobs that may not be locked than are asked for.
+func TestDamagedBehindJobsThatArePassed(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]store.NewJob{"of a key": {ExclusiveKey: "k"}, "of a frozen queue": {Queue: "cold"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.external(t, store.NewJob{ExclusiveKey: "k"})
+			require.Len(t, b.acquire(t, 1), 1)
+			for range 5 {
+				b.external(t, before)
+			}
+			bad, good := b.external(t, store.NewJob{}), b.external(t, store.NewJob{})
+			storetest.Damage(t, b.owner, "external_job", bad)
+			execute(t, b.owner, "INSERT INTO tenure.frozen (scope, name) VALUES ('queue', 'cold')")
+			jobs, _, err := store.AcquireExternal(context.WithoutCancel(t.Context()), b.db, anyTenants(1))
+			require.Equal(t, []job.ID{good}, externalIDs(jobs), "%v", err)
+		})
+	}
 }

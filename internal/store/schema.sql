@@ -808,6 +808,7 @@ CREATE FUNCTION tenure.enqueue_linked(tenant text, kind text, payload jsonb DEFA
 CREATE FUNCTION tenure.enqueue_raise(caller text, tenant text, refused text, other_pool text) RETURNS void; -- 198d0385363ebcc1caedf6c5b82f1562, not for PUBLIC
 CREATE FUNCTION tenure.enqueue_refusal(caller text, tenant text, keyed boolean, pool integer, with_data boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 3cd866a46fc0c9de27fe87801a0f629b, not for PUBLIC
 CREATE FUNCTION tenure.enter_tenant(schema_name text, role_name text, tenant_id text) RETURNS void; -- d4b61a4dc83133b44516f502ea476b1d
+CREATE FUNCTION tenure.external_next(tenant text, topic text, most bigint, taking boolean) RETURNS SETOF bigint; -- 8208974908fa0956acee4849a631228f
 CREATE FUNCTION tenure.external_room(tenant text, topic text) RETURNS bigint; -- 8ca1aa5b0d8598f42349debad6e0e941
 CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean) RETURNS void; -- f58f62002a3435978470b71b2b3546a5
 CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 7a001361c297e19579739b9a71991484

@@ -1,8 +1,8 @@
 -- Chooses tenants whose jobs of a topic are to be acquired, for external_acquire behind it in the same
 -- transaction, which finds them in a setting. $1 topic, $2 tenants to choose among, or null, $3 the tenant
 -- to begin behind, or null: they are chosen by chance, $4 how many tenants to look at, $5 how many to choose.
--- Those that rest are left out, those of whose queues with jobs all are frozen, and those that have as many jobs
--- locked as they may: expired locks count until they are freed, as their workers may extend them. A tenant with such a bound is kept for this
+-- Those that rest are left out, those of whose queues with jobs all are frozen or whose jobs all wait for others of their
+-- exclusive keys, and those that have as many jobs locked as they may: expired locks count until they are freed, as their workers may extend them. A tenant with such a bound is kept for this
 -- transaction, by its row or, if it has none, by one that its name leads to, so that no other counts the same jobs; one that
 -- somebody else keeps is left out.
 -- looked: the tenant to go on behind; null: there is none behind.
@@ -30,6 +30,9 @@ chosen AS MATERIALIZED (
       AND (NOT EXISTS (SELECT FROM tenure.frozen WHERE scope = 'queue')
            OR EXISTS (SELECT FROM tenure.external_job j WHERE j.kind = $1 AND j.tenant_id = found.tenant_id AND j.lock_expires_at IS NULL AND j.due_at IS NULL
                         AND j.queue NOT IN (SELECT f.name FROM tenure.frozen f WHERE f.scope = 'queue')))
+      AND (NOT EXISTS (SELECT FROM tenure.external_job j WHERE {{keyed}}) -- once for all
+           OR NOT EXISTS (SELECT FROM tenure.external_job j WHERE j.tenant_id = found.tenant_id AND {{keyed}})
+           OR EXISTS (SELECT FROM tenure.external_next(found.tenant_id, $1, 1, false)))
       AND (bound.room IS NULL OR bound.room > 0)
     ORDER BY CASE WHEN $3 IS NULL THEN random() END, found.tenant_id -- behind the join, which may keep no order
     LIMIT $5),

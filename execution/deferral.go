@@ -127,7 +127,9 @@ func (d *deferrals) nextDelay(of any, longest time.Duration) (wait time.Duration
 	last := d.times[of]
 	_, together := of.(tenancy.Tenant)
 	switch {
-	case together && now.Before(last.until): // another one of the jobs that were deferred then
+	case together && now.Before(last.until): // another one of the jobs that were deferred then, of which more may come all the time
+		wait = min(deferPolicy.Exactly(last.times), longest)
+		return wait + rand.N(wait), d.mayLogAt(now)
 	case together && now.After(last.until.Add(2*longest)): // the tenant has had what it lacked
 		last.times = 1
 	default:

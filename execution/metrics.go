@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"sync"
@@ -152,9 +153,10 @@ func (m *metrics) countStart(c *Claim) {
 	}
 }
 
-func (m *metrics) countEnd(c *Claim, s job.State, took time.Duration) {
-	m.tenants.countEnd(c.Record.Tenant, s, took)
-	if s == job.Done {
+// countEnd counts how a run ended: put_off, where the job waits for something that is missing.
+func (m *metrics) countEnd(c *Claim, o *job.Outcome, took time.Duration) {
+	m.tenants.countEnd(c.Record.Tenant, o.State, took)
+	if o.State == job.Done {
 		c.metrics.done.Inc()
 		return
 	}
@@ -164,5 +166,9 @@ func (m *metrics) countEnd(c *Claim, s job.State, took time.Duration) {
 	if m.queues.has(queueKey{c.Tenant.Pool, c.Record.Queue}) {
 		queue = c.Record.Queue
 	}
-	m.finished.WithLabelValues(c.Tenant.Pool, queue, c.Record.Kind, s.String()).Inc()
+	outcome := o.State.String()
+	if o.State == job.Snoozed && o.Err != nil && !errors.Is(o.Err, ErrConflict) {
+		outcome = "put_off"
+	}
+	m.finished.WithLabelValues(c.Tenant.Pool, queue, c.Record.Kind, outcome).Inc()
 }

@@ -234,7 +234,7 @@ func (r *run) reportEnd(cause error, took time.Duration) {
 func (r *run) reportJob(c *Claim, cause error) {
 	err := r.errOf(c)
 	if r.inTx && err == nil {
-		r.workers.metrics.countEnd(c, job.Done, r.took)
+		r.workers.metrics.countEnd(c, &job.Outcome{State: job.Done}, r.took)
 		r.noteEnd(c, job.Outcome{State: job.Done})
 		c.Owner.FinishedInTx(c)
 		return
@@ -243,7 +243,7 @@ func (r *run) reportJob(c *Claim, cause error) {
 		cause = job.ErrCancelled
 	}
 	o := r.outcome(c, err, cause)
-	r.workers.metrics.countEnd(c, o.State, r.took)
+	r.workers.metrics.countEnd(c, &o, r.took)
 	r.noteEnd(c, o)
 	c.Owner.Finish(c, o)
 }

@@ -154,7 +154,7 @@ func TestMetricsOfTwentyThousandQueues(t *testing.T) {
 			claims := []Claim{{Tenant: &tenancy.Tenant{Pool: "p"}, Record: job.Record{Queue: queue, Kind: "k"}}}
 			m.prepare(claims)
 			m.countStart(&claims[0])
-			m.countEnd(&claims[0], job.Dead, time.Millisecond)
+			m.countEnd(&claims[0], &job.Outcome{State: job.Dead}, time.Millisecond)
 		}
 		series := func() (all map[string]float64) {
 			all = map[string]float64{}

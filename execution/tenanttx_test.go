@@ -464,7 +464,7 @@ func TestTenantCannotBeEntered(t *testing.T) {
 	stranger := &tenancy.Tenant{ID: "stranger", Pool: "main", Schema: "alpha", Role: "stranger" + c.suffix}
 	c.tenants["stranger"] = stranger
 	c.start()
-	for name, tc := range map[string]struct {
+	cases := map[string]struct {
 		tenant *tenancy.Tenant
 		says   string
 		mend   string // the next thing to type
@@ -476,7 +476,8 @@ func TestTenantCannotBeEntered(t *testing.T) {
 		"no role":                 {&tenancy.Tenant{ID: "alpha", Pool: "main", Schema: "alpha", Role: "nobody" + c.suffix}, `role "nobody` + c.suffix + `" does not exist`, `CREATE ROLE "nobody` + c.suffix + `"; GRANT "nobody` + c.suffix + `" TO "`},
 		"a role not granted":      {stranger, "permission denied to set role", `GRANT "stranger` + c.suffix + `" TO "`},
 		"a schema longer than 63": {&tenancy.Tenant{ID: "lost", Pool: "main", Schema: "alpha" + strings.Repeat("x", 80)}, "has no schema", "CREATE SCHEMA"},
-	} {
+	}
+	for name, tc := range cases {
 		e := c.run(t, "tx", tc.tenant, "")
 		require.Equal(t, job.Snoozed, e.outcome.State, "%s: no attempt is charged", name)
 		require.ErrorContains(t, e.outcome.Err, fmt.Sprintf("tenant %q", tc.tenant.ID), name)
@@ -484,6 +485,17 @@ func TestTenantCannotBeEntered(t *testing.T) {
 		require.ErrorContains(t, e.outcome.Err, tc.mend, name)
 		require.Equal(t, "in tx", c.run(t, "tx", c.tenants["beta"], "").how, "the next one is not harmed by %q", name)
 	}
+	families, err := c.workers.metrics.Gather()
+	require.NoError(t, err)
+	putOff := 0.0
+	for _, f := range families {
+		for _, one := range f.Metric {
+			if f.GetName() == "tenure_jobs_finished_total" && strings.Contains(labelsOf(one), "put_off") {
+				putOff += one.GetCounter().GetValue()
+			}
+		}
+	}
+	require.EqualValues(t, len(cases), putOff)
 }
 
 // Names that would mean something else if they were not quoted.

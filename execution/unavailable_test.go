@@ -55,6 +55,11 @@ func TestDeferrals(t *testing.T) {
 		time.Sleep(deferPolicy.First)
 		d, _ = p.nextDelay(lacking, deferPolicy.Longest)
 		require.GreaterOrEqual(t, d, 2*deferPolicy.First, "it still lacks that")
+		for range 10_000 {
+			time.Sleep(10 * time.Millisecond)
+			d, _ = p.nextDelay(lacking, pausePolicy.Longest)
+		}
+		require.GreaterOrEqual(t, d, pausePolicy.Longest, "also while more of its jobs come all the time")
 		require.Equal(t, []bool{true, false, true, true}, []bool{p.tellsNew(1, "a"), p.tellsNew(1, "a"), p.tellsNew(1, "b"), p.tellsNew(2, "b")})
 		time.Sleep(logEvery)
 		_, say = p.nextDelay(2, deferPolicy.Longest)

@@ -80,6 +80,23 @@ func TestASilentPoolLeavesExternalWorkersTheOthers(t *testing.T) {
 	require.ErrorContains(t, err, "p2", "%v", got)
 }
 
+// Each look begins behind the tenant that the last one came to, so that each has its turn.
+func TestExternalWorkersServeTenantsInTurn(t *testing.T) {
+	t.Parallel()
+	const tenants = 20
+	b := newTestbed(t, 1, 1)
+	b.exec("p1", "INSERT INTO tenure.external_job (tenant_id, queue, kind, payload) SELECT format('t%s', i), 'default', 'scan', '{}' FROM generate_series(1, $1) i, generate_series(1, 2)", tenants)
+	workers := b.client(b.named("client")).ExternalWorkers()
+	served := map[tenancy.ID]int{}
+	for range tenants {
+		got, err := workers.Acquire(t.Context(), forScanner())
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		served[got[0].Tenant]++
+	}
+	require.Len(t, served, tenants)
+}
+
 // Many tenants that have all they may, and rest, do not stand before the one behind them; those that wait
 // for the same jobs take turns.
 func TestExternalWorkersFindTheOneThatMay(t *testing.T) {

@@ -201,3 +201,22 @@ func TestDamagedBehindJobsThatArePassed(t *testing.T) {
 		})
 	}
 }
+
+// Where there are keys, too, a row that somebody else is taking is left to them, and the next one is taken.
+func TestAcquireBesideKeysWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.external(t, store.NewJob{ExclusiveKey: "k"})
+	second, third := b.external(t, store.NewJob{}), b.external(t, store.NewJob{ExclusiveKey: "other"})
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	first, _, err := store.AcquireExternal(t.Context(), tx, anyTenants(1))
+	require.NoError(t, err)
+	require.Len(t, first, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	rest, _, err := store.AcquireExternal(ctx, b.db, anyTenants(9))
+	require.NoError(t, err)
+	require.Equal(t, []job.ID{second, third}, externalIDs(rest))
+}

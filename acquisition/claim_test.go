@@ -118,6 +118,9 @@ func TestHeadsWithoutRoomWait(t *testing.T) {
 func TestNobodyIsTriedForEver(t *testing.T) {
 	t.Parallel()
 	tm := idleTerm(setup(t, nil, nil).acquirer(&fakeElector{}))
+	session, err := tm.keeper.Session(t.Context())
+	require.NoError(t, err)
+	tm.lock.session = session
 	c := tm.claimer
 	c.batch, c.limits.shared = 1, c.settings.limits.Load()
 	var s store.LimitState

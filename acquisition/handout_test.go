@@ -38,7 +38,7 @@ func TestPlaces(t *testing.T) {
 			{2*burst - 1, 0, 2},
 			{2*burst + 1, 0, 8},
 		} {
-			p := holdReserved(w, w.Reserve(nil, 6))
+			p := holdReserved(w, w.Reserve(&benchOwner{}, 6))
 			time.Sleep(c.took)
 			synctest.Wait()
 			require.Equal(t, c.meanwhile, w.FreeSlots())

@@ -97,7 +97,7 @@ func (c *Claim) share(took time.Duration) time.Duration { return took / time.Dur
 type Owner interface {
 	// Context is the parent of every run: done, with a cause, when the claims are lost.
 	Context() context.Context
-	// MayStart tells whether the claims still protect their jobs.
+	// MayStart tells whether the claims still protect their jobs, and the ledger takes their ends.
 	MayStart() bool
 	// Tenants is where the tenants' transactions are opened.
 	Tenants() Conns

@@ -40,7 +40,10 @@ var ErrConflict = errors.New("the transaction conflicted with another one")
 // without query_canceled, system_error.
 var outages = []string{"08", codeReadOnly, "53", "57P", "58"}
 
-const codeReadOnly = "25006"
+const (
+	codeReadOnly = "25006"
+	codeNoRight  = "42501" // insufficient_privilege: the job's SQL lacks one, unless the ledger's lacks one, too
+)
 
 func tellsOutage(code string) bool {
 	return slices.ContainsFunc(outages, func(o string) bool { return strings.HasPrefix(code, o) })
@@ -70,7 +73,7 @@ func classify(err error, f failure) error {
 	switch {
 	case errors.Is(err, errUnavailable):
 		return err
-	case f.connection, f.statement && tellsOutage(code):
+	case f.connection, f.statement && (tellsOutage(code) || code == codeNoRight):
 		return &suspicion{err}
 	case f.statement && tellsConflict(code):
 		return errors.Join(ErrConflict, err)
@@ -81,13 +84,13 @@ func classify(err error, f failure) error {
 // ledgerTimeout bounds the question whether the ledger can be written to.
 const ledgerTimeout = 2 * releaseTimeout
 
-// ledgerFails tells whether an outage keeps the ledger, too, from ending the jobs of a call. If it does
-// not answer, one does.
+// ledgerFails tells whether an outage, or a right that was taken away, keeps the ledger, too, from ending the jobs of a call. If it does
+// not answer, an outage does.
 func ledgerFails(ctx context.Context, c *Claim) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerTimeout) // the run may have timed out meanwhile
 	defer cancel()
 	err := c.Owner.TryFinish(ctx, slices.Collect(c.call()))
-	return err != nil && !isAboutStatement(err)
+	return err != nil && (!isAboutStatement(err) || sqlState(err) == codeNoRight)
 }
 
 // isAboutStatement tells whether an error is the server's about a statement, rather than about itself

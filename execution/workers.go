@@ -217,9 +217,9 @@ func (w *Workers) runningKinds() map[string]int {
 // Reserve grants slots for up to want claims, to be submitted or released; no more
 // than o's share of the free ones, if others have lately asked too; none while that is too
 // little to be worth a claim, and none for a while after o's database could run none of its
-// jobs. When it grants fewer than want, o.CapacityAvailable is called once there is capacity again.
+// jobs, and none while o may start none. When it grants fewer than want, o.CapacityAvailable is called once there is capacity again.
 func (w *Workers) Reserve(o Owner, want int) int {
-	if w.pauses.isPaused(o) {
+	if !o.MayStart() || w.pauses.isPaused(o) {
 		return 0 // it is told when that is over
 	}
 	return w.capacity.reserve(o, want)

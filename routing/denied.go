@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/store"
 )
@@ -17,6 +18,15 @@ type connects struct {
 }
 
 var _ pgx.ConnectTracer = connects{}
+
+// DoubtRights looks whether the pool's user still has the rights on the ledger that nodes need, as it has just refused something for
+// want of one. Without them jobs would run whose ends nobody can write: the pool is unfit until they are granted again.
+func (p *Pool) DoubtRights(ctx context.Context) {
+	err := p.Operate(ctx, func(c *pgxpool.Conn) error { return store.VerifyRights(ctx, c, p.Name) })
+	if isPermanent(err) { // else it is found out with the next refusal
+		connects{pool: p}.note(err)
+	}
+}
 
 // TraceConnectStart implements pgx.ConnectTracer.
 func (connects) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,6 +42,7 @@ type completer struct {
 	reportsDue chan struct{}  // as nudge; written when reports have waited for reportEvery
 	locked     lockedOutcomes // used by run only
 	unreported int            // likewise; how often in a row what runs say could not be written
+	failing    atomic.Bool    // ends cannot be written; written by run only
 
 	mu           sync.Mutex
 	reporting    map[*execution.Claim]bool // guarded by mu; whose runs go on and have news
@@ -307,12 +309,24 @@ const (
 	lastWrite    = 3 * retryEvery
 )
 
+// failingAfter is the try to write a batch, about half a second after the first, with which failing to is no hiccup any more.
+const failingAfter = 4
+
+// noteFailing takes in whether ends cannot be written. Until they can, this session starts no more jobs: they would run as often as
+// this process is restarted, and be kept in memory.
+func (c *completer) noteFailing(failing bool) {
+	if c.failing.Swap(failing) && !failing {
+		c.events.CapacityAvailable()
+	}
+}
+
 // writeBatch puts a batch into the ledger. It is not written when ctx ended, or when somebody
 // has locked what some of it needs, which is held: the others need not wait for that. It
 // may take lastWrite after ctx has ended: a stop must not lose outcomes that can still be
 // written, nor wait for a database that hangs.
 func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, written bool) {
 	reported := false
+	defer c.noteFailing(false)
 	for try := 1; ; try++ {
 		b.tries = try
 		if !reported {
@@ -336,6 +350,8 @@ func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, 
 				return held, false
 			}
 		}
+		c.noteFailing(try >= failingAfter || store.NoPrivilege(err)) // which no next try mends
+		c.ledger.noteUnwritten(ctx, err)
 		if isNews(try) || ctx.Err() != nil {
 			c.log.Warn("outcomes could not be written; trying again", zap.Int("runs", len(b.runs)), zap.Int("try", try), zap.Error(err))
 		}

@@ -56,6 +56,9 @@ func (l *fakeLedger) write(ctx context.Context, b *batch) (lost int, err error) 
 
 func (l *fakeLedger) report(context.Context, []store.Reported) error { return nil }
 
+// noteUnwritten tells nobody.
+func (l *fakeLedger) noteUnwritten(context.Context, error) {}
+
 // findHeld finds nothing.
 func (l *fakeLedger) findHeld(context.Context, []store.Finished, []int64) (store.Held, error) {
 	return store.Held{}, nil

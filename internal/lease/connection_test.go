@@ -96,7 +96,7 @@ func TestADownDatabaseIsLeftAlone(t *testing.T) {
 	require.Greater(t, tries.Load(), down)
 
 	failIn(time.Hour)
-	s := newSession(poolLedger{pool: b.pool, session: uuid.New()}, b.workers, b.events, newMetrics().lost, zap.NewNop())
+	s := newSession(poolLedger{pool: b.pool, session: uuid.New(), unwritten: newMetrics().lost}, b.workers, b.events, newMetrics().lost, zap.NewNop())
 	defer s.end(errSessionEnded)
 	b.proxy.SetRule(nil)
 	require.ErrorIs(t, b.keeper.sendHeartbeat(t.Context(), s), errDown)

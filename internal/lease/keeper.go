@@ -103,7 +103,7 @@ func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 		}
 		return s, nil
 	}
-	s := newSession(poolLedger{k.pool, uuid.New(), k.node.self.Node, k.KeepsFinished()}, k.node.workers, k.events, k.node.metrics.lost, k.log)
+	s := newSession(poolLedger{k.pool, uuid.New(), k.node.self.Node, k.KeepsFinished(), k.node.metrics.unwritten.WithLabelValues(k.pool.Name)}, k.node.workers, k.events, k.node.metrics.lost, k.log)
 	s.want(k.keepOpen())
 	kinds, mark := k.node.self.Kinds()
 	s.kindsMark.Store(mark)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/routing"
@@ -15,6 +16,7 @@ type ledger interface {
 	report(ctx context.Context, reports []store.Reported) error
 	findHeld(ctx context.Context, runs []store.Finished, claims []int64) (store.Held, error)
 	spare(ctx context.Context, runs outlivedRuns) error
+	noteUnwritten(ctx context.Context, why error)
 }
 
 // poolLedger is a pool's ledger, as a session writes to it.
@@ -23,6 +25,8 @@ type poolLedger struct {
 	session uuid.UUID
 	node    string // that it is of
 	keep    bool   // finished jobs
+
+	unwritten prometheus.Counter // tries to write ends in vain
 }
 
 func (l poolLedger) write(ctx context.Context, b *batch) (lost int, err error) {
@@ -40,6 +44,14 @@ func (l poolLedger) write(ctx context.Context, b *batch) (lost int, err error) {
 
 func (l poolLedger) report(ctx context.Context, reports []store.Reported) error {
 	return store.WriteReports(ctx, l.pool.Jobs(), l.node, reports)
+}
+
+// noteUnwritten tells the pool and the metrics that a try to write failed.
+func (l poolLedger) noteUnwritten(ctx context.Context, why error) {
+	l.unwritten.Inc()
+	if store.NoPrivilege(why) {
+		l.pool.DoubtRights(ctx)
+	}
 }
 
 func (l poolLedger) findHeld(ctx context.Context, runs []store.Finished, claims []int64) (store.Held, error) {

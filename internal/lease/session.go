@@ -142,8 +142,10 @@ func (s *Session) outlive(patience context.Context) {
 func (s *Session) Context() context.Context { return s.ctx }
 
 // MayStart implements execution.Owner: a job must not begin when the session may
-// already have been declared dead.
-func (s *Session) MayStart() bool { return s.trust.holds() && s.ctx.Err() == nil }
+// already have been declared dead, nor while nobody could write how it ended.
+func (s *Session) MayStart() bool {
+	return s.trust.holds() && s.ctx.Err() == nil && !s.completer.failing.Load()
+}
 
 // Tenants implements execution.Owner.
 func (s *Session) Tenants() execution.Conns { return s.ledger.pool.Tenants() }

@@ -275,6 +275,11 @@ func (h Holder) Name(pool string) string {
 	return fmt.Sprintf("tenure migrate --pool %s --grants --runtime %s", pool, h.User)
 }
 
+// VerifyRights refuses, as a [*PoolError], a ledger on which the connection's user lacks a right that nodes need.
+func VerifyRights(ctx context.Context, db DB, pool string) error {
+	return verifyGrants(ctx, db, pool, ToRun)
+}
+
 // verifyGrants refuses a ledger that the connection's user may not use as it has to. It
 // asks before anything fails for it: what fails late, such as a duty of the holder's, looks as if
 // the database came and went.

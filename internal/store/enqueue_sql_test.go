@@ -30,11 +30,12 @@ const (
 // asTenants is a ledger with the tenants acme and globex, a superuser's connections, and one
 // of the runtime user's that a test may change.
 func asTenants(t *testing.T) (owner *pgxpool.Pool, conn *pgx.Conn) {
-	owner, runtime, _ := owned(t)
+	owner, runtime, _ := ownedApart(t)
 	for schema, role := range map[string]string{"acme": roleAcme, "globex": roleGlobex} {
 		execute(t, owner, "CREATE SCHEMA "+schema)
 		storetest.Role(t, owner, role, schema)
 	}
+	execute(t, owner, "GRANT EXECUTE ON FUNCTION tenure.enqueue, tenure.enqueue_linked, tenure.enqueue_external, tenure.cancel, tenure.retry, tenure.unanswered, tenure.seen_by, tenure.never TO PUBLIC") // as docs/privileges.md says
 	_, err := store.LearnRoles(t.Context(), runtime, map[string]string{"acme": roleAcme, "globex": roleGlobex})
 	require.NoError(t, err)
 	c, err := runtime.Acquire(t.Context())

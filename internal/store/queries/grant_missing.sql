@@ -22,8 +22,9 @@ functions (name) AS (
     SELECT name FROM unnest('{enqueue,enqueue_external,enqueue_linked,enter_tenant,begin_tenant,server_state,
                               require_claim,finish_in_tx,finish_batch_in_tx,write_reports,is_unfinished,never,is_awaiting,note_ends,
                               settle_awaited,awaited_ends,note_missed_ends,incarnation,first_turn,begin_incarnation,make_day,empty_day,
-                              drop_day,trim_audit,open_external,shut_external,tenant_of_role}'::text[]) AS name
-    WHERE $2::text = 'run' OR name IN ('enqueue', 'enqueue_external', 'enqueue_linked', 'enter_tenant', 'begin_tenant', 'server_state')),
+                              drop_day,trim_audit,open_external,shut_external,tenant_of_role,unanswered,cancel,retry,damage,legible,
+                              external_next,external_room,write_reports_in_tx,require_database,close_dblink,seen_by}'::text[]) AS name
+    WHERE $2::text = 'run' OR name IN ('enqueue', 'enqueue_external', 'enqueue_linked', 'unanswered', 'first_turn', 'enter_tenant', 'begin_tenant', 'server_state')),
 wanted (part, kind, object, privilege, n, granted) AS MATERIALIZED (
     SELECT 1, 'SCHEMA ', 'tenure', 'USAGE', 1, has_schema_privilege(g.oid, l.oid, 'USAGE')
     FROM grantee g, ledger l

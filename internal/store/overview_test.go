@@ -97,7 +97,7 @@ func TestJobsOfExternalWorkersWaitToo(t *testing.T) {
 	}
 	locked := b.external(t, store.NewJob{Queue: "outside", Kind: "topic"})
 	off := b.external(t, store.NewJob{Queue: "outside", Kind: "topic"})
-	execute(t, b.owner, "UPDATE tenure.external_job SET created_at = created_at - interval '1 h'")
+	execute(t, b.owner, "UPDATE tenure.external_job SET created_at = created_at - interval '2 days', ready_at = ready_at - interval '1 h'")
 	execute(t, b.owner, "UPDATE tenure.external_job SET lock_expires_at = now() + interval '1 h' WHERE id = "+locked.String())
 	execute(t, b.owner, "UPDATE tenure.external_job SET due_at = now() + interval '1 h' WHERE id = "+off.String())
 	l, err := store.ReadLoad(t.Context(), b.db)
@@ -120,7 +120,15 @@ func TestJobsOfExternalWorkersWaitToo(t *testing.T) {
 	require.Equal(t, 4, byTenant["acme"].Jobs)
 	require.InDelta(t, time.Hour, byKind["topic"].Oldest, float64(time.Minute))
 
-	execute(t, b.owner, "UPDATE tenure.external_job SET created_at = '-infinity'") // somebody has
+	execute(t, b.owner, "DELETE FROM tenure.external_job WHERE due_at IS NULL; UPDATE tenure.external_job SET due_at = now() - interval '5 min'")
+	_, err = store.SweepExternal(t.Context(), b.db, 10)
+	require.NoError(t, err)
+	untaken, err := store.UntakenTopics(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Len(t, untaken, 1)
+	require.InDelta(t, 5*time.Minute, untaken[0].Oldest, float64(time.Minute), "since its time came")
+
+	execute(t, b.owner, "UPDATE tenure.external_job SET created_at = '-infinity', ready_at = NULL") // somebody has, in a ledger of before
 	_, err = store.ReadLoad(t.Context(), b.db)
 	require.NoError(t, err)
 	_, err = store.Queues(t.Context(), b.db, nil)

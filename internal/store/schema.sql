@@ -199,6 +199,7 @@ CREATE TABLE tenure.external_job (
     lock_expires_at timestamp with time zone,
     due_at timestamp with time zone,
     acquired_at timestamp with time zone,
+    ready_at timestamp with time zone DEFAULT clock_timestamp(),
     CONSTRAINT external_job_bounds CHECK ((((turn >= 0) AND (turn <= 2100000000)) AND ((attempt >= 0) AND (attempt <= 32000)) AND ((losses >= 0) AND (losses <= 32000)) AND (octet_length(tenant_id) <= 256) AND (octet_length(queue) <= 256) AND (octet_length(kind) <= 256) AND (octet_length(exclusive_key) <= 1024) AND (octet_length(unique_key) <= 1024) AND (octet_length(correlation_id) <= 1024))) NOT VALID,
     CONSTRAINT external_job_pkey PRIMARY KEY (id),
     CONSTRAINT external_job_time CHECK (((due_at >= '1969-12-31 00:00:00+00'::timestamp with time zone) AND (due_at <= '10000-01-02 00:00:00+00'::timestamp with time zone))) NOT VALID

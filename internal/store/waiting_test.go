@@ -101,6 +101,25 @@ func TestCountDead(t *testing.T) {
 	require.GreaterOrEqual(t, count(), int64(20_003), "what was added may come into the statistics once more")
 }
 
+// A timer that has fired has a low id, and may have waited for a moment only.
+func TestTheOldestMayStandBehindThoseThatWereTimers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 100 {
+		b.enqueue(t, store.NewJob{})
+	}
+	old := b.enqueue(t, store.NewJob{Kind: "old"})
+	_, err := b.owner.Exec(t.Context(), "UPDATE tenure.job SET ready_at = clock_timestamp() - interval '1 h' WHERE id = $1", int64(old))
+	require.NoError(t, err)
+	o, err := store.OldestWaiting(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, "old", o.Kind)
+	require.InDelta(t, time.Hour, o.Waited, float64(time.Minute))
+	l, err := store.ReadLoad(t.Context(), b.db)
+	require.NoError(t, err)
+	require.InDelta(t, time.Hour, l.Oldest, float64(time.Minute))
+}
+
 // A page says since when its jobs could start, and so does a claim that a peer takes over, by the clock of
 // this process, however wrong it is: nothing else is known of it.
 func TestPagesSaySinceWhenJobsAreReady(t *testing.T) {

@@ -8,8 +8,8 @@ WITH flying AS MATERIALIZED ( -- a claim stands until its last job has ended
     SELECT run.id FROM tenure.claim c CROSS JOIN LATERAL unnest(c.job_ids) AS run (id)
     CROSS JOIN LATERAL (SELECT FROM tenure.job j WHERE j.id = run.id AND j.turn = c.turn OFFSET 0) there),
 outside AS MATERIALIZED (
-    SELECT count(*) AS waiting, min(e.created_at) FILTER (WHERE isfinite(e.created_at)) AS oldest
-    FROM (SELECT created_at FROM tenure.external_job WHERE lock_expires_at IS NULL AND due_at IS NULL LIMIT $1) e),
+    SELECT count(*) AS waiting, min(e.ready_at) FILTER (WHERE isfinite(e.ready_at)) AS oldest
+    FROM (SELECT coalesce(ready_at, created_at) AS ready_at FROM tenure.external_job WHERE lock_expires_at IS NULL AND due_at IS NULL LIMIT $1) e),
 counted AS MATERIALIZED (
     SELECT sum(n_tup_ins) FILTER (WHERE relname = 'job') AS added, sum(n_tup_del) FILTER (WHERE relname = 'job') AS ended,
            sum(n_tup_ins) FILTER (WHERE relname LIKE 'completed\_job%') AS finished, sum(n_tup_ins) FILTER (WHERE relname = 'dead_letter_job') AS died,
@@ -22,7 +22,7 @@ SELECT l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AS held, coales
        coalesce(extract(epoch FROM clock_timestamp() - least(o.oldest, (
            SELECT min(j.ready_at) FILTER (WHERE isfinite(j.ready_at))
            FROM (SELECT coalesce(j.ready_at, j.created_at) AS ready_at FROM tenure.job j -- one with a low id may have been a timer until now
-                 WHERE j.id NOT IN (SELECT unnest(job_ids) AS id FROM tenure.claim) ORDER BY j.id LIMIT 100) j))), 0)::double precision AS oldest,
+                 WHERE j.id NOT IN (SELECT unnest(job_ids) AS id FROM tenure.claim) ORDER BY j.id LIMIT 1000) j))), 0)::double precision AS oldest,
        (SELECT count(*) FROM (SELECT FROM tenure.dead_letter_job LIMIT $1) d) AS dead,
        (SELECT count(*) FROM (SELECT FROM tenure.timer_job t WHERE t.due_at <> tenure.never() LIMIT $1) t) AS timers,
        (SELECT count(*) FROM (SELECT FROM tenure.timer_job t WHERE t.due_at = tenure.never() LIMIT $1) t) AS awaiting,

@@ -8,7 +8,7 @@ WITH RECURSIVE queue AS (
     SELECT (SELECT j.queue FROM tenure.job j WHERE j.queue > q.queue ORDER BY j.queue LIMIT 1)
     FROM queue q WHERE q.queue IS NOT NULL),
 external AS MATERIALIZED (
-    SELECT queue, created_at, tenant_id FROM tenure.external_job WHERE lock_expires_at IS NULL AND due_at IS NULL LIMIT $1),
+    SELECT queue, coalesce(ready_at, created_at) AS ready_at, tenant_id FROM tenure.external_job WHERE lock_expires_at IS NULL AND due_at IS NULL LIMIT $1),
 named AS (SELECT queue FROM queue UNION SELECT queue FROM external),
 flying AS MATERIALIZED (
     SELECT DISTINCT j.id, j.queue, j.tenant_id FROM tenure.claim c CROSS JOIN LATERAL unnest(c.job_ids) AS run (id)
@@ -23,6 +23,6 @@ CROSS JOIN LATERAL (
            WHERE j.queue = q.queue AND ($2::text[] IS NULL OR j.tenant_id = ANY ($2)) AND j.id NOT IN (SELECT f.id FROM flying f)
            LIMIT $1)
           UNION ALL
-          SELECT e.created_at, e.tenant_id FROM external e WHERE e.queue = q.queue AND ($2 IS NULL OR e.tenant_id = ANY ($2))) s) w
+          SELECT e.ready_at, e.tenant_id FROM external e WHERE e.queue = q.queue AND ($2 IS NULL OR e.tenant_id = ANY ($2))) s) w
 WHERE q.queue IS NOT NULL
 ORDER BY q.queue;

@@ -9,12 +9,12 @@ seen AS MATERIALIZED (
      WHERE NOT $3::boolean
      LIMIT $2::bigint + (SELECT count(*) FROM flying))
     UNION ALL
-    (SELECT e.id, e.kind, e.tenant_id, e.created_at
+    (SELECT e.id, e.kind, e.tenant_id, coalesce(e.ready_at, e.created_at)
      FROM tenure.external_job e TABLESAMPLE SYSTEM ($1)
      WHERE $3 AND $1 < 100 AND e.lock_expires_at IS NULL AND e.due_at IS NULL
      LIMIT $2)
     UNION ALL -- by their index: most of a large table may be put off, or locked
-    (SELECT e.id, e.kind, e.tenant_id, e.created_at
+    (SELECT e.id, e.kind, e.tenant_id, coalesce(e.ready_at, e.created_at)
      FROM tenure.external_job e
      WHERE $3 AND $1 = 100 AND e.lock_expires_at IS NULL AND e.due_at IS NULL
      LIMIT $2))

@@ -600,7 +600,7 @@ func TestTheOverviewSaysWhatTheDoctorSays(t *testing.T) {
 	require.NoError(t, b.op.Kinds().Freeze(t.Context(), "mail.send"))
 	require.NoError(t, b.op.Queues().Freeze(t.Context(), "mail"))
 	exec("SELECT tenure.enqueue_external('acme', 'print', '{}')")
-	exec("UPDATE tenure.external_job SET created_at = now() - interval '1 h'")
+	exec("UPDATE tenure.external_job SET ready_at = now() - interval '1 h'")
 
 	found, err := b.op.Examine(t.Context(), time.Minute)
 	require.NoError(t, err)

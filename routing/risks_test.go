@@ -50,7 +50,7 @@ func TestStart_warns(t *testing.T) {
 			"tenants.table cannot be asked, so that its tenants are unknown; correct its statements, or make what they name":       {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`},
 			"fsync is off on this server: a crash of its machine loses jobs or the whole database; turn it on":                     {},
 			"full_page_writes is off on this server: a crash of its machine can damage the database; turn it on":                   {},
-			"tenants have no schema in this pool, so that their jobs wait; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}, "statements": []any{"CREATE SCHEMA lost"}},
+			"tenants have no schema in this pool, so that their jobs wait; create it, or correct tenants.static":                   {"count": int64(1), "schemas": []any{"lost"}, "statements": []any{"CREATE SCHEMA lost AUTHORIZATION stranger"}},
 			"tenants' roles do not exist, or this pool's user is no member of them, so that their jobs wait; create or grant them": {"count": int64(1), "roles": []any{"stranger"}, "statements": []any{"CREATE ROLE stranger; GRANT stranger TO postgres"}},
 		}},
 		"without a role": {durable: true, maxConns: 5, schema: "t", query: "SELECT nspname FROM pg_namespace WHERE nspname = $1", warnings: map[string]map[string]any{
@@ -154,7 +154,7 @@ func TestApply_warns(t *testing.T) {
 	told(map[string]map[string]any{noTable: {"error": `ERROR: relation "lost" does not exist (SQLSTATE 42P01)`}})
 	c.Tenants.Table = &routing.TableConfig{Pool: "main", Query: "SELECT 'main' WHERE $1 = ''", Cache: time.Hour}
 	c.Tenants.Role = "pattern" // which holds for those without a role of their own
-	told(map[string]map[string]any{noSchema: {"count": int64(2), "schemas": []any{"lost", "nowhere"}, "statements": []any{"CREATE SCHEMA lost", "CREATE SCHEMA nowhere"}}, noRole: lacks("pattern")})
+	told(map[string]map[string]any{noSchema: {"count": int64(2), "schemas": []any{"lost", "nowhere"}, "statements": []any{"CREATE SCHEMA lost AUTHORIZATION pattern", "CREATE SCHEMA nowhere AUTHORIZATION pattern"}}, noRole: lacks("pattern")})
 	place("initech", "u", "stranger")
 	told(map[string]map[string]any{noRole: lacks("stranger")})
 }

@@ -323,13 +323,14 @@ func closeSoon(ctx context.Context, conn interface{ Close(context.Context) error
 
 // addDown says why a pool cannot be reached.
 func (p *pool) addDown(err error) {
-	const why = "none of its jobs runs, and enqueuing there fails"
+	const why = "nodes that find it so run none of its jobs, and enqueuing there fails"
 	var known *store.PoolError
 	switch {
 	case errors.As(err, &known):
 		p.add(Error, "connections", known.What, why, known.Fix)
 	case store.NoConnectionLeft(err):
-		p.add(Error, "connections", "its server has no connection left", why, "SELECT application_name, count(*) FROM pg_stat_activity GROUP BY 1 ORDER BY 2 DESC, as a superuser, says who has them")
+		p.add(Error, "connections", "its server has no connection left for this user", why,
+			"SELECT usename, application_name, count(*) FROM pg_stat_activity GROUP BY 1, 2 ORDER BY 3 DESC, as a superuser, says who has them; a user may have its own limit: ALTER ROLE … CONNECTION LIMIT -1")
 		p.addSaid(err)
 	default:
 		p.add(Error, "connections", "its database cannot be reached", why, fmt.Sprintf("start the server, or correct pools.%s.dsn; try: psql with that dsn, on this machine", p.name))

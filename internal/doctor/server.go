@@ -81,7 +81,7 @@ func (p *pool) checkLedger(ctx context.Context, db store.DB) error {
 		if strings.Contains(wrong.Fix, "GRANT ") {
 			check = "privileges"
 		}
-		p.add(Error, check, wrong.What, "nodes do not use the pool, so none of its jobs runs", wrong.Fix)
+		p.add(Error, check, wrong.What, "nodes with this configuration do not use the pool, and run none of its jobs", wrong.Fix)
 		p.lacking = true
 		return nil
 	}
@@ -111,7 +111,7 @@ func (p *pool) checkTenants(ctx context.Context, db store.DB) error {
 	const waits = "jobs of these tenants that touch their data wait"
 	if n := len(r.NoSchema); n > 0 {
 		p.add(Error, "tenants", fmt.Sprintf("%s no schema: %s", plural.Count(n, "tenant has", "tenants have"), some(r.NoSchema)), waits,
-			fmt.Sprintf("CREATE SCHEMA %q; or correct tenants.static, or the table", r.NoSchema[0]))
+			r.MakeSchemas[0]+"; or correct tenants.static, or the table")
 	}
 	if n := len(r.RefusedRoles); n > 0 {
 		p.add(Error, "tenants", fmt.Sprintf("%s: %s", plural.Count(n, "role cannot be a tenant's, as it would keep nobody apart", "roles cannot be tenants', as they would keep nobody apart"), some(r.RefusedRoles)), "jobs of these tenants wait",
@@ -165,7 +165,7 @@ func (p *pool) checkShared(ctx context.Context, db store.DB) error {
 	}
 	if n := len(s.Unreached); n > 0 {
 		_, schema, _ := strings.Cut(s.Unreached[0], " in ")
-		p.add(Warning, "tenants", fmt.Sprintf("tenants' transactions do not find the types, operators and functions of extensions: %s", some(s.Unreached)),
+		p.add(Warning, "tenants", fmt.Sprintf("tenants' transactions do not find the types and operators of extensions: %s", some(s.Unreached)),
 			"a comparison of citext, say, is one of text there, and finds less, without an error", fmt.Sprintf("tenants.schemas: [%s]; or, if no job needs them, leave it so", schema))
 	}
 	return err

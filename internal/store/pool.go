@@ -89,7 +89,7 @@ func LookForRisks(ctx context.Context, db DB, schemas, roles []string) (r Risks,
 type Shared struct {
 	Missing   []string
 	Open      []string // everybody may make something there, which all tenants' statements may find
-	Unreached []string // extensions elsewhere, whose types, operators and functions no tenant's statement finds
+	Unreached []string // extensions elsewhere, whose types and operators no tenant's statement finds
 }
 
 // LookAtShared asks a pool about the schemas that its tenants have in common.

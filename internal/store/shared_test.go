@@ -17,7 +17,7 @@ func TestLookAtShared(t *testing.T) {
 	if !has {
 		t.Skip("this server comes without the extension citext")
 	}
-	execute(t, owner, "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE EXTENSION citext SCHEMA public; CREATE SCHEMA common; GRANT CREATE ON SCHEMA common TO PUBLIC")
+	execute(t, owner, "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE EXTENSION citext SCHEMA public; CREATE EXTENSION pg_stat_statements SCHEMA public; CREATE SCHEMA common; GRANT CREATE ON SCHEMA common TO PUBLIC")
 	s, err := store.LookAtShared(t.Context(), owner, []string{"common", "gone"})
 	require.NoError(t, err)
 	require.Equal(t, store.Shared{Missing: []string{"gone"}, Open: []string{"common"}, Unreached: []string{"citext in public"}}, s)

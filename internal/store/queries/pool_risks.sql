@@ -11,7 +11,7 @@ SELECT current_setting('server_version_num')::integer AS version,
        (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user) AS mighty,
        ARRAY(SELECT DISTINCT schema FROM wanted
              WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = schema)) AS no_schema,
-       ARRAY(SELECT DISTINCT format('CREATE SCHEMA %I', schema) FROM wanted
+       ARRAY(SELECT DISTINCT format('CREATE SCHEMA %I', schema) || CASE WHEN role <> '' THEN format(' AUTHORIZATION %I', role) ELSE '' END FROM wanted
              WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = schema)) AS make_schemas,
        ARRAY(SELECT DISTINCT role FROM wanted
              WHERE role <> '' AND NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role AND pg_has_role(oid, taking))) AS no_role,

@@ -52,7 +52,7 @@ func (hs *homes) lookUp(ctx context.Context, l *schedule.Lane) (*tenancy.Tenant,
 		return nil, err
 	}
 	if pool != hs.pool {
-		return nil, fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: move them there with `tenure tenants move`, or correct its route", l.Tenant, pool.Name, hs.pool.Name)
+		return nil, fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: tenure tenants move %[1]s --to %[2]s brings them there; or correct its route", l.Tenant, pool.Name, hs.pool.Name)
 	}
 	l.SetHome(&tenant)
 	return &tenant, nil

@@ -97,7 +97,10 @@ func (e *Explanation) adviseWorkers(b *store.Busy) {
 // explainRoute is about a job of whose tenant no rule knows that it lives where the job is; unrouted: why.
 func (e *Explanation) explainRoute(unrouted error) {
 	e.Reason, e.Text = WaitsForRoute, unrouted.Error()
-	e.Advice = fmt.Sprintf("correct its route; or tenure jobs cancel --tenant %q ends its jobs", e.Job.Tenant)
+	e.Advice = fmt.Sprintf("correct its route; or tenure jobs cancel %d ends the job", e.Job.ID)
+	if stray := (*strayError)(nil); errors.As(unrouted, &stray) {
+		e.Advice = fmt.Sprintf("tenure tenants move %s --to %s brings the tenant's jobs there; or correct its route; or tenure jobs cancel %d ends this one", stray.tenant, stray.home, e.Job.ID)
+	}
 	if errors.Is(unrouted, tenancy.ErrUnknownTenant) {
 		e.Advice = fmt.Sprintf("add the tenant, or correct its route; or tenure tenants reassign %q --to TENANT gives its jobs to another one; or tenure tenants clear %q ends them", e.Job.Tenant, e.Job.Tenant)
 	}

@@ -226,6 +226,16 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 	return e, nil
 }
 
+// strayError is of a tenant that has jobs in another pool than the one it lives in.
+type strayError struct {
+	tenant     tenancy.ID
+	home, pool string
+}
+
+func (e *strayError) Error() string {
+	return fmt.Sprintf("tenant %q lives in pool %q, but has jobs in pool %q", e.tenant, e.home, e.pool)
+}
+
 // unrouted is why no job of a tenant is claimed in a pool, as far as that is up to routing rules; nil: one leads there,
 // or could not be asked.
 func (o *Jobs) unrouted(ctx context.Context, id tenancy.ID, pool string) error {
@@ -234,7 +244,7 @@ func (o *Jobs) unrouted(ctx context.Context, id tenancy.ID, pool string) error {
 	case errors.Is(err, tenancy.ErrUnknownTenant), errors.As(err, &unusable):
 		return err
 	case err == nil && home.Name != pool:
-		return fmt.Errorf("tenant %q lives in pool %q, but has jobs in pool %q: move them there with `tenure tenants move`, or correct its route", id, home.Name, pool)
+		return &strayError{tenant: id, home: home.Name, pool: pool}
 	}
 	return nil
 }

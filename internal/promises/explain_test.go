@@ -286,3 +286,26 @@ func TestExplainLimits(t *testing.T) {
 		require.ErrorContains(t, op.Limits().Set(t.Context(), bad.limit), bad.says)
 	}
 }
+
+// Of a job in a pool that its tenant does not live in, why says how to bring it home: to end the tenant's jobs would end those at
+// home, too.
+func TestExplainStray(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 2)
+	home, other := b.client(b.cfg), ""
+	op := home.Operator()
+	at, err := op.Tenants().Home(t.Context(), "t1")
+	require.NoError(t, err)
+	for pool := range b.db {
+		if pool != at {
+			other = pool
+		}
+	}
+	var id job.ID
+	require.NoError(t, b.db[other].QueryRow(t.Context(), "SELECT id FROM tenure.enqueue(tenant => 't1', kind => 'plain')").Scan(&id))
+	e, err := op.Jobs().Explain(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, operate.WaitsForRoute, e.Reason)
+	require.Equal(t, fmt.Sprintf("tenant %q lives in pool %q, but has jobs in pool %q", "t1", at, other), e.Text)
+	require.Equal(t, fmt.Sprintf("tenure tenants move t1 --to %s brings the tenant's jobs there; or correct its route; or tenure jobs cancel %d ends this one", at, id), e.Advice)
+}

@@ -99,7 +99,7 @@ func (e *Explanation) explainRoute(unrouted error) {
 	e.Reason, e.Text = WaitsForRoute, unrouted.Error()
 	e.Advice = fmt.Sprintf("correct its route; or tenure jobs cancel %d ends the job", e.Job.ID)
 	if stray := (*strayError)(nil); errors.As(unrouted, &stray) {
-		e.Advice = fmt.Sprintf("tenure tenants move %s --to %s brings the tenant's jobs there; or correct its route; or tenure jobs cancel %d ends this one", stray.tenant, stray.home, e.Job.ID)
+		e.Advice = fmt.Sprintf("%s; or tenure jobs cancel %d ends this one", stray.mend(), e.Job.ID)
 	}
 	if errors.Is(unrouted, tenancy.ErrUnknownTenant) {
 		e.Advice = fmt.Sprintf("add the tenant, or correct its route; or tenure tenants reassign %q --to TENANT gives its jobs to another one; or tenure tenants clear %q ends them", e.Job.Tenant, e.Job.Tenant)

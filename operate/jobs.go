@@ -236,6 +236,11 @@ func (e *strayError) Error() string {
 	return fmt.Sprintf("tenant %q lives in pool %q, but has jobs in pool %q", e.tenant, e.home, e.pool)
 }
 
+// mend is what to do about it.
+func (e *strayError) mend() string {
+	return fmt.Sprintf("tenure tenants move %s --to %s brings the tenant's jobs there; or correct its route", e.tenant, e.home)
+}
+
 // unrouted is why no job of a tenant is claimed in a pool, as far as that is up to routing rules; nil: one leads there,
 // or could not be asked.
 func (o *Jobs) unrouted(ctx context.Context, id tenancy.ID, pool string) error {

@@ -321,6 +321,24 @@ func (o *Tenants) Explain(ctx context.Context, id tenancy.ID) (TenantExplanation
 	}
 }
 
+// ExplainStray says of a tenant that has jobs in a pool which it does not live in how many those are, and how to bring them home.
+// ErrUnknownTenant: no routing rule knows it. ErrUnknownPool: there is none of this name.
+func (o *Tenants) ExplainStray(ctx context.Context, id tenancy.ID, pool string) (TenantExplanation, error) {
+	home, err := o.Home(ctx, id)
+	if err != nil {
+		return TenantExplanation{}, err
+	}
+	p, ok := o.proc.Router.Pool(pool)
+	if !ok {
+		return TenantExplanation{}, process.ErrUnknownPool
+	}
+	w, err := process.Inspect(ctx, p, func(ctx context.Context, _ *routing.Pool, db store.DB) (store.TenantWait, error) {
+		return store.ReadTenantWait(ctx, db, string(id))
+	})
+	stray := strayError{id, home, pool}
+	return TenantExplanation{Tenant: id, Pool: pool, Reason: WaitsForRoute, Text: stray.Error(), Advice: stray.mend(), Waiting: w.Waiting, Running: w.Running}, err
+}
+
 // reassignStep is how many jobs one transaction gives to another tenant, for which claims wait.
 const reassignStep = 500
 

@@ -308,4 +308,13 @@ func TestExplainStray(t *testing.T) {
 	require.Equal(t, operate.WaitsForRoute, e.Reason)
 	require.Equal(t, fmt.Sprintf("tenant %q lives in pool %q, but has jobs in pool %q", "t1", at, other), e.Text)
 	require.Equal(t, fmt.Sprintf("tenure tenants move t1 --to %s brings the tenant's jobs there; or correct its route; or tenure jobs cancel %d ends this one", at, id), e.Advice)
+
+	_, err = home.Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
+	require.NoError(t, err)
+	_, err = home.Enqueue(tenancy.For(t.Context(), "t1"), plain{2})
+	require.NoError(t, err)
+	stray, err := op.Tenants().ExplainStray(t.Context(), "t1", other)
+	require.NoError(t, err)
+	require.Equal(t, operate.TenantExplanation{Tenant: "t1", Pool: other, Reason: operate.WaitsForRoute, Text: e.Text, Advice: stray.Advice, Waiting: 1}, stray)
+	require.Contains(t, stray.Advice, "tenure tenants move t1 --to "+at)
 }

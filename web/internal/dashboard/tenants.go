@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -75,7 +76,13 @@ func explainTenants(v *visit, all []operate.TenantStatus) []tenantRow {
 	for i, s := range all {
 		rows[i].TenantStatus = s
 		questions = append(questions, func() {
-			why, err := v.op.Tenants().Explain(v.ctx, s.Tenant)
+			explain := v.op.Tenants().Explain
+			if s.State == "stray" {
+				explain = func(ctx context.Context, id tenancy.ID) (operate.TenantExplanation, error) {
+					return v.op.Tenants().ExplainStray(ctx, id, s.Pool)
+				}
+			}
+			why, err := explain(v.ctx, s.Tenant)
 			rows[i].Why, rows[i].Known = withoutAddress(why), err == nil && v.grant.SeesPool(why.Pool)
 			rows[i].Pool = cmp.Or(s.Pool, why.Pool)
 		})

@@ -142,9 +142,12 @@ func (o *Operator) ExamineWork(ctx context.Context, pool string) (found PoolFind
 	return found, routing.NamePool(pool, err)
 }
 
-func (o *Operator) resolve(ctx context.Context, id tenancy.ID) error {
-	_, _, err := o.proc.Router.Resolve(ctx, id)
-	return err
+func (o *Operator) resolve(ctx context.Context, id tenancy.ID) (string, error) {
+	_, pool, err := o.proc.Router.Resolve(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	return pool.Name, nil
 }
 
 // MergeFindings is what is wrong with the work of several pools, the worst first.

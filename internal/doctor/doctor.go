@@ -76,8 +76,8 @@ type Options struct {
 	Resolve Resolve
 }
 
-// Resolve is why a tenant's jobs find no way, tenancy.ErrUnknownTenant and *routing.RouteError among others; nil: they do.
-type Resolve func(ctx context.Context, id tenancy.ID) error
+// Resolve is the pool that a tenant lives in. An error: why its jobs find no way, tenancy.ErrUnknownTenant and *routing.RouteError among others.
+type Resolve func(ctx context.Context, id tenancy.ID) (pool string, err error)
 
 // Examine looks for what is wrong. It takes no longer than Within and a moment; what could not be
 // asked is a finding, too.
@@ -152,7 +152,7 @@ func Merge(works []Work) []Finding {
 			pools, found = append(pools, w.pool), append(found, w.pool.findings...)
 		}
 	}
-	return worstFirst(append(together(found), compareFrozen(pools)...))
+	return worstFirst(slices.Concat(together(found), compareFrozen(pools), findStrays(pools)))
 }
 
 // together makes one finding of those that say the same of several pools, such as of all on one server.

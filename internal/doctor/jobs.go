@@ -375,14 +375,19 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	})
 	found = found[:min(len(found), mostAsked)]
 	named := p.listNamed()
-	why, err := p.askRoutes(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(found, named)))))
+	home, why, err := p.askRoutes(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(found, named)))))
 	if err != nil {
 		p.addTable(Error, "tenants.table cannot be asked", "jobs of tenants that it alone knows do not run, and cannot be enqueued", err)
 		return nil
 	}
 	for _, at := range p.placed {
-		if _, here := slices.BinarySearch(found, string(at.ID)); here && at.Err == nil && at.Pool != p.name {
-			p.led[string(at.ID)] = at.Pool
+		if at.Err == nil && home[string(at.ID)] == "" {
+			home[string(at.ID)] = at.Pool
+		}
+	}
+	for _, id := range found {
+		if at := home[id]; at != "" && at != p.name {
+			p.led[id] = at
 		}
 	}
 	var unknown []string
@@ -441,10 +446,10 @@ func (p *pool) addTable(severity Severity, what, why string, err error) {
 	p.addSaid(err)
 }
 
-// askRoutes says why tenants, which are not static ones, find no way. An error means that the table cannot be asked: also of
+// askRoutes says where tenants live, which are not static ones, as far as the process knows, and why they find no way. An error means that the table cannot be asked: also of
 // its own pool, for nobody in particular.
-func (p *pool) askRoutes(ctx context.Context, tenants []string) (why map[string]error, err error) {
-	why = map[string]error{}
+func (p *pool) askRoutes(ctx context.Context, tenants []string) (home map[string]string, why map[string]error, err error) {
+	home, why = map[string]string{}, map[string]error{}
 	within := tableWithin
 	if until, ok := ctx.Deadline(); ok {
 		within = time.Until(until) / 2 // what comes after is to be looked at, too
@@ -459,15 +464,15 @@ func (p *pool) askRoutes(ctx context.Context, tenants []string) (why map[string]
 		}
 	case len(tenants) > 0 || table.Pool == p.name:
 		if err := p.askTable(ctx, tenants, why); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	for _, id := range tenants {
 		if p.resolve != nil && why[id] == nil { // which knows of moves, too
-			why[id] = p.resolve(ctx, tenancy.ID(id))
+			home[id], why[id] = p.resolve(ctx, tenancy.ID(id))
 		}
 	}
-	return why, nil
+	return home, why, nil
 }
 
 // mostAsked bounds how many tenants the lookup table is asked for at a time.

@@ -203,6 +203,9 @@ type pool struct {
 	frozen   []store.Frozen             // nil: not known
 	rows     map[string]store.TenantRow // of tenants; nil: not known
 	led      map[string]string          // tenants with jobs here whom a rule leads to another pool, and to which
+
+	unhandled []string // kinds with jobs here that no live node has a handler for
+	wayless   []string // tenants with jobs here that no rule leads here
 }
 
 func (p *pool) add(s Severity, check, what, why, mend string) {
@@ -233,6 +236,7 @@ var checks = []struct {
 	{"lock", true, true, (*pool).checkLock},
 	{"jobs", true, true, (*pool).checkJobs},
 	{"routes", true, true, (*pool).checkRoutes},
+	{"jobs", true, true, (*pool).checkOldest},
 	{"tenants", true, false, (*pool).checkTenants},
 	{"privileges", true, false, (*pool).checkHolders},
 	{"tenants", true, false, (*pool).checkShared},

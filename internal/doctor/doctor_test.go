@@ -388,6 +388,12 @@ func TestOldestJob(t *testing.T) {
 	require.Equal(t, []any{doctor.Note, doctor.About{Queue: "mail", Kind: "known", State: "waiting"}}, []any{f.Severity, f.About})
 	b.exec("UPDATE tenure.job SET ready_at = now() - interval '1 h'")
 	require.Equal(t, doctor.Warning, b.finding("the oldest job").Severity)
+
+	b.exec("SELECT tenure.enqueue('nobody', 'known', '{}')") // which cannot start, and is a finding of its own
+	b.exec("UPDATE tenure.job SET ready_at = now() - interval '9 h' WHERE tenant_id = 'nobody'")
+	b.finding("of kind known in queue mail, could have started 1h0m")
+	b.exec("DELETE FROM tenure.job WHERE tenant_id = 'acme'")
+	b.lacks("the oldest job")
 }
 
 // Jobs that wait for workers outside the cluster wait in vain if none takes any of their topic.

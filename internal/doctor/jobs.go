@@ -138,6 +138,7 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 		return err
 	}
 	if len(p.live()) > 0 { // else that is the finding
+		p.unhandled = slices.Collect(maps.Keys(kinds))
 		told, others := mostFirst(kinds)
 		for _, kind := range told {
 			p.add(Error, "jobs", fmt.Sprintf("%s of kind %s %s, and no live node has a handler for it", plural.Count(kinds[kind], "job", "jobs"), kind, plural.Which(kinds[kind], "waits", "wait")), "they wait for ever",
@@ -239,6 +240,24 @@ func (p *pool) checkAside(ctx context.Context, db store.DB) error {
 	return err
 }
 
+// checkOldest looks for what waits for long, beside the jobs of kinds and tenants that are findings of their own: those could not start.
+func (p *pool) checkOldest(ctx context.Context, db store.DB) error {
+	oldest, err := store.OldestWaiting(ctx, db, p.unhandled, p.wayless)
+	if err != nil {
+		return err
+	}
+	if oldest.Waited > overdue {
+		severity := Note
+		if oldest.Waited > late {
+			severity = Warning
+		}
+		p.add(severity, "jobs", fmt.Sprintf("the oldest job that waits, of kind %s in queue %s, could have started %v ago", oldest.Kind, oldest.Queue, oldest.Waited.Round(time.Second)),
+			"there is more to do than is done, or something keeps it from starting", fmt.Sprintf("tenure jobs list --state waiting --queue %s --kind %s, and tenure jobs why ID", oldest.Queue, oldest.Kind))
+		p.about(About{Queue: oldest.Queue, Kind: oldest.Kind, State: "waiting"})
+	}
+	return nil
+}
+
 // mostFirst are kinds, those with most jobs first: told are those of which each is a finding, as SQL can make up any number.
 func mostFirst(jobs map[string]int) (told, others []string) {
 	kinds := slices.SortedFunc(maps.Keys(jobs), func(a, b string) int { return cmp.Or(cmp.Compare(jobs[b], jobs[a]), cmp.Compare(a, b)) })
@@ -279,19 +298,6 @@ func (p *pool) checkStanding(ctx context.Context, db store.DB) error {
 		p.add(Warning, "jobs", fmt.Sprintf("%s as many jobs waiting as may: %s", plural.Count(len(full), "tenant has", "tenants have"), some(full)),
 			"more of their jobs are refused, and are lost unless who adds them tries again", fmt.Sprintf("tenure tenants why %s says what they wait for; or have more wait: tenure tenants limit %s --max-waiting N", full[0], full[0]))
 		p.about(About{Tenant: full[0], State: "waiting"})
-	}
-	oldest, err := store.OldestWaiting(ctx, db)
-	if err != nil {
-		return err
-	}
-	if oldest.Waited > overdue {
-		severity := Note
-		if oldest.Waited > late {
-			severity = Warning
-		}
-		p.add(severity, "jobs", fmt.Sprintf("the oldest job that waits, of kind %s in queue %s, could have started %v ago", oldest.Kind, oldest.Queue, oldest.Waited.Round(time.Second)),
-			"there is more to do than is done, or something keeps it from starting", fmt.Sprintf("tenure jobs list --state waiting --queue %s --kind %s, and tenure jobs why ID", oldest.Queue, oldest.Kind))
-		p.about(About{Queue: oldest.Queue, Kind: oldest.Kind, State: "waiting"})
 	}
 	topics, err := store.UntakenTopics(ctx, db)
 	topics = slices.DeleteFunc(topics, func(t store.Topic) bool { return t.Oldest <= overdue })
@@ -370,6 +376,7 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 		t, static := p.cfg.Tenants.Static[tenancy.ID(id)]
 		if static && t.Pool != p.name {
 			p.led[id] = t.Pool
+			p.wayless = append(p.wayless, id)
 		}
 		return static
 	})
@@ -388,6 +395,9 @@ func (p *pool) checkRoutes(ctx context.Context, db store.DB) error {
 	for _, id := range found {
 		if at := home[id]; at != "" && at != p.name {
 			p.led[id] = at
+		}
+		if why[id] != nil || p.led[id] != "" {
+			p.wayless = append(p.wayless, id)
 		}
 	}
 	var unknown []string

@@ -79,10 +79,10 @@ type Oldest struct {
 	Waited      time.Duration // since it could have started
 }
 
-// OldestWaiting is the job that was added first of those that no node has; none: zero.
-func OldestWaiting(ctx context.Context, db DB) (o Oldest, err error) {
+// OldestWaiting is the job that has waited longest of those that no node has, but for those of some kinds and tenants; none: zero.
+func OldestWaiting(ctx context.Context, db DB, exceptKinds, exceptTenants []string) (o Oldest, err error) {
 	var seconds float64
-	err = db.QueryRow(ctx, sqlWaitingOldest).Scan(&o.Queue, &o.Kind, &seconds)
+	err = db.QueryRow(ctx, sqlWaitingOldest, append([]string{}, exceptKinds...), append([]string{}, exceptTenants...)).Scan(&o.Queue, &o.Kind, &seconds)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Oldest{}, nil
 	}

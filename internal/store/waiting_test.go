@@ -111,7 +111,7 @@ func TestTheOldestMayStandBehindThoseThatWereTimers(t *testing.T) {
 	old := b.enqueue(t, store.NewJob{Kind: "old"})
 	_, err := b.owner.Exec(t.Context(), "UPDATE tenure.job SET ready_at = clock_timestamp() - interval '1 h' WHERE id = $1", int64(old))
 	require.NoError(t, err)
-	o, err := store.OldestWaiting(t.Context(), b.db)
+	o, err := store.OldestWaiting(t.Context(), b.db, nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, "old", o.Kind)
 	require.InDelta(t, time.Hour, o.Waited, float64(time.Minute))

@@ -245,7 +245,7 @@ func (e *enqueue) addMeta() error {
 }
 
 // Meta stores values beside the arguments that are not the handler's business,
-// such as who asked. Handlers find them in Job.Meta as JSON. Keys that begin with tenure: are taken.
+// such as who asked. Handlers find them in Job.Meta as JSON. Keys that begin with "tenure:" or "tenure." are taken.
 func Meta(values map[string]any) Option {
 	return func(e *enqueue) error {
 		b, err := job.EncodeMeta(values)

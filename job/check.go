@@ -36,8 +36,8 @@ func ValidateText(what, s string) error {
 // Tenure's own, or says what cannot be stored.
 func EncodeMeta(values map[string]any) ([]byte, error) {
 	for key := range values {
-		if strings.HasPrefix(key, jobmeta.Prefix) {
-			return nil, fmt.Errorf("meta: key %q: those that begin with %s are Tenure's own", key, jobmeta.Prefix)
+		if strings.HasPrefix(key, jobmeta.Prefix) || strings.HasPrefix(key, jobmeta.AwaitedPrefix) {
+			return nil, fmt.Errorf("meta: key %q: those that begin with %s or %s are Tenure's own", key, jobmeta.Prefix, jobmeta.AwaitedPrefix)
 		}
 	}
 	b, err := json.Marshal(values)

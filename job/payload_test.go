@@ -240,3 +240,15 @@ func requireNoNUL(t *testing.T, v any) {
 		}
 	}
 }
+
+// What Tenure tells handlers beside a job's arguments nobody else can say.
+func TestMetaOfTenuresOwnIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"tenure:tags", "tenure.awaited"} {
+		_, err := job.EncodeMeta(map[string]any{key: map[string]any{"done": 7}})
+		require.ErrorContains(t, err, key)
+	}
+	meta, err := job.EncodeMeta(map[string]any{"tenure": 1, "a.tenure.b": 2})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"tenure": 1, "a.tenure.b": 2}`, string(meta))
+}

@@ -195,7 +195,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 			} else if failed != 0 {
 				became := "became a dead letter"
 				if outcome == "cancelled" {
-					became = "was cancelled, or ended with a business error"
+					became = "was cancelled, deleted as a dead letter, or ended with a business error"
 				}
 				f.why = fmt.Sprintf("it awaited job %d, which %s", failed, became)
 			}

@@ -274,8 +274,9 @@ var jobCommands = []spec{
 		name: "jobs delete", short: "Delete dead letters, with their failed runs",
 		long: "Deletes the dead letters that the flags choose, those that die meanwhile not included. See\n" +
 			"them first: tenure jobs dead. Nothing of them is kept; tenure jobs cancel ID ends a single\n" +
-			"one and keeps it for execution.retention, as cancelled. Whatever interrupts the command, run\n" +
-			"it again; or let nodes do it, with --background.",
+			"one and keeps it for execution.retention, as cancelled. A job that awaits one of them, such as the\n" +
+			"completion job of its batch, is cancelled, too, unless it is to run whatever becomes of them.\n" +
+			"Whatever interrupts the command, run it again; or let nodes do it, with --background.",
 		example: "  tenure jobs delete --kind mail.send --older 720h",
 		flags: append(deadFlags(deadPool), flagOf("all", false, "all dead letters"), rateFlag,
 			backgroundFlag),

@@ -11,6 +11,9 @@ import (
 // Prefix begins the keys of a job's meta, and the first element of encrypted arguments, that are not the user's.
 const Prefix = "tenure:"
 
+// AwaitedPrefix begins the key under which the ledger tells a job how those ended that it has awaited.
+const AwaitedPrefix = "tenure."
+
 const (
 	tagsKey         = Prefix + "tags"
 	traceKey        = Prefix + "traceparent"

@@ -190,6 +190,7 @@ func TestReturnsWhatMayNotStart(t *testing.T) {
 		for range 5 {
 			require.Equal(t, "return", b.owner.next(t).how)
 		}
+		require.Zero(t, b.workers.Reserve(b.owner, 5), "nothing is claimed only to be given back")
 		b.owner.mayStart.Store(true)
 		b.submit("unheard.of", 5)
 		for range 5 {

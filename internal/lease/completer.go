@@ -309,16 +309,9 @@ const (
 	lastWrite    = 3 * retryEvery
 )
 
-// failingAfter is the try to write a batch, about half a second after the first, with which failing to is no hiccup any more.
+// failingAfter is the try to write a batch, about half a second after the first, with which failing to is no hiccup any more. Until
+// one succeeds the session starts no more jobs: they would run as often as this process is restarted, and be kept in memory.
 const failingAfter = 4
-
-// noteFailing takes in whether ends cannot be written. Until they can, this session starts no more jobs: they would run as often as
-// this process is restarted, and be kept in memory.
-func (c *completer) noteFailing(failing bool) {
-	if c.failing.Swap(failing) && !failing {
-		c.events.CapacityAvailable()
-	}
-}
 
 // writeBatch puts a batch into the ledger. It is not written when ctx ended, or when somebody
 // has locked what some of it needs, which is held: the others need not wait for that. It
@@ -326,7 +319,7 @@ func (c *completer) noteFailing(failing bool) {
 // written, nor wait for a database that hangs.
 func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, written bool) {
 	reported := false
-	defer c.noteFailing(false)
+	defer c.failing.Store(false)
 	for try := 1; ; try++ {
 		b.tries = try
 		if !reported {
@@ -350,7 +343,7 @@ func (c *completer) writeBatch(ctx context.Context, b *batch) (held store.Held, 
 				return held, false
 			}
 		}
-		c.noteFailing(try >= failingAfter || store.NoPrivilege(err)) // which no next try mends
+		c.failing.Store(try >= failingAfter || store.NoPrivilege(err)) // which no next try mends
 		c.ledger.noteUnwritten(ctx, err)
 		if isNews(try) || ctx.Err() != nil {
 			c.log.Warn("outcomes could not be written; trying again", zap.Int("runs", len(b.runs)), zap.Int("try", try), zap.Error(err))

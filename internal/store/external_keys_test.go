@@ -57,15 +57,29 @@ func TestExternalKeys(t *testing.T) {
 	later := b.external(t, store.NewJob{ExclusiveKey: "k", DueIn: time.Minute})
 	b.external(t, store.NewJob{ExclusiveKey: "k"})
 	b.fail(t, store.ExternalFailure{ExternalLock: lockOf(again[0]), Delay: time.Hour})
-	untaken, err := store.UntakenTopics(t.Context(), b.db)
-	require.NoError(t, err)
-	require.Empty(t, untaken, "who waits for one of its key that is tried again is nothing that nobody asks for")
 	execute(t, b.owner, "DELETE FROM tenure.external_job WHERE id = "+third.String())
 	execute(t, b.owner, "UPDATE tenure.external_job SET due_at = clock_timestamp() WHERE due_at IS NOT NULL")
 	again = b.acquire(t, 9)
 	require.NotContains(t, externalIDs(again), later, "its place is that of its time")
 	b.finish(t, store.ExternalEnd{ExternalLock: lockOf(again[0])})
 	require.Equal(t, []job.ID{later}, externalIDs(b.acquire(t, 9)))
+}
+
+// A topic whose jobs wait for one of their key that is tried again is none that nobody asks for.
+func TestTopicsThatWaitForAKeyAreTaken(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := b.external(t, store.NewJob{ExclusiveKey: "k"})
+	b.fail(t, store.ExternalFailure{ExternalLock: lockOf(b.acquire(t, 1)[0]), Delay: time.Hour})
+	b.external(t, store.NewJob{ExclusiveKey: "k"})
+	untaken := func() []store.Topic {
+		topics, err := store.UntakenTopics(t.Context(), b.db)
+		require.NoError(t, err)
+		return topics
+	}
+	require.Empty(t, untaken())
+	execute(t, b.owner, "DELETE FROM tenure.external_job WHERE id = "+first.String())
+	require.Len(t, untaken(), 1)
 }
 
 // While a job waits to be tried again that others may pass, the next one of its key is locked, and it is next after that.

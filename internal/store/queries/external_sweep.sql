@@ -1,6 +1,5 @@
--- Makes jobs of external workers wait whose lock has expired or whose time has come, those that were to run later behind what
--- waits already, and dead letters of those that lost their worker too often. $1 how many at most of a topic, $2 how many expired locks are too
--- many, $3 the topic, or null: of each. Those who acquire jobs of a topic do so first; for the others it is the holder's
+-- Makes jobs of external workers wait whose lock has expired, or whose time has come, these behind what waits already, and dead
+-- letters of those that lost their worker too often. $1 how many at most of a topic, $2 how many expired locks are too many, $3 the topic, or null: of each. Those who acquire jobs of a topic do so first; for the others it is the holder's
 -- maintenance. Those stay whose row somebody has locked, or whose tenant is between two pools. The
 -- number of those that were not left.
 WITH RECURSIVE elsewhere AS MATERIALIZED (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving')),
@@ -30,7 +29,7 @@ freed AS (
     UPDATE tenure.external_job j
     SET turn = j.turn + 1, losses = j.losses + (j.lock_expires_at IS NOT NULL)::integer,
         locked_by = NULL, lock_expires_at = NULL, acquired_at = NULL, due_at = NULL, ready_at = coalesce(j.due_at, j.ready_at),
-        position = CASE WHEN j.due_at IS NOT NULL AND j.attempt = 0 THEN nextval('tenure.job_position') ELSE j.position END
+        position = CASE WHEN j.due_at IS NOT NULL THEN nextval('tenure.job_position') ELSE j.position END
     FROM late WHERE j.id = late.id AND (j.lock_expires_at IS NULL OR j.losses + 1 < $2)),
 gone AS (
     DELETE FROM tenure.external_job j USING late

@@ -6,7 +6,6 @@ SELECT ARRAY(SELECT s.name FROM unnest($1::text[]) AS s (name) WHERE NOT EXISTS 
        ARRAY(SELECT format('%s in %I', e.extname, n.nspname)
              FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
              WHERE n.nspname NOT IN ('pg_catalog', 'tenure') AND n.nspname <> ALL ($1::text[])
-               AND EXISTS (SELECT FROM pg_depend d LEFT JOIN pg_type t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
-                           WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
-                             AND (d.classid = 'pg_operator'::regclass OR t.typtype IN ('b', 'd', 'e', 'r')))
+               AND EXISTS (SELECT FROM pg_depend d
+                           WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e' AND d.classid IN ('pg_operator'::regclass, 'pg_type'::regclass))
              ORDER BY 1) AS unreached;

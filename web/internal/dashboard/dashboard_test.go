@@ -716,6 +716,35 @@ func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "begins with /")
 }
 
+// A tenant that has jobs in a pool which it does not live in is told as the doctor tells it, and its row there counts those jobs.
+func TestStrays(t *testing.T) {
+	t.Parallel()
+	cfg, other := config.Default(), storetest.DSN(t, "other", 2)
+	cfg.Pools = map[string]routing.PoolConfig{"home": {DSN: storetest.DSN(t, "home", 1)}, "other": {DSN: other}}
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "home"}}
+	client, err := tenure.NewClient(cfg)
+	require.NoError(t, err)
+	require.NoError(t, client.Start(t.Context()))
+	defer func() { require.NoError(t, client.Stop(context.Background())) }()
+	h, err := dashboard.Handler(client.Operator(), dashboard.Settings{Prefix: "/ops"})
+	require.NoError(t, err)
+	b := &bed{t: t, op: client.Operator(), handler: h, grant: access.Grant{Role: access.Admin}}
+	for range 7 {
+		_, err := client.Enqueue(tenancy.For(t.Context(), "acme"), mail{"x"})
+		require.NoError(t, err)
+	}
+	db, err := pgx.Connect(t.Context(), other)
+	require.NoError(t, err)
+	defer db.Close(context.Background())
+	_, err = db.Exec(t.Context(), "SELECT tenure.enqueue(tenant => 'acme', kind => 'mail.send') FROM generate_series(1, 3)")
+	require.NoError(t, err)
+	require.Contains(t, b.page("/"), "1 tenant has jobs here, and is led to another pool, such as home: acme")
+	rows := strings.Split(b.page("/tenants"), "<tr>")
+	require.Len(t, rows, 4)
+	require.Regexp(t, `(?s)>home<.*>7</a>.*no holder`, rows[2])
+	require.Regexp(t, `(?s)>other<.*stray.*>3</a>.*tenant unknown`, rows[3])
+}
+
 // A pool whose database takes connections and says nothing keeps no page, and the others' jobs are
 // shown.
 func TestPoolThatDoesNotAnswer(t *testing.T) {

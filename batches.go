@@ -148,7 +148,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, b Batch) (_ Enqueued, err err
 }
 
 func (c *Client) insertBatch(ctx context.Context, span producing, tenant tenancy.Tenant, pool *routing.Pool, b Batch) (added, error) {
-	then, err := c.buildJob(ctx, tenant, b.Then, append(slices.Clip(b.Options), AsBatch()))
+	then, err := c.buildJob(ctx, tenant, pool, b.Then, append(slices.Clip(b.Options), AsBatch()))
 	if err != nil {
 		return added{}, sayWhich(err, b.Then, "the completion job")
 	}
@@ -159,7 +159,7 @@ func (c *Client) insertBatch(ctx context.Context, span producing, tenant tenancy
 		if e.Tenant != "" && e.Tenant != tenant.ID {
 			return added{}, &job.InputError{Err: fmt.Errorf("job %d: it is tenant %q's, and the batch is not: leave its tenant out", i, e.Tenant)}
 		}
-		if jobs[i], err = c.buildJob(ctx, tenant, e.Args, e.Options); err != nil {
+		if jobs[i], err = c.buildJob(ctx, tenant, pool, e.Args, e.Options); err != nil {
 			return added{}, sayWhich(err, e.Args, "job %d", i)
 		}
 		if l := jobs[i].Links; l != nil && l.In != 0 {

@@ -1,7 +1,6 @@
 package tenure
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -286,7 +285,7 @@ func (c *Client) addAlone(pool *routing.Pool) addFunc {
 }
 
 func (c *Client) insertJob(ctx context.Context, span producing, add addFunc, tenant tenancy.Tenant, pool *routing.Pool, args job.Args, opts []Option) (added, error) {
-	j, err := c.buildJob(ctx, tenant, args, opts)
+	j, err := c.buildJob(ctx, tenant, pool, args, opts)
 	if err != nil {
 		return added{}, err
 	}
@@ -490,7 +489,7 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry, places []int)
 			}
 			homes[id] = p
 		}
-		j, err := c.buildJob(ctx, p.tenant, e.Args, e.Options)
+		j, err := c.buildJob(ctx, p.tenant, p.pool, e.Args, e.Options)
 		if err != nil {
 			faults = append(faults, sayWhich(err, e.Args, "entry %d", i))
 			continue
@@ -520,7 +519,7 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry, places []int)
 }
 
 // buildJob checks a job, fills in its defaults, notes in which span it is enqueued and encrypts its arguments.
-func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
+func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, pool *routing.Pool, args job.Args, opts []Option) (store.NewJob, error) {
 	if ctx.Err() != nil {
 		return store.NewJob{}, context.Cause(ctx)
 	}
@@ -531,7 +530,9 @@ func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.A
 	if err != nil {
 		return store.NewJob{}, &job.InputError{Err: err}
 	}
-	j.Queue = cmp.Or(j.Queue, job.DefaultQueue)
+	if err := c.proc.FillInQueue(ctx, pool, &j); err != nil {
+		return store.NewJob{}, err
+	}
 	noteTrace(ctx, &j)
 	j.Payload, err = c.proc.Cipher.Seal(ctx, j.Tenant, j.Kind, j.Payload)
 	return j, err

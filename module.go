@@ -134,7 +134,7 @@ func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, 
 	registry.Freeze()
 	registry.SetPaused(cfg.Execution.Paused)
 	me := c.Self()
-	self := lease.Self{Node: me.Node, Member: me.Name, GossipAddr: func() string { return c.Self().Addr }, Version: s.version, Kinds: registry.Handled}
+	self := lease.Self{Node: me.Node, Member: me.Name, GossipAddr: func() string { return c.Self().Addr }, Version: s.version, Kinds: registry.Handled, Queues: registry.Queues}
 	ss := lease.NewKeepers(cfg.Acquire.Lease(), cfg.Execution.Retention, self, w, s.log.Named("session"))
 	lc.Append(fx.StartStopHook(ss.Start, ss.Stop))
 	lc.Append(fx.StartStopHook(w.Start, w.Stop))

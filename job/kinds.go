@@ -86,6 +86,18 @@ func (r *Registry) Handled() (names []string, mark uint32) {
 	return k.names, k.mark
 }
 
+// Queues are the default queues of kinds, in their order.
+func (r *Registry) Queues(kinds []string) []string {
+	queues := make([]string, len(kinds))
+	for i, kind := range kinds {
+		queues[i] = DefaultQueue
+		if s, known := r.Find(kind); known {
+			queues[i] = s.Queue
+		}
+	}
+	return queues
+}
+
 // ErrKindExists is returned when a kind is registered that is registered already.
 var ErrKindExists = errors.New("the kind is registered already")
 

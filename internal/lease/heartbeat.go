@@ -250,7 +250,7 @@ func (k *Keeper) tellKinds(ctx context.Context, s *Session) {
 		return
 	}
 	err := k.Call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return store.SetKinds(ctx, conn, s.id, kinds)
+		return store.SetKinds(ctx, conn, s.id, kinds, k.node.self.Queues(kinds))
 	})
 	if err != nil {
 		k.log.Warn("the ledger could not be told which kinds this node handles; it is told with the next heartbeat", zap.Error(err))

@@ -114,7 +114,7 @@ func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 			return err
 		}
 		k.stray = &row
-		return store.OpenSession(ctx, conn, row, k.node.cfg.Session.TTL)
+		return store.OpenSession(ctx, conn, row, k.node.self.Queues(row.Kinds), k.node.cfg.Session.TTL)
 	})
 	if err != nil {
 		s.end(err)
@@ -134,7 +134,7 @@ func (k *Keeper) leaveStray(ctx context.Context, conn *pgx.Conn) error {
 	if k.stray == nil {
 		return nil
 	}
-	err := store.OpenSession(ctx, conn, *k.stray, k.node.cfg.Session.TTL)
+	err := store.OpenSession(ctx, conn, *k.stray, nil, k.node.cfg.Session.TTL)
 	if err == nil {
 		_, err = store.LeaveSession(ctx, conn, k.stray.ID)
 	}

@@ -22,6 +22,7 @@ type Self struct {
 	GossipAddr func() string // known once gossip has started
 	Version    string
 	Kinds      func() (handled []string, mark uint32) // it has handlers for; see job.Registry.Handled
+	Queues     func(kinds []string) []string          // of these, in their order
 }
 
 // node is what the keepers of all pools share.

@@ -339,7 +339,7 @@ func TestAClientThatOnlyEnqueues(t *testing.T) {
 	t.Cleanup(func() {
 		_, _ = b.db["p1"].Exec(context.Background(), "DROP OWNED BY "+user+"; DROP ROLE "+user)
 	})
-	for _, grant := range []string{"SELECT ON tenure.pool, tenure.migration, tenure.tenant", "INSERT (tenant_id) ON tenure.job"} { // as in docs/privileges.md
+	for _, grant := range []string{"SELECT ON tenure.pool, tenure.migration, tenure.tenant, tenure.kind_queue", "INSERT (tenant_id) ON tenure.job"} { // as in docs/privileges.md
 		b.exec("p1", "GRANT "+grant+" TO "+user)
 	}
 	web := b.cfg

@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -112,6 +114,40 @@ func TestWithdrawCancels(t *testing.T) {
 		job.Handle(r, func(context.Context, *job.Job[plain]) error { return nil })
 	}), job.ErrKindExists)
 	require.ErrorIs(t, n.Withdraw(t.Context(), slow{}.Kind()), job.ErrKindUnknown, "all are registered, or none")
+}
+
+// A job waits in its kind's queue also if who enqueues it has no handler of the kind: the nodes have told the ledger, of a kind that
+// they register later, too.
+func TestTheQueueOfAKindIsKnownElsewhere(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	r := job.NewRegistry()
+	job.Handle(r, func(context.Context, *job.Job[plain]) error { return nil }, job.Queue("mail"))
+	n := b.start(b.cfg, r)
+	n.holds("p1")
+	require.NoError(t, n.Register(func(r *job.Registry) {
+		job.Handle(r, func(context.Context, *job.Job[slow]) error { return nil }, job.Queue("slowly"))
+	}))
+	b.eventually(2, "p1", "SELECT count(*) FROM tenure.kind_queue WHERE (kind, queue) IN (('plain', 'mail'), ($1, 'slowly'))", slow{}.Kind())
+	n.stop()
+
+	c, ctx := b.client(b.cfg), tenancy.For(t.Context(), "t1")
+	_, err := c.Enqueue(ctx, plain{1})
+	require.NoError(t, err)
+	_, err = c.EnqueueMany(ctx, []tenure.Entry{{Args: plain{2}}, {Args: plain{3}, Options: []tenure.Option{tenure.In(time.Hour)}}, {Args: plain{4}, Options: []tenure.Option{tenure.OnQueue("other")}}})
+	require.NoError(t, err)
+	require.NoError(t, c.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := c.EnqueueTx(ctx, tx, slow{})
+		return err
+	}))
+	_, err = c.EnqueueBatch(ctx, tenure.Batch{Then: plain{5}, Jobs: []tenure.Entry{{Args: slow{}}}})
+	require.NoError(t, err)
+	_, err = c.Enqueue(ctx, plain{6}, tenure.External())
+	require.NoError(t, err)
+	const jobs = "(SELECT queue FROM tenure.job UNION ALL SELECT queue FROM tenure.timer_job UNION ALL SELECT queue FROM tenure.external_job) j"
+	for queue, jobsThere := range map[string]int{"mail": 4, "slowly": 2, "other": 1, "default": 1} {
+		require.Equal(t, jobsThere, b.count("p1", "SELECT count(*) FROM "+jobs+" WHERE queue = $1", queue), queue)
+	}
 }
 
 // A paused node runs nothing and enqueues; it is paused and resumed by its program and by a reload.

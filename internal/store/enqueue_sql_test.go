@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -101,6 +102,26 @@ func TestEnqueueBySQL(t *testing.T) {
 	}
 	id, _ = enqueue("'acme', 'k', delay => '1 day'")
 	require.Equal(t, "k", read("timer_job", id)["kind"])
+
+	queues := func(queues ...string) { // as a node says them
+		id := uuid.New()
+		require.NoError(t, store.OpenSession(t.Context(), owner, store.Session{ID: id, Node: id.String(), Kinds: []string{"mail.send", "k"}}, queues, time.Minute))
+	}
+	queues("mailers", "default")
+	id, _ = enqueue("'acme', 'mail.send'")
+	require.Equal(t, "mailers", read("job", id)["queue"])
+	id, _ = enqueue("'acme', 'mail.send', queue => 'mail', delay => '1 day'")
+	require.Equal(t, "mail", read("timer_job", id)["queue"])
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT id FROM tenure.enqueue_linked('acme', 'mail.send', as_batch => true)").Scan(&id))
+	require.Equal(t, "mailers", read("timer_job", id)["queue"])
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT id FROM tenure.enqueue_external('acme', 'mail.send')").Scan(&id))
+	require.Equal(t, "default", read("external_job", id)["queue"], "a topic is no kind of the nodes'")
+	queues("default", "slow")
+	queues() // of a program that is about to leave
+	id, _ = enqueue("'acme', 'mail.send'")
+	require.Equal(t, "default", read("job", id)["queue"])
+	id, _ = enqueue("'acme', 'k'")
+	require.Equal(t, "slow", read("job", id)["queue"])
 }
 
 // TestEnqueueBySQLRefuses what the Go client refuses: anyone who calls it need not be careful.
@@ -119,7 +140,6 @@ func TestEnqueueBySQLRefuses(t *testing.T) {
 		"'acme', E'a\\n'":              "enqueue: kind: 1 to 128 letters",
 		"'acme', repeat('k', 129)":     "enqueue: kind: 1 to 128 letters",
 		"'acme', 'k', queue => '-'":    "enqueue: queue: 1 to 128 letters",
-		"'acme', 'k', queue => NULL":   "enqueue: queue: 1 to 128 letters",
 		"'acme', 'k', payload => NULL": "enqueue: payload: JSON is needed",
 		"'acme', 'k', to_jsonb(repeat('x', 1048576))":                      "enqueue: payload: JSON is needed, of at most 1 MiB",
 		"'acme', 'k', ('[1e9999' || repeat(',1e9999', 200) || ']')::jsonb": "enqueue: payload: JSON is needed, of at most 1 MiB",

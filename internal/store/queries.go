@@ -115,6 +115,7 @@ var (
 	sqlIncarnationBegin      = query("incarnation_begin")
 	sqlIncarnationRead       = query("incarnation_read")
 	sqlSessionKinds          = query("session_kinds")
+	sqlKindQueueList         = query("kind_queue_list")
 	sqlSessionBusy           = query("session_busy")
 	sqlSchedulePaused        = query("schedule_paused")
 	sqlDeadCommonest         = query("dead_commonest")

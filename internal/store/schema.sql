@@ -345,6 +345,13 @@ CREATE TABLE tenure.job_tag (
 );
 CREATE INDEX job_tag_job ON tenure.job_tag USING btree (tag, job_id);
 
+CREATE TABLE tenure.kind_queue (
+    kind text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    CONSTRAINT kind_queue_bounds CHECK (((octet_length(kind) <= 256) AND (octet_length(queue) <= 256))),
+    CONSTRAINT kind_queue_pkey PRIMARY KEY (kind)
+);
+
 CREATE TABLE tenure.lock_change (
     epoch bigint NOT NULL,
     change text COLLATE "C" NOT NULL,
@@ -788,7 +795,7 @@ CREATE VIEW tenure.present_incarnation AS
  SELECT first_turn
    FROM incarnation
   WHERE ((server_started = pg_postmaster_start_time()) AND (xmin = written_by) AND (file = pg_relation_filepath('incarnation'::regclass)));
-CREATE FUNCTION tenure.add_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 5339b423851056ee02282853f220ff7b, not for PUBLIC
+CREATE FUNCTION tenure.add_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- c3e50b4e56c68f32eafac3f0492f1d39, not for PUBLIC
 CREATE FUNCTION tenure.add_linked_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 2808df72c6d0171d3cce4cfc0a27f0e2, not for PUBLIC
 CREATE FUNCTION tenure.answer() RETURNS trigger; -- caf67224b0304085f85c4d08b693cc70, not for PUBLIC
 CREATE FUNCTION tenure.awaited_ends(id bigint) RETURNS jsonb; -- a71e4789dab360b3a8de329b1a163601
@@ -801,11 +808,11 @@ CREATE FUNCTION tenure.close_dblink() RETURNS void; -- 43c357949d9bbdfc5b8da8585
 CREATE FUNCTION tenure.damage(value jsonb, printed boolean DEFAULT false) RETURNS text; -- 6dc688c89e533955e51182ce5795c1f3
 CREATE FUNCTION tenure.drop_day(day date) RETURNS void; -- 2c6500dae0e73c360c6d718cc0f45e94, not for PUBLIC
 CREATE FUNCTION tenure.empty_day(day date) RETURNS void; -- 1364be7f65be25e73aa1947fcb85bbf3, not for PUBLIC
-CREATE FUNCTION tenure.enqueue(tenant text, kind text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, exclusive_key text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, unique_for interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- a98e4dc2a53267bdbd3cb886de409bc3
-CREATE FUNCTION tenure.enqueue_external(tenant text, topic text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, exclusive_key text DEFAULT NULL::text, unique_for interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- c26d2c983cf06604e263a8928a6c3385
-CREATE FUNCTION tenure.enqueue_fault(asked record) RETURNS text; -- a5d897726b6eca6433ee58f48e75726d, not for PUBLIC
+CREATE FUNCTION tenure.enqueue(tenant text, kind text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT NULL::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, exclusive_key text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, unique_for interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 89c6ffbee779d2fed359af176b96f826
+CREATE FUNCTION tenure.enqueue_external(tenant text, topic text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT NULL::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, exclusive_key text DEFAULT NULL::text, unique_for interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 3f14644716f24d784b4123be11b3a346
+CREATE FUNCTION tenure.enqueue_fault(asked record) RETURNS text; -- bf6f8b0b9e108e90c339486828c1a7d6, not for PUBLIC
 CREATE FUNCTION tenure.enqueue_key(tenant text, unique_key text, OUT id bigint, OUT duplicate boolean) RETURNS record; -- 4f037239b5c7a243aaf07aaa695a5b1c, not for PUBLIC
-CREATE FUNCTION tenure.enqueue_linked(tenant text, kind text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, exclusive_key text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, unique_for interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], after_jobs bigint[] DEFAULT '{}'::bigint[], on_failure text DEFAULT 'wait'::text, as_batch boolean DEFAULT false, in_batch bigint DEFAULT NULL::bigint, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 1b38f8054f880794d42028449dc4d3fc
+CREATE FUNCTION tenure.enqueue_linked(tenant text, kind text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT NULL::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, max_attempts integer DEFAULT NULL::integer, meta jsonb DEFAULT NULL::jsonb, correlation_id text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, pool integer DEFAULT NULL::integer, with_data boolean DEFAULT true, exclusive_key text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, unique_for interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], after_jobs bigint[] DEFAULT '{}'::bigint[], on_failure text DEFAULT 'wait'::text, as_batch boolean DEFAULT false, in_batch bigint DEFAULT NULL::bigint, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- a2648217dfa2ea54abd058835de604f4
 CREATE FUNCTION tenure.enqueue_raise(caller text, tenant text, refused text, other_pool text) RETURNS void; -- 198d0385363ebcc1caedf6c5b82f1562, not for PUBLIC
 CREATE FUNCTION tenure.enqueue_refusal(caller text, tenant text, keyed boolean, pool integer, with_data boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 3cd866a46fc0c9de27fe87801a0f629b, not for PUBLIC
 CREATE FUNCTION tenure.enter_tenant(schema_name text, role_name text, tenant_id text) RETURNS void; -- d4b61a4dc83133b44516f502ea476b1d

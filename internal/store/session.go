@@ -87,16 +87,30 @@ func (b *Busy) of(which func(BusyKind) bool) (kinds []BusyKind) {
 	return kinds
 }
 
-// OpenSession makes s live for ttl.
-func OpenSession(ctx context.Context, db DB, s Session, ttl time.Duration) error {
-	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, s.Node, s.Member, s.GossipAddr, s.Version, append([]string{}, s.Kinds...), ttl.Milliseconds(), nullable(s.PerTenant)) // an empty list, not NULL
+// OpenSession makes s live for ttl. queues: those of its kinds, in their order; of kinds that they do not come to nothing is said.
+func OpenSession(ctx context.Context, db DB, s Session, queues []string, ttl time.Duration) error {
+	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, append([]string{}, s.Kinds...), append([]string{}, queues...), s.Node, s.Member, s.GossipAddr, s.Version, ttl.Milliseconds(), nullable(s.PerTenant)) // an empty list, not NULL
 	return explain(err, "open a session")
 }
 
-// SetKinds says which kinds the node of a live session handles by now; of another one nothing is changed.
-func SetKinds(ctx context.Context, db DB, id uuid.UUID, kinds []string) error {
-	_, err := db.Exec(ctx, sqlSessionKinds, id, append([]string{}, kinds...))
+// SetKinds says which kinds the node of a live session handles by now, and their queues; of another session nothing is changed.
+func SetKinds(ctx context.Context, db DB, id uuid.UUID, kinds, queues []string) error {
+	_, err := db.Exec(ctx, sqlSessionKinds, id, append([]string{}, kinds...), append([]string{}, queues...))
 	return explain(err, "say which kinds a node handles")
+}
+
+// KindQueues are the queues that nodes give kinds, by kind.
+func KindQueues(ctx context.Context, db DB) (map[string]string, error) {
+	rows, err := db.Query(ctx, sqlKindQueueList)
+	if err != nil {
+		return nil, explain(err, "ask for the queues of kinds")
+	}
+	queues, kind, queue := map[string]string{}, "", ""
+	_, err = pgx.ForEachRow(rows, []any{&kind, &queue}, func() error {
+		queues[kind] = queue
+		return nil
+	})
+	return queues, explain(err, "ask for the queues of kinds")
 }
 
 // SetBusy says what keeps the workers of a live session's node; nil: nothing is to be told.

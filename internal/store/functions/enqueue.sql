@@ -2,6 +2,8 @@
 -- he could do himself, and asks at the door: see tenure.add_job. Which tenants the caller may enqueue
 -- for is asked behind that; app.tenant_id proves nothing, as everybody can set it.
 --
+-- queue: null is that of the kind, as the nodes that handle it say, or default.
+--
 -- exclusive_key: of the tenant's jobs with that key at most one runs at a time. timeout: how long each
 -- run may take. unique_for: for how long from now on the unique key is taken, whatever becomes of the job.
 --
@@ -13,7 +15,7 @@ CREATE OR REPLACE FUNCTION tenure.enqueue(
         tenant         text,
         kind           text,
         payload        jsonb       DEFAULT '{}',
-        queue          text        DEFAULT 'default',
+        queue          text        DEFAULT NULL,
         priority       integer     DEFAULT 0,
         run_at         timestamptz DEFAULT NULL,
         delay          interval    DEFAULT NULL,

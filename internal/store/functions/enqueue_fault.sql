@@ -11,7 +11,7 @@ BEGIN
             THEN 'tenant: 1 to 128 bytes are allowed, without control characters and white space at either end'
         WHEN asked.kind IS NULL OR octet_length(asked.kind) > 128 OR asked.kind COLLATE "C" !~ name
             THEN CASE asked.call WHEN 'enqueue_external' THEN 'topic' ELSE 'kind' END || ': 1 to 128 letters, digits and . _ : / - are allowed, beginning with a letter or a digit'
-        WHEN asked.queue IS NULL OR octet_length(asked.queue) > 128 OR asked.queue COLLATE "C" !~ name
+        WHEN octet_length(asked.queue) > 128 OR asked.queue COLLATE "C" !~ name
             THEN 'queue: 1 to 128 letters, digits and . _ : / - are allowed, beginning with a letter or a digit'
         WHEN asked.payload IS NULL OR octet_length(asked.payload::text) > longest
             THEN 'payload: JSON is needed, of at most 1 MiB when it is written out; store the data elsewhere and pass its key'

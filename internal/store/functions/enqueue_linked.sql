@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION tenure.enqueue_linked(
         tenant         text,
         kind           text,
         payload        jsonb       DEFAULT '{}',
-        queue          text        DEFAULT 'default',
+        queue          text        DEFAULT NULL,
         priority       integer     DEFAULT 0,
         run_at         timestamptz DEFAULT NULL,
         delay          interval    DEFAULT NULL,

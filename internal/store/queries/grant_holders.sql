@@ -12,7 +12,7 @@ WITH RECURSIVE acl (grantee, kind, object, privilege, grantable, enqueues) AS (
     WHERE n.nspname = 'tenure' AND a.grantee <> n.nspowner AND a.privilege_type <> 'USAGE'
     UNION ALL
     SELECT a.grantee, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END, format('tenure.%I', c.relname), a.privilege_type, a.is_grantable,
-           CASE a.privilege_type WHEN 'SELECT' THEN c.relname IN ('pool', 'migration', 'tenant')
+           CASE a.privilege_type WHEN 'SELECT' THEN c.relname IN ('pool', 'migration', 'tenant', 'kind_queue')
                                  WHEN 'INSERT' THEN c.relname IN ('job', 'timer_job', 'awaited')
                                  WHEN 'USAGE' THEN c.relname IN ('job_id', 'job_position') ELSE false END
     FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a

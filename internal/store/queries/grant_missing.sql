@@ -10,10 +10,10 @@ ledger AS (SELECT oid FROM pg_namespace WHERE nspname = 'tenure'),
 tables (name, privileges) AS (
     SELECT name, CASE WHEN $2::text = 'run' AND name = 'audit' THEN '{SELECT,INSERT}'::text[]
                       WHEN $2::text = 'run' AND name NOT IN ('pool', 'migration', 'function_text', 'runtime_user') THEN '{SELECT,INSERT,UPDATE,DELETE}'::text[]
-                      WHEN $2::text = 'run' OR name IN ('pool', 'migration', 'tenant') THEN '{SELECT}' END
+                      WHEN $2::text = 'run' OR name IN ('pool', 'migration', 'tenant', 'kind_queue') THEN '{SELECT}' END
     FROM unnest('{pool,migration,incarnation,acquire_lock,node_session,claim,cancel_request,
                   job,timer_job,external_job,history_job,suspended_job,dead_letter_job,completed_job,completed_job_rest,
-                  job_error,job_report,job_tag,unique_job,unique_period,schedule,tenant,tenant_role,awaiting,awaited,awaited_end,job_limit,rate_bucket,frozen,seen_tenant,operation,lock_change,audit,external_gate,runtime_user,function_text}'::text[]) AS name),
+                  job_error,job_report,job_tag,unique_job,unique_period,schedule,tenant,tenant_role,awaiting,awaited,awaited_end,job_limit,rate_bucket,frozen,seen_tenant,operation,lock_change,audit,external_gate,kind_queue,runtime_user,function_text}'::text[]) AS name),
 sequences (name, privileges) AS (
     SELECT name, '{USAGE,SELECT,UPDATE}'::text[]
     FROM unnest('{job_id,job_position,incarnation_moment}'::text[]) AS name

@@ -59,7 +59,7 @@ var layers = map[string][]string{
 
 	"internal/access": {"config", "tenancy"}, // who sends a request, and what they may do; it decides nothing
 
-	"internal/doctor": {"config", "internal/store", "internal/plural", "routing", "tenancy"}, // what is wrong with the databases; it changes nothing
+	"internal/doctor": {"config", "internal/store", "job", "internal/plural", "routing", "tenancy"}, // what is wrong with the databases; it changes nothing
 
 	"internal/process": {"config", "internal/notify", "internal/store", "internal/wait", "job", "job/encryption", "membership", "routing", "tenancy"},                                                                                                                                                                      // what client, operator and external workers of one process share
 	"operate":          {"acquisition", "config", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/jobstate", "internal/notify", "internal/plural", "internal/process", "internal/recurrence", "internal/store", "internal/tenantmove", "internal/wait", "job", "membership", "routing", "tenancy"}, // what people and their tools do to jobs, tenants and pools

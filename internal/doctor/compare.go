@@ -11,6 +11,7 @@ import (
 	"github.com/tenurehq/tenure/config"
 	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/job"
 )
 
 // compare finds what only several pools together show.
@@ -71,6 +72,30 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 	}
 	unhandled(slices.Clone(cfg.Encryption.Kinds), "encryption.kinds", "if it is mistyped, the arguments of the kind that was meant are stored as plain text")
 	unhandled(slices.Sorted(maps.Keys(cfg.Limits.Kinds)), "limits.kinds", "if it is mistyped, nothing limits the kind that was meant")
+	var scheduled []string
+	queues := map[string]bool{job.DefaultQueue: true}
+	for _, s := range cfg.Schedules {
+		queues[s.Queue] = true
+		if !s.External {
+			scheduled = append(scheduled, s.Kind)
+		}
+	}
+	for _, p := range pools {
+		for _, queue := range p.queues {
+			queues[queue] = true
+		}
+	}
+	strange := func(named []string, section string) {
+		named = slices.DeleteFunc(named, func(q string) bool { return queues[q] })
+		if len(members) > 0 && len(named) > 0 {
+			add(Note, "configuration", nil, fmt.Sprintf("%s names %s: %s", section, plural.Which(len(named), "a queue that is no kind's", "queues that are no kind's"), some(named)),
+				"if it is mistyped, it does nothing for the queue that was meant", "correct the name; or leave it, if jobs are enqueued there by name")
+		}
+	}
+	strange(slices.Sorted(maps.Keys(cfg.Limits.Queues)), "limits.queues")
+	strange(slices.Sorted(maps.Keys(cfg.Acquire.Queues.Weights)), "acquire.queues.weights")
+	slices.Sort(scheduled)
+	unhandled(slices.Compact(scheduled), "schedules", "the jobs that they add wait for ever")
 	for _, server := range slices.Sorted(maps.Keys(servers)) {
 		var short *store.PoolError
 		if errors.As(cfg.Routing().CheckServer(servers[server], rooms[server], nodes), &short) {

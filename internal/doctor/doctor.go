@@ -200,6 +200,7 @@ type pool struct {
 	room     int    // for connections on that server
 	number   int    // in its ledger; 0: not known
 	sessions []store.Session
+	queues   map[string]string          // in which jobs of a kind wait
 	frozen   []store.Frozen             // nil: not known
 	rows     map[string]store.TenantRow // of tenants; nil: not known
 	led      map[string]string          // tenants with jobs here whom a rule leads to another pool, and to which

@@ -274,6 +274,11 @@ func TestNodes(t *testing.T) {
 	b.exec("UPDATE tenure.node_session SET kinds = '{mail}'")
 	require.Contains(t, b.finding("encryption.kinds names a kind that no live node has a handler of: card.charge").Why, "plain text")
 	require.Contains(t, b.finding("limits.kinds names a kind that no live node has a handler of: mial").Why, "nothing limits")
+	b.cfg.Schedules = map[string]acquisition.ScheduleConfig{"weekly": {Kind: "reprot"}, "daily": {Kind: "mail"}, "print": {Kind: "page", External: true}}
+	require.Contains(t, b.finding("schedules names a kind that no live node has a handler of: reprot").Why, "wait for ever")
+	b.exec("INSERT INTO tenure.kind_queue VALUES ('mail', 'mailers')")
+	b.cfg.Limits.Queues = map[string]acquisition.LimitConfig{"mailers": {Rate: 1}, "malers": {Rate: 1}, "default": {Rate: 1}}
+	require.Equal(t, doctor.Note, b.finding("limits.queues names a queue that is no kind's: malers").Severity)
 	b.exec("UPDATE tenure.node_session SET version = member")
 	require.Equal(t, doctor.Note, b.finding("several releases").Severity)
 	b.cfg.Pools["twin"] = routing.PoolConfig{DSN: storetest.DSN(t, "twin", 1), MaxConns: 8}

@@ -35,6 +35,9 @@ func (p *pool) checkSessions(ctx context.Context, db store.DB) (err error) {
 	if p.sessions, err = store.Sessions(ctx, db); err != nil {
 		return err
 	}
+	if p.queues, err = store.KindQueues(ctx, db); err != nil {
+		return err
+	}
 	for _, s := range p.sessions {
 		if s.Claims > 0 && s.Unseen > s.TTL+overdue {
 			p.add(Error, "nodes", fmt.Sprintf("session %s of node %s (member %s) has %s and was seen last %v ago", s.ID, s.Node, s.Member, plural.Count(s.Claims, "claim", "claims"), s.Unseen.Round(time.Second)),

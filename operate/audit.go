@@ -90,8 +90,8 @@ type AuditEntry struct {
 // done to many at once.
 var AuditActions = []string{
 	"batch.cancel", "dead_letters.delete", "dead_letters.retry",
-	"job.cancel", "job.change", "job.delete", "job.resume", "job.retry", "job.suspend",
-	"jobs.cancel", "jobs.delete", "jobs.resume", "jobs.retry", "jobs.suspend",
+	"job.cancel", "job.change", "job.delete", "job.rerun", "job.resume", "job.retry", "job.suspend",
+	"jobs.cancel", "jobs.delete", "jobs.rerun", "jobs.resume", "jobs.retry", "jobs.suspend",
 	"kind.freeze", "kind.thaw", "limit.delete", "limit.set", "operation.cancel", "pool.freeze", "pool.thaw", "queue.freeze", "queue.thaw",
 	"schedule.delete", "schedule.pause", "schedule.resume", "schedule.run", "schedule.set",
 	"tenant.freeze", "tenant.limit", "tenant.move", "tenant.reassign", "tenant.thaw", "tenant.weight",

@@ -15,6 +15,7 @@ import (
 // What [Jobs.DoTo] does.
 const (
 	RetryJobs  = "retry"  // as [Jobs.Retry]
+	RerunJobs  = "rerun"  // as [Jobs.Rerun]
 	CancelJobs = "cancel" // as [Jobs.Cancel]
 	DeleteJobs = "delete" // as [DeadLetters.DeleteOne]
 )
@@ -22,12 +23,13 @@ const (
 // ErrUnknownAction is returned by [Jobs.DoTo].
 var ErrUnknownAction = errors.New("no such action")
 
-// DoTo retries, cancels or deletes jobs that were chosen one by one, and returns to how many it has done so. Where it
+// DoTo retries, reruns, cancels or deletes jobs that were chosen one by one, and returns to how many it has done so. Where it
 // fails for some, it goes on with the others. The audit has it as one deed with the jobs' number and ids, in each pool once
 // for each tenant, before the first of them.
 func (o *Jobs) DoTo(ctx context.Context, action string, jobs []JobStatus) (done int, err error) {
 	do, ok := map[string]func(context.Context, job.ID) error{
 		RetryJobs:  o.Retry,
+		RerunJobs:  func(ctx context.Context, id job.ID) error { _, err := o.Rerun(ctx, id); return err },
 		CancelJobs: func(ctx context.Context, id job.ID) error { _, err := o.Cancel(ctx, id); return err },
 		DeleteJobs: (&DeadLetters{o.proc}).DeleteOne,
 	}[action]

@@ -320,12 +320,16 @@ type StateError struct {
 
 func (e *StateError) Error() string {
 	switch state := jobstate.Of(e.State); {
+	case e.doing == "rerun" && e.State == "dead":
+		return "it is dead; retry it"
+	case e.doing == "rerun" && state.Stage != jobstate.Finished:
+		return "it is " + e.State + ", and has not finished"
 	case e.doing == "cancel" && (state.Ended() || e.State == "closed"):
 		return "it is " + e.State + ", and there is nothing left to cancel"
 	case e.doing == "delete" && e.State != "dead":
 		return "it is " + e.State + ", and no dead letter"
 	case state.Stage == jobstate.Finished:
-		return "it is " + e.State + ", and does not run again: enqueue another"
+		return "it is " + e.State + ", and does not run again: rerun it as a new job"
 	case e.doing == "retry" && e.State == "waiting":
 		return "it waits already, and runs as soon as its turn comes"
 	case e.doing == "retry" && (e.State == "claimed" || e.State == "running"):
@@ -373,6 +377,32 @@ func (o *Jobs) retryAs(ctx context.Context, id job.ID, priority *int) error {
 		}
 		return err
 	})
+}
+
+// Rerun adds a job that is what a finished one was, and returns its id: with its arguments, meta, tags, correlation id,
+// keys, priority, queue, attempts and timeout. The finished one stays as it is, and the new one's meta names it as
+// "tenure:rerun_of". Links to other jobs and batches are not the new one's. It needs the finished job to be kept, see
+// execution.retention in the configuration. [job.KeyTakenError]: an unfinished job has its unique key. StateError: the
+// job has not finished; a dead one is retried. Doing it again adds another job.
+func (o *Jobs) Rerun(ctx context.Context, id job.ID) (added job.ID, err error) {
+	err = o.changeOne(ctx, id, "rerun", func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn) error {
+		number, err := p.Number()
+		if err != nil {
+			return err
+		}
+		var lane store.Lane
+		err = store.InNoted(ctx, db, o.proc.JobDeed(ctx, "job.rerun", id, nil), func(db store.DB) (err error) {
+			added, lane, err = store.Rerun(ctx, db, number, id)
+			return err
+		})
+		if err == nil {
+			h := notify.Hint{Pool: p.Name}
+			h.AddLane(lane)
+			o.proc.Notifier.Notify(h)
+		}
+		return err
+	})
+	return added, err
 }
 
 // Run has a job run now, by whichever node's turn it is, before all others of its tenant and queue: one

@@ -19,8 +19,8 @@ import (
 
 // others are commands in documents that are other programs'. Those with a check are looked at.
 var others = map[string]func(words []string) error{
-	"apt-get": nil, "bash": nil, "cat": nil, "cd": nil, "createdb": nil, "docker": nil, "export": nil, "git": nil, "go": nil, "kill": nil, "mkdir": nil,
-	"openssl": nil, "pg_dump": nil, "pg_restore": nil, "printf": nil, "psql": nil, "sleep": nil, "wait": nil,
+	"apt-get": nil, "bash": nil, "cat": nil, "cd": nil, "createdb": nil, "docker": nil, "export": nil, "git": nil, "go": nil, "jq": nil, "kill": nil, "mkdir": nil,
+	"openssl": nil, "pg_dump": nil, "pg_restore": nil, "printf": nil, "psql": nil, "sleep": nil, "wait": nil, "xargs": nil,
 	"./shop": nil, // which the quick start builds
 	"curl":   checkCurl,
 	"make":   checkMake,

@@ -156,6 +156,12 @@ func saidOfRetry(r *answer) string {
 	return "job " + r.arg + " will run now"
 }
 
+func saidOfRerun(r *answer) string {
+	var said struct{ ID string }
+	_ = r.readInto(&said) // likewise
+	return "job " + r.arg + " runs again as job " + said.ID
+}
+
 func saidOfCancel(r *answer) string {
 	var said struct{ Running bool }
 	_ = r.readInto(&said) // likewise
@@ -256,6 +262,14 @@ var jobCommands = []spec{
 		check: chooses("dead letters", dead, true, "rate", "background"), limit: manyLimit,
 		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/retry", args: "id"}, "/dead-letters/retry", "group kind tenant error older rate", nowOrLater),
 		said:  ofOne(saidOfRetry, saidOfDead("retried")), absent: noSuchJob,
+	},
+	{
+		name: "jobs rerun", args: "ID...", short: "Run done and cancelled jobs again, each as a new job",
+		long: "Adds a job that is what the finished one was, with its arguments, keys, tags,\n" +
+			"priority and attempts, but without what links it to other jobs. The finished job stays as it is.\n" +
+			"A dead job is not finished: tenure jobs retry.",
+		example: "  tenure jobs list --state cancelled --kind mail.send -o json | jq -r '.items[].id' | xargs tenure jobs rerun",
+		forms:   withID(http.MethodPost, "/jobs/{id}/rerun"), said: saidOfRerun, absent: noSuchJob,
 	},
 	{
 		name: "jobs cancel", args: "[ID...]", short: "End unfinished jobs",

@@ -20,7 +20,7 @@ func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "p1")
 	for args, why := range map[string]string{
-		"jobs":                        "list, resume, retry, run, show",
+		"jobs":                        "list, rerun, resume, retry, run, show",
 		"jobs lsit":                   "did you mean list?",
 		"srve":                        "did you mean serve?",
 		"config chekc":                "did you mean check?",

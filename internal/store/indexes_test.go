@@ -22,6 +22,7 @@ const laterIndexed = `SELECT tenure.make_day((now() AT TIME ZONE 'UTC')::date);
 func TestIndexesAreMadeWhileJobsFinish(t *testing.T) {
 	t.Parallel()
 	dsn, conn := ledgerAt(t, 55)
+	require.NoError(t, migrate(t.Context(), t, dsn)) // whose other steps wait for who uses the tables
 	execute(t, conn, laterIndexed)
 	const finished = `INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload, correlation_id)
 		VALUES (1, now(), now(), 0, 0, 1, 0, 'acme', 'default', 'k', 'done', '{}', 'order-1')`

@@ -158,6 +158,28 @@ func RetryAs(ctx context.Context, db DB, id job.ID, priority *int) (Lane, error)
 	return l, nil
 }
 
+// Rerun adds a job that is what a finished one was. ErrNotFound: there is no such finished job. [job.KeyTakenError]: an unfinished job has its unique key. What
+// else it is refused for is that of [Enqueue].
+func Rerun(ctx context.Context, db DB, pool int, finished job.ID) (added job.ID, l Lane, err error) {
+	var id *job.ID
+	var duplicate *bool
+	var refused, other *string
+	err = db.QueryRow(ctx, sqlRerun, int64(finished), pool).Scan(&l.Tenant, &l.Queue, &l.Priority, &id, &duplicate, &refused, &other)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return 0, l, ErrNotFound
+	case err != nil:
+		return 0, l, explainEnqueue(err)
+	case refused != nil:
+		return 0, l, refusal(*refused, l.Tenant, other)
+	case id == nil || duplicate == nil:
+		return 0, l, errNoID
+	case *duplicate:
+		return 0, l, &job.KeyTakenError{By: *id}
+	}
+	return *id, l, nil
+}
+
 // CancelRequests lists the jobs among a session's claims that somebody wants ended.
 func CancelRequests(ctx context.Context, db DB, session uuid.UUID) ([]job.ID, error) {
 	return list(ctx, db, "list cancel requests", pgx.RowTo[job.ID], sqlCancelList, session)

@@ -189,6 +189,7 @@ var (
 	sqlFinish                = query("finish")
 	sqlFinishDone            = query("finish_done")
 	sqlFinishUnkept          = query("finish_done_unkept")
+	sqlRerun                 = query("rerun")
 	sqlUniqueFind            = query("unique_find")
 	sqlEnqueue               = query("enqueue")
 	sqlTenantWhy             = query("tenant_why")

@@ -111,7 +111,11 @@ CREATE TABLE tenure.completed_job (
     unique_key text COLLATE "C",
     correlation_id text COLLATE "C",
     started_at timestamp with time zone,
-    node text
+    node text,
+    timeout_ms integer,
+    max_attempts smallint,
+    exclusive_key text COLLATE "C",
+    external boolean
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX completed_job_correlation ON ONLY tenure.completed_job USING btree (correlation_id) WHERE (correlation_id IS NOT NULL);
 CREATE INDEX completed_job_id ON ONLY tenure.completed_job USING brin (id) WITH (pages_per_range='32', autosummarize='on');
@@ -135,7 +139,11 @@ CREATE TABLE tenure.completed_job_rest (
     unique_key text COLLATE "C",
     correlation_id text COLLATE "C",
     started_at timestamp with time zone,
-    node text
+    node text,
+    timeout_ms integer,
+    max_attempts smallint,
+    exclusive_key text COLLATE "C",
+    external boolean
 ) PARTITION OF tenure.completed_job DEFAULT;
 ALTER TABLE tenure.completed_job_rest REPLICA IDENTITY FULL;
 CREATE INDEX completed_job_rest_correlation ON tenure.completed_job_rest USING btree (correlation_id) WHERE (correlation_id IS NOT NULL);
@@ -803,7 +811,7 @@ CREATE FUNCTION tenure.begin_incarnation(look boolean, OUT turn integer, OUT men
 CREATE FUNCTION tenure.begin_tenant(schema_name text, role_name text, tenant_id text) RETURNS void; -- ca813cb81177bf72c252e7f14b6536ab
 CREATE FUNCTION tenure.calls_itself(caller text) RETURNS boolean; -- 4612073d9392beadf307236039297414, not for PUBLIC
 CREATE FUNCTION tenure.cancel(id bigint, keep boolean DEFAULT true) RETURNS text; -- 5d6302a9d7f16d04ed8e5cc756f1fa84
-CREATE FUNCTION tenure.cancel_as(caller text, id bigint, keep boolean) RETURNS text; -- 2fbf9c4405d62b21090581870f787457, not for PUBLIC
+CREATE FUNCTION tenure.cancel_as(caller text, id bigint, keep boolean) RETURNS text; -- 83a47d798dc13f56c796912f492a970f, not for PUBLIC
 CREATE FUNCTION tenure.close_dblink() RETURNS void; -- 43c357949d9bbdfc5b8da8585e472575
 CREATE FUNCTION tenure.damage(value jsonb, printed boolean DEFAULT false) RETURNS text; -- 6dc688c89e533955e51182ce5795c1f3
 CREATE FUNCTION tenure.drop_day(day date) RETURNS void; -- 2c6500dae0e73c360c6d718cc0f45e94, not for PUBLIC
@@ -819,9 +827,9 @@ CREATE FUNCTION tenure.enter_tenant(schema_name text, role_name text, tenant_id 
 CREATE FUNCTION tenure.external_next(tenant text, topic text, most bigint, taking boolean) RETURNS SETOF bigint; -- 8208974908fa0956acee4849a631228f
 CREATE FUNCTION tenure.external_room(tenant text, topic text) RETURNS bigint; -- 8ca1aa5b0d8598f42349debad6e0e941
 CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean) RETURNS void; -- f58f62002a3435978470b71b2b3546a5
-CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 7a001361c297e19579739b9a71991484
+CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 11b2c09de52bfde02c270ef9aedac798
 CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean) RETURNS void; -- bb483b0559fd7cc60ccb6c1287988d5b
-CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 9d3c6e786fe66133ff3735ecbfbd6cd0
+CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 7080c743b91ad34ddbed029f022459bf
 CREATE FUNCTION tenure.first_turn() RETURNS integer; -- a8e4d915c78c8320af343cc18617c60f
 CREATE FUNCTION tenure.highest_id() RETURNS bigint; -- fed45c6f6b2446fac8801167c457e697
 CREATE FUNCTION tenure.highest_position() RETURNS bigint; -- e9262998eb8d9d0aa3217a40e1abb094

@@ -24,9 +24,9 @@ BEGIN
         s AS (DELETE FROM tenure.suspended_job j WHERE j.id = cancel_as.id RETURNING *),
         d AS (DELETE FROM tenure.dead_letter_job j WHERE j.id = cancel_as.id RETURNING *),
         gone AS (
-            SELECT {{j.finished}}, cancel_as.keep, NULL::timestamptz AS started_at, NULL::text AS node
-            FROM (SELECT {{t.finished}} FROM t UNION ALL SELECT {{x.finished}} FROM x
-                  UNION ALL SELECT {{s.finished}} FROM s UNION ALL SELECT {{d.finished}} FROM d) j),
+            SELECT j.*, cancel_as.keep, NULL::timestamptz AS started_at, NULL::text AS node, nullif(j.origin = 'external_job', false) AS external
+            FROM (SELECT {{t.job}}, NULL AS origin FROM t UNION ALL SELECT {{x.job}}, 'external_job' FROM x
+                  UNION ALL SELECT {{s.job}}, s.origin FROM s UNION ALL SELECT {{d.job}}, d.origin FROM d) j),
         {{cancelled}}
         SELECT e.id INTO ended_id FROM ended e;
         IF ended_id IS NOT NULL THEN

@@ -13,10 +13,10 @@ DECLARE
 BEGIN
     WITH gone AS (
         DELETE FROM tenure.job j WHERE j.id = ANY (job_ids) AND j.turn = job_turn
-        RETURNING {{j.finished}}),
+        RETURNING {{j.job}}),
     kept AS (
-        INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
-        SELECT {{finished | attempt = attempt + 1}}, ended_at, 'done', ended_at - took_us * interval '1 microsecond', finish_batch_in_tx.node
+        INSERT INTO tenure.completed_job ({{job}}, finished_at, outcome, started_at, node)
+        SELECT {{job | attempt = attempt + 1}}, ended_at, 'done', ended_at - took_us * interval '1 microsecond', finish_batch_in_tx.node
         FROM gone WHERE keep)
     SELECT count(*) AS jobs, min(tenant_id) AS tenant, array_agg(unique_key) FILTER (WHERE unique_key IS NOT NULL) AS keys
     INTO ended FROM gone;

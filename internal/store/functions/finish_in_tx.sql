@@ -10,14 +10,14 @@ DECLARE
     gone record;
 BEGIN
     DELETE FROM tenure.job j WHERE j.id = job_id AND j.turn = job_turn
-    RETURNING {{j.finished}}, clock_timestamp() AS ended_at
+    RETURNING {{j.job}}, clock_timestamp() AS ended_at
     INTO gone;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the claim on this job was lost' USING ERRCODE = 'TN001';
     END IF;
     IF keep THEN
-        INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
-        VALUES ({{gone.finished | attempt = gone.attempt + 1}}, gone.ended_at, 'done', gone.ended_at - took_us * interval '1 microsecond', finish_in_tx.node);
+        INSERT INTO tenure.completed_job ({{job}}, finished_at, outcome, started_at, node)
+        VALUES ({{gone.job | attempt = gone.attempt + 1}}, gone.ended_at, 'done', gone.ended_at - took_us * interval '1 microsecond', finish_in_tx.node);
     END IF;
     IF gone.unique_key IS NOT NULL THEN
         DELETE FROM tenure.unique_job u

@@ -20,8 +20,8 @@ t AS (DELETE FROM tenure.timer_job WHERE id = $1 AND NOT EXISTS (SELECT FROM els
 s AS (DELETE FROM tenure.suspended_job WHERE id = $1 AND NOT EXISTS (SELECT FROM elsewhere) RETURNING *),
 d AS (DELETE FROM tenure.dead_letter_job WHERE id = $1 AND NOT EXISTS (SELECT FROM elsewhere) RETURNING *),
 gone AS (
-    SELECT {{finished}}, $2::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node
-    FROM (SELECT {{finished}} FROM w UNION ALL SELECT {{finished}} FROM t
-          UNION ALL SELECT {{finished}} FROM s UNION ALL SELECT {{finished}} FROM d) stood),
+    SELECT *, $2::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node, nullif(origin = 'external_job', false) AS external
+    FROM (SELECT {{job}}, NULL AS origin FROM w UNION ALL SELECT {{job}}, NULL FROM t
+          UNION ALL SELECT {{job}}, origin FROM s UNION ALL SELECT {{job}}, origin FROM d) stood),
 {{cancelled}}
 SELECT (SELECT count(*) FROM gone) AS cancelled, (SELECT count(*) FROM claimed) AS running;

@@ -18,7 +18,7 @@ free AS MATERIALIZED (
     FOR UPDATE OF j, r SKIP LOCKED),
 gone AS (
     DELETE FROM tenure.job j USING free WHERE j.id = free.id
-    RETURNING j.*, $6::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node),
+    RETURNING j.*, $6::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node, NULL::boolean AS external),
 {{cancelled}}
 SELECT (SELECT count(*) FROM fence) AS fence_stands, (SELECT count(*) FROM gone) AS cancelled
 FROM tenure.note_ends(ARRAY(SELECT id FROM gone), 'cancelled');

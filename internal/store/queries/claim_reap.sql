@@ -50,7 +50,7 @@ dead_lettered AS (
     FROM dead
     RETURNING id),
 gone AS (
-    SELECT {{finished | losses = losses + loss AS losses}}, $5::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node
+    SELECT {{job | losses = losses + loss AS losses}}, $5::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node, NULL::boolean AS external
     FROM unwanted),
 {{cancelled}},
 dead_ended AS MATERIALIZED (SELECT id, tenant_id, unique_key FROM dead),

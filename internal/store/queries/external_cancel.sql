@@ -3,6 +3,6 @@
 WITH gone AS (
     DELETE FROM tenure.external_job
     WHERE id = $1 AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving'))
-    RETURNING *, $2::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node),
+    RETURNING *, $2::boolean AS keep, NULL::timestamptz AS started_at, NULL::text AS node, true AS external),
 {{cancelled}}
 SELECT count(*) FROM gone;

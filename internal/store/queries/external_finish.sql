@@ -17,7 +17,7 @@ said AS (
     INSERT INTO tenure.job_report (job_id, turn, attempt, node, started_at, output)
     SELECT id, turn, attempt + 1, locked_by, acquired_at, output::jsonb FROM gone WHERE output IS NOT NULL AND $6),
 kept AS (
-    INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
-    SELECT {{finished | attempt = attempt + 1}}, now(), CASE WHEN error IS NULL THEN 'done' ELSE 'business_error' END, acquired_at, locked_by
+    INSERT INTO tenure.completed_job ({{job}}, finished_at, outcome, started_at, node, external)
+    SELECT {{job | attempt = attempt + 1}}, now(), CASE WHEN error IS NULL THEN 'done' ELSE 'business_error' END, acquired_at, locked_by, true
     FROM gone WHERE $6)
 SELECT id FROM gone;

@@ -35,8 +35,8 @@ dead AS (
     FROM gone WHERE outcome = 'dead'
     RETURNING id),
 kept AS (
-    INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
-    SELECT {{finished | attempt = attempt + 1 | payload = CASE WHEN unwanted THEN tenure.legible(payload) ELSE payload END | meta = CASE WHEN unwanted THEN tenure.legible(meta) ELSE meta END}},
+    INSERT INTO tenure.completed_job ({{job}}, finished_at, outcome, started_at, node)
+    SELECT {{job | attempt = attempt + 1 | payload = CASE WHEN unwanted THEN tenure.legible(payload) ELSE payload END | meta = CASE WHEN unwanted THEN tenure.legible(meta) ELSE meta END}},
         now(), outcome, now() - took_us * interval '1 microsecond', $8
     FROM gone WHERE outcome NOT IN ('retrying', 'snoozed', 'dead') AND $9),
 ended AS MATERIALIZED ( -- whole rows are copied for USING

@@ -4,6 +4,6 @@
 WITH gone AS (
     DELETE FROM tenure.job WHERE id = ANY($1::bigint[]) AND turn = $2
     RETURNING *)
-INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
-SELECT {{finished | attempt = attempt + 1}}, now(), 'done', now() - $3::bigint * interval '1 microsecond', $4
+INSERT INTO tenure.completed_job ({{job}}, finished_at, outcome, started_at, node)
+SELECT {{job | attempt = attempt + 1}}, now(), 'done', now() - $3::bigint * interval '1 microsecond', $4
 FROM gone;

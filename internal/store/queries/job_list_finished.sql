@@ -7,8 +7,7 @@
 -- of them it leaves.
 SELECT {{f.listed
     | payload = tenure.legible(f.payload, true) | meta = tenure.legible(f.meta, true)
-    | timeout_ms = NULL::integer | max_attempts = NULL::smallint | exclusive_key = NULL::text
-    | state = f.outcome | at = f.finished_at | handled = true | began = f.started_at | resume_at = NULL::timestamptz | external = false
+    | state = f.outcome | at = f.finished_at | handled = true | began = f.started_at | resume_at = NULL::timestamptz | external = coalesce(f.external, false)
     | error = CASE f.outcome WHEN 'done' THEN NULL WHEN 'business_error' THEN (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id ORDER BY e.attempt BETWEEN f.attempt AND f.attempt + 1 DESC, e.at DESC LIMIT 1)
           ELSE (SELECT e.error FROM tenure.job_error e WHERE e.job_id = f.id AND e.at = f.finished_at LIMIT 1) END
     | listed_at = greatest(least(f.created_at, f.finished_at, '9999-12-31 23:59:59Z'), '1970-01-01Z') AS listed_at}}

@@ -4,8 +4,8 @@
 WITH noted AS (
     UPDATE tenure.tenant SET arrived = $4 WHERE tenant_id = $1 AND mover = $2 RETURNING tenant_id),
 added AS (
-    INSERT INTO tenure.completed_job ({{finished}}, finished_at, outcome, started_at, node)
-    SELECT {{r.finished | payload = coalesce(r.payload, 'null')}}, r.finished_at, r.outcome, r.started_at, r.node
+    INSERT INTO tenure.completed_job ({{job}}, finished_at, outcome, started_at, node, external)
+    SELECT {{r.job | payload = coalesce(r.payload, 'null')}}, r.finished_at, r.outcome, r.started_at, r.node, r.external
     FROM noted, unnest($3::text[]) AS l (text)
     CROSS JOIN LATERAL jsonb_populate_record(NULL::tenure.completed_job, l.text::jsonb) AS r
     RETURNING id, tenant_id, meta),

@@ -56,7 +56,7 @@ type JobOut struct {
 	ExclusiveKey  string     `json:"exclusive_key,omitempty"`
 	CorrelationID string     `json:"correlation_id,omitempty"`
 	Tags          []string   `json:"tags,omitempty"`
-	External      bool       `json:"external" doc:"for workers outside the cluster; false of jobs that are done, cancelled or ended in a business error, of which it is not kept"`
+	External      bool       `json:"external" doc:"for workers outside the cluster"`
 	Handled       bool       `json:"handled" doc:"false: it waits, and no live node has a handler for its kind"`
 }
 
@@ -259,6 +259,18 @@ func retryJob(ctx context.Context, s *server, in *JobIn) (*object[retryOut], err
 		return &object[retryOut]{retryOut{true}}, nil
 	}
 	return &object[retryOut]{}, err
+}
+
+type rerunOut struct {
+	ID string `json:"id" doc:"of the new job"`
+}
+
+func rerunJob(ctx context.Context, s *server, in *JobIn) (*object[rerunOut], error) {
+	if err := s.reachJob(ctx, job.ID(in.ID)); err != nil {
+		return nil, err
+	}
+	added, err := s.operator.Jobs().Rerun(ctx, job.ID(in.ID))
+	return &object[rerunOut]{rerunOut{added.String()}}, err
 }
 
 type suspendIn struct {

@@ -64,6 +64,7 @@ var routes = []route{
 	{get, "/jobs/{id}/why", "explain-job", access.Read, "Say why a job does not run", bind(explainJob)},
 	{post, "/jobs/{id}/cancel", "cancel-job", access.Operate, "Cancel an unfinished job", bind(cancelJob)},
 	{post, "/jobs/{id}/retry", "retry-job", access.Operate, "Retry a dead job, or one that waits for its time", bind(retryJob)},
+	{post, "/jobs/{id}/rerun", "rerun-job", access.Operate, "Add a job that is what a finished one was", bind(rerunJob)},
 	{post, "/jobs/{id}/suspend", "suspend-job", access.Operate, "Put a job aside", bind(suspendJob)},
 	{post, "/jobs/{id}/resume", "resume-job", access.Operate, "Put a suspended job back", onJob(resumeJob)},
 	{post, "/jobs/{id}/run", "run-job", access.Operate, "Run a job before all others", onJob(runJob)},

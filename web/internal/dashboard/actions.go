@@ -27,6 +27,7 @@ var said = map[string]string{
 	"resumed":     "It is resumed.",
 	"rescheduled": "It is due at another time.",
 	"retried":     "It runs again as soon as its turn comes.",
+	"rerun":       "This job is what the finished one was, and waits for its turn.",
 	"run":         "It runs before all others of its tenant and queue.",
 	"suspended":   "It is suspended until somebody resumes it.",
 	"thawed":      "It is thawed: its jobs are started.",
@@ -68,6 +69,9 @@ func changeJob(v *visit) (string, error) {
 		}
 	case "retry":
 		done, err = "retried", v.op.Jobs().Retry(v.ctx, id)
+	case "rerun":
+		id, err = v.op.Jobs().Rerun(v.ctx, id)
+		done = "rerun"
 	case "run":
 		done, err = "run", v.op.Jobs().Run(v.ctx, id)
 	case "suspend":

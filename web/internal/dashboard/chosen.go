@@ -21,6 +21,14 @@ type chosenBody struct {
 	Fields map[string]string   // the filter of the list
 }
 
+// Does is the action in words.
+func (b chosenBody) Does() string { return strings.ToUpper(b.Action[:1]) + b.Action[1:] }
+
+// Ends tells whether nothing leads back from the action.
+func (b chosenBody) Ends() bool {
+	return b.Action == operate.CancelJobs || b.Action == operate.DeleteJobs
+}
+
 // List is the list in which they were chosen, as names and values in its address.
 func (b chosenBody) List() (pairs []any) {
 	for name, value := range b.Fields {
@@ -38,7 +46,7 @@ func chosenPage(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	return view{Page: "chosen", Title: strings.ToUpper(body.Action[:1]) + body.Action[1:] + " jobs", Still: true, Body: body}, nil
+	return view{Page: "chosen", Title: body.Does() + " jobs", Still: true, Body: body}, nil
 }
 
 // changeChosen does it, in one deed.
@@ -57,7 +65,7 @@ func changeChosen(v *visit) (string, error) {
 // chosenJobs are those that a form names, by their pools and ids, as they are by now.
 func chosenJobs(v *visit) (body chosenBody, err error) {
 	body.Action = v.PathValue("action")
-	if !slices.Contains([]string{operate.RetryJobs, operate.CancelJobs, operate.DeleteJobs}, body.Action) {
+	if !slices.Contains([]string{operate.RetryJobs, operate.RerunJobs, operate.CancelJobs, operate.DeleteJobs}, body.Action) {
 		return body, notFound("action")
 	}
 	if err := v.only(append(chosenFilters, "job")...); err != nil {

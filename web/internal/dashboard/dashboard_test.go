@@ -319,6 +319,9 @@ func TestActionsOnJobs(t *testing.T) {
 	b.post(doing(id, "run"), nil)
 	b.post(doing(id, "cancel"), nil)
 	require.Equal(t, "cancelled", b.state(id))
+	require.Contains(t, b.page("/jobs/"+id.String()), ">Rerun</button>")
+	require.Regexp(t, `^/ops/jobs/\d+\?said=rerun$`, b.post(doing(id, "rerun"), nil))
+	require.Equal(t, "cancelled", b.state(id))
 	later := b.enqueue("acme", mail{"x"}, tenure.In(time.Hour))
 	require.Contains(t, b.page("/jobs/"+later.String()), doing(later, "reschedule"))
 	require.Contains(t, b.post(doing(later, "reschedule"), url.Values{"in": {"P2D"}}), "said=rescheduled")
@@ -476,20 +479,24 @@ func TestChosenJobs(t *testing.T) {
 	press(b, "cancel", ">Cancel 3</button>")
 	require.Equal(t, "cancelled", b.state(dead2))
 	require.Contains(t, b.page("/jobs/chosen/cancel?"+query.Encode()), "cannot be done")
+	press(b, "rerun", ">Rerun 3</button>")
+	again, err := b.op.Jobs().List(t.Context(), operate.JobFilter{Kind: "mail.send", State: "waiting", Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, again, 2, "and one of another kind")
 	for path, code := range map[string]int{"/jobs/chosen/cancel": 400, "/jobs/chosen/explode?job=1": 404, "/jobs/chosen/cancel?tag=x&job=1": 400, "/jobs/chosen/retry?" + strings.Repeat("job=1&job=2&", 1) + url.Values{"job": strings.Split(strings.Repeat("1 ", 60), " ")}.Encode(): 200} {
 		require.Equal(t, code, b.do(http.MethodGet, path, nil).Code, path)
 	}
 	text := b.wholePage("/audit")
-	require.Equal(t, 3, strings.Count(text, `data-label="When"`), "one for each press")
+	require.Equal(t, 4, strings.Count(text, `data-label="When"`), "one for each press")
 	require.Regexp(t, `>jobs.retry</td>`, b.wholePage("/audit?job="+own.String()), "a job's page leads here")
-	for action, jobs := range map[string]string{"jobs.delete": "1 job", "jobs.retry": "3 jobs", "jobs.cancel": "3 jobs"} {
+	for action, jobs := range map[string]string{"jobs.delete": "1 job", "jobs.retry": "3 jobs", "jobs.cancel": "3 jobs", "jobs.rerun": "3 jobs"} {
 		require.Regexp(t, `>`+action+`</td>.*<summary>`+jobs+`</summary>`, text)
 	}
 	b.enqueue("globex", mail{"x"}, tenure.In(time.Hour))
 	b.post("/jobs/all/suspend", nil)
 	b.post("/jobs/all/cancel", nil)
 	text = b.wholePage("/audit")
-	require.Equal(t, 5, strings.Count(text, `data-label="When"`), "in both pools")
+	require.Equal(t, 6, strings.Count(text, `data-label="When"`), "in both pools")
 	require.Regexp(t, `operation [-0-9a-f]+, \d+ jobs? so far`, text)
 	require.NotContains(t, acme.page("/audit"), other.String())
 }

@@ -28,6 +28,7 @@ type jobsBody struct {
 
 	Filtered    bool
 	Marked      bool // only jobs with some tags or a correlation ID are shown, by which nothing is done to many
+	Finished    bool // some may have finished, as far as their state tells
 	Cancellable bool // there are some that can be cancelled, as far as their state tells
 }
 
@@ -125,6 +126,7 @@ func jobsPage(v *visit) (view, error) {
 		chosen = append(chosen, "tag", tag)
 	}
 	body.Pages = v.newPages("/jobs", len(jobs), rowsShown, total, next, chosen...)
+	body.Finished = f.State == "" || jobstate.Of(f.State).Stage == jobstate.Finished
 	body.Cancellable = len(body.Jobs) > 0 && (f.State == "" || slices.Contains(operate.CancelStates, f.State))
 	return view{Page: "jobs", Title: titleOf(f), Body: body}, nil
 }
@@ -354,6 +356,8 @@ func actionsOn(state string) map[string]bool {
 		allow("resume", "cancel")
 	case "claimed", "running", "locked":
 		allow("cancel")
+	case "done", "cancelled", "business_error":
+		allow("rerun")
 	}
 	return may
 }

@@ -93,7 +93,7 @@ type QueueFilter struct {
 	Tenants []tenancy.ID // whose jobs count; none: all
 }
 
-// QueueStatus is what waits in a queue of a pool.
+// QueueStatus is a queue of a pool, and what waits there.
 type QueueStatus struct {
 	Pool string
 
@@ -102,4 +102,7 @@ type QueueStatus struct {
 	Running int64         // jobs that nodes have in hand
 	Oldest  time.Duration // since the oldest of those that were counted could start
 	Tenants int64         // whose those are
+
+	Kinds       []string  // whose jobs wait there, as the nodes have told the ledger
+	FrozenSince time.Time // zero: it is not frozen
 }

@@ -3,6 +3,7 @@ package operate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,13 +18,16 @@ import (
 	"github.com/tenurehq/tenure/routing"
 )
 
+// ErrNotFrozen is returned when a queue or kind is frozen in no pool. It is tenure.ErrNotFound, too.
+var ErrNotFrozen = store.ErrNotFrozen
+
 // Queues lists, freezes and thaws queues. See [Queues.List].
 type Queues struct{ proc *process.Process }
 
 // Kinds freezes and thaws kinds of jobs. See [Operator.Kinds].
 type Kinds struct{ proc *process.Process }
 
-// List lists the queues that have jobs, over all pools. Jobs that wait are counted up to ten thousand of
+// List lists the queues that have jobs, that are some kind's or that are frozen, over all pools. Jobs that wait are counted up to ten thousand of
 // each queue and pool. When some pools do not answer, the others' queues are returned together with an error.
 func (o *Queues) List(ctx context.Context, f QueueFilter) ([]QueueStatus, error) {
 	pools, err := o.proc.PoolsOf(f.Pool)
@@ -55,7 +59,7 @@ func (o *Queues) Freeze(ctx context.Context, queue string) error {
 	return freezeJobs(ctx, o.proc, store.ScopeQueue, queue, true)
 }
 
-// Thaw ends a [Queues.Freeze]. Errors are as there.
+// Thaw ends a [Queues.Freeze]. ErrNotFrozen: it is frozen in no pool. Other errors are as there.
 func (o *Queues) Thaw(ctx context.Context, queue string) error {
 	return freezeJobs(ctx, o.proc, store.ScopeQueue, queue, false)
 }
@@ -65,7 +69,7 @@ func (o *Kinds) Freeze(ctx context.Context, kind string) error {
 	return freezeJobs(ctx, o.proc, store.ScopeKind, kind, true)
 }
 
-// Thaw ends a [Kinds.Freeze]. Errors are as there.
+// Thaw ends a [Kinds.Freeze]. Errors are those of [Queues.Thaw].
 func (o *Kinds) Thaw(ctx context.Context, kind string) error {
 	return freezeJobs(ctx, o.proc, store.ScopeKind, kind, false)
 }
@@ -82,13 +86,19 @@ func freezeJobs(ctx context.Context, proc *process.Process, scope store.Scope, n
 	pools := proc.Router.Pools()
 	where, err := routing.AskEach(ctx, pools, process.AnswerWithin, func(ctx context.Context, p *routing.Pool) ([]string, error) {
 		err := p.Operate(ctx, func(db *pgxpool.Conn) error { return store.FreezeJobs(ctx, store.Noted(db, deed), scope, name, frozen) })
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrNotFrozen): // but maybe in another one
+			return nil, nil
+		case err != nil:
 			return nil, err
 		}
 		return []string{p.Name}, nil
 	})
 	if err != nil {
 		return &PartlyError{In: where, Of: len(pools), done: fmt.Sprintf("%s %s is %s", scope, name, done), again: fmt.Sprintf("tenure %ss %s %s", scope, do, name), err: err}
+	}
+	if len(where) == 0 {
+		return fmt.Errorf("%s %s %q: %w", do, scope, name, ErrNotFrozen)
 	}
 	return nil
 }

@@ -381,23 +381,60 @@ func (r *sending) send(ctx context.Context, q *question, s *server) error {
 	}
 	err = (&answer{question: q, looks: r.form.method == http.MethodGet, arg: r.arg, body: body, server: s}).print()
 	if err == nil && q.handled {
-		r.warnOfKind(ctx, q.a, s)
+		r.warnOfName(ctx, q.a, s)
 	}
 	return err
 }
 
-// warnOfKind says that no live node has a handler for the kind that was typed, although some have handlers. Of what it
-// does not learn in a moment it says nothing.
-func (r *sending) warnOfKind(ctx context.Context, a *app, s *server) {
+// warnOfName says that nothing knows the kind, or the queue, that was typed, so that the name may be wrong. Of what it does not
+// learn in a moment it says nothing.
+func (r *sending) warnOfName(ctx context.Context, a *app, s *server) {
+	ctx, cancel := context.WithTimeout(ctx, namesLimit)
+	defer cancel()
 	kind, _ := r.body["kind"].(string)
-	if strings.Contains(r.path, "/kinds/") {
-		kind = r.arg
+	queue, _ := r.body["queue"].(string)
+	switch {
+	case strings.Contains(r.path, "/queues/"):
+		warnOfQueue(ctx, a, s, r.arg)
+	case strings.Contains(r.path, "/kinds/"):
+		warnOfKind(ctx, a, s, r.arg)
+	case kind != "" && r.body["external"] == nil:
+		warnOfKind(ctx, a, s, kind)
+	case queue != "" && r.path == "/limits":
+		warnOfQueue(ctx, a, s, queue)
 	}
-	if kind == "" || r.body["external"] != nil {
+}
+
+// warnOfQueue says that a queue has no jobs, and is no kind's, although there are others.
+func warnOfQueue(ctx context.Context, a *app, s *server, queue string) {
+	var queues struct {
+		Items      []shownQueue
+		Incomplete bool
+	}
+	err := s.get(ctx, "/queues", nil, &queues)
+	s.failed = nil
+	var known []string
+	for _, q := range queues.Items {
+		if q.Waiting+q.Running > 0 || len(q.Kinds) > 0 {
+			known = append(known, q.Queue)
+		}
+	}
+	if err != nil || queues.Incomplete || len(known) == 0 || slices.Contains(known, queue) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, kindsLimit)
-	defer cancel()
+	a.complain(fmt.Errorf("note: queue %q has no jobs, and no kind's jobs wait there%s", queue, nearest(queue, known)))
+}
+
+// nearest is the name that was probably meant, behind a colon; "": none is near.
+func nearest(name string, known []string) string {
+	if near := fault.DidYouMean(name, known); near != "" {
+		return ": " + near
+	}
+	return ""
+}
+
+// warnOfKind says that no live node has a handler for a kind, although some have handlers.
+func warnOfKind(ctx context.Context, a *app, s *server, kind string) {
 	var nodes struct {
 		Items      []shownSession
 		Incomplete bool
@@ -411,15 +448,11 @@ func (r *sending) warnOfKind(ctx context.Context, a *app, s *server) {
 	if err != nil || nodes.Incomplete || len(kinds) == 0 || slices.Contains(kinds, kind) {
 		return
 	}
-	near := fault.DidYouMean(kind, kinds)
-	if near != "" {
-		near = ": " + near
-	}
-	a.complain(fmt.Errorf("note: no live node has a handler for kind %q%s", kind, near))
+	a.complain(fmt.Errorf("note: no live node has a handler for kind %q%s", kind, nearest(kind, kinds)))
 }
 
-// kindsLimit is how long a command that is done asks which kinds there are.
-const kindsLimit = time.Second
+// namesLimit is how long a command that is done asks which names there are.
+const namesLimit = time.Second
 
 // mostAtOnce is how many items the API lists in an answer.
 const mostAtOnce = 1000

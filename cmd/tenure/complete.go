@@ -36,7 +36,7 @@ var completedArgs = map[string]words{
 	"tenure pools freeze": poolWords, "tenure pools thaw": poolWords, "tenure pools drain": poolWords,
 	"tenure tenants freeze": tenantWords, "tenure tenants thaw": tenantWords, "tenure tenants move": tenantWords,
 	"tenure tenants limit": tenantWords, "tenure tenants why": tenantWords,
-	"tenure queues freeze": queueWords, "tenure queues thaw": frozenWords("queue"), "tenure kinds freeze": kindWords, "tenure kinds thaw": frozenWords("kind"),
+	"tenure queues freeze": queueWords, "tenure queues thaw": frozenQueueWords, "tenure kinds freeze": kindWords, "tenure kinds thaw": frozenKindWords,
 	"tenure enqueue": kindWords,
 }
 
@@ -107,13 +107,19 @@ func liveKinds(n *shownSession) []string {
 	return n.Kinds
 }
 
-// queueWords are the queues that have jobs.
+// queueWords are the queues.
 var queueWords = listed("/queues", func(q *struct{ Queue string }) []string { return []string{q.Queue} })
 
-// frozenWords are the queues, or kinds, that are frozen.
-func frozenWords(noun string) words {
-	return listed("/"+noun+"s/frozen", func(f *struct{ Queue, Kind string }) []string { return []string{f.Queue + f.Kind} })
-}
+// frozenQueueWords and frozenKindWords are the queues and kinds that are frozen.
+var (
+	frozenQueueWords = listed("/queues", func(q *shownQueue) []string {
+		if q.FrozenSince == nil {
+			return nil
+		}
+		return []string{q.Queue}
+	})
+	frozenKindWords = listed("/kinds/frozen", func(f *struct{ Kind string }) []string { return []string{f.Kind} })
+)
 
 // listed are the words that some list of the API has, each once.
 func listed[T any](path string, wordsOf func(*T) []string) words {

@@ -27,21 +27,34 @@ func put(method, path, arg, flags string) []form {
 // freezing are the commands about what is frozen in all pools: queues, or kinds.
 func freezing(noun string) []spec {
 	path := "/" + noun + "s/"
-	return []spec{
-		{
-			name: noun + "s list", short: "List the frozen " + noun + "s by pool, and since when", forms: list(path + "frozen"),
-			columns: noun + " pool since", cells: map[string]cell{"since": when("since")},
+	listed := spec{
+		name: "queues list", short: "List the queues by pool: what waits there, and since when they are frozen", forms: list("/queues"),
+		long:    "Lists queues that have jobs, that some kind's jobs wait in, or that are frozen. What waits is counted up to ten\nthousand.",
+		flags:   []flag{poolFlag("only this `pool`"), textFlag("tenant", "only what this tenant has in them")},
+		columns: "queue pool waiting running tenants oldest=oldest_seconds kinds frozen=frozen_since",
+		cells: map[string]cell{
+			"waiting": of(func(_ *app, q *shownQueue) string { return bounded(q.Waiting) }), "oldest": of(func(_ *app, q *shownQueue) string { return q.oldest() }),
+			"kinds": of(func(_ *app, q *shownQueue) string { return strings.Join(q.Kinds, " ") }), "frozen": when("frozen_since"),
 		},
+	}
+	if noun == "kind" {
+		listed = spec{
+			name: "kinds list", short: "List the frozen kinds by pool, and since when", forms: list(path + "frozen"),
+			columns: "kind pool since", cells: map[string]cell{"since": when("since")},
+		}
+	}
+	return []spec{
+		listed,
 		{
 			name: noun + "s freeze", args: strings.ToUpper(noun), short: "Start no jobs of a " + noun + ", of all tenants in all pools, until it is thawed; running jobs continue",
 			long: "Jobs are enqueued meanwhile, and timers and schedules add to what waits; external workers acquire none,\n" +
 				"either. If a pool does not answer the command says in which it holds: type it again, as after a pool\n" +
 				"was added.",
-			forms: put(http.MethodPost, path+"{"+noun+"}/freeze", noun, ""), handled: noun == "kind", said: done(noun, "is frozen; thaw it with: tenure "+noun+"s thaw %s"),
+			forms: put(http.MethodPost, path+"{"+noun+"}/freeze", noun, ""), handled: true, said: done(noun, "is frozen; thaw it with: tenure "+noun+"s thaw %s"),
 		},
 		{
 			name: noun + "s thaw", args: strings.ToUpper(noun), short: "Let the jobs of a frozen " + noun + " run again",
-			forms: put(http.MethodPost, path+"{"+noun+"}/thaw", noun, ""), said: done(noun, "is thawed"),
+			forms: put(http.MethodPost, path+"{"+noun+"}/thaw", noun, ""), said: done(noun, "is thawed"), absent: "see: tenure " + noun + "s list",
 		},
 	}
 }
@@ -138,6 +151,22 @@ func auditActions() string {
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// shownQueue is a queue as the API answers it.
+type shownQueue struct {
+	Queue            string
+	Waiting, Running int64
+	Oldest           float64 `json:"oldest_seconds"`
+	Kinds            []string
+	FrozenSince      *time.Time `json:"frozen_since"`
+}
+
+func (q *shownQueue) oldest() string {
+	if q.Waiting == 0 {
+		return ""
+	}
+	return time.Duration(q.Oldest * float64(time.Second)).Round(time.Second).String()
 }
 
 // shownPool is a pool as the API answers it.

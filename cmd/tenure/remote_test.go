@@ -281,7 +281,7 @@ func TestBothWaysPrintTheSame(t *testing.T) {
 	b.ok("schedules", "set", "nightly", "report.build", "{}", "--tenant", "P1", "--rule", "@daily")
 	b.ok("schedules", "set", "close", "books.close", "--every-tenant", "--rule", "@monthly")
 	b.ok("limits", "set", "--tenant", "P1", "--rate", "7")
-	b.ok("queues", "freeze", "mail")
+	b.ok("queues", "freeze", "default")
 	b.ok("kinds", "freeze", "slow")
 	batch := b.list("batches", "list")[0]["id"].(string)
 

@@ -17,11 +17,11 @@ import (
 )
 
 type (
-	endedInTx    struct{}
+	endedInTx     struct{}
 	endedTogether struct{}
 )
 
-func (endedInTx) Kind() string    { return "tx" }
+func (endedInTx) Kind() string     { return "tx" }
 func (endedTogether) Kind() string { return "batch" }
 
 // A finished job never runs again, but another one that is what it was, however it has ended: see P3.

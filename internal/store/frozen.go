@@ -15,11 +15,18 @@ type Frozen struct {
 	Since time.Time
 }
 
+// ErrNotFrozen: a queue or kind that was to be thawed is not frozen. It is ErrNotFound, too.
+var ErrNotFrozen error = absence("it is not frozen")
+
 // FreezeJobs keeps the jobs of a queue or kind from being claimed, and from being acquired by external workers, or
-// lets them again. When it returns no claim on them is being made; those that were go on.
+// lets them again. When it returns no claim on them is being made; those that were go on. ErrNotFrozen: nothing was changed.
 func FreezeJobs(ctx context.Context, db Beginner, scope Scope, name string, frozen bool) error {
 	return changeLimits(ctx, db, fmt.Sprintf("freeze or thaw %s %q", scope, name), func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, sqlFreeze, string(scope), name, frozen)
+		changed := false
+		err := tx.QueryRow(ctx, sqlFreeze, string(scope), name, frozen).Scan(&changed)
+		if err == nil && !changed && !frozen {
+			err = ErrNotFrozen
+		}
 		return err
 	})
 }

@@ -58,7 +58,7 @@ func TestFreezeJobs(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, theirs.Rests, "job %d may start", other)
 	freeze(store.ScopeQueue, "mail", false)
-	freeze(store.ScopeQueue, "never", false)
+	require.ErrorIs(t, store.FreezeJobs(t.Context(), b.db, store.ScopeQueue, "never", false), store.ErrNotFrozen)
 	require.Equal(t, first, list())
 	freeze(store.ScopeKind, "send", false)
 	require.Empty(t, list())

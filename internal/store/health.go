@@ -142,13 +142,19 @@ type Queue struct {
 	Running int64         // jobs that nodes have in hand
 	Oldest  time.Duration // since the oldest of those that were counted was made
 	Tenants int64         // whose those are
+
+	Kinds       []string  // whose jobs wait there, as the nodes have told the ledger
+	FrozenSince time.Time // zero: it is not frozen
 }
 
-// Queues lists the queues that have jobs of some tenants, or, without any, of all.
+// Queues lists the queues that have jobs, that are some kind's or that are frozen. Jobs of some tenants count, or, without any,
+// of all.
 func Queues(ctx context.Context, db DB, tenants []string) ([]Queue, error) {
 	return list(ctx, db, "list queues", func(row pgx.CollectableRow) (q Queue, err error) {
 		var oldest float64
-		err = row.Scan(&q.Name, &q.Waiting, &q.Running, &oldest, &q.Tenants)
+		var frozen *time.Time
+		err = row.Scan(&q.Name, &q.Waiting, &q.Running, &oldest, &q.Tenants, &q.Kinds, &frozen)
+		q.FrozenSince = deref(frozen)
 		q.Oldest = time.Duration(oldest * float64(time.Second))
 		return q, err
 	}, sqlQueueList, mostCounted+1, tenants)

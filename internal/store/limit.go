@@ -174,14 +174,15 @@ func splitBuckets(buckets []Bucket) (tenants, scopes, names []string, full []int
 }
 
 // ErrNoLimit: there is no such limit. It is ErrNotFound, too.
-var ErrNoLimit error = noLimit{}
+var ErrNoLimit error = absence("no such limit")
 
-type noLimit struct{}
+// absence is an ErrNotFound of something that is no job.
+type absence string
 
-func (noLimit) Error() string { return "no such limit" }
+func (a absence) Error() string { return string(a) }
 
 // Is lets errors.Is find [ErrNotFound].
-func (noLimit) Is(target error) bool { return target == ErrNotFound }
+func (absence) Is(target error) bool { return target == ErrNotFound }
 
 // SetLimit sets a limit, or, with neither a number nor a rate, removes it. No claim is made any more
 // that does not heed it. TenantBusyError: the tenant is being moved. ErrNoLimit: there is none to remove.

@@ -11,22 +11,13 @@ import (
 )
 
 type frozenOut struct {
-	Queue string    `json:"queue,omitempty"`
-	Kind  string    `json:"kind,omitempty"`
+	Kind  string    `json:"kind"`
 	Pool  string    `json:"pool"`
 	Since time.Time `json:"since"`
 }
 
-func listFrozenQueues(ctx context.Context, s *server, _ *none) (*list[frozenOut], error) {
-	return listFrozen(ctx, s, func(f operate.FrozenStatus) bool { return f.Queue != "" })
-}
-
+// listFrozenKinds is for grants that are not bound to tenants: what is frozen is of all.
 func listFrozenKinds(ctx context.Context, s *server, _ *none) (*list[frozenOut], error) {
-	return listFrozen(ctx, s, func(f operate.FrozenStatus) bool { return f.Kind != "" })
-}
-
-// listFrozen is for grants that are not bound to tenants: what is frozen is of all.
-func listFrozen(ctx context.Context, s *server, wanted func(operate.FrozenStatus) bool) (*list[frozenOut], error) {
 	g := access.From(ctx)
 	if !g.SeesTenant("") {
 		return nil, hidden
@@ -36,8 +27,8 @@ func listFrozen(ctx context.Context, s *server, wanted func(operate.FrozenStatus
 	all, err := s.operator.Frozen(ctx)
 	var out []frozenOut
 	for _, f := range all {
-		if wanted(f) && g.SeesPool(f.Pool) {
-			out = append(out, frozenOut(f))
+		if f.Kind != "" && g.SeesPool(f.Pool) {
+			out = append(out, frozenOut{f.Kind, f.Pool, f.Since})
 		}
 	}
 	return listOf(out, err)

@@ -70,6 +70,9 @@ type queueOut struct {
 	Running       int64   `json:"running"`
 	Tenants       int64   `json:"tenants" doc:"whose jobs wait"`
 	OldestSeconds float64 `json:"oldest_seconds" doc:"since the oldest of those that were counted could start"`
+
+	Kinds       []string   `json:"kinds" nullable:"false" doc:"whose jobs wait there, as the nodes say"`
+	FrozenSince *time.Time `json:"frozen_since,omitempty" doc:"none: it is not frozen"`
 }
 
 type queuesIn struct {
@@ -77,7 +80,7 @@ type queuesIn struct {
 	Tenant string `query:"tenant" doc:"whose jobs count"`
 }
 
-// listQueues lists the queues that have jobs which the grant reaches.
+// listQueues lists the queues that have jobs which the grant reaches, and, if it is not bound to tenants, those without.
 func listQueues(ctx context.Context, s *server, in *queuesIn) (*list[queueOut], error) {
 	g := access.From(ctx)
 	tenants := g.Tenants
@@ -92,8 +95,8 @@ func listQueues(ctx context.Context, s *server, in *queuesIn) (*list[queueOut], 
 	all, err := s.operator.Queues().List(ctx, operate.QueueFilter{Pool: in.Pool, Tenants: tenants})
 	var out []queueOut
 	for _, q := range all {
-		if g.SeesPool(q.Pool) && q.Waiting+q.Running > 0 {
-			out = append(out, queueOut{q.Name, q.Pool, q.Waiting, operate.More(q.Waiting), q.Running, q.Tenants, q.Oldest.Seconds()})
+		if g.SeesPool(q.Pool) && (q.Waiting+q.Running > 0 || len(tenants) == 0) {
+			out = append(out, queueOut{q.Name, q.Pool, q.Waiting, operate.More(q.Waiting), q.Running, q.Tenants, q.Oldest.Seconds(), q.Kinds, timeOrNone(q.FrozenSince)})
 		}
 	}
 	return listOf(out, err)

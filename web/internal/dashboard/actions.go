@@ -154,15 +154,22 @@ func changePool(v *visit) (string, error) {
 	}
 }
 
-// thawJobs thaws a queue or a kind in all pools.
-func thawJobs(v *visit) (string, error) {
+// changeQueue freezes a queue, or thaws one or a kind, in all pools.
+func changeQueue(v *visit) (string, error) {
 	if !v.unlimited() {
 		return "", notFound("queue")
 	}
-	if kind := v.FormValue("kind"); kind != "" {
+	queue, kind := v.FormValue("queue"), v.FormValue("kind")
+	switch action := v.PathValue("action"); {
+	case action == "freeze":
+		return "/queues?said=frozen", v.op.Queues().Freeze(v.ctx, queue)
+	case action == "thaw" && kind != "":
 		return "/queues?said=thawed", v.op.Kinds().Thaw(v.ctx, kind)
+	case action == "thaw":
+		return "/queues?said=thawed", v.op.Queues().Thaw(v.ctx, queue)
+	default:
+		return "", notFound("action")
 	}
-	return "/queues?said=thawed", v.op.Queues().Thaw(v.ctx, v.FormValue("queue"))
 }
 
 func changeTenant(v *visit) (string, error) {

@@ -105,7 +105,7 @@ func (s *site) routeActions(mux *http.ServeMux) {
 	act("/batches/{id}/cancel", roleOfJobs, cancelBatch)
 	act("/operations/{id}/cancel", roleOfJobs, cancelOperation)
 	act("/pools/{action}", access.Admin, changePool)
-	act("/queues/thaw", access.Admin, thawJobs)
+	act("/queues/{action}", access.Admin, changeQueue)
 	act("/tenant/{action}", access.Admin, changeTenant)
 }
 

@@ -17,6 +17,7 @@ type queueRow struct {
 	Oldest           time.Duration
 	Pools            []string
 	More             bool // there may be more that wait, and older ones
+	Frozen           bool // in some of the pools
 }
 
 // frozenRow is a queue or kind that is frozen.
@@ -54,7 +55,7 @@ func queuesPage(v *visit) (view, error) {
 		})
 	}
 	together(questions...)
-	return view{Page: "queues", Title: titled("Queues", "in pool", pool), Body: queuesBody{pool, v.offeredPools(), groupQueues(slices.Concat(answers...)), frozen}}, nil
+	return view{Page: "queues", Title: titled("Queues", "in pool", pool), Body: queuesBody{pool, v.offeredPools(), groupQueues(slices.Concat(answers...), len(v.grant.Tenants) == 0), frozen}}, nil
 }
 
 // groupFrozen has one row for what is frozen in several pools.
@@ -72,10 +73,10 @@ func groupFrozen(all []operate.FrozenStatus) (rows []frozenRow) {
 	return rows
 }
 
-// groupQueues adds up what waits in the queues of one name, the one with the oldest jobs first.
-func groupQueues(parts []operate.QueueStatus) (rows []queueRow) {
+// groupQueues adds up what waits in the queues of one name, the one with the oldest jobs first. empty keeps those without.
+func groupQueues(parts []operate.QueueStatus, empty bool) (rows []queueRow) {
 	for _, p := range parts {
-		if p.Waiting+p.Running == 0 { // what there is belongs to others
+		if p.Waiting+p.Running == 0 && !empty { // what there is belongs to others
 			continue
 		}
 		i := slices.IndexFunc(rows, func(r queueRow) bool { return r.Name == p.Name })
@@ -86,6 +87,7 @@ func groupQueues(parts []operate.QueueStatus) (rows []queueRow) {
 		r.Waiting, r.Running, r.Tenants = r.Waiting+p.Waiting, r.Running+p.Running, r.Tenants+p.Tenants
 		r.Oldest, r.More = max(r.Oldest, p.Oldest), r.More || operate.More(p.Waiting)
 		r.Pools = append(r.Pools, p.Pool)
+		r.Frozen = r.Frozen || !p.FrozenSince.IsZero()
 	}
 	slices.SortFunc(rows, func(a, b queueRow) int {
 		return cmp.Or(cmp.Compare(b.Oldest, a.Oldest), strings.Compare(a.Name, b.Name))

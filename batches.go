@@ -148,24 +148,21 @@ func (c *Client) EnqueueBatch(ctx context.Context, b Batch) (_ Enqueued, err err
 }
 
 func (c *Client) insertBatch(ctx context.Context, span producing, tenant tenancy.Tenant, pool *routing.Pool, b Batch) (added, error) {
-	then, err := c.buildJob(ctx, tenant, pool, b.Then, append(slices.Clip(b.Options), AsBatch()))
+	then, err := c.buildJob(ctx, tenant, b.Then, append(slices.Clip(b.Options), AsBatch()))
 	if err != nil {
 		return added{}, sayWhich(err, b.Then, "the completion job")
 	}
-	out := added{hint: notify.Hint{Pool: pool.Name}}
-	out.hint.AddJob(&then, 0)
 	jobs := make([]store.NewJob, len(b.Jobs))
 	for i, e := range b.Jobs {
 		if e.Tenant != "" && e.Tenant != tenant.ID {
 			return added{}, &job.InputError{Err: fmt.Errorf("job %d: it is tenant %q's, and the batch is not: leave its tenant out", i, e.Tenant)}
 		}
-		if jobs[i], err = c.buildJob(ctx, tenant, pool, e.Args, e.Options); err != nil {
+		if jobs[i], err = c.buildJob(ctx, tenant, e.Args, e.Options); err != nil {
 			return added{}, sayWhich(err, e.Args, "job %d", i)
 		}
 		if l := jobs[i].Links; l != nil && l.In != 0 {
 			return added{}, &job.InputError{Err: fmt.Errorf("job %d, kind %s: it is in this batch, and InBatch adds it to another: leave that out", i, e.Args.Kind())}
 		}
-		out.hint.AddJob(&jobs[i], 0)
 	}
 	span.many([]store.NewJob{then}, jobs)
 	number, err := pool.Number()
@@ -180,8 +177,10 @@ func (c *Client) insertBatch(ctx context.Context, span producing, tenant tenancy
 		c.countFailed(pool, err)
 		return added{}, err
 	}
-	out.Enqueued = Enqueued{then.ID, then.Taken}
+	out := added{Enqueued{then.ID, then.Taken}, notify.Hint{Pool: pool.Name}}
 	if !out.Duplicate {
+		out.hint = hintOf(pool, jobs)
+		out.hint.AddJob(&then, 0)
 		c.enqueued.Add(pool.Name, then.Kind, 1)
 		c.countEnqueued(pool, jobs)
 	}

@@ -157,7 +157,7 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) 
 		if err != nil {
 			return nil, err
 		}
-		c.hintTx(ctx, b.hint)
+		c.hintTx(ctx, b.hint())
 		return out, nil
 	}
 	return nil, nil
@@ -275,7 +275,7 @@ func addOn(row store.QueryRow) addFunc {
 // addAlone adds a job in a transaction of its own: that of its claim, if it can start here at once.
 func (c *Client) addAlone(pool *routing.Pool) addFunc {
 	return func(ctx context.Context, number int, j *store.NewJob) (id job.ID, duplicate, started bool, err error) {
-		if c.acquirer != nil && !j.External && !c.proc.Notifier.HasPending(pool.Name) { // or it would start before those
+		if c.acquirer != nil && !j.External && j.Queue != "" && !c.proc.Notifier.HasPending(pool.Name) { // or it would start before those
 			if d, taken, err := c.acquirer.EnqueueHere(ctx, pool.Name, number, j); taken {
 				return d.ID, false, d.Started, err
 			}
@@ -285,7 +285,7 @@ func (c *Client) addAlone(pool *routing.Pool) addFunc {
 }
 
 func (c *Client) insertJob(ctx context.Context, span producing, add addFunc, tenant tenancy.Tenant, pool *routing.Pool, args job.Args, opts []Option) (added, error) {
-	j, err := c.buildJob(ctx, tenant, pool, args, opts)
+	j, err := c.buildJob(ctx, tenant, args, opts)
 	if err != nil {
 		return added{}, err
 	}
@@ -408,9 +408,21 @@ type batch struct {
 	pool   *routing.Pool
 	places []int          // of its entries among all
 	jobs   []store.NewJob // of those
-	hint   notify.Hint
 
 	err error // of insertAll
+}
+
+// hint is where the jobs wait, once they were added: until then the ledger may know their queues alone.
+func (b *batch) hint() notify.Hint { return hintOf(b.pool, b.jobs) }
+
+func hintOf(pool *routing.Pool, jobs []store.NewJob) notify.Hint {
+	h := notify.Hint{Pool: pool.Name}
+	for i := range jobs {
+		if !jobs[i].External { // its workers look by themselves
+			h.AddJob(&jobs[i], 0)
+		}
+	}
+	return h
 }
 
 // poolsAtOnce is how many pools' jobs are added at a time: so many that those of one server commit
@@ -431,7 +443,7 @@ func (c *Client) insertAll(ctx context.Context, batches map[*routing.Pool]*batch
 				return
 			}
 			c.countEnqueued(b.pool, b.jobs)
-			c.proc.Notifier.Notify(b.hint)
+			c.proc.Notifier.Notify(b.hint())
 		})
 	}
 }
@@ -489,14 +501,14 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry, places []int)
 			}
 			homes[id] = p
 		}
-		j, err := c.buildJob(ctx, p.tenant, p.pool, e.Args, e.Options)
+		j, err := c.buildJob(ctx, p.tenant, e.Args, e.Options)
 		if err != nil {
 			faults = append(faults, sayWhich(err, e.Args, "entry %d", i))
 			continue
 		}
 		b := out[p.pool]
 		if b == nil {
-			b = &batch{pool: p.pool, hint: notify.Hint{Pool: p.pool.Name}}
+			b = &batch{pool: p.pool}
 			if len(out) == 0 { // most calls are for one pool
 				b.places, b.jobs = make([]int, 0, len(places)), make([]store.NewJob, 0, len(places))
 			}
@@ -504,9 +516,6 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry, places []int)
 		}
 		b.places = append(b.places, i)
 		b.jobs = append(b.jobs, j)
-		if !j.External { // its workers look by themselves
-			b.hint.AddJob(&j, 0)
-		}
 	}
 	if len(faults) > 0 {
 		const shown = 10
@@ -519,7 +528,7 @@ func (c *Client) partBatches(ctx context.Context, entries []Entry, places []int)
 }
 
 // buildJob checks a job, fills in its defaults, notes in which span it is enqueued and encrypts its arguments.
-func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, pool *routing.Pool, args job.Args, opts []Option) (store.NewJob, error) {
+func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.Args, opts []Option) (store.NewJob, error) {
 	if ctx.Err() != nil {
 		return store.NewJob{}, context.Cause(ctx)
 	}
@@ -529,9 +538,6 @@ func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, pool *rout
 	}
 	if err != nil {
 		return store.NewJob{}, &job.InputError{Err: err}
-	}
-	if err := c.proc.FillInQueue(ctx, pool, &j); err != nil {
-		return store.NewJob{}, err
 	}
 	noteTrace(ctx, &j)
 	j.Payload, err = c.proc.Cipher.Seal(ctx, j.Tenant, j.Kind, j.Payload)

@@ -357,7 +357,7 @@ var jobCommands = []spec{
 			textFlag("tenant", "the tenant the job is for").by(checked(checkTenant)),
 			textFlag("in", "run it after this `duration`, such as 5m or PT5M").as("delay_ms").by(inMS(0)),
 			textFlag("at", "run it at this `time`, such as 2027-01-31T09:00:00Z").by(typedTime),
-			flagOf("queue", job.DefaultQueue, "the queue to put it on").by(checked(func(text string) error { return job.ValidateKind("queue", text) })),
+			textFlag("queue", "the queue to put it on (default: its kind's)").by(checked(func(text string) error { return job.ValidateKind("queue", text) })),
 			flagOf("priority", 0, fmt.Sprintf("%d to %d; jobs of the same tenant and queue with a higher one run first", job.MinPriority, job.MaxPriority)).by(typedPriority),
 			flagOf("max-attempts", 0, "most attempts (default: as its kind says)").by(typedMaxAttempts),
 			textFlag("unique", "add it only if the tenant has no unfinished job with this `key`").as("unique_key").by(typedKey),

@@ -37,8 +37,6 @@ type Process struct {
 	Cipher   *encryption.Cipher
 	Registry *job.Registry  // nil: kinds are not checked
 	Asking   sync.WaitGroup // pools for jobs of external workers
-
-	queues kindQueues
 }
 
 // New makes what the client, the operator and the external workers of a process share.

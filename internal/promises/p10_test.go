@@ -198,13 +198,15 @@ func TestP10NobodyWaitsForASilentDatabase(t *testing.T) {
 	require.Eventually(t, func() bool { return up("p1", 0) }, patience, 10*time.Millisecond)
 
 	var failed tenure.PoolErrors
+	elsewhere := []tenure.Option{tenure.Elsewhere()} // whose queue the ledger knows
 	for _, call := range []func(context.Context) error{
 		func(ctx context.Context) error { _, err := n.Client().Enqueue(ctx, plain{1}); return err },
 		func(ctx context.Context) error {
 			return n.Client().InTx(ctx, func(context.Context, pgx.Tx) error { return nil })
 		},
+		func(ctx context.Context) error { _, err := n.Client().Enqueue(ctx, slow{}, elsewhere...); return err },
 		func(ctx context.Context) error {
-			added, err := n.Client().EnqueueMany(ctx, []tenure.Entry{{Args: plain{1}}, {Tenant: b.tenantIn("p2"), Args: plain{1}}})
+			added, err := n.Client().EnqueueMany(ctx, []tenure.Entry{{Args: slow{}, Options: elsewhere}, {Tenant: b.tenantIn("p2"), Args: plain{1}}})
 			require.Zero(t, added[0].ID, err)
 			require.NotZero(t, added[1].ID, err)
 			require.ErrorAs(t, err, &failed)

@@ -21,7 +21,7 @@ import (
 // NewJob is a job on its way into the ledger.
 type NewJob struct {
 	Tenant        string
-	Queue         string
+	Queue         string // "": its kind's, which is known once it was added
 	Kind          string
 	Payload       []byte
 	Meta          []byte // nil: none
@@ -96,7 +96,7 @@ func Enqueue(ctx context.Context, row QueryRow, pool int, j *NewJob) (id job.ID,
 }
 
 func enqueueArgs(pool int, j *NewJob) []any {
-	args := []any{"enqueue", pool, j.Tenant, j.Queue, j.Kind, string(j.Payload), j.Priority, nullable(j.MaxAttempts), nullable(string(j.Meta)),
+	args := []any{"enqueue", pool, j.Tenant, nullable(j.Queue), j.Kind, string(j.Payload), j.Priority, nullable(j.MaxAttempts), nullable(string(j.Meta)),
 		nullable(j.CorrelationID), nullable(j.DueAt), dueIn(j), nullable(j.UniqueKey), j.WithData, nullable(j.ExclusiveKey), interval(j.Timeout),
 		interval(j.UniqueFor)}
 	if j.External {
@@ -111,11 +111,11 @@ func enqueueArgs(pool int, j *NewJob) []any {
 
 func scanEnqueued(row pgx.Row, j *NewJob) (id job.ID, duplicate bool, err error) {
 	var added struct {
-		id             *job.ID
-		duplicate      *bool
-		refused, other *string
+		id                    *job.ID
+		duplicate             *bool
+		refused, other, queue *string
 	}
-	err = row.Scan(&added.id, &added.duplicate, &added.refused, &added.other)
+	err = row.Scan(&added.id, &added.duplicate, &added.refused, &added.other, &added.queue)
 	switch {
 	case err != nil:
 		return 0, false, explainEnqueue(err)
@@ -124,7 +124,7 @@ func scanEnqueued(row pgx.Row, j *NewJob) (id job.ID, duplicate bool, err error)
 	case added.id == nil || added.duplicate == nil:
 		return 0, false, errNoID
 	}
-	j.ID, j.Taken = *added.id, *added.duplicate
+	j.ID, j.Taken, j.Queue = *added.id, *added.duplicate, cmp.Or(j.Queue, deref(added.queue))
 	return j.ID, j.Taken, nil
 }
 
@@ -342,7 +342,8 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob) error 
 	return nil
 }
 
-// beginMany begins a bulk enqueue, unless one of its tenants has left, and draws ids for what is copied, in one round trip.
+// beginMany begins a bulk enqueue, unless one of its tenants has left, draws ids for what is copied, and fills in queues, in
+// one round trip.
 func beginMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob, copied []*NewJob) (now time.Time, turn int32, err error) {
 	tenants := map[string]struct{}{}
 	for i := range jobs {
@@ -352,6 +353,10 @@ func beginMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob, copied [
 	b.Queue(sqlEnqueueBegin, pool)
 	b.Queue(sqlEnqueueMoved, slices.Collect(maps.Keys(tenants)))
 	b.Queue(sqlEnqueueIDs, len(copied))
+	lacksQueue := func(j *NewJob) bool { return j.Queue == "" && !j.External }
+	if slices.ContainsFunc(copied, lacksQueue) {
+		b.Queue(sqlKindQueueList)
+	}
 	r := tx.SendBatch(ctx, &b)
 	defer r.Close()
 	var xid string
@@ -373,8 +378,19 @@ func beginMany(ctx context.Context, tx pgx.Tx, pool int, jobs []NewJob, copied [
 	if err := r.QueryRow().Scan(&ids); err != nil {
 		return now, 0, translate(err)
 	}
+	queues := map[string]string{}
+	if slices.ContainsFunc(copied, lacksQueue) {
+		rows, _ := r.Query() // whose error the rows have
+		if queues, err = scanKindQueues(rows); err != nil {
+			return now, 0, err
+		}
+	}
 	for i, j := range copied {
 		j.ID = ids[i]
+		if lacksQueue(j) {
+			j.Queue = queues[j.Kind]
+		}
+		j.Queue = cmp.Or(j.Queue, job.DefaultQueue)
 	}
 	return now, turn, r.Close()
 }

@@ -803,9 +803,9 @@ CREATE VIEW tenure.present_incarnation AS
  SELECT first_turn
    FROM incarnation
   WHERE ((server_started = pg_postmaster_start_time()) AND (xmin = written_by) AND (file = pg_relation_filepath('incarnation'::regclass)));
-CREATE FUNCTION tenure.add_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- c3e50b4e56c68f32eafac3f0492f1d39, not for PUBLIC
+CREATE FUNCTION tenure.add_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 5339b423851056ee02282853f220ff7b, not for PUBLIC
 CREATE FUNCTION tenure.add_linked_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 2808df72c6d0171d3cce4cfc0a27f0e2, not for PUBLIC
-CREATE FUNCTION tenure.answer() RETURNS trigger; -- caf67224b0304085f85c4d08b693cc70, not for PUBLIC
+CREATE FUNCTION tenure.answer() RETURNS trigger; -- 25c196215c6154308876ebf09d765769, not for PUBLIC
 CREATE FUNCTION tenure.awaited_ends(id bigint) RETURNS jsonb; -- a71e4789dab360b3a8de329b1a163601
 CREATE FUNCTION tenure.begin_incarnation(look boolean, OUT turn integer, OUT mended boolean) RETURNS record; -- 6ad13aff3449e9ca214f9c9a606f9595, not for PUBLIC
 CREATE FUNCTION tenure.begin_tenant(schema_name text, role_name text, tenant_id text) RETURNS void; -- ca813cb81177bf72c252e7f14b6536ab

@@ -101,12 +101,13 @@ func SetKinds(ctx context.Context, db DB, id uuid.UUID, kinds, queues []string) 
 
 // KindQueues are the queues that nodes give kinds, by kind.
 func KindQueues(ctx context.Context, db DB) (map[string]string, error) {
-	rows, err := db.Query(ctx, sqlKindQueueList)
-	if err != nil {
-		return nil, explain(err, "ask for the queues of kinds")
-	}
+	rows, _ := db.Query(ctx, sqlKindQueueList) // whose error the rows have
+	return scanKindQueues(rows)
+}
+
+func scanKindQueues(rows pgx.Rows) (map[string]string, error) {
 	queues, kind, queue := map[string]string{}, "", ""
-	_, err = pgx.ForEachRow(rows, []any{&kind, &queue}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&kind, &queue}, func() error {
 		queues[kind] = queue
 		return nil
 	})

@@ -7,7 +7,6 @@ DECLARE
     fault text;
     due   timestamptz;
 BEGIN
-    asked.queue := coalesce(asked.queue, (SELECT q.queue FROM tenure.kind_queue q WHERE q.kind = asked.kind AND asked.call <> 'enqueue_external'), 'default');
     IF cardinality(asked.tags) > 0 THEN
         IF jsonb_typeof(asked.meta) <> 'object' THEN
             fault := 'meta: an object is needed beside tags';

@@ -7,11 +7,17 @@ BEGIN
        OR has_function_privilege(NEW.caller, to_regproc('tenure.' || NEW.call), 'EXECUTE') IS NOT TRUE THEN
         RAISE EXCEPTION 'permission denied for function tenure.%', NEW.call USING ERRCODE = 'insufficient_privilege';
     END IF;
+    IF NEW.queue IS NULL AND NEW.call IN ('enqueue', 'enqueue_linked') THEN
+        NEW.queue := (SELECT q.queue FROM tenure.kind_queue q WHERE q.kind = NEW.kind); -- as the nodes say
+    END IF;
+    NEW.queue := coalesce(NEW.queue, 'default');
     CASE NEW.call
     WHEN 'enqueue', 'enqueue_external' THEN
         SELECT a.* INTO NEW.id, NEW.duplicate, NEW.refused, NEW.other_pool FROM tenure.add_job(NEW) a;
+        NEW.answer := NEW.queue;
     WHEN 'enqueue_linked' THEN
         SELECT a.* INTO NEW.id, NEW.duplicate, NEW.refused, NEW.other_pool FROM tenure.add_linked_job(NEW) a;
+        NEW.answer := NEW.queue;
     WHEN 'cancel' THEN
         NEW.answer := coalesce(tenure.cancel_as(NEW.caller, NEW.job_id, NEW.keep), '');
     WHEN 'retry' THEN

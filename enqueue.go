@@ -275,7 +275,7 @@ func addOn(row store.QueryRow) addFunc {
 // addAlone adds a job in a transaction of its own: that of its claim, if it can start here at once.
 func (c *Client) addAlone(pool *routing.Pool) addFunc {
 	return func(ctx context.Context, number int, j *store.NewJob) (id job.ID, duplicate, started bool, err error) {
-		if c.acquirer != nil && !j.External && j.Queue != "" && !c.proc.Notifier.HasPending(pool.Name) { // or it would start before those
+		if c.acquirer != nil && !j.External && !c.proc.Notifier.HasPending(pool.Name) { // or it would start before those
 			if d, taken, err := c.acquirer.EnqueueHere(ctx, pool.Name, number, j); taken {
 				return d.ID, false, d.Started, err
 			}

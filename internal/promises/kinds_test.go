@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -132,9 +133,13 @@ func TestTheQueueOfAKindIsKnownElsewhere(t *testing.T) {
 	n.stop()
 
 	c, ctx := b.client(b.cfg), tenancy.For(t.Context(), "t1")
-	_, err := c.Enqueue(ctx, plain{1})
+	all, err := c.Operator().Queues().List(ctx, operate.QueueFilter{})
 	require.NoError(t, err)
-	_, err = c.EnqueueMany(ctx, []tenure.Entry{{Args: plain{2}}, {Args: plain{3}, Options: []tenure.Option{tenure.In(time.Hour)}}, {Args: plain{4}, Options: []tenure.Option{tenure.OnQueue("other")}}})
+	require.Contains(t, all, operate.QueueStatus{Pool: "p1", Name: "slowly", Kinds: []string{slow{}.Kind()}}, "it has no jobs yet")
+	_, err = c.Enqueue(ctx, plain{1})
+	require.NoError(t, err)
+	_, err = c.EnqueueMany(ctx, []tenure.Entry{{Args: plain{2}}, {Args: plain{3}, Options: []tenure.Option{tenure.In(time.Hour)}}, {Args: plain{4}, Options: []tenure.Option{tenure.OnQueue("other")}},
+		{Args: plain{7}, Options: []tenure.Option{tenure.External()}}, {Args: write{8}}})
 	require.NoError(t, err)
 	require.NoError(t, c.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := c.EnqueueTx(ctx, tx, slow{})
@@ -145,7 +150,7 @@ func TestTheQueueOfAKindIsKnownElsewhere(t *testing.T) {
 	_, err = c.Enqueue(ctx, plain{6}, tenure.External())
 	require.NoError(t, err)
 	const jobs = "(SELECT queue FROM tenure.job UNION ALL SELECT queue FROM tenure.timer_job UNION ALL SELECT queue FROM tenure.external_job) j"
-	for queue, jobsThere := range map[string]int{"mail": 4, "slowly": 2, "other": 1, "default": 1} {
+	for queue, jobsThere := range map[string]int{"mail": 4, "slowly": 2, "other": 1, "default": 3} {
 		require.Equal(t, jobsThere, b.count("p1", "SELECT count(*) FROM "+jobs+" WHERE queue = $1", queue), queue)
 	}
 }

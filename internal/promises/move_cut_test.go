@@ -37,8 +37,8 @@ func makeEveryState(b *testbed, c *tenure.Client) map[string]string {
 	b.exec("p1", "INSERT INTO tenure.suspended_job ("+columns+", unique_key, origin, due_at) "+jobs+", 's' || n, 'timer_job', '9999-12-31' FROM generate_series(1, 3) n")
 	b.exec("p1", "INSERT INTO tenure.dead_letter_job ("+columns+", unique_key, origin, error) "+jobs+", 's' || n, 'job', E'it\\nfailed' FROM generate_series(1, 3) n")
 	b.exec("p1", "INSERT INTO tenure.unique_job SELECT tenant_id, unique_key, id FROM tenure.suspended_job") // a dead job has given its key up
-	b.exec("p1", "INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload) "+
-		"SELECT nextval('tenure.job_id'), now(), now() - n * interval '1 minute', 3, 0, 1, 0, CASE n % 9 WHEN 0 THEN 't2' ELSE 't1' END, 'q', 'write', 'done', 'null' FROM generate_series(1, 250) n")
+	b.exec("p1", "INSERT INTO tenure.completed_job (id, created_at, finished_at, turn, priority, attempt, losses, tenant_id, queue, kind, outcome, payload, timeout_ms, max_attempts, exclusive_key, external) "+
+		"SELECT nextval('tenure.job_id'), now(), now() - n * interval '1 minute', 3, 0, 1, 0, CASE n % 9 WHEN 0 THEN 't2' ELSE 't1' END, 'q', 'write', 'done', 'null', n, n, n, true FROM generate_series(1, 250) n")
 	for _, place := range []string{"job", "dead_letter_job", "completed_job"} {
 		b.exec("p1", "INSERT INTO tenure.job_error (job_id, attempt, node, error, stack) SELECT id, n, 'a', 'no ' || n, NULLIF('stack', 'stack') FROM tenure."+place+" j, generate_series(1, 2) n WHERE j.id % 3 = 0")
 	}

@@ -119,6 +119,12 @@ func TestRerun(t *testing.T) {
 	require.Empty(t, reaches(again, "done").UniqueKey)
 	require.Equal(t, held, add(plain{5}, tenure.UniqueFor("daily", time.Hour)), "which is still taken")
 
+	b.exec("p1", "UPDATE tenure.unique_period SET free_at = now() - interval '1 minute'")
+	again, err = o.Jobs().Rerun(t.Context(), held)
+	require.NoError(t, err)
+	require.Equal(t, "daily", get(again).UniqueKey, "the period is over")
+	reaches(again, "done")
+
 	out := func(name string) job.ID {
 		return add(scan{1}, append(all(name)[:8], tenure.External())...) // without a timeout, which is the worker's
 	}
@@ -141,5 +147,7 @@ func TestRerun(t *testing.T) {
 	require.NoError(t, o.Jobs().Suspend(t.Context(), aside, time.Time{}))
 	_, err = o.Jobs().Cancel(t.Context(), aside)
 	require.NoError(t, err)
-	require.Equal(t, rerun(aside), acquire().Lock.Job)
+	waitsOutside := rerun(aside)
+	b.exec("p1", "SELECT tenure.cancel($1)", int64(waitsOutside))
+	require.Equal(t, rerun(waitsOutside), acquire().Lock.Job)
 }

@@ -122,6 +122,10 @@ func TestEnqueueBySQL(t *testing.T) {
 	require.Equal(t, "default", read("job", id)["queue"])
 	id, _ = enqueue("'acme', 'k'")
 	require.Equal(t, "slow", read("job", id)["queue"])
+	j := store.NewJob{Tenant: "acme", Kind: "k", Payload: []byte("{}")}
+	_, _, err := store.Enqueue(t.Context(), owner.QueryRow, 1, &j)
+	require.NoError(t, err)
+	require.Equal(t, "slow", j.Queue, "the holder is told of it")
 }
 
 // TestEnqueueBySQLRefuses what the Go client refuses: anyone who calls it need not be careful.

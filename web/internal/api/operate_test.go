@@ -661,6 +661,10 @@ func TestQueuesAndPools(t *testing.T) {
 	all := items(b.do(http.MethodGet, "/queues", ""))
 	require.Len(t, all, 2)
 	require.EqualValues(t, 1, all[0]["waiting"])
+	b.do(http.MethodPost, "/queues/mial/freeze", "")
+	all = items(b.do(http.MethodGet, "/queues", ""))
+	require.Len(t, all, 4, "one in each pool")
+	require.NotNil(t, all[1]["frozen_since"])
 	some := access.Grant{Role: access.Admin, Tenants: []tenancy.ID{"globex"}}
 	_, out := b.ask(some, http.MethodGet, "/queues", "")
 	require.Len(t, out["items"], 1)

@@ -8,7 +8,7 @@ import (
 	"github.com/tenurehq/tenure/job"
 )
 
-// settler has jobs start that have awaited others, once those have ended. Who ends a job only notes
+// settler starts jobs that have awaited others, once those have ended. Who ends a job only notes
 // that it has; the holder takes in what was noted, under its fence, so that ends do not wait for one
 // another, however many jobs a batch has. It is done by background queries.
 type settler struct {

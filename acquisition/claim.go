@@ -54,7 +54,7 @@ func (c *claimer) claimJobs(ctx context.Context) (claimed int, err error) {
 	}
 	c.lanes.Configure(c.settings.queues.Load())
 	ready, credit := c.peers.listReady()
-	if !c.readOn { // else those would be tried in turns for ever for which there is no room
+	if !c.readOn { // else tenants without room would be tried again and again
 		c.lanes.ReopenFull(func(tenant string, hereOnly bool) bool { // those that may have more in flight by now
 			_, all := c.allowance(tenant, hereOnly, ready)
 			return all > 0 && c.gates.MayPass(schedule.Passer{Tenant: tenant}, time.Now())

@@ -27,8 +27,8 @@ type directClaimer struct {
 	handover   *handover
 }
 
-// add adds a job, in the term's loop, which has nothing to do but wait. So the job is known to be
-// in flight before the next page is read, which may show it.
+// add adds a job and claims it. It runs in the term's loop, while that waits: so the job is known to be in flight
+// before the next page is read, which may show it.
 func (c *directClaimer) add(ctx context.Context, d direct) error {
 	home, err := c.admit(ctx, d.job)
 	if home == nil {

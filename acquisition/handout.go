@@ -343,9 +343,8 @@ func holdReserved(w *execution.Workers, n int) *reservedSlots {
 	return &reservedSlots{workers: w, n: n, late: time.AfterFunc(2*burst, func() { w.Release(n) })}
 }
 
-// use keeps some of them for claims that stand now, and gives the others back. If all were
-// given back before, the claims come on top of what has them now; and so do, until the workers have them, those
-// that share others' calls.
+// use keeps some of them for claims that stand now, and gives the others back. If all were given back before, the
+// claims exceed what the workers have room for. So do claims that share others' calls, until the workers have them.
 func (r *reservedSlots) use(n int) {
 	r.used = true
 	have := 0

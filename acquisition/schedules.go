@@ -14,7 +14,7 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// schedules has jobs be added whose schedules are due, in slices, as [timers] does. Which those are,
+// schedules adds the jobs of schedules that are due, in slices, as [timers] does. Which those are,
 // and what their kinds give them, is worked out here, as Postgres knows nothing of cron: beside the loop,
 // as nobody knows how long that takes. That nothing was changed meanwhile, and that this is still the
 // holder, is checked where they are added, by the loop.

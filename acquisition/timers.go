@@ -10,7 +10,7 @@ import (
 	"github.com/tenurehq/tenure/internal/store"
 )
 
-// timers has jobs wait whose time has come. However many are due, they are fired in slices, and
+// timers moves jobs whose time has come to those that wait. However many are due, it fires them in slices, and
 // jobs are claimed in between. Those that were due first go first, until a slice is full: then
 // each tenant that has some due gets its share of every slice, so that another tenant's timers
 // do not wait for a million of one.

@@ -26,7 +26,7 @@ type run struct {
 	memory  *memory
 
 	failed failure // of the handler's transaction
-	outage bool    // the ledger, too, met what the handler's transaction may have failed by
+	outage bool    // the ledger met the same outage, by which the handler's transaction may have failed
 
 	records  []*job.Record    // the handler's, of a batch: those whose arguments can be read
 	unopened map[job.ID]error // of a batch: why the arguments of the others cannot

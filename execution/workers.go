@@ -565,7 +565,7 @@ func (w *Workers) retryOf(c *Claim, spec *job.Spec) (policy job.Policy, attempts
 	return policy, policy.Attempts()
 }
 
-// failedShare is by how much a failed attempt lowers how many others its job shares a call with.
+// failedShare divides the size of the call that a job may share, for each attempt that has failed.
 const failedShare = 10
 
 // mostTogether is how many jobs may share a call that c is in. One that has lost a node may be

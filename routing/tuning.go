@@ -227,10 +227,9 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// scrubStatements take off a session what a handler may have left on it. They are
-// DISCARD ALL but for the plans, which PL/pgSQL would have to make again for every
-// job, and with what that forgets: where random() goes on, and the connections of dblink,
-// for which the last column says where it is.
+// scrubStatements take off a session what a handler may have left on it. They do what DISCARD ALL does, but keep
+// the plans, which PL/pgSQL would have to make again for every job. They also reset what DISCARD ALL leaves: the seed
+// of random(), and the connections of dblink; the last column says in which schema that is.
 func scrubStatements() string {
 	return scrubSession +
 		"SELECT pg_catalog.pg_advisory_unlock_all(), " + "pg_catalog.setseed(" + newSeed() + "), " +

@@ -35,7 +35,7 @@ type spec struct {
 	show         func(*answer) error                             // prints the answer, where it is no such table
 	said         func(*answer) string                            // what is said of what was done, of each argument behind what that is
 	absent       string                                          // why there may be no such thing, and what to do; %s is the argument
-	over         string                                          // of what it is said that it had ended, where that is no failure
+	over         string                                          // what a thing is called that had ended before, where that is no failure
 	handled      bool                                            // its kind is one that some node should have a handler for
 	output       bool                                            // it has -o, as those have that only look
 	withoutStart bool                                            // it opens the databases by itself

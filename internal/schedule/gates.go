@@ -57,8 +57,8 @@ func NewGates(f *InFlight) *Gates {
 }
 
 // Set takes in what the ledger says: the limits, and what is in flight and left of the rates. Nothing
-// may have been claimed since. Of a rate the one counts that has less left: the ledger may be told of
-// what was taken in another pool, and the tenant have come back from there.
+// may have been claimed since. Of a rate, what has less left counts, the ledger or this memory: the tenant may have come
+// back from another pool, where more was taken.
 func (gs *Gates) Set(s store.LimitState, now time.Time) {
 	gs.known, gs.changes = true, s.Changes
 	gs.limits, gs.kinds, gs.queues, gs.keyed = mergeLimits(s.Limits), map[string]bool{}, map[string]bool{}, false

@@ -1,8 +1,8 @@
 -- Chooses tenants whose jobs of a topic are to be acquired, for external_acquire behind it in the same
 -- transaction, which finds them in a setting. $1 topic, $2 tenants to choose among, or null, $3 the tenant
 -- to begin behind, or null: they are chosen by chance, $4 how many tenants to look at, $5 how many to choose.
--- Those that rest are left out, those of whose queues with jobs all are frozen or whose jobs all wait for others of their
--- exclusive keys, and those that have as many jobs locked as they may: expired locks count until they are freed, as their workers may extend them. A tenant with such a bound is kept for this
+-- It leaves out tenants that rest, tenants whose jobs are all in frozen queues or wait behind others of their exclusive keys, and
+-- tenants that have as many jobs locked as they may: expired locks count until they are freed, as their workers may extend them. A tenant with such a bound is kept for this
 -- transaction, by its row or, if it has none, by one that its name leads to, so that no other counts the same jobs; one that
 -- somebody else keeps is left out.
 -- looked: the tenant to go on behind; null: there is none behind.

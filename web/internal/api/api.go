@@ -35,7 +35,7 @@ type server struct {
 	reveal   reveal.Revealer
 	log      *zap.Logger
 	limits   limits
-	failed   func(error) // gets errors as they are: those who ask see all that this process does; nil: they do not
+	failed   func(error) // gets errors in full, if callers may see all that this process does; nil: they may not
 
 	waiting, acquiring waiting
 	locks              lockReader

@@ -8,7 +8,7 @@ import (
 	"github.com/tenurehq/tenure/operate"
 )
 
-// declare completes the document by what the requests' types cannot say.
+// declare adds to the document the rules that the requests' types cannot express.
 func declare(document *huma.OpenAPI) {
 	one := 1
 	schemas := document.Components.Schemas.Map()

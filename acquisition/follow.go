@@ -295,7 +295,9 @@ func (a *acquirer) readOffered(ctx context.Context) (store.Lock, error) {
 func (a *acquirer) readLock(ctx context.Context) (store.Lock, error) {
 	var l store.Lock
 	err := a.keeper.Call(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		l, err = store.ReadLock(ctx, conn)
+		if l, err = store.ReadLock(ctx, conn); err == nil {
+			a.keeper.TellQueues(ctx, conn)
+		}
 		return err
 	})
 	if err != nil {

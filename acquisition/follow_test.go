@@ -257,7 +257,7 @@ func (b *bundle) acquirer(e *fakeElector) *acquirer {
 func (b *bundle) otherHolds(member string) store.Fence {
 	b.t.Helper()
 	id := uuid.New()
-	require.NoError(b.t, store.OpenSession(b.t.Context(), b.db, store.Session{ID: id, Node: member, Member: member}, nil, time.Minute))
+	require.NoError(b.t, store.OpenSession(b.t.Context(), b.db, store.Session{ID: id, Node: member, Member: member}, time.Minute))
 	mine, l, err := store.TakeLock(b.t.Context(), b.db, store.Claimant{Session: id, Member: member, SeenSeq: -1}, time.Minute)
 	require.NoError(b.t, err)
 	require.True(b.t, mine)

@@ -35,7 +35,7 @@ func (k *kinds) with(change func(*kinds)) *kinds {
 	next.names = slices.Sorted(maps.Keys(next.handled))
 	h := fnv.New32a()
 	for _, name := range next.names {
-		_, _ = io.WriteString(h, name+"\n") // it never fails
+		_, _ = io.WriteString(h, name+"\n"+next.handled[name].Queue+"\n") // it never fails
 	}
 	next.mark = h.Sum32()
 	return next
@@ -76,7 +76,7 @@ func (r *Registry) Kinds() []string {
 	return names
 }
 
-// Handled is Kinds, with a number that tells one such list from another. Safe for concurrent use
+// Handled is Kinds, with a number that tells one such list, and the kinds' queues, from another. Safe for concurrent use
 // once the registry is frozen.
 func (r *Registry) Handled() (names []string, mark uint32) {
 	k := r.kinds.Load()

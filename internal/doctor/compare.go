@@ -63,26 +63,26 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 	if len(versions) > 1 {
 		add(Note, "nodes", nil, "nodes of several releases are alive: "+strings.Join(slices.Sorted(maps.Keys(versions)), ", "), "this is as it should be during an upgrade only", "restart those of the older release; tenure nodes lists them")
 	}
+	queues := map[string]bool{job.DefaultQueue: true}
+	for _, p := range pools {
+		for kind, queue := range p.queues { // also of nodes that have no session, as no pool needs them
+			kinds[kind], queues[queue] = true, true
+		}
+	}
 	unhandled := func(names []string, section, why string) {
 		names = slices.DeleteFunc(names, func(k string) bool { return kinds[k] })
 		if len(members) > 0 && len(names) > 0 {
-			add(Warning, "configuration", nil, fmt.Sprintf("%s names %s that no live node has a handler of: %s", section, plural.Which(len(names), "a kind", "kinds"), some(names)), why,
+			add(Warning, "configuration", nil, fmt.Sprintf("%s names %s that no node has a handler of: %s", section, plural.Which(len(names), "a kind", "kinds"), some(names)), why,
 				"correct the name, or start a node with the handler")
 		}
 	}
 	unhandled(slices.Clone(cfg.Encryption.Kinds), "encryption.kinds", "if it is mistyped, the arguments of the kind that was meant are stored as plain text")
 	unhandled(slices.Sorted(maps.Keys(cfg.Limits.Kinds)), "limits.kinds", "if it is mistyped, nothing limits the kind that was meant")
 	var scheduled []string
-	queues := map[string]bool{job.DefaultQueue: true}
 	for _, s := range cfg.Schedules {
 		queues[s.Queue] = true
 		if !s.External {
 			scheduled = append(scheduled, s.Kind)
-		}
-	}
-	for _, p := range pools {
-		for _, queue := range p.queues {
-			queues[queue] = true
 		}
 	}
 	strange := func(named []string, section string) {

@@ -272,13 +272,15 @@ func TestNodes(t *testing.T) {
 	require.Equal(t, doctor.Error, b.finding("has no cluster section").Severity)
 	b.cfg.Encryption.Kinds, b.cfg.Limits.Kinds = []string{"card.charge"}, map[string]acquisition.LimitConfig{"mail": {Rate: 1}, "mial": {Rate: 1}}
 	b.exec("UPDATE tenure.node_session SET kinds = '{mail}'")
-	require.Contains(t, b.finding("encryption.kinds names a kind that no live node has a handler of: card.charge").Why, "plain text")
-	require.Contains(t, b.finding("limits.kinds names a kind that no live node has a handler of: mial").Why, "nothing limits")
+	require.Contains(t, b.finding("encryption.kinds names a kind that no node has a handler of: card.charge").Why, "plain text")
+	require.Contains(t, b.finding("limits.kinds names a kind that no node has a handler of: mial").Why, "nothing limits")
 	b.cfg.Schedules = map[string]acquisition.ScheduleConfig{"weekly": {Kind: "reprot"}, "daily": {Kind: "mail"}, "print": {Kind: "page", External: true}}
-	require.Contains(t, b.finding("schedules names a kind that no live node has a handler of: reprot").Why, "wait for ever")
+	require.Contains(t, b.finding("schedules names a kind that no node has a handler of: reprot").Why, "wait for ever")
 	b.exec("INSERT INTO tenure.kind_queue VALUES ('mail', 'mailers')")
 	b.cfg.Limits.Queues = map[string]acquisition.LimitConfig{"mailers": {Rate: 1}, "malers": {Rate: 1}, "default": {Rate: 1}}
 	require.Equal(t, doctor.Note, b.finding("limits.queues names a queue that is no kind's: malers").Severity)
+	b.exec("INSERT INTO tenure.kind_queue VALUES ('mial', 'default')") // by a node without a session
+	b.lacks("limits.kinds names")
 	b.exec("UPDATE tenure.node_session SET version = member")
 	require.Equal(t, doctor.Note, b.finding("several releases").Severity)
 	b.cfg.Pools["twin"] = routing.PoolConfig{DSN: storetest.DSN(t, "twin", 1), MaxConns: 8}

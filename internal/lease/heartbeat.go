@@ -172,6 +172,7 @@ func (k *Keeper) beat(ctx context.Context, s *Session, sent Instant, listens boo
 		if clock, err = send(ctx, conn); err == nil {
 			k.pool.NoteWritten()
 			k.hearing.set(ctx, conn, listens)
+			k.TellQueues(ctx, conn)
 		}
 		return err
 	})
@@ -250,7 +251,7 @@ func (k *Keeper) tellKinds(ctx context.Context, s *Session) {
 		return
 	}
 	err := k.Call(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return store.SetKinds(ctx, conn, s.id, kinds, k.node.self.Queues(kinds))
+		return store.SetKinds(ctx, conn, s.id, kinds)
 	})
 	if err != nil {
 		k.log.Warn("the ledger could not be told which kinds this node handles; it is told with the next heartbeat", zap.Error(err))

@@ -35,6 +35,8 @@ type Keeper struct {
 	clock   databaseClock
 	idled   atomic.Pointer[idleEnd] // the last session that was ended as nobody needed it; nil: none was
 
+	queuesTold atomic.Pointer[told] // see TellQueues; nil: nothing was
+
 	started atomic.Bool
 	running atomic.Bool     // run is under way
 	life    context.Context // of run; over when it is stopped
@@ -114,7 +116,11 @@ func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 			return err
 		}
 		k.stray = &row
-		return store.OpenSession(ctx, conn, row, k.node.self.Queues(row.Kinds), k.node.cfg.Session.TTL)
+		if err := store.OpenSession(ctx, conn, row, k.node.cfg.Session.TTL); err != nil {
+			return err
+		}
+		k.TellQueues(ctx, conn)
+		return nil
 	})
 	if err != nil {
 		s.end(err)
@@ -134,7 +140,7 @@ func (k *Keeper) leaveStray(ctx context.Context, conn *pgx.Conn) error {
 	if k.stray == nil {
 		return nil
 	}
-	err := store.OpenSession(ctx, conn, *k.stray, nil, k.node.cfg.Session.TTL)
+	err := store.OpenSession(ctx, conn, *k.stray, k.node.cfg.Session.TTL)
 	if err == nil {
 		_, err = store.LeaveSession(ctx, conn, k.stray.ID)
 	}
@@ -142,6 +148,32 @@ func (k *Keeper) leaveStray(ctx context.Context, conn *pgx.Conn) error {
 		k.stray = nil
 	}
 	return err
+}
+
+// tellEvery is how often a node with a session tells what it has told already: so what a node of another release said goes with
+// that.
+const tellEvery = time.Minute
+
+// told is which kinds a ledger was told the queues of, and when.
+type told struct {
+	mark uint32
+	at   time.Time
+}
+
+// TellQueues tells the ledger in which queues this node's kinds have their jobs, for who enqueues without their handlers. Without
+// a session it does so once.
+func (k *Keeper) TellQueues(ctx context.Context, conn *pgx.Conn) {
+	kinds, mark := k.node.self.Kinds()
+	if was := k.queuesTold.Load(); len(kinds) == 0 || was != nil && was.mark == mark && (k.Current() == nil || time.Since(was.at) < tellEvery) {
+		return
+	}
+	if err := store.TellQueues(ctx, conn, kinds, k.node.self.Queues(kinds)); err != nil {
+		if ctx.Err() == nil {
+			k.LogFailure("the ledger could not be told in which queues this node's kinds have their jobs; it is told later", err)
+		}
+		return
+	}
+	k.queuesTold.Store(&told{mark, time.Now()})
 }
 
 // Current is the open session; nil: none is.

@@ -92,7 +92,7 @@ func cancelBesideClaim(b *testbed, c *tenure.Client) {
 	e, err := c.Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
 	require.NoError(t, err)
 	holder := uuid.New()
-	require.NoError(t, store.OpenSession(t.Context(), b.db["p1"], store.Session{ID: holder, Node: "h", Member: "h"}, nil, time.Minute))
+	require.NoError(t, store.OpenSession(t.Context(), b.db["p1"], store.Session{ID: holder, Node: "h", Member: "h"}, time.Minute))
 	mine, l, err := store.TakeLock(t.Context(), b.db["p1"], store.Claimant{Session: holder, Member: "h", SeenSeq: -1}, time.Minute)
 	require.NoError(t, err)
 	require.True(t, mine)

@@ -117,20 +117,28 @@ func TestWithdrawCancels(t *testing.T) {
 	require.ErrorIs(t, n.Withdraw(t.Context(), slow{}.Kind()), job.ErrKindUnknown, "all are registered, or none")
 }
 
-// A job waits in its kind's queue also if who enqueues it has no handler of the kind: the nodes have told the ledger, of a kind that
-// they register later, too.
+// A job waits in its kind's queue also if who enqueues it has no handler of the kind: the nodes have told the ledger, those that do
+// not hold the lock as well, of a kind that they register later, too, and of one that comes back with another queue.
 func TestTheQueueOfAKindIsKnownElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, 1, 1)
 	r := job.NewRegistry()
 	job.Handle(r, func(context.Context, *job.Job[plain]) error { return nil }, job.Queue("mail"))
-	n := b.start(b.cfg, r)
-	n.holds("p1")
-	require.NoError(t, n.Register(func(r *job.Registry) {
-		job.Handle(r, func(context.Context, *job.Job[slow]) error { return nil }, job.Queue("slowly"))
-	}))
-	b.eventually(2, "p1", "SELECT count(*) FROM tenure.kind_queue WHERE (kind, queue) IN (('plain', 'mail'), ($1, 'slowly'))", slow{}.Kind())
+	holder := b.start(b.gossiping("holder"), job.NewRegistry())
+	holder.holds("p1")
+	n := b.start(b.gossiping("n", holder.Self().Addr), r)
+	n.meet(2)
+	for _, queue := range []string{"before", "slowly"} {
+		require.NoError(t, n.Register(func(r *job.Registry) {
+			job.Handle(r, func(context.Context, *job.Job[slow]) error { return nil }, job.Queue(queue))
+		}))
+		b.eventually(2, "p1", "SELECT count(*) FROM tenure.kind_queue WHERE (kind, queue) IN (('plain', 'mail'), ($1, $2))", slow{}.Kind(), queue)
+		if queue == "before" {
+			require.NoError(t, n.Withdraw(t.Context(), slow{}.Kind()))
+		}
+	}
 	n.stop()
+	holder.stop()
 
 	c, ctx := b.client(b.cfg), tenancy.For(t.Context(), "t1")
 	all, err := c.Operator().Queues().List(ctx, operate.QueueFilter{})

@@ -249,7 +249,7 @@ const (
 
 func (s *racingSession) open(ctx context.Context) {
 	id := uuid.New()
-	err := store.OpenSession(ctx, s.race.db, store.Session{ID: id, Node: s.member, Member: s.member, Kinds: []string{"k"}}, nil, raceSessionTTL)
+	err := store.OpenSession(ctx, s.race.db, store.Session{ID: id, Node: s.member, Member: s.member, Kinds: []string{"k"}}, raceSessionTTL)
 	if s.race.failed(ctx, err) {
 		return
 	}

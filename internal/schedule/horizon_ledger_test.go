@@ -54,7 +54,7 @@ func newFloorBed(t *testing.T) *floorBed {
 	require.NoError(t, err)
 	t.Cleanup(b.db.Close)
 	session := store.Session{ID: uuid.New(), Node: "a", Member: "a"}
-	require.NoError(t, store.OpenSession(t.Context(), b.db, session, nil, time.Hour))
+	require.NoError(t, store.OpenSession(t.Context(), b.db, session, time.Hour))
 	mine, l, err := store.TakeLock(t.Context(), b.db, store.Claimant{Session: session.ID, Member: "a", SeenSeq: -1}, time.Hour)
 	require.NoError(t, err)
 	require.True(t, mine)

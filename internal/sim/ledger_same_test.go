@@ -73,7 +73,7 @@ func TestLedgerIsLikePostgres(t *testing.T) {
 		case 0:
 			what = "open"
 			call = func(db store.DB, _ int64) string {
-				return fmt.Sprint(store.OpenSession(ctx, db, store.Session{ID: me, Node: members[i], Member: members[i], GossipAddr: members[i] + ":1"}, nil, ttl))
+				return fmt.Sprint(store.OpenSession(ctx, db, store.Session{ID: me, Node: members[i], Member: members[i], GossipAddr: members[i] + ":1"}, ttl))
 			}
 		case 1:
 			what = "leave"

@@ -23,7 +23,7 @@ func TestLedgerIsUpToDate(t *testing.T) {
 		"lock_take":     "ace76ad68e95",
 		"session_beat":  "061b218dc170",
 		"session_leave": "d6cd749c934e",
-		"session_open":  "ced232231b7c",
+		"session_open":  "40ca6847826d",
 		"session_seeds": "363e188a0b3f",
 		"timer_fire":    "49961df65028",
 	} {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -103,11 +102,10 @@ func TestEnqueueBySQL(t *testing.T) {
 	id, _ = enqueue("'acme', 'k', delay => '1 day'")
 	require.Equal(t, "k", read("timer_job", id)["kind"])
 
-	queues := func(queues ...string) { // as a node says them
-		id := uuid.New()
-		require.NoError(t, store.OpenSession(t.Context(), owner, store.Session{ID: id, Node: id.String(), Kinds: []string{"mail.send", "k"}}, queues, time.Minute))
+	tell := func(queues ...string) {
+		require.NoError(t, store.TellQueues(t.Context(), owner, []string{"mail.send", "k"}, queues))
 	}
-	queues("mailers", "default")
+	tell("mailers", "default")
 	id, _ = enqueue("'acme', 'mail.send'")
 	require.Equal(t, "mailers", read("job", id)["queue"])
 	id, _ = enqueue("'acme', 'mail.send', queue => 'mail', delay => '1 day'")
@@ -116,8 +114,7 @@ func TestEnqueueBySQL(t *testing.T) {
 	require.Equal(t, "mailers", read("timer_job", id)["queue"])
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT id FROM tenure.enqueue_external('acme', 'mail.send')").Scan(&id))
 	require.Equal(t, "default", read("external_job", id)["queue"], "a topic is no kind of the nodes'")
-	queues("default", "slow")
-	queues() // of a program that is about to leave
+	tell("default", "slow")
 	id, _ = enqueue("'acme', 'mail.send'")
 	require.Equal(t, "default", read("job", id)["queue"])
 	id, _ = enqueue("'acme', 'k'")

@@ -47,7 +47,7 @@ const ttl = time.Hour // no test takes as long
 
 func openSession(t testing.TB, db store.DB, member string) uuid.UUID {
 	id := uuid.New()
-	require.NoError(t, store.OpenSession(t.Context(), db, store.Session{ID: id, Node: member, Member: member, Kinds: []string{"k"}}, nil, ttl))
+	require.NoError(t, store.OpenSession(t.Context(), db, store.Session{ID: id, Node: member, Member: member, Kinds: []string{"k"}}, ttl))
 	return id
 }
 

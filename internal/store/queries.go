@@ -116,6 +116,7 @@ var (
 	sqlIncarnationRead       = query("incarnation_read")
 	sqlSessionKinds          = query("session_kinds")
 	sqlKindQueueList         = query("kind_queue_list")
+	sqlKindQueueTell         = query("kind_queue_tell")
 	sqlSessionBusy           = query("session_busy")
 	sqlSchedulePaused        = query("schedule_paused")
 	sqlDeadCommonest         = query("dead_commonest")

@@ -87,16 +87,22 @@ func (b *Busy) of(which func(BusyKind) bool) (kinds []BusyKind) {
 	return kinds
 }
 
-// OpenSession makes s live for ttl. queues: those of its kinds, in their order; of kinds that they do not come to nothing is said.
-func OpenSession(ctx context.Context, db DB, s Session, queues []string, ttl time.Duration) error {
-	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, append([]string{}, s.Kinds...), append([]string{}, queues...), s.Node, s.Member, s.GossipAddr, s.Version, ttl.Milliseconds(), nullable(s.PerTenant)) // an empty list, not NULL
+// OpenSession makes s live for ttl.
+func OpenSession(ctx context.Context, db DB, s Session, ttl time.Duration) error {
+	_, err := db.Exec(ctx, sqlSessionOpen, s.ID, append([]string{}, s.Kinds...), s.Node, s.Member, s.GossipAddr, s.Version, ttl.Milliseconds(), nullable(s.PerTenant)) // an empty list, not NULL
 	return explain(err, "open a session")
 }
 
-// SetKinds says which kinds the node of a live session handles by now, and their queues; of another session nothing is changed.
-func SetKinds(ctx context.Context, db DB, id uuid.UUID, kinds, queues []string) error {
-	_, err := db.Exec(ctx, sqlSessionKinds, id, append([]string{}, kinds...), append([]string{}, queues...))
+// SetKinds says which kinds the node of a live session handles by now; of another session nothing is changed.
+func SetKinds(ctx context.Context, db DB, id uuid.UUID, kinds []string) error {
+	_, err := db.Exec(ctx, sqlSessionKinds, id, append([]string{}, kinds...))
 	return explain(err, "say which kinds a node handles")
+}
+
+// TellQueues says in which queues jobs of these kinds wait whose enqueuer names none; queues are in the kinds' order.
+func TellQueues(ctx context.Context, db DB, kinds, queues []string) error {
+	_, err := db.Exec(ctx, sqlKindQueueTell, kinds, queues)
+	return explain(err, "say in which queues kinds have their jobs")
 }
 
 // KindQueues are the queues that nodes give kinds, by kind.

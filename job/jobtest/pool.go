@@ -30,7 +30,7 @@ const holdFor = 1000 * time.Hour
 func takeOver(ctx context.Context, p *routing.Pool, registry *job.Registry) (*pool, error) {
 	own := &pool{Pool: p, registry: registry, kinds: store.KindsOf(registry.Kinds())}
 	s := store.Session{ID: uuid.New(), Node: name, Member: name, Kinds: own.kinds.List()}
-	if err := store.OpenSession(ctx, p.Jobs(), s, nil, holdFor); err != nil {
+	if err := store.OpenSession(ctx, p.Jobs(), s, holdFor); err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	mine, lock, err := store.TakeLock(ctx, p.Jobs(), store.Claimant{Session: s.ID, Member: name, SeenSeq: -1}, holdFor)

@@ -453,6 +453,7 @@ func (a *acquirer) endTerm(t *term, why error) pause {
 		return pause{}
 	}
 	a.sight.Store(&Held{Pool: a.pool.Name})
+	a.pool.DoubtRights(a.ctx, why)
 	epoch := zap.Int64("epoch", t.lock.Fence().Epoch)
 	switch {
 	case errors.Is(why, store.ErrNewIncarnation): // it is this node's still, so nobody else is waited for

@@ -19,9 +19,14 @@ type connects struct {
 
 var _ pgx.ConnectTracer = connects{}
 
-// DoubtRights looks whether the pool's user still has the rights on the ledger that nodes need, as it has just refused something for
-// want of one. Without them jobs would run whose ends nobody can write: the pool is unfit until they are granted again.
-func (p *Pool) DoubtRights(ctx context.Context) {
+// DoubtRights looks whether the pool's user still has the rights on the ledger that nodes need, if why is that one is wanting.
+// Without them jobs would wait, or run although nobody could write their ends: the pool is unfit until they are granted again.
+func (p *Pool) DoubtRights(ctx context.Context, why error) {
+	if !store.NoPrivilege(why) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
 	err := p.Operate(ctx, func(c *pgxpool.Conn) error { return store.VerifyRights(ctx, c, p.Name) })
 	if isPermanent(err) { // else it is found out with the next refusal
 		connects{pool: p}.note(err)

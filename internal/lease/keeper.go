@@ -231,6 +231,7 @@ func (k *Keeper) RetryIn() time.Duration {
 // LogFailure logs that a call has failed: ever less often while the database is down for the
 // same reason.
 func (k *Keeper) LogFailure(what string, err error, fields ...zap.Field) {
+	k.pool.DoubtRights(k.life, err)
 	var pg *pgconn.PgError
 	code := ""
 	if errors.As(err, &pg) {

@@ -49,9 +49,7 @@ func (l poolLedger) report(ctx context.Context, reports []store.Reported) error 
 // noteUnwritten tells the pool and the metrics that a try to write failed.
 func (l poolLedger) noteUnwritten(ctx context.Context, why error) {
 	l.unwritten.Inc()
-	if store.NoPrivilege(why) {
-		l.pool.DoubtRights(ctx)
-	}
+	l.pool.DoubtRights(ctx, why)
 }
 
 func (l poolLedger) findHeld(ctx context.Context, runs []store.Finished, claims []int64) (store.Held, error) {

@@ -205,24 +205,55 @@ func TestFullTenantsHoldUpNobody(t *testing.T) {
 	require.Empty(t, b.acquire(t, 1, given))
 }
 
-// A job whose time has come waits with the others: by priority, and all of them can be had.
+// A job whose time has come waits with the others: by priority, in the order of their times, and all of them can be had.
 func TestDueExternalJobsWaitWithOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for range 8 {
-		b.external(t, store.NewJob{Priority: 1, DueIn: time.Hour})
+	var due []job.ID
+	for i := range 8 { // the last of them is due first
+		due = append([]job.ID{b.external(t, store.NewJob{Priority: 1, DueIn: time.Hour - time.Duration(i)*time.Minute})}, due...)
 	}
 	later := b.external(t, store.NewJob{Kind: "other", DueIn: time.Hour})
-	_, err := b.db.Exec(t.Context(), "UPDATE tenure.external_job SET due_at = clock_timestamp() WHERE due_at IS NOT NULL")
+	_, err := b.db.Exec(t.Context(), "UPDATE tenure.external_job SET due_at = due_at - interval '2 hours' WHERE due_at IS NOT NULL")
 	require.NoError(t, err)
 	low, high := b.external(t, store.NewJob{}), b.external(t, store.NewJob{Priority: 2})
 	require.Equal(t, []job.ID{high}, externalIDs(b.acquire(t, 1)))
-	require.Len(t, b.acquire(t, 8), 8)
+	require.Equal(t, due, externalIDs(b.acquire(t, 8)))
 	require.Equal(t, []job.ID{low}, externalIDs(b.acquire(t, 1)))
 	swept, err := store.SweepExternal(t.Context(), b.db, 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, swept, "it is of another topic")
 	require.Equal(t, "waiting", b.state(t, later))
+}
+
+// A job for later that somebody has start now has waited since then, behind those that waited before.
+func TestHurriedExternalJobs(t *testing.T) {
+	t.Parallel()
+	for name, hurry := range map[string]func(*bundle, job.ID) error{
+		"retried": func(b *bundle, id job.ID) error { _, err := store.Retry(t.Context(), b.db, id); return err },
+		"retried by SQL": func(b *bundle, id job.ID) error {
+			_, err := b.owner.Exec(t.Context(), "SELECT tenure.retry($1)", int64(id))
+			return err
+		},
+		"changed": func(b *bundle, id job.ID) error {
+			ago := time.Now().Add(-time.Minute)
+			_, err := store.ChangeJob(t.Context(), b.db, id, store.Change{DueAt: &ago})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			hurried := b.external(t, store.NewJob{DueIn: 10 * 24 * time.Hour})
+			execute(t, b.owner, "UPDATE tenure.external_job SET ready_at = ready_at - interval '9 days', created_at = created_at - interval '9 days'")
+			first := b.external(t, store.NewJob{})
+			require.NoError(t, hurry(b, hurried))
+			load, err := store.ReadLoad(t.Context(), b.db)
+			require.NoError(t, err)
+			require.Less(t, load.Oldest, time.Hour)
+			require.Equal(t, []job.ID{first, hurried}, externalIDs(b.acquire(t, 2)))
+		})
+	}
 }
 
 // However large jobs are, an acquire returns no more of them than it may, but one.

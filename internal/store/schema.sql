@@ -851,7 +851,7 @@ CREATE FUNCTION tenure.require_claim(standing bigint) RETURNS void; -- f7b0da9ec
 CREATE FUNCTION tenure.require_database(expected text) RETURNS void; -- 817aa81369449457359f9df733133334
 CREATE FUNCTION tenure.retry(id bigint) RETURNS boolean; -- f041d5a3e1565a57d40c753d0f8ea0ba
 CREATE FUNCTION tenure.retry_as(caller text, id bigint) RETURNS boolean; -- 4d0fd6fedac9fa18f1f71bdcf7c21bb1, not for PUBLIC
-CREATE FUNCTION tenure.retry_external(id bigint) RETURNS boolean; -- cd0738a5095dc879384e4c6e01543cc3, not for PUBLIC
+CREATE FUNCTION tenure.retry_external(id bigint) RETURNS boolean; -- 4f71e16541798097613e06eef371e647, not for PUBLIC
 CREATE FUNCTION tenure.seen_by(caller text, key uuid, OUT every boolean, OUT tenants text[]) RETURNS record; -- 65d6ebb91173982c0551c4201eb1227f
 CREATE FUNCTION tenure.sequences_behind(OUT id bigint, OUT place bigint) RETURNS record; -- be4d52ea786e651e33d70eaf70e45b06
 CREATE FUNCTION tenure.server_state(OUT server text, OUT timeline integer, OUT refused text, OUT owner text) RETURNS record; -- 58e5d75f8ba074a4a5d284f2c6f227d6

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -101,23 +102,24 @@ func TestCountDead(t *testing.T) {
 	require.GreaterOrEqual(t, count(), int64(20_003), "what was added may come into the statistics once more")
 }
 
-// A timer that has fired has a low id, and may have waited for a moment only.
-func TestTheOldestMayStandBehindThoseThatWereTimers(t *testing.T) {
+// A timer that has fired has a low id, and may have waited for a moment only; and one job may wait behind ten thousand that nobody
+// handles.
+func TestTheOldestMayStandBehindOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for range 100 {
-		b.enqueue(t, store.NewJob{})
+	behind := func(others int, kind string, hours int) {
+		execute(t, b.owner, fmt.Sprintf("INSERT INTO tenure.job (id, tenant_id, queue, kind, payload) SELECT nextval('tenure.job_id'), 'acme', 'default', 'gone', '{}' FROM generate_series(1, %d)", others))
+		execute(t, b.owner, fmt.Sprintf("UPDATE tenure.job SET ready_at = clock_timestamp() - interval '%d h' WHERE id = %s", hours, b.enqueue(t, store.NewJob{Kind: kind})))
 	}
-	old := b.enqueue(t, store.NewJob{Kind: "old"})
-	_, err := b.owner.Exec(t.Context(), "UPDATE tenure.job SET ready_at = clock_timestamp() - interval '1 h' WHERE id = $1", int64(old))
-	require.NoError(t, err)
-	o, err := store.OldestWaiting(t.Context(), b.db, nil, nil)
-	require.NoError(t, err)
-	require.Equal(t, "old", o.Kind)
-	require.InDelta(t, time.Hour, o.Waited, float64(time.Minute))
+	behind(100, "old", 1)
 	l, err := store.ReadLoad(t.Context(), b.db)
 	require.NoError(t, err)
 	require.InDelta(t, time.Hour, l.Oldest, float64(time.Minute))
+	behind(11_000, "older", 2)
+	o, err := store.OldestWaiting(t.Context(), b.db, []string{"gone"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "older", o.Kind)
+	require.InDelta(t, 2*time.Hour, o.Waited, float64(time.Minute))
 }
 
 // A page says since when its jobs could start, and so does a claim that a peer takes over, by the clock of

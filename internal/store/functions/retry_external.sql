@@ -10,7 +10,8 @@ BEGIN
         INSERT INTO tenure.unique_job (tenant_id, key, job_id)
         SELECT tenant_id, unique_key, risen.id FROM risen WHERE unique_key IS NOT NULL),
     hurried AS (
-        UPDATE tenure.external_job x SET due_at = NULL, turn = turn + 1 WHERE x.id = retry_external.id AND x.due_at IS NOT NULL
+        UPDATE tenure.external_job x SET due_at = NULL, turn = turn + 1, ready_at = clock_timestamp(), position = nextval('tenure.job_position')
+        WHERE x.id = retry_external.id AND x.due_at IS NOT NULL
         RETURNING x.id),
     waits AS (
         INSERT INTO tenure.external_job ({{job}}, due_at)

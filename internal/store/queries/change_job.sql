@@ -43,6 +43,8 @@ outside AS (
     UPDATE tenure.external_job
     SET priority = coalesce($2, priority), max_attempts = coalesce($4, max_attempts), timeout_ms = coalesce($5, timeout_ms),
         due_at = CASE WHEN $3::timestamptz IS NULL THEN due_at WHEN $3 > clock_timestamp() THEN $3 END,
+        ready_at = CASE WHEN due_at IS NOT NULL AND $3 <= clock_timestamp() THEN clock_timestamp() ELSE ready_at END,
+        position = CASE WHEN due_at IS NOT NULL AND $3 <= clock_timestamp() THEN nextval('tenure.job_position') ELSE position END,
         turn = turn + (lock_expires_at IS NOT NULL)::integer, losses = losses + (lock_expires_at IS NOT NULL)::integer,
         locked_by = NULL, lock_expires_at = NULL, acquired_at = NULL
     WHERE id = $1 AND (lock_expires_at IS NULL OR lock_expires_at <= clock_timestamp()) AND tenant_id NOT IN (SELECT tenant_id FROM elsewhere)

@@ -14,23 +14,26 @@ due_topic AS (
     SELECT (SELECT min(j.kind) FROM tenure.external_job j WHERE j.due_at IS NOT NULL AND j.kind > d.kind)
     FROM due_topic d WHERE d.kind IS NOT NULL AND $3 IS NULL),
 late AS MATERIALIZED (
-    SELECT j.id FROM lock_topic CROSS JOIN LATERAL (
+    SELECT j.id, NULL::timestamptz AS due_at FROM lock_topic CROSS JOIN LATERAL (
         SELECT x.id FROM tenure.external_job x
         WHERE x.kind = lock_topic.kind AND x.lock_expires_at <= (SELECT clock_timestamp()) AND x.tenant_id NOT IN (SELECT tenant_id FROM elsewhere)
         ORDER BY x.lock_expires_at LIMIT $1
         FOR UPDATE SKIP LOCKED) j
     UNION ALL
-    SELECT j.id FROM due_topic CROSS JOIN LATERAL (
-        SELECT x.id FROM tenure.external_job x
+    SELECT j.id, j.due_at FROM due_topic CROSS JOIN LATERAL (
+        SELECT x.id, x.due_at FROM tenure.external_job x
         WHERE x.kind = due_topic.kind AND x.due_at <= (SELECT clock_timestamp()) AND x.tenant_id NOT IN (SELECT tenant_id FROM elsewhere)
         ORDER BY x.due_at LIMIT $1
         FOR UPDATE SKIP LOCKED) j),
+placed AS MATERIALIZED ( -- in the order of their times
+    SELECT t.id, nextval('tenure.job_position') AS position FROM (SELECT id FROM late WHERE due_at IS NOT NULL ORDER BY due_at, id) t),
 freed AS (
     UPDATE tenure.external_job j
     SET turn = j.turn + 1, losses = j.losses + (j.lock_expires_at IS NOT NULL)::integer,
         locked_by = NULL, lock_expires_at = NULL, acquired_at = NULL, due_at = NULL, ready_at = coalesce(j.due_at, j.ready_at),
-        position = CASE WHEN j.due_at IS NOT NULL THEN nextval('tenure.job_position') ELSE j.position END
-    FROM late WHERE j.id = late.id AND (j.lock_expires_at IS NULL OR j.losses + 1 < $2)),
+        position = coalesce(placed.position, j.position)
+    FROM late LEFT JOIN placed USING (id)
+    WHERE j.id = late.id AND (j.lock_expires_at IS NULL OR j.losses + 1 < $2)),
 gone AS (
     DELETE FROM tenure.external_job j USING late
     WHERE j.id = late.id AND j.lock_expires_at IS NOT NULL AND j.losses + 1 >= $2

@@ -35,7 +35,8 @@ outside AS (
     FROM risen WHERE origin = 'external_job'
     RETURNING tenant_id, queue, priority),
 sooner AS (
-    UPDATE tenure.external_job SET due_at = NULL, turn = turn + 1, priority = coalesce($2::smallint, priority)
+    UPDATE tenure.external_job
+    SET due_at = NULL, turn = turn + 1, priority = coalesce($2::smallint, priority), ready_at = clock_timestamp(), position = nextval('tenure.job_position')
     WHERE id = $1 AND due_at IS NOT NULL
       AND tenant_id NOT IN (SELECT t.tenant_id FROM tenure.tenant t WHERE t.state IN ('moved', 'arriving'))
     RETURNING tenant_id, queue, priority),

@@ -298,6 +298,17 @@ func TestScheduledJobsHaveWhatTheirKindGives(t *testing.T) {
 	_, err = n.Operator().Schedules().Run(t.Context(), "t1", "bad")
 	require.ErrorContains(t, err, "for its exclusive key")
 	require.True(t, tenure.Refused(err))
+
+	require.NoError(t, n.Withdraw(t.Context(), "per-account"))
+	s.Name, s.Args = "handled-by-none", perAccount{"hidden"}
+	b.set(bare, s)
+	const there = "SELECT least(count(*), 1) FROM tenure.job WHERE kind = 'per-account' AND queue = 'ledgers' AND meta->>'schedule' = $1"
+	b.eventually(1, "p1", there, s.Name)
+	s.Name, s.Rule = "run-by-another", "@yearly"
+	b.set(bare, s)
+	_, err = bare.Operator().Schedules().Run(t.Context(), "t1", s.Name)
+	require.NoError(t, err)
+	require.Equal(t, 1, b.count("p1", there, s.Name), "the ledger remembers the queue of a kind that no node has")
 }
 
 // Workers outside the cluster get the jobs of schedules that say so, of the configuration's, of one for every tenant and

@@ -13,7 +13,7 @@ WITH fence AS MATERIALIZED (
     WHERE {{holds}}
     FOR KEY SHARE),
 due AS MATERIALIZED (
-    SELECT s.*, a.n, a.next, coalesce(a.queue, s.queue) AS into_queue, coalesce(a.key, s.exclusive_key) AS key, coalesce(a.payload::jsonb, s.payload) AS filled
+    SELECT s.*, a.n, a.next, coalesce(a.queue, {{scheduled_queue}}, s.queue) AS into_queue, coalesce(a.key, s.exclusive_key) AS key, coalesce(a.payload::jsonb, s.payload) AS filled
     FROM unnest($3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[])
          WITH ORDINALITY AS a (tenant_id, name, seen, since, next, version, queue, key, payload, n)
     JOIN tenure.schedule s ON s.tenant_id = a.tenant_id AND s.name = a.name

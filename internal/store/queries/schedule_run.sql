@@ -3,7 +3,7 @@
 -- since. $1 tenant, $2 name; what its kind gives, of one that is locked: $3 the queue, or null, $4 the exclusive key,
 -- empty for none, or null if that is not known here, $5 the payload as it is to be, or null: as it is.
 WITH chosen AS MATERIALIZED (
-    SELECT s.*, clock_timestamp() AS at, coalesce($3::text, s.queue) AS into_queue, coalesce($4::text, s.exclusive_key) AS key, coalesce($5::text::jsonb, s.payload) AS filled
+    SELECT s.*, clock_timestamp() AS at, coalesce($3::text, {{scheduled_queue}}, s.queue) AS into_queue, coalesce($4::text, s.exclusive_key) AS key, coalesce($5::text::jsonb, s.payload) AS filled
     FROM tenure.schedule s
     WHERE s.tenant_id = $1 AND s.name = $2
       AND NOT EXISTS (SELECT FROM tenure.tenant t WHERE t.tenant_id = $1 AND t.state <> 'active')

@@ -1,8 +1,6 @@
 package operate
 
 import (
-	"slices"
-
 	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/membership"
 )
@@ -44,8 +42,16 @@ func (o *Operator) Tenants() *Tenants { return &Tenants{o.proc} }
 // Pools tells how pools are, who has their locks, and freezes and thaws them.
 func (o *Operator) Pools() *Pools { return &Pools{o.proc} }
 
+// LiveNode is a node that is alive. Member is its process: a node that is started again is another member.
+type LiveNode struct{ Name, Member, Address, Version string }
+
 // LiveNodes are the nodes that are alive, as the operator's process sees the cluster; where it has no
 // gossip, itself if it is one.
-func (o *Operator) LiveNodes() []membership.Member {
-	return slices.DeleteFunc(o.proc.Cluster.Members(), func(m membership.Member) bool { return m.Role != membership.RoleNode })
+func (o *Operator) LiveNodes() (nodes []LiveNode) {
+	for _, m := range o.proc.Cluster.Members() {
+		if m.Role == membership.RoleNode {
+			nodes = append(nodes, LiveNode{m.Node, m.Name, m.Addr, m.Version})
+		}
+	}
+	return nodes
 }

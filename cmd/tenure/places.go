@@ -102,9 +102,9 @@ var poolCommands = []spec{
 	},
 	{
 		name: "nodes", short: "List the nodes that work on the pools, or did within the last day", forms: list("/nodes"), show: showNodes,
-		long: "A node has a session in every pool that it works on. This lists the nodes that the\n" +
-			"databases know; a node that has not worked on any pool yet is missing. A node is idle\n" +
-			"if it is alive but no pool has needed it for a while. -o json has each session.",
+		long: "A node has a session in every pool that it works on. It is idle if it is alive but no pool\n" +
+			"has needed it for a while. This lists the nodes that the databases know, and with --server\n" +
+			"those that have not worked on any pool yet, too. -o json has each session.",
 		flags: []flag{flagOf("live", false, "only live nodes")},
 	},
 	{

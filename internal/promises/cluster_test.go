@@ -2,6 +2,8 @@ package promises_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
+	"github.com/tenurehq/tenure/web"
 )
 
 // Nodes that share a database and no seed find one another: each leaves its address in
@@ -99,6 +102,30 @@ func TestTheNewestVersionIsTheSuccessor(t *testing.T) {
 		newest.holds(pool)
 	}
 	t.Logf("all locks handed over within %v of asking to stop", time.Since(began).Round(time.Millisecond))
+}
+
+// A node that no pool has needed yet is listed as what it is, and not as the process that it was before.
+func TestNodesThatWorkOnNothingAreListed(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	first := b.start(b.gossiping("first"), b.registry(nil))
+	first.holds("p1")
+	b.exec("p1", `INSERT INTO tenure.node_session (session_id, node, member, gossip_addr, version, kinds, state, expires_at)
+		VALUES (gen_random_uuid(), 'second', 'second-before', '', 'v1.8.5', '{}', 'left', now())`)
+	second := b.start(b.gossiping("second", first.Self().Addr), b.registry(nil), tenure.WithVersion("v1.10.0"))
+	second.meet(2)
+	site, err := web.Handler(first.Client(), web.Settings{})
+	require.NoError(t, err)
+	shown := func(path string) string {
+		r := httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil)
+		r.RemoteAddr = "127.0.0.1:1"
+		w := httptest.NewRecorder()
+		site.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code, w.Body)
+		return w.Body.String()
+	}
+	require.Regexp(t, `>second<.*>live<.*>v1\.10\.0<.*data-label="Started"><span class="none">`, shown("/nodes"))
+	require.Regexp(t, `"pool":"","session":"","node":"second","member":"`+second.Self().Name+`","version":"v1.10.0".*"node_state":"idle"`, shown("/api/v1/nodes?live=true"))
 }
 
 // A release brings a new kind of job, and its nodes replace the old ones one by one while

@@ -41,10 +41,21 @@ func TestNodeStates(t *testing.T) {
 		"of a release that says nothing": {[]operate.SessionStatus{session("left", 5*time.Second)}, "left", []string{"left"}},
 	} {
 		var each []string
-		for _, n := range newNodes(c.sessions) {
+		for _, n := range newNodes(c.sessions, nil) {
 			require.Equal(t, c.node, n.NodeState, name)
 			each = append(each, n.State)
 		}
 		require.Equal(t, c.each, each, name)
 	}
+}
+
+// Gossip knows nodes that are alive and that no pool has seen, or not lately.
+func TestNodesThatGossip(t *testing.T) {
+	t.Parallel()
+	dead := operate.SessionStatus{Pool: "p1", Node: "paused", Member: "paused-1", State: "dead"}
+	var said []string
+	for _, n := range newNodes([]operate.SessionStatus{dead}, []operate.LiveNode{{Name: "paused", Member: "paused-1"}, {Name: "new", Member: "new-1", Version: "v1"}}) {
+		said = append(said, n.Node+" "+n.Pool+" "+n.State+" "+n.NodeState+" "+n.Version)
+	}
+	require.Equal(t, []string{"new  idle idle v1", "paused p1 dead idle "}, said)
 }

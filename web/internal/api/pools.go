@@ -139,8 +139,8 @@ type nodesIn struct {
 }
 
 type nodeOut struct {
-	Pool          string    `json:"pool"`
-	Session       string    `json:"session"`
+	Pool          string    `json:"pool" doc:"empty for a node that has had no session in any pool"`
+	Session       string    `json:"session" doc:"empty without one"`
 	Node          string    `json:"node"`
 	Member        string    `json:"member" doc:"the start of that node"`
 	Version       string    `json:"version"`
@@ -149,7 +149,7 @@ type nodeOut struct {
 	NodeState     string    `json:"node_state" doc:"of the node, as all its sessions tell: live, idle (it lives, and no pool needs it), expired, dead or left"`
 	Kinds         []string  `json:"kinds" nullable:"false"`
 	Claims        int       `json:"claims"`
-	StartedAt     time.Time `json:"started_at"`
+	StartedAt     time.Time `json:"started_at,omitzero" doc:"of the session"`
 	LastSeen      time.Time `json:"last_seen"`
 	Beat          int64     `json:"beat" doc:"another one with each heartbeat"`
 	TTLMS         int64     `json:"ttl_ms" doc:"how long it outlives its last heartbeat"`
@@ -164,8 +164,8 @@ func listNodes(ctx context.Context, s *server, in *nodesIn) (*list[nodeOut], err
 	defer cancel()
 	sessions, err := s.operator.Pools().Sessions(ctx)
 	var out []nodeOut
-	for _, n := range newNodes(sessions) {
-		if g.SeesPool(n.Pool) && (!in.Live || n.NodeState == "live" || n.NodeState == "idle") {
+	for _, n := range newNodes(sessions, s.operator.LiveNodes()) {
+		if (n.Pool == "" && len(g.Pools) == 0 || g.SeesPool(n.Pool)) && (!in.Live || n.NodeState == "live" || n.NodeState == "idle") {
 			out = append(out, n)
 		}
 	}
@@ -176,9 +176,16 @@ func listNodes(ctx context.Context, s *server, in *nodesIn) (*list[nodeOut], err
 // so every 30 s.
 const idleSeen = 75 * time.Second
 
-// newNodes are sessions with what all those of a node's process tell of it. One of a pool says little of the node: that
-// ends the session in a pool that has nothing for it.
-func newNodes(sessions []operate.SessionStatus) (out []nodeOut) {
+// newNodes are sessions with what all those of a node's process tell of it, and gossip. One of a pool says little of the node: that
+// ends the session in a pool that has nothing for it. A node that gossip alone knows has no session.
+func newNodes(sessions []operate.SessionStatus, alive []operate.LiveNode) (out []nodeOut) {
+	lives := map[string]bool{}
+	for _, n := range alive {
+		lives[n.Member] = true
+		if !slices.ContainsFunc(sessions, func(s operate.SessionStatus) bool { return s.Member == n.Member }) {
+			out = append(out, nodeOut{Node: n.Name, Member: n.Member, Version: n.Version, GossipAddress: n.Address, State: "idle", Kinds: []string{}, LastSeen: time.Now()})
+		}
+	}
 	seen, seenIdle := map[[2]string]time.Time{}, map[string]bool{} // by member and state, when last; members that were seen idle a moment ago
 	for i := range sessions {
 		n := &sessions[i]
@@ -193,7 +200,7 @@ func newNodes(sessions []operate.SessionStatus) (out []nodeOut) {
 		if key := [2]string{n.Member, state}; !n.LastSeen.Before(seen[key]) {
 			seen[key] = n.LastSeen
 		}
-		out = append(out, nodeOut{n.Pool, n.ID.String(), n.Node, n.Member, n.Version, n.GossipAddr, state, "left", append([]string{}, n.Kinds...), n.Claims, n.StartedAt, n.LastSeen, n.Beat, n.TTL.Milliseconds()})
+		out = append(out, nodeOut{n.Pool, n.ID.String(), n.Node, n.Member, n.Version, n.GossipAddr, state, "", append([]string{}, n.Kinds...), n.Claims, n.StartedAt, n.LastSeen, n.Beat, n.TTL.Milliseconds()})
 	}
 	for i := range out {
 		n := &out[i]
@@ -201,12 +208,16 @@ func newNodes(sessions []operate.SessionStatus) (out []nodeOut) {
 		switch {
 		case has("live"):
 			n.NodeState = "live"
+		case lives[n.Member]:
+			n.NodeState = "idle"
 		case seenIdle[n.Member] && seen[[2]string{n.Member, "idle"}].After(seen[[2]string{n.Member, "left"}]): // else it has ended one since, or has stopped
 			n.NodeState = "idle"
 		case has("expired"):
 			n.NodeState = "expired"
 		case has("dead"):
 			n.NodeState = "dead"
+		default:
+			n.NodeState = "left"
 		}
 		if n.State == "idle" && n.NodeState != "live" && n.NodeState != "idle" {
 			n.State = "left"
@@ -223,7 +234,7 @@ func listClaims(ctx context.Context, s *server, in *poolIn) (*list[nodeOut], err
 	ctx, cancel := s.look(ctx)
 	defer cancel()
 	sessions, err := s.operator.Pools().Claims(ctx, in.Pool)
-	return listOf(newNodes(sessions), err)
+	return listOf(newNodes(sessions, nil), err)
 }
 
 type examineIn struct {

@@ -59,7 +59,7 @@ func clusterPage(v *visit) (view, error) {
 			c := cell{Elected: p.Elected == n, Colour: colourOf(n, nodes)}
 			// What a node left that has been started again is of no more interest, once others have its jobs.
 			s := latest(p.Sessions, n)
-			if again := live[n]; s != nil && (again == "" || again == s.Member || s.Claims > 0 || sessionState(s) == "live") {
+			if again := live[n].Member; s != nil && (again == "" || again == s.Member || s.Claims > 0 || sessionState(s) == "live") {
 				c.State, c.Claims = sessionState(s), s.Claims
 				c.Holder = p.holds(s)
 				c.Since, c.Fresh = p.Lock.TakenAt, c.Holder && time.Since(p.Lock.TakenAt) < freshFor
@@ -71,15 +71,15 @@ func clusterPage(v *visit) (view, error) {
 	return view{Page: "cluster", Title: "Cluster map", Body: body}, nil
 }
 
-// liveNodes are the members of nodes that are alive, by the nodes' names, as far as the visitor may see
+// liveNodes are the nodes that are alive, by their names, as far as the visitor may see
 // nodes that have no session in a pool.
-func (v *visit) liveNodes() map[string]string {
-	live := map[string]string{}
+func (v *visit) liveNodes() map[string]operate.LiveNode {
+	live := map[string]operate.LiveNode{}
 	if len(v.grant.Pools) > 0 {
 		return live
 	}
-	for _, m := range v.op.LiveNodes() {
-		live[m.Node] = m.Name
+	for _, n := range v.op.LiveNodes() {
+		live[n.Name] = n
 	}
 	return live
 }
@@ -109,7 +109,7 @@ func latest(sessions []operate.SessionStatus, node string) (last *operate.Sessio
 }
 
 // nodesOf are the nodes that are there, or died and were not started again.
-func nodesOf(pools []poolRow, live map[string]string) []string {
+func nodesOf(pools []poolRow, live map[string]operate.LiveNode) []string {
 	names := slices.Collect(maps.Keys(live))
 	for _, p := range pools {
 		for _, s := range p.Sessions {
@@ -130,9 +130,11 @@ func nodesOf(pools []poolRow, live map[string]string) []string {
 // nodeRow is a node, with its sessions in all pools.
 type nodeRow struct {
 	Name, State, Version string
-	Started, Seen        time.Time
+	Started, Seen        time.Time // Started: its first session of those that are known; zero: it has had none yet
 	Pools, Holds, Kinds  []string
 	Claims               int
+
+	alive string // its process, as gossip knows it; "": it does not
 }
 
 func nodesPage(v *visit) (view, error) {
@@ -141,20 +143,19 @@ func nodesPage(v *visit) (view, error) {
 	}
 	pools := v.readPools()
 	rows := map[string]*nodeRow{}
-	for name := range v.liveNodes() {
-		rows[name] = &nodeRow{Name: name, State: "live"}
+	for name, n := range v.liveNodes() {
+		rows[name] = &nodeRow{Name: name, State: "live", Version: n.Version, Seen: time.Now(), alive: n.Member}
 	}
 	for _, p := range pools {
 		if p.Why != "" { // who works there is not known
 			v.missing(p.Name, errors.New(p.Why))
 		}
-		for _, s := range p.Sessions {
+		for i := range p.Sessions {
+			s := &p.Sessions[i]
 			if rows[s.Node] == nil {
 				rows[s.Node] = &nodeRow{Name: s.Node}
 			}
-			if last := latest(p.Sessions, s.Node); last.ID == s.ID {
-				rows[s.Node].add(&p, last)
-			}
+			rows[s.Node].add(&p, s, latest(p.Sessions, s.Node).ID == s.ID)
 		}
 	}
 	var all []nodeRow
@@ -167,13 +168,24 @@ func nodesPage(v *visit) (view, error) {
 	return view{Page: "nodes", Title: "Nodes", Body: all}, nil
 }
 
-// add sums up what a node is in each pool: it is live if it is in one.
-func (row *nodeRow) add(p *poolRow, s *operate.SessionStatus) {
+// add sums up what a node is in each pool: it is live if it is in one, or gossip says so. Of a process before the one
+// that is alive only its claims count.
+func (row *nodeRow) add(p *poolRow, s *operate.SessionStatus, newest bool) {
+	if row.alive != "" && s.Member != row.alive {
+		row.Claims += s.Claims
+		return
+	}
+	if row.alive != "" && (row.Started.IsZero() || s.StartedAt.Before(row.Started)) {
+		row.Started = s.StartedAt
+	}
+	if !newest {
+		return
+	}
 	state := sessionState(s)
 	if row.State == "" || state == "live" || s.LastSeen.After(row.Seen) && row.State != "live" {
 		row.State, row.Version = state, s.Version
 	}
-	if s.LastSeen.After(row.Seen) {
+	if row.alive == "" && s.LastSeen.After(row.Seen) {
 		row.Seen, row.Started = s.LastSeen, s.StartedAt
 	}
 	if state == "live" {

@@ -298,17 +298,19 @@ func (o *Jobs) cancelIn(ctx context.Context, pools []*routing.Pool, id job.ID) (
 // fast as that goes. Waiting jobs do not start any more, and end within some seconds; running ones are
 // cancelled within a heartbeat of their node, as with [Jobs.Cancel]. A job that goes from one state to another meanwhile
 // is cancelled, too, if f chooses it when its turn comes. See [DeadLetters.RetryInBackground] for what it returns and by.
-func (o *Jobs) CancelInBackground(ctx context.Context, f CancelFilter, perSecond float64, by string) (uuid.UUID, error) {
+func (o *Jobs) CancelInBackground(ctx context.Context, f Selection, perSecond float64, by string) (uuid.UUID, error) {
 	return (&Operations{o.proc}).cancelJobs(ctx, f, perSecond, by)
 }
 
 // CountCancellable counts the jobs that [Jobs.CancelInBackground] would cancel now; see [More] for how
 // far. When some pools do not answer, the others' are returned together with an error.
-func (o *Jobs) CountCancellable(ctx context.Context, f CancelFilter) (int64, error) {
-	if err := f.Validate(); err != nil {
+func (o *Jobs) CountCancellable(ctx context.Context, f Selection) (int64, error) {
+	if err := f.check("cancel", CancelStates...); err != nil {
 		return 0, err
 	}
-	return o.countMovable(ctx, f.Pool, f.chosen(), append([]string{store.PlaceSuspended}, suspendable...))
+	chosen := f.chosen()
+	chosen.Wanted = true
+	return o.countMovable(ctx, f.Pool, chosen, append([]string{store.PlaceSuspended}, suspendable...))
 }
 
 // StateError says that a job is in a state in which what was to be done to it cannot be. It is
@@ -476,38 +478,30 @@ func (o *Jobs) Resume(ctx context.Context, id job.ID) error {
 	})
 }
 
-// SuspendAll is [Jobs.Suspend] for all jobs that f chooses, those of before the call, over all
-// pools, in steps that each last: after an interruption the same call goes on. Running jobs
-// are not suspended, and nor is their next attempt. Nobody's lock on a job is waited for.
-func (o *Jobs) SuspendAll(ctx context.Context, f SuspendFilter, until time.Time) (SuspendResult, error) {
-	if err := checkUntil(until); err != nil {
-		return SuspendResult{}, err
-	}
-	return o.suspendAll(ctx, f, until)
-}
-
-// ResumeAll is [Jobs.Resume] for all suspended jobs that f chooses, over all pools, and returns
-// how many were resumed. After an interruption the same call goes on.
-func (o *Jobs) ResumeAll(ctx context.Context, f SuspendFilter) (int, error) {
-	return o.resumeAll(ctx, f)
-}
-
 // CountSuspendable counts the jobs that [Jobs.SuspendAll] would look at, those that run and are left
 // alone among them, until it is known that there are more than ten thousand: see [More]. When some
 // pools do not answer, the others' jobs are counted and an error returned.
-func (o *Jobs) CountSuspendable(ctx context.Context, f SuspendFilter) (int64, error) {
-	if err := f.check(SuspendStates...); err != nil {
+func (o *Jobs) CountSuspendable(ctx context.Context, f Selection) (int64, error) {
+	if err := f.check("suspend", SuspendStates...); err != nil {
 		return 0, err
 	}
 	return o.countMovable(ctx, f.Pool, f.chosen(), suspendable)
 }
 
 // CountSuspended counts the jobs that [Jobs.ResumeAll] would resume, likewise.
-func (o *Jobs) CountSuspended(ctx context.Context, f SuspendFilter) (int64, error) {
-	if err := f.check(suspended); err != nil {
+func (o *Jobs) CountSuspended(ctx context.Context, f Selection) (int64, error) {
+	if err := f.check("resume", suspended); err != nil {
 		return 0, err
 	}
 	return o.countMovable(ctx, f.Pool, f.chosen(), []string{store.PlaceSuspended})
+}
+
+// CountRetryable counts the jobs that [Jobs.RetryAll] would look at, likewise.
+func (o *Jobs) CountRetryable(ctx context.Context, f Selection) (int64, error) {
+	if err := f.check("retry", RetryStates...); err != nil {
+		return 0, err
+	}
+	return o.countMovable(ctx, f.Pool, f.chosen(), timed)
 }
 
 // Change changes a job that waits, for its turn or for its time, or that is suspended. A

@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tenurehq/tenure/internal/jobstate"
 	"github.com/tenurehq/tenure/internal/process"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/job"
@@ -134,48 +133,13 @@ func (d *DeadLetters) begin(ctx context.Context, action string, f DeadFilter, pe
 	return (&Operations{d.proc}).begin(ctx, action+" dead letters", f.Pool, o, func(p *routing.Pool) store.Deed { return d.deadDeed(ctx, p, action, f, perSecond) })
 }
 
-// CancelFilter chooses unfinished jobs to be cancelled; empty fields choose all.
-type CancelFilter struct {
-	Pool          string
-	Tenant        string
-	Kind          string
-	Queue         string
-	State         string // one of CancelStates
-	Tag           string
-	CorrelationID string
-	Before        time.Time // made before then; in any case before the call
-}
-
-// CancelStates are the states that jobs can be in that [Jobs.CancelInBackground] cancels: all in which a
-// job has not ended. Dead letters are deleted, by [DeadLetters.Delete].
-var CancelStates = jobstate.Words(jobstate.Waits, jobstate.InFlight, jobstate.Aside)
-
-// Validate says what of the filter cannot be, other than its pool.
-func (f CancelFilter) Validate() error {
-	var err error
-	if f.State != "" && !slices.Contains(CancelStates, f.State) {
-		err = fmt.Errorf("state %.40q is not one of %v: jobs in it do not run any more, or not before they are retried", f.State, CancelStates)
-	}
-	for what, text := range map[string]string{"tenant": f.Tenant, "kind": f.Kind, "queue": f.Queue, "tag": f.Tag, "correlation id": f.CorrelationID} {
-		err = errors.Join(err, job.ValidateText(what, text))
-	}
-	if err != nil {
-		return &job.InputError{Err: fmt.Errorf("cancel jobs: %w", err)}
-	}
-	return nil
-}
-
-func (f CancelFilter) chosen() store.MovableFilter {
-	return store.MovableFilter{Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID, Before: f.Before, Wanted: true}
-}
-
-func (s *Operations) cancelJobs(ctx context.Context, f CancelFilter, perSecond float64, by string) (uuid.UUID, error) {
-	if err := f.Validate(); err != nil {
+func (s *Operations) cancelJobs(ctx context.Context, f Selection, perSecond float64, by string) (uuid.UUID, error) {
+	if err := f.check("cancel", CancelStates...); err != nil {
 		return uuid.Nil, err
 	}
 	o := store.Operation{Action: store.CancelJobs, Filter: store.DeadFilter{Tenant: f.Tenant, Kind: f.Kind, Before: f.Before}, PerSecond: perSecond, By: by,
 		Jobs: store.ChosenJobs{Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID}}
-	detail := chosenBy(f.Tenant, "kind", f.Kind, "queue", f.Queue, "state", f.State, "tag", f.Tag, "correlation_id", f.CorrelationID, "before", f.Before)
+	detail := f.detail()
 	maps.Copy(detail, given("per_second", perSecond))
 	return s.begin(ctx, "cancel jobs", f.Pool, o, func(*routing.Pool) store.Deed {
 		return s.proc.Deed(ctx, "jobs.cancel", tenancy.ID(f.Tenant), "", detail)

@@ -1,10 +1,13 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,40 +23,52 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// SuspendFilter chooses jobs to be suspended or resumed; empty fields choose all.
-type SuspendFilter struct {
+// Selection chooses unfinished jobs; empty fields choose all.
+type Selection struct {
 	Pool          string
 	Tenant        string
 	Kind          string
 	Queue         string
-	State         string // of jobs to be suspended one of SuspendStates
+	State         string // one of those that the method names
+	Tag           string
 	CorrelationID string
 	Before        time.Time // made before then; in any case before the call
 }
 
+// CancelStates, SuspendStates and RetryStates are the states that [Jobs.CancelInBackground], [Jobs.SuspendAll] and
+// [Jobs.RetryAll] find jobs in: all in which a job has not ended, all in which it waits, and those in which it waits for its time.
+// Dead letters are retried by [DeadLetters.Retry] and deleted by [DeadLetters.Delete].
+var (
+	CancelStates  = jobstate.Words(jobstate.Waits, jobstate.InFlight, jobstate.Aside)
+	SuspendStates = jobstate.Words(jobstate.Waits)
+	RetryStates   = []string{"retrying", "scheduled"}
+)
+
 // suspended is the state of suspended jobs.
 const suspended = "suspended"
 
-// SuspendStates are the states that jobs can be in that [Jobs.SuspendAll] suspends: all in which a job waits.
-var SuspendStates = jobstate.Words(jobstate.Waits)
-
 // check refuses what cannot be; states are those that are meant.
-func (f SuspendFilter) check(states ...string) error {
+func (f Selection) check(what string, states ...string) error {
 	var err error
 	if f.State != "" && !slices.Contains(states, f.State) {
 		err = fmt.Errorf("state %.40q is not one of %v", f.State, states)
 	}
-	for what, text := range map[string]string{"tenant": f.Tenant, "kind": f.Kind, "queue": f.Queue, "correlation id": f.CorrelationID} {
-		err = errors.Join(err, job.ValidateText(what, text))
+	for field, text := range map[string]string{"tenant": f.Tenant, "kind": f.Kind, "queue": f.Queue, "tag": f.Tag, "correlation id": f.CorrelationID} {
+		err = errors.Join(err, job.ValidateText(field, text))
 	}
 	if err != nil {
-		return &job.InputError{Err: fmt.Errorf("suspend or resume jobs: %w", err)}
+		return &job.InputError{Err: fmt.Errorf("%s jobs: %w", what, err)}
 	}
 	return nil
 }
 
-func (f SuspendFilter) chosen() store.MovableFilter {
-	return store.MovableFilter{Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, CorrelationID: f.CorrelationID, Before: f.Before}
+func (f Selection) chosen() store.MovableFilter {
+	return store.MovableFilter{Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, Tag: f.Tag, CorrelationID: f.CorrelationID, Before: f.Before}
+}
+
+// detail is the selection as the audit has it.
+func (f Selection) detail() map[string]any {
+	return chosenBy(f.Tenant, "kind", f.Kind, "queue", f.Queue, "state", f.State, "tag", f.Tag, "correlation_id", f.CorrelationID, "before", f.Before)
 }
 
 // SuspendResult counts what became of the jobs that were chosen.
@@ -116,11 +131,17 @@ func checkUntil(until time.Time) error {
 	return nil
 }
 
-func (c *Jobs) suspendAll(ctx context.Context, f SuspendFilter, until time.Time) (all SuspendResult, _ error) {
-	if err := f.check(SuspendStates...); err != nil {
+// SuspendAll is [Jobs.Suspend] for all jobs that f chooses, those of before the call, over all
+// pools, in steps that each last: after an interruption the same call goes on. Running jobs
+// are not suspended, and nor is their next attempt. Nobody's lock on a job is waited for.
+func (c *Jobs) SuspendAll(ctx context.Context, f Selection, until time.Time) (all SuspendResult, _ error) {
+	if err := checkUntil(until); err != nil {
 		return all, err
 	}
-	left, err := c.eachMovable(ctx, "suspend", f, suspendable, suspendPause, func() int { return all.Suspended }, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
+	if err := f.check("suspend", SuspendStates...); err != nil {
+		return all, err
+	}
+	left, err := c.eachMovable(ctx, "suspend", f, given("until", until), suspendable, suspendPause, func() int { return all.Suspended }, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
 		n, err := store.Suspend(ctx, db, ids, until)
 		all.Suspended, all.Running, all.Left = all.Suspended+n.Suspended, all.Running+n.Running, all.Left+n.Left
 		if err == nil {
@@ -132,16 +153,55 @@ func (c *Jobs) suspendAll(ctx context.Context, f SuspendFilter, until time.Time)
 	return all, err
 }
 
-func (c *Jobs) resumeAll(ctx context.Context, f SuspendFilter) (all int, _ error) {
-	if err := f.check(suspended); err != nil {
+// ResumeAll is [Jobs.Resume] for all suspended jobs that f chooses, over all pools, and returns
+// how many were resumed. After an interruption the same call goes on.
+func (c *Jobs) ResumeAll(ctx context.Context, f Selection) (all int, _ error) {
+	if err := f.check("resume", suspended); err != nil {
 		return 0, err
 	}
-	_, err := c.eachMovable(ctx, "resume", f, []string{store.PlaceSuspended}, 0, func() int { return all }, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
+	_, err := c.eachMovable(ctx, "resume", f, nil, []string{store.PlaceSuspended}, 0, func() int { return all }, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
 		resumed, err := store.Resume(ctx, db, ids)
 		all += len(resumed)
 		c.notifyResumed(p, resumed)
 		return err
 	})
+	return all, err
+}
+
+// RetryResult counts what became of the jobs that were chosen.
+type RetryResult struct {
+	Retried int
+	Left    int // stay, because their tenant is being moved, somebody has locked them, or they cannot be read
+}
+
+// RetryAll makes the retrying or scheduled jobs that f chooses run now, those of before the call, over all pools: f.State is one of
+// RetryStates. With a rate, perSecond of them in a second become due, one after the other, and none later than it would have been
+// anyway; 0: all at once. It lasts as soon as it returns; after an interruption the same call goes on. Nobody's lock on a job is
+// waited for. For dead letters see [DeadLetters.Retry].
+func (c *Jobs) RetryAll(ctx context.Context, f Selection, perSecond float64) (all RetryResult, _ error) {
+	if f.State == "" { // else jobs whose retries were meant might take jobs with them that are for later
+		return all, &job.InputError{Err: fmt.Errorf("retry jobs: say of which state: %s", strings.Join(RetryStates, " or "))}
+	}
+	if err := cmp.Or(f.check("retry", RetryStates...), checkRate("retry jobs", perSecond)); err != nil {
+		return all, err
+	}
+	var gap time.Duration
+	if perSecond > 0 {
+		gap = time.Duration(float64(time.Second) / perSecond)
+	}
+	began := time.Now()
+	left, err := c.eachMovable(ctx, "retry", f, given("per_second", perSecond), timed, 0, func() int { return all.Retried }, func(ctx context.Context, p *routing.Pool, db *pgxpool.Conn, ids []int64) error {
+		first := max(0, time.Duration(all.Retried)*gap-time.Since(began))
+		n, err := store.Hurry(ctx, db, ids, first, gap)
+		all.Retried, all.Left = all.Retried+n.Hurried, all.Left+n.Left
+		if err == nil {
+			h := notify.Hint{Pool: p.Name}
+			h.AddTimer(max(first, time.Millisecond))
+			c.proc.Notifier.Notify(h)
+		}
+		return err
+	})
+	all.Left += left
 	return all, err
 }
 
@@ -181,10 +241,10 @@ const (
 )
 
 // eachMovable does something, step by step, to the jobs of some tables that f chooses and that were
-// made before it began. Between two steps jobs are claimed for as long as the step took, and rest at
+// made before it began; more goes into the audit beside the selection. Between two steps jobs are claimed for as long as the step took, and rest at
 // least. A pool that fails does not keep it from the others. done tells how many steps have changed; left counts the jobs that it
 // cannot be done to.
-func (c *Jobs) eachMovable(ctx context.Context, what string, f SuspendFilter, places []string, rest time.Duration, done func() int, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
+func (c *Jobs) eachMovable(ctx context.Context, what string, f Selection, more map[string]any, places []string, rest time.Duration, done func() int, step func(context.Context, *routing.Pool, *pgxpool.Conn, []int64) error) (left int, _ error) {
 	pools, err := c.proc.PoolsOf(f.Pool)
 	if err != nil {
 		return 0, err
@@ -192,7 +252,9 @@ func (c *Jobs) eachMovable(ctx context.Context, what string, f SuspendFilter, pl
 	var errs []error
 	subject := "selection " + uuid.NewString()
 	for _, p := range pools {
-		d := c.proc.Deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), subject, chosenBy(f.Tenant, "kind", f.Kind, "queue", f.Queue, "state", f.State, "correlation_id", f.CorrelationID, "before", f.Before))
+		detail := f.detail()
+		maps.Copy(detail, more)
+		d := c.proc.Deed(ctx, "jobs."+what, tenancy.ID(f.Tenant), subject, detail)
 		if err := c.proc.Note(ctx, p, d); err != nil {
 			errs = append(errs, fmt.Errorf("%s jobs: %w", what, routing.NamePool(p.Name, err)))
 			continue
@@ -219,6 +281,9 @@ func (c *Jobs) eachMovable(ctx context.Context, what string, f SuspendFilter, pl
 // The tables of jobs that can be suspended. Timers come first: one that fires meanwhile is found among the
 // waiting jobs then.
 var suspendable = []string{store.PlaceTimer, store.PlaceJob, store.PlaceExternal}
+
+// timed are the tables of jobs that wait for their time.
+var timed = []string{store.PlaceTimer, store.PlaceExternal}
 
 // countMovable counts the jobs that a filter chooses in some tables, up to a bound in each pool.
 func (c *Jobs) countMovable(ctx context.Context, pool string, chosen store.MovableFilter, places []string) (n int64, _ error) {

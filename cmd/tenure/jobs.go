@@ -21,12 +21,10 @@ import (
 // noSuchJob is for a job that is in no state at all.
 const noSuchJob = "finished jobs are kept for execution.retention; see: tenure jobs list"
 
-// dead are the flags that choose dead letters, and movable, cancellable those that choose jobs to be suspended or resumed,
-// or cancelled; --pool narrows what they choose.
+// dead are the flags that choose dead letters, and movable those that choose unfinished jobs; --pool narrows what they choose.
 var (
-	dead        = []string{"group", "kind", "tenant", "error", "older"}
-	movable     = []string{"tenant", "kind", "queue", "correlation"}
-	cancellable = append(slices.Clone(movable), "state", "tag")
+	dead    = []string{"group", "kind", "tenant", "error", "older"}
+	movable = []string{"tenant", "kind", "queue", "correlation", "tag", "state"}
 )
 
 func deadFlags(pool flag) []flag {
@@ -43,7 +41,7 @@ func deadFlags(pool flag) []flag {
 func movableFlags(more ...flag) []flag {
 	return append([]flag{
 		textFlag("tenant", "jobs of this tenant"), textFlag("kind", "jobs of this kind"), textFlag("queue", "jobs on this queue"),
-		textFlag("correlation", "jobs with this correlation `id`").as("correlation_id"),
+		textFlag("correlation", "jobs with this correlation `id`").as("correlation_id"), textFlag("tag", "jobs with this tag"),
 		poolFlag("only jobs in this pool"), flagOf("all", false, "all jobs"),
 	}, more...)
 }
@@ -86,6 +84,22 @@ func chooses(noun string, flags []string, ids bool, extra ...string) func(*quest
 		}
 		return nil
 	}
+}
+
+// choosesToRetry is chooses for dead letters, or for jobs of a state.
+func choosesToRetry(q *question) error {
+	of, others := "dead letters", []string{"queue", "tag", "correlation"}
+	if q.given("state") {
+		of, others = "jobs that are "+q.cmd.Flag("state").Value.String(), []string{"group", "error", "older", "background", "all"}
+	}
+	if i := slices.IndexFunc(others, q.given); i >= 0 {
+		return usagef("--%s does not choose %s", others[i], of)
+	}
+	return chooses(of, append(slices.Clone(dead), "state"), true, "rate", "background")(q)
+}
+
+func stateFlag(states []string) flag {
+	return textFlag("state", "jobs in this state: "+strings.Join(states, ", ")).by(oneOf(states))
 }
 
 func dashed(names []string) (out []string) {
@@ -154,6 +168,23 @@ func saidOfRetry(r *answer) string {
 		return "job " + r.arg + " is already waiting"
 	}
 	return "job " + r.arg + " will run now"
+}
+
+// saidOfRetried says what was done to jobs of a state, or to dead letters.
+func saidOfRetried(r *answer) string {
+	var said struct{ Retried, Left *int }
+	_ = r.readInto(&said) // likewise
+	if said.Retried == nil || said.Left == nil {
+		return saidOfDead("retried")(r)
+	}
+	text := plural.Count(*said.Retried, "job runs", "jobs run") + " now"
+	if r.cmd.Flags().Changed("rate") {
+		text += ", one after the other at that rate"
+	}
+	if *said.Left > 0 {
+		text += "; " + plural.Count(*said.Left, "stays: its", "stay: their") + " tenant is being moved, or somebody has locked " + plural.Which(*said.Left, "it", "them") + "; run this again later"
+	}
+	return text
 }
 
 func saidOfRerun(r *answer) string {
@@ -252,16 +283,22 @@ var jobCommands = []spec{
 	{
 		name: "jobs retry", args: "[ID...]", short: "Make dead, retrying and scheduled jobs run now",
 		long: "A dead job gets all its attempts again.\n\n" +
-			"With --group, --kind, --tenant, --error, --older or --all, and no id, all dead letters that\n" +
-			"they choose are retried, those that die meanwhile not included. See them first: tenure jobs\n" +
-			"dead. Whatever interrupts the command, run it again: it goes on with those that are left; or\n" +
-			"let nodes do it, with --background.",
-		example: "  tenure jobs retry --group 5d1c6d2e0a4f7b93 --rate 50",
-		flags: append(deadFlags(deadPool), flagOf("all", false, "all dead letters"), rateFlag,
-			backgroundFlag),
-		check: chooses("dead letters", dead, true, "rate", "background"), limit: manyLimit,
-		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/retry", args: "id"}, "/dead-letters/retry", "group kind tenant error older rate", nowOrLater),
-		said:  ofOne(saidOfRetry, saidOfDead("retried")), absent: noSuchJob,
+			"With flags that choose, and no id, all dead letters that they choose are retried, those that die meanwhile\n" +
+			"not included: --group, --kind, --tenant, --error, --older, --pool or --all. See them first: tenure jobs dead.\n" +
+			"Or let nodes do it, with --background.\n\n" +
+			"With --state retrying, or scheduled, those jobs become due now that --kind, --tenant, --queue, --tag,\n" +
+			"--correlation and --pool choose, or all of them, at most --rate a second.\n\n" +
+			"Whatever interrupts the command, run it again: it goes on with those that are left.",
+		example: "  tenure jobs retry --group 5d1c6d2e0a4f7b93 --rate 50\n" +
+			"  tenure jobs retry --state retrying --kind invoice.send --rate 50",
+		flags: append(deadFlags(poolFlag("only those in this pool")), flagOf("all", false, "all dead letters"), rateFlag, backgroundFlag,
+			textFlag("state", "jobs in this state in the place of dead letters: "+strings.Join(operate.RetryStates, ", ")).by(oneOf(operate.RetryStates)),
+			textFlag("queue", "with --state: jobs on this queue"), textFlag("tag", "with --state: jobs with this tag"),
+			textFlag("correlation", "with --state: jobs with this correlation `id`").as("correlation_id")),
+		check: choosesToRetry, limit: manyLimit,
+		forms: append([]form{{method: http.MethodPost, path: "/jobs/retry", flags: "state kind tenant queue tag correlation pool rate", when: "state"}},
+			orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/retry", args: "id"}, "/dead-letters/retry", "group kind tenant error older rate", nowOrLater)...),
+		said: ofOne(saidOfRetry, saidOfRetried), absent: noSuchJob,
 	},
 	{
 		name: "jobs rerun", args: "ID...", short: "Run done and cancelled jobs again, each as a new job",
@@ -278,11 +315,10 @@ var jobCommands = []spec{
 			"background: see tenure operations. Until they come to a job it may still start: freeze the tenant or the queue\n" +
 			"first if none shall. See them first: tenure jobs list.",
 		example: "  tenure jobs cancel --tenant acme --kind mail.send --state scheduled",
-		flags: movableFlags(textFlag("state", "jobs in this state: "+strings.Join(operate.CancelStates, ", ")).by(oneOf(operate.CancelStates)),
-			textFlag("tag", "jobs with this tag"), rateFlag),
-		check: chooses("jobs", cancellable, true, "rate"),
-		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/cancel", args: "id"}, "/jobs/cancel", "tenant kind queue correlation state tag rate", nil),
-		said:  ofOne(saidOfCancel, saidOfBegun), absent: "only unfinished jobs can be cancelled; see: tenure jobs show %s",
+		flags:   movableFlags(stateFlag(operate.CancelStates), rateFlag),
+		check:   chooses("jobs", movable, true, "rate"),
+		forms:   orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/cancel", args: "id"}, "/jobs/cancel", "tenant kind queue correlation tag state rate", nil),
+		said:    ofOne(saidOfCancel, saidOfBegun), absent: "only unfinished jobs can be cancelled; see: tenure jobs show %s",
 	},
 	{
 		name: "jobs delete", short: "Delete dead letters, with their failed runs",
@@ -313,17 +349,17 @@ var jobCommands = []spec{
 			"begins are suspended; those that run go on, and may be retried. To keep new jobs from being\n" +
 			"started, too, freeze the tenant or the pool. Whatever interrupts the command, run it again.",
 		example: "  tenure jobs suspend --tenant acme --kind mail.send --until 2027-01-31T09:00:00Z",
-		flags:   movableFlags(textFlag("until", "resume them at this `time`, such as 2027-01-31T09:00:00Z").by(future)),
+		flags:   movableFlags(stateFlag(operate.SuspendStates), textFlag("until", "resume them at this `time`, such as 2027-01-31T09:00:00Z").by(future)),
 		check:   chooses("jobs", movable, true), limit: manyLimit,
-		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/suspend", args: "id", flags: "until", query: "until"}, "/jobs/suspend", "tenant kind queue correlation until", nil),
+		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/suspend", args: "id", flags: "until", query: "until"}, "/jobs/suspend", "tenant kind queue correlation tag state until", nil),
 		said:  ofOne(done("job", "is suspended; resume it with: tenure jobs resume %s"), saidOfSuspended), absent: noSuchJob,
 	},
 	{
 		name: "jobs resume", args: "[ID...]", short: "Put suspended jobs back where they were",
 		long: "A job that waited waits again, behind those that wait now; a scheduled or retrying one is due when\n" +
 			"it was, and runs at once if that has passed. Whatever interrupts the command, run it again.",
-		flags: movableFlags(), check: chooses("jobs", movable, true), limit: manyLimit,
-		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/resume", args: "id"}, "/jobs/resume", "tenant kind queue correlation", nil),
+		flags: movableFlags(), check: chooses("jobs", movable[:len(movable)-1], true), limit: manyLimit,
+		forms: orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/resume", args: "id"}, "/jobs/resume", "tenant kind queue correlation tag", nil),
 		said:  ofOne(done("job", "is resumed"), saidOfResumed), absent: noSuchJob,
 	},
 	{

@@ -158,7 +158,7 @@ func TestOperationsCancelJobs(t *testing.T) {
 			SELECT $1, 'default', 'write', '{"n": 1}', now() + interval '1 hour' FROM generate_series(1, $2::integer)`, tenant, n)
 	}
 	caller := b.client(b.named("caller"))
-	filter := operate.CancelFilter{Kind: "write"}
+	filter := operate.Selection{Kind: "write"}
 	count, err := caller.Operator().Jobs().CountCancellable(t.Context(), filter)
 	require.NoError(t, err)
 	require.EqualValues(t, 2*n, count)
@@ -203,12 +203,12 @@ func TestOperationsCancelJobs(t *testing.T) {
 	require.Len(t, found, 1, "it had ended when the others were cancelled")
 	require.Equal(t, []any{"ann", true}, []any{found[0].Who, found[0].Chosen})
 
-	for says, f := range map[string]operate.CancelFilter{"dead": {State: "dead"}, "NUL": {Queue: "\x00"}, "p9": {Pool: "p9"}} {
+	for says, f := range map[string]operate.Selection{"dead": {State: "dead"}, "NUL": {Queue: "\x00"}, "p9": {Pool: "p9"}} {
 		_, err := next.Operator().Jobs().CancelInBackground(t.Context(), f, 0, "")
 		require.ErrorContains(t, err, says)
 		_, err = next.Operator().Jobs().CountCancellable(t.Context(), f)
 		require.ErrorContains(t, err, says)
 	}
-	_, err = next.Operator().Jobs().CancelInBackground(t.Context(), operate.CancelFilter{}, -1, "")
+	_, err = next.Operator().Jobs().CancelInBackground(t.Context(), operate.Selection{}, -1, "")
 	require.ErrorContains(t, err, "a rate of -1 in a second")
 }

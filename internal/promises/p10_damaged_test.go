@@ -133,13 +133,13 @@ func TestP10ADamagedJobKeepsNoneFromBeingChanged(t *testing.T) {
 	b.exec("p1", `INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) SELECT 't1', 'default', 'plain', '{"n": 1}', now() + interval '1 h' FROM generate_series(1, 9)`)
 	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT id FROM tenure.timer_job ORDER BY id OFFSET 4 LIMIT 1").Scan(&lost))
 	storetest.Damage(t, b.db["p1"], "timer_job", lost)
-	suspended, err := op.Jobs().SuspendAll(t.Context(), operate.SuspendFilter{}, time.Time{})
+	suspended, err := op.Jobs().SuspendAll(t.Context(), operate.Selection{}, time.Time{})
 	require.NoError(t, err)
 	require.Equal(t, operate.SuspendResult{Suspended: 8, Left: 1}, suspended)
 
 	require.NoError(t, b.db["p1"].QueryRow(t.Context(), "SELECT id FROM tenure.suspended_job ORDER BY id OFFSET 4 LIMIT 1").Scan(&lost))
 	storetest.Damage(t, b.db["p1"], "suspended_job", lost)
-	resumed, err := op.Jobs().ResumeAll(t.Context(), operate.SuspendFilter{})
+	resumed, err := op.Jobs().ResumeAll(t.Context(), operate.Selection{})
 	require.NoError(t, err)
 	require.Equal(t, 7, resumed)
 }

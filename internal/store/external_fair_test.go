@@ -256,6 +256,32 @@ func TestHurriedExternalJobs(t *testing.T) {
 	}
 }
 
+// Jobs that are hurried are due in the order that is asked for, and none later than it was; what somebody has locked stays.
+func TestHurry(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	outside := b.external(t, store.NewJob{DueIn: time.Hour})
+	waits := b.external(t, store.NewJob{})
+	inside, soon, locked := b.enqueue(t, store.NewJob{DueIn: time.Hour}), b.enqueue(t, store.NewJob{DueIn: time.Minute}), b.enqueue(t, store.NewJob{DueIn: time.Hour})
+	tx, err := b.owner.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM tenure.timer_job WHERE id = $1 FOR UPDATE", int64(locked))
+	require.NoError(t, err)
+	n, err := store.Hurry(t.Context(), b.db, []int64{int64(inside), int64(outside), int64(waits), int64(soon), int64(locked)}, 10*time.Minute, 10*time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, store.HurryCount{Hurried: 3, Left: 1}, n)
+	due := func(table string, id job.ID) (minutes float64) {
+		require.NoError(t, b.owner.QueryRow(t.Context(), "SELECT extract(epoch FROM due_at - clock_timestamp()) / 60 FROM tenure."+table+" WHERE id = $1", int64(id)).Scan(&minutes))
+		return minutes
+	}
+	for id, minutes := range map[job.ID]float64{inside: 10, soon: 1, locked: 60} {
+		require.InDelta(t, minutes, due("timer_job", id), 1)
+	}
+	require.InDelta(t, 20, due("external_job", outside), 1)
+	require.Equal(t, []job.ID{waits}, externalIDs(b.acquire(t, 9)))
+}
+
 // However large jobs are, an acquire returns no more of them than it may, but one.
 func TestAcquireBoundsBytes(t *testing.T) {
 	t.Parallel()

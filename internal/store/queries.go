@@ -253,6 +253,7 @@ var (
 	sqlDeadRetry             = query("dead_retry")
 	sqlDeadDelete            = query("dead_delete")
 	sqlSuspendJobs           = query("suspend_jobs")
+	sqlHurryJobs             = query("hurry_jobs")
 	sqlSuspendRead           = query("suspend_read")
 	sqlResumeJobs            = query("resume_jobs")
 	sqlChangeJob             = query("change_job")

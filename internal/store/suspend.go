@@ -75,6 +75,16 @@ func ResumeDue(ctx context.Context, db DB, max int) ([]Resumed, error) {
 	})
 }
 
+// HurryCount counts what became of jobs that were to be due sooner.
+type HurryCount struct{ Hurried, Left int }
+
+// Hurry makes jobs that wait for their time due sooner, the first one after a time and each of the others a gap after the one before,
+// but none later than it is. Those stay whose row somebody has locked or whose tenant is between two pools.
+func Hurry(ctx context.Context, db DB, ids []int64, first, gap time.Duration) (n HurryCount, err error) {
+	err = db.QueryRow(ctx, sqlHurryJobs, ids, first.Milliseconds(), float64(gap)/float64(time.Millisecond)).Scan(&n.Hurried, &n.Left)
+	return n, explain(err, "retry %d jobs", len(ids))
+}
+
 // The tables that [ReadMovable] reads.
 const (
 	PlaceJob       = placeJob

@@ -34,8 +34,9 @@ func declare(document *huma.OpenAPI) {
 	for name, fields := range map[string][]string{
 		"ChangeDeadInBody":  {"pool", "tenant", "kind", "error", "group", "before"},
 		"CancelManyInBody":  {"pool", "tenant", "kind", "queue", "correlation_id", "state", "tag"},
-		"SuspendManyInBody": {"pool", "tenant", "kind", "queue", "correlation_id"},
-		"Chosen":            {"pool", "tenant", "kind", "queue", "correlation_id"},
+		"SuspendManyInBody": {"pool", "tenant", "kind", "queue", "correlation_id", "state", "tag"},
+		"RetryManyInBody":   {"pool", "tenant", "kind", "queue", "correlation_id", "state", "tag"},
+		"Chosen":            {"pool", "tenant", "kind", "queue", "correlation_id", "tag"},
 	} {
 		for _, field := range fields {
 			if p := schemas[name].Properties[field]; p.Format == "" && len(p.Enum) == 0 {

@@ -52,6 +52,7 @@ func TestNoOperationTellsOfWhatAGrantDoesNotReach(t *testing.T) {
 		"cancel-jobs":         func(tenant, _ string) string { return `{"tenant":"` + tenant + `"}` },
 		"suspend-jobs":        func(tenant, _ string) string { return `{"tenant":"` + tenant + `"}` },
 		"resume-jobs":         func(tenant, _ string) string { return `{"tenant":"` + tenant + `"}` },
+		"retry-jobs":          func(tenant, _ string) string { return `{"tenant":"` + tenant + `","state":"retrying"}` },
 		"retry-dead":          func(tenant, _ string) string { return `{"tenant":"` + tenant + `"}` },
 		"delete-dead":         func(tenant, _ string) string { return `{"tenant":"` + tenant + `"}` },
 		"set-limit":           func(tenant, _ string) string { return `{"tenant":"` + tenant + `","max_running":1}` },
@@ -75,7 +76,7 @@ func TestNoOperationTellsOfWhatAGrantDoesNotReach(t *testing.T) {
 		"get-schedule-of-all",    // its jobs are every tenant's
 		"complete-many-external", // its answer has the ids that it was sent: TestExternalWorkersCompleteManyJobs
 	}
-	choosing := []string{"cancel-jobs", "suspend-jobs", "resume-jobs", "retry-dead", "delete-dead"} // of any tenant, in the pools that are reached
+	choosing := []string{"cancel-jobs", "suspend-jobs", "resume-jobs", "retry-jobs", "retry-dead", "delete-dead"} // of any tenant, in the pools that are reached
 	ask := func(g access.Grant, method, path, body string) (int, string) {
 		ctx, cancel := context.WithTimeout(access.With(t.Context(), g), 2*time.Second) // streams go on
 		defer cancel()

@@ -56,6 +56,7 @@ var routes = []route{
 	{post, "/jobs/many", "enqueue-many", access.Operate, "Enqueue jobs of any tenants", bind(enqueueMany)},
 	{post, "/jobs/suspend", "suspend-jobs", access.Operate, "Put aside all jobs that are chosen", bind(suspendMany)},
 	{post, "/jobs/cancel", "cancel-jobs", access.Operate, "Have all unfinished jobs that are chosen cancelled in the background", bind(cancelMany)},
+	{post, "/jobs/retry", "retry-jobs", access.Operate, "Make all retrying or scheduled jobs that are chosen run now", bind(retryMany)},
 	{post, "/jobs/resume", "resume-jobs", access.Operate, "Put back all suspended jobs that are chosen", bind(resumeMany)},
 	{get, "/jobs/{id}", "get-job", access.Read, "Show a job, or wait until it has changed", bind(getJob)},
 	{patch, "/jobs/{id}", "change-job", access.Operate, "Change the priority, time, attempts or timeout of a job that does not run", bind(changeJob)},

@@ -20,12 +20,23 @@ type Chosen struct {
 	AllTenants    bool   `json:"all_tenants,omitempty" doc:"says that all tenants are meant, in the place of tenant"`
 	Kind          string `json:"kind,omitempty"`
 	Queue         string `json:"queue,omitempty"`
+	Tag           string `json:"tag,omitempty"`
 	CorrelationID string `json:"correlation_id,omitempty"`
+}
+
+// selection is what is chosen of one state, or of any, but for its pool and its tenant.
+func (c *Chosen) selection(state string) (operate.Selection, error) {
+	f := operate.Selection{Kind: c.Kind, Queue: c.Queue, State: state, Tag: c.Tag, CorrelationID: c.CorrelationID}
+	if chosen := f != (operate.Selection{}) || c.Tenant != "" || c.Pool != ""; chosen == c.All {
+		return f, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, state, tag, pool or correlation_id; or all, and none of these")
+	}
+	return f, nil
 }
 
 type suspendManyIn struct {
 	Body struct {
 		Chosen
+		State string     `json:"state,omitempty" enum:"waiting,scheduled,retrying,awaiting"`
 		Until *time.Time `json:"until,omitempty" doc:"they are resumed then; none: when somebody says so"`
 	}
 }
@@ -43,7 +54,7 @@ func suspendMany(ctx context.Context, s *server, in *suspendManyIn) (*object[sus
 		until = *in.Body.Until
 	}
 	out := &object[suspendManyOut]{}
-	complete, err := s.onMany(ctx, &in.Body.Chosen, func(ctx context.Context, f operate.SuspendFilter) error {
+	complete, err := s.onMany(ctx, &in.Body.Chosen, in.Body.State, func(ctx context.Context, f operate.Selection) error {
 		r, err := s.operator.Jobs().SuspendAll(ctx, f, until)
 		out.Body.Suspended, out.Body.Running, out.Body.Left = out.Body.Suspended+r.Suspended, out.Body.Running+r.Running, out.Body.Left+r.Left
 		return err
@@ -61,9 +72,34 @@ type resumeManyOut struct {
 
 func resumeMany(ctx context.Context, s *server, in *resumeManyIn) (*object[resumeManyOut], error) {
 	out := &object[resumeManyOut]{}
-	complete, err := s.onMany(ctx, &in.Body, func(ctx context.Context, f operate.SuspendFilter) error {
+	complete, err := s.onMany(ctx, &in.Body, "", func(ctx context.Context, f operate.Selection) error {
 		n, err := s.operator.Jobs().ResumeAll(ctx, f)
 		out.Body.Resumed += n
+		return err
+	})
+	out.Body.Complete = complete
+	return out, err
+}
+
+type retryManyIn struct {
+	Body struct {
+		Chosen
+		State     string  `json:"state" enum:"retrying,scheduled"`
+		PerSecond float64 `json:"per_second,omitempty" minimum:"0" doc:"so many a second become due, in all pools together; 0: all at once"`
+	}
+}
+
+type retryManyOut struct {
+	Retried  int  `json:"retried" doc:"are due now, or by and by at the rate"`
+	Left     int  `json:"left" doc:"stay, because their tenant is being moved or somebody has locked them"`
+	Complete bool `json:"complete" doc:"false: there are more, as time was up or a pool did not answer: send it again"`
+}
+
+func retryMany(ctx context.Context, s *server, in *retryManyIn) (*object[retryManyOut], error) {
+	out := &object[retryManyOut]{}
+	complete, err := s.onMany(ctx, &in.Body.Chosen, in.Body.State, func(ctx context.Context, f operate.Selection) error {
+		r, err := s.operator.Jobs().RetryAll(ctx, f, in.Body.PerSecond)
+		out.Body.Retried, out.Body.Left = out.Body.Retried+r.Retried, out.Body.Left+r.Left
 		return err
 	})
 	out.Body.Complete = complete
@@ -74,7 +110,6 @@ type cancelManyIn struct {
 	Body struct {
 		Chosen
 		State     string  `json:"state,omitempty" enum:"waiting,claimed,running,locked,scheduled,retrying,awaiting,suspended"`
-		Tag       string  `json:"tag,omitempty"`
 		PerSecond float64 `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: without a rate, for which the holder has a tenth of its time"`
 	}
 }
@@ -85,9 +120,9 @@ func cancelMany(ctx context.Context, s *server, in *cancelManyIn) (*object[Begun
 	if err := ofWhom(ctx, b.Tenant, b.AllTenants); err != nil {
 		return nil, err
 	}
-	f := operate.CancelFilter{Kind: b.Kind, Queue: b.Queue, CorrelationID: b.CorrelationID, State: b.State, Tag: b.Tag}
-	if chosen := f != (operate.CancelFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
-		return nil, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, state, tag, pool or correlation_id; or all, and none of these")
+	f, err := b.selection(b.State)
+	if err != nil {
+		return nil, err
 	}
 	return s.beginEach(ctx, b.Tenant, b.Pool, func(of scope, by string) (uuid.UUID, error) {
 		f.Tenant, f.Pool = of.tenant, of.pool
@@ -107,13 +142,13 @@ func ofWhom(ctx context.Context, tenant string, all bool) error {
 }
 
 // onMany does something to the jobs that are chosen, as far as the grant reaches.
-func (s *server) onMany(ctx context.Context, c *Chosen, do func(context.Context, operate.SuspendFilter) error) (complete bool, _ error) {
+func (s *server) onMany(ctx context.Context, c *Chosen, state string, do func(context.Context, operate.Selection) error) (complete bool, _ error) {
 	if err := ofWhom(ctx, c.Tenant, c.AllTenants); err != nil {
 		return false, err
 	}
-	f := operate.SuspendFilter{Kind: c.Kind, Queue: c.Queue, CorrelationID: c.CorrelationID}
-	if chosen := f != (operate.SuspendFilter{}) || c.Tenant != "" || c.Pool != ""; chosen == c.All {
-		return false, huma.Error422UnprocessableEntity("say which jobs: by tenant, kind, queue, pool or correlation_id; or all, and none of these")
+	f, err := c.selection(state)
+	if err != nil {
+		return false, err
 	}
 	return s.whileItLasts(ctx, c.Tenant, c.Pool, func(ctx context.Context, of scope) error {
 		f.Tenant, f.Pool = of.tenant, of.pool

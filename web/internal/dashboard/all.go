@@ -16,31 +16,34 @@ import (
 // manyAction is what can be done to all jobs that a filter chooses.
 type manyAction struct {
 	title string
-	count func(*operate.Jobs, context.Context, operate.CancelFilter) (int64, error)
-	do    func(*visit, operate.CancelFilter) error // nil: it is an operation in the background
-	next  func(operate.CancelFilter) string        // the page that follows
+	count func(*operate.Jobs, context.Context, operate.Selection) (int64, error)
+	do    func(*visit, operate.Selection) error // nil: it is an operation in the background
+	next  func(operate.Selection) string        // the page that follows
 }
 
-// manyActions are all that there are. What the first two had no time for is left, and done when it is asked for again.
+// manyActions are all that there are. What all but the last had no time for is left, and done when it is asked for again.
 var manyActions = map[string]manyAction{
 	"suspend": {"Suspend jobs",
-		func(jobs *operate.Jobs, ctx context.Context, f operate.CancelFilter) (int64, error) {
-			return jobs.CountSuspendable(ctx, toSuspend(f))
-		},
-		func(v *visit, f operate.CancelFilter) error {
-			_, err := v.op.Jobs().SuspendAll(v.ctx, toSuspend(f), time.Time{})
+		(*operate.Jobs).CountSuspendable,
+		func(v *visit, f operate.Selection) error {
+			_, err := v.op.Jobs().SuspendAll(v.ctx, f, time.Time{})
 			return err
 		},
-		func(f operate.CancelFilter) string { return listAfter("suspended", f) }},
+		func(f operate.Selection) string { return listAfter("suspended", f) }},
 	"resume": {"Resume jobs",
-		func(jobs *operate.Jobs, ctx context.Context, f operate.CancelFilter) (int64, error) {
-			return jobs.CountSuspended(ctx, toSuspend(f))
-		},
-		func(v *visit, f operate.CancelFilter) error {
-			_, err := v.op.Jobs().ResumeAll(v.ctx, toSuspend(f))
+		(*operate.Jobs).CountSuspended,
+		func(v *visit, f operate.Selection) error {
+			_, err := v.op.Jobs().ResumeAll(v.ctx, f)
 			return err
 		},
-		func(f operate.CancelFilter) string { return listAfter("", f) }},
+		func(f operate.Selection) string { return listAfter("", f) }},
+	"retry": {"Run jobs now",
+		(*operate.Jobs).CountRetryable,
+		func(v *visit, f operate.Selection) error {
+			_, err := v.op.Jobs().RetryAll(v.ctx, f, 0)
+			return err
+		},
+		func(f operate.Selection) string { return listAfter("", f) }},
 	"cancel": {"Cancel jobs", (*operate.Jobs).CountCancellable,
 		nil, nil},
 }
@@ -49,17 +52,13 @@ var manyActions = map[string]manyAction{
 var manyFilters = []string{"pool", "tenant", "kind", "queue", "state", "before"}
 
 // listAfter is the list of jobs in which those are that something was done to.
-func listAfter(state string, f operate.CancelFilter) string {
+func listAfter(state string, f operate.Selection) string {
 	return link("", "/jobs", "state", state, "pool", f.Pool, "tenant", f.Tenant, "kind", f.Kind, "queue", f.Queue, "said", "all")
-}
-
-func toSuspend(f operate.CancelFilter) operate.SuspendFilter {
-	return operate.SuspendFilter{Pool: f.Pool, Tenant: f.Tenant, Kind: f.Kind, Queue: f.Queue, State: f.State, Before: f.Before}
 }
 
 type allBody struct {
 	Action  string // of manyActions
-	Filter  operate.CancelFilter
+	Filter  operate.Selection
 	Count   int64
 	AtLeast bool // there may be more than Count
 }
@@ -92,7 +91,7 @@ func allPage(v *visit) (view, error) {
 }
 
 // chosenAction is what is to be done, and to which jobs.
-func chosenAction(v *visit) (a manyAction, f operate.CancelFilter, err error) {
+func chosenAction(v *visit) (a manyAction, f operate.Selection, err error) {
 	a, ok := manyActions[v.PathValue("action")]
 	if !ok {
 		return a, f, notFound("action")
@@ -100,7 +99,7 @@ func chosenAction(v *visit) (a manyAction, f operate.CancelFilter, err error) {
 	if err := v.only(manyFilters...); err != nil {
 		return a, f, err
 	}
-	f = operate.CancelFilter{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), State: v.FormValue("state")}
+	f = operate.Selection{Pool: v.FormValue("pool"), Tenant: v.FormValue("tenant"), Kind: v.FormValue("kind"), Queue: v.FormValue("queue"), State: v.FormValue("state")}
 	if before := v.FormValue("before"); before != "" {
 		if f.Before, err = time.Parse(time.RFC3339Nano, before); err != nil {
 			return a, f, &statusError{http.StatusBadRequest, "Up to when jobs were counted is missing: go back to the jobs."}

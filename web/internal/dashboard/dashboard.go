@@ -57,7 +57,7 @@ type site struct {
 	pages    map[string]*template.Template
 	looker   *looker
 	dead     *counts[scope, []operate.DeadGroup]
-	counts   *counts[operate.CancelFilter, int64]
+	counts   *counts[operate.Selection, int64]
 	tables   tables
 	doctor   doctor
 }

@@ -163,7 +163,7 @@ func totalOf(v *visit, f operate.JobFilter) string {
 	switch {
 	case slices.Contains(operate.CancelStates, f.State):
 		for _, of := range v.scopes(f.Pool, f.Tenant) {
-			c := v.counts.of(ctx, operate.CancelFilter{Pool: of.pool, Tenant: of.tenant, Kind: f.Kind, Queue: f.Queue, State: f.State})
+			c := v.counts.of(ctx, operate.Selection{Pool: of.pool, Tenant: of.tenant, Kind: f.Kind, Queue: f.Queue, State: f.State})
 			if !c.known() {
 				return ""
 			}

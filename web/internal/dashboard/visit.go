@@ -31,7 +31,7 @@ type visit struct {
 	quiet    *zap.Logger // for what each look finds out again
 	looker   *looker
 	dead     *counts[scope, []operate.DeadGroup]
-	counts   *counts[operate.CancelFilter, int64]
+	counts   *counts[operate.Selection, int64]
 	traceURL string // see Settings
 	grant    access.Grant
 	ctx      context.Context // bounds all that the databases are asked

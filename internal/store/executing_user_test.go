@@ -226,8 +226,20 @@ func TestNobodySaysWhoHeIs(t *testing.T) {
 		_, err := conn.Exec(t.Context(), sql+"; INSERT INTO acme.door (call, tenant, kind, caller) VALUES ('enqueue', 'globex', 'k', '"+roleGlobex+"')")
 		require.Equal(t, "42501", code(err), "%s: %v", sql, err)
 	}
+	// A view's own defaults need no right on the columns of the door.
+	execute(t, owner, "INSERT INTO tenure.timer_job (id, tenant_id, queue, kind, payload, due_at) VALUES (4712, 'globex', 'q', 'later', '{}', now() + '1 day')")
+	for _, view := range []string{"CREATE VIEW acme.gate", "CREATE TEMP VIEW gate"} {
+		name := view[strings.LastIndex(view, " ")+1:]
+		execute(t, conn, view+" AS SELECT * FROM tenure.door; ALTER VIEW "+name+" ALTER caller SET DEFAULT '"+owner.Config().ConnConfig.User+"'")
+		_, err := conn.Exec(t.Context(), "INSERT INTO "+name+" (call, tenant, kind, payload, priority, with_data) VALUES ('enqueue', 'globex', 'stolen', '{}', 0, true)")
+		require.Equal(t, "42501", code(err), "%s: %v", view, err)
+		execute(t, conn, "INSERT INTO "+name+" (call, job_id, keep) VALUES ('cancel', 4712, true)")
+	}
+	tag, err := owner.Exec(t.Context(), "DELETE FROM tenure.timer_job")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected(), "it is not cancelled")
 	execute(t, owner, "REVOKE EXECUTE ON FUNCTION tenure.enqueue FROM PUBLIC")
-	_, err := conn.Exec(t.Context(), "INSERT INTO tenure.door (call, tenant, kind, payload, queue, priority) VALUES ('enqueue', 'acme', 'k', '{}', 'q', 0)")
+	_, err = conn.Exec(t.Context(), "INSERT INTO tenure.door (call, tenant, kind, payload, queue, priority) VALUES ('enqueue', 'acme', 'k', '{}', 'q', 0)")
 	require.ErrorContains(t, err, "permission denied for function tenure.enqueue")
 	super := connectTo(t, owner.Config().ConnString())
 	execute(t, super, "SET session_replication_role = replica")

@@ -170,7 +170,7 @@ func TestGrantsCoverTheLedger(t *testing.T) {
 		  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'i')
 		UNION ALL
 		SELECT f.proname FROM pg_proc f WHERE f.pronamespace = 'tenure'::regnamespace AND NOT has_function_privilege(f.oid, 'EXECUTE')
-		  AND f.proname <> ALL ('{answer,add_job,add_linked_job,cancel_as,retry_as,job_allowed,job_changeable,calls_itself,
+		  AND f.proname <> ALL ('{answer,name_caller,add_job,add_linked_job,cancel_as,retry_as,job_allowed,job_changeable,calls_itself,
 		                          enqueue_fault,enqueue_refusal,enqueue_raise,enqueue_key,take_key,index_tags,notify_holder,notify_enqueued,retry_external,
 		                          sequences_behind,highest_id,highest_position}')`) // which only functions call that are executed as the owner
 	require.NoError(t, err)

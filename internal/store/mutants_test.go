@@ -244,16 +244,16 @@ var _ = []mutant.Mutant{
 	},
 	{
 		Promise: "P6", Name: "a role that was set enqueues, whoever executes",
-		File: "internal/store/ledger/baseline.sql",
-		Old:  "ALTER COLUMN caller SET DEFAULT current_user;",
-		New:  "ALTER COLUMN caller SET DEFAULT CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;",
+		File: "internal/store/functions/name_caller.sql",
+		Old:  "NEW.caller := current_user;",
+		New:  "NEW.caller := CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;",
 		Test: "TestWhatATenantMadeActsForNobodyElse",
 	},
 	{
-		Promise: "P6", Name: "anybody says at the door who he is",
-		File: "internal/store/ledger/baseline.sql",
-		Old:  "as_batch, in_batch, job_id, keep), SELECT",
-		New:  "as_batch, in_batch, job_id, keep, caller), SELECT",
+		Promise: "P6", Name: "who calls is what a view on the door says",
+		File: "internal/store/functions/name_caller.sql",
+		Old:  "NEW.caller := current_user;",
+		New:  "NEW.caller := coalesce(NEW.caller, current_user);",
 		Test: "TestNobodySaysWhoHeIs",
 	},
 	{

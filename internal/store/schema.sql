@@ -638,7 +638,7 @@ CREATE VIEW tenure.door AS
     NULL::text AS other_pool,
     NULL::text AS answer
   WHERE false;
-ALTER VIEW tenure.door ALTER COLUMN caller SET DEFAULT CURRENT_USER;
+CREATE TRIGGER a_caller INSTEAD OF INSERT ON tenure.door FOR EACH ROW EXECUTE FUNCTION tenure.name_caller();
 CREATE TRIGGER answer INSTEAD OF INSERT ON tenure.door FOR EACH ROW EXECUTE FUNCTION tenure.answer();
 
 CREATE VIEW tenure.job_seen WITH (security_barrier=true) AS
@@ -841,6 +841,7 @@ CREATE FUNCTION tenure.job_allowed(caller text, tenant text, privilege text, loo
 CREATE FUNCTION tenure.job_changeable(caller text, tenant text, privilege text) RETURNS boolean; -- 4a90dee12f4a7012158512ddc8f5e3d3, not for PUBLIC
 CREATE FUNCTION tenure.legible(value jsonb, printed boolean DEFAULT false) RETURNS jsonb; -- 351051a4802fee53075674895dfa63f6
 CREATE FUNCTION tenure.make_day(day date) RETURNS void; -- 0ea47d406cd6298c133dc96769565dbb, not for PUBLIC
+CREATE FUNCTION tenure.name_caller() RETURNS trigger; -- ae68a3df4acd874741ea89229a918919, not for PUBLIC
 CREATE FUNCTION tenure.never() RETURNS timestamp with time zone; -- a4c1731e04738f73adb93b59308fa135
 CREATE FUNCTION tenure.note_ends(job_ids bigint[], how text) RETURNS void; -- 4fcbbcd0f44c0fd999b4558138caa214
 CREATE FUNCTION tenure.note_missed_ends(after_job bigint, after_awaiting bigint, most integer, OUT missed bigint, OUT last_job bigint, OUT last_awaiting bigint) RETURNS record; -- 95344297070979694fde90298aac7b17

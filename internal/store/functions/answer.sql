@@ -1,5 +1,5 @@
 -- Does what is asked at the door, with the owner's rights. It works for that view alone, and nobody may make another
--- trigger of it: only there caller is who executes it.
+-- trigger of it: only there tenure.name_caller has said who calls.
 CREATE OR REPLACE FUNCTION tenure.answer() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

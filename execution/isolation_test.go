@@ -353,8 +353,20 @@ var attacks = []attack{
 	{"31 DISCARD ALL", refused("DISCARD ALL", "25001"), "failed", kept},
 	{"31 DISCARD ALL after COMMIT", func(ctx context.Context, tx pgx.Tx, _ *villain) error {
 		_, err := tx.Exec(ctx, "COMMIT")
-		_, discardErr := tx.Exec(ctx, "DISCARD ALL")
-		return errors.Join(err, discardErr)
+		if err != nil { // through a pooler
+			return err
+		}
+		_, execErr := tx.Exec(ctx, "DISCARD ALL")
+		_, beginErr := tx.Begin(ctx)
+		_, copyErr := tx.CopyFrom(ctx, pgx.Identifier{"orders"}, []string{"of"}, pgx.CopyFromRows([][]any{{"shadow"}}))
+		batch := &pgx.Batch{}
+		batch.Queue("SELECT 1")
+		for _, refused := range []error{execErr, beginErr, copyErr, tx.QueryRow(ctx, "SELECT 1").Scan(new(int)), tx.SendBatch(ctx, batch).Close()} {
+			if !errors.Is(refused, errEndedBySQL) { // it was executed as the nodes' user: the connection is destroyed for that here, and the case fails
+				panic(refused)
+			}
+		}
+		return err
 	}, "failed", kept},
 	session("31 DEALLOCATE ALL", "DEALLOCATE ALL"),
 	{"32 its own backend terminated", func(ctx context.Context, tx pgx.Tx, _ *villain) error {

@@ -26,6 +26,9 @@ var ErrTxRevoked = errors.New("this transaction belonged to a function that has 
 // errNotYours is returned to a handler that ends the job's transaction itself.
 var errNotYours = errors.New("this transaction is not the function's to end: return nil to commit, an error to roll back")
 
+// errEndedBySQL is returned to a handler that goes on behind a COMMIT or ROLLBACK of its own.
+var errEndedBySQL = errors.New("a statement has ended this transaction, which is not the function's to end: leave out COMMIT and ROLLBACK")
+
 // errLate is returned when a transaction was opened too late for its job to start: the
 // claim may have been lost meanwhile, or the worker was needed for other pools.
 var errLate = errors.New("the transaction was not open in time for the job to start")
@@ -458,11 +461,26 @@ var errBusy = errors.New("conn busy: the transaction is in a call already, from 
 // enter begins a call on the transaction or savepoint.
 func (t *tenantTx) enter(ctx context.Context) error {
 	err := t.handle.beginCall(ctx)
-	if err == nil && t.closed {
-		t.handle.endCall()
-		return pgx.ErrTxClosed
+	if err != nil {
+		return err
 	}
+	switch {
+	case t.closed:
+		err = pgx.ErrTxClosed
+	case t.handle.isEndedBySQL():
+		err = errEndedBySQL
+	default:
+		return nil
+	}
+	t.handle.endCall()
 	return err
+}
+
+// isEndedBySQL tells whether the handler has ended the transaction by a statement: the next one would not be the tenant's, but that
+// of the user whom nodes connect as.
+func (h *handle) isEndedBySQL() bool {
+	pc := h.conn.PgConn()
+	return h.opening == nil && h.void == nil && !pc.IsClosed() && !pc.IsBusy() && pc.TxStatus() == 'I'
 }
 
 // enterBegun begins a call before which the transaction has to have begun.

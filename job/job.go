@@ -47,6 +47,7 @@ type Record struct {
 	Kind          string
 	Priority      int16
 	Payload       []byte // JSON
+	Encrypted     bool   // the ledger keeps Payload encrypted: do not log it
 	Meta          []byte // JSON object, nil when none was given
 	Attempt       int    // 1 for the first run
 	MaxAttempts   int    // in all; while it runs, its kind's if it has none of its own, which is 0 otherwise

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,7 +85,7 @@ func ExclusiveBy[A Args](key func(args A) string) Option {
 		s.ExclusiveKey = func(payload []byte) (string, error) {
 			var args A
 			if err := json.Unmarshal(payload, &args); err != nil {
-				return "", fmt.Errorf("decode the arguments of kind %q into %T for its exclusive key: %w", s.Kind, args, err)
+				return "", fmt.Errorf("decode the arguments of kind %q into %T for its exclusive key: %w", s.Kind, args, withoutValues(err))
 			}
 			return key(args), nil
 		}
@@ -242,9 +243,26 @@ func KindOf[A Args]() string {
 func Decode[A Args](rec *Record) (*Job[A], error) {
 	j := &Job[A]{Record: *rec}
 	if err := json.Unmarshal(rec.Payload, &j.Args); err != nil {
+		if rec.Encrypted { // the error is stored, shown and logged as it is
+			err = withoutValues(err)
+		}
 		return nil, fmt.Errorf("decode the arguments of kind %q into %T: %w", rec.Kind, j.Args, err)
 	}
 	return j, nil
+}
+
+// withoutValues is an error of decoding JSON that quotes nothing of it.
+func withoutValues(err error) error {
+	var wrong *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &wrong):
+		what, _, _ := strings.Cut(wrong.Value, " ") // number 4111…
+		return fmt.Errorf("%s cannot be a JSON %s, as it is a %s", cmp.Or(wrong.Field, "the whole"), what, wrong.Type)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("they are no JSON from byte %d on", syntax.Offset)
+	}
+	return fmt.Errorf("a value is refused with a %T, whose text may quote it", err)
 }
 
 // MaxPayload is the most that a job's encoded arguments or meta may have, in bytes.

@@ -68,12 +68,12 @@ func TestEncryptedArguments(t *testing.T) {
 		}
 		require.ElementsMatch(t, want, got)
 	}
-	_, err := c.Enqueue(t1, odder{"hidden one"})
+	_, err := c.Enqueue(t1, odder{Text: "hidden one"})
 	require.NoError(t, err)
-	_, err = c.EnqueueMany(t1, []tenure.Entry{{Args: paper{"hidden two"}}, {Tenant: "t2", Args: paper{"hidden three"}}, {Args: odder{"hidden four"}, Options: []tenure.Option{tenure.In(time.Millisecond)}}})
+	_, err = c.EnqueueMany(t1, []tenure.Entry{{Args: paper{"hidden two"}}, {Tenant: "t2", Args: paper{"hidden three"}}, {Args: odder{Text: "hidden four"}, Options: []tenure.Option{tenure.In(time.Millisecond)}}})
 	require.NoError(t, err)
 	require.NoError(t, c.InTx(t1, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := c.EnqueueTx(ctx, tx, odder{"hidden five"}, tenure.UniqueArgs(0))
+		_, err := c.EnqueueTx(ctx, tx, odder{Text: "hidden five"}, tenure.UniqueArgs(0))
 		return err
 	}))
 	b.exec("p1", `SELECT tenure.enqueue('t1', 'odder', '{"text": "open six"}')`)
@@ -83,8 +83,18 @@ func TestEncryptedArguments(t *testing.T) {
 	require.Equal(t, 4, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE payload->1->>'key' = 'a'"))
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.completed_job WHERE payload->1->>'key' = 'own' AND tenant_id = 't2'"))
 
+	// What cannot be decoded is not quoted.
+	for _, hidden := range []string{`{"text": 47114711}`, `{"text": "", "at": "hidden time"}`} {
+		_, err = c.Enqueue(t1, job.RawArgs{Name: "odder", Payload: []byte(hidden)}, tenure.MaxAttempts(1))
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return b.count("p1", "SELECT count(*) FROM tenure.dead_letter_job") == 2 }, patience, 10*time.Millisecond)
+	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job_error WHERE error LIKE '%text cannot be a JSON number, as it is a string%'"))
+	require.Equal(t, 2, b.count("p1", "SELECT count(*) FROM tenure.job_error WHERE error NOT LIKE '%47114711%' AND error NOT LIKE '%hidden%'"))
+	b.exec("p1", "DELETE FROM tenure.dead_letter_job")
+
 	// Keys are changed while the node runs, and dropped.
-	later, err := c.Enqueue(t1, odder{"hidden seven"}, tenure.In(time.Hour))
+	later, err := c.Enqueue(t1, odder{Text: "hidden seven"}, tenure.In(time.Hour))
 	require.NoError(t, err)
 	kept, err := c.Enqueue(t2, paper{"hidden eight"}, tenure.In(time.Hour))
 	require.NoError(t, err)
@@ -93,7 +103,7 @@ func TestEncryptedArguments(t *testing.T) {
 	cfg.Encryption.Tenants = map[tenancy.ID]encryption.TenantKeys{"t2": {}}
 	require.NoError(t, n.reload(cfg))
 	o := c.Operator()
-	_, err = c.Enqueue(t1, odder{"hidden nine"})
+	_, err = c.Enqueue(t1, odder{Text: "hidden nine"})
 	require.NoError(t, err)
 	require.NoError(t, o.Jobs().Retry(t.Context(), later.ID))
 	gets("hidden seven", "hidden nine")
@@ -123,7 +133,8 @@ func TestEncryptedArguments(t *testing.T) {
 
 // odder is a job with text.
 type odder struct {
-	Text string `json:"text"`
+	Text string    `json:"text"`
+	At   time.Time `json:"at,omitzero"`
 }
 
 func (odder) Kind() string { return "odder" }

@@ -167,6 +167,7 @@ func (c *Cipher) OpenRecord(ctx context.Context, r *job.Record) error {
 	case err != nil:
 		return err
 	}
+	r.Encrypted = IsEncrypted(r.Payload)
 	r.Payload = plain
 	return nil
 }

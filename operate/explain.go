@@ -52,6 +52,27 @@ type Explanation struct {
 	Frozen *AuditEntry
 }
 
+// Bounded is the explanation without what it says of others' jobs, tenants, pools and nodes, and without what a database said, which may
+// name its address and user.
+func (e Explanation) Bounded() Explanation {
+	e.Text, e.Advice = bounded(e.Reason, e.Text, e.Advice)
+	return e
+}
+
+func bounded(why WaitReason, text, advice string) (string, string) {
+	switch why {
+	case WaitsForDatabase:
+		return "its pool's database does not answer, or cannot be used", advice
+	case WaitsForWorkers:
+		return "no worker is free for it", ""
+	case WaitsForRoute:
+		return "its tenant's route does not lead to this pool, or cannot be used", ""
+	case WaitsForMove:
+		return "its tenant is moved to another pool", ""
+	}
+	return text, advice
+}
+
 // explainState is about a job that does not wait; why it was cancelled, if that is known.
 func (e *Explanation) explainState(why string) {
 	e.Reason = WaitsNot

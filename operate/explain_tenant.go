@@ -22,6 +22,12 @@ type TenantExplanation struct {
 	Frozen *AuditEntry `json:"-"`
 }
 
+// Bounded is as [Explanation.Bounded].
+func (e TenantExplanation) Bounded() TenantExplanation {
+	e.Text, e.Advice = bounded(e.Reason, e.Text, e.Advice)
+	return e
+}
+
 func (e *TenantExplanation) countWaiting() string {
 	return plural.Count(e.Waiting, "job waits", "jobs wait")
 }

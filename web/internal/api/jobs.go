@@ -218,8 +218,8 @@ func explainJob(ctx context.Context, s *server, in *JobIn) (*object[whyOut], err
 	if err == nil && !sees(ctx, tenancy.ID(e.Job.Tenant), e.Job.Pool) {
 		err = hidden
 	}
-	if e.Reason == operate.WaitsForDatabase && s.failed == nil {
-		e.Text = databaseDown
+	if !s.tells(ctx, e.Reason) {
+		e = e.Bounded()
 	}
 	return &object[whyOut]{whyOut{newJob(&e.Job), string(e.Reason), e.Text, e.Advice, seenDeed(ctx, e.Frozen)}}, err
 }

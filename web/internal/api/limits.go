@@ -38,6 +38,13 @@ func listLimits(ctx context.Context, s *server, _ *none) (*list[limitOut], error
 	ctx, cancel := s.look(ctx)
 	defer cancel()
 	all, err := s.operator.Limits().List(ctx)
+	g := access.From(ctx)
+	homes := map[string]bool{} // of the tenants that the grant reaches, unless those are all
+	for _, id := range g.Tenants {
+		if home, err := s.operator.Tenants().Home(ctx, id); err == nil {
+			homes[home] = true
+		}
+	}
 	var out []limitOut
 	for _, l := range all {
 		o := limitOut{string(l.Tenant), l.Tenant == operate.EveryTenant, l.Tenant == operate.AllTenants, l.Kind, l.Queue, l.Key, l.EachKey, l.MaxRunning, l.Rate, l.Per.Milliseconds(), l.Burst, l.MaxWaiting, l.Running, timeOrNone(l.NextStart), l.Pool, nil}
@@ -47,7 +54,7 @@ func listLimits(ctx context.Context, s *server, _ *none) (*list[limitOut], error
 		if w := l.Whole; w != nil {
 			o.Whole = &wholeOut{w.MaxRunning, w.Rate, w.Per.Milliseconds()}
 		}
-		if access.From(ctx).SeesPool(l.Pool) && (o.EveryTenant || sees(ctx, l.Tenant, l.Pool)) {
+		if g.SeesPool(l.Pool) && (o.EveryTenant && (g.SeesTenant("") || homes[l.Pool]) || sees(ctx, l.Tenant, l.Pool)) {
 			out = append(out, o)
 		}
 	}

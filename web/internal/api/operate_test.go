@@ -357,7 +357,7 @@ func TestLimitsAndSettings(t *testing.T) {
 	require.EqualValues(t, 60000, all[2]["per_ms"])
 	some := access.Grant{Role: access.Admin, Tenants: []tenancy.ID{"globex"}}
 	_, out := b.ask(some, http.MethodGet, "/limits", "")
-	require.Len(t, out["items"], 2, "those for every tenant concern them")
+	require.Len(t, out["items"], 1, "those for every tenant concern them, in their pool")
 	for body, code := range map[string]int{`{"tenant":"acme","max_running":1}`: 404, `{"every_tenant":true,"max_running":1}`: 404, `{"max_running":1}`: 422, `{"tenant":"globex"}`: 422} {
 		got, out := b.ask(some, http.MethodPut, "/limits", body)
 		require.Equal(t, code, got, "%s: %v", body, out)
@@ -512,6 +512,36 @@ func TestWaitForAJob(t *testing.T) {
 	}()
 	b.do(http.MethodPost, "/jobs/"+id+"/suspend", "")
 	require.Equal(t, "suspended", (<-changed)["state"])
+
+	// Meanwhile it may have become another tenant's.
+	known = b.do(http.MethodGet, "/jobs/"+id, "")["version"].(string)
+	acme := access.Grant{Role: access.Read, Tenants: []tenancy.ID{"acme"}}
+	go func() {
+		_, out := b.ask(acme, http.MethodGet, "/jobs/"+id+"?wait=20&known="+known, "")
+		changed <- out
+	}()
+	b.env.Tenant(t, "acme").Exec("UPDATE tenure.suspended_job SET tenant_id = 'globex'")
+	require.EqualValues(t, http.StatusNotFound, (<-changed)["status"])
+}
+
+// Why a job or a tenant's work waits may be another one's secret: who may not see all reads the reason alone.
+func TestWhyNamesNobodyElse(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.env.Tenant(t, "acme").Exec("INSERT INTO tenure.job (id, tenant_id, queue, kind, payload) VALUES (4711, 'globex', 'default', 'mail.send', '{}')") // who lives elsewhere
+	why := func(g access.Grant) (reason, text, advice any) {
+		code, out := b.ask(g, http.MethodGet, "/jobs/4711/why", "")
+		require.Equal(t, http.StatusOK, code)
+		return out["reason"], out["text"], out["advice"]
+	}
+	reason, text, advice := why(admin)
+	require.Equal(t, "tenant unknown", reason)
+	require.Contains(t, text, "pool-2")
+	require.Contains(t, advice, "pool-2")
+	reason, text, advice = why(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"globex"}})
+	require.Equal(t, "tenant unknown", reason)
+	require.NotContains(t, text, "pool-")
+	require.Empty(t, advice)
 }
 
 // serve serves the API as a node does, to a caller who may do everything.

@@ -71,7 +71,7 @@ type queueOut struct {
 	Tenants       int64   `json:"tenants" doc:"whose jobs wait"`
 	OldestSeconds float64 `json:"oldest_seconds" doc:"since the oldest of those that were counted could start"`
 
-	Kinds       []string   `json:"kinds" nullable:"false" doc:"whose jobs wait there, as the nodes say"`
+	Kinds       []string   `json:"kinds" nullable:"false" doc:"whose jobs wait there, as the nodes say; for tokens of all tenants"`
 	FrozenSince *time.Time `json:"frozen_since,omitempty" doc:"none: it is not frozen"`
 }
 
@@ -95,8 +95,11 @@ func listQueues(ctx context.Context, s *server, in *queuesIn) (*list[queueOut], 
 	all, err := s.operator.Queues().List(ctx, operate.QueueFilter{Pool: in.Pool, Tenants: tenants})
 	var out []queueOut
 	for _, q := range all {
+		if !g.SeesTenant("") { // they are those of all tenants' jobs
+			q.Kinds = nil
+		}
 		if g.SeesPool(q.Pool) && (q.Waiting+q.Running > 0 || len(tenants) == 0) {
-			out = append(out, queueOut{q.Name, q.Pool, q.Waiting, operate.More(q.Waiting), q.Running, q.Tenants, q.Oldest.Seconds(), q.Kinds, timeOrNone(q.FrozenSince)})
+			out = append(out, queueOut{q.Name, q.Pool, q.Waiting, operate.More(q.Waiting), q.Running, q.Tenants, q.Oldest.Seconds(), append([]string{}, q.Kinds...), timeOrNone(q.FrozenSince)})
 		}
 	}
 	return listOf(out, err)

@@ -124,8 +124,14 @@ func getTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenantDeta
 	return &object[tenantDetail]{tenantDetail{string(t.Tenant), t.Pool, t.State, t.Weight, t.MaxRunning, t.MaxWaiting}}, err
 }
 
-// databaseDown is said in the place of what the database said, which may name its address and user.
-const databaseDown = "the pool's database does not answer, or cannot be used"
+// tells says whether the grant is for all that is said of why something waits, of other tenants, pools and nodes, too. What a database
+// said is for those who see all that this process does.
+func (s *server) tells(ctx context.Context, why operate.WaitReason) bool {
+	if why == operate.WaitsForDatabase {
+		return s.failed != nil
+	}
+	return access.From(ctx).IsUnlimited()
+}
 
 type tenantWhyOut struct {
 	operate.TenantExplanation
@@ -138,8 +144,8 @@ func explainTenant(ctx context.Context, s *server, in *tenantIn) (*object[tenant
 		return nil, err
 	}
 	e, err := s.operator.Tenants().Explain(ctx, id)
-	if err == nil && e.Reason == operate.WaitsForDatabase && s.failed == nil {
-		e.Text = databaseDown
+	if !s.tells(ctx, e.Reason) {
+		e = e.Bounded()
 	}
 	return &object[tenantWhyOut]{tenantWhyOut{e, seenDeed(ctx, e.Frozen)}}, err
 }

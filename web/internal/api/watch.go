@@ -92,7 +92,7 @@ func (s *server) readDetail(ctx context.Context, last *JobDetail) (JobDetail, er
 	of, cancel := s.look(ctx)
 	defer cancel()
 	j, failed, err := s.operator.Jobs().GetIn(of, last.Pool, id)
-	if err != nil { // its tenant may have been moved
+	if err != nil || !sees(ctx, tenancy.ID(j.Tenant), j.Pool) { // its tenant may have been moved, or another one been given it
 		j, failed, err = s.findJob(ctx, id)
 	}
 	if err != nil {
@@ -228,9 +228,7 @@ func streamJob(ctx context.Context, s *server, in *jobEventsIn) (*huma.StreamRes
 	detail := s.newJobDetail(ctx, &j, failed)
 	made := func() event { return event{"job", detail.Version, detail, detail.hasEnded()} }
 	return s.stream(ctx, in.Known, made(), func(ctx context.Context) (event, error) {
-		if detail, err = s.readDetail(ctx, &detail); err == nil && !sees(ctx, tenancy.ID(detail.Tenant), detail.Pool) {
-			err = hidden
-		}
+		detail, err = s.readDetail(ctx, &detail)
 		return made(), err
 	})
 }

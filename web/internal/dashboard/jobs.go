@@ -288,10 +288,8 @@ func jobPage(v *visit) (view, error) {
 		body.Stands, body.Since = standing(j)
 	}
 	body.Folded = v.tell(j, body.Attempts)
-	if body.Why != nil && body.Why.Reason == operate.WaitsForDatabase {
-		body.Why.Text = "its pool's database does not answer, or cannot be used"
-	}
 	if body.Why != nil {
+		*body.Why = asSeen(v, body.Why.Reason, *body.Why)
 		body.Why.Text += v.whoFroze(body.Why.Frozen)
 	}
 	if in, ok := tracing.Parse(jobmeta.Traceparent(j.Meta)); ok && v.traceURL != "" {

@@ -83,7 +83,7 @@ func explainTenants(v *visit, all []operate.TenantStatus) []tenantRow {
 				}
 			}
 			why, err := explain(v.ctx, s.Tenant)
-			rows[i].Why, rows[i].Known = withoutAddress(why), err == nil && v.grant.SeesPool(why.Pool)
+			rows[i].Why, rows[i].Known = asSeen(v, why.Reason, why), err == nil && v.grant.SeesPool(why.Pool)
 			rows[i].Pool = cmp.Or(s.Pool, why.Pool)
 		})
 	}
@@ -91,12 +91,12 @@ func explainTenants(v *visit, all []operate.TenantStatus) []tenantRow {
 	return rows
 }
 
-// withoutAddress leaves out what a database said, which may name its address and user.
-func withoutAddress(why operate.TenantExplanation) operate.TenantExplanation {
-	if why.Reason == operate.WaitsForDatabase {
-		why.Text = "its pool's database does not answer, or cannot be used"
+// asSeen is an explanation as far as it is for the visitor.
+func asSeen[E interface{ Bounded() E }](v *visit, why operate.WaitReason, e E) E {
+	if why == operate.WaitsForDatabase || !v.grant.IsUnlimited() {
+		return e.Bounded()
 	}
-	return why
+	return e
 }
 
 func listLimits(v *visit) []operate.LimitStatus {
@@ -139,7 +139,7 @@ func tenantPage(v *visit) (view, error) {
 		return view{}, &statusError{http.StatusServiceUnavailable, "It was not answered in time where this tenant lives: try again."}
 	}
 	v.missing("", err)
-	body.Why, body.Known = withoutAddress(body.Why), err == nil
+	body.Why, body.Known = asSeen(v, body.Why.Reason, body.Why), err == nil
 	body.Why.Text += v.whoFroze(body.Why.Frozen)
 	body.TenantStatus = operate.TenantStatus{Tenant: id, Pool: body.Why.Pool, State: "unknown"}
 	if body.Known && body.Why.Reason != operate.WaitsForDatabase {

@@ -140,8 +140,12 @@ func (t *ledgerText) apply(ctx context.Context, conn *pgx.Conn, done func(versio
 	if most := 5; len(names) > most {
 		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
 	}
-	return execute(t.version(), "functions "+strings.Join(names, ", "), texts(changed), sqlFunctionOverloads, t.noteTexts(changed), sqlFunctionOwner)
+	return execute(t.version(), "functions "+strings.Join(names, ", "), nobodyCalls, texts(changed), sqlFunctionOverloads, t.noteTexts(changed), sqlFunctionOwner)
 }
+
+// nobodyCalls waits until no transaction is at the door, and keeps others from there: a call that is under way would go on with a
+// function that is dropped, and fail.
+const nobodyCalls = "LOCK TABLE tenure.door IN ACCESS EXCLUSIVE MODE"
 
 // unchecked has functions be made before the tables that they are about.
 const unchecked = "SET LOCAL check_function_bodies = off"

@@ -133,6 +133,20 @@ func TestSchedulesMoveWithTheirTenant(t *testing.T) {
 	require.Equal(t, "p2", found[0].Pool)
 }
 
+// A copy of a schedule for every tenant goes on in a pool that was added since the schedule was set: its pattern comes with it.
+func TestACopyMovesToAPoolThatLacksItsSchedule(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 2, 1)
+	b.prepare("t1", "p2")
+	n := b.start(b.gossiping("a"), b.registry(nil))
+	b.set(n.Client(), everySecond(operate.EveryTenant))
+	b.atLeast(1, "p1", ticks, "t1")
+	b.exec("p2", "DELETE FROM tenure.schedule")
+	require.Equal(t, 1, b.move(n.Client(), "t1", "p2").Jobs["schedules"])
+	require.Equal(t, 2, b.count("p2", "SELECT count(*) FROM tenure.schedule WHERE (tenant_id, origin) IN (('', 'set'), ('t1', 'every'))"))
+	b.atLeast(b.count("p2", ticks, "t1")+2, "p2", ticks, "t1")
+}
+
 // In an idle pool, whose holder dozes, a schedule is due all the same, and one that is set wakes it.
 func TestSchedulesEndADoze(t *testing.T) {
 	t.Parallel()

@@ -266,8 +266,11 @@ func (m Move) schedules(ctx context.Context, e Ends, begin func(context.Context)
 			return err
 		}
 		var name, line string
-		_, err = pgx.ForEachRow(rows, []any{&name, &line}, func() error {
-			names, text = append(names, name), append(text, line)
+		var common bool
+		_, err = pgx.ForEachRow(rows, []any{&name, &line, &common}, func() error {
+			if text = append(text, line); !common {
+				names = append(names, name)
+			}
 			return nil
 		})
 		if err != nil || len(names) == 0 {

@@ -147,16 +147,17 @@ func TestWaitingForTheBudget(t *testing.T) {
 func TestBudgetMustFitTheServer(t *testing.T) {
 	t.Parallel()
 	c, _ := severalPools(t, 3)
-	try := func(change func(*routing.Config)) error {
+	try := func(change func(*routing.Config), opts ...routing.Option) error {
 		cfg := c
 		change(&cfg)
-		r, err := routing.New(cfg, zap.NewNop())
+		r, err := routing.New(cfg, zap.NewNop(), opts...)
 		require.NoError(t, err)
 		err = r.Start(t.Context())
 		require.NoError(t, r.Stop(t.Context()))
 		return err
 	}
 	require.NoError(t, try(func(*routing.Config) {}), "3 pools of 10 fit into 57")
+	require.NoError(t, try(func(c *routing.Config) { c.Connections.Nodes = 2 }, routing.OnlyEnqueue()), "a command or a client is no node")
 	err := try(func(c *routing.Config) { c.Connections.Nodes = 2 })
 	require.ErrorContains(t, err, "its server has room for 57 connections, and 2 nodes may open 30 each, 60 in all (pools there: ")
 	require.ErrorContains(t, err, "lower max_conns to 9, set connections.per_node to 25, or raise the server's max_connections")

@@ -104,7 +104,7 @@ func (r *Router) letIn(p *Pool, v verification, in *routes) error {
 	if err == nil {
 		err = checkUnique(p, v.number, in.list())
 	}
-	if err == nil {
+	if err == nil && r.use == store.ToRun { // the arithmetic is of nodes: a client or a command opens a few connections
 		err = in.checkCapacity(p, v.systemID, v.maxConns, in.cfg.Connections.Nodes)
 	}
 	p.enter(v.found, err)

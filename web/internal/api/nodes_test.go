@@ -31,6 +31,8 @@ func TestNodeStates(t *testing.T) {
 		"works":                          {[]operate.SessionStatus{session("live", 0)}, "live", []string{"live"}},
 		"is idle in another pool":        {[]operate.SessionStatus{session("live", 0), idle(time.Hour)}, "live", []string{"live", "idle"}},
 		"is idle":                        {[]operate.SessionStatus{idle(40 * time.Second), idle(time.Hour)}, "idle", []string{"idle", "idle"}},
+		"was idle, and is not seen":      {[]operate.SessionStatus{idle(70 * time.Second), expired}, "expired", []string{"left", "expired"}},
+		"is idle, and hangs elsewhere":   {[]operate.SessionStatus{idle(20 * time.Second), expired}, "idle", []string{"idle", "expired"}},
 		"was idle, and died":             {[]operate.SessionStatus{idle(2 * time.Minute)}, "left", []string{"left"}},
 		"has stopped":                    {[]operate.SessionStatus{session("left", time.Second), idle(10 * time.Second)}, "left", []string{"left", "left"}},
 		"has left a pool, and is idle":   {[]operate.SessionStatus{session("left", time.Minute), idle(10 * time.Second)}, "idle", []string{"left", "idle"}},

@@ -207,13 +207,15 @@ func newNodes(sessions []operate.SessionStatus, alive []operate.LiveNode) (out [
 	}
 	for i := range out {
 		n := &out[i]
-		has := func(state string) bool { return !seen[[2]string{n.Member, state}].IsZero() }
+		last := func(state string) time.Time { return seen[[2]string{n.Member, state}] }
+		has := func(state string) bool { return !last(state).IsZero() }
 		switch {
 		case has("live"):
 			n.NodeState = "live"
 		case lives[n.Member]:
 			n.NodeState = "idle"
-		case seenIdle[n.Member] && seen[[2]string{n.Member, "idle"}].After(seen[[2]string{n.Member, "left"}]): // else it has ended one since, or has stopped
+		// Else it has ended one since, or has stopped, or is not heard of where it did work.
+		case seenIdle[n.Member] && last("idle").After(last("left")) && last("idle").After(last("expired")):
 			n.NodeState = "idle"
 		case has("expired"):
 			n.NodeState = "expired"

@@ -102,7 +102,7 @@ func compare(cfg config.Config, pools []*pool) (findings []Finding) {
 			add(Error, "connections", servers[server], short.What, "pools that come last stay out of service, or nodes are refused when there is much to do", short.Fix)
 		}
 	}
-	return slices.Concat(findings, compareFrozen(pools), findStrays(pools))
+	return slices.Concat(findings, compareFrozen(pools), compareCommon(pools), findStrays(pools))
 }
 
 // findStrays looks for tenants with jobs in a pool that no rule leads to, be it through pools that they have moved from.
@@ -149,6 +149,34 @@ func compareFrozen(pools []*pool) (findings []Finding) {
 			one.Why, one.Mend = "its jobs are started there, such as in a pool that was added since", do("freeze")+", or "+do("thaw")
 		}
 		findings = append(findings, one)
+	}
+	return findings
+}
+
+// compareCommon finds what is set for every tenant in some pools, and not in others.
+func compareCommon(pools []*pool) (findings []Finding) {
+	var asked, all []string
+	has := map[string][]string{} // pools, by what is set
+	for _, p := range pools {
+		if p.common == nil {
+			continue
+		}
+		asked = append(asked, p.name)
+		for _, what := range p.common {
+			if has[what] == nil {
+				all = append(all, what)
+			}
+			has[what] = append(has[what], p.name)
+		}
+	}
+	slices.Sort(all)
+	for _, what := range all {
+		lack := slices.DeleteFunc(slices.Clone(asked), func(name string) bool { return slices.Contains(has[what], name) })
+		if len(lack) > 0 {
+			noun, _, _ := strings.Cut(what, " ")
+			findings = append(findings, Finding{Severity: Warning, Check: "tenants", Pools: lack, What: fmt.Sprintf("the %s for every tenant is set in %s only", what, some(has[what])),
+				Why: "tenants here do without it, such as in a pool that was added since", Mend: fmt.Sprintf("set it again, which reaches all pools: tenure %ss list shows it, tenure %ss set --every-tenant sets it", noun, noun)})
+		}
 	}
 	return findings
 }

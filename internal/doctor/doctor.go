@@ -152,7 +152,7 @@ func Merge(works []Work) []Finding {
 			pools, found = append(pools, w.pool), append(found, w.pool.findings...)
 		}
 	}
-	return worstFirst(slices.Concat(together(found), compareFrozen(pools), findStrays(pools)))
+	return worstFirst(slices.Concat(together(found), compareFrozen(pools), compareCommon(pools), findStrays(pools)))
 }
 
 // together makes one finding of those that say the same of several pools, such as of all on one server.
@@ -202,6 +202,7 @@ type pool struct {
 	sessions []store.Session
 	queues   map[string]string          // in which jobs of a kind wait
 	frozen   []store.Frozen             // nil: not known
+	common   []string                   // what is set for every tenant; nil: not known
 	rows     map[string]store.TenantRow // of tenants; nil: not known
 	led      map[string]string          // tenants with jobs here whom a rule leads to another pool, and to which
 

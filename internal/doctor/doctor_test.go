@@ -320,6 +320,10 @@ func TestLocks(t *testing.T) {
 	require.Contains(t, b.finding("jobs wait, and no node works on this pool").Mend, "tenure serve")
 	b.session(0, time.Hour)
 	b.finding("nobody holds the pool's acquire lock")
+	b.exec("UPDATE tenure.acquire_lock SET renewed_at = now() - interval '25 s', expires_at = now() - interval '17 s'")
+	b.lacks("jobs wait, and")
+	b.exec("DELETE FROM tenure.node_session")
+	b.finding("jobs wait, and no node works on this pool")
 	b.exec("UPDATE tenure.acquire_lock SET paused = true")
 	require.Equal(t, doctor.Note, b.finding("is frozen").Severity)
 }
@@ -598,6 +602,13 @@ func TestRowsOfTheLookupTable(t *testing.T) {
 	b.exec("UPDATE customer SET schema = 'alone', role = NULL WHERE id = 'c'")
 	b.lacks("share schema \"shared\"")
 	b.finding("tenants without a role")
+
+	// In another pool, before there is any job there.
+	b.cfg.Pools["twin"] = routing.PoolConfig{DSN: storetest.DSN(t, "twin", 2), MaxConns: 8}
+	b.exec("INSERT INTO customer VALUES ('twin', 'missing', 'tenure_test_app')")
+	const pool = "CASE id WHEN 'twin' THEN 'twin' ELSE 'main' END"
+	b.cfg.Tenants.Table.Query, b.cfg.Tenants.Table.List = "SELECT "+pool+", schema, role FROM public.customer WHERE id = $1", "SELECT id FROM public.customer WHERE $1 = "+pool
+	require.Equal(t, []string{"twin"}, b.finding("1 tenant has no schema: missing").Pools)
 }
 
 // Days of finished jobs are tables: a subscriber needs to be told of them as of one, and who looks at all of them locks each.

@@ -22,6 +22,9 @@ import (
 // takes less.
 const overdue = time.Minute
 
+// startWithin is how long a node may take to open a session in a pool that was idle.
+const startWithin = 10 * time.Second
+
 // late is from when on a job that waits is a warning: deploy/alerts.yaml has the same.
 const late = 15 * time.Minute
 
@@ -119,9 +122,10 @@ func (p *pool) checkLock(ctx context.Context, db store.DB) error {
 	switch {
 	case lock.Paused:
 		p.add(Note, "lock", "the pool is frozen", "no job is claimed there until somebody thaws it", "tenure pools thaw "+p.name)
-	case held || !due || lock.Quiet < lock.TTL+overdue:
+	case held || !due || lock.Quiet < lock.TTL+startWithin:
 	case len(p.live()) == 0:
 		p.add(Error, "lock", "jobs wait, and no node works on this pool", "none of them runs", "start a node whose configuration has this pool: tenure serve --config "+p.file())
+	case lock.Quiet < lock.TTL+overdue:
 	default:
 		p.add(Error, "lock", fmt.Sprintf("jobs wait, and nobody holds the pool's acquire lock, although nodes live: %s", some(slices.Sorted(maps.Keys(p.live())))), "none of them runs",
 			"the nodes' logs say why they do not take it; tenure locks shows whom it is reserved for")
@@ -136,6 +140,11 @@ func (p *pool) checkJobs(ctx context.Context, db store.DB) error {
 		return err
 	}
 	p.frozen = append([]store.Frozen{}, frozen...)
+	common, err := store.ListCommon(ctx, db)
+	if err != nil {
+		return err
+	}
+	p.common = append([]string{}, common...)
 	kinds, err := store.Unhandled(ctx, db)
 	if err != nil {
 		return err
@@ -475,7 +484,7 @@ func (p *pool) askRoutes(ctx context.Context, tenants []string) (home map[string
 		for _, id := range tenants {
 			why[id] = tenancy.ErrUnknownTenant
 		}
-	case len(tenants) > 0 || table.Pool == p.name:
+	case len(tenants) > 0 || table.List != "" || table.Pool == p.name:
 		if err := p.askTable(ctx, tenants, why); err != nil {
 			return nil, nil, err
 		}

@@ -31,6 +31,11 @@ func FreezeJobs(ctx context.Context, db Beginner, scope Scope, name string, froz
 	})
 }
 
+// ListCommon lists the schedules and limits that operators have set for every tenant, in words.
+func ListCommon(ctx context.Context, db DB) ([]string, error) {
+	return list(ctx, db, "list what is set for every tenant", pgx.RowTo[string], sqlCommonList)
+}
+
 // ListFrozen lists the queues and kinds that are frozen.
 func ListFrozen(ctx context.Context, db DB) ([]Frozen, error) {
 	return list(ctx, db, "list what is frozen", pgx.RowToStructByPos[Frozen], sqlFrozenList)

@@ -313,7 +313,8 @@ func TestScheduledJobsHaveWhatTheirKindGives(t *testing.T) {
 	require.ErrorContains(t, err, "for its exclusive key")
 	require.True(t, tenure.Refused(err))
 
-	require.NoError(t, n.Withdraw(t.Context(), "per-account"))
+	n.stop()
+	b.start(b.named("without"), job.NewRegistry()).holds("p1")
 	s.Name, s.Args = "handled-by-none", perAccount{"hidden"}
 	b.set(bare, s)
 	const there = "SELECT least(count(*), 1) FROM tenure.job WHERE kind = 'per-account' AND queue = 'ledgers' AND meta->>'schedule' = $1"

@@ -47,7 +47,10 @@ func listPools(ctx context.Context, s *server, _ *none) (*list[poolOut], error) 
 	var out []poolOut
 	for _, p := range all {
 		if l := p.Load; g.SeesPool(p.Pool) {
-			o := poolOut{Pool: p.Pool, State: p.State, Holder: l.Node, Held: l.Held, Epoch: l.Epoch, Frozen: l.Frozen}
+			o := poolOut{Pool: p.Pool, State: p.State, Held: l.Held, Epoch: l.Epoch, Frozen: l.Frozen}
+			if l.Held {
+				o.Holder = l.Node
+			}
 			if p.Unfit != nil && s.failed != nil {
 				o.Reason = p.Unfit.Error()
 			}

@@ -175,7 +175,11 @@ func saidOfRetried(r *answer) string {
 	var said struct{ Retried, Left *int }
 	_ = r.readInto(&said) // likewise
 	if said.Retried == nil || said.Left == nil {
-		return saidOfDead("retried")(r)
+		text := saidOfDead("retried")(r)
+		if strings.HasPrefix(text, "0 ") {
+			text += "; for jobs that wait for their next attempt, say --state retrying"
+		}
+		return text
 	}
 	text := plural.Count(*said.Retried, "job runs", "jobs run") + " now"
 	if r.cmd.Flags().Changed("rate") {

@@ -239,6 +239,7 @@ var checks = []struct {
 	{"jobs", true, true, (*pool).checkJobs},
 	{"routes", true, true, (*pool).checkRoutes},
 	{"jobs", true, true, (*pool).checkOldest},
+	{"jobs", true, true, (*pool).checkRetrying},
 	{"tenants", true, false, (*pool).checkTenants},
 	{"privileges", true, false, (*pool).checkHolders},
 	{"tenants", true, false, (*pool).checkShared},

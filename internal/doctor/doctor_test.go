@@ -339,6 +339,19 @@ func TestFrozen(t *testing.T) {
 	b.finding("2 tenants are frozen: acme, globex")
 }
 
+// That many jobs of a kind fail is told before they are dead.
+func TestManyRetrying(t *testing.T) {
+	t.Parallel()
+	b := setup(t, storetest.DSN(t, "main", 1))
+	b.exec("INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, attempt, due_at) SELECT 'acme', 'default', 'push', '{}', 1, now() + n * interval '1 min' FROM generate_series(1, 99) n")
+	b.exec("INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) SELECT 'acme', 'default', 'push', '{}', now() FROM generate_series(1, 99) n")
+	b.lacks("tried again")
+	b.exec("UPDATE tenure.timer_job SET attempt = 1 WHERE id = (SELECT min(id) FROM tenure.timer_job WHERE attempt = 0)")
+	f := b.finding("100 jobs of kind push have failed and are tried again, the next one at ")
+	require.Equal(t, []any{doctor.Warning, doctor.About{Kind: "push", State: "retrying"}}, []any{f.Severity, f.About})
+	require.Contains(t, f.Mend, "tenure jobs retry --state retrying --kind push")
+}
+
 // Tenants of whom more jobs are refused are told, for as long as they are.
 func TestFullTenants(t *testing.T) {
 	t.Parallel()

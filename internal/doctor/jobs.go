@@ -252,6 +252,21 @@ func (p *pool) checkAside(ctx context.Context, db store.DB) error {
 	return err
 }
 
+// manyRetrying is of how many jobs of a kind it is said that they fail: what all of them need may be down.
+const manyRetrying = 100
+
+// checkRetrying looks for kinds of which many jobs fail.
+func (p *pool) checkRetrying(ctx context.Context, db store.DB) error {
+	all, err := store.ListRetrying(ctx, db, manyRetrying)
+	for _, r := range all[:min(len(all), mostListed)] {
+		p.add(Warning, "jobs", fmt.Sprintf("%d jobs of kind %s have failed and are tried again, the next one at %s", r.Jobs, r.Kind, r.Next.UTC().Format(time.RFC3339)),
+			"something that they need may be down; each waits longer than before, and dies in the end",
+			fmt.Sprintf("tenure jobs list --state retrying --kind %s shows why they failed; once that is mended: tenure jobs retry --state retrying --kind %s --rate 50", r.Kind, r.Kind))
+		p.about(About{Kind: r.Kind, State: "retrying"})
+	}
+	return err
+}
+
 // checkOldest looks for what waits for long, beside the jobs of kinds and tenants that are findings of their own: those could not start.
 func (p *pool) checkOldest(ctx context.Context, db store.DB) error {
 	oldest, err := store.OldestWaiting(ctx, db, p.unhandled, p.wayless)

@@ -355,6 +355,7 @@ var (
 	sqlLimitShow             = query("limit_show")
 	sqlLimitWhy              = query("limit_why")
 	sqlFreeze                = query("freeze")
+	sqlRetryingList          = query("retrying_list")
 	sqlCommonList            = query("common_list")
 	sqlFrozenList            = query("frozen_list")
 	sqlClaimKeys             = query("claim_keys")

@@ -79,6 +79,18 @@ type Oldest struct {
 	Waited      time.Duration // since it could have started
 }
 
+// Retrying is how many jobs of a kind have failed and are tried again, and when the next one is.
+type Retrying struct {
+	Kind string
+	Jobs int
+	Next time.Time
+}
+
+// ListRetrying lists the kinds of which so many jobs are tried again, of the timers that are due first.
+func ListRetrying(ctx context.Context, db DB, least int) ([]Retrying, error) {
+	return list(ctx, db, "count jobs that are tried again", pgx.RowToStructByPos[Retrying], sqlRetryingList, least)
+}
+
 // OldestWaiting is the job that has waited longest of those that no node has, but for those of some kinds and tenants; none: zero.
 func OldestWaiting(ctx context.Context, db DB, exceptKinds, exceptTenants []string) (o Oldest, err error) {
 	var seconds float64

@@ -698,8 +698,11 @@ func TestQueuesAndPools(t *testing.T) {
 	require.Len(t, of("mial"), 2, "one in each pool")
 	require.NotNil(t, of("mial")[1]["frozen_since"])
 	some := access.Grant{Role: access.Admin, Tenants: []tenancy.ID{"globex"}}
+	b.env.Tenant(t, "globex").Exec("INSERT INTO tenure.kind_queue VALUES ('merger', 'mail')")
+	require.Equal(t, []any{"merger"}, of("mail")[0]["kinds"])
 	_, out := b.ask(some, http.MethodGet, "/queues", "")
 	require.Len(t, out["items"], 1)
+	require.Empty(t, items(out)[0]["kinds"], "they are those of all tenants")
 	for _, path := range []string{"/queues?tenant=acme", "/locks/changes", "/pools/pool-1/claims", "/doctor", "/kinds/frozen"} {
 		code, _ := b.ask(some, http.MethodGet, path, "")
 		require.Equal(t, http.StatusNotFound, code, path)

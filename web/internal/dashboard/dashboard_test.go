@@ -673,6 +673,17 @@ func TestRoles(t *testing.T) {
 	require.Equal(t, "waiting", b.state(id))
 }
 
+// Why a job waits may be another tenant's secret.
+func TestWhyNamesNobodyElse(t *testing.T) {
+	t.Parallel()
+	b := setup(t, jobtest.Pools(2))
+	b.env.Tenant(t, "acme").Exec("INSERT INTO tenure.job (id, tenant_id, queue, kind, payload) VALUES (4711, 'globex', 'default', 'mail.send', '{}')") // who lives elsewhere
+	require.Contains(t, b.page("/jobs/4711"), "lives in pool")
+	text := b.as(access.Grant{Role: access.Read, Tenants: []tenancy.ID{"globex"}}).page("/jobs/4711")
+	require.Contains(t, text, "does not lead to this pool")
+	require.NotContains(t, text, "lives in pool")
+}
+
 // What belongs to others is neither listed nor changed, and looks as if it were not there.
 func TestScope(t *testing.T) {
 	t.Parallel()

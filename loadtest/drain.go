@@ -50,6 +50,7 @@ type drainResult struct {
 	JobsPerSecond int     `json:"jobs_per_second"`
 	EnqueueSecond int     `json:"enqueued_per_second"`
 	NodeMs        float64 `json:"node_cpu_ms_per_job,omitempty"`
+	NodeBytes     int     `json:"node_bytes_per_job"` // allocated
 	PostgresMs    float64 `json:"postgres_cpu_ms_per_job,omitempty"`
 	ClaimP99      float64 `json:"claim_p99_ms"` // reading a page of jobs and committing its claim
 	Started       int64   `json:"handlers_started"`
@@ -199,7 +200,7 @@ func drainOn(ctx context.Context, b *bed.Bed, o drainOptions) (r drainResult, er
 	return drainResult{
 		Scenario: "drain", Jobs: o.jobs, Tenants: o.tenants, Seconds: report.Seconds(cost.took),
 		JobsPerSecond: cost.perSecond(o.jobs), EnqueueSecond: int(float64(o.jobs) / enqueued.Seconds()),
-		NodeMs: cost.client(o.jobs), PostgresMs: cost.server(o.jobs),
+		NodeMs: cost.client(o.jobs), NodeBytes: cost.bytes(o.jobs), PostgresMs: cost.server(o.jobs),
 		ClaimP99: claims.Quantile(0.99),
 		Started:  started.Load(), Finished: finished, Lost: int64(o.jobs) - finished,
 		Keys: o.keys, Overlaps: watch.overlaps, Disordered: watch.disordered,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 type spent struct {
 	took           time.Duration
 	here, postgres time.Duration // of the processor; 0 where nothing tells
+	allocated      uint64        // bytes of this process, those already freed among them
 }
 
 func (s spent) perSecond(jobs int) int  { return int(float64(jobs) / s.took.Seconds()) }
@@ -25,12 +27,26 @@ func perJob(d time.Duration, jobs int) float64 {
 	return report.Round(float64(d.Microseconds())/1000/float64(jobs), 4)
 }
 
-// measureFrom returns what tells what was spent since: time, and the processor's of this process and of Postgres.
+// bytes is how many bytes were allocated for each job.
+func (s spent) bytes(jobs int) int { return int(s.allocated) / jobs }
+
+// measureFrom returns what tells what was spent since: time, the processor's of this process
+// and of Postgres, and memory.
 func measureFrom(postgres int) func() spent {
+	allocated := allocatedHere()
 	here, there, began := processorOf(os.Getpid(), false), processorOf(postgres, true), time.Now()
 	return func() spent {
-		return spent{time.Since(began), processorOf(os.Getpid(), false) - here, processorOf(postgres, true) - there}
+		return spent{
+			time.Since(began), processorOf(os.Getpid(), false) - here, processorOf(postgres, true) - there,
+			allocatedHere() - allocated,
+		}
 	}
+}
+
+func allocatedHere() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 // measure tells what some work took.

@@ -41,11 +41,13 @@ type txRow struct {
 	JobsPerSecond   int     `json:"jobs_per_second"`
 	OfFirst         float64 `json:"ratio_to_first"`
 	ClientMs        float64 `json:"client_cpu_ms_per_job,omitempty"`
+	ClientBytes     int     `json:"client_bytes_per_job"` // allocated
 	PostgresMs      float64 `json:"postgres_cpu_ms_per_job,omitempty"`
 	JobsPerClaim    float64 `json:"jobs_per_claim"`
 	JobsPerCall     float64 `json:"jobs_per_call"`
 	LimitPerSecond  int     `json:"limit_per_second"` // the prototype's
 	LimitClientMs   float64 `json:"limit_client_cpu_ms_per_job,omitempty"`
+	LimitBytes      int     `json:"limit_client_bytes_per_job"`
 	LimitPostgresMs float64 `json:"limit_postgres_cpu_ms_per_job,omitempty"`
 	Ratio           float64 `json:"ratio_to_limit"`
 	Lost            int64   `json:"lost"`
@@ -115,9 +117,9 @@ func measureTx(ctx context.Context, o txOptions, tenants int) (r txRow, err erro
 	all := int64(2 * o.jobs)
 	return txRow{
 		Tenants:       tenants,
-		JobsPerSecond: ours.perSecond(o.jobs), ClientMs: ours.client(o.jobs), PostgresMs: ours.server(o.jobs),
+		JobsPerSecond: ours.perSecond(o.jobs), ClientMs: ours.client(o.jobs), ClientBytes: ours.bytes(o.jobs), PostgresMs: ours.server(o.jobs),
 		JobsPerClaim: per.claim, JobsPerCall: per.call,
-		LimitPerSecond: limit.perSecond(o.jobs), LimitClientMs: limit.client(o.jobs), LimitPostgresMs: limit.server(o.jobs),
+		LimitPerSecond: limit.perSecond(o.jobs), LimitClientMs: limit.client(o.jobs), LimitBytes: limit.bytes(o.jobs), LimitPostgresMs: limit.server(o.jobs),
 		Ratio: math.Round(100*limit.took.Seconds()/ours.took.Seconds()) / 100,
 		Lost:  max(all-kept, all-effects, 0), Doubled: int(max(effects-all, 0)),
 	}, nil

@@ -87,8 +87,8 @@ func SortLockChanges(all []LockChange) {
 	})
 }
 
-// QueueFilter chooses queues.
-type QueueFilter struct {
+// LoadFilter chooses whose load is looked at.
+type LoadFilter struct {
 	Pool    string       // "": all
 	Tenants []tenancy.ID // whose jobs count; none: all
 }

@@ -29,7 +29,7 @@ type Kinds struct{ proc *process.Process }
 
 // List lists the queues that have jobs, that are some kind's or that are frozen, over all pools. Jobs that wait are counted up to ten thousand of
 // each queue and pool. When some pools do not answer, the others' queues are returned together with an error.
-func (o *Queues) List(ctx context.Context, f QueueFilter) ([]QueueStatus, error) {
+func (o *Queues) List(ctx context.Context, f LoadFilter) ([]QueueStatus, error) {
 	pools, err := o.proc.PoolsOf(f.Pool)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,6 +198,37 @@ func (o *Tenants) ListPresent(ctx context.Context) ([]TenantStatus, error) {
 func (o *Tenants) list(ctx context.Context, in func(context.Context, *routing.Pool) ([]TenantStatus, error)) ([]TenantStatus, error) {
 	out, err := routing.AskEach(ctx, o.proc.Router.Pools(), process.AnswerWithin, in)
 	slices.SortStableFunc(out, func(a, b TenantStatus) int { return strings.Compare(string(a.Tenant), string(b.Tenant)) })
+	return out, err
+}
+
+// TenantLoad is what waits of a tenant in a pool.
+type TenantLoad struct {
+	Tenant  tenancy.ID
+	Pool    string
+	Waiting int           // jobs that no node or worker has in hand; where some ten thousand wait in the pool, an estimate
+	Oldest  time.Duration // since the oldest of them could start
+}
+
+// Busiest lists the tenants whose jobs wait, those with the most first. Jobs that wait for their time do not count. It takes
+// a pool some tens of milliseconds, however many jobs there are. When some pools do not answer, the others' tenants are
+// returned together with an error.
+func (o *Tenants) Busiest(ctx context.Context, f LoadFilter) ([]TenantLoad, error) {
+	pools, err := o.proc.PoolsOf(f.Pool)
+	if err != nil {
+		return nil, err
+	}
+	out, err := process.InspectEach(ctx, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (out []TenantLoad, err error) {
+		_, all, err := store.CountWaiting(ctx, db)
+		for id, w := range all {
+			if len(f.Tenants) == 0 || slices.Contains(f.Tenants, tenancy.ID(id)) {
+				out = append(out, TenantLoad{tenancy.ID(id), p.Name, w.Jobs, w.Oldest})
+			}
+		}
+		return out, err
+	})
+	slices.SortFunc(out, func(a, b TenantLoad) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(string(a.Tenant), string(b.Tenant)), strings.Compare(a.Pool, b.Pool))
+	})
 	return out, err
 }
 

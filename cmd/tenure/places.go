@@ -437,6 +437,13 @@ var tenantCommands = []spec{
 		columns: "tenant pool state weight other_pool=other",
 	},
 	{
+		name: "tenants busy", short: "List the tenants whose jobs wait, those with the most first", forms: list("/busy-tenants"),
+		long:    "Jobs that wait for their time do not count. Where some ten thousand wait in a pool, it is an estimate.",
+		flags:   []flag{poolFlag("only of this `pool`"), flagOf("limit", 20, "how many at most").by(between(1, 1000))},
+		columns: "tenant pool waiting oldest=oldest_seconds",
+		cells:   map[string]cell{"oldest": of(func(_ *app, t *shownQueue) string { return t.oldest() })},
+	},
+	{
 		name: "tenants why", args: "TENANT", short: "Say why a tenant's work waits, and what to do about it", forms: []form{{method: http.MethodGet, path: "/tenants/{tenant}/why", args: "tenant"}},
 		long: "The first reason that is true, as the ledger of the tenant's pool has it. What only the node\n" +
 			"knows that holds the pool's lock is told as waiting for its turn.",

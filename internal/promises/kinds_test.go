@@ -141,7 +141,7 @@ func TestTheQueueOfAKindIsKnownElsewhere(t *testing.T) {
 	holder.stop()
 
 	c, ctx := b.client(b.cfg), tenancy.For(t.Context(), "t1")
-	all, err := c.Operator().Queues().List(ctx, operate.QueueFilter{})
+	all, err := c.Operator().Queues().List(ctx, operate.LoadFilter{})
 	require.NoError(t, err)
 	require.Contains(t, all, operate.QueueStatus{Pool: "p1", Name: "slowly", Kinds: []string{slow{}.Kind()}}, "it has no jobs yet")
 	_, err = c.Enqueue(ctx, plain{1})

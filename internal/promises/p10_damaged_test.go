@@ -92,7 +92,7 @@ func TestP10ATimeThatNoClockKnowsStopsNobody(t *testing.T) {
 		_, err := json.Marshal(j)
 		require.NoError(t, err)
 	}
-	_, err = op.Queues().List(t.Context(), operate.QueueFilter{})
+	_, err = op.Queues().List(t.Context(), operate.LoadFilter{})
 	require.NoError(t, err)
 	loads, err := op.Pools().Loads(t.Context())
 	require.NoError(t, err)

@@ -95,7 +95,7 @@ func listQueues(ctx context.Context, s *server, in *queuesIn) (*list[queueOut], 
 	}
 	ctx, cancel := s.look(ctx)
 	defer cancel()
-	all, err := s.operator.Queues().List(ctx, operate.QueueFilter{Pool: in.Pool, Tenants: tenants})
+	all, err := s.operator.Queues().List(ctx, operate.LoadFilter{Pool: in.Pool, Tenants: tenants})
 	var out []queueOut
 	for _, q := range all {
 		if !g.SeesTenant("") { // they are those of all tenants' jobs

@@ -28,6 +28,7 @@ const (
 // routes are all that there are.
 var routes = []route{
 	{get, "/tenants", "list-tenants", access.Read, "List tenants", bind(listTenants)},
+	{get, "/busy-tenants", "list-busy-tenants", access.Read, "List the tenants whose jobs wait, those with the most first", bind(listBusyTenants)},
 	{get, "/tenants/{tenant}", "get-tenant", access.Read, "Show a tenant's weight and bounds", bind(getTenant)},
 	{get, "/tenants/{tenant}/why", "explain-tenant", access.Read, "Say why a tenant's work waits", bind(explainTenant)},
 	{post, "/tenants/{tenant}/freeze", "freeze-tenant", access.Admin, "Start no jobs of a tenant", onTenant(freezeTenant)},

@@ -104,6 +104,35 @@ func listTenants(ctx context.Context, s *server, _ *none) (*list[tenantOut], err
 	return listOf(out, err)
 }
 
+type busyIn struct {
+	Pool  string `query:"pool"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"20"`
+}
+
+type busyOut struct {
+	Tenant        string  `json:"tenant"`
+	Pool          string  `json:"pool"`
+	Waiting       int     `json:"waiting" doc:"where some ten thousand wait in the pool, an estimate"`
+	OldestSeconds float64 `json:"oldest_seconds" doc:"since the oldest of those could start"`
+}
+
+func listBusyTenants(ctx context.Context, s *server, in *busyIn) (*list[busyOut], error) {
+	g := access.From(ctx)
+	if in.Pool != "" && !g.SeesPool(in.Pool) {
+		return nil, hidden
+	}
+	ctx, cancel := s.look(ctx)
+	defer cancel()
+	all, err := s.operator.Tenants().Busiest(ctx, operate.LoadFilter{Pool: in.Pool, Tenants: g.Tenants})
+	var out []busyOut
+	for _, t := range all {
+		if g.SeesPool(t.Pool) && len(out) < in.Limit {
+			out = append(out, busyOut{string(t.Tenant), t.Pool, t.Waiting, t.Oldest.Seconds()})
+		}
+	}
+	return listOf(out, err)
+}
+
 type tenantDetail struct {
 	Tenant     string `json:"tenant"`
 	Pool       string `json:"pool" doc:"that it lives in"`

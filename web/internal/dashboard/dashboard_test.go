@@ -766,6 +766,10 @@ func TestStrays(t *testing.T) {
 	require.Len(t, rows, 4)
 	require.Regexp(t, `(?s)>home<.*>7</a>.*no holder`, rows[2])
 	require.Regexp(t, `(?s)>other<.*stray.*>3</a>.*tenant unknown`, rows[3])
+
+	rows = strings.Split(b.page("/tenants?by=work"), "<tr>")
+	require.Len(t, rows, 4, "globex, which has no jobs, is left out")
+	require.Regexp(t, `(?s)>acme<.*>home<`, rows[2])
 }
 
 // A pool whose database takes connections and says nothing keeps no page, and the others' jobs are

@@ -42,7 +42,7 @@ func queuesPage(v *visit) (view, error) {
 	for i, p := range pools { // each by itself, so that it is told which of those that may be seen did not answer
 		questions = append(questions, func() {
 			var err error
-			answers[i], err = v.op.Queues().List(v.ctx, operate.QueueFilter{Pool: p, Tenants: v.grant.Tenants})
+			answers[i], err = v.op.Queues().List(v.ctx, operate.LoadFilter{Pool: p, Tenants: v.grant.Tenants})
 			v.missing(p, err)
 		})
 	}

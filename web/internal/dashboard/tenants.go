@@ -25,30 +25,47 @@ type tenantRow struct {
 const tenantsShown = 40
 
 type tenantsBody struct {
-	Query string
-	Rows  []tenantRow
-	Pages pages
+	Query   string
+	Busiest bool // only those whose jobs wait, on one page
+	Rows    []tenantRow
+	Pages   pages
 }
 
 func tenantsPage(v *visit) (view, error) {
-	query, after := v.FormValue("q"), v.after()
+	query, after, busiest := v.FormValue("q"), v.after(), v.FormValue("by") == "work"
 	var all []operate.TenantStatus
 	var limits []operate.LimitStatus
 	together(func() { all = listTenants(v) }, func() { limits = listLimits(v) })
 	all = slices.DeleteFunc(all, func(s operate.TenantStatus) bool { return !strings.Contains(string(s.Tenant), query) })
+	if busiest {
+		all = keepBusiest(v, all)
+	}
 	total, next := number(int64(len(all))), ""
-	all = slices.DeleteFunc(all, func(s operate.TenantStatus) bool { return string(s.Tenant) <= after })
+	all = slices.DeleteFunc(all, func(s operate.TenantStatus) bool { return !busiest && string(s.Tenant) <= after })
 	if len(all) > tenantsShown {
 		all = all[:tenantsShown]
 		next = string(all[tenantsShown-1].Tenant)
 	}
-	body := tenantsBody{Query: query, Pages: v.newPages("/tenants", len(all), tenantsShown, total, next, "q", query)}
+	body := tenantsBody{Query: query, Busiest: busiest, Pages: v.newPages("/tenants", len(all), tenantsShown, total, next, "q", query)}
 	body.Rows = explainTenants(v, all)
 	for i := range body.Rows {
 		row := &body.Rows[i]
 		row.Limits = len(limitsOf(limits, row.Tenant))
 	}
 	return view{Page: "tenants", Title: titled("Tenants", "with", query), Body: body}, nil
+}
+
+// keepBusiest keeps the tenants whose jobs wait, on one page, those with the most first.
+func keepBusiest(v *visit, all []operate.TenantStatus) (busy []operate.TenantStatus) {
+	loads, err := v.op.Tenants().Busiest(v.ctx, operate.LoadFilter{Tenants: v.grant.Tenants})
+	v.missing("", err)
+	for _, l := range loads {
+		i := slices.IndexFunc(all, func(s operate.TenantStatus) bool { return s.Tenant == l.Tenant && s.Pool == l.Pool })
+		if i >= 0 && len(busy) < tenantsShown {
+			busy = append(busy, all[i])
+		}
+	}
+	return busy
 }
 
 // listTenants are the tenants that the visitor may see, each once where it lives, or wherever it is

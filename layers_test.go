@@ -34,16 +34,18 @@ var layers = map[string][]string{
 	"internal/underlay":   {},                                                                                 // what tests put below membership and routing
 	"membership":          {"internal/backoff", "internal/fault", "internal/underlay"},                        // gossip proposes; it knows neither jobs nor databases
 
+	"internal/tenantconn": {}, // what routing knows of a tenant's connection, and execution asks
+
 	"internal/plural":   {}, // numbers in sentences
 	"internal/tracing":  {}, // spans by name, as a job's meta keeps them, and what they say
 	"internal/slogcore": {}, // what is logged by zap, to a handler of log/slog
 
 	"internal/deadletter": {"job"}, // which dead letters died of the same cause, as a function of their errors
 
-	"routing":           {"internal/backoff", "internal/fault", "internal/store", "internal/timeline", "internal/underlay", "tenancy"},
+	"routing":           {"internal/backoff", "internal/fault", "internal/store", "internal/tenantconn", "internal/timeline", "internal/underlay", "tenancy"},
 	"internal/schedule": {"internal/store", "job", "tenancy"}, // what to claim next, as a function of rows that were read
 
-	"execution": {"internal/backoff", "internal/fault", "internal/tracing", "job", "tenancy"}, // runs handlers and never sees the ledger's SQL
+	"execution": {"internal/backoff", "internal/fault", "internal/tenantconn", "internal/tracing", "job", "tenancy"}, // runs handlers and never sees the ledger's SQL
 
 	"job/encryption": {"internal/fault", "internal/jobmeta", "job", "tenancy"}, // what arguments look like in the ledger, and who has which keys; it knows no ledger
 

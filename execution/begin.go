@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/tenurehq/tenure/internal/tenantconn"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -72,17 +73,13 @@ func searchPath(schema, shared string) string {
 	return schema + ", pg_temp"
 }
 
-// deadlineKey is package routing's mark on a connection whose timeouts may follow a
-// transaction's deadline: the DSN does not set them.
-const deadlineKey = "tenure.deadline"
-
 // timeoutsFor gives the statements of a transaction, and its idle times, as long as ctx has; a
 // process that stands still, or that the server does not hear any more, holds its locks no
 // longer. They get cancelGrace more: that the deadline has passed is first told to the handler,
 // and to the server by a cancel. Without a deadline the connection's own timeouts hold.
 func timeoutsFor(ctx context.Context, conn *pgx.Conn) string {
 	deadline, has := ctx.Deadline()
-	if _, may := conn.PgConn().CustomData()[deadlineKey]; !has || !may {
+	if !has || !tenantconn.Of(conn.PgConn()).Deadline {
 		return ""
 	}
 	ms := min(max(time.Until(deadline), 0).Milliseconds()+cancelGrace.Milliseconds(), math.MaxInt32)

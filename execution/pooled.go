@@ -9,15 +9,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tenurehq/tenure/internal/tenantconn"
 )
 
 // Where a connection leads through a pooler, a transaction is all that it keeps: whatever comes
 // before or behind it runs on another session. Package routing has what such a transaction
 // begins with. What is left for here is that handlers cannot step out of it.
-
-// beginKey is package routing's mark on a connection that leads through a pooler: what comes
-// before the BEGIN of a transaction, in the same message, and what comes right behind.
-const beginKey = "tenure.begin"
 
 // The SQLSTATEs of tenure.require_database, of what has no ledger, and of several statements where
 // one is allowed.
@@ -33,8 +31,8 @@ var errBehindPooler = errors.New("this pool's transactions go through a pooler (
 
 // beginning is what a transaction on a connection begins with beside its own statements.
 func beginning(c *pgx.Conn) (before, within string, pooled bool) {
-	begin, ok := c.PgConn().CustomData()[beginKey].(func() (before, within string))
-	if !ok {
+	begin := tenantconn.Of(c.PgConn()).Begin
+	if begin == nil {
 		return "", "", false
 	}
 	before, within = begin()

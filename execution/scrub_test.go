@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenurehq/tenure/internal/tenantconn"
 	"github.com/tenurehq/tenure/job"
 )
 
@@ -49,15 +50,15 @@ func TestTheLastMessageScrubs(t *testing.T) {
 		conn, err := c.owner.tenants.Acquire(t.Context())
 		require.NoError(t, err)
 		defer conn.Release()
-		data := conn.Conn().PgConn().CustomData()
-		scrub, note := data[scrubKey].(func() string), data[scrubbedKey].(func([]*pgconn.Result))
-		data[scrubKey] = func() string {
+		rules := tenantconn.Of(conn.Conn().PgConn())
+		scrub, note := rules.Scrub, rules.Scrubbed
+		rules.Scrub = func() string {
 			if instead != "" {
 				return instead
 			}
 			return scrub()
 		}
-		data[scrubbedKey] = func(results []*pgconn.Result) {
+		rules.Scrubbed = func(results []*pgconn.Result) {
 			told++
 			note(results)
 		}

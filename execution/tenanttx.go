@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tenurehq/tenure/internal/tenantconn"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/tenancy"
 )
@@ -302,23 +303,14 @@ func (t *tenantTx) commit(ctx context.Context, finish string, meaning func(error
 	return nil
 }
 
-// The marks of package routing on connections that are scrubbed between two transactions: what
-// does it, and what is to be told the results if that was done.
-const (
-	scrubKey    = "tenure.scrub"
-	scrubbedKey = "tenure.scrubbed"
-)
-
 // scrubbing is what else is to be done behind COMMIT, and what is told its results. Nothing
 // on connections that are not scrubbed, or that are destroyed.
 func (h *handle) scrubbing() (statements string, note func([]*pgconn.Result)) {
-	data := h.conn.PgConn().CustomData()
-	scrub, ok := data[scrubKey].(func() string)
-	note, noted := data[scrubbedKey].(func([]*pgconn.Result))
-	if !ok || !noted || h.unclean {
+	rules := tenantconn.Of(h.conn.PgConn())
+	if rules.Scrub == nil || h.unclean {
 		return "", func([]*pgconn.Result) {}
 	}
-	return scrub(), note
+	return rules.Scrub(), rules.Scrubbed
 }
 
 // checkCommittable says why the transaction, as its handler has left it, cannot be committed.

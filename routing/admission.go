@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tenurehq/tenure/internal/tenantconn"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -51,8 +52,8 @@ func (t *TenantConns) do(ctx context.Context, fn func(*pgx.Conn) error) error {
 		return err
 	}
 	defer c.Release() // closes it if a transaction is open
-	begin, ok := c.Conn().PgConn().CustomData()[beginKey].(func() (string, string))
-	if !ok {
+	begin := tenantconn.Of(c.Conn().PgConn()).Begin
+	if begin == nil {
 		return fn(c.Conn())
 	}
 	before, within := begin()
@@ -77,8 +78,8 @@ func (t *TenantConns) OpenAhead(ctx context.Context, conns int, warm func(*pgxpo
 		if err != nil {
 			return
 		}
-		defer c.Release()                                                   // not before, or it would be the next one, too
-		if _, pooled := c.Conn().PgConn().CustomData()[beginKey]; !pooled { // else whose session would it warm
+		defer c.Release()                                  // not before, or it would be the next one, too
+		if tenantconn.Of(c.Conn().PgConn()).Begin == nil { // else whose session would it warm
 			warm(c)
 		}
 	}

@@ -188,8 +188,8 @@ var _ = []mutant.Mutant{
 	{
 		Promise: "P6", Name: "through a pooler a tenant is looked up by messages to several sessions",
 		File: "routing/admission.go", Func: "(*TenantConns).do",
-		Old:  "if !ok {",
-		New:  "if !ok || true {",
+		Old:  "if begin == nil {",
+		New:  "if begin == nil || true {",
 		Test: "TestLookupsThroughAPooler",
 	},
 	{

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/tenantconn"
 )
 
 // pooled is a way to a pool's database that leads through a pooler, such as PgBouncer in
@@ -31,10 +32,6 @@ type pooled struct {
 	database atomic.Pointer[string] // where it leads, as was checked last (store.ServerState); nil: to be checked
 }
 
-// beginKey marks a connection that leads through a pooler: how a transaction on it begins.
-// Package execution reads it, too.
-const beginKey = "tenure.begin"
-
 // begunKey holds what database a connection's last transaction was to be in.
 const begunKey = "tenure.begun"
 
@@ -49,7 +46,8 @@ func (w *pooled) tune(c *pgxpool.Config) {
 	connected, prepared, failed := c.AfterConnect, c.PrepareConn, c.ConnConfig.OnPgError
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		data := conn.PgConn().CustomData()
-		data[beginKey] = func() (before, within string) {
+		rules := tenantconn.Of(conn.PgConn())
+		rules.Begin = func() (before, within string) {
 			at := w.database.Load()
 			data[begunKey] = at
 			return w.begin(settings, at)
@@ -57,7 +55,7 @@ func (w *pooled) tune(c *pgxpool.Config) {
 		if err := connected(ctx, conn); err != nil {
 			return err
 		}
-		data[scrubKey] = scrubPooled
+		rules.Scrub = scrubPooled
 		data[scrubberKey].(*scrubber).pooled = true
 		return w.noteDatabase(conn)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/internal/store"
+	"github.com/tenurehq/tenure/internal/tenantconn"
 )
 
 // connectTimeout bounds a connect whose DSN sets no bound, and every other step that makes a
@@ -84,10 +85,6 @@ func tuneForLock(c *pgx.ConnConfig) {
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = "5000"
 }
 
-// deadlineKey marks a connection on which a tenant's transaction may be given as much time
-// as its context has, instead of what it was opened with. Package execution reads it.
-const deadlineKey = "tenure.deadline"
-
 // boundTenants bounds what tenants' transactions wait and run for, so that one that waits
 // for a lock, or was forgotten, holds up others for so long at most. They are the
 // connection's own settings: RESET in a handler brings them back, and so does the scrubbing
@@ -108,7 +105,7 @@ func boundTenants(c *pgxpool.Config, bounds ConnectionsConfig) {
 	}
 	connected := c.AfterConnect
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		conn.PgConn().CustomData()[deadlineKey] = true
+		tenantconn.Of(conn.PgConn()).Deadline = true
 		return connected(ctx, conn)
 	}
 }
@@ -164,13 +161,8 @@ func addTypes(c *pgxpool.Config, types Types) {
 	}
 }
 
-// Marks on connections for tenants. Package execution reads the first two, to have a session
-// scrubbed by the message that commits: what scrubs it, and what is to be told the results.
-const (
-	scrubKey    = "tenure.scrub"
-	scrubbedKey = "tenure.scrubbed"
-	scrubberKey = "tenure.scrubber"
-)
+// scrubberKey marks connections for tenants.
+const scrubberKey = "tenure.scrubber"
 
 // scrubber keeps what is known of a connection's session since it was scrubbed.
 type scrubber struct {
@@ -180,8 +172,9 @@ type scrubber struct {
 }
 
 func addScrubber(c *pgx.Conn) {
-	s, data := &scrubber{}, c.PgConn().CustomData()
-	data[scrubKey], data[scrubbedKey], data[scrubberKey] = scrubStatements, s.noteDone, s
+	s, rules := &scrubber{}, tenantconn.Of(c.PgConn())
+	c.PgConn().CustomData()[scrubberKey] = s
+	rules.Scrub, rules.Scrubbed = scrubStatements, s.noteDone
 }
 
 // noteDone takes in what the statements have returned.

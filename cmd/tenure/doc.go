@@ -11,10 +11,10 @@
 //	tenure token            makes secrets for the dashboard and the API
 //	tenure demo             runs a cluster on this machine and kills a node
 //
-// Each operating command is a request of the API, as the tables of commands in jobs.go, places.go, schedules.go and
-// others.go say. With --server a node answers it, else this process, on the databases of the node's configuration: so the
-// commands also work while no node is up, which is when they are needed most. They do not join the gossip, so a job
-// enqueued here starts when its pool is next polled, after acquire.idle_wait at the latest.
+// Each operating command is a request of the API, as the tables say that operating.go lists. With --server a node answers
+// it, else this process, on the databases of the node's configuration: so the commands also work while no node is up,
+// which is when they are needed most. They do not join the gossip, so a job enqueued here starts when its pool is next
+// polled, after acquire.idle_wait at the latest.
 //
 // Data goes to stdout, everything else to stderr. The exit code is 0 when all went
 // well, 1 when something failed, and 2 for wrong usage or a refused configuration.

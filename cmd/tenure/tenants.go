@@ -17,6 +17,100 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
+var tenantCommands = []spec{
+	{
+		name: "tenants list", short: "List the tenants of every pool", forms: list("/tenants"),
+		long: "Lists the tenants under tenants.static, those that tenants.table.list names, those with unfinished\n" +
+			"jobs, and those that were frozen or moved, or have a weight. States: active, frozen, moving (about to move to the other pool), held\n" +
+			"(moving, while its own data is being copied), moved (lives in the other pool), arriving\n" +
+			"(about to come from it), stray (lives elsewhere, but has jobs here that do not run;\n" +
+			"move it to where it lives), and unknown: has jobs here, but no routing rule knows it.",
+		columns: "tenant pool state weight other_pool=other",
+	},
+	{
+		name: "tenants busy", short: "List the tenants whose jobs wait, those with the most first", forms: list("/busy-tenants"),
+		long:    "Jobs that wait for their time do not count. Where some ten thousand wait in a pool, it is an estimate.",
+		flags:   []flag{poolFlag("only of this `pool`"), flagOf("limit", 20, "how many at most").by(between(1, 1000))},
+		columns: "tenant pool waiting oldest=oldest_seconds",
+		cells:   map[string]cell{"oldest": of(func(_ *app, t *shownQueue) string { return t.oldest() })},
+	},
+	{
+		name: "tenants why", args: "TENANT", short: "Say why a tenant's work waits, and what to do about it", forms: []form{{method: http.MethodGet, path: "/tenants/{tenant}/why", args: "tenant"}},
+		long: "The first reason that is true, as the ledger of the tenant's pool has it. What only the node\n" +
+			"knows that holds the pool's lock is told as waiting for its turn.",
+		show: showWhy,
+	},
+	{
+		name: "tenants freeze", args: "TENANT", short: "Start no jobs of a tenant until it is thawed; running jobs continue",
+		forms: put(http.MethodPost, "/tenants/{tenant}/freeze", "tenant", ""), said: done("tenant", "is frozen; thaw it with: tenure tenants thaw %s"),
+	},
+	{
+		name: "tenants thaw", args: "TENANT", short: "Let a frozen tenant's jobs run again",
+		forms: put(http.MethodPost, "/tenants/{tenant}/thaw", "tenant", ""), said: done("tenant", "is thawed"),
+	},
+	{
+		name: "tenants limit", args: "TENANT", hint: "[--max-running N] [--max-waiting N]", short: "Bound how many of a tenant's jobs run at a time, on all nodes together, and how many may wait",
+		long: "In force within a second. Jobs that are running beyond it go on; those that are claimed and\n" +
+			"wait for a worker count as running. While --max-waiting jobs wait or run, more are refused; the\n" +
+			"holder of the pool's lock looks once a second, so that some more may come in. The limits are kept\n" +
+			"with the tenant, and move with it.",
+		flags: []flag{flagOf("max-running", 0, "1 or more; 0: any number, as at first").by(anyNumber), flagOf("max-waiting", 0, "1 or more; 0: any number, as at first").by(anyNumber)},
+		rules: func(cmd *cobra.Command) { cmd.MarkFlagsOneRequired("max-running", "max-waiting") },
+		forms: put(http.MethodPut, "/tenants/{tenant}/limits", "tenant", "*"),
+		said: func(r *answer) string {
+			var said []string
+			for _, what := range []string{"running", "waiting"} {
+				n, _ := r.cmd.Flags().GetInt("max-" + what)
+				switch {
+				case !r.given("max-" + what):
+				case n == 0:
+					said = append(said, "may have any number of jobs "+what)
+				case what == "running":
+					said = append(said, "may have "+plural.Count(n, "job", "jobs")+" running at a time")
+				default:
+					said = append(said, "may have "+plural.Count(n, "job", "jobs")+" waiting")
+				}
+			}
+			return "tenant " + r.arg + " " + strings.Join(said, ", ")
+		},
+	},
+	{
+		name: "tenants weight", args: "TENANT N", short: "Give a tenant more of the workers than others of its pool, in proportion",
+		long: "Of two tenants that have much to do, one of weight 3 has three times as much of the workers as\n" +
+			"one of weight 1, which is what a tenant has at first. In force within a second, for what waits\n" +
+			"already, too. It is kept with the tenant, and moves with it.",
+		forms: put(http.MethodPut, "/tenants/{tenant}/weight", "tenant weight", ""),
+		said:  func(r *answer) string { return "tenant " + r.args[0] + " has weight " + r.args[1] },
+	},
+	{
+		name: "tenants clear", args: "TENANT", short: "Delete the schedules and dead letters of a tenant that has left, and cancel its jobs",
+		long: "For a tenant that no routing rule knows any more: take it out of the configuration or the table first, so\n" +
+			"that nothing adds jobs for it. Finished jobs, the cancelled among them, go after execution.retention. Its\n" +
+			"schema is yours to drop, once this has ended. Whatever interrupts the command, run it again.",
+		check: func(q *question) error {
+			if err := checkTenant(q.args[0]); err != nil {
+				return &usageError{err}
+			}
+			return nil
+		},
+		run: clearTenant, limit: manyLimit,
+	},
+	{
+		name: "tenants reassign", args: "TENANT", hint: "--to TENANT", short: "Give the jobs of a tenant that no routing rule knows to another tenant",
+		long: "For jobs that SQL has added for a mistyped tenant. Those in the pool of the other tenant go to\n" +
+			"the end of its queues; dead letters and what is for later come along. What is in flight, what is encrypted, and\n" +
+			"what has a unique key that the other tenant has stays. To end them instead: tenure tenants clear TENANT.",
+		flags: []flag{textFlag("to", "the `tenant` that gets them").by(checked(checkTenant))},
+		rules: func(cmd *cobra.Command) { _ = cmd.MarkFlagRequired("to") }, // fails for a flag that does not exist
+		forms: put(http.MethodPost, "/tenants/{tenant}/reassign", "tenant", "to"),
+		said: func(r *answer) string {
+			var n struct{ Reassigned, Left int }
+			_ = r.readInto(&n) // what cannot be read says nothing
+			return fmt.Sprintf("%s of tenant %s %s tenant %s's now, %s left", plural.Count(n.Reassigned, "job", "jobs"), r.arg, plural.Which(n.Reassigned, "is", "are"), r.text("to"), plural.Count(n.Left, "is", "are"))
+		},
+	},
+}
+
 // moveLimit bounds a move as a whole, so that one that is forgotten ends some day.
 const moveLimit = 24 * time.Hour
 

@@ -84,7 +84,7 @@ var layers = map[string][]string{
 	"internal/store/storetest":  {"internal/store", "internal/devpg/pgtest", "job"},
 	"internal/traffic":          {"internal/wait"},
 	"internal/wait":             {},
-	"internal/fences":           {}, // finds code in documents, for tests
+	"internal/codeblocks":       {}, // finds code in documents, for tests
 	"internal/mutant":           {},
 	"internal/mutants":          {"internal/mutant"},
 	"internal/release":          {"", "config", "job", "tenancy", "internal/store"}, // what both releases have

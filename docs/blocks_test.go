@@ -24,9 +24,9 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/codeblocks"
 	"github.com/tenurehq/tenure/internal/devpg"
 	"github.com/tenurehq/tenure/internal/devpg/pgtest"
-	"github.com/tenurehq/tenure/internal/fences"
 	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
 )
@@ -45,12 +45,12 @@ var checks = map[string]bool{"go": true, "sql": true, "yaml": true, "json": true
 	"properties": true} // of programs that are not there, such as Flowable's client for Spring
 
 // readBlocks are the blocks of all documents in a language, by page, but for those that run elsewhere.
-func readBlocks(t *testing.T, language string) map[string][]fences.Block {
-	paths, err := fences.Documents("..")
+func readBlocks(t *testing.T, language string) map[string][]codeblocks.Block {
+	paths, err := codeblocks.Documents("..")
 	require.NoError(t, err)
-	out := map[string][]fences.Block{}
+	out := map[string][]codeblocks.Block{}
 	for _, path := range paths {
-		blocks, err := fences.Read(path)
+		blocks, err := codeblocks.Read(path)
 		require.NoError(t, err)
 		page := filepath.Base(path)
 		for _, b := range blocks {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure/internal/fences"
+	"github.com/tenurehq/tenure/internal/codeblocks"
 )
 
 // The code of the page is that of the module beside it, whose tests pass.
@@ -27,7 +27,7 @@ func TestUseWith(t *testing.T) {
 		require.NoError(t, err)
 		all.Write(text)
 	}
-	blocks, err := fences.Read("use-with.md")
+	blocks, err := codeblocks.Read("use-with.md")
 	require.NoError(t, err)
 	require.Len(t, blocks, 4)
 	for _, b := range blocks {

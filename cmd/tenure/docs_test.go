@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure/internal/fences"
+	"github.com/tenurehq/tenure/internal/codeblocks"
 )
 
 // others are commands in documents that are other programs'. Those with a check are looked at.
@@ -29,11 +29,11 @@ var others = map[string]func(words []string) error{
 // Every command in a document is one that there is, with flags and arguments that it takes.
 func TestDocumentsTypeCommandsThatExist(t *testing.T) {
 	t.Parallel()
-	paths, err := fences.Documents("../..")
+	paths, err := codeblocks.Documents("../..")
 	require.NoError(t, err)
 	typed := 0
 	for _, path := range paths {
-		blocks, err := fences.Read(path)
+		blocks, err := codeblocks.Read(path)
 		require.NoError(t, err)
 		for _, b := range blocks {
 			if b.Language != "console" && b.Language != "sh" {
@@ -53,7 +53,7 @@ func TestDocumentsTypeCommandsThatExist(t *testing.T) {
 // What a text names in passing, such as `tenure jobs dead`, is a command, too.
 func TestDocumentsNameCommandsThatExist(t *testing.T) {
 	t.Parallel()
-	paths, err := fences.Documents("../..")
+	paths, err := codeblocks.Documents("../..")
 	require.NoError(t, err)
 	more, err := filepath.Glob("../../deploy/*.yaml")
 	require.NoError(t, err)

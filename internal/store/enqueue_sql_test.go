@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenurehq/tenure/internal/fences"
+	"github.com/tenurehq/tenure/internal/codeblocks"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/store/storetest"
 	"github.com/tenurehq/tenure/job"
@@ -442,9 +442,9 @@ func TestATriggerEnqueues(t *testing.T) {
 	execute(t, owner, "CREATE SCHEMA "+member)
 	storetest.Role(t, owner, member, member)
 	execute(t, owner, "GRANT "+roleAcme+" TO "+member)
-	blocks, err := fences.Read("../../docs/privileges.md")
+	blocks, err := codeblocks.Read("../../docs/privileges.md")
 	require.NoError(t, err)
-	i := slices.IndexFunc(blocks, func(b fences.Block) bool { return strings.Contains(b.Text, "CREATE TRIGGER") })
+	i := slices.IndexFunc(blocks, func(b codeblocks.Block) bool { return strings.Contains(b.Text, "CREATE TRIGGER") })
 	require.GreaterOrEqual(t, i, 0)
 	execute(t, owner, strings.ReplaceAll(blocks[i].Text, "t_acme", roleAcme))
 

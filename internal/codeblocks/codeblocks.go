@@ -1,5 +1,5 @@
-// Package fences finds the pieces of code in documents, for the tests that compile and run them.
-package fences
+// Package codeblocks finds the pieces of code in documents, for the tests that compile and run them.
+package codeblocks
 
 import (
 	"bufio"

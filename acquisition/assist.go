@@ -200,11 +200,11 @@ func (a *assistant) acceptAssigned(ctx context.Context) error {
 
 // resolveTenants finds the tenants of a claim's jobs. What cannot be resolved here is given
 // back: its tenant may have moved, or the lookup table may not answer.
-func (a *assistant) resolveTenants(ctx context.Context, c store.Accepted) []execution.Claim {
+func (a *assistant) resolveTenants(ctx context.Context, c store.Accepted) []execution.ClaimedJob {
 	homes := map[string]*tenancy.Tenant{}
-	claims := make([]execution.Claim, 0, len(c.Jobs))
+	claims := make([]execution.ClaimedJob, 0, len(c.Jobs))
 	for i := range c.Jobs {
-		one := execution.Claim{ID: c.ID, Record: c.Jobs[i], Owner: a.session, Ready: c.Ready[i]}
+		one := execution.ClaimedJob{ID: c.ID, Record: c.Jobs[i], Owner: a.session, Ready: c.Ready[i]}
 		id := one.Record.Tenant
 		home, known := homes[id]
 		if !known {

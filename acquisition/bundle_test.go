@@ -170,16 +170,16 @@ func (b *bundle) ghostsSought() {
 }
 
 // claim enqueues jobs and puts them into a claim of s, as a term would.
-func (b *bundle) claim(s *lease.Session, kinds ...string) []execution.Claim {
+func (b *bundle) claim(s *lease.Session, kinds ...string) []execution.ClaimedJob {
 	b.t.Helper()
 	turn, _, err := store.BeginIncarnation(b.t.Context(), b.db, false)
 	require.NoError(b.t, err)
-	claims := make([]execution.Claim, len(kinds))
+	claims := make([]execution.ClaimedJob, len(kinds))
 	jobs := make([]int64, len(kinds))
 	for i, kind := range kinds {
 		id := b.enqueue(kind)
 		jobs[i] = int64(id)
-		claims[i] = execution.Claim{Owner: s, Tenant: &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"},
+		claims[i] = execution.ClaimedJob{Owner: s, Tenant: &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"},
 			Record: job.Record{ID: id, Turn: turn, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}
 	}
 	claim := b.count("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, $2, $3, now()) RETURNING id", s.ID(), turn, jobs)

@@ -51,7 +51,7 @@ func (c *directClaimer) add(ctx context.Context, d direct) error {
 		return nil
 	}
 	c.dispatcher.claimed = true
-	c.dispatcher.submit(map[int64]int{claim: 1}, []execution.Claim{{ID: claim, Record: r, Tenant: home, Owner: c.lock.session, Weight: c.lanes.WeightOf(r.Tenant), Ready: began}}, []store.Waiting{{Record: r}}, reserved)
+	c.dispatcher.submit(map[int64]int{claim: 1}, []execution.ClaimedJob{{ID: claim, Record: r, Tenant: home, Owner: c.lock.session, Weight: c.lanes.WeightOf(r.Tenant), Ready: began}}, []store.Waiting{{Record: r}}, reserved)
 	return nil
 }
 

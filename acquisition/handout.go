@@ -239,7 +239,7 @@ func (d *dispatcher) requestClaims(removals int64, as []assignment) *store.Claim
 // runHere hands claimed jobs to this node's workers. made is their claims, by turn.
 func (d *dispatcher) runHere(jobs []store.Waiting, made map[int32]int64, portions []schedule.Portion, slots *reservedSlots) {
 	perClaim := map[int64]int{}
-	claims := make([]execution.Claim, len(jobs))
+	claims := make([]execution.ClaimedJob, len(jobs))
 	for i := range jobs {
 		one := &claims[i]
 		one.Record = jobs[i].Record
@@ -254,7 +254,7 @@ func (d *dispatcher) runHere(jobs []store.Waiting, made map[int32]int64, portion
 }
 
 // submit hands claimed jobs to the workers: so many of each claim.
-func (d *dispatcher) submit(perClaim map[int64]int, claims []execution.Claim, jobs []store.Waiting, slots *reservedSlots) {
+func (d *dispatcher) submit(perClaim map[int64]int, claims []execution.ClaimedJob, jobs []store.Waiting, slots *reservedSlots) {
 	for i := range claims {
 		d.inFlight.Add(claims[i].Record.ID, claims[i].Record.Turn)
 	}
@@ -269,11 +269,11 @@ func (d *dispatcher) submit(perClaim map[int64]int, claims []execution.Claim, jo
 
 // deadLetterLarge sends jobs to the dead letters whose payload is too large to be read, and
 // returns the other claims. jobs are those of claims, pairwise.
-func (d *dispatcher) deadLetterLarge(claims []execution.Claim, jobs []store.Waiting) []execution.Claim {
+func (d *dispatcher) deadLetterLarge(claims []execution.ClaimedJob, jobs []store.Waiting) []execution.ClaimedJob {
 	if !slices.ContainsFunc(jobs, func(w store.Waiting) bool { return w.TooLarge }) {
 		return claims
 	}
-	rest := make([]execution.Claim, 0, len(claims))
+	rest := make([]execution.ClaimedJob, 0, len(claims))
 	for i := range claims {
 		if !jobs[i].TooLarge {
 			rest = append(rest, claims[i])

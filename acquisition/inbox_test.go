@@ -16,8 +16,8 @@ import (
 	"github.com/tenurehq/tenure/job"
 )
 
-func claimOf(claim int64, id job.ID) *execution.Claim {
-	return &execution.Claim{ID: claim, Record: job.Record{ID: id, Turn: int32(id) % 3}}
+func claimOf(claim int64, id job.ID) *execution.ClaimedJob {
+	return &execution.ClaimedJob{ID: claim, Record: job.Record{ID: id, Turn: int32(id) % 3}}
 }
 
 func TestInboxGathers(t *testing.T) {

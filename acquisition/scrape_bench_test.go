@@ -46,7 +46,7 @@ func benchmarkScrape(b *testing.B, busy int) {
 		pool := fmt.Sprintf("pool-%04d", i%busy)
 		tenant := &tenancy.Tenant{ID: tenancy.ID(fmt.Sprintf("tenant-%05d", i)), Pool: pool}
 		workers.TakeSlots(1)
-		workers.Submit(o, []execution.Claim{{Owner: o, Tenant: tenant, Ready: time.Now(),
+		workers.Submit(o, []execution.ClaimedJob{{Owner: o, Tenant: tenant, Ready: time.Now(),
 			Record: job.Record{ID: job.ID(i + 1), Kind: "mail", Queue: "default", Tenant: string(tenant.ID), Attempt: 1}}})
 	}
 	require.Eventually(b, func() bool { return o.ended.Load() == tenants }, time.Minute, time.Millisecond)
@@ -107,14 +107,14 @@ type benchOwner struct {
 
 var _ execution.Owner = (*benchOwner)(nil)
 
-func (o *benchOwner) Context() context.Context                          { return o.ctx }
-func (*benchOwner) MayStart() bool                                      { return true }
-func (*benchOwner) Tenants() execution.Conns                            { return nil }
-func (*benchOwner) FinishInTx([]*execution.Claim) string                { return "" }
-func (*benchOwner) FinishError(err error) error                         { return err }
-func (*benchOwner) TryFinish(context.Context, []*execution.Claim) error { return nil }
-func (*benchOwner) FinishedInTx(*execution.Claim)                       {}
-func (o *benchOwner) Finish(*execution.Claim, job.Outcome)              { o.ended.Add(1) }
-func (o *benchOwner) Return(*execution.Claim)                           {}
-func (*benchOwner) Reported(*execution.Claim)                           {}
-func (*benchOwner) CapacityAvailable()                                  {}
+func (o *benchOwner) Context() context.Context                               { return o.ctx }
+func (*benchOwner) MayStart() bool                                           { return true }
+func (*benchOwner) Tenants() execution.Conns                                 { return nil }
+func (*benchOwner) FinishInTx([]*execution.ClaimedJob) string                { return "" }
+func (*benchOwner) FinishError(err error) error                              { return err }
+func (*benchOwner) TryFinish(context.Context, []*execution.ClaimedJob) error { return nil }
+func (*benchOwner) FinishedInTx(*execution.ClaimedJob)                       {}
+func (o *benchOwner) Finish(*execution.ClaimedJob, job.Outcome)              { o.ended.Add(1) }
+func (o *benchOwner) Return(*execution.ClaimedJob)                           {}
+func (*benchOwner) Reported(*execution.ClaimedJob)                           {}
+func (*benchOwner) CapacityAvailable()                                       {}

@@ -16,7 +16,7 @@ type backlog struct {
 	share     tenantShare
 	capacity  *capacity
 	durations durations
-	shares    func(c *Claim) int // how many jobs may share a call that c is in; nil: none does
+	shares    func(c *ClaimedJob) int // how many jobs may share a call that c is in; nil: none does
 
 	mu       sync.Mutex
 	filled   *sync.Cond
@@ -49,7 +49,7 @@ type ownerQueue struct {
 type queue struct {
 	owner  *ownerQueue
 	load   *tenantLoad
-	claims []*Claim
+	claims []*ClaimedJob
 	head   int           // index of the first one
 	work   time.Duration // that they are expected to take
 	turn   time.Duration // when its next turn begins, in served time
@@ -60,7 +60,7 @@ type queue struct {
 func (q *queue) size() int { return len(q.claims) - q.head }
 
 // waiting lists the claims in it.
-func (q *queue) waiting() []*Claim { return q.claims[q.head:] }
+func (q *queue) waiting() []*ClaimedJob { return q.claims[q.head:] }
 
 // turns is a heap of queues, the one whose turn began first on top.
 type turns []*queue
@@ -84,7 +84,7 @@ func newBacklog(s tenantShare, c *capacity, d durations) *backlog {
 }
 
 // push adds a batch of one owner; false when the backlog is closed.
-func (b *backlog) push(o Owner, batch []Claim) bool {
+func (b *backlog) push(o Owner, batch []ClaimedJob) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -161,7 +161,7 @@ func (b *backlog) enter(q *queue) {
 // nil when the backlog is closed. The worker that ends a run comes back for the next, and wakes one
 // more, which does the same: the end may have admitted a claim of each of two tenants, as
 // the one has a run less and there is a free worker more.
-func (b *backlog) pop() *Claim {
+func (b *backlog) pop() *ClaimedJob {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.closed {
@@ -186,7 +186,7 @@ func (b *backlog) pop() *Claim {
 // takeRunnable chooses what a free worker runs, in turn from what was parked and may run now, and
 // from what was not: so nobody waits behind all of the others. It returns nil when nothing may; mu is
 // held.
-func (b *backlog) takeRunnable() (c *Claim) {
+func (b *backlog) takeRunnable() (c *ClaimedJob) {
 	free := b.share.Of - b.running
 	if b.unparked {
 		if c = b.takeInTurn(free); c != nil {
@@ -202,7 +202,7 @@ func (b *backlog) takeRunnable() (c *Claim) {
 }
 
 // takeParked takes what was parked and may run now.
-func (b *backlog) takeParked(free int) *Claim {
+func (b *backlog) takeParked(free int) *ClaimedJob {
 	for i, q := range b.parked {
 		if !b.share.AdmitsOneMore(q.load.running, q.load.weight, free) {
 			continue
@@ -224,7 +224,7 @@ func (b *backlog) takeParked(free int) *Claim {
 }
 
 // takeInTurn takes what is next among those that are not parked, and parks who may not run more.
-func (b *backlog) takeInTurn(free int) *Claim {
+func (b *backlog) takeInTurn(free int) *ClaimedJob {
 	for len(b.order) > 0 {
 		owner := b.order[0]
 		q := owner.turns[0]
@@ -264,7 +264,7 @@ func (b *backlog) giveUpSlots() {
 }
 
 // vacate has a waiting claim do without its slot; mu is held. The slot is given up when mu is not.
-func (b *backlog) vacate(c *Claim) {
+func (b *backlog) vacate(c *ClaimedJob) {
 	if !c.slotless {
 		c.slotless = true
 		b.vacated++
@@ -272,7 +272,7 @@ func (b *backlog) vacate(c *Claim) {
 }
 
 // keepSlot sees that a call which is about to run has one slot; mu is held.
-func (b *backlog) keepSlot(c *Claim) {
+func (b *backlog) keepSlot(c *ClaimedJob) {
 	slots := 0
 	for one := range c.call() {
 		if !one.slotless {
@@ -287,14 +287,14 @@ func (b *backlog) keepSlot(c *Claim) {
 }
 
 // countSharing counts a claim of a queue that is not parked, if it shares a call; mu is held.
-func (b *backlog) countSharing(c *Claim, n int) {
+func (b *backlog) countSharing(c *ClaimedJob, n int) {
 	if c.shares {
 		b.sharing += n
 	}
 }
 
 // takeCall takes a queue's first claim, and with it those that may share its call; mu is held.
-func (b *backlog) takeCall(q *queue) *Claim {
+func (b *backlog) takeCall(q *queue) *ClaimedJob {
 	c := b.takeFirst(q)
 	if b.shares == nil {
 		return c
@@ -307,7 +307,7 @@ func (b *backlog) takeCall(q *queue) *Claim {
 
 // takeAlike takes claims out of a queue that share the call of c, so that most come together; mu
 // is held.
-func (b *backlog) takeAlike(q *queue, c *Claim, most int) {
+func (b *backlog) takeAlike(q *queue, c *ClaimedJob, most int) {
 	var taken []int
 	for i := q.head; i < len(q.claims) && c.size() < most; i++ {
 		other := q.claims[i]
@@ -341,7 +341,7 @@ func (b *backlog) takeAlike(q *queue, c *Claim, most int) {
 }
 
 // takeFirst takes a queue's first claim; mu is held.
-func (b *backlog) takeFirst(q *queue) *Claim {
+func (b *backlog) takeFirst(q *queue) *ClaimedJob {
 	c := q.claims[q.head]
 	q.claims[q.head] = nil
 	q.head++
@@ -350,7 +350,7 @@ func (b *backlog) takeFirst(q *queue) *Claim {
 }
 
 // takeLast takes a queue's last claim; mu is held.
-func (b *backlog) takeLast(q *queue) *Claim {
+func (b *backlog) takeLast(q *queue) *ClaimedJob {
 	n := len(q.claims) - 1
 	c := q.claims[n]
 	q.claims[n] = nil
@@ -360,7 +360,7 @@ func (b *backlog) takeLast(q *queue) *Claim {
 }
 
 // takeAll takes all of a queue's claims; mu is held.
-func (b *backlog) takeAll(q *queue) (all []*Claim) {
+func (b *backlog) takeAll(q *queue) (all []*ClaimedJob) {
 	for q.size() > 0 {
 		all = append(all, b.takeFirst(q))
 	}
@@ -374,7 +374,7 @@ func (b *backlog) takeAll(q *queue) (all []*Claim) {
 }
 
 // countTaken notes that a claim was taken from a queue; mu is held.
-func (b *backlog) countTaken(q *queue, c *Claim) {
+func (b *backlog) countTaken(q *queue, c *ClaimedJob) {
 	q.work -= c.expected
 	b.waiting--
 	if !c.shares {
@@ -430,7 +430,7 @@ func (b *backlog) leaveTurns(q *queue) {
 }
 
 // close ends pop and push, and hands out what was still waiting.
-func (b *backlog) close() (rest []*Claim) {
+func (b *backlog) close() (rest []*ClaimedJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -452,7 +452,7 @@ const farOff = 30 * lookahead
 // takeFarOff takes out claims whose turn is far off, by what their kinds take by now, down to the
 // lookahead, and those that have waited for long where no run has begun or ended; anyone who asked for it
 // gives up their slots. Those stay that free workers are about to take.
-func (b *backlog) takeFarOff(now time.Time) (far []*Claim) {
+func (b *backlog) takeFarOff(now time.Time) (far []*ClaimedJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	free, longAgo := b.share.Of-b.running, now.Add(-farOff)
@@ -611,7 +611,7 @@ func (b *backlog) whoWants(l *tenantLoad) (tell Owner) {
 }
 
 // countBytes counts a claim's payload with its tenant, or, with -1, no longer.
-func (b *backlog) countBytes(c *Claim, sign int64) {
+func (b *backlog) countBytes(c *ClaimedJob, sign int64) {
 	if c.bytes < smallPayload {
 		return
 	}

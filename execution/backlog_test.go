@@ -14,10 +14,10 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-func numbered(o Owner, ids ...int) []Claim {
-	out := make([]Claim, len(ids))
+func numbered(o Owner, ids ...int) []ClaimedJob {
+	out := make([]ClaimedJob, len(ids))
 	for i, id := range ids {
-		out[i] = Claim{Owner: o, Record: job.Record{ID: job.ID(id)}}
+		out[i] = ClaimedJob{Owner: o, Record: job.Record{ID: job.ID(id)}}
 	}
 	return out
 }
@@ -106,10 +106,10 @@ func TestBacklogModel(t *testing.T) {
 }
 
 // claimsOf is claims of tenants, in this order.
-func claimsOf(o Owner, kind string, tenants ...string) []Claim {
-	out := make([]Claim, len(tenants))
+func claimsOf(o Owner, kind string, tenants ...string) []ClaimedJob {
+	out := make([]ClaimedJob, len(tenants))
 	for i, t := range tenants {
-		out[i] = Claim{Owner: o, Record: job.Record{Tenant: t, Kind: kind}}
+		out[i] = ClaimedJob{Owner: o, Record: job.Record{Tenant: t, Kind: kind}}
 	}
 	return out
 }
@@ -228,7 +228,7 @@ func TestBacklogGivesBackWhatIsFarOff(t *testing.T) {
 		}
 	})...) {
 		c.Record.Tenant, c.Record.Kind = "t", "k"
-		b.push(o, []Claim{c})
+		b.push(o, []ClaimedJob{c})
 	}
 	b.running, b.loads["t"].running = 5, 5
 	far := b.takeFarOff(time.Now())
@@ -268,7 +268,7 @@ func TestBacklogPopWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBacklog(tenantShare{tenancy.Share{Of: 1000, Percent: 100}}, newCapacity(1000), newDurations())
 		o := newFakeOwner()
-		got := make(chan *Claim, 10)
+		got := make(chan *ClaimedJob, 10)
 		for range 4 {
 			go func() { got <- b.pop() }()
 		}
@@ -316,9 +316,9 @@ func TestNoWorkerSleepsBesideAClaimThatMayRun(t *testing.T) {
 				if random.IntN(4) > 0 && b.running > 0 {
 					end <- struct{}{}
 				} else {
-					batch := make([]Claim, 1+random.IntN(4))
+					batch := make([]ClaimedJob, 1+random.IntN(4))
 					for i := range batch {
-						batch[i] = Claim{Owner: o, Record: job.Record{Tenant: string(rune('a' + random.IntN(3)))}}
+						batch[i] = ClaimedJob{Owner: o, Record: job.Record{Tenant: string(rune('a' + random.IntN(3)))}}
 					}
 					b.capacity.used.Add(int64(len(batch)))
 					b.push(o, batch)

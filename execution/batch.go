@@ -13,7 +13,7 @@ import (
 
 // isLike tells whether two claims of a tenant may share a call: it has one handler, one timeout,
 // and one turn, by which all of its jobs are finished.
-func (c *Claim) isLike(other *Claim) bool {
+func (c *ClaimedJob) isLike(other *ClaimedJob) bool {
 	a, b := &c.Record, &other.Record
 	return a.Kind == b.Kind && a.Timeout == b.Timeout && a.Turn == b.Turn
 }
@@ -34,7 +34,7 @@ type groupKey struct {
 }
 
 type group struct {
-	claims []Claim
+	claims []ClaimedJob
 	timer  *time.Timer
 }
 
@@ -43,14 +43,14 @@ func newGathering(w *Workers) *gathering {
 }
 
 // specOf is that of a claim's kind, if its calls wait for more of them; nil: they do not.
-func (g *gathering) specOf(c *Claim) *job.Spec {
+func (g *gathering) specOf(c *ClaimedJob) *job.Spec {
 	if spec, known := g.workers.registry.Lookup(c.Record.Kind); known && spec.BatchWait > 0 {
 		return spec
 	}
 	return nil
 }
 
-func (g *gathering) anyGathers(claims []Claim) bool {
+func (g *gathering) anyGathers(claims []ClaimedJob) bool {
 	for i := range claims {
 		if g.specOf(&claims[i]) != nil {
 			return true
@@ -60,7 +60,7 @@ func (g *gathering) anyGathers(claims []Claim) bool {
 }
 
 // take takes those of some claims that are to wait for others, and returns the rest.
-func (g *gathering) take(o Owner, claims []Claim) (rest []Claim) {
+func (g *gathering) take(o Owner, claims []ClaimedJob) (rest []ClaimedJob) {
 	if !g.anyGathers(claims) {
 		return claims
 	}
@@ -83,7 +83,7 @@ func (g *gathering) take(o Owner, claims []Claim) (rest []Claim) {
 }
 
 // add adds a claim to its group, which goes on when it has become a full call; mu is held.
-func (g *gathering) add(key groupKey, c Claim, spec *job.Spec) {
+func (g *gathering) add(key groupKey, c ClaimedJob, spec *job.Spec) {
 	in := g.groups[key]
 	if in == nil {
 		in = &group{}

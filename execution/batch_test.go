@@ -148,7 +148,7 @@ func TestWhatSharesACall(t *testing.T) {
 		submit := func(change func(rec *job.Record)) {
 			c := b.claim("batch")
 			change(&c.Record)
-			b.submitClaims([]Claim{c})
+			b.submitClaims([]ClaimedJob{c})
 		}
 		same := func(*job.Record) {}
 		for _, change := range []func(*job.Record){
@@ -211,7 +211,7 @@ func TestOneJobDoesNotDeadLetterOthers(t *testing.T) {
 		require.NoError(t, b.workers.Start(t.Context()))
 		for attempt := 1; attempt <= attempts; attempt++ {
 			all := b.owner.outcomes(t, 50)
-			var again []Claim
+			var again []ClaimedJob
 			for id, e := range all {
 				switch {
 				case attempt == 1:
@@ -285,7 +285,7 @@ func TestABatchWaitsAsOne(t *testing.T) {
 		for _, tenant := range []string{"one", "two"} {
 			c := b.claim("wait")
 			c.Record.Tenant = tenant
-			b.submitClaims([]Claim{c})
+			b.submitClaims([]ClaimedJob{c})
 			<-w.running
 		}
 		synctest.Wait()
@@ -315,7 +315,7 @@ func TestSlotsOfCallsThatWereMistaken(t *testing.T) {
 		goOn := make(chan struct{})
 		h := &batches{do: func(context.Context, []job.ID, *job.Ends) error { <-goOn; return nil }}
 		b := newBundle(t, nil, h.register(job.MaxBatch(2)))
-		var claims []Claim
+		var claims []ClaimedJob
 		for _, turn := range []int32{0, 1, 0} {
 			c := b.claim("batch")
 			c.Record.Turn = turn
@@ -414,7 +414,7 @@ func TestBatchWait(t *testing.T) {
 		require.Equal(t, 2*time.Second, time.Since(began))
 		lost := b.claim("batch")
 		lost.Record.Losses = 1
-		b.submitClaims([]Claim{lost})
+		b.submitClaims([]ClaimedJob{lost})
 		require.Equal(t, []job.ID{7}, <-h.calls)
 		require.Equal(t, 2*time.Second, time.Since(began), "it has nobody to wait for")
 		b.submit("batch", 1)
@@ -443,7 +443,7 @@ func batchInTx(r *job.Registry, kind string, fn func(ctx context.Context, tx pgx
 // runBatch runs jobs of a kind in one call and returns how they ended.
 func (c *city) runBatch(t *testing.T, kind string, tenant *tenancy.Tenant, n int) []end {
 	t.Helper()
-	batch := make([]Claim, n)
+	batch := make([]ClaimedJob, n)
 	for i := range batch {
 		batch[i] = c.claim(kind)
 		batch[i].Tenant, batch[i].Record.Tenant = tenant, string(tenant.ID)

@@ -11,9 +11,9 @@ import (
 	"github.com/tenurehq/tenure/tenancy"
 )
 
-// Claim is one claimed job on its way through the workers.
-type Claim struct {
-	ID     int64 // of the batch it was claimed in
+// ClaimedJob is one job of a claim on its way through the workers.
+type ClaimedJob struct {
+	ID     int64 // of the claim that lists it, with others
 	Record job.Record
 	Tenant *tenancy.Tenant
 	Owner  Owner
@@ -25,18 +25,18 @@ type Claim struct {
 	expected time.Duration // how long it was thought to take when it was
 	queued   time.Time     // since when it waits for a worker
 
-	shares    bool     // it waits for a call that another waiting one has begun; see tenantLoad.join
-	joined    bool     // it is counted among its tenant's claims that may share calls
-	slotless  bool     // it waits and has no slot
-	with      []*Claim // the others that share its call, from when a worker takes it; see batch.go
-	cancelled bool     // guarded by the mu of the slot that it runs in; see Workers.Cancel
+	shares    bool          // it waits for a call that another waiting one has begun; see tenantLoad.join
+	joined    bool          // it is counted among its tenant's claims that may share calls
+	slotless  bool          // it waits and has no slot
+	with      []*ClaimedJob // the others that share its call, from when a worker takes it; see batch.go
+	cancelled bool          // guarded by the mu of the slot that it runs in; see Workers.Cancel
 
 	began    time.Time     // its run, once it has
 	reporter *job.Reporter // guarded by the mu of its call's reports until that is closed; see Reporter
 }
 
 // Age is how long ago the claim's run began; 0: it has not.
-func (c *Claim) Age() time.Duration {
+func (c *ClaimedJob) Age() time.Duration {
 	if c.began.IsZero() {
 		return 0
 	}
@@ -45,10 +45,10 @@ func (c *Claim) Age() time.Duration {
 
 // Reporter has what the claim's run says of itself; nil: nothing. It is for the owner, from when
 // Owner.Reported was called with the claim, or its end was reported.
-func (c *Claim) Reporter() *job.Reporter { return c.reporter }
+func (c *ClaimedJob) Reporter() *job.Reporter { return c.reporter }
 
 // OpenReport is Reporter for the run: it makes it if there is none yet.
-func (c *Claim) OpenReport() *job.Reporter {
+func (c *ClaimedJob) OpenReport() *job.Reporter {
 	if c.reporter == nil {
 		c.reporter = job.NewReporter(c.began, func() { c.Owner.Reported(c) })
 	}
@@ -57,14 +57,14 @@ func (c *Claim) OpenReport() *job.Reporter {
 
 // ForgetReport lets go of what the claim's run has said, once its end is written: the claim stays in
 // memory together with all others of its batch.
-func (c *Claim) ForgetReport() {
+func (c *ClaimedJob) ForgetReport() {
 	if c.reporter != nil {
 		c.reporter = nil
 	}
 }
 
 // IDs lists the ids of claims' jobs.
-func IDs(claims []*Claim) []job.ID {
+func IDs(claims []*ClaimedJob) []job.ID {
 	ids := make([]job.ID, len(claims))
 	for i, c := range claims {
 		ids[i] = c.Record.ID
@@ -73,8 +73,8 @@ func IDs(claims []*Claim) []job.ID {
 }
 
 // call are the claims of the call that c is the first of.
-func (c *Claim) call() iter.Seq[*Claim] {
-	return func(yield func(*Claim) bool) {
+func (c *ClaimedJob) call() iter.Seq[*ClaimedJob] {
+	return func(yield func(*ClaimedJob) bool) {
 		if !yield(c) {
 			return
 		}
@@ -87,10 +87,10 @@ func (c *Claim) call() iter.Seq[*Claim] {
 }
 
 // size is how many there are.
-func (c *Claim) size() int { return 1 + len(c.with) }
+func (c *ClaimedJob) size() int { return 1 + len(c.with) }
 
 // share is what one job of the call has of a time that the call took.
-func (c *Claim) share(took time.Duration) time.Duration { return took / time.Duration(c.size()) }
+func (c *ClaimedJob) share(took time.Duration) time.Duration { return took / time.Duration(c.size()) }
 
 // Owner is the session of a pool that claims belong to. Its methods are called
 // from many workers at once.
@@ -103,21 +103,21 @@ type Owner interface {
 	Tenants() Conns
 	// FinishInTx is the one statement that finishes jobs, which have the same turn, in their
 	// handler's transaction.
-	FinishInTx(claims []*Claim) (sql string)
+	FinishInTx(claims []*ClaimedJob) (sql string)
 	// FinishError gives an error of that statement its meaning: job.ErrClaimLost and ErrConflict
 	// among them.
 	FinishError(err error) error
 	// TryFinish finishes jobs on a connection of the ledger's own, and undoes it. What it fails with
 	// keeps the ledger from ending them now.
-	TryFinish(ctx context.Context, claims []*Claim) error
+	TryFinish(ctx context.Context, claims []*ClaimedJob) error
 	// FinishedInTx says that the handler's transaction has committed, and the job's end with it.
-	FinishedInTx(c *Claim)
+	FinishedInTx(c *ClaimedJob)
 	// Finish says how a run ended. It does not block on the database.
-	Finish(c *Claim, o job.Outcome)
+	Finish(c *ClaimedJob, o job.Outcome)
 	// Return gives a job back that never started. It does not block on the database.
-	Return(c *Claim)
+	Return(c *ClaimedJob)
 	// Reported says that there is news in the claim's Reporter. It must not block.
-	Reported(c *Claim)
+	Reported(c *ClaimedJob)
 	// CapacityAvailable says that the workers can take more jobs. It must not block.
 	CapacityAvailable()
 }
@@ -134,7 +134,7 @@ const ownRecord = 1 << 10
 
 // handlerRecord is what the handler gets. A large payload goes with it: the claim stays in memory
 // together with all others of its batch until the last of them has ended.
-func (c *Claim) handlerRecord() *job.Record {
+func (c *ClaimedJob) handlerRecord() *job.Record {
 	if c.bytes <= ownRecord {
 		return &c.Record
 	}

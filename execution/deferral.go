@@ -174,7 +174,7 @@ func (d *deferrals) tellsNew(id job.ID, why string) bool {
 }
 
 // deferJob is the outcome for a job of a run that its database is to blame for.
-func (r *run) deferJob(c *Claim, err error) job.Outcome {
+func (r *run) deferJob(c *ClaimedJob, err error) job.Outcome {
 	policy, longest := pausePolicy, deferPolicy.Longest
 	if none := (*noConnectionError)(nil); errors.As(err, &none) {
 		policy, longest = noConnectionPolicy, noConnectionPolicy.Longest/2
@@ -190,7 +190,7 @@ func (r *run) deferJob(c *Claim, err error) job.Outcome {
 
 // deferFor is the outcome for a job that cannot run now for a reason that is not its own, which what tells;
 // it waits for longest at most, and jitter. See [deferrals.nextDelay] for of.
-func (r *run) deferFor(c *Claim, of any, what string, longest time.Duration, err error) job.Outcome {
+func (r *run) deferFor(c *ClaimedJob, of any, what string, longest time.Duration, err error) job.Outcome {
 	wait, log := r.workers.deferrals.nextDelay(of, longest)
 	if log {
 		r.logDeferred(c, what, wait, err)
@@ -198,7 +198,7 @@ func (r *run) deferFor(c *Claim, of any, what string, longest time.Duration, err
 	return job.Outcome{State: job.Snoozed, Delay: wait, Err: err}
 }
 
-func (r *run) logDeferred(c *Claim, what string, wait time.Duration, err error) {
+func (r *run) logDeferred(c *ClaimedJob, what string, wait time.Duration, err error) {
 	r.workers.log.Warn(what, zap.Stringer("job", c.Record.ID), zap.String("tenant", c.Record.Tenant), zap.Duration("for", wait), zap.Error(err))
 }
 

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // endSavepoint is one way out of the workers.
 type end struct {
 	how     string // finish, in tx, return
-	claim   *Claim
+	claim   *ClaimedJob
 	outcome job.Outcome
 }
 
@@ -66,7 +66,7 @@ func (o *fakeOwner) end(e end) {
 func (o *fakeOwner) Context() context.Context { return o.ctx }
 func (o *fakeOwner) MayStart() bool           { return o.mayStart.Load() }
 func (o *fakeOwner) Tenants() Conns           { return o.tenants }
-func (o *fakeOwner) FinishInTx(claims []*Claim) string {
+func (o *fakeOwner) FinishInTx(claims []*ClaimedJob) string {
 	// With an operator and a type, which must be those of Postgres.
 	if o.lost.Load() {
 		return "DO $$BEGIN RAISE 'lost' USING ERRCODE = 'TN001'; END$$"
@@ -80,18 +80,18 @@ func (o *fakeOwner) FinishError(err error) error {
 	}
 	return fmt.Errorf("finish the job: %w", err)
 }
-func (o *fakeOwner) TryFinish(ctx context.Context, _ []*Claim) error {
+func (o *fakeOwner) TryFinish(ctx context.Context, _ []*ClaimedJob) error {
 	o.asked.Add(1)
 	if o.ledger == nil {
 		return nil
 	}
 	return o.ledger(ctx)
 }
-func (o *fakeOwner) FinishedInTx(c *Claim)                { o.end(end{"in tx", c, job.Outcome{State: job.Done}}) }
-func (o *fakeOwner) Finish(c *Claim, outcome job.Outcome) { o.end(end{"finish", c, outcome}) }
-func (o *fakeOwner) Return(c *Claim)                      { o.end(end{"return", c, job.Outcome{}}) }
-func (o *fakeOwner) Reported(*Claim)                      { o.reported.Add(1) }
-func (o *fakeOwner) CapacityAvailable()                   { o.available.Add(1) }
+func (o *fakeOwner) FinishedInTx(c *ClaimedJob)                { o.end(end{"in tx", c, job.Outcome{State: job.Done}}) }
+func (o *fakeOwner) Finish(c *ClaimedJob, outcome job.Outcome) { o.end(end{"finish", c, outcome}) }
+func (o *fakeOwner) Return(c *ClaimedJob)                      { o.end(end{"return", c, job.Outcome{}}) }
+func (o *fakeOwner) Reported(*ClaimedJob)                      { o.reported.Add(1) }
+func (o *fakeOwner) CapacityAvailable()                        { o.available.Add(1) }
 
 const (
 	patience    = 30 * time.Second // for what takes milliseconds on an idle machine
@@ -162,9 +162,9 @@ func (b *bundle) settled() {
 
 var acme = &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"}
 
-func (b *bundle) claim(kind string) Claim {
+func (b *bundle) claim(kind string) ClaimedJob {
 	id := job.ID(b.lastID.Add(1))
-	c := []Claim{{ID: 1, Owner: b.owner, Tenant: acme, Record: job.Record{ID: id, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}}
+	c := []ClaimedJob{{ID: 1, Owner: b.owner, Tenant: acme, Record: job.Record{ID: id, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}}
 	b.workers.metrics.prepare(c)
 	return c[0]
 }
@@ -172,14 +172,14 @@ func (b *bundle) claim(kind string) Claim {
 // submit reserves slots for n jobs of a kind and submits them as one batch.
 func (b *bundle) submit(kind string, n int) {
 	b.t.Helper()
-	batch := make([]Claim, n)
+	batch := make([]ClaimedJob, n)
 	for i := range batch {
 		batch[i] = b.claim(kind)
 	}
 	b.submitClaims(batch)
 }
 
-func (b *bundle) submitClaims(batch []Claim) {
+func (b *bundle) submitClaims(batch []ClaimedJob) {
 	b.workers.capacity.used.Add(int64(len(batch))) // as if so much had been reserved, whatever the capacity
 	b.workers.Submit(b.owner, batch)
 }

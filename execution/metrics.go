@@ -99,7 +99,7 @@ func (m *metrics) forget(pool string) {
 }
 
 // prepare finds the series of claims that are to run.
-func (m *metrics) prepare(claims []Claim) {
+func (m *metrics) prepare(claims []ClaimedJob) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, ended := range m.queues.rank(time.Now()) {
@@ -146,7 +146,7 @@ func (m *metrics) find(k runKey) *runMetrics {
 	return r
 }
 
-func (m *metrics) countStart(c *Claim) {
+func (m *metrics) countStart(c *ClaimedJob) {
 	c.metrics.started.Inc()
 	if !c.Ready.IsZero() {
 		c.metrics.wait.Observe(max(c.began.Sub(c.Ready).Seconds(), 0))
@@ -154,7 +154,7 @@ func (m *metrics) countStart(c *Claim) {
 }
 
 // countEnd counts how a run ended: put_off, where the job waits for something that is missing.
-func (m *metrics) countEnd(c *Claim, o *job.Outcome, took time.Duration) {
+func (m *metrics) countEnd(c *ClaimedJob, o *job.Outcome, took time.Duration) {
 	m.tenants.countEnd(c.Record.Tenant, o.State, took)
 	if o.State == job.Done {
 		c.metrics.done.Inc()

@@ -8,7 +8,7 @@ import (
 
 // reports has the reporters of a call's jobs, for as long as its handler is called.
 type reports struct {
-	claim *Claim // the first of the call
+	claim *ClaimedJob // the first of the call
 
 	mu     sync.Mutex
 	taking bool // guarded by mu; the handler is called

@@ -16,7 +16,7 @@ import (
 type run struct {
 	workers *Workers
 	slot    *slot
-	claim   *Claim
+	claim   *ClaimedJob
 	record  *job.Record // the handler's; nil: it gets a batch
 	spec    *job.Spec
 	cancel  context.CancelCauseFunc
@@ -38,7 +38,7 @@ type run struct {
 }
 
 // newRun returns a run of the call that c is the first of.
-func newRun(w *Workers, s *slot, c *Claim, spec *job.Spec) *run {
+func newRun(w *Workers, s *slot, c *ClaimedJob, spec *job.Spec) *run {
 	r := &run{workers: w, slot: s, claim: c, spec: spec, err: errGoexit, reports: reports{claim: c}}
 	if spec.HandleBatch == nil {
 		r.record = c.handlerRecord()
@@ -53,7 +53,7 @@ func newRun(w *Workers, s *slot, c *Claim, spec *job.Spec) *run {
 
 // errOf is what a job of the run ends with: what was said of it, if that counts still, and else what
 // the call ends with.
-func (r *run) errOf(c *Claim) error {
+func (r *run) errOf(c *ClaimedJob) error {
 	err := r.err
 	if r.ends != nil {
 		said, own := r.ends.Of(c.Record.ID)
@@ -72,8 +72,8 @@ func (r *run) errOf(c *Claim) error {
 }
 
 // listDone lists the run's jobs that end well, if its transaction is committed.
-func (r *run) listDone() []*Claim {
-	done := make([]*Claim, 0, r.claim.size())
+func (r *run) listDone() []*ClaimedJob {
+	done := make([]*ClaimedJob, 0, r.claim.size())
 	for c := range r.claim.call() {
 		if r.ends != nil {
 			if _, own := r.ends.Of(c.Record.ID); own != nil {
@@ -231,7 +231,7 @@ func (r *run) reportEnd(cause error, took time.Duration) {
 }
 
 // reportJob tells the owner how one of the run's jobs ended.
-func (r *run) reportJob(c *Claim, cause error) {
+func (r *run) reportJob(c *ClaimedJob, cause error) {
 	err := r.errOf(c)
 	if r.inTx && err == nil {
 		r.workers.metrics.countEnd(c, &job.Outcome{State: job.Done}, r.took)
@@ -249,13 +249,13 @@ func (r *run) reportJob(c *Claim, cause error) {
 }
 
 // noteEnd tells the log and the trace how one of the run's jobs ended.
-func (r *run) noteEnd(c *Claim, o job.Outcome) {
+func (r *run) noteEnd(c *ClaimedJob, o job.Outcome) {
 	r.traced.noteOutcome(c.Record.ID, o)
 	r.workers.ends.noteEnd(r, c, o)
 }
 
 // outcome is what the handler's error about a job means, given what its context was ended by.
-func (r *run) outcome(c *Claim, err, cause error) job.Outcome {
+func (r *run) outcome(c *ClaimedJob, err, cause error) job.Outcome {
 	if err != nil {
 		switch {
 		case errors.Is(cause, job.ErrCancelled):

@@ -43,7 +43,7 @@ func (f failuresOnly) With(fields []zapcore.Field) zapcore.Core {
 
 // noteEnd logs how a run of a job ended, how long it took, and the trace that it belongs to: a failure for who operates the node,
 // a panic with its stack, and anything else for who looks for a fault.
-func (l runLog) noteEnd(r *run, c *Claim, o job.Outcome) {
+func (l runLog) noteEnd(r *run, c *ClaimedJob, o job.Outcome) {
 	level, text := zapcore.DebugLevel, "job has run"
 	var panicked *job.PanicError
 	isPanic := errors.As(o.Err, &panicked)

@@ -160,7 +160,7 @@ func TestPayloadsInMemory(t *testing.T) {
 		b := newBundle(t, func(c *Config) { c.Workers = 4 }, w.register).start()
 		large := b.claim("wait")
 		large.Record.Payload = []byte(strings.Repeat("x", maxBytes))
-		b.submitClaims([]Claim{large})
+		b.submitClaims([]ClaimedJob{large})
 		<-w.running
 		require.Zero(t, b.workers.FreeSlots())
 		require.Zero(t, b.workers.Reserve(b.owner, 1))
@@ -181,7 +181,7 @@ func TestPayloadsOfOneTenant(t *testing.T) {
 		b := newBundle(t, func(c *Config) { c.Workers, c.TenantShare = 4, 75 }, w.register).start()
 		large := b.claim("wait")
 		large.Record.Payload = []byte(strings.Repeat("x", maxBytes*3/4))
-		b.submitClaims([]Claim{large})
+		b.submitClaims([]ClaimedJob{large})
 		<-w.running
 		require.Positive(t, b.workers.FreeSlots())
 		require.Zero(t, b.workers.FreeSlotsFor(b.owner, large.Record.Tenant))

@@ -117,7 +117,7 @@ func TestAStuckHandlerKeepsNoLocks(t *testing.T) {
 	t.Cleanup(release)
 	claim := c.claim("stuck")
 	claim.Tenant, claim.Record.Tenant = c.tenants["alpha"], "alpha"
-	c.submitClaims([]Claim{claim})
+	c.submitClaims([]ClaimedJob{claim})
 	<-running
 	s := c.workers.slots[0]
 	for _, candidate := range c.workers.slots {

@@ -151,7 +151,7 @@ func TestMetricsOfTwentyThousandQueues(t *testing.T) {
 		require.NoError(t, err)
 		m := w.metrics
 		run := func(queue string) {
-			claims := []Claim{{Tenant: &tenancy.Tenant{Pool: "p"}, Record: job.Record{Queue: queue, Kind: "k"}}}
+			claims := []ClaimedJob{{Tenant: &tenancy.Tenant{Pool: "p"}, Record: job.Record{Queue: queue, Kind: "k"}}}
 			m.prepare(claims)
 			m.countStart(&claims[0])
 			m.countEnd(&claims[0], &job.Outcome{State: job.Dead}, time.Millisecond)

@@ -155,7 +155,7 @@ func (c *city) run(t *testing.T, kind string, tenant *tenancy.Tenant, payload st
 	t.Helper()
 	claim := c.claim(kind)
 	claim.Tenant, claim.Record.Tenant, claim.Record.Payload = tenant, string(tenant.ID), []byte(payload)
-	c.submitClaims([]Claim{claim})
+	c.submitClaims([]ClaimedJob{claim})
 	return c.owner.next(t)
 }
 

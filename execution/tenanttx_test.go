@@ -628,7 +628,7 @@ func TestManyWorkersFewConnections(t *testing.T) {
 	c.start()
 	const n = 300
 	ids := []string{"alpha", "beta", "gamma"}
-	batch := make([]Claim, n)
+	batch := make([]ClaimedJob, n)
 	for i := range batch {
 		batch[i] = c.claim("look")
 		batch[i].Tenant, batch[i].Record.Tenant = c.tenants[ids[i%3]], ids[i%3]
@@ -641,7 +641,7 @@ func TestManyWorkersFewConnections(t *testing.T) {
 			require.Less(t, returned, n)
 			again := c.claim("look")
 			again.Tenant, again.Record.Tenant = e.claim.Tenant, e.claim.Record.Tenant
-			c.submitClaims([]Claim{again})
+			c.submitClaims([]ClaimedJob{again})
 			continue
 		}
 		require.Equal(t, "in tx", e.how, "%v", e.outcome.Err)
@@ -683,7 +683,7 @@ func tooLateToStart(t *testing.T, wait bool) {
 	c.start()
 	one := c.claim("k")
 	one.Tenant, one.Record.Tenant = c.tenants["alpha"], "alpha"
-	c.submitClaims([]Claim{one})
+	c.submitClaims([]ClaimedJob{one})
 	require.Eventually(t, func() bool { return c.workers.runningKinds()["k"] == 1 }, patience, time.Millisecond)
 	if wait {
 		began := time.Now()

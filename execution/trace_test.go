@@ -78,7 +78,7 @@ func TestRunsHaveSpans(t *testing.T) {
 		seen.Reset()
 		claim := b.claim(c.kind)
 		claim.Record.Meta = []byte(enqueuedIn)
-		b.submitClaims([]Claim{claim})
+		b.submitClaims([]ClaimedJob{claim})
 		ended := b.owner.next(t)
 		var run sdk.ReadOnlySpan
 		require.Eventually(t, func() bool { // it ends after the job's end was reported
@@ -120,7 +120,7 @@ func TestLinesNameTheTraceOfTheEnqueuer(t *testing.T) {
 	for meta, want := range map[string]any{enqueuedIn: "0af7651916cd43dd8448eb211c80319c", `{"tenure:traceparent": "nonsense"}`: nil, `{"tenure:traceparent": 1}`: nil, "": nil} {
 		claim := b.claim("noop")
 		claim.Record.Meta = []byte(meta)
-		b.submitClaims([]Claim{claim})
+		b.submitClaims([]ClaimedJob{claim})
 		b.owner.next(t)
 		lines := logged.TakeAll()
 		require.Len(t, lines, 1)
@@ -140,7 +140,7 @@ func TestCallsHaveOneSpan(t *testing.T) {
 		})
 	})
 	b.workers.TraceWith(sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test"))
-	claims := make([]Claim, 3)
+	claims := make([]ClaimedJob, 3)
 	for i := range claims {
 		claims[i] = b.claim("traced")
 		claims[i].Record.Payload, claims[i].Record.Meta = []byte("{}"), []byte(enqueuedIn)

@@ -86,7 +86,7 @@ const ledgerTimeout = 2 * releaseTimeout
 
 // ledgerFails tells whether an outage, or a right that was taken away, keeps the ledger, too, from ending the jobs of a call. If it does
 // not answer, an outage does.
-func ledgerFails(ctx context.Context, c *Claim) bool {
+func ledgerFails(ctx context.Context, c *ClaimedJob) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerTimeout) // the run may have timed out meanwhile
 	defer cancel()
 	err := c.Owner.TryFinish(ctx, slices.Collect(c.call()))

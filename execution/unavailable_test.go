@@ -87,7 +87,7 @@ func TestDeferAloneAndWithAll(t *testing.T) {
 		require.NoError(t, err)
 		o := newFakeOwner()
 		put := func(id job.ID, err error) (longest time.Duration) {
-			c := &Claim{Owner: o, Record: job.Record{ID: id}}
+			c := &ClaimedJob{Owner: o, Record: job.Record{ID: id}}
 			for i := range 15 {
 				r := &run{workers: w, claim: c}
 				if d := r.deferJob(c, err).Delay; i >= failuresInARow { // before, it may be the job's own doing
@@ -193,7 +193,7 @@ func (c *city) runOnce(t *testing.T, kind, payload string) job.Outcome {
 	t.Helper()
 	claim := c.claim(kind)
 	claim.Tenant, claim.Record.Tenant, claim.Record.Payload, claim.Record.MaxAttempts = c.tenants["alpha"], "alpha", []byte(payload), 1
-	c.submitClaims([]Claim{claim})
+	c.submitClaims([]ClaimedJob{claim})
 	return c.owner.next(t).outcome
 }
 
@@ -288,7 +288,7 @@ func TestATimeoutBeforeTheTransactionIsOpen(t *testing.T) {
 	}
 	claim := c.claim("tx")
 	claim.Tenant, claim.Record.Tenant, claim.Record.Timeout = c.tenants["alpha"], "alpha", time.Second
-	c.submitClaims([]Claim{claim})
+	c.submitClaims([]ClaimedJob{claim})
 	o := c.owner.next(t).outcome
 	for _, conn := range held {
 		conn.Release()

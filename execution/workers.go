@@ -51,7 +51,7 @@ type Workers struct {
 // slot is where one worker works; it says what runs there.
 type slot struct {
 	mu         sync.Mutex
-	claim      *Claim                  // guarded by mu; nil: idle
+	claim      *ClaimedJob             // guarded by mu; nil: idle
 	ctx        context.Context         // guarded by mu; of the run
 	cancel     context.CancelCauseFunc // guarded by mu
 	began      time.Time               // guarded by mu; the run
@@ -250,7 +250,7 @@ func (w *Workers) TakeSlots(n int) { w.capacity.used.Add(int64(n)) }
 
 // Submit takes claims of one owner for which slots were reserved. The slice and
 // what it points to belong to the workers from then on.
-func (w *Workers) Submit(o Owner, claims []Claim) {
+func (w *Workers) Submit(o Owner, claims []ClaimedJob) {
 	w.metrics.prepare(claims)
 	total := 0
 	for i := range claims {
@@ -264,7 +264,7 @@ func (w *Workers) Submit(o Owner, claims []Claim) {
 }
 
 // queue has claims wait for a worker, or gives them back.
-func (w *Workers) queue(o Owner, claims []Claim) {
+func (w *Workers) queue(o Owner, claims []ClaimedJob) {
 	if len(claims) == 0 {
 		return
 	}
@@ -282,7 +282,7 @@ func (w *Workers) queue(o Owner, claims []Claim) {
 func (w *Workers) PassOn() { w.gathering.passOnAll() }
 
 // giveBack gives a call's claims back, which have not started.
-func (w *Workers) giveBack(c *Claim) {
+func (w *Workers) giveBack(c *ClaimedJob) {
 	w.freeSlot(c)
 	for one := range c.call() {
 		one.Owner.Return(one)
@@ -290,7 +290,7 @@ func (w *Workers) giveBack(c *Claim) {
 }
 
 // freeSlot says that a call's claims have left the workers.
-func (w *Workers) freeSlot(c *Claim) {
+func (w *Workers) freeSlot(c *ClaimedJob) {
 	for one := range c.call() {
 		w.capacity.bytes.Add(-int64(one.bytes))
 		w.backlog.countBytes(one, -1)
@@ -502,7 +502,7 @@ func (w *Workers) runWorker(s *slot) {
 var errGoexit = errors.New("the handler called runtime.Goexit")
 
 // runClaim takes one claim to its end.
-func (w *Workers) runClaim(s *slot, c *Claim) {
+func (w *Workers) runClaim(s *slot, c *ClaimedJob) {
 	s.mu.Lock()
 	spec, known := w.registry.Lookup(c.Record.Kind) // with mu held: see FinishWithdrawn
 	if !known || !c.Owner.MayStart() {
@@ -548,13 +548,13 @@ func (w *Workers) runClaim(s *slot, c *Claim) {
 }
 
 // noteRun takes in how long a run took, for each of its jobs.
-func (w *Workers) noteRun(c *Claim, took time.Duration) {
+func (w *Workers) noteRun(c *ClaimedJob, took time.Duration) {
 	w.durations.of(c.Record.Kind).note(c.share(took))
 	w.capacity.runs.note(c.share(took))
 }
 
 // retryOf is a job's policy, and how many attempts it has.
-func (w *Workers) retryOf(c *Claim, spec *job.Spec) (policy job.Policy, attempts int) {
+func (w *Workers) retryOf(c *ClaimedJob, spec *job.Spec) (policy job.Policy, attempts int) {
 	policy = w.retry
 	if spec.Retry != nil {
 		policy = *spec.Retry
@@ -571,7 +571,7 @@ const failedShare = 10
 // mostTogether is how many jobs may share a call that c is in. One that has lost a node may be
 // what ended it. One that has failed may be what its call has failed with: it comes in ever smaller
 // company, and alone when it could become a dead letter.
-func (w *Workers) mostTogether(c *Claim) int {
+func (w *Workers) mostTogether(c *ClaimedJob) int {
 	spec, known := w.registry.Lookup(c.Record.Kind)
 	if !known || spec.HandleBatch == nil || c.Record.Losses > 0 {
 		return 1

@@ -353,7 +353,7 @@ func TestContextOfARun(t *testing.T) {
 		}{{0, time.Minute, "look"}, {time.Hour, time.Hour, "look"}} {
 			claim := b.claim(c.kind)
 			claim.Record.Timeout = c.record
-			b.submitClaims([]Claim{claim})
+			b.submitClaims([]ClaimedJob{claim})
 			ctx := <-seen
 			deadline, ok := ctx.Deadline()
 			require.True(t, ok)
@@ -411,7 +411,7 @@ func TestMaxAttempts(t *testing.T) {
 		} {
 			claim := b.claim(c.kind)
 			claim.Record.Attempt, claim.Record.MaxAttempts = c.attempt, c.max
-			b.submitClaims([]Claim{claim})
+			b.submitClaims([]ClaimedJob{claim})
 			got := b.owner.next(t).outcome
 			require.ErrorIs(t, got.Err, errBroken)
 			got.Err = nil
@@ -431,7 +431,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 		other := newFakeOwner()
 		began := time.Now()
 		b.workers.capacity.used.Add(1)
-		b.workers.Submit(other, []Claim{{Owner: other, Tenant: acme, Record: job.Record{ID: 1000, Kind: "slow", Attempt: 1}}})
+		b.workers.Submit(other, []ClaimedJob{{Owner: other, Tenant: acme, Record: job.Record{ID: 1000, Kind: "slow", Attempt: 1}}})
 		other.next(t)
 		require.LessOrEqual(t, time.Since(began), 3*time.Second)
 	})
@@ -444,7 +444,7 @@ func TestReserveThroughWorkers(t *testing.T) {
 		b := newBundle(t, nil, w.register).start()
 		require.Equal(t, 2, b.workers.Reserve(b.owner, 10))
 		b.workers.Submit(b.owner, nil) // nothing is no batch
-		b.workers.Submit(b.owner, []Claim{b.claim("wait"), b.claim("wait")})
+		b.workers.Submit(b.owner, []ClaimedJob{b.claim("wait"), b.claim("wait")})
 		synctest.Wait()
 		require.Zero(t, b.workers.Reserve(b.owner, 1))
 		other := newFakeOwner()
@@ -465,7 +465,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBundle(t, nil, nil).start()
-		claims := []Claim{b.claim("noop"), b.claim("noop"), b.claim("noop")}
+		claims := []ClaimedJob{b.claim("noop"), b.claim("noop"), b.claim("noop")}
 		claims[0].Ready, claims[1].Ready = time.Now().Add(-time.Hour), time.Now().Add(time.Hour) // a clock may be wrong
 		b.submitClaims(claims)
 		for range 3 {
@@ -527,9 +527,9 @@ func benchmarkWorkers(b *testing.B, tracer trace.Tracer) {
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		claims := make([]Claim, batch)
+		claims := make([]ClaimedJob, batch)
 		for i := range claims {
-			claims[i] = Claim{Owner: o, Tenant: acme, Record: job.Record{ID: job.ID(i), Kind: "noop", Queue: "default", Attempt: 1}}
+			claims[i] = ClaimedJob{Owner: o, Tenant: acme, Record: job.Record{ID: job.ID(i), Kind: "noop", Queue: "default", Attempt: 1}}
 		}
 		o.left.Store(batch)
 		w.capacity.used.Add(batch)
@@ -548,7 +548,7 @@ type countingOwner struct {
 	done chan struct{}
 }
 
-func (o *countingOwner) Finish(*Claim, job.Outcome) {
+func (o *countingOwner) Finish(*ClaimedJob, job.Outcome) {
 	if o.left.Add(-1) == 0 {
 		o.done <- struct{}{}
 	}

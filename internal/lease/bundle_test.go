@@ -188,16 +188,16 @@ func (b *bundle) ghostsSought() {
 }
 
 // claim enqueues jobs and puts them into a claim of s, as a term would.
-func (b *bundle) claim(s *Session, kinds ...string) []execution.Claim {
+func (b *bundle) claim(s *Session, kinds ...string) []execution.ClaimedJob {
 	b.t.Helper()
 	turn, _, err := store.BeginIncarnation(b.t.Context(), b.db, false)
 	require.NoError(b.t, err)
-	claims := make([]execution.Claim, len(kinds))
+	claims := make([]execution.ClaimedJob, len(kinds))
 	jobs := make([]int64, len(kinds))
 	for i, kind := range kinds {
 		id := b.enqueue(kind)
 		jobs[i] = int64(id)
-		claims[i] = execution.Claim{Owner: s, Tenant: &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"},
+		claims[i] = execution.ClaimedJob{Owner: s, Tenant: &tenancy.Tenant{ID: "acme", Pool: "main", Schema: "acme"},
 			Record: job.Record{ID: id, Turn: turn, Kind: kind, Tenant: "acme", Queue: "default", Attempt: 1}}
 	}
 	claim := b.count("INSERT INTO tenure.claim (session_id, turn, job_ids, started_at) VALUES ($1, $2, $3, now()) RETURNING id", s.id, turn, jobs)
@@ -208,7 +208,7 @@ func (b *bundle) claim(s *Session, kinds ...string) []execution.Claim {
 	return claims
 }
 
-func (b *bundle) submit(s *Session, claims []execution.Claim) {
+func (b *bundle) submit(s *Session, claims []execution.ClaimedJob) {
 	b.t.Helper()
 	require.Equal(b.t, len(claims), b.workers.Reserve(s, len(claims)))
 	b.workers.Submit(s, claims)

@@ -45,14 +45,14 @@ type completer struct {
 	failing    atomic.Bool    // ends cannot be written; written by run only
 
 	mu           sync.Mutex
-	reporting    map[*execution.Claim]bool // guarded by mu; whose runs go on and have news
-	reportsTimed bool                      // guarded by mu; reportsDue will be written
-	kept         int                       // guarded by mu; bytes of what was said that waits with ends
-	waiting      []Ended                   // guarded by mu
-	urgent       bool                      // guarded by mu; some of them have an exclusive key
-	claims       map[int64]int             // guarded by mu; jobs of each claim that have not ended
-	idle         chan struct{}             // guarded by mu; closed while claims is empty
-	outlived     outlivedRuns              // guarded by mu
+	reporting    map[*execution.ClaimedJob]bool // guarded by mu; whose runs go on and have news
+	reportsTimed bool                           // guarded by mu; reportsDue will be written
+	kept         int                            // guarded by mu; bytes of what was said that waits with ends
+	waiting      []Ended                        // guarded by mu
+	urgent       bool                           // guarded by mu; some of them have an exclusive key
+	claims       map[int64]int                  // guarded by mu; jobs of each claim that have not ended
+	idle         chan struct{}                  // guarded by mu; closed while claims is empty
+	outlived     outlivedRuns                   // guarded by mu
 }
 
 // outlivedRuns are runs that were reported in vain, their claim being lost: they did not end

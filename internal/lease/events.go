@@ -26,7 +26,7 @@ type Events interface {
 
 // Ended is how the time of a claimed job with the workers came to its end.
 type Ended struct {
-	Claim   *execution.Claim
+	Claim   *execution.ClaimedJob
 	Outcome job.Outcome   // of a run
 	Took    time.Duration // likewise
 	How     How

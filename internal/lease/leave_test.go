@@ -169,15 +169,15 @@ func TestKeeperStopWritesTheLastOutcomes(t *testing.T) {
 func TestKeeperStopIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		spoil func(b *bundle, s *Session, claims []execution.Claim)
+		spoil func(b *bundle, s *Session, claims []execution.ClaimedJob)
 		says  string // "": nothing
 	}{
-		"a handler does not return": {func(*bundle, *Session, []execution.Claim) {}, "1 claim could not be brought to an end"},
-		"a handler does not return, and the session was lost": {func(b *bundle, s *Session, _ []execution.Claim) {
+		"a handler does not return": {func(*bundle, *Session, []execution.ClaimedJob) {}, "1 claim could not be brought to an end"},
+		"a handler does not return, and the session was lost": {func(b *bundle, s *Session, _ []execution.ClaimedJob) {
 			b.exec("UPDATE tenure.node_session SET state = 'dead'")
 			require.ErrorIs(b.t, ended(b.t, s.ctx), job.ErrClaimLost)
 		}, ""},
-		"the database is away": {func(b *bundle, s *Session, claims []execution.Claim) {
+		"the database is away": {func(b *bundle, s *Session, claims []execution.ClaimedJob) {
 			b.proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
 			b.proxy.Cut(nil)
 			s.Finish(&claims[0], job.Outcome{State: job.Done})

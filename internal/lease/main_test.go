@@ -73,6 +73,6 @@ func cutLock(e faultproxy.Event) faultproxy.Verdict {
 	return faultproxy.Pass
 }
 
-func claimOf(claim int64, id job.ID) *execution.Claim {
-	return &execution.Claim{ID: claim, Record: job.Record{ID: id, Turn: int32(id) % 3}}
+func claimOf(claim int64, id job.ID) *execution.ClaimedJob {
+	return &execution.ClaimedJob{ID: claim, Record: job.Record{ID: id, Turn: int32(id) % 3}}
 }

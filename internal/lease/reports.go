@@ -33,7 +33,7 @@ const (
 )
 
 // addReport has what a claim's run says written soon.
-func (c *completer) addReport(claim *execution.Claim) {
+func (c *completer) addReport(claim *execution.ClaimedJob) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.reportsTimed {
@@ -41,7 +41,7 @@ func (c *completer) addReport(claim *execution.Claim) {
 		time.AfterFunc(reportEvery, func() { wake(c.reportsDue) })
 	}
 	if c.reporting == nil {
-		c.reporting = map[*execution.Claim]bool{}
+		c.reporting = map[*execution.ClaimedJob]bool{}
 	}
 	c.reporting[claim] = true
 }
@@ -54,7 +54,7 @@ func (c *completer) flushReports(ctx context.Context) {
 	clear(c.reporting)
 	c.reportsTimed = false
 	c.mu.Unlock()
-	claims = slices.DeleteFunc(claims, func(one *execution.Claim) bool { return one.Reporter() == nil }) // it has ended
+	claims = slices.DeleteFunc(claims, func(one *execution.ClaimedJob) bool { return one.Reporter() == nil }) // it has ended
 	var reports []store.Reported
 	for bytes := 0; bytes < reportBudget && len(reports) < len(claims); {
 		r := takeReport(claims[len(reports)])
@@ -71,7 +71,7 @@ func (c *completer) flushReports(ctx context.Context) {
 		held := c.listHeld(ctx, runs, nil)
 		free := slices.DeleteFunc(reports, func(r store.Reported) bool { return held.Jobs[r.Record.ID] })
 		if err = c.writeReports(ctx, free); err == nil {
-			claims = slices.DeleteFunc(slices.Clone(claims), func(one *execution.Claim) bool { return !held.Jobs[one.Record.ID] })
+			claims = slices.DeleteFunc(slices.Clone(claims), func(one *execution.ClaimedJob) bool { return !held.Jobs[one.Record.ID] })
 		}
 	} else if err == nil {
 		claims = nil
@@ -87,7 +87,7 @@ func (c *completer) flushReports(ctx context.Context) {
 }
 
 // takeReport is what the run of a claim, which has a reporter, has said so far.
-func takeReport(claim *execution.Claim) store.Reported {
+func takeReport(claim *execution.ClaimedJob) store.Reported {
 	said, _ := claim.Reporter().Take()
 	return store.Reported{Record: &claim.Record, Age: claim.Age(), Report: said}
 }

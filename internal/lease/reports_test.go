@@ -92,7 +92,7 @@ func (f *fakeReports) written() []reportCall {
 
 // talker is a run that says something when it is told to.
 type talker struct {
-	claim *execution.Claim
+	claim *execution.ClaimedJob
 	ctx   context.Context
 }
 

@@ -151,12 +151,12 @@ func (s *Session) MayStart() bool {
 func (s *Session) Tenants() execution.Conns { return s.ledger.pool.Tenants() }
 
 // FinishInTx implements execution.Owner.
-func (s *Session) FinishInTx(claims []*execution.Claim) string {
+func (s *Session) FinishInTx(claims []*execution.ClaimedJob) string {
 	return store.FinishInTx(EndInTx(claims, s.ledger.node, s.ledger.keep))
 }
 
 // EndInTx is the end of claims of one call in its transaction.
-func EndInTx(claims []*execution.Claim, node string, keep bool) store.EndInTx {
+func EndInTx(claims []*execution.ClaimedJob, node string, keep bool) store.EndInTx {
 	e := store.EndInTx{Turn: claims[0].Record.Turn, IDs: execution.IDs(claims), Keep: keep, Node: node, Took: claims[0].Age()}
 	for _, c := range claims {
 		if said, ok := c.Reporter().Take(); ok {
@@ -175,31 +175,33 @@ func (s *Session) FinishError(err error) error {
 }
 
 // TryFinish implements execution.Owner.
-func (s *Session) TryFinish(ctx context.Context, claims []*execution.Claim) error {
+func (s *Session) TryFinish(ctx context.Context, claims []*execution.ClaimedJob) error {
 	return store.TryFinish(ctx, s.ledger.pool.Jobs(), claims[0].Record.Turn, execution.IDs(claims), s.ledger.node)
 }
 
 // FinishedInTx implements execution.Owner.
-func (s *Session) FinishedInTx(c *execution.Claim) {
+func (s *Session) FinishedInTx(c *execution.ClaimedJob) {
 	s.completer.addEnded(Ended{Claim: c, How: RanInTx, Outcome: job.Outcome{State: job.Done}})
 }
 
 // Finish implements execution.Owner.
-func (s *Session) Finish(c *execution.Claim, o job.Outcome) {
+func (s *Session) Finish(c *execution.ClaimedJob, o job.Outcome) {
 	s.completer.addEnded(Ended{Claim: c, Outcome: o, Took: c.Age()})
 }
 
 // Reported implements execution.Owner.
-func (s *Session) Reported(c *execution.Claim) { s.completer.addReport(c) }
+func (s *Session) Reported(c *execution.ClaimedJob) { s.completer.addReport(c) }
 
 // DeadLetter sends a claimed job to the dead letters that was not read, as it is too large.
-func (s *Session) DeadLetter(c *execution.Claim) {
+func (s *Session) DeadLetter(c *execution.ClaimedJob) {
 	s.Finish(c, job.Outcome{State: job.Dead, Err: fmt.Errorf(
 		"its arguments and meta come to more than %d bytes as Postgres prints them, so they were not read and it did not run: store the data elsewhere and pass its key", store.MaxJobBytes)})
 }
 
 // Return implements execution.Owner.
-func (s *Session) Return(c *execution.Claim) { s.completer.addEnded(Ended{Claim: c, How: Unstarted}) }
+func (s *Session) Return(c *execution.ClaimedJob) {
+	s.completer.addEnded(Ended{Claim: c, How: Unstarted})
+}
 
 // CapacityAvailable implements execution.Owner.
 func (s *Session) CapacityAvailable() { s.events.CapacityAvailable() }

@@ -207,9 +207,9 @@ func (e *Env) run(ctx context.Context, p *pool, pick pickFunc) ([]Result, error)
 		return nil, fmt.Errorf("job %s stands in pool %s, but its tenant %q lives in %s", one.ID, p.Name, tenant.ID, home.Name)
 	}
 	o := &owner{pool: p, keep: e.cfg.Execution.Retention > 0, ended: make(chan lease.Ended, len(c.records))}
-	claims := make([]execution.Claim, len(c.records))
+	claims := make([]execution.ClaimedJob, len(c.records))
 	for i, rec := range c.records {
-		claims[i] = execution.Claim{ID: c.claim, Record: rec, Tenant: &tenant, Owner: o}
+		claims[i] = execution.ClaimedJob{ID: c.claim, Record: rec, Tenant: &tenant, Owner: o}
 	}
 	e.workers.TakeSlots(len(claims)) // all are free
 	e.workers.Submit(o, claims)
@@ -294,28 +294,30 @@ func (o *owner) MayStart() bool { return true }
 
 func (o *owner) Tenants() execution.Conns { return o.pool.Tenants() }
 
-func (o *owner) FinishInTx(claims []*execution.Claim) string {
+func (o *owner) FinishInTx(claims []*execution.ClaimedJob) string {
 	return store.FinishInTx(lease.EndInTx(claims, name, o.keep))
 }
 
 func (o *owner) FinishError(err error) error { return store.TranslateFinish(err) }
 
-func (o *owner) TryFinish(ctx context.Context, claims []*execution.Claim) error {
+func (o *owner) TryFinish(ctx context.Context, claims []*execution.ClaimedJob) error {
 	return store.TryFinish(ctx, o.pool.Jobs(), claims[0].Record.Turn, execution.IDs(claims), name)
 }
 
-func (o *owner) FinishedInTx(c *execution.Claim) {
+func (o *owner) FinishedInTx(c *execution.ClaimedJob) {
 	o.ended <- lease.Ended{Claim: c, How: lease.RanInTx, Outcome: job.Outcome{State: job.Done}}
 }
 
-func (o *owner) Finish(c *execution.Claim, out job.Outcome) {
+func (o *owner) Finish(c *execution.ClaimedJob, out job.Outcome) {
 	o.ended <- lease.Ended{Claim: c, Outcome: out, Took: c.Age()}
 }
 
-func (o *owner) Return(c *execution.Claim) { o.ended <- lease.Ended{Claim: c, How: lease.Unstarted} }
+func (o *owner) Return(c *execution.ClaimedJob) {
+	o.ended <- lease.Ended{Claim: c, How: lease.Unstarted}
+}
 
 // Reported does nothing: what a run says is written with its end.
-func (o *owner) Reported(*execution.Claim) {}
+func (o *owner) Reported(*execution.ClaimedJob) {}
 
 func (o *owner) CapacityAvailable() {}
 

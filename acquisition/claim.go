@@ -243,7 +243,7 @@ func (c *claimer) chooseLanes(ctx context.Context, plan []schedule.Portion, read
 			continue
 		}
 		if room <= 0 && p.Lane.IsLarge() { // what it has would be printed in vain
-			p.Quota = 0
+			p.Places = 0
 			kept = append(kept, p)
 			continue
 		}
@@ -268,9 +268,9 @@ func (c *claimer) chooseLanes(ctx context.Context, plan []schedule.Portion, read
 			continue
 		}
 		fitting, bytes := p.Lane.CountFitting(room)
-		p.Quota, p.Here = min(p.Quota, here*p.Lane.Together()+all-here, left, fitting), here
-		room -= int64(p.Quota) * bytes
-		c.gates.Reserve(of, p.Quota)
+		p.Places, p.Here = min(p.Places, here*p.Lane.Together()+all-here, left, fitting), here
+		room -= int64(p.Places) * bytes
+		c.gates.Reserve(of, p.Places)
 		kept = append(kept, p)
 	}
 	c.lanes.DropInactive()
@@ -303,8 +303,8 @@ func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked
 		if j.Keyed || limited {
 			apart[j.Lane]++
 		}
-		over := !j.Keyed && !limited && got[j.Lane]-apart[j.Lane] > portions[j.Lane].Quota // it was read for the sake of those
-		if j.Left || over || left[j.Lane] {                                                // what is behind it has to wait for it
+		over := !j.Keyed && !limited && got[j.Lane]-apart[j.Lane] > portions[j.Lane].Places // it was read for the sake of those
+		if j.Left || over || left[j.Lane] {                                                 // what is behind it has to wait for it
 			left[j.Lane] = true
 			continue
 		}
@@ -334,14 +334,14 @@ func (c *claimer) sortPage(page store.Page, portions []schedule.Portion) (picked
 		if p.Head != nil {
 			continue
 		}
-		if p.Quota == 0 {
+		if p.Places == 0 {
 			left[i] = true
 		}
 		if k := shown[i]; k.first != "" {
 			c.lanes.NoteTogether(p, min(c.workers.Together(k.first), c.workers.Together(k.last)), got[i])
 		}
 		c.lanes.TakeBack(p, p.Planned-got[i])
-		p.Lane.MarkRead(p.Lane.Cursor(), got[i] >= p.Lane.CountToRead(p.Quota) || left[i])
+		p.Lane.MarkRead(p.Lane.Cursor(), got[i] >= p.Lane.CountToRead(p.Places) || left[i])
 		p.Lane.NoteApart(apart[i], got[i], now)
 	}
 	if len(left) > 0 {

@@ -18,13 +18,13 @@ func TestACursorStopsAtWhatIsLeft(t *testing.T) {
 	const keyed, plain, left, foreign = "keyed", "plain", "left", "foreign"
 	for name, c := range map[string]struct {
 		page   []string
-		quota  int
+		places int
 		cursor int64
 		picked int
 	}{
 		"all read":              {[]string{plain, keyed, plain}, 3, 3, 2},
 		"no room for one":       {[]string{plain, left, keyed, foreign}, 9, 1, 1},
-		"more than the quota":   {[]string{keyed, plain, keyed, plain, keyed}, 1, 3, 1},
+		"more than the places":  {[]string{keyed, plain, keyed, plain, keyed}, 1, 3, 1},
 		"keyed ones are no use": {[]string{keyed, keyed, keyed, plain}, 1, 4, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestACursorStopsAtWhatIsLeft(t *testing.T) {
 				}
 				page.Jobs = append(page.Jobs, j)
 			}
-			picked, _ := tm.claimer.sortPage(page, []schedule.Portion{{Lane: lane, Quota: c.quota}})
+			picked, _ := tm.claimer.sortPage(page, []schedule.Portion{{Lane: lane, Places: c.places}})
 			require.Equal(t, c.cursor, lane.Cursor())
 			require.Len(t, picked, c.picked)
 		})
@@ -64,7 +64,7 @@ func TestNoJobOfALimitedKindIsClaimedFromItsLane(t *testing.T) {
 		}
 		page.Jobs = append(page.Jobs, j)
 	}
-	picked, _ := tm.claimer.sortPage(page, []schedule.Portion{{Lane: lane, Quota: 3}})
+	picked, _ := tm.claimer.sortPage(page, []schedule.Portion{{Lane: lane, Places: 3}})
 	require.Empty(t, picked)
 	require.True(t, tm.quarantine.Empty())
 	require.Equal(t, map[store.Lane][]store.KindEnd{lane.Lane: {{Kind: "k", UpTo: 3}}}, tm.lanes.ListKinds())

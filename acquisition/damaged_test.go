@@ -52,7 +52,7 @@ func TestDamagedJobsAreNotClaimed(t *testing.T) {
 		jobs[i].Record.ID, jobs[i].Record.Losses = job.ID(i+1), i%2
 	}
 	jobs[2].Unwanted, jobs[3].Record.Losses = true, 0
-	portions := []schedule.Portion{{Lane: lane, Quota: 4}, {Lane: lane, Quota: 1, Head: &schedule.Head{Key: key, Position: 2}}}
+	portions := []schedule.Portion{{Lane: lane, Places: 4}, {Lane: lane, Places: 1, Head: &schedule.Head{Key: key, Position: 2}}}
 	picked, unwanted := tm.claimer.sortPage(store.Page{Jobs: jobs}, portions)
 	require.Len(t, picked, 1)
 	require.Equal(t, job.ID(4), picked[0].Record.ID)

@@ -91,7 +91,7 @@ func (c *claimer) chooseHead(ctx context.Context, k store.Key, h store.KeyHead, 
 		return p, false
 	}
 	c.gates.Reserve(of, 1)
-	p.Quota, p.Head = 1, &schedule.Head{Key: k, Position: h.Position, Followed: h.Followed}
+	p.Places, p.Head = 1, &schedule.Head{Key: k, Position: h.Position, Followed: h.Followed}
 	return p, true
 }
 

@@ -62,7 +62,7 @@ func TestWhatIsTooLargeTakesNoRoom(t *testing.T) {
 	for i := range picked {
 		picked[i].Record.Kind = "k"
 	}
-	portions := []schedule.Portion{{Lane: l, Quota: 2, Here: 0}}
+	portions := []schedule.Portion{{Lane: l, Places: 2, Here: 0}}
 	as := tm.claimer.dispatcher.assign(picked, 2, nil, portions)
 	require.Len(t, as, 1)
 	require.Len(t, as[0].jobs, 1)
@@ -88,7 +88,7 @@ func TestWhatCountsGoesToWhoIsIdle(t *testing.T) {
 		for i := range picked {
 			picked[i].Record.Kind, picked[i].Record.Tenant = "k", tenant
 		}
-		portions := []schedule.Portion{{Lane: tm.lanes.See(laneOf(tenant, 0)), Quota: len(picked), Here: len(picked)}}
+		portions := []schedule.Portion{{Lane: tm.lanes.See(laneOf(tenant, 0)), Places: len(picked), Here: len(picked)}}
 		for _, a := range tm.claimer.dispatcher.assign(picked, len(picked), ready, portions) {
 			switch a.peer {
 			case nil:
@@ -124,27 +124,27 @@ func TestJobsThatShareACallAreClaimedTogether(t *testing.T) {
 		return jobs
 	}
 	l := tm.lanes.See(laneOf("acme", 0))
-	quota := func() int {
+	places := func() int {
 		tm.lanes.RereadFrom(l.Lane, 1)
 		portions, err := tm.claimer.choosePortions(t.Context(), schedule.Space{Calls: 1, Most: 100}, nil, map[string]int{})
 		require.NoError(t, err)
 		require.Len(t, portions, 1)
-		return portions[0].Quota
+		return portions[0].Places
 	}
 	shows := func(kinds ...string) {
-		tm.claimer.sortPage(store.Page{Jobs: page(0, "acme", kinds...)}, []schedule.Portion{{Lane: l, Quota: len(kinds)}})
+		tm.claimer.sortPage(store.Page{Jobs: page(0, "acme", kinds...)}, []schedule.Portion{{Lane: l, Places: len(kinds)}})
 	}
-	require.Equal(t, 1, quota(), "nothing is known yet")
+	require.Equal(t, 1, places(), "nothing is known yet")
 	shows("batch")
-	require.Equal(t, most, quota())
+	require.Equal(t, most, places())
 	shows("batch", "k")
-	require.Equal(t, 1, quota(), "others of its would come with them")
+	require.Equal(t, 1, places(), "others of its would come with them")
 
 	var picked []store.Waiting
 	var portions []schedule.Portion
 	for i, tenant := range []string{"one", "two", "three"} {
 		picked = append(picked, page(i, tenant, slices.Repeat([]string{"batch"}, most)...)...)
-		portions = append(portions, schedule.Portion{Lane: tm.lanes.See(laneOf(tenant, 0)), Quota: most, Here: 5})
+		portions = append(portions, schedule.Portion{Lane: tm.lanes.See(laneOf(tenant, 0)), Places: most, Here: 5})
 	}
 	as := tm.claimer.dispatcher.assign(picked, 2, nil, portions)
 	require.Len(t, as, 1)

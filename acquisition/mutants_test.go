@@ -89,7 +89,7 @@ var _ = []mutant.Mutant{
 	},
 	{
 		Promise: "P1", Name: "a sweep in parts leaves some out",
-		File: "acquisition/sweep.go", Func: "(*sweepParts).note",
+		File: "acquisition/sweep_parts.go", Func: "(*sweepParts).note",
 		Old:  "s.from, s.due = upTo, ",
 		New:  "s.from, s.due = upTo+s.length, ",
 		Test: "TestASweepIsDoneInParts",

@@ -75,9 +75,9 @@ func (p *pageReader) begin(ctx context.Context, portions []schedule.Portion, slo
 		case one.Head != nil:
 			req.AddHead(one.Lane.Lane, one.Head.Position)
 		case one.Lane.Kind != "":
-			req.AddKind(one.Lane.Lane, one.Lane.Kind, one.Lane.Cursor(), one.Lane.UpTo(), one.Lane.CountToRead(one.Quota))
+			req.AddKind(one.Lane.Lane, one.Lane.Kind, one.Lane.Cursor(), one.Lane.UpTo(), one.Lane.CountToRead(one.Places))
 		default:
-			req.Add(one.Lane.Lane, one.Lane.Cursor(), one.Lane.CountToRead(one.Quota))
+			req.Add(one.Lane.Lane, one.Lane.Cursor(), one.Lane.CountToRead(one.Places))
 		}
 	}
 	kinds, foreign := p.peers.runnable, p.peers.haveOthers()

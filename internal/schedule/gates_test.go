@@ -464,7 +464,7 @@ func TestAKindIsReadByItself(t *testing.T) {
 					upTo = l.UpTo()
 				}
 				page := waiting(l.Kind, l.Cursor(), upTo)
-				page = page[:min(len(page), p.Quota)]
+				page = page[:min(len(page), p.Places)]
 				for _, at := range page {
 					l.Advance(at)
 					switch {
@@ -477,7 +477,7 @@ func TestAKindIsReadByItself(t *testing.T) {
 						taken[at] = true
 					}
 				}
-				l.MarkRead(l.Cursor(), len(page) >= p.Quota)
+				l.MarkRead(l.Cursor(), len(page) >= p.Places)
 			}
 			lanes.DropInactive()
 		}

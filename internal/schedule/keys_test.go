@@ -179,7 +179,7 @@ func TestKeysAndLanesTakeTurns(t *testing.T) {
 		space.Keys = 10_000
 		for _, p := range ls.Plan(space, time.Now()) {
 			heads[p.Tenant] += len(ks.Take(p.Tenant, p.Heads))
-			lanes[p.Tenant] += p.Quota
+			lanes[p.Tenant] += p.Places
 		}
 		ls.DropInactive()
 	}
@@ -188,7 +188,7 @@ func TestKeysAndLanesTakeTurns(t *testing.T) {
 	plan := ls.Plan(Space{Calls: 6, Most: 6, Keys: 900}, time.Now())
 	require.ElementsMatch(t, []string{"t-a", "t-b", "t-c", "t-d"}, tenantsOf(plan))
 	for _, p := range plan {
-		require.Equal(t, p.Tenant == "t-d", p.Quota > 0, "the keys of %s are enough", p.Tenant)
+		require.Equal(t, p.Tenant == "t-d", p.Places > 0, "the keys of %s are enough", p.Tenant)
 		ls.TakeBack(p, p.Planned+p.Heads)
 		if p.Tenant == "t-a" {
 			ls.MarkFull(p)
@@ -217,7 +217,7 @@ func TestHeadsCountAsOne(t *testing.T) {
 	for range 200 {
 		plan := ls.Plan(Space{Calls: 4, Most: 400, Keys: 1}, time.Now())
 		for _, p := range plan {
-			got[p.Tenant] += len(ks.Take(p.Tenant, p.Heads)) + p.Quota
+			got[p.Tenant] += len(ks.Take(p.Tenant, p.Heads)) + p.Places
 		}
 		ls.DropInactive()
 	}

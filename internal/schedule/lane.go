@@ -107,11 +107,11 @@ const (
 )
 
 // CountToRead is how many jobs to read where so many are to be claimed.
-func (l *Lane) CountToRead(quota int) int {
-	if l.apart && quota > 0 {
-		return max(quota*apartPages, apartLeast)
+func (l *Lane) CountToRead(places int) int {
+	if l.apart && places > 0 {
+		return max(places*apartPages, apartLeast)
 	}
-	return quota
+	return places
 }
 
 // NoteApart notes how many of the jobs that were read are claimed by themselves. If all are, the lane has

@@ -279,7 +279,7 @@ func (ls *Lanes) Plan(space Space, now time.Time) []Portion {
 	ls.active = ls.active.shareOut(space, tenants)
 	out := make([]Portion, 0, tenants)
 	for _, t := range first {
-		if t.quota > 0 {
+		if t.places > 0 {
 			out = append(out, ls.portionOf(t, space.Keys, now))
 		}
 	}
@@ -288,18 +288,18 @@ func (ls *Lanes) Plan(space Space, now time.Time) []Portion {
 
 // portionOf says what to read for a tenant in its places.
 func (ls *Lanes) portionOf(t *tenantLanes, enough int, now time.Time) Portion {
-	p := Portion{Tenant: t.name, Planned: t.quota, of: t}
+	p := Portion{Tenant: t.name, Planned: t.places, of: t}
 	together := max(t.together, 1)
-	switch keys, calls := ls.countKeys(t), (t.quota+together-1)/together; {
+	switch keys, calls := ls.countKeys(t), (t.places+together-1)/together; {
 	case keys == 0:
 	case keys >= enough || t.firstActive() == nil:
 		p.Heads, p.Planned = min(keys, calls), 0
 	default:
 		p.Heads = min(keys, t.halve(calls))
-		p.Planned = max(0, t.quota-p.Heads*together)
+		p.Planned = max(0, t.places-p.Heads*together)
 	}
-	ls.TakeBack(p, t.quota-p.Planned-p.Heads) // a head is one job
-	if p.Quota = p.Planned; p.Quota > 0 {
+	ls.TakeBack(p, t.places-p.Planned-p.Heads) // a head is one job
+	if p.Places = p.Planned; p.Places > 0 {
 		p.Lane = t.chooseLane(now, ls.config.AgeEvery)
 	}
 	return p
@@ -311,7 +311,7 @@ type Portion struct {
 	Heads   int   // keys to be looked up
 	Lane    *Lane // nil: none
 	Planned int   // places of the lane
-	Quota   int   // those that it can use; 0: there is no room for any of its jobs, and they are the next
+	Places  int   // those that it can use; 0: there is no room for any of its jobs, and they are the next
 	Here    int   // how many calls of them, or jobs that share none, may be for this node
 	Head    *Head // what the lane is read for; nil: for whatever comes
 	of      *tenantLanes
@@ -458,7 +458,7 @@ func (ls *Lanes) ServeFirst(portions []Portion, left map[int]bool) {
 		owners[portions[i].tenant()] = true
 	}
 	var had *tenantLanes // some
-	if first := portions[slices.Min(slices.Collect(maps.Keys(left)))]; first.Quota > 0 {
+	if first := portions[slices.Min(slices.Collect(maps.Keys(left)))]; first.Places > 0 {
 		had = first.tenant()
 	}
 	for t := range owners {

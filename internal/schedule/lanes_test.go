@@ -45,15 +45,15 @@ func (s stock) pageOf(ls *Lanes, space Space) []Portion {
 func (s stock) claim(ls *Lanes, plan []Portion, now time.Time) []Portion {
 	for i := range plan {
 		p := &plan[i]
-		took := min(p.Quota, s[p.Lane.Lane])
+		took := min(p.Places, s[p.Lane.Lane])
 		s[p.Lane.Lane] -= took
-		p.Lane.MarkRead(p.Lane.after+int64(took), took >= p.Quota)
+		p.Lane.MarkRead(p.Lane.after+int64(took), took >= p.Places)
 		ls.NoteTogether(*p, p.Lane.Together(), took)
 		ls.TakeBack(*p, p.Planned-took)
 		for range took {
 			p.Lane.Charge(time.Millisecond, now)
 		}
-		p.Quota = took
+		p.Places = took
 	}
 	ls.DropInactive()
 	return plan
@@ -63,7 +63,7 @@ func (s stock) claim(ls *Lanes, plan []Portion, now time.Time) []Portion {
 func (s stock) round(ls *Lanes, n int) map[string]int {
 	got := map[string]int{}
 	for _, p := range s.roundOf(ls, n) {
-		got[p.Lane.Tenant] += p.Quota
+		got[p.Lane.Tenant] += p.Places
 	}
 	return got
 }
@@ -176,8 +176,8 @@ func TestQueuesShareByWeight(t *testing.T) {
 		most := rapid.IntRange(1, 20).Draw(t, "places")
 		for range 30 * weights {
 			for _, p := range s.roundOf(ls, rapid.IntRange(1, most).Draw(t, "n")) {
-				got[p.Lane.Queue] += p.Quota
-				all += p.Quota
+				got[p.Lane.Queue] += p.Places
+				all += p.Places
 			}
 		}
 		for q, n := range got {
@@ -198,7 +198,7 @@ func TestWeightsChange(t *testing.T) {
 		got := map[string]int{}
 		for range 100 {
 			for _, p := range s.roundOf(ls, 1) {
-				got[p.Lane.Queue] += p.Quota
+				got[p.Lane.Queue] += p.Places
 			}
 		}
 		return got
@@ -246,7 +246,7 @@ func TestQueuesSaveNothingUp(t *testing.T) {
 	got := map[string]int{}
 	for range 100 {
 		for _, p := range s.roundOf(ls, 1) {
-			got[p.Lane.Queue] += p.Quota
+			got[p.Lane.Queue] += p.Places
 		}
 	}
 	require.InDelta(t, 50, got["reports"], 1)
@@ -292,7 +292,7 @@ func TestPrioritiesStayPriorities(t *testing.T) {
 	turns := func(seconds int) (low []int) {
 		for i := range seconds {
 			for _, p := range s.roundAt(ls, 1, now) {
-				if p.Lane.Priority == 0 && p.Quota > 0 {
+				if p.Lane.Priority == 0 && p.Places > 0 {
 					low = append(low, i)
 				}
 			}
@@ -548,11 +548,11 @@ func TestWhatThereIsNoRoomForIsNext(t *testing.T) {
 		require.NotEmpty(t, plan)
 		for i := range plan {
 			if i > 1 { // two fit
-				plan[i].Quota, left[i] = 0, true
+				plan[i].Places, left[i] = 0, true
 			} else {
 				served[plan[i].Lane.Tenant]++
 			}
-			plan[i].Lane.MarkRead(plan[i].Lane.after+int64(plan[i].Quota), true)
+			plan[i].Lane.MarkRead(plan[i].Lane.after+int64(plan[i].Places), true)
 		}
 		if len(left) > 0 {
 			ls.ServeFirst(plan, left)

@@ -45,7 +45,7 @@ func (l line) queue(t *tenantLanes) line {
 func (l line) shareOut(space Space, most int) line {
 	most = min(most, len(l))
 	for _, t := range l[:most] {
-		t.quota = 0
+		t.places = 0
 	}
 	first, others := slices.Clone(l[:most]), l[most:]
 	var done line // those that have no use for more
@@ -53,7 +53,7 @@ func (l line) shareOut(space Space, most int) line {
 		t := first[0]
 		space.fill(t)
 		switch {
-		case t.quota >= t.most:
+		case t.places >= t.most:
 			first, done = first[1:], append(done, t)
 		case t.credit == 0:
 			first = first[1:].queue(t)

@@ -7,7 +7,7 @@ type share struct {
 	credit   int   // what is left of a turn that was cut short
 	turns    int64 // how many it had, or as many as others had meanwhile
 	ahead    int64 // how many more it had, which count once it has had another
-	quota    int   // places that it has in the page that is planned
+	places   int   // places that it has in the page that is planned
 	most     int   // of them that it has a use for
 }
 
@@ -27,7 +27,7 @@ func (s *share) turn() int {
 func (s *share) give(n int) int {
 	n = min(n, s.turn())
 	s.turns, s.ahead = s.turns+s.ahead, 0
-	s.quota += n
+	s.places += n
 	s.charge(n)
 	return n
 }
@@ -71,7 +71,7 @@ func (s *Space) fill(t *tenantLanes) {
 	if s.Calls > 0 {
 		room = s.Calls * together
 	}
-	n := t.give(min(s.Most, room, t.most-t.quota))
+	n := t.give(min(s.Most, room, t.most-t.places))
 	if s.Calls > 0 {
 		s.Calls -= (n + together - 1) / together
 	} else {
@@ -83,4 +83,4 @@ func (s *Space) fill(t *tenantLanes) {
 }
 
 // wasCutShort tells whether it is still its turn, or was not yet.
-func (s *share) wasCutShort() bool { return s.quota == 0 || s.credit > 0 }
+func (s *share) wasCutShort() bool { return s.places == 0 || s.credit > 0 }

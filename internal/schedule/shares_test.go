@@ -121,9 +121,9 @@ func TestTurnsOfSharedCalls(t *testing.T) {
 			used, jobs := 0, 0
 			for _, p := range s.pageOf(ls, Space{Calls: calls, Most: 2000}) {
 				of := p.Lane.Together()
-				used += (p.Quota + of - 1) / of
-				jobs += p.Quota
-				got[p.Lane.Tenant] += p.Quota
+				used += (p.Places + of - 1) / of
+				jobs += p.Places
+				got[p.Lane.Tenant] += p.Places
 			}
 			require.LessOrEqual(t, used, calls)
 			require.True(t, used == calls || jobs >= mostShared, "a page is full: %d of %d calls, %d jobs", used, calls, jobs)
@@ -142,7 +142,7 @@ func TestWhatATurnDoesNotUseIsNotCharged(t *testing.T) {
 		s[laneOf("a", 1)] = 10
 		ls.See(laneOf("a", 1))
 		for _, p := range s.pageOf(ls, Space{Calls: 1, Most: 2000}) {
-			got[p.Lane.Tenant] += p.Quota
+			got[p.Lane.Tenant] += p.Places
 		}
 	}
 	require.GreaterOrEqual(t, jain(got, nil), 0.99, "%v", got)
@@ -164,7 +164,7 @@ func TestAPageHasManyTenantsThatHaveFew(t *testing.T) {
 	for range 10 {
 		jobs = 0
 		for _, p := range s.pageOf(ls, places(2000)) {
-			jobs += p.Quota
+			jobs += p.Places
 		}
 	}
 	require.InDelta(t, mostShared, jobs, 3*each)
@@ -189,7 +189,7 @@ func TestWhoComesNewDoesNotWaitForSharedCalls(t *testing.T) {
 				require.LessOrEqual(t, before, 1000)
 				return
 			}
-			before += p.Quota
+			before += p.Places
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestWhoComesAgainHasItsShare(t *testing.T) {
 		s[laneOf("again", 0)] = 7
 		ls.See(laneOf("again", 0))
 		for _, p := range s.pageOf(ls, Space{Calls: 5, Most: 2000}) {
-			got[p.Lane.Tenant] += p.Quota
+			got[p.Lane.Tenant] += p.Places
 		}
 	}
 	require.LessOrEqual(t, got["again"], got["1"], "%v", got)

@@ -68,13 +68,13 @@ func (c *crowd) claim(n int) (claimed int, again bool) {
 			by.Park(l)
 			continue
 		}
-		quota := min(p.Quota, left)
-		c.gates.Reserve(of, quota)
+		places := min(p.Places, left)
+		c.gates.Reserve(of, places)
 		if l.Kind == "" { // all that it shows is read by itself
 			l.MarkRead(1, false)
 			continue
 		}
-		take := min(quota, c.backlog[l.Tenant])
+		take := min(places, c.backlog[l.Tenant])
 		for range take {
 			c.next++
 			jobs = append(jobs, store.Waiting{Record: job.Record{ID: c.next, Turn: 1, Tenant: l.Tenant, Queue: "q", Kind: "k"}})

@@ -73,9 +73,15 @@ func bounded(why WaitReason, text, advice string) (string, string) {
 	return text, advice
 }
 
-// explainState is about a job that does not wait; why it was cancelled, if that is known.
-func (e *Explanation) explainState(why string) {
+// explainState is about a job that does not wait; why it was cancelled, if that is known; for how long nothing was heard of
+// the node that has it, if that is lost.
+func (e *Explanation) explainState(why string, lost time.Duration) {
 	e.Reason = WaitsNot
+	if lost > 0 {
+		e.Text = fmt.Sprintf("it was given to node %s, of which nothing was heard for %v: it runs again once another node has declared that one dead", e.Job.Node, lost.Round(time.Second))
+		e.Advice = "if no node runs, start one; tenure nodes shows them"
+		return
+	}
 	switch e.Job.State {
 	case "claimed":
 		e.Text = "node " + e.Job.Node + " has been given it, and has not begun with it"

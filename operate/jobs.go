@@ -173,7 +173,8 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 		wait  store.Wait
 		waits bool
 		full  []store.BusyNode
-		why   string // it was cancelled
+		why   string        // it was cancelled
+		lost  time.Duration // since its node was heard of; 0: that is alive
 	}
 	f, err := inspectFirst(ctx, o.proc, pools, func(ctx context.Context, p *routing.Pool, db store.DB) (*found, error) {
 		rows, err := store.List(ctx, db, store.Filter{ID: id, Limit: 1})
@@ -187,7 +188,9 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 				f.full, err = store.FullNodes(ctx, db, f.job.Kind)
 			}
 		} else {
-			f.job.CancelAsked, err = store.CancelAsked(ctx, db, id)
+			if f.job.CancelAsked, err = store.CancelAsked(ctx, db, id); err == nil {
+				f.lost, err = nodeLost(ctx, p, db, f.job.Node)
+			}
 		}
 		if f.job.State == "cancelled" && err == nil {
 			if failed, outcome, err := store.AwaitedFailed(ctx, db, id); err != nil {
@@ -212,7 +215,7 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 	unrouted := o.unrouted(ctx, tenancy.ID(f.job.Tenant), f.job.Pool)
 	switch {
 	case !f.waits:
-		e.explainState(f.why)
+		e.explainState(f.why, f.lost)
 	case unrouted != nil && f.wait.TenantState == store.TenantActive && !f.wait.External:
 		e.explainRoute(unrouted)
 	default:
@@ -224,6 +227,22 @@ func (o *Jobs) explainIn(ctx context.Context, pools []*routing.Pool, id job.ID) 
 	name := map[WaitReason]string{WaitsForTenant: e.Job.Tenant, WaitsForQueue: e.Job.Queue, WaitsForKind: e.Job.Kind}[e.Reason]
 	e.Frozen = frozenBy(ctx, o.proc, e.Job.Pool, e.Reason, name)
 	return e, nil
+}
+
+// nodeLost is for how long nothing was heard of a node whose session in a pool has expired, and which nobody has declared
+// dead; 0: it is alive.
+func nodeLost(ctx context.Context, p *routing.Pool, db store.DB, node string) (lost time.Duration, err error) {
+	all, err := listSessions(ctx, p, db)
+	for _, s := range all {
+		switch {
+		case s.Node != node || s.State != "live":
+		case !s.Expired:
+			return 0, err
+		default:
+			lost = s.Unseen
+		}
+	}
+	return lost, err
 }
 
 // strayError is of a tenant that has jobs in another pool than the one it lives in.

@@ -97,6 +97,9 @@ func (e *Explanation) explainState(why string, lost time.Duration) {
 		e.Text = "external worker " + e.Job.Node + " has locked it until " + e.Job.At.UTC().Format(time.RFC3339)
 	case "dead":
 		e.Text, e.Advice = "it is dead: "+e.Job.Error, fmt.Sprintf("tenure jobs retry %d runs it again", e.Job.ID)
+		if e.Job.Losses >= store.MaxLosses {
+			e.Advice = "find out what ended those processes, which the job may do again: a panic in one of its goroutines, os.Exit, or too much memory; then " + e.Advice
+		}
 	case "waiting", "scheduled", "retrying", "awaiting":
 		e.Text = "it has changed its state just now: ask again"
 	default:

@@ -55,7 +55,7 @@ func (e *TenantExplanation) explain(w *store.TenantWait) {
 	case w.Waiting > 0 && w.Most > 0 && w.Running >= w.Most:
 		set(WaitsForMaxRunning, fmt.Sprintf("wait until one of them ends, or raise the limit: tenure tenants limit %s --max-running %d%s", e.Tenant, w.Most+1, whoLimits), "%s in flight of the %d that may be, and %s", plural.Count(w.Running, "job is", "jobs are"), w.Most, plural.Count(w.Waiting, "waits", "wait"))
 	case w.Quota > 0:
-		set(WaitsForQuota, fmt.Sprintf("wait until some have run, or raise the quota: tenure tenants limit %s --max-waiting %d%s", e.Tenant, 2*w.Quota, whoLimits), "its quota is used up, and more are refused: %s may wait or run", jobs(w.Quota))
+		set(WaitsForQuota, fmt.Sprintf("wait until some have run, or raise the quota: tenure tenants limit %s --max-waiting %d%s", e.Tenant, 2*w.Quota, whoLimits), "%s and %s in flight; its quota is used up, and more are refused: %s may wait or run", waiting, plural.Count(w.Running, "is", "are"), jobs(w.Quota))
 	case w.Waiting > 0 && w.Share > 0:
 		set(WaitsForShare, "wait until some have ended; more nodes or workers help, or a larger execution.tenant_share", "%s and %s in flight; the nodes that can run what waits run %d of one tenant at a time, so that others find workers", waiting, plural.Count(w.Running, "is", "are"), w.Share)
 	case w.Waiting > 0:

@@ -27,15 +27,15 @@ type waitingMetrics struct {
 	mu    sync.Mutex
 	pools map[string]waitingPool // guarded by mu; replaced, never written
 
-	jobs, oldest, dead, limits, shareRunning, share, ofTenant, oldestOfTenant *prometheus.Desc
+	jobs, oldest, retrying, dead, limits, shareRunning, share, ofTenant, oldestOfTenant *prometheus.Desc
 }
 
-// waitingPool is what waits in a pool, and how many dead letters it has.
+// waitingPool is what waits in a pool, what is tried again, and how many dead letters it has.
 type waitingPool struct {
-	dead             int64
-	byKind, byTenant map[string]store.WaitingJobs
-	limits           map[schedule.LimitName]int
-	shares           map[schedule.LimitName]schedule.ShareUse
+	dead                       int64
+	byKind, byTenant, retrying map[string]store.WaitingJobs
+	limits                     map[schedule.LimitName]int
+	shares                     map[schedule.LimitName]schedule.ShareUse
 }
 
 var _ prometheus.Collector = (*waitingMetrics)(nil)
@@ -50,6 +50,7 @@ func newWaitingMetrics() *waitingMetrics {
 			"Jobs that could start and that no node or external worker has, as the lock's holder counts them four times a minute while there is work, and else every five minutes; beyond some ten thousand it is an estimate.", "pool", "kind"),
 		oldest:         desc("tenure_oldest_waiting_seconds", "For how long the oldest of them has waited.", "pool", "kind"),
 		dead:           desc("tenure_dead_letters", "Dead letters, as the lock's holder counts them four times a minute while there is work, and else every five minutes; beyond ten thousand it is an estimate.", "pool"),
+		retrying:       desc("tenure_jobs_retrying", "Jobs that have failed and wait for their next attempt, of the twenty thousand timers that are due first, counted likewise.", "pool", "kind"),
 		limits:         desc("tenure_limits_waited_for", "Limits that jobs wait for: of tenants, with scope tenant, queue, kind or key, and of the cluster, with scope cluster queue or cluster kind; and the name of the queue or kind.", "pool", "scope", "name"),
 		shareRunning:   desc("tenure_cluster_limit_running", "Jobs in flight in the pool that a limit of the cluster counts.", "pool", "scope", "name"),
 		share:          desc("tenure_cluster_limit_share", "How many may be: the pool's share of the limit.", "pool", "scope", "name"),
@@ -63,17 +64,23 @@ func (w *waitingMetrics) set(pool string, p waitingPool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if before, known := w.pools[pool]; known { // that nothing of a kind waits any more is to be seen
-		for kind := range before.byKind {
-			if _, waits := p.byKind[kind]; !waits {
-				if p.byKind == nil {
-					p.byKind = map[string]store.WaitingJobs{}
-				}
-				p.byKind[kind] = store.WaitingJobs{}
-			}
-		}
+		p.byKind, p.retrying = withEnded(p.byKind, before.byKind), withEnded(p.retrying, before.retrying)
 	}
-	p.byKind = foldRest(p.byKind, mostKinds)
+	p.byKind, p.retrying = foldRest(p.byKind, mostKinds), foldRest(p.retrying, mostKinds)
 	w.pools[pool] = p
+}
+
+// withEnded are the kinds of now, and with no jobs those that there were before and are not any more.
+func withEnded(now, before map[string]store.WaitingJobs) map[string]store.WaitingJobs {
+	all := maps.Clone(before)
+	for kind := range all {
+		all[kind] = store.WaitingJobs{}
+	}
+	if all == nil {
+		return now
+	}
+	maps.Copy(all, now)
+	return all
 }
 
 // count counts what waits in a pool, and its dead letters.
@@ -83,6 +90,14 @@ func (w *waitingMetrics) count(ctx context.Context, db store.DB) (p waitingPool,
 	}
 	if w.tenants == 0 {
 		p.byTenant = nil
+	}
+	failed, err := store.ListRetrying(ctx, db, 1)
+	if err != nil {
+		return p, err
+	}
+	p.retrying = map[string]store.WaitingJobs{}
+	for _, r := range failed {
+		p.retrying[r.Kind] = store.WaitingJobs{Jobs: r.Jobs}
 	}
 	p.dead, err = store.CountDead(ctx, db)
 	return p, err
@@ -118,7 +133,7 @@ func foldRest(all map[string]store.WaitingJobs, most int) map[string]store.Waiti
 
 // Describe implements prometheus.Collector.
 func (w *waitingMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{w.jobs, w.oldest, w.dead, w.limits, w.shareRunning, w.share, w.ofTenant, w.oldestOfTenant} {
+	for _, d := range []*prometheus.Desc{w.jobs, w.oldest, w.retrying, w.dead, w.limits, w.shareRunning, w.share, w.ofTenant, w.oldestOfTenant} {
 		ch <- d
 	}
 }
@@ -134,6 +149,9 @@ func (w *waitingMetrics) Collect(ch chan<- prometheus.Metric) {
 		for kind, n := range p.byKind {
 			ch <- prometheus.MustNewConstMetric(w.jobs, prometheus.GaugeValue, float64(n.Jobs), pool, kind)
 			ch <- prometheus.MustNewConstMetric(w.oldest, prometheus.GaugeValue, n.Oldest.Seconds(), pool, kind)
+		}
+		for kind, n := range p.retrying {
+			ch <- prometheus.MustNewConstMetric(w.retrying, prometheus.GaugeValue, float64(n.Jobs), pool, kind)
 		}
 		for l, n := range p.limits {
 			ch <- prometheus.MustNewConstMetric(w.limits, prometheus.GaugeValue, float64(n), pool, string(l.Scope), l.Name)

@@ -39,6 +39,7 @@ func TestWaitingMetrics(t *testing.T) {
 	w.tenants = 1
 	w.set("p1", waitingPool{
 		dead:     2,
+		retrying: map[string]store.WaitingJobs{"mail": {Jobs: 9}},
 		byKind:   map[string]store.WaitingJobs{"mail": {Jobs: 3, Oldest: time.Minute}},
 		byTenant: map[string]store.WaitingJobs{"acme": {Jobs: 2, Oldest: time.Minute}, "globex": {Jobs: 1, Oldest: time.Second}},
 		limits:   map[schedule.LimitName]int{{Scope: store.ScopeKind, Name: "mail"}: 7},
@@ -46,14 +47,24 @@ func TestWaitingMetrics(t *testing.T) {
 	})
 	w.set("p2", waitingPool{byTenant: map[string]store.WaitingJobs{"acme": {Jobs: 1, Oldest: time.Hour}}})
 	require.Equal(t, map[string]float64{
-		"tenure_dead_letters p1": 2, "tenure_dead_letters p2": 0, "tenure_jobs_waiting mail p1": 3, "tenure_oldest_waiting_seconds mail p1": 60, "tenure_limits_waited_for mail p1 kind": 7,
+		"tenure_dead_letters p1": 2, "tenure_dead_letters p2": 0, "tenure_jobs_waiting mail p1": 3, "tenure_jobs_retrying mail p1": 9, "tenure_oldest_waiting_seconds mail p1": 60, "tenure_limits_waited_for mail p1 kind": 7,
 		"tenure_cluster_limit_running mail p1 cluster kind": 4, "tenure_cluster_limit_share mail p1 cluster kind": 5,
 		"tenure_tenant_jobs_waiting acme": 3, "tenure_tenant_oldest_waiting_seconds acme": 3600,
 		"tenure_tenant_jobs_waiting other": 1, "tenure_tenant_oldest_waiting_seconds other": 1,
 	}, gatherGauges(t, w))
 	w.set("p1", waitingPool{})
 	w.forget("p2")
-	require.Equal(t, map[string]float64{"tenure_dead_letters p1": 0, "tenure_jobs_waiting mail p1": 0, "tenure_oldest_waiting_seconds mail p1": 0}, gatherGauges(t, w))
+	require.Equal(t, map[string]float64{"tenure_dead_letters p1": 0, "tenure_jobs_waiting mail p1": 0, "tenure_jobs_retrying mail p1": 0, "tenure_oldest_waiting_seconds mail p1": 0}, gatherGauges(t, w))
+}
+
+// Of the timers those count that have failed.
+func TestCountWhatIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, nil)
+	b.exec("INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at, attempt) SELECT 'acme', 'default', 'mail', '{}', now() + interval '1 h', n FROM generate_series(0, 2) n")
+	p, err := newWaitingMetrics().count(t.Context(), b.db)
+	require.NoError(t, err)
+	require.Equal(t, map[string]store.WaitingJobs{"mail": {Jobs: 2}}, p.retrying)
 }
 
 // However many tenants and kinds there are, the series are bounded, and what they say adds up.

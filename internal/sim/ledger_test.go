@@ -382,6 +382,7 @@ var ledgerStatements = map[string]*statement{
 		params:  []uint32{pgtype.Float4OID, oidInt8, oidBool},
 		columns: []column{{"kind", oidText}, {"tenant_id", oidText}, {"count", oidInt8}, {"oldest", pgtype.Float8OID}}, run: none,
 	},
+	"retrying_list":       {params: []uint32{oidInt8}, columns: []column{{"kind", oidText}, {"jobs", oidInt8}, {"next", pgtype.TimestamptzOID}}, run: none},
 	"transaction_unbound": {columns: []column{{"set_config", oidText}}, run: none},
 	"waiting_unhandled":   {columns: []column{{"kind", oidText}, {"count", oidInt8}}, run: none},
 	"retention_trim":      {params: []uint32{oidInt8, oidInt8}, columns: []column{{"more", oidBool}}, run: func(*ledger, *host, []any) [][]any { return [][]any{{false}} }},

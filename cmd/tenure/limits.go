@@ -35,6 +35,7 @@ var limitCommands = []spec{
 		name: "limits list", short: "List the limits of every pool", forms: list("/limits"),
 		long: "Those that all tenants have together come first, by pool with its share of the whole, as the configuration has\nthem; then those for every tenant, and each tenant's own. RUNNING counts what is in flight:\nclaimed jobs that wait for a worker, too. NEXT: when the rate lets the next job start.\n" +
 			"MAX WAITING: how many of the tenant's jobs may wait or run before more are refused, as tenure tenants limit sets it.",
+		flags:   []flag{textFlag("tenant", "only those that bind this tenant").by(checked(checkTenant))},
 		columns: "tenant queue kind key max_running running rate burst next=next_start max_waiting pool",
 		cells: map[string]cell{
 			"tenant": of(func(_ *app, l *shownLimit) string { return l.whose() }), "key": of(func(_ *app, l *shownLimit) string { return l.key() }),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tenurehq/tenure/internal/access"
 	"github.com/tenurehq/tenure/operate"
+	"github.com/tenurehq/tenure/tenancy"
 )
 
 type limitOut struct {
@@ -34,9 +35,23 @@ type wholeOut struct {
 	PerMS      int64 `json:"per_ms"`
 }
 
-func listLimits(ctx context.Context, s *server, _ *none) (*list[limitOut], error) {
+type listLimitsIn struct {
+	Tenant string `query:"tenant" doc:"only those that bind this tenant: its own, and in its pool those for every tenant and of all together"`
+}
+
+func listLimits(ctx context.Context, s *server, in *listLimitsIn) (*list[limitOut], error) {
 	ctx, cancel := s.look(ctx)
 	defer cancel()
+	var home string
+	if in.Tenant != "" {
+		err := s.seeTenant(ctx, tenancy.ID(in.Tenant))
+		if err == nil {
+			home, err = s.operator.Tenants().Home(ctx, tenancy.ID(in.Tenant))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	all, err := s.operator.Limits().List(ctx)
 	g := access.From(ctx)
 	homes := map[string]bool{} // of the tenants that the grant reaches, unless those are all
@@ -47,6 +62,9 @@ func listLimits(ctx context.Context, s *server, _ *none) (*list[limitOut], error
 	}
 	var out []limitOut
 	for _, l := range all {
+		if home != "" && string(l.Tenant) != in.Tenant && (l.Pool != home || l.Tenant != operate.EveryTenant && l.Tenant != operate.AllTenants) {
+			continue
+		}
 		o := limitOut{string(l.Tenant), l.Tenant == operate.EveryTenant, l.Tenant == operate.AllTenants, l.Kind, l.Queue, l.Key, l.EachKey, l.MaxRunning, l.Rate, l.Per.Milliseconds(), l.Burst, l.MaxWaiting, l.Running, timeOrNone(l.NextStart), l.Pool, nil}
 		if o.EveryTenant || o.AllTenants {
 			o.Tenant = ""

@@ -511,13 +511,13 @@ func (w *Workers) runClaim(s *slot, c *ClaimedJob) {
 		w.giveBack(c)
 		return
 	}
-	r := newRun(w, s, c, spec)
-	ctx, cancel := runContext(r, w.cfg.Timeout)
 	began := time.Now()
 	for one := range c.call() {
 		one.began = began
 		_, one.Record.MaxAttempts = w.retryOf(one, spec) // handlers and middleware see which is the last
 	}
+	r := newRun(w, s, c, spec) // which copies large records
+	ctx, cancel := runContext(r, w.cfg.Timeout)
 	s.claim, s.ctx, s.cancel, s.began = c, ctx, cancel, began
 	s.mu.Unlock()
 	if w.interrupted.begun.Err() != nil { // see cancelRuns: one of the two sees the other

@@ -420,6 +420,27 @@ func TestMaxAttempts(t *testing.T) {
 	})
 }
 
+// A handler is told how many attempts its job has, however large the job is.
+func TestHandlersAreToldMaxAttempts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told []int
+		b := newBundle(t, func(c *Config) { c.Retry = "R5/PT2M" }, func(r *job.Registry) {
+			r.Add(job.Spec{Kind: "k", Handle: func(_ context.Context, rec *job.Record) error {
+				told = append(told, rec.MaxAttempts)
+				return nil
+			}})
+		}).start()
+		for _, size := range []int{1, 2 * ownRecord} {
+			claim := b.claim("k")
+			claim.Record.Payload = []byte(`"` + strings.Repeat("x", size) + `"`)
+			b.submitClaims([]ClaimedJob{claim})
+			b.owner.next(t)
+		}
+		require.Equal(t, []int{5, 5}, told)
+	})
+}
+
 // Owners take turns, so a backlog of one does not hold up another.
 func TestOwnersTakeTurns(t *testing.T) {
 	t.Parallel()

@@ -594,3 +594,34 @@ func TestABatchIsDeferredAsOneRun(t *testing.T) {
 		require.False(t, b.workers.pauses.isPaused(b.owner))
 	})
 }
+
+// Jobs that were cancelled before their call begins are given back, wherever they stand in it; the others run.
+func TestWithheldJobsDoNotBegin(t *testing.T) {
+	t.Parallel()
+	for name, withheld := range map[string][]job.ID{"the first": {1}, "one between": {2, 99}, "the last two": {2, 3}, "all": {1, 2, 3}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := &batches{}
+				b := newBundle(t, nil, h.register()).start()
+				b.workers.Withhold(newFakeOwner(), []job.ID{1, 2, 3}) // somebody else's
+				b.workers.Withhold(b.owner, []job.ID{1})
+				b.workers.Withhold(b.owner, withheld)
+				b.submit("batch", 3)
+				var ran []job.ID
+				for id, e := range b.owner.outcomes(t, 3) {
+					require.Equal(t, slices.Contains(withheld, id), e.how == "return", id)
+					if e.how != "return" {
+						ran = append(ran, id)
+					}
+				}
+				synctest.Wait()
+				require.Len(t, h.calls, min(1, len(ran)))
+				require.Zero(t, b.workers.capacity.bytes.Load())
+				b.workers.Withhold(b.owner, nil)
+				b.submit("batch", 1)
+				require.Equal(t, job.Done, b.owner.next(t).outcome.State)
+			})
+		})
+	}
+}

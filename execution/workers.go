@@ -35,6 +35,7 @@ type Workers struct {
 	durations durations
 	backlog   *backlog
 	gathering *gathering
+	withheld  withheld
 	slots     []*slot // twice as many as workers: see replaceWorker
 	group     sync.WaitGroup
 	spares    chan *slot // those that nobody works in
@@ -414,6 +415,7 @@ func (w *Workers) FullTenants(o Owner, most int) []string { return w.backlog.ful
 
 // Forget drops an owner that has stopped, so that it is not called any more.
 func (w *Workers) Forget(o Owner) {
+	w.Withhold(o, nil)
 	w.capacity.forget(o)
 	w.pauses.forget(o)
 }
@@ -501,14 +503,22 @@ func (w *Workers) runWorker(s *slot) {
 // errGoexit stands for a handler that ended its goroutine.
 var errGoexit = errors.New("the handler called runtime.Goexit")
 
+// dropCall gives back a call that a worker has taken and does not begin.
+func (w *Workers) dropCall(c *ClaimedJob) {
+	w.backlog.countEnd(c.Record.Tenant, 0)
+	w.giveBack(c)
+}
+
 // runClaim takes one claim to its end.
 func (w *Workers) runClaim(s *slot, c *ClaimedJob) {
+	if c = w.withhold(c); c == nil {
+		return
+	}
 	s.mu.Lock()
 	spec, known := w.registry.Lookup(c.Record.Kind) // with mu held: see FinishWithdrawn
 	if !known || !c.Owner.MayStart() {
 		s.mu.Unlock()
-		w.backlog.countEnd(c.Record.Tenant, 0)
-		w.giveBack(c)
+		w.dropCall(c)
 		return
 	}
 	began := time.Now()

@@ -298,6 +298,7 @@ func (k *Keeper) cancelRequested(ctx context.Context, s *Session) {
 		k.log.Warn("cancel requests could not be read", zap.Error(err))
 		return
 	}
+	k.node.workers.Withhold(s, asked) // those that have not begun
 	for _, id := range asked {
 		if k.node.workers.Cancel(id) {
 			k.log.Info("running job cancelled on request", zap.Stringer("job", id))

@@ -55,6 +55,26 @@ func TestACancelledJobDoesNotStartAgain(t *testing.T) {
 	require.Equal(t, 1, starts)
 }
 
+// TestAJobThatIsCancelledBeforeItBeginsDoesNotRun: it is claimed and waits for others to share its call.
+func TestAJobThatIsCancelledBeforeItBeginsDoesNotRun(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	ran := make(chan job.ID, 1)
+	r := job.NewRegistry()
+	job.HandleBatch(r, func(_ context.Context, batch *job.Batch[plain]) error {
+		ran <- batch.Jobs[0].ID
+		return nil
+	}, job.BatchWait(10*time.Second)) // more than a heartbeat
+	n := b.start(b.named("n"), r)
+	e, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
+	require.NoError(t, err)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.claim")
+	_, err = n.Operator().Jobs().Cancel(t.Context(), e.ID)
+	require.NoError(t, err)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE id = $1 AND outcome = 'cancelled'", int64(e.ID))
+	require.Empty(t, ran)
+}
+
 // TestACancelledJobThatIsGivenBackDoesNotStart: a claimed job that was cancelled has come back
 // to those that wait, in one of many ways, and what released it did not know. It is
 // cancelled when its turn has come, and not started; so is one that waits for its time.

@@ -77,6 +77,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 		}
 		if before := old.pools[name]; before != nil {
 			p.inheritLedger(&before.service)
+			p.forwards.inherit(&before.forwards)
 		}
 		pools[name] = p
 		c.Added = append(c.Added, p)
@@ -85,6 +86,7 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
+	next.table.inherit(old.table)
 	rest, unfit := r.verifyAll(ctx, c.Added, next)
 	err = errors.Join(append(refused, unfit...)...)
 	if err != nil && wanted != cfg.Connections {
@@ -107,7 +109,11 @@ func (r *Router) Apply(ctx context.Context, cfg Config) (Change, error) {
 	if err == nil {
 		err = change.checkLeavesNoJobs(ctx)
 	}
-	if err == nil && errors.Is(ctx.Err(), context.Canceled) { // nobody wants it any more; what looked silent was not asked
+	switch ended := ctx.Err(); { // what looked silent was not asked
+	case err != nil, ended == nil:
+	case ended == context.DeadlineExceeded:
+		err = fmt.Errorf("not all pools could be asked for jobs in time: %w", context.Cause(ctx))
+	default:
 		err = context.Cause(ctx)
 	}
 	for p, c := range renewed { // whatever else is refused: the server may take the old ones no more
@@ -327,13 +333,16 @@ const maxAsked = 10_000
 // the tenant or let its jobs end first. A database that does not answer cannot be
 // asked, and may be taken away.
 func (c transition) checkNoJobs(ctx context.Context, p *Pool) error {
-	if _, err := p.Number(); err != nil {
-		c.log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	tenants, err := store.TenantsWithJobs(ctx, p.Jobs(), maxAsked, nil)
+	_, err := p.Number()
+	if err == nil {
+		err = p.Outage() // known, so that many pools of a server that hangs take no time
+	}
+	var tenants []string
+	if err == nil {
+		tenants, err = store.TenantsWithJobs(ctx, p.Jobs(), maxAsked, nil)
+	}
 	if err != nil {
 		c.log.Warn("pool is taken away without having been asked for jobs", zap.String("pool", p.Name), zap.Error(err))
 		return nil

@@ -1,6 +1,7 @@
 package routing_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -180,6 +181,69 @@ func TestApplyKeepsWhatTheTableLeadsTo(t *testing.T) {
 	exec(t, dsns["p1"], "DELETE FROM app.tenant WHERE id = 'initech'")
 	takeAway(t, r, lacking(all, "p2"))
 	leadsTo(t, r, "acme", "p1")
+}
+
+// Where tenants live is known by what the table and a pool's ledger have said, also under another configuration and while
+// their database cannot be asked: the tenants' own pools are none the worse for it.
+func TestApplyRemembersWhereTenantsLive(t *testing.T) {
+	t.Parallel()
+	dsns := map[string]string{"p1": storetest.DSN(t, "p1", 1), "p2": storetest.DSN(t, "p2", 2), "p3": storetest.DSN(t, "p3", 3)}
+	exec(t, dsns["p1"], "CREATE SCHEMA app; CREATE TABLE app.tenant (id text PRIMARY KEY, pool text); INSERT INTO app.tenant VALUES ('listed', 'p2'); INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('moved', 'moved', 'p2')")
+	c := withPools(dsns)
+	c.Tenants.Table = &routing.TableConfig{Pool: "p1", Query: "SELECT pool FROM app.tenant WHERE id = $1", Cache: time.Hour}
+	c.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"moved": {Pool: "p1"}}
+	r := started(t, c)
+	known := func(id tenancy.ID, when string) {
+		t.Helper()
+		_, p, err := r.Resolve(t.Context(), id)
+		require.NoError(t, err, when)
+		require.Equal(t, "p2", p.Name, when)
+	}
+	known("listed", "at first")
+	known("moved", "at first")
+	s := shutterOf(t, dsns["p1"])
+	s.close(t)
+	c = lacking(c, "p3")
+	takeAway(t, r, c)
+	known("listed", "another pool went")
+	known("moved", "another pool went")
+	c = lacking(c, "none")
+	p1 := c.Pools["p1"]
+	p1.MaxConns++
+	c.Pools["p1"] = p1
+	takeAway(t, r, c)
+	known("listed", "the pool has other settings")
+	known("moved", "the pool has other settings")
+	s.open(t)
+	require.Eventually(t, func() bool { _, err := poolOf(t, r, "p1").Number(); return err == nil }, patience, 10*time.Millisecond)
+	_, err := r.Apply(t.Context(), lacking(c, "p2"))
+	require.ErrorIs(t, err, routing.ErrInUse)
+
+	exec(t, dsns["p1"], "UPDATE app.tenant SET pool = 'p1'")
+	_, err = r.Apply(t.Context(), c)
+	require.NoError(t, err)
+	leadsTo(t, r, "listed", "p1") // it is asked again
+}
+
+// What could not be asked in the time that there was may have jobs, and is not taken away.
+func TestApplyThatIsCutShortTakesNothingAway(t *testing.T) {
+	t.Parallel()
+	c := withPools(map[string]string{"kept": storetest.DSN(t, "kept", 1), "used": storetest.DSN(t, "used", 2)})
+	exec(t, c.Pools["used"].DSN, "INSERT INTO tenure.timer_job (tenant_id, queue, kind, payload, due_at) VALUES ('acme', 'default', 'k', '{}', now() + interval '1 h')")
+	r := started(t, c)
+	proxy, err := faultproxy.New(storetest.DSN(t, "silent", 3))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	proxy.Hold(func(string) bool { return true })
+	defer proxy.Hold(nil)
+	next := lacking(c, "used")
+	next.Pools["silent"] = routing.PoolConfig{DSN: proxy.DSN()}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = r.Apply(ctx, next)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "not all pools could be asked for jobs in time")
+	poolOf(t, r, "used")
 }
 
 // A pool's settings may change, but not the database that they lead to: what is there would

@@ -59,3 +59,10 @@ func (f *forwards) expire(id tenancy.ID) store.TenantRow {
 	f.until = time.Time{}
 	return f.known[id]
 }
+
+// inherit takes over what the pool knew of tenants under its former settings, for when it cannot be asked.
+func (f *forwards) inherit(before *forwards) {
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	f.known = before.known
+}

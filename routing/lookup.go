@@ -198,6 +198,22 @@ func (l *lookupTable) placedIn(pool string, most int) (there []tenancy.ID) {
 	return there
 }
 
+// inherit takes over where tenants lived by a table that was asked and placed them alike, for when this one cannot be
+// asked; else each is looked up anew.
+func (l *lookupTable) inherit(before *lookupTable) {
+	if l == nil || before == nil || l.cfg.Pool != before.cfg.Pool || l.cfg.Query != before.cfg.Query ||
+		l.tenants.Schema != before.tenants.Schema || l.tenants.Role != before.tenants.Role {
+		return
+	}
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	for id, a := range before.cache {
+		if _, taken := l.owners[schemaIn{a.tenant.Pool, a.tenant.Schema}]; a.err == nil && !taken {
+			l.cache[id] = answer{tenant: a.tenant}
+		}
+	}
+}
+
 // RouteError says that where the lookup table, or the configuration, places a tenant cannot be used.
 type RouteError struct{ err error }
 

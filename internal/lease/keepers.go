@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tenurehq/tenure/execution"
+	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/routing"
 )
 
@@ -42,6 +43,7 @@ type Keepers struct {
 	log   *zap.Logger
 	group sync.WaitGroup // keepers that are being retired
 
+	stopping     chan struct{} // closed by Stop
 	mu           sync.Mutex
 	stopPresence context.CancelFunc   // guarded by mu; ends attend; nil before Start
 	keepers      map[*Keeper]struct{} // guarded by mu
@@ -51,7 +53,7 @@ type Keepers struct {
 // NewKeepers returns keepers for pools that are added to them. Nothing is opened until it is needed. retention is how long finished jobs are kept;
 // 0: not at all.
 func NewKeepers(cfg Config, retention time.Duration, self Self, workers *execution.Workers, log *zap.Logger) *Keepers {
-	return &Keepers{node: &node{cfg, retention, self, workers, newMetrics()}, log: log, keepers: map[*Keeper]struct{}{}}
+	return &Keepers{node: &node{cfg, retention, self, workers, newMetrics()}, log: log, stopping: make(chan struct{}), keepers: map[*Keeper]struct{}{}}
 }
 
 // Add makes a keeper for a pool, which tells events what it learns. It is to be started.
@@ -93,16 +95,61 @@ func (s *Keepers) Retire(k *Keeper, with Retirement) {
 	with.StopClaiming()
 	s.group.Go(func() {
 		with.AwaitClaims()
-		finish := s.node.workers.FinishWithin()
-		ctx, cancel := context.WithTimeout(context.Background(), 2*(finish+s.node.cfg.Session.TTL)) // half of it is for the jobs, as stopPatience has it, and for writing how they ended
+		s.awaitEnds(k)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*s.node.cfg.Session.TTL)
 		defer cancel()
-		if err := k.retire(ctx, finish); err != nil {
+		if err := k.stop(ctx); err != nil {
 			k.log.Warn("a pool that was taken away could not be left in order", zap.Error(err))
 		}
 		with.ClosePool()
 		s.remove(k, with.Forget)
 		k.log.Info("pool left")
 	})
+}
+
+// awaitEnds lets handlers finish, cancels them after that, and waits until the session of a keeper that is retired has
+// written how they ended, however long that takes: its heartbeats keep others from running those jobs. It ends, too, when the
+// session is lost, the process stops, or the database has been silent for so long that others may run them anyway.
+func (s *Keepers) awaitEnds(k *Keeper) {
+	session := k.Current()
+	if session == nil {
+		return
+	}
+	finish := s.node.workers.FinishWithin()
+	late := time.AfterFunc(finish, func() { session.cancel(job.ErrStopping) })
+	defer late.Stop()
+	ticks := time.NewTicker(s.node.cfg.Session.TTL / 4)
+	defer ticks.Stop()
+	for heard := time.Now(); time.Since(heard) < finish+s.node.cfg.Session.TTL; {
+		select {
+		case <-session.completer.whenIdle():
+			return
+		case <-s.stopping:
+			return
+		case <-ticks.C:
+		}
+		if k.Current() != session { // it was declared dead
+			return
+		}
+		if session.trust.holds() || s.waitsWith(k) {
+			heard = time.Now()
+		}
+	}
+}
+
+// waitsWith tells whether another keeper has the same pool under other settings, and waits for its database, too.
+func (s *Keepers) waitsWith(k *Keeper) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range s.keepers {
+		if other == k || other.pool.Name != k.pool.Name {
+			continue
+		}
+		if _, unready := other.pool.Number(); unready != nil || other.pool.Outage() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // remove forgets a keeper, and what was counted for its pool unless another one of that name
@@ -126,6 +173,9 @@ func (s *Keepers) remove(k *Keeper, forget func()) {
 func (s *Keepers) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.stopped
+	if first {
+		close(s.stopping)
+	}
 	s.stopped = true
 	keepers := slices.Collect(maps.Keys(s.keepers))
 	absent := s.stopPresence

@@ -11,7 +11,6 @@ import (
 
 	"github.com/tenurehq/tenure/internal/plural"
 	"github.com/tenurehq/tenure/internal/store"
-	"github.com/tenurehq/tenure/job"
 )
 
 // loseSession ends a session that was declared dead: its runs are cancelled, and what
@@ -70,16 +69,6 @@ func stopPatience(ctx context.Context) time.Duration {
 		return writeTimeout
 	}
 	return time.Until(deadline) / 2
-}
-
-// retire is stop for a pool that is left while the node goes on: handlers may finish,
-// and are cancelled after that.
-func (k *Keeper) retire(ctx context.Context, finishWithin time.Duration) error {
-	if s := k.Current(); s != nil {
-		late := time.AfterFunc(finishWithin, func() { s.cancel(job.ErrStopping) })
-		defer late.Stop()
-	}
-	return k.stop(ctx)
 }
 
 // stop writes the last outcomes, ends the session and closes the connection. Nothing

@@ -56,6 +56,50 @@ func TestPoolsComeAndGo(t *testing.T) {
 	require.Equal(t, before, b.count("p1", epoch), "p1 went on")
 }
 
+// TestP4SettingsOfAPoolChangeWhileItsJobsEnd: a handler outlasts the time that it has to finish, or its job has ended and the
+// database has not heard of it. The node goes on, so the job runs once, as it would have under the old settings.
+func TestP4SettingsOfAPoolChangeWhileItsJobsEnd(t *testing.T) {
+	t.Parallel()
+	for name, outage := range map[string]bool{"a handler goes on": false, "an outage": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t, 1, 1)
+			cfg, proxy := b.behind(b.named("a"), "p1")
+			cfg.Execution.FinishWithin = 100 * time.Millisecond
+			begun, goOn := make(chan struct{}, 10), make(chan struct{})
+			n := b.start(cfg, b.registry(func(job.ID) {
+				begun <- struct{}{}
+				<-goOn
+			}))
+			_, err := n.Client().Enqueue(tenancy.For(t.Context(), "t1"), plain{1})
+			require.NoError(t, err)
+			<-begun
+			const beats = "SELECT hb_seq FROM tenure.node_session ORDER BY started_at LIMIT 1"
+			before := b.count("p1", beats)
+			if outage {
+				proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
+				proxy.Cut(nil)
+				close(goOn)
+			}
+			pc := cfg.Pools["p1"]
+			pc.MaxConns++
+			cfg = through(cfg, "p1", pc.DSN)
+			cfg.Pools["p1"] = pc
+			require.NoError(t, n.reload(cfg))
+			if outage {
+				time.Sleep(3 * cfg.Acquire.Session.TTL) // in which it would have been given up
+				proxy.SetRule(nil)
+			} else {
+				require.Eventually(t, func() bool { return b.count("p1", beats) > before+20 }, patience, 10*time.Millisecond, "the session lives")
+				close(goOn)
+			}
+			b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job WHERE losses = 0")
+			b.eventually(1, "p1", "SELECT count(*) FROM tenure.node_session WHERE state = 'left'")
+			require.Empty(t, begun, "it began again")
+		})
+	}
+}
+
 // Once a pool was taken away, nothing of a node asks its database for anything: no watcher
 // of its lock, no search for members, no check of a connection, no look whether it is up
 // again.

@@ -100,7 +100,7 @@ func provideRouter(lc fx.Lifecycle, cfg config.Config, s nodeSettings) (*routing
 	if err != nil {
 		return nil, err
 	}
-	lc.Append(fx.StartStopHook(r.Start, r.Stop))
+	lc.Append(startStop(r.Start, r.Stop))
 	return r, nil
 }
 
@@ -111,7 +111,7 @@ func provideCluster(lc fx.Lifecycle, cfg config.Config, r *routing.Router, s nod
 		return nil, err
 	}
 	c.SetPools(process.PoolNames(r.Pools()))
-	lc.Append(fx.StartStopHook(c.Start, c.Stop))
+	lc.Append(startStop(c.Start, c.Stop))
 	return c, nil
 }
 
@@ -136,8 +136,8 @@ func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, 
 	me := c.Self()
 	self := lease.Self{Node: me.Node, Member: me.Name, GossipAddr: func() string { return c.Self().Addr }, Version: s.version, Kinds: registry.Handled, Queues: registry.Queues}
 	ss := lease.NewKeepers(cfg.Acquire.Lease(), cfg.Execution.Retention, self, w, s.log.Named("session"))
-	lc.Append(fx.StartStopHook(ss.Start, ss.Stop))
-	lc.Append(fx.StartStopHook(w.Start, w.Stop))
+	lc.Append(startStop(ss.Start, ss.Stop))
+	lc.Append(startStop(w.Start, w.Stop))
 	return ss
 }
 
@@ -157,7 +157,7 @@ func provideManager(lc fx.Lifecycle, cfg config.Config, ss *lease.Keepers, r *ro
 	for kind := acquisition.MessageHint; kind <= acquisition.MessageAnswer; kind++ {
 		c.Handle(kind, func(from string, payload []byte) error { return m.Receive(kind, from, payload) })
 	}
-	lc.Append(fx.StartStopHook(m.Start, m.Stop))
+	lc.Append(startStop(m.Start, m.Stop))
 	return m, nil
 }
 

@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -55,8 +56,9 @@ type Node struct {
 	onReload []func(config.Config) error // called by Reload
 	beside   func(*Node) http.Handler    // what Run serves beside the node's own; nil: nothing
 
-	stopping sync.Mutex // held during Stop
-	stopped  error      // guarded by stopping; what kept an earlier Stop from its end
+	stopping sync.Once
+	stopped  chan struct{} // closed when Stop has come to its end
+	stopErr  error         // of that
 }
 
 // NodeOption changes how a node or a client is made; nil changes nothing.
@@ -250,17 +252,48 @@ func (n *Node) Start(ctx context.Context) error {
 // Stop stops claiming, offers the held locks to other nodes, lets running handlers
 // finish for the configured time, then cancels them, gives back what had not
 // started, and leaves. When it returns nil nothing is claimed by this node any
-// more. After an error it returns that error again: there is no second try.
+// more. When ctx ends before, the rest is done in the background, in some ten seconds for each part; another call
+// waits for that.
 func (n *Node) Stop(ctx context.Context) error {
 	if n.app == nil {
 		return errOfFx
 	}
-	n.stopping.Lock()
-	defer n.stopping.Unlock()
-	if n.stopped == nil {
-		n.stopped = n.app.Stop(ctx)
+	n.stopping.Do(func() {
+		n.stopped = make(chan struct{})
+		go func() {
+			defer close(n.stopped)
+			n.stopErr = n.app.Stop(context.WithValue(context.WithoutCancel(ctx), stopKey{}, ctx)) // fx would leave out what comes after the end of ctx
+		}()
+	})
+	select {
+	case <-n.stopped:
+		return n.stopErr
+	case <-ctx.Done():
+		return fmt.Errorf("the node is still being stopped: %w", context.Cause(ctx))
 	}
-	return n.stopped
+}
+
+// stopKey is of the context of who called [Node.Stop].
+type stopKey struct{}
+
+// restOfStop is how long each part of a node has for its stop once the caller's time is up.
+const restOfStop = 10 * time.Second
+
+// startStop is what fx does with a part of a node: a stop is bounded by its caller's context, and by a time of its own once that
+// has ended.
+func startStop(start, stop func(context.Context) error) fx.Hook {
+	return fx.StartStopHook(start, func(ctx context.Context) error {
+		caller, ours := ctx.Value(stopKey{}).(context.Context)
+		if ours && caller.Err() == nil {
+			return stop(caller)
+		}
+		if ours {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, restOfStop)
+			defer cancel()
+		}
+		return stop(ctx)
+	})
 }
 
 // Client returns the node's client.

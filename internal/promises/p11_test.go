@@ -136,6 +136,36 @@ func TestP11AHandlerThatDoesNotReturn(t *testing.T) {
 	require.Equal(t, 1, b.count("p1", "SELECT count(*) FROM tenure.job WHERE attempt = 0 AND turn = $1", turn))
 }
 
+// TestP11AStopThatIsCutShortGoesOn: whoever waited for the stop gives up; the node leaves all the same once its handler has
+// returned.
+func TestP11AStopThatIsCutShortGoesOn(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	started, goOn := make(chan struct{}), make(chan struct{})
+	r := job.NewRegistry()
+	job.Handle(r, func(context.Context, *job.Job[stubborn]) error {
+		close(started)
+		<-goOn
+		return nil
+	})
+	stays := b.start(b.gossiping("stays"), b.registry(nil))
+	n, err := tenure.New(b.gossiping("goes", stays.Self().Addr), r, tenure.WithLogger(b.log.logger("goes")))
+	require.NoError(t, err)
+	require.NoError(t, n.Start(t.Context()))
+	stays.meet(2)
+	_, err = n.Client().EnqueueMany(t.Context(), []tenure.Entry{{Tenant: "t1", Args: stubborn{}}})
+	require.NoError(t, err)
+	<-started
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, n.Stop(ctx), context.DeadlineExceeded)
+	close(goOn)
+	stays.meet(1)
+	b.eventually(1, "p1", "SELECT count(*) FROM tenure.completed_job")
+	b.eventually(0, "p1", "SELECT count(*) FROM tenure.node_session WHERE node = 'goes' AND state = 'live'")
+	_ = n.Stop(t.Context()) // waits for the rest; that it was cut short it says again
+}
+
 // A supervisor does not wait for ever: with a handler that does not return, the stop ends,
 // and says so, before Kubernetes kills the process, which it does after 30 s by default.
 func TestP11AStopEndsInTime(t *testing.T) {

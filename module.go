@@ -135,7 +135,7 @@ func provideSessions(lc fx.Lifecycle, cfg config.Config, c *membership.Cluster, 
 	registry.SetPaused(cfg.Execution.Paused)
 	me := c.Self()
 	self := lease.Self{Node: me.Node, Member: me.Name, GossipAddr: func() string { return c.Self().Addr }, Version: s.version, Kinds: registry.Handled, Queues: registry.Queues}
-	ss := lease.NewKeepers(cfg.Acquire.Lease(), cfg.Execution.Retention, self, w, s.log.Named("session"))
+	ss := lease.NewKeepers(cfg.Acquire.Lease(), lease.Kept{Finished: cfg.Execution.Retention, Dead: cfg.Execution.DeadRetention}, self, w, s.log.Named("session"))
 	lc.Append(startStop(ss.Start, ss.Stop))
 	lc.Append(startStop(w.Start, w.Stop))
 	return ss

@@ -88,7 +88,7 @@ func (s *settler) findComplete(ctx context.Context) (more bool, err error) {
 // forgetAwaited forgets what jobs awaited that are gone, so many rows in a statement: a batch may have
 // millions.
 func (s *settler) forgetAwaited(ctx context.Context) (more bool, err error) {
-	next, more, err := store.TrimAwaited(ctx, s.pool.Jobs(), s.forgotten, maxSlice, s.keeper.Retention())
+	next, more, err := store.TrimAwaited(ctx, s.pool.Jobs(), s.forgotten, maxSlice, s.keeper.Kept().Finished)
 	if err == nil {
 		s.forgotten = next
 	}

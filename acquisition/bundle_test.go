@@ -74,7 +74,7 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	b.workers, err = execution.New(execution.DefaultConfig(), b.registry, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, b.workers.Start(t.Context()))
-	b.sessions = lease.NewKeepers(b.cfg.Lease(), time.Hour, lease.Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Handled, Queues: b.registry.Queues}, b.workers, zap.NewNop())
+	b.sessions = lease.NewKeepers(b.cfg.Lease(), lease.Kept{Finished: time.Hour, Dead: time.Hour}, lease.Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Handled, Queues: b.registry.Queues}, b.workers, zap.NewNop())
 	b.pool, _ = b.router.Pool("main")
 	spare, err := b.pool.ConnectLock(t.Context()) // that the pool was verified with: each test shall make its own
 	require.NoError(t, err)

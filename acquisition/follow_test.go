@@ -26,7 +26,7 @@ func newIdleAcquirer(e *fakeElector) *acquirer {
 	n := &node{cfg: DefaultConfig(), elector: e, router: &routing.Router{}, metrics: newMetrics()}
 	n.settings.queues.Store(&n.cfg.Queues)
 	n.settings.setKinds(nil)
-	keeper := lease.NewKeepers(DefaultConfig().Lease(), 0, lease.Self{Member: "me"}, nil, zap.NewNop()).Add(pool, events)
+	keeper := lease.NewKeepers(DefaultConfig().Lease(), lease.Kept{}, lease.Self{Member: "me"}, nil, zap.NewNop()).Add(pool, events)
 	a := &acquirer{place: place{pool, keeper, zap.NewNop(), n.metrics}, node: n, inbox: events.inbox, assistant: &assistant{events: events.assigned, stopped: true}}
 	a.sight.Store(&Held{Pool: pool.Name})
 	return a

@@ -24,7 +24,7 @@ type maintenance struct {
 	lastTag store.TagPlace
 	sizes   map[time.Time]int64 // of the days' partitions, when their indexes were last brought up to date
 
-	finishedDuty, reportsDuty, leftoversDuty duty
+	finishedDuty, deadDuty, reportsDuty, leftoversDuty duty
 }
 
 // listDuties are those of maintenance.
@@ -32,11 +32,13 @@ func (m *maintenance) listDuties(now time.Time) []*duty {
 	later := now.Add(sweepEvery)
 	m.reportsDuty = duty{name: "old reports to be deleted", every: fixed(10 * sweepEvery), due: firstTidying(now), query: m.reportsDuty.byStep(m.deleteReports)}
 	m.finishedDuty = duty{name: "finished jobs to be deleted", every: fixed(10 * sweepEvery), due: firstTidying(now), query: m.finishedDuty.byStep(m.deleteFinished)}
+	m.deadDuty = duty{name: "old dead letters to be deleted", every: fixed(10 * sweepEvery), due: firstTidying(now), query: m.deadDuty.byStep(m.deleteDead)}
 	m.leftoversDuty = duty{name: "what is left of jobs to be deleted", every: fixed(10 * sweepEvery), due: firstTidying(now), query: m.leftoversDuty.byStep(m.deleteLeftovers)}
 	return []*duty{
 		{name: "days of finished jobs", every: fixed(10 * sweepEvery), due: now, query: only(m.keepDays)},
 		{name: "finished jobs to be indexed", every: fixed(sweepEvery / 4), due: later, query: m.summarizeFinished},
 		&m.finishedDuty,
+		&m.deadDuty,
 		&m.reportsDuty,
 		&m.leftoversDuty,
 		{name: "old entries of the audit to be deleted", every: fixed(10 * sweepEvery), due: later, query: only(m.trimAudit)},
@@ -57,7 +59,7 @@ func (m *maintenance) keepDays(ctx context.Context) error {
 	if !m.keeper.KeepsFinished() {
 		return nil
 	}
-	deferred, err := store.KeepDays(ctx, m.pool.Jobs(), m.keeper.Retention())
+	deferred, err := store.KeepDays(ctx, m.pool.Jobs(), m.keeper.Kept().Finished)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		m.log.Warn("partitions of finished jobs could not be kept in order; finished jobs go to the default partition", zap.Error(err))
 	}
@@ -76,13 +78,26 @@ func (m *maintenance) summarizeFinished(ctx context.Context) (use func(), err er
 // deleteFinished removes finished jobs that have no day's partition to be dropped with, and errors; it goes on as
 // deleteReports does.
 func (m *maintenance) deleteFinished(ctx context.Context) (more bool, err error) {
-	return store.TrimFinished(ctx, m.pool.Jobs(), m.keeper.Retention(), maxSlice)
+	return store.TrimFinished(ctx, m.pool.Jobs(), m.keeper.Kept().Finished, maxSlice)
 }
 
 // deleteReports removes what runs said of jobs that are gone. While there is more, it goes on after
 // ten times what the last batch took: more jobs may report than one batch in ten minutes can hold.
 func (m *maintenance) deleteReports(ctx context.Context) (more bool, err error) {
-	n, err := store.TrimReports(ctx, m.pool.Jobs(), m.keeper.Retention(), maxSlice)
+	n, err := store.TrimReports(ctx, m.pool.Jobs(), m.keeper.Kept().Finished, maxSlice)
+	return n == maxSlice, err
+}
+
+// deleteDead removes dead letters that are older than they are to be kept; it goes on as deleteReports does.
+func (m *maintenance) deleteDead(ctx context.Context) (more bool, err error) {
+	kept := m.keeper.Kept().Dead
+	if kept == 0 {
+		return false, nil
+	}
+	n, err := store.TrimDead(ctx, m.pool.Jobs(), kept, maxSlice)
+	if n > 0 {
+		m.log.Info("old dead letters deleted, as execution.dead_retention says", zap.Int("jobs", n), zap.Duration("older_than", kept))
+	}
 	return n == maxSlice, err
 }
 
@@ -96,7 +111,7 @@ func (m *maintenance) deleteLeftovers(ctx context.Context) (more bool, err error
 	if err != nil {
 		return false, err
 	}
-	last, err := store.TrimTags(ctx, m.pool.Jobs(), m.lastTag, leftoversStep, m.keeper.Retention())
+	last, err := store.TrimTags(ctx, m.pool.Jobs(), m.lastTag, leftoversStep, m.keeper.Kept().Finished)
 	if err == nil {
 		m.lastTag = last
 	}

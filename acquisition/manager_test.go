@@ -226,7 +226,7 @@ func TestAPoolsCountsOutliveItsSettings(t *testing.T) {
 		}})
 	})
 	core, logged := observer.New(zap.InfoLevel)
-	b.sessions = lease.NewKeepers(b.cfg.Lease(), 0, lease.Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Handled, Queues: b.registry.Queues}, b.workers, zap.New(core))
+	b.sessions = lease.NewKeepers(b.cfg.Lease(), lease.Kept{}, lease.Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Handled, Queues: b.registry.Queues}, b.workers, zap.New(core))
 	registry := prometheus.NewPedanticRegistry()
 	metric := func(name string) (values []float64) {
 		t.Helper()

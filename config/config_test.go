@@ -261,6 +261,7 @@ execution:
   timeout: ${env:SHORT}
   retry: exponential(10, 10s, 6h)
   retention: 24h0m0s
+  dead_retention: 0s
   finish_within: 10s
   paused: false
 handlers:

@@ -19,6 +19,8 @@ type Config struct {
 	Retry string `yaml:"retry"`
 	// Retention is how long finished jobs can be looked at; 0 keeps none.
 	Retention time.Duration `yaml:"retention"`
+	// DeadRetention is how long dead letters are kept; 0 keeps them until somebody deletes them.
+	DeadRetention time.Duration `yaml:"dead_retention"`
 	// FinishWithin is how long handlers may go on after a stop was asked for; then they are cancelled.
 	FinishWithin time.Duration `yaml:"finish_within"`
 	// Paused has the node run no jobs. It can be changed without a restart.
@@ -55,6 +57,9 @@ func (c Config) Validate() error {
 	}
 	if c.Retention < 0 || c.Retention > 366*24*time.Hour {
 		l.Add("execution.retention", "", "%v: 0 (keep nothing) to 8784h are allowed", c.Retention)
+	}
+	if c.DeadRetention != 0 && c.DeadRetention < time.Hour {
+		l.Add("execution.dead_retention", "", "%v: 1h or more, or 0 (keep them until somebody deletes them) are allowed", c.DeadRetention)
 	}
 	if c.FinishWithin <= 0 || c.FinishWithin > time.Hour {
 		l.Add("execution.finish_within", "", "%v: more than 0 and at most 1h", c.FinishWithin)

@@ -71,7 +71,7 @@ func setup(t *testing.T, change func(*Config), fill func(*job.Registry)) *bundle
 	b.workers, err = execution.New(execution.DefaultConfig(), b.registry, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, b.workers.Start(t.Context()))
-	b.sessions = NewKeepers(b.cfg, time.Hour, Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Handled, Queues: b.registry.Queues}, b.workers, zap.NewNop())
+	b.sessions = NewKeepers(b.cfg, Kept{Finished: time.Hour}, Self{Node: "a", Member: "a-1", GossipAddr: func() string { return "" }, Kinds: b.registry.Handled, Queues: b.registry.Queues}, b.workers, zap.NewNop())
 	b.pool, _ = b.router.Pool("main")
 	spare, err := b.pool.ConnectLock(t.Context()) // that the pool was verified with: each test shall make its own
 	require.NoError(t, err)

@@ -64,11 +64,11 @@ func (k *Keeper) Member() string { return k.node.self.Member }
 // NodeName is what this node is called.
 func (k *Keeper) NodeName() string { return k.node.self.Node }
 
-// Retention is how long finished jobs are kept; 0: not at all.
-func (k *Keeper) Retention() time.Duration { return k.node.retention }
+// Kept is for how long the ledger keeps jobs that have ended.
+func (k *Keeper) Kept() Kept { return k.node.kept }
 
 // KeepsFinished tells whether finished jobs are kept.
-func (k *Keeper) KeepsFinished() bool { return k.node.retention > 0 }
+func (k *Keeper) KeepsFinished() bool { return k.node.kept.Finished > 0 }
 
 // ending is how a keeper is stopped.
 type ending struct {

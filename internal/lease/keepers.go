@@ -26,13 +26,19 @@ type Self struct {
 	Queues     func(kinds []string) []string          // of these, in their order
 }
 
+// Kept is for how long a ledger keeps jobs that have ended; 0: not at all.
+type Kept struct {
+	Finished time.Duration
+	Dead     time.Duration // dead letters; 0: until somebody deletes them
+}
+
 // node is what the keepers of all pools share.
 type node struct {
-	cfg       Config
-	retention time.Duration
-	self      Self
-	workers   *execution.Workers
-	metrics   *metrics
+	cfg     Config
+	kept    Kept
+	self    Self
+	workers *execution.Workers
+	metrics *metrics
 }
 
 // Keepers keeps this process' sessions, one per pool it works on, from when they are
@@ -50,10 +56,9 @@ type Keepers struct {
 	stopped      bool                 // guarded by mu
 }
 
-// NewKeepers returns keepers for pools that are added to them. Nothing is opened until it is needed. retention is how long finished jobs are kept;
-// 0: not at all.
-func NewKeepers(cfg Config, retention time.Duration, self Self, workers *execution.Workers, log *zap.Logger) *Keepers {
-	return &Keepers{node: &node{cfg, retention, self, workers, newMetrics()}, log: log, stopping: make(chan struct{}), keepers: map[*Keeper]struct{}{}}
+// NewKeepers returns keepers for pools that are added to them. Nothing is opened until it is needed.
+func NewKeepers(cfg Config, kept Kept, self Self, workers *execution.Workers, log *zap.Logger) *Keepers {
+	return &Keepers{node: &node{cfg, kept, self, workers, newMetrics()}, log: log, stopping: make(chan struct{}), keepers: map[*Keeper]struct{}{}}
 }
 
 // Add makes a keeper for a pool, which tells events what it learns. It is to be started.

@@ -75,7 +75,7 @@ func (n *node) start() {
 	p.workers, err = execution.New(exec, registry, zap.NewNop())
 	must(err)
 	me := lease.Self{Node: n.name, Member: p.host.member, GossipAddr: func() string { return p.cluster.Self().Addr }, Version: self.Version, Kinds: registry.Handled, Queues: registry.Queues}
-	p.sessions = lease.NewKeepers(w.setup.acquire.Lease(), 0, me, p.workers, zap.NewNop())
+	p.sessions = lease.NewKeepers(w.setup.acquire.Lease(), lease.Kept{}, me, p.workers, zap.NewNop())
 	var elector acquisition.Elector = proposal.Elector{Cluster: p.cluster}
 	if w.setup.variant.elector != nil {
 		elector = w.setup.variant.elector(elector)

@@ -109,6 +109,18 @@ func DeleteDead(ctx context.Context, db DB, dead []Dead) (deleted int, err error
 	return deleted, explain(err, "delete %d dead letters", len(dead))
 }
 
+// TrimDead deletes dead letters that died longer ago than that, the oldest first and at most so many.
+func TrimDead(ctx context.Context, db DB, kept time.Duration, most int) (deleted int, err error) {
+	old, err := list(ctx, db, "look for old dead letters", func(row pgx.CollectableRow) (d Dead, err error) {
+		err = row.Scan(&d.ID, &d.Turn)
+		return d, err
+	}, sqlDeadOld, kept.Milliseconds(), most)
+	if err != nil || len(old) == 0 {
+		return 0, err
+	}
+	return DeleteDead(ctx, db, old)
+}
+
 func columnsOf(dead []Dead) (ids []int64, turns []int32) {
 	for _, d := range dead {
 		ids = append(ids, int64(d.ID))

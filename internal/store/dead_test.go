@@ -123,6 +123,21 @@ func TestRetryDead(t *testing.T) {
 	require.Equal(t, "waiting", b.state(t, holder))
 }
 
+// The oldest dead letters go first, and none of a tenant between two pools keeps others from going.
+func TestTrimDead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	young := b.deadLetter(t, "died_at = now() - interval '50 min'")
+	old, older := b.deadLetter(t, "died_at = now() - interval '2 h'"), b.deadLetter(t, "died_at = now() - interval '3 h'")
+	moved := b.deadLetter(t, "died_at = now() - interval '4 h', tenant_id = 'gone'")
+	execute(t, b.owner, "INSERT INTO tenure.tenant (tenant_id, state, other_pool) VALUES ('gone', 'arriving', 'p9')")
+	for _, left := range [][]job.ID{{young, old, moved}, {young, moved}, {young, moved}} {
+		n, err := store.TrimDead(t.Context(), b.db, time.Hour, 1)
+		require.NoError(t, err)
+		require.ElementsMatch(t, left, idsOf(b.dead(t, store.DeadFilter{}, 100)), "%d after %d", older, n)
+	}
+}
+
 func TestDeleteDead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

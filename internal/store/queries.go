@@ -248,6 +248,7 @@ var (
 	sqlCancelFind            = query("cancel_find")
 	sqlCancelForget          = query("cancel_forget")
 	sqlRetryJob              = query("retry_job")
+	sqlDeadOld               = query("dead_old")
 	sqlDeadRead              = query("dead_read")
 	sqlDeadCount             = query("dead_count")
 	sqlDeadRetry             = query("dead_retry")

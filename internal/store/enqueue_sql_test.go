@@ -472,3 +472,15 @@ func TestATriggerEnqueues(t *testing.T) {
 	require.NoError(t, owner.QueryRow(t.Context(), "SELECT count(*) FROM tenure.job WHERE tenant_id = 'acme' AND kind = 'invoice.mail'").Scan(&added))
 	require.Equal(t, 4, added)
 }
+
+// A function that is planned without scans of whole tables compiles no plan: those of functions that it calls stay in its
+// caller's session, with a cost by which each later call of those would be compiled anew, also in sessions that are not ours.
+func TestFunctionsWithoutScansCompileNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	rows, _ := b.db.Query(t.Context(), `SELECT proname FROM pg_proc WHERE pronamespace = 'tenure'::regnamespace
+		AND 'enable_seqscan=off' = ANY (proconfig) AND NOT 'jit=off' = ANY (proconfig)`)
+	compiled, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Empty(t, compiled)
+}

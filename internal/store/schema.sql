@@ -804,7 +804,7 @@ CREATE VIEW tenure.present_incarnation AS
    FROM incarnation
   WHERE ((server_started = pg_postmaster_start_time()) AND (xmin = written_by) AND (file = pg_relation_filepath('incarnation'::regclass)));
 CREATE FUNCTION tenure.add_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 5339b423851056ee02282853f220ff7b, not for PUBLIC
-CREATE FUNCTION tenure.add_linked_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- 2808df72c6d0171d3cce4cfc0a27f0e2, not for PUBLIC
+CREATE FUNCTION tenure.add_linked_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text) RETURNS record; -- b1542f54d60af8abba64957c1c9dfa1e, not for PUBLIC
 CREATE FUNCTION tenure.answer() RETURNS trigger; -- 25c196215c6154308876ebf09d765769, not for PUBLIC
 CREATE FUNCTION tenure.awaited_ends(id bigint) RETURNS jsonb; -- a71e4789dab360b3a8de329b1a163601
 CREATE FUNCTION tenure.begin_incarnation(look boolean, OUT turn integer, OUT mended boolean) RETURNS record; -- 6ad13aff3449e9ca214f9c9a606f9595, not for PUBLIC
@@ -827,9 +827,9 @@ CREATE FUNCTION tenure.enter_tenant(schema_name text, role_name text, tenant_id 
 CREATE FUNCTION tenure.external_next(tenant text, topic text, most bigint, taking boolean) RETURNS SETOF bigint; -- 8208974908fa0956acee4849a631228f
 CREATE FUNCTION tenure.external_room(tenant text, topic text) RETURNS bigint; -- 8ca1aa5b0d8598f42349debad6e0e941
 CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean) RETURNS void; -- f58f62002a3435978470b71b2b3546a5
-CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 11b2c09de52bfde02c270ef9aedac798
+CREATE FUNCTION tenure.finish_batch_in_tx(job_ids bigint[], job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- bd9fc1a34c73b95bdcbf2002d962367c
 CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean) RETURNS void; -- bb483b0559fd7cc60ccb6c1287988d5b
-CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 7080c743b91ad34ddbed029f022459bf
+CREATE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean, took_us bigint, node text) RETURNS void; -- 6a30141f7e397b5b799b6b81b3223f76
 CREATE FUNCTION tenure.first_turn() RETURNS integer; -- a8e4d915c78c8320af343cc18617c60f
 CREATE FUNCTION tenure.highest_id() RETURNS bigint; -- fed45c6f6b2446fac8801167c457e697
 CREATE FUNCTION tenure.highest_position() RETURNS bigint; -- e9262998eb8d9d0aa3217a40e1abb094
@@ -844,7 +844,7 @@ CREATE FUNCTION tenure.make_day(day date) RETURNS void; -- 0ea47d406cd6298c133dc
 CREATE FUNCTION tenure.name_caller() RETURNS trigger; -- ae68a3df4acd874741ea89229a918919, not for PUBLIC
 CREATE FUNCTION tenure.never() RETURNS timestamp with time zone; -- a4c1731e04738f73adb93b59308fa135
 CREATE FUNCTION tenure.note_ends(job_ids bigint[], how text) RETURNS void; -- 4fcbbcd0f44c0fd999b4558138caa214
-CREATE FUNCTION tenure.note_missed_ends(after_job bigint, after_awaiting bigint, most integer, OUT missed bigint, OUT last_job bigint, OUT last_awaiting bigint) RETURNS record; -- 95344297070979694fde90298aac7b17
+CREATE FUNCTION tenure.note_missed_ends(after_job bigint, after_awaiting bigint, most integer, OUT missed bigint, OUT last_job bigint, OUT last_awaiting bigint) RETURNS record; -- 7451a96fda56f93ea4320689d4a69848
 CREATE FUNCTION tenure.notify_enqueued(job bigint, tenant text, queue text, priority integer, due timestamp with time zone) RETURNS void; -- 55b78fc017cbe16d13656d089da0dfdd, not for PUBLIC
 CREATE FUNCTION tenure.notify_holder(tenant text, queue text, priority integer, due timestamp with time zone) RETURNS void; -- aa532336454bc8429a6e83c3fcc92ded, not for PUBLIC
 CREATE FUNCTION tenure.open_external() RETURNS void; -- c03f913af53ef6f71ac078ce34d67483
@@ -856,13 +856,13 @@ CREATE FUNCTION tenure.retry_external(id bigint) RETURNS boolean; -- 4f71e165417
 CREATE FUNCTION tenure.seen_by(caller text, key uuid, OUT every boolean, OUT tenants text[]) RETURNS record; -- 65d6ebb91173982c0551c4201eb1227f
 CREATE FUNCTION tenure.sequences_behind(OUT id bigint, OUT place bigint) RETURNS record; -- be4d52ea786e651e33d70eaf70e45b06
 CREATE FUNCTION tenure.server_state(OUT server text, OUT timeline integer, OUT refused text, OUT owner text) RETURNS record; -- 58e5d75f8ba074a4a5d284f2c6f227d6
-CREATE FUNCTION tenure.settle_awaited(holder uuid, epoch bigint, most integer, keep boolean, OUT taken bigint, OUT started bigint, OUT cancelled bigint, OUT awaits boolean) RETURNS record; -- aed3a8f2a25929664cc9d2df3cb4436e
+CREATE FUNCTION tenure.settle_awaited(holder uuid, epoch bigint, most integer, keep boolean, OUT taken bigint, OUT started bigint, OUT cancelled bigint, OUT awaits boolean) RETURNS record; -- efb5dc6b171ec56d5fd5be0175e428a8
 CREATE FUNCTION tenure.shut_external() RETURNS void; -- 14e8564a27dc571db0214f6e8af7b9ae
 CREATE FUNCTION tenure.take_key(tenant text, unique_key text, unique_for interval, OUT id bigint, OUT duplicate boolean) RETURNS record; -- e5b1495ebde774cdb10451cf81281cc2, not for PUBLIC
 CREATE FUNCTION tenure.tenant_of_role(name text) RETURNS text; -- 2ad234af9fc1972ae1c29156859be998
 CREATE FUNCTION tenure.trim_audit(kept interval, most integer) RETURNS integer; -- 3455b030fc89453414580d1bb883923b, not for PUBLIC
 CREATE FUNCTION tenure.unanswered() RETURNS void; -- 35476afaccb296bd57349619a4409364
-CREATE FUNCTION tenure.write_reports(reports jsonb, node text) RETURNS void; -- 90c4c2ac1d6bbd37f950d8fdc5fd577c
+CREATE FUNCTION tenure.write_reports(reports jsonb, node text) RETURNS void; -- 90f648f01b79f42e3bde47edcb7ccb4d
 CREATE FUNCTION tenure.write_reports_in_tx(reports text, node text) RETURNS void; -- 0cd67e19a828e229f1767caddff20e18
 GRANT USAGE ON SCHEMA tenure TO PUBLIC;
 GRANT INSERT (call, tenant, kind, payload, queue, priority, run_at, delay, max_attempts, meta, correlation_id, unique_key, pool, with_data, exclusive_key, timeout, unique_for, tags, after_jobs, on_failure, as_batch, in_batch, job_id, keep) ON tenure.door TO PUBLIC;

@@ -1,7 +1,7 @@
 -- Adds the job that a row of tenure.door asks for with what links it to others of its tenant.
 CREATE OR REPLACE FUNCTION tenure.add_linked_job(asked record, OUT id bigint, OUT duplicate boolean, OUT refused text, OUT other_pool text)
     LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = on AS $$
+    SET jit = off SET enable_seqscan = off SET enable_bitmapscan = on AS $$
 DECLARE
     awaits  CONSTANT boolean := coalesce(asked.as_batch, false) OR coalesce(cardinality(asked.after_jobs), 0) > 0;
     fault   CONSTANT text := CASE

@@ -5,7 +5,7 @@
 -- It notes that the run took so long, in µs, and on which node, and ends that are awaited.
 CREATE OR REPLACE FUNCTION tenure.finish_in_tx(job_id bigint, job_turn integer, keep boolean, took_us bigint, node text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+    SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     gone record;
 BEGIN

@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION tenure.note_missed_ends(after_job bigint, after_awaiting bigint, most integer,
         OUT missed bigint, OUT last_job bigint, OUT last_awaiting bigint)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = on SET plan_cache_mode = force_custom_plan AS $$
+    SET jit = off SET enable_seqscan = off SET enable_bitmapscan = on SET plan_cache_mode = force_custom_plan AS $$
 BEGIN
     WITH page AS MATERIALIZED (
         SELECT a.tenant_id, a.awaiting_id, a.job_id FROM tenure.awaited a

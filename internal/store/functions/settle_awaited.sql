@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION tenure.settle_awaited(holder uuid, epoch bigint, most integer, keep boolean,
         OUT taken bigint, OUT started bigint, OUT cancelled bigint, OUT awaits boolean)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+    SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     touched  bigint[];
     asked    bigint[];

@@ -2,7 +2,7 @@
 -- be done again, and of a job the last ten runs are kept.
 CREATE OR REPLACE FUNCTION tenure.write_reports(reports jsonb, node text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     kept CONSTANT integer := 10;
 BEGIN

@@ -1,0 +1,2 @@
+-- Functions that are planned without scans of whole tables do not compile their plans: what they call for the first time in a
+-- session keeps its plan, whose cost says that it scans all the same, and each later call of that compiled it anew, for 25 ms.

@@ -219,10 +219,13 @@ func (c *Client) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 		return fn(ctx, tx)
 	})
 	if err != nil {
-		if !entered && errors.Is(err, ErrTenantHeld) { // it was not known
+		if entered {
+			return true, err
+		}
+		if errors.Is(err, ErrTenantHeld) { // it was not known
 			c.proc.Router.Forget(tenant.ID)
 		}
-		return entered, err
+		return false, pool.BlameUndone(err)
 	}
 	for _, h := range p.hints {
 		c.proc.Notifier.Notify(h)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/tenurehq/tenure/internal/store"
 )
 
@@ -49,13 +51,27 @@ func NamePool(pool string, err error) error {
 	return &NamedError{pool, err}
 }
 
-// Blame names the pool in an error that says that its database is gone, or did not answer in time. Others come back as
-// they are.
+// Blame names the pool in an error that says that its database is gone, or did not answer in time. If there was no
+// connection, so that nothing was done, it is one of ErrPoolDown. Others come back as they are.
 func (p *Pool) Blame(err error) error {
-	if store.IsGone(err) || errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case errors.As(err, new(*pgconn.ConnectError)):
+		return p.BlameUndone(err)
+	case store.IsGone(err), errors.Is(err, context.DeadlineExceeded):
 		return NamePool(p.Name, err)
 	}
 	return err
+}
+
+// BlameUndone is [Pool.Blame] for what has done nothing yet: if the database is gone, it can be tried again.
+func (p *Pool) BlameUndone(err error) error {
+	if !store.IsGone(err) {
+		return err
+	}
+	if !OutOfService(err) {
+		err = outage(store.Denied(p.Name, p.dsn.ConnConfig, err))
+	}
+	return NamePool(p.Name, err)
 }
 
 // NamedError says which pool an error is about.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenurehq/tenure"
+	"github.com/tenurehq/tenure/internal/faultproxy"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/routing"
@@ -133,5 +134,41 @@ func TestStartedOnceAndStopped(t *testing.T) {
 		_, err = life.client.Operator().Jobs().List(t.Context(), operate.JobFilter{})
 		require.ErrorContains(t, err, "or the node or client is stopped")
 		require.ErrorContains(t, life.part.Start(t.Context()), "make another one with New")
+	}
+}
+
+// A program that only enqueues is told that a database cannot be reached, and which, as a node's is; what was not sent is not
+// mistaken for what may have been done.
+func TestAClientSaysThatAPoolIsDown(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	cfg, proxy := b.behind(b.cfg, "p1")
+	cfg.Cluster = nil
+	c, ctx := b.client(cfg), tenancy.For(t.Context(), "t1")
+	calls := map[string]func() error{
+		"Enqueue":     func() error { _, err := c.Enqueue(ctx, plain{1}); return err },
+		"EnqueueMany": func() error { _, err := c.EnqueueMany(ctx, []tenure.Entry{{Args: plain{2}}}); return err },
+		"EnqueueBatch": func() error {
+			_, err := c.EnqueueBatch(ctx, tenure.Batch{Then: plain{3}, Jobs: []tenure.Entry{{Args: plain{4}}}})
+			return err
+		},
+		"InTx": func() error { return c.InTx(ctx, func(context.Context, pgx.Tx) error { return nil }) },
+	}
+	for name, call := range calls {
+		require.NoError(t, call(), name)
+	}
+	proxy.SetRule(func(faultproxy.Event) faultproxy.Verdict { return faultproxy.CutBefore })
+	proxy.Cut(nil)
+	defer proxy.SetRule(nil)
+	for name, call := range calls {
+		var err error
+		require.Eventually(t, func() bool { err = call(); return errors.Is(err, tenure.ErrPoolDown) }, patience, time.Millisecond, "%s: connections that are broken are gone after a call each", name)
+		pool, down := tenure.DownPool(err)
+		require.Equal(t, []any{"p1", true, false}, []any{pool, down, tenure.Refused(err)}, "%s: %v", name, err)
+		require.ErrorIs(t, call(), tenure.ErrPoolDown, name)
+	}
+	proxy.SetRule(nil)
+	for name, call := range calls {
+		require.Eventually(t, func() bool { return call() == nil }, patience, 10*time.Millisecond, name)
 	}
 }

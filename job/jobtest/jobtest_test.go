@@ -17,6 +17,7 @@ import (
 	"github.com/tenurehq/tenure"
 	"github.com/tenurehq/tenure/job"
 	"github.com/tenurehq/tenure/job/jobtest"
+	"github.com/tenurehq/tenure/operate"
 	"github.com/tenurehq/tenure/tenancy"
 )
 
@@ -262,6 +263,27 @@ func TestRun_cancelledMeanwhile(t *testing.T) {
 	res := b.acme.Run(ping{1})
 	require.Equal(t, job.Cancelled, res.State)
 	require.ErrorIs(t, res.Err, job.ErrCancelled)
+}
+
+// What is cancelled before it runs does not run, and what awaits it is told.
+func TestDrain_cancelled(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	batch, err := b.Client().EnqueueBatch(b.acme, tenure.Batch{Then: ping{0}, Jobs: []tenure.Entry{{Args: ping{1}}, {Args: ping{2}}}})
+	require.NoError(t, err)
+	_, err = b.Client().Operator().Batches().Cancel(b.acme, batch.ID)
+	require.NoError(t, err)
+	alone, err := b.Client().Enqueue(b.acme, ping{3})
+	require.NoError(t, err)
+	_, err = b.Client().Operator().Jobs().Cancel(b.acme, alone.ID)
+	require.NoError(t, err)
+	require.Empty(t, b.Drain(t))
+	all, err := b.Client().Operator().Jobs().List(b.acme, operate.JobFilter{})
+	require.NoError(t, err)
+	require.Len(t, all, 4)
+	for _, j := range all {
+		require.Equal(t, "cancelled", j.State, j.ID)
+	}
 }
 
 func TestRun_inTx(t *testing.T) {

@@ -114,6 +114,20 @@ type claimed struct {
 // pickFunc reads waiting jobs and chooses some for a claim; none: there is none to choose.
 type pickFunc func(ctx context.Context, p *pool) (jobs []store.Waiting, removals int64, err error)
 
+// cancel ends the waiting jobs that somebody has cancelled, as who holds a lock does.
+func (p *pool) cancel(ctx context.Context) error {
+	for after := store.BeforeAllJobs; ; {
+		found, err := store.FindUnwanted(ctx, p.Jobs(), after, pageSize)
+		if err != nil || len(found.IDs) == 0 {
+			return err
+		}
+		if _, err = store.CancelWaiting(ctx, p.Jobs(), p.fence, found, true); err != nil && !errors.Is(err, store.ErrFenced) {
+			return err
+		}
+		after = found.IDs[len(found.IDs)-1]
+	}
+}
+
 // claimTries bounds the repeats of a claim that is void because somebody cancelled
 // a job between the reading and the claim.
 const claimTries = 10
@@ -121,6 +135,9 @@ const claimTries = 10
 // claim claims the jobs that pick chooses; nil: it chose none.
 func (p *pool) claim(ctx context.Context, pick pickFunc) (*claimed, error) {
 	for range claimTries {
+		if err := p.cancel(ctx); err != nil {
+			return nil, err
+		}
 		jobs, removals, err := pick(ctx, p)
 		if err != nil || len(jobs) == 0 {
 			return nil, err

@@ -265,6 +265,22 @@ func TestRun_cancelledMeanwhile(t *testing.T) {
 	require.ErrorIs(t, res.Err, job.ErrCancelled)
 }
 
+// The period of a unique key ends when the clock is advanced by it, and not before.
+func TestAdvance_uniquePeriods(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i, step := range []struct {
+		advance   time.Duration
+		duplicate bool
+	}{{0, false}, {23 * time.Hour, true}, {time.Hour, false}, {time.Hour, true}} {
+		b.Advance(t, step.advance)
+		added, err := b.Client().Enqueue(b.acme, ping{i}, tenure.UniqueFor("bill", 24*time.Hour))
+		require.NoError(t, err)
+		require.Equal(t, step.duplicate, added.Duplicate, i)
+		b.Drain(t)
+	}
+}
+
 // What is cancelled before it runs does not run, and what awaits it is told.
 func TestDrain_cancelled(t *testing.T) {
 	t.Parallel()

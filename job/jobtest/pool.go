@@ -81,10 +81,11 @@ const startSQL = `SELECT tenure.retry(t.id) FROM tenure.timer_job t JOIN tenure.
 	WHERE w.closed_at IS NOT NULL AND t.attempt = 0 AND t.due_at <= clock_timestamp()
 	ORDER BY t.due_at, t.id`
 
-// advanceSQL turns the clock for all timers. $1 by how much, in µs.
-const advanceSQL = "UPDATE tenure.timer_job SET due_at = due_at - $1::bigint * interval '1 microsecond' WHERE due_at <> tenure.never()"
+// advanceSQL turns the clock for all timers, and for the periods of unique keys. $1 by how much, in µs.
+const advanceSQL = `WITH keys AS (UPDATE tenure.unique_period SET free_at = free_at - $1::bigint * interval '1 microsecond')
+	UPDATE tenure.timer_job SET due_at = due_at - $1 * interval '1 microsecond' WHERE due_at <> tenure.never()`
 
-// advance makes timers due d sooner.
+// advance makes timers due, and keys free, d sooner.
 func (p *pool) advance(ctx context.Context, d time.Duration) error {
 	if _, err := p.Jobs().Exec(ctx, advanceSQL, d.Microseconds()); err != nil {
 		return fmt.Errorf("pool %s: advance the timers: %w", p.Name, err)

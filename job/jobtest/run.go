@@ -81,7 +81,7 @@ func (c *Tenant) Run(args job.Args, opts ...tenure.Option) Result {
 		c.t.Fatalf("jobtest: %v", err)
 	}
 	if added.Duplicate {
-		c.t.Fatalf("jobtest: run %s: nothing was enqueued, as the unfinished job %s has the same unique key", args.Kind(), added.ID)
+		c.t.Fatalf("jobtest: run %s: nothing was enqueued, as job %s has the same unique key", args.Kind(), added.ID)
 	}
 	s, _, err := e.Client().Operator().Jobs().Get(c, added.ID)
 	if err != nil {
@@ -163,8 +163,8 @@ func kindsOf(runs Runs) string {
 	return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 }
 
-// Advance makes delays, retries and snoozes that stand in the ledger due as if d
-// had passed. Nothing runs until [Env.Drain]. Handlers and PostgreSQL see the time
+// Advance makes delays, retries and snoozes that stand in the ledger due, and the periods of unique keys end, as if d
+// had passed. Schedules stay as they are: run one with operate.Schedules.Run. Nothing runs until [Env.Drain]. Handlers and PostgreSQL see the time
 // as it is, and what is enqueued later counts from that: to follow a chain of
 // delays, take turns with Drain.
 func (e *Env) Advance(t testing.TB, d time.Duration) {

@@ -536,6 +536,9 @@ func (c *Client) buildJob(ctx context.Context, tenant tenancy.Tenant, args job.A
 	if err == nil {
 		_, err = c.proc.FillIn(&j)
 	}
+	if err == nil {
+		err = c.proc.MakeUnique(&j)
+	}
 	if err != nil {
 		return store.NewJob{}, &job.InputError{Err: err}
 	}

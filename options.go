@@ -100,11 +100,11 @@ func Timeout(d time.Duration) Option {
 // the job has ended, take [UniqueFor].
 func Unique(key string) Option {
 	return func(e *enqueue) error {
-		if key == "" || len(key) > job.MaxKey {
-			return fmt.Errorf("Unique: the key has %d bytes: 1 to %d are allowed", len(key), job.MaxKey)
+		if err := job.ValidateUniqueKey(key); err != nil {
+			return fmt.Errorf("Unique: %w", err)
 		}
 		e.job.UniqueKey, e.job.UniqueFor, e.byArgs = key, 0, false
-		return job.ValidateText("unique key", key)
+		return nil
 	}
 }
 
@@ -139,8 +139,8 @@ func UniqueArgs(period time.Duration) Option {
 }
 
 func checkPeriod(option string, period time.Duration) error {
-	if period < time.Second || period > job.MaxAhead {
-		return fmt.Errorf("%s: a period of %v: 1s to ten years are allowed", option, period)
+	if err := job.ValidatePeriod(period); err != nil {
+		return fmt.Errorf("%s: %w", option, err)
 	}
 	return nil
 }

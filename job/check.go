@@ -50,6 +50,22 @@ func EncodeMeta(values map[string]any) ([]byte, error) {
 	return b, nil
 }
 
+// ValidateUniqueKey says what of a unique key cannot be.
+func ValidateUniqueKey(key string) error {
+	if key == "" || len(key) > MaxKey {
+		return fmt.Errorf("the key has %d bytes: 1 to %d are allowed", len(key), MaxKey)
+	}
+	return ValidateText("unique key", key)
+}
+
+// ValidatePeriod says what of the period of a unique key cannot be.
+func ValidatePeriod(period time.Duration) error {
+	if period < time.Second || period > MaxAhead {
+		return fmt.Errorf("a period of %v: 1s to ten years are allowed", period)
+	}
+	return nil
+}
+
 // ValidateExclusiveKey says what of an exclusive key cannot be.
 func ValidateExclusiveKey(key string) error {
 	if key == "" || len(key) > MaxKey {

@@ -47,6 +47,8 @@ type Spec struct {
 	BatchWait   time.Duration // for more of them
 
 	ExclusiveKey func(payload []byte) (string, error) // of a job that is enqueued without one; nil: none
+	UniqueKey    func(payload []byte) (string, error) // likewise
+	UniqueFor    time.Duration                        // how long that is taken, at least; 0: by unfinished jobs only
 }
 
 // Option changes how a kind is handled. An option with an impossible value
@@ -75,20 +77,37 @@ func Retry(policy string) Option {
 // An empty key is none. It is worked out where the job is enqueued, by a process that has the
 // kind's handler. A must be the kind's own type.
 func ExclusiveBy[A Args](key func(args A) string) Option {
-	if key == nil {
-		panic("job.ExclusiveBy: nil function")
+	return func(s *Spec) { s.ExclusiveKey = keyBy("ExclusiveBy", "exclusive", s.Kind, key) }
+}
+
+// UniqueBy gives each job of the kind that is enqueued without tenure.Unique, UniqueFor or UniqueArgs a unique key that is
+// worked out from its arguments: while an unfinished job of the tenant has it no other is added. With a period, of 1 s to ten
+// years, the key stays taken for that long from its enqueueing on, as tenure.UniqueFor has it; 0: without. An empty key is none. It
+// is worked out where the job is enqueued, by a process that has the kind's handler; jobs of schedules have none. A must be the
+// kind's own type.
+func UniqueBy[A Args](key func(args A) string, period time.Duration) Option {
+	if period != 0 {
+		if err := ValidatePeriod(period); err != nil {
+			panic("job.UniqueBy: " + err.Error())
+		}
 	}
-	return func(s *Spec) {
-		if kind := KindOf[A](); kind != s.Kind {
-			panic(fmt.Sprintf("job.ExclusiveBy: its arguments are those of kind %q, not %q", kind, s.Kind))
+	return func(s *Spec) { s.UniqueKey, s.UniqueFor = keyBy("UniqueBy", "unique", s.Kind, key), period }
+}
+
+// keyBy makes a key of a kind's encoded arguments.
+func keyBy[A Args](option, what, of string, key func(args A) string) func(payload []byte) (string, error) {
+	if key == nil {
+		panic("job." + option + ": nil function")
+	}
+	if kind := KindOf[A](); kind != of {
+		panic(fmt.Sprintf("job.%s: its arguments are those of kind %q, not %q", option, kind, of))
+	}
+	return func(payload []byte) (string, error) {
+		var args A
+		if err := json.Unmarshal(payload, &args); err != nil {
+			return "", fmt.Errorf("decode the arguments of kind %q into %T for its %s key: %w", of, args, what, withoutValues(err))
 		}
-		s.ExclusiveKey = func(payload []byte) (string, error) {
-			var args A
-			if err := json.Unmarshal(payload, &args); err != nil {
-				return "", fmt.Errorf("decode the arguments of kind %q into %T for its exclusive key: %w", s.Kind, args, withoutValues(err))
-			}
-			return key(args), nil
-		}
+		return key(args), nil
 	}
 }
 

@@ -99,7 +99,11 @@ func TestRegistry_panicsOnAProgrammersMistake(t *testing.T) {
 		`job.Timeout(999ms): at least 1s`:         func(*job.Registry) { job.Timeout(999 * time.Millisecond) },
 		`job.Timeout(0s): at least 1s`:            func(*job.Registry) { job.Timeout(0) },
 		`job.Retry: retry "5": "5" has no unit`:   func(*job.Registry) { job.Retry("5") },
-		`job.Queue: queue "a b": 1 to 128`:        func(*job.Registry) { job.Queue("a b") },
+		`job.UniqueBy: a period of 1ms: 1s to ten years are allowed`: func(*job.Registry) {
+			job.UniqueBy(func(sendMail) string { return "" }, time.Millisecond)
+		},
+		`job.UniqueBy: nil function`:       func(r *job.Registry) { job.Handle(r, ignore[sendMail], job.UniqueBy[sendMail](nil, 0)) },
+		`job.Queue: queue "a b": 1 to 128`: func(*job.Registry) { job.Queue("a b") },
 		`job.Registry.Add: the registry belongs to a node; register before New, or by Node.Register`: func(r *job.Registry) {
 			r.Freeze()
 			r.Add(job.Spec{Kind: "a", Handle: nothing})

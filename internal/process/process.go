@@ -68,6 +68,19 @@ func (c *Process) FillIn(j *store.NewJob) (known bool, err error) {
 	return true, err
 }
 
+// MakeUnique gives a job that has no unique key its kind's.
+func (c *Process) MakeUnique(j *store.NewJob) (err error) {
+	spec, known := c.Registry.Find(j.Kind)
+	if !known || spec.UniqueKey == nil || j.UniqueKey != "" {
+		return nil
+	}
+	if j.UniqueKey, err = spec.UniqueKey(j.Payload); err != nil || j.UniqueKey == "" {
+		return err
+	}
+	j.UniqueFor = spec.UniqueFor
+	return job.ValidateUniqueKey(j.UniqueKey)
+}
+
 // Give fills in a schedule's job, and encrypts its arguments. What panics there is the program's, and must not end a
 // node that fires schedules of others, too.
 func (c *Process) Give(ctx context.Context, j *store.NewJob) (g store.Given, err error) {

@@ -117,3 +117,44 @@ func TestDrain_runsWhatAwaitedUnderRoles(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, b.Drain(t), 2)
 }
+
+type charge struct {
+	Invoice string `json:"invoice"`
+}
+
+func (charge) Kind() string { return "charge" }
+
+// A kind's unique key is that of each of its jobs which have no other, however they are enqueued.
+func TestUniqueBy(t *testing.T) {
+	t.Parallel()
+	env := jobtest.New(t, jobtest.Register(func(r *job.Registry) {
+		job.Handle(r, func(context.Context, *job.Job[charge]) error { return nil }, job.UniqueBy(func(c charge) string { return c.Invoice }, time.Hour))
+	}))
+	acme, client := env.Tenant(t, "acme"), env.Client()
+	add := func(invoice string, opts ...tenure.Option) bool {
+		t.Helper()
+		added, err := client.Enqueue(acme, charge{invoice}, opts...)
+		require.NoError(t, err)
+		return added.Duplicate
+	}
+	require.False(t, add("a"))
+	require.True(t, add("a"))
+	require.False(t, add(""))
+	require.False(t, add(""), "an empty key is none")
+	require.False(t, add("a", tenure.Unique("other")))
+	require.False(t, add("a", tenure.UniqueArgs(0)))
+	many, err := client.EnqueueMany(acme, []tenure.Entry{{Args: charge{"a"}}, {Args: charge{"b"}}, {Args: charge{"b"}}})
+	require.NoError(t, err)
+	require.Equal(t, []bool{true, false, true}, []bool{many[0].Duplicate, many[1].Duplicate, many[2].Duplicate})
+	require.NoError(t, client.InTx(acme, func(ctx context.Context, tx pgx.Tx) error {
+		added, err := client.EnqueueTx(ctx, tx, charge{"b"})
+		require.True(t, added.Duplicate)
+		return err
+	}))
+	env.Drain(t)
+	require.True(t, add("a"), "its period goes on")
+	env.Advance(t, time.Hour)
+	require.False(t, add("a"))
+	_, err = client.Enqueue(acme, job.RawArgs{Name: "charge", Payload: []byte(`{"invoice": 7}`)})
+	require.ErrorContains(t, err, "for its unique key")
+}

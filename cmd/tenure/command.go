@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -433,19 +434,27 @@ func nearest(name string, known []string) string {
 	return ""
 }
 
-// warnOfKind says that no live node has a handler for a kind, although some have handlers.
+// warnOfKind says that no live node has a handler for a kind, although some have handlers. One that works in no pool yet has said
+// so by the queue of its kind, which stays known when no node has it any more.
 func warnOfKind(ctx context.Context, a *app, s *server, kind string) {
 	var nodes struct {
 		Items      []shownSession
 		Incomplete bool
 	}
-	err := s.get(ctx, "/nodes", nil, &nodes)
+	var queues struct{ Items []shownQueue }
+	err := cmp.Or(s.get(ctx, "/nodes", nil, &nodes), s.get(ctx, "/queues", nil, &queues))
 	s.failed = nil
 	var kinds []string
 	for _, n := range nodes.Items {
 		kinds = append(kinds, liveKinds(&n)...)
 	}
-	if err != nil || nodes.Incomplete || len(kinds) == 0 || slices.Contains(kinds, kind) {
+	if err != nil || nodes.Incomplete || len(kinds) == 0 {
+		return
+	}
+	for _, q := range queues.Items {
+		kinds = append(kinds, q.Kinds...)
+	}
+	if slices.Contains(kinds, kind) {
 		return
 	}
 	a.complain(fmt.Errorf("note: no live node has a handler for kind %q%s", kind, nearest(kind, kinds)))

@@ -34,6 +34,8 @@ func TestKindsThatNobodyHandles(t *testing.T) {
 		require.NotContains(t, r.out, "note", args)
 	}
 	require.Equal(t, "tenure: note: no live node has a handler for kind \"gone\"\n", b.run("enqueue", "gone", "{}", "--tenant", "P1").errors)
+	b.sql("p1", "INSERT INTO tenure.kind_queue VALUES ('of.an.idle.node', 'default')")
+	b.ok("enqueue", "of.an.idle.node", "{}", "--tenant", "P1")
 	b.ok("enqueue", "report.build", "{}", "--tenant", "P1")
 	b.ok("enqueue", "invoice.print", "{}", "--tenant", "P1", "--external")
 	b.ok("limits", "set", "--tenant", "P1", "--rate", "7")

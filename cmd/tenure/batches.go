@@ -27,7 +27,7 @@ var batchCommands = []spec{
 		said: func(r *answer) string {
 			var n struct{ Jobs int }
 			_ = r.readInto(&n) // what cannot be read says nothing
-			return "batch " + r.arg + " is cancelled, with " + plural.Count(n.Jobs, "job", "jobs") + " that had not ended"
+			return "batch " + r.arg + " is cancelled, with " + plural.Count(n.Jobs, "job", "jobs") + " that had not ended; those that run are told to end"
 		},
 	},
 }

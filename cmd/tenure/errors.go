@@ -122,7 +122,7 @@ func advise(err error) error {
 	case errors.As(err, new(*job.KeyTakenError)):
 		return &advised{err, "retry it once that job has ended, or cancel that job first"}
 	case errors.Is(err, tenure.ErrUnknownTenant):
-		return &advised{err, "correct --tenant; or add the tenant under tenants.static in the configuration, as TENANT: POOL, and type: tenure reload"}
+		return &advised{err, "correct --tenant; or add the tenant to the table that tenants.table asks, if there is one, else under tenants.static in the configuration, as TENANT: POOL, and type: tenure reload"}
 	case errors.As(err, &connect):
 		return &advised{err, "check that the database is running and that the pool's dsn is right; tenure doctor says more"}
 	case errors.Is(err, context.DeadlineExceeded):

@@ -38,7 +38,7 @@ func TestFirstStepsThatFail(t *testing.T) {
 		"no server":        {enqueue("DOWN"), b.path, "tenure doctor says more"},
 		"no database":      {enqueue("P1"), absent, "if it is new, create the database, and run: tenure migrate --pool p1"},
 		"no ledger":        {enqueue("EMPTY"), b.path, "run: tenure migrate --pool empty"},
-		"no such tenant":   {enqueue("nobody"), b.path, "add the tenant under tenants.static in the configuration, as TENANT: POOL, and type: tenure reload"},
+		"no such tenant":   {enqueue("nobody"), b.path, "under tenants.static in the configuration, as TENANT: POOL, and type: tenure reload"},
 		"the wrong user":   {[]string{"enqueue", "k", "{}", "--tenant", "NARROW"}, narrow, "GRANT SELECT ON "},
 	} {
 		r := command(t.Context(), "", append(c.args, "--config", c.config)...)

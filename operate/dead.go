@@ -51,6 +51,8 @@ type DeadFilter struct {
 	Error  string    // text that the error contains, in upper or lower case
 	Group  string    // the ID of a [DeadGroup]
 	Before time.Time // died before then
+
+	Tag, CorrelationID string
 }
 
 // DeadResult counts what became of the dead letters that were chosen.
@@ -245,7 +247,7 @@ func (d *DeadLetters) deadDeed(ctx context.Context, p *routing.Pool, what string
 		firstPage := errors.New("that is enough")
 		_ = readDead(ctx, p, f, func(one store.Dead, of string) { kind, pattern = one.Kind, of }, func() error { return firstPage }) // else the group alone is noted
 	}
-	detail := chosenBy(f.Tenant, "kind", kind, "error", f.Error, "group", f.Group, "group_error", pattern, "before", f.Before)
+	detail := chosenBy(f.Tenant, "kind", kind, "error", f.Error, "group", f.Group, "group_error", pattern, "before", f.Before, "tag", f.Tag, "correlation_id", f.CorrelationID)
 	maps.Copy(detail, given("per_second", perSecond))
 	return d.proc.Deed(ctx, "dead_letters."+what, tenancy.ID(f.Tenant), "", detail)
 }

@@ -30,7 +30,7 @@ type OperationStatus struct {
 	ID        uuid.UUID
 	Action    string     // retry, delete or cancel
 	Filter    DeadFilter // of jobs to be cancelled their tenant and kind, and Before which they were made
-	Jobs      ChosenJobs // what chooses jobs to be cancelled, beside Filter
+	Jobs      ChosenJobs // what else chooses; of dead letters their tag and correlation id, which are not in Filter
 	Group     string     // of the dead letters; "": of any
 	PerSecond float64    // dead letters or jobs; 0: as many as that goes
 	By        string     // who asked for it
@@ -44,7 +44,7 @@ type OperationStatus struct {
 	Failure   string    // of the last step, which is tried again; "": it has not failed
 }
 
-// ChosenJobs is what jobs to be cancelled have in common; empty fields choose all.
+// ChosenJobs is what chosen jobs have in common; empty fields choose all.
 type ChosenJobs struct{ Queue, State, Tag, CorrelationID string }
 
 func newOperationStatus(pool string, o store.Operation) OperationStatus {
@@ -129,7 +129,7 @@ func (d *DeadLetters) DeleteInBackground(ctx context.Context, f DeadFilter, perS
 }
 
 func (d *DeadLetters) begin(ctx context.Context, action string, f DeadFilter, perSecond float64, by string) (uuid.UUID, error) {
-	o := store.Operation{Action: action, Filter: f.chosen(), Group: f.Group, PerSecond: perSecond, By: by}
+	o := store.Operation{Action: action, Filter: f.chosen(), Group: f.Group, PerSecond: perSecond, By: by, Jobs: store.ChosenJobs{Tag: f.Tag, CorrelationID: f.CorrelationID}}
 	return (&Operations{d.proc}).begin(ctx, action+" dead letters", f.Pool, o, func(p *routing.Pool) store.Deed { return d.deadDeed(ctx, p, action, f, perSecond) })
 }
 
@@ -152,7 +152,7 @@ func (s *Operations) begin(ctx context.Context, what, pool string, o store.Opera
 		return uuid.Nil, err
 	}
 	o.By = cmp.Or(o.By, s.proc.Cluster.Self().Node)
-	for field, text := range map[string]string{"by": o.By, "tenant": o.Filter.Tenant, "kind": o.Filter.Kind, "error": o.Filter.Error, "group": o.Group} {
+	for field, text := range map[string]string{"by": o.By, "tenant": o.Filter.Tenant, "kind": o.Filter.Kind, "error": o.Filter.Error, "group": o.Group, "tag": o.Jobs.Tag, "correlation id": o.Jobs.CorrelationID} {
 		if err := job.ValidateText(field, text); err != nil {
 			return uuid.Nil, &job.InputError{Err: fmt.Errorf("%s in the background: %w", what, err)}
 		}
@@ -190,5 +190,5 @@ func checkRate(what string, perSecond float64) error {
 
 // chosen is what the ledger chooses by.
 func (f DeadFilter) chosen() store.DeadFilter {
-	return store.DeadFilter{Tenant: f.Tenant, Kind: f.Kind, Error: f.Error, Before: f.Before}
+	return store.DeadFilter{Tenant: f.Tenant, Kind: f.Kind, Error: f.Error, Before: f.Before, Tag: f.Tag, CorrelationID: f.CorrelationID}
 }

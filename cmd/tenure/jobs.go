@@ -23,7 +23,7 @@ const noSuchJob = "finished jobs are kept for execution.retention; see: tenure j
 
 // dead are the flags that choose dead letters, and movable those that choose unfinished jobs; --pool narrows what they choose.
 var (
-	dead    = []string{"group", "kind", "tenant", "error", "older"}
+	dead    = []string{"group", "kind", "tenant", "error", "tag", "correlation", "older"}
 	movable = []string{"tenant", "kind", "queue", "correlation", "tag", "state"}
 )
 
@@ -33,6 +33,8 @@ func deadFlags(pool flag) []flag {
 		textFlag("kind", "only dead letters of this kind"),
 		textFlag("tenant", "only dead letters of this tenant"),
 		textFlag("error", "only dead letters whose error contains this `text`, in upper or lower case"),
+		textFlag("tag", "only dead letters with this tag"),
+		textFlag("correlation", "only dead letters with this correlation `id`").as("correlation_id"),
 		textFlag("older", "only those that died at least so long ago, such as 1h or P2D").as("before").by(ago),
 		pool,
 	}
@@ -88,7 +90,7 @@ func chooses(noun string, flags []string, ids bool, extra ...string) func(*quest
 
 // choosesToRetry is chooses for dead letters, or for jobs of a state.
 func choosesToRetry(q *question) error {
-	of, others := "dead letters", []string{"queue", "tag", "correlation"}
+	of, others := "dead letters", []string{"queue"}
 	if q.given("state") {
 		of, others = "jobs that are "+q.cmd.Flag("state").Value.String(), []string{"group", "error", "older", "background", "all"}
 	}
@@ -288,7 +290,7 @@ var jobCommands = []spec{
 		name: "jobs retry", args: "[ID...]", short: "Make dead, retrying and scheduled jobs run now",
 		long: "A dead job gets all its attempts again.\n\n" +
 			"With flags that choose, and no id, all dead letters that they choose are retried, those that die meanwhile\n" +
-			"not included: --group, --kind, --tenant, --error, --older, --pool or --all. See them first: tenure jobs dead.\n" +
+			"not included: --group, --kind, --tenant, --error, --tag, --correlation, --older, --pool or --all. See them first: tenure jobs dead.\n" +
 			"Or let nodes do it, with --background.\n\n" +
 			"With --state retrying, or scheduled, those jobs become due now that --kind, --tenant, --queue, --tag,\n" +
 			"--correlation and --pool choose, or all of them, at most --rate a second.\n\n" +
@@ -297,11 +299,10 @@ var jobCommands = []spec{
 			"  tenure jobs retry --state retrying --kind invoice.send --rate 50",
 		flags: append(deadFlags(poolFlag("only those in this pool")), flagOf("all", false, "all dead letters"), rateFlag, backgroundFlag,
 			textFlag("state", "jobs in this state in the place of dead letters: "+strings.Join(operate.RetryStates, ", ")).by(oneOf(operate.RetryStates)),
-			textFlag("queue", "with --state: jobs on this queue"), textFlag("tag", "with --state: jobs with this tag"),
-			textFlag("correlation", "with --state: jobs with this correlation `id`").as("correlation_id")),
+			textFlag("queue", "with --state: jobs on this queue")),
 		check: choosesToRetry, limit: manyLimit,
 		forms: append([]form{{method: http.MethodPost, path: "/jobs/retry", flags: "state kind tenant queue tag correlation pool rate", when: "state"}},
-			orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/retry", args: "id"}, "/dead-letters/retry", "group kind tenant error older rate", nowOrLater)...),
+			orChosen(&form{method: http.MethodPost, path: "/jobs/{id}/retry", args: "id"}, "/dead-letters/retry", "group kind tenant error tag correlation older rate", nowOrLater)...),
 		said: ofOne(saidOfRetry, saidOfRetried), absent: noSuchJob,
 	},
 	{
@@ -343,7 +344,7 @@ var jobCommands = []spec{
 			}
 		},
 		check: chooses("dead letters", dead, false, "rate", "background"), limit: manyLimit,
-		forms: orChosen(nil, "/dead-letters/delete", "group kind tenant error older rate", nowOrLater),
+		forms: orChosen(nil, "/dead-letters/delete", "group kind tenant error tag correlation older rate", nowOrLater),
 		said:  saidOfDead("deleted"),
 	},
 	{

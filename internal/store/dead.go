@@ -18,6 +18,8 @@ type DeadFilter struct {
 	Error        string    // text that the error contains, in upper or lower case
 	Before       time.Time // died before then
 	Ahead        bool      // or at a time that is still to come: before a clock that ran ahead was put right
+
+	Tag, CorrelationID string
 }
 
 // Dead is a dead letter as [ReadDead] shows it.
@@ -60,7 +62,7 @@ func CommonestDead(ctx context.Context, db DB, newest int) (k DeadKind, err erro
 // any order, with so many characters of their errors. last is the id to read on after; more is
 // false behind the last dead letter. now is the database's time.
 func ReadDead(ctx context.Context, db DB, f DeadFilter, after int64, max, text int) (chosen []Dead, last int64, more bool, now time.Time, err error) {
-	rows, _ := db.Query(ctx, sqlDeadRead, after, max, nullable(f.Tenant), nullable(f.Kind), nullable(strings.ToLower(f.Error)), nullable(f.Before), text, f.Ahead) // its error is the rows', too
+	rows, _ := db.Query(ctx, sqlDeadRead, after, max, nullable(f.Tenant), nullable(f.Kind), nullable(strings.ToLower(f.Error)), nullable(f.Before), text, f.Ahead, nullable(f.Tag), nullable(f.CorrelationID)) // its error is the rows', too
 	var id *int64
 	var turn *int32
 	var kind, failure *string

@@ -24,7 +24,7 @@ type Operation struct {
 	ID        uuid.UUID
 	Action    string     // RetryDeadLetters, DeleteDeadLetters or CancelJobs
 	Filter    DeadFilter // of jobs to be cancelled their tenant and kind, and Before which they were made
-	Jobs      ChosenJobs // what chooses jobs to be cancelled, beside Filter
+	Jobs      ChosenJobs // what else chooses; of dead letters their tag and correlation id, which are not in Filter
 	Group     string     // of the dead letters; "": of any
 	PerSecond float64    // dead letters or jobs; 0: as many as that goes
 	By        string     // who asked for it
@@ -38,7 +38,7 @@ type Operation struct {
 	Failure   string    // of the last step, which is tried again; "": it has not failed
 }
 
-// ChosenJobs is what chooses jobs that dead letters are not chosen by; empty fields choose all.
+// ChosenJobs is what chooses jobs; empty fields choose all.
 type ChosenJobs struct{ Queue, State, Tag, CorrelationID string }
 
 // AddOperation adds an operation, to be carried out by the holder of the pool's lock. Without a time in
@@ -178,7 +178,9 @@ func stepDead(ctx context.Context, tx pgx.Tx, o *Operation, at place, size int, 
 	if o.Group == "" {
 		by.Text = 0
 	}
-	some, last, more, _, err := ReadDead(ctx, tx, o.Filter, at.after, operationPage, by.Text)
+	f := o.Filter
+	f.Tag, f.CorrelationID = o.Jobs.Tag, o.Jobs.CorrelationID
+	some, last, more, _, err := ReadDead(ctx, tx, f, at.after, operationPage, by.Text)
 	if err != nil {
 		return s, err
 	}

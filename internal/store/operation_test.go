@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,6 +75,26 @@ func TestStepsOfAnOperationAreDoneOnce(t *testing.T) {
 	require.Equal(t, 1, count("SELECT count(*) FROM tenure.operation"), "it has ended a moment ago")
 	require.NoError(t, store.TrimOperations(t.Context(), b.db, 0))
 	require.Equal(t, 0, count("SELECT count(*) FROM tenure.operation"))
+}
+
+// Of dead letters an operation takes those that have its tag and correlation id.
+func TestWhichDeadLettersAreDeleted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	both, one, tagged := b.deadLetter(t, "correlation_id = 'order'"), b.deadLetter(t, "correlation_id = 'order'"), b.deadLetter(t, "correlation_id = 'other'")
+	execute(t, b.owner, fmt.Sprintf("INSERT INTO tenure.job_tag (tenant_id, tag, job_id) VALUES ('acme', 'eu', %d), ('acme', 'eu', %d), ('globex', 'eu', %d)", both, tagged, one))
+	require.NoError(t, store.AddOperation(t.Context(), b.db, store.Operation{ID: uuid.New(), Action: store.DeleteDeadLetters, By: "me", Jobs: store.ChosenJobs{Tag: "eu", CorrelationID: "order"}}))
+	for {
+		_, err := store.StepOperation(t.Context(), b.db, store.Stepper{Most: 7, Text: 100})
+		require.NoError(t, err)
+		if due, err := store.OperationDue(t.Context(), b.db); err != nil || !due.Some {
+			require.NoError(t, err)
+			break
+		}
+	}
+	require.ElementsMatch(t, []job.ID{one, tagged}, idsOf(b.dead(t, store.DeadFilter{}, 100)))
+	require.ElementsMatch(t, []job.ID{one}, idsOf(b.dead(t, store.DeadFilter{CorrelationID: "order"}, 100)))
+	require.ElementsMatch(t, []job.ID{tagged}, idsOf(b.dead(t, store.DeadFilter{Tag: "eu"}, 100)))
 }
 
 // An operation whose steps fail keeps no other from its own, and no other is said to have failed.

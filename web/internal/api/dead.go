@@ -17,12 +17,14 @@ import (
 )
 
 type deadGroupsIn struct {
-	Pool   string    `query:"pool"`
-	Tenant string    `query:"tenant"`
-	Kind   string    `query:"kind"`
-	Error  string    `query:"error" doc:"text that the error contains, in upper or lower case"`
-	Group  string    `query:"group" doc:"the id of a group"`
-	Before time.Time `query:"before" doc:"died before then"`
+	Pool          string    `query:"pool"`
+	Tenant        string    `query:"tenant"`
+	Kind          string    `query:"kind"`
+	Error         string    `query:"error" doc:"text that the error contains, in upper or lower case"`
+	Group         string    `query:"group" doc:"the id of a group"`
+	Before        time.Time `query:"before" doc:"died before then"`
+	Tag           string    `query:"tag"`
+	CorrelationID string    `query:"correlation_id"`
 }
 
 type deadGroupOut struct {
@@ -37,7 +39,7 @@ type deadGroupOut struct {
 
 func listDeadGroups(ctx context.Context, s *server, in *deadGroupsIn) (*list[deadGroupOut], error) {
 	parts, err := gather(ctx, in.Tenant, in.Pool, s.limits.groups, func(ctx context.Context, of scope) ([]operate.DeadGroup, error) {
-		return s.operator.DeadLetters().Groups(ctx, operate.DeadFilter{Pool: of.pool, Tenant: of.tenant, Kind: in.Kind, Error: in.Error, Group: in.Group, Before: in.Before})
+		return s.operator.DeadLetters().Groups(ctx, operate.DeadFilter{Pool: of.pool, Tenant: of.tenant, Kind: in.Kind, Error: in.Error, Group: in.Group, Before: in.Before, Tag: in.Tag, CorrelationID: in.CorrelationID})
 	})
 	var out []deadGroupOut
 	for _, g := range operate.MergeGroups(parts) {
@@ -48,16 +50,18 @@ func listDeadGroups(ctx context.Context, s *server, in *deadGroupsIn) (*list[dea
 
 type changeDeadIn struct {
 	Body struct {
-		All        bool       `json:"all,omitempty" doc:"must be true if nothing chooses some of them"`
-		Pool       string     `json:"pool,omitempty"`
-		Tenant     string     `json:"tenant,omitempty" minLength:"1" doc:"none: all that the token reaches"`
-		AllTenants bool       `json:"all_tenants,omitempty" doc:"says that all tenants are meant, in the place of tenant"`
-		Kind       string     `json:"kind,omitempty"`
-		Error      string     `json:"error,omitempty" doc:"text that the error contains, in upper or lower case"`
-		Group      string     `json:"group,omitempty" doc:"the id of a group"`
-		Before     *time.Time `json:"before,omitempty" doc:"died before then; what dies after the request is left alone in any case"`
-		PerSecond  float64    `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: without a rate, for which the holder has a tenth of its time"`
-		Now        bool       `json:"now,omitempty" doc:"do it while the request lasts, in steps that each last, and begin no operation: for when no node runs. per_second is that of all pools then"`
+		All           bool       `json:"all,omitempty" doc:"must be true if nothing chooses some of them"`
+		Pool          string     `json:"pool,omitempty"`
+		Tenant        string     `json:"tenant,omitempty" minLength:"1" doc:"none: all that the token reaches"`
+		AllTenants    bool       `json:"all_tenants,omitempty" doc:"says that all tenants are meant, in the place of tenant"`
+		Kind          string     `json:"kind,omitempty"`
+		Error         string     `json:"error,omitempty" doc:"text that the error contains, in upper or lower case"`
+		Group         string     `json:"group,omitempty" doc:"the id of a group"`
+		Before        *time.Time `json:"before,omitempty" doc:"died before then; what dies after the request is left alone in any case"`
+		Tag           string     `json:"tag,omitempty"`
+		CorrelationID string     `json:"correlation_id,omitempty"`
+		PerSecond     float64    `json:"per_second,omitempty" minimum:"0" doc:"so many a second in each pool; 0: without a rate, for which the holder has a tenth of its time"`
+		Now           bool       `json:"now,omitempty" doc:"do it while the request lasts, in steps that each last, and begin no operation: for when no node runs. per_second is that of all pools then"`
 	}
 }
 
@@ -88,12 +92,12 @@ func changeDead(begin func(*operate.DeadLetters, context.Context, operate.DeadFi
 		if err := ofWhom(ctx, b.Tenant, b.AllTenants); err != nil {
 			return nil, err
 		}
-		f := operate.DeadFilter{Kind: b.Kind, Error: b.Error, Group: b.Group}
+		f := operate.DeadFilter{Kind: b.Kind, Error: b.Error, Group: b.Group, Tag: b.Tag, CorrelationID: b.CorrelationID}
 		if b.Before != nil {
 			f.Before = *b.Before
 		}
 		if chosen := f != (operate.DeadFilter{}) || b.Tenant != "" || b.Pool != ""; chosen == b.All {
-			return nil, huma.Error422UnprocessableEntity("say which dead letters: by group, kind, tenant, pool, error or before; or all, and none of these")
+			return nil, huma.Error422UnprocessableEntity("say which dead letters: by group, kind, tenant, pool, error, tag, correlation_id or before; or all, and none of these")
 		}
 		if !b.Now {
 			begun, err := s.beginEach(ctx, b.Tenant, b.Pool, func(of scope, by string) (uuid.UUID, error) {

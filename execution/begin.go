@@ -24,7 +24,7 @@ import (
 // connection has answered within the last second. Without one, and through a pooler, it begins here.
 func beginTenantTx(ctx context.Context, db Conns, t tenancy.Tenant, m *memory) (*tenantTx, error) {
 	tx, err := tryTenantTx(ctx, db, t, m)
-	if ledElsewhere(err) || pgconn.SafeToRetry(err) && ctx.Err() == nil {
+	if ledElsewhere(err) {
 		return tryTenantTx(ctx, db, t, m)
 	}
 	return tx, err

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -69,7 +70,7 @@ func (p *Pool) BlameUndone(err error) error {
 		return err
 	}
 	if !OutOfService(err) {
-		err = outage(store.Denied(p.Name, p.dsn.ConnConfig, err))
+		err = fmt.Errorf("%w: %w", ErrPoolDown, err)
 	}
 	return NamePool(p.Name, err)
 }

@@ -744,7 +744,7 @@ func TestStrays(t *testing.T) {
 	t.Parallel()
 	cfg, other := config.Default(), storetest.DSN(t, "other", 2)
 	cfg.Pools = map[string]routing.PoolConfig{"home": {DSN: storetest.DSN(t, "home", 1)}, "other": {DSN: other}}
-	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "home"}}
+	cfg.Tenants.Static = map[tenancy.ID]routing.TenantConfig{"acme": {Pool: "home"}, "globex": {Pool: "home"}}
 	client, err := tenure.NewClient(cfg)
 	require.NoError(t, err)
 	require.NoError(t, client.Start(t.Context()))
@@ -763,7 +763,7 @@ func TestStrays(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, b.page("/"), "1 tenant has jobs here, and is led to another pool, such as home: acme")
 	rows := strings.Split(b.page("/tenants"), "<tr>")
-	require.Len(t, rows, 4)
+	require.Len(t, rows, 5)
 	require.Regexp(t, `(?s)>home<.*>7</a>.*no holder`, rows[2])
 	require.Regexp(t, `(?s)>other<.*stray.*>3</a>.*tenant unknown`, rows[3])
 

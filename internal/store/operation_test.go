@@ -84,9 +84,9 @@ func TestWhichDeadLettersAreDeleted(t *testing.T) {
 	both, one, tagged := b.deadLetter(t, "correlation_id = 'order'"), b.deadLetter(t, "correlation_id = 'order'"), b.deadLetter(t, "correlation_id = 'other'")
 	execute(t, b.owner, fmt.Sprintf("INSERT INTO tenure.job_tag (tenant_id, tag, job_id) VALUES ('acme', 'eu', %d), ('acme', 'eu', %d), ('globex', 'eu', %d), ('acme', 'us', %[3]d)", both, tagged, one))
 	require.NoError(t, store.AddOperation(t.Context(), b.db, store.Operation{ID: uuid.New(), Action: store.DeleteDeadLetters, By: "me", Jobs: store.ChosenJobs{Tag: "eu", CorrelationID: "order"}}))
-	var state string
-	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT state FROM tenure.operation").Scan(&state))
-	require.Equal(t, "begun", state, "programs that would not heed them do not take it")
+	var group string
+	require.NoError(t, b.db.QueryRow(t.Context(), "SELECT dead_group FROM tenure.operation").Scan(&group))
+	require.Equal(t, "+", group, "programs of before, which would not heed tags, find none in that group")
 	for {
 		_, err := store.StepOperation(t.Context(), b.db, store.Stepper{Most: 7, Text: 100})
 		require.NoError(t, err)

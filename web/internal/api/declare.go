@@ -32,7 +32,7 @@ func declare(document *huma.OpenAPI) {
 		}
 	}
 	for name, fields := range map[string][]string{
-		"ChangeDeadInBody":  {"pool", "tenant", "kind", "error", "group", "before"},
+		"ChangeDeadInBody":  {"pool", "tenant", "kind", "error", "group", "tag", "correlation_id", "before"},
 		"CancelManyInBody":  {"pool", "tenant", "kind", "queue", "correlation_id", "state", "tag"},
 		"SuspendManyInBody": {"pool", "tenant", "kind", "queue", "correlation_id", "state", "tag"},
 		"RetryManyInBody":   {"pool", "tenant", "kind", "queue", "correlation_id", "state", "tag"},

@@ -56,6 +56,7 @@ type Node struct {
 	onReload []func(config.Config) error // called by Reload
 	beside   func(*Node) http.Handler    // what Run serves beside the node's own; nil: nothing
 
+	tried    chan struct{} // closed when Start has returned
 	stopping sync.Once
 	stopped  chan struct{} // closed when Stop has come to its end
 	stopErr  error         // of that
@@ -206,7 +207,7 @@ func New(cfg config.Config, registry *job.Registry, opts ...NodeOption) (*Node, 
 	if err := app.Err(); err != nil {
 		return nil, plain(err)
 	}
-	n.app, n.started, n.beside = app, s.started, s.handler
+	n.app, n.started, n.beside, n.tried = app, s.started, s.handler, make(chan struct{})
 	return n, nil
 }
 
@@ -244,8 +245,9 @@ func (n *Node) Start(ctx context.Context) error {
 		return errOfFx
 	}
 	if n.begun.Swap(true) {
-		return errors.New("the node was started before: make another one with New")
+		return errors.New("the node was started, or stopped, before: make another one with New")
 	}
+	defer close(n.tried)
 	return n.app.Start(ctx)
 }
 
@@ -253,15 +255,19 @@ func (n *Node) Start(ctx context.Context) error {
 // finish for the configured time, then cancels them, gives back what had not
 // started, and leaves. When it returns nil nothing is claimed by this node any
 // more. When ctx ends before, the rest is done in the background, in some ten seconds for each part; another call
-// waits for that.
+// waits for that. A node that is stopped before it was started cannot be started any more.
 func (n *Node) Stop(ctx context.Context) error {
 	if n.app == nil {
 		return errOfFx
+	}
+	if !n.begun.Swap(true) {
+		close(n.tried)
 	}
 	n.stopping.Do(func() {
 		n.stopped = make(chan struct{})
 		go func() {
 			defer close(n.stopped)
+			<-n.tried
 			n.stopErr = n.app.Stop(context.WithValue(context.WithoutCancel(ctx), stopKey{}, ctx)) // fx would leave out what comes after the end of ctx
 		}()
 	})

@@ -63,7 +63,7 @@ var layers = map[string][]string{
 
 	"internal/doctor": {"config", "internal/store", "job", "internal/plural", "routing", "tenancy"}, // what is wrong with the databases; it changes nothing
 
-	"internal/process": {"config", "internal/notify", "internal/store", "internal/wait", "job", "job/encryption", "membership", "routing", "tenancy"},                                                                                                                                                                      // what client, operator and external workers of one process share
+	"internal/process": {"config", "internal/jobmeta", "internal/notify", "internal/store", "internal/wait", "job", "job/encryption", "membership", "routing", "tenancy"},                                                                                                                                                  // what client, operator and external workers of one process share
 	"operate":          {"acquisition", "config", "internal/backoff", "internal/deadletter", "internal/doctor", "internal/jobstate", "internal/notify", "internal/plural", "internal/process", "internal/recurrence", "internal/store", "internal/tenantmove", "internal/wait", "job", "membership", "routing", "tenancy"}, // what people and their tools do to jobs, tenants and pools
 	"external":         {"internal/process", "internal/store", "internal/wait", "job", "job/encryption", "routing", "tenancy"},                                                                                                                                                                                             // jobs for workers outside the cluster
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tenurehq/tenure/config"
+	"github.com/tenurehq/tenure/internal/jobmeta"
 	"github.com/tenurehq/tenure/internal/notify"
 	"github.com/tenurehq/tenure/internal/store"
 	"github.com/tenurehq/tenure/internal/wait"
@@ -68,17 +69,23 @@ func (c *Process) FillIn(j *store.NewJob) (known bool, err error) {
 	return true, err
 }
 
-// MakeUnique gives a job that has no unique key its kind's.
-func (c *Process) MakeUnique(j *store.NewJob) (err error) {
+// MakeUnique gives a job that has no unique key its kind's. The key of a request must not take its place: two requests would
+// add two jobs.
+func (c *Process) MakeUnique(j *store.NewJob) error {
 	spec, known := c.Registry.Find(j.Kind)
-	if !known || spec.UniqueKey == nil || j.UniqueKey != "" {
+	ofRequest := jobmeta.Request(j.Meta) != ""
+	if !known || spec.UniqueKey == nil || j.UniqueKey != "" && !ofRequest {
 		return nil
 	}
-	if j.UniqueKey, err = spec.UniqueKey(j.Payload); err != nil || j.UniqueKey == "" {
+	key, err := spec.UniqueKey(j.Payload)
+	switch {
+	case err != nil, key == "":
 		return err
+	case ofRequest:
+		return fmt.Errorf("kind %q gives this job a unique key (job.UniqueBy): send no Idempotency-Key", j.Kind)
 	}
-	j.UniqueFor = spec.UniqueFor
-	return job.ValidateUniqueKey(j.UniqueKey)
+	j.UniqueKey, j.UniqueFor = key, spec.UniqueFor
+	return job.ValidateUniqueKey(key)
 }
 
 // Give fills in a schedule's job, and encrypts its arguments. What panics there is the program's, and must not end a

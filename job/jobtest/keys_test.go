@@ -155,6 +155,8 @@ func TestUniqueBy(t *testing.T) {
 	require.True(t, add("a"), "its period goes on")
 	env.Advance(t, time.Hour)
 	require.False(t, add("a"))
+	_, err = client.Enqueue(acme, charge{"c"}, tenure.OfRequest("hash"), tenure.UniqueFor("key of a request", time.Hour))
+	require.ErrorContains(t, err, "send no Idempotency-Key", "another request would add another one")
 	_, err = client.Enqueue(acme, job.RawArgs{Name: "charge", Payload: []byte(`{"invoice": 7}`)})
 	require.ErrorContains(t, err, "for its unique key")
 }

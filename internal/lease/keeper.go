@@ -37,6 +37,8 @@ type Keeper struct {
 
 	queuesTold atomic.Pointer[told] // see TellQueues; nil: nothing was
 
+	retired bool // guarded by the mu of the keepers
+
 	started atomic.Bool
 	running atomic.Bool     // run is under way
 	life    context.Context // of run; over when it is stopped

@@ -97,6 +97,7 @@ func (s *Keepers) Retire(k *Keeper, with Retirement) {
 	if s.stopped {
 		return
 	}
+	k.retired = true
 	with.StopClaiming()
 	s.group.Go(func() {
 		with.AwaitClaims()
@@ -142,12 +143,12 @@ func (s *Keepers) awaitEnds(k *Keeper) {
 	}
 }
 
-// waitsWith tells whether another keeper has the same pool under other settings, and waits for its database, too.
+// waitsWith tells whether a keeper that is not retired has the same pool, under other settings, and waits for its database, too.
 func (s *Keepers) waitsWith(k *Keeper) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for other := range s.keepers {
-		if other == k || other.pool.Name != k.pool.Name {
+		if other.retired || other.pool.Name != k.pool.Name {
 			continue
 		}
 		if _, unready := other.pool.Number(); unready != nil || other.pool.Outage() != nil {

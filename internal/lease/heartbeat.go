@@ -287,6 +287,7 @@ func (k *Keeper) tellBusy(ctx context.Context, s *Session) {
 // cancelRequested cancels runs that somebody wants ended.
 func (k *Keeper) cancelRequested(ctx context.Context, s *Session) {
 	if !s.HasClaims() {
+		k.node.workers.Withhold(s, nil)
 		return
 	}
 	var asked []job.ID

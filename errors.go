@@ -41,7 +41,7 @@ var (
 	// ErrTenantShare is returned by [Client.InTx] while its tenant has its share of the pool's connections, as
 	// execution.tenant_share says, in transactions that go on.
 	ErrTenantShare = tenancy.ErrShareInUse
-	// ErrPoolDown is returned while a pool's database does not answer, and nothing was done: by a node's client
+	// ErrPoolDown is returned while a pool's database does not answer, and nothing was done there: by a node's client
 	// also at once, without another try, while the node has not reached it for a while. It can be tried again
 	// later. A pool that somebody has to mend first is [Refused] instead.
 	ErrPoolDown = routing.ErrPoolDown

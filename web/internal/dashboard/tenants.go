@@ -61,8 +61,11 @@ func keepBusiest(v *visit, all []operate.TenantStatus) (busy []operate.TenantSta
 	v.missing("", err)
 	for _, l := range loads {
 		i := slices.IndexFunc(all, func(s operate.TenantStatus) bool { return s.Tenant == l.Tenant && s.Pool == l.Pool })
-		if i >= 0 && len(busy) < tenantsShown {
+		if i >= 0 {
 			busy = append(busy, all[i])
+		}
+		if len(busy) == tenantsShown {
+			break
 		}
 	}
 	return busy

@@ -166,6 +166,27 @@ func TestP11AStopThatIsCutShortGoesOn(t *testing.T) {
 	_ = n.Stop(t.Context()) // waits for the rest; that it was cut short it says again
 }
 
+// A node that was stopped before it was started does not start: nobody would stop it any more. One that is stopped while it
+// starts is stopped once it has.
+func TestP11AStopBeforeOrDuringTheStart(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, 1, 1)
+	before, err := tenure.New(b.named("before"), b.registry(nil), tenure.WithLogger(b.log.logger("before")))
+	require.NoError(t, err)
+	require.NoError(t, before.Stop(t.Context()))
+	require.ErrorContains(t, before.Start(t.Context()), "the node was started, or stopped, before")
+	require.NoError(t, before.Stop(t.Context()))
+
+	during, err := tenure.New(b.named("during"), b.registry(nil), tenure.WithLogger(b.log.logger("during")))
+	require.NoError(t, err)
+	started := make(chan error, 1)
+	go func() { started <- during.Start(t.Context()) }()
+	require.NoError(t, during.Stop(t.Context()))
+	if err := <-started; err == nil { // else the stop came first
+		b.eventually(0, "p1", "SELECT count(*) FROM tenure.node_session WHERE state = 'live'")
+	}
+}
+
 // A supervisor does not wait for ever: with a handler that does not return, the stop ends,
 // and says so, before Kubernetes kills the process, which it does after 30 s by default.
 func TestP11AStopEndsInTime(t *testing.T) {
